@@ -1,10 +1,10 @@
-"""Drives `pteron serve` with a client of others: tritonclient over HTTP and gRPC.
+"""Tests `pteron serve` with a third-party client: tritonclient over HTTP and gRPC.
 
     pip install 'tritonclient[http,grpc]' numpy
     python tools/serve_client.py path/to/pteron
 
-Starts the server on a folder with networks of testdata, compares every answer with what `pteron run` gives, loads and
-unloads models, and asks for what is wrong. Prints what passed.
+Starts the server on a folder of models from testdata, compares every response with the output of `pteron run`, loads
+and unloads models, and sends invalid requests. Prints the number of checks that passed.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Packs what `cargo build --release -p pteron-python` has built as a wheel for this machine, as maturin does, but for the
-checks by which maturin finds on which other machines it runs.
+"""Packs the library built by `cargo build --release -p pteron-python` as a wheel for this machine, as maturin does, but without
+maturin's checks of which other machines it runs on.
 
     python3 crates/python/pack.py target/release/lib_pteron.so FOLDER
 """
@@ -22,7 +22,7 @@ def version():
 
 
 def files(library):
-    """The names and bytes of what is in the package."""
+    """The names and bytes of the files in the package."""
     for path in sorted((HERE / "python").rglob("*")):
         if path.suffix in (".py", ".pyi", ".typed") or path.name == "py.typed":
             yield path.relative_to(HERE / "python").as_posix(), path.read_bytes()
@@ -30,8 +30,8 @@ def files(library):
 
 
 def interface():
-    """What the wheel's tag says of the interpreter, and how the library's name ends: a free-threaded interpreter loads what
-    was built for its version alone, others take the stable interface.
+    """The interpreter part of the wheel's tag, and a function of the library's suffix: a free-threaded interpreter needs a build
+    for its version, others use the stable ABI.
     """
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         number = sysconfig.get_config_var("py_version_nodot")
@@ -40,7 +40,7 @@ def interface():
 
 
 def pack(library, folder):
-    """Writes the wheel, and gives its path."""
+    """Writes the wheel, and returns its path."""
     number = version()
     tag = interface()[0] + re.sub(r"[.-]", "_", sysconfig.get_platform())
     info = f"pteron-{number}.dist-info"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds the npm package and the page into crates/web/dist. `build.sh --check` says only whether that can be done here.
+# Builds the npm package and the page into crates/web/dist. `build.sh --check` only checks whether that is possible here.
 #
-# It needs Node.js and a Rust compiler with the standard library of wasm32-unknown-unknown: that of rustup
-# (`rustup target add wasm32-unknown-unknown`), or the one that PTERON_WASM_RUSTC names. `toolchain.sh` makes one of
-# Debian's packages.
+# It needs Node.js and a Rust compiler with the standard library for wasm32-unknown-unknown: that of rustup
+# (`rustup target add wasm32-unknown-unknown`), or the one that PTERON_WASM_RUSTC names. `toolchain.sh` creates one from
+# Debian packages.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -20,7 +20,7 @@ std="$("$RUSTC" --print target-libdir --target $target)"
 compgen -G "$std/libstd*.rlib" >/dev/null || lacks "$RUSTC has no standard library for $target: run \`rustup target add $target\`," \
     "or name a compiler that has it with PTERON_WASM_RUSTC (on Debian, crates/web/toolchain.sh makes one)"
 
-# rustup's compilers bring a linker; others may not.
+# rustup's compilers include a linker; others may not.
 linker="${CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER:-}"
 host="$("$RUSTC" -vV | sed -n 's/^host: //p')"
 if [ -z "$linker" ] && [ ! -x "$("$RUSTC" --print sysroot)/lib/rustlib/$host/bin/rust-lld" ]; then

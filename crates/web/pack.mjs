@@ -1,4 +1,4 @@
-// Lays out dist/: the npm package, and the page with everything in it. `build.sh` calls it with the WebAssembly module.
+// Writes dist/: the npm package, and the self-contained page. `build.sh` calls it with the WebAssembly module.
 
 import { copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
@@ -19,7 +19,7 @@ const digits = "../../examples/digits/";
 const places = {
   style: text("page/style.css"),
   script: text("page/page.js"),
-  // The package and the worker are one classic script: a page that is opened from a disk can start no other.
+  // The package and the worker are one classic script: a page that is opened as a file cannot start a module worker.
   worker: `"use strict";\n${text("js/pteron.js").replace(/^export /gm, "").replaceAll("import.meta.url", "location.href")}\n${text("page/worker.js")}`,
   wasm: zipped.toString("base64"),
   example: JSON.stringify({

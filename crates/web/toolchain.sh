@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Makes a Rust compiler with the standard library of wasm32-unknown-unknown of Debian's packages, where rustup cannot be
-# asked for one: `toolchain.sh FOLDER`, and then `PTERON_WASM_RUSTC=FOLDER/rustc crates/web/build.sh`. Nothing is
-# installed. It downloads 140 MB, takes two minutes of processor time, and leaves 0.6 GB. cargo is that of rustup.
+# Creates a Rust compiler with the standard library for wasm32-unknown-unknown from Debian packages, for machines where rustup
+# cannot provide one: `toolchain.sh FOLDER`, and then `PTERON_WASM_RUSTC=FOLDER/rustc crates/web/build.sh`. Nothing is
+# installed. It downloads 140 MB, takes two minutes of processor time, and leaves 0.6 GB. It uses rustup's cargo.
 set -euo pipefail
 
 [ $# = 1 ] || { echo "usage: toolchain.sh FOLDER" >&2; exit 2; }
 mkdir -p "$1"
 cd "$1"
 folder=$PWD
-# All of one version: metadata of another does not load.
+# All packages must have the same version: rustc does not load metadata of another version.
 version=$(apt-cache show rustc-web | sed -n 's/^Version: //p' | head -n 1)
 std=$(apt-cache show "rustc-web=$version" | sed -n 's/.*libstd-rust-web-dev (= \([^)]*\)).*/\1/p' | head -n 1)
 unpack() { for deb in ./*.deb; do dpkg-deb -x "$deb" "$folder"; rm "$deb"; done; }
@@ -21,7 +21,7 @@ llvm=$(dpkg-deb -f libstd-rust-web-[0-9]*.deb Depends | tr ',' '\n' | sed -n 's/
 apt-get download "$llvm"
 unpack
 apt-get download "rust-web-src=$version"
-# Of the source, the standard library alone.
+# Unpack only the standard library of the source.
 dpkg-deb --fsys-tarfile rust-web-src_*.deb | tar -x -C "$folder" --wildcards './usr/src/rustc-*/library' './usr/lib/rustlib/src'
 rm rust-web-src_*.deb
 cd ..
@@ -34,7 +34,7 @@ WRAPPER
 chmod +x rustc
 ./rustc --version
 
-# An empty crate, built with the standard library from its source; what comes of that is the target's library.
+# Build an empty crate with -Zbuild-std, and install the standard library that results.
 mkdir -p empty/src
 printf '[package]\nname = "empty"\nedition = "2024"\n[profile.release]\npanic = "abort"\n[workspace]\n' >empty/Cargo.toml
 : >empty/src/lib.rs

@@ -1,5 +1,5 @@
-"""What people looked at, as ids of items whose embeddings the program has: how well an item fits what came before. The program takes
-three people at a time, the table has any number.
+"""Scores how well an item fits the items that a person has viewed before; the program embeds items by their ids. The program takes
+batches of three people, the table has any number.
 
     python examples/batches/embeddings.py [ray | spark | daft | datafusion] [--fail]
 """
@@ -9,7 +9,7 @@ import sys
 
 import pyarrow
 
-from engines import on
+from engines import run_with
 from pteron.batch import Mapper
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "testdata" / "corpus" / "models" / "embedding_lookup" / "model.pte"
@@ -18,7 +18,7 @@ PROGRAM = pathlib.Path(__file__).parents[2] / "testdata" / "corpus" / "models" /
 def main():
     people = 8
     seen = [[(person * 5 + i * 3) % 20 for i in range(7)] for person in range(people)]
-    # An item that the program does not know, and a list that is too short.
+    # An id that the program does not know, and a list that is too short.
     seen[2][4] = 1_000_000
     seen[6] = seen[6][:3]
     table = pyarrow.table(
@@ -31,7 +31,7 @@ def main():
     model = Mapper(
         PROGRAM, inputs=["seen", "item"], outputs="fit", keep=["person"], on_error="null", lists="any"
     )
-    result = on(sys.argv[1:], model, table, "person long, fit array<float>, error string")
+    result = run_with(sys.argv[1:], model, table, "person long, fit array<float>, error string")
     for row in sorted(result.to_pylist(), key=lambda row: row["person"]):
         fit = row["fit"]
         print(f"person {row['person']}: " + (row["error"] if fit is None else f"{fit[0]:.4f}"))

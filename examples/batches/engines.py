@@ -1,7 +1,7 @@
-"""A table given to a mapper as it is, or by an engine, in parts of very different sizes, one of them empty.
+"""Maps a table through a mapper, directly or by an engine, in parts of very different sizes, one of them empty.
 
-With `--fail` the step fails once, as machines do: in an engine with workers of its own the worker dies, otherwise an exception is
-raised. The engine tries again; where it does not, the caller does.
+With `--fail` the step fails once: in an engine with worker processes the worker is killed, otherwise an exception is
+raised. The engine retries; if it does not, the caller does.
 """
 
 import argparse
@@ -12,8 +12,8 @@ import tempfile
 import pyarrow
 
 
-def on(arguments, model, table, schema):
-    """The mapper's table for this one. `schema` is that of the result, as Spark writes it."""
+def run_with(arguments, model, table, schema):
+    """Maps `table` by the engine that the arguments name. `schema` is the schema of the result in Spark's notation."""
     parser = argparse.ArgumentParser()
     parser.add_argument("engine", nargs="?", choices=list(ENGINES), default="none")
     parser.add_argument("--fail", action="store_true")
@@ -22,7 +22,7 @@ def on(arguments, model, table, schema):
         step = model
         if options.fail:
             step = Unlucky(model, os.path.join(folder, "failed"), dies=options.engine in ("ray", "spark"))
-        # What the step gives is known of a table without rows.
+        # The step's result for a table without rows has the schema of all its results.
         result = ENGINES[options.engine](step, model(table.slice(0, 0)).schema, table, schema)
         if options.fail and not os.path.exists(step.marker):
             raise SystemExit("nothing has failed")
@@ -30,7 +30,7 @@ def on(arguments, model, table, schema):
 
 
 class Unlucky:
-    """A mapper that fails once, whichever process calls it."""
+    """A mapper that fails once, across all processes that call it."""
 
     def __init__(self, model, marker, dies):
         self.model, self.marker, self.dies = model, marker, dies
@@ -49,16 +49,16 @@ class Unlucky:
 
 
 def parts(table):
-    """One row, none, and all others."""
+    """One row, no rows, and all other rows."""
     return [table.slice(0, 1), table.slice(1, 0), table.slice(1)]
 
 
 def none(step, made, table, schema):
-    return again(lambda: pyarrow.concat_tables([step(part) for part in parts(table)]))
+    return retry(lambda: pyarrow.concat_tables([step(part) for part in parts(table)]))
 
 
-def again(job, times=3):
-    """A job whose engine does not try again, tried again."""
+def retry(job, times=3):
+    """Retries a job whose engine does not."""
     while True:
         times -= 1
         try:
@@ -71,7 +71,7 @@ def again(job, times=3):
 def ray(step, made, table, schema):
     import ray.data
 
-    # An actor of a class would open the program once, too: mappers of a process that are alike are one.
+    # No actor class is needed to open the program once: equal mappers of a process share one program.
     done = ray.data.from_arrow(parts(table)).map_batches(step, batch_format="pyarrow", batch_size=4)
     return pyarrow.concat_tables(ray.get(done.to_arrow_refs()), promote_options="default")
 
@@ -79,11 +79,11 @@ def ray(step, made, table, schema):
 def spark(step, made, table, schema):
     from pyspark.sql import SparkSession
 
-    # Two threads, and a task is tried four times.
+    # Two threads; a task is attempted at most four times.
     session = SparkSession.builder.master("local[2,4]").config("spark.driver.memory", "1g").getOrCreate()
-    # The processes that compute import this file for `Unlucky`.
+    # The worker processes import this file for `Unlucky`.
     session.sparkContext.addPyFile(__file__)
-    # Rows go to partitions by a key that most of them share; some partitions have none.
+    # Rows are partitioned by a key that most of them share, so that some partitions are empty.
     rows = session.createDataFrame(table)
     skewed = rows.repartition(4, (rows[table.column_names[0]] == table[0][0].as_py()).cast("int"))
     return skewed.mapInArrow(step.over, schema).toArrow()
@@ -123,7 +123,7 @@ def datafusion(step, made, table, schema):
     context.register_udf(udf(columns_of, list(table.schema.types), kind, "immutable", "pteron"))
     columns = ", ".join(table.column_names)
     fields = ", ".join(f"found['{field.name}'] AS {field.name}" for field in made)
-    return again(
+    return retry(
         lambda: context.sql(f"SELECT {fields} FROM (SELECT pteron({columns}) AS found FROM rows)").to_arrow_table()
     )
 

@@ -1,4 +1,4 @@
-"""Pictures in a table: which digit each shows. The program takes one picture at a time, the table has any number.
+"""Classifies pictures of digits in a table. The program takes one picture at a time, the table has any number.
 
     python examples/batches/images.py [ray | spark | daft | datafusion] [--fail]
 """
@@ -10,14 +10,14 @@ import zlib
 
 import pyarrow
 
-from engines import on
+from engines import run_with
 from pteron.batch import Mapper
 
 DIGITS = pathlib.Path(__file__).parents[1] / "digits"
 
 
 def pixels(png):
-    """The grey pixels of a PNG file, a byte each: eight bits deep, each line as it is or as differences from its left."""
+    """The pixels of an 8-bit greyscale PNG file, one byte each, with the filters of the lines undone."""
     data, at, packed = png.read_bytes(), 8, b""
     while at < len(data):
         size, kind = struct.unpack_from(">I4s", data, at)
@@ -46,7 +46,7 @@ def pixels(png):
 def main():
     files = sorted(DIGITS.glob("?.png"))
     pictures = [pixels(file) for file in files]
-    # A picture that was cut short.
+    # A truncated picture.
     pictures.append(pictures[0][:40])
     # The program takes grey values from 0 to 1.
     values = [[value / 255 for value in picture] for picture in pictures]
@@ -55,7 +55,7 @@ def main():
     model = Mapper(
         DIGITS / "digits.pte", inputs="picture", outputs="scores", keep=["file"], on_error="null", lists="any"
     )
-    result = on(sys.argv[1:], model, table, "file string, scores array<float>, error string")
+    result = run_with(sys.argv[1:], model, table, "file string, scores array<float>, error string")
     labels = (DIGITS / "labels.txt").read_text().split()
     for row in sorted(result.to_pylist(), key=lambda row: row["file"]):
         scores = row["scores"]

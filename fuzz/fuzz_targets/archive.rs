@@ -1,5 +1,5 @@
-//! Any bytes are read as a torch.export archive and compiled, or refused. What does not begin like a zip file is taken
-//! for the JSON of a model in an archive around it.
+//! Any bytes are read as a torch.export archive and compiled, or refused. Bytes that do not begin like a zip file are used
+//! as the JSON of the model in a generated archive.
 #![no_main]
 
 use compiler::{OperatorTable, Options};

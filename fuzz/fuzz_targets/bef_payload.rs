@@ -1,5 +1,5 @@
-//! Any bytes are read as a payload of Pteron's own backend or refused; what is read names only what there is, and is
-//! written as something that is read alike.
+//! Any bytes are read as a payload of Pteron's own backend or refused; the indices of an accepted payload are in bounds, and
+//! it round-trips through the writer.
 #![no_main]
 
 use backend_bef::Payload;

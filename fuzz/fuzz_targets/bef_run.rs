@@ -1,4 +1,4 @@
-//! Any bytes are verified as a BEF file or refused; what verifies runs, within limits, to an end.
+//! Any bytes are verified as a BEF file or refused; the functions of a verified file terminate within limits.
 #![no_main]
 
 use host::{ExecutionContext, Frame, HostContext, KernelRegistry, Limits, Module, Value};
@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 const LIMITS: Limits = Limits { kernels: 10_000, executions: 1_000, value_bytes: 1 << 20 };
 
-/// All kernels, but nothing waits for time to pass.
+/// All kernels; those that wait for time to pass are replaced by ones that return at once.
 static REGISTRY: LazyLock<KernelRegistry> = LazyLock::new(|| {
     let mut registry = tfrt_kernels::registry();
     let timed: Vec<String> = registry

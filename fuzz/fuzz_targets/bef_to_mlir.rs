@@ -1,4 +1,4 @@
-//! Any file that verifies has a text or is refused; a text that reads is one that translates or is refused.
+//! A verified BEF file translates to MLIR text or is refused; text that parses translates back or is refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

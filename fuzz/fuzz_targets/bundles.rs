@@ -1,4 +1,4 @@
-//! Any bytes are read as a bundled program or an ETDump or refused; what is read is written again the same.
+//! Any bytes are read as a bundled program or an ETDump or refused; an accepted file round-trips through the writer.
 #![no_main]
 
 use format::{Limits, bpte, etdump};

@@ -1,5 +1,5 @@
-//! Any text is read as a module or refused; what is read prints to text that reads back, and what translates to
-//! BEF verifies, prints, and translates back to the same bytes.
+//! Any text is parsed as a module or refused; a parsed module round-trips through the printer. A module that translates to
+//! BEF verifies, and round-trips through MLIR text to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +10,7 @@ const LOCATIONS: PrintOptions = PrintOptions { locations: true, generic: false }
 fuzz_target!(|source: &[u8]| {
     let Ok(module) = mlir::parse(source, "fuzz") else { return };
     mlir::parse(mlir::print(&module, LOCATIONS), "fuzz").unwrap();
-    // Operations outside functions only name kernels, which text made from BEF does not bring back.
+    // Operations outside functions only add kernel names, which MLIR text generated from BEF does not reproduce.
     let in_functions = |op: &mlir::Operation| op.is("func.func") || op.is("builtin.module");
     if !module.operations().iter().all(in_functions) {
         return;
@@ -18,7 +18,7 @@ fuzz_target!(|source: &[u8]| {
     let options = Options { max_payload: 1 << 20, ..Options::default() };
     let Ok(bytes) = mlir::to_bef(&module, options) else { return };
     let program = bef::File::open(&bytes).unwrap().verify().unwrap().to_module().unwrap();
-    // BEF has one type for attributes of iN and siN: text that mixes them comes back as iN.
+    // BEF has one attribute type for iN and siN: text that mixes them comes back as iN.
     let names: Vec<&str> = program.type_names().collect();
     let both = |n: &&str| names.contains(n) && names.contains(&format!("s{n}").as_str());
     if ["i8", "i16", "i32", "i64"].iter().any(both) {

@@ -1,4 +1,4 @@
-//! Any bytes are read as a `.ptd` or refused; what is read is written again with the same entries.
+//! Any bytes are read as a `.ptd` or refused; an accepted file is rewritten with the same entries.
 #![no_main]
 
 use format::Limits;

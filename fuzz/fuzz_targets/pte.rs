@@ -1,5 +1,5 @@
-//! Any bytes are read as a program or refused; a program that is read is written again the same, and
-//! taken apart and laid out anew with the same bytes.
+//! Any bytes are read as a program or refused; an accepted program is rewritten with the same tables, and
+//! rebuilt from its parts with the same data.
 #![no_main]
 
 use format::Limits;

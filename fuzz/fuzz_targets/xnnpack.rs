@@ -1,4 +1,4 @@
-//! Any bytes are read as an XNNPACK payload or refused; what is read names only what there is.
+//! Any bytes are read as an XNNPACK payload or refused; all indices of an accepted payload are in bounds.
 #![no_main]
 
 use backend_xnnpack::Payload;

@@ -1,12 +1,12 @@
-"""Rows on engines that people have, against a plain loop.
+"""Benchmarks `pteron.batch.Mapper` on data engines against a plain loop.
 
     pip install pyarrow numpy 'ray[data]' pyspark daft datafusion
     python tools/batch/engines.py loop ray spark daft datafusion [--rows 100000] [--workers 1 2] [--kill]
 
-Each engine gives rows to `pteron.batch.Mapper`; its results must be those of a loop that calls the program once a row, no row
-lost and none twice. Prints a line of a Markdown table for each engine and number of workers: seconds of the job without the
-start of the engine, rows a second, and seconds of the same job with a step that computes nothing: what the engine costs by itself.
-With `--kill`, a worker of Ray or of Spark is killed once, in the middle of a job.
+Each engine passes rows to a `pteron.batch.Mapper`. The results must equal those of a loop that calls the program once per row,
+with no row lost or duplicated. Prints a row of a Markdown table for each engine and number of workers: seconds of the job without
+starting the engine, rows per second, and seconds of the same job with a step that computes nothing (the engine's overhead).
+With `--kill`, a worker of Ray or Spark is killed once, in the middle of a job.
 """
 
 import argparse
@@ -30,7 +30,7 @@ PARTS = 20
 
 
 def table(rows):
-    """Rows with an id and a picture."""
+    """A table of rows with an id and a picture."""
     pixels = numpy.random.default_rng(7).random((rows, 64), dtype=numpy.float32)
     pictures = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(pixels.reshape(-1)), 64)
     return pyarrow.table({"id": pyarrow.array(range(rows)), "x": pictures})
@@ -41,7 +41,7 @@ def pixels_of(rows):
 
 
 class Nothing:
-    """In the place of the mapper: scores of zeros."""
+    """A stand-in for the mapper that returns zeros."""
 
     def __init__(self, lists="fixed"):
         kind = pyarrow.float32()
@@ -57,14 +57,14 @@ class Nothing:
 
 
 def mapper(computes, **options):
-    """The step of a job."""
+    """The step of a job: a mapper, or a step that computes nothing."""
     if computes:
         return Mapper(PROGRAM, inputs="x", outputs="scores", keep=["id"], **options)
     return Nothing(**options)
 
 
 def loop(rows, threads):
-    """One call a row, by so many threads."""
+    """One call per row, on this many threads."""
     module = pteron.load(PROGRAM)
     pixels = pixels_of(rows)
     scores = numpy.empty((len(pixels), 10), dtype=numpy.float32)
@@ -85,7 +85,7 @@ def loop(rows, threads):
 
 
 def batches(rows, threads, computes, _marker):
-    """The mapper itself, without an engine, over parts of the table, by so many threads."""
+    """The mapper without an engine, over parts of the table, on this many threads."""
     model = mapper(computes)
     parts = rows.combine_chunks().to_batches(max_chunksize=len(rows) // PARTS or 1)
     model(parts[0].slice(0, 1))
@@ -105,7 +105,7 @@ def batches(rows, threads, computes, _marker):
 
 
 def die_once(marker):
-    """Kills this process, unless one was killed already. `marker` is a file that says so."""
+    """Kills this process, unless a process was killed before. `marker` is a file that records it."""
     try:
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -114,7 +114,7 @@ def die_once(marker):
 
 
 class Scores:
-    """What an actor of Ray is."""
+    """The class of Ray's actors."""
 
     def __init__(self, model, marker):
         self.model, self.marker, self.calls = model, marker, 0
@@ -175,7 +175,7 @@ def start_spark():
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = (
-        # So many threads, and so often a task is tried.
+        # Two threads, and at most four attempts per task.
         SparkSession.builder.master("local[2,4]")
         .config("spark.driver.memory", "1g")
         .config("spark.ui.enabled", "false")
@@ -221,9 +221,9 @@ def datafusion(rows, workers, computes, _marker):
 
 
 def check(done, expected):
-    """Every row once, with the results of the loop."""
+    """Checks that every row occurs once, with the results of the loop."""
     ids = done["id"].to_numpy()
-    assert sorted(ids.tolist()) == list(range(len(expected))), "rows are missing, or there twice"
+    assert sorted(ids.tolist()) == list(range(len(expected))), "rows are missing or duplicated"
     scores = numpy.concatenate([chunk.flatten().to_numpy(zero_copy_only=False) for chunk in done["scores"].chunks])
     numpy.testing.assert_array_equal(scores.reshape(-1, 10), expected[ids])
 
@@ -243,7 +243,7 @@ def main():
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--kill", action="store_true")
-    parser.add_argument("--repeat", type=int, default=3, help="the fastest of so many jobs counts")
+    parser.add_argument("--repeat", type=int, default=3, help="number of jobs, of which the fastest is reported")
     options = parser.parse_args()
     rows = table(options.rows)
     _, expected = loop(rows, 1)

@@ -1,12 +1,12 @@
-"""What workers hold in memory: whether weights come once a machine.
+"""Measures the memory of workers: whether they share one copy of the weights per machine.
 
     python tools/batch/memory.py PROGRAM [--workers 1 2 3] [--ray] [--no-prepare] [--cache FOLDER]
 
-Starts processes, or actors of Ray, that call a `pteron.batch.Mapper` which was pickled for them, and reads from /proc what they
-hold: the proportional set size, in which a page that several share counts once in all. What they held before they got the
-mapper is taken off. Prints a line of a Markdown table for each number of workers: MB in all, what the last worker has added,
-and that as a part of the program's file. Compare a program as it is, with `--cache`, one compiled with `backends=["bef"],
-native=True`, and `--no-prepare`: weights that are packed when a program is loaded are each process's own.
+Starts processes, or Ray actors, that call a pickled `pteron.batch.Mapper`, and reads their proportional set size from /proc, in
+which a page shared by several processes counts once in total. Their memory before they received the mapper is subtracted.
+Prints a row of a Markdown table for each number of workers: total MB, MB added by the last worker, and the latter as a percentage
+of the program's file size. Compare a plain program, one with `--cache`, one compiled with `backends=["bef"], native=True`, and
+`--no-prepare`: weights that are packed at load time are private to each process.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pteron.batch import Mapper
 
 
 def pss():
-    """Bytes of this process."""
+    """The proportional set size of this process in bytes."""
     with open("/proc/self/smaps_rollup") as file:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("Pss:"))
 
@@ -46,7 +46,7 @@ def serve(pipe):
 
 
 class Process:
-    """A worker in a process of its own."""
+    """A worker in a separate process."""
 
     def __init__(self):
         self.pipe, other = multiprocessing.Pipe()
@@ -63,7 +63,7 @@ class Process:
 
 
 class Actor:
-    """A worker that Ray starts."""
+    """A worker that is a Ray actor."""
 
     def __init__(self):
         import ray
@@ -78,7 +78,7 @@ class Actor:
 
 
 def held(kind, count, pickled):
-    """Bytes that the mapper costs so many workers."""
+    """Bytes that the mapper adds to this many workers in total."""
     workers = [kind() for _ in range(count)]
     before = sum(worker.ask("held") for worker in workers)
     for worker in workers:

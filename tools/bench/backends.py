@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The same archives for Pteron's own backend, for no backend, and lowered to XNNPACK by the reference and run there.
+"""Compares the same archives compiled for Pteron's own backend and for no backend, and lowered to XNNPACK and run by the reference.
 
     python tools/bench/backends.py PTERON [NAME...] [--rounds N]
 
-For each network: seconds of the processor (user and system) from the start of a process to its first result, steady time
-at one and two threads, and memory of one process and of four at a time, as the sum of their proportional set sizes
-(`/proc/PID/smaps_rollup`), after an inference. `bef` is `--backend bef`, `packed` the same with `--target-cpu native`; of
-both the weights are in a `.ptd`, and programs are mapped. Of the reference only what it does after its library is loaded
-counts, and memory beyond what Python held then. Each time is the least of some rounds, in which the runtimes take turns.
+For each network: CPU time (user and system) from the start of a process to its first result, steady-state time
+on one and two threads, and memory of one process and of four concurrent ones, as the sum of their proportional set sizes
+(`/proc/PID/smaps_rollup`) after an inference. `bef` is `--backend bef`, `packed` the same with `--target-cpu native`; both
+have their weights in a `.ptd`. Files are memory-mapped. For the reference, time starts after its library is loaded, and the
+memory that Python had then is subtracted. Each time is the minimum over several rounds, in which the runtimes alternate.
 Needs torch, torchvision and executorch; `vit_tiny` needs timm.
 """
 
@@ -43,7 +43,7 @@ def export(name, folder):
 
 
 def pss(pid):
-    """Bytes of the proportional set size of a process."""
+    """The proportional set size of a process in bytes."""
     for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
@@ -51,8 +51,8 @@ def pss(pid):
 
 
 def reference(model, threads, seconds):
-    """A process of the reference, which goes on with the next line of its input: after its library is loaded, and after
-    the first inference and the steady ones. Says each time what its memory is."""
+    """The reference's process. It is driven by lines on stdin and answers with JSON lines: after its library is loaded (memory),
+    after the first and the steady-state inferences (times), and then its memory again."""
     import torch
     from executorch.extension.pybindings import portable_lib
     torch.set_num_threads(threads)
@@ -89,7 +89,7 @@ class Reference:
         return process
 
     def go_on(self, processes):
-        """Lets processes go on, and gives what they say then."""
+        """Lets processes continue and returns their next answers."""
         for process in processes:
             process.stdin.write("\n")
             process.stdin.flush()
@@ -149,7 +149,7 @@ class Pteron:
         return json.loads(out)["latency"]["min_ms"] / 1e3
 
     def memory(self, count):
-        # Endless runs, so that all are there at once.
+        # Practically endless runs, so that all processes are alive at once.
         processes = [self.run(1, 1_000_000) for _ in range(count)]
         time.sleep(2 + 2 * count)
         total = sum(pss(process.pid) for process in processes)
@@ -169,7 +169,7 @@ def main():
     parser.add_argument("pteron")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", type=pathlib.Path, help="where what is exported stays, for another run")
+    parser.add_argument("--folder", type=pathlib.Path, help="folder to keep the exported files in, for another run")
     args = parser.parse_args()
     print("| network | | file | first, CPU | steady, 1 thread | 2 threads | memory, 1 process | 4 processes |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")

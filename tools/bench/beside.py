@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Runs the same program files on Pteron and on the reference runtime, both as whole processes, and prints a table.
+"""Runs the same program files on Pteron and on the reference runtime, each in its own process, and prints a table.
 
     python tools/bench/beside.py target/release/pteron MODEL.pte... [--threads 1,2] [--markdown TABLE.md]
 
-Steady: executions after the first, each runtime for --seconds in turn, --rounds times; the least, and the median of the
-turns' medians. Cold: load and first inference in a fresh process, the command's start and end included; seconds of the
-processor (user and system), seconds on the clock, and the most memory held; each is the least of --rounds processes.
+Steady: executions after the first; the runtimes alternate in turns of --seconds, --rounds times. Reported are the minimum,
+and the median of the turns' medians. Cold: load and first inference in a fresh process, including its start and end; CPU time
+(user and system), wall-clock time, and peak memory; each is the minimum over --rounds processes.
 Inputs are zeros. GNU time measures memory. Processes are pinned to as many CPUs as they have threads.
 
-`reference.cpp` beside this file is the reference's process, without Python or PyTorch. It is built here from the headers
-and libraries of pip's `executorch` (found in the Python that runs this script, or --wheel) by `c++`, or given whole by
---reference.
+`reference.cpp` in this folder is the reference's process, without Python or PyTorch. It is built with `c++` from the headers
+and libraries of pip's `executorch` (found in the Python that runs this script, or --wheel), unless --reference names a built one.
 """
 
 import argparse
@@ -28,7 +27,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def installed():
-    """The folder of pip's package."""
+    """The folder of pip's `executorch` package."""
     package = importlib.util.find_spec("executorch")
     if package is None:
         raise SystemExit("no executorch in this Python: pip install executorch, or name its folder with --wheel")
@@ -36,7 +35,7 @@ def installed():
 
 
 def build(wheel, folder):
-    """The reference's process, linked to the libraries of `wheel`."""
+    """Builds the reference's process, linked to the libraries of `wheel`."""
     libraries = ["", "_kernels_optimized", "_kernels_quantized", "_backend_xnnpack", "_threadpool", "_etdump"]
     program = pathlib.Path(folder) / "reference"
     headers = wheel / "include"
@@ -48,7 +47,7 @@ def build(wheel, folder):
 
 
 def core(cpu):
-    """The processor and core that a CPU is a thread of."""
+    """The package and core of a logical CPU."""
     topology = pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
     try:
         return tuple((topology / name).read_text() for name in ("physical_package_id", "core_id"))
@@ -57,7 +56,7 @@ def core(cpu):
 
 
 def pin(threads):
-    """CPUs of as many cores, second threads of cores last."""
+    """A function that pins the process to this many CPUs, on different cores as far as possible."""
     cpus = sorted(os.sched_getaffinity(0), reverse=True)
     firsts = list({core(cpu): cpu for cpu in cpus}.values())
     cpus = (firsts + [cpu for cpu in cpus if cpu not in firsts])[:threads]
@@ -65,7 +64,7 @@ def pin(threads):
 
 
 def process(command, threads):
-    """What the process printed, and its seconds of CPU and clock."""
+    """The JSON that the process printed, and its CPU and wall-clock seconds."""
     with tempfile.TemporaryFile() as out:
         start = time.monotonic()
         child = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL, preexec_fn=pin(threads))
@@ -78,7 +77,8 @@ def process(command, threads):
 
 
 def peak(command, threads):
-    """MiB of memory that a process holds at most. What the system notes of one that Python starts is at least Python's."""
+    """The peak memory of a process in MiB. GNU time starts it, because the kernel's figure for a direct child of Python would
+    include Python's own memory."""
     timed = ["/usr/bin/time", "-f", "%M", *command]
     done = subprocess.run(timed, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=pin(threads), text=True)
     return float(done.stderr.split()[-1]) / 1024
@@ -111,7 +111,7 @@ class Pteron:
     def steady(self, seconds):
         times = self.turn()
         if self.runs == 3:
-            # A short turn first, which tells how many runs fill one.
+            # A short turn first, to determine how many runs fill a turn.
             self.runs = max(4, min(100_000, int(seconds * 1e3 / times["median_ms"])))
             times = self.turn()
         self.minima.append(times["min_ms"])
@@ -125,7 +125,7 @@ class Pteron:
 
 
 def title(model):
-    """What a program is called in a table: conformance cases by their folder."""
+    """The name of a program in the table; for conformance cases the name of their folder."""
     path = pathlib.Path(model)
     return path.parent.name if path.stem == "model" else path.stem
 
@@ -174,12 +174,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pteron", help="the command")
     parser.add_argument("models", nargs="+", help="program files whose method is forward")
-    parser.add_argument("--threads", default="1", help="thread counts [default: 1]")
+    parser.add_argument("--threads", default="1", help="thread counts, separated by commas [default: 1]")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each runtime [default: 5]")
-    parser.add_argument("--seconds", type=float, default=0.5, help="length of a steady turn, 0 for cold alone [default: 0.5]")
-    parser.add_argument("--reference", help="the reference's process, built before")
+    parser.add_argument("--seconds", type=float, default=0.5, help="length of a steady turn, 0 for cold only [default: 0.5]")
+    parser.add_argument("--reference", help="the reference's process, already built")
     parser.add_argument("--wheel", type=pathlib.Path, help="the folder `executorch` of pip's package")
-    parser.add_argument("--markdown", type=pathlib.Path, help="write the table to this file, too")
+    parser.add_argument("--markdown", type=pathlib.Path, help="also write the table to this file")
     parser.add_argument("--json", type=pathlib.Path, help="write the figures to this file")
     args = parser.parse_args()
     rows = []

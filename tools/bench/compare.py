@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""Measures networks on the reference runtime (pip's executorch) and on Pteron, side by side.
+"""Compares the speed of networks on the reference runtime (pip's executorch) and on Pteron.
 
-A network is exported twice: `plain`, whose operators no delegate takes, and `lowered`, of which
-XNNPACK takes what it can. The reference runs the lowered program, Pteron the plain one: a plain
-program must not be a cliff. Both runtimes take turns, each a process of its own that is pinned to
-as many CPUs as it has threads; a turn's first run is not counted. Outputs are compared with
+A network is exported twice: `plain`, without delegates, and `lowered`, in which XNNPACK takes all
+operators that it supports. The reference runs the lowered program, Pteron the plain one, which should not be much
+slower. The runtimes alternate, each in its own process that is pinned to
+as many CPUs as it has threads; the first run of a turn is not counted. Outputs are compared with
 PyTorch's and with each other.
 
     pip install executorch torch torchvision
     tools/bench/compare.py                              # every network of networks.py, 1 and 2 threads
     tools/bench/compare.py resnet18 vit_tiny --threads 1
     tools/bench/compare.py --corpus FOLDER              # every pair NAME, NAME_xnn of conformance cases
-    tools/bench/compare.py --same                       # the reference runs the plain program, too
-    tools/bench/compare.py --lowered                    # Pteron runs the lowered program, too
+    tools/bench/compare.py --same                       # the reference runs the plain program as well
+    tools/bench/compare.py --lowered                    # Pteron runs the lowered program as well
     tools/bench/compare.py --lowered --corpus FOLDER    # every case NAME_xnn..., quantized ones included
 
-Times are those of one execution, inputs set; memory is the most that the process ever held, for the
-reference above what Python and torch held before the program was loaded.
+Times are per execution, including setting the inputs; memory is the peak of the process, for the
+reference without the memory of Python and torch before the program was loaded.
 """
 
 import argparse
@@ -35,13 +35,13 @@ import numpy as np
 from beside import pin
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Outputs may differ by this much of the largest element: sums of networks are long.
+# Tolerance of outputs relative to the largest element; rounding errors accumulate over a network.
 AGREE = 1e-3
 
 
 @dataclasses.dataclass
 class Network:
-    """A network as files."""
+    """The files of a network."""
 
     name: str
     plain: pathlib.Path
@@ -52,7 +52,7 @@ class Network:
 
 @dataclasses.dataclass
 class Measured:
-    """What the turns of one runtime gave."""
+    """The measurements of one runtime."""
 
     times: list = dataclasses.field(default_factory=list)
     memory: float = 0.0
@@ -62,15 +62,15 @@ class Measured:
         return min(map(min, self.times))
 
     def median(self):
-        """The median over the turns of each one's median."""
+        """The median of the turns' medians."""
         return statistics.median(statistics.median(t) for t in self.times)
 
 
-# The reference's side: a process that loads a program once and runs it when asked to.
+# The reference's side: a worker process that loads a program once and runs it on request.
 
 
 def status(field, process="self"):
-    """MiB of memory that the system notes of a process."""
+    """A memory field of /proc/PID/status in MiB; 0 if the process has none."""
     try:
         lines = pathlib.Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:
@@ -110,7 +110,7 @@ def worker(program, threads, inputs):
 
 
 class Reference:
-    """A worker process."""
+    """The reference's side: a worker process."""
 
     def __init__(self, program, network, threads):
         command = [sys.executable, __file__, "--worker", str(threads), str(program), *map(str, network.inputs)]
@@ -148,7 +148,7 @@ class Reference:
 
 
 class Pteron:
-    """Pteron's side: the command, once a turn."""
+    """Pteron's side: the command, run once per turn."""
 
     def __init__(self, command, program, network, threads):
         inputs = [f"@{path}" for path in network.inputs]
@@ -166,7 +166,7 @@ class Pteron:
                     stdout=out,
                     preexec_fn=pin(self.threads),
                 )
-                # The kernel's own account of a child starts from what its parent held.
+                # The kernel's rusage of a child includes the memory that its parent had at the fork.
                 while process.poll() is None:
                     self.measured.memory = max(self.measured.memory, status("VmHWM", process.pid))
                     time.sleep(0.01)
@@ -174,7 +174,7 @@ class Pteron:
                 raise SystemExit(f"pteron failed: {' '.join(process.args)}")
             latency = json.loads(report.read_text())["latency"]
             self.measured.outputs = load_outputs(folder)
-        # A short first turn only tells how many runs fill one.
+        # A short first turn only determines how many runs fill a turn.
         if self.runs > 3 or latency["median_ms"] * 3 > seconds * 1e3:
             self.measured.times.append([latency["min_ms"], latency["median_ms"], latency["p99_ms"]])
         self.runs = max(3, min(100_000, int(seconds * 1e3 / latency["median_ms"])))
@@ -186,7 +186,7 @@ def load_outputs(folder):
 
 
 def difference(outputs, expected):
-    """The largest difference, as a part of the largest element."""
+    """The largest difference, relative to the largest element."""
     worst = 0.0
     for a, b in zip(outputs, expected, strict=True):
         if a.shape != b.shape:
@@ -198,7 +198,7 @@ def difference(outputs, expected):
 
 
 def corpus(folder, names, only_lowered):
-    """Pairs of conformance cases of one network, or the lowered ones alone; the first run's inputs and outputs."""
+    """Pairs of conformance cases of the same network, or only the lowered ones, with the inputs and outputs of their first run."""
     for case in sorted(folder.glob("*_xnn*/case.json" if only_lowered else "*_xnn/case.json")):
         lowered, plain = case.parent, case.parent.with_name(case.parent.name.removesuffix("_xnn"))
         plain = lowered if only_lowered else plain
@@ -295,17 +295,17 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("networks", nargs="*", help="which networks [default: all]")
+    parser.add_argument("networks", nargs="*", help="networks to measure [default: all]")
     parser.add_argument("--threads", default="1,2", help="thread counts [default: 1,2]")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each runtime [default: 5]")
     parser.add_argument("--seconds", type=float, default=0.5, help="length of a turn [default: 0.5]")
     parser.add_argument("--corpus", type=pathlib.Path, help="measure conformance cases of this folder")
     parser.add_argument("--same", action="store_true", help="both run the plain program (slow)")
     parser.add_argument("--lowered", action="store_true", help="both run the lowered program")
-    parser.add_argument("--files", type=pathlib.Path, default=ROOT / "target/bench", help="where exported programs are kept")
+    parser.add_argument("--files", type=pathlib.Path, default=ROOT / "target/bench", help="folder of the exported programs")
     parser.add_argument("--pteron", default=str(ROOT / "target/release/pteron"), help="the command")
-    parser.add_argument("--markdown", type=pathlib.Path, help="write the table to this file, too")
-    parser.add_argument("--json", type=pathlib.Path, help="write the figures to this file, too")
+    parser.add_argument("--markdown", type=pathlib.Path, help="also write the table to this file")
+    parser.add_argument("--json", type=pathlib.Path, help="also write the figures to this file")
     args = parser.parse_args()
     chosen = corpus(args.corpus, args.networks, args.lowered) if args.corpus else exported(args.networks, args.files)
     rows = []

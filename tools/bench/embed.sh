@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What Pteron costs an application: `tests/embed` built from nothing, with the kernels of one program and with all of
-# them, in three profiles. Prints the rows of docs/reports/embed.md: seconds of the build, then stripped bytes.
+# Measures what Pteron adds to an application: clean builds of `tests/embed` with the kernels of one program and with all
+# kernels, in three profiles. Prints the rows of docs/reports/embed.md: build time in seconds, then stripped size in bytes.
 set -euo pipefail
 cd "$(dirname "$0")/../../tests/embed"
 target=$(mktemp -d)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What each cargo feature of `pteron` costs an application: crates, CPU seconds of a build from nothing, stripped bytes.
+"""Measures what each cargo feature of `pteron` adds to an application: crates, CPU seconds of a clean build, stripped bytes.
 
-Builds `tests/embed` (profile release) without features, with each alone and with the default ones, all in one target
-folder, which is deleted. Each rustc is timed by itself, in user seconds, which other work on the machine hardly changes;
-a feature's seconds are the sum over all crates of its build, those that an earlier build has left included, without build
-scripts and what Cargo does itself. Prints the rows of docs/reports/embed.md.
+Builds `tests/embed` (profile release) without features, with each feature alone and with the default ones, in one temporary
+target folder. Each rustc process is timed separately, in user seconds, which other work on the machine hardly affects;
+a feature's seconds are the sum over all crates of its build, including those reused from an earlier build, but without build
+scripts and Cargo itself. Prints the rows of docs/reports/embed.md.
 
     tools/bench/features.py [FEATURES]...
 """
@@ -22,7 +22,7 @@ LOG = "PTERON_RUSTC_SECONDS"
 
 
 def rustc(arguments):
-    """Cargo's wrapper of rustc: notes the seconds of a crate by the suffix of its files."""
+    """RUSTC_WRAPPER: runs rustc and logs its user seconds under the `extra-filename` suffix of the crate."""
     status = subprocess.run(arguments).returncode
     suffix = [a.removeprefix("extra-filename=") for a in arguments if a.startswith("extra-filename=")]
     if suffix:
@@ -32,7 +32,7 @@ def rustc(arguments):
 
 
 def build(features, target, log):
-    """The crates of a build, its user seconds, and the executable."""
+    """Builds, and returns the number of dependencies, the user seconds, and the executable."""
     environment = dict(os.environ, RUSTC_WRAPPER=__file__, CARGO_INCREMENTAL="0", **{LOG: str(log)})
     environment.pop("CARGO_TARGET_DIR", None)
     command = ["cargo", "build", "--release", "--locked", "--quiet", "--message-format=json"]
@@ -45,7 +45,7 @@ def build(features, target, log):
     spent = dict(line.split() for line in log.read_text().splitlines())
     seconds = 0.0
     for suffix, taken in spent.items():
-        # A program is built under its suffix, and then linked to its plain name.
+        # An executable is built with the suffix and then hard-linked to its plain name, which Cargo reports.
         if any(suffix in file for file in files) or suffix in newest(target):
             seconds += float(taken)
     tree = ["cargo", "tree", "--locked", "--prefix", "none", "-e", "normal", "--features", features]
@@ -55,7 +55,7 @@ def build(features, target, log):
 
 
 def newest(target):
-    """The suffix of the executable that was built last."""
+    """The suffix of the most recently built executable."""
     built = [f for f in (target / "release/deps").glob("embed-*") if not f.suffix]
     return max(built, key=lambda f: f.stat().st_mtime).name.removeprefix("embed")
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the networks of networks.py as programs that XNNPACK takes: in float32, and quantized.
+"""Compiles the networks of networks.py for XNNPACK, in float32 and quantized.
 
     tools/bench/lowered.py target/release/pteron FOLDER [NAME...]
 
-Each is exported to FOLDER/NAME.pt2 unless that is there, and compiled from it by `pteron compile --backend xnnpack` to
-FOLDER/NAME_KIND.pte, for every kind that the network is measured in. Both runtimes take these files:
+Each network is exported to FOLDER/NAME.pt2, unless that exists, and compiled from it by `pteron compile --backend xnnpack` to
+FOLDER/NAME_KIND.pte for each kind of quantization that it is measured with. Both runtimes run these files:
 
     tools/bench/beside.py target/release/pteron FOLDER/*.pte --threads 1,2
 """
@@ -19,7 +19,7 @@ import numpy as np
 CONVOLUTIONS = "mobilenet_v2", "mobilenet_v3_small", "resnet18", "resnet50", "unet"
 TRANSFORMERS = "vit_tiny", "bert", "llama_prefill", "llama_decode"
 RECURRENT = "lstm", "gru"
-# How the products and convolutions of a network are quantized.
+# The kinds of quantization of each network's matrix products and convolutions.
 KINDS = {name: ["fp32", "int8"] for name in CONVOLUTIONS}
 KINDS |= {name: ["fp32", "dynamic-int8", "8da4w"] for name in TRANSFORMERS + RECURRENT}
 KINDS["vit_tiny"].insert(1, "int8")
@@ -38,16 +38,16 @@ def archive(name, folder):
 
 
 def compile(pteron, model, kind, shape):
-    """Compiles an archive; its values are calibrated on images of normally distributed numbers."""
+    """Compiles an archive. Static quantization is calibrated on normally distributed images."""
     program = model.with_name(f"{model.stem}_{kind}.pte")
     command = [pteron, "compile", model, "-o", program, "--backend", "xnnpack"]
     if kind != "fp32":
         command += ["--quantize", kind]
     with tempfile.TemporaryDirectory() as samples:
         if kind == "int8":
-            numbers = np.random.default_rng(0)
+            generator = np.random.default_rng(0)
             for i in range(SAMPLES):
-                np.save(pathlib.Path(samples) / f"{i}.npy", numbers.standard_normal(shape, dtype=np.float32))
+                np.save(pathlib.Path(samples) / f"{i}.npy", generator.standard_normal(shape, dtype=np.float32))
             command += ["--calibrate", samples]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
@@ -56,7 +56,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pteron", help="the command")
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("names", nargs="*", help="which networks [default: all]")
+    parser.add_argument("names", nargs="*", help="networks to compile [default: all]")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     for name in args.names or KINDS:

@@ -1,8 +1,8 @@
-"""The networks that compare.py measures: random weights of a fixed seed, exported twice.
+"""The networks that compare.py measures, with random weights of a fixed seed, exported twice.
 
-`export(name, folder)` writes `folder/name/plain.pte` (operators of the portable library only),
-`lowered.pte` (what XNNPACK takes goes to it), the inputs as `input0.npy`, ..., and what PyTorch
-computes of them as `expected0.npy`, .... What is there already is not made again.
+`export(name, folder)` writes `folder/name/plain.pte` (without delegates), `lowered.pte` (with all
+operators that XNNPACK supports delegated to it), the inputs as `input0.npy`, ..., and PyTorch's
+outputs as `expected0.npy`, .... An existing export is reused.
 """
 
 import math
@@ -24,7 +24,7 @@ class RMSNorm(nn.Module):
 
 
 def rotate(x, cos, sin):
-    """Rotary embedding of [batch, time, heads, width]: halves are the two coordinates."""
+    """Rotary embedding of [batch, time, heads, width]: the two halves of `width` are the coordinates."""
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
 
@@ -68,7 +68,7 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    """A Llama decoder; with `cached`, one step of `time` tokens from `position` on."""
+    """A Llama decoder; with `cached`, one step with a KV cache, for the tokens at `position`."""
 
     def __init__(self, width, hidden, layers, heads, kv_heads, vocabulary, context, cached):
         super().__init__()
@@ -124,7 +124,7 @@ def llama(cached):
 
 
 class UNet(nn.Module):
-    """Three levels of two convolutions with batch norms, joined on the way up by bilinear upsampling."""
+    """Three levels of two convolutions with batch norm; bilinear upsampling and skip connections on the way up."""
 
     def __init__(self, channels=(32, 64, 128)):
         super().__init__()
@@ -153,7 +153,7 @@ class UNet(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Two layers of a recurrent network over a sequence, and a classifier of its last step."""
+    """A two-layer recurrent network over a sequence, with a classifier on its last step."""
 
     def __init__(self, cell):
         super().__init__()
@@ -165,7 +165,7 @@ class Recurrent(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The encoder of BERT without its pooler: tokens in, states out."""
+    """The encoder of BERT without its pooler: from tokens to hidden states."""
 
     def __init__(self):
         super().__init__()
@@ -197,7 +197,7 @@ NETWORKS = {
 
 
 def spread_norms(model):
-    """Statistics of batch norms as after training: fresh ones would make every image come out alike."""
+    """Randomizes the statistics of batch norms as if trained: with fresh ones, all images would give similar outputs."""
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.uniform_(module.running_mean, -0.1, 0.1)
@@ -205,14 +205,15 @@ def spread_norms(model):
 
 
 def fill_heads(model):
-    """Fresh classifiers of vision transformers are zero: so would be whatever is compared."""
+    """Randomizes linear layers that are initialized to zero, such as classifiers of vision transformers: otherwise all
+    outputs would be zero."""
     for module in model.modules():
         if isinstance(module, nn.Linear) and not module.weight.any():
             nn.init.normal_(module.weight, std=0.05)
 
 
 def make(name):
-    """The network, to be evaluated, and its inputs."""
+    """The network in evaluation mode, and its inputs."""
     torch.manual_seed(SEED)
     model, inputs = NETWORKS[name]()
     model.eval()

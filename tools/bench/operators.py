@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Times operators one by one on Pteron and on the reference runtime's own kernels, in turns, and prints a table.
+"""Times single operators on Pteron and on the reference runtime's own kernels, alternately, and prints a table.
 
     python tools/bench/operators.py target/release/pteron FOLDER [--only NAME...] [--threads 1]
 
-Each program is one operator, or what ExecuTorch's exporter makes of one, exported without any delegate by pip's `executorch`, which
-must be in the Python that runs this script; the programs are kept in FOLDER. Inputs are zeros. The times are those of
-`beside.py`: the least of all executions after the first, of whole processes that take turns.
+Each program is one operator, or the operators that ExecuTorch's exporter decomposes it into, exported without delegates by pip's
+`executorch`, which must be installed in the Python that runs this script. The programs are kept in FOLDER. Inputs are zeros. The times
+come from `beside.py`: the minimum over all executions after the first, in processes that alternate.
 """
 
 import argparse
@@ -21,20 +21,20 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def cases():
-    """Families of operators: name, function and inputs of each."""
+    """Operators by family and name: the function and its inputs."""
     import torch
     import torch.nn.functional as F
 
     def r(*sizes):
         return torch.rand(*sizes) * 2 - 1
 
-    def places(*sizes, below):
+    def indices(*sizes, below):
         return torch.randint(0, below, sizes)
 
     rows, images, small = r(4, 8192), r(2, 64, 32, 32), r(1, 16, 32, 32)
     matrix, table, words = r(64, 512), r(512, 64), r(1, 32000)
-    numbers, chosen = places(64, 128, below=1000), places(256, below=512)
-    some, parts = places(4, 4096, below=8192), r(4, 4096)
+    numbers, chosen = indices(64, 128, below=1000), indices(256, below=512)
+    some, parts = indices(4, 4096, below=8192), r(4, 4096)
     module = torch.nn
     return {
         "extremes": {
@@ -118,7 +118,7 @@ def cases():
             "scatter": (lambda x, i, s: x.scatter(1, i, s), (rows, some, parts)),
             "scatter_add": (lambda x, i, s: x.scatter_add(1, i, s), (rows, some, parts)),
             "index_select": (lambda x, i: x.index_select(0, i), (table, chosen)),
-            "index of two": (lambda x, i, j: x[i, j], (table, places(1000, below=512), places(1000, below=64))),
+            "index of two": (lambda x, i, j: x[i, j], (table, indices(1000, below=512), indices(1000, below=64))),
             "index_put": (lambda x, i, v: x.index_put((i,), v), (table, chosen, r(256, 64))),
             "embedding": (lambda w, i: F.embedding(i, w), (r(1000, 64), numbers)),
             "masked_fill": (lambda x: x.masked_fill(x > 0, -1.0), rows),
@@ -164,7 +164,7 @@ def cases():
 
 
 def export(function, inputs, path):
-    """Writes the program of a function."""
+    """Exports a function as a program."""
     import torch
     from executorch.exir import EdgeCompileConfig, to_edge
 
@@ -179,7 +179,7 @@ def export(function, inputs, path):
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exported = torch.export.export(Module().eval(), inputs)
-        # Operators that are not of the core set have kernels, too.
+        # Allow operators outside the core ATen set: the reference has kernels for many of them.
         config = EdgeCompileConfig(_check_ir_validity=False)
         path.write_bytes(to_edge(exported, compile_config=config).to_executorch().buffer)
 
@@ -187,7 +187,7 @@ def export(function, inputs, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("pteron", help="the command")
-    parser.add_argument("folder", type=pathlib.Path, help="where programs are made, and found the next time")
+    parser.add_argument("folder", type=pathlib.Path, help="folder of the exported programs, which are reused")
     parser.add_argument("--only", nargs="+", help="names of operators or families")
     parser.add_argument("--threads", default="1", help="thread counts [default: 1]")
     parser.add_argument("--rounds", default="3", help="turns of each runtime [default: 3]")
@@ -217,7 +217,7 @@ def main():
         for threads in map(int, args.threads.split(",")):
             row = found.get((path.stem, threads))
             if row is None:
-                # The reference has no kernel for everything that its exporter lets through.
+                # The reference lacks kernels for some operators that its exporter accepts.
                 print(f"| {family} | {name} | {shapes} | {threads} | does not run | | |")
                 continue
             theirs, ours = (row[f"{side}_min_ms"] * 1e3 for side in ("reference", "pteron"))

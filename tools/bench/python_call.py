@@ -1,11 +1,11 @@
-"""What a call from Python costs beside one from Rust, for each kind of input and output.
+"""Measures the overhead of a call from Python over one from Rust, for each kind of input and output.
 
     python tools/bench/python_call.py target/release/pteron PROGRAM [--rounds 10]
 
-From Rust (`pteron run --repeat`) a call sets the inputs and runs the method; from Python it copies the outputs out, too. Rounds of Rust
-and of each kind take turns, so that what else the machine does meets all of them. Prints for each kind the microseconds of a call in
-the fastest round of 20 (from Rust, of the fastest call), what it costs more than Rust's, and how often elements were copied beside the copy into the method's memory. Kinds of libraries that
-are not installed are left out.
+From Rust (`pteron run --repeat`) a call sets the inputs and runs the method; from Python it also copies the outputs. Rounds of Rust
+and of each kind alternate, so that other load on the machine affects all of them. Prints for each kind the microseconds per call in
+the fastest round of 20 calls (from Rust, of the fastest call), the difference from Rust, and the number of copies of inputs and
+outputs besides the copy into the method's memory. Kinds whose library is not installed are skipped.
 """
 
 import argparse
@@ -20,7 +20,7 @@ CALLS = 20
 
 
 def kinds(info):
-    """A call's arguments, by what they are."""
+    """The kinds of arguments, with an argument of each."""
     bytes_ = bytes(info.nbytes)
     tensor = pteron.Tensor(bytes_, info.dtype, info.shape)
     buffer = memoryview(array.array("B", bytes_)).cast(memoryview(tensor).format, info.shape)
@@ -44,7 +44,7 @@ def kinds(info):
 
 
 def rust(command, program):
-    """Microseconds of the fastest call."""
+    """Microseconds of the fastest call from Rust."""
     text = subprocess.check_output([command, "run", program, "--repeat", "5000", "--json"], stderr=subprocess.DEVNULL)
     return json.loads(text)["latency"]["min_ms"] * 1e3
 
@@ -58,7 +58,7 @@ def round_of(call):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", help="pteron, as cargo has built it")
+    parser.add_argument("command", help="the pteron command")
     parser.add_argument("program")
     parser.add_argument("--rounds", type=int, default=10)
     options = parser.parse_args()

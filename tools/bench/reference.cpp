@@ -1,10 +1,10 @@
-// Runs a program on the reference runtime, without Python or PyTorch: what pip's `executorch` holds of it.
+// Runs a program on the reference runtime from pip's `executorch`, without Python or PyTorch.
 //
 //     reference MODEL.pte THREADS SECONDS [DATA.ptd]
 //
-// Prints one JSON object: load_ms and first_ms of the clock, then min_ms and median_ms of executions for SECONDS
-// (none with 0), and peak_mib of the process. Inputs are zeros.
-// `beside.py` builds it.
+// Prints one JSON object: load_ms and first_ms (wall-clock), min_ms and median_ms of executions during SECONDS
+// (omitted if 0), and peak_mib of the process. Inputs are zeros.
+// `beside.py` builds this program.
 #include <executorch/extension/module/module.h>
 #include <executorch/extension/tensor/tensor.h>
 
@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-// The wheel has the library of this class, not its header.
+// The wheel contains the library of this class, but not its header.
 namespace executorch::extension::threadpool {
 class ThreadPool {
  public:
@@ -48,7 +48,7 @@ int main(int count, char** arguments) {
     std::fprintf(stderr, "usage: reference MODEL.pte THREADS SECONDS [DATA.ptd]\n");
     return 2;
   }
-  // The pool takes as many threads as there are CPUs when it is first asked for: a single one needs none of them.
+  // The pool starts with one thread per CPU on first use; resize it before the program is loaded.
   executorch::extension::threadpool::get_threadpool()->_unsafe_reset_threadpool(std::atoi(arguments[2]));
   const double seconds = std::atof(arguments[3]);
   const auto start = Clock::now();

@@ -1,17 +1,17 @@
-"""Loads `pteron serve` while weights are swapped and clients die, and counts answers that are wrong.
+"""Stress test of `pteron serve`: weights are swapped and clients die under load, and wrong answers are counted.
 
     python tools/bench/serve.py path/to/pteron [--seconds 60] [--clients 8] [--connections 10000]
 
-Every second the weights of a model are replaced by others, times a power of two, and swapped in by a request. Clients, each
-a process, ask over connections that they keep, without a pause; two more die in the middle of requests. An answer is right
-if it is that of one of the weights as a whole, and all answers of one generation are of the same. Prints latencies,
-throughput, how many connections were refused, and the server's resident size in the course of time.
+Every second the weights of a model are replaced by a multiple (a power of two) and swapped in by a request. Client processes
+send requests over persistent connections without pause; two more clients die in the middle of requests. An answer is correct
+if it belongs to exactly one version of the weights; all answers of one generation must be equal. Prints latencies,
+throughput, the number of failures, and the server's resident size over time.
 
-With `--connections`, a second server gets so many connections that say nothing, half a head, half a preface, or a body byte
-by byte, and then requests that are hostile in size and shape, twice; requests of one who behaves have to be answered all the
-while, and most of what the connections took is given back to the system each time. The limit of open files is raised as far
-as it goes (`ulimit -Hn`).
-Only Python's own library is needed; Linux.
+With `--connections`, a second server gets that many connections that send nothing, half a head, half a preface, or a body byte
+by byte, and then requests of hostile sizes and shapes, twice. A well-behaved client must be answered throughout,
+and most of the memory that the connections took must be returned to the system each time. The limit of open files is raised to
+its maximum (`ulimit -Hn`).
+Needs only Python's standard library; Linux.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def resident(pid):
 
 
 def scaled(pteron, folder, factor):
-    """The weights of the model, times `factor`: a `.ptd` made of arrays."""
+    """A `.ptd` with the weights of the model multiplied by `factor`."""
     import_path = folder / f"weights-{factor}.ptd"
     arrays = folder / "arrays"
     if not arrays.exists():
@@ -73,11 +73,12 @@ def infer(values, shape=None):
     return post("/v2/models/linear/infer", json.dumps({"inputs": [tensor]}).encode())
 
 
-def numbers(body):
-    """The generation and the outputs of an answer."""
+def outputs_of(body):
+    """The generation and the outputs of a response."""
     body = json.loads(body)
     found = body["outputs"][0]["data"]
-    # As float32, of which the text is the shortest: times two, it is another text than that of twice the number.
+    # Round to float32: the text is the shortest that identifies the float32, so that twice its float64 value would differ from
+    # the value parsed from the text of twice the float32.
     return body["parameters"]["generation"], struct.unpack(f"{len(found)}f", struct.pack(f"{len(found)}f", *found))
 
 
@@ -104,7 +105,7 @@ def client(port, message, stop, results):
             continue
         latencies.append(time.perf_counter() - begin)
         bodies.add(body) if status == 200 else failed.append(f"{status}: {body}")
-    # A sample: minutes of latencies are millions.
+    # Only a sample: there are millions of latencies after some minutes.
     results.put((len(latencies), random.sample(latencies, min(len(latencies), 100_000)), max(latencies), bodies, failed))
 
 
@@ -144,7 +145,7 @@ def soak(pteron, seconds, clients, folder):
     shutil.copy(weights[0], models / "linear.ptd")
     with Server(pteron, models, "--workers", "2") as server:
         message, control = infer([0.25, -0.5, 0.75]), connect(server.port)
-        first = numbers(ask(control, message)[1])[1]
+        first = outputs_of(ask(control, message)[1])[1]
         right = {tuple(x * factor for x in first) for factor in FACTORS}
         stop, results, deaths = multiprocessing.Event(), multiprocessing.Queue(), multiprocessing.Queue()
         both = [(client, results)] * clients + [(dying, deaths)] * 2
@@ -165,7 +166,7 @@ def soak(pteron, seconds, clients, folder):
         [worker.join() for worker in workers]
     generations, wrong, failed = {}, 0, [text for one in found for text in one[4]]
     for body in set().union(*(one[3] for one in found)):
-        generation, outputs = numbers(body)
+        generation, outputs = outputs_of(body)
         wrong += outputs not in right
         generations.setdefault(generation, set()).add(outputs)
     mixed = sum(len(outputs) > 1 for outputs in generations.values())
@@ -177,7 +178,7 @@ def soak(pteron, seconds, clients, folder):
     tenths = [sizes[len(sizes) * i // 10] for i in range(10)] + [sizes[-1]]
     print(f"resident, kB, after each tenth: {' '.join(map(str, tenths))}; most {max(sizes)}")
     assert not wrong and not failed and not mixed, failed[:3]
-    # Whatever grows with swaps or clients would show in the second half.
+    # Memory that grows with swaps or clients would show in the second half.
     assert max(sizes[len(sizes) // 2 :]) <= max(sizes[: len(sizes) // 2]) * 1.1 + 1024, sizes
 
 
@@ -188,7 +189,7 @@ BEGINNINGS = (
 
 
 def hostile_requests():
-    """Requests each of which is refused, and the statuses that it may have."""
+    """Requests that must be refused, and the allowed statuses of each."""
     huge = (1 << 64) - 1
     yield infer([1.0, 2.0]), {400}
     yield infer([1.0] * 3, [huge, huge]), {400}
@@ -223,14 +224,14 @@ def connections(pteron, count, folder):
 
 def disturb(server, count, patience):
     message, good = infer([0.25, -0.5, 0.75]), connect(server.port)
-    right, before = numbers(ask(good, message)[1]), resident(server.pid)
+    right, before = outputs_of(ask(good, message)[1]), resident(server.pid)
     asked, slowest = 0, 0.0
 
     def behave():
         nonlocal asked, slowest
         begin = time.perf_counter()
         status, body = ask(good, message)
-        assert status == 200 and numbers(body) == right, body
+        assert status == 200 and outputs_of(body) == right, body
         asked, slowest = asked + 1, max(slowest, time.perf_counter() - begin)
 
     def open_now():
@@ -247,7 +248,7 @@ def disturb(server, count, patience):
     while open_now() < count:
         time.sleep(0.01)
     full = resident(server.pid)
-    # Bodies come byte by byte.
+    # Send bodies byte by byte.
     for _ in range(5):
         for stream in streams[len(BEGINNINGS) - 1 :: len(BEGINNINGS)]:
             try:
@@ -263,18 +264,18 @@ def disturb(server, count, patience):
                 status, body = answer(stream)
                 assert status in statuses, (i, status, body[:300])
             except (ConnectionError, BrokenPipeError):
-                # It was answered before all of it was sent, and the answer was lost with the connection.
+                # The request was refused before all of it was sent, and the response was lost with the connection.
                 assert len(request) > 64 << 10, i
         behave()
     print(f"hostile requests: resident {resident(server.pid)} kB")
-    # Who says nothing for so long is disconnected, by the server.
+    # The server disconnects idle connections.
     begin = time.time()
     while open_now() > 1:
         behave()
         time.sleep(0.1)
         assert time.time() - begin < 2 * patience + 60, open_now()
     print(f"{asked} of {asked} requests were answered meanwhile, the slowest in {slowest * 1e3:.0f} ms; all others disconnected after {time.time() - begin:.0f} s")
-    # Memory is given back by a thread of its own.
+    # A background thread of the server returns memory to the system.
     time.sleep(1)
     left = resident(server.pid)
     print(f"resident {left} kB then")

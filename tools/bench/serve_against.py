@@ -1,12 +1,12 @@
-"""What a server costs beside a bare loop, what batches gain, and `pteron serve` beside ONNX Runtime behind the same protocol.
+"""Measures the overhead of `pteron serve` over a bare loop, the gain of batching, and ONNX Runtime behind the same protocol.
 
     python3 -m venv env && env/bin/pip install onnx onnxruntime mlserver numpy
     env/bin/python tools/bench/serve_against.py path/to/pteron [--seconds 10] [--clients 8] [--network perceptron]
 
-The networks of serve_networks.py are served by `pteron serve` (as `.pt2`) and by MLServer with a runtime of a few lines that
-calls ONNX Runtime (as `.onnx`): one thread that computes in each, on one core; the clients are processes on another. They
-keep their connections, and ask for one row at a time, as JSON over REST. Every answer of the first request of each server is
-compared with the other's. Without `mlserver` and `onnxruntime` only Pteron is measured. Prints a table in Markdown.
+The networks of serve_networks.py are served by `pteron serve` (as `.pt2`) and by MLServer with a minimal runtime that
+calls ONNX Runtime (as `.onnx`), each with one compute thread on one core; the clients are processes on another core. They
+use persistent connections and request one row at a time, as JSON over REST. The first response of each server is
+compared with the other's. Without `mlserver` and `onnxruntime` only Pteron is measured. Prints a Markdown table.
 """
 
 import argparse
@@ -45,7 +45,7 @@ class Network(MLModel):
 
 
 def request(network, rows, path):
-    """A request for some rows of arbitrary numbers, as bytes."""
+    """The bytes of a request for `rows` rows of arbitrary values, and the values."""
     sizes = serve_networks.NETWORKS[network]()[0]
     count = rows
     for size in sizes:
@@ -58,7 +58,7 @@ def request(network, rows, path):
 
 
 def answer(stream):
-    """A response whose head says how long it is."""
+    """Reads a response with a content-length; returns its status and body."""
     got = b""
     while (end := got.find(b"\r\n\r\n")) < 0:
         piece = stream.recv(65536)
@@ -114,7 +114,7 @@ class Pteron:
         assert json.loads(self.process.stdout.readline())["event"] == "ready"
 
     def joined(self, network):
-        """Requests that were executed with others."""
+        """The number of requests that were executed in a batch with others."""
         with socket.create_connection(("127.0.0.1", self.port)) as stream:
             stream.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
             text = answer(stream)[1].decode()
@@ -155,7 +155,7 @@ class OnnxRuntime:
         self.process.wait(60)
 
 
-def numbers(server, message):
+def outputs_of(server, message):
     with socket.create_connection(("127.0.0.1", server.port)) as stream:
         stream.sendall(message)
         status, body = answer(stream)
@@ -169,7 +169,7 @@ def row(name, clients, latencies, failed, seconds, more=""):
 
 
 def bare(pteron, folder, network, cpus):
-    """A loop in a process, as the command and ONNX Runtime's Python package have it: the network alone."""
+    """Measures the network in a bare loop of the command, without a server."""
     sizes = serve_networks.NETWORKS[network]()[0]
     for rows in (1, 8, 32):
         shape = "x".join(map(str, [rows, *sizes]))
@@ -219,7 +219,7 @@ def measure(pteron, network, arguments, folder, others):
     for name, options in settings:
         server = Pteron(pteron, models, list(map(str, options)), server_cpus)
         try:
-            right = numbers(server, message)
+            right = outputs_of(server, message)
             for clients in (1, arguments.clients):
                 before = server.joined(network)
                 latencies, failed = load(server.port, message, seconds, clients, client_cpus)
@@ -231,7 +231,7 @@ def measure(pteron, network, arguments, folder, others):
     for most, delay in ((1, 0), (rows, 0.002)) if others else ():
         server = OnnxRuntime(folder, network, most, delay, server_cpus)
         try:
-            found = numbers(server, message)
+            found = outputs_of(server, message)
             assert all(abs(a - b) <= 1e-3 * (1 + abs(b)) for a, b in zip(found, right, strict=True)), (found, right)
             for clients in (1, arguments.clients):
                 latencies, failed = load(server.port, message, seconds, clients, client_cpus)

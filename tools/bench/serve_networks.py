@@ -1,8 +1,8 @@
-"""Two networks with random weights and a batch dimension, as torch.export archives and as ONNX: the same numbers in both.
+"""Two networks with random weights and a batch dimension, as torch.export archives and as ONNX with the same weights.
 
-`perceptron` is three layers whose weights are 19 MB: one row reads all of them for two operations a weight, so that rows
-together cost little more than one. `convolutions` is seven layers over 32x32 images, which have enough to do with each
-weight. Nothing but Python's own library is needed, but for ONNX the package `onnx`.
+`perceptron` has three layers with 19 MB of weights: a single row reads each weight for two operations, so that it is bound by
+memory bandwidth and a batch costs little more than one row. `convolutions` has seven layers over 32x32 images and is bound by
+computation. Needs only Python's standard library; ONNX export needs the package `onnx`.
 """
 
 import array
@@ -10,7 +10,7 @@ import json
 import random
 import zipfile
 
-MOST_ROWS = 32
+MAX_ROWS = 32
 
 
 def perceptron():
@@ -47,7 +47,7 @@ def weights(layers):
 
 
 def sizes_after(layer, sizes):
-    """The sizes that a layer gives, without the batch's."""
+    """The output sizes of a layer, without the batch dimension."""
     if layer[0] == "linear":
         return [layer[1][0]]
     if layer[0] == "mean":
@@ -56,7 +56,7 @@ def sizes_after(layer, sizes):
 
 
 def write_archive(name, path):
-    """As torch.export.save writes it."""
+    """Writes an archive in the format of torch.export.save."""
     sizes, layers = NETWORKS[name]()
     batch = {"as_expr": {"expr_str": "Symbol('s31', positive=True, integer=True)", "hint": {"as_int": 4}}}
 
@@ -122,7 +122,7 @@ def write_archive(name, path):
             "graph": graph, "signature": signature, "module_call_graph": [{"fqn": "", "signature": calls}],
             "metadata": {}, "treespec_namedtuple_fields": {},
         },
-        "opset_version": {"aten": 10}, "range_constraints": {"s31": {"min_val": 1, "max_val": MOST_ROWS}},
+        "opset_version": {"aten": 10}, "range_constraints": {"s31": {"min_val": 1, "max_val": MAX_ROWS}},
         "schema_version": {"major": 8, "minor": 20}, "verifiers": ["TRAINING"], "torch_version": "2.15.0", "guards_code": [],
     }
     with zipfile.ZipFile(path, "w") as archive:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a second thread gains: the same programs by Pteron on one thread and on two, in turns.
+"""Measures the speedup of a second thread: runs the same programs on Pteron with one thread and with two, alternately.
 
     python tools/bench/threads.py target/release/pteron MODEL.pte... [--seconds 240]
 
-Each turn is a process of its own that is pinned to as many CPUs as it has threads and executes the program for about a
-second; of all turns the shortest execution counts, so that other work on the machine matters as little as possible. No
-turn begins after the time that is given, which is shared out evenly. Inputs are zeros.
+Each turn is a separate process that is pinned to as many CPUs as it has threads and executes the program for about a
+second. The shortest execution of all turns is reported, to reduce the influence of other load on the machine. The given time is
+divided evenly between the programs; no turn begins after its end. Inputs are zeros.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from beside import Pteron, title
 
 
 def measure(pteron, model, seconds):
-    """The shortest executions on one thread and on two, in milliseconds, and the number of turns of each."""
+    """The shortest execution on one thread and on two, in milliseconds, and the number of turns of each."""
     sides = {threads: Pteron(pteron, model, threads) for threads in (1, 2)}
     end, turns = time.monotonic() + seconds, 0
     while turns == 0 or time.monotonic() < end:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compiles archives by `pteron compile` and by the reference exporter: seconds, peak memory and planned bytes of each.
+"""Compares `pteron compile` with the reference exporter on archives: seconds, peak memory and planned bytes.
 
     python tools/models/beside.py PTERON [NAME...] [--runs N]
 
 The reference is `to_edge_transform_and_lower(torch.export.load(archive)).to_executorch()`, without a partitioner, in a
-process of its own whose time includes Python's imports; the second figure is without them. The best of some runs counts.
-PyTorch is imported by children only, because a process starts with the peak memory of the one that it was forked from.
+separate process whose time includes Python's imports; a second figure excludes them. The best of several runs is reported.
+Only child processes import PyTorch, because the kernel's peak memory of a child starts at that of its parent at the fork.
 Needs torch, torchvision and executorch; `vit_tiny` needs timm.
 """
 
@@ -44,7 +44,7 @@ def reference(archive):
 
 
 def measured(command):
-    """Seconds, peak bytes of memory, and what the command printed."""
+    """Runs a command; returns its seconds, peak memory in bytes, and output."""
     start = time.time()
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     out = child.stdout.read()

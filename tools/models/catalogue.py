@@ -1,7 +1,7 @@
-"""Every architecture that torchvision, timm and transformers list: models with random weights, and inputs for them.
+"""Models with random weights, and inputs for them, for every architecture that torchvision, timm and transformers list.
 
-Models are small: of each module of timm the network whose name says that it is the smallest, of each configuration of
-transformers two layers. Each of `FAMILIES` yields names and functions that give a module and its inputs.
+Models are small: for each module of timm the network with the smallest size in its name, for each configuration of
+transformers two layers. Each of `FAMILIES` yields names and functions that return a module and its inputs.
 """
 
 import inspect
@@ -12,7 +12,7 @@ from torch.utils import _pytree as tree
 
 
 class Flat(torch.nn.Module):
-    """A model whose arguments are tensors in the order of their names and whose results are a list of tensors."""
+    """Wraps a model so that it takes tensors by position, in the order of `names`, and returns a list of tensors."""
 
     def __init__(self, model, names=None, method=None):
         super().__init__()
@@ -53,7 +53,7 @@ def torchvision_networks():
 
 
 class Detector(torch.nn.Module):
-    """A detector of torchvision as far as its sizes are known: backbone and heads, before boxes are chosen by scores."""
+    """The part of a torchvision detector whose sizes are not data-dependent: backbone and heads, without box selection."""
 
     def __init__(self, model):
         super().__init__()
@@ -76,7 +76,7 @@ def timm_networks():
     import timm
     for module in timm.list_modules():
         names = timm.list_models(module=module)
-        # The smallest by name; a name that says nothing is short.
+        # The smallest by name: by the first size word, then by the length of the name.
         rank = lambda n: (next((i for i, word in enumerate(SMALL) if word in n), len(SMALL)), len(n))
         for name in sorted(names, key=rank)[:1]:
             yield name, lambda name=name: image_model(name)
@@ -103,7 +103,7 @@ def control_flow():
     yield from programs.programs()
 
 
-# By name: what yields names, and functions that give a module and its inputs, or these, further inputs and what of them is
-# dynamic.
+# Generators of names and functions. A function returns a module and its inputs and, optionally, further inputs and the dynamic
+# shapes.
 FAMILIES = {"torchvision": torchvision_networks, "timm": timm_networks, "transformers": transformers_networks,
             "decoders": decoders, "programs": control_flow}

@@ -6,8 +6,8 @@ downloaded. Needs torch, executorch, scikit-learn and pillow; takes about a minu
 
     python tools/models/digits.py [OUTPUT_DIR]     (default: examples/digits)
 
-Writes `digits.pte` (operators of the portable library only, softmax inside), `labels.txt`, and one
-held-out image a digit. A pixel is a grey value in 0..1, black is 0; the input is [1, 1, 8, 8].
+Writes `digits.pte` (without delegates, including the softmax), `labels.txt`, and one
+held-out image per digit. A pixel is a grey value in 0..1, black is 0; the input is [1, 1, 8, 8].
 """
 
 import pathlib
@@ -27,7 +27,7 @@ BATCH = 64
 
 
 class Digits(nn.Module):
-    """Two convolutions, a pooling and a classifier."""
+    """Two convolutions, max pooling and a classifier."""
 
     def __init__(self):
         super().__init__()
@@ -47,7 +47,7 @@ class Digits(nn.Module):
 
 
 def shifted(images, generator):
-    """The images, each moved by up to one pixel."""
+    """The images, each shifted by at most one pixel in each direction."""
     padded = nn.functional.pad(images, (1, 1, 1, 1))
     dx, dy = torch.randint(0, 3, (2, len(images)), generator=generator)
     rows = dy[:, None] + torch.arange(8)

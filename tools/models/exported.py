@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Saves public architectures with `torch.export.save`, undecomposed, compiles and runs them, and compares with PyTorch.
+"""Exports public architectures without decompositions, compiles and runs them with Pteron, and compares with PyTorch.
 
     python tools/models/exported.py PTERON [NAME...] [--family torchvision|timm|transformers] [--markdown FILE]
 
-Weights are random from a fixed seed. A model passes if its largest difference to PyTorch is below 1e-4 of its largest
+Weights are random with a fixed seed. A model passes if its largest difference from PyTorch is below 1e-4 of its largest
 output. Needs torch, and torchvision, timm or transformers.
 """
 
@@ -129,7 +129,7 @@ def transformers_models():
 
 
 class First(torch.nn.Module):
-    """The first output of a model that gives a dictionary."""
+    """Wraps a model to return its first output (with `plain`, the entry "out")."""
 
     def __init__(self, model, plain=True):
         super().__init__()

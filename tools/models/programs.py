@@ -1,5 +1,5 @@
-"""Models with control flow, state and sizes that change, as applications have them: functions that give a module, its inputs,
-further inputs to run it on, and what is dynamic in them."""
+"""Models with control flow, state and dynamic shapes, as in applications: functions that return a module, its inputs,
+further inputs to run it on, and the dynamic shapes."""
 
 import torch
 import torch.nn as nn
@@ -23,7 +23,7 @@ def r(*sizes):
 
 @program(torch.tensor([3]), r(1, 16), more=[(torch.tensor([7]), r(1, 16))])
 class GreedyDecoder(nn.Module):
-    """Tokens one after the other until the end token or the greatest length, each the likeliest after the one before."""
+    """Greedy decoding in a loop, until the end token or the maximum length."""
 
     def __init__(self):
         super().__init__()
@@ -44,7 +44,7 @@ class GreedyDecoder(nn.Module):
 
 @program(r(2, 16), more=[(r(2, 16) * 9,), (r(2, 16) * -9,)])
 class EarlyExit(nn.Module):
-    """Branches in branches, over parameters and values from around them."""
+    """Nested branches that capture parameters and outer values."""
 
     def __init__(self):
         super().__init__()
@@ -121,7 +121,7 @@ class AssociativeScan(nn.Module):
 @program(r(1, 3, 24, 20), more=[(r(1, 3, 32, 48),), (r(1, 3, 8, 8),)],
          dynamic=({2: 4 * Dim("h", min=2, max=16), 3: 4 * Dim("w", min=2, max=16)},))
 class UNet(nn.Module):
-    """Images of several sizes, down and up again."""
+    """A U-Net on images of dynamic sizes."""
 
     def __init__(self):
         super().__init__()
@@ -141,7 +141,7 @@ class UNet(nn.Module):
 @program(r(2, 10, 16), torch.tensor([10, 6]), more=[(r(2, 4, 16), torch.tensor([3, 4]))],
          dynamic=({1: Dim("time", min=2, max=32)}, None))
 class PaddedTransformer(nn.Module):
-    """An encoder over rows of different lengths, with positions and masks made of the size."""
+    """An encoder over padded sequences, with positions and masks computed from the dynamic size."""
 
     def __init__(self):
         super().__init__()
@@ -180,7 +180,7 @@ class Recurrent(nn.Module):
 
 @program(r(1, 16, 4), torch.tensor(3), more=[(r(1, 16, 4), torch.tensor(9))])
 class Prefix(nn.Module):
-    """A size that a tensor holds."""
+    """A data-dependent size."""
 
     def forward(self, x, n):
         n = n.item()
@@ -191,7 +191,7 @@ class Prefix(nn.Module):
 
 @program(r(3, 8), more=[(r(3, 8),), (r(3, 8),)])
 class Running(nn.Module):
-    """State that each execution leaves for the next: a ring of rows, a count and an average."""
+    """State that persists between executions: a ring buffer of rows, a counter and a moving average."""
 
     def __init__(self):
         super().__init__()
@@ -208,7 +208,7 @@ class Running(nn.Module):
 
 @program(r(2, 4, 12, 12))
 class Unusual(nn.Module):
-    """Layers that few models have."""
+    """Rarely used layers."""
 
     def __init__(self):
         super().__init__()
@@ -241,7 +241,7 @@ class Checkpointed(nn.Module):
 
 @program(r(6, 5), torch.tensor([1, 0, 2]))
 class Vectorized(nn.Module):
-    """Functions of rows, and their derivatives."""
+    """Functions vectorized over rows (vmap), and gradients."""
 
     def forward(self, x, i):
         distance = torch.vmap(torch.vmap(lambda a, b: (a - b).norm(), (None, 0)), (0, None))
@@ -255,7 +255,7 @@ def programs():
 
 
 def decoders():
-    """Language models with caches of fixed size, as their users export them: some tokens, then one at a time."""
+    """Language models with static caches, as users export them: run with a prompt, then one token at a time."""
     for name in ("llama qwen2 qwen3 gemma gemma2 gemma3_text phi phi3 mistral olmo2 smollm3 gpt2 gpt_neox opt granite cohere2 "
                  "exaone4 stablelm starcoder2 glm4 qwen3_moe gpt_oss ernie4_5 lfm2 falcon").split():
         yield f"{name}-decoder", lambda name=name: decoder(name)
@@ -293,7 +293,7 @@ def translator(name):
 
 
 class Keywords(nn.Module):
-    """A module that is given its tensors by name."""
+    """Wraps a module to pass its tensors by name."""
 
     def __init__(self, module, names=None):
         super().__init__()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Quantizes networks to int8 by `pteron compile --quantize int8` and by the reference's own flow (PT2E with XNNPACK's
-quantizer, a scale for each channel), with the same calibration inputs, and compares what comes of it.
+quantizer, per-channel), with the same calibration inputs, and compares the errors and speeds.
 
     python tools/models/quantized.py PTERON [NAME...] [--folder FOLDER]
 
-Weights are random, inputs normally distributed; errors are root mean squares of the difference to float32, relative to
-those of float32. The error of a network is that of its result on inputs that were not used for calibration, on the runtime
-that is named. Times are the least of many executions on one thread. Needs torch, torchvision, torchao and executorch;
+Weights are random, inputs normally distributed. Errors are the root mean square of the difference from float32, relative to
+the root mean square of float32. The error of a network is measured on its outputs for inputs not used in calibration, on each
+runtime. Times are the minimum over many executions on one thread. Needs torch, torchvision, torchao and executorch;
 `vit_tiny` needs timm.
 """
 
@@ -29,7 +29,7 @@ def error(found, expected):
 
 
 def layers(prepared, converted):
-    """The relative error of the weights of each product and convolution, by its name."""
+    """The relative error of the weights of each linear layer and convolution, by node name."""
     import torch
 
     def weights(module):
@@ -59,7 +59,7 @@ def layers(prepared, converted):
 
 
 def settle(model, inputs):
-    """Gives batch norms the statistics of what they see, so that the values of a random network do not fade away."""
+    """Calibrates batch norms on the inputs, so that activations of a random network do not vanish."""
     import torch
     norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     for norm in norms:
@@ -120,14 +120,14 @@ print(min(times) * 1e3)
 
 
 def on_reference(model, inputs, folder):
-    """What the reference runtime computes, and how long it takes in milliseconds."""
+    """The outputs of the reference runtime, and its time in milliseconds."""
     out = folder / "out.npy"
     done = subprocess.run([sys.executable, "-c", WORKER, model, out, *inputs], check=True, capture_output=True, text=True)
     return np.load(out), float(done.stdout.split()[-1])
 
 
 def on_pteron(command, model, inputs, folder):
-    """The same of Pteron."""
+    """The outputs of Pteron, and its time in milliseconds."""
     outputs = []
     for path in inputs:
         done = subprocess.run([command, "run", model, f"@{path}", "--json", "--repeat", "10", "--output", folder / "out"], check=True,
@@ -143,7 +143,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pteron")
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--folder", type=pathlib.Path, help="where what is exported stays, for another run")
+    parser.add_argument("--folder", type=pathlib.Path, help="folder to keep the exported files in, for another run")
     args = parser.parse_args()
     for name in args.names or NAMES:
         with tempfile.TemporaryDirectory() as scratch:

@@ -1,10 +1,10 @@
-"""Configurations of transformers made small, and inputs that a model's `forward` takes, guessed from their names."""
+"""Shrinks configurations of transformers, and guesses inputs for a model's `forward` from the names of its parameters."""
 
 import inspect
 
 import torch
 
-# Values of attributes, wherever a configuration has them as integers.
+# Values for integer attributes of configurations.
 SMALL = {
     "vocab_size": 128, "hidden_size": 32, "d_model": 32, "n_embd": 32, "dim": 32, "embed_dim": 32, "embedding_size": 32,
     "hidden_dim": 32, "width": 32, "projection_dim": 16, "num_hidden_layers": 2, "n_layer": 2, "n_layers": 2, "num_layers": 2,
@@ -27,17 +27,17 @@ SMALL = {
 }
 
 
-# What is left of them where widths do not fit each other.
+# The subset used if the widths above are inconsistent for a model: only the numbers of layers and experts and vocabulary sizes.
 FEWER = {name: n for name, n in SMALL.items() if "layers" in name or name.endswith("vocab_size") or name == "n_layer"
          or name in ("num_experts", "num_local_experts", "n_routed_experts", "depth")}
 
 
-# Parameters of the largest model that is worth its time.
-LARGEST = 50_000_000
+# The maximum number of parameters of a model.
+MAX_PARAMETERS = 50_000_000
 
 
 def shrunk(cls, small=SMALL):
-    """A configuration of a class, small where its attributes are known; its parts are shrunk, too."""
+    """A configuration of a class with its known attributes shrunk, recursively in its sub-configurations."""
     whole = cls()
     values = {}
     for name, value in whole.to_dict().items():
@@ -56,7 +56,7 @@ def shrunk(cls, small=SMALL):
         return cls(**values, **parts)
     except Exception:
         pass
-    # One value at a time: what does not fit is left.
+    # The values are inconsistent: apply them one at a time, and skip those that are rejected.
     kept = dict(parts)
     for name, value in values.items():
         try:
@@ -79,7 +79,7 @@ def any_of(config, *names, default):
 
 
 def candidates(config, parameters):
-    """Inputs by name, the likeliest first."""
+    """Candidate inputs by name, most likely first."""
     side = any_of(config, "image_size", default=32)
     length = any_of(config, "context_length", default=64)
     channels = any_of(config, "num_channels", "in_channels", "in_chans", default=3)
@@ -117,14 +117,14 @@ def candidates(config, parameters):
 def networks():
     from transformers import AutoModel, AutoModelForCausalLM, CONFIG_MAPPING
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
-    # What children of this process would load each by itself.
+    # Import before forking, so that child processes need not import these modules each.
     from transformers import modeling_utils, pipelines  # noqa: F401
     for name in CONFIG_MAPPING_NAMES:
         yield name, lambda name=name: model(CONFIG_MAPPING[name], AutoModelForCausalLM, AutoModel)
 
 
 def model(cls, *heads):
-    """A model of a configuration that runs on one of the inputs that it might take, and these inputs."""
+    """A model of a shrunk configuration, and inputs that it runs on."""
     try:
         return model_of(shrunk(cls), heads)
     except Exception:
@@ -135,14 +135,14 @@ def model_of(config, heads):
     from catalogue import Flat
     config.use_cache = False
     why = None
-    # Encoders with decoders without a head: language models of their configurations are the decoder alone.
+    # For encoder-decoders, try the model without a head first: a causal language model of the configuration has only the decoder.
     for head in reversed(heads) if getattr(config, "is_encoder_decoder", False) else heads:
         try:
             net = head.from_config(config).eval()
         except Exception as e:
             why = why or e
             continue
-        if sum(p.numel() for p in net.parameters()) > LARGEST:
+        if sum(p.numel() for p in net.parameters()) > MAX_PARAMETERS:
             raise RuntimeError("too large: its widths have other names")
         widen(net)
         parameters = inspect.signature(net.forward).parameters
@@ -158,7 +158,8 @@ def model_of(config, heads):
 
 
 def widen(net):
-    """Weights of a size that errors show in: initial ones make outputs that are alike whatever the input is."""
+    """Re-initializes weights with a larger deviation: with the default one, outputs hardly depend on the input, which would hide
+    errors."""
     for p in net.parameters():
         if p.dim() > 1 and p.is_floating_point():
             torch.nn.init.normal_(p, std=0.1)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a torch.export archive, undecomposed, and what PyTorch computes, of every architecture of a family.
+"""Writes conformance cases for every architecture of a family: undecomposed torch.export archives with PyTorch's outputs.
 
     python tools/models/wide.py FOLDER --family torchvision|timm|transformers|decoders|programs [NAME...] [--part K/N] [--seconds N]
     pteron verify --archives FOLDER [--backend bef|xnnpack]
     python tools/reference/compiled.py PTERON FOLDER
 
-Each model is exported in a process of its own, which is given up after some seconds. A line for each says what was written,
+Each model is exported in a separate process, with a timeout. A line for each says whether it was written,
 or why not. Needs torch, and torchvision, timm or transformers.
 """
 
@@ -24,7 +24,7 @@ sys.path += [str(HERE), str(HERE.parent / "reference")]
 
 
 def export(folder, make, name):
-    """Writes one case, and ends the process."""
+    """Writes one case and exits the process."""
     import torch
     from archives import write_case
     torch.set_num_threads(1)
@@ -32,7 +32,7 @@ def export(folder, make, name):
     try:
         module, inputs, *rest = make()
         more, dynamic = rest or ((), None)
-        # Exporters say on the way what they fail at, with the whole graph.
+        # Suppress the exporter's output, which contains whole graphs on failure.
         with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
             write_case(folder / name, module.eval(), inputs, more, dynamic)
         print(name, "written", flush=True)
@@ -42,7 +42,7 @@ def export(folder, make, name):
 
 
 def ended(child, seconds):
-    """Whether a process ends in time."""
+    """Waits for a process; kills it and returns False after `seconds`."""
     end = time.monotonic() + seconds
     while os.waitpid(child, os.WNOHANG)[0] == 0:
         if time.monotonic() > end:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes torch.export archives of small modules with what PyTorch computes: conformance cases for the compiler.
+"""Writes torch.export archives of small modules with PyTorch's outputs: conformance cases for the compiler.
 
     python tools/reference/archives.py FOLDER [NAME...]
     pteron verify --archives FOLDER
 
-Each module is saved as `torch.export.export` gives it, without decompositions. Needs torch.
+Each module is saved as `torch.export.export` returns it, without decompositions. Needs torch.
 """
 
 import json
@@ -22,7 +22,7 @@ CASES = {}
 
 
 def case(*inputs, dynamic=None, more=()):
-    """A module that is a function of tensors, its inputs, and further inputs to run it on."""
+    """Registers a case: a function of tensors or a module class, its inputs, and further inputs to run it on."""
     def note(f):
         class Module(nn.Module):
             def forward(self, *args):
@@ -63,7 +63,7 @@ def attention_of_windows(q, k, v):
 
 @case(r(2, 3, 16))
 class signals(nn.Module):
-    """Convolutions over one dimension."""
+    """One-dimensional convolutions."""
 
     def __init__(self):
         super().__init__()
@@ -370,7 +370,7 @@ def spectral(x):
 
 @case(r(2, 6, 8), r(3, 4))
 def complex_numbers(x, angles):
-    """Rotary embeddings and transforms of both sides, in real numbers outside."""
+    """Rotary embeddings and Fourier transforms: complex inside, real inputs and outputs."""
     turns = torch.polar(torch.ones_like(angles), angles)[None, :, :]
     pairs = torch.view_as_complex(x.reshape(4, 3, 4, 2))
     turned = torch.view_as_real(pairs * turns)
@@ -394,7 +394,7 @@ class batch_statistics(nn.Module):
 
 @case(r(4, 3, 5, 5), dynamic=({0: Dim("n", min=2, max=8)},), more=[(r(3, 3, 5, 5),), (r(2, 3, 5, 5),)])
 class running_statistics(nn.Module):
-    """A batch norm as in training, which moves its statistics on, and one within a program of fixed sizes."""
+    """A batch norm in training mode, which updates its running statistics, and one on values of fixed sizes."""
 
     def __init__(self):
         super().__init__()
@@ -411,7 +411,7 @@ class running_statistics(nn.Module):
 
 
 def recorder(blob):
-    """Writes values into a blob, and says where and what they are as conformance cases do."""
+    """A function that appends a value to a blob and returns its description in the form of conformance cases."""
     def record(v):
         if not isinstance(v, torch.Tensor):
             return {"kind": {bool: "bool", int: "int", float: "double"}[type(v)], "value": v}
@@ -428,7 +428,7 @@ def recorder(blob):
 
 
 def without_folders(exported):
-    """The same program, whose lines of source code name files without the folders of this machine."""
+    """Strips the folders of this machine from the file names in the program's stack traces."""
     for module in exported.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
             if trace := node.meta.get("stack_trace"):
@@ -437,7 +437,7 @@ def without_folders(exported):
 
 
 def write_models(target, models):
-    """Writes an archive of several models, each a module and its inputs, and what they compute."""
+    """Writes an archive of several models, each a module and its inputs, with their outputs."""
     exported = {name: without_folders(export(module, inputs)) for name, (module, inputs) in models.items()}
     target.mkdir(parents=True, exist_ok=True)
     package_pt2(target / "model.pt2", exported_programs=exported)
@@ -452,7 +452,7 @@ def write_models(target, models):
 
 
 def write_two_models(target):
-    """Two models that share a weight."""
+    """Writes an archive of two models that share a weight."""
     class Encode(nn.Module):
         def __init__(self):
             super().__init__()
@@ -476,7 +476,7 @@ def write_two_models(target):
 
 
 def write_keywords(target):
-    """A module that takes arguments by name: a tensor, tensors in a dictionary, and a number, which is fixed."""
+    """Writes a module with keyword arguments: a tensor, a dictionary of tensors, and a scalar, which is fixed at export."""
 
     class Module(nn.Module):
         def forward(self, x, *, scale, offset, gain):
@@ -498,7 +498,7 @@ def write_keywords(target):
 @case(r(4, 6), torch.tensor(True), dynamic=({0: Dim("rows", min=1, max=16)}, None),
       more=[(r(9, 6), torch.tensor(False)), (r(1, 6), torch.tensor(True))])
 def branch_of_rows(x, flag):
-    """Branches and loops over values whose sizes change."""
+    """Branches and loops over values of dynamic sizes."""
     from torch._higher_order_ops import while_loop
     chosen = torch.cond(flag, lambda x: x * 2, lambda x: x - x.mean(0), (x,))
     looped = while_loop(lambda n, y: n < 3, lambda n, y: (n + 1, y * 0.5 + x), (torch.tensor(0), x.clone()))[1]
@@ -507,7 +507,7 @@ def branch_of_rows(x, flag):
 
 @case(r(5, 4), r(4, 3))
 def vectorized(a, b):
-    """Functions of rows and columns."""
+    """Functions vectorized over rows and columns (vmap)."""
     scaled = torch.vmap(lambda column, scale: column * scale, in_dims=(1, 0))
     return scaled(a, b.sum(1)), torch.vmap(lambda row: b * 2, out_dims=2)(a), torch.vmap(torch.dot)(a[:3], b.T)
 
@@ -519,7 +519,7 @@ def crops(x):
 
 
 def write_case(target, module, inputs, more=(), dynamic_shapes=None, tolerance=None, decompose=False):
-    """Exports a module and writes its archive with what it computes of some inputs, in order."""
+    """Exports a module and writes its archive, with its outputs for a sequence of inputs."""
     exported = export(module, tuple(inputs), dynamic_shapes=dynamic_shapes, strict=False)
     if decompose:
         exported = exported.run_decompositions()
@@ -529,7 +529,7 @@ def write_case(target, module, inputs, more=(), dynamic_shapes=None, tolerance=N
     record = recorder(blob)
     for args in [inputs, *more]:
         given = [record(a) for a in args]
-        # A module with state goes on from where the last run has left it.
+        # A module with state continues from the state of the previous run.
         with torch.no_grad():
             outputs = module(*args)
         outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)

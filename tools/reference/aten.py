@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a torch.export archive for every operator that PyTorch tests itself on, one operator each, undecomposed.
+"""Writes undecomposed torch.export archives of one operator each, for all operators of PyTorch's own tests.
 
     python tools/reference/aten.py FOLDER [NAME...] [--samples N]
     pteron verify --archives FOLDER
 
-The operators and their inputs are those of PyTorch's own tests (`op_db`): tensors of a sample are the inputs of a module,
-everything else in it is fixed. Operators that cannot be exported (sizes that depend on values, randomness) are left out and
+The operators and their sample inputs are those of PyTorch's own tests (`op_db`): the tensors of a sample are the inputs of a module,
+all other arguments are fixed. Operators that cannot be exported (data-dependent sizes, randomness) are skipped and
 counted. Needs torch with `torch.testing._internal`.
 """
 
@@ -19,13 +19,13 @@ from torch.utils import _pytree as tree
 
 from archives import write_case
 
-# What gives other results each time, or memory that nobody has written.
+# Operators that are random, return uninitialized memory, or are otherwise unsuitable.
 RANDOM = re.compile(r"rand|normal|uniform|exponential|cauchy|geometric|bernoulli|multinomial|dropout|empty|rrelu|jiterator"
                     r"|fractional|_fwd_|to_sparse|sparse|lowrank|resize|hash_tensor|_scaled_mm|_flash|_efficient")
 
 
 class Operator(torch.nn.Module):
-    """A call with some of its arguments fixed."""
+    """A call whose non-tensor arguments are fixed."""
 
     def __init__(self, call, args, spec):
         super().__init__()
@@ -39,12 +39,13 @@ class Operator(torch.nn.Module):
         return [o for o in tree.tree_leaves(outputs) if isinstance(o, (torch.Tensor, int, float, bool))]
 
 
-# Stands for an input among the arguments that are fixed.
+# Marks an input among the fixed arguments.
 TENSOR = object()
 
 
 def modules(info, samples):
-    """Modules of an operator, each with its inputs: of different arguments before such that differ by sizes only."""
+    """Modules of an operator, each with its inputs. Samples with different kinds of arguments come before samples that differ only in
+    sizes."""
     dtypes = [d for d in (torch.float32, torch.int64, torch.bool) if d in info.dtypes]
     if not dtypes:
         return

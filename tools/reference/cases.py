@@ -1,4 +1,4 @@
-"""Writes a conformance case: a program, and what PyTorch computes for a sequence of inputs."""
+"""Writes a conformance case: a program and PyTorch's outputs for a sequence of calls."""
 
 import copy
 import json
@@ -17,7 +17,7 @@ DTYPES = {
 
 
 def record(blob, value):
-    """How `case.json` names a value; the bytes of a tensor go to `blob`."""
+    """The entry of a value in `case.json`. Appends a tensor's bytes to `blob`."""
     if isinstance(value, int):
         return {"kind": "int", "value": value}
     data = value.detach().contiguous()
@@ -36,8 +36,9 @@ def record(blob, value):
 
 
 def write(folder, group, module, note, buffer, calls, tolerance=None):
-    """Runs the module on each of `calls`, a list of arguments; state goes from one to the next. `tolerance` is the
-    absolute one of all elements, where the usual one of their type does not do."""
+    """Writes a case of a program and the outputs of the eager module for each argument list in `calls`. Module state
+    carries over from call to call. `tolerance` is an absolute tolerance for all elements; `None` means the default of
+    the dtype."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.pte").write_bytes(buffer)
     blob, runs = bytearray(), []

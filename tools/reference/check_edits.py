@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs programs edited by the pteron command on the reference runtime.
 
-Every program of a corpus goes through strip, externalize, embed and dedupe, and original and results are
-run by pip's executorch on the recorded inputs: the outputs must be the same bytes. A stock flatbuffer
-library must find the same methods in each result.
+Edits every program of a corpus with strip, externalize, embed and dedupe, then runs the original and the edited
+programs with pip's executorch on the recorded inputs: the outputs must be byte-identical. The stock flatbuffers
+package must read the same method names from each result.
 
     pip install executorch flatbuffers
     tools/reference/check_edits.py CORPUS --pteron target/release/pteron [--report FILE]
@@ -25,7 +25,7 @@ NOTHING = ["no weights", "in common"]
 
 
 def edited(pteron, model, data, scratch):
-    """For each verb, the programs that it made, each with its data file; None if there was nothing to do."""
+    """For each verb, the edited programs, each with its data file; None if the verb had nothing to move."""
 
     def command(*arguments):
         done = subprocess.run([pteron, *map(str, arguments)], capture_output=True, text=True)
@@ -36,7 +36,7 @@ def edited(pteron, model, data, scratch):
         raise RuntimeError(f"pteron {arguments[0]}: {done.stderr.strip()}")
 
     def together(new, name):
-        """The data file of an edited program: its own, and what it had before."""
+        """The data file of an edited program: `new` merged with the original data file."""
         if data is None:
             return new
         command("merge", new, data, "-o", scratch / name)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs programs written again by Pteron on the reference runtime.
+"""Runs programs rewritten by Pteron on the reference runtime.
 
-Every case of a corpus is written again in both ways that the format crate knows, and original and
-copies are run by pip's executorch on the recorded inputs: the outputs must be the same bytes.
-A stock flatbuffer library must find the same root table in spite of the extended header.
+Rewrites every case of a corpus with both writers of the format crate (`copy` and `build`), then runs the original
+and the copies with pip's executorch on the recorded inputs: the outputs must be byte-identical. The stock flatbuffers
+package must find the same root table despite the extended header.
 
     pip install executorch flatbuffers
     tools/reference/check_rewrites.py CORPUS [--report FILE]
@@ -54,7 +54,7 @@ def value(torch, folder, spec):
 
 def flatten(torch, out):
     if isinstance(out, torch.Tensor):
-        # The bytes, so that NaN equals NaN.
+        # Compare bytes, so that NaN equals NaN.
         raw = out.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if out.numel() else b""
         return ("tensor", str(out.dtype), tuple(out.shape), raw)
     if isinstance(out, (list, tuple)):
@@ -63,7 +63,8 @@ def flatten(torch, out):
 
 
 def run(folder, case, model, data):
-    """Loads and runs a program in a process of its own: the reference may die. What came of it."""
+    """Loads and runs a program in a child process, because the reference may crash. Returns an outcome for each run:
+    its flattened outputs, or an error message."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -102,7 +103,7 @@ def run(folder, case, model, data):
 
 
 def as_recorded(torch, folder, case, found):
-    """Whether outputs are near those that the case records."""
+    """Whether the outputs are close to the recorded outputs of the case."""
     for step, outputs in zip(case["runs"], found):
         if isinstance(outputs, str):
             return False
@@ -118,7 +119,7 @@ def as_recorded(torch, folder, case, found):
 
 
 def stock_root(path):
-    """The methods' names, as the flatbuffers package reads them."""
+    """The method names, read with the flatbuffers package."""
     import flatbuffers
     from flatbuffers.table import Table
 
@@ -134,7 +135,7 @@ def stock_root(path):
 
 
 def recorded(path):
-    """What the reference's Inspector sees in an ETDump."""
+    """Blocks and events of an ETDump, read with the reference's Inspector."""
     from executorch.devtools import Inspector
 
     blocks = Inspector(etdump_path=str(path)).event_blocks
@@ -142,7 +143,7 @@ def recorded(path):
 
 
 def bundled(path):
-    """What the reference's reader sees in a bundled program."""
+    """A bundled program, read with the reference's deserializer."""
     from executorch.devtools.bundled_program.serialize import deserialize_from_flatbuffer_to_bundled_program
 
     return deserialize_from_flatbuffer_to_bundled_program(path.read_bytes())
@@ -152,7 +153,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=pathlib.Path)
     parser.add_argument("--report", type=pathlib.Path)
-    parser.add_argument("--rewrite", type=pathlib.Path, help="the built example `rewrite` of the format crate")
+    parser.add_argument("--rewrite", type=pathlib.Path, help="built `rewrite` example of the format crate")
     options = parser.parse_args()
     import torch  # noqa: F401  (loaded once, before the forks)
     from executorch.extension.pybindings import portable_lib  # noqa: F401

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Compiles the torch.export archives beside conformance cases and runs what comes of it on the reference runtime.
+"""Compiles the torch.export archives beside conformance cases and runs the programs on the reference runtime.
 
     python tools/reference/compiled.py PTERON FOLDER... [--backend xnnpack] [--eager] [--report FILE]
 
-Every `model.pt2` and `model_core.pt2` under the folders is compiled, for no backend if none is named; the program is loaded by
-`executorch.runtime`, run on the inputs of its case and compared with the recorded outputs, by the tolerances of the
-corpus. With `--eager` the outputs are those that PyTorch computes from the archive itself, for archives that hold other
-weights or state than the record. Programs run in a process of their own, which is started anew when the reference dies of one. Needs executorch and
-numpy.
+Compiles every `model.pt2` and `model_core.pt2` under the folders, by default without a backend. `executorch.runtime`
+loads and runs the program on the inputs of its case; the outputs are compared with the recorded outputs within the
+corpus tolerances. With `--eager` the expected outputs are computed by PyTorch from the archive itself, for archives
+whose weights or state differ from the recorded ones. Programs run in a child process, which is restarted after a
+crash. Needs executorch and numpy.
 """
 
 import argparse
@@ -24,7 +24,7 @@ TOLERANCE = {"float32": 1e-4, "float64": 1e-4, "float16": 2e-3, "bfloat16": 2e-2
 
 
 def tensor(folder, value):
-    """A recorded tensor, in the layout that the caller had."""
+    """A recorded tensor, in its recorded dim order."""
     import torch
     raw = (folder / value["file"]).read_bytes()[value["offset"]:value["offset"] + value["nbytes"]]
     dtype = getattr(torch, value["dtype"])
@@ -62,7 +62,8 @@ def differs(found, expected, tolerance):
 
 
 def run_case(program, case, archive):
-    """Runs every run of a case, and says what is wrong with the first that is. An archive stands for the record."""
+    """Runs all runs of a case and returns the verdict with the first difference. If `archive` is given, its module
+    computes the expected outputs in place of the recorded ones."""
     from executorch.runtime import Runtime
     folder = case.parent
     record = json.loads(case.read_text())
@@ -94,7 +95,7 @@ def run_case(program, case, archive):
 
 
 def serve():
-    """Runs the cases that are named on standard input, and answers each with a line of JSON."""
+    """Child process: runs each case named on standard input and prints a line of JSON with the verdict."""
     for line in sys.stdin:
         program, case, archive = json.loads(line)
         try:
@@ -105,7 +106,7 @@ def serve():
 
 
 class Reference:
-    """The process that runs programs."""
+    """Handle of the child process that runs programs."""
 
     def __init__(self, log):
         self.log, self.child = log, None

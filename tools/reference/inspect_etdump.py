@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Lets the reference's Inspector read ETDumps that Pteron has recorded.
+"""Checks that the reference's Inspector reads the ETDumps of `pteron profile`.
 
-Every program is profiled by `pteron profile` with its intermediate values, prepared and as written. The
-Inspector must find an event for every instruction that was run, with a time, and must find the values
-that it recorded; those of the run as written are compared with what the reference itself recorded, where
-an ETDump of it stands beside the program.
+Profiles every program with its intermediate values, once prepared and once as written (`--no-prepare`). The Inspector
+must find a timed event for every executed instruction, and the recorded values. If the reference's own ETDump is stored
+beside the program, the values of the as-written run are compared with it.
 
     pip install executorch
     tools/reference/inspect_etdump.py target/release/pteron testdata/corpus/wild/etdump_portable/model.pte...
@@ -72,7 +71,7 @@ def main():
     for model in map(pathlib.Path, models):
         inputs = []
         if model.with_name("etdump.etdp").exists():
-            # The first recorded run is the one that was dumped: 2x8 floats at the start of io.bin.
+            # The reference dumped the first recorded run. Its input is 2x8 floats at the start of io.bin.
             with tempfile.NamedTemporaryFile(delete=False) as file:
                 file.write(model.with_name("io.bin").read_bytes()[:64])
             inputs = [f"2x8xf32=@{file.name}"]

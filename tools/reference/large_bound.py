@@ -1,4 +1,4 @@
-"""Writes testdata/limits/large_bound.pte: a small program whose arenas are planned for a gigabyte of input.
+"""Writes testdata/limits/large_bound.pte: a small program whose memory plan is sized for an input of one gigabyte.
 
     python tools/reference/large_bound.py testdata/limits/large_bound.pte
 """

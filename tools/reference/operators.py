@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes conformance cases of single operators, with what PyTorch computes: operators that the reference
-runtime has no kernel for, so that no program of its own tests them.
+"""Writes single-operator conformance cases with PyTorch's results, for operators without a kernel in the reference
+runtime, which therefore cannot record them.
 
     python tools/reference/operators.py testdata/operators [NAME...]
     python tools/reference/operators.py --custom crates/pteron/examples/mul3.pte
 
-The second form writes the program of the example of an operator of one's own. A program is one call of the operator: its arguments in order, then its outs. Needs torch and executorch;
-for the `llama` operators also executorch.extension.llm.custom_ops, which computes them.
+The second form writes the program of the custom operator example. A program is one call of the operator: its arguments
+in order, then its outs. Needs torch and executorch; the `llama` operators also need
+executorch.extension.llm.custom_ops, which computes them.
 """
 
 import json
@@ -25,7 +26,7 @@ DTYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf1
 
 
 class Writer:
-    """The values of a program of one call."""
+    """Builder of a program's value table and memory plan."""
 
     def __init__(self):
         self.values, self.size, self.inputs = [], 0, []
@@ -76,7 +77,8 @@ class Writer:
 
 
 def program(name, args, outs, written):
-    """The bytes of a program that calls an operator; those of its tensor arguments; which are written."""
+    """The bytes of a program that calls an operator, and its input tensors. `written` lists the indices of arguments
+    that the operator mutates; they are outputs too."""
     w = Writer()
     ids = [w.arg(a) for a in args]
     out_ids = [w.tensor(o, dynamic=True) for o in outs]
@@ -106,7 +108,7 @@ def program(name, args, outs, written):
 
 
 def record(t, blob):
-    """Appends a tensor's bytes, in logical order, and gives its description."""
+    """Appends a tensor's elements in row-major order to `blob` and returns its `cases.json` entry."""
     rows = t.detach().contiguous()
     data = rows.reshape(-1).view(torch.uint8).numpy().tobytes() if rows.numel() else b""
     blob.extend(b"\0" * (-len(blob) % ALIGN))
@@ -133,8 +135,8 @@ def describe(v):
 
 
 def write(folder, name, function, calls, written=(), tolerance=None):
-    """One folder of cases: each a call of `function`, which gives the outs, or the written arguments and
-    then the outs."""
+    """Writes the folder of an operator, with one case for each argument list in `calls`. `function` returns the mutated
+    arguments (indices `written`), then the outs."""
     folder = folder / name.replace("::", "__")
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
@@ -159,7 +161,8 @@ def write(folder, name, function, calls, written=(), tolerance=None):
 
 
 def floats(*shape, dtype=torch.float32, special=True):
-    """Normal numbers; the first of them, where there are enough, what functions stumble over."""
+    """Normally distributed elements. If there are at least ten, the first six are special values (NaN, infinities,
+    zeros of both signs, a tiny value)."""
     x = torch.randn(shape, dtype=torch.float64) * 2
     if special and x.numel() >= 10:
         x.view(-1)[:6] = torch.tensor([NAN, INF, -INF, 0.0, -0.0, 1e-20], dtype=torch.float64)
@@ -179,7 +182,7 @@ def every_float(*shape, special=True):
 
 
 def unary(*more, integers=True):
-    """Calls of a function of one tensor and the arguments `more`."""
+    """Argument lists of a function of one tensor and the arguments `more`."""
     xs = every_float(3, 5) + [floats(0, 3), floats(), floats(2, 3, 2, 2).to(memory_format=torch.channels_last)]
     if integers:
         xs += [ints(3, 4), ints(4, dtype=torch.uint8, low=0), ints(4, dtype=torch.int64), bools(5)]
@@ -187,7 +190,7 @@ def unary(*more, integers=True):
 
 
 def binary(integers=True, scalar=None):
-    """Calls of a function of two tensors, or of a tensor and a number."""
+    """Argument lists of a function of two tensors, or of a tensor and a scalar."""
     pairs = [(x, floats(5, dtype=x.dtype)) for x in every_float(3, 5)]
     pairs += [(floats(3, 1, 2), floats(4, 1)), (floats(0), floats(1)), (floats(), floats(3))]
     if integers:
@@ -196,7 +199,7 @@ def binary(integers=True, scalar=None):
 
 
 def along(*more, dims=(0, 1, -1), integers=False):
-    """Calls of a function along a dimension."""
+    """Argument lists of a function along a dimension."""
     calls = [[floats(3, 4, 5), d, *more] for d in dims]
     calls += [[x, 0, *more] for x in every_float(6)] + [[floats(), -1, *more], [floats(3, 0, 2), 0, *more]]
     if integers:
@@ -366,7 +369,7 @@ def llama_operators():
 
     def update(function):
         def call(value, cache, *more):
-            # What it gives is a placeholder that nothing sets.
+            # The returned tensor is a placeholder that the operator never writes.
             return [cache, torch.zeros_like(function(value, cache, *more))]
         return call
 

@@ -1,4 +1,4 @@
-"""Makes testdata/pictures: pictures, and what torchvision makes of them."""
+"""Writes testdata/pictures: images, and the tensors that torchvision transforms them into."""
 
 import os
 

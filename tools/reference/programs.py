@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Writes random programs of one to six operators, with what PyTorch computes: conformance cases for whatever no
-single operator's cases see, such as what fuses with what, in which type, how it lies, and how large it is.
+"""Writes random programs of one to six operators with PyTorch's results: conformance cases for what single-operator
+cases cannot cover, such as operator fusion and its interaction with dtypes, layouts and sizes.
 
     pteron ops --json > ops.json
     python tools/reference/programs.py FOLDER ops.json --count 1000 --seed 1 [--small] [--only TEXT] [--having PATTERN]
 
-Operators are those of the list that PyTorch has, arguments follow from their schemas: what PyTorch refuses is drawn
-again. Each program is run five more times with results of operators that do not round once nudged by the last places
-of their types: what moves then is not compared closer than that, and what flips (a comparison, a place, an infinity)
-makes a program useless. `UNDEFINED` says what is left out, and why. Needs torch and executorch.
+Draws operators of the list that PyTorch also has, and arguments from their schemas; argument lists that PyTorch refuses
+are drawn again. To find the tolerance, each program runs five more times with the results of all inexact operators
+perturbed by a few units in the last place: the tolerance follows from the resulting change of the outputs, and a program is
+discarded if the perturbation flips a discrete result (a comparison, an index, an infinity). `UNDEFINED` lists the
+operators left out, by reason. Needs torch and executorch.
 """
 
 import argparse
@@ -37,19 +38,19 @@ COMPLEX = (torch.complex64, torch.complex128)
 TYPES = [(F32, 44), (F16, 16), (BF16, 12), (F64, 7), (torch.int64, 6), (torch.int32, 4), (torch.int16, 2),
          (torch.int8, 2), (torch.uint8, 3), (torch.bool, 4), (torch.complex64, 2), (torch.complex128, 1)]
 
-# What is not drawn, and why.
+# Operators that are not drawn, by reason.
 UNDEFINED = {
     "random numbers": {"bernoulli", "rand", "randn", "randint", "randperm", "native_dropout", "normal", "uniform",
                        "rand_like", "randn_like", "randint_like", "exponential", "geometric", "multinomial",
                        "log_normal", "cauchy", "random", "dropout"},
-    "nobody writes the elements": {"empty", "empty_like", "empty_strided", "resize", "new_empty", "new_empty_strided"},
-    "the same place written twice": {"put", "scatter", "index_put", "index_copy"},
-    "not of tensors alone": {"_local_scalar_dense", "item", "nonzero"},
-    "the signs and phases of factors": {"linalg_qr", "linalg_svd", "linalg_eigh", "linalg_lu"},
+    "uninitialized elements": {"empty", "empty_like", "empty_strided", "resize", "new_empty", "new_empty_strided"},
+    "duplicate indices write one element twice": {"put", "scatter", "index_put", "index_copy"},
+    "results other than tensors of fixed shape": {"_local_scalar_dense", "item", "nonzero"},
+    "signs and phases of factors are not unique": {"linalg_qr", "linalg_svd", "linalg_eigh", "linalg_lu"},
 }
 LEFT_OUT = set().union(*UNDEFINED.values())
 
-# Operators whose results every implementation rounds to the same number.
+# Operators with bit-identical results in every implementation: exact, or correctly rounded.
 EXACT = set("""add sub rsub mul div neg abs relu clamp clamp_min clamp_max maximum minimum fmax fmin eq ne lt le gt ge
 where floor ceil round trunc frac reciprocal sign sgn signbit isnan isinf isposinf isneginf isfinite logical_not
 logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor bitwise_not masked_fill hardtanh threshold
@@ -64,12 +65,12 @@ movedim reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d rep
 repeat_interleave bucketize searchsorted aminmax argsort sort new_full new_zeros scalar_tensor new_ones
 _upsample_nearest_exact1d _upsample_nearest_exact2d upsample_nearest1d upsample_nearest2d""".split())
 
-# The last places of a type.
+# Relative perturbation by dtype: about one unit in the last place.
 NUDGE = {F16: 2.0**-10, BF16: 2.0**-7, F32: 1e-6, F64: 1e-12}
 
 
 class Refused(Exception):
-    """PyTorch takes no such arguments, or what it gives is no case."""
+    """The drawn arguments are invalid, or the result cannot become a case."""
 
 
 def base_of(name):
@@ -77,7 +78,7 @@ def base_of(name):
 
 
 class Op:
-    """An operator of the list: its out variant, and the function whose result it writes."""
+    """An operator of the list: its out variant, and the functional overload with the same arguments."""
 
     def __init__(self, name, dtypes=()):
         self.name, self.base, self.dtypes = name, base_of(name), dtypes
@@ -106,7 +107,7 @@ class Op:
 
 
 def listed(path):
-    """The operators of `pteron ops --json` that can be drawn."""
+    """The drawable operators of `pteron ops --json`."""
     found = []
     for row in json.loads(pathlib.Path(path).read_text()):
         name = row["name"]
@@ -150,11 +151,12 @@ class Draw:
         return shape
 
     def tensor(self, shape, dtype, kind=None):
-        """Elements of a kind: numbers around zero, wide ones, equal ones, with what functions stumble over."""
+        """A tensor in a random layout with elements of `kind`: normal, wide range, all equal, with special values (NaN,
+        infinities, zeros), few distinct values, or positive."""
         kind = kind or self.r.choices(["normal", "wide", "equal", "special", "few", "positive"], [50, 8, 6, 14, 12, 10])[0]
         x = torch.randn(shape, generator=self.g, dtype=F64)
         if dtype.is_complex:
-            # What becomes of infinities and NaN in complex arithmetic every implementation says otherwise.
+            # Finite only: implementations differ in complex arithmetic with infinities and NaN.
             x = torch.complex(x, torch.randn(shape, generator=self.g, dtype=F64))
         elif dtype == torch.bool:
             x = x > 0
@@ -176,10 +178,10 @@ class Draw:
                     flat[self.r.randrange(flat.numel())] = v
             x = flat.reshape(shape)
         x = x.to(dtype)
-        return self.lying(x)
+        return self.random_layout(x)
 
-    def lying(self, x):
-        """The same elements in a random dim order."""
+    def random_layout(self, x):
+        """The same elements, in a random dim order."""
         if x.dim() < 2 or self.chance(0.65) or x.numel() == 0:
             return x.contiguous()
         if x.dim() in (4, 5) and self.chance(0.6):
@@ -191,7 +193,7 @@ class Draw:
         return x.permute(order).contiguous().permute(back)
 
     def like(self, x, dtype=None):
-        """A tensor that broadcasts with another."""
+        """A tensor that broadcasts with `x`."""
         shape = list(x.shape)
         if self.chance(0.4):
             shape = [1 if self.chance(0.4) else n for n in shape]
@@ -199,7 +201,7 @@ class Draw:
             shape = shape[self.r.randrange(len(shape) + 1):]
         return self.tensor(shape, dtype or (x.dtype if self.chance(0.85) else self.dtype()))
 
-    def number(self, dtype):
+    def scalar(self, dtype):
         if dtype == torch.bool:
             return self.chance(0.5)
         if not dtype.is_floating_point:
@@ -207,10 +209,10 @@ class Draw:
         return self.r.choice([0, 1, 2, 0.1, 0.5, -0.5, 3.0, -1.5, 1000.0, 60000.0, 1e-3, 2.5])
 
     def distinct(self, shape, dtype):
-        """Elements of which no two are equal, as far as the type goes."""
+        """A tensor of distinct elements, as far as the dtype can represent them."""
         x = torch.randperm(math.prod(shape), generator=self.g).reshape(shape)
         x = x - x.numel() // 2 if dtype.is_signed else x
-        return self.lying(x.to(F64).div(4 if dtype.is_floating_point else 1).to(dtype))
+        return self.random_layout(x.to(F64).div(4 if dtype.is_floating_point else 1).to(dtype))
 
     def float(self):
         return self.r.choice([0.1, 0.5, 1.0, 2.0, 1e-3])
@@ -226,8 +228,8 @@ class Program:
 
     def __init__(self, draw):
         self.d, self.r = draw, draw.r
-        self.calls, self.values = [], []  # values: tensors that are there
-        self.given = {}  # of values that are inputs or constants: which
+        self.calls, self.values = [], []  # values: all tensors defined so far
+        self.given = {}  # id of a tensor that no call computes: "input" or "constant"
         self.used = set()
 
     def new(self, x, constant=None):
@@ -240,7 +242,7 @@ class Program:
         return self.new(self.d.tensor(self.d.shape(rank), dtype or self.d.dtype(), kind))
 
     def some(self, rank=None, floating=False):
-        """A tensor to begin a call with: mostly the last one."""
+        """The first operand of a call: usually a computed tensor, mostly the last one; otherwise a new one."""
         computed = [v for v in self.values if id(v) not in self.given]
         fits = [v for v in computed if (rank is None or v.dim() == rank) and (not floating or v.is_floating_point())]
         if fits and self.d.chance(0.85):
@@ -248,7 +250,7 @@ class Program:
         return self.fresh(rank, self.r.choices(FLOATS, [44, 16, 12, 7])[0] if floating else None)
 
     def other(self, x, dtype=None):
-        """A second operand: one that is there, or a new one."""
+        """A second operand: an existing tensor of the same shape, or a new one."""
         same = [v for v in self.values if v.shape == x.shape and v.dtype == (dtype or x.dtype)]
         if same and self.d.chance(0.4):
             return self.r.choice(same)
@@ -257,7 +259,7 @@ class Program:
     def weights(self, shape, dtype):
         return self.new(self.d.tensor(shape, dtype, "normal"), self.d.chance(0.8))
 
-    # How arguments of special operators are drawn: a function of the operator, or one of `OWN`.
+    # `OWN` holds the generators of operators that need special arguments; others follow the schema.
     def arguments(self, op):
         own = OWN.get(op.base)
         if own:
@@ -266,7 +268,7 @@ class Program:
         return self.by_schema(op, {})
 
     def by_schema(self, op, known):
-        """Arguments by their types and names; `known` says some."""
+        """Draws arguments by their schema types and names; `known` presets some by name."""
         result, x = [], None
         needs_float = op.base in FLOATING
         for a in op.args:
@@ -294,9 +296,9 @@ class Program:
             elif kind in ("number", "Optional[number]", "float") and a.name in ("p", "ord"):
                 v = self.r.choice([0.0, 1.0, 2.0, 3.0, math.inf, -math.inf][:6 if kind != "float" else 4])
             elif kind == "number":
-                v = self.d.number(x.dtype if x is not None else F32)
+                v = self.d.scalar(x.dtype if x is not None else F32)
             elif kind == "Optional[number]":
-                v = self.d.number(x.dtype) if self.d.chance(0.6) and x is not None else None
+                v = self.d.scalar(x.dtype) if self.d.chance(0.6) and x is not None else None
             elif kind == "bool":
                 v = self.d.chance(0.4)
             elif kind == "Optional[bool]":
@@ -362,9 +364,9 @@ class Program:
             limit = 3000 if self.d.small else 1_100_000
             refuse(any(t.numel() > limit or t.layout != torch.strided or t.dim() > 8 for t in flat))
             refuse(any(t.dtype == torch.complex32 for t in flat))
-            # Kernels of types that this build does not have are no matter of results.
+            # Skip complex dtypes without a kernel in this build.
             refuse(any(t.is_complex() and str(t.dtype).removeprefix("torch.") not in op.dtypes for t in tensors(args) if "fft" not in op.base))
-            # Results of their own, dense.
+            # Results in memory of their own, dense.
             owned = []
             for r in results:
                 owned.append([dense(t) for t in r] if isinstance(r, list) else dense(r))
@@ -381,14 +383,14 @@ class Program:
         return True
 
     def results(self):
-        """The program's outputs: what nobody uses, and now and then something else."""
+        """The program's outputs: results without uses, and a few of the others."""
         computed = [t for _, _, owned in self.calls for t in tensors(owned)]
         leaves = [t for t in computed if id(t) not in self.used]
         return leaves + [t for t in computed if id(t) in self.used and self.d.chance(0.15)]
 
 
 def dense(t):
-    """A tensor that a plan can hold: its own memory, each element once."""
+    """A copy of a tensor that an execution plan can describe: dense, without overlapping elements."""
     t = t.detach()
     try:
         plain = t.is_non_overlapping_and_dense()
@@ -397,8 +399,8 @@ def dense(t):
     return t.clone(memory_format=torch.preserve_format) if plain else t.contiguous().clone()
 
 
-def reals(t):
-    """The parts of complex numbers as numbers."""
+def real_view(t):
+    """A complex tensor viewed as its real and imaginary parts; other tensors unchanged."""
     return torch.view_as_real(t.resolve_conj().resolve_neg()) if t.is_complex() else t
 
 
@@ -412,7 +414,7 @@ def tensors(args):
 
 STRINGS = {"approximate": ["none", "tanh"], "rounding_mode": [None, "floor", "trunc"], "mode": ["constant"], "reduce": ["sum"]}
 
-# Operators of floating-point tensors alone.
+# Operators that take only floating-point tensors.
 FLOATING = set("""convolution linear mm bmm addmm baddbmm addmv _softmax _log_softmax native_layer_norm native_group_norm
 _native_batch_norm_legit_no_training gelu elu leaky_relu hardswish hardsigmoid silu glu prelu mean std var var_mean
 std_mean logsumexp avg_pool2d avg_pool1d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool1d
@@ -436,7 +438,7 @@ def convolution(p, op):
     space, r = p.r.choices([1, 2, 3], [3, 8, 2])[0], p.r
     x = p.some(2 + space, True)
     groups = r.choice([1, 1, 2, x.shape[1]])
-    # Without channels PyTorch gives none, whatever the weights say.
+    # Without input channels PyTorch returns no output channels, whatever the shape of the weights.
     refuse(groups == 0 or x.shape[1] == 0 or x.shape[1] % max(groups, 1) or x.shape[1] > 64)
     transposed = p.d.chance(0.2)
     out = r.choice([1, 2, 3, 4]) if not transposed else r.choice([1, 2])
@@ -541,7 +543,7 @@ def adaptive(p, op):
 def upsampling(p, op):
     space = next(int(c) for c in op.base if c in "123")
     x = p.some(space + 2, True)
-    # PyTorch reads channels-last images otherwise than others there.
+    # PyTorch's antialiased upsampling reads channels-last images differently.
     refuse(op.base.endswith("aa") and not x.is_contiguous())
     size = [p.r.randint(1, 9) for _ in range(space)]
     known = {"input": x, "self": x, "output_size": size, "scale_factors": None, "scales": None}
@@ -556,7 +558,7 @@ for _name in ("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", 
 
 @own("unique_consecutive", "_unique2", "unique_dim")
 def unique(p, op):
-    # What is not asked for may hold anything.
+    # Ask for all outputs: those that are not requested are unspecified.
     x = p.some()
     return {"self": x, "return_inverse": True, "return_counts": True, "sorted": True, "dim": p.r.randrange(max(x.dim(), 1))}
 
@@ -621,7 +623,7 @@ def pad(p, op):
     sides = fixed or p.r.randint(0, x.dim())
     least = -1 if op.base == "constant_pad_nd" and p.d.chance(0.2) else 0
     pads = [p.r.randint(least, 2) for _ in range(2 * sides)]
-    return [x, pads, p.d.number(x.dtype)] if op.base == "constant_pad_nd" else [x, pads]
+    return [x, pads, p.d.scalar(x.dtype)] if op.base == "constant_pad_nd" else [x, pads]
 
 
 @own("view_copy", "_unsafe_view", "_reshape_alias_copy", "reshape")
@@ -639,7 +641,7 @@ def view(p, op):
         p.r.shuffle(shape)
     if op.name == "aten::view_copy.dtype_out":
         return {"self": x, "dtype": p.r.choice([torch.int32, torch.uint8, F32, F16, torch.int16])}
-    # A view of memory is one of row-major memory.
+    # View only row-major tensors.
     x = x if x.is_contiguous() else p.new(p.d.tensor(shape, x.dtype).contiguous())
     known = {"self": x, "size": shape}
     return known | ({"stride": list(torch.empty(shape).stride())} if op.base == "_reshape_alias_copy" else {})
@@ -767,7 +769,7 @@ def to_copy(p, op):
 
 @own("full", "zeros", "ones")
 def full(p, op):
-    return {"size": p.d.shape(), "fill_value": p.d.number(F32) * 1.0, "names": None}
+    return {"size": p.d.shape(), "fill_value": p.d.scalar(F32) * 1.0, "names": None}
 
 
 @own("arange")
@@ -784,7 +786,7 @@ def clamp(p, op):
         if "Tensor" in op.name:
             bounds[name] = p.new(p.d.like(x, x.dtype)) if op.base != "clamp" or p.d.chance(0.7) else None
         elif op.base != "clamp" or p.d.chance(0.7):
-            bounds[name] = p.r.choice([p.d.number(x.dtype), p.d.number(x.dtype), math.nan if x.is_floating_point() else 1])
+            bounds[name] = p.r.choice([p.d.scalar(x.dtype), p.d.scalar(x.dtype), math.nan if x.is_floating_point() else 1])
         else:
             bounds[name] = None
     return {"self": x, **bounds}
@@ -802,7 +804,7 @@ def reduction(p, op):
 
 @own("bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__")
 def shift(p, op):
-    # By less than the bits that there are; of negative numbers C++ says little.
+    # Shift nonnegative values by less than their bit width; C++ leaves other shifts undefined or implementation-defined.
     x = p.new(torch.randint(0, 7, p.d.shape(), generator=p.d.g).to(p.r.choice(INTS)), False)
     other = p.r.randint(0, 3) if "Scalar" in op.name else p.new(torch.randint(0, 4, x.shape, generator=p.d.g).to(x.dtype), False)
     names = [a.name for a in op.args]
@@ -824,7 +826,8 @@ def transform(p, op):
     dtype = p.r.choice([F32, F32, F64] if op.base == "_fft_r2c" else [*COMPLEX])
     computed = [v for v in p.values if v.dtype == dtype and v.dim()]
     x = p.r.choice(computed) if computed and p.d.chance(0.6) else p.new(p.d.tensor(p.d.shape(p.r.randint(1, 4)), dtype, "normal"))
-    # Without elements there is no transform; of several dims the parts that symmetry makes redundant are not said.
+    # Empty tensors have no transform. c2r gets one dim: over several, the parts of the spectrum that symmetry makes
+    # redundant are unspecified.
     refuse(0 in x.shape)
     dims = p.r.sample(range(x.dim()), 1 if op.base == "_fft_c2r" else p.r.randint(1, x.dim()))
     last = 2 * (x.shape[dims[-1]] - 1) + p.r.randint(0, 1)
@@ -833,7 +836,7 @@ def transform(p, op):
 
 
 def like_result(p, forward, args, dtype):
-    """A gradient: a tensor of the sizes of what `forward` gives."""
+    """A gradient: a random tensor of the shape of the (first) result of `forward`."""
     result = forward(*args)
     result = result[0] if isinstance(result, tuple) else result
     return p.new(p.d.tensor(list(result.shape), dtype, "normal"), False)
@@ -853,7 +856,7 @@ def pool_backward(p, op):
     grad = like_result(p, forward, [x, *rest], x.dtype)
     if not op.base.startswith("max"):
         return [grad, x, *rest]
-    # A window of padding alone is said to have its greatest element outside of the image.
+    # PyTorch's index of the maximum is outside the image for a window that is all padding.
     places = forward(x, *rest)[1]
     pixels = math.prod(x.shape[-len(rest[0]):])
     refuse(x.numel() == 0 or ((places < 0) | (places >= pixels)).any())
@@ -925,35 +928,35 @@ def columns(p, op):
 
 
 class Named:
-    """An operator of which only the name matters."""
+    """Stand-in for an operator of which only the name is used."""
 
     def __init__(self, base):
         self.base = self.name = base
 
 
 NORMS = set("""native_layer_norm native_group_norm _native_batch_norm_legit rms_norm var std var_mean std_mean""".split())
-# Functions that are as exact as numbers of magnitude one.
+# Functions whose absolute error is that of results of magnitude one.
 ABSOLUTE = set("_log_softmax gelu mish erfc sin cos tan logit expm1 atanh log digamma lgamma logaddexp logaddexp2".split())
 
 
-# Operators that choose one of two elements.
+# Operators that select elements by comparison.
 EXTREMES = set("""maximum minimum fmax fmin clamp clamp_min clamp_max amax amin max min aminmax cummax cummin _unique2
 unique_dim unique_consecutive""".split())
 
-# Operators that convert elements, or numbers, to the type of the result.
+# Operators that convert elements or scalars to the dtype of the result.
 CONVERTING = set("""_to_copy copy fill scatter index_put masked_fill constant_pad_nd full_like clamp sum nansum prod cumsum
 cumprod""".split())
 
 
 def within(t, dtype):
-    """Whether all elements are numbers of an integer type, once they are cut."""
+    """Whether all elements are finite and in range of an integer dtype after truncation."""
     least, most = torch.iinfo(dtype).min, torch.iinfo(dtype).max
     x = t.double().trunc()
     return bool((x.isfinite() & (x >= least) & (x <= min(most, 2**62))).all())
 
 
-def any_order(t):
-    """Whether products of some elements stay within the range of f32, whatever the order."""
+def order_independent(t):
+    """Whether the product of the elements neither overflows nor underflows f32 in any order of multiplication."""
     x = t.double().abs()
     x = x[x.isfinite() & (x > 0)].log2()
     up, down = x.clamp(min=0).sum().item(), x.clamp(max=0).sum().item()
@@ -961,122 +964,124 @@ def any_order(t):
 
 
 def deviates(x):
-    """Whether rows are far from constant."""
+    """Whether every row's variance is large enough against its mean to avoid cancellation."""
     x = x.double()
     return x.shape[1] > 1 and bool((x.var(1) > 1e-4 * x.mean(1) ** 2).all())
 
 
 def distinct(t, dim):
-    """Whether no two elements along a dimension are equal, or not a number."""
+    """Whether the elements along a dimension are pairwise distinct, with at most one NaN."""
     if t.dim() == 0 or t.numel() == 0:
         return True
     t = t.sort(dim).values.movedim(dim, 0)
     return not (t[1:] == t[:-1]).any() and not (t.isnan()[1:] & t.isnan()[:-1]).any()
 
 
-def two_zeros(given):
-    """Whether there is a zero of each sign."""
+def has_both_zeros(given):
+    """Whether the tensors contain both 0.0 and -0.0."""
     signs = {bool(s) for t in given if not t.is_complex() for s in t[t == 0].signbit().unique()}
     return len(signs) == 2
 
 
 def defined(op, args, results):
-    """Whether PyTorch and C++ say what the results are."""
+    """Whether PyTorch and C++ specify the results of a call, and PyTorch computes them correctly."""
     ins = list(tensors(args))
     floating = [t for t in ins if t.is_floating_point()]
     to_integers = [t for t in tensors(results) if not t.is_floating_point() and t.dtype != torch.bool]
-    # A number beyond an integer's range has no integer.
+    # Conversion of an out-of-range value to an integer dtype is undefined.
     if op.base in CONVERTING and floating and any(not within(t, to.dtype) for t in floating for to in to_integers):
         return False
-    # Nobody says which sign NaN has, where it stands among numbers, or whether it is one kind with another.
+    # The sign of NaN, its sort position and whether two NaNs are equal are unspecified.
     if op.base in ("signbit", "copysign", "_unique2", "unique_dim", "unique_consecutive") and any(t.isnan().any() for t in floating):
         return False
-    # It is promised that there are no equal elements.
+    # `assume_unique` requires distinct elements.
     if op.base == "isin" and True in args and any(t.unique().numel() != t.numel() for t in ins):
         return False
-    # Products of which one order overflows, or comes to zero, and another does not.
-    if op.base in ("prod", "cumprod") and floating and not any_order(floating[0]):
+    # The product overflows or underflows in some orders of multiplication.
+    if op.base in ("prod", "cumprod") and floating and not order_independent(floating[0]):
         return False
-    # PyTorch counts in the type of the elements: in half precision 2048 + 1 is 2048.
+    # PyTorch counts in the dtype of the elements: in half precision 2048 + 1 is 2048.
     if op.base == "histc" and any(t.dtype in (F16, BF16) for t in ins):
         return False
-    # PyTorch takes images of one column for columns of one pixel.
+    # PyTorch treats images of width one as columns of one pixel.
     if op.base.endswith("_aa") and any(t.shape[-1] == 1 for t in [*ins, *tensors(results)]):
         return False
-    # PyTorch's vectors overflow where half of an exponential would not yet.
+    # PyTorch's vectorized code overflows where exp(x) / 2 is still finite.
     if op.base in ("sinh", "cosh") and any((t.double().abs() > (700 if t.dtype == F64 else 88)).any() for t in floating):
         return False
-    # PyTorch gives empty images back as they are, which is not the shape that it says elsewhere.
+    # PyTorch returns empty images unchanged, which contradicts the result shape that it reports elsewhere.
     if op.base in ("pixel_shuffle", "pixel_unshuffle") and any(t.numel() == 0 for t in ins):
         return False
-    # Divided by nothing, whatever there is to divide.
+    # A correction of 60000 leaves a divisor of zero.
     if op.base in ("std", "var", "std_mean", "var_mean") and 60000.0 in args:
         return False
-    # PyTorch's vectors take another of the two zeros, which are equal, than the elements after them.
-    if op.base in EXTREMES and two_zeros(ins):
+    # 0.0 and -0.0 compare equal: PyTorch's vectorized loop and its scalar tail select different ones.
+    if op.base in EXTREMES and has_both_zeros(ins):
         return False
-    # PyTorch has a root for these powers in every type but float16, of which negative infinity has none.
+    # PyTorch computes these powers with sqrt in every dtype but float16; sqrt of negative infinity is NaN.
     if op.base == "pow" and any(v in (0.5, -0.5) for v in args if not isinstance(v, torch.Tensor)) and any(t.dtype == F16 and (t.signbit() & ((t == 0) | t.isinf())).any() for t in ins):
         return False
-    # Where all of a window is negative infinity, PyTorch forgets in which plane of a channels-last image it is.
+    # If a window is all negative infinity, PyTorch's index for channels-last inputs loses the plane.
     if op.base == "max_pool3d_with_indices" and any((t == -math.inf).any() for t in floating[:1]):
         return False
-    # PyTorch subtracts mean * weight / deviation from x * weight / deviation, which cancels where nothing deviates.
+    # PyTorch computes x * weight / std - mean * weight / std, which cancels if the channel is nearly constant.
     if op.base == "_native_batch_norm_legit" and not deviates(ins[0].transpose(0, 1).flatten(1)):
         return False
-    # PyTorch takes the mean of squares less the square of the mean there.
+    # PyTorch computes the variance as mean(x^2) - mean(x)^2, which cancels likewise.
     if op.base == "native_group_norm" and ins[0].numel() and not deviates(ins[0].reshape(ins[0].shape[0] * args[6], -1)):
         return False
-    # PyTorch's vectors take no remainder by what is below the normal numbers.
+    # PyTorch's vectorized code computes no remainder for subnormal divisors.
     if op.base in ("remainder", "fmod", "floor_divide") and any(((t != 0) & (t.abs() < torch.finfo(t.dtype).tiny)).any() for t in floating):
         return False
-    # PyTorch leaves gradients of weights that no pixel meets unwritten.
+    # PyTorch leaves the gradient of a filter tap that meets no pixel uninitialized.
     if op.base == "convolution_backward" and all(t.isfinite().all() for t in ins) and any(t.isnan().any() for t in tensors(results)):
         return False
-    # What becomes of infinities and NaN in complex arithmetic every implementation says otherwise.
+    # Implementations differ in complex arithmetic with infinities and NaN.
     if any(t.is_complex() and not t.isfinite().all() for t in [*ins, *tensors(results)]):
         return False
-    # The first of equal elements in the order of memory, or any.
+    # Without a stable sort, the order of equal elements is unspecified.
     if op.base in ("topk", "kthvalue", "median", "sort", "msort") and "stable" not in op.name:
         dim = next((v for a, v in zip(op.args, args) if a.name == "dim"), 0)
         return distinct(ins[0], dim)
     integers = ins and not floating and all(not t.is_floating_point() for t in tensors(results))
-    # Division of integers by zero; negative powers of them; what does not fit its type.
+    # Integer division by zero, negative integer powers and integer overflow are undefined.
     if integers and op.base in ("div", "remainder", "fmod", "floor_divide", "pow"):
         return False
-    # Statistics of nothing are not written; of infinities they are infinite or not a number.
+    # Statistics of empty tensors are left uninitialized; those of infinities are either infinite or NaN.
     if op.base in NORMS and (any(t.numel() == 0 for t in ins) or any(t.isinf().any() for t in floating[:1])):
         return False
-    # oneDNN, which doubles before it halves, and the vectors of PyTorch's own disagree.
+    # oneDNN doubles before it halves; for large elements it disagrees with PyTorch's own vectorized code.
     if op.base in ("gelu", "mish") and any((t.double().abs() > torch.finfo(t.dtype).max / 4).any() for t in floating):
         return False
-    # PyTorch adds up in half precision there, in whatever order.
+    # PyTorch accumulates these in half precision, in an unspecified order.
     if op.base in ("_adaptive_avg_pool3d", "adaptive_avg_pool3d", "avg_pool3d", "index_add", "scatter_add") and any(t.dtype in (F16, BF16) for t in ins):
         return False
     half = any(t.dtype in (F16, BF16) for t in ins)
-    # Computed in half precision throughout, in whatever order.
+    # PyTorch computes these in half precision throughout, in an unspecified order.
     if half and (op.base in ("grid_sampler_2d", "grid_sampler_3d", "norm", "linalg_vector_norm") or "backward" in op.base):
         return False
     if half and op.base.startswith("_native_batch_norm") and not ins[0].is_contiguous():
         return False
-    # Sequences must be sorted.
+    # Boundaries must be sorted.
     if op.base in ("searchsorted", "bucketize") and any(not torch.equal(t, t.sort(-1).values) for a, t in zip(op.args, args) if a.name in ("boundaries", "sorted_sequence")):
         return False
-    # Places of equal elements: the first by our rule, any by PyTorch's.
+    # Index among equal elements: Pteron returns the first, PyTorch any.
     if op.base in ("max", "min", "cummax", "cummin", "adaptive_max_pool2d", "adaptive_max_pool3d"):
         return all(t.unique().numel() == t.numel() for t in ins[:1])
     return True
 
 
 def is_exact(op, args):
-    """Whether a call has one result only. Sums of two products, as of complex numbers, are rounded once or twice."""
+    """Whether all implementations compute bit-identical results. A sum of two products, as in complex multiplication, is
+    rounded once (fused) or twice."""
     scaled = any(a.name == "alpha" and v != 1 for a, v in zip(op.args, args))
     return op.base in EXACT and not scaled and not any(t.is_complex() for t in tensors(args))
 
 
-def run(calls, nudge, way):
-    """The results of all calls, computed again, those that no rule fixes moved by the last places: all one way, or each
-    its own."""
+def run(calls, nudge, direction):
+    """Runs all calls again, with inexact results perturbed by about one unit in the last place: all in
+    `direction` (1 or -1), or each element in a random direction if it is None. Returns new results by the ids of the old
+    ones."""
     again = {}
     at = lambda v: again.get(id(v), v) if isinstance(v, torch.Tensor) else [at(x) for x in v] if isinstance(v, list) else v
     for op, args, owned in calls:
@@ -1086,20 +1091,21 @@ def run(calls, nudge, way):
                             tensors([t for r in results for t in (r if isinstance(r, list) else [r])])):
             new = dense(new)
             if new.is_complex() and not exact:
-                signs = way or 2.0 * torch.randint(0, 2, (*new.shape, 2), generator=nudge) - 1
+                signs = direction or 2.0 * torch.randint(0, 2, (*new.shape, 2), generator=nudge) - 1
                 scale = new.abs().double().unsqueeze(-1)
                 scale = scale + (0.1 * scale.max() if op.base in SUMS and scale.numel() else 0)
                 unit = NUDGE[F32 if new.dtype == torch.complex64 else F64]
-                new = torch.view_as_complex(reals(new).double() + signs * unit * scale).to(new.dtype)
+                new = torch.view_as_complex(real_view(new).double() + signs * unit * scale).to(new.dtype)
             elif not exact and new.is_floating_point():
-                signs = way or 2.0 * torch.randint(0, 2, new.shape, generator=nudge).to(F64) - 1
+                signs = direction or 2.0 * torch.randint(0, 2, new.shape, generator=nudge).to(F64) - 1
                 scale = new.double().abs()
                 finite = scale[scale.isfinite()]
                 if op.base in ABSOLUTE:
                     scale = scale + 1
                 if op.base in SUMS and finite.numel():
                     scale = scale + 0.1 * finite.max()
-                # The sign of a sum that is zero; PyTorch's vectors shrink to another zero than the elements after them.
+                # The sign of a zero sum is unspecified; in softshrink PyTorch's vectorized loop and its scalar tail
+                # return different zeros.
                 if op.base in SUMS:
                     new = torch.where(new == 0, new * signs, new)
                 moved = new.double() + signs * NUDGE[new.dtype] * scale.nan_to_num(0, 0, 0)
@@ -1120,28 +1126,30 @@ grid_sampler_3d""".split())
 
 
 def coarsest(calls):
-    """Of each result, the greatest error, relative to the largest element, of what it is computed from."""
+    """By id of each result: the largest expected error of any call it depends on, relative to the largest element."""
     base = {F16: 1e-3, BF16: 8e-3, F32: 4e-6, F64: 1e-9}
     found = {}
     for op, args, owned in calls:
         results = list(tensors([t for r in owned for t in (r if isinstance(r, list) else [r])]))
-        own = [] if is_exact(op, args) else [base.get(reals(t).dtype, 0.0) for t in results]
+        own = [] if is_exact(op, args) else [base.get(real_view(t).dtype, 0.0) for t in results]
         whole = max([*own, *(found.get(id(t), 0.0) for t in tensors(args))], default=0.0)
         found.update((id(t), whole) for t in results)
     return found
 
 
 def allowed(calls, outputs, seed):
-    """How close results must be, or `None` if they may be anything."""
+    """The absolute tolerance of the outputs, or `None` if the perturbation changes them too much or flips a discrete
+    result."""
     worst, errors = 0.0, coarsest(calls)
-    # All one way, all the other, and each its own: what an only last place decides is found by one of them.
+    # All up, all down, then each element in a random direction: one of these flips a result that depends on the last
+    # place.
     for trial in range(5):
         moved = run(calls, torch.Generator().manual_seed(seed + trial), (1.0, -1.0)[trial] if trial < 2 else None)
         for t in outputs:
             a, b = t, moved[id(t)]
             if a.shape != b.shape or a.dtype != b.dtype:
                 return None
-            a, b = reals(a), reals(b)
+            a, b = real_view(a), real_view(b)
             if not a.is_floating_point():
                 if not torch.equal(a, b):
                     return None
@@ -1158,7 +1166,7 @@ def allowed(calls, outputs, seed):
                     return None
                 worst = max(worst, 4 * worst_here)
             inexact = any(not is_exact(op, args) for op, args, _ in calls)
-            # Some functions of PyTorch's give zero for what is below the normal numbers.
+            # Some of PyTorch's functions flush subnormal results to zero.
             worst = max(worst, errors[id(t)] * scale, torch.finfo(a.dtype).tiny) if inexact else worst
     return worst
 
@@ -1227,14 +1235,14 @@ def is_optional_list(a):
 
 
 def optional(a, v):
-    """A number as the schema has it."""
+    """Converts an int argument to float if the schema asks for a float."""
     if str(a.type) in ("float", "Optional[float]") and isinstance(v, int) and not isinstance(v, bool):
         return float(v)
     return v
 
 
 def one(seed, ops, weights, small):
-    """A program, its outputs and how close they must be."""
+    """Draws a program: the program, its outputs and their tolerance, or `None` if the draw failed."""
     draw = Draw(seed, small)
     program = Program(draw)
     length = draw.r.randint(1, 6)
@@ -1255,7 +1263,7 @@ def one(seed, ops, weights, small):
     return None if tolerance is None else (program, outputs, tolerance)
 
 
-# How much more often than the others operators of networks are drawn.
+# Operators common in networks. They are drawn more often.
 COMMON = set("""add sub mul div relu convolution linear mm addmm bmm _softmax mean sum native_layer_norm
 _native_batch_norm_legit_no_training native_group_norm max_pool2d_with_indices avg_pool2d sigmoid tanh gelu exp where clamp
 cat permute_copy view_copy eq lt hardtanh maximum minimum sqrt rsqrt pow""".split())
@@ -1268,17 +1276,17 @@ def expired(*_):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("operators", help="what `pteron ops --json` prints")
+    parser.add_argument("operators", help="output of `pteron ops --json`")
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--small", action="store_true", help="small tensors, in one folder")
-    parser.add_argument("--only", help="only operators with this in their names")
-    parser.add_argument("--having", type=re.compile, help="only programs with a call that matches, such as 'fft|complex'")
-    parser.add_argument("--each", type=int, default=250, help="programs in a folder")
+    parser.add_argument("--small", action="store_true", help="draw small tensors and write compact JSON")
+    parser.add_argument("--only", help="only operators whose name contains this text")
+    parser.add_argument("--having", type=re.compile, help="only programs with a call that matches this pattern, such as 'fft|complex'")
+    parser.add_argument("--each", type=int, default=250, help="programs per folder")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    # What asks for more memory, or takes longer, is no program to keep.
+    # Discard programs that exceed the memory limit or the time limit of an attempt.
     resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
     signal.signal(signal.SIGALRM, expired)
     ops = [op for op in listed(args.operators) if not args.only or args.only in op.name]

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes torch.export archives of small quantized modules with what PyTorch computes: conformance cases for the compiler.
+"""Writes torch.export archives of small quantized modules with PyTorch's outputs: conformance cases for the compiler.
 
     python tools/reference/quantized.py FOLDER [NAME...]
     pteron verify --archives FOLDER
     pteron verify --archives --backend xnnpack FOLDER
 
-Static and dynamic int8 are PT2E's, with XNNPACK's quantizer; weights alone and weights of four bits are torchao's. Needs
-torch, torchao and executorch.
+Static and dynamic int8 come from PT2E with XNNPACK's quantizer; weight-only int8 and 4-bit weights come from torchao.
+Needs torch, torchao and executorch.
 """
 
 import pathlib
@@ -27,7 +27,7 @@ from torchao.utils import unwrap_tensor_subclass
 
 
 class Convolutions(nn.Module):
-    """A block as of mobile networks, a transposed convolution, poolings and a classifier."""
+    """An inverted residual block, a transposed convolution, pooling and a classifier."""
 
     def __init__(self):
         super().__init__()
@@ -47,7 +47,7 @@ class Convolutions(nn.Module):
 
 
 class Plane(nn.Module):
-    """Convolutions over planes, with and without groups, bias and bounds."""
+    """Two 2-d convolutions: one with bias and ReLU, one grouped without bias."""
 
     def __init__(self):
         super().__init__()
@@ -93,7 +93,7 @@ CASES = {
     "elementwise": (Elementwise, (r(2, 3, 4), r(2, 3, 4)), pt2e),
     "products": (lambda: mlp(8, 16, 4), (r(3, 8),), pt2e),
     "products_per_tensor": (lambda: mlp(8, 16, 4), (r(3, 8),), lambda m, i: pt2e(m, i, per_channel=False)),
-    # XNNPACK quantizes rows where PT2E quantizes tensors, and has scales of groups in bfloat16.
+    # XNNPACK quantizes per row where PT2E quantizes per tensor, and stores per-group scales in bfloat16.
     "products_dynamic": (lambda: mlp(8, 16, 4), (r(3, 8),), lambda m, i: pt2e(m, i, dynamic=True)),
     "products_decomposed": (lambda: mlp(8, 16, 4), (r(2, 3, 8),), pt2e),
     "products_dynamic_decomposed": (lambda: mlp(8, 16, 4), (r(2, 3, 8),), lambda m, i: pt2e(m, i, dynamic=True)),

@@ -3,8 +3,8 @@
 
     python tools/reference/runtime_tests.py [-v]
 
-Needs executorch and pteron in one environment. The classes of `executorch.runtime` are exchanged for those of `pteron.runtime` before
-the tests import them; what exports the tests' programs stays the reference's.
+Needs executorch and pteron in one environment. Replaces the classes of `executorch.runtime` with those of
+`pteron.runtime` before the tests import them. The test programs are still exported by the reference.
 """
 
 import pathlib

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Says how far a case's outputs move in the reference runtime itself when its inputs, or the f32 constants of its own
-operators, move to neighbouring numbers, beside the case's tolerance.
+"""Measures how far the reference runtime's own outputs of a case move when the inputs, or the f32 constants outside
+delegates, are perturbed to neighbouring floats. Prints the differences beside the case's tolerance.
 
     python tools/reference/stability.py CASE... [--times 20] [--pteron target/release/pteron] [--relative E]
 
-A random half of the elements goes to the next greater or the next lesser float, or with `--relative E` each moves by a
-normal relative error of that deviation. `--pteron` finds the constants. Needs
-torch and executorch.
+A random half of the elements moves to the next larger or smaller float. With `--relative E` every element instead gets
+a normally distributed relative error of standard deviation E. Constants are perturbed only with `--pteron`, which
+locates them in the file. Needs torch and executorch.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def neighbour(x, generator, relative=None):
 
 
 def constants(pteron, model):
-    """Where the program's own f32 constants lie in the file."""
+    """Byte ranges in the file of the program's own f32 constants."""
     text = subprocess.run([pteron, "print", model], capture_output=True, text=True, check=True).stdout
     return sorted(set(re.findall(r"float32\[[^\]]*\] +constant \d+, bytes (\d+)\.\.(\d+) of the file", text)))
 
@@ -43,13 +43,13 @@ def constants(pteron, model):
 def moved_constants(model, places, generator, relative):
     data = bytearray(model)
     for start, end in ((int(a), int(b)) for a, b in places):
-        numbers = torch.frombuffer(bytearray(data[start:end]), dtype=torch.float32)
-        data[start:end] = neighbour(numbers, generator, relative).numpy().tobytes()
+        elements = torch.frombuffer(bytearray(data[start:end]), dtype=torch.float32)
+        data[start:end] = neighbour(elements, generator, relative).numpy().tobytes()
     return bytes(data)
 
 
 def exceeding(found, expected, tolerance):
-    """How many elements differ by more than the tolerance, and the largest difference."""
+    """The number of elements beyond the tolerance, and the largest difference."""
     difference = (found - expected).abs()
     return int((difference > tolerance["atol"] + tolerance["rtol"] * expected.abs()).sum()), float(difference.max())
 

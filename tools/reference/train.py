@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Trains a program on the reference runtime and writes down the loss of every step.
+"""Trains a program on the reference runtime and records the loss of every step.
 
-Each set of options of the optimizer starts from the program as it is. `crates/pteron/tests/training.rs`
-trains the same way in Rust and compares step by step.
+Training with each set of optimizer options starts from the original weights. `crates/pteron/tests/training.rs` runs the
+same training in Rust and compares step by step.
 
     pip install executorch torch
     tools/reference/train.py testdata/corpus/wild/train_xor > testdata/training/xor.json

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Lowers public architectures to XNNPACK, with random weights, and compares what Pteron makes of them with the reference
-runtime, and both with PyTorch in float64. Prints a table.
+"""Lowers public architectures with random weights to XNNPACK, and compares Pteron's outputs with the reference runtime's
+and both with PyTorch in float64. Prints a table.
 
     python tools/reference/xnnpack_networks.py target/release/pteron [NAME[:KIND]...] [--isa avx512,avx2,portable]
 
-KIND is fp32, int8 (static, a scale a channel), dynamic (weights of int8, inputs quantized row by row) or 8da4w (weights
-of four bits in groups of 32, inputs quantized row by row). Errors are those of the largest element, in the mean of some
-inputs. Needs torch, torchao, torchvision, timm, transformers and executorch.
+KIND is fp32, int8 (static, per-channel scales), dynamic (int8 weights, inputs quantized per row) or 8da4w (4-bit weights
+in groups of 32, inputs quantized per row). An error is the largest difference relative to the largest element, averaged
+over several inputs. Needs torch, torchao, torchvision, timm, transformers and executorch.
 """
 
 import argparse
@@ -33,10 +33,10 @@ from executorch.extension.pybindings.portable_lib import _load_for_executorch_fr
 from torch.export import export
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-# How many inputs each network is given.
+# Number of inputs per network.
 INPUTS = 4
 
-# Architecture: size of its images, and the kinds.
+# Architecture: image size or sequence length, and the kinds.
 NETWORKS = {
     "squeezenet1_1": (96, "fp32 int8"),
     "shufflenet_v2_x0_5": (96, "fp32 int8"),
@@ -73,7 +73,7 @@ NETWORKS = {
     "transformers/t5_encoder": (24, "fp32"),
 }
 
-# Small configurations of transformers: the classes of the configuration and the model, and what is not their default.
+# Small transformers: configuration class, model class and non-default options.
 WIDTH, HEADS, LAYERS = 128, 4, 2
 TRANSFORMERS = {
     "bert": ("BertConfig", "BertModel", {"intermediate_size": 4 * WIDTH}),
@@ -87,7 +87,7 @@ VOCABULARY = 500
 
 
 class First(torch.nn.Module):
-    """The first output of a network of several."""
+    """Wraps a network and returns only its first output."""
 
     def __init__(self, network):
         super().__init__()
@@ -114,7 +114,7 @@ def transformer(name):
 
 
 def example(name, seed):
-    """What the network is given."""
+    """A random input: an image, or token ids for transformers."""
     size = NETWORKS[name][0]
     generator = torch.Generator().manual_seed(seed)
     if name.startswith("transformers/"):
@@ -142,7 +142,7 @@ def network(name):
 
 def with_statistics(name, module):
     module = module.eval()
-    # Statistics as of networks that were trained: normalized results have a size that does not vanish or grow.
+    # Computes batch norm statistics from random images, so that activations neither vanish nor explode.
     with torch.no_grad():
         for layer in module.modules():
             if isinstance(layer, torch.nn.BatchNorm2d):
@@ -195,17 +195,17 @@ def row(command, isas, name, kind, folder):
         reference = loaded.run_method("forward", [x])[0].clone()
         with torch.no_grad():
             exact = module(x.double() if x.is_floating_point() else x)
-        apart = (ours[0] - reference).abs().max() / reference.abs().max()
+        difference = (ours[0] - reference).abs().max() / reference.abs().max()
         same = (ours[0] == reference).double().mean()
         errors = [(y.double() - exact).abs().max() / exact.abs().max() for y in (*ours, reference, expected)]
-        rows.append([float(number) for number in (apart, same, *errors)])
-    apart = max(row[0] for row in rows)
+        rows.append([float(value) for value in (difference, same, *errors)])
+    difference = max(row[0] for row in rows)
     same, *errors = [statistics.mean(column) for column in list(zip(*rows))[1:]]
     *ours, reference, expected = errors
-    # Quantization moves results more than sums do.
+    # One flipped quantized value changes a result more than the order of a float sum does.
     limit = 1e-4 if kind == "fp32" else max(reference, 0.02)
-    verdict = "" if apart <= limit and max(ours) <= 1.5 * max(reference, expected) else "  <-- "
-    cells = [name, kind, f"{apart:.1e}", f"{same:.0%}", *[f"{e:.1e}" for e in errors], f"{max(ours) / expected:.2f}"]
+    verdict = "" if difference <= limit and max(ours) <= 1.5 * max(reference, expected) else "  <-- "
+    cells = [name, kind, f"{difference:.1e}", f"{same:.0%}", *[f"{e:.1e}" for e in errors], f"{max(ours) / expected:.2f}"]
     print("| " + " | ".join(cells) + f" |{verdict}", flush=True)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes conformance cases of single quantized operators that are lowered to XNNPACK, with what the reference runtime
-computes of them. Results are dequantized numbers: they must be the same, not merely near.
+"""Writes conformance cases of single quantized operators lowered to XNNPACK, with the reference runtime's outputs.
+Outputs are dequantized values: the tolerance is small enough that the quantized values must be equal.
 
     python tools/reference/xnnpack_nodes.py testdata/xnnpack/nodes [NAME...]
 
@@ -27,7 +27,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 
 class Function(nn.Module):
-    """A function as a module."""
+    """Wraps a function as a module."""
 
     def __init__(self, function):
         super().__init__()
@@ -52,7 +52,7 @@ def function(f):
 IMAGE = [(1, 4, 9, 7)]
 PAIR = [(2, 3, 8, 5), (2, 3, 8, 5)]
 
-# Name: what makes the module, sizes of inputs, factors of inputs, kind of quantization.
+# Name: module constructor, input shapes, input scale factors, quantization kind.
 NODES = {
     "conv": (conv(4, 6, 3), IMAGE, [1.0], "channel"),
     "conv_tensor": (conv(4, 6, 3, padding=1), IMAGE, [3.0], "tensor"),
@@ -112,7 +112,8 @@ def quantized(module, call, kind):
 
 
 def scale_of(graph):
-    """The least scale that a tensor of the graph is dequantized by: results that differ by less are the same."""
+    """The smallest per-tensor dequantization scale of the graph: outputs that differ by less are the same quantized
+    value."""
     nodes = [n for n in graph.graph.nodes if "dequantize_per_tensor" in str(n.target)]
     scales = [n.args[1] for n in nodes if isinstance(n.args[1], float)]
     return min(scales, default=None)
@@ -131,14 +132,14 @@ def write(folder, name):
     reference = {tuple(x.data_ptr() for x in c): loaded.run_method("forward", list(c)) for c in calls}
     results = iter([tuple(o.clone() for o in reference[tuple(x.data_ptr() for x in c)]) for c in calls])
     scale = scale_of(converted)
-    # Of dynamic quantization the sums themselves are the results, in f32.
+    # With dynamic quantization the outputs are f32 sums, not dequantized values.
     tolerance = 1e-5 if kind == "dynamic" or scale is None else scale / 8
     note = f"{kind} quantization, as the reference runtime computes it"
     cases.write(folder / name, "xnnpack", Recorded(results), note, buffer, calls, tolerance)
 
 
 class Recorded(nn.Module):
-    """What the reference runtime has given, call by call."""
+    """A module that replays the reference runtime's recorded outputs, call by call."""
 
     def __init__(self, results):
         super().__init__()

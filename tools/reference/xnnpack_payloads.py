@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes conformance cases of payloads of one node, with what the reference runtime computes of them: kinds, types and
-parameters that exporters do not write, too. Quantized inputs and outputs are the numbers themselves.
+"""Writes conformance cases of single-node XNNPACK payloads with the reference runtime's outputs, including node kinds,
+datatypes and parameters that exporters never write. Quantized inputs and outputs are raw int8 or uint8 values.
 
     python tools/reference/xnnpack_payloads.py testdata/xnnpack/payloads [--scale N] [NAME...]
 
-`--scale` makes tensors longer, for more results than are worth keeping. What the reference refuses is listed.
+`--scale` makes tensors longer, for checks with more elements than are worth storing. Prints the cases that the
+reference refuses.
 Needs torch and executorch.
 """
 
@@ -41,7 +42,7 @@ DTYPES = {
 
 
 class Payload:
-    """A graph that grows."""
+    """Builder of an XNNPACK graph."""
 
     def __init__(self):
         self.values, self.nodes, self.constants = [], [], [s.ConstantDataOffset(0, 0)]
@@ -108,7 +109,7 @@ class Payload:
         return to_edge(export(Whole(lowered), example)).to_executorch().buffer
 
 
-def number(generator, low, high):
+def uniform(generator, low, high):
     return float(torch.rand(1, generator=generator) * (high - low) + low)
 
 
@@ -117,13 +118,13 @@ def integer(generator, low, high):
 
 
 def affine(g, kind, scale=None):
-    """Parameters of a tensor of 8-bit numbers."""
+    """Random per-tensor quantization parameters of an 8-bit tensor."""
     low = -128 if kind == "qint8" else 0
     zero = [low + 128, low, integer(g, low, low + 255)][integer(g, 0, 2)]
-    return s.PerTensorQuant(scale or float(torch.tensor(2.0 ** number(g, -6, 0))), zero)
+    return s.PerTensorQuant(scale or float(torch.tensor(2.0 ** uniform(g, -6, 0))), zero)
 
 
-def numbers(g, dims, kind=torch.int8):
+def random_quantized(g, dims, kind=torch.int8):
     low = -128 if kind == torch.int8 else 0
     return torch.randint(low, low + 256, dims, generator=g).to(kind)
 
@@ -154,11 +155,12 @@ def unary(kind, types=("qint8", "quint8"), more=(), bounds=None, same=False):
 
 
 def weights(p, g, dims, axis, kind):
-    """Weights for inputs of a type, and their scales: of unsigned ones with a zero point, of others perhaps by channel."""
-    scale = 2.0 ** number(g, -8, -4)
+    """Random weights for inputs of datatype `kind`, and their scales: quint8 weights have one scale and a zero point,
+    qint8 weights are per-tensor or per-channel."""
+    scale = 2.0 ** uniform(g, -8, -4)
     if kind == "quint8":
-        return p.value(kind, dims, s.PerTensorQuant(scale, integer(g, 0, 255)), numbers(g, dims, torch.uint8)), [scale]
-    data = numbers(g, dims)
+        return p.value(kind, dims, s.PerTensorQuant(scale, integer(g, 0, 255)), random_quantized(g, dims, torch.uint8)), [scale]
+    data = random_quantized(g, dims)
     if not integer(g, 0, 2):
         return p.value(kind, dims, s.PerTensorQuant(scale, 0), data), [scale]
     scales = (2.0 ** (torch.rand(dims[axis], generator=g) * 4 - 8)).tolist()
@@ -248,7 +250,7 @@ def mean(keep, types=("qint8", "quint8"), halves=False):
         dims = (2, 3, 3, 80 * n) if halves else (2, integer(g, 1, 9), integer(g, 1, 9), integer(g, 1, 40) * n)
         x, out = affine(g, t), affine(g, t)
         if halves:
-            # Many results lie between two numbers: the last bit of each product decides.
+            # Many results are near a tie between two quantized values: the last bit of each product decides.
             out = s.PerTensorQuant(2 * x.scale, out.zero_point)
         a = p.input(t, dims, x)
         y = p.output(t, (2, 1, 1, dims[3]) if keep else (2, dims[3]), out)
@@ -285,7 +287,7 @@ def pad(t):
     def make(g, n):
         p, quant = Payload(), affine(g, t) if t.startswith("q") else None
         a, y = p.input(t, (2, 3, 5 * n), quant), p.output(t, (3, 5, 5 * n + 3), quant)
-        value = number(g, -1, 1) if t.startswith("q") else number(g, -3, 3)
+        value = uniform(g, -1, 1) if t.startswith("q") else uniform(g, -3, 3)
         p.node(s.XNNStaticConstantPad([1, 2, 0], [0, 0, 3], float(torch.tensor(value)), a, y, 0))
         return p
 
@@ -304,7 +306,7 @@ def concat(t):
 
 
 def by_row(p, g, x, rows, inputs, source, shared=1):
-    """A value that is quantized by row."""
+    """A qdint8 value: `x`, dynamically quantized per row."""
     dims = (rows, inputs)
     token = s.PerTokenDynamicQuant(shared)
     y = p.value("qdint8", dims, token)
@@ -313,7 +315,7 @@ def by_row(p, g, x, rows, inputs, source, shared=1):
 
 
 def dynamic(source, target, kind, group=32):
-    """A product of rows that are quantized when they are there."""
+    """A fully connected node with dynamically quantized rows and constant quantized weights."""
 
     def make(g, n):
         p = Payload()
@@ -322,9 +324,9 @@ def dynamic(source, target, kind, group=32):
         x = by_row(p, g, p.input(source, (rows, inputs)), rows, inputs, source)
         scales = 2.0 ** (torch.rand(outputs, generator=g) * 4 - 8)
         if kind == "qcint8":
-            w = p.value(kind, (outputs, inputs), s.PerChannelQuant(scales.tolist(), 0, 0, 0), numbers(g, (outputs, inputs)))
+            w = p.value(kind, (outputs, inputs), s.PerChannelQuant(scales.tolist(), 0, 0, 0), random_quantized(g, (outputs, inputs)))
         else:
-            packed = numbers(g, (outputs, inputs // 2), torch.uint8)
+            packed = random_quantized(g, (outputs, inputs // 2), torch.uint8)
             if kind == "qcint4":
                 quant = s.PerChannelQuant(scales.tolist(), 0, 0, 0)
             else:
@@ -347,7 +349,7 @@ def dynamic_convolution(kind=s.XNNConv2d):
         x = p.value("qdint8", dims, s.PerTokenDynamicQuant(3))
         p.node(s.XNNConvert(p.input("fp32", dims), x, 0))
         scales = 2.0 ** (torch.rand(outs, generator=g) * 4 - 8)
-        filters = numbers(g, (outs, 3, 3, ins))
+        filters = random_quantized(g, (outs, 3, 3, ins))
         w = p.value("qcint8", (outs, 3, 3, ins), s.PerChannelQuant(scales.tolist(), 0, 0, 0), filters)
         bias = p.value("fp32", (outs,), None, torch.randn(outs, generator=g))
         size = (6 * n, 5) if kind == s.XNNConv2d else (6 * n, 5)
@@ -359,7 +361,7 @@ def dynamic_convolution(kind=s.XNNConv2d):
 
 
 def dynamic_batches(a=(3,), b=(3,), transposed=False):
-    """Batches of rows that are quantized when they are there, by constant matrices with a scale for each column of each."""
+    """A batch matrix multiply of dynamically quantized rows by constant int8 matrices with per-column scales."""
 
     def make(g, n):
         p = Payload()
@@ -369,7 +371,7 @@ def dynamic_batches(a=(3,), b=(3,), transposed=False):
         dims = (*b, outputs, inputs) if transposed else (*b, inputs, outputs)
         scales = (2.0 ** (torch.rand(math.prod(b) * outputs, generator=g) * 4 - 8)).tolist()
         axis = len(dims) - 2 if transposed else len(dims) - 1
-        w = p.value("qcint8", dims, s.PerChannelQuant(scales, axis, 0, 0), numbers(g, dims))
+        w = p.value("qcint8", dims, s.PerChannelQuant(scales, axis, 0, 0), random_quantized(g, dims))
         y = p.output("fp32", (*torch.broadcast_shapes(a, b), rows, outputs))
         p.node(s.XNNBatchMatrixMultiply(x, w, y, int(transposed)))
         return p
@@ -423,7 +425,7 @@ def attention():
     return make
 
 
-QS, BOTH, REAL = ("qint8",), ("qint8", "quint8"), ("fp32",)
+QS, BOTH, F32 = ("qint8",), ("qint8", "quint8"), ("fp32",)
 BINARY = {
     "add": s.XNNAdd,
     "sub": s.XNNSubtract,
@@ -453,7 +455,7 @@ UNARY = {
 }
 C, D, T = s.XNNConv2d, s.XNNDepthwiseConv2d, s.XNNConvTranspose2d
 
-# Name: what makes the payload, and how many there are of it, with other scales, zero points and sizes each.
+# Name: payload generator and number of cases; each case draws its own scales, zero points and sizes.
 PAYLOADS = {
     **{name: (binary(kind), 4) for name, kind in BINARY.items()},
     "add_bounds": (binary(s.XNNAdd, bounds=(-0.7, 0.9)), 2),
@@ -484,18 +486,18 @@ PAYLOADS = {
     "transposed_dilated": (convolution(T, kernel=(3, 3), stride=(2, 2), dilation=(2, 1)), 2),
     "max_pool": (pooling(s.XNNMaxPooling2d, BOTH, (3, 2), (2, 2), padding=(1, 1, 0, 0), same=True), 3),
     "max_pool_dilated": (pooling(s.XNNMaxPooling2d, BOTH, (2, 2), (1, 1), (2, 3), same=True), 2),
-    "max_pool_same": (pooling(s.XNNMaxPooling2d, REAL, (3, 3), (2, 2), flags=4), 1),
+    "max_pool_same": (pooling(s.XNNMaxPooling2d, F32, (3, 3), (2, 2), flags=4), 1),
     "avg_pool": (pooling(s.XNNAvgPooling2d, BOTH, (3, 3), (2, 2), padding=(1, 1, 1, 1)), 4),
-    "avg_pool_real": (pooling(s.XNNAvgPooling2d, REAL, (3, 3), (2, 2), padding=(1, 0, 2, 1)), 2),
-    "avg_pool_same": (pooling(s.XNNAvgPooling2d, REAL, (3, 3), (2, 2), flags=4), 1),
-    "avg_pool_dilated": (pooling(s.XNNAvgPooling2d, REAL, (2, 2), (1, 1), (2, 3)), 1),
+    "avg_pool_real": (pooling(s.XNNAvgPooling2d, F32, (3, 3), (2, 2), padding=(1, 0, 2, 1)), 2),
+    "avg_pool_same": (pooling(s.XNNAvgPooling2d, F32, (3, 3), (2, 2), flags=4), 1),
+    "avg_pool_dilated": (pooling(s.XNNAvgPooling2d, F32, (2, 2), (1, 1), (2, 3)), 1),
     "mean": (mean(True), 5),
     "mean_flat": (mean(False), 3),
     "mean_halves": (mean(True, halves=True), 17),
     "resize": (resize(0), 4),
     "resize_aligned": (resize(8), 3),
     "resize_legacy": (resize(4), 2),
-    "resize_legacy_real": (resize(4, REAL), 1),
+    "resize_legacy_real": (resize(4, F32), 1),
     **{f"convert_{a}_{b}": (convert(a, b), 2) for a in DTYPES if a != "int64" for b in DTYPES if b not in ("int64", a)},
     "convert_qint8_qint8": (convert("qint8", "qint8"), 4),
     "convert_quint8_quint8": (convert("quint8", "quint8"), 3),
@@ -530,8 +532,8 @@ PAYLOADS = {
 
 def random_input(g, datatype, dims):
     if datatype.startswith("q"):
-        return numbers(g, dims, DTYPES[datatype])
-    return (torch.randn(dims, generator=g) * 2.0 ** number(g, -3, 3)).to(DTYPES[datatype])
+        return random_quantized(g, dims, DTYPES[datatype])
+    return (torch.randn(dims, generator=g) * 2.0 ** uniform(g, -3, 3)).to(DTYPES[datatype])
 
 
 def write(folder, name, generator, scale):
@@ -546,7 +548,8 @@ def write(folder, name, generator, scale):
 
 
 def guarded(folder, name, generator, scale):
-    """As `write`, in a process of its own: payloads that it does not expect crash the reference. What went wrong."""
+    """Calls `write` in a child process, because some payloads crash the reference. Returns the error message, or an
+    empty string."""
     reader, writer = os.pipe()
     if not (child := os.fork()):
         try:
@@ -561,7 +564,7 @@ def guarded(folder, name, generator, scale):
 
 
 class Recorded(nn.Module):
-    """What the reference runtime has given."""
+    """A module that replays the reference runtime's recorded outputs."""
 
     def __init__(self, results):
         super().__init__()

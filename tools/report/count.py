@@ -1,9 +1,9 @@
-"""Counts the files of folders that `pteron report` opens, beside Netron on the same files.
+"""Counts the files under folders that `pteron report` opens, and compares with Netron on the same files.
 
     pip download netron --no-deps && unzip netron-*.whl 'netron/*'
     python tools/report/count.py target/release/pteron netron FOLDER…
 
-What is meant to be refused (a folder `bad`, names that begin with `err_`) is left out.
+Skips files that are meant to be refused: those in a folder `bad` and those whose name begins with `err_`.
 """
 
 import collections

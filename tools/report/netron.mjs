@@ -1,5 +1,6 @@
-// Opens files with Netron, one a line of standard input, and prints for each whether it could: `ok NODES FILE` or
-// `failed FILE: why`. Usage: node netron.mjs FOLDER, the folder of Netron's modules (that of its wheel on PyPI).
+// Opens the files listed on standard input, one per line, with Netron, and prints `ok NODES FILE` or
+// `failed FILE: reason` for each. Usage: node netron.mjs FOLDER, where FOLDER holds Netron's modules (from its wheel on
+// PyPI).
 import * as fs from "fs";
 import * as path from "path";
 import * as readline from "readline";

@@ -1,8 +1,8 @@
-//! `pteron-bench-compare [threads] [filter]`: products here and in the best crates, in GFLOP/s of f32, then in
-//! GOP/s of 8-bit numbers.
+//! `pteron-bench-compare [threads] [filter]`: throughput of matrix multiplication in Pteron and in the `gemm` and
+//! `rten-gemm` crates, in GFLOP/s for f32, then in GOP/s for int8.
 //!
-//! Contestants alternate: each round gives every one a turn, and the median over the rounds of the best
-//! time within a turn counts. Operands are cold or warm alike for all.
+//! The contestants alternate: each round gives every one a turn. Reported is the median over the rounds of the best
+//! time within a turn. The cache state of the operands is the same for all.
 
 mod quantized;
 
@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 5;
 
-fn numbers(len: usize) -> Vec<f32> {
+fn test_data(len: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 7919) % 1013) as f32 / 1013.0 - 0.5).collect()
 }
 
-/// Seconds of the fastest of the calls that fit a turn.
+/// Seconds of the fastest call within one turn (40 ms, and at least three calls).
 fn turn(body: &mut dyn FnMut()) -> f64 {
     let start = Instant::now();
     let mut best = f64::INFINITY;
@@ -70,7 +70,7 @@ fn main() {
     println!("{:>8}{:>8}", "plain/", "packed/");
     for case in CASES.iter().filter(|c| c.name.contains(&filter)) {
         let &Case { name, m, k, n } = case;
-        let (a, b) = (numbers(m * k), numbers(k * n));
+        let (a, b) = (test_data(m * k), test_data(k * n));
         let (ma, mb) = (MatRef::new(&a, m, k), MatRef::new(&b, k, n));
         let mbt = MatRef::new(&b, n, k).t();
         let pb = PackedB::new(isa, mb).unwrap();

@@ -1,4 +1,4 @@
-//! Products of 8-bit numbers with 8-bit and 4-bit weights, packed.
+//! Products of int8 activations with packed 8-bit and 4-bit weights.
 
 use super::{CASES, Case, ROUNDS, turn};
 use pteron_kernels::compute::{
@@ -11,7 +11,7 @@ use rten_tensor::NdTensorView;
 
 pub fn run(pool: &Pool, isa: Isa, filter: &str) {
     let rten = GemmExecutor::<u8, i8, i32>::default();
-    println!("\n8-bit numbers, rten kernel {}", rten.kernel_name());
+    println!("\nint8, rten kernel {}", rten.kernel_name());
     let names = ["8 bit", "8 bit avx2", "4 bit", "4 bit g64", "rten"];
     print!("{:<14}", "m x k x n");
     names.iter().for_each(|n| print!("{n:>11}"));
@@ -22,9 +22,9 @@ pub fn run(pool: &Pool, isa: Isa, filter: &str) {
         let weights: Vec<i8> = (0..k * n).map(|i| (i * 7919 % 15) as i8 - 7).collect();
         let all_scales = vec![0.01; k.div_ceil(64) * n];
         let pack = |bits, group: usize| {
-            let numbers = MatRef::new(&weights, n, k).t();
+            let quantized = MatRef::new(&weights, n, k).t();
             let scales = &all_scales[..k.div_ceil(group) * n];
-            PackedWeights::new(&Weights { quantized: numbers, bits, scales, group }).unwrap()
+            PackedWeights::new(&Weights { quantized, bits, scales, group }).unwrap()
         };
         let packed =
             [pack(WeightBits::Eight, k), pack(WeightBits::Four, k), pack(WeightBits::Four, 64)];

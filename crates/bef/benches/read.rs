@@ -1,11 +1,11 @@
-//! Opening and verifying. Throughput is in bytes of the file.
+//! Speed of opening and verifying a file. Throughput is in bytes of the file.
 
 use bef::{Attribute, DType, Dense, File, FunctionBuilder, Location, Module};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
 const FIB: &[u8] = include_bytes!("../tests/data/fib_recursive.bef");
 
-/// `functions` functions of `kernels` additions each, every one with an attribute and a location.
+/// `functions` functions of `kernels` additions each; every addition has an attribute and a location.
 fn program(functions: usize, kernels: usize) -> Vec<u8> {
     let mut module = Module::new(true);
     for number in 0..functions {
@@ -24,7 +24,7 @@ fn program(functions: usize, kernels: usize) -> Vec<u8> {
     module.to_bytes().unwrap()
 }
 
-/// Every third kernel adds the argument, the others double.
+/// The second operand: the argument for every third kernel; the others double their operand.
 fn function_argument(line: usize, last: bef::Register) -> bef::Register {
     if line.is_multiple_of(3) { bef::Register(0) } else { last }
 }

@@ -1,8 +1,8 @@
-//! Files that are part of the program that runs them.
+//! BEF files embedded in an executable.
 
-/// Bytes at an address that is a multiple of 8, which makes file offsets and addresses agree in their alignment.
+/// Bytes at an address that is a multiple of 8, so that aligned file offsets are aligned addresses.
 ///
-/// This crate reads files at any address; runtimes that hand out pointers into the attributes need this.
+/// This crate reads files at any address; runtimes that hand out pointers to attributes need the alignment.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub struct Aligned<T: ?Sized> {
@@ -10,7 +10,7 @@ pub struct Aligned<T: ?Sized> {
     pub bytes: T,
 }
 
-/// Includes a BEF file like [`include_bytes!`], at an address that is a multiple of 8, as a `&'static [u8]`.
+/// Embeds a BEF file like [`include_bytes!`], at an address that is a multiple of 8, as a `&'static [u8]`.
 ///
 /// ```
 /// static PROGRAM: &[u8] = bef::include_bef!("../tests/data/fib_recursive.bef");

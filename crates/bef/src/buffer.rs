@@ -1,4 +1,4 @@
-//! Growing output of a section: bytes, the alignment they ask for, and large payloads kept by reference.
+//! Output buffer of a section: its bytes, the alignment they require, and large payloads kept by reference.
 
 use std::borrow::Cow;
 use std::io;
@@ -12,8 +12,8 @@ const BORROW_FROM: usize = 1 << 16;
 
 /// The bytes of a section being written.
 ///
-/// Positions are relative to the buffer's start; the code that places the buffer in a file gives it the alignment that
-/// [`Buffer::alignment`] says.
+/// Positions are relative to the buffer's start; the code that places the buffer in a file must align it to
+/// [`Buffer::alignment`].
 #[derive(Debug, Default)]
 pub(crate) struct Buffer<'m> {
     done: Vec<Piece<'m>>,
@@ -37,7 +37,7 @@ impl<'m> Buffer<'m> {
         self.tail_start + self.tail.len() as u64
     }
 
-    /// The largest alignment that was asked for.
+    /// The largest alignment requested.
     pub(crate) fn alignment(&self) -> u64 {
         self.alignment
     }
@@ -54,7 +54,7 @@ impl<'m> Buffer<'m> {
         self.tail.extend_from_slice(bytes);
     }
 
-    /// Bytes that outlive the buffer; large ones are not copied.
+    /// Appends bytes that outlive the buffer; large payloads are kept by reference, not copied.
     pub(crate) fn payload(&mut self, bytes: &'m [u8]) {
         if bytes.len() < BORROW_FROM {
             return self.bytes(bytes);
@@ -78,20 +78,20 @@ impl<'m> Buffer<'m> {
         self.align_for(alignment, 0);
     }
 
-    /// Pads so that the byte `prefix` bytes further on stands at a multiple of `alignment`.
+    /// Pads so that the position `prefix` bytes further on is a multiple of `alignment`.
     pub(crate) fn align_for(&mut self, alignment: u64, prefix: u64) {
         let gap = (self.len() + prefix).wrapping_neg() & (alignment - 1);
         self.tail.resize(self.tail.len() + gap as usize, PAD);
         self.alignment = self.alignment.max(alignment);
     }
 
-    /// Aligned little-endian word.
+    /// Appends an aligned little-endian word.
     pub(crate) fn u32(&mut self, value: u32) {
         self.align(4);
         self.bytes(&value.to_le_bytes());
     }
 
-    /// Writes over bytes that were pushed (not lent as a payload) earlier.
+    /// Overwrites bytes that were appended earlier, but not as a payload kept by reference.
     pub(crate) fn overwrite(&mut self, at: u64, bytes: &[u8]) {
         let (start, target) = if at >= self.tail_start {
             (self.tail_start, &mut self.tail)
@@ -104,7 +104,7 @@ impl<'m> Buffer<'m> {
         target[from..from + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Appends another buffer, aligned as it asks.
+    /// Appends another buffer at its alignment.
     pub(crate) fn append(&mut self, other: Buffer<'m>) {
         self.align(other.alignment);
         for piece in other.done {
@@ -116,14 +116,14 @@ impl<'m> Buffer<'m> {
         self.bytes(&other.tail);
     }
 
-    /// Hands the bytes to `sink` in order.
+    /// Writes the bytes to `sink` in order.
     pub(crate) fn write_to(&self, sink: &mut dyn io::Write) -> Result<()> {
         let pieces = self.done.iter().map(|piece| &*piece.bytes);
         pieces.chain([&*self.tail]).try_for_each(|bytes| write_all(bytes, sink))
     }
 }
 
-/// Hands bytes to `sink`.
+/// Writes bytes to `sink`.
 pub(crate) fn write_all(bytes: &[u8], sink: &mut dyn io::Write) -> Result<()> {
     sink.write_all(bytes).map_err(|error| {
         Error::model(ErrorKind::Io, error.to_string(), "a sink that takes all bytes of the file")
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn large_payloads_are_lent_and_patches_reach_what_came_before_them() {
+    fn large_payloads_are_kept_by_reference_and_earlier_bytes_can_be_overwritten() {
         let large = vec![7u8; BORROW_FROM];
         let mut buffer = Buffer::new();
         buffer.bytes(&[1, 2, 3, 4]);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn alignment_is_padded_with_cc_and_remembered() {
+    fn padding_is_cc_and_the_largest_alignment_is_kept() {
         let mut buffer = Buffer::new();
         buffer.byte(1);
         buffer.u32(0x0403_0201);

@@ -1,8 +1,8 @@
-//! The crate's one error type.
+//! The crate's error type.
 
 use std::fmt;
 
-/// What is wrong, in one word; [`Error`] adds the place and the particulars.
+/// The kind of an [`Error`], which adds offset, path and details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -12,37 +12,37 @@ pub enum ErrorKind {
     SectionHeader,
     /// A section occurs twice.
     DuplicateSection,
-    /// A section that every program needs is absent.
+    /// A mandatory section is absent.
     MissingSection,
-    /// Something runs past the end of the bytes that hold it.
+    /// A value or list runs past the end of the bytes that contain it.
     Truncated,
-    /// Bytes are left over behind the last entry of a section.
+    /// Bytes are left over after the last entry of a section.
     TrailingBytes,
     /// A variable-length integer does not fit 64 bits, or not the width that its field allows.
     VbrOverflow,
-    /// A record stands at a file offset that its alignment forbids.
+    /// A record's file offset is not a multiple of its alignment.
     Misaligned,
     /// A padding byte is not `0xCC`.
     Padding,
     /// An index or offset points outside its table or section.
     OutOfRange,
-    /// An offset points inside an entry, where none begins.
+    /// An offset points into the middle of an entry.
     NotAStart,
     /// A string has no terminating NUL, holds a NUL, or is not UTF-8.
     String,
-    /// A function kind, location kind or attribute type that does not exist.
+    /// A function kind, location kind or attribute type is unknown.
     UnknownTag,
-    /// Two statements of the file (or model) about the same thing disagree.
+    /// Two parts of the file (or model) that must agree do not.
     Mismatch,
-    /// A register has no definition, several, or one that comes after its use.
+    /// A register has no definition, several definitions, or one that comes after a use.
     Definition,
     /// Two records share bytes.
     Overlap,
-    /// The value of an attribute is impossible, such as a bool of 2.
+    /// The value of an attribute is invalid, such as a bool of 2.
     Value,
-    /// Nested deeper, or more numerous, than the [`Limits`](crate::Limits) allow.
+    /// Nesting depth, a count or a total size exceeds the [`Limits`](crate::Limits).
     Limit,
-    /// The format has no way to write this down, such as an attribute that starts past 4 GiB.
+    /// The format cannot represent this, such as an attribute that starts past 4 GiB.
     Unaddressable,
     /// The caller's sink failed while a file was being written.
     Io,
@@ -75,25 +75,25 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// The particulars of an [`Error`].
+/// The contents of an [`Error`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fault {
-    /// What is wrong.
+    /// The kind of error.
     pub kind: ErrorKind,
-    /// Absolute offset in the file of the byte where it shows; `None` for a fault of a model that is not a file yet.
+    /// Absolute file offset of the offending byte; `None` for an error in a model that is not written yet.
     pub offset: Option<u64>,
-    /// Which field, as `functions[3].kernels[2].args[1]`.
+    /// Path of the field, such as `functions[3].kernels[2].args[1]`.
     pub path: String,
-    /// What stands there.
+    /// What was found.
     pub found: String,
-    /// What had to stand there.
+    /// What was expected.
     pub expected: String,
 }
 
-/// Why a file was refused, or a model cannot be written.
+/// The reason why a file was rejected or a model cannot be written.
 ///
-/// One pointer wide, so that the success path of the small readers stays cheap; it dereferences to its [`Fault`].
+/// One pointer wide, so that returning a `Result` from small readers stays cheap; it dereferences to its [`Fault`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(Box<Fault>);

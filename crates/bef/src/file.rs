@@ -1,4 +1,4 @@
-//! An opened file: where its sections are, and the readers of each.
+//! An opened file: the table of its sections, and a reader for each.
 
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::framing::{Section, SectionId, Sections};
@@ -16,11 +16,11 @@ use crate::section::register_types::RegisterTypes;
 use crate::section::strings::Strings;
 use crate::section::{kernels, types};
 
-/// A BEF file of which nothing but the section headers has been read.
+/// A BEF file whose section headers have been read.
 ///
-/// Each section is decoded when it is asked for. Readers check what they touch, so that no file can make them read
-/// out of bounds, panic or allocate more than a small multiple of its size; only
-/// [`verify`](File::verify) checks that the parts agree with one another.
+/// Sections are decoded on demand. Readers check the bytes that they decode, so that no file can make them read out of
+/// bounds, panic or allocate more than a small multiple of its size; only [`verify`](File::verify) checks that the
+/// sections are consistent with each other.
 #[derive(Clone, Debug)]
 pub struct File<'a> {
     bytes: &'a [u8],
@@ -31,17 +31,17 @@ pub struct File<'a> {
 }
 
 impl<'a> File<'a> {
-    /// Finds the sections. The bytes may stand at any address; unknown sections are skipped.
+    /// Finds the sections. The bytes may be at any address; unknown sections are skipped.
     ///
     /// # Errors
-    /// When the header is not BEF version 0, a section header is malformed or promises more than there is, or a
-    /// known section occurs twice.
+    /// If the header is not BEF version 0, a section header is malformed, a section is longer than the file, or a known
+    /// section occurs twice.
     #[inline]
     pub fn open(bytes: &'a [u8]) -> Result<Self> {
         Self::open_with(bytes, Limits::default())
     }
 
-    /// [`open`](File::open) with other limits than the default ones.
+    /// As [`open`](File::open), with other limits than the defaults.
     ///
     /// # Errors
     /// As [`open`](File::open).
@@ -68,12 +68,12 @@ impl<'a> File<'a> {
         self.bytes
     }
 
-    /// The limits that readers keep.
+    /// The limits that readers enforce.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Every section as framed, unknown ones too, in file order.
+    /// Every section with its framing, in file order, unknown sections included.
     pub fn sections(&self) -> impl Iterator<Item = Section<'a>> + use<'a> {
         Sections::new(self.bytes).into_iter().flatten().map_while(Result::ok)
     }
@@ -83,7 +83,7 @@ impl<'a> File<'a> {
         self.sections[id as usize]
     }
 
-    /// A section whose absence means the same as emptiness.
+    /// The section, or an empty region if it is absent.
     #[inline]
     fn or_empty(&self, id: SectionId) -> Region<'a> {
         self.section(id).unwrap_or_else(|| Region::new(&[], self.bytes.len() as u64))
@@ -94,7 +94,7 @@ impl<'a> File<'a> {
         self.sections[id as usize].as_ref().ok_or_else(|| missing(id, self.bytes.len() as u64))
     }
 
-    /// How much names and locations may take.
+    /// The budget for decoded names and locations.
     #[inline]
     pub(crate) fn budget(&self) -> Budget {
         Budget::new(&self.limits, self.bytes.len() as u64)
@@ -139,7 +139,7 @@ impl<'a> File<'a> {
         types::read(self.required(SectionId::Types)?, strings, self.budget())
     }
 
-    /// Names, signatures and places of the functions.
+    /// Names, signatures and record offsets of the functions.
     ///
     /// # Errors
     /// When the section is absent or malformed.
@@ -154,7 +154,7 @@ impl<'a> File<'a> {
     /// The record of function `id`; `None` if it is native and has none.
     ///
     /// # Errors
-    /// When there is no such function, or the record's tables are malformed.
+    /// If there is no such function, or the record's tables are malformed.
     pub fn function(&self, index: &FunctionIndex<'_>, id: FunctionId) -> Result<Option<FunctionRecord<'a>>> {
         let Some(entry) = index.get(id) else {
             return Err(Error::new(
@@ -192,19 +192,21 @@ impl<'a> File<'a> {
         self.section(SectionId::AttributeTypes).map(AttributeTypes::read).transpose()
     }
 
-    /// A reader of attribute names, to be used in step with the functions; `None` if the file does not record them.
+    /// A reader of attribute names, which must advance in step with the functions; `None` if the file does not record
+    /// them.
     ///
     /// # Errors
-    /// When the section is about another number of functions.
+    /// If the section's number of functions is not `functions`.
     pub fn attribute_names(&self, functions: usize) -> Result<Option<AttributeNames<'a>>> {
         let section = self.section(SectionId::AttributeNames);
         section.map(|section| AttributeNames::read(section, self.strings(), functions)).transpose()
     }
 
-    /// A reader of register types, to be used in step with the functions; `None` if the file does not record them.
+    /// A reader of register types, which must advance in step with the functions; `None` if the file does not record
+    /// them.
     ///
     /// # Errors
-    /// When the section is about another number of functions.
+    /// If the section's number of functions is not `functions`.
     pub fn register_types(&self, functions: usize) -> Result<Option<RegisterTypes<'a>>> {
         self.section(SectionId::RegisterTypes)
             .map(|section| RegisterTypes::read(section, functions))
@@ -215,7 +217,7 @@ impl<'a> File<'a> {
 #[cold]
 fn missing(id: SectionId, len: u64) -> Error {
     let found = format!("no {} section", id.name());
-    Error::new(ErrorKind::MissingSection, len, found, "one: even an empty program says so")
+    Error::new(ErrorKind::MissingSection, len, found, "one, even in an empty program")
 }
 
 #[cold]

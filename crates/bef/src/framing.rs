@@ -8,10 +8,10 @@ use crate::limits::MAX_SECTIONS;
 use crate::region::{Cursor, Region};
 use crate::vbr;
 
-/// The three bytes that every file starts with: two of magic, and version 0.
+/// The three bytes that every file starts with: a magic number of two bytes, and version 0.
 pub const HEADER: [u8; 3] = [0x0B, 0xEF, 0x00];
 
-/// The byte that fills alignment gaps.
+/// The padding byte.
 pub const PAD: u8 = 0xCC;
 
 /// The sections that the format defines.
@@ -43,7 +43,7 @@ pub enum SectionId {
 }
 
 impl SectionId {
-    /// All sections, by number.
+    /// All sections, ordered by number.
     pub const ALL: [SectionId; 11] = [
         SectionId::Strings,
         SectionId::Attributes,
@@ -58,7 +58,7 @@ impl SectionId {
         SectionId::RegisterTypes,
     ];
 
-    /// The section numbered `id`; `None` if the format does not define it.
+    /// The section with this number; `None` if the format does not define it.
     pub fn new(id: u8) -> Option<Self> {
         Self::ALL.get(usize::from(id)).copied()
     }
@@ -81,20 +81,20 @@ impl SectionId {
     }
 }
 
-/// One section as the file frames it, known or not.
+/// One section with its framing, known or not.
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'a> {
     /// The id byte; [`SectionId::new`] gives it a name.
     pub id: u8,
     /// Absolute file offset of the id byte.
     pub header_start: u64,
-    /// The alignment byte, where there is one.
+    /// The alignment byte, if present.
     pub alignment: Option<u8>,
     /// The contents.
     pub data: Region<'a>,
 }
 
-/// Walks the sections of a file in file order, unknown ones included. Stops after the first error.
+/// Iterates over the sections of a file in file order, unknown ones included. Stops after the first error.
 #[derive(Clone, Debug)]
 pub(crate) struct Sections<'a> {
     cursor: Cursor<'a>,
@@ -122,7 +122,7 @@ impl<'a> Sections<'a> {
         Ok(Sections { cursor, seen: 0 })
     }
 
-    // A section that is handed over in memory costs more than what it takes to find it.
+    // Inlined, because returning a `Section` through memory costs more than decoding its header.
     #[inline(always)]
     fn read(&mut self) -> Result<Section<'a>> {
         let header_start = self.cursor.offset();
@@ -199,7 +199,7 @@ impl<'w> SectionWriter<'w> {
         write_all(bytes, self.sink)
     }
 
-    /// The alignment byte and its padding are written only where the data would otherwise not be aligned.
+    /// Writes a section, with the alignment byte and padding only if the data would otherwise not be aligned.
     pub(crate) fn section(&mut self, id: SectionId, data: &Buffer<'_>) -> Result<()> {
         if data.len() > u64::MAX >> 1 {
             return Err(Error::model(
@@ -225,7 +225,7 @@ impl<'w> SectionWriter<'w> {
         data.write_to(self.sink)
     }
 
-    /// Bytes written so far.
+    /// Number of bytes written so far.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
@@ -247,9 +247,9 @@ mod tests {
         let mut out = Vec::new();
         let mut writer = SectionWriter::new(&mut out).unwrap();
         writer.section(SectionId::Strings, &aligned(1, b"abc")).unwrap();
-        // The id would stand at 8 and the data at 10: not a multiple of 8.
+        // The id would be at offset 8 and the data at 10, which is not a multiple of 8.
         writer.section(SectionId::Attributes, &aligned(8, &[1; 6])).unwrap();
-        // The id stands at 22, the data at 24: aligned without saying so.
+        // The id is at 22 and the data at 24: aligned without an alignment byte.
         writer.section(SectionId::Functions, &aligned(4, &[2; 4])).unwrap();
         assert_eq!(writer.position(), out.len() as u64);
         let sections: Vec<_> = Sections::new(&out).unwrap().map(Result::unwrap).collect();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_headers_are_located() {
+    fn errors_in_headers_have_offsets_and_paths() {
         let error = Sections::new(&[0x0B, 0xEE, 0]).unwrap_err();
         assert_eq!((error.kind, error.offset), (ErrorKind::Header, Some(0)));
         let read = |tail: &[u8]| {

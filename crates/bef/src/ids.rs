@@ -1,4 +1,4 @@
-//! Indices that the format uses, one type each, so that they cannot be mixed up.
+//! A newtype for each kind of index in the format, so that they cannot be mixed up.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ macro_rules! ids {
 }
 
 ids! {
-    /// Position of a kernel's name in the Kernels section: what the format calls the kernel code.
+    /// Position of a kernel's name in the Kernels section; the format calls it the kernel code.
     KernelCode;
     /// Position of a type's name in the Types section.
     TypeId;

@@ -1,4 +1,4 @@
-//! TFRT's Binary Executable Format: a reader, a verifier, a model of programs, and a writer.
+//! TFRT's Binary Executable Format (BEF): a reader, a verifier, an in-memory program model, and a writer.
 //!
 //! # A file
 //!
@@ -23,13 +23,13 @@
 //! ```
 //!
 //! Integers are VBR (base 128, most significant group first, see [`vbr`]) except in attributes and kernels, which are
-//! little-endian words. A function's kernel 0 is the pseudo kernel, which defines the arguments and names the kernels
-//! without operands as its users. Each module of [`section`] describes its section's bytes.
+//! little-endian words. A function's kernel 0 is the pseudo kernel: it defines the arguments and lists the kernels
+//! without operands as its users. Each module of [`section`] describes the bytes of its section.
 //!
 //! # Reading
 //!
-//! [`File::open`] finds the sections and decodes nothing. [`File::verify`] checks everything that an untrusted file can
-//! say, once, and answers with [`Verified`], from which functions, kernels, attributes and locations are read in place.
+//! [`File::open`] finds the sections and decodes nothing. [`File::verify`] checks an untrusted file completely, once,
+//! and returns a [`Verified`], which reads functions, kernels, attributes and locations in place.
 //!
 //! ```
 //! # fn run(bytes: &[u8]) -> bef::Result<()> {
@@ -47,20 +47,20 @@
 //! # }
 //! ```
 //!
-//! A file that lives in the program comes from [`include_bef!`], one on disk from a memory map of the caller's. To learn
-//! what each byte of a file means, or how far a broken one can be read, ask [`File::spans`].
+//! [`include_bef!`] embeds a file in the executable; for a file on disk, the caller can pass a memory map.
+//! [`File::spans`] explains what each byte of a file means, for a malformed file up to its first error.
 //!
 //! # Writing
 //!
-//! A [`Module`] is a program in memory. [`FunctionBuilder`] fills one from Rust, a converter from text fills one in the
-//! order in which it meets things, and [`Verified::to_module`] fills one from a file. [`Module::to_bytes`] lays it out as
-//! the reference converter would.
+//! A [`Module`] is a program in memory. [`FunctionBuilder`] builds one from Rust, a converter from text fills one in
+//! the order in which it visits operations, and [`Verified::to_module`] reads one from a file. [`Module::to_bytes`]
+//! writes the same bytes as the reference converter.
 //!
 //! # Trust
 //!
-//! Bytes may stand at any address: alignment is that of file offsets, and numbers are converted explicitly, so that
-//! hosts of either endianness read the same values. No file makes a reader panic, overflow the stack, loop, or allocate
-//! more than a small multiple of its size.
+//! The bytes may be at any address: the format aligns file offsets, not addresses. Integers are converted explicitly,
+//! so that hosts of either endianness read the same values. No file makes a reader panic, overflow the stack, loop
+//! for ever, or allocate more than a small multiple of the file's size.
 #![forbid(unsafe_code)]
 
 mod aligned;

@@ -1,49 +1,48 @@
-//! What a file may ask of its reader.
+//! Limits on the resources that a file can make its reader use.
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Most sections, known and unknown together, that a file may have. The format defines eleven; the bound keeps a
-/// file of millions of empty sections from turning "open" into a scan.
+/// Maximum number of sections of a file, known and unknown together. The format defines eleven; the limit keeps opening
+/// a file cheap even if it has millions of empty sections.
 pub const MAX_SECTIONS: u32 = 1024;
 
-/// [`Limits::location_nesting`] unless the caller says otherwise. Inlining in real compilers nests call sites some
-/// tens deep.
+/// Default of [`Limits::location_nesting`]. Inlining in real compilers nests call sites some tens deep.
 pub const DEFAULT_LOCATION_NESTING: u32 = 256;
 
-/// [`Limits::attribute_nesting`] unless the caller says otherwise.
+/// Default of [`Limits::attribute_nesting`].
 pub const DEFAULT_ATTRIBUTE_NESTING: u32 = 64;
 
-/// The most that [`Limits::location_nesting`] can be raised to: a location is a tree of boxes, and dropping,
-/// printing and comparing it recurses.
+/// Upper bound of [`Limits::location_nesting`]: a location is a tree of boxes, and dropping, printing and comparing it
+/// recurses.
 pub const MAX_LOCATION_NESTING: u32 = 1024;
 
-/// The most that [`Limits::attribute_nesting`] can be raised to, for the same reason.
+/// Upper bound of [`Limits::attribute_nesting`], for the same reason.
 pub const MAX_ATTRIBUTE_NESTING: u32 = 128;
 
-/// [`Limits::max_kernels`] unless the caller says otherwise.
+/// Default of [`Limits::max_kernels`].
 pub const DEFAULT_MAX_KERNELS: u64 = 1 << 28;
 
-/// [`Limits::expansion`] unless the caller says otherwise.
+/// Default of [`Limits::expansion`].
 pub const DEFAULT_EXPANSION: u64 = 16;
 
-/// What [`Limits::expansion`] allows for any file, however small: bytes.
+/// Number of bytes that [`Limits::expansion`] allows for any file, however small.
 pub const MIN_EXPANSION: u64 = 1 << 16;
 
-/// Bounds that a caller can tighten (or, for nesting, raise up to the constants above).
+/// Limits that a caller can tighten (or, for nesting, raise up to the constants above).
 ///
-/// Everything else is bounded by the size of the file: no count is believed before the bytes that it promises are
-/// known to exist, so that memory stays a small multiple of the bytes read.
+/// Everything else is bounded by the size of the file: a count is checked against the remaining bytes before memory is
+/// allocated for it, so that memory stays a small multiple of the bytes read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How deep locations may nest (a location without children is 1 deep).
+    /// Maximum nesting depth of locations (a location without children has depth 1).
     pub location_nesting: u32,
-    /// How deep aggregates may nest (an attribute that is no aggregate is 1 deep).
+    /// Maximum nesting depth of aggregates (an attribute that is not an aggregate has depth 1).
     pub attribute_nesting: u32,
-    /// Most kernels in one function.
+    /// Maximum number of kernels in one function.
     pub max_kernels: u64,
-    /// How many times the size of the file its names and locations may take together when each is counted as often
-    /// as it is used. Names and locations can be shared; without this bound, a small file could name a long string
-    /// or a large location so often that reading them all takes hours and fills the memory.
+    /// Maximum total size of names and locations, as a multiple of the file size, if each is counted once per use.
+    /// Names and locations can be shared; without this limit, a small file could refer to a long string or a large
+    /// location so often that decoding all uses takes hours and exhausts memory.
     pub expansion: u64,
 }
 
@@ -58,19 +57,19 @@ impl Default for Limits {
     }
 }
 
-/// What is left of [`Limits::expansion`].
+/// The remaining part of [`Limits::expansion`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Budget {
     left: u64,
 }
 
 impl Budget {
-    /// For a file of `len` bytes.
+    /// The budget of a file of `len` bytes.
     pub(crate) fn new(limits: &Limits, len: u64) -> Self {
         Budget { left: limits.expansion.saturating_mul(len).max(MIN_EXPANSION) }
     }
 
-    /// Counts `bytes` that were named at file offset `at`.
+    /// Charges `bytes` for a reference at file offset `at`.
     #[inline]
     pub(crate) fn spend(&mut self, bytes: u64, at: u64) -> Result<()> {
         match self.left.checked_sub(bytes) {

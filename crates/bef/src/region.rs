@@ -1,10 +1,10 @@
-//! Bounded reading: bytes that know where in the file they stand.
+//! Bounds-checked reads of byte ranges that know their file offset.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::vbr::{self, VbrError};
 
-/// A part of the file and its place in it. All reads are checked, little-endian and independent of the address of
-/// the bytes in memory.
+/// A range of the file's bytes with its file offset. All reads are bounds-checked, little-endian and independent of the
+/// bytes' address in memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Region<'a> {
     bytes: &'a [u8],
@@ -12,7 +12,7 @@ pub struct Region<'a> {
 }
 
 impl<'a> Region<'a> {
-    /// `bytes`, which stand at absolute file offset `start`.
+    /// `bytes` at absolute file offset `start`.
     #[inline]
     pub(crate) fn new(bytes: &'a [u8], start: u64) -> Self {
         Region { bytes, start }
@@ -50,7 +50,7 @@ impl<'a> Region<'a> {
     /// `len` bytes from `offset` (relative to this region).
     #[inline]
     pub(crate) fn slice(&self, offset: u64, len: u64) -> Result<Region<'a>> {
-        // The one place where a size from a file becomes a usize: only after it is known to lie inside the bytes.
+        // The only place where a size from a file is cast to usize: after the check that it is in bounds.
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len());
         if !inside {
             return Err(self.past_end(offset, len));
@@ -59,7 +59,7 @@ impl<'a> Region<'a> {
         Ok(Region::new(&self.bytes[offset..offset + len], self.start + offset as u64))
     }
 
-    /// That there are no `len` bytes from `offset` on.
+    /// The error that fewer than `len` bytes follow `offset`.
     #[cold]
     pub(crate) fn past_end(&self, offset: u64, len: u64) -> Error {
         Error::new(
@@ -98,7 +98,7 @@ impl<'a> Region<'a> {
     }
 }
 
-/// A position in a [`Region`] that moves forward as things are read.
+/// A read position in a [`Region`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cursor<'a> {
     region: Region<'a>,
@@ -153,7 +153,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A VBR integer that must fit 32 bits, because the reader's tables count with 32.
+    /// Reads a VBR integer that must fit 32 bits, because the reader's tables use 32-bit indices.
     #[inline]
     pub(crate) fn vbr32(&mut self, what: &str) -> Result<u32> {
         let offset = self.offset();
@@ -161,8 +161,8 @@ impl<'a> Cursor<'a> {
         u32::try_from(value).map_err(|_| past_32_bits(what, value, offset))
     }
 
-    /// A count of things that take at least `min_bytes` bytes each; refused before anything is allocated when so
-    /// many cannot follow.
+    /// Reads a count of entries of at least `min_bytes` bytes each. Fails if the remaining bytes cannot hold that many,
+    /// so that callers can allocate for the count.
     #[inline]
     pub(crate) fn count(&mut self, what: &str, min_bytes: u64) -> Result<u64> {
         let offset = self.offset();

@@ -1,15 +1,16 @@
-//! Which kernels run one after another on one thread.
+//! Assigns kernels to streams: kernels of one stream run one after another on one thread.
 //!
-//! Every operation gets a stream id. The executor runs a kernel that becomes ready inline if it belongs to the stream
-//! that runs already, and may start a task for it otherwise. This is the analysis of TFRT's
+//! Every operation gets a stream id. The executor runs a kernel that becomes ready inline if it belongs to the
+//! current stream, and may start a task for it otherwise. This is the analysis of TFRT's
 //! `lib/compiler/stream_analysis.cc` as of January 2023, on which the bytes of converted programs depend:
 //!
-//! 1. Forward, each operation hangs under that one of its operands' definers which is dearest to reach from the root
-//!    (the first such; the function's arguments, and having no operands, count as the root).
-//! 2. Backward, each operation merges the cheap streams that hang under it, as long as they stay below the
-//!    threshold, and joins the dearest stream (the first such). One without any opens a new stream.
+//! 1. A forward pass chooses a parent for each operation: the definer of an operand with the highest cost from the root
+//!    (the first of equals). The root is the parent of operations without operands, and defines the function's
+//!    arguments.
+//! 2. A backward pass merges the cheap child streams of each operation, as long as they stay below the threshold. The
+//!    operation then joins the most expensive child stream (the first of equals), or opens a new stream if it has none.
 //!
-//! An operation without a cost costs as much as the threshold, so by default nothing is merged.
+//! An operation without a cost gets the threshold as its cost, so by default nothing is merged.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -19,9 +20,9 @@ use crate::model::Body;
 /// An operation of a function in program order, `tfrt.return` included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operation {
-    /// What it costs, from 1; `None` is as much as the threshold. `tfrt.return` and `tfrt.merge.chains` cost 1.
+    /// Its cost, at least 1; `None` means the threshold. `tfrt.return` and `tfrt.merge.chains` cost 1.
     pub cost: Option<i64>,
-    /// Where its operands come from.
+    /// Its operands.
     pub operands: Vec<Operand>,
 }
 
@@ -30,16 +31,16 @@ pub struct Operation {
 pub struct Operand {
     /// Position of the operation that defines it, which comes earlier; `None` for arguments of the function.
     pub definer: Option<usize>,
-    /// Whether it is a chain, which carries no data.
+    /// Whether it is a chain, which orders operations but carries no data.
     pub chain: bool,
 }
 
-/// The attributes of a function, or of the module around it, that steer the analysis.
+/// The attributes of a function, or of its module, that control the analysis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// `tfrt.cost_threshold`: streams cheaper than this are merged. Values below 1 count as 1.
     pub cost_threshold: i64,
-    /// `tfrt.upper_cost_threshold`: operations do not join streams of this cost or more. Negative is "no limit".
+    /// `tfrt.upper_cost_threshold`: operations do not join streams of this cost or more. Negative means no limit.
     pub upper_cost_threshold: i64,
     /// `tfrt.merge_inter_dependent_streams`: streams that exchange data are merged first.
     pub merge_inter_dependent_streams: bool,
@@ -51,7 +52,7 @@ impl Default for Options {
     }
 }
 
-/// The outcome: small numbers in no particular order.
+/// The result of the analysis: small integers in no particular order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Streams {
     /// Stream in which the function starts.
@@ -60,8 +61,7 @@ pub struct Streams {
     pub operations: Vec<u64>,
 }
 
-/// Assigns streams to operations. An operand that claims to come from its own or a later operation counts as an
-/// argument.
+/// Assigns streams to operations. An operand whose definer is not an earlier operation counts as an argument.
 pub fn analyze(operations: &[Operation], options: &Options) -> Streams {
     let mut analysis = Analysis::new(operations, options);
     analysis.schedule();
@@ -71,8 +71,8 @@ pub fn analyze(operations: &[Operation], options: &Options) -> Streams {
     Streams { root: stream(operations.len()), operations: (0..operations.len()).map(stream).collect() }
 }
 
-/// Runs the analysis on a function and stores its outcome. `cost` is asked for each kernel by position, and
-/// `is_chain` for registers.
+/// Runs the analysis on a function and stores the streams in it. `cost` gives the cost of a kernel by position, and
+/// `is_chain` says whether a register holds a chain.
 pub fn assign(
     body: &mut Body<'_>,
     options: &Options,
@@ -107,18 +107,18 @@ pub fn assign(
 struct Stream {
     cost: i64,
     merged_into: Option<usize>,
-    /// Operations whose data the stream needs besides that of its parent.
+    /// Operations other than its parent whose data the stream needs.
     side_deps: BTreeSet<usize>,
 }
 
 struct Analysis<'o> {
     operations: &'o [Operation],
     options: Options,
-    /// Per operation, the root last, like the two lists below.
+    /// Per operation, the root last; the same holds for the next three fields.
     costs: Vec<i64>,
-    /// Operations that hang under this one, in program order.
+    /// Children of each operation, in program order.
     scheduled_users: Vec<Vec<usize>>,
-    /// Definers of data operands other than the parent. Only kept when streams that exchange data are merged.
+    /// Definers of data operands other than the parent. Only computed if streams that exchange data are merged.
     side_defs: Vec<BTreeSet<usize>>,
     assigned: Vec<Option<usize>>,
     streams: Vec<Stream>,
@@ -144,7 +144,7 @@ impl<'o> Analysis<'o> {
         self.streams[stream].cost < self.options.cost_threshold
     }
 
-    /// Finds each operation's parent.
+    /// The forward pass: chooses each operation's parent.
     fn schedule(&mut self) {
         let root = self.operations.len();
         let mut cost_from_root = vec![0i64; root + 1];
@@ -167,7 +167,7 @@ impl<'o> Analysis<'o> {
         }
     }
 
-    /// The stream an operation is in now, after all merges; `None` while it has none.
+    /// The current stream of an operation, after all merges; `None` if it has none yet.
     fn stream_of(&mut self, op: usize) -> Option<usize> {
         let mut stream = self.assigned[op]?;
         while let Some(next) = self.streams[stream].merged_into {
@@ -200,7 +200,7 @@ impl<'o> Analysis<'o> {
         self.streams[from].merged_into = Some(into);
     }
 
-    /// Merges those of an operation's child streams that need one another's data.
+    /// Merges child streams that need each other's data.
     fn merge_inter_dependent(&mut self, children: &mut Vec<usize>) {
         let candidates: HashSet<usize> = children.iter().copied().collect();
         for &child in children.iter() {
@@ -223,27 +223,28 @@ impl<'o> Analysis<'o> {
         children.retain(|&child| self.streams[child].merged_into.is_none());
     }
 
-    /// Merges the streams under `op` and puts it into one of them.
+    /// The backward pass for `op`: merges its child streams and assigns it to one of them.
     fn build_stream(&mut self, op: usize) {
         let users = std::mem::take(&mut self.scheduled_users[op]);
         let mut children: Vec<usize> = users.into_iter().filter_map(|user| self.stream_of(user)).collect();
         if self.options.merge_inter_dependent_streams {
             self.merge_inter_dependent(&mut children);
         }
-        // Cheap children are merged in order, each heap until it reaches the threshold; only the last can stay cheap.
-        let mut heap: Option<usize> = None;
+        // Cheap children are merged in order into groups, each until it reaches the threshold; only the last can stay
+        // cheap.
+        let mut group: Option<usize> = None;
         let mut dearest: Option<usize> = None;
         let mut highest_cost = 0;
         for child in children {
             let stream = if !self.is_cheap(child) {
                 child
             } else {
-                match heap {
-                    Some(heap) if self.is_cheap(heap) => {
-                        self.merge(child, heap);
-                        heap
+                match group {
+                    Some(group) if self.is_cheap(group) => {
+                        self.merge(child, group);
+                        group
                     }
-                    _ => *heap.insert(child),
+                    _ => *group.insert(child),
                 }
             };
             let (cost, limit) = (self.streams[stream].cost, self.options.upper_cost_threshold);
@@ -256,18 +257,18 @@ impl<'o> Analysis<'o> {
             return self.join(op, stream);
         };
         self.join(op, dearest);
-        if let Some(heap) = heap
-            && heap != dearest
-            && self.is_cheap(heap)
+        if let Some(group) = group
+            && group != dearest
+            && self.is_cheap(group)
         {
-            self.merge(heap, dearest);
+            self.merge(group, dearest);
         }
     }
 }
 
-/// Sorts stream ids, which rise, as the reference visits them: in the bucket order of LLVM's hash set of `int`s, which
-/// has 64 buckets at first and doubles when three quarters are taken. Where merging stops at the threshold, the
-/// order shows in the outcome.
+/// Reorders ascending stream ids into the reference's iteration order: the bucket order of LLVM's hash set of `int`s,
+/// which starts with 64 buckets and doubles when three quarters are occupied. The order affects the result, because
+/// merging stops at the threshold.
 fn in_hash_order(ids: &mut [usize]) {
     let mut buckets = 64;
     while ids.len() * 4 >= buckets * 3 {
@@ -294,7 +295,7 @@ mod tests {
     fn without_options_a_chain_is_one_stream_and_branches_are_not_merged() {
         let chain = [op(1, &[]), op(1, &[Some(0)]), op(1, &[Some(1)])];
         assert_eq!(streams(&chain, Options::default()), (0, vec![0, 0, 0]));
-        // Two branches; the last operation hangs under the first of equally dear operands.
+        // Two branches; the parent of the last operation is the first of its equally expensive operands.
         let diamond = [op(1, &[None]), op(1, &[Some(0)]), op(1, &[Some(0)]), op(1, &[Some(1), Some(2)])];
         assert_eq!(streams(&diamond, Options::default()), (0, vec![0, 0, 1, 0]));
     }
@@ -323,7 +324,7 @@ mod tests {
             op(5, &[Some(1), Some(2)]),
             op(1, &[Some(3)]),
         ];
-        // The heavy path costs 166, too much to join: the root goes with the other branch, of 130.
+        // The most expensive path costs 166, too much to join: the root joins the other branch, which costs 130.
         assert_eq!(streams(&operations, options), (1, vec![0, 1, 0, 0, 0]));
         let unlimited = Options { upper_cost_threshold: -1, ..options };
         assert_eq!(streams(&operations, unlimited), (0, vec![0, 1, 0, 0, 0]));
@@ -333,12 +334,12 @@ mod tests {
     }
 
     #[test]
-    fn operands_from_nowhere_count_as_arguments() {
+    fn operands_without_an_earlier_definer_count_as_arguments() {
         assert_eq!(streams(&[op(1, &[Some(7)])], Options::default()), (0, vec![0]));
     }
 
     #[test]
-    fn hash_order_is_that_of_the_bucket() {
+    fn hash_order_is_bucket_order() {
         let mut ids = [0, 1, 2, 5];
         in_hash_order(&mut ids);
         // 37 * (0, 1, 2, 5) modulo 64 is 0, 37, 10, 57.

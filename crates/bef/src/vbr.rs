@@ -11,10 +11,10 @@ pub enum VbrError {
     Overflow,
 }
 
-/// Reads a VBR integer from the front of `bytes`: its value and how many bytes it takes.
+/// Decodes a VBR integer at the start of `bytes`: its value and its length in bytes.
 ///
 /// # Errors
-/// [`VbrError`], when the bytes end too early or the value does not fit.
+/// [`VbrError`] if the bytes end too early or the value does not fit 64 bits.
 #[inline]
 pub fn decode(bytes: &[u8]) -> Result<(u64, usize), VbrError> {
     match *bytes {
@@ -38,7 +38,7 @@ fn decode_long(bytes: &[u8]) -> Result<(u64, usize), VbrError> {
     Err(VbrError::Truncated)
 }
 
-/// How many bytes [`encode`] writes for `value`: 1 to 10.
+/// The number of bytes that [`encode`] writes for `value`: 1 to 10.
 pub fn len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
@@ -78,7 +78,7 @@ mod tests {
         let mut padded = vec![0x80; 100];
         padded.extend(encoded(u64::MAX));
         assert_eq!(decode(&padded), Ok((u64::MAX, 110)));
-        // 2^64 is one group more than 64 bits hold.
+        // 2^64 needs 65 bits.
         let mut too_large = vec![0x82];
         too_large.extend([0x80; 8]);
         too_large.push(0x00);

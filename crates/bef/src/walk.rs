@@ -1,11 +1,11 @@
-//! Reading all of a file, for statistics and for those who want to see a reader fail.
+//! Reads a whole file, for statistics and fuzzing.
 
 use crate::error::Result;
 use crate::file::File;
 use crate::ids::FunctionId;
 use crate::limits::Limits;
 
-/// How much there is in a file.
+/// Counts of what a file contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
@@ -23,16 +23,17 @@ pub struct Summary {
     pub registers: u64,
     /// Kernels of all functions, pseudo kernels included.
     pub kernels: u64,
-    /// Attributes, as far as the file lists them.
+    /// Attributes, if the file lists them.
     pub attributes: u64,
     /// Functions and kernels whose location is known.
     pub locations: u64,
 }
 
-/// Opens, explains, verifies, reads and models a whole file. This is what fuzzing calls.
+/// Opens a file, computes its spans, verifies it, converts it to a module and decodes all of it. The entry point for
+/// fuzzing.
 ///
 /// # Errors
-/// The first fault that verification finds. A file that verifies is read and explained without one.
+/// The first error that verification finds. A file that verifies is read and explained without error.
 pub fn walk(bytes: &[u8], limits: Limits) -> Result<Summary> {
     let file = File::open_with(bytes, limits)?;
     let explained = file.spans(&mut |_| ());

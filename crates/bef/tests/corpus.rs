@@ -1,4 +1,4 @@
-//! Every file of a corpus of converted programs: verified, read into a model and written again to the same bytes.
+//! Every file of a corpus of converted programs is verified, read into a module and written back to the same bytes.
 //!
 //! The fixtures in `tests/data` are a sample. `PTERON_CORPUS=<folder>` adds all of a corpus whose folder `bef` holds
 //! programs and whose folder `bef/bad` holds malformed files, with the verdicts in `bad/index.json`.
@@ -62,7 +62,7 @@ fn corpus_round_trips() {
     println!("{} files", round_trip(&corpus));
 }
 
-/// Programs without cost attributes have the streams that the default analysis gives them.
+/// Checks that programs without cost attributes have the streams that the default analysis assigns.
 fn streams(folder: &Path) -> usize {
     let mut bodies = 0;
     for path in files(folder) {
@@ -83,12 +83,12 @@ fn streams(folder: &Path) -> usize {
 }
 
 #[test]
-fn sample_has_the_streams_of_the_analysis() {
+fn sample_has_the_streams_that_the_analysis_assigns() {
     assert!(streams(&sample()) > 30);
 }
 
 #[test]
-fn corpus_has_the_streams_of_the_analysis() {
+fn corpus_has_the_streams_that_the_analysis_assigns() {
     let Some(corpus) = corpus() else { return };
     println!("{} functions", streams(&corpus));
 }

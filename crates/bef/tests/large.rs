@@ -1,4 +1,4 @@
-//! Files of more than 4 GiB. They are sparse: a hole takes no room on disk, and no page of it is touched.
+//! Files of more than 4 GiB. They are sparse: holes take no disk space, and their pages are never accessed.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 #[path = "common/sparse.rs"]
@@ -13,16 +13,16 @@ use sparse::{Holes, Scratch};
 
 const GIB: u64 = 1 << 30;
 
-/// Long enough for any machine to map and look at a few pages, too short to read gigabytes.
-const SOON: Duration = Duration::from_secs(1);
+/// Enough time on any machine to map the file and read a few pages, but not to read gigabytes.
+const TIME_LIMIT: Duration = Duration::from_secs(1);
 
 fn map(scratch: &Scratch) -> Mmap {
-    // SAFETY: no other process knows the file, and it is not written while it is mapped.
+    // SAFETY: no other process accesses the file, and it is not written while it is mapped.
     unsafe { Mmap::map(&scratch.file) }.unwrap()
 }
 
 #[test]
-fn an_unknown_section_of_4_5_gib_costs_nothing() {
+fn an_unknown_section_of_4_5_gib_is_skipped_quickly() {
     let length = 4 * GIB + GIB / 2;
     let mut module = Module::new(true);
     let mut function = FunctionBuilder::new(&mut module, "main", &[]);
@@ -34,7 +34,7 @@ fn an_unknown_section_of_4_5_gib_costs_nothing() {
     let mut header = bef::HEADER.to_vec();
     header.push(200);
     bef::vbr::encode(length << 1, &mut header);
-    // The program's sections keep their alignment if they move by a multiple of 8.
+    // The program's sections keep their alignment if they are moved by a multiple of 8.
     let moved = (header.len() as u64 + length - bef::HEADER.len() as u64) % 8;
     let length = length + (8 - moved) % 8;
     header.truncate(bef::HEADER.len() + 1);
@@ -47,7 +47,7 @@ fn an_unknown_section_of_4_5_gib_costs_nothing() {
     let map = map(&scratch);
     let file = bef::File::open(&map).unwrap();
     let verified = file.verify().unwrap();
-    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    assert!(start.elapsed() < TIME_LIMIT, "{:?}", start.elapsed());
     println!("opened and verified {} bytes in {:?}", map.len(), start.elapsed());
     let sections: Vec<u8> = file.sections().map(|section| section.id).collect();
     assert_eq!(sections, [200, 0, 1, 2, 3, 4, 5, 8, 9, 10]);
@@ -72,7 +72,7 @@ fn attributes_past_4_gib() {
     }
     function.finish(&[]).unwrap();
 
-    // The third attribute, which a kernel uses, starts past what a kernel can say.
+    // The third attribute, which a kernel uses, starts past the 32-bit offsets of kernels.
     let mut scratch = Scratch::new("attributes");
     let error = module.write_to(&mut Holes(&mut scratch.file)).unwrap_err();
     assert_eq!((error.kind, error.offset), (ErrorKind::Unaddressable, None));
@@ -99,12 +99,12 @@ fn attributes_past_4_gib() {
         assert_eq!(tensor.element_count(), 5 * GIB / 2);
         assert_eq!(tensor.bytes().last(), Some(&0));
     }
-    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    assert!(start.elapsed() < TIME_LIMIT, "{:?}", start.elapsed());
     println!("opened and verified {} bytes in {:?}", map.len(), start.elapsed());
 }
 
 #[test]
-fn one_attribute_past_4_gib_is_refused() {
+fn an_attribute_larger_than_4_gib_is_rejected() {
     let zeros = Scratch::new("more-zeros");
     zeros.file.set_len(4 * GIB).unwrap();
     let payload = map(&zeros);

@@ -1,4 +1,4 @@
-//! Damaged files: every reader answers, in bounded memory, and what verifies can be used without a fault.
+//! Damaged files: every reader terminates in bounded memory, and a file that verifies is read without errors.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -11,7 +11,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// Counts the bytes that each thread has allocated, now and at most.
+/// An allocator that counts each thread's allocated bytes, current and peak.
 struct Counting;
 
 thread_local! {
@@ -26,7 +26,7 @@ fn count(change: isize) {
     });
 }
 
-// SAFETY: every call is handed to the system's allocator unchanged; counting allocates nothing.
+// SAFETY: every call is forwarded unchanged to the system's allocator; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -44,11 +44,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most memory that reading may take for each byte of a file. The worst is a fused location of unknown ones:
-/// one byte each in the file, a few words in memory.
+/// Maximum memory that reading may take for each byte of a file. The worst case is a fused location of unknown
+/// locations: one byte each in the file, a few words in memory.
 const BYTES_PER_BYTE: usize = 200;
 
-/// Reads everything; the memory it took at most.
+/// Reads everything and returns the peak memory use.
 fn read(bytes: &[u8]) -> usize {
     let before = NOW.get();
     PEAK.set(before);
@@ -60,7 +60,7 @@ fn read(bytes: &[u8]) -> usize {
     (PEAK.get() - before) as usize
 }
 
-/// Explains as much of the file as is readable; how many bytes that is.
+/// Explains as much of the file as is readable, and returns the number of bytes explained.
 fn explain(bytes: &[u8]) -> u64 {
     let mut end = 0;
     if let Ok(file) = bef::File::open(bytes) {
@@ -87,7 +87,7 @@ static SAMPLE: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 });
 
-/// Bytes that sit at the edges of what fields allow.
+/// Random bytes, with boundary values of fields more likely.
 fn byte() -> impl Strategy<Value = u8> {
     prop_oneof![
         any::<u8>(),
@@ -128,7 +128,7 @@ proptest! {
 }
 
 #[test]
-fn offsets_at_the_end_of_what_can_be_counted() {
+fn offsets_near_the_maximum_are_out_of_range() {
     let bytes = &SAMPLE[0];
     let file = bef::File::open(bytes).unwrap();
     for offset in [u64::MAX, u64::MAX - 8, u64::MAX - 16, 1 << 63, bytes.len() as u64] {
@@ -149,7 +149,7 @@ fn every_prefix() {
 }
 
 #[test]
-fn nesting_that_would_overflow_the_stack() {
+fn deep_nesting_is_rejected_before_it_overflows_the_stack() {
     use bef::{Attribute, FunctionBuilder, Location, Module};
     let mut location = Location::Unknown;
     for _ in 0..900 {
@@ -174,7 +174,7 @@ fn nesting_that_would_overflow_the_stack() {
     }
 }
 
-/// A file in which many share one large thing must not be as large as it says once it is read.
+/// A file with many references to one large name or location must not take memory for each reference.
 mod sharing {
     use super::*;
     use bef::{ErrorKind, File, FunctionBuilder, Location, Module, SectionId};
@@ -188,7 +188,7 @@ mod sharing {
         error
     }
 
-    /// 2000 kernels without locations, in a function with this one.
+    /// 2000 kernels without locations, in a function with this location.
     fn kernels(location: Location<'static>) -> Vec<u8> {
         let mut module = Module::new(true);
         let mut function = FunctionBuilder::new(&mut module, "main", &[]).location(location);
@@ -197,7 +197,7 @@ mod sharing {
         module.to_bytes().unwrap()
     }
 
-    /// The same, with every kernel at the location with offset 0.
+    /// The same file, with the location of every kernel set to the one at offset 0.
     fn share(mut bytes: Vec<u8>) -> Vec<u8> {
         let places: Vec<usize> = {
             let verified = File::open(&bytes).unwrap().verify().unwrap();
@@ -239,7 +239,7 @@ mod sharing {
 
 #[test]
 fn a_file_of_a_million_empty_functions_is_refused_before_memory_is_spent() {
-    // FunctionIndex promises 2^32 functions, in one byte.
+    // The FunctionIndex has a count of 2^32 functions, followed by one byte.
     let mut bytes = bef::HEADER.to_vec();
     bytes.extend([2, 2, 0, 3, 2, 0, 4, 12, 0x90, 0x80, 0x80, 0x80, 0x00, 0]);
     check(&bytes);

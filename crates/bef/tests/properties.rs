@@ -1,4 +1,4 @@
-//! Random programs survive the way to bytes and back.
+//! Random programs round-trip through bytes.
 
 mod common;
 
@@ -46,7 +46,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_may_stand_at_any_address(module in common::module(), shift in 0usize..8) {
+    fn files_are_read_at_any_address(module in common::module(), shift in 0usize..8) {
         let mut shifted = vec![0; shift];
         module.write_to(&mut shifted).unwrap();
         prop_assert_eq!(read(&shifted[shift..]), module);
@@ -62,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn what_verifies_is_read_without_a_fault(module in common::module()) {
+    fn a_verified_file_is_read_without_errors(module in common::module()) {
         let summary = walk(&module.to_bytes().unwrap(), Limits::default()).unwrap();
         prop_assert_eq!(summary.functions, module.functions.len() as u64);
         let kernels: usize = module.bodies().map(|(_, body)| body.kernels.len() + 1).sum();

@@ -1,4 +1,4 @@
-//! Every byte of a file has a meaning, and only one.
+//! Spans cover every byte of a file exactly once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ fn spans_cover_files_without_gaps() {
 }
 
 #[test]
-fn meanings_read_well() {
+fn meanings_of_a_small_program_are_as_expected() {
     let mut module = Module::new(true);
     let mut main = FunctionBuilder::new(&mut module, "main", &[]);
     let list = Attribute::Aggregate(vec![Attribute::I32(7), Attribute::string("x")]);

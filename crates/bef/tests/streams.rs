@@ -1,9 +1,9 @@
-//! The streams of a program with costs, against those that the reference converter wrote.
+//! Compares the streams of a program with costs to those that the reference converter wrote.
 
 use bef::stream_analysis::{Options, assign};
 use bef::{File, Module};
 
-/// `tests/data/stream_costs.bef`: `tfrt.cost_threshold = 6` on the module; costs are those of its source.
+/// `tests/data/stream_costs.bef`: the module has `tfrt.cost_threshold = 6`; the costs are copied from its source.
 const PROGRAM: &[u8] = include_bytes!("data/stream_costs.bef");
 
 fn check(module: &Module<'_>, name: &str, options: Options, costs: &[i64]) {

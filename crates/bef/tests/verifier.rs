@@ -1,14 +1,14 @@
-//! One damaged file for each rule: what is said about it, and where.
+//! One damaged file for each rule of the verifier, with the expected kind, path and offset of the error.
 
 use bef::{
     Attribute, DType, Dense, ErrorKind, File, FunctionBuilder, FunctionId, KernelRecord, Limits, Location,
     Module, Register, SectionId, Verified,
 };
 
-/// A program with a bit of everything: functions 0 (a region), 1 (`main`) and 2 (`sync`, a sync function).
+/// A program that uses most features: functions 0 (a region), 1 (`main`) and 2 (`sync`, a sync function).
 ///
-/// `main`, with one argument in register 0: kernel 1 defines 1 from nothing, kernel 2 defines 2 from 0 and 1,
-/// kernel 3 defines 3 and 4 from 2 twice and has a region. It returns 3 and 0.
+/// `main` has one argument, in register 0. Kernel 1 has no arguments and defines register 1, kernel 2 uses 0 and 1 and
+/// defines 2, kernel 3 uses 2 twice, defines 3 and 4 and has a region. `main` returns 3 and 0.
 fn program() -> Vec<u8> {
     let mut module = Module::new(true);
     let file = |line| Location::file("program.mlir", line, 1);
@@ -52,7 +52,7 @@ fn program() -> Vec<u8> {
 const MAIN: FunctionId = FunctionId(1);
 const SYNC: FunctionId = FunctionId(2);
 
-/// The undamaged program, and places in it.
+/// The undamaged program, with methods that locate its parts.
 struct Program {
     bytes: Vec<u8>,
 }
@@ -92,7 +92,7 @@ impl Program {
     }
 }
 
-/// What is expected of a damaged file: kind, path and the file offset that the error names.
+/// The expected error of a damaged file: kind, path and, if checked, file offset.
 type Expected = (ErrorKind, &'static str, Option<usize>);
 
 fn expect(program: &Program, what: &str, change: impl FnOnce(&mut Vec<u8>), (kind, path, offset): Expected) {
@@ -131,7 +131,7 @@ fn the_undamaged_program_verifies() {
 }
 
 #[test]
-fn users_may_stand_in_any_order() {
+fn used_by_lists_may_be_in_any_order() {
     let mut module = Module::new(false);
     let mut function = FunctionBuilder::new(&mut module, "f", &[]);
     let [x, y] = [0, 1].map(|_| function.kernel("constant").result("i32"));
@@ -143,7 +143,7 @@ fn users_may_stand_in_any_order() {
         let record = verified.function(FunctionId(0)).unwrap().unwrap();
         record.kernel(index).unwrap().start() as usize
     };
-    // Behind the header, a count, and the result, come the kernels without arguments, and the users of `x`.
+    // After the header, the used-by counts and the results come the kernels without arguments and the users of `x`.
     for (list, usual) in [(start(0) + 32, vec![1, 2]), (start(1) + 32, vec![5, 4, 4, 3, 3])] {
         let words = |users: &[u32]| users.iter().flat_map(|user| user.to_le_bytes()).collect::<Vec<u8>>();
         assert_eq!(bytes[list..][..4 * usual.len()], words(&usual));
@@ -219,7 +219,7 @@ fn kernels() {
     for (what, at, value, expected) in cases {
         expect(&p, what, word(at, value), expected);
     }
-    // No location is a location.
+    // An offset that means "no location" is valid.
     let mut bytes = p.bytes.clone();
     word(p.header(2, 1), u32::MAX - 1)(&mut bytes);
     File::open(&bytes).unwrap().verify().unwrap();
@@ -229,7 +229,7 @@ fn kernels() {
 fn function_records() {
     use ErrorKind::{Limit, Misaligned, Mismatch, NotAStart, OutOfRange, Padding, TrailingBytes};
     let p = Program { bytes: program() };
-    // `location nregs uses[5] nkernels (offset operands stream)[4] results[2]`, all of one byte but the location
+    // `location nregs uses[5] nkernels (offset operands stream)[4] results[2]`, all of one byte except the location
     // and the last offsets.
     let main = p.record(MAIN);
     let cases: Vec<(&str, usize, u8, Expected)> = vec![
@@ -287,7 +287,7 @@ fn function_records() {
 fn attributes() {
     use ErrorKind::{Misaligned, Mismatch, OutOfRange, Overlap, Truncated, UnknownTag, Value};
     let p = Program { bytes: program() };
-    // In order of first use: the list, the number, the tensor.
+    // In order of first use: the list, the scalar, the tensor.
     let (list, tensor) = (p.attribute(0), p.attribute(2));
     let types = p.section(SectionId::AttributeTypes);
     assert_eq!(p.bytes[types], 3);
@@ -362,7 +362,7 @@ fn tables() {
 }
 
 #[test]
-fn a_stranger_can_read_the_message() {
+fn the_error_message_names_path_offset_found_and_expected() {
     let p = Program { bytes: program() };
     let mut bytes = p.bytes.clone();
     let at = p.body(2, 1);

@@ -1,4 +1,4 @@
-//! Bytes that the writer produces, and models that it refuses.
+//! The bytes that the writer produces, and the modules that it rejects.
 
 use bef::model::{AttributeTable, Body, Function, Kernel, NamedAttribute, UntypedAttributes};
 use bef::{
@@ -20,7 +20,7 @@ fn attributes(values: &[Attribute<'static>]) -> Vec<u8> {
 const CC: u8 = 0xCC;
 
 #[test]
-fn scalars_stand_at_their_natural_alignment() {
+fn scalars_are_naturally_aligned() {
     let values = [Attribute::I1(true), Attribute::I16(-2), Attribute::f32(1.5), Attribute::Type(DType::QI32)];
     assert_eq!(attributes(&values), [1, CC, 0xFE, 0xFF, 0, 0, 0xC0, 0x3F, 23]);
     let values = [Attribute::UI8(7), Attribute::I64(1)];
@@ -34,7 +34,7 @@ fn strings_and_arrays_have_32_bit_lengths() {
     assert_eq!(attributes(&[Attribute::Array(Array::empty())]), [0; 4]);
     let types = Array::from_types(&[DType::I1, DType::F64]);
     assert_eq!(attributes(&[Attribute::Array(types)]), [2, 0, 0, 0, 5, 11]);
-    // Elements of eight bytes stand at a multiple of 8, right behind the count.
+    // Elements of eight bytes are aligned to 8, directly after the count.
     let wide = Array::from_i64s(&[-1]);
     assert_eq!(attributes(&[Attribute::Array(wide)])[..8], [CC, CC, CC, CC, 1, 0, 0, 0]);
 }
@@ -61,7 +61,7 @@ fn shapes_and_tensors_have_a_base() {
 }
 
 #[test]
-fn elements_of_aggregates_stand_behind_their_type() {
+fn elements_of_aggregates_follow_their_type_byte() {
     let list = Attribute::Aggregate(vec![Attribute::I1(true), Attribute::string("x"), Attribute::I32(3)]);
     let expected = [
         [4, 0, 24, 0],
@@ -85,7 +85,7 @@ fn symbols_carry_their_module() {
 }
 
 #[test]
-fn aggregates_of_more_elements_than_16_bits_count() {
+fn aggregates_whose_prefix_exceeds_16_bits_round_trip() {
     let elements: Vec<_> = (0..20_000).map(Attribute::I32).chain([Attribute::I1(true)]).collect();
     let mut module = Module::new(true);
     let id = module.push_attribute(Attribute::Aggregate(elements.clone()));
@@ -122,7 +122,7 @@ fn attributes_are_read_as_what_a_kernel_expects() {
 }
 
 #[test]
-fn values_that_cannot_exist_are_refused_when_made() {
+fn constructors_reject_invalid_values() {
     use bef::ElementType::Data;
     let kind = |error: bef::Error| error.kind;
     assert_eq!(Dense::new(DType::F32, vec![-1], vec![]).map_err(kind), Err(ErrorKind::Value));
@@ -149,7 +149,7 @@ fn kernel() -> Kernel<'static> {
     }
 }
 
-/// What the writer says about a module with one kernel and one register, after a change.
+/// The writer's error for a module with one kernel and one register, after a change.
 fn refusal(
     change: impl FnOnce(&mut Module<'static>, &mut Kernel<'static>, &mut Body<'static>),
 ) -> (ErrorKind, String) {
@@ -168,7 +168,7 @@ fn refusal(
 }
 
 #[test]
-fn models_that_say_nothing_sensible_are_refused_with_their_place() {
+fn inconsistent_modules_are_rejected_with_the_path_of_the_field() {
     use ErrorKind::{Mismatch, OutOfRange, String};
     let place = |kind, path: &str| (kind, path.to_string());
     assert_eq!(
@@ -207,7 +207,7 @@ fn models_that_say_nothing_sensible_are_refused_with_their_place() {
 }
 
 #[test]
-fn tables_without_a_function_are_a_file_too() {
+fn a_module_without_functions_is_written_and_verifies() {
     let bytes = Module::new(true).to_bytes().unwrap();
     let file = File::open(&bytes).unwrap();
     // No function, no location: sections 6 and 7 are left out.
@@ -228,7 +228,7 @@ fn the_builder_interns_as_the_reference_does() {
         .result("i64");
     function.kernel("tfrt.print.i64").arguments(&[one, chain]).result("!tfrt.chain");
     let id = function.finish(&[one]).unwrap();
-    // Types: results, then those of attributes by name, then those of arguments.
+    // Types: those of results, then of attributes sorted by name, then of arguments.
     assert_eq!(module.type_names().collect::<Vec<_>>(), ["i64", "f32", "!tfrt.chain"]);
     assert_eq!(module.kernel_names().collect::<Vec<_>>(), ["tfrt.constant.i64", "tfrt.print.i64"]);
     assert_eq!(module.attribute(AttributeId(0)), Some(&Attribute::f32(1.0)));

@@ -1,14 +1,13 @@
-//! What the command asks of the system's allocator.
+//! Returning free memory of the allocator to the operating system.
 
-/// Gives free memory back to the system, of which allocators keep pages that lie between others in use. glibc alone has to
-/// be told.
+/// Returns free pages between live allocations to the operating system. Only glibc needs an explicit call for this.
 pub(crate) fn reclaim() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        // SAFETY: this is how glibc declares it, which every program for this target is linked with; it may be called on
-        // any thread at any time.
+        // SAFETY: the signature is the one that glibc declares, and every program for this target links glibc. The function
+        // may be called on any thread at any time.
         unsafe extern "C" {
-            /// glibc: returns the pages of all arenas on which nothing is allocated, but for so many bytes at the end.
+            /// glibc: releases the unused pages of all arenas, and keeps `pad` bytes at the top of the heap.
             safe fn malloc_trim(pad: usize) -> std::ffi::c_int;
         }
         malloc_trim(0);

@@ -1,4 +1,4 @@
-//! Backends that `--backend` names.
+//! The backends that `--backend` selects.
 
 use crate::failure::{Failure, Result};
 use clap::ValueEnum;
@@ -6,25 +6,25 @@ use pteron::Isa;
 use pteron::compile::{Delegation, to_bef, to_xnnpack};
 use std::sync::Arc;
 
-/// A backend that takes parts of a program.
+/// A backend to which parts of a program are delegated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackendName {
     /// No backend: kernels compute everything
     None,
-    /// Pteron's own: everything that kernels compute, fused ahead of time
+    /// Pteron's own backend: everything that kernels compute, fused ahead of time
     Bef,
-    /// XNNPACK, of float32 and of what is quantized to int8 or to weights of four bits: on the reference runtime its
-    /// own, here Pteron's
+    /// XNNPACK: float32 operators, and those quantized to int8 or with 4-bit weights. The reference runtime runs them with
+    /// its XNNPACK backend, Pteron with its own implementation
     Xnnpack,
 }
 
-/// For which machine packed weights are stored beside those that every machine reads.
+/// The machine for which packed weights are stored, in addition to the portable ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum TargetCpu {
-    /// For none: the same file for every machine
+    /// Store no packed weights: the file is the same for every machine
     #[default]
     None,
-    /// For machines like this one
+    /// Machines with the instruction set of this one
     Native,
 }
 
@@ -34,10 +34,10 @@ impl TargetCpu {
     }
 }
 
-/// What the compiler is to ask, in order; `none` stands alone.
+/// The delegations to pass to the compiler, in order. `none` cannot be combined with other backends.
 pub(crate) fn delegation(backends: &[BackendName], target: TargetCpu) -> Result<Vec<Delegation>> {
     if backends.len() > 1 && backends.contains(&BackendName::None) {
-        return Err(Failure::Usage("--backend: `none` leaves no place for other backends".to_owned()));
+        return Err(Failure::Usage("--backend: `none` cannot be combined with other backends".to_owned()));
     }
     let delegation = backends.iter().filter_map(|backend| match backend {
         BackendName::None => None,

@@ -1,4 +1,4 @@
-//! What the verbs share that call a method: the program, its inputs, its data, threads.
+//! Options of the verbs that call a method: the program, its inputs, its data files, threads.
 
 use crate::failure::{Failure, Result};
 use crate::general::{self, ExecutionOpts, InputArg, say};
@@ -26,16 +26,16 @@ pub(crate) struct CallArgs {
     /// The method [default: `forward`, or the only one]
     #[arg(short, long, value_name = "NAME")]
     method: Option<String>,
-    /// Take the inputs of this test case of a bundled program [default: 0, if no inputs are given]
+    /// Use the inputs of this test case of a bundled program [default: 0, if no inputs are given]
     #[arg(long, value_name = "N", conflicts_with = "inputs")]
     case: Option<usize>,
-    /// A file of weights that the program keeps outside (.ptd); may be repeated
+    /// A file of external weights of the program (.ptd); may be repeated
     #[arg(short, long, value_name = "FILE")]
     data: Vec<PathBuf>,
     /// How to read the files
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     load: Load,
-    /// Keep the program in this folder, compiled for machines like this one with its weights packed, and map it from there
+    /// Cache the program in this folder, compiled and with weights packed for this machine, and map it from there
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
     #[command(flatten)]
@@ -44,7 +44,8 @@ pub(crate) struct CallArgs {
     pictures: PictureOpts,
 }
 
-/// Refuses options that a file of this kind has no use for, of those that the flags say were given.
+/// Fails if any of the options was given; they do not apply to a file of this kind. Each option comes with whether it was
+/// given.
 pub(crate) fn refuse<'a>(
     verb: &str,
     name: &str,
@@ -57,18 +58,18 @@ pub(crate) fn refuse<'a>(
     }
     let given = given.join(", ");
     Err(Failure::Usage(format!(
-        "{name} is {kind}, which has no use for {given}; `pteron {verb} --help` lists the options"
+        "{name} is {kind}: it does not support {given}; `pteron {verb} --help` lists the options"
     )))
 }
 
 /// How files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Load {
-    /// Read what is needed into memory
+    /// Read the needed parts into memory
     #[default]
     File,
-    /// Map the files into memory; they must not change meanwhile, and a file that is cut short ends the command
-    /// with a signal
+    /// Map the files into memory. They must not change while the command runs: if a mapped file is truncated, a signal
+    /// kills the command
     Mmap,
 }
 
@@ -80,7 +81,7 @@ impl CallArgs {
         }
     }
 
-    /// The file, files of inputs and of data are read.
+    /// Declares the paths that are read: the file, input files and data files; and the folder of the cache.
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.input.paths(paths);
         self.inputs.iter().filter_map(InputSpec::path).for_each(|path| paths.read("", path));
@@ -93,7 +94,7 @@ impl CallArgs {
         self.input.path()
     }
 
-    /// Opens the file, which need not be a program of methods. A torch.export archive is compiled.
+    /// Opens the file, which may be of any kind. A torch.export archive is compiled.
     pub(crate) fn open(&self) -> Result<Arc<dyn DataLoader>> {
         if let Some(folder) = &self.cache {
             let cache = Cache::new(folder, self.execution.setting()?.isa);
@@ -104,8 +105,8 @@ impl CallArgs {
         Ok(toolbox::run::open(self.input.path(), self.mode()).and_then(general::compiled)?)
     }
 
-    /// What only methods have, and whether it was given.
-    pub(crate) fn of_methods(&self) -> impl Iterator<Item = (&'static str, bool)> {
+    /// The options that apply to methods only, and whether each was given.
+    pub(crate) fn method_options(&self) -> impl Iterator<Item = (&'static str, bool)> {
         let own = [
             ("inputs", !self.inputs.is_empty()),
             ("--method", self.method.is_some()),
@@ -113,11 +114,11 @@ impl CallArgs {
             ("--data", !self.data.is_empty()),
             ("--cache", self.cache.is_some()),
         ];
-        own.into_iter().chain(self.execution.of_methods()).chain(self.pictures.given())
+        own.into_iter().chain(self.execution.method_options()).chain(self.pictures.given())
     }
 
-    /// Opens the program that a loader serves, bundled or not, with what loading its methods needs.
-    /// The call is to be made `repeat` more times.
+    /// Opens the program that a loader serves, bundled or not, and prepares the options and the request for a call that is
+    /// repeated `repeat` more times.
     pub(crate) fn load(&self, loader: Arc<dyn DataLoader>, repeat: usize) -> Result<Loaded> {
         let limits = limits();
         let bundle = match bundle::is_one(&*loader)? {
@@ -156,17 +157,17 @@ impl CallArgs {
     }
 }
 
-/// What a call needs.
+/// A program, ready for a call.
 pub(crate) struct Loaded {
     pub(crate) program: Program,
     pub(crate) options: LoadOptions,
     /// The method and its inputs.
     pub(crate) request: Request,
-    /// The bundle that the program came in.
+    /// The bundle that contains the program, if it is bundled.
     pub(crate) bundle: Option<Bundle>,
 }
 
-/// Says of what inputs were made that were not given.
+/// Prints a note with the zero inputs that were used because none were given.
 pub(crate) fn note_zeros(zeros: Option<&Vec<String>>) {
     if let Some(zeros) = zeros {
         say(format_args!("no inputs given: running with zeros, {}", zeros.join(" ")));

@@ -3,18 +3,18 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
-/// Why a verb did not do what it was asked to.
+/// Why a verb failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The arguments make no sense: exit status 2.
+    /// The arguments are invalid: exit status 2.
     Usage(String),
-    /// Something failed: exit status 1.
+    /// An operation failed: exit status 1.
     Failed(Box<dyn Error + Send + Sync>),
-    /// Something failed where status 1 is an answer: exit status 2.
+    /// An operation failed in a verb whose exit status 1 is an answer: exit status 2.
     Trouble(Box<dyn Error + Send + Sync>),
-    /// Something failed and has been told already: exit status 1.
+    /// The failure has been printed already: exit status 1.
     Reported,
-    /// The reader of our output has gone: nothing to report.
+    /// The reader of stdout has closed it (`EPIPE`): exit status 0, nothing is printed.
     OutputClosed,
 }
 
@@ -22,7 +22,7 @@ pub(crate) enum Failure {
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
-    /// Tells the user on stderr, with all causes, and gives the exit status.
+    /// Prints the error with all its causes to stderr, and returns the exit status.
     pub(crate) fn report(self, general: &GeneralOpts) -> ExitCode {
         let style = general.stderr_style();
         match self {
@@ -47,7 +47,7 @@ impl Failure {
         }
     }
 
-    /// The same of a verb whose exit status 1 is an answer: what failed has status 2.
+    /// Converts the failure of a verb whose exit status 1 is an answer: failed operations get exit status 2.
     pub(crate) fn into_trouble(self) -> Self {
         match self {
             Self::Failed(e) => Self::Trouble(e),
@@ -56,7 +56,7 @@ impl Failure {
     }
 }
 
-/// What to type next, where that is known.
+/// A hint on which command or option helps against an error.
 fn help(e: &(dyn Error + 'static)) -> Option<&'static str> {
     use pteron::Error as Runtime;
     let mut next = Some(e);
@@ -102,7 +102,7 @@ impl From<pteron::Error> for Failure {
     }
 }
 
-/// All that verbs write with `io` goes to stdout.
+/// A plain I/O error is one of writing to stdout.
 impl From<io::Error> for Failure {
     fn from(e: io::Error) -> Self {
         pteron::Error::Io { path: "stdout".into(), action: "write", source: e }.into()

@@ -1,4 +1,4 @@
-//! What every verb shares: colour and verbosity, inputs that may be stdin, outputs that may be
+//! Options and functions that the verbs share: colour and verbosity, inputs that may be stdin, outputs that may be
 //! stdout.
 
 use crate::failure::{Failure, Result};
@@ -17,12 +17,12 @@ use toolbox::verify::Setting;
 /// The end of every verb's long help.
 macro_rules! exit_status {
     () => {
-        "\n\nExit status:\n  0  done\n  1  something failed; stderr says what\n  2  the arguments make no sense"
+        "\n\nExit status:\n  0  done\n  1  something failed; stderr says what\n  2  the arguments are invalid"
     };
 }
 pub(crate) use exit_status;
 
-/// The end of the long help of a verb that answers a question.
+/// The end of the long help of a verb whose exit status 1 is an answer.
 macro_rules! exit_status_of_answer {
     ($yes:literal, $no:literal) => {
         concat!(
@@ -30,7 +30,7 @@ macro_rules! exit_status_of_answer {
             $yes,
             "\n  1  ",
             $no,
-            "\n  2  something failed or the arguments make no sense; stderr says what"
+            "\n  2  something failed or the arguments are invalid; stderr says what"
         )
     };
 }
@@ -49,39 +49,39 @@ pub(crate) struct GeneralOpts {
         help_heading = "General options"
     )]
     color: Color,
-    /// Say more; repeat to say even more
+    /// Print more details; repeat for even more
     #[arg(short, long, action = clap::ArgAction::Count, global = true, help_heading = "General options")]
     verbose: u8,
     #[command(flatten)]
     limits: LimitOpts,
 }
 
-/// How programs run: options of the verbs that run them.
+/// Options of the verbs that run programs.
 #[derive(Debug, Args)]
 pub(crate) struct ExecutionOpts {
-    /// Threads to split the work over
+    /// Number of threads
     #[arg(short, long, value_name = "N", default_value = "1", value_parser = threads)]
     threads: NonZeroUsize,
-    /// Machine instructions to use: portable, avx2 or avx512 [default: the best that this machine has]
+    /// Instruction set to use: portable, avx2 or avx512 [default: the best that this machine has]
     #[arg(long, value_name = "LEVEL")]
     isa: Option<Level>,
-    /// Run instructions as they stand: pack no weights, fuse no operators
+    /// Run instructions as written: pack no weights, fuse no operators
     #[arg(long)]
     no_prepare: bool,
 }
 
-/// Threads that a machine may have; more would only take its memory.
-pub(crate) const MOST_THREADS: usize = 1024;
+/// The maximum number of threads. More would only use memory.
+pub(crate) const MAX_THREADS: usize = 1024;
 
-/// A number of threads.
+/// Parses a number of threads.
 pub(crate) fn threads(text: &str) -> Result<NonZeroUsize, String> {
-    let number = text.parse().ok().filter(|n: &NonZeroUsize| n.get() <= MOST_THREADS);
-    number.ok_or_else(|| format!("a number of threads is 1 to {MOST_THREADS}"))
+    let number = text.parse().ok().filter(|n: &NonZeroUsize| n.get() <= MAX_THREADS);
+    number.ok_or_else(|| format!("a number of threads is 1 to {MAX_THREADS}"))
 }
 
 impl ExecutionOpts {
-    /// What only methods have, and whether it was given.
-    pub(crate) fn of_methods(&self) -> [(&'static str, bool); 3] {
+    /// The options that apply to methods only, and whether each was given.
+    pub(crate) fn method_options(&self) -> [(&'static str, bool); 3] {
         [
             ("--threads", self.threads != NonZeroUsize::MIN),
             ("--isa", self.isa.is_some()),
@@ -89,7 +89,7 @@ impl ExecutionOpts {
         ]
     }
 
-    /// The way to run programs.
+    /// The setting under which programs run.
     pub(crate) fn setting(&self) -> Result<Setting> {
         let isa = match self.isa {
             Some(level) => Isa::of(level).map_err(|e| Failure::Failed(Box::new(e)))?,
@@ -112,7 +112,7 @@ enum Color {
 }
 
 impl GeneralOpts {
-    /// What files may use.
+    /// The limits on what files may use.
     pub(crate) fn limits(&self) -> &LimitOpts {
         &self.limits
     }
@@ -122,12 +122,12 @@ impl GeneralOpts {
         self.verbose
     }
 
-    /// How to mark up what goes to stderr.
+    /// The style of text on stderr.
     pub(crate) fn stderr_style(&self) -> Style {
         self.style(io::stderr().is_terminal())
     }
 
-    /// How to mark up what goes to stdout.
+    /// The style of text on stdout.
     pub(crate) fn stdout_style(&self) -> Style {
         self.style(io::stdout().is_terminal())
     }
@@ -141,22 +141,22 @@ impl GeneralOpts {
     }
 }
 
-/// Marks text up for a terminal, or leaves it as it is.
+/// Colours text with terminal escape sequences, or leaves it unchanged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style(bool);
 
 impl Style {
-    /// For what went wrong.
+    /// Errors.
     pub(crate) fn error(self, text: &str) -> String {
         self.wrap("1;31", text)
     }
 
-    /// For what is worth knowing.
+    /// Notes and hints.
     pub(crate) fn note(self, text: &str) -> String {
         self.wrap("1;36", text)
     }
 
-    /// For what went well.
+    /// Success.
     pub(crate) fn good(self, text: &str) -> String {
         self.wrap("1;32", text)
     }
@@ -180,29 +180,29 @@ impl InputArg {
         &self.file
     }
 
-    /// The path is read.
+    /// Declares that the file is read.
     pub(crate) fn paths(&self, paths: &mut Paths) {
         paths.read("", &self.file);
     }
 
-    /// Opens the file as a program, of which ranges are read when they are needed, or reads all of stdin. A
-    /// torch.export archive is compiled.
+    /// Opens the file as a program, whose ranges are read on demand, or reads all of stdin. A torch.export archive is
+    /// compiled.
     pub(crate) fn open(&self) -> Result<Arc<dyn DataLoader>> {
         open(&self.file)
     }
 
-    /// The same of a file that is no program of methods: archives stay what they are.
+    /// As [`open`](Self::open), but does not compile archives.
     pub(crate) fn open_plain(&self) -> Result<Arc<dyn DataLoader>> {
         open_plain(&self.file)
     }
 }
 
-/// Refuses paths of which two are one that must not be.
+/// Fails if paths conflict: see [`Paths::check`].
 pub(crate) fn check(paths: &Paths) -> Result {
     paths.check(io::stdout().is_terminal()).map_err(Failure::Usage)
 }
 
-/// The backends that this command has.
+/// The backends of this command.
 pub(crate) fn backends() -> BackendRegistry {
     pteron::backend_registry()
 }
@@ -212,24 +212,24 @@ pub(crate) fn open(file: &Path) -> Result<Arc<dyn DataLoader>> {
     Ok(compiled(open_plain(file)?)?)
 }
 
-/// Opens a file that is no program of methods, or reads all of stdin for `-`: archives stay what they are.
+/// Opens a file, or reads all of stdin for `-`. Archives are not compiled.
 pub(crate) fn open_plain(file: &Path) -> Result<Arc<dyn DataLoader>> {
     Ok(toolbox::run::open(file, maps::when_large())?)
 }
 
-/// The program that an archive compiles to; any other file as it is.
+/// Compiles an archive in memory; returns any other file unchanged.
 pub(crate) fn compiled(loader: Arc<dyn DataLoader>) -> toolbox::Result<Arc<dyn DataLoader>> {
     Ok(pteron::compile::program(loader, &pteron::load_options().kernels)?)
 }
 
-/// Opens files of named data for `verb`.
+/// Opens files of named data for `verb`, which errors name.
 pub(crate) fn open_data(files: &[PathBuf], verb: &'static str) -> Result<Vec<PtdDataMap>> {
     let limits = limits();
     let open = |file: &PathBuf| Ok(toolbox::file::File::open_data(open_plain(file)?, verb, &limits)?);
     files.iter().map(open).collect()
 }
 
-/// Where a verb writes.
+/// The output of a verb.
 #[derive(Debug, Args)]
 pub(crate) struct OutputArg {
     /// Write to this file instead of stdout
@@ -243,17 +243,18 @@ impl OutputArg {
         Self { output: Some(path.to_owned()) }
     }
 
-    /// What is written is a report or another kind of file than what is read, and replaces nothing of it.
+    /// Declares the output of a verb that writes a report or another kind of file than it reads: it may not overwrite an
+    /// input.
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.path().into_iter().for_each(|path| paths.write("-o", path));
     }
 
-    /// What is written is no text, and replaces nothing of what is read.
+    /// Declares a binary output, which may not overwrite an input.
     pub(crate) fn paths_of_binary(&self, paths: &mut Paths) {
         self.paths_of_edit(paths, &[]);
     }
 
-    /// What is written is no text, and may replace one of these.
+    /// Declares a binary output, which may overwrite only the inputs `over`.
     pub(crate) fn paths_of_edit(&self, paths: &mut Paths, over: &[&Path]) {
         match self.path() {
             Some(path) => paths.edit("-o", path, over),
@@ -261,7 +262,7 @@ impl OutputArg {
         }
     }
 
-    /// Writes text, and a line end if it has none.
+    /// Writes text, followed by a line end if it has none.
     pub(crate) fn write_text(&self, text: &str) -> Result {
         let end = if text.ends_with('\n') { "" } else { "\n" };
         let write = |out: &mut dyn Write| Ok(write!(out, "{text}{end}")?);
@@ -271,7 +272,7 @@ impl OutputArg {
         }
     }
 
-    /// Writes a value as JSON, in lines for people.
+    /// Writes a value as indented JSON.
     pub(crate) fn write_json(&self, value: &impl serde::Serialize) -> Result {
         let write = |out: &mut dyn Write| json_line(out, value);
         match self.path() {
@@ -280,27 +281,27 @@ impl OutputArg {
         }
     }
 
-    /// Writes bytes that are no text: never to a terminal.
+    /// Writes binary data, but never to a terminal.
     pub(crate) fn write_binary(&self, bytes: &[u8]) -> Result {
         self.write_binary_with(|out| Ok(out.write_all(bytes)?))
     }
 
-    /// Writes a file that has been laid out: never to a terminal.
+    /// Writes a file of the toolbox, but never to a terminal.
     pub(crate) fn write_file(&self, file: &Output) -> Result {
         self.write_binary_with(|out| Ok(file.write_to(out)?))
     }
 
-    /// Whether a file was named, so that stdout is free for a report.
+    /// Whether the output is a file, so that stdout is free for a report.
     pub(crate) fn is_file(&self) -> bool {
         self.path().is_some()
     }
 
-    /// The file that was named.
+    /// The output file; `None` for stdout.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.output.as_deref().filter(|path| !paths::is_stdout(path))
     }
 
-    /// Writes a file, never to a terminal.
+    /// Writes binary data through a callback, but never to a terminal.
     pub(crate) fn write_binary_with(&self, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
         if let Some(path) = self.path() {
             return write_file_with(path, write);
@@ -312,7 +313,7 @@ impl OutputArg {
     }
 }
 
-/// Writes a file that has been laid out under this name, in the place of what has it.
+/// Writes a file of the toolbox to a path, and replaces what is there.
 pub(crate) fn write_file(path: &Path, file: &Output) -> Result {
     write_file_with(path, |out| Ok(file.write_to(out)?))
 }
@@ -322,18 +323,18 @@ pub(crate) fn write_stdout(write: impl FnOnce(&mut dyn Write) -> Result) -> Resu
     pteron::write_stream("stdout", io::stdout().lock(), write)
 }
 
-/// Writes a message to stderr, ignoring failure to do so.
+/// Writes a message to stderr, and ignores errors.
 pub(crate) fn say(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Writes a file: the old one, which may be what is being read, stays until the new one is complete.
+/// Writes a file atomically: the old file, which may be the one being read, stays until the new one is complete.
 pub(crate) fn write_file_with(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
     pteron::replace_file(path, write)
 }
 
-/// Prints a report on a file that was written: as JSON if that is asked for. When the file itself went to
-/// stdout, the report goes to stderr.
+/// Prints a report on a file that was written, as text or as JSON. If the file itself went to stdout, the report goes to
+/// stderr.
 pub(crate) fn report(output: &OutputArg, json: bool, value: &impl serde::Serialize, text: &str) -> Result {
     let write = |out: &mut dyn Write| match json {
         true => json_line(out, value),
@@ -341,7 +342,7 @@ pub(crate) fn report(output: &OutputArg, json: bool, value: &impl serde::Seriali
     };
     match output.is_file() {
         true => write_stdout(write),
-        // Ignoring failure to do so, as for all that goes to stderr.
+        // Errors of writing to stderr are ignored everywhere.
         false => {
             let _ = write(&mut io::stderr().lock());
             Ok(())
@@ -349,8 +350,7 @@ pub(crate) fn report(output: &OutputArg, json: bool, value: &impl serde::Seriali
     }
 }
 
-/// Writes a value as JSON, in lines for people. What it is made of is written as it comes: no text of the whole is
-/// in memory.
+/// Writes a value as indented JSON. It is streamed: the whole text is never in memory.
 fn json_line(out: &mut dyn Write, value: &impl serde::Serialize) -> Result {
     serde_json::to_writer_pretty(&mut *out, value).map_err(io::Error::from)?;
     Ok(writeln!(out)?)

@@ -1,4 +1,4 @@
-//! What files may use: options of every verb.
+//! Limits on what files may use: options of every verb.
 
 use clap::{Args, ValueEnum};
 use pteron::{Interrupt, Limits};
@@ -9,14 +9,14 @@ use toolbox::bef::RunOptions;
 /// Options of every verb.
 #[derive(Debug, Args)]
 pub(crate) struct LimitOpts {
-    /// What programs may use: `default` for what this machine has free, `strict` for files of strangers
+    /// Limits on what a program may use: `default` for the free memory of this machine, `strict` for untrusted files
     #[arg(long, value_enum, default_value_t, global = true, value_name = "WHICH", help_heading = "Limits")]
     limits: Which,
-    /// Memory that a program may hold, packed weights and workspaces included: 512M, 2G, or bytes; in a BEF program,
-    /// what one value may
+    /// Maximum memory of a program, including packed weights and workspaces: 512M, 2G, or bytes; for a BEF program, the
+    /// maximum size of one value
     #[arg(long, value_parser = size, global = true, value_name = "SIZE", help_heading = "Limits")]
     max_memory: Option<u64>,
-    /// Instructions that one execution may run; kernels of a BEF program, which are counted by the thousand
+    /// Maximum number of instructions per execution; for a BEF program, of kernels, which are counted by the thousand
     #[arg(long, global = true, value_name = "N", help_heading = "Limits")]
     max_instructions: Option<u64>,
     /// End with an error after this long: 10s, 500ms, 2m
@@ -24,33 +24,33 @@ pub(crate) struct LimitOpts {
     timeout: Option<Duration>,
 }
 
-/// Sets of limits.
+/// Predefined sets of limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Which {
-    /// What this machine has free, and ten million instructions
+    /// The free memory of this machine, and ten million instructions
     #[default]
     Default,
-    /// 64 MiB of arenas, 256 MiB in all, 100,000 instructions, ten seconds an execution
+    /// 64 MiB of arenas, 256 MiB in total, 100,000 instructions, ten seconds per execution
     Strict,
-    /// None
+    /// No limits
     None,
 }
 
-/// What the arguments say, for the whole command.
+/// The limits that the arguments set, for the whole command.
 static SET: OnceLock<Set> = OnceLock::new();
 
 struct Set {
     limits: Limits,
     interrupt: Option<Interrupt>,
-    /// Kernels of a BEF program that may run, if that is said.
+    /// The maximum number of kernels of a BEF program, if the arguments set one.
     kernels: Option<u64>,
 }
 
-/// After the timeout, how long a verb has to end by itself, which says more.
+/// How long after the timeout a verb may take to end by itself, with a more specific error.
 const GRACE: Duration = Duration::from_millis(500);
 
 impl LimitOpts {
-    /// Makes these the limits of the command; its time begins.
+    /// Sets the limits of the command and starts the timeout.
     pub(crate) fn set(&self) {
         let mut limits = match self.limits {
             Which::Default => Limits::default(),
@@ -58,7 +58,7 @@ impl LimitOpts {
             Which::None => Limits::none(),
         };
         if let Some(bytes) = self.max_memory {
-            // Named by hand, it may be more than the default.
+            // An explicit limit may exceed the default one.
             limits = Limits { time: limits.time, instructions: limits.instructions, ..Limits::none() }
                 .within_memory(bytes);
         }
@@ -76,7 +76,7 @@ impl LimitOpts {
     }
 }
 
-/// Ends the command some time after the timeout if it has not ended by itself: not everything that a verb does
+/// Ends the process some time after the timeout if the command has not ended by itself: not everything that a verb does
 /// can be interrupted.
 fn watch(time: Duration) {
     let watch = move || {
@@ -87,17 +87,17 @@ fn watch(time: Duration) {
     let _ = std::thread::Builder::new().name("timeout".to_owned()).spawn(watch);
 }
 
-/// The limits that the arguments say.
+/// The limits that the arguments set.
 pub(crate) fn limits() -> Limits {
     SET.get().map_or_else(Limits::default, |set| set.limits.clone())
 }
 
-/// What ends the command early, if there is a timeout.
+/// The handle that interrupts executions at the timeout, if there is one.
 pub(crate) fn interrupt() -> Option<Interrupt> {
     SET.get().and_then(|set| set.interrupt.clone())
 }
 
-/// Puts a BEF program under the limits: its kernels count as instructions, and no value may be larger than the memory.
+/// Applies the limits to a BEF program: kernels count as instructions, and no value may be larger than the memory limit.
 pub(crate) fn bound(options: &mut RunOptions) {
     let limits = &mut options.limits;
     if let Some(set) = SET.get() {
@@ -109,7 +109,7 @@ pub(crate) fn bound(options: &mut RunOptions) {
     }
 }
 
-/// `512M` and the like, in units of 1024.
+/// Parses a size such as `512M`; units are powers of 1024.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -124,7 +124,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "more bytes than 64 bits count".to_owned())
 }
 
-/// `10s` and the like; seconds without a unit.
+/// Parses a time such as `10s`; a number without a unit is in seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
@@ -135,7 +135,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err("a time is a number with ms, s, m or h".to_owned()),
     };
     let number: f64 = digits.parse().map_err(|_| "a time is a number, as in 10s".to_owned())?;
-    Duration::try_from_secs_f64(number * unit).map_err(|_| "no time can be that long, or negative".to_owned())
+    Duration::try_from_secs_f64(number * unit).map_err(|_| "the time is too long, or negative".to_owned())
 }
 
 #[cfg(test)]
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_times_have_units() {
+    fn sizes_and_times_are_parsed_with_units() {
         assert_eq!(size("512M"), Ok(512 << 20));
         assert_eq!((size("7"), size("1k"), size("2GiB")), (Ok(7), Ok(1024), Ok(2 << 30)));
         assert!(size("M").is_err() && size("1.5G").is_err() && size("99999999999T").is_err());

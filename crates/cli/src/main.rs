@@ -1,6 +1,6 @@
 //! The `pteron` command: runs, inspects and checks machine-learning program files.
 //!
-//! This crate parses arguments, prints and shows progress. What a verb does lives in `toolbox`.
+//! This crate parses arguments, prints and shows progress. The verbs are implemented in `toolbox`.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "serve")]
@@ -28,8 +28,8 @@ use std::process::ExitCode;
 #[command(name = "pteron", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = concat!(
     "Start with:\n",
-    "  pteron inspect model.pte            what is in it, and what it needs\n",
-    "  pteron run model.pte 2x2xf32=1      compute something\n",
+    "  pteron inspect model.pte            show the contents of a program and what it needs\n",
+    "  pteron run model.pte 2x2xf32=1      run a program\n",
     "  pteron VERB --help                  examples for each verb"
 ))]
 struct Cli {
@@ -73,7 +73,7 @@ mod tests {
         }
     }
 
-    /// A command line that gives this verb every path that it takes, each its own, and the paths.
+    /// A command line that passes a different path to every option of the verb that takes one, and the paths.
     fn with_every_path(verb: &clap::Command, words: &[&str]) -> (Vec<String>, Vec<String>) {
         let mut line: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
         let mut paths = Vec::new();

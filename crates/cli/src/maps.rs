@@ -1,23 +1,23 @@
-//! The promise under which the command maps files: the one place of the command that needs `unsafe`.
+//! The promise under which the command maps files: the command's only `unsafe` block.
 
 use pteron::Unchanged;
 use toolbox::run::LoadMode;
 
-/// Files are read, but large BEF programs, of which little is looked at.
+/// Reads files, but maps large BEF programs, of which only small parts are accessed.
 pub(crate) fn when_large() -> LoadMode {
     LoadMode::LargeBefMapped(promise())
 }
 
-/// Every file is mapped: `--load mmap`.
+/// Maps every file: `--load mmap`.
 pub(crate) fn always() -> LoadMode {
     LoadMode::Mmap(promise())
 }
 
-/// Passes on the promise that the user of the command makes: `--load mmap`, and `docs/loading.md` for large BEF
-/// programs, say that a file which is mapped must not change while the command runs.
+/// Passes on the promise of the user: the help of `--load mmap`, and `docs/loading.md` for large BEF programs, say that a
+/// mapped file must not change while the command runs.
 fn promise() -> Unchanged {
-    // SAFETY: a process cannot keep others from writing to a file, so the condition of `promise` is handed on to
+    // SAFETY: a process cannot keep others from writing to a file, so the condition of `promise` is passed on to
     // the user, in the help of `--load` and in `docs/loading.md`. The command itself writes files by renaming
-    // (`replace_file`), which leaves the mapped ones as they are.
+    // (`replace_file`), which does not modify the mapped files.
     unsafe { Unchanged::promise() }
 }

@@ -4,34 +4,34 @@ use crate::failure::{Failure, Result};
 use clap::{Args, ValueEnum};
 use toolbox::picture::{self, Preparation, Resize};
 
-/// What is made of images before they are inputs.
+/// How images are preprocessed before they become inputs.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options for images")]
 pub(crate) struct PictureOpts {
     /// Resize to this height and width, or the shorter side to N [default: stretch to the input's size]
     #[arg(long, value_name = "N|HxW", value_parser = resize)]
     resize: Option<Resize>,
-    /// Then cut out the middle; where it is larger than the image, that is filled with black
+    /// Then crop the centre to this size; where it is larger than the image, pad with black
     #[arg(long, value_name = "N|HxW", value_parser = crop)]
     crop: Option<(usize, usize)>,
-    /// The usual scale, mean and deviation: 0 to 1 (the default), -1 to 1, or those of ImageNet
+    /// A common scale, mean and standard deviation: 0 to 1 (the default), -1 to 1, or those of ImageNet
     #[arg(long, value_enum, allow_hyphen_values = true, conflicts_with_all = ["mean", "std", "scale"])]
     preset: Option<Preset>,
-    /// Multiply the bytes (0 to 255) of an image by this [default: 1/255]
+    /// Multiply the pixel values (0 to 255) of an image by this [default: 1/255]
     #[arg(long, value_name = "X", allow_hyphen_values = true, value_parser = number)]
     scale: Option<f32>,
-    /// Then subtract this from all channels, or one number from each
+    /// Then subtract this from all channels, or one value from each
     #[arg(long, value_name = "X,…", value_delimiter = ',', allow_hyphen_values = true, value_parser = number)]
     mean: Vec<f32>,
-    /// Then divide all channels by this, or each by one number
+    /// Then divide all channels by this, or each by one value
     #[arg(long, value_name = "X,…", value_delimiter = ',', value_parser = divisor)]
     std: Vec<f32>,
-    /// The input has its channels last: [1, H, W, C] or [H, W, C]
+    /// The input is channels-last: [1, H, W, C] or [H, W, C]
     #[arg(long)]
     channels_last: bool,
 }
 
-/// The presets by name.
+/// A preset of scale, mean and standard deviation.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Preset {
     /// 0 to 1
@@ -40,12 +40,12 @@ enum Preset {
     /// -1 to 1
     #[value(name = "-1..1")]
     Signed,
-    /// Mean 0.485,0.456,0.406 and deviation 0.229,0.224,0.225
+    /// Mean 0.485,0.456,0.406 and standard deviation 0.229,0.224,0.225
     Imagenet,
 }
 
 impl PictureOpts {
-    /// What to make of images.
+    /// The preprocessing that the options select.
     pub(crate) fn preparation(&self) -> Preparation {
         let mut preparation = Preparation {
             resize: self.resize,
@@ -66,7 +66,7 @@ impl PictureOpts {
         preparation
     }
 
-    /// Refuses options that nothing is made of.
+    /// Fails if any option was given, because no input is an image.
     pub(crate) fn refuse(&self) -> Result {
         let given: Vec<&str> =
             self.given().into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
@@ -77,7 +77,7 @@ impl PictureOpts {
         Err(Failure::Usage(format!("{given}: none of the inputs is an image (.png, .jpg)")))
     }
 
-    /// The options, and whether they were given.
+    /// The options, and whether each was given.
     pub(crate) fn given(&self) -> [(&'static str, bool); 7] {
         [
             ("--resize", self.resize.is_some()),
@@ -91,7 +91,7 @@ impl PictureOpts {
     }
 }
 
-/// `N` or `HxW`.
+/// Parses `N` or `HxW`.
 fn size(text: &str) -> Result<(usize, Option<usize>), String> {
     let side = |text: &str| text.parse().ok().filter(|&n: &usize| n > 0);
     let sides = match text.split_once('x') {
@@ -113,7 +113,7 @@ fn crop(text: &str) -> Result<(usize, usize), String> {
     Ok((height, width.unwrap_or(height)))
 }
 
-/// A number, or a fraction such as `1/255`.
+/// Parses a number, or a fraction such as `1/255`.
 fn number(text: &str) -> Result<f32, String> {
     let number = match text.split_once('/') {
         None => text.trim().parse().ok(),

@@ -1,4 +1,4 @@
-//! Bars on stderr for what takes longer than a second.
+//! Progress bars on stderr for operations that take longer than a second.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal, Write};
@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use toolbox::file::{Listener, Progress};
 
-/// What is done sooner shows no bar.
+/// How long an operation must take before it shows a bar.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// Shows how many bytes are done, if stderr is a terminal.
+/// Shows how many bytes have been processed, if stderr is a terminal.
 pub(crate) fn of_bytes() -> Progress {
     match io::stderr().is_terminal() {
         true => Progress::new(Bytes { bar: Mutex::new(ProgressBar::hidden()), start: Instant::now() }),
@@ -17,13 +17,13 @@ pub(crate) fn of_bytes() -> Progress {
     }
 }
 
-/// Counts what is written.
+/// A writer that reports the bytes written as progress.
 pub(crate) struct Written<'w> {
     out: &'w mut dyn Write,
     progress: Progress,
 }
 
-/// Shows how much of a file of `bytes` is written.
+/// Wraps a writer to show how much of a file of `bytes` has been written.
 pub(crate) fn of_writing(out: &mut dyn Write, bytes: u64) -> Written<'_> {
     let progress = of_bytes();
     progress.begin("writing", bytes);
@@ -42,7 +42,7 @@ impl Write for Written<'_> {
     }
 }
 
-/// Shows which steps are done, if stderr is a terminal: of so many, or of nobody knows how many.
+/// Shows the progress of steps, whose total may be unknown, if stderr is a terminal.
 pub(crate) struct Steps {
     bar: ProgressBar,
     start: Instant,
@@ -60,7 +60,7 @@ impl Steps {
         Self { bar, start: Instant::now(), is_terminal: io::stderr().is_terminal() }
     }
 
-    /// One more is done, and this is what is going on.
+    /// Counts one more step, and shows the message.
     pub(crate) fn step(&self, message: String) {
         if self.is_terminal && self.bar.is_hidden() && self.start.elapsed() > DELAY {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -69,7 +69,7 @@ impl Steps {
         self.bar.inc(1);
     }
 
-    /// Lets something else write to the terminal.
+    /// Hides the bar while `write` writes to the terminal.
     pub(crate) fn suspend(&self, write: impl FnOnce()) {
         self.bar.suspend(write);
     }

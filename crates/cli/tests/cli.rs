@@ -1,7 +1,7 @@
-//! Runs the tests under `tests/cli`: each is a file whose first comment lines say what to run. The
+//! Runs the tests under `tests/cli`: each is a file whose first comment lines are directives that say what to run. The
 //! format is described in CONTRIBUTING.md, and by the test `tests/cli/format.cli`.
 //!
-//! `BLESS=1` writes what the command prints beside the test instead of comparing.
+//! `BLESS=1` writes the output of the command to the expected files beside the test instead of comparing.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs;
@@ -40,21 +40,21 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// What the first comment lines of a file say.
+/// The directives in the first comment lines of a file.
 struct Test {
     /// The commands of the pipe, each a list of arguments of `pteron`.
     pipe: Vec<Vec<String>>,
     /// The exit status of the last command.
     status: i32,
-    /// Whether durations vary.
+    /// Whether durations in the output vary, and are replaced before comparing.
     times: bool,
-    /// Files to make first.
+    /// Files to create first.
     make: Vec<Make>,
-    /// Commands to run then, all of which must succeed.
+    /// Commands to run next, all of which must succeed.
     first: Vec<Vec<String>>,
 }
 
-/// A file made of another by cutting it or overwriting some of it.
+/// A file derived from another by truncating it or overwriting parts.
 struct Make {
     name: String,
     source: String,
@@ -201,7 +201,7 @@ impl Make {
     }
 }
 
-/// Words divided by spaces, with 'single quotes' around those that hold spaces.
+/// Splits text at spaces, except within 'single quotes'.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (i, part) in text.split('\'').enumerate() {
@@ -251,7 +251,7 @@ fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Compares with the file, or writes it under `BLESS`. An absent file stands for no output.
+/// Compares the output with the file, or writes the file under `BLESS`. A missing file stands for empty output.
 fn compare(file: &Path, found: &str) -> Result<(), Failed> {
     if std::env::var_os("BLESS").is_some() {
         if found.is_empty() {
@@ -273,7 +273,7 @@ fn compare(file: &Path, found: &str) -> Result<(), Failed> {
     .into())
 }
 
-/// Durations such as `1.25 ms` become `N ms`.
+/// Replaces durations such as `1.25 ms`, and percentages, by `N T`.
 fn without_times(text: &str) -> String {
     let mut out = String::new();
     for line in text.split_inclusive('\n') {
@@ -288,7 +288,7 @@ fn without_times(text: &str) -> String {
                 words[i - 1] = "N".to_owned();
             }
         }
-        // The width of a column depends on its numbers.
+        // The width of a column depends on its values: collapse the padding.
         let indent = words.iter().take_while(|w| w.is_empty()).count();
         let mut at = 0..;
         words.retain(|w| at.next().is_some_and(|i| i < indent) || !w.is_empty());
@@ -297,7 +297,7 @@ fn without_times(text: &str) -> String {
     by_name(&out)
 }
 
-/// The text, with the rows of tables that are in the order of their times in the order of their names.
+/// Sorts the rows of tables that are ordered by time by their names instead.
 fn by_name(text: &str) -> String {
     let (mut out, mut rows, mut in_table) = (String::new(), Vec::new(), false);
     for line in text.split_inclusive('\n') {

@@ -1,10 +1,10 @@
-//! A disk that is full: whatever writes to it names the file, leaves the old one as it was, and nothing beside it.
+//! On a full disk, every verb that writes names the file, and leaves the old file unchanged and no temporary files.
 #![cfg(target_os = "linux")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// What `%` in a command stands for: a folder on a disk of 64 KiB that is full.
+/// Runs a command with a full disk of 64 KiB mounted at `$1`, and checks that it changes no file there.
 const SCRIPT: &str = r#"
     disk=$1; shift
     mount -t tmpfs -o size=64k pteron "$disk" || exit 77
@@ -19,7 +19,7 @@ const SCRIPT: &str = r#"
     exit $status
 "#;
 
-/// Where this process cannot have a disk of its own.
+/// The exit status if this process may not mount a disk.
 const NO_DISK: i32 = 77;
 
 fn folder() -> PathBuf {
@@ -29,7 +29,7 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// Runs the command in a namespace of its own, in which `disk` is a disk that is full.
+/// Runs the command in a new mount namespace in which `disk` is a full disk. `None` if the system does not allow that.
 fn on_full_disk(disk: &Path, args: &[String]) -> Option<Output> {
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c", SCRIPT, "sh"]);
@@ -40,7 +40,7 @@ fn on_full_disk(disk: &Path, args: &[String]) -> Option<Output> {
 }
 
 #[test]
-fn every_writer_names_the_file_and_leaves_nothing() {
+fn every_verb_that_writes_names_the_file_and_leaves_nothing_behind() {
     let folder = folder();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let path = |name: &str| folder.join(name).display().to_string();

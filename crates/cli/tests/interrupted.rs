@@ -1,4 +1,4 @@
-//! What a command leaves that is killed while it writes: nothing.
+//! A command that is killed while it writes leaves nothing behind.
 #![cfg(unix)]
 
 use std::fs::{self, File};
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Bytes of the tensor that is written. The file that it is read from takes no room.
+/// Bytes of the uint8 tensor that is written. The source file is sparse and takes no disk space.
 const BYTES: u64 = SIDE * SIDE;
-/// Its sizes.
+/// Rows and columns of the tensor.
 const SIDE: u64 = 1 << 16;
 
-/// A folder with a file that takes a while to convert.
+/// A new folder, and in it a file that takes a while to convert.
 fn folder(name: &str) -> (PathBuf, PathBuf) {
     let folder = std::env::temp_dir().join(format!("pteron-interrupted-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
@@ -38,7 +38,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Whether the process has begun to write: it has a file without a name, or one beside.
+/// Whether the process has begun to write: it has an unnamed file open in the folder, or there is a `.part` file.
 fn is_writing(child: &Child, folder: &Path) -> bool {
     let open = fs::read_dir(format!("/proc/{}/fd", child.id()));
     let mut files = open.into_iter().flatten().flatten().filter_map(|e| fs::read_link(e.path()).ok());
@@ -52,7 +52,7 @@ fn pteron(folder: &Path, source: &Path) -> Command {
     command
 }
 
-/// Starts a conversion and ends it with this signal while it writes.
+/// Starts a conversion, sends this signal while it writes, and returns the signal that ended it.
 fn interrupt(folder: &Path, source: &Path, signal: &str) -> Option<i32> {
     let mut child = pteron(folder, source).spawn().expect("pteron starts");
     let start = Instant::now();
@@ -66,7 +66,7 @@ fn interrupt(folder: &Path, source: &Path, signal: &str) -> Option<i32> {
     child.wait().expect("pteron ends").signal()
 }
 
-/// Whether this process ignores a signal, and its children with it: a shell starts what is in the background so.
+/// Whether this process ignores a signal, which its children inherit: shells start background jobs that way.
 fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -76,7 +76,7 @@ fn is_ignored(signal: i32) -> bool {
 }
 
 #[test]
-fn a_signal_leaves_nothing_and_ends_the_process() {
+fn a_signal_ends_the_process_and_leaves_nothing_behind() {
     let (folder, source) = folder("signals");
     for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
         if is_ignored(number) {
@@ -89,7 +89,7 @@ fn a_signal_leaves_nothing_and_ends_the_process() {
 }
 
 #[test]
-fn what_is_killed_is_cleaned_up_by_the_next_write_at_the_latest() {
+fn the_next_write_removes_the_files_of_a_killed_one() {
     let (folder, source) = folder("killed");
     assert_eq!(interrupt(&folder, &source, "KILL"), Some(9));
     if cfg!(target_os = "linux") {
@@ -104,7 +104,7 @@ fn what_is_killed_is_cleaned_up_by_the_next_write_at_the_latest() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn nohup_stays_in_force() {
+fn an_ignored_sighup_stays_ignored() {
     let (folder, source) = folder("nohup");
     let pteron = pteron(&folder, &source);
     let mut line = vec!["trap '' HUP; exec".to_owned(), pteron.get_program().to_string_lossy().into_owned()];

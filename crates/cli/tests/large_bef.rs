@@ -1,5 +1,5 @@
-//! BEF programs of more than 4 GiB. The files are sparse: a hole takes no room on disk, and the command, which
-//! maps the file, touches no page of it.
+//! BEF programs of more than 4 GiB. The files are sparse: a hole takes no disk space, and the command, which maps the
+//! file, touches none of its pages.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 #[path = "../../bef/tests/common/sparse.rs"]
@@ -16,7 +16,7 @@ const GIB: u64 = 1 << 30;
 /// Long enough to start a command on a busy machine, too short to read gigabytes.
 const SOON: Duration = Duration::from_secs(2);
 
-/// What the command prints about a file, and that it takes no time.
+/// Runs a verb on the file, checks that it takes less than [`SOON`], and returns its output.
 fn pteron(verb: &str, scratch: &Scratch) -> String {
     let start = Instant::now();
     let output = Command::new(env!("CARGO_BIN_EXE_pteron")).arg(verb).arg(&scratch.path).output().unwrap();
@@ -27,7 +27,7 @@ fn pteron(verb: &str, scratch: &Scratch) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A function of so many kernels with an attribute, and one that gives the number 7.
+/// Adds a function with this many kernels that have an attribute, which returns 7.
 fn seven(module: &mut Module<'_>, kernels: i64) {
     let mut function = FunctionBuilder::new(module, "main", &[]);
     for i in 0..kernels {
@@ -38,7 +38,7 @@ fn seven(module: &mut Module<'_>, kernels: i64) {
 }
 
 #[test]
-fn an_unknown_section_of_4_5_gib() {
+fn an_unknown_section_of_4_5_gib_is_skipped() {
     let mut module = Module::new(true);
     seven(&mut module, 0);
     let program = module.to_bytes().unwrap();
@@ -62,8 +62,8 @@ fn an_unknown_section_of_4_5_gib() {
 }
 
 #[test]
-fn two_attributes_of_2_5_gib() {
-    // Zeros that no page is there for.
+fn two_attributes_of_2_5_gib_are_not_read() {
+    // Untouched zero pages, which take no memory.
     let payload = vec![0u8; (5 * GIB / 2) as usize];
     let mut module = Module::new(true);
     seven(&mut module, 2);

@@ -1,5 +1,5 @@
-//! Commands that run out of memory say so and end: none is aborted, whatever the room that `ulimit -v` leaves beyond
-//! what the command itself takes.
+//! A command that runs out of memory ends with an error and is not aborted, for any `ulimit -v` that lets the command
+//! start.
 #![cfg(target_os = "linux")]
 
 use pteron::format::container::Blob;
@@ -10,11 +10,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Rows and columns of the weights.
+/// Rows and columns of each layer's weights.
 const SIDE: usize = 2048;
-/// The number of products, of 16 MiB of weights each.
+/// The number of linear layers, with 16 MiB of weights each.
 const LAYERS: usize = 2;
-/// Rows of the input: outputs of 512 KiB.
+/// Rows of the input, which make outputs of 512 KiB.
 const ROWS: usize = 64;
 
 fn tensor(sizes: [usize; 2]) -> Tensor {
@@ -22,7 +22,7 @@ fn tensor(sizes: [usize; 2]) -> Tensor {
     Tensor { scalar_type: 6, dim_order: vec![0, 1], sizes, ..Tensor::default() }
 }
 
-/// A program of products.
+/// Writes a program of linear layers.
 fn program(path: &Path) {
     let mut builder = Builder::new();
     let bytes = (4 * ROWS * SIDE) as u64;
@@ -54,7 +54,7 @@ fn program(path: &Path) {
     builder.finish().and_then(|draft| draft.write(&mut file)).expect("it is sound");
 }
 
-/// Runs a command that may have so many KiB of address space.
+/// Runs a command with this many KiB of address space.
 fn within(kilobytes: usize, args: &[&str]) -> Output {
     Command::new("sh")
         .args(["-c", "ulimit -c 0; ulimit -v \"$0\"; exec \"$@\"", &kilobytes.to_string()])
@@ -64,13 +64,13 @@ fn within(kilobytes: usize, args: &[&str]) -> Output {
         .expect("sh runs")
 }
 
-/// KiB by which the room shrinks.
+/// The KiB by which the address space shrinks in each step.
 const STEP: usize = 4 << 10;
-/// KiB for what has a fixed, small size: stacks, tables of the system's libraries, buffers of a few KiB, which
-/// may not be had but by aborting.
+/// The KiB reserved for small allocations of fixed size, whose failure aborts the process: stacks, tables of the system's
+/// libraries, buffers of a few KiB.
 const FIXED: usize = 8 << 10;
 
-/// The least room in which the command starts.
+/// The least address space in which the command starts, in KiB.
 fn least_room() -> usize {
     let mut room = 200 << 10;
     while within(room - STEP, &["--version"]).status.success() {
@@ -79,7 +79,7 @@ fn least_room() -> usize {
     room
 }
 
-/// Runs a command with ever less room, down to `least`.
+/// Runs a command with less and less address space, down to `least` KiB.
 fn squeeze(args: &[&str], least: usize) {
     let (mut room, mut succeeded, mut refused) = (least + (160 << 10), 0, 0);
     while room >= least {
@@ -103,7 +103,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 #[test]
-fn no_command_is_aborted_for_want_of_memory() {
+fn no_command_is_aborted_for_lack_of_memory() {
     let folder = folder("squeeze");
     let model = folder.join("m.pte");
     program(&model);
@@ -127,9 +127,9 @@ fn no_command_is_aborted_for_want_of_memory() {
     std::fs::remove_dir_all(folder).expect("the folder");
 }
 
-/// Cases are run on threads of their own only where there is room for those.
+/// Cases run concurrently only if there is enough address space for the threads.
 #[test]
-fn verifying_is_not_aborted_for_want_of_memory() {
+fn verify_is_not_aborted_for_lack_of_memory() {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/corpus/tiny");
     let cases = ["ModuleAdd", "ModuleIndex"].map(|case| cases.join(case).display().to_string());
     let (args, least) = (["verify", &cases[0], &cases[1]], least_room() + FIXED);

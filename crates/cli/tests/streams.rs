@@ -1,4 +1,4 @@
-//! How the command treats its standard streams.
+//! Handling of the standard streams.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,7 +9,7 @@ fn pteron() -> Command {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_stdout_is_no_error() {
     let mut child =
         pteron().arg("ops").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pteron starts");
     drop(child.stdout.take());
@@ -19,7 +19,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn a_program_may_come_from_stdin() {
+fn a_program_is_read_from_stdin() {
     let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.pte");
     let program = std::fs::read(&digits).expect("digits.pte");
     for verb in ["inspect", "validate"] {
@@ -36,7 +36,7 @@ fn a_program_may_come_from_stdin() {
     }
 }
 
-/// Pipes are read to their end wherever files are, and stdin is a file that may be read.
+/// Every option that takes a file accepts a pipe, which is read to its end, and stdin.
 #[cfg(unix)]
 #[test]
 fn pipes_are_read_as_files() {
@@ -67,7 +67,7 @@ fn pipes_are_read_as_files() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_named_and_no_reason_to_panic() {
+fn a_full_disk_gives_an_error_that_names_the_file() {
     let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.pte");
     let digits = digits.to_str().expect("a path");
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
@@ -95,9 +95,9 @@ fn a_full_disk_is_named_and_no_reason_to_panic() {
     assert!(output.status.success());
 }
 
-/// A file that stdin comes from is no stream, which can be read only once.
+/// If stdin is redirected from a file, the same file may also be named: unlike a pipe, it can be read twice.
 #[test]
-fn stdin_may_be_a_file_that_is_named_too() {
+fn stdin_and_an_argument_may_be_the_same_file() {
     let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.pte");
     let stdin = std::fs::File::open(&digits).expect("the example");
     let output = pteron().arg("diff").arg("-").arg(&digits).stdin(stdin).output().expect("pteron runs");
@@ -105,7 +105,7 @@ fn stdin_may_be_a_file_that_is_named_too() {
 }
 
 #[test]
-fn colour_is_given_when_asked_for() {
+fn colour_follows_the_option() {
     let coloured = |when: &str| {
         let output =
             pteron().args(["inspect", "/no/such/file", "--color", when]).output().expect("pteron runs");

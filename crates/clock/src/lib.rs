@@ -1,10 +1,10 @@
-//! The time, also where the target has no clock.
+//! A clock for every target, including those whose standard library has none.
 //!
 //! On `wasm32-unknown-unknown` the standard library has neither clock nor threads: `std::time::Instant::now` and
 //! `std::thread::sleep` panic there. [`Instant`] and [`sleep`] are the standard library's everywhere else.
 #![cfg_attr(
     not(all(target_family = "wasm", target_os = "unknown")),
-    doc = "On that target, `set` names the function that says what time it is; until then it is always the same time."
+    doc = "On that target, `set` installs the function that reads the clock; until then the time does not advance."
 )]
 #![forbid(unsafe_code)]
 

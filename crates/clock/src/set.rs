@@ -6,46 +6,46 @@ use std::time::Duration;
 
 static CLOCK: OnceLock<fn() -> Duration> = OnceLock::new();
 
-/// Sets the function that says what time it is: the time since any fixed moment, which never goes back. Gives `false`
-/// and changes nothing if a function was set before.
+/// Sets the function that reads the clock: the time since some fixed moment, which must never decrease. Returns `false`
+/// and changes nothing if a clock was already set.
 pub fn set(clock: fn() -> Duration) -> bool {
     CLOCK.set(clock).is_ok()
 }
 
-/// Returns at once: there is nobody who could work meanwhile.
+/// Returns at once: without threads, nothing can make progress during a sleep.
 pub fn sleep(_: Duration) {}
 
-/// A moment, as `std::time::Instant` is where the standard library has a clock.
+/// A point in time, with the interface of `std::time::Instant`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 
 impl Instant {
-    /// Now, by the clock that was [`set`]; the same moment each time if there is none.
+    /// The current time of the clock that was [`set`]; always the same instant if none was set.
     pub fn now() -> Self {
         Self(CLOCK.get().map_or(Duration::ZERO, |clock| clock()))
     }
 
-    /// The time since an earlier moment; zero if it is a later one.
+    /// The time since `earlier`; zero if `earlier` is in fact later.
     pub fn duration_since(&self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// As [`Self::duration_since`].
+    /// The same as [`Self::duration_since`].
     pub fn saturating_duration_since(&self, earlier: Self) -> Duration {
         self.duration_since(earlier)
     }
 
-    /// The time since then.
+    /// The time since this instant.
     pub fn elapsed(&self) -> Duration {
         Self::now().duration_since(*self)
     }
 
-    /// A later moment, if there is one so late.
+    /// The instant `time` later; `None` on overflow.
     pub fn checked_add(&self, time: Duration) -> Option<Self> {
         self.0.checked_add(time).map(Self)
     }
 
-    /// An earlier moment, if there is one so early.
+    /// The instant `time` earlier; `None` on underflow.
     pub fn checked_sub(&self, time: Duration) -> Option<Self> {
         self.0.checked_sub(time).map(Self)
     }
@@ -54,7 +54,7 @@ impl Instant {
 impl Add<Duration> for Instant {
     type Output = Self;
 
-    /// A later moment; the last one there is if that is later still.
+    /// The instant `time` later; saturates at the latest instant.
     fn add(self, time: Duration) -> Self {
         Self(self.0.saturating_add(time))
     }
@@ -63,7 +63,7 @@ impl Add<Duration> for Instant {
 impl Sub for Instant {
     type Output = Duration;
 
-    /// As [`Self::duration_since`].
+    /// The same as [`Self::duration_since`].
     fn sub(self, earlier: Self) -> Duration {
         self.duration_since(earlier)
     }
@@ -80,7 +80,7 @@ mod tests {
         Duration::from_millis(MILLISECONDS.load(Ordering::Relaxed))
     }
 
-    /// One test, since a process has one clock.
+    /// A single test, because the clock is global to the process.
     #[test]
     fn time_stands_still_until_a_clock_is_set() {
         let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! The whole way, from an archive to a program file.
+//! The compiler driver: from an archive to a program file.
 
 use crate::emit::{EmitOptions, blob, emit};
 use crate::quantize::{self, Quantize, QuantizedLayer};
@@ -13,31 +13,31 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-/// How to compile.
+/// Compiler options.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// To what tensors in arenas are aligned, in bytes.
+    /// Alignment of tensors in arenas, in bytes.
     pub alignment: u64,
-    /// To what segments of the file are aligned, in bytes.
+    /// Alignment of the file's segments, in bytes.
     pub segment_alignment: u64,
-    /// Keep the line of source code of every instruction in the file.
+    /// Record the source line of every instruction in the file.
     pub source_frames: bool,
-    /// Look weights and the data of delegates up by name in another file.
+    /// Store weights and delegate data in a separate file; the program looks them up by name.
     pub external_data: bool,
-    /// The models to compile; all of them if none is named.
+    /// The models to compile; empty for all of them.
     pub methods: Vec<String>,
-    /// How weights and values are quantized, if they are.
+    /// How weights and activations are quantized, if at all.
     pub quantize: Option<Quantize>,
-    /// Backends that take parts of the program, one after the other.
+    /// Backends to which parts of the program are delegated, applied in this order.
     pub delegation: Vec<Delegation>,
 }
 
-/// A backend that takes parts of programs, and what decides which.
+/// A backend, and the partitioner that decides which nodes it takes.
 #[derive(Clone)]
 pub struct Delegation {
-    /// Decides which nodes it takes.
+    /// Decides which nodes the backend takes.
     pub partitioner: Arc<dyn Partitioner + Send + Sync>,
-    /// Makes their payloads.
+    /// Compiles the nodes it takes to payloads.
     pub backend: Arc<dyn Preprocess + Send + Sync>,
 }
 
@@ -61,23 +61,23 @@ impl Default for Options {
     }
 }
 
-/// A compiled program, ready to be written. Weights are read from the archive when it is.
+/// A compiled program, ready to be written. The weights are read from the archive only when it is written.
 pub struct Compiled {
     /// The program.
     pub program: Prepared<'static>,
-    /// Weights that the program looks up elsewhere, by name; empty unless that was asked for.
+    /// Weights that the program looks up by name in another file; empty without [`Options::external_data`].
     pub external: Vec<ExternalTensor>,
-    /// Data of delegates that the program looks up elsewhere, by key; empty unless that was asked for.
+    /// Delegate data that the program looks up by key in another file; empty without [`Options::external_data`].
     pub external_data: Vec<NamedBlob<'static>>,
-    /// What each method came to.
+    /// One summary for each method.
     pub methods: Vec<MethodSummary>,
 }
 
 impl Compiled {
-    /// A file of named data (`.ptd`) with all that the program looks up elsewhere.
+    /// A named-data file (`.ptd`) that holds everything the program looks up elsewhere.
     ///
     /// # Errors
-    /// It would be larger than such a file can be.
+    /// The file would exceed the maximum size of the format.
     pub fn named_data(&self) -> Result<ptd::Prepared<'static>> {
         let mut builder = ptd::Builder::<'static>::new();
         for ExternalTensor { name, spec, blob } in &self.external {
@@ -99,9 +99,9 @@ impl Compiled {
     }
 }
 
-/// A weight outside the program.
+/// A weight stored outside the program.
 pub struct ExternalTensor {
-    /// The name under which it is looked up.
+    /// The name by which the program looks it up.
     pub name: String,
     /// Type and sizes.
     pub spec: TensorSpec,
@@ -109,60 +109,60 @@ pub struct ExternalTensor {
     pub blob: Blob<'static>,
 }
 
-/// What a method came to.
+/// What the compiler produced for a method.
 #[derive(Debug, Clone)]
 pub struct MethodSummary {
     /// Its name.
     pub name: String,
     /// How often each operator is called.
     pub operators: BTreeMap<String, usize>,
-    /// Bytes of memory that it plans for tensors.
+    /// Bytes of planned memory for tensors.
     pub arena_bytes: u64,
-    /// Bytes of its constants, each counted once.
+    /// Bytes of its constants; shared ones count once.
     pub constant_bytes: u64,
-    /// The parts that backends have taken, in the order of their calls' indices.
+    /// The parts delegated to backends, in order of delegate index.
     pub delegates: Vec<DelegateSummary>,
-    /// The nodes that no backend has taken, those alike counted once.
+    /// The nodes that no backend took, grouped by operator and reason.
     pub left: Vec<LeftNodes>,
-    /// The products and convolutions that were quantized.
+    /// The matrix multiplications and convolutions that were quantized.
     pub layers: Vec<QuantizedLayer>,
-    /// The values that are outputs behind the program's own ([`Quantize::Observe`]).
+    /// The intermediate values appended to the program's outputs ([`Quantize::Observe`]).
     pub observed: Vec<String>,
 }
 
-/// Nodes that a backend was offered and has not taken.
+/// Nodes that a backend was offered and did not take.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeftNodes {
     /// The operator.
     pub target: String,
-    /// Why the last backend that was asked did not take them.
+    /// Why the last backend that was asked rejected them.
     pub reason: String,
-    /// How many there are.
+    /// How many nodes there are.
     pub count: usize,
 }
 
-/// A part that a backend has taken.
+/// A part of a method that was delegated to a backend.
 #[derive(Debug, Clone)]
 pub struct DelegateSummary {
     /// The backend.
     pub backend_id: String,
-    /// How often each operator stands in it.
+    /// How often each operator occurs in it.
     pub operators: BTreeMap<String, usize>,
     /// Bytes of the payload.
     pub payload_bytes: u64,
-    /// Bytes of the data that it names.
+    /// Bytes of the named data that it refers to.
     pub named_bytes: u64,
-    /// For each handle that the backend reports at run time the nodes of the archive that it stands for.
+    /// Maps each debug handle that the backend reports at run time to the nodes of the archive it stands for.
     pub debug_handle_map: BTreeMap<DebugHandle, Vec<String>>,
 }
 
-/// What is told while a program is compiled: the method, the pass that has ended, and the program after it.
+/// Called after each pass with the method's name, the pass's name and the program that the pass produced.
 pub type Watch<'w> = &'w mut dyn FnMut(&str, &str, &ExportedProgram);
 
-/// Compiles an archive into a program that calls operators of a table.
+/// Compiles an archive into a program that calls only the operators of `table`.
 ///
 /// # Errors
-/// What is wrong with the archive, or which nodes cannot be compiled, and at which lines of the model they come from.
+/// The archive is malformed, or some nodes cannot be compiled; the error names them and the source lines of the model.
 pub fn compile(
     bytes: SharedBytes,
     table: &OperatorTable,
@@ -175,7 +175,7 @@ pub fn compile(
     finish(programs, table, options, watch)
 }
 
-/// Leaves the methods that are asked for.
+/// Keeps only the methods that the options select.
 pub(crate) fn choose(programs: &mut Vec<ExportedProgram>, options: &Options) -> Result<()> {
     if options.methods.is_empty() {
         return Ok(());
@@ -190,7 +190,7 @@ pub(crate) fn choose(programs: &mut Vec<ExportedProgram>, options: &Options) -> 
     Ok(())
 }
 
-/// The program file of these methods.
+/// Runs the passes, the quantizer, the backends and the emitter over all methods and builds the program file.
 pub(crate) fn finish(
     mut programs: Vec<ExportedProgram>,
     table: &OperatorTable,
@@ -271,7 +271,7 @@ fn add_external(
     Ok(())
 }
 
-/// The nodes that have a reason to be left, those alike counted once.
+/// Counts the nodes for which the partitioner gave a reason, grouped by operator and reason.
 fn left_nodes(program: &ExportedProgram, reasons: &BTreeMap<VarId, String>) -> Vec<LeftNodes> {
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     program.graph.for_each_node(&mut |node| {
@@ -314,5 +314,5 @@ fn check_alignment(what: &str, alignment: u64) -> Result<u64> {
     if alignment.is_power_of_two() && alignment <= 1 << 30 {
         return Ok(alignment);
     }
-    Err(Error::Option(format!("the {what} {alignment} is no power of two of at most 2^30")))
+    Err(Error::Option(format!("the {what} {alignment} is not a power of two of at most 2^30")))
 }

@@ -1,8 +1,8 @@
-//! Bytes of numbers.
+//! Little-endian encoding of scalars.
 
 use tensor::{Scalar, ScalarType, bf16, f16};
 
-/// A number as an element of a type; `None` for types that hold no plain numbers.
+/// A scalar encoded as an element of `dtype`; `None` for `ComplexHalf`, quantized and bit types.
 pub(crate) fn scalar_bytes(value: Scalar, dtype: ScalarType) -> Option<Vec<u8>> {
     let real = match value {
         Scalar::Int(v) => v as f64,

@@ -1,9 +1,9 @@
-//! PyTorch's rules of promotion.
+//! PyTorch's type promotion.
 
 use ir::exported::{Argument, ExportedProgram, TensorSpec, VarId, VarType};
 use tensor::ScalarType;
 
-/// What a type is among others: booleans promote to integers, those to floats, those to complex numbers.
+/// The category of a type, in promotion order: booleans, integers, floats, complex numbers.
 fn category(dtype: ScalarType) -> u8 {
     match dtype {
         ScalarType::Bool => 0,
@@ -13,7 +13,7 @@ fn category(dtype: ScalarType) -> u8 {
     }
 }
 
-/// The type in which two tensors of one rank class meet.
+/// The promoted type of two tensors that both have, or both lack, dimensions.
 pub(crate) fn promote(a: ScalarType, b: ScalarType) -> ScalarType {
     use ScalarType::*;
     if a == b {
@@ -44,8 +44,8 @@ pub(crate) fn promote(a: ScalarType, b: ScalarType) -> ScalarType {
     }
 }
 
-/// What the arguments of an elementwise operator promote to: tensors with dimensions before those without, before
-/// numbers, where a lower one counts only if it is of a higher category.
+/// The promoted type of an elementwise operator's operands. Tensors with dimensions come before 0-d tensors, and these
+/// before scalars: a lower one counts only if its type has a higher category.
 pub(crate) fn result_type<'a>(
     program: &ExportedProgram,
     args: impl IntoIterator<Item = &'a Argument>,
@@ -70,7 +70,7 @@ pub(crate) fn result_type<'a>(
     let [with_dims, without, numbers] = found;
     let join = |high: Option<ScalarType>, low: Option<ScalarType>| match (high, low) {
         (Some(h), Some(l)) if category(l) > category(h) => {
-            // A complex number takes the width of the floats that it meets.
+            // A complex operand takes the width of the floating-point type that it meets.
             Some(if category(l) == 3 && h.is_floating() { promote(h, l) } else { l })
         }
         (Some(h), _) => Some(h),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_count_only_with_a_higher_category() {
+    fn scalars_count_only_with_a_higher_category() {
         let mut program = ExportedProgram::default();
         let spec = |d, n: usize| VarType::Tensor(TensorSpec::contiguous(d, vec![2.into(); n]));
         let ints = Argument::Var(program.add_var("i", spec(Int, 2)));

@@ -4,14 +4,14 @@ use std::fmt;
 /// Why an archive could not be read or compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file is no archive that can be read.
+    /// The file is not a readable archive.
     #[error("{place}: {problem}{}", remedy(.help))]
     Archive {
-        /// The entry of the archive, and where in it.
+        /// The archive entry, and where in it.
         place: String,
         /// What is wrong.
         problem: String,
-        /// What to do about it; may be empty.
+        /// How to fix it; may be empty.
         help: String,
     },
     /// A node of the program cannot be compiled.
@@ -20,24 +20,24 @@ pub enum Error {
     /// Operators that have neither a kernel nor a decomposition.
     #[error("{}", list(.0))]
     Unsupported(Vec<UnsupportedOperator>),
-    /// The program breaks a rule.
+    /// The program is malformed.
     #[error(transparent)]
     Malformed(#[from] ir::Malformed),
-    /// A program cannot be brought back to the operators that it calls.
+    /// A program could not be lifted back to operators.
     #[error("{place}: {problem}")]
     Recover {
         /// The method, and the instruction.
         place: String,
-        /// Why not.
+        /// Why it could not be.
         problem: String,
     },
-    /// A backend could not take a part of the program.
+    /// A backend failed to compile a part of the program.
     #[error(transparent)]
     Delegation(#[from] ir::exported::delegate::DelegationError),
     /// The program could not be written.
     #[error("the compiled program: {0}")]
     Format(#[from] format::Error),
-    /// A pass that does not exist was named.
+    /// An option is invalid, e.g. names an unknown pass or model.
     #[error("{0}")]
     Option(String),
 }
@@ -49,7 +49,7 @@ pub struct NodeError {
     pub node: String,
     /// Its operator.
     pub target: String,
-    /// Its line of source code, if the archive has it.
+    /// Its source line, if the archive records it.
     pub line: Option<SourceFrame>,
     /// What is wrong.
     pub problem: String,
@@ -64,22 +64,22 @@ pub struct UnsupportedOperator {
     pub count: usize,
     /// The first of them.
     pub node: String,
-    /// Its line of source code, if the archive has it.
+    /// Its source line, if the archive records it.
     pub line: Option<SourceFrame>,
     /// Operators with similar names, or why no kernel takes the call.
     pub hint: String,
 }
 
-/// What the functions of this crate return.
+/// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Something wrong at a place of an archive.
+    /// An error at `place` in an archive.
     pub(crate) fn archive(place: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Archive { place: place.into(), problem: problem.into(), help: String::new() }
     }
 
-    /// The same, with what to do about it.
+    /// An error at `place` in an archive, with a remedy.
     pub(crate) fn refused(
         place: impl Into<String>,
         problem: impl Into<String>,
@@ -88,7 +88,7 @@ impl Error {
         Self::Archive { place: place.into(), problem: problem.into(), help: help.into() }
     }
 
-    /// A node of a program that cannot be compiled.
+    /// A node that cannot be compiled.
     pub(crate) fn node(program: &ExportedProgram, node: &ExportedNode, problem: impl Into<String>) -> Self {
         Self::Node(Box::new(NodeError {
             node: program.node_name(node),

@@ -1,4 +1,4 @@
-//! From torch.export archives (`.pt2`) to ExecuTorch programs (`.pte`).
+//! Compiles torch.export archives (`.pt2`) to ExecuTorch programs (`.pte`).
 //!
 //! ```text
 //! archive ─ pt2 ─► ExportedProgram ─ passes, decompose ─► nodes that kernels take ─ emit ─► .pte
@@ -6,10 +6,10 @@
 //!                        └─ recover ─ .pte
 //! ```
 //!
-//! An archive is read without Python, and nothing in it is unpickled. Its weights are never copied: they are read from
-//! the archive when the program is written. Which operators a program may call is an [`OperatorTable`]; whatever else
-//! the archive holds is rewritten in terms of those, or refused with the line of the model that asked for it. Backends
-//! ([`Delegation`]) take parts of what results. A program can take the way back ([`recover`]), and be compiled again for
+//! Archives are read without Python, and nothing in them is unpickled. Weights are never copied: they are read from the
+//! archive while the program is written. An [`OperatorTable`] lists the operators that a program may call; all others
+//! are decomposed into these, or rejected with the source line of the model that calls them. Backends ([`Delegation`])
+//! take parts of the resulting program. A program can be lifted back to operators ([`recover`]) and recompiled for
 //! other backends without its source ([`retarget`]).
 #![forbid(unsafe_code)]
 

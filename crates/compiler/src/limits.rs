@@ -1,21 +1,21 @@
-//! How much an archive may ask for.
+//! Limits on what an archive may make the compiler allocate.
 
-/// Bytes of a model's JSON. That of a network of 100,000 nodes has about 200 MB.
+/// Bytes of a model's JSON; that of a network of 100,000 nodes has about 200 MB.
 pub(crate) const MAX_JSON_BYTES: u64 = 1 << 30;
 
-/// Bytes that compressed records may inflate to, all together: `torch.export` compresses none.
+/// Total bytes that compressed records may inflate to; `torch.export` compresses none.
 pub(crate) const MAX_INFLATED_BYTES: u64 = 1 << 31;
 
-/// Bytes that are copied because a tensor is no dense view of its storage, or made for state of a program that starts as
-/// zeros, all together.
+/// Total bytes that are copied because a tensor is not a dense view of its storage, or allocated for state that a
+/// program initializes to zero.
 pub(crate) const MAX_COPIED_BYTES: u64 = 1 << 32;
 
 /// Models in an archive.
 pub(crate) const MAX_MODELS: usize = 256;
 
-/// Nodes of a program after decomposition. A loop of PyTorch that is unrolled (a recurrent network over a long
-/// sequence) makes some twenty a step.
+/// Nodes of a program after decomposition. An unrolled loop, e.g. a recurrent network over a long sequence, takes about
+/// twenty nodes per step.
 pub(crate) const MAX_NODES: usize = 4_000_000;
 
-/// Parentheses in each other in a size.
+/// Nesting depth of parentheses in a size expression.
 pub(crate) const MAX_EXPRESSION_DEPTH: usize = 64;

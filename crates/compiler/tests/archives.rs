@@ -1,4 +1,4 @@
-//! Archives made by hand: what is broken is refused with the node and its line, what is whole compiles.
+//! Handmade archives: malformed ones are rejected with the node and its source line, valid ones compile.
 
 use compiler::{Compiled, Error, OperatorTable, Options, compile};
 use pteron_compiler as compiler;
@@ -30,7 +30,7 @@ fn meta(sizes: &[i64]) -> Value {
            "requires_grad": false, "device": {"type": "cpu"}, "layout": 7})
 }
 
-/// `w + op(x)`, x and w of sizes [2, 3].
+/// `w + op(x)`, with `x` and `w` of sizes [2, 3].
 fn model(op: &str) -> Value {
     let tensor = |name: &str| json!({"as_tensor": {"name": name}});
     let node = |target: &str, args: Vec<(&str, Value)>, out: &str, line: u32| {
@@ -91,14 +91,14 @@ fn a_model_becomes_a_program() {
 }
 
 #[test]
-fn what_is_not_supported_is_listed_with_its_line() {
+fn unsupported_operators_are_listed_with_their_source_line() {
     let problem = problem(&model("torch.ops.aten.sigmod.default"), &weights(), &[STORAGE]);
     assert!(problem.contains("aten.sigmod.default") && problem.contains("`y`"), "{problem}");
     assert!(problem.contains("net.py:3, in forward") && problem.contains("aten::sigmoid"), "{problem}");
 }
 
 #[test]
-fn weights_that_are_not_there_are_named() {
+fn missing_weights_are_named() {
     let model = model("torch.ops.aten.relu.default");
     assert!(problem(&model, &json!({}), &[STORAGE]).contains("`net.w` is missing"));
     assert!(problem(&model, &weights(), &[]).contains("no such record"));
@@ -115,7 +115,7 @@ fn weights_that_are_not_there_are_named() {
 }
 
 #[test]
-fn graphs_that_are_broken_are_refused() {
+fn malformed_graphs_are_rejected() {
     let whole = model("torch.ops.aten.relu.default");
     for (path, value, part) in [
         (
@@ -137,7 +137,7 @@ fn graphs_that_are_broken_are_refused() {
 }
 
 #[test]
-fn a_size_without_a_bound_says_how_to_give_one() {
+fn an_unbounded_size_is_reported_with_a_remedy() {
     let mut unbounded = model("torch.ops.aten.relu.default");
     for name in ["x", "y", "z"] {
         let size = json!({"as_expr": {"expr_str": "Symbol('s0', integer=True)"}});

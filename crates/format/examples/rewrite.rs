@@ -1,7 +1,7 @@
-//! Reads and writes files again, as a test of the writers against other readers.
+//! Reads files and writes them again, to test the writers against other readers.
 //!
-//! Each line of the standard input is `MODE IN OUT`, separated by tabs. `MODE` is `copy` (the same
-//! tables, every segment at its place) or `build` (taken apart and laid out anew).
+//! Each line of the standard input is `MODE IN OUT`, separated by tabs. `MODE` is `copy` (the same tables, with every
+//! segment at its offset) or `build` (rebuilt with a new layout).
 
 use format::container::Blob;
 use format::{FileKind, Limits, bpte, etdump, ptd, pte, sniff};

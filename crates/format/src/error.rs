@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// The result of anything that reads, verifies or writes a file format.
+/// The result of reading, verifying or writing a file format.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong with a file, and where.
@@ -13,23 +13,23 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[error("{0}")]
 pub struct Error(Box<Fault>);
 
-/// The kinds of trouble a file can be in.
+/// The kinds of errors in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The bytes are not of the format they were read as.
+    /// The file is not of the format it was read as.
     NotThisFormat,
     /// A version, or a kind of value or instruction, that this reader does not know.
     Newer,
-    /// The file ends before something it promises.
+    /// The file ends before something that it declares.
     Truncated,
-    /// The flatbuffer itself is broken: an offset, a vtable, a vector or a string out of bounds.
+    /// The flatbuffer itself is malformed: an offset, a vtable, a vector or a string is out of bounds.
     Structure,
-    /// The structure holds, but a value contradicts another or makes no sense.
+    /// The structure is sound, but a value contradicts another or is invalid.
     Invalid,
-    /// Legal in the format, but nothing here can serve it.
+    /// Legal in the format, but not supported by this implementation.
     Unsupported,
-    /// Larger than one of [`Limits`](crate::Limits) allows.
+    /// Exceeds one of the [`Limits`](crate::Limits).
     Limit,
     /// What was asked for (a key, a method) is not in the file.
     NotFound,
@@ -38,7 +38,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// What to do about trouble of this kind, to be said once after the errors themselves.
+    /// A remedy for errors of this kind, to be printed once after the errors.
     pub const fn advice(self) -> &'static str {
         match self {
             Self::NotThisFormat => "check that this is the file you meant",
@@ -67,7 +67,7 @@ struct Fault {
 }
 
 impl Error {
-    /// An error of `kind` at the field `path`, which should have been `expected` and is `found`.
+    /// An error of `kind` at the field `path`, with what was expected there and what was found.
     #[cold]
     pub fn new(
         kind: ErrorKind,
@@ -86,7 +86,7 @@ impl Error {
         }))
     }
 
-    /// The same error, placed at a byte of the file.
+    /// Sets the byte offset of the error in the file.
     #[cold]
     #[must_use]
     pub fn at(mut self, offset: u64) -> Self {
@@ -94,7 +94,7 @@ impl Error {
         self
     }
 
-    /// The same error, with what to do about it.
+    /// Adds a remedy.
     #[cold]
     #[must_use]
     pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
@@ -102,7 +102,7 @@ impl Error {
         self
     }
 
-    /// The same error, seen from one container further out: `outer` is put before its path.
+    /// Prefixes the path with `outer`, the container around it.
     #[cold]
     #[must_use]
     pub fn within(mut self, outer: &str) -> Self {
@@ -111,27 +111,27 @@ impl Error {
         self
     }
 
-    /// What kind of trouble this is.
+    /// The kind of error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The byte of the file at which the trouble was seen, if it has a place there.
+    /// The byte offset of the error in the file, if it has one.
     pub fn offset(&self) -> Option<u64> {
         self.0.offset
     }
 
-    /// The field, such as `execution_plan[0].values[17].sizes`; empty if it is the file itself.
+    /// The path of the field, such as `execution_plan[0].values[17].sizes`; empty for the file itself.
     pub fn path(&self) -> &str {
         &self.0.path
     }
 
-    /// What should have stood there.
+    /// What was expected there.
     pub fn expected(&self) -> &str {
         &self.0.expected
     }
 
-    /// What stands there.
+    /// What was found there.
     pub fn found(&self) -> &str {
         &self.0.found
     }

@@ -1,19 +1,19 @@
-//! The program files of ExecuTorch and their relatives: readers, verifiers and writers.
+//! Readers, verifiers and writers for the program files of ExecuTorch and related formats.
 //!
 //! | module | file | what it is |
 //! | --- | --- | --- |
 //! | [`pte`] | `.pte` | a program: a flatbuffer, an extended header and segments |
 //! | [`ptd`] | `.ptd` | named tensors and blobs outside a program |
-//! | [`bpte`] | `.bpte` | a program with inputs and the outputs expected of them |
-//! | [`etdump`] | `.etdp` | what a runtime recorded while it ran |
+//! | [`bpte`] | `.bpte` | a program with test inputs and the outputs expected for them |
+//! | [`etdump`] | `.etdp` | what a runtime recorded during execution |
 //! | [`gguf`] | `.gguf` | named tensors of language models, quantized in blocks (read only) |
 //!
-//! All but the last are a flatbuffer with something spliced into or put behind it, so they stand on one
-//! mechanism: [`flatbuffer`] reads and writes the tables, [`container`] the headers and segments.
+//! All but the last are a flatbuffer with a header inserted or segments appended, so they share two modules:
+//! [`flatbuffer`] reads and writes the tables, [`container`] the headers and segments.
 //!
-//! This crate does no I/O beyond byte slices, [`Read`](std::io::Read) and [`Write`](std::io::Write).
-//! No input makes it panic, recurse without bound or allocate more than a small multiple of the
-//! input's size; [`Limits`] says how much. Integers are little-endian on any host.
+//! This crate does no I/O beyond byte slices, [`Read`](std::io::Read) and [`Write`](std::io::Write). No input makes it
+//! panic, recurse without bound or allocate more than a small multiple of the input's size, within the bounds of
+//! [`Limits`]. Integers are little-endian on any host.
 #![forbid(unsafe_code)]
 
 pub mod bpte;

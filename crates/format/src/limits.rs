@@ -1,22 +1,22 @@
-//! How much a file may ask for: one documented constant each, and [`Limits`] to change them.
+//! Limits on what a file may ask for: one documented constant for each, and [`Limits`] to change them.
 
-/// How much of anything a file may ask for. Every reader and verifier takes one.
+/// Limits on what a file may ask for. Every reader and verifier takes one.
 ///
-/// The defaults admit every program seen in practice with two orders of magnitude to spare, and
-/// keep a hostile file from taking more than a small multiple of its own size.
+/// The defaults admit every program seen in practice with two orders of magnitude to spare, and keep a hostile file
+/// from taking more than a small multiple of its own size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
     /// Bytes of a program's flatbuffer (segments not counted).
     pub program_bytes: u64,
-    /// Entries of one vector of tables or numbers. Byte vectors are bounded by the file alone.
+    /// Entries of one vector of tables or scalars. Byte vectors are bounded by the size of the file only.
     pub vector_len: u64,
     /// Bytes of one string.
     pub string_bytes: u64,
     /// Levels of tables within tables.
     pub nesting: u32,
-    /// Bytes, counted eightfold, that may be decoded beyond the flatbuffer's own size, which happens
-    /// only where several offsets share one table, vector or string.
+    /// Bytes, each counted eight times, that may be decoded beyond the flatbuffer's own size. That happens only if
+    /// several offsets point to the same table, vector or string.
     pub shared_bytes: u64,
     /// Values of one execution plan.
     pub values: u64,
@@ -28,7 +28,7 @@ pub struct Limits {
     pub segments: u64,
     /// Bytes of one tensor.
     pub tensor_bytes: u64,
-    /// Errors that `verify_all` gathers before it stops looking.
+    /// Errors that `verify_all` collects before it stops.
     pub errors: usize,
 }
 

@@ -12,7 +12,7 @@ pub(crate) fn nbytes(scalar_type: i8, sizes: &[i32]) -> Option<u64> {
     numel(sizes)?.checked_mul(ScalarType::from_i8(scalar_type).ok()?.size() as u64)
 }
 
-/// Type, sizes and dim order, as `.pte` and `.ptd` alike have them.
+/// Type, sizes and dim order, as both `.pte` and `.ptd` store them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape<'s> {
     pub(crate) scalar_type: i8,
@@ -21,7 +21,7 @@ pub(crate) struct Shape<'s> {
 }
 
 impl Shape<'_> {
-    /// Checks type, sizes and dim order; tells the type and the number of bytes if all are sound.
+    /// Checks type, sizes and dim order; returns the type and the number of bytes if all are valid.
     pub(crate) fn check(
         &self,
         most_bytes: u64,

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// A kind of file, told by its first bytes.
+/// A kind of file, recognized by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FileKind {
@@ -20,14 +20,14 @@ pub enum FileKind {
     Zip,
     /// NumPy array.
     Npy,
-    /// Safetensors: a length and a JSON object.
+    /// Safetensors: a length, then a JSON object.
     Safetensors,
     /// GGUF.
     Gguf,
 }
 
 impl FileKind {
-    /// The usual file extension, or what stands for it.
+    /// The usual file extension, or a short name for the kind.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pte => "pte",
@@ -50,9 +50,9 @@ impl fmt::Display for FileKind {
     }
 }
 
-/// What `head`, the first bytes of a file (64 are plenty), looks like.
+/// Recognizes the kind of a file by `head`, its first bytes (64 are enough).
 ///
-/// Only the magic is looked at, any version of it; reading the file says whether it is sound.
+/// Only the magic is checked, in any version; whether the file is valid turns out when it is read.
 pub fn sniff(head: &[u8]) -> Option<FileKind> {
     let id = |at: usize, letters: &[u8; 2]| {
         head.get(at..at + 4)
@@ -83,7 +83,7 @@ pub fn sniff(head: &[u8]) -> Option<FileKind> {
     if id(8, b"ED") {
         return Some(FileKind::Etdump);
     }
-    // A JSON object whose length, up to the 100 MB that the format allows, stands before it.
+    // A JSON object after its length, which the format limits to 100 MB.
     let length = head.get(..8).map(|b| b.iter().rev().fold(0u64, |n, &b| n << 8 | u64::from(b)));
     if length.is_some_and(|n| (2..=100_000_000).contains(&n)) && head.get(8) == Some(&b'{') {
         return Some(FileKind::Safetensors);
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn magics_are_told_apart() {
+    fn files_are_recognized_by_their_magic() {
         assert_eq!(sniff(b"\x1c\0\0\0ET12\0\0\0\0"), Some(FileKind::Pte));
         assert_eq!(sniff(b"\x1c\0\0\0ET99\0\0\0\0"), Some(FileKind::Pte));
         assert_eq!(sniff(b"\x44\0\0\0FT01FH01"), Some(FileKind::Ptd));

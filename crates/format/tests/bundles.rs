@@ -1,4 +1,4 @@
-//! Bundled programs and ETDumps of the corpus read, say what they should, and are written again the same.
+//! Bundled programs and ETDumps of the corpus are read, have the expected contents, and survive a round trip.
 
 mod support;
 
@@ -8,7 +8,7 @@ use format::{FileKind, Limits, sniff};
 use serde_json::Value as Json;
 
 #[test]
-fn bundled_programs_hold_program_and_cases() {
+fn bundled_programs_hold_their_program_and_test_cases() {
     for path in support::corpus("bpte") {
         let file = std::fs::read(&path).unwrap();
         assert_eq!(sniff(&file[..64]), Some(FileKind::Bpte));
@@ -47,7 +47,7 @@ fn bundled_programs_hold_program_and_cases() {
 }
 
 #[test]
-fn every_kind_of_bundled_value_survives() {
+fn every_kind_of_bundled_value_survives_a_round_trip() {
     let tensor = Tensor { scalar_type: 3, sizes: vec![2, 1], data: vec![1; 8], dim_order: vec![1, 0] };
     let values = vec![Value::Tensor(tensor), Value::Int(-5), Value::Bool(true), Value::Double(-0.0)];
     let case = BundledMethodTestCase { inputs: values.clone(), expected_outputs: values };
@@ -73,7 +73,7 @@ fn every_kind_of_bundled_value_survives() {
 }
 
 #[test]
-fn recordings_read_and_are_written_again_the_same() {
+fn recordings_survive_a_round_trip() {
     let files = support::corpus("etdp");
     assert!(!files.is_empty());
     for path in files {
@@ -99,7 +99,7 @@ fn recordings_read_and_are_written_again_the_same() {
 }
 
 #[test]
-fn every_kind_of_recorded_value_survives() {
+fn every_kind_of_recorded_value_survives_a_round_trip() {
     let tensor = etdump::Tensor { scalar_type: 6, sizes: vec![2, 3], strides: vec![3, 1], offset: 64 };
     let kinds = [
         ValueKind::Null,

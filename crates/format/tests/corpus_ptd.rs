@@ -1,4 +1,4 @@
-//! Every `.ptd` of the corpus reads, verifies, and holds what its case says.
+//! Every `.ptd` of the corpus is read and verified, and has the contents that its case describes.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn open(path: &Path) -> (Vec<u8>, VerifiedFlatTensor) {
 }
 
 #[test]
-fn every_file_reads_and_verifies() {
+fn every_file_is_read_and_verified() {
     let files = support::corpus("ptd");
     assert!(files.len() >= 15);
     for path in &files {

@@ -1,4 +1,4 @@
-//! Every `.pte` of the corpus reads, verifies, and says what the reference's own tools say of it.
+//! Every `.pte` of the corpus is read and verified, and has the properties that the reference's own tools report.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn open(path: &Path) -> VerifiedProgram {
 }
 
 #[test]
-fn every_program_reads_and_verifies() {
+fn every_program_is_read_and_verified() {
     let files = support::corpus("pte");
     assert!(files.len() >= 74);
     for path in &files {
@@ -47,7 +47,7 @@ fn facts_agree_with_the_reference() {
         forget_python_values(&mut case["program"]);
         for (key, expected) in case["program"].as_object().unwrap() {
             if key == "named_data" {
-                // The first of them: key and segment.
+                // Cases record key and segment of the first entries only.
                 let expected = expected.as_array().unwrap();
                 assert_eq!(named[..expected.len()], expected[..], "{key} of {}", path.display());
                 continue;
@@ -72,7 +72,7 @@ fn facts_agree_with_the_reference() {
     assert!(checked >= 74);
 }
 
-/// Values that are no tensors are recorded as Python writes them.
+/// Drops values other than tensors, which are recorded in Python's notation.
 fn forget_python_values(program: &mut Value) {
     for method in program["methods"].as_object_mut().unwrap().values_mut() {
         for side in ["inputs", "outputs"] {
@@ -140,7 +140,7 @@ fn method(plan: &ExecutionPlan) -> Value {
         "chains": plan.chains.len(),
         "tensors": {
             "total": tensors().count(),
-            // The recorder counts external tensors by their buffer index as well.
+            // The recorder also counts external tensors by their buffer index.
             "constant": number(|t| t.data_buffer_idx > 0 && t.allocation_info.is_none()),
             "planned": number(|t| t.allocation_info.is_some()),
             "mutable_init": number(|t| t.data_buffer_idx > 0 && t.allocation_info.is_some()),
@@ -179,7 +179,7 @@ fn value(plan: &ExecutionPlan, index: i32) -> Value {
 }
 
 #[test]
-fn dynamism_numbers_are_the_schemas() {
+fn dynamism_numbers_match_the_schema() {
     assert_eq!(TensorShapeDynamism::from_i8(2), Some(TensorShapeDynamism::DynamicUnbound));
     assert_eq!(TensorShapeDynamism::from_i8(3), None);
 }

@@ -1,4 +1,4 @@
-//! No bytes, however broken, make a reader panic or take more than its share of memory.
+//! No input, however malformed, makes a reader panic or use excessive memory.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn read_program(file: &[u8]) -> bool {
     }
 }
 
-/// Whatever a verified program points at is in the file.
+/// All ranges of a verified program are in bounds of the file.
 fn check_ranges(program: &pte::VerifiedProgram, file_len: u64) {
     let inside =
         |range: std::ops::Range<u64>| assert!(range.start <= range.end && range.end <= file_len, "{range:?}");
@@ -83,27 +83,27 @@ fn mutations(files: &[(std::path::PathBuf, Vec<u8>)], read: fn(&[u8]) -> bool, s
 }
 
 #[test]
-fn truncated_programs() {
+fn truncated_programs_never_panic() {
     every_truncation(&support::tiny("pte"), read_program);
 }
 
 #[test]
-fn truncated_data() {
+fn truncated_data_never_panics() {
     every_truncation(&support::tiny("ptd"), read_data);
 }
 
 #[test]
-fn mutated_programs() {
+fn mutated_programs_never_panic() {
     mutations(&support::tiny("pte")[..40], read_program, 1, 20_000);
 }
 
 #[test]
-fn mutated_data() {
+fn mutated_data_never_panics() {
     mutations(&support::tiny("ptd"), read_data, 2, 20_000);
 }
 
 #[test]
-fn damaged_bundles_and_recordings() {
+fn damaged_bundles_and_recordings_never_panic() {
     let read = |kind: &str, file: &[u8]| match kind {
         "bpte" => bpte::read(file, &Limits::default()).map(drop),
         _ => etdump::read(file, &Limits::default()).map(drop),

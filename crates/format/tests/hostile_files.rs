@@ -1,12 +1,12 @@
-//! Files made to do harm, each with what it does and what a reader must say to it.
+//! Malicious files, each with its attack and the errors that a reader must report.
 //!
-//! The files stand in `testdata/hostile` for other tests to use, the errors in `expected.txt` beside
-//! them. `BLESS=1 cargo test` writes both anew; read the difference before committing it.
+//! The files are in `testdata/hostile`, where other tests use them, too; the errors are in `expected.txt` beside them.
+//! `BLESS=1 cargo test` writes both anew; review the difference before committing it.
 //!
-//! The advisories of October 2025 against the reference's loaders name three classes, which the files
-//! carry in their names: `overflow` (GHSA-84m3-f99p-cqx5, GHSA-hj95-mhgf-jxc4), `heap` for sizes that
-//! lead past a buffer (GHSA-xc7w-r669-48pf, GHSA-h952-963h-rv99, GHSA-9m39-3mf3-xwch) and `bounds` for
-//! indices that lead out of a vector (GHSA-f9hx-c6jf-3qxm).
+//! The advisories of October 2025 against the reference's loaders name three classes, which the names of the files
+//! start with: `overflow` (GHSA-84m3-f99p-cqx5, GHSA-hj95-mhgf-jxc4), `heap` for sizes that lead past a buffer
+//! (GHSA-xc7w-r669-48pf, GHSA-h952-963h-rv99, GHSA-9m39-3mf3-xwch) and `bounds` for indices out of bounds of a vector
+//! (GHSA-f9hx-c6jf-3qxm).
 
 mod support;
 
@@ -22,7 +22,7 @@ use support::program;
 
 type Case = (&'static str, Vec<u8>);
 
-/// What a reader of the file's kind says: its errors, or that there are none.
+/// The errors that a reader of the file's kind reports, one a line; empty if it accepts the file.
 fn complaint(name: &str, file: &[u8]) -> String {
     let head = &file[..file.len().min(64)];
     let limits = Limits::default();
@@ -84,7 +84,7 @@ fn value(value: EValue) -> Vec<u8> {
     plan(|plan| plan.values.push(value))
 }
 
-/// The small program with bytes replaced, which must occur once.
+/// The small program with bytes replaced; they must occur exactly once.
 fn patched(old: &[u8], new: &[u8]) -> Vec<u8> {
     replaced(write(program::draft()), old, new)
 }
@@ -96,26 +96,26 @@ fn replaced(mut file: Vec<u8>, old: &[u8], new: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The small program with the bytes at a place overwritten.
+/// The small program with the bytes at an offset overwritten.
 fn overwritten(at: usize, new: &[u8]) -> Vec<u8> {
     let mut file = write(program::draft());
     file[at..at + new.len()].copy_from_slice(new);
     file
 }
 
-/// The numbers of a segment as this crate writes them, the size first.
+/// The fields of a segment table as this crate writes them: the size first.
 fn segment(offset: u64, size: u64) -> Vec<u8> {
     [size.to_le_bytes(), offset.to_le_bytes()].concat()
 }
 
-/// A file whose flatbuffer is made by hand.
+/// A file with a handmade flatbuffer.
 fn raw(identifier: &[u8; 4], make: impl FnOnce(&mut Writer) -> Ref) -> Vec<u8> {
     let mut w = Writer::new();
     let root = make(&mut w);
     w.finish(root, *identifier).unwrap().bytes
 }
 
-/// A program of one plan whose vectors are made by hand: values, chains.
+/// A program of one plan with handmade vectors: values, chains.
 fn raw_plan(make: impl FnOnce(&mut Writer) -> (Option<Ref>, Option<Ref>)) -> Vec<u8> {
     raw(b"ET12", |w| {
         let (values, chains) = make(w);
@@ -303,7 +303,7 @@ fn flatbuffers() -> Vec<Case> {
             }),
         ),
         ("offset_cycle.pte", {
-            // An execution plan that is its own list of values, as far as offsets can lead back.
+            // An execution plan that is its own list of values, as far as offsets can point backwards.
             let mut file = raw_plan(|w| (Some(w.scalars(&[0x1111_1111u32])), None));
             let at = file.windows(4).position(|window| window == [0x11; 4]).unwrap();
             file[at..at + 4].copy_from_slice(&(at as u32).wrapping_neg().to_le_bytes());
@@ -431,7 +431,7 @@ fn bundles() -> Vec<Case> {
 }
 
 #[test]
-fn every_file_is_refused_with_the_expected_words() {
+fn every_file_is_rejected_with_the_expected_errors() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/hostile");
     let bless = std::env::var_os("BLESS").is_some();
     let cases = [programs(), flatbuffers(), data(), bundles()].concat();
@@ -462,7 +462,7 @@ fn every_file_is_refused_with_the_expected_words() {
 }
 
 #[test]
-fn the_small_program_itself_is_sound() {
+fn the_small_program_itself_is_valid() {
     let file = write(program::draft());
     assert_eq!(complaint("small.pte", &file), "");
 }

@@ -1,4 +1,4 @@
-//! Any program that can be described survives being written and read.
+//! Arbitrary programs survive a round trip.
 
 mod support;
 
@@ -87,7 +87,7 @@ fn plan() -> impl Strategy<Value = ExecutionPlan> {
     let frames = vec(vec(frame, 0..3).prop_map(|items| FrameList { items }), 0..3);
     (".{0,10}", vec(value(), 0..12), ids(), ids(), vec(instruction(), 0..8), frames, vec(any::<i64>(), 0..4))
         .prop_map(|(name, values, inputs, outputs, instructions, stacktrace, sizes)| {
-            // What is rare elsewhere comes from the small program with one of everything.
+            // What is otherwise rare comes from the small program with one of everything.
             let mut plan = support::program::draft().program.execution_plan.remove(0);
             (plan.name, plan.inputs, plan.outputs, plan.values) = (name, inputs, outputs, values);
             plan.chains[0].instructions = instructions;
@@ -117,7 +117,7 @@ fn program() -> impl Strategy<Value = Program> {
 
 proptest! {
     #[test]
-    fn tables_survive(program in program(), blobs in vec((vec(any::<u8>(), 0..40), 0u32..9), 0..5), shift in 4u32..13) {
+    fn programs_survive(program in program(), blobs in vec((vec(any::<u8>(), 0..40), 0u32..9), 0..5), shift in 4u32..13) {
         let segments = blobs
             .iter()
             .map(|(bytes, align)| Segment { blob: Blob::bytes(&bytes[..]), place: Place::Aligned(1 << align) })
@@ -154,12 +154,12 @@ proptest! {
         read.segments.clear();
         read.constant_buffer.clear();
         read.backend_delegate_data.clear();
-        // Not by `==`, for which NaN differs from itself.
+        // Compared as text, because NaN is not equal to itself.
         prop_assert_eq!(format!("{read:?}"), format!("{program:?}"));
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_are_read_or_rejected(bytes in vec(any::<u8>(), 0..200)) {
         let mut file = b"\x10\0\0\0ET12\0\0\0\0".to_vec();
         file.extend(bytes);
         _ = read_program(&file);

@@ -1,4 +1,4 @@
-//! What is read, written and read again is the same data.
+//! Data survives being read, written and read again.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn slice(file: &[u8], range: Range<u64>) -> &[u8] {
 }
 
 #[test]
-fn a_file_written_again_holds_the_same() {
+fn rewritten_files_hold_the_same_entries() {
     for path in support::corpus("ptd") {
         let file = std::fs::read(&path).unwrap();
         let old = open(&file);
@@ -51,7 +51,7 @@ fn a_file_without_entries() {
 }
 
 #[test]
-fn what_cannot_be_read_is_not_written() {
+fn invalid_files_are_not_written() {
     let layout = |sizes: &[i32]| TensorLayout {
         scalar_type: 6,
         sizes: sizes.to_vec(),
@@ -71,14 +71,14 @@ fn what_cannot_be_read_is_not_written() {
     let short = refused(&|b| _ = b.tensor("w", layout(&[2, 3]), blob(23)));
     assert!(short.contains("a segment that holds the 24 bytes of `w`"), "{short}");
     let lying = Blob::stream(5, |out| out.write_all(b"abc"));
-    // Found before anything is written, since it is compared with what has its length.
+    // Found before anything is written, because the blob is compared with others of its length.
     let lying = refused(&|b| _ = b.blob("honest", blob(5)).blob("liar", lying.clone()));
     assert!(lying.contains("expected 5 bytes of data, as announced, found 3"), "{lying}");
     let alignment = refused(&|b| b.segment_alignment = 0);
     assert!(alignment.starts_with("segment_alignment: expected a power of two"));
 }
 
-/// Counts what passes through, and keeps nothing but the longest piece.
+/// Counts the bytes written, and keeps only the length of the longest piece.
 struct Count {
     total: u64,
     longest: usize,
@@ -97,7 +97,7 @@ impl Write for Count {
 }
 
 #[test]
-fn large_data_streams_through() {
+fn large_data_is_streamed() {
     const PIECE: usize = 1 << 16;
     const LEN: u64 = 64 << 20;
     let mut builder = Builder::new();
@@ -131,7 +131,7 @@ fn entries() -> impl Strategy<Value = Vec<(String, Option<Vec<i32>>, Vec<u8>, u3
 
 proptest! {
     #[test]
-    fn any_entries_survive(entries in entries(), shift in 0u32..13) {
+    fn arbitrary_entries_survive_a_round_trip(entries in entries(), shift in 0u32..13) {
         let mut builder = Builder { segment_alignment: 1 << shift, ..Builder::new() };
         for (key, sizes, bytes, align) in &entries {
             let layout = sizes.as_ref().map(|sizes| TensorLayout {
@@ -160,9 +160,9 @@ proptest! {
     }
 }
 
-/// Every integer of a file is little-endian, on any host.
+/// All integers in a file are little-endian, on any host.
 #[test]
-fn the_bytes_are_these() {
+fn integers_are_little_endian() {
     let mut builder = Builder { segment_alignment: 16, ..Builder::new() };
     let layout = TensorLayout { scalar_type: 3, sizes: vec![1], dim_order: vec![0] };
     builder.tensor("w", layout, Blob::bytes(0x0403_0201u32.to_le_bytes().to_vec()));

@@ -1,4 +1,4 @@
-//! What is read, written and read again is the same program.
+//! Programs survive being read, written and read again.
 
 mod support;
 
@@ -30,7 +30,7 @@ impl Open {
         Blob::bytes(self.bytes(range))
     }
 
-    /// The tables, with inline data told only by length.
+    /// The tables, with inline data represented by its length only.
     fn tables(&self) -> Program {
         let mut program = self.program.program().clone();
         let from_zero = |range: &mut Range<u64>| *range = 0..range.end - range.start;
@@ -41,7 +41,7 @@ impl Open {
 }
 
 #[test]
-fn a_program_written_again_is_the_same() {
+fn rewritten_programs_are_the_same() {
     for path in support::corpus("pte") {
         let old = Open::new(std::fs::read(&path).unwrap());
         let mut written = Vec::new();
@@ -49,7 +49,7 @@ fn a_program_written_again_is_the_same() {
         assert_eq!(header.file_len, written.len() as u64);
         let new = Open::new(written);
         assert_eq!(*new.program.header(), header);
-        // Not by `==`, for which NaN differs from itself.
+        // Compared as text, because NaN is not equal to itself.
         assert_eq!(format!("{:?}", new.tables()), format!("{:?}", old.tables()), "{}", path.display());
         for index in 0..old.program.segments.len() as u32 {
             let (was, is) = (old.program.segment(index).unwrap(), new.program.segment(index).unwrap());
@@ -65,7 +65,7 @@ fn a_program_written_again_is_the_same() {
     }
 }
 
-/// The plans without the numbers that a builder gives anew.
+/// The plans without the numbers that a builder reassigns.
 fn unnumbered(plans: &[ExecutionPlan]) -> String {
     let mut plans = plans.to_vec();
     for plan in &mut plans {
@@ -86,7 +86,7 @@ fn unnumbered(plans: &[ExecutionPlan]) -> String {
 }
 
 #[test]
-fn a_program_taken_apart_and_built_again_has_the_same_bytes() {
+fn rebuilt_programs_hold_the_same_bytes() {
     for path in support::corpus("pte") {
         let old = Open::new(std::fs::read(&path).unwrap());
         let builder = Builder::from_program(&old.program, |range| old.blob(range));
@@ -114,7 +114,7 @@ fn a_program_taken_apart_and_built_again_has_the_same_bytes() {
             let (was, is) = (old.program.named_data(&entry.key), new.program.named_data(&entry.key));
             assert_eq!(new.bytes(is.unwrap()), old.bytes(was.unwrap()));
         }
-        // Nothing is left to drop or share.
+        // There is nothing left to drop or to share.
         let mut again = Vec::new();
         let builder = Builder::from_program(&new.program, |range| new.blob(range));
         builder.finish().unwrap().write(&mut again).unwrap();

@@ -1,6 +1,6 @@
-//! Speed of the executor, on the programs whose figures for the reference are known (per kernel: 43 ns
-//! in a sequential chain, 218 ns in a wide graph, 7.8 ns in the interpreter; 0.30-0.67 s for fib(25);
-//! 229 ns an iteration of a loop of two kernels).
+//! Speed of the executor, on programs with known timings of the reference implementation: per kernel, 43 ns in a
+//! sequential chain, 218 ns in a wide graph and 7.8 ns in the interpreter; 0.30-0.67 s for fib(25); 229 ns per
+//! iteration of a loop of two kernels.
 #![allow(missing_docs)]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -29,7 +29,7 @@ fn add() -> Arc<dyn Kernel> {
     typed(|a: i32, b: i32| a.wrapping_add(b))
 }
 
-/// Trivial kernels, each of which uses the result of the one before.
+/// A chain of trivial kernels, each of which uses the result of the previous one.
 fn chain(kernels: usize) -> FunctionBuilder {
     let mut b = FunctionBuilder::new("chain", 2);
     let add = add();
@@ -91,7 +91,7 @@ fn sequential(c: &mut Criterion) {
     group.finish();
 }
 
-/// So many independent kernels, each in a stream of its own, and one that waits for all.
+/// `kernels` independent kernels, each in a stream of its own, and one that waits for all.
 fn wide(kernels: usize, work: impl Fn() + Send + Sync + 'static) -> Function {
     let mut b = FunctionBuilder::new("wide", 0);
     let one: Arc<dyn Kernel> = typed(move || {
@@ -136,7 +136,7 @@ fn wide_graph(c: &mut Criterion) {
     group.finish();
 }
 
-/// The recursive Fibonacci function, its branches functions of their own, as a region would be.
+/// The recursive Fibonacci function; its branches are separate functions, as regions are.
 fn fib() -> Function {
     let mut m = ModuleBuilder::new();
     let (then, other, fib) = (m.declare("then", 1, 1), m.declare("else", 1, 1), m.declare("fib", 1, 1));
@@ -214,7 +214,7 @@ fn repeat(c: &mut Criterion) {
     group.finish();
 }
 
-/// From a file: checked first, or function by function when they are called.
+/// Opening a file: verified as a whole, or checked function by function on first call.
 fn open(c: &mut Criterion) {
     const FIB: &[u8] = include_bytes!("../../bef/tests/data/fib_recursive.bef");
     let mut registry = KernelRegistry::new();

@@ -1,5 +1,5 @@
-//! A value that will be there later. The `unsafe` here: the cell that the value is put into, once, by
-//! the only [`Promise`], and the list of those who wait, which is a stack of boxes.
+//! Asynchronous values. The `unsafe` code here: the cell that the only [`Promise`] writes once, and the list of
+//! waiters, a lock-free stack of boxed nodes.
 
 use crate::error::{ErrorCode, ErrorValue};
 use crate::stack;
@@ -10,41 +10,40 @@ use std::fmt;
 use std::ptr;
 
 struct Node {
-    /// What to do when the value has become available.
+    /// Runs when the value becomes available.
     waiter: Task,
     next: *mut Node,
 }
 
 struct Inner {
-    /// Those who wait, last come first; [`available`] once the value is there.
+    /// Stack of waiters, the most recent first; [`available`] once the value is resolved.
     waiters: AtomicPtr<Node>,
     value: UnsafeCell<Value>,
 }
 
-// SAFETY: `value` is written by the only promise, before `waiters` becomes `available` (release), and
-// read only after that has been seen (acquire). The nodes belong to whoever takes the list, which the
-// atomic exchange gives to one thread only. `Value` and `Task` are `Send`, `Value` is `Sync`.
+// SAFETY: `value` is written by the only promise, before `waiters` becomes `available` (release), and read only
+// after that has been observed (acquire). The nodes belong to the thread that detaches the list, and the atomic
+// exchange lets only one thread do so. `Value` and `Task` are `Send`, `Value` is `Sync`.
 unsafe impl Sync for Inner {}
-// SAFETY: as for `Sync`; nothing here belongs to a particular thread.
+// SAFETY: as for `Sync`; nothing here is tied to a particular thread.
 unsafe impl Send for Inner {}
 
-/// What `waiters` points to once the value is there: no node, only an address that none has.
+/// Sentinel that `waiters` holds once the value is resolved: an address that no node has.
 fn available() -> *mut Node {
     ptr::without_provenance_mut(1)
 }
 
-/// A value that may not be there yet. It becomes, once, a concrete value or an error, perhaps by
-/// forwarding another asynchronous value. Cloning shares it; counting its references and waiting for
-/// it take no lock.
+/// A value that may not be available yet. It is resolved once, to a concrete value or an error, perhaps by
+/// forwarding another asynchronous value. Cloning shares it; neither refcounting nor waiting takes a lock.
 #[derive(Clone)]
 pub struct AsyncValue(Arc<Inner>);
 
-/// The right, and the duty, to make an [`AsyncValue`] available. A promise that is dropped makes it an
-/// error, so that no waiter is left waiting.
+/// The write end of an [`AsyncValue`], which resolves it. Dropping the promise resolves the value to an error, so
+/// that no waiter waits for ever.
 pub struct Promise(Option<AsyncValue>);
 
 impl AsyncValue {
-    /// An unavailable value, and the promise to make it available.
+    /// An unresolved value, and the promise that resolves it.
     pub fn new() -> (Promise, Self) {
         let value = Self(Arc::new(Inner {
             waiters: AtomicPtr::new(ptr::null_mut()),
@@ -53,13 +52,13 @@ impl AsyncValue {
         (Promise(Some(value.clone())), value)
     }
 
-    /// Whether the value, or the error in its place, is there.
+    /// Whether the value has been resolved, to a value or an error.
     #[inline]
     pub fn is_available(&self) -> bool {
         self.0.waiters.load(Ordering::Acquire) == available()
     }
 
-    /// The value, if it is there: never empty or asynchronous itself.
+    /// The value, if it is available. It is never [`Value::Empty`] or [`Value::Async`].
     #[inline]
     pub fn get(&self) -> Option<&Value> {
         // SAFETY: once available, the cell is never written again, and the acquire load in
@@ -67,8 +66,8 @@ impl AsyncValue {
         self.is_available().then(|| self.0.value.with(|value| unsafe { &*value }))
     }
 
-    /// Calls `waiter` as soon as the value is there: now, if it is; else on the thread that makes it
-    /// available.
+    /// Calls `waiter` as soon as the value is available: at once if it already is, otherwise on the thread that
+    /// resolves it.
     pub fn and_then(&self, waiter: impl FnOnce() + Send + 'static) {
         if self.is_available() {
             return waiter();
@@ -76,20 +75,19 @@ impl AsyncValue {
         self.run_when_available(Box::new(waiter).into());
     }
 
-    /// Runs `waiter` as soon as the value is there: now, if it is; else on the thread that makes it
-    /// available.
+    /// As [`Self::and_then`], for a task.
     pub(crate) fn run_when_available(&self, waiter: Task) {
         let node = Box::into_raw(Box::new(Node { waiter, next: ptr::null_mut() }));
         let mut head = self.0.waiters.load(Ordering::Acquire);
         loop {
             if head == available() {
-                // SAFETY: the node was made above and never got into the list.
+                // SAFETY: the node was allocated above and never entered the list.
                 let node = unsafe { Box::from_raw(node) };
                 return node.waiter.run();
             }
-            // SAFETY: the node is not in the list yet, so it is this thread's alone.
+            // SAFETY: the node is not in the list yet, so only this thread can access it.
             unsafe { (*node).next = head };
-            // Release publishes the node; acquire on failure may learn that the value is there.
+            // Release publishes the node; acquire on failure may observe that the value has been resolved.
             match self.0.waiters.compare_exchange_weak(head, node, Ordering::Release, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(now) => head = now,
@@ -98,18 +96,17 @@ impl AsyncValue {
     }
 
     fn resolve(&self, value: Value) {
-        // SAFETY: called once, by the promise, which is consumed: nobody else writes, and nobody
-        // reads before the list becomes `available`.
+        // SAFETY: only the promise calls this, once, because it is consumed: nobody else writes the cell, and
+        // nobody reads it before the list becomes `available`.
         self.0.value.with_mut(|cell| unsafe { *cell = value });
         let list = self.0.waiters.swap(available(), Ordering::AcqRel);
-        // Those who wait may drop this value: nothing of it is used from here on.
+        // A waiter may drop this value: `self` is not used from here on.
         Waiters(list).run();
     }
 }
 
 impl Promise {
-    /// Makes the value available. An asynchronous value is forwarded: this value becomes available
-    /// when that one does.
+    /// Resolves the value. An asynchronous `value` is forwarded: this value becomes available when that one does.
     pub fn set(mut self, value: Value) {
         let Some(target) = self.0.take() else { return };
         match value.settle() {
@@ -118,12 +115,12 @@ impl Promise {
                 let promise = Promise(Some(target));
                 source.and_then(move || promise.set(Value::Async(next)));
             }
-            Value::Empty => target.resolve(Value::Error(broken())),
+            Value::Empty => target.resolve(Value::Error(broken_promise())),
             value => target.resolve(value),
         }
     }
 
-    /// Gives up the promise without a word, because the value is known to nobody else.
+    /// Drops the promise without resolving the value, which nobody else holds.
     pub(crate) fn discard(mut self) {
         self.0 = None;
     }
@@ -132,19 +129,19 @@ impl Promise {
 impl Drop for Promise {
     fn drop(&mut self) {
         if let Some(target) = self.0.take() {
-            target.resolve(Value::Error(broken()));
+            target.resolve(Value::Error(broken_promise()));
         }
     }
 }
 
-fn broken() -> ErrorValue {
-    ErrorValue::new(ErrorCode::Internal, "the task that was to make this value ended without it")
+fn broken_promise() -> ErrorValue {
+    ErrorValue::new(ErrorCode::Internal, "the task that should resolve this value ended without doing so")
 }
 
-/// A list of waiters, taken out of its value.
+/// A list of waiters, detached from its value.
 struct Waiters(*mut Node);
 
-// SAFETY: the nodes belong to this list alone, and their waiters are `Send`.
+// SAFETY: this list alone owns the nodes, and their waiters are `Send`.
 unsafe impl Send for Waiters {}
 
 impl Waiters {
@@ -152,20 +149,20 @@ impl Waiters {
         if self.0.is_null() || self.0 == available() {
             return None;
         }
-        // SAFETY: every node in the list came from `Box::into_raw`, and the list is this one's alone.
+        // SAFETY: every node in the list came from `Box::into_raw`, and this list alone owns it.
         let node = unsafe { Box::from_raw(self.0) };
         self.0 = node.next;
         Some(node.waiter)
     }
 
-    /// Calls the waiters, last come first as the reference does. Deep inside other waiters they are
-    /// put off until the stack has unwound.
+    /// Runs the waiters, the most recent first as the reference does. If waiters are nested deeply, these are
+    /// deferred until the stack has unwound.
     fn run(mut self) {
         if self.0.is_null() {
             return;
         }
         if stack::is_deep() {
-            stack::put_off(Box::new(move || self.run_all()));
+            stack::defer(Box::new(move || self.run_all()));
         } else {
             stack::scope(|| self.run_all());
         }
@@ -216,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_run_last_come_first_and_late_ones_at_once() {
+    fn waiters_run_in_reverse_order_and_late_waiters_run_at_once() {
         let (promise, value) = AsyncValue::new();
         let seen = StdArc::new(Mutex::new(Vec::new()));
         let wait = |i| {
@@ -250,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_chain_of_forwards_does_not_use_the_stack() {
+    fn a_long_chain_of_forwarded_values_does_not_overflow_the_stack() {
         let (first, mut value) = AsyncValue::new();
         for _ in 0..if cfg!(miri) { 100 } else { 100_000 } {
             let (promise, next) = AsyncValue::new();
@@ -262,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_dropped_once_whether_or_not_it_is_resolved() {
+    fn values_and_waiters_are_dropped_once_whether_or_not_the_value_is_resolved() {
         struct Counted(StdArc<AtomicUsize>);
         impl Drop for Counted {
             fn drop(&mut self) {

@@ -3,13 +3,13 @@ use bef::attribute::{Array, Attribute, AttributeType, DType, Dense, ElementType,
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-/// An attribute of a kernel at its place in a function, read from the file when first looked at.
+/// An attribute of one kernel call in a function, decoded from the file on first access.
 ///
-/// A file without optional sections does not say what its attributes are; there the kernel's first
-/// look decides.
+/// A file without optional sections does not record attribute types; then the type that the kernel first asks for
+/// decides.
 pub(crate) struct SiteAttribute {
     value: OnceLock<Attribute<'static>>,
-    /// Where in the file the attribute stands, and what it is if the file says so.
+    /// The attribute's offset in the file, and its type if the file records it.
     source: Option<(u64, Option<AttributeType>)>,
 }
 
@@ -28,7 +28,7 @@ impl SiteAttribute {
                 .ok_or_else(|| format!("found {:?}, expected {}", value.attribute_type(), T::EXPECTED));
         }
         let Some((offset, kind)) = self.source else { return Err("it has no value".into()) };
-        let mut problem = format!("the file does not say what it is, expected {}", T::EXPECTED);
+        let mut problem = format!("the file does not record its type, expected {}", T::EXPECTED);
         for &kind in kind.as_slice().iter().chain(T::TYPES.iter().filter(|_| kind.is_none())) {
             match module.attribute(offset, kind) {
                 Ok(value) => {
@@ -44,13 +44,13 @@ impl SiteAttribute {
     }
 }
 
-/// A Rust type that a kernel can take an attribute as.
+/// A Rust type that a kernel can read an attribute as.
 pub trait AttributeValue<'a>: Sized {
-    /// What the attribute must be, for messages.
+    /// The expected attribute type, for error messages.
     const EXPECTED: &'static str;
-    /// What to read an attribute as where the file does not say its type.
+    /// The types to try to decode an attribute as, in order, if the file does not record its type.
     const TYPES: &'static [AttributeType];
-    /// The attribute as this type, or `None` if it is another.
+    /// The attribute as this type, or `None` if it is of another type.
     fn from_attribute(attribute: &'a Attribute<'static>) -> Option<Self>;
 }
 
@@ -160,7 +160,7 @@ macro_rules! vectors {
             const TYPES: &'static [AttributeType] = &[AttributeType::Array(ElementType::Data(DType::$dtype))];
             fn from_attribute(attribute: &Attribute<'static>) -> Option<Self> {
                 match attribute {
-                    // An empty array is recorded as one of i32, whatever it was meant to hold.
+                    // An empty array is recorded as an array of i32, whatever its element type was.
                     Attribute::Array(array) if array.is_empty() => Some(Vec::new()),
                     Attribute::Array($array) => $e,
                     _ => None,

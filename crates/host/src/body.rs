@@ -3,7 +3,7 @@ use crate::kernel::{Effect, Kernel, PlainKernel, PlainOperands, Site};
 use crate::value::Value;
 use std::sync::Arc;
 
-/// Indices into one of a body's tables.
+/// A range of a body's table.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Span {
     start: u32,
@@ -11,7 +11,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Where `items` will stand in `table` once they are appended, which this does.
+    /// Appends `items` to `table` and returns their range.
     fn append(table: &mut Vec<u32>, items: impl IntoIterator<Item = u32>) -> Self {
         let start = table.len();
         table.extend(items);
@@ -24,7 +24,7 @@ impl Span {
     }
 }
 
-/// A kernel of a body.
+/// A kernel call of a body.
 pub(crate) struct Node {
     pub(crate) kernel: Arc<dyn Kernel>,
     /// Arguments, then results.
@@ -32,16 +32,15 @@ pub(crate) struct Node {
     arguments: u32,
     pub(crate) stream: u32,
     pub(crate) effect: Effect,
-    /// Kernels in the order in which this one's end counts for them: users of its results, then
-    /// `successors`.
+    /// Kernels whose ready counts drop when this kernel ends, in this order: users of its results, then `successors`.
     arrivals: Span,
-    /// Registers that hold nothing useful after this kernel has run.
-    retired: Span,
-    /// Kernels that wait for this one without using its results.
+    /// Registers that are dead after this kernel, if kernels run in program order.
+    dead_after: Span,
+    /// Kernels that must run after this one but do not use its results.
     successors: Span,
 }
 
-/// The call of a kernel on the registers themselves, if it can be called so.
+/// A kernel's direct call on the registers, if the kernel supports it ([`Kernel::plain`]).
 pub(crate) struct PlainCall {
     kernel: Option<PlainKernel>,
     operands: PlainOperands,
@@ -57,47 +56,47 @@ impl PlainCall {
         Self { kernel: fits.then(plain).flatten(), operands }
     }
 
-    /// Runs the kernel, if its operands are such. False if they are not: then nothing has happened.
+    /// Runs the kernel if it takes and returns only scalars and chains. Returns false and changes nothing otherwise.
     #[inline(always)]
     pub(crate) fn run(&self, registers: &mut [Value]) -> bool {
         self.kernel.as_ref().is_some_and(|kernel| kernel.run(registers, &self.operands))
     }
 }
 
-/// What the executor knows of a register.
+/// The executor's static information about a register.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Register {
-    /// Kernels that use it, in the order in which they become ready; once for every use.
+    /// Kernels that use it, in the order in which they become ready; a kernel is listed once for each use.
     users: Span,
-    /// Uses, returning it included.
+    /// Number of uses; returning the register counts as a use.
     pub(crate) uses: u32,
-    /// Whether it is returned.
+    /// Whether the function returns it.
     pub(crate) returned: bool,
     /// The stream of the kernel that sets it.
     pub(crate) stream: u32,
 }
 
-/// The kernels of a function and who uses what: checked, so that executors can rely on it. Every
-/// register is set by one kernel, or is an argument; kernels use what earlier kernels set.
+/// The kernels of a function and their def-use edges, checked so that executors can rely on them: every register is
+/// an argument or is set by exactly one kernel, and kernels use only registers that arguments or earlier kernels set.
 pub(crate) struct Body {
     pub(crate) nodes: Box<[Node]>,
-    /// Of each kernel.
+    /// The direct call of each kernel.
     pub(crate) plain: Box<[PlainCall]>,
     pub(crate) sites: Box<[Site]>,
     table: Box<[u32]>,
     pub(crate) registers: Box<[Register]>,
-    /// Uses of each register, and then the operands and predecessors that each kernel waits for, at
-    /// least one.
+    /// Initial counts: the uses of each register, then the number of operands and predecessors that each kernel waits
+    /// for, at least one.
     pub(crate) counts: Box<[u32]>,
-    /// Kernels that wait for nothing.
+    /// Kernels without operands and predecessors.
     start: Span,
-    /// Kernels that wait for nothing, and then the users of the arguments.
+    /// Kernels without operands and predecessors, then the users of the arguments.
     begin: Span,
     pub(crate) arguments: usize,
     pub(crate) results: Box<[u32]>,
     pub(crate) root_stream: u32,
-    /// Kernels in the order in which one thread runs them before it makes tasks of others, as long as all
-    /// results are available: [`dataflow::schedule`].
+    /// Kernels in the order in which one thread runs them before it spawns tasks, as long as all results are
+    /// available: [`dataflow::schedule`].
     pub(crate) schedule: Box<[u32]>,
 }
 
@@ -107,7 +106,7 @@ pub(crate) struct NodeParts {
     pub(crate) site: Site,
     pub(crate) arguments: Vec<u32>,
     pub(crate) results: Vec<u32>,
-    /// Kernels that must have run before.
+    /// Kernels that must have run before, though none of their results is used.
     pub(crate) after: Vec<u32>,
     pub(crate) stream: u32,
     pub(crate) effect: Effect,
@@ -121,8 +120,8 @@ pub(crate) struct BodyParts {
     pub(crate) nodes: Vec<NodeParts>,
     pub(crate) results: Vec<u32>,
     pub(crate) root_stream: u32,
-    /// Users of each register, and kernels that wait for nothing, in the order in which they become
-    /// ready. Without it: last kernel first, so that a stack of ready kernels runs in program order.
+    /// Users of each register, and kernels that start the function, in the order in which they become ready. If absent,
+    /// the last kernel comes first, so that popping a stack of ready kernels gives program order.
     pub(crate) order: Option<Order>,
 }
 
@@ -134,10 +133,10 @@ pub(crate) struct Order {
 }
 
 impl Body {
-    /// Kernels, and registers, of a body at most.
-    const MOST: usize = 1 << 31;
+    /// Maximum number of kernels, and of registers.
+    const MAX_LEN: usize = 1 << 31;
 
-    /// Checks a body and lays it out.
+    /// Checks a body and builds its tables.
     pub(crate) fn new(parts: BodyParts) -> Result<Self, String> {
         let uses = Uses::count(&parts)?;
         let order = match parts.order {
@@ -163,7 +162,7 @@ impl Body {
         for node in &parts.nodes {
             node.results.iter().for_each(|&r| registers[r as usize].stream = node.stream);
         }
-        let retired = retired(&parts.nodes, &registers);
+        let dead_after = dead_after(&parts.nodes, &registers);
         let users = |registers: &[u32]| -> Vec<u32> {
             registers.iter().flat_map(|&r| &order.users[r as usize]).copied().collect()
         };
@@ -186,12 +185,12 @@ impl Body {
                 operands: Span::append(&mut table, node.arguments.into_iter().chain(node.results)),
                 stream: node.stream,
                 effect: node.effect,
-                retired: Span::append(&mut table, retired[i].iter().copied()),
+                dead_after: Span::append(&mut table, dead_after[i].iter().copied()),
                 successors: Span::append(&mut table, successors[i].iter().copied()),
             });
             sites.push(node.site);
         }
-        if u32::try_from(table.len()).is_err() || nodes.len().max(registers.len()) > Self::MOST {
+        if u32::try_from(table.len()).is_err() || nodes.len().max(registers.len()) > Self::MAX_LEN {
             return Err("it has more than 2^32 operands, or 2^31 kernels or registers".into());
         }
         let counts = registers.iter().map(|r| r.uses).chain(uses.ready).collect();
@@ -213,33 +212,33 @@ impl Body {
         Ok(body)
     }
 
-    /// The registers of a kernel: arguments, and results.
+    /// The argument registers and the result registers of a kernel.
     #[inline(always)]
     pub(crate) fn operands(&self, node: &Node) -> (&[u32], &[u32]) {
         node.operands.of(&self.table).split_at(node.arguments as usize)
     }
 
-    /// Kernels for which a kernel's end counts, if all its results are there: users of the results, then
-    /// those that wait for it without using its results.
+    /// Kernels whose ready counts drop when a kernel ends with all results available: users of the results, then
+    /// successors that use none of them.
     #[inline(always)]
     pub(crate) fn arrivals(&self, node: &Node) -> &[u32] {
         node.arrivals.of(&self.table)
     }
 
-    /// Kernels that can begin, if all arguments are there: those that wait for nothing, then the users of
-    /// the arguments.
+    /// Kernels whose ready counts drop at the start if all arguments are available: those that wait for nothing, then
+    /// the users of the arguments.
     #[inline(always)]
     pub(crate) fn begin(&self) -> &[u32] {
         self.begin.of(&self.table)
     }
 
-    /// Registers that hold nothing useful after a kernel.
+    /// Registers that are dead after a kernel, if kernels run in program order.
     #[inline(always)]
-    pub(crate) fn retired(&self, node: &Node) -> &[u32] {
-        node.retired.of(&self.table)
+    pub(crate) fn dead_after(&self, node: &Node) -> &[u32] {
+        node.dead_after.of(&self.table)
     }
 
-    /// Kernels that wait for a kernel without using its results.
+    /// Kernels that must run after a kernel but do not use its results.
     #[inline(always)]
     pub(crate) fn successors(&self, node: &Node) -> &[u32] {
         node.successors.of(&self.table)
@@ -251,13 +250,13 @@ impl Body {
         self.registers[register as usize].users.of(&self.table)
     }
 
-    /// Kernels that wait for nothing.
+    /// Kernels without operands and predecessors.
     pub(crate) fn start(&self) -> &[u32] {
         self.start.of(&self.table)
     }
 }
 
-/// Who uses what, as the kernels' arguments say.
+/// Def-use edges, computed from the kernels' arguments.
 struct Uses {
     users: Vec<Vec<u32>>,
     start: Vec<u32>,
@@ -265,7 +264,7 @@ struct Uses {
 }
 
 impl Uses {
-    /// Counts uses, and checks that registers are set once and before they are used.
+    /// Collects uses, and checks that each register is set once and before it is used.
     fn count(parts: &BodyParts) -> Result<Self, String> {
         if parts.arguments > parts.registers {
             return Err(format!("{} arguments, but {} registers", parts.arguments, parts.registers));
@@ -311,7 +310,7 @@ impl Uses {
         Ok(Self { users, start, ready })
     }
 
-    /// Checks that an order names the same kernels.
+    /// Checks that `order` lists the same kernels, in whatever order.
     fn check(&self, order: Order) -> Result<Order, String> {
         let same = |a: &[u32], b: &[u32]| {
             a.len() == b.len() && {
@@ -333,17 +332,17 @@ impl Uses {
     }
 }
 
-/// For each kernel of an execution in order, the registers that no later kernel uses and nobody
-/// returns.
-fn retired(nodes: &[NodeParts], registers: &[Register]) -> Vec<Vec<u32>> {
-    let mut seen: Vec<bool> = registers.iter().map(|r| r.returned).collect();
-    let mut retired = vec![Vec::new(); nodes.len()];
+/// For each kernel, the registers that are dead after it in program order: no later kernel uses them and the function
+/// does not return them.
+fn dead_after(nodes: &[NodeParts], registers: &[Register]) -> Vec<Vec<u32>> {
+    let mut live: Vec<bool> = registers.iter().map(|r| r.returned).collect();
+    let mut dead_after = vec![Vec::new(); nodes.len()];
     for (i, node) in nodes.iter().enumerate().rev() {
         for &r in node.arguments.iter().chain(&node.results) {
-            if !std::mem::replace(&mut seen[r as usize], true) {
-                retired[i].push(r);
+            if !std::mem::replace(&mut live[r as usize], true) {
+                dead_after[i].push(r);
             }
         }
     }
-    retired
+    dead_after
 }

@@ -20,7 +20,7 @@ pub struct KernelId(u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FunctionId(u32);
 
-/// Puts a function together, kernel by kernel, in program order.
+/// Builds a function, kernel by kernel, in program order.
 ///
 /// ```
 /// use pteron_host::{ExecutionContext, FunctionBuilder, HostContext, KernelRegistry, typed};
@@ -42,14 +42,14 @@ pub struct FunctionBuilder {
 }
 
 impl FunctionBuilder {
-    /// A function with so many arguments.
+    /// Starts a function with this number of arguments.
     pub fn new(name: &str, arguments: usize) -> Self {
         let arguments = u32::try_from(arguments).unwrap_or(u32::MAX);
         let parts = BodyParts { arguments, registers: arguments, ..BodyParts::default() };
         Self { name: name.to_owned(), parts, kind: FunctionKind::Async }
     }
 
-    /// Makes the function one whose kernels always run one after another, in the order given.
+    /// Makes the function synchronous: its kernels always run one after another, in program order.
     pub fn in_order(mut self) -> Self {
         self.kind = FunctionKind::Sync;
         self
@@ -60,12 +60,12 @@ impl FunctionBuilder {
         Register(u32::try_from(index).unwrap_or(u32::MAX))
     }
 
-    /// Adds a kernel with one result: the register that will hold it.
+    /// Adds a kernel with one result and returns the result's register.
     pub fn kernel(&mut self, kernel: &Arc<dyn Kernel>, arguments: &[Register]) -> Register {
         self.call(kernel, arguments, 1).0[0]
     }
 
-    /// Adds a kernel with any number of results: their registers, and the kernel, to say more about.
+    /// Adds a kernel with any number of results. Returns their registers, and the kernel's id for [`Self::edit`].
     pub fn call(
         &mut self,
         kernel: &Arc<dyn Kernel>,
@@ -93,25 +93,25 @@ impl FunctionBuilder {
         (results.into_iter().map(Register).collect(), id)
     }
 
-    /// More about a kernel.
+    /// Sets further properties of a kernel.
     ///
     /// # Panics
-    /// If the kernel is another builder's, and this one has not so many.
+    /// If the id comes from another builder and exceeds this one's number of kernels.
     pub fn edit(&mut self, kernel: KernelId) -> KernelEditor<'_> {
         KernelEditor(&mut self.parts.nodes[kernel.0 as usize])
     }
 
-    /// Says what the function returns.
+    /// Sets the registers that the function returns.
     pub fn returns(&mut self, results: &[Register]) {
         self.parts.results = results.iter().map(|r| r.0).collect();
     }
 
-    /// The stream in which the function starts: 0 unless told.
+    /// Sets the stream in which the function starts; the default is 0.
     pub fn root_stream(&mut self, stream: u32) {
         self.parts.root_stream = stream;
     }
 
-    /// The function, in a module of its own.
+    /// Builds the function, in a module of its own.
     ///
     /// # Errors
     /// [`Error::Malformed`] when registers of another builder are used.
@@ -127,17 +127,17 @@ impl FunctionBuilder {
     }
 }
 
-/// Says more about a kernel.
+/// Sets further properties of a kernel.
 pub struct KernelEditor<'a>(&'a mut NodeParts);
 
 impl KernelEditor<'_> {
-    /// Its name, for traces and messages.
+    /// Sets its name, for traces and error messages.
     pub fn name(self, name: impl Into<Arc<str>>) -> Self {
         self.0.site.name = name.into();
         self
     }
 
-    /// A kernel that must have run before, though this one uses none of its results.
+    /// Adds a control dependence: `kernel` must have run before, though this one uses none of its results.
     pub fn after(self, kernel: KernelId) -> Self {
         if !self.0.after.contains(&kernel.0) {
             self.0.after.push(kernel.0);
@@ -145,39 +145,39 @@ impl KernelEditor<'_> {
         self
     }
 
-    /// The stream it belongs to: kernels of one stream run one after another on one thread, those of
-    /// others may become tasks.
+    /// Sets its stream: kernels of one stream run one after another on one thread, kernels of other streams may become
+    /// tasks.
     pub fn stream(self, stream: u32) -> Self {
         self.0.stream = stream;
         self
     }
 
-    /// Its observable side effects.
+    /// Declares its observable side effects.
     pub fn effect(self, effect: Effect) -> Self {
         self.0.effect = effect;
         self
     }
 
-    /// Its attributes, by rising name.
+    /// Sets its attributes, in ascending order of their names.
     pub fn attributes(self, attributes: impl IntoIterator<Item = Attribute<'static>>) -> Self {
         self.0.site.attributes = attributes.into_iter().map(SiteAttribute::known).collect();
         self
     }
 
-    /// The functions it is given.
+    /// Sets the functions that it is given, such as callees and regions.
     pub fn functions(self, functions: &[FunctionId]) -> Self {
         self.0.site.functions = functions.iter().map(|f| f.0).collect();
         self
     }
 
-    /// Where it comes from.
+    /// Sets its source location.
     pub fn location(self, location: SourceLocation) -> Self {
         self.0.site.location = Location::Given(location);
         self
     }
 }
 
-/// Puts functions together that call one another.
+/// Builds a module of functions that can call one another.
 #[derive(Default)]
 pub struct ModuleBuilder(Module);
 
@@ -187,7 +187,7 @@ impl ModuleBuilder {
         Self::default()
     }
 
-    /// Adds a function to be defined later.
+    /// Declares a function; [`Self::define`] gives its body.
     pub fn declare(&mut self, name: &str, arguments: usize, results: usize) -> FunctionId {
         let id = FunctionId(self.0.functions.len() as u32);
         self.0.functions.push(Entry {
@@ -203,7 +203,7 @@ impl ModuleBuilder {
         id
     }
 
-    /// Adds a function written in Rust.
+    /// Adds a native function, written in Rust.
     pub fn native(
         &mut self,
         name: &str,
@@ -218,10 +218,11 @@ impl ModuleBuilder {
         id
     }
 
-    /// Defines a function that was declared.
+    /// Defines a declared function.
     ///
     /// # Errors
-    /// [`Error::Malformed`] when it is not what was declared, or uses registers of another builder.
+    /// [`Error::Malformed`] if its numbers of arguments and results are not those declared, if it is already defined,
+    /// or if it uses registers of another builder.
     pub fn define(&mut self, id: FunctionId, function: FunctionBuilder) -> Result<()> {
         let malformed = |problem: String| Error::Malformed { function: function.name.clone(), problem };
         let Some(entry) = self.0.functions.get_mut(id.0 as usize) else {
@@ -239,11 +240,11 @@ impl ModuleBuilder {
         Ok(())
     }
 
-    /// The module.
+    /// Builds the module.
     ///
     /// # Errors
-    /// [`Error::Malformed`] for a function that was declared and not defined, or given to a kernel and
-    /// not declared.
+    /// [`Error::Malformed`] if a function is declared but not defined, or a kernel is given a function that is not
+    /// declared.
     pub fn build(self) -> Result<Arc<Module>> {
         let count = self.0.functions.len() as u32;
         for entry in &self.0.functions {

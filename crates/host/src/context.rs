@@ -19,8 +19,8 @@ use trace::{EventTracer, Place, SpanKind, Tracer};
 type Shared = Arc<dyn Any + Send + Sync>;
 type Diagnose = Box<dyn Fn(&ErrorValue) + Send + Sync>;
 
-/// What all programs of one host share: the work queue, the kernels, where kernels print and report
-/// to. Cloning shares it.
+/// State that all programs of one host share: the work queue, the kernel registry, the output and log streams and the
+/// error handler. Cloning shares it.
 #[derive(Clone)]
 pub struct HostContext(Arc<Host>);
 
@@ -36,7 +36,7 @@ struct Host {
     timers: OnceLock<Timers>,
 }
 
-/// Makes a [`HostContext`].
+/// Builds a [`HostContext`].
 pub struct HostBuilder {
     queue: WorkQueue,
     registry: KernelRegistry,
@@ -48,37 +48,37 @@ pub struct HostBuilder {
 }
 
 impl HostBuilder {
-    /// What is called for every failure that a kernel reports.
+    /// Sets the diagnostics handler, which is called for every failure that a kernel reports.
     pub fn on_error(mut self, diagnose: impl Fn(&ErrorValue) + Send + Sync + 'static) -> Self {
         self.diagnose = Box::new(diagnose);
         self
     }
 
-    /// Where kernels print: standard output unless told.
+    /// Sets where kernels print; the default is standard output.
     pub fn output(mut self, output: impl Write + Send + 'static) -> Self {
         self.output = Box::new(output);
         self
     }
 
-    /// Where kernels log: standard error unless told.
+    /// Sets where kernels log; the default is standard error.
     pub fn log(mut self, log: impl Write + Send + 'static) -> Self {
         self.log = Box::new(log);
         self
     }
 
-    /// Who is told of every kernel that runs, and of the work that kernels hand to the work queue.
+    /// Sets the tracer, which records every kernel that runs and every task that kernels add to the work queue.
     pub fn tracer(mut self, tracer: Arc<dyn EventTracer>) -> Self {
         self.tracer = Some(tracer);
         self
     }
 
-    /// What a request may use.
+    /// Sets the limits of each request.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The context.
+    /// Builds the context.
     pub fn build(self) -> HostContext {
         HostContext(Arc::new(Host {
             queue: self.queue,
@@ -95,7 +95,7 @@ impl HostBuilder {
 }
 
 impl HostContext {
-    /// Starts to make a context of these kernels, whose tasks go to `queue`.
+    /// A builder of a context with these kernels, whose tasks run on `queue`.
     pub fn builder(registry: KernelRegistry, queue: WorkQueue) -> HostBuilder {
         HostBuilder {
             queue,
@@ -108,42 +108,42 @@ impl HostContext {
         }
     }
 
-    /// A context that runs everything on the thread that waits.
+    /// A context that runs all tasks on the thread that waits for their results.
     pub fn single_threaded(registry: KernelRegistry) -> Self {
         Self::builder(registry, WorkQueue::single_threaded()).build()
     }
 
-    /// Where tasks go.
+    /// The work queue that tasks run on.
     pub fn queue(&self) -> &WorkQueue {
         &self.0.queue
     }
 
-    /// The kernels.
+    /// The kernel registry.
     pub fn registry(&self) -> &KernelRegistry {
         &self.0.registry
     }
 
-    /// What a request may use.
+    /// The limits of each request.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
     }
 
-    /// Who is told of what runs.
+    /// The tracer; [`Tracer::NONE`] if none was set.
     pub fn tracer(&self) -> Tracer<'_> {
         self.0.tracer.as_deref().map_or(Tracer::NONE, Tracer::new)
     }
 
-    /// Writes to where kernels print. What `write` writes stays together.
+    /// Writes to the output stream. The output of one `write` is not interleaved with others.
     pub fn print(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
         let mut output = lock(&self.0.output);
-        // A reader that has gone away is no reason for a program to fail.
+        // A closed output stream is no reason for a program to fail.
         let _ = write(&mut **output);
     }
 
-    /// Writes to where kernels log. What `write` writes stays together.
+    /// Writes to the log. The output of one `write` is not interleaved with others.
     pub fn log(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
         let mut log = lock(&self.0.log);
-        // As with what kernels print.
+        // As in `print`.
         let _ = write(&mut **log);
     }
 
@@ -152,7 +152,7 @@ impl HostContext {
         (self.0.diagnose)(error);
     }
 
-    /// The one `T` of this host, made when first asked for.
+    /// The host's single instance of `T`, created by `make` on first use.
     pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut shared = lock(&self.0.shared);
         let entry = shared.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(make()));
@@ -162,7 +162,7 @@ impl HostContext {
         }
     }
 
-    /// Runs `task` on a thread of its own kind once `delay` has passed.
+    /// Runs `task` on the host's timer thread after `delay`.
     pub fn after(&self, delay: Duration, task: impl FnOnce() + Send + 'static) {
         self.0.timers.get_or_init(Timers::start).add(delay, Box::new(task));
     }
@@ -189,7 +189,7 @@ impl HostContext {
         self.queue().wait_until(&|| remaining.load(Ordering::Acquire) == 0);
     }
 
-    /// Runs tasks until none is left.
+    /// Runs tasks until none is waiting or running: see [`WorkQueue::quiesce`].
     pub fn quiesce(&self) {
         self.queue().quiesce();
     }
@@ -202,11 +202,11 @@ impl fmt::Debug for HostContext {
 }
 
 thread_local! {
-    /// Kernels that ran on this thread, of whichever request, and that no request has counted.
+    /// Kernels that ran on this thread, for any request, and are not charged to a request yet.
     static UNCOUNTED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// One request: what the executions that answer it have in common. Cloning shares it.
+/// One request: the state that all its executions share. Cloning shares it.
 #[derive(Clone)]
 pub struct ExecutionContext(Arc<Request>);
 
@@ -219,7 +219,7 @@ struct Request {
 }
 
 impl ExecutionContext {
-    /// A new request.
+    /// Starts a new request.
     pub fn new(host: &HostContext) -> Self {
         Self(Arc::new(Request {
             host: host.clone(),
@@ -235,24 +235,24 @@ impl ExecutionContext {
         &self.0.host
     }
 
-    /// Stops the request: kernels that have not begun give this error instead. The first call counts.
+    /// Cancels the request: kernels that have not begun return this error instead. Only the first call sets the error.
     pub fn cancel_with(&self, error: ErrorValue) {
         let _ = self.0.cancel.set(error);
         self.0.cancelled.store(true, Ordering::Release);
     }
 
-    /// Stops the request.
+    /// Cancels the request with [`ErrorCode::Cancelled`].
     pub fn cancel(&self) {
         self.cancel_with(ErrorValue::new(ErrorCode::Cancelled, "Cancelled"));
     }
 
-    /// The error that the request was cancelled with.
+    /// The error that the request was cancelled with; `None` if it was not.
     #[inline(always)]
     pub fn cancelled(&self) -> Option<&ErrorValue> {
         if self.0.cancelled.load(Ordering::Acquire) { self.0.cancel.get() } else { None }
     }
 
-    /// The resource of this name, made when first asked for; `None` if it is of another type.
+    /// The resource of this name, created by `make` on first use; `None` if it exists with another type.
     pub fn resource<T: Any + Send + Sync>(&self, name: &str, make: impl FnOnce() -> T) -> Option<Arc<T>> {
         let mut resources = lock(&self.0.resources);
         if let Some(resource) = resources.get(name) {
@@ -263,7 +263,7 @@ impl ExecutionContext {
         Some(resource)
     }
 
-    /// Does `work` as a task of the work queue: the value that will be its result.
+    /// Runs `work` as a task of the work queue, and returns an asynchronous value for its result.
     pub fn enqueue(&self, work: impl FnOnce() -> Value + Send + 'static) -> Value {
         let (promise, value) = AsyncValue::new();
         let task: Task = if self.host().tracer().is_enabled() {
@@ -282,7 +282,7 @@ impl ExecutionContext {
         drop(resources);
     }
 
-    /// Counts kernels, or other steps of work, and cancels the request that takes too many.
+    /// Counts kernels, or other steps of work, and cancels the request if it exceeds [`Limits::kernels`].
     pub fn count_kernels(&self, count: u64) {
         let before = self.0.kernels.fetch_add(count, Ordering::Relaxed);
         let limit = self.host().limits().kernels;
@@ -294,7 +294,7 @@ impl ExecutionContext {
         }
     }
 
-    /// As [`Self::count_kernels`], for few kernels: they are counted when there are many of this thread.
+    /// As [`Self::count_kernels`], for few kernels: counts are batched per thread.
     #[inline]
     pub(crate) fn count_some_kernels(&self, count: u32) {
         let sum = UNCOUNTED.get().saturating_add(count);
@@ -306,8 +306,8 @@ impl ExecutionContext {
         }
     }
 
-    /// A share in the request for an execution that goes on after its start. The request of which too
-    /// many do is cancelled.
+    /// A handle of the request for an execution that continues after its start returns. Cancels the request if more
+    /// than [`Limits::executions`] are under way.
     pub(crate) fn for_execution(&self) -> Self {
         let limit = self.host().limits().executions;
         if Arc::strong_count(&self.0) > limit {
@@ -320,7 +320,7 @@ impl ExecutionContext {
     }
 }
 
-/// The result of a task's work, reported to the tracer.
+/// Runs a task's work and records it as a span.
 fn traced(tracer: Tracer<'_>, work: impl FnOnce() -> Value) -> Value {
     let start = tracer.start();
     let value = work();

@@ -1,5 +1,5 @@
-//! Functions from a BEF file: kernels are resolved when the file is opened, a function's record is
-//! read when it is first called.
+//! Functions from a BEF file: kernel names are resolved when the file is opened; a function's record is decoded when
+//! the function is first called.
 
 use crate::attributes::SiteAttribute;
 use crate::body::{Body, BodyParts, NodeParts, Order};
@@ -14,7 +14,7 @@ use bef::section::functions::{FunctionRecord, KernelRecord};
 use bef::{FunctionId, TypeId};
 use std::sync::{Arc, OnceLock};
 
-/// The bytes of a file, kept alive by whatever owns them.
+/// The bytes of a file, with shared ownership: a buffer, a memory map, or a static slice.
 pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A kernel that a file names.
@@ -27,14 +27,14 @@ struct Resolved {
 /// A file that functions are read from.
 pub(crate) struct Source {
     bytes: Bytes,
-    /// Kernels by code.
+    /// Kernels, indexed by their code in the file.
     kernels: Vec<Resolved>,
-    /// Where the records of functions stand.
+    /// Kind of each function and offset of its record.
     records: Vec<(BefKind, u64)>,
     attribute_types: OnceLock<Option<AttributeTypes>>,
 }
 
-/// What a file says about all of its functions.
+/// The file's tables of kernel names and functions.
 struct Tables<'t, 'a> {
     file: &'t bef::File<'a>,
     kernel_names: &'t [&'a str],
@@ -54,8 +54,8 @@ impl Module {
         Self::from_tables(&bytes, &tables, registry)
     }
 
-    /// Opens a BEF file that has been verified, or that is checked function by function as they are
-    /// called: then a malformed function fails when it is called.
+    /// Opens a BEF file without verifying it as a whole. Each function is checked when it is first called; a call of a
+    /// malformed function fails.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -118,7 +118,7 @@ fn resolve(tables: &Tables<'_, '_>, registry: &KernelRegistry) -> Result<Vec<Res
     if unknown.is_empty() { Ok(kernels) } else { Err(Error::UnknownKernels(unknown)) }
 }
 
-/// The location of the first kernel of a code.
+/// The location of the first kernel with this code.
 fn first_use(file: &bef::File<'_>, index: &FunctionIndex<'_>, code: u32) -> Option<SourceLocation> {
     for id in (0..index.len() as u32).map(FunctionId) {
         let Ok(Some(record)) = file.function(index, id) else { continue };
@@ -147,7 +147,7 @@ impl Source {
         self.file().ok()?.locations().get(offset).ok()?.map(source_location)
     }
 
-    /// The spelling of a type.
+    /// The name of a type, as the file spells it.
     pub(crate) fn type_name(&self, id: u32) -> Option<&str> {
         self.file().ok()?.type_names().ok()?.get(id as usize).copied()
     }
@@ -165,7 +165,7 @@ impl Source {
         types.as_ref()?.get(offset)
     }
 
-    /// Reads the record of a function.
+    /// Decodes the record of a function.
     pub(crate) fn body(&self, function: u32, declared: &Entry) -> Result<Body, String> {
         let (kind, offset) = self.records.get(function as usize).ok_or("it is not in the file")?;
         if *kind == BefKind::Native {

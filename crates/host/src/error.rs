@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// What kind of failure an error value stands for, named as the reference names it.
+/// The kind of failure of an error value, with the reference implementation's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum ErrorCode {
@@ -10,11 +10,11 @@ pub enum ErrorCode {
     Internal,
     /// The request was cancelled.
     Cancelled,
-    /// A kernel was given something that it cannot work with.
+    /// A kernel was given an argument or attribute that it does not accept.
     InvalidArgument,
-    /// A limit was reached.
+    /// A limit was exceeded.
     ResourceExhausted,
-    /// Something that was asked for does not exist.
+    /// Something that was requested does not exist.
     NotFound,
     /// The failure has no code of its own.
     Unknown,
@@ -33,19 +33,19 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Where in its source a program failed, as the file records it.
+/// A location in a program's source, as the file records it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SourceLocation {
-    /// A place in a file; line and column count from 1.
+    /// A position in a file; line and column count from 1.
     File {
-        /// The file's path as it was when the program was translated.
+        /// The path of the source file at the time of translation.
         file: String,
         /// The line.
         line: u64,
         /// The column.
         column: u64,
     },
-    /// Any other kind, as text.
+    /// Any other kind of location, as text.
     Opaque(String),
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for SourceLocation {
     }
 }
 
-/// What an error value holds.
+/// The contents of an error value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Failure {
     code: ErrorCode,
@@ -67,18 +67,18 @@ struct Failure {
     location: Option<SourceLocation>,
 }
 
-/// A failure that travels through a program as a value: whatever depends on it fails the same way.
+/// A failure that propagates through a program as a value: every kernel that depends on it fails with the same error.
 /// Cloning shares it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ErrorValue(Arc<Failure>);
 
 impl ErrorValue {
-    /// A failure without a place.
+    /// A failure without kernel and location.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self(Arc::new(Failure { code, message: message.into(), kernel: None, location: None }))
     }
 
-    /// The failure of a kernel at a place of its source.
+    /// The failure of a kernel, with its source location if recorded.
     pub(crate) fn at(
         code: ErrorCode,
         message: String,
@@ -93,7 +93,7 @@ impl ErrorValue {
         self.0.code
     }
 
-    /// What happened, without the place.
+    /// The message, without kernel and location.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -103,7 +103,7 @@ impl ErrorValue {
         self.0.kernel.as_deref()
     }
 
-    /// Where in the source it happened, if the program records it.
+    /// The source location of the kernel, if the program records it.
     pub fn location(&self) -> Option<&SourceLocation> {
         self.0.location.as_ref()
     }
@@ -136,15 +136,15 @@ pub enum Error {
     /// The BEF file is malformed.
     #[error(transparent)]
     Bef(#[from] bef::Error),
-    /// Kernels that no registry knows.
+    /// Kernels that are not in the registry.
     #[error("{}", unknown_kernels(.0))]
     UnknownKernels(Vec<UnknownKernel>),
-    /// A native function that the registry does not know.
+    /// A native function that is not in the registry.
     #[error(
         "native function `{0}` is not registered: add it to the KernelRegistry before opening the program"
     )]
     UnknownNative(String),
-    /// The functions and kernels put together make no program.
+    /// A function is not well-formed.
     #[error("function `{function}`: {problem}")]
     Malformed {
         /// The function's name.
@@ -155,14 +155,14 @@ pub enum Error {
     /// There is no function of that name.
     #[error("there is no function `{0}`")]
     NoFunction(String),
-    /// A call with the wrong number of arguments.
+    /// A function is called with the wrong number of arguments.
     #[error("function `{function}` takes {expected} arguments, not {found}")]
     WrongArguments {
         /// The function's name.
         function: String,
         /// The number of its arguments.
         expected: usize,
-        /// The number given.
+        /// The number of arguments passed.
         found: usize,
     },
     /// The program ran and failed.
@@ -170,12 +170,12 @@ pub enum Error {
     Failed(#[from] ErrorValue),
 }
 
-/// A kernel that no registry knows.
+/// A kernel that is not in the registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownKernel {
     /// Its name.
     pub name: String,
-    /// Where it is used first.
+    /// The source location of its first use.
     pub location: Option<SourceLocation>,
 }
 

@@ -18,9 +18,9 @@ pub type Results = SmallVec<[Value; 2]>;
 /// How a function runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FunctionKind {
-    /// Kernels run when their operands are available, on as many threads as there are.
+    /// Kernels run when their operands are available, on all threads of the work queue.
     Async,
-    /// Kernels run one after another, in the order given.
+    /// Kernels run one after another, in program order.
     Sync,
     /// The function is written in Rust.
     Native,
@@ -38,18 +38,18 @@ pub(crate) struct Entry {
     pub(crate) kind: FunctionKind,
     pub(crate) arguments: u32,
     pub(crate) results: u32,
-    /// Indices into the module's type names, of arguments and then results; empty where they are
-    /// not known.
+    /// Indices into the module's type names, of the arguments and then of the results; empty if the types are not
+    /// known.
     pub(crate) types: SmallVec<[u32; 4]>,
     pub(crate) native: Option<NativeFunction>,
-    /// Read from the file when first asked for.
+    /// Decoded from the file on first use.
     pub(crate) body: OnceLock<Result<Body, String>>,
     /// Whether its observable effects have the same order in every schedule; computed on first use.
     pub(crate) ordered: OnceLock<bool>,
 }
 
 impl Module {
-    /// The functions, in order. Regions of kernels are among them, without a name.
+    /// The functions, in order. Regions of kernels are included; their names are empty.
     pub fn functions(self: &Arc<Self>) -> impl ExactSizeIterator<Item = Function> {
         (0..self.functions.len()).map(|index| Function { module: Arc::clone(self), index: index as u32 })
     }
@@ -90,14 +90,14 @@ impl fmt::Debug for Module {
     }
 }
 
-/// A function of a module: a value that kernels can be given and call. Cloning shares the module.
+/// A function of a module. Kernels can be given functions and call them. Cloning shares the module.
 #[derive(Clone)]
 pub struct Function {
     module: Arc<Module>,
     index: u32,
 }
 
-/// A [`Function`] whose module somebody else holds.
+/// A [`Function`] that borrows its module.
 #[derive(Clone, Copy)]
 pub struct FunctionRef<'a> {
     module: &'a Arc<Module>,
@@ -109,7 +109,7 @@ impl Function {
         FunctionRef::new(module, index).map(FunctionRef::to_function)
     }
 
-    /// The same function without a share in its module.
+    /// The same function, borrowing the module.
     #[inline]
     pub fn by_ref(&self) -> FunctionRef<'_> {
         FunctionRef { module: &self.module, index: self.index }
@@ -120,17 +120,17 @@ impl Function {
         &self.module
     }
 
-    /// The function's number in its module.
+    /// The function's index in its module.
     pub fn index(&self) -> usize {
         self.index as usize
     }
 
-    /// The name; empty for a region of a kernel.
+    /// The name; empty for a kernel's region.
     pub fn name(&self) -> &str {
         self.by_ref().name()
     }
 
-    /// How it runs.
+    /// How the function runs.
     pub fn kind(&self) -> FunctionKind {
         self.by_ref().kind()
     }
@@ -150,12 +150,12 @@ impl Function {
         self.module.source.as_ref()?.type_name(id)
     }
 
-    /// The spelling of an argument's type, if the program records it.
+    /// The name of an argument's type, if the program records it.
     pub fn argument_type(&self, index: usize) -> Option<&str> {
         (index < self.arguments()).then(|| self.type_name(index)).flatten()
     }
 
-    /// The spelling of a result's type, if the program records it.
+    /// The name of a result's type, if the program records it.
     pub fn result_type(&self, index: usize) -> Option<&str> {
         self.type_name(self.arguments() + index)
     }
@@ -163,28 +163,28 @@ impl Function {
     /// The number of kernels.
     ///
     /// # Errors
-    /// When the function's record cannot be read, or it is native.
+    /// If the function's record cannot be decoded, or the function is native.
     pub fn kernels(&self) -> Result<usize> {
         self.body().map(|b| b.nodes.len())
     }
 
-    /// The kernels, read from the file if this is the first look.
+    /// The kernels, decoded from the file on first use.
     #[inline]
     pub(crate) fn body(&self) -> Result<&Body> {
         self.by_ref().body()
     }
 
-    /// Starts the function and returns its results; some may not be available yet. What can run at
-    /// once runs on this thread before this returns; the rest becomes tasks of the work queue.
-    /// Failures are results, too.
+    /// Starts the function and returns its results; some may not be available yet. Kernels that can run at once run on
+    /// this thread before this returns; the others become tasks of the work queue. Failures are returned as
+    /// [`Value::Error`] results.
     pub fn execute(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
         self.by_ref().execute(context, arguments)
     }
 
-    /// As [`Self::execute`], for callers that do nothing with the request until the results are available.
+    /// As [`Self::execute`], for callers that do nothing else with the request until the results are available.
     ///
-    /// On a single thread, kernels then run in program order if their execution order is not observable: if their
-    /// effects ([`Effect`](crate::Effect)) come in the same order in every schedule.
+    /// On a single thread, the kernels then run in program order if their execution order is not observable, that is if
+    /// their effects ([`Effect`](crate::Effect)) have the same order in every schedule.
     pub fn execute_alone(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
         let in_order = context.host().queue().parallelism() == 1 && self.is_ordered();
         self.by_ref().execute_in_order(context, arguments, in_order)
@@ -195,10 +195,10 @@ impl Function {
         *self.by_ref().entry().ordered.get_or_init(|| effects::is_ordered(self.by_ref()))
     }
 
-    /// As [`Self::execute`], but everything runs as a task of the work queue.
+    /// As [`Self::execute`], but the whole execution is a task of the work queue.
     pub fn execute_later(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
         if let Err(error) = self.by_ref().check_arguments(arguments.len()) {
-            return self.by_ref().all(invalid(&error));
+            return self.by_ref().fail_all(invalid(&error));
         }
         dataflow::execute_later(self, context, arguments)
     }
@@ -225,7 +225,7 @@ impl<'a> FunctionRef<'a> {
         (index < module.functions.len()).then_some(Self { module, index: index as u32 })
     }
 
-    /// The function with a share in its module.
+    /// The function with shared ownership of its module.
     pub fn to_function(self) -> Function {
         Function { module: Arc::clone(self.module), index: self.index }
     }
@@ -241,17 +241,17 @@ impl<'a> FunctionRef<'a> {
         self.module
     }
 
-    /// The function's number in its module.
+    /// The function's index in its module.
     pub fn index(self) -> usize {
         self.index as usize
     }
 
-    /// The name; empty for a region of a kernel.
+    /// The name; empty for a kernel's region.
     pub fn name(self) -> &'a str {
         &self.entry().name
     }
 
-    /// How it runs.
+    /// How the function runs.
     pub fn kind(self) -> FunctionKind {
         self.entry().kind
     }
@@ -268,7 +268,7 @@ impl<'a> FunctionRef<'a> {
         self.entry().results as usize
     }
 
-    /// The kernels, read from the file if this is the first look.
+    /// The kernels, decoded from the file on first use.
     #[inline]
     pub(crate) fn body(self) -> Result<&'a Body> {
         match self.entry().body.get() {
@@ -301,25 +301,25 @@ impl<'a> FunctionRef<'a> {
     }
 
     fn execute_in_order(self, context: &ExecutionContext, arguments: &[Value], in_order: bool) -> Results {
-        match self.runs_here(arguments.len()) {
+        match self.body_if_startable(arguments.len()) {
             Some(body) => {
                 let own = dataflow::prepare(body, arguments.iter());
                 let mut results = Results::new();
-                let give = &mut |_, value: &mut Value| results.push(std::mem::take(value));
-                dataflow::execute(self, context, body, own, in_order, give);
+                let set_result = &mut |_, value: &mut Value| results.push(std::mem::take(value));
+                dataflow::execute(self, context, body, own, in_order, set_result);
                 results
             }
-            None => self.execute_otherwise(context, arguments),
+            None => self.execute_slow(context, arguments),
         }
     }
 
-    /// Starts the function on the arguments of a frame from number `from` on, for the frame's results.
+    /// Starts the function with the frame's arguments from index `from` on; its results become the frame's results.
     #[inline]
     pub(crate) fn execute_in(self, frame: &mut Frame<'_>, from: usize) {
         let given = frame.arguments().saturating_sub(from);
-        let Some(body) = self.runs_here(given) else {
+        let Some(body) = self.body_if_startable(given) else {
             let arguments = frame.arguments_from(from);
-            return frame.set_all(self.execute_otherwise(frame.context(), &arguments));
+            return frame.set_all(self.execute_slow(frame.context(), &arguments));
         };
         let own = dataflow::prepare(body, frame.all_from(from));
         let context = frame.context();
@@ -327,9 +327,10 @@ impl<'a> FunctionRef<'a> {
         dataflow::execute(self, context, body, own, in_order, &mut |i, value| frame.set_taken(i, value));
     }
 
-    /// The kernels, if the function is asynchronous, takes so many arguments, and can begin here.
+    /// The kernels, if the function is asynchronous, takes this number of arguments, and the stack is not too deep to
+    /// start it here.
     #[inline(always)]
-    fn runs_here(self, arguments: usize) -> Option<&'a Body> {
+    fn body_if_startable(self, arguments: usize) -> Option<&'a Body> {
         let entry = self.entry();
         if arguments != entry.arguments as usize || entry.kind != FunctionKind::Async || stack::is_deep() {
             return None;
@@ -337,26 +338,26 @@ impl<'a> FunctionRef<'a> {
         self.body_if_read().or_else(|| self.read_body().ok())
     }
 
-    /// The kernels, if they have been read.
+    /// The kernels, if they have been decoded.
     #[inline]
     pub(crate) fn body_if_read(self) -> Option<&'a Body> {
         self.entry().body.get()?.as_ref().ok()
     }
 
-    /// Executes a function that is not asynchronous, or deep inside others, or that cannot be executed.
+    /// Executes a function that is not asynchronous, that is nested too deeply, or that cannot be executed.
     #[inline(never)]
-    fn execute_otherwise(self, context: &ExecutionContext, arguments: &[Value]) -> Results {
-        // Also of a call that runs no kernel: a loop may make it for ever.
+    fn execute_slow(self, context: &ExecutionContext, arguments: &[Value]) -> Results {
+        // Counted even if no kernel runs: the call may be in an endless loop.
         context.count_some_kernels(1);
         if let Err(error) = self.check_arguments(arguments.len()) {
-            return self.all(invalid(&error));
+            return self.fail_all(invalid(&error));
         }
         match self.kind() {
             FunctionKind::Native => self.execute_native(context, arguments),
             FunctionKind::Sync => self.execute_sync(context, arguments),
             FunctionKind::Async => match self.body() {
                 Ok(_) => dataflow::execute_later(&self.to_function(), context, arguments),
-                Err(error) => self.all(invalid(&error)),
+                Err(error) => self.fail_all(invalid(&error)),
             },
         }
     }
@@ -379,7 +380,7 @@ impl<'a> FunctionRef<'a> {
         results
     }
 
-    /// Goes on when an argument has become available.
+    /// Continues when the argument `pending` has become available.
     fn execute_native_when(
         self,
         pending: AsyncValue,
@@ -402,7 +403,7 @@ impl<'a> FunctionRef<'a> {
         let mut results: Results = (0..self.results()).map(|_| Value::Empty).collect();
         if stack::is_deep() {
             let message = "synchronous functions call each other too deeply";
-            return self.all(ErrorValue::new(ErrorCode::ResourceExhausted, message));
+            return self.fail_all(ErrorValue::new(ErrorCode::ResourceExhausted, message));
         }
         let outcome = stack::scope(|| {
             let arguments = arguments.iter().cloned();
@@ -410,18 +411,18 @@ impl<'a> FunctionRef<'a> {
         });
         match outcome {
             Ok(()) => results,
-            Err(Error::Failed(error)) => self.all(error),
-            Err(error) => self.all(invalid(&error)),
+            Err(Error::Failed(error)) => self.fail_all(error),
+            Err(error) => self.fail_all(invalid(&error)),
         }
     }
 
-    /// The same failure for every result.
-    pub(crate) fn all(self, error: ErrorValue) -> Results {
+    /// This error as the value of every result.
+    pub(crate) fn fail_all(self, error: ErrorValue) -> Results {
         (0..self.results()).map(|_| Value::Error(error.clone())).collect()
     }
 }
 
-/// The asynchronous value that has not been resolved, if this is one.
+/// The asynchronous value, if this is one that is not resolved yet.
 fn unavailable(value: &Value) -> Option<&AsyncValue> {
     if let Value::Async(value) = value { Some(value).filter(|v| !v.is_available()) } else { None }
 }
@@ -443,7 +444,7 @@ impl fmt::Debug for Function {
 }
 
 impl PartialEq for Function {
-    /// Whether both are the same function of the same module.
+    /// Compares identity: whether both are the same function of the same module.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.module, &other.module) && self.index == other.index
     }

@@ -7,49 +7,50 @@ use crate::value::{FromValue, IntoValue, Value};
 use std::any::Any;
 use std::sync::Arc;
 
-/// What runs at one place of a function: takes arguments, sets results.
+/// The implementation of an operation: reads arguments and sets results.
 pub trait Kernel: Send + Sync {
-    /// Runs once. Every result must be set, or [`Frame::fail`] called.
+    /// Executes one call. It must set every result or call [`Frame::fail`].
     fn run(&self, frame: &mut Frame<'_>);
 
-    /// The same kernel on its operands themselves, for calls of so many arguments and results, if it takes and
-    /// gives nothing but numbers and chains. [`crate::typed`] makes such kernels.
+    /// A variant of the kernel that works directly on registers, for calls with these numbers of arguments and results.
+    /// `None` unless the kernel takes and returns only scalars and chains. Kernels made by [`crate::typed`] have it.
     fn plain(self: Arc<Self>, arguments: usize, results: usize) -> Option<PlainKernel> {
         let _ = (arguments, results);
         None
     }
 }
 
-/// A kernel on the registers of a function themselves. It runs once if the arguments are numbers and chains of
-/// the types that it takes, and the places of the results hold nothing that is shared; it then sets all results
-/// to numbers and chains. Otherwise it changes nothing, and [`Kernel::run`] is called.
+/// A kernel that works directly on a function's registers. It runs if the arguments are scalars and chains of the
+/// expected types and the result registers hold no refcounted value; it then sets all results to scalars and chains.
+/// Otherwise it changes nothing, and [`Kernel::run`] is called instead.
 ///
-/// Only [`crate::typed`] makes one: of all registers, it reads the arguments and writes the results of its call.
+/// Only [`crate::typed`] creates one, so that it reads no registers but the call's arguments and writes none but its
+/// results.
 pub struct PlainKernel(Box<PlainFn>);
 
-/// Takes all registers of a function; `operands` are indices into them, of arguments and then results. False if
-/// the kernel did not run.
+/// Takes all registers of a function, and the indices of the call's arguments and then of its results. Returns false
+/// if the kernel did not run.
 type PlainFn = dyn Fn(&mut [Value], &PlainOperands) -> bool + Send + Sync;
 
-/// The operands of a [`PlainKernel`]; those past the ones that it has are zero.
+/// Register indices of a [`PlainKernel`]'s operands; unused entries are zero.
 pub(crate) type PlainOperands = [u32; 4];
 
 impl PlainKernel {
-    /// A kernel that touches no registers but its operands. Other threads rely on that once they know of an
-    /// execution: a register that is set belongs to them.
+    /// `call` must access no registers but its operands: once other threads share an execution, they may use the other
+    /// registers.
     #[inline(always)]
     pub(crate) fn new(call: impl Fn(&mut [Value], &PlainOperands) -> bool + Send + Sync + 'static) -> Self {
         Self(Box::new(call))
     }
 
-    /// Runs the kernel if the operands are as it takes them. Otherwise gives false and changes nothing.
+    /// Runs the kernel if its operands have the expected types. Returns false and changes nothing otherwise.
     #[inline(always)]
     pub(crate) fn run(&self, registers: &mut [Value], operands: &PlainOperands) -> bool {
         (self.0)(registers, operands)
     }
 }
 
-/// The places of the results of one call of a [`PlainKernel`].
+/// The result registers of one call of a [`PlainKernel`].
 pub struct PlainResults<'a> {
     registers: &'a mut [Value],
     results: &'a [u32],
@@ -61,8 +62,7 @@ impl<'a> PlainResults<'a> {
         Self { registers, results }
     }
 
-    /// Sets a result to a number or a chain. Values of other types, and results that the call does not have,
-    /// are left out.
+    /// Sets a result to a scalar or a chain. Values of other types and indices out of range are ignored.
     #[inline(always)]
     pub fn set<T: IntoValue>(&mut self, index: usize, value: T) {
         if T::PLAIN
@@ -78,18 +78,18 @@ impl<'a> PlainResults<'a> {
 /// ([`crate::KernelRegistry::declare`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Nothing. A call on arguments of the kernel's types does not fail, and its results are available when it
-    /// returns.
+    /// No side effect. A call with arguments of the expected types does not fail, and its results are available when
+    /// it returns.
     None,
-    /// Something, such as text, a failure or a change of an argument, that is over when the call returns. The
-    /// results are available then.
+    /// A side effect, such as output, a failure or the mutation of an argument, that is complete when the call returns.
+    /// The results are available then.
     Immediate,
-    /// What one of the functions it is given does, called once on arguments of the call; nothing else. The
-    /// results are those of the function.
+    /// Only the effects of one of the functions that it is given, which it calls once with arguments of the call. It
+    /// returns the function's results.
     Call,
-    /// What the functions it is given do, called any number of times; nothing else.
+    /// Only the effects of the functions that it is given, which it calls any number of times.
     Loop,
-    /// Anything.
+    /// Unknown: any effect.
     #[default]
     Any,
 }
@@ -101,7 +101,7 @@ impl<F: Fn(&mut Frame<'_>) + Send + Sync> Kernel for F {
     }
 }
 
-/// Where in a function a kernel stands, and what it was given there once and for all.
+/// The static properties of a kernel call: name, attributes, functions and source location.
 pub(crate) struct Site {
     pub(crate) name: Arc<str>,
     pub(crate) attributes: Box<[SiteAttribute]>,
@@ -109,36 +109,36 @@ pub(crate) struct Site {
     pub(crate) location: Location,
 }
 
-/// A location, or where to find it.
+/// A source location, or where the file stores it.
 pub(crate) enum Location {
     None,
     Given(SourceLocation),
-    /// An offset of the file's Locations section.
+    /// Offset in the file's Locations section.
     Recorded(u64),
 }
 
-/// A kernel's view of one call: its arguments, attributes and functions, and where its results go.
+/// A kernel's view of one call: its arguments, attributes, functions and results.
 pub struct Frame<'a> {
-    /// Registers, or copies of those that the kernel uses.
+    /// The function's registers, or an operand buffer of this call.
     pub(crate) values: &'a mut [Value],
     /// Indices into `values`.
     pub(crate) arguments: &'a [u32],
     /// Indices into `values`.
     pub(crate) results: &'a [u32],
-    /// Whether `values` are this call's alone, and not the registers of a function.
+    /// Whether `values` is an operand buffer of this call, not the function's registers.
     pub(crate) owned: bool,
-    /// Whether a value that shares something has been set.
+    /// Whether a refcounted value has been set.
     pub(crate) shares: bool,
     pub(crate) site: &'a Site,
     pub(crate) function: FunctionRef<'a>,
     pub(crate) context: &'a ExecutionContext,
-    /// Whether functions that the kernel calls may run in program order, see [`crate::effects`].
+    /// Whether functions that the kernel calls may run in program order: see [`crate::effects`].
     pub(crate) in_order: bool,
     pub(crate) error: Option<ErrorValue>,
 }
 
 impl<'a> Frame<'a> {
-    /// A frame for calls of a function's kernels on its registers, of no call yet.
+    /// A frame on a function's registers, for kernel calls one after another; the operands of a call are not set yet.
     #[inline(always)]
     pub(crate) fn on_registers(
         registers: &'a mut [Value],
@@ -173,19 +173,19 @@ impl<'a> Frame<'a> {
         self.results.len()
     }
 
-    /// An argument: [`Value::Empty`] if there is none of that number.
+    /// An argument; [`Value::Empty`] if the index is out of range.
     #[inline]
     pub fn argument(&self, index: usize) -> &Value {
         static NONE: Value = Value::Empty;
         self.arguments.get(index).and_then(|&r| self.values.get(r as usize)).unwrap_or(&NONE)
     }
 
-    /// Copies of all arguments from number `from` on.
+    /// Copies of all arguments from index `from` on.
     pub fn arguments_from(&self, from: usize) -> Results {
         self.all_from(from).cloned().collect()
     }
 
-    /// All arguments from number `from` on.
+    /// All arguments from index `from` on.
     #[inline]
     pub(crate) fn all_from(&self, from: usize) -> impl ExactSizeIterator<Item = &Value> {
         static NONE: Value = Value::Empty;
@@ -193,9 +193,9 @@ impl<'a> Frame<'a> {
         registers.iter().map(|&r| self.values.get(r as usize).unwrap_or(&NONE))
     }
 
-    /// Takes an argument out of the frame, so that the kernel may be the only one to hold it.
+    /// Takes an argument out of the frame, so that the kernel may become its only owner.
     ///
-    /// Only an argument whose last use this is leaves its register; of others, this is a copy.
+    /// Returns a copy if this is not the argument's last use, or if the kernel runs directly on the registers.
     pub fn take_argument(&mut self, index: usize) -> Value {
         if self.owned
             && let Some(slot) = self.arguments.get(index).and_then(|&r| self.values.get_mut(r as usize))
@@ -208,13 +208,13 @@ impl<'a> Frame<'a> {
     /// An argument of Rust type `T`.
     ///
     /// # Errors
-    /// A message for [`Frame::fail`] if the argument is of another type, or missing.
+    /// A fault for [`Frame::fail`] if the argument is missing or of another type.
     #[inline(always)]
     pub fn get<T: FromValue>(&self, index: usize) -> Result<T, Fault> {
         self.try_get(index).ok_or_else(|| self.wrong_argument(index, T::expected()))
     }
 
-    /// An argument, if there is one of this number and it is of Rust type `T`.
+    /// An argument of Rust type `T`, if the index is in range and the type matches.
     #[inline(always)]
     pub(crate) fn try_get<T: FromValue>(&self, index: usize) -> Option<T> {
         T::from_value(self.values.get(*self.arguments.get(index)? as usize)?)
@@ -230,7 +230,7 @@ impl<'a> Frame<'a> {
     /// The object of type `T` that an argument holds.
     ///
     /// # Errors
-    /// A message for [`Frame::fail`] if the argument is of another type, or missing.
+    /// A fault for [`Frame::fail`] if the argument is missing or of another type.
     pub fn object<T: Any>(&self, index: usize) -> Result<&T, Fault> {
         let object = self.argument(index).downcast_ref();
         object.ok_or_else(|| self.wrong_argument(index, std::any::type_name::<T>()))
@@ -248,7 +248,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Sets a result to what it takes from a place.
+    /// Sets a result to a value that it moves out of `value`.
     #[inline]
     pub(crate) fn set_taken(&mut self, index: usize, value: &mut Value) {
         if let Some(&register) = self.results.get(index)
@@ -267,7 +267,7 @@ impl<'a> Frame<'a> {
     #[inline(never)]
     fn no_such_result(&mut self, index: usize) {
         self.fail(Fault::invalid(format!(
-            "the kernel gives a result {index}, but its call has {}",
+            "the kernel sets result {index}, but its call has only {} results",
             self.results()
         )));
     }
@@ -277,32 +277,32 @@ impl<'a> Frame<'a> {
         values.into_iter().enumerate().for_each(|(i, v)| self.set(i, v));
     }
 
-    /// Starts a function with the arguments from number `from` on, and sets the results to its results.
+    /// Starts a function with the arguments from index `from` on, and sets the results to the function's results.
     #[inline]
     pub fn call(&mut self, function: FunctionRef<'_>, from: usize) {
         function.execute_in(self, from);
     }
 
-    /// Reports a failure to the context's diagnostics handler, and makes every result this error.
+    /// Reports a failure to the host's diagnostics handler, and sets every result to this error.
     #[cold]
     pub fn fail(&mut self, fault: impl Into<Fault>) {
         let error = self.report(fault);
         self.error = Some(error);
     }
 
-    /// Makes every result this error, without reporting it again.
+    /// Sets every result to this error, without reporting it.
     #[cold]
     pub fn fail_with(&mut self, error: ErrorValue) {
         self.error = Some(error);
     }
 
-    /// Reports a failure at the kernel's place, and gives it as a value for some of the results.
+    /// Reports a failure at the kernel's location, and returns it as a value that some results can be set to.
     #[cold]
     pub fn report(&self, fault: impl Into<Fault>) -> ErrorValue {
         self.reporter().report(fault)
     }
 
-    /// Something that can report a failure at the kernel's place when the call is over.
+    /// A reporter for failures of this kernel that happen after the call has returned.
     pub fn reporter(&self) -> Reporter {
         Reporter {
             context: self.context.clone(),
@@ -311,7 +311,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Where in its source the kernel stands, if that is recorded.
+    /// The kernel's source location, if it is recorded.
     pub fn location(&self) -> Option<SourceLocation> {
         match &self.site.location {
             Location::None => None,
@@ -320,7 +320,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Where in its source the kernel stands, with all that the file records about it.
+    /// The kernel's source location, in full detail, if it comes from a file.
     pub fn full_location(&self) -> Option<bef::Location<'static>> {
         match &self.site.location {
             Location::Recorded(offset) => self.function.module().full_location(*offset),
@@ -328,7 +328,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Where in the file's Locations section the kernel's location stands: a number of its own.
+    /// The offset of the kernel's location in the file's Locations section. It can serve to identify the call.
     pub fn location_offset(&self) -> Option<u64> {
         if let Location::Recorded(offset) = self.site.location { Some(offset) } else { None }
     }
@@ -338,7 +338,7 @@ impl<'a> Frame<'a> {
         &self.site.name
     }
 
-    /// The function that the kernel stands in.
+    /// The function that contains the kernel call.
     pub fn caller(&self) -> FunctionRef<'a> {
         self.function
     }
@@ -348,11 +348,11 @@ impl<'a> Frame<'a> {
         self.context
     }
 
-    /// Runs tasks of the work queue until none is left.
+    /// Runs tasks of the work queue until none is waiting or running.
     ///
     /// # Errors
-    /// A message for [`Frame::fail`] if the kernel is part of a task of a pool, which would wait for itself, or
-    /// of too many calls inside one another.
+    /// A fault for [`Frame::fail`] if the kernel runs inside a task of a pool, which would wait for itself, or if calls
+    /// are nested too deeply.
     pub fn quiesce(&self) -> Result<(), Fault> {
         let host = self.context.host();
         if !host.queue().can_quiesce() {
@@ -365,15 +365,15 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// The number of attributes, functions not among them.
+    /// The number of attributes, functions not included.
     pub fn attributes(&self) -> usize {
         self.site.attributes.len()
     }
 
-    /// An attribute of Rust type `T`. Attributes come by rising name.
+    /// An attribute of Rust type `T`. Attributes are sorted by name, ascending.
     ///
     /// # Errors
-    /// A message for [`Frame::fail`] if there is none, or it is of another type.
+    /// A fault for [`Frame::fail`] if the attribute is missing or of another type.
     pub fn attribute<T: AttributeValue<'a>>(&self, index: usize) -> Result<T, Fault> {
         let Some(attribute) = self.site.attributes.get(index) else {
             return Err(Fault::invalid(format!("attribute {index} is missing: {} expected", T::EXPECTED)));
@@ -389,7 +389,7 @@ impl<'a> Frame<'a> {
     /// A function that the kernel is given.
     ///
     /// # Errors
-    /// A message for [`Frame::fail`] if there is none of that number.
+    /// A fault for [`Frame::fail`] if the index is out of range.
     #[inline]
     pub fn function(&self, index: usize) -> Result<FunctionRef<'a>, Fault> {
         let id = self.site.functions.get(index).copied();
@@ -398,7 +398,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Reports failures at the place of a kernel, also after its call is over.
+/// Reports failures at a kernel's location, even after its call has returned.
 #[derive(Clone)]
 pub struct Reporter {
     context: ExecutionContext,
@@ -407,7 +407,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Reports a failure to the context's diagnostics handler, and returns it as a value.
+    /// Reports a failure to the host's diagnostics handler, and returns it as a value.
     pub fn report(&self, fault: impl Into<Fault>) -> ErrorValue {
         let Fault { code, message } = fault.into();
         let error = ErrorValue::at(code, message, &self.kernel, self.location.clone());
@@ -424,17 +424,17 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A failure of a kind.
+    /// A failure with this code.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
-    /// Something that the kernel cannot work with.
+    /// An argument or attribute that the kernel does not accept ([`ErrorCode::InvalidArgument`]).
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InvalidArgument, message)
     }
 
-    /// What happened.
+    /// The message.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -1,19 +1,21 @@
-//! The engine that programs run on: functions of kernels, and their execution.
+//! The execution engine: functions made of kernels, and the two ways to run them.
 //!
-//! A [`Function`] is registers, kernels, and who uses what; it is put together by a
-//! [`FunctionBuilder`] or read from a BEF file ([`Module::open`]). It runs in one of two ways:
+//! A [`Function`] consists of registers, kernels and their def-use edges. A [`FunctionBuilder`] builds one, or
+//! [`Module::open`] reads it from a BEF file. It runs in one of two ways:
 //!
-//! * in order, by an [`Interpreter`]: kernels one after another on one thread, no atomics, no
+//! * in order, by an [`Interpreter`]: kernels run one after another on one thread, without atomics and without
 //!   allocation;
-//! * as dataflow ([`Function::execute`]): a kernel runs once its operands are available, counted by
-//!   atomics. Kernels of one stream run one after another on one thread; others become tasks of a
-//!   [`pool::WorkQueue`]. Values that are not available yet are [`AsyncValue`]s.
+//! * as dataflow ([`Function::execute`]): a kernel runs as soon as its operands are available, which atomic
+//!   counters track. Kernels of one stream run one after another on one thread; kernels of other streams become
+//!   tasks of a [`pool::WorkQueue`]. A value that is not available yet is an [`AsyncValue`].
 //!
-//! On a single-threaded queue the second keeps the order of the reference's scheduler. There, a function whose
-//! execution order is not observable runs in program order ([`Function::execute_alone`], [`Effect`]).
+//! On a single-threaded queue, dataflow execution keeps the scheduling order of the reference implementation (TFRT).
+//! There, a function whose execution order is not observable runs in program order
+//! ([`Function::execute_alone`], [`Effect`]).
 //!
-//! Kernels are found by name in a [`KernelRegistry`], a value; a [`HostContext`] says where tasks, text
-//! and failures go; an [`ExecutionContext`] is one request, which can be cancelled and is limited.
+//! A [`KernelRegistry`] maps names to kernels; nothing is registered globally. A [`HostContext`] holds the work queue,
+//! the output and log streams and the error handler. An [`ExecutionContext`] is one request: it can be cancelled and
+//! has [`Limits`].
 
 mod async_value;
 mod attributes;

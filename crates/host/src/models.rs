@@ -1,4 +1,4 @@
-//! Models of the lock-free protocols: loom runs them under every interleaving of their threads.
+//! Loom models of the lock-free protocols: loom runs them under every thread interleaving.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p pteron-host --release --lib`
 
@@ -18,7 +18,7 @@ fn read(value: &Value) -> i32 {
 }
 
 #[test]
-fn a_waiter_runs_once_whenever_it_comes() {
+fn a_waiter_runs_once_whether_it_comes_before_or_after_the_value() {
     loom::model(|| {
         let (promise, value) = AsyncValue::new();
         let ran = Arc::new(AtomicUsize::new(0));
@@ -42,7 +42,7 @@ fn a_waiter_runs_once_whenever_it_comes() {
 }
 
 #[test]
-fn two_waiters_and_a_setter() {
+fn two_concurrent_waiters_both_run() {
     let mut bounded = loom::model::Builder::new();
     bounded.preemption_bound = Some(3);
     bounded.check(|| {
@@ -87,7 +87,7 @@ fn the_last_operand_to_arrive_makes_a_kernel_ready_once() {
             .map(|i| {
                 let (ready, cells, runs) = (Arc::clone(&ready), Arc::clone(&cells), Arc::clone(&runs));
                 thread::spawn(move || {
-                    // SAFETY: each register is put by one thread, before it says so.
+                    // SAFETY: each register is put by one thread, before that thread calls `arrive`.
                     unsafe { cells[i].put(object(i as i32)) };
                     if ready.arrive() {
                         // SAFETY: both operands have arrived; each is used once.
@@ -104,31 +104,31 @@ fn the_last_operand_to_arrive_makes_a_kernel_ready_once() {
 }
 
 #[test]
-fn users_of_a_register_copy_it_and_the_last_takes_it() {
+fn the_last_user_of_a_register_takes_the_value_and_others_copy_it() {
     loom::model(|| {
         let token = std::sync::Arc::new(5i32);
         let cell = Arc::new(ModelCell::new(Value::Object(token.clone()), 2));
         let users: Vec<_> = (0..2)
             .map(|_| {
                 let cell = Arc::clone(&cell);
-                // SAFETY: the register is set, and used as often as it was made for.
+                // SAFETY: the register is set, and is used as often as it was created for.
                 thread::spawn(move || assert_eq!(read(&unsafe { cell.take_use() }), 5))
             })
             .collect();
         users.into_iter().for_each(|t| t.join().unwrap());
-        // All uses are over: nothing of the value is left in the register.
+        // All uses are over: the register no longer holds the value.
         assert_eq!(std::sync::Arc::strong_count(&token), 1);
     });
 }
 
 #[test]
-fn a_result_reaches_the_caller_whoever_comes_first() {
+fn a_result_reaches_the_caller_whether_it_is_set_before_or_after_the_request() {
     loom::model(|| {
         let slot = Arc::new(ModelResultSlot::new(false));
         let cell = Arc::new(ModelCell::new(Value::Empty, 1));
         let (s, c) = (Arc::clone(&slot), Arc::clone(&cell));
         let producer = thread::spawn(move || {
-            // SAFETY: put once, and told once.
+            // SAFETY: put once, before `set` notifies the caller.
             unsafe { c.put(object(9)) };
             // SAFETY: the register was put just now.
             if let Some(promise) = unsafe { s.set() } {
@@ -137,10 +137,10 @@ fn a_result_reaches_the_caller_whoever_comes_first() {
             }
         });
         let (promise, value) = AsyncValue::new();
-        // SAFETY: asked once.
+        // SAFETY: called once.
         let set = unsafe { slot.is_set_or(|| promise) };
         if set {
-            // SAFETY: the slot says that the register is set, and this is its only use.
+            // SAFETY: the slot reports that the register is set, and this is its only use.
             assert_eq!(read(&unsafe { cell.take_use() }), 9);
         }
         producer.join().unwrap();
@@ -151,19 +151,19 @@ fn a_result_reaches_the_caller_whoever_comes_first() {
 }
 
 #[test]
-fn a_register_holds_the_value_that_it_waits_for() {
+fn a_register_can_hold_the_asynchronous_value_that_it_waits_for() {
     loom::model(|| {
         let (promise, value) = AsyncValue::new();
         let cell = Arc::new(ModelCell::new(Value::Empty, 1));
         let ran = Arc::new(AtomicUsize::new(0));
         let setter = thread::spawn(move || promise.set(object(4)));
-        // SAFETY: nobody knows of the register yet.
+        // SAFETY: no other thread has access to the register yet.
         unsafe { cell.put(Value::Async(value.clone())) };
         let count = Arc::clone(&ran);
         value.and_then(move || {
-            // SAFETY: the register was put, and only this waiter was told.
+            // SAFETY: the register was put, and only this waiter was notified.
             let available = unsafe { cell.take_back() }.settle();
-            // SAFETY: nobody else looks at the register.
+            // SAFETY: nobody else accesses the register.
             unsafe { cell.put(available) };
             // SAFETY: the register is set, and this is its only use.
             assert_eq!(read(&unsafe { cell.take_use() }), 4);

@@ -6,8 +6,8 @@ use crate::function::{Function, FunctionRef};
 use crate::kernel::Frame;
 use crate::value::Value;
 
-/// Runs a function's kernels one after another, in the order given, on this thread and without
-/// atomics. Kept between runs, it takes no memory in a run.
+/// Runs a function's kernels one after another, in program order, on the calling thread and without atomics. If it is
+/// reused, later runs allocate nothing.
 pub struct Interpreter {
     function: Function,
     registers: Vec<Value>,
@@ -17,7 +17,7 @@ impl Interpreter {
     /// An interpreter of a function that is not native.
     ///
     /// # Errors
-    /// When the function has no kernels that can be read.
+    /// If the function is native or its kernels cannot be decoded.
     pub fn new(function: &Function) -> Result<Self> {
         function.body()?;
         Ok(Self { function: function.clone(), registers: Vec::new() })
@@ -31,7 +31,7 @@ impl Interpreter {
     /// Runs the function.
     ///
     /// # Errors
-    /// The first failure of a kernel, or an argument that is one; the kernels after it do not run.
+    /// The first error among the arguments, or the first failure of a kernel; later kernels do not run.
     pub fn run(
         &mut self,
         context: &ExecutionContext,
@@ -42,7 +42,7 @@ impl Interpreter {
     }
 }
 
-/// Runs a function on registers that may be of an earlier run of the same function.
+/// Runs a function on registers that may hold stale values of an earlier run of the same function.
 pub(crate) fn run(
     function: FunctionRef<'_>,
     registers: &mut Vec<Value>,
@@ -83,14 +83,14 @@ pub(crate) fn run(
             *result = if again { register.clone() } else { std::mem::take(register) };
         }
     }
-    // Numbers and chains may stay: dropping them has no effect.
+    // Scalars and chains may stay: dropping them has no effect.
     if shares && (outcome.is_err() || body.results.is_empty()) {
         registers.iter_mut().for_each(Value::release);
     }
     outcome.map_err(Error::Failed)
 }
 
-/// Runs the kernels, and says whether a register has held something shared.
+/// Runs the kernels. Also returns whether a register has held a refcounted value.
 fn run_kernels<const TRACED: bool>(
     function: FunctionRef<'_>,
     body: &Body,
@@ -121,7 +121,7 @@ fn run_kernels<const TRACED: bool>(
             break;
         }
         if frame.shares {
-            for &register in body.retired(node) {
+            for &register in body.dead_after(node) {
                 frame.values[register as usize].release();
             }
         }

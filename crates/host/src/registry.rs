@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// A function written in Rust that programs can call by name: from arguments to as many results as
-/// its declaration says.
+/// A function written in Rust that programs can call by name. It takes the arguments and fills the slice of results,
+/// whose length is that of the declaration in the program.
 pub type NativeFunction = Arc<dyn Fn(&ExecutionContext, &[Value], &mut [Value]) + Send + Sync>;
 
-/// Kernels and native functions by name. A value, passed to the code that opens programs; nothing is global.
+/// Maps names to kernels and native functions. It is passed to the code that opens programs; there is no global
+/// registry.
 #[derive(Clone, Default)]
 pub struct KernelRegistry {
     kernels: HashMap<Arc<str>, (Arc<dyn Kernel>, Effect)>,
@@ -23,7 +24,7 @@ impl KernelRegistry {
         Self::default()
     }
 
-    /// Adds a kernel that works on its frame. A kernel of the same name is replaced.
+    /// Adds a kernel that works on a [`Frame`]. It replaces a kernel of the same name.
     pub fn add(&mut self, name: &str, kernel: impl Fn(&mut Frame<'_>) + Send + Sync + 'static) {
         self.add_kernel(name, Arc::new(kernel));
     }
@@ -33,15 +34,15 @@ impl KernelRegistry {
         self.add_kernel(name, typed(function));
     }
 
-    /// Adds a kernel, of which nothing is known but what it is declared to be afterwards.
+    /// Adds a kernel. Its effects count as [`Effect::Any`] until [`Self::declare`] declares them.
     pub fn add_kernel(&mut self, name: &str, kernel: Arc<dyn Kernel>) {
         self.kernels.insert(name.into(), (kernel, Effect::Any));
     }
 
     /// Declares the observable side effects of a kernel. Returns `false` if there is no such kernel.
     ///
-    /// A function whose side effects come in the same order in every schedule needs no scheduling: on one thread it
-    /// runs in program order, several times as fast.
+    /// A function whose side effects have the same order in every schedule needs no scheduling: on one thread it runs
+    /// in program order, several times as fast.
     pub fn declare(&mut self, name: &str, effect: Effect) -> bool {
         let kernel = self.kernels.get_mut(name);
         kernel.is_some_and(|(_, declared)| {
@@ -64,7 +65,7 @@ impl KernelRegistry {
         self.kernels.get(name).map(|(kernel, _)| kernel)
     }
 
-    /// The kernel called `name`, with its name to share and its observable side effects.
+    /// The kernel called `name`, with its shared name and its declared effects.
     pub(crate) fn declared(&self, name: &str) -> Option<(&Arc<str>, &Arc<dyn Kernel>, Effect)> {
         self.kernels.get_key_value(name).map(|(name, (kernel, effect))| (name, kernel, *effect))
     }

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 type Later = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// Address of a local of the outermost scope; zero outside any.
+    /// Address of a local variable of the outermost scope; zero outside of scopes.
     static BASE: Cell<usize> = const { Cell::new(0) };
-    static PUT_OFF: RefCell<VecDeque<Later>> = const { RefCell::new(VecDeque::new()) };
+    static DEFERRED: RefCell<VecDeque<Later>> = const { RefCell::new(VecDeque::new()) };
 }
 
 #[inline(always)]
@@ -18,15 +18,14 @@ fn address() -> usize {
     std::hint::black_box(&raw const here).addr()
 }
 
-/// Whether this thread's stack has grown so far since the outermost [`scope`] that what could be done
-/// here should be done later.
+/// Whether this thread's stack has grown so far since the outermost [`scope`] that further work should be deferred.
 #[inline]
 pub(crate) fn is_deep() -> bool {
     let base = BASE.get();
     base != 0 && base.abs_diff(address()) > STACK_BYTES
 }
 
-/// Leaves the outermost scope, even by a panic.
+/// Guard that ends the outermost scope, even on panic.
 struct Outermost;
 
 impl Drop for Outermost {
@@ -35,7 +34,7 @@ impl Drop for Outermost {
     }
 }
 
-/// Runs `f`; if no scope is open on this thread, what was put off meanwhile is done afterwards.
+/// Runs `f` in a scope. At the end of the outermost scope, runs the work that was deferred meanwhile.
 #[inline]
 pub(crate) fn scope<R>(f: impl FnOnce() -> R) -> R {
     if BASE.get() != 0 {
@@ -44,14 +43,14 @@ pub(crate) fn scope<R>(f: impl FnOnce() -> R) -> R {
     BASE.set(address());
     let outermost = Outermost;
     let result = f();
-    while let Some(later) = PUT_OFF.with_borrow_mut(VecDeque::pop_front) {
+    while let Some(later) = DEFERRED.with_borrow_mut(VecDeque::pop_front) {
         later();
     }
     drop(outermost);
     result
 }
 
-/// Does `later` when the outermost scope of this thread ends.
-pub(crate) fn put_off(later: Later) {
-    PUT_OFF.with_borrow_mut(|queue| queue.push_back(later));
+/// Runs `later` when the outermost scope of this thread ends.
+pub(crate) fn defer(later: Later) {
+    DEFERRED.with_borrow_mut(|queue| queue.push_back(later));
 }

@@ -1,4 +1,4 @@
-//! The atomics and cells of this crate's lock-free code, so that loom can put its own in their place.
+//! The atomics and cells of this crate's lock-free code, which loom replaces by its own.
 
 #[cfg(not(loom))]
 mod imp {
@@ -15,7 +15,7 @@ mod imp {
 pub(crate) use imp::*;
 pub(crate) use pool::UnsafeCell;
 
-/// Locks, whether or not a thread has panicked while it held the lock.
+/// Locks the mutex, ignoring poisoning.
 pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 type Task = Box<dyn FnOnce() + Send>;
 
-/// A thread that runs tasks at their times.
+/// A thread that runs tasks after a delay.
 pub(crate) struct Timers {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -33,7 +33,7 @@ struct Entry {
 }
 
 impl Ord for Entry {
-    /// The entry that is due first is the greatest.
+    /// The entry that is due first is the greatest, so that the heap pops it first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.due, other.number).cmp(&(self.due, self.number))
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy)]
 pub struct Attr<T>(pub T);
 
-/// How far a typed kernel's parameters have used up what the call gives.
+/// The next argument and the next attribute of a call that a typed kernel's parameters take.
 #[derive(Default, Clone, Copy)]
 pub struct Cursor {
     argument: usize,
@@ -20,19 +20,19 @@ pub struct Cursor {
 
 /// A Rust type that can be a parameter of a typed kernel.
 pub trait Parameter: Sized {
-    /// Whether this is an argument that is a number or a chain.
+    /// Whether the parameter is an argument of scalar or chain type.
     const PLAIN: bool = false;
 
-    /// The argument that a register holds, if the parameter is one and the register is of this type.
+    /// The value of an argument's register, if the parameter is an argument and the register holds this type.
     fn from_register(register: &Value) -> Option<Self> {
         let _ = register;
         None
     }
 
-    /// Takes the next argument or attribute, if there is one and it is of this type.
+    /// Takes the next argument or attribute, if there is one and its type matches.
     fn fetch(frame: &Frame<'_>, cursor: &mut Cursor) -> Option<Self>;
 
-    /// Why the next argument or attribute could not be taken.
+    /// The fault that explains why [`Self::fetch`] returned `None`.
     fn fault(frame: &Frame<'_>, cursor: Cursor) -> Fault;
 }
 
@@ -67,21 +67,20 @@ impl<T: for<'f> AttributeValue<'f>> Parameter for Attr<T> {
     fn fault(frame: &Frame<'_>, cursor: Cursor) -> Fault {
         match frame.attribute::<T>(cursor.attribute) {
             Err(fault) => fault,
-            Ok(_) => Fault::invalid("an attribute could be read only now"),
+            Ok(_) => Fault::invalid("reading an attribute failed once and then succeeded"),
         }
     }
 }
 
-/// What a typed kernel can give.
+/// A return type of typed kernels.
 pub trait Outcome {
-    /// How many results there are, if there always are as many and all are numbers and chains.
+    /// The number of results, if it is fixed and all results are scalars or chains.
     const PLAIN: Option<usize> = None;
 
     /// Sets the results.
     fn deliver(self, frame: &mut Frame<'_>);
 
-    /// Sets the results, all of which are numbers and chains: of all calls if [`Self::PLAIN`] says so, else of
-    /// none.
+    /// Sets the results, all of which are scalars or chains. Called only if [`Self::PLAIN`] is not `None`.
     #[inline(always)]
     fn deliver_plain(self, results: PlainResults<'_>)
     where
@@ -156,7 +155,7 @@ impl Outcome for Results {
     }
 }
 
-/// A Rust function whose parameters and results are those of a kernel.
+/// A Rust function that can be turned into a kernel.
 pub trait IntoKernel<P> {
     /// The kernel.
     fn into_kernel(self) -> Arc<dyn Kernel>;
@@ -172,7 +171,7 @@ fn refuse<P: Parameter>(frame: &mut Frame<'_>, cursor: Cursor) {
     frame.fail(fault);
 }
 
-/// Takes the argument that the next register holds, if it is of this type.
+/// Reads the next argument's register, if it holds this type.
 #[inline(always)]
 fn take<P: Parameter>(registers: &[Value], arguments: &mut std::slice::Iter<'_, u32>) -> Option<P> {
     P::from_register(registers.get(*arguments.next()? as usize)?)
@@ -248,8 +247,8 @@ functions!(4: A, B, C, D);
 functions!(5: A, B, C, D, E);
 functions!(6: A, B, C, D, E, G);
 
-/// The kernel that a Rust function is: its parameters are arguments, or attributes if they are
-/// [`Attr`]; its result is one value, a tuple of values, nothing, or a `Result` of these.
+/// Turns a Rust function into a kernel. Each parameter is an argument, or an attribute if its type is [`Attr`]. The
+/// function returns one value, a tuple of values, nothing, or a `Result` of these.
 pub fn typed<P>(function: impl IntoKernel<P>) -> Arc<dyn Kernel> {
     function.into_kernel()
 }
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_taken_from_registers_and_put_there() {
+    fn scalars_are_read_from_and_written_to_registers() {
         let minus = typed(|a: i32, b: i32| a - b).plain(2, 1).unwrap();
         let mut registers = [Value::Empty, Value::I32(2), Value::I32(7)];
         assert!(minus.run(&mut registers, &[2, 1, 0, 0]));
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn operands_of_other_kinds_are_left_alone() {
+    fn a_plain_kernel_changes_nothing_if_an_operand_has_another_type() {
         let minus = typed(|a: i32, b: i32| a - b).plain(2, 1).unwrap();
         let object = Arc::new(1u8);
         let shared = || Value::Object(Arc::clone(&object) as _);
@@ -296,7 +295,7 @@ mod tests {
         assert!(!minus.run(&mut [Value::I32(1), Value::I32(2)], &[0, 1, 2, 0]));
     }
 
-    /// Sets more results than its calls have.
+    /// An outcome that sets more results than its calls have.
     struct Greedy;
 
     impl Outcome for Greedy {
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_write_no_registers_but_those_of_their_results() {
+    fn plain_kernels_write_only_their_result_registers() {
         let greedy = typed(|_: i32| Greedy).plain(1, 1).unwrap();
         let mut registers = [Value::I32(7), Value::Empty, Value::Empty, Value::I32(9)];
         assert!(greedy.run(&mut registers, &[3, 1, 0, 0]));
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn only_calls_of_numbers_and_chains_are_plain() {
+    fn only_kernels_on_scalars_and_chains_are_plain() {
         let is_plain =
             |kernel: Arc<dyn Kernel>, arguments, results| kernel.plain(arguments, results).is_some();
         assert!(is_plain(typed(|_: i64| ()), 1, 0));
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_are_not_plain_go_to_the_kernel() {
+    fn calls_that_are_not_plain_fall_back_to_run() {
         let context = ExecutionContext::new(&HostContext::single_threaded(KernelRegistry::new()));
         let add = typed(|a: i32, b: i32| a.wrapping_add(b));
         let all = typed(|a: i32, b: i32, c: i32, d: i32| a + b + c + d);

@@ -5,17 +5,17 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-/// An object that values can hold.
+/// An object that a value can hold.
 pub type Object = Arc<dyn Any + Send + Sync>;
 
-/// What a register holds. Numbers and chains stand in the value itself, so that passing them takes no
-/// memory; everything else is a shared object.
+/// The content of a register. Scalars and chains are stored inline and passed without allocation; everything else is
+/// a refcounted object.
 #[derive(Clone, Default)]
 pub enum Value {
-    /// Nothing yet.
+    /// Not set yet.
     #[default]
     Empty,
-    /// Carries no data, only that what came before has happened.
+    /// No data: orders its users after the kernel that sets it.
     Chain,
     /// `i1`
     Bool(bool),
@@ -41,7 +41,7 @@ pub enum Value {
     F64(f64),
     /// Anything else.
     Object(Object),
-    /// A value that may not be there yet.
+    /// A value that may not be available yet.
     Async(AsyncValue),
     /// A failure.
     Error(ErrorValue),
@@ -53,19 +53,19 @@ impl Value {
         Self::Object(Arc::new(object))
     }
 
-    /// Whether the value stands here itself, and shares nothing.
+    /// Whether the value is stored inline and holds no refcount.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         !matches!(self, Self::Object(_) | Self::Async(_) | Self::Error(_))
     }
 
-    /// Whether the value is there, stands here itself and shares nothing.
+    /// Whether the value is set and stored inline.
     #[inline(always)]
-    pub(crate) fn is_number_or_chain(&self) -> bool {
+    pub(crate) fn is_scalar_or_chain(&self) -> bool {
         self.is_plain() && !matches!(self, Self::Empty)
     }
 
-    /// Makes sure that there is nothing to drop, before [`Self::overwrite`].
+    /// Drops a refcounted value, so that [`Self::overwrite`] has nothing to drop.
     #[inline(always)]
     fn make_plain(&mut self) {
         if !self.is_plain() {
@@ -78,23 +78,22 @@ impl Value {
         *self = Self::Empty;
     }
 
-    /// Sets a place that holds a plain value. A number is best made here, not before [`Self::make_plain`]:
-    /// then it is written as a number, and not put together elsewhere and copied.
+    /// Overwrites a plain value without dropping it. Construct a scalar in the call, not before [`Self::make_plain`]:
+    /// the compiler then stores it directly instead of building a temporary and copying it.
     #[inline(always)]
     fn overwrite(&mut self, value: Self) {
         let _plain_needs_no_drop = ManuallyDrop::new(std::mem::replace(self, value));
     }
 
-    /// Sets a place that mostly holds a plain value.
+    /// Assigns `value`; optimized for overwriting a plain value.
     #[inline(always)]
     pub(crate) fn put(&mut self, value: Self) {
         self.make_plain();
         self.overwrite(value);
     }
 
-    /// Sets a place that mostly holds a plain value to a copy of a value that mostly is plain, variant by
-    /// variant: a number that was written as such a moment ago is read as such, which is faster than
-    /// reading the whole value.
+    /// Assigns a copy of `value`; optimized for plain values on both sides. The copy goes variant by variant: a load
+    /// with the width of the recent store of a scalar is faster than a load of the whole value.
     #[inline(always)]
     pub(crate) fn put_copy(&mut self, value: &Self) {
         self.make_plain();
@@ -116,7 +115,7 @@ impl Value {
         }
     }
 
-    /// Moves a value that mostly is plain to a place that mostly holds one.
+    /// Assigns a value moved out of `value`; optimized for plain values on both sides.
     #[inline(always)]
     pub(crate) fn put_taken(&mut self, value: &mut Self) {
         if value.is_plain() {
@@ -126,7 +125,7 @@ impl Value {
         }
     }
 
-    /// Lets go of what the value shares. A number stays: nobody looks at it again.
+    /// Drops a refcounted value. A scalar stays, since a dead register is not read again.
     #[inline(always)]
     pub(crate) fn release(&mut self) {
         if !self.is_plain() {
@@ -149,7 +148,7 @@ impl Value {
         matches!(self, Self::Error(_))
     }
 
-    /// Whether the value is there: not [`Value::Empty`], nor asynchronous and unresolved.
+    /// Whether the value is available: neither [`Value::Empty`] nor an unresolved [`Value::Async`].
     pub fn is_available(&self) -> bool {
         match self {
             Self::Empty => false,
@@ -158,7 +157,7 @@ impl Value {
         }
     }
 
-    /// The value itself in place of an asynchronous one that has been resolved.
+    /// Unwraps an asynchronous value that has been resolved; other values are returned unchanged.
     #[must_use]
     #[inline]
     pub fn settle(self) -> Self {
@@ -171,7 +170,7 @@ impl Value {
         }
     }
 
-    /// Whether nothing else shares the object.
+    /// Whether this is the only reference to the value.
     pub fn is_unique(&self) -> bool {
         match self {
             Self::Object(object) => Arc::strong_count(object) == 1,
@@ -180,7 +179,7 @@ impl Value {
         }
     }
 
-    /// What kind of value this is, for messages.
+    /// The kind of value, for error messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Empty => "no value",
@@ -226,29 +225,29 @@ impl fmt::Debug for Value {
     }
 }
 
-/// Carries no data, only that what came before has happened: the Rust type of [`Value::Chain`].
+/// The Rust type of [`Value::Chain`]: no data, only an ordering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Chain;
 
 /// A Rust type that a kernel can take as an argument.
 pub trait FromValue: Sized {
-    /// Whether this is a number or a chain.
+    /// Whether this is a scalar or a chain.
     const PLAIN: bool = false;
-    /// What an argument must be, for messages.
+    /// The expected type, for error messages.
     fn expected() -> &'static str;
-    /// The value as this type, or `None` if it is another.
+    /// The value as this type, or `None` if it is of another type.
     fn from_value(value: &Value) -> Option<Self>;
 }
 
-/// A Rust type that a kernel can give as a result.
+/// A Rust type that a kernel can return.
 pub trait IntoValue {
-    /// Whether this is a number or a chain.
+    /// Whether this is a scalar or a chain.
     const PLAIN: bool = false;
 
     /// The value.
     fn into_value(self) -> Value;
 
-    /// Sets a place to the value. Whether the value shares something.
+    /// Assigns the value to `place`. Returns whether the value is refcounted.
     #[doc(hidden)]
     #[inline(always)]
     fn put_in(self, place: &mut Value) -> bool

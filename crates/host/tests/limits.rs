@@ -1,4 +1,4 @@
-//! Programs that never end, or call themselves for ever, are stopped.
+//! Endless loops and unbounded recursion are stopped by the limits.
 
 use pool::{Pool, WorkQueue};
 use pteron_host::{
@@ -18,7 +18,7 @@ fn hosts(limits: Limits) -> Vec<HostContext> {
     .collect()
 }
 
-/// A function that calls itself so many times, or for ever, and works on the result.
+/// A function that calls itself `depth` times, or for ever if `depth` is negative, and uses the call's result.
 fn recursive(depth: i32, stream: u32) -> Function {
     let mut m = ModuleBuilder::new();
     let f = m.declare("f", 1, 1);
@@ -90,7 +90,7 @@ fn an_endless_loop_is_stopped() {
 }
 
 #[test]
-fn errors_name_the_kernel_and_its_place() {
+fn errors_name_the_kernel_and_its_source_location() {
     use pteron_host::SourceLocation;
     let mut b = FunctionBuilder::new("f", 1);
     let fail = typed(|_: i32| Err::<i32, &str>("it does not work"));

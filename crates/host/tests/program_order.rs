@@ -1,5 +1,5 @@
-//! Functions that may run in program order show what they show as the schedule runs them: the same effects in
-//! the same order, and the same results.
+//! Functions that run in program order have the same observable effects in the same order, and the same results, as
+//! under the scheduler.
 
 use pool::WorkQueue;
 use pteron_host::{
@@ -21,17 +21,17 @@ impl Random {
     }
 }
 
-/// What kernels have done: observable effects, and the order in which all ran.
+/// A log of what kernels did: their observable effects, and the order in which all kernels ran.
 #[derive(Default)]
 struct Log {
     observable: Mutex<Vec<i64>>,
     ran: Mutex<Vec<i64>>,
 }
 
-type Noted = (Vec<i64>, Vec<i64>);
+type Logged = (Vec<i64>, Vec<i64>);
 
 impl Log {
-    fn take(&self) -> Noted {
+    fn take(&self) -> Logged {
         (std::mem::take(&mut self.observable.lock().unwrap()), std::mem::take(&mut self.ran.lock().unwrap()))
     }
 }
@@ -49,7 +49,7 @@ fn set_all(frame: &mut Frame<'_>, first: i64) {
     (0..frame.results()).for_each(|i| frame.set(i, Value::I64(first.wrapping_add(i as i64))));
 }
 
-/// A kernel that is what `effect` says.
+/// A kernel that has this effect.
 fn kernel(effect: Effect, seed: i64, fails: bool, log: &Arc<Log>) -> Arc<dyn Kernel> {
     let log = Arc::clone(log);
     Arc::new(move |frame: &mut Frame<'_>| {
@@ -75,16 +75,16 @@ fn kernel(effect: Effect, seed: i64, fails: bool, log: &Arc<Log>) -> Arc<dyn Ker
     })
 }
 
-/// How functions of a module are called: number, arguments, results.
+/// Signature of a function: its id, and its numbers of arguments and results.
 type Declared = (FunctionId, usize, usize);
 
-/// A random function that calls some of the ones declared.
+/// A random function that calls some of the declared functions.
 fn body(random: &mut Random, own: Declared, callees: &[Declared], log: &Arc<Log>) -> FunctionBuilder {
     let (_, arguments, results) = own;
     let mut b = FunctionBuilder::new("random", arguments);
     let mut known: Vec<Register> = (0..arguments).map(|i| b.argument(i)).collect();
     let mut last = None;
-    // Most functions keep their effects in order.
+    // Most functions chain their effects.
     let careful = !random.one_in(6);
     for seed in 0..2 + random.below(8) as i64 {
         let callee = (!callees.is_empty() && random.one_in(3)).then(|| callees[random.below(callees.len())]);
@@ -131,7 +131,7 @@ fn body(random: &mut Random, own: Declared, callees: &[Declared], log: &Arc<Log>
     b
 }
 
-/// A module whose first function calls others; no function calls itself.
+/// A module whose first function calls others, without recursion.
 fn module(random: &mut Random, log: &Arc<Log>) -> Function {
     let mut module = ModuleBuilder::new();
     let declared: Vec<Declared> = (0..1 + random.below(4))
@@ -147,12 +147,12 @@ fn module(random: &mut Random, log: &Arc<Log>) -> Function {
     module.build().unwrap().functions().next().unwrap()
 }
 
-/// The results, and what was done.
+/// The results, and the log of the run.
 fn outcome(
     host: &HostContext,
     log: &Log,
     run: impl FnOnce(&ExecutionContext) -> Vec<Value>,
-) -> (Vec<Option<i64>>, Noted) {
+) -> (Vec<Option<i64>>, Logged) {
     let context = ExecutionContext::new(host);
     let results = run(&context);
     host.wait(&results);
@@ -162,7 +162,7 @@ fn outcome(
 }
 
 #[test]
-fn effects_and_results_are_those_of_the_schedule() {
+fn effects_and_results_in_program_order_equal_those_of_the_scheduler() {
     let count: usize = std::env::var("PTERON_STRESS").ok().and_then(|n| n.parse().ok()).unwrap_or(2000);
     let host = HostContext::builder(KernelRegistry::new(), WorkQueue::single_threaded()).build();
     let log = Arc::new(Log::default());
@@ -182,9 +182,9 @@ fn effects_and_results_are_those_of_the_schedule() {
     assert!(effects > count / 50, "only {effects} of {count} had several effects");
 }
 
-/// Two effects of which neither comes before the other: the schedule decides, as the reference's does.
+/// Two effects without a dependence between them: their order is that of the scheduler, as in the reference.
 #[test]
-fn effects_without_an_order_keep_that_of_the_schedule() {
+fn effects_without_a_dependence_keep_the_order_of_the_scheduler() {
     let host = HostContext::builder(KernelRegistry::new(), WorkQueue::single_threaded()).build();
     let log = Arc::new(Log::default());
     let mut b = FunctionBuilder::new("f", 0);

@@ -1,5 +1,5 @@
-//! Random graphs run on every kind of queue and give what a plain evaluation gives; every value is
-//! dropped exactly once.
+//! Random graphs give the same results on every kind of queue as a direct evaluation, and drop every value exactly
+//! once.
 //!
 //! `PTERON_STRESS=1000000 cargo nextest run -p pteron-host random_graphs` for a long run.
 
@@ -11,7 +11,7 @@ use pteron_host::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// A number that is counted while it lives.
+/// A number with a counter of live instances.
 struct Counted(i64, Arc<AtomicI64>);
 
 impl Counted {
@@ -40,12 +40,12 @@ impl Random {
 enum Act {
     Now,
     Later,
-    /// By a promise that a task of another kernel keeps.
+    /// By a promise that another task resolves.
     Promised,
     Fail,
 }
 
-/// What a kernel of the graph does, in whichever way: a number from the numbers it is given.
+/// The function that every kernel computes: one number from its arguments.
 fn combine(seed: i64, arguments: impl Iterator<Item = i64>) -> i64 {
     arguments.fold(seed, |a, b| a.wrapping_mul(31).wrapping_add(b))
 }
@@ -80,7 +80,7 @@ fn kernel(act: Act, seed: i64, plain: bool, live: &Arc<AtomicI64>) -> Arc<dyn Ke
     })
 }
 
-/// A random function without arguments, and what it returns: numbers, or failures.
+/// A random function without arguments, and its expected results: numbers, or `None` for failures.
 fn graph(random: &mut Random, live: &Arc<AtomicI64>, only_now: bool) -> (Function, Vec<Option<i64>>) {
     let mut b = FunctionBuilder::new("random", 0);
     let mut known: Vec<(_, Option<i64>)> = Vec::new();
@@ -123,7 +123,7 @@ fn seen(results: impl IntoIterator<Item = Value>) -> Vec<Option<i64>> {
 }
 
 #[test]
-fn random_graphs_give_what_they_should_and_leak_nothing() {
+fn random_graphs_give_the_expected_results_and_leak_nothing() {
     let few = if cfg!(miri) { 8 } else { 400 };
     let count: usize = std::env::var("PTERON_STRESS").ok().and_then(|n| n.parse().ok()).unwrap_or(few);
     let hosts: Vec<HostContext> = std::iter::once(WorkQueue::single_threaded())

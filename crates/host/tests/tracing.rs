@@ -1,4 +1,4 @@
-//! What a tracer is told of an execution.
+//! The spans that a tracer records of an execution.
 
 use pool::{Pool, WorkQueue};
 use pteron_host::{
@@ -8,19 +8,19 @@ use pteron_host::{
 use std::sync::{Arc, Mutex, PoisonError};
 use trace::{EventTracer, Span, SpanKind};
 
-/// Kinds, names and places, in the order in which spans end.
+/// Records kind, name and place of spans, in the order in which they end.
 #[derive(Default)]
-struct Heard(Mutex<Vec<(SpanKind, String, Option<u32>, Option<u32>)>>);
+struct Recorder(Mutex<Vec<(SpanKind, String, Option<u32>, Option<u32>)>>);
 
-impl EventTracer for Heard {
+impl EventTracer for Recorder {
     fn span(&self, span: &Span<'_>) {
         assert!(span.start <= span.end);
-        let heard = (span.kind, span.name.to_owned(), span.place.chain, span.place.instruction);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(heard);
+        let recorded = (span.kind, span.name.to_owned(), span.place.chain, span.place.instruction);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(recorded);
     }
 }
 
-/// `outer(a)`: a task gives a number, `inner` adds it to `a`.
+/// `outer(a)`: a task returns a number, and `inner` adds it to `a`.
 fn module(in_order: bool) -> Arc<Module> {
     let mut m = ModuleBuilder::new();
     let (outer, inner) = (m.declare("outer", 1, 1), m.declare("inner", 2, 1));
@@ -52,11 +52,11 @@ fn module(in_order: bool) -> Arc<Module> {
 }
 
 #[test]
-fn kernels_and_tasks_are_told_of_with_their_places() {
+fn kernels_and_tasks_are_recorded_with_their_places() {
     for in_order in [false, true] {
         for queue in [WorkQueue::single_threaded(), WorkQueue::multi_threaded(&Pool::new(2))] {
-            let heard = Arc::new(Heard::default());
-            let tracer = Arc::clone(&heard);
+            let recorded = Arc::new(Recorder::default());
+            let tracer = Arc::clone(&recorded);
             let host = HostContext::builder(KernelRegistry::new(), queue).tracer(tracer).build();
             let results = module(in_order)
                 .find("outer")
@@ -65,9 +65,9 @@ fn kernels_and_tasks_are_told_of_with_their_places() {
                 .unwrap();
             host.quiesce();
             assert!(matches!(results[0], Value::I32(42)));
-            let mut all = heard.0.lock().unwrap().clone();
+            let mut all = recorded.0.lock().unwrap().clone();
             let at = |name: &str| all.iter().position(|(_, n, ..)| n == name);
-            // What a kernel calls, and can run at once, runs within it.
+            // A callee that can run at once runs within the calling kernel's span.
             assert!(at("add") < at("call"), "{all:?}");
             all.sort_by(|a, b| a.1.cmp(&b.1));
             let expected = [

@@ -8,17 +8,17 @@ pub struct Block {
     pub(crate) first: Option<NodeId>,
     pub(crate) last: Option<NodeId>,
     pub(crate) terminator: Terminator,
-    /// Where each operand of the terminator stands in the uses of its value.
+    /// For each operand of the terminator, the index of its entry in the use list of the operand's value.
     pub(crate) use_at: Vec<u32>,
 }
 
 impl Block {
-    /// What the block is given.
+    /// The values that predecessors pass to the block.
     pub fn parameters(&self) -> &[ValueId] {
         &self.parameters
     }
 
-    /// How it ends.
+    /// The jump, branch or return that ends the block.
     pub fn terminator(&self) -> &Terminator {
         &self.terminator
     }
@@ -28,10 +28,10 @@ impl Block {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terminator {
     pub(crate) targets: SmallVec<[BlockId; 2]>,
-    /// Whether the first operand is a condition.
+    /// Whether the first operand is the branch condition.
     pub(crate) conditional: bool,
     pub(crate) operands: Vec<ValueId>,
-    /// Operands before this one go to the first target, after the condition; the others to the second.
+    /// Index at which the operands for the second target begin; those between the condition and it go to the first.
     pub(crate) split: usize,
 }
 
@@ -43,12 +43,12 @@ impl Default for Terminator {
 }
 
 impl Terminator {
-    /// The graph ends here, with these results.
+    /// Returns from the graph with these results.
     pub fn returns(values: &[ValueId]) -> Self {
         Self { targets: SmallVec::new(), conditional: false, operands: values.to_vec(), split: values.len() }
     }
 
-    /// Goes on with a block, whose parameters become these values.
+    /// Jumps to a block and passes these values for its parameters.
     pub fn jump(to: BlockId, values: &[ValueId]) -> Self {
         Self {
             targets: SmallVec::from_slice(&[to]),
@@ -58,7 +58,7 @@ impl Terminator {
         }
     }
 
-    /// Goes on with the first block if the condition is true, otherwise with the second.
+    /// Branches to the first block if the condition is true, otherwise to the second.
     pub fn branch(
         condition: ValueId,
         (then, then_values): (BlockId, &[ValueId]),
@@ -72,17 +72,17 @@ impl Terminator {
         }
     }
 
-    /// The blocks that may come next: none after a return.
+    /// The successor blocks: none for a return.
     pub fn targets(&self) -> &[BlockId] {
         &self.targets
     }
 
-    /// The boolean that decides.
+    /// The boolean that a branch tests; `None` for jumps and returns.
     pub fn condition(&self) -> Option<ValueId> {
         self.operands.first().copied().filter(|_| self.conditional)
     }
 
-    /// What the parameters of a target become.
+    /// The values passed for the parameters of a target; with target 0, the results of a return.
     pub fn values(&self, target: usize) -> &[ValueId] {
         match target {
             0 => &self.operands[usize::from(self.conditional)..self.split],
@@ -90,12 +90,12 @@ impl Terminator {
         }
     }
 
-    /// All that it uses: the condition, then the values for each target or the results.
+    /// All values that it uses: the condition, then the values for each target, or the results.
     pub fn operands(&self) -> &[ValueId] {
         &self.operands
     }
 
-    /// Whether the graph ends here.
+    /// Whether this is a return.
     pub fn is_return(&self) -> bool {
         self.targets.is_empty()
     }

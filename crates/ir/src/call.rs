@@ -5,15 +5,15 @@ use std::fmt;
 use std::sync::Arc;
 use tensor::{Scalar, TensorMeta, TensorView, TensorViewMut};
 
-/// A call of an operator by its kernel. The node's inputs and outputs stand in the order in which the
-/// arguments and outs name them.
+/// A call of an operator by its kernel. The node's inputs and outputs are in the order in which the arguments and
+/// outs refer to them.
 #[derive(Clone)]
 pub struct Call {
     /// The kernel.
     pub kernel: Arc<dyn Kernel>,
-    /// What the call's preparation made, if it made anything.
+    /// The prepared kernel, if the kernel prepared this call.
     pub prepared: Option<Arc<dyn PreparedKernel>>,
-    /// What stands at each position of the schema.
+    /// The argument at each position of the schema.
     pub args: Vec<CallArg>,
     /// The outs, in the order of [`operator::Outs`].
     pub outs: Vec<CallOut>,
@@ -24,11 +24,11 @@ pub struct Call {
 pub enum CallArg {
     /// Absent.
     None,
-    /// A number or boolean that is known.
+    /// A known number or boolean.
     Scalar(Scalar),
     /// A string.
     Str(Arc<str>),
-    /// Integers that are known.
+    /// Known integers.
     Ints(Vec<i64>),
     /// Floating-point numbers.
     Doubles(Arc<[f64]>),
@@ -36,29 +36,29 @@ pub enum CallArg {
     Bools(Arc<[bool]>),
     /// The next input of the node, a tensor.
     Tensor,
-    /// The next so many inputs of the node, tensors.
+    /// The next inputs of the node, this many tensors.
     Tensors(usize),
-    /// Inputs of the node, some absent.
+    /// A list of tensors, some absent: whether each is present, in which case it is the next input of the node.
     OptionalTensors(Vec<bool>),
-    /// The next input of the node, a number.
+    /// The next input of the node, a scalar.
     Value,
-    /// The next so many inputs of the node, integers.
+    /// The next inputs of the node, this many integers.
     Values(usize),
-    /// This out.
+    /// The out with this index.
     Out(usize),
 }
 
 /// An out of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallOut {
-    /// The next output of the node: a tensor, a view or a number.
+    /// The next output of the node: a tensor, a view or a scalar.
     Tensor,
-    /// The next so many outputs of the node.
+    /// The next outputs of the node, this many.
     Tensors(usize),
 }
 
 impl Call {
-    /// A call that nothing was prepared for.
+    /// A call without a prepared kernel.
     pub fn new(kernel: Arc<dyn Kernel>, args: Vec<CallArg>, outs: Vec<CallOut>) -> Self {
         Self { kernel, prepared: None, args, outs }
     }
@@ -68,17 +68,17 @@ impl Call {
         &self.kernel.schema().name
     }
 
-    /// A number at a position, if it is one.
+    /// The scalar at a position, if it is a known one.
     pub fn scalar(&self, position: usize) -> Option<Scalar> {
         if let Some(CallArg::Scalar(s)) = self.args.get(position) { Some(*s) } else { None }
     }
 
-    /// A number at a position as an integer.
+    /// The known integer at a position.
     pub fn int(&self, position: usize) -> Option<i64> {
         if let Some(Scalar::Int(v)) = self.scalar(position) { Some(v) } else { None }
     }
 
-    /// A boolean at a position.
+    /// The known boolean at a position; an integer counts as true if it is not 0.
     pub fn bool(&self, position: usize) -> Option<bool> {
         match self.scalar(position)? {
             Scalar::Bool(v) => Some(v),
@@ -87,24 +87,24 @@ impl Call {
         }
     }
 
-    /// Integers at a position.
+    /// The known integers at a position.
     pub fn ints(&self, position: usize) -> Option<&[i64]> {
         if let Some(CallArg::Ints(v)) = self.args.get(position) { Some(v) } else { None }
     }
 
-    /// Which input of the node stands at a position, if a tensor does.
+    /// The index of the node's input at a position, if the argument is a tensor.
     pub fn input_at(&self, position: usize) -> Option<usize> {
         let before: usize = self.args.get(..position)?.iter().map(CallArg::inputs).sum();
         matches!(self.args.get(position)?, CallArg::Tensor).then_some(before)
     }
 
-    /// Whether there is nothing at a position.
+    /// Whether the argument at a position is absent.
     pub fn is_none(&self, position: usize) -> bool {
         matches!(self.args.get(position), None | Some(CallArg::None))
     }
 
-    /// The arguments, with what stands for each of the node's inputs: views when the call runs, metas
-    /// ([`Arg::Spec`]) when somebody asks what it would do. Anything else is [`Arg::Unknown`].
+    /// The arguments, with the given ones for the node's tensor inputs: views to run the call, or metas
+    /// ([`Arg::Spec`]) to analyse it. Computed scalars and missing inputs are [`Arg::Unknown`].
     pub fn arguments<'a>(&'a self, mut inputs: impl Iterator<Item = Arg<'a>>) -> Args<'a> {
         fn view<'a>(arg: Option<Arg<'a>>) -> Option<TensorView<'a>> {
             if let Some(Arg::Tensor(view)) = arg { Some(view) } else { None }
@@ -137,7 +137,7 @@ impl Call {
         Args::new(self.kernel.schema(), args.collect())
     }
 
-    /// What the call means on inputs of these metas, if something is known of it.
+    /// The meaning of the call on inputs with these metas, if the kernel declares one.
     pub fn meaning<'a>(&'a self, inputs: impl Iterator<Item = &'a TensorMeta>) -> Option<Meaning> {
         self.kernel.meaning(&self.arguments(inputs.map(Arg::Spec)))
     }
@@ -145,7 +145,7 @@ impl Call {
     /// Executes the call on the node's inputs and outputs, in their order.
     ///
     /// # Errors
-    /// What the kernel says, or that there are too few outputs.
+    /// The kernel fails, or there are too few outputs.
     pub fn execute<'a>(
         &'a self,
         ctx: &KernelContext<'_>,
@@ -159,7 +159,9 @@ impl Call {
             list.push(match out {
                 CallOut::Tensor => match outputs.next() {
                     Some(view) => Out::Tensor(view),
-                    None => return Err(operator::Error::invalid("a call with too few outputs")),
+                    None => {
+                        return Err(operator::Error::invalid("a call has fewer outputs than its outs need"));
+                    }
                 },
                 CallOut::Tensors(n) => Out::Tensors(outputs.by_ref().take(*n).collect()),
             });
@@ -197,7 +199,8 @@ impl Kind for Call {
         self.name()
     }
 
-    /// Arguments that are no inputs, by the names of the schema; those with the default value are left out.
+    /// Lists the arguments that are not inputs of the node by their schema names, without those that have the default
+    /// value.
     fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         for (declared, arg) in self.kernel.schema().args.iter().zip(&self.args) {
@@ -234,9 +237,9 @@ impl Kind for Call {
         if taken != inputs {
             return Err(format!("its arguments take {taken} inputs, and it has {inputs}"));
         }
-        // A pass may have dropped outputs that nothing uses.
+        // A pass may have dropped unused outputs.
         if given < outputs {
-            return Err(format!("its outs are {given}, and it has {outputs} outputs"));
+            return Err(format!("its outs define {given} outputs, and it has {outputs}"));
         }
         Ok(())
     }

@@ -4,8 +4,9 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tensor::{TensorMeta, TensorView};
 
-/// How a constant is computed from others. A pass may have better use for those than for the result: a product packs
-/// the matrix behind a transpose, and multiplies the quantized values behind dequantized weights.
+/// How a constant is computed from other constants. A pass may prefer the operands over the result: a matrix
+/// multiplication packs the matrix before it was transposed, and multiplies the quantized weights instead of the
+/// dequantized ones.
 #[derive(Clone)]
 pub struct Derivation {
     kind: Arc<dyn Kind>,
@@ -14,11 +15,12 @@ pub struct Derivation {
 }
 
 impl Derivation {
-    /// Derivations, each of the result of the one before, that a constant keeps. More would make constants that only
-    /// nested calls can compute and drop.
+    /// The maximum length of a chain of derivations that a constant keeps. Computing and dropping such constants
+    /// recurses along the chain.
     pub const MAX_DEPTH: usize = 4;
 
-    /// The result of a node of this kind with these inputs. `None` if that would be deeper than [`Self::MAX_DEPTH`].
+    /// The derivation of a result of a node of this kind with these inputs. `None` if its chain would be longer than
+    /// [`Self::MAX_DEPTH`].
     pub fn new(
         kind: Arc<dyn Kind>,
         inputs: impl IntoIterator<Item = (TensorMeta, Constant)>,
@@ -29,27 +31,28 @@ impl Derivation {
         (depth <= Self::MAX_DEPTH).then_some(Self { kind, inputs, depth })
     }
 
-    /// What computes it.
+    /// The kind of the node that computes it.
     pub fn kind(&self) -> &Arc<dyn Kind> {
         &self.kind
     }
 
-    /// What it is computed from.
+    /// The inputs of that node.
     pub fn inputs(&self) -> &[(TensorMeta, Constant)] {
         &self.inputs
     }
 
-    /// The inputs as tensors. `None` if the bytes of one cannot be had.
+    /// The inputs as tensors. `None` if the bytes of one cannot be loaded.
     pub fn views(&self) -> Option<SmallVec<[TensorView<'_>; 4]>> {
         self.inputs.iter().map(|(meta, constant)| constant.view(meta)).collect()
     }
 
-    /// What its call means, if it is a call and something is known of it.
+    /// The meaning of its call, if it is a call and the kernel declares one.
     pub fn meaning(&self) -> Option<Meaning> {
         self.call()?.meaning(self.inputs.iter().map(|(meta, _)| meta))
     }
 
-    /// The input that stands at a position of its call's arguments, to be looked at in its place.
+    /// The input at a position of its call's arguments, to be read instead of the result. It is another handle
+    /// ([`Constant::again`]).
     pub fn argument(&self, position: usize) -> Option<(TensorMeta, Constant)> {
         let (meta, constant) = self.inputs.get(self.call()?.input_at(position)?)?;
         Some((meta.clone(), constant.again()))

@@ -1,11 +1,11 @@
-//! Changes, which keep definitions, users and order as they are made.
+//! Edits of a graph. Each one keeps definitions, use lists and node order up to date.
 
 use crate::graph::GAP;
 use crate::{BlockId, Constant, Def, Graph, IntoKind, NodeId, Use, User, ValueId};
 use tensor::TensorMeta;
 use trace::Place;
 
-/// Which neighbour's number a new node's number is close to.
+/// Which neighbour's order number a new node's order number is close to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Near {
     Previous,
@@ -13,19 +13,19 @@ pub(crate) enum Near {
 }
 
 impl Graph {
-    /// Gives a node another kind and other inputs. It keeps its place, its results and what it stands for.
+    /// Replaces the kind and inputs of a node. Its position, results and origins stay.
     pub fn rewrite(&mut self, node: NodeId, kind: impl IntoKind, inputs: &[ValueId]) {
         self.set_kind(node, kind);
         self.set_inputs(node, inputs);
     }
 
-    /// Gives a node another kind.
+    /// Replaces the kind of a node.
     pub fn set_kind(&mut self, node: NodeId, kind: impl IntoKind) {
         self.work += 1;
         self.nodes[node.index()].kind = kind.into_kind();
     }
 
-    /// Gives a node other inputs.
+    /// Replaces all inputs of a node.
     pub fn set_inputs(&mut self, node: NodeId, inputs: &[ValueId]) {
         if self.nodes[node.index()].inputs[..] != *inputs {
             self.clear_inputs(node);
@@ -33,7 +33,7 @@ impl Graph {
         }
     }
 
-    /// Gives a node another value for an input.
+    /// Replaces one input of a node.
     pub fn set_input(&mut self, node: NodeId, slot: usize, value: ValueId) {
         let old = self.nodes[node.index()].inputs[slot];
         if old == value {
@@ -46,12 +46,12 @@ impl Graph {
         (node.inputs[slot], node.use_at[slot]) = (value, at);
     }
 
-    /// Lets every user of a value use another.
+    /// Replaces all uses of a value by another value.
     pub fn replace_uses(&mut self, old: ValueId, new: ValueId) {
         if old == new {
             return;
         }
-        self.values[old.index()].ends = 0;
+        self.values[old.index()].terminator_uses = 0;
         for used in std::mem::take(&mut self.values[old.index()].uses) {
             let at = self.note_use(new, used.user, used.slot);
             match used.user {
@@ -67,7 +67,7 @@ impl Graph {
         }
     }
 
-    /// Lets one use of a value be of another.
+    /// Replaces one use of a value by another value.
     pub fn replace_use(&mut self, used: Use, new: ValueId) {
         match used.user {
             User::Node(node) => self.set_input(node, used.slot, new),
@@ -82,66 +82,67 @@ impl Graph {
         }
     }
 
-    /// Notes that a node also stands for what another does, which comes before it: results are credited to
-    /// the last.
+    /// Records that `node` also implements the instructions of `absorbed`, which precedes it. The last origin of
+    /// `node` stays last: its results belong to that instruction.
     pub fn absorb(&mut self, node: NodeId, absorbed: NodeId) {
-        // A node that nothing uses any more goes, and needs them no longer: a long chain is not copied at every node.
+        // An unused node is about to be removed and no longer needs its origins. Moving them keeps the fusion of a
+        // long chain linear: the list is not copied at every node.
         let is_used = self.nodes[absorbed.index()].outputs.iter().any(|&v| self.is_used(v));
         let theirs = &mut self.nodes[absorbed.index()];
         let mut origins = if is_used { theirs.origins.clone() } else { std::mem::take(&mut theirs.origins) };
-        let (theirs_rise, own) = (theirs.origins_rise, &mut self.nodes[node.index()]);
+        let (theirs_sorted, own) = (theirs.origins_sorted, &mut self.nodes[node.index()]);
         let is_before = match (origins.last(), own.origins.first()) {
             (Some(last), Some(first)) => key(last) < key(first),
             _ => true,
         };
-        // Most absorb one after another, in order. Then no instruction is in both lists, and the longer is only moved.
-        let rise = theirs_rise && own.origins_rise && is_before;
-        self.work += if rise && !is_used { 1 } else { origins.len() as u64 };
-        if !rise {
+        // Usually nodes absorb in program order. Then the lists are disjoint, and the longer one is moved as it is.
+        let sorted = theirs_sorted && own.origins_sorted && is_before;
+        self.work += if sorted && !is_used { 1 } else { origins.len() as u64 };
+        if !sorted {
             origins.retain(|o| !own.origins.contains(o));
         }
         origins.extend(own.origins.drain(..));
-        own.origins_rise = rise || do_rise(&origins);
+        own.origins_sorted = sorted || are_sorted(&origins);
         own.origins = origins;
     }
 
-    /// Says which instructions a node stands for, the one that its results belong to last.
+    /// Sets the instructions that a node implements; the last is the one that its results belong to.
     pub fn set_origins(&mut self, node: NodeId, origins: &[Place]) {
         let node = &mut self.nodes[node.index()];
         node.origins = origins.iter().copied().collect();
-        node.origins_rise = do_rise(origins);
+        node.origins_sorted = are_sorted(origins);
     }
 
-    /// Says which instruction's result a value is.
+    /// Sets the instruction whose result a value is.
     pub fn set_value_origin(&mut self, value: ValueId, origin: Place) {
         self.values[value.index()].origin = origin;
     }
 
-    /// Makes a result of a node known: its users read a constant from now on.
+    /// Gives the result of a node known contents: its users read a constant from now on.
     pub fn set_constant(&mut self, value: ValueId, constant: Constant) {
         self.values[value.index()].constant = Some(constant);
     }
 
-    /// Drops the bytes of a constant that nothing reads any more.
+    /// Drops the bytes of a constant that is no longer read.
     pub fn forget_constant(&mut self, value: ValueId) {
         self.values[value.index()].constant = None;
     }
 
-    /// Gives the result of a node another type, sizes or layout: the caller makes sure that its producer
-    /// and users agree. If its bytes were known, they are not any more: they are of the old type.
+    /// Changes the element type, sizes or layout of a node's result; the caller makes sure that its producer and users
+    /// agree. Known contents are dropped, because they are in the old type.
     pub fn set_meta(&mut self, value: ValueId, meta: TensorMeta) {
         let value = &mut self.values[value.index()];
         value.meta = meta;
         value.constant = None;
     }
 
-    /// Says that the sizes of a value are upper bounds: others may come. [`Self::specialize_to_bounds`] takes it back.
+    /// Marks the sizes of a value as upper bounds. [`Self::specialize_to_bounds`] reverts this.
     pub fn set_bounded(&mut self, value: ValueId) {
         let meta = &mut self.values[value.index()].meta;
         *meta = meta.clone().with_dynamism(tensor::ShapeDynamism::DynamicBound);
     }
 
-    /// Takes the upper bounds of all sizes for the sizes.
+    /// Makes all sizes static: upper bounds become the sizes.
     pub fn specialize_to_bounds(&mut self) {
         for value in &mut self.values {
             if value.is_bounded() {
@@ -150,28 +151,28 @@ impl Graph {
         }
     }
 
-    /// Takes outputs from the end of a node that nothing uses, down to so many.
+    /// Drops unused outputs from the end of a node's list, so that `count` are left.
     pub fn truncate_outputs(&mut self, node: NodeId, count: usize) {
         let dropped: Vec<ValueId> = self.nodes[node.index()].outputs.iter().skip(count).copied().collect();
-        debug_assert!(dropped.iter().all(|&v| !self.is_used(v)), "an output that is used is dropped");
+        debug_assert!(dropped.iter().all(|&v| !self.is_used(v)), "a dropped output is still used");
         dropped.iter().for_each(|v| self.values[v.index()].def = Def::Removed);
         self.nodes[node.index()].outputs.truncate(count);
     }
 
-    /// Adds the nodes of a graph of one block to the end of the block at the cursor, as a part of the instruction
-    /// that is being added: `inputs` stand for its inputs. Gives what stands for its outputs.
+    /// Inlines a graph of one block at the end of the block at the cursor, as part of the instruction at
+    /// [`Self::origin`]. `inputs` replace the graph's inputs. Returns the values that replace its outputs.
     ///
     /// # Errors
-    /// If it has other inputs, several blocks, state or memory.
+    /// The number or metas of its inputs differ, or it has several blocks, state or memory.
     pub fn inline(&mut self, other: &Graph, inputs: &[ValueId]) -> Result<Vec<ValueId>, String> {
         let known = other.inputs();
         let fits = |(&ours, &theirs): (&ValueId, &ValueId)| self.meta(ours) == other.meta(theirs);
         if known.len() != inputs.len() || !inputs.iter().zip(known).all(fits) {
-            return Err("it has other inputs than it is given".into());
+            return Err("the number or metas of its inputs differ from the given values".into());
         }
         let has_state = other.states.iter().any(Option::is_some) || other.memories > 0;
         if other.num_blocks() != 1 || has_state {
-            return Err("it has several blocks, or state".into());
+            return Err("it has several blocks, state or memory".into());
         }
         let origin = self.origin();
         let within = |theirs: Place| Place { node: theirs.node, ..origin };
@@ -179,7 +180,7 @@ impl Graph {
         known.iter().zip(inputs).for_each(|(theirs, v)| ours[theirs.index()] = Some(*v));
         for id in other.order() {
             let theirs = other.node(id);
-            let inputs = theirs.inputs().iter().map(|&v| self.take(other, v, &mut ours));
+            let inputs = theirs.inputs().iter().map(|&v| self.import(other, v, &mut ours));
             let inputs: Vec<ValueId> = inputs.collect();
             let outputs = theirs.outputs().iter().map(|&v| {
                 let value = other.value(v);
@@ -200,11 +201,11 @@ impl Graph {
                 ours[v.index()] = Some(value);
             }
         }
-        Ok(other.outputs().iter().map(|&v| self.take(other, v, &mut ours)).collect())
+        Ok(other.outputs().iter().map(|&v| self.import(other, v, &mut ours)).collect())
     }
 
-    /// What stands here for a value of a graph that is being taken in: its constants come as they are needed.
-    fn take(&mut self, other: &Graph, theirs: ValueId, ours: &mut [Option<ValueId>]) -> ValueId {
+    /// The value in this graph for a value of a graph that is being inlined. Constants are copied on first use.
+    fn import(&mut self, other: &Graph, theirs: ValueId, ours: &mut [Option<ValueId>]) -> ValueId {
         if let Some(v) = ours[theirs.index()] {
             return v;
         }
@@ -215,7 +216,7 @@ impl Graph {
         v
     }
 
-    /// Moves a node to the place before another of any block.
+    /// Moves a node directly before another, in the same or another block.
     pub fn move_before(&mut self, node: NodeId, before: NodeId) {
         if node == before {
             return;
@@ -225,11 +226,11 @@ impl Graph {
         self.link(node, block.unwrap_or(BlockId(0)), previous, Near::Previous);
     }
 
-    /// Takes a node away. Nothing may use its results.
+    /// Removes a node. Its results must be unused.
     pub fn remove(&mut self, node: NodeId) {
         debug_assert!(
             self.nodes[node.index()].outputs.iter().all(|&v| !self.is_used(v)),
-            "a node is removed whose results are used"
+            "a removed node's results are still used"
         );
         self.unlink(node);
         let outputs = std::mem::take(&mut self.nodes[node.index()].outputs);
@@ -240,7 +241,7 @@ impl Graph {
         self.clear(node);
     }
 
-    /// Lets go of what a node has kept that is in no block any more.
+    /// Frees the kind, effects and origins of a node that is no longer in a block.
     fn clear(&mut self, node: NodeId) {
         let removed = &mut self.nodes[node.index()];
         removed.kind = Self::removed();
@@ -248,7 +249,7 @@ impl Graph {
         removed.origins = Default::default();
     }
 
-    /// Turns the results of a node, which are known, into constants; the node goes.
+    /// Turns the results of a node into these constants and removes the node.
     pub fn fold(&mut self, node: NodeId, constants: Vec<Constant>) {
         self.unlink(node);
         let outputs = std::mem::take(&mut self.nodes[node.index()].outputs);
@@ -259,13 +260,13 @@ impl Graph {
         self.clear(node);
     }
 
-    /// Whether a node can go: nothing uses its results, and it has no effect.
+    /// Whether a node is dead: its results are unused, and no effect keeps it ([`Node::is_kept`](crate::Node::is_kept)).
     pub fn is_dead(&self, node: NodeId) -> bool {
         let n = &self.nodes[node.index()];
         n.block.is_some() && n.outputs.iter().all(|&v| !self.is_used(v)) && !n.is_kept()
     }
 
-    /// Takes a node away if it is dead, and then what only it has used.
+    /// Removes a node if it is dead, and then the producers of its inputs that became dead.
     pub fn remove_dead(&mut self, node: NodeId) {
         let mut next = Some(node);
         let mut candidates = Vec::new();
@@ -279,7 +280,7 @@ impl Graph {
         }
     }
 
-    /// Takes all dead nodes away.
+    /// Removes all dead nodes.
     pub fn sweep(&mut self) {
         for node in self.order().into_iter().rev() {
             self.remove_dead(node);
@@ -303,22 +304,22 @@ impl Graph {
         }
     }
 
-    /// Adds a use: where it stands among those of the value.
+    /// Adds a use. Returns its index in the value's use list.
     pub(crate) fn note_use(&mut self, value: ValueId, user: User, slot: usize) -> u32 {
         self.work += 1;
         let uses = &mut self.values[value.index()].uses;
         uses.push(Use { user, slot });
         let at = (uses.len() - 1) as u32;
-        self.values[value.index()].ends += u32::from(matches!(user, User::Terminator(_)));
+        self.values[value.index()].terminator_uses += u32::from(matches!(user, User::Terminator(_)));
         at
     }
 
-    /// Takes a use away. The last one takes its place, and its user is told.
+    /// Removes a use. The last use of the list takes its index, and that use's user is updated.
     pub(crate) fn forget_use(&mut self, value: ValueId, at: u32) {
         self.work += 1;
         let value = &mut self.values[value.index()];
         let gone = value.uses.swap_remove(at as usize);
-        value.ends -= u32::from(matches!(gone.user, User::Terminator(_)));
+        value.terminator_uses -= u32::from(matches!(gone.user, User::Terminator(_)));
         if let Some(&Use { user, slot }) = value.uses.get(at as usize) {
             match user {
                 User::Node(node) => self.nodes[node.index()].use_at[slot] = at,
@@ -327,7 +328,7 @@ impl Graph {
         }
     }
 
-    /// Puts a node into a block after another, or first.
+    /// Links a node into a block after `previous`, or first.
     pub(crate) fn link(&mut self, node: NodeId, block: BlockId, previous: Option<NodeId>, near: Near) {
         self.work += 1;
         let next = match previous {
@@ -336,8 +337,8 @@ impl Graph {
         };
         let low = previous.map_or(0, |p| self.nodes[p.index()].order);
         let order = match next {
-            // Many nodes may be put before the same one, or after: each stands far from that one, so that
-            // room is left for the next.
+            // Many nodes may be inserted before the same node, or after it. Each gets an order number far from that
+            // node's and leaves room for the next.
             Some(n) => {
                 let high = self.nodes[n.index()].order;
                 let step = ((high - low) / 2).min(GAP >> 24);
@@ -363,7 +364,7 @@ impl Graph {
         }
     }
 
-    /// Numbers the nodes of a block anew, with equal gaps.
+    /// Reassigns the order numbers of a block with equal gaps.
     fn renumber(&mut self, block: BlockId) {
         let nodes: Vec<NodeId> = self.nodes_of(block).collect();
         self.work += nodes.len() as u64;
@@ -389,7 +390,7 @@ impl Graph {
         self.num_nodes -= 1;
     }
 
-    /// Takes a node out of its block and away from what it uses.
+    /// Removes a node from its block and from the use lists of its inputs.
     pub(crate) fn unlink(&mut self, node: NodeId) {
         self.work += 1;
         self.clear_inputs(node);
@@ -397,12 +398,12 @@ impl Graph {
     }
 }
 
-/// What says which of two instructions comes first in a program's listing.
+/// The sort key of an instruction in program order.
 fn key(place: &Place) -> (Option<u32>, Option<u32>, Option<u32>) {
     (place.chain, place.instruction, place.node)
 }
 
-/// Whether places come in the order of the program, each once.
-fn do_rise(places: &[Place]) -> bool {
+/// Whether places are in program order without duplicates.
+fn are_sorted(places: &[Place]) -> bool {
     places.is_sorted_by(|a, b| key(a) < key(b))
 }

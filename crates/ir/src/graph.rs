@@ -9,23 +9,23 @@ use std::sync::Arc;
 use tensor::{Scalar, Tensor, TensorMeta, TensorView};
 use trace::Place;
 
-/// What takes the memory of computed constants, for messages.
+/// Names the use of memory in budget errors.
 const CONSTANTS: &str = "its computed constants";
 
-/// Between the order numbers of nodes that were appended; nodes put between them take numbers in between.
+/// The gap between the order numbers of appended nodes. Nodes that are inserted later get numbers in the gap.
 pub(crate) const GAP: u64 = 1 << 40;
 
-/// What a result of a graph is for.
+/// The purpose of a graph result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Live {
     /// An output of the program.
     Output,
-    /// The contents of state when an execution ends: the input of the same number, in the order of
-    /// [`Graph::state`], finds them in the next one.
+    /// The contents of a state when an execution ends. The input with the same state number, counted by
+    /// [`Graph::state`], has them in the next execution.
     State(usize),
 }
 
-/// Where a graph that only grows stood: see [`Graph::mark`].
+/// A snapshot of a graph's lengths, to roll back additions: see [`Graph::mark`].
 #[derive(Debug, Clone)]
 pub struct Mark {
     values: usize,
@@ -33,7 +33,7 @@ pub struct Mark {
     inputs: usize,
 }
 
-/// Values, the nodes that compute them, and the blocks in which those stand. See the crate's page.
+/// Values, the nodes that compute them, and the blocks that contain the nodes. See the crate's page.
 #[derive(Clone)]
 pub struct Graph {
     pub(crate) name: String,
@@ -41,18 +41,18 @@ pub struct Graph {
     pub(crate) nodes: Vec<Node>,
     pub(crate) blocks: Vec<Block>,
     pub(crate) results: Vec<Live>,
-    /// For each input the number of the state that it is, if it is one.
+    /// The state number of each input; `None` for inputs that are not state.
     pub(crate) states: Vec<Option<usize>>,
     pub(crate) memories: u32,
-    /// The block that grows.
+    /// The block to which nodes are appended.
     cursor: BlockId,
-    /// The instruction that is being added.
+    /// The instruction whose nodes are being added.
     origin: Place,
-    /// Nodes that are in blocks.
+    /// The number of nodes that are in blocks.
     pub(crate) num_nodes: usize,
-    /// Steps of work that edits took, for tests that growth is linear.
+    /// Steps of work done by edits, for tests that the cost of passes is linear.
     pub(crate) work: u64,
-    /// What constants that passes compute are taken from.
+    /// The memory budget of the constants that passes compute.
     budget: Budget,
 }
 
@@ -63,7 +63,7 @@ impl Default for Graph {
 }
 
 impl Graph {
-    /// A graph of one block, the entry, which returns nothing yet.
+    /// A graph of one block, the entry, which returns no values yet.
     pub fn new() -> Self {
         Self {
             name: String::new(),
@@ -91,80 +91,80 @@ impl Graph {
         BlockId(0)
     }
 
-    /// Adds a tensor that the caller gives at each run.
+    /// Adds a tensor that the caller passes at each execution.
     pub fn input(&mut self, meta: TensorMeta) -> ValueId {
         self.states.push(None);
         self.parameter(self.entry(), Type::Tensor, meta)
     }
 
-    /// Adds a number that the caller gives at each run.
+    /// Adds a scalar that the caller passes at each execution.
     pub fn scalar_input(&mut self, dtype: tensor::ScalarType) -> ValueId {
         self.states.push(None);
         self.parameter(self.entry(), Type::Scalar, scalar_meta(dtype))
     }
 
-    /// Adds memory that an execution finds as the last one left it: its contents, an input, and its number,
-    /// for [`Live::State`].
+    /// Adds state, whose contents persist from one execution to the next. Returns the input that holds its contents,
+    /// and its number for [`Live::State`].
     pub fn state(&mut self, meta: TensorMeta) -> (ValueId, usize) {
         let number = self.states.iter().flatten().count();
         self.states.push(Some(number));
         (self.parameter(self.entry(), Type::Tensor, meta), number)
     }
 
-    /// The number of the state that an input is, if it is one.
+    /// The state number of an input, if it is state.
     pub fn state_of_input(&self, input: usize) -> Option<usize> {
         self.states.get(input).copied().flatten()
     }
 
-    /// Adds memory whose contents are no values, for [`Effect::Read`] and [`Effect::Write`].
+    /// Adds memory whose contents are not SSA values, for [`Effect::Read`] and [`Effect::Write`].
     pub fn memory(&mut self) -> Memory {
         self.memories += 1;
         Memory(self.memories - 1)
     }
 
-    /// Adds a constant tensor. Its bytes are as many as the meta says, or more.
+    /// Adds a constant tensor. It must have at least as many bytes as the meta needs.
     pub fn constant(&mut self, meta: TensorMeta, constant: Constant) -> ValueId {
         let id = self.value_of(Type::Tensor, meta, Def::Constant);
         self.values[id.index()].constant = Some(constant);
         id
     }
 
-    /// Adds a constant that was computed, row-major or not, which counts in the [budget](Self::budget).
+    /// Adds a computed constant, row-major or not, and counts it against the [budget](Self::budget).
     ///
     /// # Errors
-    /// If the budget does not have the bytes.
+    /// The budget is exhausted.
     pub fn computed(&mut self, tensor: Tensor) -> operator::Result<ValueId> {
         let tensor = CountedTensor::new(tensor, CONSTANTS, &self.budget)?;
         Ok(self.constant(tensor.meta().clone(), tensor.into()))
     }
 
-    /// Zero bytes for a constant that is about to be computed, which count in the [budget](Self::budget).
+    /// A zeroed tensor for a constant that is about to be computed, counted against the [budget](Self::budget).
     ///
     /// # Errors
-    /// If the budget does not have the bytes, or the system has no memory.
+    /// The budget is exhausted, or the allocation fails.
     pub fn zeros(&self, meta: TensorMeta) -> operator::Result<CountedTensor> {
         CountedTensor::zeros(meta, CONSTANTS, &self.budget)
     }
 
-    /// A copy of a constant that is about to be changed, which counts in the [budget](Self::budget).
+    /// A copy of a constant that is about to be changed, counted against the [budget](Self::budget).
     ///
     /// # Errors
-    /// If the budget does not have the bytes, or the system has no memory.
+    /// The budget is exhausted, or the allocation fails.
     pub fn copied(&self, of: &TensorView<'_>) -> operator::Result<CountedTensor> {
         CountedTensor::copied(of, CONSTANTS, &self.budget)
     }
 
-    /// What computed constants are taken from: without a bound, unless [`Self::set_budget`] has said otherwise.
+    /// The memory budget of computed constants: unlimited unless [`Self::set_budget`] has set one.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// Lets the constants that are computed from now on count in this budget.
+    /// Counts the constants that are computed from now on against this budget.
     pub fn set_budget(&mut self, budget: Budget) {
         self.budget = budget;
     }
 
-    /// Adds a constant number.
+    /// Adds a constant scalar.
     pub fn scalar(&mut self, scalar: Scalar) -> ValueId {
         let id = self.value_of(Type::Scalar, scalar_meta(scalar.dtype()), Def::Constant);
         self.values[id.index()].constant = Some(Constant::Scalar(scalar));
@@ -177,13 +177,13 @@ impl Graph {
         id
     }
 
-    /// Adds a block, which returns nothing yet.
+    /// Adds a block, which returns no values yet.
     pub fn block(&mut self) -> BlockId {
         self.blocks.push(Block::default());
         BlockId::new(self.blocks.len() - 1)
     }
 
-    /// Adds a parameter to a block. Those that jump to the block pass one value more from then on.
+    /// Adds a parameter to a block. Terminators that target the block must pass one value more from then on.
     pub fn parameter(&mut self, block: BlockId, ty: Type, meta: TensorMeta) -> ValueId {
         let index = self.blocks[block.index()].parameters.len();
         let id = self.value_of(ty, meta, Def::Parameter(block, index));
@@ -191,17 +191,17 @@ impl Graph {
         id
     }
 
-    /// Lets [`Self::append`] and [`Self::output`] add to the end of a block.
+    /// Makes [`Self::append`] and [`Self::output`] add to the end of this block.
     pub fn set_cursor(&mut self, block: BlockId) {
         self.cursor = block;
     }
 
-    /// The block that grows.
+    /// The block to which nodes are appended.
     pub fn cursor(&self) -> BlockId {
         self.cursor
     }
 
-    /// Names the instruction that nodes and values added from now on belong to.
+    /// Sets the instruction that nodes and values added from now on belong to.
     pub fn set_origin(&mut self, origin: Place) {
         self.origin = origin;
     }
@@ -211,7 +211,7 @@ impl Graph {
         self.origin
     }
 
-    /// Adds a node of one tensor for each meta to the end of the block at the cursor.
+    /// Appends a node to the block at the cursor. It has one tensor output for each meta.
     pub fn append(
         &mut self,
         kind: impl IntoKind,
@@ -223,7 +223,7 @@ impl Graph {
         self.insert_at(self.cursor, last, Near::Previous, kind.into_kind(), inputs, outputs)
     }
 
-    /// As [`Self::append`], of results that may be numbers.
+    /// As [`Self::append`], with results that may be scalars.
     pub fn append_typed(
         &mut self,
         kind: impl IntoKind,
@@ -234,7 +234,7 @@ impl Graph {
         self.insert_at(self.cursor, last, Near::Previous, kind.into_kind(), inputs, outputs)
     }
 
-    /// Adds a node before another, in its block.
+    /// Inserts a node before another, in its block.
     pub fn insert_before(
         &mut self,
         node: NodeId,
@@ -254,7 +254,7 @@ impl Graph {
         )
     }
 
-    /// Adds a node after another, in its block.
+    /// Inserts a node after another, in its block.
     pub fn insert_after(
         &mut self,
         node: NodeId,
@@ -267,7 +267,7 @@ impl Graph {
         self.insert_at(block, Some(node), Near::Next, kind.into_kind(), inputs, outputs)
     }
 
-    /// Adds a node before all others of a block.
+    /// Inserts a node at the start of a block.
     pub fn insert_first(
         &mut self,
         block: BlockId,
@@ -298,7 +298,7 @@ impl Graph {
             use_at: SmallVec::new(),
             outputs,
             origins: known.then_some(self.origin).into_iter().collect(),
-            origins_rise: true,
+            origins_sorted: true,
             effects: SmallVec::new(),
             block: None,
             previous: None,
@@ -310,17 +310,17 @@ impl Graph {
         id
     }
 
-    /// Says that a node has an effect beside those of its kind.
+    /// Gives a node an effect besides those of its kind.
     pub fn add_effect(&mut self, node: NodeId, effect: Effect) {
         self.nodes[node.index()].effects.push(effect);
     }
 
-    /// Makes a value an output: the block at the cursor returns one value more.
+    /// Makes a value an output, by appending it to the return of the block at the cursor.
     pub fn output(&mut self, value: ValueId) {
         self.add_result(value, Live::Output);
     }
 
-    /// Makes a value a result of this kind: the block at the cursor returns one value more.
+    /// Makes a value a result of this kind, by appending it to the return of the block at the cursor.
     pub fn add_result(&mut self, value: ValueId, live: Live) {
         let block = self.cursor;
         let mut operands = self.blocks[block.index()].terminator.operands.clone();
@@ -329,7 +329,7 @@ impl Graph {
         self.set_terminator(block, Terminator::returns(&operands));
     }
 
-    /// Says how a block ends. Returns of a graph of several blocks pass the results that
+    /// Sets the terminator of a block. In a graph of several blocks, a return passes the results that
     /// [`Self::set_results`] has declared.
     pub fn set_terminator(&mut self, block: BlockId, terminator: Terminator) {
         while let (Some(value), Some(at)) = {
@@ -345,23 +345,22 @@ impl Graph {
         (slot.terminator, slot.use_at) = (terminator, use_at);
     }
 
-    /// Declares what the values are that returns pass.
+    /// Declares the purpose of each value that returns pass.
     pub fn set_results(&mut self, results: Vec<Live>) {
         self.results = results;
     }
 
-    /// What the values are that a return passes.
+    /// The purpose of each value that a return passes.
     pub fn results(&self) -> &[Live] {
         &self.results
     }
 
-    /// Where the graph stands now, to come back to with [`Self::rollback`].
+    /// A mark to roll back to with [`Self::rollback`].
     pub fn mark(&self) -> Mark {
         Mark { values: self.values.len(), nodes: self.nodes.len(), inputs: self.blocks[0].parameters.len() }
     }
 
-    /// Takes away the nodes, inputs and constants that were added since a mark. Nothing else may have
-    /// changed since then.
+    /// Removes the nodes, inputs and constants that were added since a mark. Nothing else may have changed since then.
     pub fn rollback(&mut self, mark: &Mark) {
         for index in (mark.nodes..self.nodes.len()).rev() {
             self.unlink(NodeId::new(index));
@@ -372,7 +371,7 @@ impl Graph {
         self.states.truncate(mark.inputs);
     }
 
-    /// The number of values ever made: ids are below it.
+    /// The number of values ever created; all value indices are below it.
     pub fn num_values(&self) -> usize {
         self.values.len()
     }
@@ -402,17 +401,17 @@ impl Graph {
         &self.nodes[node.index()]
     }
 
-    /// What is known of a value.
+    /// A value.
     pub fn value(&self, value: ValueId) -> &Value {
         &self.values[value.index()]
     }
 
-    /// The ids of all values ever made.
+    /// The ids of all values ever created.
     pub fn values(&self) -> impl Iterator<Item = ValueId> + use<> {
         (0..self.values.len()).map(ValueId::new)
     }
 
-    /// Type, sizes and layout of a value.
+    /// Element type, sizes and layout of a value.
     pub fn meta(&self, value: ValueId) -> &TensorMeta {
         &self.values[value.index()].meta
     }
@@ -422,19 +421,19 @@ impl Graph {
         self.values[value.index()].view()
     }
 
-    /// Elements of a constant of f32, in storage order.
+    /// The elements of an f32 constant, in storage order.
     pub fn floats(&self, value: ValueId) -> Option<&[f32]> {
         self.view(value)?.storage::<f32>().ok()
     }
 
-    /// Whether nodes read numbers that are computed in the graph, or given to it. Such a graph says what follows from what; it is lowered
-    /// once they are known, as attributes.
+    /// Whether the graph uses scalars that are computed in it or passed to it. Such a graph only describes the data
+    /// flow; it can be lowered once those scalars are known and have become attributes.
     pub fn has_numbers(&self) -> bool {
         let is_constant = |v: &Value| v.def == Def::Constant;
         self.values.iter().any(|v| v.ty == Type::Scalar && !v.uses.is_empty() && !is_constant(v))
     }
 
-    /// Whether a value is known.
+    /// Whether the contents of a value are known.
     pub fn is_constant(&self, value: ValueId) -> bool {
         self.values[value.index()].constant.is_some()
     }
@@ -444,13 +443,13 @@ impl Graph {
         &self.blocks[0].parameters
     }
 
-    /// The results of a graph of one block, in the order of [`Self::results`].
+    /// The results of a graph of one block, in the order of [`Self::results`]; empty if the entry does not return.
     pub fn outputs(&self) -> &[ValueId] {
         let terminator = &self.blocks[0].terminator;
         if terminator.is_return() { &terminator.operands } else { &[] }
     }
 
-    /// The nodes of the graph in the order in which they stand, block by block.
+    /// All nodes of the graph in order, block by block.
     pub fn order(&self) -> Vec<NodeId> {
         let mut all = Vec::with_capacity(self.num_nodes);
         self.blocks().for_each(|block| all.extend(self.nodes_of(block)));
@@ -462,12 +461,12 @@ impl Graph {
         std::iter::successors(self.blocks[block.index()].first, |&n| self.nodes[n.index()].next)
     }
 
-    /// The node that comes after another in its block.
+    /// The next node in the same block.
     pub fn next(&self, node: NodeId) -> Option<NodeId> {
         self.nodes[node.index()].next
     }
 
-    /// The node that comes before another in its block.
+    /// The previous node in the same block.
     pub fn previous(&self, node: NodeId) -> Option<NodeId> {
         self.nodes[node.index()].previous
     }
@@ -477,41 +476,41 @@ impl Graph {
         self.nodes[node.index()].block.is_some()
     }
 
-    /// Whether a node comes before another of the same block.
+    /// Whether node `a` comes before node `b` of the same block.
     pub fn comes_before(&self, a: NodeId, b: NodeId) -> bool {
         self.nodes[a.index()].order < self.nodes[b.index()].order
     }
 
-    /// The node that defines a value; none of a parameter or a constant.
+    /// The node that defines a value; `None` for a parameter or a constant.
     pub fn producer(&self, value: ValueId) -> Option<NodeId> {
         if let Def::Node(node, _) = self.values[value.index()].def { Some(node) } else { None }
     }
 
-    /// Who uses a value, in no particular order.
+    /// The uses of a value, in no particular order.
     pub fn uses(&self, value: ValueId) -> &[Use] {
         &self.values[value.index()].uses
     }
 
-    /// Whether something uses a value.
+    /// Whether a value has a use.
     pub fn is_used(&self, value: ValueId) -> bool {
         !self.values[value.index()].uses.is_empty()
     }
 
-    /// The node that alone uses a value, once or several times.
+    /// The only user of a value, if that is one node, which may use it several times.
     pub fn only_user(&self, value: ValueId) -> Option<NodeId> {
         let mut uses = self.uses(value).iter();
         let User::Node(node) = uses.next()?.user else { return None };
-        // A value with many users is told at the first that differs.
+        // Stops at the first other user, so that a value with many users costs little.
         uses.all(|u| u.user == User::Node(node)).then_some(node)
     }
 
-    /// Whether a value is a result of the graph or passed on at the end of a block.
+    /// Whether a terminator uses the value: it is a result of the graph or passed to another block.
     pub fn is_live_out(&self, value: ValueId) -> bool {
-        self.values[value.index()].ends > 0
+        self.values[value.index()].terminator_uses > 0
     }
 
-    /// Steps of work that edits have taken so far: for tests that a pass does work in proportion to the
-    /// graph, as clocks cannot say.
+    /// Steps of work that edits have done so far. Tests check with it that a pass is linear in the size of the graph,
+    /// which clocks measure too imprecisely.
     pub fn work(&self) -> u64 {
         self.work
     }

@@ -1,8 +1,8 @@
-//! Which bytes a constant is, without looking at them.
+//! The identity of a constant's bytes, which is compared without reading them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A source of bytes, a file say, told from every other source that there is, was or will be in this process.
+/// Identifies a source of bytes, such as a file, uniquely for the lifetime of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SourceId(Kind);
 
@@ -13,21 +13,21 @@ enum Kind {
 }
 
 impl SourceId {
-    /// A source that is none of those that are known already.
+    /// A new id, different from all others.
     pub fn numbered() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(Kind::Numbered(NEXT.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// The file of which the system says this: device, number, size, and when contents and entry have last changed. Two
-    /// sources of which it says the same are one.
+    /// The file with this metadata: device, inode number, size, and the times of the last change of its contents and of
+    /// its inode. Equal metadata gives equal ids.
     pub fn file(facts: [u64; 5]) -> Self {
         Self(Kind::File(facts))
     }
 }
 
-/// Which bytes a constant is: those of a range of a source, as they are or as something has made them. Equal
-/// identities have equal bytes.
+/// Identifies the bytes of a constant: a range of a source, as it is or transformed by a function. Equal identities
+/// imply equal bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
     source: SourceId,
@@ -37,12 +37,13 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// `len` bytes of a source from `start` on.
+    /// `len` bytes of a source, beginning at `start`.
     pub fn new(source: SourceId, start: u64, len: usize) -> Self {
         Self { source, start, len: len as u64, made: "" }
     }
 
-    /// What a function of this name computes of these bytes, and of what follows from the sizes of its result.
+    /// The result of the function with this name on these bytes. It may depend only on the bytes and on the sizes of
+    /// the result.
     #[must_use]
     pub fn made(self, function: &'static str) -> Self {
         Self { made: function, ..self }
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_and_ranges_are_told_apart() {
+    fn identities_differ_by_source_range_and_function() {
         let (a, b) = (SourceId::numbered(), SourceId::numbered());
         let file = SourceId::file([1, 2, 3, 4, 5]);
         let all = [

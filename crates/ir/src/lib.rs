@@ -4,20 +4,20 @@
 //! method, payload, archive ─► Graph ─► passes ─► steps that run, a payload, a program file, a report
 //! ```
 //!
-//! A [`Graph`] has *values* (tensors and numbers), each defined once: by a node, as a parameter of a block, or
-//! as a constant. *Nodes* stand in *blocks*, in an order in which they can run. A block ends in a
-//! [`Terminator`]: a jump or a branch, which pass values to the parameters of the next block, or a return.
-//! The parameters of the entry block are the graph's inputs; what a return passes are its results, of the
-//! kinds that [`Graph::results`] lists.
+//! A [`Graph`] has SSA *values* (tensors and scalars), each defined once: by a node, as a block parameter, or as a
+//! constant. *Nodes* are listed in *blocks*, in an order in which they can run. A block ends in a [`Terminator`]: a
+//! jump or a branch, which pass values to the parameters of the next block, or a return. The parameters of the entry
+//! block are the graph's inputs; the values that a return passes are its results, and [`Graph::results`] lists what
+//! kind each of them is.
 //!
-//! Definitions, users and order are kept as the graph changes: [`Graph::producer`], [`Graph::uses`] and
-//! [`Graph::comes_before`] cost the same in a graph of any size. No pass computes them.
+//! Every edit maintains definitions, use lists and node order: [`Graph::producer`], [`Graph::uses`] and
+//! [`Graph::comes_before`] take constant time, and passes need not compute def-use chains themselves.
 //!
-//! What a node does is its [`Kind`]: an operator call ([`Call`], a kernel with its arguments), or any type
-//! that a crate above brings, such as a fused convolution. A pass looks for the kinds it knows with
+//! The [`Kind`] of a node is what it computes: an operator call ([`Call`], a kernel with its arguments), or any type
+//! that a dependent crate defines, such as a fused convolution. A pass looks for the kinds it knows with
 //! [`Node::kind_as`] and rewrites in place: [`Graph::rewrite`] gives a node another kind and inputs and keeps
-//! its results, so that a fused node takes the place of the *last* node that it computes and writes the same
-//! values. [`Graph::absorb`] notes which instructions a node stands for.
+//! its results, so that a fused node replaces the *last* node of the pattern and defines the same values.
+//! [`Graph::absorb`] records which instructions the fused node implements.
 //!
 //! ```
 //! use pteron_ir::{Graph, Kind};
@@ -44,32 +44,32 @@
 //!
 //! # How a method maps onto a graph
 //!
-//! A method's plan gives values places in memory, not names. Raising it keeps a map from places to
+//! A method's memory plan gives values memory locations, not names. Raising a method keeps a map from locations to
 //! the values that they hold, and adds:
 //!
 //! | in the method | in the graph |
 //! | --- | --- |
 //! | an input | [`Graph::input`]: a parameter of the entry block |
-//! | a constant tensor | [`Graph::constant`]; one for each segment and meta |
-//! | a number of the plan that nothing writes | an attribute of the calls that read it ([`CallArg::Scalar`]), or [`Graph::scalar`] |
-//! | a number that an instruction computes | a result with [`Type::Scalar`]; calls read it as [`CallArg::Value`] |
-//! | `KernelCall` | [`Graph::append`] of a [`Call`], with [`Graph::set_cursor`] and [`Graph::set_origin`] saying where and for which instruction |
-//! | a view (`et_view`, elided views) | a `Call`, or whatever reshape kind the raiser uses; no bytes move |
-//! | a call that changes an argument (`add_`) | a `Call` that reads the value at that place and defines the next |
+//! | a constant tensor | [`Graph::constant`]; one for each pair of segment and meta |
+//! | a scalar of the plan that no instruction writes | an attribute of the calls that read it ([`CallArg::Scalar`]), or [`Graph::scalar`] |
+//! | a scalar that an instruction computes | a result with [`Type::Scalar`]; calls read it as [`CallArg::Value`] |
+//! | `KernelCall` | [`Graph::append`] of a [`Call`], with [`Graph::set_cursor`] for its block and [`Graph::set_origin`] for its instruction |
+//! | a view (`et_view`, elided views) | a `Call`, or the raiser's own reshape kind; no bytes move |
+//! | a call that changes an argument (`add_`) | a `Call` that reads the value at that location and defines the new one |
 //! | `DelegateCall` | a node of the runtime's own kind, with [`Effect::External`] |
-//! | `MoveCall` | nothing: the target's place holds the same value from then on |
-//! | `JumpFalseCall` | the block ends in [`Terminator::branch`]; both targets have a parameter for each place that differs |
+//! | `MoveCall` | nothing: the target location holds the same value from then on |
+//! | `JumpFalseCall` | the block ends in [`Terminator::branch`]; both targets have a parameter for each location whose value differs |
 //! | `FreeCall` | nothing: lifetimes follow from uses |
-//! | memory that an execution finds (mutable state) | [`Graph::state`]: a parameter of the entry block |
-//! | what it leaves there, under a name or for the next execution | a result of kind [`Live::State`] |
+//! | memory that persists between executions (mutable state) | [`Graph::state`]: a parameter of the entry block |
+//! | its contents after an execution, under a name or for the next execution | a result of kind [`Live::State`] |
 //! | an output | a result of kind [`Live::Output`] |
-//! | places that overlap in part | a [`Memory`]: calls that touch it have [`Effect::Read`] and [`Effect::Write`] and keep their order |
-//! | draws from the generator | [`Effect::Random`], which [`Kind::effects`] of a [`Call`] gives |
+//! | locations that overlap partially | a [`Memory`]: calls that touch it have [`Effect::Read`] and [`Effect::Write`] and keep their order |
+//! | a draw from the random number generator | [`Effect::Random`], from the [`Kind::effects`] of the [`Call`] |
 //!
-//! A tensor whose sizes may change has a meta whose dynamism says so, with the upper bound as its sizes;
-//! [`Graph::specialize_to_bounds`] takes the bounds of all values for their sizes.
+//! The meta of a dynamically sized tensor has [`tensor::ShapeDynamism::DynamicBound`] and the upper bounds as its
+//! sizes; [`Graph::specialize_to_bounds`] turns the bounds of all values into static sizes.
 //!
-//! [`Graph::verify`] checks all that stands here and is run after every pass in tests and debug builds.
+//! [`Graph::verify`] checks these rules and runs after every pass in tests and debug builds.
 #![forbid(unsafe_code)]
 
 mod block;
@@ -101,12 +101,12 @@ macro_rules! id {
         pub struct $name(pub(crate) u32);
 
         impl $name {
-            /// The index, counted in the order of creation.
+            /// The index, in order of creation.
             pub fn index(self) -> usize {
                 self.0 as usize
             }
 
-            /// The id of the `index`th one made. Graphs hold fewer than 2^32.
+            /// The id with this index. Graphs hold fewer than 2^32 of each.
             pub(crate) fn new(index: usize) -> Self {
                 Self(u32::try_from(index).unwrap_or(u32::MAX))
             }
@@ -115,7 +115,7 @@ macro_rules! id {
 }
 
 id! {
-    /// A value of a [`Graph`]. Ids are those of one graph; with another's, methods may panic.
+    /// A value of a [`Graph`]. An id belongs to one graph; methods may panic if it is used with another.
     ValueId
 }
 id! {

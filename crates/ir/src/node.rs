@@ -5,31 +5,31 @@ use std::fmt;
 use std::sync::Arc;
 use trace::Place;
 
-/// Memory whose contents are no value of the graph: places of a plan that overlap in part, say.
+/// Memory whose contents are not SSA values, such as locations of a memory plan that overlap partially.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Memory(pub u32);
 
-/// A side effect: what a node does or depends on beside its inputs and results.
+/// A side effect: what a node does or depends on besides its inputs and results.
 ///
-/// Nodes with effects stay in the order in which they stand, and stay when nothing uses their results.
+/// Nodes with effects keep their order, and are kept when their results are unused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// It draws from the generator.
+    /// It draws from the random number generator.
     Random,
-    /// It does something that this graph cannot see: a delegate that keeps a state.
+    /// It has an effect outside the graph, such as a delegate that keeps state.
     External,
-    /// It reads memory. Such a node may be removed when nothing uses its results.
+    /// It reads memory. Such a node may be removed when its results are unused.
     Read(Memory),
     /// It writes memory.
     Write(Memory),
 }
 
-/// What a node does: an operator call, or a kind that a crate above brings.
+/// What a node computes: an operator call, or a kind that a dependent crate defines.
 pub trait Kind: Any + fmt::Debug + Send + Sync {
     /// A name for listings, events and errors: the operator's full name, or the kind's.
     fn name(&self) -> &str;
 
-    /// Writes the attributes for listings, as `key: value, key: value`.
+    /// Writes the attributes for listings, in the form `key: value, key: value`.
     fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let _ = f;
         Ok(())
@@ -40,16 +40,16 @@ pub trait Kind: Any + fmt::Debug + Send + Sync {
         &[]
     }
 
-    /// What is wrong with a node of this kind that has so many inputs and outputs.
+    /// Checks the numbers of inputs and outputs of a node of this kind. The error says what is wrong.
     fn check(&self, inputs: usize, outputs: usize) -> Result<(), String> {
         let _ = (inputs, outputs);
         Ok(())
     }
 }
 
-/// A kind, shared or not: what [`crate::Graph`]'s methods take.
+/// A kind by value or in an `Arc`: the argument type of [`crate::Graph`]'s methods.
 pub trait IntoKind {
-    /// The kind, shared.
+    /// The kind in an `Arc`.
     fn into_kind(self) -> Arc<dyn Kind>;
 }
 
@@ -66,44 +66,44 @@ impl IntoKind for Arc<dyn Kind> {
 }
 
 impl dyn Kind {
-    /// The kind as a type, if it is that one.
+    /// The kind as a `T`, if it is one.
     pub fn downcast_ref<T: Kind>(&self) -> Option<&T> {
         (self as &dyn Any).downcast_ref()
     }
 
-    /// Whether the kind is of a type.
+    /// Whether the kind is a `T`.
     pub fn is<T: Kind>(&self) -> bool {
         (self as &dyn Any).is::<T>()
     }
 }
 
-/// A node: its kind, what it reads and what it defines.
+/// A node: its kind, the values that it reads and the values that it defines.
 #[derive(Clone)]
 pub struct Node {
     pub(crate) kind: Arc<dyn Kind>,
     pub(crate) inputs: SmallVec<[ValueId; 4]>,
-    /// Where each input stands in the uses of its value.
+    /// For each input, the index of its entry in the use list of the input's value.
     pub(crate) use_at: SmallVec<[u32; 4]>,
     pub(crate) outputs: SmallVec<[ValueId; 2]>,
     pub(crate) origins: SmallVec<[Place; 1]>,
-    /// Whether the origins come in the order of the program, each once.
-    pub(crate) origins_rise: bool,
+    /// Whether the origins are in program order without duplicates.
+    pub(crate) origins_sorted: bool,
     pub(crate) effects: SmallVec<[Effect; 1]>,
-    /// The block in which it stands; none once it is removed.
+    /// The block that contains it; `None` once it is removed.
     pub(crate) block: Option<BlockId>,
     pub(crate) previous: Option<NodeId>,
     pub(crate) next: Option<NodeId>,
-    /// Rises along the block.
+    /// The order number: increases along the block.
     pub(crate) order: u64,
 }
 
 impl Node {
-    /// What it does.
+    /// What it computes.
     pub fn kind(&self) -> &Arc<dyn Kind> {
         &self.kind
     }
 
-    /// What it does, if that is of this type.
+    /// The kind as a `T`, if it is one.
     pub fn kind_as<T: Kind>(&self) -> Option<&T> {
         self.kind.downcast_ref()
     }
@@ -118,38 +118,38 @@ impl Node {
         self.kind.name()
     }
 
-    /// What it reads.
+    /// The values that it reads.
     pub fn inputs(&self) -> &[ValueId] {
         &self.inputs
     }
 
-    /// What it defines.
+    /// The values that it defines.
     pub fn outputs(&self) -> &[ValueId] {
         &self.outputs
     }
 
-    /// The instructions that it stands for; the last one's result is its result. Empty if the graph's
-    /// maker named none.
+    /// The instructions that it implements; its results are those of the last. Empty if the graph's builder set
+    /// none.
     pub fn origins(&self) -> &[Place] {
         &self.origins
     }
 
-    /// The instruction whose result it computes.
+    /// The instruction whose result it computes: the last of [`Self::origins`].
     pub fn origin(&self) -> Place {
         self.origins.last().copied().unwrap_or_default()
     }
 
-    /// Its effects.
+    /// The effects of its kind and its own.
     pub fn effects(&self) -> impl Iterator<Item = Effect> + '_ {
         self.kind.effects().iter().chain(&self.effects).copied()
     }
 
-    /// Whether it has to stay although nothing uses its results.
+    /// Whether dead-code elimination has to keep it even if its results are unused.
     pub fn is_kept(&self) -> bool {
         self.effects().any(|e| !matches!(e, Effect::Read(_)))
     }
 
-    /// The block in which it stands; none once it is removed.
+    /// The block that contains it; `None` once it is removed.
     pub fn block(&self) -> Option<BlockId> {
         self.block
     }

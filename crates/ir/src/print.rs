@@ -4,16 +4,16 @@ use std::fmt;
 use tensor::ScalarType;
 use trace::Place;
 
-/// A graph as text, with what `source` says of the instructions that nodes stand for: operator names, lines
-/// of a file.
+/// A graph as text, in which `source` describes the instructions that nodes implement, by operator names or lines of a
+/// file for example.
 pub struct Listing<'g> {
     graph: &'g Graph,
     source: &'g dyn Fn(Place) -> Option<String>,
 }
 
 impl Graph {
-    /// The graph as text, where `source` describes an instruction. [`fmt::Display`] of the graph is the same
-    /// with the instructions' numbers alone.
+    /// The graph as text, in which `source` describes the instructions. The graph's [`fmt::Display`] is the same with
+    /// the indices of the instructions only.
     pub fn listing<'g>(&'g self, source: &'g dyn Fn(Place) -> Option<String>) -> Listing<'g> {
         Listing { graph: self, source }
     }
@@ -68,7 +68,7 @@ impl Listing<'_> {
         write!(f, ")")
     }
 
-    /// The constants that something uses.
+    /// The constants that are used.
     fn constants(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut seen = HashSet::new();
         for block in self.graph.blocks() {

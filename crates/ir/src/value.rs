@@ -5,47 +5,47 @@ use std::sync::Arc;
 use tensor::{Scalar, ScalarType, ShapeDynamism, Tensor, TensorMeta, TensorView};
 use trace::Place;
 
-/// Bytes that somebody else owns too: a segment of weights, say.
+/// Bytes with shared ownership, such as a segment of weights.
 pub type SharedBytes = Arc<dyn Bytes>;
 
-/// An owner of bytes, or of the way to have them.
+/// An owner of bytes, or of a source from which they are read or computed on access.
 pub trait Bytes: Send + Sync {
-    /// The bytes, aligned for their type. None if they cannot be had, of which the owner tells whom it concerns.
+    /// The bytes, aligned for their type. Empty if they cannot be loaded; the owner reports the failure elsewhere.
     fn bytes(&self) -> &[u8];
 
-    /// The number of bytes. They are not computed or read for it.
+    /// The number of bytes. Implementations that load on access do not load the bytes for it.
     fn len(&self) -> usize {
         self.bytes().len()
     }
 
-    /// Whether there are none.
+    /// Whether the length is zero.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Why the bytes cannot be had, if they cannot.
+    /// Why the bytes cannot be loaded, if they cannot.
     fn problem(&self) -> Option<String> {
         None
     }
 
-    /// What tells these bytes from all others, whoever owns them, if that is known.
+    /// Identifies the contents independently of their owner, if that is known: see [`Identity`].
     fn identity(&self) -> Option<Identity> {
         None
     }
 
-    /// The same bytes for another who looks at them, if they are had when they are looked at and kept for as long as
-    /// their owner lives.
+    /// Another handle to bytes that are loaded on access and cached in the handle; dropping it releases what it has
+    /// loaded. `None` if the bytes are not loaded on access.
     fn again(&self) -> Option<SharedBytes> {
         None
     }
 
-    /// The same elements laid out in a way of this name, if the owner has them so, too.
+    /// The same elements in the layout with this name, if the owner also has them in that layout.
     fn laid_out(&self, layout: &str) -> Option<SharedBytes> {
         let _ = layout;
         None
     }
 
-    /// How the bytes are computed, if they are the result of other constants.
+    /// How the bytes are computed, if they are derived from other constants.
     fn derivation(&self) -> Option<&Derivation> {
         None
     }
@@ -57,19 +57,19 @@ impl<T: AsRef<[u8]> + Send + Sync> Bytes for T {
     }
 }
 
-/// What a constant is.
+/// The contents of a constant.
 #[derive(Clone)]
 pub enum Constant {
     /// Bytes of a file or of another owner, aligned for their type.
     Shared(SharedBytes),
-    /// Computed when the graph was made or by a pass.
+    /// A tensor that was computed when the graph was built or by a pass.
     Computed(Arc<CountedTensor>),
-    /// A number.
+    /// A scalar.
     Scalar(Scalar),
 }
 
 impl From<Tensor> for Constant {
-    /// A tensor that counts in no budget: see [`Graph::computed`](crate::Graph::computed).
+    /// A tensor that is not counted against a budget: see [`Graph::computed`](crate::Graph::computed).
     fn from(tensor: Tensor) -> Self {
         CountedTensor::from(tensor).into()
     }
@@ -82,7 +82,7 @@ impl From<CountedTensor> for Constant {
 }
 
 impl Constant {
-    /// The bytes, in the storage order of the value's meta; none of a number.
+    /// The bytes, in the storage order of the value's meta; empty for a scalar.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Shared(bytes) => bytes.bytes(),
@@ -91,7 +91,7 @@ impl Constant {
         }
     }
 
-    /// The number of bytes. They are not read for it, if that is left to whoever looks at them.
+    /// The number of bytes. Does not load bytes that are loaded on access.
     pub fn nbytes(&self) -> usize {
         match self {
             Self::Shared(bytes) => bytes.len(),
@@ -99,12 +99,13 @@ impl Constant {
         }
     }
 
-    /// Why the bytes cannot be had, if they cannot.
+    /// Why the bytes cannot be loaded, if they cannot.
     pub fn problem(&self) -> Option<String> {
         if let Self::Shared(bytes) = self { bytes.problem() } else { None }
     }
 
-    /// The same constant, to look at without keeping its bytes where this one is.
+    /// The same constant through another handle, so that reading it does not keep loaded bytes in this one:
+    /// see [`Bytes::again`].
     pub fn again(&self) -> Self {
         match self {
             Self::Shared(bytes) => Self::Shared(bytes.again().unwrap_or_else(|| Arc::clone(bytes))),
@@ -112,60 +113,60 @@ impl Constant {
         }
     }
 
-    /// The same elements laid out in a way of this name, if there are such.
+    /// The same elements in the layout with this name, if the owner has them in that layout.
     pub fn laid_out(&self, layout: &str) -> Option<SharedBytes> {
         if let Self::Shared(bytes) = self { bytes.laid_out(layout) } else { None }
     }
 
-    /// How it is computed, if it is the result of other constants and keeps them.
+    /// How it is computed, if it was derived from other constants and keeps them.
     pub fn derivation(&self) -> Option<&Derivation> {
         if let Self::Shared(bytes) = self { bytes.derivation() } else { None }
     }
 
-    /// The constant as a tensor of this meta. `None` if its bytes are too few or cannot be had.
+    /// The constant as a tensor of this meta. `None` if it has too few bytes or they cannot be loaded.
     pub fn view<'a>(&'a self, meta: &'a TensorMeta) -> Option<TensorView<'a>> {
         TensorView::new(meta, self.bytes().get(..meta.nbytes())?).ok()
     }
 }
 
-/// What a value is.
+/// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
-    /// A tensor, of the value's meta.
+    /// A tensor, described by the value's meta.
     Tensor,
-    /// A number: an integer, a double or a boolean as the meta's dtype says (`Long`, `Double`, `Bool`); the
-    /// meta is of rank 0.
+    /// A scalar: an integer, a double or a boolean, by the meta's dtype (`Long`, `Double`, `Bool`). The meta has
+    /// rank 0.
     Scalar,
 }
 
-/// Where a value comes from.
+/// The definition of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Def {
-    /// It is this result of a node.
+    /// The node and the index of its result.
     Node(NodeId, usize),
-    /// It is this parameter of a block.
+    /// The block and the index of its parameter.
     Parameter(BlockId, usize),
-    /// It is a constant.
+    /// The value is a constant.
     Constant,
-    /// What defined it was removed.
+    /// The node that defined it was removed.
     Removed,
 }
 
-/// Who uses a value.
+/// The user of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum User {
-    /// A node, as an input.
+    /// A node, which has it as an input.
     Node(NodeId),
-    /// The end of a block.
+    /// The terminator of a block.
     Terminator(BlockId),
 }
 
 /// One use of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Use {
-    /// Who uses it.
+    /// The node or terminator that uses it.
     pub user: User,
-    /// As which operand.
+    /// The index among the user's operands.
     pub slot: usize,
 }
 
@@ -178,21 +179,21 @@ pub struct Value {
     pub(crate) origin: Place,
     pub(crate) def: Def,
     pub(crate) uses: SmallVec<[Use; 2]>,
-    /// How many of the uses are at the ends of blocks.
-    pub(crate) ends: u32,
+    /// How many of the uses are by terminators.
+    pub(crate) terminator_uses: u32,
 }
 
 impl Value {
     pub(crate) fn new(ty: Type, meta: TensorMeta, origin: Place, def: Def) -> Self {
-        Self { ty, meta, constant: None, origin, def, uses: SmallVec::new(), ends: 0 }
+        Self { ty, meta, constant: None, origin, def, uses: SmallVec::new(), terminator_uses: 0 }
     }
 
-    /// Whether it is a tensor or a number.
+    /// Whether it is a tensor or a scalar.
     pub fn ty(&self) -> Type {
         self.ty
     }
 
-    /// Type, sizes and layout. If the dynamism says that sizes may change, they are upper bounds.
+    /// Element type, sizes and layout. The sizes are upper bounds if [`Self::is_bounded`].
     pub fn meta(&self) -> &TensorMeta {
         &self.meta
     }
@@ -202,17 +203,17 @@ impl Value {
         self.ty == Type::Tensor && self.meta.dynamism() == ShapeDynamism::DynamicBound
     }
 
-    /// What it is, if that is known: of a constant, or of a result that a pass has computed.
+    /// The contents, if known: those of a constant, or of a result that a pass has computed.
     pub fn constant(&self) -> Option<&Constant> {
         self.constant.as_ref()
     }
 
-    /// The instruction whose result it is, where the graph's maker has said so.
+    /// The instruction whose result it is, if the builder of the graph has set it.
     pub fn origin(&self) -> Place {
         self.origin
     }
 
-    /// Where it comes from.
+    /// Its definition.
     pub fn def(&self) -> Def {
         self.def
     }
@@ -222,13 +223,13 @@ impl Value {
         self.constant.as_ref().filter(|_| self.ty == Type::Tensor)?.view(&self.meta)
     }
 
-    /// The number, if it is a constant one.
+    /// The scalar, if it is a constant scalar.
     pub fn scalar(&self) -> Option<Scalar> {
         if let Some(Constant::Scalar(scalar)) = self.constant { Some(scalar) } else { None }
     }
 }
 
-/// The meta of a number.
+/// The meta of a scalar.
 pub(crate) fn scalar_meta(dtype: ScalarType) -> TensorMeta {
     TensorMeta::contiguous(dtype, &[]).unwrap_or_default()
 }

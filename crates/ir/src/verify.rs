@@ -1,7 +1,7 @@
 use crate::{BlockId, Def, Graph, Live, NodeId, Terminator, Type, Use, User, Value, ValueId};
 use tensor::ScalarType;
 
-/// A graph that breaks a rule: a mistake of the code that built or changed it.
+/// A graph that breaks an invariant: a bug in the code that built or changed it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed graph, {place}: {problem}")]
 pub struct Malformed {
@@ -14,13 +14,13 @@ pub struct Malformed {
 type Result<T = ()> = std::result::Result<T, Malformed>;
 
 impl Graph {
-    /// Checks every rule: each value is defined once and before its uses, on every path; uses, definitions
-    /// and order are those that are kept; blocks pass what other blocks take; kinds have the inputs that
-    /// they need; constants have their bytes; what a block passes has the sizes that the next takes, or is within their
-    /// bounds.
+    /// Checks every invariant: each value is defined once, and its definition dominates its uses; the maintained use
+    /// lists, definitions and node order are consistent; terminators pass values that match the parameters of their
+    /// targets, with equal sizes or sizes within the parameters' bounds; kinds accept their numbers of inputs and
+    /// outputs; constants have enough bytes.
     ///
     /// # Errors
-    /// The first rule that is broken, and where.
+    /// The first invariant that is broken, and where.
     pub fn verify(&self) -> Result {
         let dominators = Dominators::of(self);
         for block in self.blocks() {
@@ -32,7 +32,8 @@ impl Graph {
         }
         let reached: usize = self.blocks().map(|b| self.nodes_of(b).count()).sum();
         if reached != self.num_nodes() {
-            let problem = format!("{} nodes are counted and {reached} stand in blocks", self.num_nodes());
+            let problem =
+                format!("the count is {} nodes, and the blocks contain {reached}", self.num_nodes());
             return Err(Malformed { place: "all blocks".into(), problem });
         }
         (0..self.num_values()).try_for_each(|v| self.verify_value(ValueId::new(v)))
@@ -42,14 +43,14 @@ impl Graph {
         let mut previous = None;
         for node in self.nodes_of(block) {
             let at = || format!("node {} of block {}", node.index(), block.index());
-            check(self.node(node).block() == Some(block), at, || "it stands in another block".into())?;
-            check(self.previous(node) == previous, at, || "the node before it is another".into())?;
-            let rises = previous.is_none_or(|p| self.comes_before(p, node));
-            check(rises, at, || "its number does not rise".into())?;
+            check(self.node(node).block() == Some(block), at, || "it is recorded in another block".into())?;
+            check(self.previous(node) == previous, at, || "its link to the previous node is wrong".into())?;
+            let increases = previous.is_none_or(|p| self.comes_before(p, node));
+            check(increases, at, || "its order number does not exceed the previous node's".into())?;
             previous = Some(node);
         }
         let at = || format!("block {}", block.index());
-        check(self.blocks[block.index()].last == previous, at, || "its last node is another".into())
+        check(self.blocks[block.index()].last == previous, at, || "its link to the last node is wrong".into())
     }
 
     fn verify_node(&self, block: BlockId, id: NodeId, dominators: &Dominators) -> Result {
@@ -58,7 +59,9 @@ impl Graph {
         for (slot, (&value, &use_at)) in node.inputs.iter().zip(&node.use_at).enumerate() {
             let used = Use { user: User::Node(id), slot };
             let kept = self.values[value.index()].uses.get(use_at as usize) == Some(&used);
-            check(kept, at, || format!("its input {slot} is not among the uses of %{}", value.index()))?;
+            check(kept, at, || {
+                format!("its input {slot} is missing from the use list of %{}", value.index())
+            })?;
             let defined = match self.value(value).def() {
                 Def::Node(by, _) if self.node(by).block() == Some(block) => self.comes_before(by, id),
                 Def::Node(by, _) => self.node(by).block().is_some_and(|b| dominators.dominates(b, block)),
@@ -68,10 +71,12 @@ impl Graph {
             };
             check(defined, at, || format!("%{} is not defined before it on every path", value.index()))?;
         }
-        check(node.inputs.len() == node.use_at.len(), at, || "its inputs and uses differ in number".into())?;
+        check(node.inputs.len() == node.use_at.len(), at, || {
+            "the numbers of its inputs and uses differ".into()
+        })?;
         for (i, &value) in node.outputs.iter().enumerate() {
             let own = self.value(value).def() == Def::Node(id, i);
-            check(own, at, || format!("%{} is defined elsewhere", value.index()))?;
+            check(own, at, || format!("its output %{} has another definition", value.index()))?;
         }
         node.kind.check(node.inputs.len(), node.outputs.len()).or_else(|problem| check(false, at, || problem))
     }
@@ -82,7 +87,7 @@ impl Graph {
         for (slot, (&value, &use_at)) in end.operands().iter().zip(&data.use_at).enumerate() {
             let used = Use { user: User::Terminator(block), slot };
             let kept = self.values[value.index()].uses.get(use_at as usize) == Some(&used);
-            check(kept, at, || format!("operand {slot} is not among the uses of %{}", value.index()))?;
+            check(kept, at, || format!("operand {slot} is missing from the use list of %{}", value.index()))?;
             let defined = match self.value(value).def() {
                 Def::Node(by, _) => self.node(by).block().is_some_and(|b| dominators.dominates(b, block)),
                 Def::Parameter(b, _) => dominators.dominates(b, block),
@@ -91,11 +96,13 @@ impl Graph {
             };
             check(defined, at, || format!("%{} is not defined on every path to it", value.index()))?;
         }
-        check(end.operands().len() == data.use_at.len(), at, || "operands and uses differ in number".into())?;
+        check(end.operands().len() == data.use_at.len(), at, || {
+            "the numbers of its operands and uses differ".into()
+        })?;
         if let Some(condition) = end.condition() {
             let value = self.value(condition);
             let boolean = value.meta().dtype() == ScalarType::Bool && value.meta().numel() == 1;
-            check(boolean, at, || format!("the condition %{} is no boolean", condition.index()))?;
+            check(boolean, at, || format!("the condition %{} is not a single boolean", condition.index()))?;
         }
         self.verify_targets(end, at)
     }
@@ -103,19 +110,20 @@ impl Graph {
     fn verify_targets(&self, end: &Terminator, at: impl Fn() -> String + Copy) -> Result {
         if end.is_return() {
             let (found, expected) = (end.operands().len(), self.results().len());
-            return check(found == expected, at, || format!("it returns {found} values of {expected}"));
+            let problem = || format!("it returns {found} values; the graph has {expected} results");
+            return check(found == expected, at, problem);
         }
         for (i, &target) in end.targets().iter().enumerate() {
             let (given, taken) = (end.values(i), self.blocks.get(target.index()));
-            check(target.index() != 0, at, || "it goes back to the entry".into())?;
-            let Some(taken) = taken else { return check(false, at, || "its target is not there".into()) };
+            check(target.index() != 0, at, || "its target is the entry block".into())?;
+            let Some(taken) = taken else { return check(false, at, || "its target does not exist".into()) };
             let taken = taken.parameters();
             let fits = given.len() == taken.len()
                 && given.iter().zip(taken).all(|(&g, &t)| {
                     let (g, t) = (self.value(g), self.value(t));
                     g.ty() == t.ty()
                         && (g.ty() == Type::Scalar || g.meta().dtype() == t.meta().dtype())
-                        && has_room(t, g)
+                        && accepts_sizes(t, g)
                 });
             check(fits, at, || format!("it does not pass what block {} takes", target.index()))?;
         }
@@ -130,24 +138,28 @@ impl Graph {
                 User::Node(node) => self.node(node).inputs.get(used.slot),
                 User::Terminator(block) => self.block_of(block).terminator().operands().get(used.slot),
             };
-            check(found == Some(&id), at, || format!("{used:?} is no use of it"))?;
+            check(found == Some(&id), at, || format!("{used:?} does not use it"))?;
         }
-        let ends = value.uses.iter().filter(|u| matches!(u.user, User::Terminator(_))).count();
-        check(ends == value.ends as usize, at, || "its uses at ends are miscounted".into())?;
+        let terminators = value.uses.iter().filter(|u| matches!(u.user, User::Terminator(_))).count();
+        check(terminators == value.terminator_uses as usize, at, || {
+            "its uses by terminators are miscounted".into()
+        })?;
         match value.def() {
-            Def::Removed => check(value.uses.is_empty(), at, || "it is used and not defined".into()),
+            Def::Removed => {
+                check(value.uses.is_empty(), at, || "it is used, but its definition was removed".into())
+            }
             Def::Constant if value.is_bounded() => {
-                check(false, at, || "a constant has the sizes that it has, and these are bounds".into())
+                check(false, at, || "it is a constant, and its sizes are marked as upper bounds".into())
             }
             Def::Constant if value.ty() == Type::Tensor && !value.uses.is_empty() => {
                 let there = value.constant().is_some_and(|c| c.nbytes() >= value.meta().nbytes());
-                check(there, at, || format!("its bytes are fewer than {} asks for", value.meta()))
+                check(there, at, || format!("its bytes are fewer than {} needs", value.meta()))
             }
             _ => Ok(()),
         }
     }
 
-    /// The value that each state has when an execution ends, if the graph says so of every state.
+    /// The number of each state that is among the results, with its value when an execution ends.
     pub fn final_states(&self) -> impl Iterator<Item = (usize, ValueId)> + '_ {
         self.results().iter().zip(self.outputs()).filter_map(|(live, &v)| match live {
             Live::State(state) => Some((*state, v)),
@@ -156,8 +168,8 @@ impl Graph {
     }
 }
 
-/// Whether all sizes that a value may have are sizes of another: that one's, or within its bounds.
-fn has_room(of: &Value, value: &Value) -> bool {
+/// Whether a parameter accepts every size that a value may have: equal to its own, or within its bounds.
+fn accepts_sizes(of: &Value, value: &Value) -> bool {
     let (bounds, sizes) = (of.meta().sizes(), value.meta().sizes());
     let is_bounded = |(&bound, &n): (&usize, &usize)| n <= bound;
     match of.is_bounded() {
@@ -170,12 +182,11 @@ fn check(holds: bool, place: impl Fn() -> String, problem: impl FnOnce() -> Stri
     if holds { Ok(()) } else { Err(Malformed { place: place(), problem: problem() }) }
 }
 
-/// Which blocks stand on every path to which.
+/// The dominator tree of the blocks.
 struct Dominators {
-    /// For each block the closest other one on every path to it; itself for the entry and for blocks that
-    /// nothing reaches.
-    closest: Vec<usize>,
-    /// The position in an order in which predecessors come first, but for loops; none if nothing reaches it.
+    /// The immediate dominator of each block; the block itself for the entry and for unreachable blocks.
+    idom: Vec<usize>,
+    /// The position of each block in reverse postorder; `None` if it is unreachable.
     position: Vec<Option<usize>>,
 }
 
@@ -194,42 +205,42 @@ impl Dominators {
                 }
             }
         }
-        let mut closest: Vec<Option<usize>> = vec![None; count];
-        closest[0] = Some(0);
+        let mut idom: Vec<Option<usize>> = vec![None; count];
+        idom[0] = Some(0);
         let mut changed = true;
         while std::mem::take(&mut changed) {
             for &b in order.iter().skip(1) {
-                let known = predecessors[b].iter().copied().filter(|&p| closest[p].is_some());
+                let known = predecessors[b].iter().copied().filter(|&p| idom[p].is_some());
                 let met = known.reduce(|mut a, mut b| {
-                    // The first block that stands on both ways back to the entry.
+                    // The nearest common dominator.
                     while a != b {
                         let later = if position[a] > position[b] { &mut a } else { &mut b };
-                        *later = closest[*later].unwrap_or(0);
+                        *later = idom[*later].unwrap_or(0);
                     }
                     a
                 });
-                if met.is_some() && closest[b] != met {
-                    closest[b] = met;
+                if met.is_some() && idom[b] != met {
+                    idom[b] = met;
                     changed = true;
                 }
             }
         }
-        let closest = closest.into_iter().enumerate().map(|(b, c)| c.unwrap_or(b)).collect();
-        Self { closest, position }
+        let idom = idom.into_iter().enumerate().map(|(b, c)| c.unwrap_or(b)).collect();
+        Self { idom, position }
     }
 
-    /// Whether `a` stands on every path to `b`.
+    /// Whether `a` dominates `b`.
     fn dominates(&self, a: BlockId, b: BlockId) -> bool {
-        // Nothing that is wrong in a block that nothing reaches can happen.
+        // Unreachable blocks never run: every block dominates them vacuously.
         if self.position[b.index()].is_none() {
             return true;
         }
         let mut at = b.index();
         while at != a.index() {
-            if self.closest[at] == at || self.position[at] < self.position[a.index()] {
+            if self.idom[at] == at || self.position[at] < self.position[a.index()] {
                 return false;
             }
-            at = self.closest[at];
+            at = self.idom[at];
         }
         true
     }
@@ -238,7 +249,7 @@ impl Dominators {
 fn reverse_postorder(graph: &Graph) -> Vec<usize> {
     let mut order = Vec::new();
     let mut seen = vec![false; graph.num_blocks()];
-    // A block with the number of its targets that have been looked at.
+    // A block, with the number of its targets that were visited.
     let mut stack = vec![(0, 0)];
     seen[0] = true;
     while let Some((block, next)) = stack.last_mut() {

@@ -1,5 +1,5 @@
-//! The graph keeps definitions, users and order through any sequence of edits, and says what is wrong when
-//! somebody breaks a rule.
+//! The graph keeps definitions, use lists and node order consistent under any sequence of edits, and the verifier names
+//! broken invariants.
 
 use proptest::prelude::*;
 use pteron_ir::{Constant, Effect, Graph, Kind, Live, NodeId, Terminator, Type, ValueId};
@@ -37,7 +37,7 @@ fn result(graph: &Graph, node: NodeId) -> ValueId {
     graph.node(node).outputs()[0]
 }
 
-/// A chain of so many nodes.
+/// A chain of `length` nodes.
 fn chain(length: usize) -> (Graph, Vec<NodeId>) {
     let mut graph = Graph::new();
     let mut at = graph.input(meta());
@@ -51,7 +51,7 @@ fn chain(length: usize) -> (Graph, Vec<NodeId>) {
 }
 
 #[test]
-fn a_fused_node_takes_the_place_of_the_last() {
+fn a_fused_node_replaces_the_last_node_of_its_pattern() {
     let mut graph = Graph::new();
     let x = graph.input(meta());
     graph.set_origin(Place::instruction(0, 3));
@@ -75,7 +75,7 @@ fn a_fused_node_takes_the_place_of_the_last() {
     assert_eq!(listing.to_string(), expected);
 }
 
-/// A chain whose nodes absorb one after another: how many origins each node keeps, and the work that it took.
+/// Absorbs the nodes of a chain one after another. Returns how many origins each node keeps, and the work done.
 fn absorbed(len: usize) -> (Vec<usize>, u64) {
     let (mut graph, nodes) = chain(len);
     for (i, &node) in nodes.iter().enumerate() {
@@ -93,18 +93,18 @@ fn absorbed(len: usize) -> (Vec<usize>, u64) {
     (kept.collect(), graph.work() - before)
 }
 
-/// What a chain becomes holds each instruction once, and lists are moved, not copied.
+/// The node that a chain is fused to has each instruction once, and origin lists are moved, not copied.
 #[test]
-fn nodes_that_were_absorbed_keep_no_origins() {
+fn absorbed_nodes_keep_no_origins() {
     let (kept, work) = absorbed(100);
     assert_eq!((kept.iter().sum::<usize>(), kept[99]), (100, 100));
     let (_, more) = absorbed(1000);
     assert!(more <= 11 * work, "{work} steps, {more} of ten times the nodes");
 }
 
-/// In whatever order nodes absorb, each instruction stands once, and that of the node last.
+/// In whatever order nodes absorb, each instruction is listed once, and the node's own instruction last.
 #[test]
-fn origins_that_are_shared_stand_once() {
+fn shared_origins_are_listed_once() {
     let (mut graph, nodes) = chain(3);
     let places = |list: &[u32]| list.iter().map(|&i| Place::instruction(0, i)).collect::<Vec<_>>();
     for (&node, list) in nodes.iter().zip([&[4, 7][..], &[2, 7, 5], &[4, 9]]) {
@@ -119,7 +119,7 @@ fn origins_that_are_shared_stand_once() {
 }
 
 #[test]
-fn effects_keep_nodes_that_nothing_uses() {
+fn effects_other_than_reads_keep_unused_nodes() {
     let mut graph = Graph::new();
     let x = graph.input(meta());
     let memory = graph.memory();
@@ -136,7 +136,7 @@ fn effects_keep_nodes_that_nothing_uses() {
 }
 
 #[test]
-fn sizes_that_are_bounds_are_shown_and_checked() {
+fn bounded_sizes_are_printed_and_verified() {
     let long = TensorMeta::contiguous(ScalarType::Float, &[3]).unwrap();
     let passes = |bounded: bool, given: TensorMeta| {
         let mut graph = Graph::new();
@@ -163,7 +163,7 @@ fn sizes_that_are_bounds_are_shown_and_checked() {
 }
 
 #[test]
-fn blocks_pass_values() {
+fn terminators_pass_values_to_blocks() {
     let mut graph = Graph::new();
     let x = graph.input(meta());
     let (state, number) = graph.state(meta());
@@ -189,13 +189,13 @@ fn blocks_pass_values() {
     assert!(text.contains("%1: float32[2] state 0"), "{text}");
     assert!(text.contains("return %3, %1 state 0"), "{text}");
 
-    // What one branch defines, the block after both cannot use.
+    // A value defined in one branch does not dominate the block after both.
     graph.append(Op("relu"), &[doubled], [meta()]);
     assert!(graph.verify().unwrap_err().problem.contains("on every path"));
 }
 
 #[test]
-fn rules_that_are_broken_are_named() {
+fn the_verifier_names_broken_invariants() {
     let (mut graph, nodes) = chain(3);
     graph.move_before(nodes[2], nodes[0]);
     assert!(graph.verify().unwrap_err().problem.contains("not defined before it"));
@@ -211,7 +211,7 @@ fn rules_that_are_broken_are_named() {
 }
 
 #[test]
-fn growing_and_going_back() {
+fn rollback_restores_the_graph() {
     let (mut graph, _) = chain(2);
     let before = graph.to_string();
     let mark = graph.mark();
@@ -225,7 +225,7 @@ fn growing_and_going_back() {
 }
 
 #[test]
-fn constants_are_listed_once_and_numbers_have_types() {
+fn listings_show_constants_once_and_types_of_scalars() {
     let mut graph = Graph::new();
     let two = graph.scalar(Scalar::Int(2));
     let n = graph.scalar_input(ScalarType::Double);
@@ -237,9 +237,9 @@ fn constants_are_listed_once_and_numbers_have_types() {
 }
 
 #[test]
-fn work_grows_with_the_graph() {
-    // What costs: edits of every node of a chain, nodes put before and after the same one, and a value that
-    // everything uses whose users leave it one by one.
+fn edits_are_linear_in_the_graph() {
+    // The expensive cases: edits of every node of a chain, many insertions before and after the same node, and a value
+    // with many uses that are removed one by one.
     let work = |n: usize| {
         let (mut graph, nodes) = chain(n);
         let x = graph.inputs()[0];
@@ -260,7 +260,7 @@ fn work_grows_with_the_graph() {
 
 proptest! {
     #[test]
-    fn any_edits_keep_the_rules(edits in prop::collection::vec((0..7u8, 0..64usize, 0..64usize), 1..80)) {
+    fn any_edits_keep_the_invariants(edits in prop::collection::vec((0..7u8, 0..64usize, 0..64usize), 1..80)) {
         let (mut graph, _) = chain(6);
         for (what, a, b) in edits {
             let order = graph.order();
@@ -291,7 +291,7 @@ proptest! {
 }
 
 #[test]
-fn a_result_of_another_type_has_no_known_bytes() {
+fn changing_the_type_of_a_result_drops_its_known_contents() {
     let mut graph = Graph::new();
     let x = graph.input(meta());
     let node = graph.append(Op("copy"), &[x], [meta()]);

@@ -1,4 +1,4 @@
-//! Activations, clamping and choices.
+//! Activations, clamping, `where`, and fused multiply-adds and interpolations.
 
 use crate::compute::each;
 use crate::support::dtype::Compute;
@@ -73,7 +73,7 @@ fn gelu_meaning(args: &Args<'_>) -> Option<Meaning> {
     unary(if args.str(1).is_ok_and(|s| s == "tanh") { Unary::GeluTanh } else { Unary::Gelu })
 }
 
-/// `max(x, slope x)` of slopes up to one, otherwise `max(x, 0) + slope min(x, 0)`.
+/// `max(x, slope x)` for slopes in `(0, 1]`, otherwise `max(x, 0) + slope min(x, 0)`.
 fn leaky_relu_meaning(args: &Args<'_>) -> Option<Meaning> {
     let slope = args.scalar(1).ok()?.to_f64() as f32;
     let instrs = if slope > 0.0 && slope <= 1.0 {
@@ -101,7 +101,7 @@ fn hardtanh_meaning(args: &Args<'_>) -> Option<Meaning> {
 }
 
 fn clamp_meaning(args: &Args<'_>) -> Option<Meaning> {
-    // The kernel refuses a call without bounds.
+    // The kernel rejects a call without bounds.
     if args.is_none(1) && args.is_none(2) {
         return None;
     }
@@ -109,7 +109,8 @@ fn clamp_meaning(args: &Args<'_>) -> Option<Meaning> {
     clamped(bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?)
 }
 
-/// Functions of floating-point tensors, with arguments read first. Those with a name in brackets are the compute core's in f32.
+/// Functions of floating-point tensors, with scalar arguments in braces. For f32, a function with a name in brackets
+/// uses the compute core's [`Unary`] of that name.
 macro_rules! float_functions {
     ($($(#[$doc:meta])* $name:ident $([$core:ident])? $({ $($var:ident = $at:literal),+ })? = |$x:ident| $f:expr;)*) => { $(
         $(#[$doc])*
@@ -140,18 +141,18 @@ float_functions! {
         if x * b > threshold as F { x } else { (x * b).exp().ln_1p() / b }
     };
     log_sigmoid = |x| x.min(0.0) - (-x.abs()).exp().ln_1p();
-    /// `scale * x` of zeros and above, `scale * alpha * (exp(input_scale x) - 1)` below.
+    /// `scale * x` for `x >= 0`, `scale * alpha * (exp(input_scale x) - 1)` for `x < 0`.
     elu { alpha = 1, scale = 2, input_scale = 3 } = |x| if x < 0.0 {
         scale as F * alpha as F * (x * input_scale as F).exp_m1()
     } else {
         scale as F * x
     };
-    /// `max(x, 0) + min(alpha (exp(x / alpha) - 1), 0)`. The quotient is a product with the reciprocal, as PyTorch has
-    /// it: its rounding shows where the exponential is large.
+    /// `max(x, 0) + min(alpha (exp(x / alpha) - 1), 0)`. The division is a multiplication by the reciprocal, as in
+    /// PyTorch: the difference in rounding is visible where the exponential is large.
     celu { alpha = 1 } = |x| if x < 0.0 { alpha as F * (x * (1.0 / alpha) as F).exp_m1() } else { x };
 }
 
-/// `x` above zero, `slope x` elsewhere.
+/// `x` for `x > 0`, otherwise `slope x`.
 fn leaky_relu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (slope, isa) = (args.scalar(1)?.to_f64(), crate::support::isa(ctx));
     let block = |[x]: [&[f32]; 1], out: &mut [f32]| {
@@ -161,14 +162,14 @@ fn leaky_relu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     map(ctx, args, outs, [Input::Arg(0)], &Fns { f32: Some(&block), ..fns })
 }
 
-/// Zero between `-lambd` and `lambd`, which is a number of the tensor's type.
+/// Zero in `-lambd..=lambd`, otherwise `x`; `lambd` is rounded to the tensor's type.
 fn hardshrink(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let lambd = nearest(args.scalar(1)?.to_f64(), args.meta(0)?.dtype());
     let fns = elementwise!(float | x | if x >= -lambd as F && x <= lambd as F { 0.0 } else { x });
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// `lambd` nearer to zero, which it does not pass; `lambd` is a number of the tensor's type.
+/// Moves `x` by `lambd` toward zero, at most to zero; `lambd` is rounded to the tensor's type.
 fn softshrink(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let lambd = nearest(args.scalar(1)?.to_f64(), args.meta(0)?.dtype());
     let fns = elementwise!(
@@ -183,7 +184,7 @@ fn softshrink(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// NaN stays; a NaN bound gives NaN.
+/// `x` clamped to `min..=max`. NaN stays NaN; a NaN bound gives NaN.
 #[inline]
 #[expect(clippy::neg_cmp_op_on_partial_ord, clippy::eq_op, reason = "a NaN bound must win, and be kept")]
 fn between<T: Compute + PartialOrd>(x: T, min: T, max: T) -> T {
@@ -204,8 +205,8 @@ fn erfc_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     map_float(ctx, args, outs, [Input::Arg(0)], &elementwise!(float | x | erfc(x as f64) as F))
 }
 
-/// `x * P(X <= x)` of a normal X, or its approximation by `tanh`. Of negative infinity the first is zero,
-/// as PyTorch's vectorised loop has it, the second NaN.
+/// `x * P(X <= x)` for a standard normal X, or its approximation by `tanh`. For negative infinity the former gives
+/// zero, as PyTorch's vectorised loop does, the latter NaN.
 fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
     let input = [Input::Arg(0)];
@@ -239,7 +240,7 @@ fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 
 /// `log(x / (1 - x))`, after a clamp to `eps` and `1 - eps` if eps is given.
 fn logit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    // The bounds are numbers of the type: in half precision the upper one may be 1.
+    // The bounds are rounded to the tensor's type: in half precision the upper one may become 1.
     let dtype = args.meta(0)?.dtype();
     let of = |x: f64| nearest(x, dtype);
     let (low, high) = match args.optional_double(1)? {
@@ -255,8 +256,7 @@ fn logit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     map_float(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// Clamps argument 0 to bounds of which either may be absent; they count in the result's type if
-/// `promoted`.
+/// Clamps argument 0 to bounds, each of which may be absent. If `promoted`, the bounds take part in type promotion.
 fn clamp_to(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -281,7 +281,7 @@ fn hardtanh(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     clamp_to(ctx, args, outs, [Some(args.scalar(1)?), Some(args.scalar(2)?)], false)
 }
 
-/// At least `min` and at most `max`; where they contradict each other, `max`.
+/// At least `min` and at most `max`; `max` wins if `min > max`.
 fn clamp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let bounds = [args.optional_scalar(1)?, args.optional_scalar(2)?];
     ensure!(bounds.iter().any(|b| b.is_some()), "min and max are both absent");
@@ -325,7 +325,7 @@ fn clamp_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     }
 }
 
-/// The input where it is above the threshold, else `value`.
+/// `x` where it is above the threshold, otherwise `value`.
 fn threshold(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (t, v) = (args.scalar(1)?, args.scalar(2)?);
     let (tf, vf, ti, vi) = (t.to_f64(), v.to_f64(), t.to_i64(), v.to_i64());
@@ -336,7 +336,7 @@ fn threshold(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// `self` where the condition is true, else `other`.
+/// `self` where the condition is true, otherwise `other`.
 fn choose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = promote(args, &[Input::Arg(1), Input::Arg(2)])?;
     expect_out(dtype, outs.tensor(0)?.dtype())?;
@@ -376,7 +376,7 @@ fn addcdiv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     map(ctx, args, outs, [0, 1, 2].map(Input::Arg), &fns)
 }
 
-/// `self + weight * (end - self)`, computed from the nearer end.
+/// `self + weight * (end - self)`, computed from the nearer endpoint.
 fn lerp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns =
         elementwise!(float | a, b, w | if w.abs() < 0.5 { a + w * (b - a) } else { b - (b - a) * (1.0 - w) });
@@ -401,9 +401,9 @@ mod tests {
         call(name, &all, out(Float, x.sizes())).unwrap()
     }
 
-    /// 0.1 is less than the bfloat16 next to it.
+    /// 0.1 is less than the nearest bfloat16.
     #[test]
-    fn shrinking_bounds_are_of_the_type() {
+    fn shrink_bounds_are_rounded_to_the_type() {
         let x = t(&[1], &[tensor::bf16::from_f32(0.1)]);
         for name in ["aten::softshrink.out", "aten::hardshrink.out"] {
             let r = call(name, &[a(&x), Arg::Double(0.1)], out(BFloat16, &[1])).unwrap();
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn activations() {
+    fn activations_of_finite_and_special_values() {
         let x = t(&[4], &[-1f32, 0.5, f32::NEG_INFINITY, f32::NAN]);
         near(&go("aten::gelu.out", &x, &[]), &[-0.158_655_25, 0.345_731_23, 0.0, f32::NAN]);
         near(&go("aten::gelu.out", &x, &[Arg::Str("tanh")]), &[-0.158_808, 0.345_714, f32::NAN, f32::NAN]);
@@ -424,7 +424,7 @@ mod tests {
         assert!(call("aten::gelu.out", &[a(&x), Arg::Str("x")], out(Float, &[4])).is_err());
     }
 
-    /// With a negative `alpha` the results grow as the exponential does.
+    /// With a negative `alpha` the results grow exponentially.
     #[test]
     fn celu_multiplies_by_the_reciprocal() {
         let y = go("aten::celu.out", &t(&[1], &[-131.5f32]), &[Arg::Double(-1.5)]);
@@ -433,9 +433,9 @@ mod tests {
         assert_ne!(expected, -1.5 * (-131.5f32 / -1.5).exp_m1());
     }
 
-    /// As PyTorch's: of a zero, the side on which it lies shows in its sign.
+    /// The signs are those of PyTorch.
     #[test]
-    fn signs_of_zeros() {
+    fn activations_of_zeros_have_the_right_sign() {
         let x = t(&[2], &[0.0f32, -0.0]);
         let number = Arg::Double;
         let cases: &[(&str, &[Arg<'_>], [bool; 2])] = &[
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn clamps() {
+    fn clamps_promote_bounds_and_propagate_nan() {
         let x = t(&[3], &[1i32, 5, 9]);
         let r = call("aten::clamp.out", &[a(&x), int(2), Arg::None], out(Int, &[3])).unwrap();
         assert_eq!(r.storage::<i32>().unwrap(), &[2, 5, 9]);
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn choices() {
+    fn where_broadcasts_and_promotes() {
         let c = t(&[2, 1], &[Bool::from(true), false.into()]);
         let (x, y) = (t(&[2], &[1f32, f32::NAN]), s(tensor::f16::from_f32(7.0)));
         let r = call("aten::where.self_out", &[a(&c), a(&x), a(&y)], out(Float, &[2, 2])).unwrap();

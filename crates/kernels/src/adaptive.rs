@@ -1,4 +1,4 @@
-//! The largest of each of a given number of windows, and the gradients of their means.
+//! Adaptive max pooling, and the gradient of adaptive average pooling.
 
 use crate::support::convert::all_values;
 use crate::support::dims::to_size;
@@ -35,13 +35,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
     pair!("adaptive_max_pool3d.out(Tensor self, int[3] output_size", max::<3>),
 ];
 
-/// The elements of a dimension of size `from` that the `i`th of `to` windows covers.
+/// The elements that the `i`th of `to` adaptive windows covers, in a dimension of size `from`.
 fn window(i: usize, from: usize, to: usize) -> Range<usize> {
     let at = |i: usize| i as u128 * from as u128;
     (at(i) / to as u128) as usize..at(i + 1).div_ceil(to as u128) as usize
 }
 
-/// The windows of a call over the last dimensions, as three.
+/// The windows of a call over its last dimensions, padded to three.
 struct Windows {
     planes: usize,
     from: [usize; 3],
@@ -66,7 +66,7 @@ impl Windows {
         Ok((Self { planes: x.sizes()[..rank - N].iter().product(), from: a, to: b }, sizes))
     }
 
-    /// Calls `f` with each window: its number and what it covers.
+    /// Calls `f` with the index of each window and the ranges that it covers.
     fn each(&self, mut f: impl FnMut(usize, [Range<usize>; 3])) {
         let [d, h, w] = self.to;
         for z in 0..d {
@@ -79,7 +79,7 @@ impl Windows {
         }
     }
 
-    /// Calls `f` with the position in a plane of the input of each element of a window, row-major.
+    /// Calls `f` with the offset, in a plane of the input, of each element of a window, in row-major order.
     fn covered(&self, [d, h, w]: [Range<usize>; 3], mut f: impl FnMut(usize)) {
         let [_, height, width] = self.from;
         pool::progress(d.len() * h.len() * w.len());
@@ -103,7 +103,7 @@ fn output_size<const N: usize>(args: &Args<'_>) -> Result<[usize; N]> {
     Ok(sizes)
 }
 
-/// The gradient of the means: each element's share of those of the windows that cover it.
+/// The gradient of adaptive average pooling: each window's gradient is divided equally among its elements.
 fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (grad, x) = (args.tensor(0)?, args.meta(1)?);
     ensure!(
@@ -137,7 +137,7 @@ fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     })
 }
 
-/// The largest of each window, and where in its image that is; NaN prevails.
+/// Adaptive max pooling: the largest element of each window and its offset in the image. NaN counts as largest.
 fn max<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     let (windows, sizes) = Windows::new::<N>(x.meta(), &output_size::<N>(args)?)?;

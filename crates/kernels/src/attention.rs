@@ -1,7 +1,7 @@
-//! Scaled dot-product attention, with and without a cache of keys and values.
+//! Scaled dot-product attention, with and without a key-value cache.
 //!
-//! `softmax(scale * query key^T + mask) value` for every head. Heads of keys and values serve as many
-//! heads of queries each as there are times more of those.
+//! `softmax(scale * query key^T + mask) value` for every head. With fewer key-value heads than query heads
+//! (grouped-query attention), each key-value head serves a group of consecutive query heads.
 
 use crate::compute::{Epilogue, Isa, MatMut, MatRef, PackedB, Rhs, attention_rows, gemm, softmax_in_place};
 use crate::kv_cache::store;
@@ -14,7 +14,7 @@ use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pool::Pool;
 use tensor::{ScalarType, Shape, TensorView, TensorViewMut};
 
-/// The schema of an operator with the arguments that all of `llama` share.
+/// An operator of the `llama` namespace, with the arguments that they all share.
 macro_rules! row {
     ($name:literal, $caches:literal, $more:literal, $out:literal, $dtypes:expr, $f:ident) => {
         Operator::new(
@@ -66,9 +66,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Queries that are looked at together, at most, where threads share those of a head or each sees keys of its own.
+/// The largest block of queries if threads share the queries of a head or the attention is causal.
 const QUERIES: usize = 70;
-/// Multiplications below which a thread is not worth waking.
+/// Grain size: the smallest number of multiplications worth waking a thread for.
 const SPLIT_WORK: usize = 1 << 18;
 
 /// Queries, keys, values or a mask: four dimensions, `[batch, heads, rows, columns]`, in any layout.
@@ -86,7 +86,7 @@ impl<'a, C: Compute> Heads<'a, C> {
         Ok(Self { values, view: Layout::contiguous(&view.sizes) })
     }
 
-    /// The numbers to add to scores of these sizes; of booleans, true lets through.
+    /// A mask to add to scores of these sizes. In a boolean mask, true means that the key is visible.
     fn mask(ctx: &KernelContext<'a>, mask: &TensorView<'a>, scores: &Shape) -> Result<Self> {
         let dense = Layout::contiguous(mask.sizes());
         let dtype = mask.dtype();
@@ -113,7 +113,7 @@ impl<'a, C: Compute> Heads<'a, C> {
 }
 
 impl<'a> Heads<'a, f32> {
-    /// The numbers that quantized ones stand for, each row having a zero point and a scale.
+    /// Dequantizes values; each row has a zero point and a scale.
     fn dequantized(
         ctx: &KernelContext<'a>,
         name: &str,
@@ -140,7 +140,7 @@ impl<'a> Heads<'a, f32> {
     }
 }
 
-/// The same as plain slices, which threads share.
+/// [`Heads`] as plain slices, which threads can share.
 #[derive(Clone, Copy)]
 struct Each<'v, C> {
     values: &'v [C],
@@ -150,7 +150,7 @@ struct Each<'v, C> {
 }
 
 impl<'v, C> Each<'v, C> {
-    /// `rows` rows from `first` on, and of those the first `columns`, of one head.
+    /// The first `columns` columns of `rows` rows of one head, from row `first` on.
     fn block(&self, batch: usize, head: usize, first: usize, rows: usize, columns: usize) -> MatRef<'v, C> {
         let [b, h, r, c] = self.strides;
         let empty = rows == 0 || columns == 0;
@@ -159,26 +159,26 @@ impl<'v, C> Each<'v, C> {
     }
 }
 
-/// Which keys a query sees, and how much they count.
+/// The scale of the scores and the visible keys of each query.
 #[derive(Clone, Copy)]
 struct Rule {
-    /// Factor of the scores.
+    /// The factor of the scores.
     scale: f64,
-    /// Keys from this one on are not seen.
+    /// The number of keys; later ones are not visible.
     keys: usize,
-    /// Query `i` sees no keys beyond this one plus `i`.
+    /// In causal attention, the position of query 0: query `i` sees no keys beyond this plus `i`.
     causal: Option<usize>,
 }
 
 impl Rule {
-    /// How many keys query `i` sees.
+    /// The number of keys that are visible to query `i`.
     fn seen(&self, i: usize) -> usize {
         self.causal.map_or(self.keys, |start| self.keys.min(start.saturating_add(i).saturating_add(1)))
     }
 }
 
-/// Attention over tensors, seen through these views. The out has its final sizes; in row-major order,
-/// its batches, heads and rows are `steps` apart.
+/// Attention over these views of tensors. The out must have its final sizes; `steps` are the strides of
+/// its batches, heads and rows in row-major order.
 fn attend(
     ctx: &KernelContext<'_>,
     tensors: [TensorView<'_>; 3],
@@ -200,11 +200,11 @@ fn attend(
     attend_as::<f32>(ctx, tensors, views, mask, rule, out, steps, attend_f32)
 }
 
-/// The loops over queries, keys, values and mask.
+/// The attention loops for one element type.
 type Loops<C> =
     fn(&KernelContext<'_>, [Each<'_, C>; 3], Option<Each<'_, C>>, Rule, &mut [C], [usize; 3]) -> Result<()>;
 
-#[expect(clippy::too_many_arguments, reason = "those of attend, which calls it")]
+#[expect(clippy::too_many_arguments, reason = "the arguments of its caller, attend")]
 fn attend_as<C: Compute>(
     ctx: &KernelContext<'_>,
     [query, key, value]: [TensorView<'_>; 3],
@@ -253,7 +253,8 @@ fn attend_f32(
     let [batch, heads, len, depth] = q.sizes;
     let (share, width) = (heads / k.sizes[1], v.sizes[3]);
     let is_by_head = steps == [heads * len * width, len * width, width];
-    // The same for any number of threads, as sums might differ with it; where later keys are hidden, fewer are computed in vain.
+    // The block size is independent of the number of threads, since it may affect rounding. In causal attention,
+    // smaller blocks compute fewer scores that are then masked.
     let most = if is_by_head && rule.causal.is_none() { usize::MAX } else { QUERIES };
     let at_once = attention_rows(len, rule.keys, most);
     let isa = crate::support::isa(ctx);
@@ -298,10 +299,10 @@ fn attend_f32(
     Ok(())
 }
 
-/// The keys of a head, transposed, and its values, as products read them.
+/// A head's keys, transposed, and its values, packed for the matrix products.
 type Packed = (PackedB, PackedB);
 
-/// Attention of a few queries of one head at a time, whose scores stay in a near cache.
+/// Attention of a block of queries of one head at a time, whose scores stay in a near cache.
 struct Blocks<'v> {
     isa: Isa,
     q: Each<'v, f32>,
@@ -309,15 +310,15 @@ struct Blocks<'v> {
     v: Each<'v, f32>,
     mask: Option<Each<'v, f32>>,
     rule: Rule,
-    /// Heads of queries that a head of keys and values serves.
+    /// The number of query heads for each key-value head.
     share: usize,
-    /// Queries at a time.
+    /// The number of queries in a block.
     at_once: usize,
 }
 
 impl Blocks<'_> {
-    /// Keys and values of a head, packed once where all of them are read several times. They are read as they are where there
-    /// is no memory for that.
+    /// The packed keys and values of a head, if they are read several times in full. `None` also if there is no
+    /// memory for packing: then they are read in place.
     fn packed(&self, b: usize, h: usize) -> Option<Packed> {
         let (keys, [_, _, len, depth]) = (self.rule.keys, self.q.sizes);
         if len < 2 * self.at_once || self.rule.causal.is_some() || keys == 0 {
@@ -328,7 +329,7 @@ impl Blocks<'_> {
         Some((PackedB::new(self.isa, keys_of).ok()?, PackedB::new(self.isa, values_of).ok()?))
     }
 
-    /// Sets `out` to what the queries from `first` on see.
+    /// Computes the attention of the block of queries that starts at `first`.
     fn run(
         &self,
         pool: &Pool,
@@ -359,7 +360,7 @@ impl Blocks<'_> {
         for (row, x) in scores.chunks_exact_mut(n.max(1)).enumerate() {
             let (seen, hidden) = x.split_at_mut(rule.seen(first + row));
             hidden.fill(0.0);
-            // A query that sees nothing gets nothing.
+            // A query without visible keys gives zeros.
             if seen.iter().all(|&x| x == f32::NEG_INFINITY) {
                 seen.fill(0.0);
             } else {
@@ -407,13 +408,13 @@ fn attend_f64(
     Ok(())
 }
 
-/// The factor of the scores: the one given, or one over the root of the width.
+/// The factor of the scores: the argument, or by default one over the square root of the width.
 fn scale(args: &Args<'_>, index: usize, width: usize) -> Result<f64> {
     Ok(args.optional_double(index)?.unwrap_or(1.0 / (width as f64).sqrt()))
 }
 
-/// Attention of the last two dimensions, those before being batches and heads that are broadcast; with
-/// `enable_gqa`, fewer heads of keys and values serve those of the queries. If causal, query `i` sees
+/// Attention over the last two dimensions; the leading dimensions are batches and heads, which are broadcast. With
+/// `enable_gqa`, there may be fewer key-value heads than query heads. If causal, query `i` sees
 /// keys `0..=i`.
 fn scaled_dot_product_attention(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let tensors = [args.tensor(0)?, args.tensor(1)?, args.tensor(2)?];
@@ -448,13 +449,13 @@ fn scaled_dot_product_attention(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     attend(ctx, tensors, views, mask, rule, out, [heads * len * v[3], len * v[3], v[3]])
 }
 
-/// The view `[batch, heads, sequence, width]` of a tensor whose sequence is dimension 1, or 2.
+/// The view `[batch, heads, sequence, width]` of a tensor whose sequence is dimension 2 if `second`, otherwise 1.
 fn headed(view: Layout, second: bool) -> Layout {
     if second { view } else { view.transpose(1, 2) }
 }
 
-/// What the operators of `llama` share: the queries are the elements from `start` on of the sequence
-/// that the keys are of.
+/// The common part of the `llama` operators: the queries are at positions `start..` of the sequence of
+/// the keys.
 struct Sequence {
     views: [Layout; 3],
     rule: Rule,
@@ -462,8 +463,8 @@ struct Sequence {
 }
 
 impl Sequence {
-    /// Of a query, keys and values of these sizes; the arguments from `mask` on are `attn_mask`,
-    /// `drpout_p`, `is_causal` and `scale`.
+    /// Checks query, key and value tensors. The arguments from `mask` on are `attn_mask`,
+    /// `drpout_p`, `is_causal` and `scale`; `second` as in [`headed`].
     fn new(
         args: &Args<'_>,
         tensors: &[TensorView<'_>; 3],
@@ -514,7 +515,7 @@ fn custom_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     attend(ctx, tensors, views, args.optional_tensor(4)?, rule, out, steps)
 }
 
-/// As [`custom_sdpa`], or with the sequence at dimension 2; int8 tensors have a zero point and a scale
+/// Like [`custom_sdpa`], optionally with the sequence at dimension 2. int8 tensors have a zero point and a scale
 /// for each row.
 fn custom_quantized_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let tensors = [args.tensor(0)?, args.tensor(1)?, args.tensor(2)?];
@@ -537,7 +538,7 @@ fn custom_quantized_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Ou
     attend_heads(ctx, &[heads(0)?, heads(1)?, heads(2)?], mask, rule, out, steps, attend_f32)
 }
 
-/// Writes key and value to the caches from `start_pos` on, and attends to what those then hold.
+/// Writes key and value to the caches from `start_pos` on, and computes attention over the updated caches.
 fn sdpa_with_kv_cache(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (query, start) = (args.tensor(0)?, args.int(5)?);
     let [keys, values, out] = outs.tensors([0, 1, 2])?;
@@ -556,7 +557,7 @@ mod tests {
     use tensor::ScalarType::{Double, Float};
     use tensor::{Element, Tensor};
 
-    // Batches, heads, heads of keys, queries, keys, width.
+    // Batches, query heads, key-value heads, queries, keys, width.
     const B: usize = 2;
     const H: usize = 4;
     const G: usize = 2;
@@ -564,13 +565,13 @@ mod tests {
     const S: usize = 90;
     const D: usize = 5;
 
-    /// Numbers of `-1..1` without pattern.
+    /// Pseudo-random values in `-1..1`.
     fn noise<T: Element>(sizes: &[usize], seed: usize, to: impl Fn(f64) -> T) -> Tensor {
         let one = |i: usize| to(((i + 7) * (seed * 2 + 31) * 977 % 1009) as f64 / 504.5 - 1.0);
         t(sizes, &(0..sizes.iter().product()).map(one).collect::<Vec<T>>())
     }
 
-    /// By the formula, of `[B, H, L, D]`, `[B, G, S, D]` and `[B, G, S, D]`.
+    /// Reference attention of `[B, H, L, D]`, `[B, G, S, D]` and `[B, G, S, D]`, by the formula.
     fn formula([q, k, v]: [&Tensor; 3], added: impl Fn(usize, usize) -> f64) -> Vec<f64> {
         let [q, k, v] = [q, k, v].map(|x| x.storage::<f64>().unwrap());
         let mut all = Vec::new();
@@ -630,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_that_see_nothing_get_nothing() {
+    fn queries_without_visible_keys_give_zeros() {
         let (q, m) = (t(&[1, 2], &[1f32, 2.0]), t(&[1, 1], &[f32::NEG_INFINITY]));
         let r = call(
             "aten::scaled_dot_product_attention.out",
@@ -648,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn caches_take_the_new_and_give_all() {
+    fn attention_stores_new_keys_and_reads_the_whole_cache() {
         let q = t(&[1, 2, 1, 1], &[0f32, 0.0]);
         let new = t(&[1, 2, 1, 1], &[4f32, 8.0]);
         let cache = || t(&[1, 4, 1, 1], &[2f32, 9.0, 9.0, 9.0]);
@@ -665,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn quantized_rows_have_scales() {
+    fn quantized_rows_are_dequantized_with_their_own_scale() {
         let (q, k) = (t(&[1, 1, 1, 2], &[10i8, 20]), t(&[1, 2, 1, 2], &[1i8, 2, 3, 4]));
         let (zero, one) = (t(&[1, 1, 1, 1], &[10i8]), t(&[1, 1, 1, 1], &[0.1f32]));
         let (zeros, scales) = (t(&[1, 2, 1, 1], &[1i8, 3]), t(&[1, 2, 1, 1], &[1f32, 2.0]));

@@ -1,4 +1,4 @@
-//! Arithmetic of two operands.
+//! Binary arithmetic.
 
 use crate::support::dtype::float_type;
 use crate::support::map::{Fns, Input, elementwise, map, map_as, map_float, nearest, promote};
@@ -96,7 +96,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     .in_place(&[1]),
 ];
 
-/// The meaning, if `other` is multiplied by one.
+/// The meaning, if `alpha` is one.
 fn plain(args: &Args<'_>, meaning: Option<Meaning>) -> Option<Meaning> {
     let one = args.is_none(2) || args.scalar(2).is_ok_and(|s| s.to_f64() == 1.0);
     meaning.filter(|_| one)
@@ -111,12 +111,12 @@ fn power(args: &Args<'_>) -> Option<Meaning> {
     unary(Unary::Square).filter(|_| args.scalar(1).is_ok_and(|s| s.to_f64() == 2.0))
 }
 
-/// Arguments 0 and 1, tensors or numbers.
+/// Arguments 0 and 1, tensors or scalars.
 fn operands(args: &Args<'_>) -> Result<[Input; 2]> {
     Ok([Input::of(args, 0)?, Input::of(args, 1)?])
 }
 
-/// Argument 2, by which `other` is multiplied, as a number of the result's type; it must not be of a higher category.
+/// Argument 2, the factor of the second operand, rounded to the result's type. It must not be of a higher category.
 fn alpha(args: &Args<'_>, dtype: ScalarType) -> Result<Scalar> {
     let alpha = args.scalar(2)?;
     ensure!(
@@ -195,7 +195,8 @@ fn div(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     map_as(ctx, args, outs, inputs, dtype, dtype, &Fns { exact_number: true, ..fns })
 }
 
-/// Division without rounding, toward zero (`trunc`) or down (`floor`); rounded, integers stay integers.
+/// Division without rounding (`None`), toward zero (`trunc`) or down (`floor`). Rounded division of integers gives
+/// integers.
 fn div_mode(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     match args.optional_str(2)? {
         None => div(ctx, args, outs),
@@ -217,8 +218,8 @@ fn div_mode(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     }
 }
 
-/// What rounds the steps of a rounded quotient of two tensors of half precision: PyTorch takes each in their own
-/// type, but divides by a single number in f32.
+/// The rounding of intermediate results in a rounded division of half-precision tensors: PyTorch rounds each step to
+/// the tensors' type, but divides by a single-element divisor in f32.
 fn step_rounding(args: &Args<'_>, inputs: &[Input; 2]) -> Result<Option<fn(f32) -> f32>> {
     let single = match inputs[1] {
         Input::Scalar(_) => true,
@@ -231,7 +232,7 @@ fn step_rounding(args: &Args<'_>, inputs: &[Input; 2]) -> Result<Option<fn(f32) 
     })
 }
 
-/// Refuses an integer division in which the divisor has a zero, as PyTorch does.
+/// Fails for an integer division with a zero in the divisor, as PyTorch does.
 fn divisible(args: &Args<'_>, outs: &Outs<'_>, inputs: &[Input; 2]) -> Result<()> {
     let dtype = promote(args, inputs)?;
     if dtype.is_floating() || dtype.is_complex() {
@@ -252,17 +253,17 @@ fn divisible(args: &Args<'_>, outs: &Outs<'_>, inputs: &[Input; 2]) -> Result<()
     Ok(())
 }
 
-/// Integer division that [`divisible`] has vouched for; a scalar may still wrap to zero.
+/// Integer division after [`divisible`] has checked the divisor; a scalar may still wrap to zero.
 fn quotient(a: i64, b: i64) -> i64 {
     if b == 0 { 0 } else { a.wrapping_div(b) }
 }
 
-/// What [`quotient`] leaves.
+/// The remainder of [`quotient`].
 fn rest(a: i64, b: i64) -> i64 {
     if b == 0 { 0 } else { a.wrapping_rem(b) }
 }
 
-/// Floating-point floor division as PyTorch computes it: from the remainder, so that it agrees with
+/// Floating-point floor division as in PyTorch: computed from the remainder, so that it is consistent with
 /// `remainder` where the quotient rounds.
 macro_rules! floor_div {
     ($a:ident, $b:ident, $F:ty, $round:expr) => {
@@ -284,7 +285,7 @@ macro_rules! floor_div {
     };
 }
 
-/// The quotient rounded down, as Python's `//`.
+/// The quotient rounded down, like Python's `//`.
 fn floor_divide(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     divisible(args, outs, &inputs)?;
@@ -305,7 +306,7 @@ fn floor_divide(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     map(ctx, args, outs, inputs, &Fns { f32: Some(&each), ..fns })
 }
 
-/// The remainder with the sign of the divisor, as Python's `%`.
+/// The remainder with the sign of the divisor, like Python's `%`.
 fn remainder(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     divisible(args, outs, &inputs)?;
@@ -324,14 +325,14 @@ fn remainder(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     map(ctx, args, outs, inputs, &fns)
 }
 
-/// The remainder with the sign of the dividend, as C's `fmod`.
+/// The remainder with the sign of the dividend, like C's `fmod`.
 fn fmod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     divisible(args, outs, &inputs)?;
     map(ctx, args, outs, inputs, &elementwise!(float | a, b | a % b, int | a, b | rest(a, b)))
 }
 
-/// Powers. An integer to a negative power is 0, or 1 or -1 where the base is.
+/// Powers. An integer to a negative power is 0, except that the bases 1 and -1 give 1 or -1.
 fn pow(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     if let (Input::Arg(_), Input::Scalar(Scalar::Int(e))) = (inputs[0], inputs[1]) {
@@ -346,7 +347,8 @@ fn pow(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
             elementwise!(float | a, _b | a * a, int | a, _b | a.wrapping_mul(a), complex | a, _b | a * a);
         return map(ctx, args, outs, inputs, &fns);
     }
-    // The square root of negative infinity is not a number. PyTorch takes one in every type but float16.
+    // PyTorch computes the power 0.5 as a square root, whose value at negative infinity is NaN, in every type but
+    // float16.
     if let Input::Scalar(Scalar::Double(e @ (0.5 | -0.5))) = inputs[1] {
         let whole = e > 0.0;
         let root = elementwise!(
@@ -383,7 +385,7 @@ fn int_pow(mut base: i64, exponent: i64) -> i64 {
     result
 }
 
-/// The angle of the point (other, self).
+/// The angle of the point `(other, self)`.
 fn atan2(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     let dtype = float_type(promote(args, &inputs)?);
@@ -394,34 +396,34 @@ fn hypot(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     map(ctx, args, outs, operands(args)?, &elementwise!(float | a, b | a.hypot(b)))
 }
 
-/// The greater; NaN if either is.
+/// The larger operand; NaN if either is NaN.
 fn maximum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise!(float | a, b | if a > b || a.is_nan() { a } else { b }, int | a, b | a.max(b));
     map(ctx, args, outs, operands(args)?, &fns)
 }
 
-/// The lesser; NaN if either is.
+/// The smaller operand; NaN if either is NaN.
 fn minimum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise!(float | a, b | if a < b || a.is_nan() { a } else { b }, int | a, b | a.min(b));
     map(ctx, args, outs, operands(args)?, &fns)
 }
 
-/// The greater; NaN only if both are.
+/// The larger operand; NaN only if both are NaN.
 fn fmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     map(ctx, args, outs, operands(args)?, &elementwise!(real | a, b | a.max(b)))
 }
 
-/// The lesser; NaN only if both are.
+/// The smaller operand; NaN only if both are NaN.
 fn fmin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     map(ctx, args, outs, operands(args)?, &elementwise!(real | a, b | a.min(b)))
 }
 
-/// The first with the sign of the second; integers become float32.
+/// The magnitude of the first operand with the sign of the second; integers become float32.
 fn copysign(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     map_float(ctx, args, outs, operands(args)?, &elementwise!(float | a, b | a.copysign(b)))
 }
 
-/// 0 below zero, 1 above, `values` at zero.
+/// 0 for negative, 1 for positive elements, `values` at zero.
 fn heaviside(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise!(
         float | a,
@@ -454,7 +456,7 @@ fn logaddexp2(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     map(ctx, args, outs, operands(args)?, &fns)
 }
 
-/// `a log(b)`, and 0 where `a` is zero, unless `b` is NaN.
+/// `a log(b)`; 0 where `a` is zero, unless `b` is NaN.
 fn xlogy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise!(float | a, b | if a == 0.0 && !b.is_nan() { 0.0 } else { a * b.ln() });
     map_float(ctx, args, outs, operands(args)?, &fns)
@@ -468,7 +470,7 @@ mod tests {
     use tensor::{DimOrder, Tensor, f16};
 
     #[test]
-    fn logarithms_of_sums_and_signs() {
+    fn logaddexp_xlogy_heaviside_and_copysign() {
         let inf = f32::INFINITY;
         let (x, y) = (t(&[4], &[0f32, -inf, 1000.0, -0.0]), t(&[4], &[0f32, -inf, 999.0, -1.0]));
         let go = |name: &str| {
@@ -485,9 +487,9 @@ mod tests {
         assert_eq!(r.storage::<f32>().unwrap(), &[-3.0]);
     }
 
-    /// 3 / 0.3 is a little less than 10 in f32 if 0.3 is of half precision, and 10 in half precision.
+    /// For the float16 nearest to 0.3, 3 / 0.3 is a little less than 10 in f32 but exactly 10 in half precision.
     #[test]
-    fn quotients_of_halves_are_rounded_before_they_are_cut() {
+    fn half_precision_quotients_are_rounded_before_they_are_truncated() {
         let half = |x: f32| f16::from_f32(x);
         let (x, y) = (t(&[2], &[half(3.0), half(-3.0)]), t(&[2], &[half(0.3), half(0.3)]));
         let go = |name: &str, by: &Tensor| {
@@ -503,7 +505,7 @@ mod tests {
         assert_eq!(go("aten::floor_divide.out", &y), [9.0, -10.0]);
         let single = t(&[1], &[half(0.3)]);
         assert_eq!(go("aten::div.out_mode", &single), [9.0, -9.0]);
-        // A number that is divided by is taken as it is: 0.1 is greater than the half next to it.
+        // A scalar divisor is not rounded: 0.1 is greater than the nearest float16.
         let tenth = t(&[1], &[half(0.1)]);
         let args = [a(&tenth), Arg::Double(0.1)];
         let r = call("aten::floor_divide.Scalar_out", &args, out(Half, &[1])).unwrap();
@@ -511,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_subtracted_are_of_the_type() {
+    fn subtracted_scalars_are_rounded_to_the_type() {
         let x = t(&[1], &[f16::from_f32(0.1)]);
         let go = |name: &str| {
             let args = [a(&x), Arg::Double(0.1), Arg::Int(1)];
@@ -521,10 +523,10 @@ mod tests {
         assert_eq!(go("aten::sub.Scalar_out"), 0.0);
     }
 
-    /// In half precision numbers, and tensors of other types, are of the type first; but by a single number products
-    /// are multiplied, and quotients divided, as it is.
+    /// In half precision, scalars and tensors of other types are rounded to the promoted type first, except for a
+    /// single-element factor or divisor.
     #[test]
-    fn operands_are_of_the_type_in_which_they_meet() {
+    fn operands_are_rounded_to_the_promoted_type() {
         let x = t(&[2], &[1.0f32, 2.0].map(f16::from_f32));
         let (tenth, many) = (t(&[], &[0.1f32]), t(&[2], &[2049i32, -4099]));
         let go = |name: &str, other: &Tensor| {
@@ -549,7 +551,7 @@ mod tests {
         let (x, y) = (t(&[2, 1], &[200u8, 100]), t(&[3], &[100u8, 1, 2]));
         let sum = call("aten::add.out", &[a(&x), a(&y)], out(Byte, &[2, 3])).unwrap();
         assert_eq!(sum.storage::<u8>().unwrap(), &[44, 201, 202, 200, 101, 102]);
-        // The sum wraps in its own type before it is stored in a wider one.
+        // The sum wraps in the promoted type before it is stored in a wider one.
         let sum = call("aten::add.out", &[a(&x), a(&y)], out(Float, &[2, 3])).unwrap();
         assert_eq!(sum.storage::<f32>().unwrap()[0], 44.0);
         let mixed = t(&[2, 1], &[-1i8, 5]);
@@ -564,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn any_layouts_meet() {
+    fn operands_and_out_may_have_any_layout() {
         let x: Vec<f32> = (0..24).map(|i| i as f32).collect();
         let rows = t(&[1, 2, 3, 4], &x);
         let last = rows.to_dim_order(DimOrder::channels_last(4)).unwrap();
@@ -633,7 +635,7 @@ mod tests {
         assert!(root[0].is_nan() && root[1] == 2.0, "{root:?}");
         let half = t(&[1], &[f16::from_f32(0.1)]);
         let equal = call("aten::eq.Scalar_out", &[a(&half), Arg::Double(0.1)], out(Bool, &[1])).unwrap();
-        assert_eq!(equal.bytes(), [1], "the number is one of the type");
+        assert_eq!(equal.bytes(), [1], "the scalar is rounded to the type");
         let rest = call("aten::fmod.Scalar_out", &[a(&half), Arg::Double(0.1)], out(Half, &[1])).unwrap();
         assert_eq!(rest.storage::<f16>().unwrap()[0].to_f32(), 0.0);
         is(go("aten::floor_divide.out"), [2.0, -3.0, f32::NAN, f32::INFINITY]);

@@ -1,4 +1,4 @@
-//! Comparison, logic and bits.
+//! Comparisons, logical and bitwise operators.
 
 use crate::support::convert::{PIECE, fill, values};
 use crate::support::dims::broadcast;
@@ -79,7 +79,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Arguments 0 and 1, tensors or numbers.
+/// Arguments 0 and 1, tensors or scalars.
 fn operands(args: &Args<'_>) -> Result<[Input; 2]> {
     Ok([Input::of(args, 0)?, Input::of(args, 1)?])
 }
@@ -120,7 +120,7 @@ bits! {
     bitwise_xor = |a, b| a ^ b;
 }
 
-/// The bits of the type in which the operands meet, an integer.
+/// The width in bits of the operands' promoted type, which must be an integer type.
 fn width(args: &Args<'_>, inputs: &[Input; 2]) -> Result<i64> {
     match promote(args, inputs)? {
         ScalarType::Bool => Err(Error::invalid(format!("{}: bool cannot be shifted", args.name(0)))),
@@ -128,7 +128,7 @@ fn width(args: &Args<'_>, inputs: &[Input; 2]) -> Result<i64> {
     }
 }
 
-/// Bits that leave the type are lost; a shift by its width, more, or less than nothing, gives 0.
+/// Bits shifted out of the type are lost; a negative shift, or one by the width or more, gives 0.
 fn left_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     let width = width(args, &inputs)?;
@@ -136,7 +136,7 @@ fn left_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     map(ctx, args, outs, inputs, &fns)
 }
 
-/// Signed types keep their sign; a shift by the width, more, or less than nothing, leaves only that.
+/// An arithmetic shift for signed types; a negative shift, or one by the width or more, leaves only the sign.
 fn right_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     let width = width(args, &inputs)?;
@@ -144,7 +144,7 @@ fn right_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     map(ctx, args, outs, inputs, &fns)
 }
 
-/// Whether every element is as near to the other as `atol + rtol * |other|`.
+/// Whether every element differs from the other by at most `atol + rtol * |other|`.
 fn allclose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, y) = (args.tensor(0)?, args.tensor(1)?);
     let (rtol, atol, equal_nan) = (args.double(2)?, args.double(3)?, args.bool(4)?);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_promote_and_know_nan() {
+    fn comparisons_promote_and_handle_nan() {
         let (x, y) = (t(&[3], &[1i32, 2, 3]), t(&[3], &[1.5f32, 2.0, f32::NAN]));
         let go = |name: &str| truths(&call(name, &[a(&x), a(&y)], out(Bool, &[3])).unwrap());
         assert_eq!(go("aten::lt.Tensor_out"), [true, false, false]);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn closeness() {
+    fn nans_are_close_only_if_equal_nan() {
         let (x, y) = (t(&[2], &[1f32, f32::NAN]), t(&[2], &[1.000_001f32, f32::NAN]));
         let args = |equal_nan| [a(&x), a(&y), Arg::Double(1e-5), Arg::Double(0.0), Arg::Bool(equal_nan)];
         let go = |equal_nan| truths(&call("aten::allclose.out", &args(equal_nan), out(Bool, &[])).unwrap());

@@ -30,7 +30,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("repeat.out(Tensor self, SymInt[] repeats, *, ", repeat).moves(),
 ];
 
-/// Copies a view of a tensor to a view of an out, converting where the types differ.
+/// Copies a view of a tensor to a view of an out, converting if the types differ.
 fn place(
     ctx: &KernelContext<'_>,
     from: &TensorView<'_>,
@@ -47,7 +47,7 @@ fn place(
     })
 }
 
-/// Tensors one after another along a dimension. Those of shape `[0]` count for nothing.
+/// Concatenates tensors along a dimension. Tensors of shape `[0]` are ignored.
 fn cat(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let tensors = args.tensors(0)?;
     let counts = |t: &&TensorView<'_>| **t.sizes() != [0];
@@ -93,11 +93,12 @@ fn cat(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     Ok(())
 }
 
-/// Bytes that are copied by a thread at least.
+/// Grain size: the smallest number of bytes worth waking a thread for.
 const BYTES_PER_THREAD: usize = 1 << 16;
 
-/// Puts tensors together that lie as the result does: what lies before the dimension are rows, each of a piece of every
-/// tensor, which threads copy. Says whether it did: there are several rows, and all have one type and layout.
+/// Concatenates tensors that have the result's type and layout: for each index of the dimensions outside `dim`, the
+/// result has a row that consists of one contiguous piece of every tensor; threads share the rows. Returns `false` and
+/// does nothing if types or layouts differ or there are fewer than two rows.
 fn rows_of_pieces(
     ctx: &KernelContext<'_>,
     tensors: &[TensorView<'_>],
@@ -127,7 +128,7 @@ fn rows_of_pieces(
     true
 }
 
-/// Tensors of one shape as the elements of a new dimension.
+/// Stacks tensors of the same shape along a new dimension.
 fn stack(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let tensors = args.tensors(0)?;
     let Some(model) = tensors.first() else {
@@ -151,7 +152,7 @@ fn stack(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     Ok(())
 }
 
-/// Gives each of the outs, of which there are `count`, its view of argument 0.
+/// Copies a view of argument 0 to each of the `count` outs.
 fn scatter_views(
     args: &Args<'_>,
     outs: &mut Outs<'_>,
@@ -168,7 +169,7 @@ fn scatter_views(
     Ok(())
 }
 
-/// The dimension at an argument, and its size.
+/// The dimension given by an argument, and its size.
 fn dim_size(args: &Args<'_>, index: usize) -> Result<(usize, usize)> {
     let sizes = args.meta(0)?.sizes();
     ensure!(sizes.rank() > 0, "self: a zero-dim tensor cannot be cut up");
@@ -176,7 +177,7 @@ fn dim_size(args: &Args<'_>, index: usize) -> Result<(usize, usize)> {
     Ok((dim, sizes[dim]))
 }
 
-/// Pieces of `split_size` along a dimension, the last perhaps smaller.
+/// Splits into pieces of `split_size` along a dimension; the last may be smaller.
 fn split(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dim, size) = dim_size(args, 2)?;
     let each = to_size(args.name(1), args.int(1)?)?;
@@ -187,7 +188,7 @@ fn split(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     })
 }
 
-/// Pieces of given sizes along a dimension, which they fill.
+/// Splits into pieces of given sizes along a dimension; the sizes must add up to the dimension's size.
 fn split_with_sizes(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dim, size) = dim_size(args, 2)?;
     let sizes: SmallVec<[usize; 8]> =
@@ -214,7 +215,7 @@ fn slice_scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     place(ctx, &src, &from, out, &into)
 }
 
-/// The tensor repeated along each dimension; more repeats than dimensions add dimensions in front.
+/// Repeats the tensor along each dimension; if there are more repeats than dimensions, dimensions are added in front.
 fn repeat(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, repeats) = (args.tensor(0)?, to_shape(args.name(1), args.ints(1)?)?);
     let front = repeats.rank().checked_sub(x.rank()).ok_or_else(|| {
@@ -231,7 +232,7 @@ fn repeat(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     if out.numel() == 0 {
         return Ok(());
     }
-    // Each repeated dimension as two: the repeats, which step nowhere, and the elements.
+    // Each repeated dimension becomes two: the repeats, with stride 0, and the elements.
     let mut from = Layout::of(x.meta());
     for d in (0..repeats.rank()).rev().filter(|&d| repeats[d] != 1) {
         from = from.insert(d.saturating_sub(front), repeats[d], 0)?;
@@ -257,11 +258,11 @@ mod tests {
     }
 
     #[test]
-    fn together_and_apart() {
+    fn concatenation_stacking_and_splitting() {
         let (x, y, none) = (numbered(&[2, 2]), t(&[2, 1], &[7i32, 8]), t::<i32>(&[0], &[]));
         let r = call("aten::cat.out", &[list(&[&x, &none, &y]), int(-1)], out(Int, &[2, 3])).unwrap();
         assert_eq!(elements(&r), [0, 1, 7, 2, 3, 8]);
-        // Rows of pieces, as many as several threads copy.
+        // Enough rows that several threads share them.
         let (wide, narrow) = (numbered(&[3, 700, 40]), numbered(&[3, 700, 9]));
         let r = call("aten::cat.out", &[list(&[&wide, &narrow, &wide]), int(2)], out(Int, &[3, 700, 89]));
         let r = elements(&r.unwrap());
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn replaced_and_repeated() {
+    fn slice_scatter_and_repeat() {
         let x = numbered(&[2, 3]);
         let src = t(&[2, 2], &[10i32, 11, 12, 13]);
         let args = [a(&x), a(&src), int(1), int(0), Arg::None, int(2)];

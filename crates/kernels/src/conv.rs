@@ -32,7 +32,7 @@ fn meaning(args: &Args<'_>) -> Option<Meaning> {
     }))
 }
 
-/// Numbers for the spatial dimensions, in front of which others are `fill`.
+/// An argument's values for the spatial dimensions, padded to three with `fill` in front.
 fn spatial(args: &Args<'_>, index: usize, dims: usize, fill: usize) -> Result<[usize; 3]> {
     let (name, list) = (args.name(index), args.ints(index)?);
     ensure!(list.len() == 1 || list.len() == dims, "{name}: {list:?} for {dims} spatial dimensions");
@@ -45,11 +45,11 @@ fn spatial(args: &Args<'_>, index: usize, dims: usize, fill: usize) -> Result<[u
     Ok(all)
 }
 
-/// What a call asks for.
+/// The checked arguments of a call.
 struct Call {
     params: ConvParams,
     frame: ConvFrame,
-    /// Whether the input has a dimension for the batch.
+    /// Whether the input has a batch dimension.
     batched: bool,
     dims: usize,
 }
@@ -126,7 +126,7 @@ impl Call {
     }
 }
 
-/// How an image's dimensions lie, if in one of the two ways that the compute core knows.
+/// The layout of an image, if it is one of the two that the compute core supports.
 fn images(order: &DimOrder, sizes: &[usize], batched: bool) -> Option<Images> {
     let rank = order.len();
     let mut last: Vec<u8> = (0..rank as u8).collect();
@@ -139,7 +139,7 @@ fn images(order: &DimOrder, sizes: &[usize], batched: bool) -> Option<Images> {
     }
 }
 
-/// A convolution over one to three dimensions, or the transpose of one, with or without a batch.
+/// A convolution or transposed convolution over one to three dimensions, with or without a batch dimension.
 fn convolution(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let call = Call::read(args)?;
     let (x, w, bias) = (args.tensor(0)?, args.tensor(1)?, args.optional_tensor(2)?);
@@ -159,7 +159,7 @@ fn convolution(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
         return convolve_f64(ctx, &call, &x, &w, bias.as_ref(), out);
     }
     let order = |m: &tensor::TensorMeta| images(m.dim_order(), m.sizes(), call.batched);
-    // Images in any other layout are copied to the default one.
+    // Images in any other layout are copied to channels-first.
     let input = order(x.meta()).unwrap_or(Images::ChannelsFirst);
     let image = match order(x.meta()) {
         Some(_) => values_as_stored::<f32>(ctx, &x, x.meta())?,
@@ -191,7 +191,7 @@ fn convolution(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     }
 }
 
-/// The plain definition, for float64.
+/// Direct convolution by the definition, for float64.
 fn convolve_f64(
     ctx: &KernelContext<'_>,
     call: &Call,
@@ -231,7 +231,8 @@ fn convolve_f64(
     })
 }
 
-/// The input pixel that a tap brings to an output pixel, unless it is padding.
+/// The input pixel that a tap reads for output pixel `at`; `None` in the padding, and between the strides of a
+/// transposed convolution.
 fn source(p: &ConvParams, frame: &ConvFrame, mut at: usize, mut tap: usize) -> Option<usize> {
     let (mut pixel, mut step) = (0, 1);
     for d in (0..3).rev() {
@@ -302,7 +303,7 @@ mod tests {
         }
     }
 
-    /// In the same layout.
+    /// Casts, keeping the layout.
     fn cast_in_place(t: &Tensor, dtype: ScalarType) -> Tensor {
         let into = out(dtype, t.sizes()).to_dim_order(*t.dim_order()).unwrap();
         call("aten::_to_copy.out", &[a(t)], into).unwrap()
@@ -338,7 +339,7 @@ mod tests {
         ];
         for case in &cases {
             let call = |dtype, x: &Tensor, o: Tensor| case.run(dtype, x, o).unwrap();
-            // The sizes come from the definition's run, in an out that can grow.
+            // The float64 kernel is the reference.
             let sizes: Vec<usize> = match case.x.rank() {
                 2 => vec![3, 10],
                 _ if case.transposed => vec![1, 6, 10, 11],
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_errors() {
+    fn inconsistent_arguments_are_errors() {
         let case = |geometry, groups, transposed| Case {
             x: numbered(&[1, 4, 5, 5], 1),
             w: numbered(&[4, 4, 3, 3], 2),

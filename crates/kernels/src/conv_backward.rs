@@ -1,4 +1,4 @@
-//! The gradients of convolutions, and the patches that convolutions are made of.
+//! The gradients of convolutions, `im2col` and `col2im`.
 
 use crate::support::convert::{Values, all_values};
 use crate::support::dims::{to_positive, to_size};
@@ -30,9 +30,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// A dimension of a convolution: place `i` of the small image and place `k` of the kernel meet at
-/// `i * stride + k * dilation - padding` of the big one. The input of a convolution is the big image
-/// and its output the small one; of a transposed convolution it is the other way round.
+/// A dimension of a convolution: pixel `i` of the small image and tap `k` of the filter refer to pixel
+/// `i * stride + k * dilation - padding` of the big image. The big image is the input of a convolution
+/// and the small one its output; for a transposed convolution it is the other way round.
 #[derive(Clone, Copy)]
 struct Axis {
     small: usize,
@@ -46,13 +46,13 @@ struct Axis {
 impl Axis {
     const NONE: Self = Self { small: 1, big: 1, kernel: 1, stride: 1, padding: 0, dilation: 1 };
 
-    /// The place in the big image, if it is one.
-    fn meet(&self, i: usize, k: usize) -> Option<usize> {
+    /// The pixel of the big image; `None` if it is out of bounds.
+    fn big_pixel(&self, i: usize, k: usize) -> Option<usize> {
         let at = (i * self.stride + k * self.dilation).checked_sub(self.padding)?;
         (at < self.big).then_some(at)
     }
 
-    /// The places of the small image that meet the kernel's place `k` inside the big one.
+    /// The pixels of the small image for which tap `k` is in bounds of the big image.
     fn range(&self, k: usize) -> std::ops::Range<usize> {
         let shift = k * self.dilation;
         let first = self.padding.saturating_sub(shift).div_ceil(self.stride);
@@ -60,14 +60,14 @@ impl Axis {
         first.min(end)..end
     }
 
-    /// The size of the small image that belongs to the big one.
+    /// The size of the small image that follows from the size of the big image; `None` if the filter does not fit.
     fn expected(&self) -> Option<usize> {
         let reach = self.dilation.checked_mul(self.kernel.checked_sub(1)?)?.checked_add(1)?;
         Some((self.big + 2 * self.padding).checked_sub(reach)? / self.stride + 1)
     }
 }
 
-/// The axes of an image, as three.
+/// The axes of an image, padded to three.
 #[derive(Clone, Copy)]
 struct Axes([Axis; 3]);
 
@@ -76,8 +76,8 @@ impl Axes {
         self.0.iter().map(of).product()
     }
 
-    /// Calls `f` with each run of places that meet: the place in the kernel, the first in the small
-    /// and the first in the big image, and how many follow, there `stride` apart.
+    /// Calls `f` with each run of pixels along the innermost axis: the tap, the first pixel in the small
+    /// image, the first pixel in the big image, and the number of pixels. In the big image they are `stride` apart.
     fn runs(&self, mut f: impl FnMut(usize, usize, usize, usize)) {
         let [a, b, c] = &self.0;
         for kz in 0..a.kernel {
@@ -86,10 +86,12 @@ impl Axes {
                     let kernel = (kz * b.kernel + ky) * c.kernel + kx;
                     pool::count(1);
                     let run = c.range(kx);
-                    let Some(x) = c.meet(run.start, kx).filter(|_| !run.is_empty()) else { continue };
+                    let Some(x) = c.big_pixel(run.start, kx).filter(|_| !run.is_empty()) else { continue };
                     for z in a.range(kz) {
                         for y in b.range(ky) {
-                            let (Some(bz), Some(by)) = (a.meet(z, kz), b.meet(y, ky)) else { continue };
+                            let (Some(bz), Some(by)) = (a.big_pixel(z, kz), b.big_pixel(y, ky)) else {
+                                continue;
+                            };
                             let small = (z * b.small + y) * c.small + run.start;
                             pool::count(run.len());
                             f(kernel, small, (bz * b.big + by) * c.big + x, run.len());
@@ -101,7 +103,7 @@ impl Axes {
     }
 }
 
-/// A list of one number for all dimensions or one for each.
+/// The value for dimension `dim` of an argument that has one value for all dimensions or one for each.
 fn number(
     args: &Args<'_>,
     index: usize,
@@ -112,12 +114,12 @@ fn number(
     let (name, list) = (args.name(index), args.ints(index)?);
     ensure!(list.len() == 1 || list.len() == dims, "{name}: expected 1 or {dims} numbers, found {list:?}");
     let n = check(name, if list.len() == 1 { list[0] } else { list[dim] })?;
-    // Far beyond any size, and far from overflow.
+    // The limit is beyond any real size and rules out overflow.
     ensure!(n <= 1 << 30, "{name}: {n} is too large");
     Ok(n)
 }
 
-/// A convolution between images of `groups * small` and of `groups * big` channels.
+/// A convolution between a small image of `groups * small` channels and a big image of `groups * big` channels.
 struct Convolution {
     axes: Axes,
     groups: usize,
@@ -164,7 +166,7 @@ fn convolution(
         };
         let extra = if transposed { number(args, 8, d, dims, to_size)? } else { 0 };
         let wanted = Axis { big: axis.big.saturating_sub(extra), ..axis };
-        // A transposed convolution's output padding is less than its stride or its dilation.
+        // The output padding of a transposed convolution is less than its stride or its dilation.
         ensure!(
             wanted.expected() == Some(axis.small) || transposed && axis.expected() == Some(axis.small),
             "grad_output: a size of {} in dimension {} does not follow from one of {}",
@@ -177,7 +179,7 @@ fn convolution(
     Ok(Convolution { axes: Axes(axes), groups, small: s / groups, big: b / groups })
 }
 
-/// Gradients with respect to the input, the weight and the bias, as far as the mask wants them.
+/// Gradients with respect to the input, the weight and the bias; `output_mask` selects which are computed.
 #[expect(clippy::unnecessary_cast, reason = "the dispatch writes it for f32 and for f64")]
 fn convolution_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (grad, input, weight) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
@@ -270,7 +272,7 @@ fn convolution_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Out
     })
 }
 
-/// The patches of an image of `sizes`: arguments from `kernel` on are kernel, dilation, padding, stride.
+/// The patches of an image of `sizes`. The arguments from `kernel` on are kernel size, dilation, padding and stride.
 fn patches(args: &Args<'_>, sizes: &[usize], kernel: usize) -> Result<Axes> {
     let mut axes = [Axis::NONE; 3];
     for (d, &big) in sizes.iter().enumerate() {
@@ -293,7 +295,7 @@ fn patches(args: &Args<'_>, sizes: &[usize], kernel: usize) -> Result<Axes> {
     Ok(Axes(axes))
 }
 
-/// Each patch of an image as a column, zeros standing for what lies outside.
+/// Copies each patch of an image to a column; padding is zero.
 fn im2col(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     let rank = x.rank();
@@ -328,7 +330,7 @@ fn im2col(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     })
 }
 
-/// The sums of patches, given as columns, at their places in an image: the transpose of [`im2col`].
+/// Adds patches, given as columns, to their positions in an image: the transpose of [`im2col`].
 fn col2im(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     let rank = x.rank();
@@ -378,7 +380,7 @@ mod tests {
 
     const ALL: [bool; 3] = [true; 3];
 
-    /// The gradients of a convolution of a line of three elements with a kernel of two.
+    /// The gradients of a convolution of a line of three pixels with a filter of two taps.
     fn go(
         grad: &[f32],
         transposed: bool,
@@ -407,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_of_both_kinds() {
+    fn gradients_of_convolutions_and_transposed_convolutions() {
         let of = |all: [Tensor; 3]| all.map(|x| x.storage::<f32>().unwrap().to_vec());
         let [x, w, b] = of(go(&[1.0, 2.0], false, 1, 0, 1, &ALL).unwrap());
         assert_eq!((x, w, b), (vec![10.0, 40.0, 40.0], vec![5.0, 8.0], vec![3.0]));
@@ -420,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn invalid_arguments_are_errors() {
         let most = i64::MAX;
         for (stride, padding, groups) in
             [(0, 0, 1), (1, -1, 1), (1, 1, 1), (1, 0, 2), (1, 0, 0), (most, 0, 1), (1, most, 1)]
@@ -431,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_there_and_back() {
+    fn im2col_and_col2im_are_transposes() {
         let x = t(&[1, 2, 2], &[1f32, 2.0, 3.0, 4.0]);
         let unfold = |kernel: i64, padding: i64| {
             let args = [a(&x), int(kernel), int(1), int(padding), int(1)];

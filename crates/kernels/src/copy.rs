@@ -1,4 +1,4 @@
-//! Copies of whole tensors: clones, casts, changes of dim order.
+//! Copies of whole tensors: clones, casts, dim order conversions.
 
 use crate::support::convert::convert;
 use crate::support::meaning::same;
@@ -39,7 +39,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("et_copy::_d2h_copy.out(Tensor self, *, ", clone),
 ];
 
-/// A copy of the same type in the out's layout.
+/// A copy with the same type, in the out's layout.
 fn clone(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let meta = args.meta(0)?;
     let out = outs.tensor(0)?.dtype();
@@ -52,7 +52,7 @@ fn to_copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     convert(ctx, args, outs, 0, args.meta(0)?.sizes())
 }
 
-/// `src` in the sizes of `self`.
+/// `src`, broadcast to the sizes of `self`.
 fn copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     convert(ctx, args, outs, 1, args.meta(0)?.sizes())
 }
@@ -63,8 +63,8 @@ fn copy_in_place(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     convert(ctx, args, outs, 1, &sizes)
 }
 
-/// A copy in the out's type and dim order, which is the one asked for, or that of `self` where none
-/// is. What the program says of the out decides; the argument is only checked to be an order.
+/// A copy in the out's type and dim order. The program's metadata of the out decides the order (the one requested or,
+/// without a request, that of `self`); the argument is only checked to be a valid order.
 fn to_dim_order(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let sizes: &Shape = args.meta(0)?.sizes();
     if let Some(order) = args.optional_ints(2)?
@@ -85,7 +85,7 @@ mod tests {
     use tensor::{Complex, DimOrder};
 
     #[test]
-    fn casts() {
+    fn casts_follow_pytorch() {
         let x = t(&[4], &[1.9f32, -1.9, 300.0, f32::NAN]);
         let r = call("aten::_to_copy.out", &[a(&x)], out(Int, &[4])).unwrap();
         assert_eq!(r.storage::<i32>().unwrap(), &[1, -1, 300, i32::MIN]);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn dim_orders_and_broadcast() {
+    fn copies_convert_dim_orders_and_broadcast() {
         let x: Vec<u8> = (0..24).collect();
         let rows = t(&[1, 2, 3, 4], &x);
         let last = rows.to_dim_order(DimOrder::channels_last(4)).unwrap();

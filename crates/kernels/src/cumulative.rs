@@ -1,4 +1,4 @@
-//! What has been seen so far along a dimension: the greatest, the least, the logarithm of a sum.
+//! Cumulative operators along a dimension: maximum, minimum, log-sum-exp.
 
 use crate::support::dims::wrap_dim;
 use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
@@ -40,8 +40,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("_logcumsumexp", logcumsumexp),
 ];
 
-/// Calls `found` with each place of a lane and the place of the extreme up to there: of equal ones the
-/// last, and NaN once there is one.
+/// Calls `found` with each index of a lane and the index of the extreme up to there: the last of equal elements, and
+/// the latest NaN once there is one.
 fn each_extreme<C: Compute + PartialOrd>(x: &[C], least: bool, mut found: impl FnMut(usize, usize)) {
     let nan = |v: C| v.partial_cmp(&v).is_none();
     let mut best = 0;
@@ -71,12 +71,12 @@ fn extremes(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, least
     })
 }
 
-/// The greatest so far, and where it is.
+/// The cumulative maximum and its index.
 fn cummax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     extremes(ctx, args, outs, false)
 }
 
-/// The least so far, and where it is.
+/// The cumulative minimum and its index.
 fn cummin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     extremes(ctx, args, outs, true)
 }
@@ -108,7 +108,7 @@ mod tests {
     use tensor::ScalarType::{Float, Int, Long};
 
     #[test]
-    fn extremes_so_far() {
+    fn cumulative_extremes_and_their_indices() {
         let x = t(&[5], &[2f32, 1.0, 2.0, f32::NAN, 3.0]);
         let go = |name: &str, dim| call_many(name, &[a(&x), int(dim)], [out(Float, &[5]), out(Long, &[5])]);
         let [v, i] = go("aten::cummax.out", 0).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn logarithms_of_sums_so_far() {
+    fn cumulative_log_sum_exp() {
         let inf = f32::INFINITY;
         let x = t(&[2, 3], &[0f32, 0.0, 1000.0, -inf, -inf, inf]);
         let r = call("aten::logcumsumexp.out", &[a(&x), int(1)], out(Float, &[2, 3])).unwrap();

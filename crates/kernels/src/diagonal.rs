@@ -1,4 +1,4 @@
-//! Diagonals: tensors laid on them, taken from them, and the places beside them.
+//! Diagonals: embedding, replacement, traces, and the indices of triangles.
 
 use crate::support::convert::{fill, values};
 use crate::support::copy::{copy_into, copy_to};
@@ -26,7 +26,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("triu_indices.out(int row, int col, int offset=0", triu_indices),
 ];
 
-/// The diagonal of two dimensions, as the last dimension; `offset` above it, or below if negative.
+/// The view in which a diagonal of dimensions `a` and `b` is the last dimension; it is `offset` above the main
+/// diagonal, or below it if negative.
 pub(crate) fn diagonal_of(x: Layout, offset: i64, (a, b): (usize, usize)) -> Result<Layout> {
     ensure!(a != b, "dim1 and dim2 are the same dimension {a}");
     let skip = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
@@ -40,7 +41,7 @@ pub(crate) fn diagonal_of(x: Layout, offset: i64, (a, b): (usize, usize)) -> Res
     x.insert(x.rank(), len, stride)
 }
 
-/// Zeros, with the last dimension of the input on a diagonal of two new ones.
+/// Zeros, with the last dimension of the input on a diagonal of two new dimensions.
 fn diag_embed(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, offset) = (args.tensor(0)?, args.int(1)?);
     ensure!(x.rank() > 0, "self: a zero-dim tensor has no dimension to lay on a diagonal");
@@ -61,7 +62,7 @@ fn diag_embed(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     copy_into(&x, &Layout::of(x.meta()), out, &into)
 }
 
-/// The input with a diagonal replaced.
+/// The input with a diagonal replaced by `src`.
 fn diagonal_scatter(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, src, out) = (args.tensor(0)?, args.tensor(1)?, outs.tensor(0)?);
     copy_to(&x, &Layout::of(x.meta()), out)?;
@@ -108,18 +109,18 @@ fn triu_indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     indices(ctx, args, outs, false)
 }
 
-/// Rows and columns of the places on and below a diagonal, or on and above it, row by row.
+/// The row and column indices of the elements on and below a diagonal (`lower`), or on and above it, row by row.
 fn indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, lower: bool) -> Result<()> {
     let (rows, columns) = (to_size(args.name(0), args.int(0)?)?, to_size(args.name(1), args.int(1)?)?);
     let offset = args.int(2)?;
     let out = outs.tensor(0)?;
-    // Of each row, the first column above the diagonal, or the first on it.
+    // The first column of row `i` that is above the diagonal (`lower`) or on it.
     let cut = |i: usize| {
         let at = (i as i64).saturating_add(offset).saturating_add(lower as i64);
         at.clamp(0, columns.min(i64::MAX as usize) as i64) as usize
     };
     let part = |i: usize| if lower { 0..cut(i) } else { cut(i)..columns };
-    // What the out cannot hold is not counted to the end.
+    // Rejects sizes that the out cannot hold before counting, so that the loop is bounded.
     let most = out.capacity() / out.dtype().size().max(1);
     ensure!(rows <= most.max(1 << 20), "row: {rows} rows are more than the out can hold");
     let count = (0..rows).try_fold(0usize, |sum, i| sum.checked_add(part(i).len())).unwrap_or(usize::MAX / 2);
@@ -140,7 +141,7 @@ mod tests {
     use tensor::ScalarType::{Float, Int, Long};
 
     #[test]
-    fn on_and_beside_the_diagonal() {
+    fn diagonals_and_triangle_indices() {
         let x = t(&[2], &[1f32, 2.0]);
         let r = call("aten::diag_embed.out", &[a(&x), int(1)], out(Float, &[3, 3])).unwrap();
         assert_eq!(r.storage::<f32>().unwrap(), &[0.0, 1.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0]);

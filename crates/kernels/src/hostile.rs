@@ -1,5 +1,5 @@
-//! Every operator with random arguments, most of them nonsense: a call returns or fails, and never
-//! panics, hangs or asks for memory without bound.
+//! Calls every operator with random, mostly invalid arguments: a call must return or fail, and never
+//! panic, hang or allocate without bound.
 
 use crate::support::call::perform;
 use operator::{Arg, ArgType, Generator, Out, Outs, Schema};
@@ -33,8 +33,8 @@ impl Dice {
         }
     }
 
-    /// A small tensor of any bytes. Some calls get tensors all of one type and shape, without which
-    /// few operators would get far.
+    /// A small tensor of arbitrary bytes. In some calls most tensors are `like` one type and shape; without that,
+    /// few operators would get past their checks.
     fn tensor(&self, like: &Option<TensorMeta>) -> Tensor {
         let meta = match like {
             Some(meta) if self.below(6) > 0 => meta.clone(),
@@ -60,7 +60,7 @@ impl Dice {
         t
     }
 
-    /// A tensor to write, which can take other sizes.
+    /// A tensor for an out, which can be resized.
     fn out(&self, like: &Option<TensorMeta>) -> Tensor {
         let t = self.tensor(like);
         let sizes: Vec<usize> = t.sizes().iter().map(|s| s + self.below(8)).collect();
@@ -69,7 +69,7 @@ impl Dice {
     }
 }
 
-/// What the arguments of a call borrow from.
+/// The storage that the arguments of a call borrow from.
 #[derive(Default)]
 struct Pool {
     tensors: Vec<Vec<Tensor>>,
@@ -125,7 +125,7 @@ fn attempt(dice: &Dice, schema: &'static Schema) {
         true => Out::Tensors(tensors.iter_mut().map(|t| t.view_mut()).collect()),
         false => Out::Tensor(tensors[0].view_mut()),
     });
-    // Whether it succeeds does not matter here.
+    // Both success and failure are fine.
     let _ = perform(&schema.name, list, &mut Outs::new(outs.chain(fresh).collect()));
 }
 
@@ -139,8 +139,5 @@ fn no_argument_list_panics() {
             |seed: &u64| std::panic::catch_unwind(|| attempt(&Dice(Generator::new(*seed)), schema)).is_err();
         failures.extend((0..rounds).find(fails).map(|seed| (op.name(), seed)));
     }
-    assert!(
-        failures.is_empty(),
-        "operators that panicked, and with the arguments of which seed: {failures:?}"
-    );
+    assert!(failures.is_empty(), "operators that panicked, with the seed of their arguments: {failures:?}");
 }

@@ -142,7 +142,7 @@ impl<'a> Choice<'a> {
         let (positions, there) = self.split(result);
         let here = self.rest.walk();
         // The view's innermost elements that lie together on both sides.
-        let (near, far) = (here.together(n), there.together(n));
+        let (near, far) = (here.run_len(n), there.run_len(n));
         let run = if near.max(far).is_multiple_of(near.min(far)) { near.min(far) } else { 1 };
         for i in (0..n).step_by(run) {
             let (from, to) = (here.at(i), there.at(i));

@@ -1,4 +1,4 @@
-//! Executions that are to end do so in the middle of long kernels, whether or not these divide their work.
+//! Interrupted executions end in the middle of long kernels, whether or not these run on the thread pool.
 
 use crate::support::call::{a, int, ints, out, run};
 use operator::{Arg, Out};
@@ -6,7 +6,7 @@ use pool::{Interrupt, Interrupted, interruptible};
 use smallvec::SmallVec;
 use tensor::{ScalarType, Tensor};
 
-/// Runs a call that is to end: it must see so before it is done.
+/// Runs a call under a cancelled interrupt: it must be interrupted before it is done.
 fn ends(name: &str, args: &[Arg<'_>], outs: &mut [Tensor]) {
     let interrupt = Interrupt::new();
     interrupt.cancel();
@@ -29,7 +29,7 @@ fn noise(sizes: &[usize]) -> Tensor {
 
 /// Kernels that only move, fill or compare elements, on one thread.
 #[test]
-fn moves_fills_and_comparisons_end_in_the_middle() {
+fn moves_fills_and_comparisons_are_interrupted() {
     use ScalarType::Float;
     let side = 1 << 10;
     let sizes = [side, side];
@@ -49,7 +49,7 @@ fn moves_fills_and_comparisons_end_in_the_middle() {
 }
 
 #[test]
-fn long_kernels_end_in_the_middle() {
+fn long_kernels_are_interrupted() {
     use ScalarType::{ComplexFloat, Float, Long};
     let n = 1 << 18;
     let long = noise(&[n]);

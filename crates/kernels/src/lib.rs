@@ -1,34 +1,34 @@
-//! The operator library in families, on a compute core of plain functions over slices.
+//! The operator library, organised in families, on top of a compute core of plain functions over slices.
 //!
 //! # How to add an operator
 //!
-//! 1. Find its family (one file each), or make one: a module with a doc line, a `pub(crate) const
+//! 1. Find its family (one file each), or create one: a module with a doc line, a `pub(crate) const
 //!    OPERATORS` table, the functions in the order of the table, unit tests; and a line in
-//!    `FAMILIES`.
+//!    `TABLES`.
 //! 2. Add a row: the schema as PyTorch writes it (the single source of name and arguments), the scalar
-//!    types of its main input, the function. `.in_place(&[0])` where an argument may share its bytes
-//!    with the first out: the elementwise mechanism can do that, others must read
+//!    types of its main input, the function. Add `.in_place(&[0])` if an argument may alias
+//!    the first out: `support::map` handles that, other functions must handle
 //!    [`Arg::InPlace`](operator::Arg) themselves.
 //! 3. Write the function: read the arguments ([`Args`](operator::Args), at the schema's positions),
 //!    check them, resize the outs, loop. The loop is nearly always one of the mechanisms below. A
-//!    function of one line is good; more than twenty lines want a mechanism.
-//! 4. Test what is particular to it with `support::call` (dtypes, layouts, empty, NaN, negative dims).
-//!    `hostile.rs` calls every operator with random arguments by itself.
+//!    one-line function is good; a function of more than twenty lines needs a mechanism.
+//! 4. Test what is specific to it with `support::call` (dtypes, layouts, empty, NaN, negative dims).
+//!    `hostile.rs` automatically calls every operator with random arguments.
 //!
 //! | mechanism | for |
 //! | --- | --- |
-//! | `support::map` | elementwise: promotion, broadcasting, any layout, in place, threads; `elementwise!` makes the loops |
-//! | `support::reduce` | reductions over any dims: a `Reducer` says how |
+//! | `support::map` | elementwise operators: promotion, broadcasting, any layout, in place, threads; `elementwise!` generates the loops |
+//! | `support::reduce` | reductions over any dims, defined by a `Reducer` |
 //! | `support::lanes` | functions of the rows along one dim (softmax, cumsum), in any layout |
-//! | `support::copy` and `support::layout` | shape operators: make a `Layout` of the input by slice, permute, expand, ..., and copy it |
-//! | `support::convert` | copies that change the type; tensors brought into scratch memory in a wanted type |
+//! | `support::copy` and `support::layout` | shape operators: build a `Layout` of the input by slice, permute, expand, ..., and copy it |
+//! | `support::convert` | copies that change the type; tensors converted into scratch memory of a given type |
 //! | `support::dims` | dimensions, indices, sizes: wrapped, checked, inferred, broadcast |
 //! | `support::dtype` | `dispatch!` from a scalar type to a Rust type; `Cast` and `Compute` |
 //!
-//! Rules: PyTorch's meaning, for every type, layout and empty tensor that it allows. Compute in f32
+//! Rules: follow PyTorch's semantics for every type, layout and empty tensor that PyTorch allows. Compute in f32
 //! (float16, bfloat16, float32), f64, i64 (integers, bool) or complex128, which keeps the number of
-//! loops small. Results do not depend on the number of threads. No argument, however hostile, panics,
-//! hangs or allocates without bound: sizes go through `support::dims`, temporary memory comes from
+//! loops small. Results must not depend on the number of threads. No argument, however hostile, may cause a panic,
+//! a hang or an unbounded allocation: sizes go through `support::dims`, temporary memory comes from
 //! [`KernelContext::scratch`](operator::KernelContext::scratch), errors name the argument.
 #![deny(unsafe_code)]
 
@@ -88,8 +88,8 @@ mod view;
 
 use operator::{KernelRegistry, Operator};
 
-/// The operator tables. Constants, so that a row that is picked while an application is compiled brings
-/// along no other row, and the linker leaves out the functions of those.
+/// The operator tables. They are constants, so that a row picked by [`operator()`] at compile time references no other
+/// row, and the linker drops the functions of the others.
 const TABLES: &[&[Operator]] = &[
     activation::OPERATORS,
     adaptive::OPERATORS,
@@ -138,7 +138,7 @@ const TABLES: &[&[Operator]] = &[
     view::OPERATORS,
 ];
 
-/// The operator tables, for those who want all.
+/// The operator tables, for code that uses all of them.
 static FAMILIES: &[&[Operator]] = TABLES;
 
 /// Every operator of the library, family by family.
@@ -146,7 +146,7 @@ pub fn operators() -> impl Iterator<Item = &'static Operator> {
     FAMILIES.iter().copied().flatten()
 }
 
-/// The operator of a full name (`aten::add.out`). Called in a constant it refers to that operator alone, so
+/// The operator with a full name (`aten::add.out`). Evaluated in a constant, it references only that operator, so
 /// that an application links no other.
 pub const fn operator(name: &str) -> Option<Operator> {
     let mut family = 0;
@@ -172,22 +172,22 @@ pub fn register_all(registry: &mut KernelRegistry) -> Result<(), operator::Dupli
 /// A registry of every operator of the library.
 pub fn registry() -> KernelRegistry {
     let mut registry = KernelRegistry::new();
-    register_all(&mut registry).expect("a name stands in the tables once, as a test checks");
+    register_all(&mut registry).expect("names in the tables are unique, as a test checks");
     registry
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_operator_asked_for_has_a_kernel() {
+    fn every_required_operator_has_a_kernel() {
         let registry = super::registry();
-        let asked = include_str!("../tests/operators.txt").lines().filter(|l| !l.starts_with('#'));
-        let missing: Vec<_> = asked.filter(|name| registry.get(name).is_none()).collect();
+        let required = include_str!("../tests/operators.txt").lines().filter(|l| !l.starts_with('#'));
+        let missing: Vec<_> = required.filter(|name| registry.get(name).is_none()).collect();
         assert!(missing.is_empty(), "operators without a kernel: {missing:?}");
     }
 
     #[test]
-    fn operators_are_found_by_name_while_constants_are_computed() {
+    fn operators_are_found_by_name_at_compile_time() {
         const ADD: Option<operator::Operator> = super::operator("aten::add.out");
         assert_eq!(ADD.unwrap().name(), "aten::add.out");
         for op in super::operators() {
@@ -205,7 +205,7 @@ mod tests {
         for op in super::operators() {
             let kernel = registry.get(op.name()).unwrap();
             assert_eq!(kernel.schema().name, op.name());
-            // As `pteron::kernels!` takes names.
+            // `pteron::kernels!` takes each part of a name as an identifier.
             let (namespace, name) = op.name().split_once("::").unwrap();
             let (name, overload) = name.split_once('.').unwrap_or((name, "out"));
             for part in [namespace, name, overload] {

@@ -1,19 +1,19 @@
-//! Diagnostics: what is wrong, and where, in the form compilers print it.
+//! Diagnostics: errors, warnings, notes and remarks with source locations, printed as compilers print them.
 
 use std::fmt;
 
 use crate::ir::{Location, Text};
 
-/// How grave a diagnostic is.
+/// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Severity {
-    /// The input is refused.
+    /// The input is rejected.
     Error,
     /// The input is accepted, but may not mean what was intended.
     Warning,
-    /// More about another diagnostic.
+    /// Additional information about another diagnostic.
     Note,
-    /// A remark that was asked for.
+    /// Information that was requested.
     Remark,
 }
 
@@ -29,32 +29,31 @@ impl Severity {
     }
 }
 
-/// A file, a line and a column, the latter two from 1 and the column in bytes.
+/// A position in a source file. Lines and columns count from 1; columns count bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// File name as recorded.
+    /// The file name.
     pub file: String,
-    /// Line.
+    /// The line.
     pub line: u32,
-    /// Column.
+    /// The column.
     pub column: u32,
 }
 
-/// A message about a place.
+/// A message about a source position.
 ///
-/// Displays as `file:line:col: error: message`, then the source line and a caret where the line is known,
-/// then the notes.
+/// Displays as `file:line:col: error: message`, then the source line with a caret if the line is known, then the notes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How grave it is.
+    /// The severity.
     pub severity: Severity,
-    /// Where; absent when the location is unknown.
+    /// The position; absent if it is unknown.
     pub place: Option<Place>,
-    /// What is wrong.
+    /// The message.
     pub message: String,
     /// The source line of `place`.
     pub quote: Option<String>,
-    /// More about it.
+    /// Notes with additional information.
     pub notes: Vec<Diagnostic>,
 }
 
@@ -75,7 +74,7 @@ impl Diagnostic {
         }
     }
 
-    /// Adds the source line from `source`, whose name is `name`, where the place lies in it.
+    /// Adds the quoted line from `source` if the position is in this file, called `name`.
     pub fn quoted_from(mut self, name: &str, source: &[u8]) -> Diagnostic {
         if self.quote.is_none()
             && let Some(place) = self.place.as_ref().filter(|p| p.file == name)
@@ -86,7 +85,8 @@ impl Diagnostic {
         self
     }
 
-    /// The diagnostic of a text that begins `lines` further down in the file called `name`.
+    /// Shifts the positions in the file called `name` down by `lines`, for a diagnostic of a text that starts at a
+    /// later line of that file.
     pub fn moved_down(mut self, name: &str, lines: u32) -> Diagnostic {
         if let Some(place) = self.place.as_mut().filter(|p| p.file == name) {
             place.line = place.line.saturating_add(lines);
@@ -113,7 +113,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// White space as wide as the characters before byte column `column`; tabs stay tabs.
+/// White space as wide as the characters before byte column `column`; tabs are kept.
 fn caret_indent(quote: &str, column: u32) -> String {
     let before = (column as usize).saturating_sub(1);
     let mut indent: String = quote
@@ -127,7 +127,7 @@ fn caret_indent(quote: &str, column: u32) -> String {
     indent
 }
 
-/// Several diagnostics as one error, for callers that carry errors upward with `?`.
+/// Several diagnostics as one error, for callers that propagate errors with `?`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct Error(pub Vec<Diagnostic>);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_places_say_so() {
+    fn a_diagnostic_without_a_position_is_displayed() {
         let shown = Diagnostic::error_at(&Location::Unknown, "lost").to_string();
         assert_eq!(shown, "<unknown>:0: error: lost");
     }

@@ -1,26 +1,26 @@
-//! `--verify-diagnostics`: comments that announce the diagnostics a program must cause.
+//! `--verify-diagnostics`: comments that declare the diagnostics expected of a program.
 //!
-//! The form is that of MLIR: `// expected-error @+1 {{text}}`, with `error`, `warning`, `remark` or `note`;
-//! `@+N`, `@-N`, `@above`, `@below` or nothing (the same line); `-re` for patterns in which `{{...}}` would
-//! hold a regular expression is understood as plain text between its `{{` and `}}`.
+//! The syntax is MLIR's: `// expected-error @+1 {{text}}`, with `error`, `warning`, `remark` or `note`; `@+N`, `@-N`,
+//! `@above`, `@below` or nothing (the same line). `-re`, for patterns with regular expressions in `{{...}}`, is
+//! accepted, but the text is matched literally.
 
 use crate::diagnostics::{Diagnostic, Place, Severity};
 use crate::source::Source;
 
-/// One announced diagnostic.
+/// An expected diagnostic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expectation {
-    /// How grave the diagnostic is to be.
+    /// The expected severity.
     pub severity: Severity,
-    /// The line it is to be on, from 1.
+    /// The line at which it is expected, from 1.
     pub line: u32,
     /// Text that its message must contain.
     pub text: String,
-    /// Where the comment stands: line and column.
+    /// Line and column of the comment.
     pub at: (u32, u32),
 }
 
-/// Finds the announced diagnostics of a source text, in order.
+/// Finds the expected diagnostics of a source text, in order.
 ///
 /// # Errors
 /// A diagnostic for each malformed comment.
@@ -46,7 +46,7 @@ pub fn expectations(source: &[u8], name: &str) -> Result<Vec<Expectation>, Vec<D
                 }
             }
         }
-        // A line without a comment of its own is what "below" of the lines before it means.
+        // `@below` on earlier lines refers to the next line without such a comment.
         if found.len() == before {
             for at in designators.drain(..) {
                 found[at].line = number;
@@ -57,9 +57,9 @@ pub fn expectations(source: &[u8], name: &str) -> Result<Vec<Expectation>, Vec<D
     if wrong.is_empty() { Ok(found) } else { Err(wrong) }
 }
 
-/// The pieces of a source text between lines that say `// -----`, each with the number of lines before it.
+/// Splits a source text at lines `// -----` into parts, each with the number of lines before it.
 ///
-/// Tests of MLIR tools hold many small programs in one file this way.
+/// Tests of MLIR tools use this to put many small programs into one file.
 pub fn split(source: &[u8]) -> Vec<(u32, &[u8])> {
     let (mut pieces, mut first_line, mut start, mut at) = (Vec::new(), 0, 0, 0);
     for (index, line) in source.split_inclusive(|&b| b == b'\n').enumerate() {
@@ -78,7 +78,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|w| w == needle)
 }
 
-/// Parses from `expected-`. The flag says that the line is "the next one without a comment".
+/// Parses from `expected-`. The flag is set if the expected line is the next line without such a comment (`@below`).
 fn parse_one(text: &[u8], line: u32, column: u32) -> Result<Option<(Expectation, bool)>, &'static str> {
     let text = String::from_utf8_lossy(text);
     let mut rest = &text["expected-".len()..];
@@ -118,11 +118,10 @@ fn parse_one(text: &[u8], line: u32, column: u32) -> Result<Option<(Expectation,
     Ok(Some((Expectation { severity, line: target, text, at: (line, column) }, below)))
 }
 
-/// Compares diagnostics with the announced ones of the source.
+/// Compares diagnostics with the expected ones of the source.
 ///
-/// Returns what is wrong: each diagnostic nobody announced (as `unexpected error: ...`) and each announced
-/// one that did not come. Empty means that all is as announced. Notes of a diagnostic count only where a
-/// note is announced.
+/// Returns an error for each unexpected diagnostic (as `unexpected error: ...`) and for each expected one that did not
+/// occur; an empty list means that they match. Notes of a diagnostic are ignored unless a note is expected.
 pub fn check_diagnostics(source: &[u8], name: &str, diagnostics: &[Diagnostic]) -> Vec<Diagnostic> {
     let mut open = match expectations(source, name) {
         Ok(found) => found,
@@ -191,20 +190,20 @@ mod tests {
     }
 
     #[test]
-    fn malformed_comments_are_located() {
+    fn errors_in_malformed_comments_have_positions() {
         let wrong = expectations(b"\n  // expected-error @5 {{x}}\n", "f").expect_err("malformed");
         assert_eq!(wrong[0].place, Some(Place { file: "f".into(), line: 2, column: 6 }));
     }
 
     #[test]
-    fn pieces_know_their_first_line() {
+    fn parts_have_the_number_of_lines_before_them() {
         let pieces = split(b"a\nb\n  // -----\r\n// ------\nc\n// -----");
         assert_eq!(pieces, [(0, &b"a\nb\n"[..]), (3, &b"// ------\nc\n"[..]), (6, &b""[..])]);
         assert_eq!(split(b""), [(0, &b""[..])]);
     }
 
     #[test]
-    fn reports_both_directions() {
+    fn unexpected_and_missing_diagnostics_are_reported() {
         let source = b"a\n// expected-error @+1 {{missing}}\nb\n";
         let table = Source::new("f", source);
         let other = table.diagnostic(Severity::Error, 0, "other");

@@ -1,4 +1,4 @@
-//! Tokens of MLIR text.
+//! The lexer: splits MLIR text into tokens.
 
 /// Kinds of tokens. Keywords are bare identifiers; the parser compares their text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(crate) struct Token {
 pub(crate) struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
-    /// What is wrong, and where, after a token of kind [`Kind::Error`].
+    /// Offset and message of the error, after a token of kind [`Kind::Error`].
     pub(crate) error: Option<(u32, &'static str)>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Lexer<'a> {
         Lexer { text, at: 0, error: None }
     }
 
-    /// Continues from a byte offset.
+    /// Continues at a byte offset.
     pub(crate) fn reset(&mut self, offset: u32) {
         self.at = offset as usize;
     }
@@ -265,13 +265,13 @@ fn is_integer_type(text: &[u8]) -> bool {
     matches!(digits, [b'1'..=b'9', more @ ..] if more.iter().all(u8::is_ascii_digit))
 }
 
-/// Whether a text can stand as a bare identifier.
+/// Whether a text is a valid bare identifier.
 pub(crate) fn is_bare_identifier(text: &[u8]) -> bool {
     matches!(text, [first, rest @ ..]
         if (first.is_ascii_alphabetic() || *first == b'_') && rest.iter().all(|&b| is_bare(b)))
 }
 
-/// The bytes that a string token (with its quotes) stands for.
+/// The bytes that a string token (with its quotes) denotes.
 pub(crate) fn unescape(quoted: &[u8]) -> Vec<u8> {
     let inner = &quoted[1..quoted.len() - 1];
     let mut out = Vec::with_capacity(inner.len());
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn splits_every_kind() {
+    fn every_kind_of_token_is_recognized() {
         assert_eq!(
             kinds("%0#1 = a.b$c @f @\"q r\" !t.x i32 ui7 ix 0x1F 12 1.5e-3 -> - ... \"s\\22\" // c\n^bb0"),
             [
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn lexical_errors_have_a_place() {
+    fn lexical_errors_have_an_offset() {
         let mut lexer = Lexer::new(b"  \"abc\n");
         assert_eq!(lexer.next().kind, Kind::Error);
         assert_eq!(lexer.error, Some((6, "expected '\"' in string literal")));

@@ -7,9 +7,9 @@
 //! assert!(text.contains("tfrt.constant.i32 42"));
 //! ```
 //!
-//! Every operation can be written in generic form. Those of the dialects `tfrt`, `tfrt_test`, `tfrt_dht`, `ts`,
-//! `coo` and `corert` (and their `_sync` siblings), of `func` and `builtin`, and some of `arith`, also in their
-//! custom form. Spelling, numbering of values, aliases of locations and the places of errors are those of MLIR 16.
+//! Every operation can be written in generic form. Operations of the dialects `tfrt`, `tfrt_test`, `tfrt_dht`, `ts`,
+//! `coo` and `corert` (and their `_sync` variants), of `func` and `builtin`, and some of `arith`, also have their
+//! custom form. Syntax, numbering of values, location aliases and error positions are those of MLIR 16.
 #![forbid(unsafe_code)]
 
 mod diagnostics;

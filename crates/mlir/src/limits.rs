@@ -1,42 +1,42 @@
-//! Bounds that keep any source text from exhausting the stack or the memory.
+//! Limits that keep any source text from exhausting the stack or memory.
 
-/// Nesting of regions, attributes, types and locations, counted together.
+/// Maximum nesting depth of regions, attributes, types and locations, counted together.
 ///
-/// A parser frame in an unoptimized build takes a few KiB; this bound fits a 2 MiB thread stack.
+/// A parser frame in an unoptimized build takes a few KiB; this depth fits a 2 MiB thread stack.
 pub const MAX_DEPTH: usize = 128;
 
-/// Nesting of locations that aliases build up, three levels for each alias: as deep as BEF files may nest them by
-/// default. Without aliases [`MAX_DEPTH`] holds.
+/// Maximum nesting depth of locations built with aliases, which may add three levels each: the default limit of BEF
+/// files. Without aliases, [`MAX_DEPTH`] applies.
 pub const MAX_LOCATION_DEPTH: usize = 765;
 
-/// Attributes, types and locations that uses of aliases may stand for, in one source text: this many, and
-/// [`MAX_EXPANSION`] more for each byte of source. Keeps aliases of aliases from growing without bound.
+/// Maximum number of attributes, types and locations that aliases expand to in one source text: this many, plus
+/// [`MAX_EXPANSION`] for each byte of source. Keeps aliases of aliases from growing exponentially.
 pub const MAX_EXPANDED: u64 = 1 << 22;
 
-/// See [`MAX_EXPANDED`].
+/// Expansion allowed per byte of source: see [`MAX_EXPANDED`].
 pub const MAX_EXPANSION: u64 = 16;
 
-/// Longest source text, in bytes. Offsets are kept as `u32`.
+/// Maximum length of a source text in bytes. Offsets are stored as `u32`.
 pub const MAX_SOURCE_BYTES: usize = (u32::MAX - 1) as usize;
 
-/// Largest payload of one `dense<...>` attribute once a splat is expanded, in bytes (1 GiB).
+/// Maximum payload of one `dense<...>` attribute in bytes, with splats expanded (1 GiB).
 pub const MAX_DENSE_BYTES: u64 = 1 << 30;
 
-/// Default bound of what dense attributes (splats written out) and the texts of compiled modules take together
-/// in one translation to BEF, in bytes (1 GiB).
+/// Default limit of the total size of dense attributes (with splats expanded) and texts of compiled modules in one
+/// translation to BEF, in bytes (1 GiB).
 pub const MAX_BEF_PAYLOAD: u64 = 1 << 30;
 
-/// Most results that one operation may name (`%0:N = ...`).
+/// Maximum number of results that one operation may name (`%0:N = ...`).
 pub const MAX_RESULTS: u64 = 1 << 20;
 
-/// Most results in one source text that are implied by a count (`corert.executeop(...) : N`), all together.
+/// Maximum total number of results in one source text that are implied by a count (`corert.executeop(...) : N`).
 pub const MAX_IMPLIED_RESULTS: u64 = 1 << 20;
 
-/// Widest integer type, in bits (MLIR's own bound).
+/// Maximum width of integer types in bits (MLIR's own limit).
 pub const MAX_INTEGER_WIDTH: u32 = (1 << 24) - 1;
 
-/// Longest source line that a diagnostic quotes, in bytes.
+/// Maximum length of a source line quoted in a diagnostic, in bytes.
 pub const MAX_QUOTED_LINE: usize = 4096;
 
-/// Diagnostics kept of one run; the first is the one that matters.
+/// Maximum number of diagnostics kept of one run; the first is the most relevant.
 pub const MAX_DIAGNOSTICS: usize = 100;

@@ -3,7 +3,7 @@
 use crate::diagnostics::{Diagnostic, Place, Severity};
 use crate::limits::MAX_QUOTED_LINE;
 
-/// A source text with the offsets of its lines.
+/// A source text with its line offsets.
 pub(crate) struct Source<'a> {
     /// Name used in locations and messages.
     pub(crate) name: &'a str,
@@ -25,7 +25,7 @@ impl<'a> Source<'a> {
         (line as u32, offset - self.starts[line - 1] + 1)
     }
 
-    /// The text of a line (from 1), without its line end, cut at [`MAX_QUOTED_LINE`].
+    /// The text of a line (from 1), without its line end, truncated to [`MAX_QUOTED_LINE`].
     pub(crate) fn line(&self, line: u32) -> Option<String> {
         let at = (line as usize).checked_sub(1)?;
         let start = *self.starts.get(at)? as usize;

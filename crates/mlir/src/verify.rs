@@ -1,4 +1,4 @@
-//! The verifier: what MLIR checks of a module before anything is done with it.
+//! The verifier: MLIR's structural checks of a module.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,34 +9,34 @@ use crate::ir::{
     ValueId,
 };
 
-/// What a symbol stands for.
+/// The result of a symbol lookup.
 pub(crate) enum Symbol<'a> {
-    /// A function of that type.
+    /// A function of this type.
     Function(&'a FunctionType),
-    /// Nothing, or something else.
+    /// Missing, or not a function.
     Missing,
-    /// Symbols are not known here.
+    /// Symbols are not available in this context.
     Unknown,
 }
 
-/// The surroundings of an operation that is being checked.
+/// The context of the operation being checked.
 pub(crate) struct Verifier<'a> {
     module: &'a Module,
-    /// Functions of the modules around, innermost last.
+    /// Functions of the enclosing modules, innermost last.
     functions: Vec<HashMap<&'a [u8], &'a Operation>>,
-    /// The operations around, outermost first.
+    /// The enclosing operations, outermost first.
     parents: Vec<&'a Operation>,
-    /// The region that defines each value, numbered in program order from 1; 0 where none does.
+    /// The region that defines each value, numbered in program order from 1; 0 if none does.
     region_of: Vec<u32>,
-    /// The regions around, outermost first.
+    /// The enclosing regions, outermost first.
     regions: Vec<u32>,
-    /// How many regions have been entered.
+    /// Number of regions entered so far.
     entered: u32,
-    /// Whether the question is only if the custom form shows all of the operation.
+    /// Whether to check only that the custom form can represent the operation completely.
     pub(crate) printing: bool,
 }
 
-/// Checks a module; the first problem found, or none.
+/// Checks a module. Returns the first error, or an empty list.
 pub fn verify(module: &Module) -> Vec<Diagnostic> {
     let mut verifier = Verifier::new(module, false);
     verifier.region_of = vec![0; module.values.len()];
@@ -45,7 +45,7 @@ pub fn verify(module: &Module) -> Vec<Diagnostic> {
     verifier.operation(&module.op).err().into_iter().collect()
 }
 
-/// Whether the custom form of an operation can be printed and reads back as the same.
+/// Whether the custom form of an operation can be printed and parsed back to the same operation.
 pub(crate) fn is_printable(module: &Module, op: &Operation, definition: &OpDef) -> bool {
     let verifier = Verifier::new(module, true);
     let single_blocks = op.regions.iter().all(|region| region.blocks.len() == 1);
@@ -54,7 +54,7 @@ pub(crate) fn is_printable(module: &Module, op: &Operation, definition: &OpDef) 
         && verifier.definition(op, definition).is_ok()
 }
 
-/// Notes for each value which region defines it.
+/// Records for each value the region that defines it.
 fn number_regions(op: &Operation, entered: &mut u32, region_of: &mut [u32]) {
     for region in &op.regions {
         *entered += 1;
@@ -81,7 +81,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// The function that a symbol names in the innermost module.
+    /// Looks up a function by symbol name in the innermost module.
     pub(crate) fn function(&self, name: &[u8]) -> Symbol<'a> {
         let Some(functions) = self.functions.last() else { return Symbol::Unknown };
         match functions.get(name).and_then(|op| op.attribute("function_type")) {
@@ -90,7 +90,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// What is wrong with a symbol that names no function.
+    /// The error for a symbol that does not refer to a function.
     pub(crate) fn no_function(&self, name: &Text) -> String {
         let functions = self.functions.last().into_iter().flat_map(HashMap::keys);
         let functions = functions.filter_map(|name| std::str::from_utf8(name).ok());
@@ -103,7 +103,7 @@ impl<'a> Verifier<'a> {
         self.module.types_of(values)
     }
 
-    /// The declared results of the function directly around the operation.
+    /// The declared result types of the directly enclosing function.
     pub(crate) fn enclosing_results(&self) -> Option<&'a [Type]> {
         let parent = self.parents.last().filter(|parent| parent.is("func.func"))?;
         match parent.attribute("function_type") {
@@ -143,7 +143,7 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 
-    /// The functions of a module; every symbol may be defined only once.
+    /// The functions of a module. Fails if a symbol is defined twice.
     fn symbols(&self, module: &'a Operation) -> Result<HashMap<&'a [u8], &'a Operation>, Diagnostic> {
         let mut seen: HashMap<&'a [u8], &'a Operation> = HashMap::new();
         for op in module.body().map_or(&[][..], |block| &block.operations) {
@@ -172,7 +172,7 @@ impl<'a> Verifier<'a> {
                 self.terminator(op, block)?;
             }
         }
-        // In a region of one block of a known operation, a value is defined before its uses.
+        // In a region of a registered operation with a single block, a value must be defined before its uses.
         let ordered = definition.is_some() && region.blocks.len() == 1;
         let mut later: HashSet<ValueId> = HashSet::new();
         if ordered {
@@ -181,7 +181,7 @@ impl<'a> Verifier<'a> {
         self.entered += 1;
         let id = self.entered;
         let isolated = definition.is_some_and(|d| d.isolated);
-        // Values of the regions around are seen too, up to the first that is isolated.
+        // Values of enclosing regions are visible too, up to the first region that is isolated from above.
         let hidden = if isolated { std::mem::take(&mut self.regions) } else { Vec::new() };
         self.regions.push(id);
         for block in &region.blocks {
@@ -204,7 +204,7 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 
-    /// Operands must be defined before, and where the operation sees them.
+    /// Checks that operands are defined earlier and are visible to the operation.
     fn operands(&self, op: &Operation, later: &HashSet<ValueId>, hidden: &[u32]) -> Result<(), Diagnostic> {
         for (at, value) in op.operands.iter().enumerate() {
             let region = self.region_of[value.0 as usize];
@@ -219,7 +219,7 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 
-    /// A block of a known operation ends in a terminator, and has no other.
+    /// Checks that a block of a registered operation ends in its only terminator.
     fn terminator(&self, op: &Operation, block: &'a Block) -> Result<(), Diagnostic> {
         let Some((last, others)) = block.operations.split_last() else {
             return Err(self.error(op.location, "empty block: expect at least a terminator"));
@@ -349,7 +349,7 @@ impl<'a> Verifier<'a> {
     }
 }
 
-/// MLIR's words for a wrong number of operands, results or regions.
+/// MLIR's message for a wrong number of operands, results or regions.
 fn count_message(what: &str, expected: usize, found: usize) -> String {
     match (what, expected) {
         ("operand", 0) => "requires zero operands".into(),
@@ -361,7 +361,7 @@ fn count_message(what: &str, expected: usize, found: usize) -> String {
     }
 }
 
-/// MLIR's words for a type.
+/// MLIR's description of a type in messages.
 fn describe(ty: &Type) -> String {
     match ty {
         Type::Integer { width, signedness } => {

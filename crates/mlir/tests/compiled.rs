@@ -1,9 +1,9 @@
-//! Compiled modules: the custom forms of what they hold, and their way through BEF.
+//! Compiled modules: custom forms of the operations in them, and their round trip through BEF.
 
 const SOURCE: &str = include_str!("data/compiled_ops.mlir");
 
 #[test]
-fn custom_forms_print_and_read_back() {
+fn custom_forms_round_trip() {
     let module = mlir::parse(SOURCE, "compiled_ops.mlir").expect("well-formed");
     let shown = mlir::print(&module, mlir::PrintOptions::default());
     let again = mlir::parse(&shown, "shown").expect("reads back");
@@ -21,7 +21,7 @@ fn custom_forms_print_and_read_back() {
 }
 
 #[test]
-fn the_text_in_bef_is_generic() {
+fn bef_stores_the_text_in_generic_form() {
     let module = mlir::parse(SOURCE, "compiled_ops.mlir").expect("well-formed");
     let program = mlir::to_bef_module(&module, mlir::Options::default()).expect("translates");
     let [bef::Attribute::SymbolRef(symbol)] = program.attributes.values() else { panic!("one symbol") };

@@ -1,9 +1,9 @@
-//! Programs with what the reference converter made of them: those in `tests/data`, and the whole corpus where
-//! `PTERON_CORPUS` names its folder.
+//! Compares translations with the output of the reference converter, for the programs in `tests/data` and, if
+//! `PTERON_CORPUS` is set to its folder, for the full corpus.
 //!
-//! `NAME.mlir` is a source; `NAME.bef` and `NAME.noopt.bef` its translation, with and without optional sections;
-//! `NAME.roundtrip.mlir` and `NAME.roundtrip.loc.mlir` the text that the reference printed for `NAME.bef`, without
-//! and with locations; `NAME.err` what it said about a program that it refused.
+//! `NAME.mlir` is a source; `NAME.bef` and `NAME.noopt.bef` are its translations, with and without optional sections;
+//! `NAME.roundtrip.mlir` and `NAME.roundtrip.loc.mlir` are the texts that the reference printed for `NAME.bef`, without
+//! and with locations; `NAME.err` has the errors of a program that the reference rejected.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn read(folder: &Path) -> Files {
     found
 }
 
-/// The files of this crate, then those of the corpus.
+/// The files in `tests/data`, then those of the corpus.
 fn sets() -> Vec<Files> {
     let mut sets = vec![read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data"))];
     match std::env::var("PTERON_CORPUS") {
@@ -32,7 +32,7 @@ fn sets() -> Vec<Files> {
     sets
 }
 
-/// Collects what is wrong, and says how many files were looked at.
+/// Collects failures and counts the files.
 struct Tally {
     what: &'static str,
     count: usize,
@@ -92,7 +92,7 @@ fn restore(bytes: &[u8], name: &str, as_reference: bool) -> Result<mlir::Module,
     mlir::from_bef_named(&program, name, mlir::FromBefOptions { as_reference }).map_err(first)
 }
 
-/// What the reference printed reads back and prints the same.
+/// Text that the reference printed is parsed and printed unchanged.
 #[test]
 fn reference_text_prints_the_same() {
     let mut tally = Tally::new("texts that print the same");
@@ -164,9 +164,9 @@ fn files_print_as_the_reference_does() {
     tally.finish();
 }
 
-/// Programs that the reference refuses are refused at the same place with the same words.
+/// Programs that the reference rejects are rejected with the same message at the same position.
 #[test]
-fn refusals_are_at_the_same_place() {
+fn errors_are_those_of_the_reference() {
     let mut tally = Tally::new("programs refused at the same place");
     for corpus in sets() {
         for (name, transcript) in corpus.iter().filter(|(name, _)| name.ends_with(".err")) {

@@ -1,4 +1,4 @@
-//! Names of results, and of files, as MLIR gives them.
+//! Names of results and of files, as in MLIR.
 
 use mlir::{PrintOptions, parse, print};
 
@@ -12,7 +12,7 @@ func.func @ops(%cpu: !corert.ophandler, %ch: !tfrt.chain, %t: !corert.tensorhand
 "#;
 
 #[test]
-fn groups_of_results_have_the_names_of_their_definition() {
+fn result_groups_have_the_names_of_the_definition() {
     let module = parse(PROGRAM.as_bytes(), "names.mlir").unwrap();
     let text = print(&module, PrintOptions::default());
     for line in [
@@ -30,7 +30,7 @@ fn groups_of_results_have_the_names_of_their_definition() {
 }
 
 #[test]
-fn a_file_without_a_name_is_a_dash() {
+fn an_empty_file_name_is_printed_as_a_dash() {
     let module = parse(PROGRAM.as_bytes(), "names.mlir").unwrap();
     let text = print(&module, PrintOptions { locations: true, ..PrintOptions::default() });
     assert!(text.contains(r#"loc("-":5:5)"#), "{text}");

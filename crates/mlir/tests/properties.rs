@@ -1,4 +1,4 @@
-//! Whatever can be built prints to text that reads back as the same.
+//! Random types, attributes and modules round-trip through text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -169,7 +169,7 @@ fn location() -> impl Strategy<Value = Location> {
     })
 }
 
-/// What to build an operation from: name, attributes, how many operands, result types, location, regions.
+/// A plan of an operation: name, attributes, number of operands, result types, location, regions.
 #[derive(Clone, Debug)]
 struct Plan {
     name: Text,
@@ -239,7 +239,7 @@ fn build(module: &mut Module, plans: &[Plan], visible: &mut Vec<ValueId>) -> Vec
     operations
 }
 
-/// Whether two modules are the same but for the numbering of values and locations.
+/// Compares two modules up to the numbering of values and locations.
 struct Same<'a> {
     a: &'a Module,
     b: &'a Module,
@@ -278,19 +278,19 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn types_read_back(ty in ty()) {
+    fn types_round_trip(ty in ty()) {
         let shown = ty.to_string();
         prop_assert_eq!(mlir::parse_type(&shown), Ok(ty), "{}", shown);
     }
 
     #[test]
-    fn attributes_read_back(attribute in attribute()) {
+    fn attributes_round_trip(attribute in attribute()) {
         let shown = attribute.to_string();
         prop_assert_eq!(mlir::parse_attribute(&shown), Ok(attribute), "{}", shown);
     }
 
     #[test]
-    fn modules_read_back(plans in prop::collection::vec(plan(), 0..4), generic in any::<bool>()) {
+    fn modules_round_trip(plans in prop::collection::vec(plan(), 0..4), generic in any::<bool>()) {
         let mut module = Module::new(Location::Unknown);
         let operations = build(&mut module, &plans, &mut Vec::new());
         module.body_mut().operations = operations;

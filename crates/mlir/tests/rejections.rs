@@ -1,6 +1,6 @@
-//! Programs that must not translate, each announcing why and where.
+//! Programs that must be rejected, with the expected errors as comments.
 
-/// Programs apart by `// -----`; every `expected-error` must come true, and nothing else be reported.
+/// Programs separated by `// -----`; every `expected-error` must be reported, and no other error.
 const PROGRAMS: &str = include_str!("rejections.mlir");
 
 fn diagnostics(source: &str) -> Vec<mlir::Diagnostic> {
@@ -11,7 +11,7 @@ fn diagnostics(source: &str) -> Vec<mlir::Diagnostic> {
 }
 
 #[test]
-fn each_is_refused_where_it_says() {
+fn each_program_is_rejected_with_the_expected_errors() {
     let mut wrong = Vec::new();
     for (at, program) in PROGRAMS.split("// -----\n").enumerate() {
         let expected =
@@ -24,7 +24,7 @@ fn each_is_refused_where_it_says() {
 }
 
 #[test]
-fn columns_point_at_the_culprit() {
+fn errors_have_the_expected_line_and_column() {
     let cases = [
         ("func.func @f() {\n  %a = tfrt.constant.i32 3000000000000\n}", "m:2:26: "),
         ("func.func @f(%x: f32) {\n  %a = tfrt.add.i32 %x, %x\n}", "m:2:21: "),

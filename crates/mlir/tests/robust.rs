@@ -1,5 +1,4 @@
-//! No text makes the parser, the translation or the printer panic, hang, overflow the stack or take memory
-//! without bound.
+//! No text makes the parser, the translation or the printer panic, hang, overflow the stack or use unbounded memory.
 
 use std::path::Path;
 
@@ -17,10 +16,10 @@ fn sources() -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// A small generator of numbers, always the same ones.
-struct Numbers(u64);
+/// A small deterministic random number generator.
+struct Random(u64);
 
-impl Numbers {
+impl Random {
     fn next(&mut self, below: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -29,7 +28,8 @@ impl Numbers {
     }
 }
 
-/// Takes a text as far as it goes: parse, print and parse again, to BEF, verify, back.
+/// Runs a text through all stages until one fails: parse, print and parse again, translate to BEF, verify, translate
+/// back.
 fn exercise(source: &[u8]) -> Option<()> {
     let module = mlir::parse(source, "m").ok()?;
     let options = mlir::PrintOptions { locations: true, generic: false };
@@ -49,14 +49,14 @@ fn exercise(source: &[u8]) -> Option<()> {
 }
 
 #[test]
-fn mutations_are_survived() {
+fn mutated_texts_do_not_crash() {
     let sources = sources();
     let words: Vec<Vec<u8>> = sources
         .iter()
         .flat_map(|(_, text)| text.split(|b| b" \n".contains(b)).map(<[u8]>::to_vec))
         .filter(|word| !word.is_empty())
         .collect();
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut numbers = Random(0x9e37_79b9_7f4a_7c15);
     for (_, text) in sources.iter().filter(|(_, text)| text.len() < 6000) {
         for _ in 0..40 {
             let mut text = text.clone();
@@ -113,22 +113,22 @@ fn nesting_is_bounded() {
             assert!(message.contains("nesting is deeper than"), "{message}");
         }
     }
-    // Brackets of dialect symbols are scanned, not nested.
+    // Brackets in dialect symbols are scanned iteratively and may nest deeper.
     let source = format!("\"x.y\"() {{a = #x{}}} : () -> ()", deep("<", "", ">", 100_000));
     assert!(mlir::parse(source, "m").is_ok());
 }
 
 #[test]
-fn aliases_do_not_grow_without_bound() {
+fn alias_expansion_is_bounded() {
     let chain = |first: &str, next: &dyn Fn(usize) -> String, count: usize, tail: &str| {
         let mut source = format!("{first}\n");
         (1..count).for_each(|at| source.push_str(&next(at)));
         source + tail
     };
     let doubled = chain("#a0 = [1]", &|at| format!("#a{at} = [#a{0}, #a{0}]\n", at - 1), 100, "");
-    assert!(refused(&doubled).contains("aliases stand for too much"));
+    assert!(refused(&doubled).contains("aliases expand to too many attributes, types and locations"));
     let types = chain("!a0 = i32", &|at| format!("!a{at} = tuple<!a{0}, !a{0}>\n", at - 1), 100, "");
-    assert!(refused(&types).contains("aliases stand for too much"));
+    assert!(refused(&types).contains("aliases expand to too many attributes, types and locations"));
     let deep = chain("#a0 = [1]", &|at| format!("#a{at} = [#a{}]\n", at - 1), 5000, "");
     assert!(refused(&deep).contains("nesting is deeper than"));
     let locations = |count: usize| {
@@ -160,7 +160,7 @@ fn sizes_are_bounded() {
 }
 
 #[test]
-fn odd_texts_are_refused_or_read() {
+fn unusual_texts_are_rejected_or_parsed() {
     for source in [
         "", "\n", "{", "}", "\u{feff}", "\0", "%", "%a =", "\"", "\"x", "#", "#a", "!a = ", "{-#", "loc(",
         "//",

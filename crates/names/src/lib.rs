@@ -1,4 +1,4 @@
-//! Names that somebody may have meant who has written another, and names of bytes that have none.
+//! Suggestions for misspelt names, and content hashes as names for unnamed data.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "digest")]
@@ -7,13 +7,13 @@ mod digest;
 #[cfg(feature = "digest")]
 pub use digest::Digest;
 
-/// Bytes of a name that are compared.
-const MOST: usize = 100;
-/// Names that are given at most.
-const FEW: usize = 3;
+/// The length, in bytes, above which names are only compared for equality.
+const MAX_COMPARED_BYTES: usize = 100;
+/// The largest number of suggestions.
+const MAX_SUGGESTIONS: usize = 3;
 
-/// The names that are most like this one: at most three, the same few letters away. None if it is itself among
-/// them.
+/// The names at the smallest edit distance from `name`: at most three, all at the same distance. Empty if `name` is
+/// itself in `among`, or if no name is close.
 pub fn closest<'n>(name: &str, among: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
     let mut close = Vec::new();
     for other in among {
@@ -26,10 +26,10 @@ pub fn closest<'n>(name: &str, among: impl IntoIterator<Item = &'n str>) -> Vec<
     close.sort_unstable();
     let least = close.first().map(|(steps, _)| *steps);
     let most_alike = close.into_iter().filter(|(steps, _)| Some(*steps) == least);
-    most_alike.map(|(_, other)| other).take(FEW).collect()
+    most_alike.map(|(_, other)| other).take(MAX_SUGGESTIONS).collect()
 }
 
-/// ``; did you mean `add`?`` for the names that are like this one; nothing if none is.
+/// ``; did you mean `add`?`` for the names that [`closest`] finds; empty if it finds none.
 pub fn did_you_mean<'n>(name: &str, among: impl IntoIterator<Item = &'n str>) -> String {
     match closest(name, among).as_slice() {
         [] => String::new(),
@@ -40,11 +40,11 @@ pub fn did_you_mean<'n>(name: &str, among: impl IntoIterator<Item = &'n str>) ->
     }
 }
 
-/// How many letters have to be put in, left out, changed or swapped with the next to make one name of the other,
-/// without regard to case; nothing if that is more than a third of them.
+/// The edit distance between two names, ignoring case: insertions, deletions, substitutions and swaps of adjacent
+/// letters. `None` if it is more than a third of the longer name (at least one edit is allowed).
 fn distance(a: &str, b: &str) -> Option<usize> {
     let letters = |s: &str| s.to_lowercase().into_bytes();
-    if a.len().max(b.len()) > MOST {
+    if a.len().max(b.len()) > MAX_COMPARED_BYTES {
         return (a == b).then_some(0);
     }
     if a == b {
@@ -69,7 +69,7 @@ fn distance(a: &str, b: &str) -> Option<usize> {
         }
         above = std::mem::replace(&mut row, next);
     }
-    // A name that differs in case only is not the same name.
+    // Names that differ only in case are not equal: their distance is 1.
     row.last().map(|&steps| steps.max(1)).filter(|&steps| steps <= most)
 }
 
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_a_few_letters_away_are_alike() {
+    fn names_a_few_edits_away_are_suggested() {
         let names = ["forward", "backward", "init", "decode_one", "decode_two"];
         assert_eq!(closest("foward", names), ["forward"]);
         assert_eq!(closest("Forward", names), ["forward"]);

@@ -5,7 +5,7 @@ use tensor::{Scalar, ScalarType, TensorMeta, TensorView};
 /// One argument of a call.
 #[derive(Debug, Clone)]
 pub enum Arg<'a> {
-    /// Absent.
+    /// An absent argument.
     None,
     /// An integer; also a scalar type, a memory format, a layout or a device.
     Int(i64),
@@ -21,21 +21,21 @@ pub enum Arg<'a> {
     Doubles(&'a [f64]),
     /// Booleans.
     Bools(&'a [bool]),
-    /// A tensor to read.
+    /// An input tensor.
     Tensor(TensorView<'a>),
-    /// Tensors to read.
+    /// Input tensors.
     Tensors(SmallVec<[TensorView<'a>; 4]>),
-    /// Tensors to read, some absent.
+    /// Input tensors, some absent.
     OptionalTensors(SmallVec<[Option<TensorView<'a>>; 4]>),
-    /// A tensor of which only type, sizes and layout are known: at preparation, one that is no
-    /// constant.
+    /// A tensor of which only type, sizes and layout are known: at preparation, a tensor that is not
+    /// a constant.
     Spec(&'a TensorMeta),
-    /// A value not known yet: at preparation, a number or list that is computed at run time.
+    /// A value that is not known yet: at preparation, a scalar or list that is computed at run time.
     Unknown,
-    /// This argument is an out; its value stands at this position of the outs.
+    /// An output argument: the value is at this position among the outs.
     Out(usize),
-    /// A tensor to read whose bytes are those of this out, exactly. Only kernels that declare the
-    /// argument in [`Kernel::in_place`](crate::Kernel::in_place) meet it.
+    /// An input tensor that aliases this out exactly, byte for byte. Only kernels that declare the
+    /// argument in [`Kernel::in_place`](crate::Kernel::in_place) receive it.
     InPlace {
         /// Position among the outs.
         out: usize,
@@ -45,7 +45,7 @@ pub enum Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// The default of an argument of a schema, which spells it as `text`.
+    /// A schema argument's default value, parsed from its `text` in the schema.
     pub fn of_default(text: Option<&'a str>, declared: &SchemaArg) -> Self {
         match text.unwrap_or("None") {
             "None" => Self::None,
@@ -85,9 +85,9 @@ impl Arg<'_> {
     }
 }
 
-/// The arguments of a call, at the positions of the schema.
+/// The arguments of a call, in schema order.
 ///
-/// Each accessor names the argument, by its schema name, when it is of another kind.
+/// If an argument has another kind than an accessor expects, the error gives the argument's schema name.
 #[derive(Debug)]
 pub struct Args<'a> {
     schema: &'a Schema,
@@ -124,7 +124,7 @@ impl<'a> Args<'a> {
         self.list.is_empty()
     }
 
-    /// The argument as it is.
+    /// The argument; [`Arg::None`] past the end of the list.
     pub fn get(&self, index: usize) -> &Arg<'a> {
         self.list.get(index).unwrap_or(&Arg::None)
     }
@@ -134,7 +134,7 @@ impl<'a> Args<'a> {
         matches!(self.get(index), Arg::None)
     }
 
-    /// The schema's name for an argument.
+    /// The name of an argument in the schema.
     pub fn name(&self, index: usize) -> &'a str {
         self.schema.args.get(index).map_or("?", |a| a.name.as_str())
     }
@@ -152,7 +152,7 @@ impl<'a> Args<'a> {
         optional_tensor = tensor -> TensorView<'a>
     );
 
-    /// Type, sizes and layout of a tensor, whether or not its elements are at hand.
+    /// Type, sizes and layout of a tensor, whether or not its elements are available.
     pub fn meta(&self, index: usize) -> Result<&TensorMeta> {
         match self.get(index) {
             Arg::Tensor(t) => Ok(t.meta()),
@@ -191,7 +191,7 @@ impl<'a> Args<'a> {
         optional_int = int -> i64
     );
 
-    /// A floating-point number; an integer will do.
+    /// A floating-point number; an integer is converted.
     pub fn double(&self, index: usize) -> Result<f64> {
         match self.get(index) {
             Arg::Double(v) => Ok(*v),
@@ -205,7 +205,7 @@ impl<'a> Args<'a> {
         optional_double = double -> f64
     );
 
-    /// A boolean; 0 and 1 will do.
+    /// A boolean, or one of the integers 0 and 1.
     pub fn bool(&self, index: usize) -> Result<bool> {
         match self.get(index) {
             Arg::Bool(v) => Ok(*v),
@@ -247,7 +247,7 @@ impl<'a> Args<'a> {
         optional_str = str -> &'a str
     );
 
-    /// Integers. A single integer stands for a list of one.
+    /// A list of integers. A single integer counts as a list of one.
     pub fn ints(&self, index: usize) -> Result<&[i64]> {
         match self.get(index) {
             Arg::Ints(v) => Ok(v),
@@ -256,12 +256,12 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Integers, or none where the argument is absent.
+    /// A list of integers that may be absent.
     pub fn optional_ints(&self, index: usize) -> Result<Option<&[i64]>> {
         if self.is_none(index) { Ok(None) } else { self.ints(index).map(Some) }
     }
 
-    /// Floating-point numbers.
+    /// A list of floating-point numbers.
     pub fn doubles(&self, index: usize) -> Result<&'a [f64]> {
         match self.get(index) {
             Arg::Doubles(v) => Ok(v),
@@ -270,11 +270,11 @@ impl<'a> Args<'a> {
     }
 
     optional!(
-        /// Floating-point numbers, or none where the argument is absent.
+        /// A list of floating-point numbers that may be absent.
         optional_doubles = doubles -> &'a [f64]
     );
 
-    /// Booleans.
+    /// A list of booleans.
     pub fn bools(&self, index: usize) -> Result<&'a [bool]> {
         match self.get(index) {
             Arg::Bools(v) => Ok(v),
@@ -282,7 +282,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// A scalar type, which programs carry as an integer.
+    /// A scalar type that may be absent; programs encode it as an integer.
     pub fn optional_dtype(&self, index: usize) -> Result<Option<ScalarType>> {
         match self.optional_int(index)? {
             None => Ok(None),
@@ -293,7 +293,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// The error for an argument of another kind than expected.
+    /// The error for an argument that is not of the expected kind.
     #[cold]
     pub fn wrong(&self, index: usize, expected: &'static str) -> Error {
         Error::ArgumentKind {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::{Tensor, TensorMeta, TensorView};
 
-/// Memory that several owners may hold together: bytes are taken before they are allocated, and given back by
-/// dropping what was taken. Clones are the same budget.
+/// A memory budget that several owners share: bytes are reserved before they are allocated, and released by
+/// dropping the reservation. Clones share the budget.
 #[derive(Debug, Clone)]
 pub struct Budget(Arc<Account>);
 
@@ -16,15 +16,15 @@ struct Account {
 }
 
 impl Budget {
-    /// At most `limit` bytes at a time.
+    /// A budget of `limit` bytes.
     pub fn new(limit: u64) -> Self {
         Self(Arc::new(Account { held: AtomicU64::new(0), limit }))
     }
 
-    /// Takes bytes, for as long as what comes of it lives. `what` needs them, for the message.
+    /// Reserves bytes for as long as the returned value lives. `what` says in the error message what needs them.
     ///
     /// # Errors
-    /// If all that is held would be more than the limit.
+    /// If the total would exceed the limit.
     pub fn take(&self, what: &'static str, bytes: usize) -> Result<Held> {
         let Account { held, limit } = &*self.0;
         let add = |held: u64| held.checked_add(bytes as u64).filter(|sum| sum <= limit);
@@ -38,25 +38,25 @@ impl Budget {
         }
     }
 
-    /// Bytes that are held now.
+    /// The bytes reserved now.
     pub fn held(&self) -> u64 {
         self.0.held.load(Ordering::Relaxed)
     }
 
-    /// Bytes that may be held at a time.
+    /// The limit in bytes.
     pub fn limit(&self) -> u64 {
         self.0.limit
     }
 }
 
 impl Default for Budget {
-    /// Without a bound.
+    /// An unlimited budget.
     fn default() -> Self {
         Self::new(u64::MAX)
     }
 }
 
-/// Bytes of a [`Budget`], given back on drop.
+/// Bytes reserved from a [`Budget`], released on drop.
 #[derive(Debug)]
 pub struct Held {
     budget: Budget,
@@ -64,7 +64,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// As many bytes once more.
+    /// Reserves the same number of bytes again.
     ///
     /// # Errors
     /// As [`Budget::take`].
@@ -79,7 +79,7 @@ impl Drop for Held {
     }
 }
 
-/// A tensor whose bytes are taken from a [`Budget`] for as long as it lives.
+/// A tensor whose bytes are reserved from a [`Budget`] as long as it lives.
 #[derive(Debug)]
 pub struct CountedTensor {
     tensor: Tensor,
@@ -87,25 +87,25 @@ pub struct CountedTensor {
 }
 
 impl CountedTensor {
-    /// A tensor of zero bytes. `what` needs them, for the message.
+    /// A zeroed tensor. `what` says in the error message what needs it.
     ///
     /// # Errors
-    /// As [`Budget::take`], or if the memory cannot be had.
+    /// As [`Budget::take`], or if the allocation fails.
     pub fn zeros(meta: TensorMeta, what: &'static str, budget: &Budget) -> Result<Self> {
         let held = budget.take(what, meta.nbytes())?;
         Ok(Self { tensor: Tensor::zeros(meta)?, _held: held })
     }
 
-    /// A copy of a tensor. `what` needs it, for the message.
+    /// A copy of a tensor. `what` says in the error message what needs it.
     ///
     /// # Errors
-    /// As [`Budget::take`], or if the memory cannot be had.
+    /// As [`Budget::take`], or if the allocation fails.
     pub fn copied(of: &TensorView<'_>, what: &'static str, budget: &Budget) -> Result<Self> {
         let held = budget.take(what, of.bytes().len())?;
         Ok(Self { tensor: of.to_tensor()?, _held: held })
     }
 
-    /// A tensor that is there: for small ones, whose bytes are not known before.
+    /// Counts an existing tensor: for small tensors whose size is not known before they are created.
     ///
     /// # Errors
     /// As [`Budget::take`].
@@ -116,7 +116,7 @@ impl CountedTensor {
 }
 
 impl From<Tensor> for CountedTensor {
-    /// Counted in no budget that anybody has.
+    /// Not counted in any shared budget.
     fn from(tensor: Tensor) -> Self {
         let held = Held { budget: Budget::default(), bytes: 0 };
         Self { tensor, _held: held }
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_is_given_back() {
+    fn dropping_a_reservation_releases_its_bytes() {
         let budget = Budget::new(100);
         let first = budget.take("a test", 60).unwrap();
         let e = budget.take("a test", 41).unwrap_err();

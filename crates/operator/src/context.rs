@@ -3,7 +3,7 @@ use pool::Pool;
 use std::cell::{Cell, RefCell};
 use tensor::{AlignedBuffer, Element};
 
-/// What a kernel may use besides its arguments.
+/// The resources that a kernel may use besides its arguments.
 #[derive(Clone, Copy)]
 pub struct KernelContext<'a> {
     pool: &'a Pool,
@@ -13,37 +13,37 @@ pub struct KernelContext<'a> {
 }
 
 impl<'a> KernelContext<'a> {
-    /// A context of these parts, with the best instructions that this machine has.
+    /// A context with these resources and the best instruction set of this machine.
     pub fn new(pool: &'a Pool, scratch: &'a Scratch, generator: &'a Generator) -> Self {
         Self { pool, isa: Isa::detect(), scratch, generator }
     }
 
-    /// The same, with these instructions.
+    /// The same context with another instruction set.
     pub fn with_isa(self, isa: Isa) -> Self {
         Self { isa, ..self }
     }
 
-    /// The threads to split work over.
+    /// The thread pool.
     pub fn pool(&self) -> &'a Pool {
         self.pool
     }
 
-    /// The machine's instructions that may be used.
+    /// The instruction set that may be used.
     pub fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// The generator of random operators.
+    /// The random number generator of random operators.
     pub fn generator(&self) -> &'a Generator {
         self.generator
     }
 
-    /// Bytes of temporary memory that calls may take together.
+    /// The limit, in bytes, of all temporary memory together.
     pub fn scratch_limit(&self) -> usize {
         self.scratch.limit
     }
 
-    /// `len` elements to work with during the call. Their values are not defined.
+    /// Temporary memory of `len` elements for the duration of the call. Their values are unspecified.
     pub fn scratch<T: Element>(&self, len: usize) -> Result<ScratchBuffer<'a, T>> {
         self.scratch.take(len)
     }
@@ -58,12 +58,12 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// At most `limit` bytes, whether in use or kept for the next call.
+    /// Holds at most `limit` bytes, in use and kept for reuse together.
     pub fn new(limit: usize) -> Self {
         Self { free: RefCell::default(), held: Cell::new(0), limit }
     }
 
-    /// `len` elements whose values are not defined.
+    /// `len` elements with unspecified values.
     pub fn take<T: Element>(&self, len: usize) -> Result<ScratchBuffer<'_, T>> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(Error::Limit {
             what: "temporary memory",
@@ -75,7 +75,7 @@ impl Scratch {
 
     fn take_bytes(&self, bytes: usize) -> Result<AlignedBuffer> {
         let mut free = self.free.borrow_mut();
-        // The smallest buffer that is large enough, or else the largest there is, to be grown.
+        // The smallest buffer that is large enough; if there is none, the largest one, which then grows.
         let best = (0..free.len()).min_by_key(|&i| match free[i].capacity() {
             c if c >= bytes => (0, c),
             c => (1, usize::MAX - c),
@@ -100,7 +100,7 @@ impl Scratch {
     }
 }
 
-/// Elements lent by a [`Scratch`], given back on drop.
+/// Elements borrowed from a [`Scratch`], returned on drop.
 #[derive(Debug)]
 pub struct ScratchBuffer<'a, T> {
     buffer: AlignedBuffer,
@@ -127,13 +127,13 @@ impl<T> Drop for ScratchBuffer<'_, T> {
     }
 }
 
-/// A seeded generator of random numbers for the random operators: SplitMix64, so the same seed
-/// gives the same numbers everywhere.
+/// A seeded random number generator for the random operators. It is SplitMix64, so a seed
+/// gives the same numbers on every machine.
 #[derive(Debug)]
 pub struct Generator(Cell<u64>);
 
 impl Generator {
-    /// A generator that starts from `seed`.
+    /// A generator seeded with `seed`.
     pub fn new(seed: u64) -> Self {
         Self(Cell::new(seed))
     }
@@ -148,25 +148,25 @@ impl Generator {
         z ^ (z >> 31)
     }
 
-    /// A number of `[0, 1)`, uniform over the multiples of 2^-53.
+    /// A number in `[0, 1)`, uniform over the multiples of 2^-53.
     pub fn uniform(&self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// A normal number of mean 0 and deviation 1, by the Box-Muller transform.
+    /// A normally distributed number with mean 0 and standard deviation 1, by the Box-Muller transform.
     pub fn normal(&self) -> f64 {
         let u = 1.0 - self.uniform();
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
-    /// A whole number of `0..n`, uniform. `n` is positive.
+    /// A uniformly distributed integer in `0..n`. `n` must be positive.
     pub fn below(&self, n: u64) -> u64 {
         loop {
             let (hi, lo) = {
                 let wide = self.next_u64() as u128 * n as u128;
                 ((wide >> 64) as u64, wide as u64)
             };
-            // Lemire: reject the few products that would make small results likelier.
+            // Lemire's method: reject the few products that would bias the result.
             if lo >= n.wrapping_neg() % n {
                 return hi;
             }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn generator_repeats_and_stays_in_range() {
+    fn generator_is_deterministic_and_stays_in_range() {
         let (a, b) = (Generator::new(7), Generator::new(7));
         for _ in 0..1000 {
             assert_eq!(a.next_u64(), b.next_u64());

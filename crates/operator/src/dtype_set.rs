@@ -1,12 +1,12 @@
 use std::fmt;
 use tensor::ScalarType;
 
-/// A set of scalar types: what an operator is defined for.
+/// A set of scalar types, such as those that an operator supports.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct DtypeSet(u32);
 
 impl DtypeSet {
-    /// No type: for operators without a tensor whose type matters.
+    /// The empty set: for operators without a tensor whose type matters.
     pub const NONE: Self = Self(0);
     /// bool.
     pub const BOOL: Self = Self::of(&[ScalarType::Bool]);
@@ -41,7 +41,7 @@ impl DtypeSet {
         Self(bits)
     }
 
-    /// Both sets together.
+    /// The union of both sets.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }

@@ -1,51 +1,51 @@
 use tensor::ScalarType;
 
-/// Why an operator call was refused or failed. The caller adds the operator's name and
-/// the place of the call.
+/// Why an operator call was rejected or failed. The caller adds the operator's name and
+/// the location of the call.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument of another kind than the schema says.
+    /// An argument is not of the kind that the kernel expected.
     #[error("argument {index} ({name}): expected {expected}, found {found}")]
     ArgumentKind {
         /// Position in the schema.
         index: usize,
-        /// The schema's name for it.
+        /// Its name in the schema.
         name: String,
-        /// The kind the kernel asked for.
+        /// The kind that the kernel expected.
         expected: &'static str,
-        /// The kind it found.
+        /// The kind that it found.
         found: String,
     },
-    /// A value of another kind than was asked for.
+    /// A value is not of the requested kind.
     #[error("the value is {found}, not {expected}")]
     ValueKind {
-        /// The kind asked for.
+        /// The requested kind.
         expected: &'static str,
-        /// What there is.
+        /// The actual value.
         found: String,
     },
-    /// A scalar type that the operator is not defined for.
+    /// The operator does not support an argument's scalar type.
     #[error("{argument}: {dtype} is not supported here (supported: {supported})")]
     UnsupportedType {
         /// The argument's name.
         argument: String,
         /// Its scalar type.
         dtype: ScalarType,
-        /// The types that are supported, as text.
+        /// The supported types, as text.
         supported: String,
     },
-    /// Arguments that make no sense together.
+    /// Arguments that are invalid or inconsistent with each other.
     #[error("{0}")]
     InvalidArgument(String),
     /// The call needs more memory than its limit allows.
     #[error("{what} needs {needed} bytes, the limit is {limit}; raise it in `Limits` if that is intended")]
     Limit {
-        /// What is limited.
+        /// The limited resource.
         what: &'static str,
-        /// What the call needs.
+        /// The bytes that the call needs.
         needed: usize,
-        /// What it may have.
+        /// The limit in bytes.
         limit: usize,
     },
     /// A tensor error.

@@ -2,7 +2,7 @@ use crate::{Error, Result};
 use std::fmt;
 use tensor::{Element, Scalar, Tensor};
 
-/// The kind of an [`EValue`], numbered as the reference's `Tag`.
+/// The kind of an [`EValue`], with the numbers of the reference's `Tag`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Tag {
@@ -36,7 +36,7 @@ impl fmt::Display for Tag {
     }
 }
 
-/// A value that a program takes or gives: what an input or an output of a method can be.
+/// The value of a method's input or output.
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::large_enum_variant, reason = "most values are tensors, and they are few")]
 pub enum EValue {
@@ -66,10 +66,10 @@ pub enum EValue {
 }
 
 impl EValue {
-    /// A copy. Fails, where cloning would panic, if there is no memory for its tensors.
+    /// A copy. Unlike `clone`, it fails instead of panicking if memory for its tensors cannot be allocated.
     ///
     /// # Errors
-    /// If the memory cannot be had.
+    /// If an allocation fails.
     pub fn try_clone(&self) -> tensor::Result<Self> {
         let copy = |t: &Tensor| t.view().to_tensor();
         Ok(match self {
@@ -100,12 +100,12 @@ impl EValue {
         }
     }
 
-    /// The tensor, or an error that says what there is instead.
+    /// The tensor, or an error that says what the value is instead.
     pub fn as_tensor(&self) -> Result<&Tensor> {
         if let Self::Tensor(t) = self { Ok(t) } else { Err(self.is_not("a tensor")) }
     }
 
-    /// The tensor itself, or an error that says what there is instead.
+    /// The tensor itself, or an error that says what the value is instead.
     pub fn into_tensor(self) -> Result<Tensor> {
         self.try_into()
     }
@@ -115,7 +115,7 @@ impl EValue {
         Ok(self.as_tensor()?.to_vec()?)
     }
 
-    /// The element of a tensor that has one.
+    /// The element of a tensor with exactly one element.
     pub fn item<T: Element>(&self) -> Result<T> {
         let tensor = self.as_tensor()?;
         match tensor.storage::<T>()? {
@@ -141,7 +141,7 @@ impl EValue {
         Error::ValueKind { expected, found }
     }
 
-    /// The number, if it is one.
+    /// The scalar, if the value is an integer, a floating-point number or a boolean.
     pub fn as_scalar(&self) -> Option<Scalar> {
         match *self {
             Self::Int(v) => Some(Scalar::Int(v)),
@@ -152,7 +152,7 @@ impl EValue {
     }
 }
 
-/// What a value can be made of, and what it gives back: the Rust type, the variant, and what it is called.
+/// Conversions to and from an [`EValue`]: the Rust type, the variant, and its name in errors.
 macro_rules! conversions {
     ($($type:ty = $variant:ident, $what:literal;)*) => { $(
         impl From<$type> for EValue {
@@ -214,7 +214,7 @@ mod tests {
     use tensor::DimOrder;
 
     #[test]
-    fn values_give_back_what_they_were_made_of() {
+    fn conversions_round_trip() {
         let t = Tensor::from_slice(&[2], &[1.0f32, 2.0]).unwrap();
         let value = EValue::from(t.clone());
         assert_eq!(value.as_tensor().unwrap().bytes(), t.bytes());
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn another_kind_is_named() {
+    fn errors_name_the_actual_kind() {
         let message = |e: Error| e.to_string();
         assert_eq!(
             message(EValue::Int(3).as_tensor().unwrap_err()),

@@ -1,4 +1,4 @@
-//! Elementwise computations as data: what an operator computes of one element of each operand.
+//! Elementwise computations as data: the expression that computes one result element from one element of each operand.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub enum Unary {
     Neg,
     /// `|x|`
     Abs,
-    /// `max(x, 0)`; NaN stays.
+    /// `max(x, 0)`; NaN gives NaN.
     Relu,
     /// `1 / x`
     Reciprocal,
@@ -37,18 +37,18 @@ pub enum Unary {
     Erf,
     /// `x (1 + erf(x / sqrt 2)) / 2`
     Gelu,
-    /// The form of [`Unary::Gelu`] by tanh.
+    /// The tanh approximation of [`Unary::Gelu`].
     GeluTanh,
     /// `min(max(x + 3, 0), 6) / 6`
     Hardsigmoid,
     /// `x min(max(x + 3, 0), 6) / 6`
     Hardswish,
-    /// `x min(max(x c + 1/2, 0), 1)` where `c` is the f32 nearest to 1/6, product and sum in one rounding where the machine
-    /// has that.
+    /// `x min(max(x c + 1/2, 0), 1)` where `c` is the f32 nearest to 1/6; `x c + 1/2` is a fused multiply-add if the
+    /// machine has one.
     HardswishBySixth,
-    /// The nearest float16, ties to even; infinity beyond them.
+    /// The nearest float16, ties to even; infinity on overflow.
     RoundToHalf,
-    /// The nearest bfloat16, ties to even; infinity beyond them.
+    /// The nearest bfloat16, ties to even; infinity on overflow.
     RoundToBfloat16,
 }
 
@@ -63,46 +63,46 @@ pub enum Binary {
     Mul,
     /// `a / b`
     Div,
-    /// The greater; NaN if either is.
+    /// The larger operand; NaN if either is NaN.
     Maximum,
-    /// The lesser; NaN if either is.
+    /// The smaller operand; NaN if either is NaN.
     Minimum,
 }
 
 impl Binary {
-    /// Whether the operands may change places. Of two NaNs, either may be the result.
+    /// Whether the operands may be swapped. (Which of two NaN operands becomes the result is unspecified.)
     pub fn commutes(self) -> bool {
         !matches!(self, Binary::Sub | Binary::Div)
     }
 }
 
-/// One instruction of an [`Expression`]; its result is the register of its own index.
+/// One instruction of an [`Expression`]. Instruction `i` writes register `i`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Instr {
     /// The element of an input.
     Input(usize),
-    /// A number.
+    /// A constant.
     Const(f32),
     /// A function of a register.
     Unary(Unary, usize),
-    /// `min(max(x, low), high)` of a register, NaN stays.
+    /// `min(max(x, low), high)` of a register; NaN gives NaN.
     Clamp {
         /// The register.
         of: usize,
-        /// Least result.
+        /// The lower bound.
         low: f32,
-        /// Greatest result.
+        /// The upper bound.
         high: f32,
     },
     /// A function of two registers.
     Binary(Binary, usize, usize),
 }
 
-/// An elementwise computation; the last instruction's result is the output's element. Inputs are the tensor
+/// An elementwise computation. The last instruction's result is the output element. Inputs are the tensor
 /// operands of a call, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Expression {
-    /// The instructions, in order. Each uses registers of earlier ones.
+    /// The instructions, in order. Each reads only registers of earlier ones.
     pub instrs: Vec<Instr>,
 }
 
@@ -132,7 +132,7 @@ impl Expression {
         self.instrs.iter().map(|i| if let Instr::Input(n) = i { n + 1 } else { 0 }).max().unwrap_or(0)
     }
 
-    /// The bounds, if the expression is no more than a clamp of its input.
+    /// The bounds, if the expression is just a clamp of its input.
     pub fn as_clamp(&self) -> Option<(f32, f32)> {
         match self.instrs.as_slice() {
             [Instr::Input(0), Instr::Clamp { of: 0, low, high }] => Some((*low, *high)),
@@ -140,8 +140,8 @@ impl Expression {
         }
     }
 
-    /// Puts `inner`, whose inputs are `inner_inputs` of the joined expression, in the place of input
-    /// `slot`; the other inputs are renumbered by `map`.
+    /// Substitutes `inner` for input `slot`. `inner_inputs` gives the index of each input of `inner` in the combined
+    /// expression, `map` that of each other input of `self`.
     pub fn substitute(&self, slot: usize, inner: &Self, inner_inputs: &[usize], map: &[usize]) -> Self {
         let mut instrs = Vec::with_capacity(self.instrs.len() + inner.instrs.len());
         for instr in &inner.instrs {
@@ -176,7 +176,7 @@ impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.instrs.len() {
             0 => Ok(()),
-            // A register that is used twice is written twice: terms of long expressions may be very long.
+            // A register that is used twice is printed twice, so the term of a long expression can be very long.
             n if n > 12 => write!(f, "{n} instructions"),
             n => self.term(f, n - 1),
         }

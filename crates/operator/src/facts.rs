@@ -1,5 +1,5 @@
-//! What graph passes may know of an operator. A row of an operator table declares it, the kernel object carries
-//! it, and a kernel that a user puts in another's place declares its own, or nothing: then its calls stay calls.
+//! What graph passes may assume about an operator. A row of an operator table declares it and the kernel object carries
+//! it. A user's kernel that replaces another declares its own facts, or none: then passes leave its calls alone.
 
 use crate::{Args, Expression};
 use smallvec::SmallVec;
@@ -8,133 +8,134 @@ use tensor::Scalar;
 /// A list of dimensions or sizes.
 pub type Dims = SmallVec<[usize; 4]>;
 
-/// How the results of a call in half precision follow from those of the same call in f32.
+/// How the results of a call in half precision relate to those of the same call in f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rounding {
     /// Unknown.
     #[default]
     Unknown,
-    /// They are the same: results are elements of what is read, or of the same magnitude.
+    /// They are equal: each result is an element that was read, or has the magnitude of one.
     Exact,
-    /// They are the same if the numbers that the call names are of the type of half precision.
+    /// They are equal if the call's scalar arguments are representable in the half-precision type.
     ExactWithNumbers,
-    /// They are those of f32, rounded once.
+    /// They are the f32 results, rounded once.
     Once,
-    /// They are those of f32, rounded once, of the numbers that the call names, which are rounded to the type before.
+    /// They are the f32 results, rounded once, if the call's scalar arguments are first rounded to the half-precision
+    /// type.
     OnceWithNumbers,
 }
 
-/// What graph passes may know of an operator beside what a call means ([`Meaning`]).
+/// What graph passes may assume about an operator, besides the [`Meaning`] of its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Facts {
-    /// It moves or repeats elements of its tensors and computes none.
+    /// It only moves or repeats elements of its tensors and computes none.
     pub moves: bool,
-    /// Half precision as f32.
+    /// How its results in half precision relate to those in f32.
     pub rounding: Rounding,
-    /// Its kernel takes images in any dim order, each in the same, and writes images in that.
+    /// Its kernel accepts images in any dim order, if all have the same, and writes images in that order.
     pub any_layout: bool,
-    /// It overwrites every byte of the argument that it writes, though that is not an out: what was there
-    /// before is not read.
+    /// It overwrites every byte of the argument that it writes, although that argument is not an out, and does not read
+    /// the previous contents.
     pub overwrites: bool,
 }
 
 impl Facts {
-    /// Nothing known.
+    /// Nothing is known.
     pub const NONE: Self =
         Self { moves: false, rounding: Rounding::Unknown, any_layout: false, overwrites: false };
 }
 
-/// Says what a call means, from its arguments: tensors are [`Arg::Spec`](crate::Arg::Spec)s or views. `None`
-/// for a call of which nothing is to be known.
+/// Gives the meaning of a call from its arguments; tensors are [`Arg::Spec`](crate::Arg::Spec)s or views. `None`
+/// if passes must leave the call alone.
 pub type MeaningFn = fn(&Args<'_>) -> Option<Meaning>;
 
-/// What a call computes, in terms that passes know: how it lowers to a node. Operands are given by the
-/// positions of the arguments; where none is, the only tensor is the first.
+/// What a call computes, in terms that passes understand: how it lowers to a node. Operands are given as argument
+/// positions; where none is given, the operand is the first tensor argument.
 ///
-/// A meaning holds for the general case: passes check types, sizes and layouts themselves.
+/// A meaning describes the general case: passes check types, sizes and layouts themselves.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Meaning {
     /// An expression over the tensors, which are broadcast.
     Elementwise(Expression),
-    /// The elements of the first tensor, in order, under the sizes and in the layout of the result, if they
-    /// are as many.
+    /// A reshape: the elements of the first tensor, in order, with the sizes and the layout of the result, if the
+    /// number of elements is the same.
     Same,
     /// A view of the first tensor.
     View(ViewOf),
-    /// A product with a matrix, and a bias.
+    /// A matrix product with an optional bias.
     Product(Product),
-    /// The product of two batches of matrices, arguments 0 and 1.
+    /// The batched matrix product of arguments 0 and 1.
     BatchProduct,
     /// A convolution.
     Convolution(Convolution),
-    /// `(x - mean) / sqrt(variance + eps) * weight + bias` for each channel, dimension 1. Arguments 0 to 4:
-    /// `x`, weight, bias, mean, variance, of which all but the first may be absent; the first result.
+    /// `(x - mean) / sqrt(variance + eps) * weight + bias` for each channel, dimension 1. Arguments 0 to 4 are
+    /// `x`, weight, bias, mean and variance; all but `x` may be absent. The meaning of the first result.
     BatchNorm {
         /// Added to the variance.
         eps: f64,
     },
-    /// Group normalisation of images `[N, C, space..]`. Arguments 0 to 2: image, weight, bias, of which the
-    /// latter two may be absent; the first result.
+    /// Group normalisation of images `[N, C, space..]`. Arguments 0 to 2 are image, weight and bias; weight and bias
+    /// may be absent. The meaning of the first result.
     GroupNorm(GroupNorm),
-    /// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last dimensions. Arguments 0, 2 and 3: `x`, weight,
-    /// bias, of which the latter two may be absent; the first result.
+    /// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last dimensions. Arguments 0, 2 and 3 are `x`,
+    /// weight and bias; weight and bias may be absent. The meaning of the first result.
     LayerNorm {
-        /// Elements over which mean and variance are taken.
+        /// The number of elements in each normalized row.
         elements: usize,
         /// Added to the variance.
         eps: f64,
     },
     /// The mean over these dimensions.
     Mean(Dims),
-    /// The variance of the whole population over these dimensions; the second result, if there is one, is the mean.
+    /// The population variance over these dimensions; the second result, if there is one, is the mean.
     Variance(Dims),
-    /// A pooling of images `[.., H, W]`; the first result.
+    /// A pooling of images `[.., H, W]`. The meaning of the first result.
     Pool(PoolOf),
     /// `e^x / sum(e^x)` along a dimension.
     Softmax(usize),
-    /// A tensor of one number.
+    /// A tensor with every element equal to this scalar.
     Fill(Scalar),
     /// Elements of argument 1 where argument 0 is true, otherwise of argument 2.
     Where,
     /// Whether an element is zero.
     Not,
-    /// Whether any element along a dimension is other than zero; the dimension stays, of size one.
+    /// Whether any element along a dimension is nonzero; the dimension is kept with size one.
     Any(usize),
-    /// The largest element along these dimensions, which stay, of size one.
+    /// The largest element along these dimensions, which are kept with size one.
     Largest(Dims),
-    /// Whether an element is this number.
+    /// Whether an element equals this scalar.
     Equals(Scalar),
-    /// Real numbers as quantized values.
+    /// Quantization of real values.
     Quantize(Affinity),
-    /// Quantized values as the real numbers that they stand for.
+    /// Dequantization of quantized values.
     Dequantize(Affinity),
-    /// The parameters of a quantization, chosen from the elements: the results are scale and zero point.
+    /// Quantization parameters chosen from the elements: the results are scale and zero point.
     ChooseAffinity(Choice),
 }
 
 /// See [`Meaning::View`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum ViewOf {
-    /// Dimensions in another order: the `i`th is the input's `dims[i]`th.
+    /// A permutation: dimension `i` of the result is dimension `dims[i]` of the input.
     Permute(Dims),
     /// Broadcast to the sizes of the result.
     Expand,
-    /// One index of a dimension, which goes.
+    /// One index of a dimension; the dimension is removed.
     Select {
         /// The dimension.
         dim: usize,
         /// The index.
         index: usize,
     },
-    /// Every `step`th index of a dimension from `start` to before `end`.
+    /// Every `step`th index of a dimension in `start..end`.
     Slice {
         /// The dimension.
         dim: usize,
-        /// The first.
+        /// The first index.
         start: usize,
-        /// Where it ends.
+        /// One past the last index.
         end: usize,
-        /// The step, 1 or more.
+        /// The step, at least 1.
         step: usize,
     },
 }
@@ -142,47 +143,47 @@ pub enum ViewOf {
 /// See [`Meaning::Product`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Product {
-    /// The argument whose last dimension is summed over.
+    /// The left operand; its last dimension is summed over.
     pub x: usize,
-    /// The rank that `x` must have, if it must.
+    /// The rank that `x` must have; `None` if it may have any.
     pub rank: Option<usize>,
-    /// The matrix.
+    /// The weight matrix.
     pub weights: usize,
     /// Whether the matrix is `[out, in]`; otherwise it is `[in, out]`.
     pub out_major: bool,
-    /// The argument that is added, broadcast.
+    /// The bias, which is broadcast.
     pub bias: Option<usize>,
 }
 
-/// See [`Meaning::Convolution`]: of argument 0, images `[N, C, space..]`, with the weights of argument 1.
+/// See [`Meaning::Convolution`]: convolves argument 0, images `[N, C, space..]`, with argument 1, the weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Convolution {
-    /// The argument that is added, an element for each output channel.
+    /// The bias argument, one element for each output channel.
     pub bias: Option<usize>,
-    /// For each dimension of space, or one for all.
+    /// The stride for each spatial dimension, or one for all.
     pub stride: Dims,
-    /// Likewise.
+    /// The padding for each spatial dimension, or one for all.
     pub padding: Dims,
-    /// Likewise.
+    /// The dilation for each spatial dimension, or one for all.
     pub dilation: Dims,
-    /// Whether it is the transpose of a convolution.
+    /// Whether it is a transposed convolution.
     pub transposed: bool,
-    /// Pixels added to the output at one end, of a transposed convolution.
+    /// The output padding of a transposed convolution: pixels added at one end of the output.
     pub output_padding: Dims,
-    /// Groups of channels.
+    /// The number of channel groups.
     pub groups: usize,
 }
 
 /// See [`Meaning::GroupNorm`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GroupNorm {
-    /// Items of the batch.
+    /// The batch size.
     pub batch: usize,
-    /// Channels.
+    /// The number of channels.
     pub channels: usize,
-    /// Pixels of an image.
+    /// The number of pixels of an image.
     pub pixels: usize,
-    /// Groups of channels.
+    /// The number of channel groups.
     pub groups: usize,
     /// Added to the variance.
     pub eps: f64,
@@ -191,64 +192,64 @@ pub struct GroupNorm {
 /// See [`Meaning::Pool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolOf {
-    /// What is taken of a window.
+    /// How a window is reduced.
     pub taken: Taken,
     /// Height and width of a window.
     pub kernel: [usize; 2],
-    /// Pixels from one window to the next.
+    /// Vertical and horizontal stride.
     pub stride: [usize; 2],
-    /// Pixels before the first and after the last.
+    /// Vertical and horizontal padding, on each side.
     pub padding: [usize; 2],
-    /// Pixels from one pixel of a window to the next.
+    /// Vertical and horizontal dilation.
     pub dilation: [usize; 2],
-    /// Whether a last window that is not whole counts.
+    /// Whether the output size is rounded up (`ceil_mode`), so that a last partial window counts.
     pub ceil: bool,
 }
 
-/// What a pooling takes of a window.
+/// How a pooling reduces a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// The greatest pixel.
+    /// Max pooling.
     Greatest,
-    /// The mean of the pixels in the image.
+    /// Average pooling over the pixels inside the image.
     Mean,
-    /// The mean of the pixels in the image and its padding.
+    /// Average pooling over the pixels of the image and its padding (`count_include_pad`).
     MeanOfPadded,
-    /// The sum of the pixels, divided by this.
+    /// The sum of the pixels, divided by this number (`divisor_override`).
     SumOver(i64),
 }
 
-/// How quantized values stand for real numbers: `(value - zero) * scale`.
+/// Affine quantization: a quantized value represents the real number `(value - zero) * scale`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Affinity {
-    /// By numbers of the call; values are clamped to `low..=high`.
+    /// Parameters given as scalars of the call; values are clamped to `low..=high`.
     Known {
         /// The scale.
         scale: f64,
         /// The zero point.
         zero: i64,
-        /// The least value.
+        /// The smallest quantized value.
         low: i64,
-        /// The greatest value.
+        /// The largest quantized value.
         high: i64,
     },
-    /// By two vectors, one element of each for every index along a dimension.
+    /// Per-channel parameters: two vectors with an element for every index along a dimension.
     ByAxis {
         /// The argument that holds the scales.
         scales: usize,
-        /// The argument that holds the zero points; zero if there is none.
+        /// The argument that holds the zero points; without it they are zero.
         zeros: Option<usize>,
         /// The dimension.
         axis: usize,
     },
-    /// By arguments 1 and 2, scale and zero point, tensors that an earlier call computed in this way; values
-    /// are clamped to `low..=high`.
+    /// Dynamic parameters: scale and zero point are the tensors of arguments 1 and 2, which an earlier call computed
+    /// ([`Choice`]); values are clamped to `low..=high`.
     Computed {
-        /// Whether there is one for each row.
+        /// Whether there is a scale and a zero point for each row (per-token quantization).
         by_row: bool,
-        /// The least value.
+        /// The smallest quantized value.
         low: i64,
-        /// The greatest value.
+        /// The largest quantized value.
         high: i64,
     },
 }
@@ -256,20 +257,20 @@ pub enum Affinity {
 /// See [`Meaning::ChooseAffinity`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Choice {
-    /// One scale and zero point, which fit all elements to `low..=high`.
+    /// One scale and zero point that map the range of all elements to `low..=high`.
     ByTensor {
-        /// The least value.
+        /// The smallest quantized value.
         low: i64,
-        /// The greatest value.
+        /// The largest quantized value.
         high: i64,
-        /// The least scale.
+        /// The smallest scale.
         eps: f64,
     },
-    /// One of each for every row, which fit it to `i8`.
+    /// A scale and a zero point for each row, which map the row's range to `i8`.
     ByRow,
 }
 
-/// A dimension that may be counted from the end, of so many; `None` if there is no such.
+/// A dimension index of a tensor of this rank; negative ones count from the end. `None` if it is out of range.
 pub fn wrap(dim: i64, rank: usize) -> Option<usize> {
     let dim = if dim < 0 { dim.checked_add(i64::try_from(rank).ok()?)? } else { dim };
     usize::try_from(dim).ok().filter(|&d| d < rank)

@@ -2,10 +2,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-/// A class of machine instructions that kernels may have code for, lowest first.
+/// An instruction set level that kernels may have code for, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// What every machine of the target has; the compiler vectorises it as it can.
+    /// The target's baseline; vectorised only by the compiler.
     Portable,
     /// x86-64 with AVX2 and FMA.
     Avx2,
@@ -40,7 +40,7 @@ impl FromStr for Level {
     }
 }
 
-/// The error of parsing a [`Level`] from a word that names none.
+/// The error of parsing a [`Level`] from an unknown name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownLevel(String);
 
@@ -52,16 +52,16 @@ impl fmt::Display for UnknownLevel {
 
 impl std::error::Error for UnknownLevel {}
 
-/// The error of asking for a [`Level`] that this machine lacks.
+/// The error of requesting a [`Level`] that this machine does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this machine has no {asked}; {best} is the most that it has")]
+#[error("this machine does not support {asked}; its highest level is {best}")]
 pub struct MissingLevel {
     asked: Level,
     best: Level,
 }
 
-/// Proof that this machine can run the code of a [`Level`]. There is no way to make one for a level
-/// that the machine lacks, which is what makes the functions that take one safe to call.
+/// Proof that this machine can run the code of a [`Level`]. An `Isa` for an unsupported level cannot be
+/// created, which makes functions that take one safe to call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Isa {
     level: Level,
@@ -69,34 +69,34 @@ pub struct Isa {
 }
 
 impl Isa {
-    /// The highest level that this machine has. Asked of the machine once.
+    /// The highest level that this machine supports. Detected once.
     pub fn detect() -> Isa {
         static DETECTED: OnceLock<Isa> = OnceLock::new();
         *DETECTED.get_or_init(detect)
     }
 
-    /// The highest level that this machine has and that is not above `limit`.
+    /// The highest level that this machine supports, but at most `limit`.
     pub fn limited(limit: Level) -> Isa {
         let best = Isa::detect();
         let level = best.level.min(limit);
         Isa { level, vnni: best.vnni && level == Level::Avx512 }
     }
 
-    /// This level.
+    /// Exactly this level.
     ///
     /// # Errors
-    /// If this machine lacks it.
+    /// If this machine does not support it.
     pub fn of(level: Level) -> Result<Isa, MissingLevel> {
         let isa = Isa::limited(level);
         if isa.level == level { Ok(isa) } else { Err(MissingLevel { asked: level, best: isa.level }) }
     }
 
-    /// The level that every machine has.
+    /// The level that every machine supports.
     pub fn portable() -> Isa {
         Isa { level: Level::Portable, vnni: false }
     }
 
-    /// Every level that this machine has, lowest first: what a test should run.
+    /// Every level that this machine supports, lowest first, for tests of all code paths.
     pub fn available() -> impl Iterator<Item = Isa> {
         let best = Isa::detect().level;
         Level::ALL.into_iter().filter(move |&l| l <= best).map(Isa::limited)

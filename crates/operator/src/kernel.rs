@@ -1,17 +1,17 @@
 use crate::SchemaError;
 use crate::{Args, DtypeSet, Facts, KernelContext, Meaning, MeaningFn, Outs, Result, Rounding, Schema};
 
-/// What an operator's results follow from.
+/// What an operator's results depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Results {
-    /// Elements follow from elements; the sizes of the results from sizes and numbers alone.
+    /// The elements of the results depend on elements; their sizes depend only on sizes and scalars.
     #[default]
     Elements,
-    /// Everything follows from sizes and numbers alone, whatever the elements.
+    /// The results depend only on sizes and scalars, never on elements.
     Shapes,
-    /// The sizes, too, follow from elements.
+    /// The sizes, too, depend on elements.
     DataDependentShape,
-    /// Results are drawn from the generator of the call.
+    /// The results are drawn from the context's random number generator.
     Random,
 }
 
@@ -25,34 +25,34 @@ pub trait Kernel: Send + Sync {
         DtypeSet::ALL
     }
 
-    /// What the results follow from, besides the arguments nothing but the generator of the call.
+    /// What the results depend on. Apart from the arguments, that may only be the context's random number generator.
     fn results(&self) -> Results {
         Results::Elements
     }
 
-    /// What graph passes may know of it. A kernel that says nothing is called wherever a program calls it.
+    /// What graph passes may assume about it. A kernel without facts is called wherever a program calls it.
     fn facts(&self) -> Facts {
         Facts::NONE
     }
 
-    /// What a call with these arguments means, if passes may compute it in another way: joined with what
-    /// comes before it, say. Then this kernel is not called.
+    /// The meaning of a call with these arguments, if passes may compute it in another way, for example by fusing
+    /// it with its producer. Then this kernel is not called.
     fn meaning(&self, args: &Args<'_>) -> Option<Meaning> {
         let _ = args;
         None
     }
 
-    /// Positions of the arguments that may share their bytes, exactly, with the first out. The
-    /// kernel meets such an argument as [`Arg::InPlace`](crate::Arg::InPlace). Any other overlap
-    /// of what a call reads and writes never reaches a kernel.
+    /// Positions of the arguments that may alias the first out exactly. The
+    /// kernel receives such an argument as [`Arg::InPlace`](crate::Arg::InPlace). In a kernel call, inputs and
+    /// outputs never overlap in any other way.
     fn in_place(&self) -> &[usize] {
         &[]
     }
 
-    /// Makes what can be made once for a call whose constant arguments are known: packed weights,
-    /// say. Arguments that are no constants are [`Arg::Spec`](crate::Arg::Spec) or
+    /// Does the one-time work of a call whose constant arguments are known, such as packing
+    /// weights. Arguments that are not constants are [`Arg::Spec`](crate::Arg::Spec) or
     /// [`Arg::Unknown`](crate::Arg::Unknown), outs are `Spec`s of their upper bounds. `None` means
-    /// that [`Self::execute`] serves.
+    /// that there is nothing to prepare: [`Self::execute`] is called.
     fn prepare(&self, args: &Args<'_>) -> Result<Option<Box<dyn PreparedKernel>>> {
         let _ = args;
         Ok(None)
@@ -62,12 +62,12 @@ pub trait Kernel: Send + Sync {
     fn execute(&self, ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()>;
 }
 
-/// A kernel made ready for one call: what [`Kernel::prepare`] found in the constants is done.
+/// A kernel prepared for one call site by [`Kernel::prepare`].
 pub trait PreparedKernel: Send + Sync {
-    /// As [`Kernel::execute`]; the constant arguments are those of the preparation.
+    /// Like [`Kernel::execute`]; the constant arguments are the same as at preparation.
     fn execute(&self, ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()>;
 
-    /// Bytes that the preparation holds.
+    /// The bytes that the prepared kernel holds.
     fn nbytes(&self) -> usize {
         0
     }
@@ -107,50 +107,50 @@ impl Operator {
         }
     }
 
-    /// The same, which moves or repeats elements and computes none.
+    /// Declares that it only moves or repeats elements and computes none.
     pub const fn moves(mut self) -> Self {
         self.facts.moves = true;
         self.facts.rounding = Rounding::Exact;
         self
     }
 
-    /// The same, with what is known of its results in half precision.
+    /// Declares how its results in half precision relate to those in f32.
     pub const fn rounding(mut self, rounding: Rounding) -> Self {
         self.facts.rounding = rounding;
         self
     }
 
-    /// The same, which takes images in any dim order and writes images in that.
+    /// Declares that it accepts images in any dim order and writes images in the same order.
     pub const fn any_layout(mut self) -> Self {
         self.facts.any_layout = true;
         self
     }
 
-    /// The same, which reads nothing of the argument that it writes.
+    /// Declares that it overwrites the argument that it writes without reading it.
     pub const fn overwrites(mut self) -> Self {
         self.facts.overwrites = true;
         self
     }
 
-    /// The same, with calls that passes may understand.
+    /// Declares the meaning of its calls for graph passes.
     pub const fn means(mut self, meaning: MeaningFn) -> Self {
         self.meaning = Some(meaning);
         self
     }
 
-    /// The same, with results that follow from something else than elements.
+    /// Declares what its results depend on; the default is [`Results::Elements`].
     pub const fn results(mut self, results: Results) -> Self {
         self.results = results;
         self
     }
 
-    /// The same, with arguments that may share their bytes with the first out.
+    /// Declares the arguments that may alias the first out.
     pub const fn in_place(mut self, args: &'static [usize]) -> Self {
         self.in_place = args;
         self
     }
 
-    /// The same, with a function that prepares calls.
+    /// Sets the function that prepares calls.
     pub const fn prepare(mut self, prepare: PrepareFn) -> Self {
         self.prepare = Some(prepare);
         self
@@ -161,7 +161,7 @@ impl Operator {
         self.schema.split('(').next().unwrap_or(self.schema)
     }
 
-    /// Whether this is the operator of a full name (`aten::add.out`); also while constants are computed.
+    /// Whether this operator has this full name (`aten::add.out`).
     pub const fn is_named(&self, name: &str) -> bool {
         let (schema, name) = (self.schema.as_bytes(), name.as_bytes());
         if schema.len() <= name.len() || schema[name.len()] != b'(' {
@@ -177,13 +177,13 @@ impl Operator {
         true
     }
 
-    /// The declaration, as text.
+    /// The schema, as text.
     pub fn schema(&self) -> &'static str {
         self.schema
     }
 }
 
-/// A row of a table with its schema read.
+/// A row of a table with its parsed schema.
 pub(crate) struct TableKernel {
     operator: Operator,
     schema: Schema,
@@ -191,7 +191,7 @@ pub(crate) struct TableKernel {
 
 impl TableKernel {
     /// # Panics
-    /// If the row's schema is malformed, which is a mistake in the table.
+    /// If the row's schema is malformed, which is a bug in the table.
     pub(crate) fn new(operator: Operator) -> Self {
         match Schema::parse(operator.schema) {
             Ok(schema) => Self { operator, schema },
@@ -234,7 +234,7 @@ impl Kernel for TableKernel {
     }
 }
 
-/// A kernel that is a schema and a closure: the shortest way to an operator of one's own.
+/// A kernel made of a schema and a closure: the shortest way to define a custom operator.
 pub struct FnKernel<F> {
     schema: Schema,
     execute: F,

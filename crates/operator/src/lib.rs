@@ -1,17 +1,17 @@
-//! What an operator is: its schema, its arguments, the kernel that computes it, and the registry in
-//! which kernels are found. It implements no operator.
+//! The definition of an operator: its schema, its arguments, the kernel that computes it, and the registry of
+//! kernels. This crate implements no operator.
 //!
 //! A call of an operator has *arguments* in schema order and *outs*. The outs are the arguments that
-//! the schema marks as written (`Tensor(a!)`), in schema order, and then the result, where the
-//! schema returns something fresh (`-> Scalar`, `-> Tensor(a)`). An argument that is an out stands
-//! in the argument list as [`Arg::Out`], so positions always agree with the schema.
+//! the schema marks as written (`Tensor(a!)`), in schema order, followed by the result if the
+//! schema returns something fresh (`-> Scalar`, `-> Tensor(a)`). In the argument list, an out is
+//! an [`Arg::Out`], so positions always match the schema.
 //!
 //! | schema | outs |
 //! | --- | --- |
 //! | `aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)` | `out` |
 //! | `aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)` | `self` |
-//! | `aten::sym_size.int(Tensor self, int dim) -> int` | the result, a number |
-//! | `executorch_prim::et_view.default(Tensor(a) self, int[] size) -> Tensor(a)` | the result, whose bytes are those of `self` |
+//! | `aten::sym_size.int(Tensor self, int dim) -> int` | the result, a scalar |
+//! | `executorch_prim::et_view.default(Tensor(a) self, int[] size) -> Tensor(a)` | the result, which aliases `self` |
 #![forbid(unsafe_code)]
 
 mod args;

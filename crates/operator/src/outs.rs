@@ -2,20 +2,20 @@ use crate::{Error, Result};
 use smallvec::SmallVec;
 use tensor::{Scalar, Shape, TensorView, TensorViewMut};
 
-/// One thing that a call writes.
+/// One output of a call.
 #[derive(Debug)]
 pub enum Out<'a> {
     /// A tensor.
     Tensor(TensorViewMut<'a>),
     /// Tensors.
     Tensors(SmallVec<[TensorViewMut<'a>; 4]>),
-    /// A number, absent until the kernel sets it.
+    /// A scalar, absent until the kernel sets it.
     Scalar(Option<Scalar>),
     /// The sizes of a view of an argument, absent until the kernel sets them.
     View(Option<Shape>),
 }
 
-/// What a call writes: the written arguments of the schema in order, then a fresh result.
+/// The outputs of a call: the schema's written arguments in order, then the fresh result, if there is one.
 #[derive(Debug, Default)]
 pub struct Outs<'a> {
     list: SmallVec<[Out<'a>; 3]>,
@@ -37,7 +37,7 @@ impl<'a> Outs<'a> {
         self.list.is_empty()
     }
 
-    /// A tensor.
+    /// A tensor, writable.
     pub fn tensor(&mut self, index: usize) -> Result<&mut TensorViewMut<'a>> {
         match self.list.get_mut(index) {
             Some(Out::Tensor(t)) => Ok(t),
@@ -45,7 +45,7 @@ impl<'a> Outs<'a> {
         }
     }
 
-    /// A tensor, to read.
+    /// A tensor, read-only.
     pub fn read(&self, index: usize) -> Result<TensorView<'_>> {
         match self.list.get(index) {
             Some(Out::Tensor(t)) => Ok(t.as_view()),
@@ -53,7 +53,7 @@ impl<'a> Outs<'a> {
         }
     }
 
-    /// Several tensors at once, each named once.
+    /// Several tensors at once. The indices must be distinct.
     pub fn tensors<const N: usize>(&mut self, indices: [usize; N]) -> Result<[&mut TensorViewMut<'a>; N]> {
         let outs = self
             .list
@@ -81,7 +81,7 @@ impl<'a> Outs<'a> {
         }
     }
 
-    /// Sets a number.
+    /// Sets a scalar.
     pub fn set(&mut self, index: usize, value: Scalar) -> Result<()> {
         match self.list.get_mut(index) {
             Some(Out::Scalar(slot)) => {
@@ -103,7 +103,7 @@ impl<'a> Outs<'a> {
         }
     }
 
-    /// The outs, returned to the caller.
+    /// Unwraps the list of outs.
     pub fn into_inner(self) -> SmallVec<[Out<'a>; 3]> {
         self.list
     }

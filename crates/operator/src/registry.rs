@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 #[derive(Clone)]
 enum Entry {
-    /// A row of a table, and its kernel once somebody has asked for it.
+    /// A row of a table, and its kernel, which is created on first use.
     Table(&'static Operator, OnceLock<Arc<dyn Kernel>>),
     Owned(Arc<dyn Kernel>),
 }
@@ -18,14 +18,14 @@ impl Entry {
     }
 }
 
-/// Where kernels are found by name. A value: make one, register what a program needs, hand it to
+/// Kernels by name. There is no global registry: create one, register what a program needs, and pass it to
 /// the code that loads programs. Cloning is cheap enough to extend a common set.
 #[derive(Clone, Default)]
 pub struct KernelRegistry {
     kernels: HashMap<Cow<'static, str>, Entry>,
 }
 
-/// A second kernel under a name that is taken.
+/// The error for a second kernel with the same name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a kernel for `{name}` is registered already; use `replace` to put another in its place")]
 pub struct DuplicateKernel {
@@ -39,7 +39,7 @@ impl KernelRegistry {
         Self::default()
     }
 
-    /// A registry of the operators of a table. Of several rows with one name the last counts.
+    /// A registry of a table's operators. If several rows have the same name, the last one is used.
     pub fn from_table(table: &'static [Operator]) -> Self {
         Self { kernels: table.iter().map(Entry::of_row).collect() }
     }
@@ -56,7 +56,7 @@ impl KernelRegistry {
         table.iter().map(Entry::of_row).try_for_each(|(name, entry)| self.insert(name, entry))
     }
 
-    /// Adds a kernel, or puts it in the place of the one that has its name.
+    /// Adds a kernel, replacing the one with the same name, if there is one.
     pub fn replace(&mut self, kernel: impl Kernel + 'static) {
         self.kernels.insert(kernel.schema().name.clone().into(), Entry::Owned(Arc::new(kernel)));
     }
@@ -76,7 +76,7 @@ impl KernelRegistry {
     /// The kernel of an operator, by its full name (`aten::add.out`).
     ///
     /// # Panics
-    /// If the kernel stands in a table whose row has a malformed schema.
+    /// If the kernel comes from a table row with a malformed schema.
     pub fn get(&self, name: &str) -> Option<Arc<dyn Kernel>> {
         self.kernels.get(name).map(|entry| match entry {
             Entry::Table(op, kernel) => {
@@ -108,8 +108,8 @@ impl KernelRegistry {
         names
     }
 
-    /// Names that look like `name`: the same operator with another overload or, if there is none, operators
-    /// whose names are a few letters away. For the error that says an operator is missing.
+    /// Names similar to `name`, for the error about a missing operator: other overloads of the same operator or, if
+    /// there is none, operators whose names are a few edits away.
     pub fn similar(&self, name: &str) -> Vec<&str> {
         fn parts(name: &str) -> (&str, &str) {
             name.split_once('.').unwrap_or((name, ""))

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// The type of one argument of a schema, without its list and optional marks.
+/// The type of a schema argument, without its list and optional markers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgType {
     /// `Tensor`
@@ -23,7 +23,7 @@ pub enum ArgType {
     Layout,
     /// `Device`, carried as an int
     Device,
-    /// `Generator`; programs carry none
+    /// `Generator`; programs never contain one
     Generator,
 }
 
@@ -59,13 +59,13 @@ pub struct SchemaArg {
     pub optional: bool,
     /// `Tensor(a!)`: the operator writes it
     pub written: bool,
-    /// `Tensor(a)`: it shares memory with what carries the same letter
+    /// `Tensor(a)`: it aliases the arguments and results with the same letter
     pub alias: Option<char>,
     /// The default value, as the schema spells it
     pub default: Option<String>,
 }
 
-/// The declaration of an operator, as PyTorch writes it.
+/// The declaration of an operator in PyTorch's schema syntax.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     /// Name and overload: `aten::add.out`.
@@ -76,18 +76,18 @@ pub struct Schema {
     pub returns: Vec<SchemaArg>,
 }
 
-/// A schema that could not be read.
+/// A malformed schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("operator schema `{schema}`: {problem}")]
 pub struct SchemaError {
-    /// The text.
+    /// The schema's text.
     pub schema: String,
     /// What is wrong with it.
     pub problem: String,
 }
 
 impl Schema {
-    /// Reads a declaration such as
+    /// Parses a declaration such as
     /// `aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)`.
     pub fn parse(text: &str) -> Result<Self, SchemaError> {
         parse(text).map_err(|problem| SchemaError { schema: text.to_owned(), problem })
@@ -106,20 +106,20 @@ impl Schema {
         }
     }
 
-    /// The argument whose memory the result shares, for operators such as `et_view` that make a
-    /// view instead of computing something.
+    /// The argument that the result aliases, for operators such as `et_view` that create a
+    /// view.
     pub fn viewed_arg(&self) -> Option<usize> {
         let letter = self.fresh_result()?.alias?;
         self.args.iter().position(|a| a.alias == Some(letter))
     }
 
-    /// Whether an instruction carries one value more than the schema has arguments: the result,
+    /// Whether an instruction has one value more than the schema has arguments: the result,
     /// or a repetition of the outs.
     pub fn has_result_slot(&self) -> bool {
         !self.returns.is_empty() || self.args.iter().any(|a| a.written && a.list)
     }
 
-    /// The number of values an instruction that calls this operator carries.
+    /// The number of values in an instruction that calls this operator.
     pub fn instruction_args(&self) -> usize {
         self.args.len() + self.has_result_slot() as usize
     }
@@ -196,7 +196,7 @@ fn parse(text: &str) -> Result<Schema, String> {
     Ok(Schema { name: name.to_owned(), args, returns })
 }
 
-/// `Tensor(a!)[]? name=default`, where name and default may be absent.
+/// Parses `Tensor(a!)[]? name=default`, where name and default may be absent.
 fn parse_arg(text: &str) -> Result<SchemaArg, String> {
     let (decl, default) = match text.split_once('=') {
         Some((d, v)) => (d.trim(), Some(v.trim().to_owned())),
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_out_variant_writes_its_out_and_repeats_it() {
+    fn an_out_variant_writes_its_out_and_returns_it() {
         let s = Schema::parse(
             "aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
         )
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn printing_reads_back() {
+    fn printed_schemas_parse_to_the_same_text() {
         for text in [
             "aten::split_copy.Tensor_out(Tensor self, int split_size, int dim=0, Tensor(a!)[] out) -> ()",
             "aten::index.Tensor_out(Tensor self, Tensor?[] indices, Tensor(a!) out) -> Tensor(a!)",
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_schemas_say_why() {
+    fn errors_say_what_is_wrong_with_a_schema() {
         for (text, part) in [
             ("add.out(Tensor x) -> Tensor", "namespace"),
             ("a::b(Tensor x", "does not end"),

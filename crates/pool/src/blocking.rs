@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// Threads for tasks that may block: started when a task finds none idle, up to a limit.
+/// Threads for tasks that may block. A new one is started if a task finds none idle, up to a limit.
 pub(crate) struct Blocking(Arc<Inner>);
 
 struct Inner {
@@ -26,8 +26,8 @@ impl Blocking {
         Self(Arc::new(Inner { state: Mutex::default(), changed: Condvar::new() }))
     }
 
-    /// Hands a task to an idle or a new thread, else queues it, if that is allowed. Gives the task
-    /// back when nothing can run it.
+    /// Gives a task to an idle or a new thread, or queues it if `allow_queuing` is set. Returns the task
+    /// as an error if no thread can run it.
     pub(crate) fn add(&self, task: Task, allow_queuing: bool) -> Result<(), Task> {
         let mut state = lock(&self.0.state);
         let free = state.idle > state.tasks.len();
@@ -47,7 +47,7 @@ impl Blocking {
         Err(task)
     }
 
-    /// Ends the threads; tasks that have not begun are dropped.
+    /// Stops and joins the threads; tasks that have not started are dropped.
     pub(crate) fn stop(&self) {
         let mut state = lock(&self.0.state);
         state.stop = true;

@@ -1,9 +1,9 @@
 use crate::sync::{AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, fence, lock};
 
-/// What sleeping threads wait on. A thread that wants to sleep calls [`Event::listen`], looks once
-/// more for work, and then either [`Event::wait`]s or [`Event::cancel`]s; a thread that has made
+/// An event counter that sleeping threads wait on. A thread that wants to sleep calls [`Event::listen`], checks once
+/// more for work, and then calls either [`Event::wait`] or [`Event::cancel`]; a thread that has added
 /// work calls [`Event::notify_one`] or [`Event::notify_all`]. No wake-up is lost, and notifying costs
-/// a fence when no thread sleeps.
+/// only a fence and a load when no thread sleeps.
 #[derive(Debug)]
 pub(crate) struct Event {
     generation: AtomicU32,
@@ -30,12 +30,12 @@ impl Event {
         key
     }
 
-    /// Takes the announcement back.
+    /// Withdraws the announcement.
     pub(crate) fn cancel(&self) {
         self.listeners.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Sleeps until somebody notifies after [`Event::listen`] gave `key`.
+    /// Sleeps until a notification that comes after the [`Event::listen`] that returned `key`.
     pub(crate) fn wait(&self, key: u32) {
         let mut guard = lock(&self.lock);
         while self.generation.load(Ordering::SeqCst) == key {
@@ -44,7 +44,7 @@ impl Event {
         self.listeners.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Wakes one sleeping thread at least, if any sleeps.
+    /// Wakes at least one sleeping thread, if any.
     pub(crate) fn notify_one(&self) {
         if self.advance() {
             self.woken.notify_one();

@@ -1,4 +1,4 @@
-//! Ending a computation early: by hand, or when its time is over.
+//! Cancellation of computations: by a call, at a deadline, or for lack of memory.
 
 use clock::Instant;
 use std::any::Any;
@@ -9,55 +9,56 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A handle that ends what runs under it. Clones end the same; another thread can keep one.
+/// A handle that cancels the computation it is armed for. Clones cancel the same computation; another thread can keep
+/// one.
 ///
-/// What runs looks at the handle between its steps, and [`Pool`](crate::Pool) between the pieces of a loop: a
-/// step that is one long loop ends early, too, where panics unwind.
+/// The computation checks the handle between its steps, and [`Pool`](crate::Pool) checks it between the pieces of a
+/// loop, so that a step that is one long loop also ends early (where panics unwind).
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     cancelled: Arc<AtomicBool>,
     deadline: Option<Instant>,
 }
 
-/// Why a computation was ended early.
+/// Why a computation ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interrupted {
     /// [`Interrupt::cancel`] was called.
     Cancelled,
-    /// The time was over.
+    /// The deadline passed.
     DeadlinePassed,
-    /// There was no memory for so many bytes: see [`out_of_memory`].
+    /// An allocation of this many bytes failed: see [`out_of_memory`].
     OutOfMemory(usize),
 }
 
 thread_local! {
-    /// What this thread runs under.
+    /// The handle that is armed on this thread.
     static ARMED: RefCell<Option<Interrupt>> = const { RefCell::new(None) };
 }
 
 impl Interrupt {
-    /// A handle that is not cancelled, without a deadline.
+    /// A handle that is not cancelled and has no deadline.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same handle, ending also at `deadline`, or at its own if that is earlier.
+    /// The same handle with a deadline: `deadline`, or its own if that is earlier.
     pub fn until(&self, deadline: Instant) -> Self {
         let deadline = self.deadline.map_or(deadline, |own| own.min(deadline));
         Self { cancelled: Arc::clone(&self.cancelled), deadline: Some(deadline) }
     }
 
-    /// Ends what runs under the handle, and whatever will, until [`Self::reset`].
+    /// Cancels the computations under this handle, present and future ones, until [`Self::reset`].
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Takes [`Self::cancel`] back.
+    /// Undoes [`Self::cancel`].
     pub fn reset(&self) {
         self.cancelled.store(false, Ordering::Relaxed);
     }
 
-    /// Fails if what runs under the handle is to end.
+    /// Fails if the handle is cancelled or its deadline has passed.
     pub fn check(&self) -> Result<(), Interrupted> {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(Interrupted::Cancelled);
@@ -68,13 +69,13 @@ impl Interrupt {
         }
     }
 
-    /// Puts what this thread does under the handle, for as long as the guard lives. Loops of a pool may
-    /// unwind now: see [`interruptible`].
+    /// Arms the handle for this thread as long as the guard lives. Loops of a pool may
+    /// unwind meanwhile: see [`interruptible`].
     pub fn arm(&self) -> Armed {
         Armed { before: ARMED.with(|armed| armed.replace(Some(self.clone()))) }
     }
 
-    /// Ends the loop that the caller is in, if it is to end.
+    /// Unwinds out of the caller's loop if [`Self::check`] fails.
     fn unwind(&self) {
         if cfg!(panic = "unwind")
             && let Err(why) = self.check()
@@ -84,7 +85,7 @@ impl Interrupt {
     }
 }
 
-/// What was [armed](Interrupt::arm), until it is dropped.
+/// The guard of an [armed](Interrupt::arm) handle; dropping it restores the handle that was armed before.
 #[must_use]
 #[derive(Debug)]
 pub struct Armed {
@@ -98,13 +99,13 @@ impl Drop for Armed {
     }
 }
 
-/// What this thread runs under.
+/// The handle that is armed on this thread.
 pub(crate) fn armed() -> Option<Interrupt> {
     ARMED.with(|armed| armed.borrow().clone())
 }
 
-/// Ends the computation for want of memory, where nothing else can be done: in the middle of a loop, whose
-/// [`interruptible`] caller gets the error.
+/// Ends the computation because memory ran out in the middle of a loop, which cannot return an error. The
+/// [`interruptible`] caller gets [`Interrupted::OutOfMemory`].
 ///
 /// # Panics
 /// If there is no such caller, or if panics abort.
@@ -116,7 +117,7 @@ pub fn out_of_memory(bytes: usize) -> ! {
     }
 }
 
-/// Calls `body`. A loop in it that was interrupted ends here. What it wrote so far stays.
+/// Calls `body` and catches the unwinding of an interrupted loop. What the loop has written so far stays.
 pub fn interruptible<T>(body: impl FnOnce() -> T) -> Result<T, Interrupted> {
     let interrupted = |payload: Box<dyn Any + Send>| match payload.downcast::<Interrupted>() {
         Ok(why) => *why,
@@ -125,53 +126,53 @@ pub fn interruptible<T>(body: impl FnOnce() -> T) -> Result<T, Interrupted> {
     catch_unwind(AssertUnwindSafe(body)).map_err(interrupted)
 }
 
-/// Work between two looks at the handle: fractions of a millisecond.
-const STRIDE: usize = 1 << 16;
+/// The work between two checks of the handle: a fraction of a millisecond.
+const CHECK_INTERVAL: usize = 1 << 16;
 
 thread_local! {
-    /// Work that this thread has counted.
+    /// The work that this thread has counted.
     static COUNTED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts work, about in elements read or written and in multiply-adds: for tests that it is in proportion to what a
-/// program computes, as clocks cannot say. Loops of a pool count the elements, or items, that they divide.
+/// Counts work, roughly in elements read or written and in multiply-adds. Tests use it to check that work is in
+/// proportion to what a program computes, which timings cannot show. Loops of a pool count their items or elements.
 pub fn count(work: usize) {
     COUNTED.set(COUNTED.get().saturating_add(work as u64));
 }
 
-/// The work that this thread has counted so far. What is divided among threads is not all counted by one.
+/// The work that this thread has counted so far. Each thread counts only its own share of a parallel loop.
 pub fn counted() -> u64 {
     COUNTED.get()
 }
 
-/// For long loops off a pool: ends the computation, as a loop of a pool would, if what this thread runs under says so.
-/// `work` is what was done since the last call, about in elements, and is [counted](count). It looks at the handle once
-/// in a while.
+/// Call this in long loops that do not run on a pool: it unwinds, as a loop of a pool would, if the armed handle
+/// is cancelled or past its deadline. `work` is the work since the last call, roughly in elements, and is
+/// [counted](count). The handle is checked only every now and then.
 pub fn progress(work: usize) {
     count(work);
     thread_local! {
         static DONE: Cell<usize> = const { Cell::new(0) };
     }
     let done = DONE.get().saturating_add(work);
-    if done < STRIDE {
+    if done < CHECK_INTERVAL {
         DONE.set(done);
         return;
     }
     DONE.set(0);
-    look();
+    check_armed();
 }
 
 #[cold]
-fn look() {
+fn check_armed() {
     if let Some(interrupt) = armed() {
         interrupt.unwind();
     }
 }
 
-/// Pieces of a loop that one thread runs between which it looks at the handle.
+/// The number of pieces a single-threaded loop is split into; the handle is checked between them.
 const PIECES: usize = 64;
 
-/// Calls `body` for `0..items` in pieces of at least `grain`, until the handle says to end.
+/// Calls `body` for `0..items` in pieces of at least `grain` items. Unwinds if the handle fires.
 pub(crate) fn in_pieces(
     interrupt: &Interrupt,
     items: usize,
@@ -189,8 +190,8 @@ pub(crate) fn in_pieces(
     interrupt.unwind();
 }
 
-/// Runs a loop that several threads share: `run` is given what to do with a range, which does nothing once
-/// the handle says to end.
+/// Runs a loop that several threads share: passes `run` a body that skips its range once the handle has
+/// fired, and unwinds afterwards.
 pub(crate) fn in_threads(
     interrupt: &Interrupt,
     body: &(dyn Fn(Range<usize>) + Sync),
@@ -224,7 +225,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     #[test]
-    fn a_loop_ends_between_its_pieces() {
+    fn a_loop_is_interrupted_between_its_pieces() {
         for threads in [1, 3] {
             let pool = Pool::new(threads);
             let interrupt = Interrupt::new();
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_end_too_and_the_pool_goes_on() {
+    fn chunk_loops_are_interrupted_and_the_pool_stays_usable() {
         for threads in [1, 2] {
             let pool = Pool::new(threads);
             let interrupt = Interrupt::new();
@@ -275,21 +276,21 @@ mod tests {
     }
 
     #[test]
-    fn loops_off_a_pool_end_soon() {
+    fn loops_outside_a_pool_are_interrupted_soon() {
         let interrupt = Interrupt::new();
         let armed = interrupt.arm();
         let mut done = 0;
         let ended = interruptible(|| {
-            for i in 0..100 * STRIDE {
+            for i in 0..100 * CHECK_INTERVAL {
                 done = i;
-                if i == STRIDE {
+                if i == CHECK_INTERVAL {
                     interrupt.cancel();
                 }
                 progress(1);
             }
         });
         assert_eq!(ended, Err(Interrupted::Cancelled));
-        assert!(done <= 2 * STRIDE, "{done}");
+        assert!(done <= 2 * CHECK_INTERVAL, "{done}");
         drop(armed);
         assert_eq!(interruptible(|| progress(usize::MAX)), Ok(()));
     }
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn want_of_memory_ends_a_loop_on_any_thread() {
+    fn lack_of_memory_ends_a_loop_on_any_thread() {
         for threads in [1, 3] {
             let pool = Pool::new(threads);
             let ended = interruptible(|| {
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn other_panics_go_on() {
+    fn other_panics_are_not_caught() {
         let interrupt = Interrupt::new();
         let _armed = interrupt.arm();
         let caught = catch_unwind(|| interruptible(|| std::panic::panic_any("other")));

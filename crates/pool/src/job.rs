@@ -1,5 +1,5 @@
-//! A loop that several threads work on. The `unsafe` of this crate: a body borrowed by the caller
-//! is lent to other threads for as long as the caller stays in [`Slot::run`].
+//! A parallel loop that several threads execute. This module holds the `unsafe` of this crate: other threads use a
+//! body that the caller borrows, for as long as the caller stays in [`Slot::run`].
 
 use crate::event::Event;
 use crate::limits::SPIN;
@@ -19,9 +19,9 @@ struct Job {
     chunk: usize,
 }
 
-/// From which end of a loop a thread takes ranges: its owner from the front, those that join in from the back. So in loop
-/// after loop over the same rows, two threads meet the rows again that they have in their caches, and share the rest as
-/// their speed is.
+/// The end of a loop from which a thread takes ranges: the owner takes from the front, threads that join take from
+/// the back. In consecutive loops over the same rows, two threads thus find the rows of their previous loop in their
+/// own caches, and balance the rest by their speed.
 #[derive(Clone, Copy)]
 enum End {
     Front,
@@ -29,7 +29,7 @@ enum End {
 }
 
 impl End {
-    /// One range that is taken from it.
+    /// The increment of [`Slot::taken`] that takes one range from this end.
     fn one(self) -> u64 {
         match self {
             Self::Front => 1,
@@ -41,25 +41,25 @@ impl End {
 const OPEN: u64 = 1 << 31;
 const ACTIVE: u64 = OPEN - 1;
 
-/// The place where one loop at a time is offered to the threads of a pool.
+/// Offers one loop at a time to the threads of a pool.
 pub(crate) struct Slot {
-    /// Taken by the thread whose loop is in the slot.
+    /// Set while a thread's loop is in the slot.
     busy: AtomicBool,
-    /// The loop's number (high half), whether threads may still join in, and how many have.
+    /// The loop's sequence number (high half), whether threads may still join (`OPEN`), and how many are active.
     state: AtomicU64,
-    /// How many ranges were taken from the front (low half) and from the back.
+    /// The number of ranges taken from the front (low half) and from the back (high half).
     taken: AtomicU64,
     job: UnsafeCell<Option<Job>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// Tells the owner that the last thread has left.
+    /// Notifies the owner that the last active thread has left.
     left: Event,
 }
 
 // SAFETY: `job` is written only by the thread that holds `busy`, at times when `state` says that the
 // loop is not open and no thread is active; it is read only by threads that have counted themselves
-// active in an open loop. `Job` itself holds a `Sync` body and numbers.
+// active in an open loop. `Job` itself holds a `Sync` body and integers.
 unsafe impl Sync for Slot {}
-// SAFETY: the same reasons; nothing in a slot belongs to a particular thread.
+// SAFETY: for the same reasons; nothing in a slot is tied to a particular thread.
 unsafe impl Send for Slot {}
 
 impl Slot {
@@ -74,21 +74,21 @@ impl Slot {
         }
     }
 
-    /// Runs a loop with whatever threads join in, woken by `offer`. Returns false without having
-    /// run anything when the slot is taken: by another thread, or by a loop that this call is
-    /// nested in. A panic of the body is raised again here, once no thread uses the body.
+    /// Runs a loop together with the threads that join it; `offer` wakes them. Returns false without
+    /// running anything if the slot is busy with another thread's loop or with a loop that this call is
+    /// nested in. A panic of the body is resumed here, once no thread uses the body.
     ///
-    /// There are fewer than 2^31 ranges of `chunk` items, and `items` plus a `chunk` fit a `usize`.
+    /// There must be fewer than 2^31 ranges of `chunk` items, and `items + chunk` must fit a `usize`.
     pub(crate) fn run(&self, items: usize, chunk: usize, body: Body<'_>, offer: impl FnOnce()) -> bool {
         if self.busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
-        // SAFETY: the lifetime is extended only in name: this function does not return, nor unwind,
-        // before the loop is closed and every active thread has left, and a thread that is not
+        // SAFETY: the extended lifetime is never used beyond the real one: this function neither returns nor
+        // unwinds before the loop is closed and every active thread has left, and a thread that is not
         // active does not touch the job.
         let body = unsafe { std::mem::transmute::<Body<'_>, Body<'static>>(body) };
         let job = Job { body, items, chunk };
-        // SAFETY: this thread holds `busy`, and the loop before was closed with no thread active.
+        // SAFETY: this thread holds `busy`, and the previous loop was closed with no thread active.
         self.job.with_mut(|place| unsafe { *place = Some(job) });
         self.taken.store(0, Ordering::Relaxed);
         let number = (self.state.load(Ordering::Relaxed) >> 32).wrapping_add(1);
@@ -105,12 +105,12 @@ impl Slot {
         true
     }
 
-    /// Whether a loop is open that has items left to take.
+    /// Whether there is an open loop, which may have items left.
     pub(crate) fn is_open(&self) -> bool {
         self.state.load(Ordering::SeqCst) & OPEN != 0
     }
 
-    /// Joins in the open loop, if there is one, and works until its items are all taken.
+    /// Joins the open loop, if there is one, and works until all items are taken. Returns whether it joined.
     pub(crate) fn join_in(&self) -> bool {
         let mut state = self.state.load(Ordering::SeqCst);
         loop {
@@ -122,11 +122,11 @@ impl Slot {
                 Err(now) => state = now,
             }
         }
-        // SAFETY: this thread is counted active in an open loop, so the owner leaves the job alone.
+        // SAFETY: this thread is counted as active in an open loop, so the owner does not write the job.
         if let Some(job) = self.job.with(|place| unsafe { *place }) {
             self.work(&job, End::Back);
         }
-        // The loop has no items left: no other thread need join in.
+        // The loop has no items left, so no other thread needs to join.
         self.state.fetch_and(!OPEN, Ordering::SeqCst);
         let before = self.state.fetch_sub(1, Ordering::SeqCst);
         if before & ACTIVE == 1 {
@@ -135,8 +135,8 @@ impl Slot {
         true
     }
 
-    /// Takes ranges from an end until none is left. Ranges are numbered; both ends take from one number of them, so that
-    /// they never take the same.
+    /// Takes and runs ranges from one end until none is left. One atomic counts the ranges taken from both ends, so no
+    /// range is taken twice.
     fn work(&self, job: &Job, end: End) {
         let ranges = job.items.div_ceil(job.chunk) as u64;
         loop {
@@ -169,7 +169,7 @@ impl Slot {
                 }
                 std::hint::spin_loop();
             }
-            // A model has no time: there, threads that have to wait sleep at once.
+            // A loom model has no clock: there, waiting threads sleep at once.
             if !cfg!(loom) && began.get_or_insert_with(Instant::now).elapsed() < SPIN {
                 continue;
             }
@@ -189,18 +189,18 @@ impl std::fmt::Debug for Slot {
     }
 }
 
-/// Loom runs these under every interleaving of their threads.
+/// Loom runs these under every interleaving of their threads, up to a bound on preemptions.
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Items that live as long as a loop over them, and how often each was visited: loom tells if two threads
-    /// visit one at a time, or one after the loop is over.
+    /// Visit counts of a loop's items, which live only as long as the loop: loom fails if two threads visit an item
+    /// concurrently, or a thread visits one after the loop has ended.
     struct Visits(Vec<UnsafeCell<usize>>);
 
-    // SAFETY: loom checks that no two threads use a cell at a time.
+    // SAFETY: loom checks that no two threads access a cell concurrently.
     unsafe impl Sync for Visits {}
 
     impl Visits {
@@ -223,7 +223,7 @@ mod models {
         }
     }
 
-    /// Runs a loop, if the slot is free, each item of which is visited once, before the loop is over.
+    /// Runs a loop if the slot is free, and checks that each item was visited exactly once before the loop ended.
     fn run(slot: &Slot, items: usize) -> bool {
         let visits = Visits::new(items);
         let ran = slot.run(items, 1, &|range| visits.visit(range), || ());
@@ -238,7 +238,7 @@ mod models {
     }
 
     #[test]
-    fn a_thread_joins_in_whenever_it_comes() {
+    fn a_thread_may_join_at_any_time() {
         model(3, || {
             let slot = Arc::new(Slot::new());
             let other = Arc::clone(&slot);
@@ -250,7 +250,7 @@ mod models {
     }
 
     #[test]
-    fn a_thread_that_is_late_joins_the_next_loop() {
+    fn a_late_thread_joins_the_next_loop() {
         model(3, || {
             let slot = Arc::new(Slot::new());
             let other = Arc::clone(&slot);
@@ -262,7 +262,7 @@ mod models {
     }
 
     #[test]
-    fn two_threads_join_in() {
+    fn two_threads_may_join() {
         model(2, || {
             let slot = Arc::new(Slot::new());
             let helpers = [0, 1].map(|_| {
@@ -277,7 +277,7 @@ mod models {
     }
 
     #[test]
-    fn of_two_loops_one_takes_the_slot_at_a_time() {
+    fn the_slot_holds_one_loop_at_a_time() {
         model(3, || {
             let slot = Arc::new(Slot::new());
             let other = Arc::clone(&slot);
@@ -295,8 +295,8 @@ pub(crate) struct Parts<T> {
     len: usize,
 }
 
-// SAFETY: `Parts` stands for a `&mut [T]` whose parts are handed out at most once each (the contract
-// of `Parts::part`), and moving a `&mut T` between threads needs `T: Send`.
+// SAFETY: `Parts` represents a `&mut [T]` whose elements are handed out at most once each (the contract
+// of `Parts::part`), and sending a `&mut T` to another thread needs `T: Send`.
 unsafe impl<T: Send> Sync for Parts<T> {}
 
 impl<T> Parts<T> {
@@ -304,11 +304,11 @@ impl<T> Parts<T> {
         Self { start: data.as_mut_ptr(), len: data.len() }
     }
 
-    /// The elements in `range`, cut off at the end of the slice.
+    /// The elements in `range`, clamped to the end of the slice.
     ///
     /// # Safety
-    /// The slice must still be mutably borrowed by the maker of this value, and no two calls may
-    /// name the same element.
+    /// The slice must still be mutably borrowed by the creator of this value, and no two calls may
+    /// include the same element.
     #[expect(clippy::mut_from_ref, reason = "the caller promises disjoint ranges")]
     pub(crate) unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
         let end = range.end.min(self.len);
@@ -319,8 +319,8 @@ impl<T> Parts<T> {
     }
 }
 
-/// Calls `body` with the chunks of `data` whose numbers are in the ranges that `each` gives it. `each`
-/// must give every number at most once, as the loops of this crate do.
+/// Calls `body` with the chunks of `data` whose indices are in the ranges that `each` passes on. `each`
+/// must pass every index at most once, as the loops of this crate do.
 pub(crate) fn for_chunks<T: Send>(
     data: &mut [T],
     chunk: usize,
@@ -330,8 +330,8 @@ pub(crate) fn for_chunks<T: Send>(
     let parts = Parts::new(data);
     each(&|numbers: Range<usize>| {
         for i in numbers {
-            // SAFETY: `each` is one of this crate's loops, which gives every number to one call
-            // only; chunks of different numbers are disjoint; `data` is borrowed for the whole call.
+            // SAFETY: `each` is one of this crate's loops, which passes every index to one call
+            // only; chunks of different indices are disjoint; `data` is borrowed for the whole call.
             body(i, unsafe { parts.part(i * chunk..(i + 1) * chunk) });
         }
     });

@@ -1,6 +1,6 @@
 //! The threads that kernels and the host executor share.
 //!
-//! A [`Pool`] is a value: the code that runs a program makes one and passes it down; nothing here is global.
+//! A [`Pool`] is a value that the code that runs a program creates and passes down; there is no global pool.
 //! A pool of one thread runs every loop on the caller and touches no atomics. The same threads run
 //! the tasks of a multi-threaded [`WorkQueue`], so that kernels and the executor above them never
 //! compete for cores.

@@ -1,15 +1,15 @@
-//! How far the pool goes.
+//! Limits and tuning constants of the pool.
 
 use std::time::Duration;
 
 /// The largest number of threads of a pool.
 pub const MAX_THREADS: usize = 1024;
 
-/// How long an idle thread looks for work before it sleeps. Where there are no threads, nobody makes any.
+/// How long an idle thread spins before it sleeps. Zero on targets without threads, where no other thread can add work.
 pub const SPIN: Duration = if clock::IS_NATIVE { Duration::from_micros(100) } else { Duration::ZERO };
 
-/// Ranges that a loop is cut into for each thread, so that a thread that the system holds up costs
-/// little.
+/// The number of ranges a loop is split into for each thread, so that one descheduled thread delays the loop
+/// only a little.
 pub const RANGES_PER_THREAD: usize = 4;
 
 /// The largest number of threads that run blocking tasks at the same time; more tasks wait.

@@ -5,42 +5,42 @@ use crate::workers::Threads;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// A set of threads that split loops among themselves. Cloning shares the threads; dropping the last
-/// clone ends them.
+/// A set of threads that execute parallel loops. Cloning shares the threads; dropping the last
+/// clone stops them.
 #[derive(Clone, Debug)]
 pub struct Pool(pub(crate) Arc<Threads>);
 
 impl Pool {
-    /// A pool in which `threads` threads work, the caller counted in. Zero means one.
+    /// A pool of `threads` threads, including the caller. Zero means one.
     ///
-    /// Threads that the system refuses to start are done without.
+    /// If the system refuses to start a thread, the pool has fewer threads.
     pub fn new(threads: usize) -> Self {
         Self(Arc::new(Threads::start(threads.clamp(1, MAX_THREADS) - 1)))
     }
 
-    /// A pool of the caller alone.
+    /// A pool without worker threads: everything runs on the caller.
     pub fn serial() -> Self {
         Self::new(1)
     }
 
-    /// A pool of the caller alone, which all share that only divide loops: [`Self::serial`] takes some kilobytes.
+    /// A shared [`Self::serial`] pool, for callers that only run loops. A new serial pool takes some kilobytes.
     pub fn alone() -> &'static Self {
         static ALONE: OnceLock<Pool> = OnceLock::new();
         ALONE.get_or_init(Self::serial)
     }
 
-    /// The number of threads that work, the caller counted in.
+    /// The number of threads, including the caller.
     pub fn threads(&self) -> usize {
         self.0.workers() + 1
     }
 
     /// Calls `body` for disjoint ranges that together cover `0..items`, each of at least `grain`
-    /// items except perhaps the last. Returns when all are done. Which thread gets which range is
-    /// not said, so `body` must give the same results for any split.
+    /// items except perhaps the last. Returns when all are done. How items are split and which thread runs which
+    /// range is unspecified, so `body` must give the same results for any split.
     ///
     /// A call from inside a body, or while another thread's loop occupies the pool, runs on the
-    /// caller alone. If `body` panics, the remaining ranges are left out and the panic goes on in
-    /// the caller. Under an [`Interrupt`](crate::Interrupt) that says to end, the call does not return: see
+    /// caller alone. If `body` panics, the remaining ranges are skipped and the panic resumes in
+    /// the caller. If an armed [`Interrupt`](crate::Interrupt) fires, the call unwinds: see
     /// [`interruptible`](crate::interruptible).
     pub fn parallel_for(&self, items: usize, grain: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
         if items == 0 {
@@ -68,8 +68,8 @@ impl Pool {
         }
     }
 
-    /// Splits `data` into chunks of `chunk` elements and calls `body` with each chunk's number and
-    /// elements, at least `grain` chunks a thread.
+    /// Splits `data` into chunks of `chunk` elements and calls `body` with each chunk's index and
+    /// elements. A thread takes at least `grain` chunks at a time.
     pub fn parallel_chunks_mut<T: Send>(
         &self,
         data: &mut [T],
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A number of repetitions, few of them under Miri, which is slow.
+    /// A repetition count, reduced under Miri, which is slow.
     const fn times(count: usize) -> usize {
         if cfg!(miri) { count.div_ceil(50) } else { count }
     }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_inside_a_loop_runs_where_it_is() {
+    fn a_nested_loop_runs_on_the_calling_thread() {
         let pool = Pool::new(3);
         let count = AtomicUsize::new(0);
         pool.parallel_for(20, 1, &|outer| {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_reaches_the_caller_and_the_pool_goes_on() {
+    fn a_panic_reaches_the_caller_and_the_pool_stays_usable() {
         let pool = Pool::new(3);
         for _ in 0..times(50) {
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

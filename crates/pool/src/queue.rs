@@ -4,13 +4,13 @@ use crate::workers;
 use std::fmt;
 use std::sync::Arc;
 
-/// Something under way that can be gone on with at one of several places.
+/// A suspended computation that can be resumed at one of several places.
 pub trait Resume: Send + Sync {
-    /// Goes on at a place, whose meaning is the implementer's.
+    /// Resumes at `place`, whose meaning the implementer defines.
     fn resume(self: Arc<Self>, place: u64);
 }
 
-/// A piece of work: made of a boxed closure, or of what it goes on with, which takes no memory.
+/// A unit of work: a boxed closure, or a computation to resume, which needs no allocation.
 pub struct Task(Work);
 
 enum Work {
@@ -19,12 +19,12 @@ enum Work {
 }
 
 impl Task {
-    /// Goes on with `what` at a place.
+    /// A task that resumes `what` at `place`.
     pub fn resume(what: Arc<dyn Resume>, place: u64) -> Self {
         Self(Work::Resume(what, place))
     }
 
-    /// Does the work.
+    /// Runs the task.
     #[inline]
     pub fn run(self) {
         match self.0 {
@@ -46,7 +46,7 @@ impl fmt::Debug for Task {
     }
 }
 
-/// A blocking task that no thread can take now, given back.
+/// The error for a blocking task that no thread can run now. Holds the task.
 pub struct Refused(pub Task);
 
 impl fmt::Debug for Refused {
@@ -55,39 +55,39 @@ impl fmt::Debug for Refused {
     }
 }
 
-/// Where tasks wait to be run. Cloning shares the queue.
+/// A queue of tasks. Cloning shares the queue.
 ///
-/// A task that holds the queue it waits in keeps it alive: run everything with
-/// [`WorkQueue::quiesce`] before letting go.
+/// A queued task that owns a clone of its own queue keeps that queue alive (a reference cycle): run all
+/// tasks with [`WorkQueue::quiesce`] before dropping the queue.
 #[derive(Clone)]
 pub struct WorkQueue(Kind);
 
 #[derive(Clone)]
 enum Kind {
     Single(Arc<Single>),
-    /// Whether a thread that waits runs tasks.
+    /// The flag says whether a waiting thread runs tasks.
     Multi(Pool, bool),
 }
 
 impl WorkQueue {
-    /// A queue without threads: tasks run first in, first out, on the thread that waits.
+    /// A queue without threads: tasks run in first-in, first-out order on the thread that waits.
     pub fn single_threaded() -> Self {
         Self(Kind::Single(Arc::new(Single::new())))
     }
 
     /// A queue whose tasks run on the threads of `pool`, in no particular order. The caller, which
-    /// the pool counts among its threads, runs tasks while it waits.
+    /// counts as one of the pool's threads, runs tasks while it waits.
     pub fn multi_threaded(pool: &Pool) -> Self {
         Self(Kind::Multi(pool.clone(), true))
     }
 
-    /// As [`Self::multi_threaded`], but a thread that waits, unless it is one of the pool's, leaves the tasks to
-    /// the pool's other threads, of which there is one at least if the pool has two threads.
+    /// Like [`Self::multi_threaded`], but a thread outside the pool sleeps while it waits and leaves the tasks to the
+    /// pool's worker threads. A pool of one thread has no worker: there, the waiting thread runs the tasks.
     pub fn of_workers(pool: &Pool) -> Self {
         Self(Kind::Multi(pool.clone(), pool.threads() == 1))
     }
 
-    /// The pool whose threads run the tasks: of the caller alone, if the queue is single-threaded.
+    /// The pool whose threads run the tasks; a pool without workers if the queue is single-threaded.
     pub fn pool(&self) -> &Pool {
         match &self.0 {
             Kind::Single(q) => q.pool(),
@@ -95,7 +95,7 @@ impl WorkQueue {
         }
     }
 
-    /// Whether tasks run only on the thread that waits, in the order they came.
+    /// Whether tasks run only on the thread that waits, in the order they were added.
     pub fn is_single_threaded(&self) -> bool {
         matches!(self.0, Kind::Single(_))
     }
@@ -108,7 +108,7 @@ impl WorkQueue {
         }
     }
 
-    /// Whether this thread is one of the queue's own.
+    /// Whether this thread is one of the queue's worker threads.
     pub fn is_worker(&self) -> bool {
         match &self.0 {
             Kind::Single(_) => false,
@@ -116,8 +116,8 @@ impl WorkQueue {
         }
     }
 
-    /// Whether this thread may call [`WorkQueue::quiesce`]: not as part of a task of a pool, which would wait
-    /// for itself.
+    /// Whether this thread may call [`WorkQueue::quiesce`]. A task of a multi-threaded queue may not: it would wait for
+    /// itself.
     pub fn can_quiesce(&self) -> bool {
         match &self.0 {
             Kind::Single(_) => true,
@@ -125,7 +125,7 @@ impl WorkQueue {
         }
     }
 
-    /// The number of tasks that wait, where that is known: with a single-threaded queue.
+    /// The number of pending tasks. `None` for a multi-threaded queue, which does not count them.
     pub fn queued(&self) -> Option<usize> {
         match &self.0 {
             Kind::Single(q) => Some(q.len()),
@@ -149,11 +149,11 @@ impl WorkQueue {
         }
     }
 
-    /// Adds a task that may block. It gets a thread of its own kind with a multi-threaded queue, and
-    /// waits among the others in a single-threaded one.
+    /// Adds a task that may block. A multi-threaded queue runs it on a separate set of threads for blocking tasks; a
+    /// single-threaded queue runs it like any other task.
     ///
     /// # Errors
-    /// The task comes back when it would have to wait and `allow_queuing` is false.
+    /// Returns the task if it would have to wait and `allow_queuing` is false.
     pub fn add_blocking_task(&self, task: impl Into<Task>, allow_queuing: bool) -> Result<(), Refused> {
         let task = task.into();
         match &self.0 {
@@ -166,7 +166,7 @@ impl WorkQueue {
                 let shared = Arc::clone(pool.0.shared());
                 shared.began();
                 let run = Arc::clone(&shared);
-                // The task may have to be given back, so it travels in a cell of its own.
+                // A shared cell, so that the task can be taken back if it is refused.
                 let cell = Arc::new(crate::sync::Mutex::new(Some(task)));
                 let inner = Arc::clone(&cell);
                 let wrapped = Box::new(move || {
@@ -184,11 +184,11 @@ impl WorkQueue {
         }
     }
 
-    /// Runs tasks on this thread until `done` is true. The code that makes it true calls
-    /// [`WorkQueue::wake`] afterwards.
+    /// Waits until `done` returns true. The thread runs tasks meanwhile, unless [`WorkQueue::of_workers`] leaves them
+    /// to the workers. Code that makes `done` true must call [`WorkQueue::wake`] afterwards.
     ///
     /// # Panics
-    /// A panic of a task is raised again here.
+    /// Resumes the panic of a task.
     pub fn wait_until(&self, done: &dyn Fn() -> bool) {
         match &self.0 {
             Kind::Single(q) => q.wait_until(done),
@@ -196,7 +196,7 @@ impl WorkQueue {
         }
     }
 
-    /// Lets threads in [`WorkQueue::wait_until`] look again.
+    /// Wakes the threads in [`WorkQueue::wait_until`] so that they check their condition again.
     pub fn wake(&self) {
         match &self.0 {
             Kind::Single(q) => q.wake(),
@@ -204,11 +204,11 @@ impl WorkQueue {
         }
     }
 
-    /// Runs tasks until none is waiting or running, except, if the queue is single-threaded, those that this
-    /// call is part of. [`WorkQueue::can_quiesce`] says who may call this.
+    /// Runs tasks until none is queued or running. (In a single-threaded queue a task may call this; tasks that
+    /// are in the middle of the call do not count.) [`WorkQueue::can_quiesce`] says which threads may call this.
     ///
     /// # Panics
-    /// A panic of a task is raised again here.
+    /// Resumes the panic of a task.
     pub fn quiesce(&self) {
         match &self.0 {
             Kind::Single(q) => q.quiesce(),
@@ -237,7 +237,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_single_threaded_queue_keeps_order_and_runs_only_when_waited_for() {
+    fn the_single_threaded_queue_is_fifo_and_runs_only_while_a_thread_waits() {
         let queue = WorkQueue::single_threaded();
         let seen = Arc::new(Mutex::new(Vec::new()));
         for i in 0..200 {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_leaves_tasks_to_the_workers() {
+    fn a_waiting_thread_leaves_tasks_to_the_workers() {
         let queue = WorkQueue::of_workers(&Pool::new(2));
         assert_eq!(queue.parallelism(), 1);
         let here = std::thread::current().id();
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_panics_is_heard_of_by_the_waiter() {
+    fn a_panic_of_a_task_reaches_the_waiting_thread() {
         let queue = WorkQueue::multi_threaded(&Pool::new(2));
         queue.add_task(Box::new(|| std::panic::panic_any(7i32)));
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| queue.quiesce()));

@@ -5,10 +5,10 @@ use crate::sync::{AtomicUsize, Mutex, Ordering, lock};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-/// Tasks in order of arrival, run by the thread that waits.
+/// A first-in, first-out task queue, run by the thread that waits on it.
 ///
-/// A thread that runs tasks holds those that wait, and adds to them without a lock; what other threads
-/// add meanwhile stands in `tasks`.
+/// A thread that runs tasks moves the pending ones into its thread-local [`Held`] and adds new ones there without
+/// locking; tasks that other threads add meanwhile go to `tasks`.
 pub(crate) struct Single {
     tasks: Mutex<VecDeque<Task>>,
     /// The length of `tasks`.
@@ -17,7 +17,7 @@ pub(crate) struct Single {
     pool: Pool,
 }
 
-/// The tasks that a thread holds.
+/// The pending tasks that a thread has taken from a queue.
 #[derive(Default)]
 struct Held {
     /// The address of the [`Single`] that the tasks belong to; zero if this thread runs none.
@@ -29,7 +29,8 @@ thread_local! {
     static HELD: RefCell<Held> = const { RefCell::new(Held { owner: 0, tasks: VecDeque::new() }) };
 }
 
-/// A thread's time as one that runs tasks. Ends also by a panic.
+/// Guard: while it lives, this thread runs the queue's tasks. Dropping it, also by unwinding, returns the remaining
+/// tasks to the queue.
 struct Turn<'a> {
     queue: &'a Single,
     before: Option<Held>,
@@ -58,12 +59,12 @@ impl Single {
         std::ptr::from_ref(self).addr()
     }
 
-    /// A pool of the caller alone.
+    /// A pool without worker threads.
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// The number of tasks that wait, those held by other threads not among them.
+    /// The number of pending tasks, without those held by other threads.
     pub(crate) fn len(&self) -> usize {
         let held = HELD.with_borrow(|h| if h.owner == self.address() { h.tasks.len() } else { 0 });
         held + self.queued.load(Ordering::Relaxed)
@@ -88,7 +89,7 @@ impl Single {
         self.event.notify_all();
     }
 
-    /// Puts tasks that a thread held before all others.
+    /// Puts the tasks that a thread held back at the front of the queue.
     fn give_back(&self, mut held: VecDeque<Task>) {
         if held.is_empty() {
             return;
@@ -101,7 +102,7 @@ impl Single {
         self.event.notify_all();
     }
 
-    /// Begins to run tasks on this thread, if it does not do so already.
+    /// Makes this thread run tasks, if it does not already.
     fn begin(&self) -> Turn<'_> {
         let owner = self.address();
         let is_new = HELD.with_borrow(|held| held.owner != owner);
@@ -109,7 +110,7 @@ impl Single {
         Turn { queue: self, before }
     }
 
-    /// The next task for this thread, which has begun to run tasks.
+    /// The next task for this thread, which must have called [`Self::begin`].
     fn next(&self) -> Option<Task> {
         HELD.with_borrow_mut(|held| {
             if self.queued.load(Ordering::Relaxed) > 0 {
@@ -121,7 +122,7 @@ impl Single {
         })
     }
 
-    /// Runs tasks on this thread until `done`.
+    /// Runs tasks on this thread until `done` returns true.
     pub(crate) fn wait_until(&self, done: &dyn Fn() -> bool) {
         let _turn = self.begin();
         while !done() {

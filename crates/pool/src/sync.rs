@@ -1,4 +1,4 @@
-//! The atomics, locks and cells of lock-free code, so that loom can put its own in their place.
+//! The atomics, locks and cells of this crate's lock-free code. Under `cfg(loom)` they are loom's.
 
 #[cfg(not(loom))]
 mod imp {
@@ -41,8 +41,8 @@ pub(crate) use imp::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, fence,
 };
 
-/// Locks, whether or not a thread has panicked while it held the lock: nothing guarded in this
-/// crate can be left half changed.
+/// Locks a mutex and ignores poisoning: no code in this crate can panic in the middle of changing
+/// guarded data.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -12,28 +12,28 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// What the threads of a pool have in common.
+/// The state that the threads of a pool share.
 pub(crate) struct Shared {
-    /// The loop that threads may join in.
+    /// The parallel loop that workers may join.
     pub(crate) slot: Slot,
-    /// Work has come, or what somebody waits for.
+    /// Notified when there is new work, or when a condition that a task-running thread waits for may hold.
     pub(crate) event: Event,
-    /// What somebody waits for who runs no tasks.
+    /// Notified when a condition that a thread waits for without running tasks may hold.
     waiters: Event,
     pub(crate) blocking: Blocking,
     injector: Injector<Task>,
     stealers: Vec<Stealer<Task>>,
-    /// The deque of the first thread that waits: tasks that it runs add to it, not to the injector, so
-    /// that they run soon after they were made.
+    /// A deque for the first thread that waits: tasks it runs push new tasks here, not to the injector, so
+    /// that these run soon after they were created.
     spare: Mutex<Option<Worker<Task>>>,
-    /// Tasks that were added and have not ended.
+    /// The number of tasks that were added and have not finished.
     pending: AtomicUsize,
     stop: AtomicBool,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     panicked: AtomicBool,
 }
 
-/// The deque of a worker thread, and the address of the [`Shared`] it belongs to.
+/// A worker thread's deque, and the address of the [`Shared`] it belongs to.
 struct Local {
     owner: usize,
     deque: Worker<Task>,
@@ -41,7 +41,7 @@ struct Local {
 
 thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
-    /// Tasks that this thread is running, one inside another.
+    /// The nesting depth of the tasks that this thread is running.
     static RUNNING: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -60,12 +60,12 @@ impl Shared {
         LOCAL.with_borrow(|local| local.as_ref().filter(|l| l.owner == self.address()).map(|l| f(&l.deque)))
     }
 
-    /// Whether this thread is one that runs the pool's tasks.
+    /// Whether this thread runs the pool's tasks.
     pub(crate) fn is_worker(&self) -> bool {
         self.with_local(|_| ()).is_some()
     }
 
-    /// Counts a task in; [`Shared::ended`] counts it out.
+    /// Counts a task as pending until [`Shared::ended`].
     pub(crate) fn began(&self) {
         self.pending.fetch_add(1, Ordering::Relaxed);
     }
@@ -76,13 +76,13 @@ impl Shared {
         }
     }
 
-    /// Lets every thread that sleeps look again.
+    /// Wakes every sleeping thread, to check its condition again.
     pub(crate) fn notify_all(&self) {
         self.event.notify_all();
         self.waiters.notify_all();
     }
 
-    /// Whether no task is waiting or running.
+    /// Whether no task is queued or running.
     pub(crate) fn is_quiet(&self) -> bool {
         self.pending.load(Ordering::Acquire) == 0
     }
@@ -97,7 +97,7 @@ impl Shared {
         self.event.notify_one();
     }
 
-    /// Runs a task, keeping its panic for the thread that waits.
+    /// Runs a task. A panic is stored and resumed in the waiting thread.
     pub(crate) fn run(&self, task: Task) {
         RUNNING.set(RUNNING.get() + 1);
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| task.run())) {
@@ -140,7 +140,7 @@ impl Shared {
         LOCAL.take();
     }
 
-    /// Runs tasks until `done`. A worker joins in loops, too.
+    /// Runs tasks until `done` returns true. A worker also joins parallel loops.
     fn help_until(&self, done: &dyn Fn() -> bool, worker: bool) {
         let mut idle_since: Option<Instant> = None;
         loop {
@@ -173,7 +173,7 @@ impl Shared {
         }
     }
 
-    /// Sleeps until `done`.
+    /// Spins, then sleeps, until `done` returns true.
     fn sleep_until(&self, done: &dyn Fn() -> bool) {
         let began = Instant::now();
         while !done() {
@@ -190,8 +190,8 @@ impl Shared {
         }
     }
 
-    /// Waits until `done`, then raises again what a task may have raised. The thread runs tasks meanwhile if it
-    /// `helps`, or is one of the pool's.
+    /// Waits until `done` returns true or a task has panicked, then resumes that panic. The thread runs tasks meanwhile
+    /// if `helps` is set, if it is one of the pool's, or if it is inside a task.
     pub(crate) fn wait_until(&self, done: &dyn Fn() -> bool, helps: bool) {
         if done() && !self.panicked.load(Ordering::Acquire) {
             return;
@@ -209,13 +209,13 @@ impl Shared {
         self.help_until(&done, false);
         if lent && let Some(Local { deque, .. }) = LOCAL.take() {
             *lock(&self.spare) = Some(deque);
-            // What is left in it is for others to take.
+            // Other threads can steal the tasks that are left in it.
             self.event.notify_all();
         }
         self.raise();
     }
 
-    /// Raises again what a task has raised.
+    /// Resumes the panic of a task, if one has panicked.
     fn raise(&self) {
         if !self.panicked.swap(false, Ordering::AcqRel) {
             return;
@@ -227,14 +227,14 @@ impl Shared {
     }
 }
 
-/// The threads of a pool; dropping ends them.
+/// The threads of a pool. Dropping it stops and joins them.
 pub(crate) struct Threads {
     shared: Arc<Shared>,
     handles: Vec<JoinHandle<()>>,
 }
 
 impl Threads {
-    /// Starts `workers` threads, or as many of them as the system lets us.
+    /// Starts `workers` threads, or fewer if the system refuses one.
     pub(crate) fn start(workers: usize) -> Self {
         let deques: Vec<_> = (0..workers).map(|_| Worker::new_lifo()).collect();
         let spare = Worker::new_lifo();
@@ -273,10 +273,10 @@ impl Drop for Threads {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.event.notify_all();
         self.shared.blocking.stop();
-        // The last clone of a pool may go in a task: a thread does not wait for itself.
+        // A task may drop the last clone of its own pool: a thread must not join itself.
         let here = thread::current().id();
         for handle in self.handles.drain(..).filter(|h| h.thread().id() != here) {
-            // A worker's panics are kept in `Shared`; there is none to learn of here.
+            // Panics of tasks are stored in `Shared`, so a worker thread itself never ends with one.
             let _ = handle.join();
         }
     }

@@ -1,10 +1,10 @@
-//! A program that calls an operator of one's own: `my_ops::mul3.out`, three times its input.
+//! Runs a program that calls a custom operator: `my_ops::mul3.out`, which multiplies its input by 3.
 //!
 //!     cargo run --example custom_op
 //!
-//! The operator is its schema, as PyTorch registers it, and a function: it reads the arguments at the
-//! schema's positions, gives the outs their sizes, and fills them. `tools/reference/operators.py --custom`
-//! wrote the program.
+//! An operator consists of its schema, as registered with PyTorch, and a function that reads the arguments by their
+//! position in the schema, resizes the out tensors, and fills them. `tools/reference/operators.py --custom` wrote the
+//! program.
 
 use pteron::{EValue, FnKernel, LoadOptions, Module, Tensor};
 
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mul3 = FnKernel::new(schema, |_, args, outs| {
         let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
         out.resize(x.sizes())?;
-        // Copies the elements whatever the layouts of both.
+        // Copies the elements, converting from the layout of `x` to that of `out`.
         x.relayout(out)?;
         out.storage_mut::<f32>()?.iter_mut().for_each(|v| *v *= 3.0);
         Ok(())

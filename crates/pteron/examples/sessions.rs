@@ -1,5 +1,5 @@
-//! Executes one loaded method from several threads at a time, with its weights in memory once, and says how much
-//! memory the process holds before and after.
+//! Executes one loaded method from several threads concurrently, sharing one copy of its weights, and prints the
+//! process's memory use before and after.
 //!
 //!     cargo run --release -p pteron --example sessions -- model.pte 8
 
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     forward.execute(&inputs)?;
     println!("one session: {}", memory());
 
-    // All sessions are there at a time.
+    // All sessions exist at the same time.
     let mut sessions = (0..threads).map(|_| forward.session()).collect::<Result<Vec<_>, _>>()?;
     let results = std::thread::scope(|scope| {
         let running: Vec<_> =
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the process holds in memory, where the system says so.
+/// The resident set size of the process, or `unknown` where there is no `/proc`.
 fn memory() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

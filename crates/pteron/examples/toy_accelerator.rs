@@ -2,9 +2,9 @@
 //!
 //!     cargo run --example toy_accelerator
 //!
-//! Ahead of time the partitioner tags additions and multiplications, and each part becomes a payload: a text with an
-//! instruction a line, `add 0 1` or `mul 2 0.5`. Values are numbered from the inputs on, numbers have a point. At run time
-//! the delegate computes line by line.
+//! Ahead of time, the partitioner tags additions and multiplications, and each partition becomes a payload: text with one
+//! instruction per line, such as `add 0 1` or `mul 2 0.5`. An operand without a decimal point is the index of a value
+//! (inputs come first, then results); one with a decimal point is a constant. At run time the delegate interprets the lines.
 
 use pteron::backend::{
     Arg, Backend, BackendError, BackendExecutionContext, BackendInitContext, CompileSpec, Delegate, Out,
@@ -20,12 +20,12 @@ use std::sync::Arc;
 
 const ID: &str = "ToyAccelerator";
 
-/// Whether the accelerator computes a node: `a + b` or `a * b` of tensors of one size, or with a number.
+/// Whether the accelerator can compute a node: `a + b` or `a * b` of tensors of equal sizes, or of a tensor and a scalar.
 fn takes(program: &ExportedProgram, node: &ExportedNode) -> bool {
     let spec = |var: VarId| program.spec(var).filter(|spec| spec.dtype == pteron::ScalarType::Float);
-    let Some(of_result) = node.outputs.first().and_then(|&var| spec(var)) else { return false };
+    let Some(result) = node.outputs.first().and_then(|&var| spec(var)) else { return false };
     let operand = |name: &str| match node.arg(name) {
-        Some(Argument::Var(var)) => spec(*var) == Some(of_result),
+        Some(Argument::Var(var)) => spec(*var) == Some(result),
         Some(Argument::Int(_) | Argument::Float(_)) => name == "other",
         _ => false,
     };
@@ -66,11 +66,11 @@ impl Preprocess for ToyPreprocess {
         _: &[delegate::CompileSpec],
     ) -> Result<PreprocessResult, DelegationError> {
         assert!(part.inputs.iter().all(|kind| *kind == InputKind::User));
-        let mut numbers: HashMap<VarId, usize> = part.graph.inputs.iter().copied().zip(0..).collect();
-        let mut text = format!("inputs {}\n", numbers.len());
+        let mut indices: HashMap<VarId, usize> = part.graph.inputs.iter().copied().zip(0..).collect();
+        let mut text = format!("inputs {}\n", indices.len());
         for node in &part.graph.nodes {
             let operand = |name: &str| match node.arg(name) {
-                Some(Argument::Var(var)) => numbers.get(var).map(ToString::to_string),
+                Some(Argument::Var(var)) => indices.get(var).map(ToString::to_string),
                 Some(Argument::Int(n)) => Some(format!("{n}.0")),
                 Some(Argument::Float(x)) => Some(format!("{x:?}")),
                 _ => None,
@@ -85,16 +85,16 @@ impl Preprocess for ToyPreprocess {
                 });
             };
             text += &format!("{name} {a} {b}\n");
-            numbers.insert(node.outputs[0], numbers.len());
+            indices.insert(node.outputs[0], indices.len());
         }
         for output in part.graph.outputs.iter().filter_map(Argument::var) {
-            text += &format!("output {}\n", numbers[&output]);
+            text += &format!("output {}\n", indices[&output]);
         }
         Ok(PreprocessResult { processed_bytes: text.into_bytes(), ..PreprocessResult::default() })
     }
 }
 
-/// The run-time half.
+/// The run-time half of the backend.
 pub(crate) struct ToyBackend;
 
 impl Backend for ToyBackend {
@@ -116,7 +116,7 @@ impl Backend for ToyBackend {
 #[derive(Clone, Copy)]
 enum Operand {
     Value(usize),
-    Number(f32),
+    Scalar(f32),
 }
 
 struct ToyDelegate {
@@ -126,7 +126,7 @@ struct ToyDelegate {
 }
 
 impl ToyDelegate {
-    /// Reads a payload; a value must be defined before it is used.
+    /// Parses a payload. A value must be defined before it is used.
     fn parse(text: &str) -> Result<Self, BackendError> {
         let mut delegate = Self { num_inputs: 0, instructions: Vec::new(), outputs: Vec::new() };
         for (number, line) in text.lines().enumerate() {
@@ -134,7 +134,7 @@ impl ToyDelegate {
             let wrong = || BackendError::new(format!("line {} of the payload is `{line}`", number + 1));
             let value = |word: &str| word.parse().ok().filter(|v| *v < defined).ok_or_else(wrong);
             let operand = |word: &str| match word.contains(['.', 'e', 'n']) {
-                true => word.parse().map(Operand::Number).map_err(|_| wrong()),
+                true => word.parse().map(Operand::Scalar).map_err(|_| wrong()),
                 false => value(word).map(Operand::Value),
             };
             match line.split(' ').collect::<Vec<_>>()[..] {
@@ -170,7 +170,7 @@ impl Delegate for ToyDelegate {
         for (f, a, b) in &self.instructions {
             let at = |operand: &Operand, i: usize| match operand {
                 Operand::Value(v) => values[*v][i],
-                Operand::Number(x) => *x,
+                Operand::Scalar(x) => *x,
             };
             let len = values.first().map_or(0, Vec::len);
             values.push((0..len).map(|i| f(at(a, i), at(b, i))).collect());
@@ -183,7 +183,7 @@ impl Delegate for ToyDelegate {
     }
 }
 
-/// Compiles an archive for the accelerator, and for nothing else beside.
+/// Compiles an archive; `with_accelerator` delegates to the accelerator, and to no other backend.
 pub(crate) fn compiled(
     archive: Vec<u8>,
     with_accelerator: bool,
@@ -201,7 +201,7 @@ pub(crate) fn compiled(
     Ok(program)
 }
 
-/// The outputs of a program for two inputs.
+/// Runs a program on two fixed inputs.
 pub(crate) fn outputs(program: Vec<u8>) -> Result<Vec<Tensor>, Box<dyn std::error::Error>> {
     let options = LoadOptions::new(pteron::kernel_registry());
     let backends = pteron::backend_registry().with(ToyBackend);

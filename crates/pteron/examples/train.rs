@@ -1,5 +1,5 @@
 //! Trains the network of `testdata/corpus/wild/train_xor`, which was exported with its backward pass, to
-//! compute the exclusive or of two bits; saves what it has learnt, and asks it.
+//! compute the exclusive or of two bits, saves a checkpoint, and prints the predictions.
 //!
 //!     cargo run --release -p pteron --example train -- testdata/corpus/wild/train_xor/model.pte
 
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The loss of a sample, and the class that the model predicts.
+/// The loss for a sample, and the class that the model predicts.
 fn run(model: &mut TrainingModule, i: usize) -> Result<(f32, i64), Box<dyn Error>> {
     let x = Tensor::from_slice(&[1, 2], &BITS[i])?;
     let y = Tensor::from_slice(&[1], &[XOR[i]])?;

@@ -1,9 +1,9 @@
-//! Delegate backends: what one implements, and the registry in which programs find it by its id.
+//! Delegate backends: the traits that a backend implements, and the registry in which programs look it up by id.
 //!
-//! A [`Backend`] makes a [`Delegate`] of each payload that a program has for it; the delegate computes the
-//! outputs of a call from its inputs. Where the payload is known as a graph, the backend answers with a
-//! [`GraphDelegate`]: its [`DelegateGraph`] gives the operator calls that a call of the delegate stands for, and they are
-//! fused with what stands around it.
+//! A [`Backend`] makes a [`Delegate`] from each payload that a program holds for it; the delegate computes the
+//! outputs of a call from its inputs. A backend that can express its payload as a graph returns a
+//! [`GraphDelegate`] instead: its [`DelegateGraph`] lists the operator calls that are equivalent to the delegate call, and
+//! they are fused with the calls around it.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -13,7 +13,7 @@
 //! };
 //! use pteron::{FreeableBuffer, Module, Tensor};
 //!
-//! /// Computes `a · x + b` of 2x2 matrices, whatever the payload says.
+//! /// Computes `a · x + b` of 2x2 matrices and ignores the rest of the payload.
 //! struct Affine;
 //!
 //! impl Backend for Affine {
@@ -63,12 +63,12 @@
 //! let mut module = Module::open(program, pteron::load_options().backends(backends))?;
 //! let ones = Tensor::from_slice(&[2, 2], &[1f32; 4])?;
 //! let outputs = module.forward(&[ones.clone().into(), ones.clone().into(), ones.into()])?;
-//! // The program itself adds 1 to a row of what its delegate gives.
+//! // The program itself adds 1 to a row of the delegate's output.
 //! assert_eq!(outputs[0].to_vec::<f32>()?, [4.0, 4.0]);
 //! # Ok(()) }
 //! ```
 //!
-//! The same as a graph: a product that is fused with what the program does around it, by a node that profiles name.
+//! The same computation as a graph: a matrix product that is fused with the calls around it. Profiles show it as a node.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

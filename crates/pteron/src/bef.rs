@@ -27,7 +27,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`host`] executes functions with arguments and kernels of one's own.
+//! [`host`] executes functions that take arguments, and custom kernels.
 
 pub use ::bef::*;
 pub use ::host;

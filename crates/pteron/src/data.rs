@@ -1,5 +1,5 @@
-//! Where bytes come from: [`DataLoader`]s serve programs, [`NamedDataMap`]s the tensors that are stored
-//! outside of them.
+//! Sources of bytes: a [`DataLoader`] serves the bytes of a program, a [`NamedDataMap`] the tensors that are stored
+//! outside of it.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! What an error knows, for those who pass errors on: to another language, or over a wire.
+//! The structured contents of an error, for code that passes errors on to another language or over the network.
 //!
 //! ```
 //! use pteron::facts::{ErrorFacts, ErrorKind};
@@ -12,28 +12,28 @@
 use std::error::Error as StdError;
 use std::path::Path;
 
-/// What an error and all that caused it know, beside their messages.
+/// The structured contents of an error and of its chain of sources, without their messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ErrorFacts {
-    /// What kind of error it is: the outermost that has a kind says it.
+    /// The kind of the outermost error in the chain that has one.
     pub kind: ErrorKind,
     /// The file.
     pub file: Option<String>,
-    /// The field of the file, the instruction, the weight or the limit.
+    /// The field of the file, the instruction, the weight or the limit that the error is about.
     pub path: Option<String>,
-    /// The byte of the file.
+    /// The byte offset in the file.
     pub offset: Option<u64>,
     /// What to do about it.
     pub remedy: Option<Remedy>,
     /// The method.
     pub method: Option<String>,
-    /// The chain and the index of the instruction.
+    /// The chain, and the index of the instruction in it.
     pub instruction: Option<(usize, usize)>,
     /// Operators that are missing.
     pub operators: Vec<String>,
     /// Backends that are missing.
     pub backends: Vec<String>,
-    /// The number of the operating system's error.
+    /// The operating system's error code.
     pub errno: Option<i32>,
 }
 
@@ -56,23 +56,23 @@ pub enum ErrorKind {
     NoSuchMethod,
     /// Operators or backends are missing.
     Missing,
-    /// Named data is missing, or is there twice.
+    /// Named data is missing, or a key is duplicated.
     Data,
-    /// An argument is not what a method or a function takes.
+    /// An argument does not match what a method or a function expects.
     Input,
     /// An instruction failed, or was interrupted.
     Execute,
     /// A method cannot be loaded.
     Load,
-    /// A tensor cannot be made, or is not what it is taken for.
+    /// A tensor cannot be created, or is not of the expected type, sizes or layout.
     Tensor,
 }
 
-/// What to do about an error. Who has other names for options than Rust puts it in words of their own.
+/// What to do about an error. A front end whose options have other names than in Rust phrases it with its own names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remedy {
-    /// This.
+    /// Advice as text.
     Text(String),
     /// Raise this field of the limits, if what exceeds it is intended.
     RaiseLimit(&'static str),
@@ -83,149 +83,149 @@ pub enum Remedy {
 }
 
 impl ErrorFacts {
-    /// The facts of an error and of all that caused it.
+    /// Collects the facts of an error and of its chain of sources.
     pub fn of(error: &(dyn StdError + 'static)) -> Self {
         let mut facts = Self::default();
         let mut next = Some(error);
         while let Some(error) = next {
-            facts.learn(error);
+            facts.add(error);
             next = error.source();
         }
         facts
     }
 
-    /// Adds what an error knows; a file's or a field's name from further out is kept.
-    fn learn(&mut self, error: &(dyn StdError + 'static)) {
-        if let Some(error) = found::<runtime::Error>(error) {
-            self.of_runtime(error);
-        } else if let Some(error) = found::<format::Error>(error) {
-            self.is(ErrorKind::Format);
+    /// Adds the facts of one error. The file and field names of an outer error take precedence.
+    fn add(&mut self, error: &(dyn StdError + 'static)) {
+        if let Some(error) = downcast::<runtime::Error>(error) {
+            self.add_runtime(error);
+        } else if let Some(error) = downcast::<format::Error>(error) {
+            self.set_kind(ErrorKind::Format);
             self.path.get_or_insert_with(|| error.path().to_owned());
             self.offset = self.offset.or(error.offset());
             self.remedy.get_or_insert_with(|| Remedy::Text(error.kind().advice().to_owned()));
-        } else if let Some(error) = found::<std::io::Error>(error) {
+        } else if let Some(error) = downcast::<std::io::Error>(error) {
             self.errno = error.raw_os_error();
-        } else if found::<tensor::Error>(error).is_some() {
-            self.is(ErrorKind::Tensor);
+        } else if downcast::<tensor::Error>(error).is_some() {
+            self.set_kind(ErrorKind::Tensor);
         }
         #[cfg(feature = "tools")]
-        if let Some(error) = found::<toolbox::Error>(error) {
-            self.of_toolbox(error);
+        if let Some(error) = downcast::<toolbox::Error>(error) {
+            self.add_toolbox(error);
         }
         #[cfg(feature = "compile")]
-        if let Some(error) = found::<compiler::Error>(error) {
-            self.of_compiler(error);
+        if let Some(error) = downcast::<compiler::Error>(error) {
+            self.add_compiler(error);
         }
         #[cfg(feature = "bef")]
-        if let Some(error) = found::<bef::Error>(error) {
-            self.is(ErrorKind::Format);
+        if let Some(error) = downcast::<bef::Error>(error) {
+            self.set_kind(ErrorKind::Format);
             self.path.get_or_insert_with(|| error.path.clone());
             self.offset = self.offset.or(error.offset);
         }
     }
 
-    fn is(&mut self, kind: ErrorKind) {
+    fn set_kind(&mut self, kind: ErrorKind) {
         if self.kind == ErrorKind::Other {
             self.kind = kind;
         }
     }
 
-    fn of_file(&mut self, path: &Path) {
-        self.is(ErrorKind::File);
+    fn add_file(&mut self, path: &Path) {
+        self.set_kind(ErrorKind::File);
         self.file.get_or_insert_with(|| path.display().to_string());
     }
 
-    fn of_runtime(&mut self, error: &runtime::Error) {
+    fn add_runtime(&mut self, error: &runtime::Error) {
         use runtime::Error as E;
         match error {
-            E::Io { path, .. } => self.of_file(path),
+            E::Io { path, .. } => self.add_file(path),
             E::OutOfFile { file, offset, .. } => {
-                self.is(ErrorKind::Format);
+                self.set_kind(ErrorKind::Format);
                 (self.file, self.offset) = (Some(file.clone()), Some(*offset));
                 self.remedy = Some(Remedy::Text(format::ErrorKind::Truncated.advice().to_owned()));
             }
             E::Format { file, .. } => self.file = Some(file.clone()),
             E::Compile { file, .. } => {
-                self.is(ErrorKind::Compile);
+                self.set_kind(ErrorKind::Compile);
                 self.file = Some(file.clone());
             }
             E::Limit { field, .. } => {
-                self.is(ErrorKind::Limit);
+                self.set_kind(ErrorKind::Limit);
                 self.path = Some((*field).to_owned());
                 self.remedy = Some(Remedy::RaiseLimit(field));
             }
             E::NoSuchMethod { name, .. } => {
-                self.is(ErrorKind::NoSuchMethod);
+                self.set_kind(ErrorKind::NoSuchMethod);
                 self.method = Some(name.clone());
             }
             E::Missing(missing) => {
-                self.is(ErrorKind::Missing);
+                self.set_kind(ErrorKind::Missing);
                 self.method = Some(missing.method.clone());
                 self.operators = missing.operators.iter().map(|operator| operator.name.clone()).collect();
                 self.backends = missing.backends.iter().map(|backend| backend.id.clone()).collect();
                 self.remedy = Some(Remedy::ExportWithout);
             }
             E::ExternalData { method, key, .. } => {
-                self.is(ErrorKind::Data);
+                self.set_kind(ErrorKind::Data);
                 (self.method, self.path) = (Some(method.clone()), Some(key.clone()));
                 self.remedy = Some(Remedy::GiveData);
             }
             E::DuplicateKey { key, .. } | E::NoSuchKey { key, .. } => {
-                self.is(ErrorKind::Data);
+                self.set_kind(ErrorKind::Data);
                 self.path = Some(key.clone());
             }
             E::Input { method, .. } => {
-                self.is(ErrorKind::Input);
+                self.set_kind(ErrorKind::Input);
                 self.method = Some(method.clone());
             }
             E::Execute { method, at, .. } => {
-                self.is(ErrorKind::Execute);
+                self.set_kind(ErrorKind::Execute);
                 (self.method, self.path) = (Some(method.clone()), Some(at.to_string()));
                 self.instruction = Some((at.chain, at.instruction));
             }
             E::Interrupted { method, .. } => {
-                self.is(ErrorKind::Execute);
+                self.set_kind(ErrorKind::Execute);
                 self.method = Some(method.clone());
             }
             E::Load { method, place, .. } => {
-                self.is(ErrorKind::Load);
+                self.set_kind(ErrorKind::Load);
                 (self.method, self.path) = (Some(method.clone()), Some(place.clone()));
             }
             E::BackendInit { method, index, .. } => {
-                self.is(ErrorKind::Load);
+                self.set_kind(ErrorKind::Load);
                 (self.method, self.path) = (Some(method.clone()), Some(format!("delegates[{index}]")));
             }
-            E::Tensor(_) => self.is(ErrorKind::Tensor),
+            E::Tensor(_) => self.set_kind(ErrorKind::Tensor),
             _ => {}
         }
     }
 
     #[cfg(feature = "tools")]
-    fn of_toolbox(&mut self, error: &toolbox::Error) {
+    fn add_toolbox(&mut self, error: &toolbox::Error) {
         use toolbox::Error as E;
         match error {
-            E::Io { path, .. } => self.of_file(path),
+            E::Io { path, .. } => self.add_file(path),
             E::WrongFormat { file, expected, .. } => {
-                self.is(ErrorKind::Format);
+                self.set_kind(ErrorKind::Format);
                 self.file = Some(file.clone());
                 self.remedy = Some(Remedy::Text(format!("give it {expected}")));
             }
             E::BadFile { file, .. } => {
-                self.is(ErrorKind::Format);
+                self.set_kind(ErrorKind::Format);
                 self.file = Some(file.clone());
             }
-            E::Input(_) => self.is(ErrorKind::Input),
-            // What is transparent has the source of what it holds.
-            E::Runtime(error) => self.of_runtime(error),
-            E::Tensor(_) => self.is(ErrorKind::Tensor),
+            E::Input(_) => self.set_kind(ErrorKind::Input),
+            // A transparent error forwards `source()`, so the wrapped error is not in the chain.
+            E::Runtime(error) => self.add_runtime(error),
+            E::Tensor(_) => self.set_kind(ErrorKind::Tensor),
             _ => {}
         }
     }
 
     #[cfg(feature = "compile")]
-    fn of_compiler(&mut self, error: &compiler::Error) {
+    fn add_compiler(&mut self, error: &compiler::Error) {
         use compiler::Error as E;
-        self.is(ErrorKind::Compile);
+        self.set_kind(ErrorKind::Compile);
         match error {
             E::Archive { place, help, .. } => {
                 self.path = Some(place.clone());
@@ -236,13 +236,13 @@ impl ErrorFacts {
                 self.operators = operators.iter().map(|operator| operator.target.clone()).collect();
             }
             E::Recover { place, .. } => self.path = Some(place.clone()),
-            E::Format(error) => self.learn(error),
+            E::Format(error) => self.add(error),
             _ => {}
         }
     }
 }
 
-/// An error of this type, in a box or not.
-fn found<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+/// Downcasts an error to `E` or `Box<E>`.
+fn downcast<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     error.downcast_ref::<E>().or_else(|| Some(&**error.downcast_ref::<Box<E>>()?))
 }

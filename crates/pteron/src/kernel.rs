@@ -1,8 +1,8 @@
-//! Operators: their schemas, the kernels that compute them, and the registry in which programs find them.
+//! Operators: their schemas, the kernels that compute them, and the registry in which programs look them up.
 //!
-//! An operator of one's own is a type that implements [`Kernel`], or a schema and a closure
+//! A custom operator is a type that implements [`Kernel`], or a schema and a closure
 //! ([`FnKernel`]). [`Kernel::prepare`] is called once when a method is loaded, with the arguments that are
-//! constant: what it makes of them, such as packed weights, runs in the kernel's place.
+//! constant. It may return a prepared kernel, for example with packed weights, which then runs in its place.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,7 +36,7 @@
 //!     fn execute(&self, _: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
 //!         let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
 //!         out.resize(x.sizes())?;
-//!         // Copies the elements whatever the layouts of both.
+//!         // Copies the elements, converting from the layout of `x` to that of `out`.
 //!         x.relayout(out)?;
 //!         out.storage_mut::<f32>()?.iter_mut().for_each(|v| *v *= self.factor);
 //!         Ok(())
@@ -52,8 +52,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! An application that runs known programs links only the kernels that these call, if it asks for them with
-//! [`kernels!`](crate::kernels) instead of [`kernel_registry`](crate::kernel_registry).
+//! An application that runs known programs can link only the kernels that they call: it lists them with
+//! [`kernels!`](crate::kernels) instead of using [`kernel_registry`](crate::kernel_registry).
 
 pub use kernels::{operator as library_operator, operators as library_operators};
 pub use operator::{
@@ -62,10 +62,10 @@ pub use operator::{
     SchemaArg, SchemaError, Scratch, ScratchBuffer,
 };
 
-/// A registry of the library's kernels that are named, and of no others: what is not named is not linked.
+/// A registry of the named kernels of the library only: kernels that are not named are not linked.
 ///
-/// Names are written as programs do, `aten::add.out`. A name that the library lacks is an error when the
-/// application is compiled. `pteron ops --file model.pte --emit registry.rs` writes the list.
+/// Names are written as in programs: `aten::add.out`. A name that the library lacks is a compile-time error.
+/// `pteron ops --file model.pte --emit registry.rs` writes the list.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

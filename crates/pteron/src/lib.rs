@@ -14,8 +14,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`open`] knows every operator and every backend of this crate ([`backend_registry`]). [`load_options`] is where to
-//! start for more: other backends, operators of one's own, `.ptd` files, threads, limits, a tracer.
+//! [`open`] uses every operator and every backend of this crate ([`backend_registry`]). Start from [`load_options`] to
+//! add other backends, custom operators, `.ptd` files, threads, limits or a tracer.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,7 +28,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! An operator of one's own is a schema and a function (`examples/custom_op.rs` says more):
+//! A custom operator is a schema and a function (see `examples/custom_op.rs`):
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -50,32 +50,32 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What is where
+//! # Modules
 //!
-//! | module | for whom | cargo feature |
+//! | module | for | cargo feature |
 //! | --- | --- | --- |
-//! | the root | who runs programs: [`Module`], [`Method`], [`Tensor`], [`EValue`] | |
-//! | [`kernel`] | who writes operators, or links only those that a program calls ([`kernels!`]) | |
-//! | [`data`] | who keeps programs and weights elsewhere than in files | |
-//! | [`backend`] | who writes a delegate backend | |
-//! | [`trace`](mod@trace) | who wants to know what happens, and when | |
-//! | [`facts`] | who passes errors on, to another language say | |
-//! | [`format`](mod@format) | who reads and writes `.pte`, `.ptd`, `.bpte` and ETDumps | |
+//! | the root | running programs: [`Module`], [`Method`], [`Tensor`], [`EValue`] | |
+//! | [`kernel`] | writing operators, or linking only those that a program calls ([`kernels!`]) | |
+//! | [`data`] | storing programs and weights elsewhere than in files | |
+//! | [`backend`] | writing a delegate backend | |
+//! | [`trace`](mod@trace) | receiving events about loading and running | |
+//! | [`facts`] | passing errors on, for example to another language | |
+//! | [`format`](mod@format) | reading and writing `.pte`, `.ptd`, `.bpte` and ETDumps | |
 #![cfg_attr(
     feature = "compile",
-    doc = "| [`compile`](mod@compile) | who has torch.export archives (`.pt2`) | `compile` |"
+    doc = "| [`compile`](mod@compile) | compiling torch.export archives (`.pt2`) | `compile` |"
 )]
-#![cfg_attr(feature = "bef", doc = "| [`bef`](mod@bef) | who has BEF programs | `bef` |")]
+#![cfg_attr(feature = "bef", doc = "| [`bef`](mod@bef) | BEF programs | `bef` |")]
 #![cfg_attr(
     feature = "tools",
-    doc = "| [`tools`] | who wants what the `pteron` command does | `tools`, with `image` and `safetensors` |"
+    doc = "| [`tools`] | the verbs of the `pteron` command | `tools`, with `image` and `safetensors` |"
 )]
-//! | `BefBackend` | who runs programs that are compiled for Pteron's own backend: [`open`] has it | `bef-backend` |
-//! | `XnnpackBackend` | who runs programs that are lowered to XNNPACK: [`open`] has it | `xnnpack` |
-//! | `TrainingModule`, `Sgd` | who trains on the device | `training` |
-//! | `Tensor` from and to arrays | who uses the `ndarray` crate | `ndarray`, not by default |
+//! | `BefBackend` | running programs compiled for Pteron's own backend; [`open`] includes it | `bef-backend` |
+//! | `XnnpackBackend` | running programs lowered to XNNPACK; [`open`] includes it | `xnnpack` |
+//! | `TrainingModule`, `Sgd` | on-device training | `training` |
+//! | `Tensor` from and to arrays | using the `ndarray` crate | `ndarray`, not by default |
 //!
-//! Every feature but `ndarray` is on by default. With `default-features = false` what is left runs `.pte`
+//! Every feature but `ndarray` is on by default. With `default-features = false` the crate only runs `.pte`
 //! programs.
 #![forbid(unsafe_code)]
 
@@ -124,19 +124,19 @@ pub fn kernel_registry() -> KernelRegistry {
     (*all_kernels()).clone()
 }
 
-/// Every operator of the library. The names are hashed once for all programs of a process, and what is found never changes.
+/// The registry of every operator of the library. It is built, and its names hashed, once per process, and never changes.
 fn all_kernels() -> Arc<KernelRegistry> {
     static KERNELS: OnceLock<Arc<KernelRegistry>> = OnceLock::new();
     Arc::clone(KERNELS.get_or_init(|| Arc::new(kernels::registry())))
 }
 
-/// Every backend of the library: `BefBackend` with the feature `bef-backend` and `XnnpackBackend` with `xnnpack`, both of
-/// which are on by default.
+/// Every backend of the library: `BefBackend` with the feature `bef-backend` and `XnnpackBackend` with `xnnpack`. Both
+/// features are on by default.
 pub fn backend_registry() -> BackendRegistry {
     backends_of(all_kernels())
 }
 
-/// The backends of the library, computing with these kernels.
+/// The backends of the library, which compute with these kernels.
 fn backends_of(kernels: Arc<KernelRegistry>) -> BackendRegistry {
     let backends = BackendRegistry::new();
     #[cfg(feature = "bef-backend")]
@@ -153,8 +153,8 @@ pub fn load_options() -> LoadOptions {
     LoadOptions::new(Arc::clone(&kernels)).backends(backends_of(kernels))
 }
 
-/// Opens a program with [`load_options`]. With the feature `compile`, a torch.export archive (`.pt2`) is one too: it is
-/// compiled in memory.
+/// Opens a program with [`load_options`]. With the feature `compile`, a torch.export archive (`.pt2`) is accepted too, and
+/// is compiled in memory.
 pub fn open(path: impl AsRef<Path>) -> Result<Module> {
     let options = load_options();
     let file: Arc<dyn DataLoader> = Arc::new(FileLoader::open(path)?);

@@ -1,5 +1,5 @@
-//! What the verbs of the `pteron` command do, as functions: inspect, print, validate, verify, edit, diff, plan,
-//! profile, compare, convert. They take values and give values; nothing is printed.
+//! The verbs of the `pteron` command as functions: inspect, print, validate, verify, edit, diff, plan,
+//! profile, compare, convert. They return values and print nothing.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -7,7 +7,7 @@
 //! use std::sync::{Arc, Mutex};
 //! use std::time::Duration;
 //!
-//! /// The time that each operator took.
+//! /// Records the time that each operator takes.
 //! #[derive(Default)]
 //! struct Times(Mutex<Vec<(String, Duration)>>);
 //!

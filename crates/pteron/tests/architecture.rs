@@ -1,11 +1,11 @@
-//! The walls of the house: which crate may use which, and where `unsafe` may stand. The table of
-//! floors in ARCHITECTURE.md says why.
+//! Architecture rules: which crate may depend on which, and where `unsafe` is allowed. The table of
+//! floors in ARCHITECTURE.md gives the reasons.
 
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// The floor of every crate of the workspace. A crate uses crates of lower floors only.
+/// The floor of every crate of the workspace. A crate may depend on crates of lower floors only.
 const FLOORS: &[(&str, i32)] = &[
     ("pteron-clock", -1),
     ("pteron-tensor", 0),
@@ -34,10 +34,10 @@ const FLOORS: &[(&str, i32)] = &[
     ("pteron-web", 8),
 ];
 
-/// The crates in which `unsafe` may stand, in small modules named for it. In `pteron-python` these are `exchange`, memory
-/// that Python lends and is lent, and the two methods by which Python asks for it. In `pteron-web` it is `abi`, the
-/// functions of the WebAssembly module, whose names could clash with others.
-const MAY_BE_UNSAFE: &[&str] = &[
+/// The crates that may contain `unsafe`, in small dedicated modules. In `pteron-python` these are `exchange`, which lends
+/// memory to Python and borrows memory from it, and the two methods of the buffer protocol. In `pteron-web` it is `abi`, the
+/// exported functions of the WebAssembly module (`no_mangle` is unsafe: the names could clash with others).
+const MAY_USE_UNSAFE: &[&str] = &[
     "pteron-tensor",
     "pteron-pool",
     "pteron-kernels",
@@ -64,7 +64,7 @@ fn packages() -> Vec<Value> {
 }
 
 #[test]
-fn crates_use_lower_floors_only() {
+fn crates_depend_on_lower_floors_only() {
     let mut wrong = Vec::new();
     for package in packages() {
         let name = package["name"].as_str().expect("a name");
@@ -84,15 +84,15 @@ fn crates_use_lower_floors_only() {
             }
         }
     }
-    assert!(wrong.is_empty(), "the walls are broken:\n  {}", wrong.join("\n  "));
+    assert!(wrong.is_empty(), "dependencies against the order of floors:\n  {}", wrong.join("\n  "));
 }
 
 #[test]
-fn unsafe_stays_where_it_is_needed() {
+fn other_crates_forbid_unsafe_code() {
     let mut wrong = Vec::new();
     for package in packages() {
         let name = package["name"].as_str().expect("a name");
-        if MAY_BE_UNSAFE.contains(&name) || name == "pteron-cli" {
+        if MAY_USE_UNSAFE.contains(&name) || name == "pteron-cli" {
             continue;
         }
         for target in package["targets"].as_array().expect("targets") {
@@ -128,7 +128,7 @@ fn the_command_has_one_unsafe_block_and_one_foreign_function() {
 }
 
 #[test]
-fn python_has_its_unsafe_code_in_one_module() {
+fn unsafe_code_of_the_python_crate_is_in_one_module() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/src");
     let sources = sources(&folder);
     let root = sources.iter().find(|(path, _)| path.ends_with("lib.rs")).expect("the root");
@@ -142,7 +142,7 @@ fn python_has_its_unsafe_code_in_one_module() {
 }
 
 #[test]
-fn the_web_has_its_unsafe_code_in_one_file() {
+fn unsafe_code_of_the_web_crate_is_in_one_file() {
     let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../web/src"));
     let root = sources.iter().find(|(path, _)| path.ends_with("lib.rs")).expect("the root");
     assert!(root.1.contains("#![deny(unsafe_code)]") && root.1.contains("#[allow(unsafe_code)]\nmod abi;"));
@@ -151,7 +151,7 @@ fn the_web_has_its_unsafe_code_in_one_file() {
     assert_eq!((allowed, blocks.sum::<usize>()), (1, 0));
 }
 
-/// The sources of a crate.
+/// The paths and texts of the Rust sources in a folder and its subfolders.
 fn sources(folder: &Path) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).expect("a folder") {
@@ -166,7 +166,7 @@ fn sources(folder: &Path) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_an_operator_is_stands_on_its_row() {
+fn ir_graph_and_runtime_name_no_operators() {
     let namespaces =
         ["aten", "dim_order_ops", "et_copy", "executorch_prim", "llama", "quantized_decomposed", "torchao"];
     let mut wrong = Vec::new();
@@ -175,12 +175,12 @@ fn what_an_operator_is_stands_on_its_row() {
         for (path, text) in sources(&folder) {
             let names_one = |line: &str| namespaces.iter().any(|n| line.contains(&format!("\"{n}::")));
             let lines = text.lines().enumerate().filter(|(_, line)| names_one(line));
-            // Tests make programs, and those name operators.
+            // Tests build programs, which name operators.
             if path.ends_with("tests.rs") {
                 continue;
             }
             wrong.extend(lines.map(|(i, line)| format!("{path}:{}: {}", i + 1, line.trim())));
         }
     }
-    assert!(wrong.is_empty(), "operators are named outside of their rows:\n  {}", wrong.join("\n  "));
+    assert!(wrong.is_empty(), "operators are named outside of their table rows:\n  {}", wrong.join("\n  "));
 }

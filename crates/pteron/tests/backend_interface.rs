@@ -1,5 +1,5 @@
-//! What a backend is given and asked while a method is loaded and runs: options, runtime specs, memory that is counted,
-//! errors that say where they come from, and other sessions of a method.
+//! The backend interface while a method is loaded and runs: options, runtime specs, memory accounting, errors that say
+//! where they occurred, and forks of a method.
 
 mod support;
 
@@ -13,17 +13,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use support::{Plan, Random};
 
-/// Adds the option `offset`, and the runtime spec `step` times the number of calls before, to each element.
+/// Adds the option `offset`, plus the runtime spec `step` times the number of previous calls, to each element.
 #[derive(Default)]
 struct Offset {
     offset: Arc<Mutex<i64>>,
     available: bool,
 }
 
-/// A payload whose delegates cannot be copied for another session.
+/// A payload whose delegate cannot be forked.
 const ALONE: &[u8] = b"alone";
-/// A payload that asks for more memory than there is, when it is loaded or when it runs.
+/// A payload that requests more memory than is left while it is loaded.
 const LARGE: &[u8] = b"large";
+/// A payload that requests more memory than is left while it runs.
 const LARGE_RUN: &[u8] = b"large run";
 
 impl Backend for Offset {
@@ -139,7 +140,7 @@ fn options(backends: &BackendRegistry) -> LoadOptions {
     pteron::load_options().backends(backends.clone())
 }
 
-/// What the delegate adds. It gets the negative of the input.
+/// Runs the method and returns what the delegate added; its input is the negated input of the method.
 fn run(method: &mut Method) -> f32 {
     let input = Random(1).tensor(2);
     let result = method.execute(std::slice::from_ref(&input)).unwrap()[0].to_vec::<f32>().unwrap();
@@ -163,7 +164,7 @@ fn options_are_set_and_read_before_and_after_loading() {
 }
 
 #[test]
-fn runtime_specs_belong_to_one_load() {
+fn runtime_specs_apply_to_one_load_only() {
     let backends = registry();
     let with = |value: OptionValue| {
         let specs = BTreeMap::from([("step".to_owned(), value)]);
@@ -184,7 +185,7 @@ fn runtime_specs_belong_to_one_load() {
 }
 
 #[test]
-fn a_backend_that_is_not_available_is_named() {
+fn errors_name_backends_that_are_unavailable_or_not_registered() {
     let backends = BackendRegistry::new().with(Offset::default());
     let error = program(b"sum").load_method("forward", options(&backends)).unwrap_err().to_string();
     assert!(
@@ -215,7 +216,7 @@ fn memory_of_backends_is_limited() {
 }
 
 #[test]
-fn sessions_have_delegates_of_their_own() {
+fn a_fork_has_its_own_delegates() {
     let backends = registry();
     let mut options = options(&backends);
     options
@@ -231,7 +232,7 @@ fn sessions_have_delegates_of_their_own() {
 }
 
 #[test]
-fn arguments_have_the_names_of_the_program() {
+fn inputs_and_outputs_are_found_by_name() {
     let method = program(b"sum").load_method("forward", options(&registry())).unwrap();
     assert_eq!((method.input_index("before"), method.input_index("after")), (Some(0), None));
     assert_eq!((method.output_index("after"), method.output_index("before")), (Some(0), None));

@@ -1,4 +1,5 @@
-//! Archives compiled for Pteron's own backend give what PyTorch gave, and their payloads may be damaged in any way.
+//! Archives compiled for Pteron's own backend give PyTorch's results, and damaged payloads are run or refused without a
+//! panic.
 #![cfg(all(feature = "bef", feature = "bef-backend", feature = "compile", feature = "tools"))]
 
 use backend_bef::Payload;
@@ -28,7 +29,7 @@ fn convert(target: Option<Isa>) -> Convert {
     })
 }
 
-/// The program that an archive becomes.
+/// The program compiled from an archive of `testdata/archives`.
 fn compiled(name: &str) -> Vec<u8> {
     compiled_for(name, None)
 }
@@ -39,7 +40,7 @@ fn compiled_for(name: &str, target: Option<Isa>) -> Vec<u8> {
     program.load(0, program.size(), runtime::Purpose::Program).expect("it is in memory").to_vec()
 }
 
-/// The payloads of a program, as ranges of its bytes.
+/// The byte ranges of a program's payloads.
 fn payloads(program: &[u8]) -> Vec<Range<usize>> {
     let loaded =
         Program::load(Arc::new(BytesLoader::new(program.to_vec())), &Limits::default()).expect("a program");
@@ -56,7 +57,7 @@ fn payloads(program: &[u8]) -> Vec<Range<usize>> {
 }
 
 #[test]
-fn archives_give_what_pytorch_gave() {
+fn compiled_archives_give_the_results_of_pytorch() {
     let cases: Vec<_> =
         find(&archives()).expect("cases").iter().flat_map(|case| case.of_archives()).collect();
     for (no_prepare, target) in [(false, None), (true, None), (false, Some(Isa::detect()))] {
@@ -74,7 +75,7 @@ fn archives_give_what_pytorch_gave() {
     }
 }
 
-/// A payload as MLIR.
+/// A payload as MLIR text.
 fn text(payload: &[u8]) -> String {
     match pteron::tools::bef::to_text(payload, "payload", Default::default()).expect("it is a BEF file") {
         pteron::tools::bef::Translation::Done(text) => text,
@@ -83,7 +84,7 @@ fn text(payload: &[u8]) -> String {
 }
 
 #[test]
-fn a_payload_is_a_program_of_one_function() {
+fn payloads_are_read_printed_and_written_without_loss() {
     let program = compiled("transformer");
     let [payload] = &payloads(&program)[..] else { panic!("one part") };
     let bytes = &program[payload.clone()];
@@ -98,7 +99,7 @@ fn a_payload_is_a_program_of_one_function() {
 }
 
 #[test]
-fn quantized_parts_are_stored_fused() {
+fn quantized_partitions_are_stored_fused() {
     for (name, kernel) in [
         ("quantized_convolutions", "pteron.quantized_conv"),
         ("quantized_products", "pteron.quantized_linear"),
@@ -121,7 +122,7 @@ fn zeros(program: &Program) -> Option<Vec<EValue>> {
 }
 
 #[test]
-fn weights_that_are_stored_packed_take_no_memory() {
+fn weights_that_are_stored_packed_are_not_copied() {
     for name in ["layers", "transformer"] {
         let [without, with] = [None, Some(Isa::detect())].map(|target| {
             let file = Arc::new(BytesLoader::new(compiled_for(name, target)));

@@ -1,4 +1,4 @@
-//! Programs that are compiled once a machine, and kept.
+//! The cache of compiled programs.
 #![cfg(all(feature = "compile", feature = "bef-backend"))]
 
 use pteron::compile::Cache;
@@ -11,7 +11,7 @@ fn testdata(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(path)
 }
 
-/// A folder of this test's own.
+/// A new empty folder for a test.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cache-{name}"));
     let _ = fs::remove_dir_all(&folder);
@@ -32,11 +32,11 @@ fn programs(folder: &Path) -> Vec<PathBuf> {
 fn scores(program: &Path) -> Vec<f32> {
     let mut module = pteron::open(program).unwrap();
     let inputs: Vec<EValue> =
-        module.method_meta("forward").unwrap().inputs().into_iter().map(numbers).collect();
+        module.method_meta("forward").unwrap().inputs().into_iter().map(sines).collect();
     module.forward(&inputs).unwrap()[0].as_tensor().unwrap().to_vec().unwrap()
 }
 
-fn numbers(value: pteron::ValueMeta) -> EValue {
+fn sines(value: pteron::ValueMeta) -> EValue {
     let meta = value.tensor.unwrap().meta;
     let elements: Vec<f32> = (0..meta.numel()).map(|i| (i as f32 * 0.7).sin()).collect();
     Tensor::from_slice(meta.sizes(), &elements).unwrap().into()
@@ -50,7 +50,7 @@ fn assert_close(left: &[f32], right: &[f32]) {
 }
 
 #[test]
-fn what_is_kept_computes_the_same_and_is_compiled_once() {
+fn a_cached_program_computes_the_same_and_is_compiled_once() {
     let folder = folder("once");
     let cache = Cache::new(folder.join("made"), Isa::detect());
     for file in
@@ -69,7 +69,7 @@ fn what_is_kept_computes_the_same_and_is_compiled_once() {
 }
 
 #[test]
-fn a_file_that_changes_is_compiled_anew_and_replaces_the_older() {
+fn a_changed_file_is_recompiled_and_its_old_version_removed() {
     let folder = folder("changes");
     let cache = Cache::new(&folder, Isa::detect());
     let file = folder.join("model.bin");
@@ -80,14 +80,14 @@ fn a_file_that_changes_is_compiled_anew_and_replaces_the_older() {
     let second = kept_in(&cache, &file, &[]);
     assert_ne!(first, second);
     assert_eq!(programs(&folder), std::slice::from_ref(&second));
-    // For other machines there is another.
+    // Another instruction set has another cached program.
     let portable = kept_in(&Cache::new(&folder, Isa::portable()), &file, &[]);
     assert!(Isa::detect() == Isa::portable() || portable != second);
     assert!(second.is_file());
 }
 
 #[test]
-fn weights_outside_come_into_what_is_kept() {
+fn external_weights_are_embedded_in_the_cached_program() {
     let cache = Cache::new(folder("outside"), Isa::detect());
     let file = testdata("corpus/tiny/xnn_mlp_weights_ptd/model.pte");
     let data = [testdata("corpus/tiny/xnn_mlp_weights_ptd/xnn_weights.ptd")];
@@ -96,7 +96,7 @@ fn weights_outside_come_into_what_is_kept() {
 }
 
 #[test]
-fn who_comes_while_it_is_compiled_waits() {
+fn concurrent_requests_compile_once() {
     let folder = folder("at-once");
     let file = testdata("corpus/models/cnn_small/model.pte");
     let kept: Vec<PathBuf> = std::thread::scope(|scope| {
@@ -110,7 +110,7 @@ fn who_comes_while_it_is_compiled_waits() {
 }
 
 #[test]
-fn what_cannot_be_compiled_says_why_and_leaves_nothing() {
+fn a_failed_compilation_gives_a_reason_and_caches_nothing() {
     let folder = folder("refused");
     let cache = Cache::new(&folder, Isa::detect());
     let kernels = pteron::load_options().kernels;

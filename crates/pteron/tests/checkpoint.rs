@@ -1,5 +1,5 @@
-//! Checkpoints: what is saved is what comes back, and a process that is killed while it saves leaves
-//! the old file or the new one.
+//! Checkpoints: saved state is restored exactly, and a process that is killed while it saves leaves either the old
+//! file or the new one.
 
 use pteron::format::ptd::{Builder, TensorLayout};
 use pteron::{EValue, Module, PtdDataMap, Sgd, SgdOptions, Tensor, TrainingModule};
@@ -23,13 +23,13 @@ fn floats(value: &EValue) -> Vec<f32> {
     value.as_tensor().unwrap().to_vec().unwrap()
 }
 
-/// The bytes of every tensor that outlives an execution.
+/// The names and bytes of every tensor whose contents persist between executions.
 fn state(module: &mut Module) -> Vec<(String, Vec<u8>)> {
     let method = module.method("forward").unwrap();
     method.state().map(|(key, view)| (key, view.bytes().to_vec())).collect()
 }
 
-/// A model in training, deterministic: its state after `n` steps is always the same.
+/// A model in training. Training is deterministic: the state after `n` steps is always the same.
 struct Trained {
     model: TrainingModule,
     sgd: Sgd,
@@ -41,7 +41,7 @@ impl Trained {
         let model = TrainingModule::open(corpus("wild/train_xor/model.pte"), pteron::load_options()).unwrap();
         let sgd = Sgd::new(SgdOptions { lr: 0.1, ..SgdOptions::default() }).unwrap();
         let mut trained = Self { model, sgd, steps: 0 };
-        // The parameters are named when they are first asked for.
+        // Parameters get their names on the first request.
         trained.model.named_parameters("forward").unwrap();
         trained
     }
@@ -61,7 +61,7 @@ impl Trained {
 }
 
 #[test]
-fn parameters_come_back_and_training_goes_on_from_them() {
+fn parameters_are_restored_and_training_continues_from_them() {
     let folder = folder("parameters");
     let file = folder.join("trained.ptd");
     let mut first = Trained::new();
@@ -79,7 +79,7 @@ fn parameters_come_back_and_training_goes_on_from_them() {
 }
 
 #[test]
-fn state_without_a_name_comes_back_too() {
+fn unnamed_state_is_restored() {
     let folder = folder("state");
     for case in ["mutable_initialized", "mutable_default", "mutable_names"] {
         let file = folder.join(case);
@@ -107,7 +107,7 @@ fn state_without_a_name_comes_back_too() {
 }
 
 #[test]
-fn shared_memory_is_saved_with_each_method() {
+fn arenas_shared_by_methods_are_saved_with_each_method() {
     let folder = folder("shared");
     let file = folder.join("shared.ptd");
     let open = || {
@@ -126,7 +126,7 @@ fn shared_memory_is_saved_with_each_method() {
 }
 
 #[test]
-fn a_checkpoint_of_something_else_changes_nothing() {
+fn a_checkpoint_that_does_not_fit_changes_nothing() {
     let folder = folder("else");
     let file = folder.join("other.ptd");
     let mut model = Trained::new();
@@ -144,7 +144,7 @@ fn a_checkpoint_of_something_else_changes_nothing() {
         for entry in &map.tables().named_data {
             let data = pteron::NamedDataMap::data(&map, &entry.key).unwrap().to_vec();
             let mut layout = entry.tensor_layout.clone().unwrap();
-            // What fits is other than it was, so that a change would be seen.
+            // The entries that fit have other bytes than the state, so that a partial load would be detected.
             let mut data: Vec<u8> = data.iter().map(|b| !b).collect();
             if entry.key == "net.linear2.bias" {
                 match change {
@@ -173,9 +173,9 @@ fn a_checkpoint_of_something_else_changes_nothing() {
 const FILE: &str = "PTERON_CHECKPOINT_FILE";
 const STEPS: &str = "PTERON_CHECKPOINT_STEPS";
 
-/// What the killed process does: goes on from the checkpoint, and saves after every step.
+/// The process that is killed: continues from the checkpoint, and saves after every step.
 #[test]
-#[ignore = "run by saves_that_are_killed_leave_the_old_or_the_new_state"]
+#[ignore = "run by killed_saves_leave_the_old_or_the_new_state"]
 fn train_and_save() {
     let file = PathBuf::from(std::env::var_os(FILE).unwrap());
     let mut model = Trained { steps: std::env::var(STEPS).unwrap().parse().unwrap(), ..Trained::new() };
@@ -191,7 +191,7 @@ fn train_and_save() {
     }
 }
 
-/// Stops a process where it is. `false` where the system does not show that it has stopped.
+/// Suspends a process with `SIGSTOP`. `false` on systems where this cannot be observed.
 fn stop(child: &Child) -> bool {
     if !cfg!(target_os = "linux") {
         return false;
@@ -210,7 +210,7 @@ fn stop(child: &Child) -> bool {
     true
 }
 
-/// Whether a process that has stopped has a file open beside the checkpoint, with or without a name.
+/// Whether a suspended process has another file than the checkpoint open in its folder, named or unnamed: it is saving.
 fn is_saving(child: &Child, folder: &Path, file: &Path) -> bool {
     let folder = std::fs::canonicalize(folder).unwrap();
     let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().flatten();
@@ -219,7 +219,7 @@ fn is_saving(child: &Child, folder: &Path, file: &Path) -> bool {
 }
 
 #[test]
-fn saves_that_are_killed_leave_the_old_or_the_new_state() {
+fn killed_saves_leave_the_old_or_the_new_state() {
     let kills: usize = std::env::var("PTERON_KILLS").map_or(200, |n| n.parse().unwrap());
     let folder = folder("killed");
     let file = folder.join("checkpoint.ptd");
@@ -246,10 +246,10 @@ fn saves_that_are_killed_leave_the_old_or_the_new_state() {
         child.kill().unwrap();
         child.wait().unwrap();
         midway += usize::from(writes);
-        let told = lines.filter_map(saved).last().unwrap_or(first);
+        let reported = lines.filter_map(saved).last().unwrap_or(first);
 
-        // What is there is the last state that was told of, or the one after it.
-        while states.len() <= told + 1 {
+        // The file holds the last state whose save was reported, or the next one.
+        while states.len() <= reported + 1 {
             replay.step();
             states.push(replay.state());
         }
@@ -258,10 +258,10 @@ fn saves_that_are_killed_leave_the_old_or_the_new_state() {
             panic!("kill {kill}: the file is broken: {e}");
         });
         let found = model.state();
-        steps = (told..=told + 1).find(|&n| states[n] == found).unwrap_or_else(|| {
-            panic!("kill {kill}: the file holds neither the state after {told} steps nor the next");
+        steps = (reported..=reported + 1).find(|&n| states[n] == found).unwrap_or_else(|| {
+            panic!("kill {kill}: the file holds neither the state after {reported} steps nor the next");
         });
-        // What a save that was cut off leaves beside the file.
+        // Temporary files left behind by an interrupted save.
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             if path != file {

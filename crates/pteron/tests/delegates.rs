@@ -1,5 +1,5 @@
-//! Delegates that are known as graphs become parts of the regions around them: programs compute what they compute where
-//! each delegate is called by itself.
+//! Delegates that give a graph are inlined into the regions around them. The results are those of calling each delegate by
+//! itself.
 
 mod support;
 
@@ -14,20 +14,20 @@ use pteron::{
 use std::sync::{Arc, OnceLock};
 use support::{Plan, Random};
 
-/// Computes what a payload names, of tensors of any sizes.
+/// A backend whose payloads name one of the computations below, on tensors of any sizes.
 struct TestBackend;
 
 /// `neg(relu(a))`.
 const CHAIN: &[u8] = b"chain";
-/// `a + b`, `a`, `relu(a + b)`.
+/// Three results: `a + b`, `a` and `relu(a + b)`.
 const SEVERAL: &[u8] = b"several";
-/// `a` plus the number of calls before, by an opaque delegate.
+/// `a` plus the number of previous calls, by an opaque delegate.
 const COUNTER: &[u8] = b"counter";
-/// `a + c` with a constant that is computed, by a delegate that has taken memory for itself.
+/// `a + c` with a constant that `DelegateGraph::graph` computes, by a delegate that allocates memory for itself.
 const HOLDS: &[u8] = b"holds";
-/// Bytes that it takes.
+/// The bytes that a `HOLDS` delegate allocates.
 const HELD: usize = 1 << 16;
-/// The smaller of `a` and an index that does not exist: fails when it runs.
+/// Selects an element of `a` out of bounds: fails when it runs.
 const FAILS: &[u8] = b"fails";
 
 impl Backend for TestBackend {
@@ -75,7 +75,7 @@ impl Delegate for Counter {
     }
 }
 
-/// The operators, made once.
+/// The kernel registry, built once.
 fn kernels() -> Arc<KernelRegistry> {
     static KERNELS: OnceLock<Arc<KernelRegistry>> = OnceLock::new();
     Arc::clone(KERNELS.get_or_init(|| Arc::new(pteron::kernel_registry())))
@@ -84,7 +84,7 @@ fn kernels() -> Arc<KernelRegistry> {
 struct Payload(Vec<u8>);
 
 impl Payload {
-    /// Adds a call of an operator whose result is like its first input.
+    /// Appends a call of an operator whose result has the dtype and sizes of its first input.
     fn call(graph: &mut Graph, name: &str, args: Vec<CallArg>, inputs: &[ValueId]) -> ValueId {
         let kernel = kernels().get(name).unwrap();
         let meta = graph.meta(inputs[0]).clone();
@@ -161,7 +161,7 @@ fn bytes(outputs: &[EValue]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn delegates_and_the_calls_around_them_are_one_graph() {
+fn delegates_and_the_calls_around_them_form_one_graph() {
     let mut plan = Plan::default();
     let t: Vec<i32> = (0..8).map(|i| plan.tensor(4, 16 * i)).collect();
     plan.call(1, &[t[0], t[1], t[1]]);
@@ -179,13 +179,13 @@ fn delegates_and_the_calls_around_them_are_one_graph() {
     }
     let input = [Random(1).tensor(4)];
     assert_eq!(bytes(&prepared.execute(&input).unwrap()), bytes(&written.execute(&input).unwrap()));
-    // A fork has them, too.
+    // A fork runs the same graph.
     let mut fork = prepared.fork().unwrap();
     assert_eq!(bytes(&fork.execute(&input).unwrap()), bytes(&written.execute(&input).unwrap()));
 }
 
 #[test]
-fn a_node_that_fails_is_named() {
+fn errors_name_the_failing_node_of_a_payload() {
     let mut plan = Plan::default();
     let (x, y, z) = (plan.tensor(4, 0), plan.tensor(4, 16), plan.tensor(4, 32));
     plan.call(1, &[x, y, y]);
@@ -201,7 +201,7 @@ fn a_node_that_fails_is_named() {
 }
 
 #[test]
-fn what_a_delegate_holds_is_memory_of_the_method() {
+fn memory_held_by_delegates_counts_for_the_method() {
     let [without, file] = [false, true].map(|holds| {
         let mut plan = Plan::default();
         let [x, y, z] = [0, 16, 32].map(|offset| plan.tensor(4, offset));
@@ -218,7 +218,7 @@ fn what_a_delegate_holds_is_memory_of_the_method() {
         assert!(loaded >= without + HELD as u64, "{loaded} bytes, {without} without the delegate");
         let outputs = method.execute(&[Tensor::from_slice(&[4], &[1.0f32; 4]).unwrap().into()]).unwrap();
         assert_eq!(outputs[0].to_vec::<f32>().unwrap(), [0.0; 4]);
-        // The constant: in the region's graph, or in that of the delegate, which is made when it is called.
+        // The constant's 16 bytes are in the region's graph, or in the delegate's graph, which is built on the first call.
         assert!(method.memory() >= without + HELD as u64 + 16);
     }
     let limits = Limits { memory: without + HELD as u64 - 1, ..Limits::default() };
@@ -227,7 +227,7 @@ fn what_a_delegate_holds_is_memory_of_the_method() {
     assert!(cause.contains("its backends"), "{e}: {cause}");
 }
 
-/// Calls and delegates on tensors of 4 numbers that lie wherever chance puts them.
+/// A random program of kernel and delegate calls on tensors of 4 elements at random offsets.
 fn any_program(random: &mut Random) -> Vec<u8> {
     let mut plan = Plan::default();
     let places = 4 + random.below(12);
@@ -251,7 +251,7 @@ fn any_program(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn any_plan_with_delegates_computes_what_its_instructions_compute() {
+fn random_plans_with_delegates_agree_prepared_and_as_written() {
     for seed in 0..500 {
         let mut random = Random(seed);
         let file = any_program(&mut random);
@@ -271,7 +271,7 @@ fn any_plan_with_delegates_computes_what_its_instructions_compute() {
 }
 
 #[test]
-fn sizes_follow_from_the_graph() {
+fn sizes_of_dynamic_results_follow_from_the_graph() {
     let mut plan = Plan::default();
     let [x, y, z] = [0, 16, 32].map(|offset| plan.tensor(4, offset));
     for value in &mut plan.values {

@@ -1,5 +1,5 @@
-//! Programs whose shapes change: prepared, they compute what their instructions compute, whatever the
-//! sequence of shapes, and a shape that was there before runs fused.
+//! Programs with dynamic shapes: prepared, they give the results of their instructions for any sequence of shapes, and a
+//! shape that was seen before runs fused.
 
 use pteron::{
     EValue, EventTracer, LoadOptions, Method, Program, ScalarType, Span, SpanKind, Tensor, TensorMeta,
@@ -7,7 +7,7 @@ use pteron::{
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// The programs of `testdata/dynamic`, and the smallest sizes of their inputs.
+/// The programs of `testdata/dynamic` with the smallest sizes of their inputs.
 const PROGRAMS: [(&str, &[usize]); 6] = [
     ("mlp", &[1, 12]),
     ("attention", &[1, 2, 16]),
@@ -31,7 +31,7 @@ fn bound(method: &Method) -> Vec<usize> {
     method.meta().inputs()[0].tensor.as_ref().unwrap().meta.sizes().to_vec()
 }
 
-/// Numbers of which the same state gives the same.
+/// A deterministic pseudo-random generator (LCG).
 struct Random(u64);
 
 impl Random {
@@ -66,7 +66,7 @@ fn assert_agree(a: &[EValue], b: &[EValue], what: &str) {
 }
 
 #[test]
-fn any_sequence_of_shapes_gives_what_the_instructions_give() {
+fn random_sequences_of_shapes_agree_prepared_and_as_written() {
     for (seed, (name, least)) in PROGRAMS.iter().enumerate() {
         let [mut prepared, mut written] = both(name);
         let most = bound(&prepared);
@@ -76,7 +76,7 @@ fn any_sequence_of_shapes_gives_what_the_instructions_give() {
         };
         let favourites: Vec<_> = (0..6).map(|_| any(&mut random)).collect();
         for run in 0..120 {
-            // Now two shapes in turn, now any of a few, now any at all.
+            // In turn: two alternating shapes, a few shapes in random order, arbitrary shapes, two shapes at random.
             let sizes = match run / 30 {
                 0 => favourites[run % 2].clone(),
                 1 => favourites[random.below(favourites.len())].clone(),
@@ -91,7 +91,7 @@ fn any_sequence_of_shapes_gives_what_the_instructions_give() {
 }
 
 #[test]
-fn sizes_that_grow_by_one_and_start_again() {
+fn a_length_that_grows_by_one_and_restarts() {
     let [mut prepared, mut written] = both("attention");
     let mut random = Random(9);
     for round in 0..4 {
@@ -105,7 +105,7 @@ fn sizes_that_grow_by_one_and_start_again() {
 }
 
 #[test]
-fn more_than_the_bound_is_refused_and_changes_nothing() {
+fn inputs_beyond_the_bound_are_refused_and_change_nothing() {
     for mut method in both("mlp") {
         let mut random = Random(5);
         let (fits, exceeds) = (random.tensor(&[9, 12]), random.tensor(&[10, 12]));
@@ -119,7 +119,7 @@ fn more_than_the_bound_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn empty_batches_run_among_others() {
+fn empty_batches_run_between_others() {
     for mut method in both("mlp") {
         for n in [0, 3, 0, 3, 3, 0] {
             let input = Tensor::zeros(TensorMeta::contiguous(ScalarType::Float, &[n, 12]).unwrap()).unwrap();
@@ -129,7 +129,7 @@ fn empty_batches_run_among_others() {
     }
 }
 
-/// The names of the kernels that ran.
+/// Records the names of the kernels that run.
 #[derive(Default)]
 struct Ran(Mutex<Vec<String>>);
 
@@ -142,7 +142,7 @@ impl EventTracer for Ran {
 }
 
 #[test]
-fn norms_of_images_of_any_size_go_into_convolutions() {
+fn batch_norms_are_folded_into_convolutions_for_dynamic_image_sizes() {
     let ran = Arc::new(Ran::default());
     let options = LoadOptions { tracer: Some(ran.clone()), ..pteron::load_options() };
     let mut method = load("convolutions", options);
@@ -157,7 +157,7 @@ fn norms_of_images_of_any_size_go_into_convolutions() {
 }
 
 #[test]
-fn a_shape_that_was_there_before_runs_fused_and_weights_are_never_transposed() {
+fn a_shape_seen_before_runs_fused_and_weights_are_never_transposed() {
     let ran = Arc::new(Ran::default());
     let mut method = load("mlp", LoadOptions { tracer: Some(ran.clone()), ..pteron::load_options() });
     let mut random = Random(1);
@@ -174,7 +174,7 @@ fn a_shape_that_was_there_before_runs_fused_and_weights_are_never_transposed() {
     for n in [9, 4, 7, 2, 9] {
         assert!(is_fused(&run(n)), "{n} rows");
     }
-    // No room for a fifth, until one has rested for a while.
+    // At most four shapes are kept fused: a fifth waits until one of them has not been used for a while.
     assert!(!is_fused(&run(5)) && !is_fused(&run(5)));
     for _ in 0..20 {
         run(9);
@@ -183,7 +183,7 @@ fn a_shape_that_was_there_before_runs_fused_and_weights_are_never_transposed() {
     assert!(is_fused(&run(5)) && is_fused(&run(9)));
 }
 
-/// Bytes of the workspaces that regions hold once they are fused for inputs of these sizes.
+/// The bytes of the regions' workspaces once they are fused for inputs of these sizes.
 fn workspaces(sizes: &[usize]) -> u64 {
     let mut method = load("mlp", pteron::load_options());
     let loaded = method.memory();
@@ -195,7 +195,7 @@ fn workspaces(sizes: &[usize]) -> u64 {
 }
 
 #[test]
-fn a_region_holds_what_its_sizes_use_and_not_what_its_bounds_plan() {
+fn a_region_allocates_for_its_actual_sizes_and_not_for_the_bounds() {
     let largest = bound(&load("mlp", pteron::load_options()));
     let (rows, columns) = (largest[0], largest[1]);
     assert!(rows >= 8, "{rows} rows at most");

@@ -1,8 +1,8 @@
-//! Files that lie: every truncation and many mutations of real programs are opened, verified, loaded
+//! Hostile files: truncations and random mutations of real programs are opened, verified, loaded
 //! and run under strict limits. Nothing may panic, hang, or allocate more than the limits allow.
 //!
 //! `PTERON_MUTATIONS` sets the number of mutations (default 3,000), `PTERON_SEED` the first seed. A
-//! failure names the file and the seed that made it.
+//! failure names the file and the seed.
 
 use pool::Pool;
 use pteron::format::container::Blob;
@@ -17,24 +17,24 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The largest single allocation that the strict limits can explain: the arenas of one method.
+/// The largest single allocation that the strict limits allow: the arenas of one method.
 const LARGEST_ALLOCATION: usize = (64 << 20) + (1 << 20);
-/// Work of an execution for each byte and multiply-add that its instructions warrant, at most.
-const MOST_WORK: f64 = 50.0;
-/// Work that any execution may take besides: tables and blocks of a fixed size.
-const LEAST_WORK: u64 = 1 << 16;
-/// How long one file may take. The slowest real one takes milliseconds.
+/// The maximum ratio of counted work to warranted work (see [`Work`]).
+const MAX_WORK_RATIO: f64 = 50.0;
+/// Work that every execution may take in addition, for tables and blocks of a fixed size.
+const FREE_WORK: u64 = 1 << 16;
+/// The time limit for one file. The slowest real one takes milliseconds.
 const LONGEST: Duration = Duration::from_secs(20);
 
 struct Watching;
 
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system allocator unchanged.
 unsafe impl GlobalAlloc for Watching {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::alloc`, which is that of `System`.
         unsafe { System.alloc(layout) }
     }
 
@@ -62,10 +62,13 @@ static ALLOCATOR: Watching = Watching;
 /// The folders of real programs in the repository.
 fn cases() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
-    let of =
+    let entries =
         |folder: &str| std::fs::read_dir(root.join(folder)).expect("testdata").map(|e| e.unwrap().path());
-    let mut cases: Vec<PathBuf> =
-        of("corpus/tiny").chain(of("dynamic")).chain(of("half")).chain(of("xnnpack/nodes")).collect();
+    let mut cases: Vec<PathBuf> = entries("corpus/tiny")
+        .chain(entries("dynamic"))
+        .chain(entries("half"))
+        .chain(entries("xnnpack/nodes"))
+        .collect();
     cases.retain(|c| c.join("model.pte").exists());
     cases.sort();
     assert!(cases.len() > 50, "only {} cases in {}", cases.len(), root.display());
@@ -80,18 +83,18 @@ fn data_file(case: &Path) -> Option<Vec<u8>> {
 
 fn options(data: Option<Arc<dyn NamedDataMap>>) -> LoadOptions {
     let backends = pteron::backend_registry().with(demo_backend::DemoBackend);
-    // One thread, which counts all work.
+    // A single thread: work is counted per thread.
     let options = LoadOptions { pool: Pool::serial(), data, ..pteron::load_options() };
     options.backends(backends).limits(Limits::strict())
 }
 
-/// Opens, verifies, loads and runs whatever the bytes are. Errors are fine; everything else is not.
-/// Says whether every method ran.
+/// Opens, verifies, loads and runs arbitrary bytes. Errors are fine; panics and hangs are not.
+/// Returns whether every method ran.
 fn exercise(program: &[u8], data: Option<&[u8]>) -> bool {
     exercised(program, data).is_some()
 }
 
-/// As [`exercise`], for every method that ran the work of its largest execution and what its instructions warrant.
+/// As [`exercise`], but returns the work of each method.
 fn exercised(program: &[u8], data: Option<&[u8]>) -> Option<Vec<Work>> {
     let limits = Limits::strict();
     let data = data.and_then(|bytes| {
@@ -108,14 +111,16 @@ fn exercised(program: &[u8], data: Option<&[u8]>) -> Option<Vec<Work>> {
     work.into_iter().collect()
 }
 
-/// Work of an execution, and what its tensors warrant: about in elements and multiply-adds.
+/// The work of an execution as the pool counted it, and the work that its tensors warrant, both roughly in elements and
+/// multiply-adds.
 struct Work {
     counted: u64,
     warranted: u64,
 }
 
-/// The bytes of the tensors that each instruction names, and for those that sum products of elements the product of
-/// their two largest. `None` for methods with jumps, whose instructions run any number of times.
+/// The work that the instructions of a method warrant: the bytes of their tensors, plus, for operators that sum products
+/// (matrix products, convolutions), the product of the element counts of their two largest tensors. `None` for methods with
+/// jumps, whose instructions may run any number of times.
 fn warranted(program: &Program, name: &str) -> Option<u64> {
     const SUMS_OF_PRODUCTS: [&str; 8] = ["conv", "mm", "linear", "attention", "dist", "bag", "fft", "dft"];
     let plan = program.tables().execution_plan.iter().find(|plan| plan.name == name)?;
@@ -173,7 +178,7 @@ fn run(program: &Program, name: &str, data: Option<Arc<dyn NamedDataMap>>) -> Op
         counted = counted.max(pool::counted() - before);
         ran
     });
-    // Other sizes, where the program allows them.
+    // Smaller sizes, which only programs with dynamic shapes accept.
     let smaller: Option<Vec<EValue>> = inputs
         .iter()
         .map(|value| match value {
@@ -191,7 +196,7 @@ fn run(program: &Program, name: &str, data: Option<Arc<dyn NamedDataMap>>) -> Op
     ran.then(|| Work { counted, warranted: warranted(program, name).unwrap_or(u64::MAX) })
 }
 
-/// Watches over files that take too long: a hang cannot be reported after the fact.
+/// Aborts the process when a file takes too long: a hang cannot be reported after the fact.
 struct Watchdog(Arc<Mutex<Option<(Instant, String)>>>);
 
 impl Watchdog {
@@ -213,7 +218,7 @@ impl Watchdog {
         Self(current)
     }
 
-    /// Exercises one file; a panic or an allocation over the limit fails with its name.
+    /// Exercises one file. On a panic or an allocation over the limit the test fails with the file's name.
     fn check(&self, what: &dyn Fn() -> String, program: &[u8], data: Option<&[u8]>) -> bool {
         self.watch(what, program, data).is_some()
     }
@@ -247,7 +252,7 @@ impl Random {
     }
 }
 
-/// Changes a few bytes in one of the ways in which files go wrong or are made to.
+/// Applies one to four random changes: flipped bits, odd values, copied or zeroed ranges, a truncation.
 fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
     const ODD: [u64; 12] =
         [0, 1, 2, 7, 16, 0x7f, 0xff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, i64::MAX as u64, u64::MAX];
@@ -290,7 +295,7 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn whole_files_run() {
+fn intact_files_run() {
     let watchdog = Watchdog::new();
     let cases = cases();
     let ran = cases.iter().filter(|case| {
@@ -307,7 +312,7 @@ fn truncations_fail_cleanly() {
     for case in cases() {
         let program = std::fs::read(case.join("model.pte")).unwrap();
         let data = data_file(&case);
-        // Every length of the tables, and a sample of the rest.
+        // Every length below 512 bytes and near the end, and a sample of the others.
         let lengths = (0..program.len()).filter(|&n| n < 512 || n % 61 == 0 || n + 64 > program.len());
         for len in lengths {
             let what = || format!("{} cut to {len} bytes", case.display());
@@ -352,7 +357,7 @@ fn mutations_fail_cleanly_or_run() {
     assert!(ran > 0, "no mutated program ran: the mutations are too wild to test anything past the reader");
 }
 
-/// The small programs of one operator each.
+/// The single-operator programs, and those of [`cases`].
 fn operator_programs() -> Vec<(PathBuf, Vec<u8>)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
     let folders =
@@ -367,7 +372,7 @@ fn operator_programs() -> Vec<(PathBuf, Vec<u8>)> {
     files.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
 }
 
-/// Gives some integers of a program, which are attributes, other values. Tensors stay as small as they are.
+/// Replaces some integers of a program, which are operator attributes, by odd values. Tensor sizes do not change.
 fn mutate_attributes(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
     const ODD: [i64; 16] = [
         0,
@@ -412,11 +417,11 @@ fn mutate_attributes(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn hostile_attributes_of_small_tensors_take_no_work() {
+fn hostile_attributes_do_not_multiply_the_work_on_small_tensors() {
     let watchdog = Watchdog::new();
     let programs = operator_programs();
     let (first, count) = (setting("PTERON_SEED", 1), setting("PTERON_MUTATIONS", 3_000));
-    // The slowest are told: `PTERON_SLOW` is in milliseconds.
+    // Files slower than `PTERON_SLOW` milliseconds are printed.
     let slow = Duration::from_millis(setting("PTERON_SLOW", u64::MAX));
     let (mut ran, mut most) = (0, (0.0, String::new()));
     for seed in first..first + count {
@@ -428,11 +433,11 @@ fn hostile_attributes_of_small_tensors_take_no_work() {
         let work = watchdog.watch(&what, &file, None);
         ran += usize::from(work.is_some());
         for Work { counted, warranted } in work.into_iter().flatten() {
-            let ratio = counted.saturating_sub(LEAST_WORK) as f64 / warranted.max(1) as f64;
+            let ratio = counted.saturating_sub(FREE_WORK) as f64 / warranted.max(1) as f64;
             if ratio > most.0 {
                 most = (ratio, what());
             }
-            assert!(ratio <= MOST_WORK, "{}: {counted} for {warranted}", what());
+            assert!(ratio <= MAX_WORK_RATIO, "{}: {counted} for {warranted}", what());
         }
         if started.elapsed() > slow {
             println!("{:?}: {}", started.elapsed(), what());

@@ -1,4 +1,4 @@
-//! What a program may use: instructions, time and memory, and ending it by hand.
+//! Limits on instructions, time and memory, and cancellation.
 
 use pteron::format::container::Blob;
 use pteron::format::pte::{self, Builder, Instruction};
@@ -15,8 +15,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The digit classifier with a jump from its last instruction back to its first, always taken, and the number of
-/// instructions of a turn.
+/// The digit classifier as an endless loop, by a jump from its last instruction to its first that is always taken, and the
+/// number of instructions per iteration.
 fn endless() -> (Program, u64) {
     let file = std::fs::read(root().join("examples/digits/digits.pte")).unwrap();
     let program = Program::load(Arc::new(BytesLoader::new(file.clone())), &Limits::default()).unwrap();
@@ -50,7 +50,7 @@ fn causes(error: &dyn std::error::Error) -> String {
 }
 
 #[test]
-fn a_region_counts_for_the_instructions_that_it_stands_for() {
+fn a_region_counts_as_the_instructions_that_it_replaces() {
     let (program, turn) = endless();
     for limit in [0, 1, turn - 1, turn, 5 * turn + 3] {
         let end = |no_prepare| {
@@ -65,7 +65,7 @@ fn a_region_counts_for_the_instructions_that_it_stands_for() {
 }
 
 #[test]
-fn an_execution_ends_when_its_time_is_over_or_when_it_is_cancelled() {
+fn an_execution_ends_on_timeout_or_cancellation() {
     let (program, _) = endless();
     for no_prepare in [false, true] {
         let limits = Limits { time: Some(Duration::from_millis(30)), ..Limits::none() };
@@ -91,7 +91,7 @@ fn an_execution_ends_when_its_time_is_over_or_when_it_is_cancelled() {
 }
 
 #[test]
-fn a_long_step_ends_between_the_pieces_of_its_loop() {
+fn a_parallel_loop_is_cancelled_between_work_items() {
     const ITEMS: usize = 1 << 20;
     let (handle, done) = (Interrupt::new(), Arc::new(AtomicUsize::new(0)));
     let (cancel, count) = (handle.clone(), Arc::clone(&done));
@@ -124,7 +124,7 @@ fn a_long_step_ends_between_the_pieces_of_its_loop() {
 }
 
 #[test]
-fn memory_is_bounded_together() {
+fn the_memory_limit_covers_weights_and_arenas_together() {
     let path = root().join("examples/digits/digits.pte");
     let load = |memory| {
         let limits = Limits::none().within_memory(memory);
@@ -136,7 +136,7 @@ fn memory_is_bounded_together() {
     assert!(matches!(load(needed - 1), Err(Error::Limit { field: "memory", .. })));
 }
 
-/// Bytes of this process that are in memory.
+/// The resident bytes of this process.
 #[cfg(target_os = "linux")]
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -145,8 +145,8 @@ fn resident() -> usize {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn bounds_that_are_not_reached_hold_no_memory() {
-    // 2 GiB of arenas, of which 1/256 is used.
+fn arenas_use_memory_only_for_the_sizes_that_occur() {
+    // The plan has 2 GiB of arenas, of which the inputs use 1/256.
     let path = root().join("testdata/limits/large_bound.pte");
     for no_prepare in [false, true] {
         let before = resident();

@@ -1,4 +1,4 @@
-//! What a method holds, counted: arenas, weights, what they are packed to, and workspaces.
+//! Memory accounting of a method: arenas, weights, packed weights and workspaces.
 
 use pteron::format::container::Blob;
 use pteron::format::pte::{
@@ -9,14 +9,14 @@ use pteron::{DataLoader, EValue, FileLoader, Limits, LoadOptions, Method, Pool, 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Rows and columns of the weights of each product.
+/// Rows and columns of each layer's weights.
 const SIDE: usize = 256;
-/// Bytes of the weights of each product.
+/// Bytes of each layer's weights.
 const WEIGHTS: u64 = (4 * SIDE * SIDE) as u64;
-/// The number of products.
+/// The number of linear layers.
 const LAYERS: usize = 8;
 
-/// A file, removed with the value.
+/// A file that is removed on drop.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
@@ -30,7 +30,7 @@ fn plain(sizes: &[usize]) -> Planned {
     Planned { scalar_type: 6, dim_order: (0..sizes.len() as u8).collect(), sizes, ..Planned::default() }
 }
 
-/// A chain of products with weights of their own: each element of the result is the sum of the input's.
+/// A chain of linear layers, each with its own weights, which average the elements of the input.
 fn chain(name: &str) -> Temporary {
     let mut builder = Builder::new();
     let row = 4 * SIDE as u64;
@@ -41,7 +41,7 @@ fn chain(name: &str) -> Temporary {
     let mut values = vec![Value::Null, activation(0)];
     let mut instructions = Vec::new();
     for layer in 0..LAYERS {
-        // Weights of their own: a layer's number in the first element, then ones over the side.
+        // The first element is the layer's number, so that no two layers have equal weights; the others are 1 / SIDE.
         let mut weights = vec![1.0 / SIDE as f32; SIDE * SIDE];
         weights[0] = layer as f32;
         let data_buffer_idx = builder.add_constant(Blob::bytes(bytes(&weights)));
@@ -94,7 +94,7 @@ fn run(method: &mut Method) -> Vec<f32> {
     method.execute(&[x]).unwrap()[0].as_tensor().unwrap().to_vec().unwrap()
 }
 
-/// Packed or not, elements are the same sums, rounded otherwise.
+/// Packed weights give the same sums up to rounding.
 fn assert_close(found: &[f32], expected: &[f32]) {
     assert_eq!(found.len(), expected.len());
     for (a, b) in found.iter().zip(expected) {
@@ -109,7 +109,7 @@ fn weights_are_held_once() {
     let mut written = load(&file, u64::MAX, true).unwrap();
     assert!((all..all + WEIGHTS / 4).contains(&written.memory()), "{}", written.memory());
     let mut prepared = load(&file, u64::MAX, false).unwrap();
-    // Packed, with a workspace, and nothing of what was read.
+    // The packed weights and a workspace; the weights as read are released.
     assert!((all..all + WEIGHTS / 4).contains(&prepared.memory()), "{}", prepared.memory());
     assert_close(&run(&mut written), &run(&mut prepared));
 
@@ -121,25 +121,25 @@ fn weights_are_held_once() {
 }
 
 #[test]
-fn loading_holds_the_weights_once_and_one_that_is_packed_twice() {
+fn loading_holds_at_most_one_layer_twice_while_packing() {
     let file = chain("peak");
     let all = LAYERS as u64 * WEIGHTS;
     let expected = run(&mut load(&file, u64::MAX, false).unwrap());
-    // Room for all and for one more, not for all of them twice.
+    // Room for all weights and two more layers, but not for all of them twice.
     let mut method = load(&file, all + 2 * WEIGHTS, false).unwrap();
     assert_close(&run(&mut method), &expected);
-    // Each was read once: what cannot be packed is read again to run as it stands.
+    // Each was read once, so all were packed: weights that cannot be packed are read again to run as written.
     let read = method.program().loader().bytes_loaded();
     assert!((all..all + WEIGHTS / 2).contains(&read), "{read}");
 }
 
 #[test]
-fn weights_that_threads_pack_side_by_side_are_those_of_one_thread() {
+fn packing_on_several_threads_gives_the_results_of_one_thread() {
     let file = chain("threads");
     let all = LAYERS as u64 * WEIGHTS;
     let mut one = load(&file, u64::MAX, false).unwrap();
     let expected = run(&mut one);
-    // The second has no room for all of them beside what is packed: some are packed in their turn.
+    // The second limit has no room for all weights and their packed copies at once: some are packed one after another.
     for memory in [u64::MAX, all + 2 * WEIGHTS] {
         let mut method = load_on(3, &file, memory, false).unwrap();
         assert_eq!(method.memory(), one.memory(), "within {memory}");
@@ -148,7 +148,7 @@ fn weights_that_threads_pack_side_by_side_are_those_of_one_thread() {
 }
 
 #[test]
-fn where_packing_has_no_room_instructions_run_as_they_stand() {
+fn without_memory_for_packing_instructions_run_as_written() {
     let file = chain("tight");
     let all = LAYERS as u64 * WEIGHTS;
     let expected = run(&mut load(&file, u64::MAX, false).unwrap());
@@ -157,7 +157,7 @@ fn where_packing_has_no_room_instructions_run_as_they_stand() {
     assert_close(&run(&mut method), &expected);
 }
 
-/// A chain of additions of constants in half precision, which regions keep in f32.
+/// A chain of additions of float16 constants, which regions convert to f32.
 fn halves(name: &str) -> Temporary {
     let mut builder = Builder::new();
     let bytes = 2 * (SIDE * SIDE) as u64;
@@ -186,7 +186,7 @@ fn halves(name: &str) -> Temporary {
 }
 
 #[test]
-fn constants_that_passes_compute_count() {
+fn constants_computed_by_passes_count() {
     let file = halves("halves");
     let (halves, arenas) = (LAYERS as u64 * WEIGHTS / 2, WEIGHTS);
     let run = |method: &mut Method| -> Vec<pteron::f16> {
@@ -194,22 +194,22 @@ fn constants_that_passes_compute_count() {
         method.execute(&[x.into()]).unwrap()[0].as_tensor().unwrap().to_vec().unwrap()
     };
     let mut written = load(&file, u64::MAX, true).unwrap();
-    let (as_they_stand, expected) = (written.memory(), run(&mut written));
-    assert!((halves + arenas..halves + arenas + WEIGHTS).contains(&as_they_stand), "{as_they_stand}");
+    let (as_written, expected) = (written.memory(), run(&mut written));
+    assert!((halves + arenas..halves + arenas + WEIGHTS).contains(&as_written), "{as_written}");
     let floats = LAYERS as u64 * WEIGHTS;
     let prepared = load(&file, u64::MAX, false).unwrap().memory();
     assert!(prepared >= floats + arenas, "{prepared} of {floats} and {arenas}");
-    // Without room for them, instructions run as they stand, or some of them.
-    for memory in [as_they_stand, as_they_stand + 2 * WEIGHTS, prepared] {
+    // Without room for the converted constants, all or some instructions run as written.
+    for memory in [as_written, as_written + 2 * WEIGHTS, prepared] {
         let mut method = load(&file, memory, false).unwrap();
         assert!(method.memory() <= memory, "{} within {memory}", method.memory());
         assert_eq!(run(&mut method), expected, "within {memory}");
     }
 }
 
-/// A method of many instructions on few bytes: its tables are what it takes.
+/// A method of many instructions on few bytes, whose memory is mostly tables.
 #[test]
-fn tables_count() {
+fn tables_of_a_method_count() {
     const CALLS: u64 = 4_000;
     let mut builder = Builder::new();
     let at = |i: u64| {
@@ -239,14 +239,14 @@ fn tables_count() {
     let fork = method.fork().unwrap();
     assert!(method.memory() >= 2 * tables - 1024);
     drop(fork);
-    // With room for the tables alone, instructions run as they stand.
+    // With room for the tables alone, instructions run as written.
     let mut method = load(&file, tables + 1024, false).unwrap();
     assert_eq!(run(&mut method), [1.0, 0.0, 3.0, 0.0]);
     let mut method = load(&file, 4 * tables, false).unwrap();
     assert_eq!(run(&mut method), [1.0, 0.0, 3.0, 0.0]);
     let e = load(&file, tables / 2, false).unwrap_err().to_string();
     assert!(e.starts_with("a method with its tables needs"), "{e}");
-    // The program itself is not read where it has no room.
+    // The program itself is not read if it exceeds the limit.
     let limits = Limits { memory: 1 << 10, ..Limits::default() };
     let e = Program::load(Arc::new(FileLoader::open(&file.0).unwrap()), &limits).unwrap_err().to_string();
     assert!(e.starts_with("the program of "), "{e}");
@@ -265,7 +265,7 @@ fn weights_over_the_limit_are_refused_before_they_are_read() {
 }
 
 #[test]
-fn no_limit_lets_a_method_load_that_cannot_run() {
+fn a_method_that_loads_within_a_limit_also_runs() {
     let file = chain("limits");
     let all = LAYERS as u64 * WEIGHTS;
     let expected = run(&mut load(&file, u64::MAX, false).unwrap());
@@ -275,7 +275,7 @@ fn no_limit_lets_a_method_load_that_cannot_run() {
             Err(e) => assert!(e.to_string().contains("Limits::memory"), "{memory}: {e}"),
         }
     }
-    // Small constants, which calls in regions read as they are.
+    // Small constants, which calls in regions read unpacked.
     let digits = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.pte");
     let program = Program::open(digits).unwrap();
     for memory in (20_000..200_000).step_by(4_000) {
@@ -291,7 +291,7 @@ fn no_limit_lets_a_method_load_that_cannot_run() {
     }
 }
 
-/// Bytes of a file's map that are in this process's memory.
+/// The resident bytes of a mapped file.
 #[cfg(target_os = "linux")]
 fn mapped(path: &std::path::Path) -> u64 {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -302,17 +302,17 @@ fn mapped(path: &std::path::Path) -> u64 {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn mapped_weights_are_given_back_once_they_are_packed() {
+fn mapped_pages_are_released_once_weights_are_packed() {
     let file = chain("mapped");
     let expected = run(&mut load(&file, u64::MAX, false).unwrap());
-    // SAFETY: the file is this test's own, and is not written to again.
+    // SAFETY: only this test uses the file, and it does not write to it again.
     let unchanged = unsafe { pteron::Unchanged::promise() };
     let program = Program::map(&file.0, unchanged).unwrap();
     let mut method = program.load_method("forward", pteron::load_options()).unwrap();
     let held = mapped(&file.0);
     assert!(held <= WEIGHTS, "{held} bytes of {LAYERS} weights of {WEIGHTS}");
     assert_close(&run(&mut method), &expected);
-    // As they stand, instructions read the weights where they are.
+    // As written, instructions read the weights in the map.
     let options = LoadOptions { no_prepare: true, ..pteron::load_options() };
     let mut written = program.load_method("forward", options).unwrap();
     assert_close(&run(&mut written), &expected);

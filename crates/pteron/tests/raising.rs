@@ -1,5 +1,5 @@
-//! Programs of arbitrary memory plans: prepared, they compute what their instructions compute, whatever places
-//! overlap, are used again, outlive executions or are chosen between.
+//! Programs with arbitrary memory plans: prepared, they give the results of their instructions, even if tensors overlap,
+//! memory is reused or persists between executions, or jumps decide which definition is read.
 
 mod support;
 
@@ -15,13 +15,13 @@ fn load(file: &[u8], no_prepare: bool) -> Method {
     program.load_method("forward", LoadOptions { no_prepare, ..pteron::load_options() }).unwrap()
 }
 
-/// A program of calls on tensors of 4 numbers that lie wherever chance puts them: on each other, across each other,
-/// at the same place. Some calls are jumped over, some tensors freed or moved.
+/// A random program of calls on tensors of 4 elements at random offsets, which may coincide or overlap in part. Some
+/// programs jump over calls or move tensors.
 fn any_program(random: &mut Random) -> (Vec<u8>, usize) {
     const LEN: usize = 4;
     let mut plan = Plan::default();
     let places = 3 + random.below(12);
-    // Some plans overlap much, some tile their arena.
+    // With a step of 4 or 8 bytes tensors overlap in part; with 16 they coincide or are disjoint.
     let step = [4, 8, 16][random.below(3)];
     let tensors: Vec<i32> =
         (0..4 + random.below(10)).map(|_| plan.tensor(LEN, (step * random.below(places)) as u64)).collect();
@@ -52,7 +52,7 @@ fn bytes(outputs: &[EValue]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn any_memory_plan_computes_what_its_instructions_compute() {
+fn random_memory_plans_agree_prepared_and_as_written() {
     let count = std::env::var("PTERON_PLANS").ok().and_then(|v| v.parse().ok()).unwrap_or(3_000);
     for seed in 0..count {
         let mut random = Random(seed);
@@ -70,7 +70,7 @@ fn any_memory_plan_computes_what_its_instructions_compute() {
 }
 
 #[test]
-fn a_scalar_is_of_the_kind_that_was_last_written() {
+fn a_scalar_has_the_type_that_was_last_written() {
     let mut plan = Plan::default();
     let (x, y) = (plan.tensor(4, 0), plan.tensor(4, 16));
     // The plan declares an integer; the comparison writes a boolean.
@@ -93,7 +93,7 @@ fn a_scalar_is_of_the_kind_that_was_last_written() {
 }
 
 #[test]
-fn a_condition_that_is_no_boolean_fails_when_it_is_read() {
+fn a_jump_condition_that_is_no_boolean_fails_when_it_is_read() {
     let mut plan = Plan::default();
     let (x, condition) = (plan.tensor(4, 0), plan.value(Value::Int(1)));
     plan.instructions
@@ -104,7 +104,7 @@ fn a_condition_that_is_no_boolean_fails_when_it_is_read() {
     assert!(cause.contains("an integer"), "{cause}");
 }
 
-/// Calls one after another, each at a place of its own.
+/// A chain of calls, each with its own memory for the result.
 fn chain(len: usize) -> Vec<u8> {
     let mut plan = Plan::default();
     let ids: Vec<i32> = (0..=len).map(|i| plan.tensor(4, 16 * i as u64)).collect();

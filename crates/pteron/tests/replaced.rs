@@ -1,5 +1,5 @@
-//! A kernel that a user puts in another's place is the one that is called, prepared or not, whatever the calls
-//! around it become.
+//! A kernel with which a user replaces one of the library is called wherever the program calls it, prepared or not: no
+//! fusion bypasses it.
 
 use operator::{Args, Kernel, KernelContext, KernelRegistry, Outs, Schema};
 use pteron::{EValue, LoadOptions, Module, Program, Tensor};
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The library's kernel, counted. Nothing is known of it but its schema.
+/// Wraps a kernel of the library, counts its calls, and exposes nothing but its schema.
 struct Counted {
     inner: Arc<dyn Kernel>,
     calls: Arc<AtomicUsize>,

@@ -1,5 +1,5 @@
-//! What the runtime promises of real programs: checked inputs, converted layouts, state, shared arenas,
-//! shared constants, limits, and a hot path that allocates nothing.
+//! The runtime on real programs: input checks, layout conversion, state, shared arenas, shared constants, limits, and
+//! execution without allocations.
 
 use pteron::{
     BytesLoader, DimOrder, EValue, KernelRegistry, Limits, LoadOptions, Module, NamedDataMap, Program,
@@ -16,11 +16,11 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::alloc`, which is that of `System`.
         unsafe { System.alloc(layout) }
     }
 
@@ -33,9 +33,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The files of these tests stay as they are.
+/// Promises that the mapped files do not change.
 fn unchanged() -> pteron::Unchanged {
-    // SAFETY: nobody writes to the files of the corpus, or to those that these tests have written.
+    // SAFETY: these tests only read the files of the corpus, and nothing else writes to them.
     unsafe { pteron::Unchanged::promise() }
 }
 
@@ -55,7 +55,7 @@ fn floats(value: &EValue) -> Vec<f32> {
     value.as_tensor().unwrap().to_vec().unwrap()
 }
 
-/// The whole chain of messages of an error.
+/// The messages of an error and its sources, joined by colons.
 fn message(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -71,7 +71,7 @@ fn refusal(module: &mut Module, inputs: &[EValue]) -> String {
 }
 
 #[test]
-fn wrong_inputs_are_named() {
+fn errors_describe_wrong_inputs() {
     let mut m = open("ModuleAdd");
     let good = || tensor(&[2, 2], &[1.0; 4]);
     let e = refusal(&mut m, &[good()]);
@@ -98,7 +98,7 @@ fn wrong_inputs_are_named() {
 }
 
 #[test]
-fn missing_operators_come_all_at_once() {
+fn all_missing_operators_are_reported_at_once() {
     let program = Program::open(path("mutable_initialized")).unwrap();
     let e = program.load_method("forward", LoadOptions::new(KernelRegistry::new())).unwrap_err();
     let e = message(&e);
@@ -111,7 +111,7 @@ fn missing_operators_come_all_at_once() {
 }
 
 #[test]
-fn inputs_are_converted_to_the_layout_of_the_program() {
+fn inputs_are_converted_to_the_dim_order_of_the_program() {
     let mut m = open("channels_last_elementwise");
     let elements: Vec<f32> = (0..90).map(|i| i as f32 - 45.0).collect();
     let plain = Tensor::from_slice(&[1, 3, 6, 5], &elements).unwrap();
@@ -128,19 +128,19 @@ fn inputs_are_converted_to_the_layout_of_the_program() {
 fn methods_share_state_when_asked_to() {
     let set = |m: &mut Module, v: f32| m.execute("set_state", &[tensor(&[1], &[v])]).map(|_| ()).unwrap();
     let get = |m: &mut Module| floats(&m.execute("get_state", &[]).unwrap()[0])[0];
-    let mut apart = open("ModuleSharedState");
-    set(&mut apart, 7.0);
-    assert_eq!(get(&mut apart), 0.0);
-    let mut together = open("ModuleSharedState");
-    together.share_memory_arenas().unwrap();
-    set(&mut together, 7.0);
-    assert_eq!(get(&mut together), 7.0);
-    together.forward(&[tensor(&[1], &[1.0])]).unwrap();
-    assert_eq!(get(&mut together), 8.0);
+    let mut separate = open("ModuleSharedState");
+    set(&mut separate, 7.0);
+    assert_eq!(get(&mut separate), 0.0);
+    let mut shared = open("ModuleSharedState");
+    shared.share_memory_arenas().unwrap();
+    set(&mut shared, 7.0);
+    assert_eq!(get(&mut shared), 7.0);
+    shared.forward(&[tensor(&[1], &[1.0])]).unwrap();
+    assert_eq!(get(&mut shared), 8.0);
 }
 
 #[test]
-fn one_program_serves_many_threads() {
+fn threads_load_methods_of_one_program() {
     let file = path("ModuleAddMul");
     let program = Program::open(file).unwrap();
     let x = [1.0f32, 2.0, 3.0, 4.0];
@@ -163,7 +163,7 @@ fn one_program_serves_many_threads() {
 }
 
 #[test]
-fn external_constants_come_from_data_files_and_from_one_only() {
+fn external_constants_come_from_exactly_one_data_file() {
     let file = path("ModuleAddMul_extconst");
     let mut without = pteron::open(&file).unwrap();
     let e = message(&without.forward(&[tensor(&[2, 2], &[1.0; 4])]).unwrap_err());
@@ -230,7 +230,7 @@ fn constant_methods_and_metadata() {
 }
 
 #[test]
-fn bytes_serve_as_well_as_files() {
+fn a_program_loads_from_bytes_as_from_a_file() {
     let bytes = std::fs::read(path("ModuleAddMul")).unwrap();
     let loader = Arc::new(BytesLoader::new(bytes));
     let mut from_bytes = Module::load(loader, pteron::load_options()).unwrap();

@@ -1,4 +1,4 @@
-//! One loaded method, executed from several threads, and the ways to run it without copies.
+//! Executing one loaded method from several threads, and running it without copies of inputs and outputs.
 
 use pteron::{DimOrder, EValue, Error, Method, Program, SharedMethod, Tensor, TensorMeta};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ fn digit(seed: usize) -> EValue {
 }
 
 #[test]
-fn threads_execute_one_method_at_a_time() {
+fn threads_execute_a_shared_method_concurrently() {
     let mut alone = load("examples/digits/digits.pte", "forward");
     let inputs: Vec<EValue> = (0..16).map(digit).collect();
     let expected: Vec<Vec<f32>> =
@@ -31,7 +31,7 @@ fn threads_execute_one_method_at_a_time() {
             });
         }
     });
-    // Instances are used again, and there are no more than threads.
+    // Instances are reused: there are no more of them than threads.
     let idle = shared.idle();
     assert!((1..=8).contains(&idle), "{idle}");
     shared.execute(&inputs[..1]).unwrap();
@@ -39,7 +39,7 @@ fn threads_execute_one_method_at_a_time() {
 }
 
 #[test]
-fn state_is_of_one_session() {
+fn sessions_do_not_share_state() {
     let method = load("testdata/corpus/tiny/mutable_default/model.pte", "forward");
     let inputs = method.meta().inputs();
     let input = || -> Vec<EValue> {
@@ -61,12 +61,12 @@ fn state_is_of_one_session() {
         assert_eq!(x.as_tensor().unwrap().bytes(), y.as_tensor().unwrap().bytes());
     }
     drop((a, b));
-    // What has state is not used again.
+    // An instance with state is not reused.
     assert_eq!(state(&shared.session().unwrap()), fresh);
 }
 
 #[test]
-fn programs_whose_sizes_change_are_forked_with_what_was_lowered() {
+fn forks_of_a_method_with_dynamic_shapes_give_equal_results() {
     let mut method = load("testdata/corpus/tiny/dyn_planned_io/model.pte", "forward");
     let metas: Vec<TensorMeta> =
         method.meta().inputs().iter().map(|v| v.tensor.as_ref().unwrap().meta.clone()).collect();
@@ -83,7 +83,7 @@ fn programs_whose_sizes_change_are_forked_with_what_was_lowered() {
 }
 
 #[test]
-fn inputs_are_filled_and_outputs_read_where_they_lie() {
+fn inputs_are_filled_and_outputs_read_in_place() {
     let mut method = load("examples/digits/digits.pte", "forward");
     let EValue::Tensor(x) = digit(3) else { panic!("a digit is a tensor") };
     let expected: Vec<f32> = method.execute(&[x.clone().into()]).unwrap()[0].to_vec().unwrap();
@@ -107,7 +107,7 @@ fn inputs_are_filled_and_outputs_read_where_they_lie() {
 }
 
 #[test]
-fn views_refuse_slices_in_another_order() {
+fn as_slice_refuses_non_contiguous_dim_orders() {
     let mut method = load("testdata/corpus/tiny/channels_last_elementwise/model.pte", "forward");
     let elements: Vec<f32> = (0..90).map(|i| i as f32).collect();
     let x = Tensor::from_slice(&[1, 3, 6, 5], &elements).unwrap();

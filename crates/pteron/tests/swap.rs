@@ -1,4 +1,4 @@
-//! Weights that are exchanged while a program runs: no execution waits, fails or sees a mixture.
+//! Swapping weights while a program runs: no execution waits, fails, or sees a mixture of old and new weights.
 
 use pteron::data::PackStore;
 use pteron::format::container::Blob;
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The files of these tests stay as they are.
+/// Promises that the mapped files do not change.
 fn unchanged() -> pteron::Unchanged {
-    // SAFETY: nobody writes to the files of the corpus, or to those that these tests have written.
+    // SAFETY: these tests only read the files of the corpus, and nothing else writes to them.
     unsafe { pteron::Unchanged::promise() }
 }
 
@@ -25,7 +25,7 @@ fn original() -> PtdDataMap {
     PtdDataMap::map(corpus(DATA), unchanged()).unwrap()
 }
 
-/// The data of the corpus with every number times `factor`, after `change` has had a look at it.
+/// The data file of the corpus with every element multiplied by `factor`, then modified by `change`.
 fn data(factor: f32, change: impl Fn(&mut Builder<'static>)) -> Arc<PtdDataMap> {
     let map = original();
     let mut builder = Builder::new();
@@ -84,7 +84,8 @@ fn swapped_weights_are_used_prepared_or_not() {
     }
 }
 
-/// The weights of `xnn_mlp_weights_ptd`, which its delegate alone reads, with every number times `factor`, or cut.
+/// The weights of `xnn_mlp_weights_ptd`, which only its delegate reads, with every element multiplied by `factor` and each
+/// entry truncated to `bytes` bytes.
 #[cfg(feature = "xnnpack")]
 fn named_data(factor: f32, bytes: usize) -> Arc<PtdDataMap> {
     let path = corpus("tiny/xnn_mlp_weights_ptd/xnn_weights.ptd");
@@ -106,7 +107,7 @@ fn named_data(factor: f32, bytes: usize) -> Arc<PtdDataMap> {
 
 #[test]
 #[cfg(feature = "xnnpack")]
-fn delegates_use_named_data_that_was_swapped() {
+fn delegates_use_swapped_named_data() {
     let path = corpus("tiny/xnn_mlp_weights_ptd/model.pte");
     let new = |factor: f32, no_prepare| {
         let data = named_data(factor, usize::MAX);
@@ -119,7 +120,7 @@ fn delegates_use_named_data_that_was_swapped() {
         let before = output(&mut module, &x);
         let expected = output(&mut new(-0.5, no_prepare), &x);
         assert_ne!(before, expected);
-        // Data that the delegate cannot use is refused by a module that has not loaded the method, too.
+        // A module that has not loaded the method refuses unusable data for the delegate, too.
         for refusing in [&module, &shared] {
             let error = refusing.swap_data(named_data(2.0, 8)).unwrap_err();
             let cause = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
@@ -136,7 +137,7 @@ fn delegates_use_named_data_that_was_swapped() {
 }
 
 #[test]
-fn data_that_does_not_fit_is_refused_and_the_old_stays() {
+fn data_that_does_not_fit_is_refused_and_the_old_data_stays() {
     let mut module = module(false);
     let x = inputs(&module);
     let before = output(&mut module, &x);
@@ -182,7 +183,7 @@ fn executions_never_fail_nor_see_a_mixture_while_weights_are_swapped() {
         .collect();
     assert!((1..4).all(|i| expected[i] != expected[0]));
     main.swap_data(versions[0].clone()).unwrap();
-    // How many swaps have begun, and how many have returned.
+    // The numbers of swaps that have begun and that have returned.
     let (begun, returned, stop) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
     let executions = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -205,7 +206,7 @@ fn executions_never_fail_nor_see_a_mixture_while_weights_are_swapped() {
             begun.store(n, Ordering::SeqCst);
             main.swap_data(versions[n % 4].clone()).unwrap();
             returned.store(n, Ordering::SeqCst);
-            // Data that does not fit changes nothing, now as ever.
+            // Data that does not fit changes nothing while executions run, either.
             assert!(main.swap_data(data(9.0, |b| _ = b.entries.pop())).is_err());
             std::thread::sleep(std::time::Duration::from_micros(200));
         }
@@ -217,7 +218,7 @@ fn executions_never_fail_nor_see_a_mixture_while_weights_are_swapped() {
 }
 
 #[test]
-fn mutable_state_outlives_a_swap_but_for_what_the_data_initializes() {
+fn a_swap_resets_the_state_that_the_data_initializes() {
     let folder = corpus("wild/train_xor_extweights");
     let map = Arc::new(PtdDataMap::map(folder.join("_default_external_constant.ptd"), unchanged()).unwrap());
     let mut module =
@@ -238,7 +239,7 @@ fn mutable_state_outlives_a_swap_but_for_what_the_data_initializes() {
 }
 
 #[test]
-fn one_mapped_file_serves_many_programs() {
+fn programs_share_the_pages_of_one_mapped_file() {
     let map: Arc<PtdDataMap> = Arc::new(original());
     let method = || {
         let program = Program::open(corpus(MODEL)).unwrap();
@@ -253,10 +254,9 @@ fn one_mapped_file_serves_many_programs() {
     assert_eq!(places(&a), places(&b), "both look at the same pages");
 }
 
-/// Bytes of packed weights that methods of one store hold together.
 #[test]
 #[cfg(feature = "xnnpack")]
-fn programs_that_have_data_in_common_pack_it_once() {
+fn programs_that_share_a_pack_store_pack_common_data_once() {
     let path = corpus("tiny/xnn_mlp_weights_ptd/model.pte");
     let file = corpus("tiny/xnn_mlp_weights_ptd/xnn_weights.ptd");
     let store = PackStore::new();
@@ -271,11 +271,11 @@ fn programs_that_have_data_in_common_pack_it_once() {
     let first = load(mapped());
     let bytes = store.bytes();
     assert!(bytes > 0);
-    // Another program, another map of the same file; and the file read.
+    // Another program with another map of the same file, and one that reads the file.
     let second = load(mapped());
     let third = load(Arc::new(PtdDataMap::open(&file).unwrap()));
     assert_eq!(store.bytes(), bytes);
-    // Other data is packed for itself, and what nobody uses any more goes.
+    // Other data is packed separately, and packed weights are freed once no method uses them.
     let mut fourth = load(mapped());
     let x = inputs(&fourth);
     let before = output(&mut fourth, &x);

@@ -1,11 +1,11 @@
-//! The example of a backend with both halves computes what kernels compute.
+//! The `toy_accelerator` example gives the results of the kernels.
 
 #[path = "../examples/toy_accelerator.rs"]
 #[allow(dead_code)]
 mod toy;
 
 #[test]
-fn a_program_with_an_accelerator_computes_the_same() {
+fn a_program_delegated_to_the_accelerator_gives_equal_results() {
     let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/archives/arithmetic/model.pt2");
     let archive = std::fs::read(archive).unwrap();
     let without = toy::compiled(archive.clone(), false).unwrap();

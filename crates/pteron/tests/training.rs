@@ -1,13 +1,13 @@
-//! Training in Rust gives the losses that the reference runtime gives, step by step.
+//! Training gives the losses of the reference runtime, step by step.
 
 use pteron::{EValue, LoadOptions, PtdDataMap, Sgd, SgdOptions, Tensor, TrainingModule};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The files of these tests stay as they are.
+/// Promises that the mapped files do not change.
 fn unchanged() -> pteron::Unchanged {
-    // SAFETY: nobody writes to the files of the corpus, or to those that these tests have written.
+    // SAFETY: these tests only read the files of the corpus, and nothing else writes to them.
     unsafe { pteron::Unchanged::promise() }
 }
 
@@ -19,7 +19,7 @@ fn json(path: &str) -> Json {
     serde_json::from_slice(&std::fs::read(testdata(path)).unwrap()).unwrap()
 }
 
-/// The inputs of one step: two truth values and the class of what they make.
+/// The inputs of one step: two bits, and the class of their exclusive or.
 fn batch(sample: &Json) -> [EValue; 2] {
     let x: Vec<f32> = sample[0].as_array().unwrap().iter().map(|v| v.as_f64().unwrap() as f32).collect();
     let y = [sample[1].as_i64().unwrap()];
@@ -58,9 +58,9 @@ fn xor(no_prepare: bool) -> TrainingModule {
     TrainingModule::open(testdata("corpus/wild/train_xor/model.pte"), options).unwrap()
 }
 
-/// `tools/reference/train.py` wrote the losses.
+/// `tools/reference/train.py` recorded the losses.
 #[test]
-fn losses_fall_as_the_reference_s_do() {
+fn losses_equal_those_of_the_reference() {
     let recorded = json("training/xor.json");
     let data = recorded["data"].as_array().unwrap();
     for run in recorded["runs"].as_array().unwrap() {
@@ -78,7 +78,7 @@ fn losses_fall_as_the_reference_s_do() {
 }
 
 #[test]
-fn parameters_end_where_the_reference_s_do() {
+fn trained_parameters_equal_those_of_the_reference() {
     let recorded = json("corpus/wild/train_xor/training.json");
     let data = recorded["data"].as_array().unwrap();
     let sgd = SgdOptions { lr: recorded["lr"].as_f64().unwrap(), ..SgdOptions::default() };
@@ -105,7 +105,7 @@ fn flatten(value: &Json, out: &mut Vec<f32>) {
 }
 
 #[test]
-fn weights_may_start_from_a_data_file() {
+fn initial_weights_come_from_a_data_file() {
     let recorded = json("corpus/wild/train_xor/training.json");
     let data = recorded["data"].as_array().unwrap();
     let folder = testdata("corpus/wild/train_xor_extweights");
@@ -118,7 +118,7 @@ fn weights_may_start_from_a_data_file() {
 }
 
 #[test]
-fn gradients_come_with_the_names_of_their_parameters() {
+fn gradients_have_the_names_of_their_parameters() {
     let mut model = xor(false);
     assert_eq!(model.trainable_methods(), ["forward"]);
     let e = model.named_gradients("forward").err().unwrap().to_string();

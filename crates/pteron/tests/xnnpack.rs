@@ -1,5 +1,5 @@
-//! Programs that are lowered to XNNPACK give what the reference gives: those of the sample of the corpus, and single
-//! quantized operators, whose numbers must be the same.
+//! Programs that are lowered to XNNPACK give the reference's results: a sample of the corpus, and single quantized
+//! operators, whose results must be equal.
 #![cfg(all(feature = "xnnpack", feature = "tools"))]
 
 use pteron::tools::verify::{Options, Outcome, check_all, find};
@@ -9,7 +9,7 @@ fn testdata(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(folder)
 }
 
-/// Checks all cases of a folder of `testdata`. Fails if any fails, and if there are fewer than `least`.
+/// Checks all cases of a folder of `testdata`. Fails if one fails, or if fewer than `least` pass.
 fn check(folder: &str, no_prepare: bool, least: usize) {
     let cases = find(&testdata(folder)).expect("the sample is readable");
     let mut load = pteron::load_options();
@@ -26,13 +26,13 @@ fn check(folder: &str, no_prepare: bool, least: usize) {
 }
 
 #[test]
-fn programs_of_the_corpus() {
+fn programs_of_the_corpus_give_the_results_of_the_reference() {
     check("corpus/tiny", false, 5);
     check("corpus/compat", false, 6);
 }
 
 #[test]
-fn single_nodes() {
+fn single_nodes_give_the_results_of_the_reference() {
     check("xnnpack/nodes", false, 36);
     check("xnnpack/nodes", true, 36);
 }

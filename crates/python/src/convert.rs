@@ -1,4 +1,4 @@
-//! Python's numbers, strings and sequences as values of programs, and the other way.
+//! Conversion between Python values (numbers, strings, sequences) and values of programs.
 
 use crate::errors::{Failure, Result as Converted};
 use crate::exchange::{Array, Storage};
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PySequence, PyString, PyTuple};
 use std::sync::Arc;
 
-/// Nesting of sequences that is looked into: as many dimensions as tensors have.
+/// The maximum nesting of sequences: the maximum rank of tensors.
 const MAX_DEPTH: usize = 16;
 
 /// An input of a call.
@@ -19,16 +19,16 @@ const MAX_DEPTH: usize = 16;
     reason = "lives for one call, in which a box would cost more than its moves"
 )]
 pub(crate) enum Input {
-    /// An array where it lies, and what tensor it is.
+    /// An array, used in place, and the tensor type that its memory has.
     Array(Array, TensorMeta),
     /// A tensor of this package.
     Tensor(Arc<Storage>),
-    /// Any other value, tensors that were made for this call among them.
+    /// Any other value, including tensors that were created for this call.
     Value(EValue),
 }
 
 impl Input {
-    /// What an argument is where the program declares `declared`.
+    /// Converts an argument to the input that the program declares.
     pub(crate) fn of(object: &Bound<'_, PyAny>, declared: &ValueMeta) -> PyResult<Self> {
         let Some(wanted) = &declared.tensor else { return Ok(Self::Value(value(object)?)) };
         let wanted = wanted.meta.dtype();
@@ -38,7 +38,7 @@ impl Input {
             return Ok(Self::Tensor(Arc::clone(tensor.get().storage())));
         }
         let Some(array) = array_of(object)? else {
-            return Ok(Self::Value(EValue::Tensor(of_numbers(object, Some(wanted))?)));
+            return Ok(Self::Value(EValue::Tensor(from_sequences(object, Some(wanted))?)));
         };
         let dtype = array.dtype(Some(wanted))?;
         match array.dense_meta(dtype)? {
@@ -47,7 +47,7 @@ impl Input {
         }
     }
 
-    /// The value with memory of its own.
+    /// Copies borrowed memory to an owned value.
     pub(crate) fn into_value(self) -> Converted<EValue> {
         match self {
             Self::Value(value) => Ok(value),
@@ -57,7 +57,7 @@ impl Input {
     }
 }
 
-/// A value that is no tensor, or a list of tensors.
+/// Converts a scalar, a string or a list; any other object becomes a tensor.
 fn value(object: &Bound<'_, PyAny>) -> PyResult<EValue> {
     if object.is_none() {
         return Ok(EValue::None);
@@ -89,14 +89,14 @@ fn value(object: &Bound<'_, PyAny>) -> PyResult<EValue> {
     })
 }
 
-/// A tensor of an array, of bytes, or of numbers in sequences; a copy.
+/// Copies an array, bytes, or numbers in nested sequences to a tensor.
 pub(crate) fn tensor(
     object: &Bound<'_, PyAny>,
     dtype: Option<ScalarType>,
     shape: Option<&[usize]>,
 ) -> PyResult<Tensor> {
     let made = match array_of(object)? {
-        None => of_numbers(object, dtype)?,
+        None => from_sequences(object, dtype)?,
         Some(array) => {
             let own = array.dtype(dtype)?;
             let gathered = match array.dense_meta(own)? {
@@ -109,7 +109,7 @@ pub(crate) fn tensor(
     Ok(reinterpreted(made, dtype, shape)?)
 }
 
-/// Bytes as elements of a type, and elements in other sizes.
+/// Reinterprets bytes as elements of a type, and reshapes.
 fn reinterpreted(tensor: Tensor, dtype: Option<ScalarType>, shape: Option<&[usize]>) -> Converted<Tensor> {
     let wanted = dtype.unwrap_or(tensor.dtype());
     if wanted == tensor.dtype() && shape.is_none_or(|shape| *shape == **tensor.sizes()) {
@@ -125,8 +125,8 @@ fn reinterpreted(tensor: Tensor, dtype: Option<ScalarType>, shape: Option<&[usiz
     Ok(Tensor::from_bytes(meta, tensor.to_dim_order(order)?.bytes())?)
 }
 
-/// A tensor of a number, or of numbers in nested sequences.
-fn of_numbers(object: &Bound<'_, PyAny>, dtype: Option<ScalarType>) -> PyResult<Tensor> {
+/// A tensor from a number, or from numbers in nested sequences.
+fn from_sequences(object: &Bound<'_, PyAny>, dtype: Option<ScalarType>) -> PyResult<Tensor> {
     let mut shape = Vec::new();
     let mut leaves = Vec::new();
     flatten(object, 0, &mut shape, &mut leaves)?;
@@ -181,7 +181,7 @@ fn default_dtype(leaves: &[Bound<'_, PyAny>]) -> ScalarType {
     }
 }
 
-/// Adds the bytes of one number.
+/// Appends the bytes of one element.
 fn push(dtype: ScalarType, number: &Bound<'_, PyAny>, bytes: &mut Vec<u8>) -> PyResult<()> {
     macro_rules! native {
         ($type:ty) => {
@@ -221,7 +221,7 @@ fn push(dtype: ScalarType, number: &Bound<'_, PyAny>, bytes: &mut Vec<u8>) -> Py
     Ok(())
 }
 
-/// A value that a method gave, for Python.
+/// Converts an output of a method to a Python object.
 pub(crate) fn to_python<'py>(py: Python<'py>, value: EValue) -> PyResult<Bound<'py, PyAny>> {
     let tensor = |tensor: Tensor| PyTensor::new(tensor).into_pyobject(py);
     Ok(match value {

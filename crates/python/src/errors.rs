@@ -1,4 +1,4 @@
-//! From the errors of the crates below to the exception classes of `pteron.errors`.
+//! Conversion of Rust errors to the exception classes of `pteron.errors`.
 
 use pteron::facts::{ErrorFacts, ErrorKind, Remedy};
 use pyo3::prelude::*;
@@ -7,16 +7,16 @@ use pyo3::types::{PyDict, PyList, PyModule};
 use std::error::Error as StdError;
 use toolbox::one_line;
 
-/// What a function of this package fails with, until Python is told.
+/// The error type of this crate, which can be created without the GIL and is converted to an exception later.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something below failed.
+    /// An error of another crate.
     Error(Box<dyn StdError + Send + Sync>),
-    /// An argument that the program cannot take.
+    /// An invalid argument: raised as `InputError`.
     Input(String),
 }
 
-/// The result of anything here that does not speak to Python.
+/// The result of functions that run without the GIL.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl<E: StdError + Send + Sync + 'static> From<E> for Failure {
@@ -36,7 +36,7 @@ impl From<Failure> for PyErr {
     }
 }
 
-/// The exception for an error and all that caused it.
+/// The exception for an error and its chain of sources.
 pub(crate) fn raise(error: &(dyn StdError + 'static)) -> PyErr {
     exception(&ErrorFacts::of(error), &one_line(error))
 }
@@ -50,20 +50,20 @@ fn build(py: Python<'_>, facts: &ErrorFacts, message: &str) -> PyResult<PyErr> {
     let classes =
         CLASSES.get_or_try_init(py, || Ok::<_, PyErr>(py.import("pteron.errors")?.unbind()))?.bind(py);
     let class = classes.getattr(class(facts.kind))?;
-    let said = PyDict::new(py);
-    said.set_item("file", &facts.file)?;
-    said.set_item("path", &facts.path)?;
-    said.set_item("offset", facts.offset)?;
-    said.set_item("remedy", facts.remedy.as_ref().and_then(|remedy| in_words(remedy, facts)))?;
-    said.set_item("method", &facts.method)?;
-    said.set_item("instruction", facts.instruction)?;
-    said.set_item("operators", PyList::new(py, &facts.operators)?.to_tuple())?;
-    said.set_item("backends", PyList::new(py, &facts.backends)?.to_tuple())?;
-    said.set_item("errno", facts.errno)?;
-    Ok(PyErr::from_value(class.call((message,), Some(&said))?))
+    let fields = PyDict::new(py);
+    fields.set_item("file", &facts.file)?;
+    fields.set_item("path", &facts.path)?;
+    fields.set_item("offset", facts.offset)?;
+    fields.set_item("remedy", facts.remedy.as_ref().and_then(|remedy| remedy_text(remedy, facts)))?;
+    fields.set_item("method", &facts.method)?;
+    fields.set_item("instruction", facts.instruction)?;
+    fields.set_item("operators", PyList::new(py, &facts.operators)?.to_tuple())?;
+    fields.set_item("backends", PyList::new(py, &facts.backends)?.to_tuple())?;
+    fields.set_item("errno", facts.errno)?;
+    Ok(PyErr::from_value(class.call((message,), Some(&fields))?))
 }
 
-/// The class of `pteron.errors` for errors of a kind.
+/// The name of the class in `pteron.errors` for a kind of error.
 fn class(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::File => "FileError",
@@ -81,8 +81,8 @@ fn class(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// What to do, in this package's words.
-fn in_words(remedy: &Remedy, facts: &ErrorFacts) -> Option<String> {
+/// The remedy as text, with the names of the Python API.
+fn remedy_text(remedy: &Remedy, facts: &ErrorFacts) -> Option<String> {
     match remedy {
         Remedy::Text(text) => Some(text.clone()),
         Remedy::RaiseLimit(field) => Some(format!("raise `{field}` of `pteron.Limits` if that is intended")),

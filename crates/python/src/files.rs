@@ -1,4 +1,4 @@
-//! The functions that make other files of a file: reports, parts, bundles, translations.
+//! Functions that derive files from a file: reports, parts, bundles, translations.
 
 use crate::convert::Input;
 use crate::errors::{Failure, Result};
@@ -18,7 +18,7 @@ use toolbox::extract::Selection;
 use toolbox::report::{Measured, gather, page};
 use toolbox::run::Request;
 
-/// Gives a weight the values of a `.npy` file.
+/// Replaces the values of a weight by those of a `.npy` file.
 #[pyfunction]
 pub(crate) fn set_weight(
     py: Python<'_>,
@@ -40,7 +40,7 @@ pub(crate) fn set_weight(
     Ok(done?)
 }
 
-/// Lists parts of a file, and writes them to a folder if there is one.
+/// Lists parts of a file, and writes them to a folder if one is given.
 #[pyfunction]
 pub(crate) fn extract(
     py: Python<'_>,
@@ -93,7 +93,7 @@ pub(crate) fn extract(
     Ok(done?)
 }
 
-/// Adds a test case to a program, or to a bundled one, and writes it as a bundled program. Gives the number of cases of the method.
+/// Adds a test case to a program or a bundled program, and writes a bundled program. Returns the number of cases of the method.
 #[pyfunction]
 pub(crate) fn bundle(
     py: Python<'_>,
@@ -128,7 +128,7 @@ pub(crate) fn bundle(
     Ok(done?)
 }
 
-/// A page about a file.
+/// The HTML page that shows a file.
 #[pyfunction]
 pub(crate) fn report(
     py: Python<'_>,
@@ -143,7 +143,7 @@ pub(crate) fn report(
     Ok(done?)
 }
 
-/// What comes of a translation; what was refused, as an error with the places.
+/// The result of a translation, or an error with its diagnostics.
 fn translated<T>(name: &str, translation: Translation<T>) -> Result<T> {
     match translation {
         Translation::Done(done) => Ok(done),
@@ -154,7 +154,7 @@ fn translated<T>(name: &str, translation: Translation<T>) -> Result<T> {
     }
 }
 
-/// MLIR text as a BEF program, and a BEF program as text: the bytes or the text.
+/// Translates MLIR text to the bytes of a BEF program, and a BEF program to text.
 #[pyfunction]
 pub(crate) fn translate<'py>(
     py: Python<'py>,
@@ -192,7 +192,7 @@ pub(crate) fn translate<'py>(
     })
 }
 
-/// The functions of a BEF program; `None` if a file is no such program.
+/// The functions of a BEF program as JSON; `None` if the file is no BEF program.
 #[pyfunction]
 pub(crate) fn bef_functions(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let source = Source::of(source)?;

@@ -1,5 +1,5 @@
-//! The Python package `pteron`: the facade of the same name for Python. `pteron._pteron` is this crate; what Python programs
-//! see is in `python/pteron`.
+//! The extension module `pteron._pteron` of the Python package `pteron`, which wraps the crate `pteron`. The public Python
+//! API is in `python/pteron`.
 #![deny(unsafe_code)]
 
 mod batch;
@@ -22,7 +22,7 @@ mod verify;
 
 use pyo3::prelude::*;
 
-/// The number of copies of inputs and of outputs that the package has made.
+/// The numbers of copies of inputs and of outputs so far.
 #[pyfunction]
 fn copies() -> (u64, u64) {
     exchange::COPIES.counts()
@@ -44,7 +44,7 @@ fn _pteron(m: &Bound<'_, PyModule>) -> PyResult<()> {
     add_tools(m)
 }
 
-/// The functions that do what the verbs of the command do.
+/// Adds the functions for the verbs of the command.
 fn add_tools(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(tools::inspect, m)?)?;
     m.add_function(wrap_pyfunction!(tools::validate, m)?)?;
@@ -74,7 +74,7 @@ fn add_tools(m: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// To be called in a process that was forked.
+/// Must be called in the child after a fork.
 #[pyfunction]
 fn note_fork() {
     opened::note_fork();

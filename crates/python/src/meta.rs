@@ -1,9 +1,9 @@
-//! What a program says about itself, as JSON that Python makes dataclasses of.
+//! Metadata of methods as JSON, from which Python creates dataclasses.
 
 use pteron::{EValue, MethodMeta, ValueMeta, tensor::ShapeDynamism};
 use serde_json::{Value, json};
 
-/// A method.
+/// The metadata of a method.
 pub(crate) fn method(meta: &MethodMeta<'_>) -> Value {
     json!({
         "name": meta.name(),
@@ -41,7 +41,7 @@ fn tensor(info: &pteron::TensorInfo) -> Value {
     })
 }
 
-/// A value that the exporter fixed; numbers that JSON lacks are texts.
+/// A value that the exporter fixed. Numbers that JSON cannot represent, such as NaN, become strings.
 fn fixed(value: &EValue) -> Value {
     match value {
         EValue::Int(v) => json!(v),

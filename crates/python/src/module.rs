@@ -1,4 +1,4 @@
-//! `pteron.Module`: a program, its methods, calls.
+//! `pteron.Module` and `pteron.Method`: programs, methods and calls.
 
 use crate::convert::{Input, to_python};
 use crate::errors::{Failure, Result as Done};
@@ -17,12 +17,12 @@ use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// A program, opened when it is first needed.
+/// A program that is opened on first use.
 #[pyclass(frozen, name = "Module", module = "pteron", weakref)]
 pub(crate) struct PyModule {
     source: Source,
     settings: Mutex<Settings>,
-    /// The arguments, to be pickled.
+    /// The constructor's arguments, for pickling.
     arguments: (Py<PyAny>, Py<PyDict>),
     opened: Mutex<Option<Arc<Opened>>>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct PyModule {
 impl PyModule {
     /// The open program.
     pub(crate) fn opened(&self, py: Python<'_>) -> PyResult<Arc<Opened>> {
-        // A lock is waited for without the GIL, which who holds it may need.
+        // Do not wait for the lock with the GIL held: its holder may need the GIL.
         if let Ok(guard) = self.opened.try_lock()
             && let Some(opened) = &*guard
             && !opened.is_stale()
@@ -45,7 +45,7 @@ impl PyModule {
         let opened = match guard.take() {
             Some(opened) if !opened.is_stale() => opened,
             Some(stale) => {
-                // Its threads are not in this process, and would be waited for if it was dropped.
+                // Leak it: its threads do not exist in this process, and dropping it would wait for them.
                 let stale = ManuallyDrop::new(stale);
                 Arc::new(stale.reopened(&self.source, &self.settings())?)
             }
@@ -72,7 +72,7 @@ impl PyModule {
             None => PyDict::new(py),
         };
         let parsed = Source::of(source)?;
-        // What is not a path may change: the bytes that were read are what is kept.
+        // A buffer may change later: pickle the bytes that were read.
         let source = match &parsed {
             Source::Path(path) => path.into_pyobject(py)?.str()?.into_any(),
             Source::Bytes(bytes) => (&**bytes).into_pyobject(py)?.into_any(),
@@ -81,12 +81,12 @@ impl PyModule {
         Ok(Self { source: parsed, settings, arguments, opened: Mutex::default() })
     }
 
-    /// Opens the program now rather than when it is first needed.
+    /// Opens the program now rather than on first use.
     fn open(&self, py: Python<'_>) -> PyResult<()> {
         self.opened(py).map(drop)
     }
 
-    /// The path of the program's file, if it came from one.
+    /// The path of the program's file, if it was opened by path.
     #[getter]
     fn path(&self) -> Option<PathBuf> {
         match &self.source {
@@ -126,27 +126,27 @@ impl PyModule {
         call(py, &opened, &signature, args, kwargs, out)
     }
 
-    /// A method, to call.
+    /// The method with this name, which can be called.
     fn method(slf: &Bound<'_, Self>, name: &str) -> PyResult<PyMethod> {
         let signature = slf.get().opened(slf.py())?.signature(name)?;
         Ok(PyMethod { module: slf.clone().unbind(), signature })
     }
 
-    /// What the program says about a method, as JSON.
+    /// The metadata of a method as JSON.
     fn _meta(&self, py: Python<'_>, name: &str) -> PyResult<String> {
         let opened = self.opened(py)?;
         let meta = opened.program.method_meta(name).map_err(Failure::from)?;
         Ok(meta::method(&meta).to_string())
     }
 
-    /// Loads a method now rather than at its first call.
+    /// Loads a method now rather than on its first call.
     fn load_method(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let opened = self.opened(py)?;
         let signature = opened.signature(name)?;
         Ok(py.detach(|| opened.with(&signature, |_| Ok(())))?)
     }
 
-    /// The state of the methods that were loaded.
+    /// The state of the loaded methods.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let opened = self.opened(py)?;
         let states = py.detach(|| {
@@ -162,7 +162,7 @@ impl PyModule {
         Ok(all)
     }
 
-    /// Gives methods the state of a snapshot. Methods that it has nothing of start anew.
+    /// Restores the state of a snapshot. Methods that are not in it are reset to their initial state.
     fn restore(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let opened = self.opened(py)?;
         let mut states = Vec::new();
@@ -207,7 +207,7 @@ impl PyModule {
         Ok(py.detach(|| opened.with_module(|module| Ok(module.load_checkpoint(&name, path)?)))?)
     }
 
-    /// Exchanges the data that is stored outside the program.
+    /// Swaps the data that is stored outside the program.
     #[pyo3(signature = (*data))]
     fn swap_data(&self, py: Python<'_>, data: &Bound<'_, PyTuple>) -> PyResult<()> {
         let opened = self.opened(py)?;
@@ -226,7 +226,7 @@ impl PyModule {
         Ok(())
     }
 
-    /// Writes what was executed as an ETDump, and the tensors that were computed; for programs that were opened to record it.
+    /// Writes the recorded executions as an ETDump, and the recorded tensors, if the program was opened with `record`.
     #[pyo3(signature = (etdump, debug_buffer=None))]
     fn write_etdump(&self, py: Python<'_>, etdump: PathBuf, debug_buffer: Option<PathBuf>) -> PyResult<()> {
         let opened = self.opened(py)?;
@@ -309,7 +309,7 @@ impl PyMethod {
         call(py, &opened, &self.signature, args, kwargs, out)
     }
 
-    /// A tensor of the method that the exporter named.
+    /// A copy of a tensor of the method, by the name that the exporter gave it.
     fn attribute(&self, py: Python<'_>, name: &str) -> PyResult<PyTensor> {
         let opened = self.module.get().opened(py)?;
         let tensor = py.detach(|| {
@@ -334,13 +334,13 @@ impl PyMethod {
     }
 }
 
-/// Values of a program as a list.
+/// Converts values of a program to a list.
 pub(crate) fn list<'py>(py: Python<'py>, values: Vec<EValue>) -> PyResult<Bound<'py, PyList>> {
     let values = values.into_iter().map(|v| to_python(py, v)).collect::<PyResult<Vec<_>>>()?;
     PyList::new(py, values)
 }
 
-/// Calls a method.
+/// Calls a method, and writes outputs to the arrays of `out` if it is given.
 fn call<'py>(
     py: Python<'py>,
     opened: &Opened,
@@ -374,7 +374,7 @@ fn call<'py>(
     Ok(results)
 }
 
-/// The values of a call, in the order of the method's inputs. What the exporter fixed may be left out.
+/// The inputs of a call, in the order of the method's inputs. Inputs that the exporter fixed may be omitted.
 pub(crate) fn inputs<'py>(
     signature: &Signature,
     args: &Bound<'py, PyTuple>,
@@ -417,7 +417,7 @@ fn wrong_count(signature: &Signature, given: usize) -> PyErr {
     Failure::Input(format!("method `{}` takes {takes}, {given} were given", signature.name)).into()
 }
 
-/// The position of an input that the exporter gave this name.
+/// The position of the input with this name.
 fn position(signature: &Signature, name: &str) -> PyResult<usize> {
     signature.names.iter().position(|n| n.as_deref() == Some(name)).ok_or_else(|| {
         let named: Vec<&str> = signature.names.iter().flatten().map(String::as_str).collect();
@@ -440,7 +440,7 @@ fn set_and_run(method: &mut Method, inputs: &[Input]) -> Done<()> {
     Ok(method.run()?)
 }
 
-/// Runs a method and copies its outputs.
+/// Runs a method, and copies its outputs.
 pub(crate) fn execute(method: &mut Method, inputs: &[Input]) -> Done<Vec<EValue>> {
     set_and_run(method, inputs)?;
     (0..method.num_outputs()).map(|i| output(method, i)).collect()
@@ -454,7 +454,7 @@ fn output(method: &Method, i: usize) -> Done<EValue> {
     Ok(value)
 }
 
-/// As [`execute`], writing those outputs for which there is an array into it; there is no value of them.
+/// As [`execute`], but writes outputs into the given arrays; their values are `None`.
 fn execute_into(method: &mut Method, inputs: &[Input], arrays: &[Option<Array>]) -> Done<Vec<EValue>> {
     set_and_run(method, inputs)?;
     for (i, array) in arrays.iter().enumerate() {
@@ -476,7 +476,7 @@ fn execute_into(method: &mut Method, inputs: &[Input], arrays: &[Option<Array>])
     Ok(values)
 }
 
-/// What is given for each output: one array, or a sequence with an array or `None` for each.
+/// The array for each output, if any. `out` is one array, or a sequence with an array or `None` for each output.
 fn targets<'py>(signature: &Signature, out: &Bound<'py, PyAny>) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
     let targets: Vec<Option<Bound<'py, PyAny>>> =
         match out.is_instance_of::<PyList>() || out.is_instance_of::<PyTuple>() {

@@ -1,4 +1,4 @@
-//! A program that is open, called from several threads.
+//! An open program, which several threads can call.
 
 use crate::errors::{Failure, Result};
 use crate::settings::{Settings, Source};
@@ -9,32 +9,32 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use toolbox::bundle::{self, Bundle};
 use toolbox::profile::Recorder;
 
-/// How often this process, or one that it comes from, was forked since it began: threads do not come along.
+/// The number of forks between the process that first loaded the module and this one. Threads do not survive a fork.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// This process is a fork.
+/// Records that this process was forked.
 pub(crate) fn note_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Locks, whatever has become of who held the lock before.
+/// Locks a mutex, and ignores poisoning.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a method takes.
+/// The inputs and the number of outputs of a method.
 pub(crate) struct Signature {
     pub(crate) name: String,
     pub(crate) inputs: Vec<ValueMeta>,
-    /// The names of the inputs, where there are some.
+    /// The names of the inputs that have one.
     pub(crate) names: Vec<Option<String>>,
     pub(crate) outputs: usize,
-    /// Whether an execution leaves something for the next; known once the method was loaded.
+    /// Whether the method has state that persists between executions; known once it was loaded.
     has_state: OnceLock<bool>,
 }
 
 impl Signature {
-    /// What a program says that a method takes.
+    /// The signature in a method's metadata.
     pub(crate) fn of(meta: &MethodMeta<'_>) -> Self {
         Self {
             name: meta.name().to_owned(),
@@ -49,13 +49,13 @@ impl Signature {
 /// An open program.
 pub(crate) struct Opened {
     pub(crate) program: Program,
-    /// The test cases, if it came bundled with some.
+    /// The test cases of a bundled program.
     pub(crate) bundle: Option<Bundle>,
-    /// What is executed, if it is recorded.
+    /// The recorder of executions, if the program was opened with `record`.
     pub(crate) recorder: Option<Arc<Recorder>>,
-    /// Methods, their state among them.
+    /// The module that holds the state of the methods.
     first: Mutex<Module>,
-    /// Modules for threads that found the first busy.
+    /// Idle forks for threads that find the first module busy.
     idle: Mutex<Vec<Module>>,
     signatures: Mutex<HashMap<String, Arc<Signature>>>,
     default: OnceLock<Arc<Signature>>,
@@ -93,13 +93,13 @@ impl Opened {
         })
     }
 
-    /// Whether the process was forked since this was opened, so that its threads are gone, or another thread may have held
-    /// its locks.
+    /// Whether the process was forked since this was opened: its threads are gone, and another thread may have held its locks
+    /// at the fork.
     pub(crate) fn is_stale(&self) -> bool {
         self.forks != FORKS.load(Ordering::Relaxed)
     }
 
-    /// The same in a process that was forked: with threads of its own, and the state of the methods.
+    /// Reopens the program after a fork, with new threads and the state of the methods.
     pub(crate) fn reopened(&self, source: &Source, settings: &Settings) -> Result<Self> {
         let new = Self::new(source, settings)?;
         if let Ok(old) = self.first.try_lock() {
@@ -112,7 +112,7 @@ impl Opened {
         Ok(new)
     }
 
-    /// What a method takes.
+    /// The signature of a method.
     pub(crate) fn signature(&self, name: &str) -> Result<Arc<Signature>> {
         if let Some(known) = lock(&self.signatures).get(name) {
             return Ok(Arc::clone(known));
@@ -122,7 +122,7 @@ impl Opened {
         Ok(signature)
     }
 
-    /// What the method takes that is meant where none is named.
+    /// The signature of the default method.
     pub(crate) fn default_signature(&self) -> Result<Arc<Signature>> {
         if let Some(known) = self.default.get() {
             return Ok(Arc::clone(known));
@@ -131,7 +131,7 @@ impl Opened {
         Ok(Arc::clone(self.default.get_or_init(|| signature)))
     }
 
-    /// Does something with a method. Threads take turns, but at methods without state that can be forked.
+    /// Calls `act` with a method. Threads run concurrently on forks of methods without state, and take turns otherwise.
     pub(crate) fn with<T>(
         &self,
         signature: &Signature,
@@ -165,21 +165,21 @@ impl Opened {
         }
     }
 
-    /// Does something with the module that holds the methods' state, after which others are made anew.
+    /// Calls `act` with the module that holds the methods' state, and discards the idle forks.
     pub(crate) fn with_module<T>(&self, act: impl FnOnce(&mut Module) -> Result<T>) -> Result<T> {
         let result = act(&mut lock(&self.first));
         lock(&self.idle).clear();
         result
     }
 
-    /// Ends the record of an execution.
+    /// Ends the event block of an execution in the recording.
     pub(crate) fn end_record(&self) {
         if let Some(recorder) = &self.recorder {
             recorder.block("Execute");
         }
     }
 
-    /// The method that is meant where none is named.
+    /// The default method: the only one, or `forward`.
     pub(crate) fn default_method(&self) -> Result<String> {
         let names: Vec<&str> = self.program.method_names().collect();
         match names[..] {
@@ -193,7 +193,7 @@ impl Opened {
     }
 }
 
-/// A method, of which it is known then whether it has state.
+/// Loads a method, and records in its signature whether it has state.
 fn known<'m>(module: &'m mut Module, signature: &Signature) -> Result<&'m mut Method> {
     let method = module.method(&signature.name)?;
     signature.has_state.get_or_init(|| method.state().next().is_some());

@@ -1,22 +1,22 @@
-//! Progress, told to a function of Python's.
+//! Progress callbacks.
 
 use pyo3::prelude::*;
 use std::sync::Mutex;
 use toolbox::file::{Listener, Progress};
 
-/// Bytes after which the function is called again.
+/// The number of bytes after which the function is called again.
 const STEP: u64 = 1 << 20;
 
-/// A function that is called with what is being done, the bytes that are done and how many there are.
+/// A Python function that is called with the name of the operation, the bytes done and the total bytes.
 struct Callback {
     function: Py<PyAny>,
-    /// What is being done, bytes in all, bytes done, bytes that were told of.
+    /// The name of the operation, total bytes, bytes done, and bytes reported.
     state: Mutex<(&'static str, u64, u64, u64)>,
 }
 
 impl Callback {
-    /// What goes wrong in the function is shown as Python shows what nobody can catch.
-    fn tell(&self, what: &'static str, done: u64, total: u64) {
+    /// Calls the function. An exception that it raises is printed by `sys.unraisablehook`.
+    fn report(&self, what: &'static str, done: u64, total: u64) {
         Python::attach(|py| {
             if let Err(error) = self.function.call1(py, (what, done, total)) {
                 error.write_unraisable(py, Some(self.function.bind(py)));
@@ -24,26 +24,26 @@ impl Callback {
         });
     }
 
-    /// Tells of what was done since it last told. Totals are estimates, which the bytes that are done may not reach.
-    fn tell_rest(&self) {
-        let (what, total, done, told) = *crate::opened::lock(&self.state);
-        if done > told {
-            self.tell(what, done.min(total), total);
+    /// Reports the bytes done since the last report. Totals are estimates, which the bytes done may not reach.
+    fn report_rest(&self) {
+        let (what, total, done, reported) = *crate::opened::lock(&self.state);
+        if done > reported {
+            self.report(what, done.min(total), total);
         }
     }
 }
 
 impl Drop for Callback {
     fn drop(&mut self) {
-        self.tell_rest();
+        self.report_rest();
     }
 }
 
 impl Listener for Callback {
     fn begin(&self, what: &'static str, bytes: u64) {
-        self.tell_rest();
+        self.report_rest();
         *crate::opened::lock(&self.state) = (what, bytes, 0, 0);
-        self.tell(what, 0, bytes);
+        self.report(what, 0, bytes);
     }
 
     fn advance(&self, bytes: u64) {
@@ -56,11 +56,11 @@ impl Listener for Callback {
             state.3 = state.2;
             (state.0, state.1, state.2)
         };
-        self.tell(what, done.min(total), total);
+        self.report(what, done.min(total), total);
     }
 }
 
-/// Progress that a function hears of, or nobody.
+/// Progress that is reported to a function, if there is one.
 pub(crate) fn progress(function: Option<Py<PyAny>>) -> Progress {
     let callback = |function| Callback { function, state: Mutex::new(("", 0, 0, 0)) };
     function.map_or_else(Progress::default, |function| Progress::new(callback(function)))

@@ -1,4 +1,4 @@
-//! The functions that run a program to learn of it, and those that compile one.
+//! Functions that profile, compare and compile programs, and run BEF programs.
 
 use crate::convert::Input;
 use crate::errors::{Failure, Result};
@@ -21,14 +21,14 @@ use toolbox::profile::{Recording, chrome, etdump};
 use toolbox::run::Request;
 use toolbox::verify::{Scope, Tolerance};
 
-/// A program with a call of one of its methods.
+/// An open program, and a call of one of its methods.
 struct Call {
     opened: Opened,
     options: pteron::LoadOptions,
     request: Request,
 }
 
-/// Opens a program, and reads the inputs of a call; zeros if there are none.
+/// Opens a program, and converts the inputs of a call; zeros if none are given.
 fn open(
     source: &Bound<'_, PyAny>,
     inputs: Option<&Bound<'_, PyTuple>>,
@@ -48,12 +48,12 @@ fn open(
     Ok(Call { opened, options, request })
 }
 
-/// Inputs with memory of their own.
+/// Copies inputs to owned values.
 fn values(inputs: Vec<Input>) -> Result<Vec<EValue>> {
     inputs.into_iter().map(Input::into_value).collect()
 }
 
-/// Where the time of a method goes.
+/// Profiles a method, and returns the report as JSON.
 #[pyfunction]
 pub(crate) fn profile(
     py: Python<'_>,
@@ -83,7 +83,7 @@ pub(crate) fn profile(
     Ok(done?)
 }
 
-/// Writes a recording as an ETDump, and the tensors in it.
+/// Writes a recording as an ETDump, and its tensors as a debug buffer.
 fn write_dump(
     recording: &Recording,
     nodes: &NodeKinds,
@@ -104,7 +104,7 @@ fn write_dump(
     Ok(())
 }
 
-/// Writes what a program that was opened to be recorded has executed.
+/// Writes the recorded executions of a program that was opened with `record`.
 pub(crate) fn write_recording(
     opened: &Opened,
     etdump: &PathBuf,
@@ -118,7 +118,7 @@ pub(crate) fn write_recording(
     write_dump(&recorder.finish(), &nodes, Some(etdump), debug_buffer)
 }
 
-/// The first instruction at which a prepared run and one as written part.
+/// Compares a prepared run with one as written, and returns the comparison as JSON.
 #[pyfunction]
 pub(crate) fn compare(
     py: Python<'_>,
@@ -136,7 +136,7 @@ pub(crate) fn compare(
     Ok(done?)
 }
 
-/// What a backend's name stands for.
+/// The delegation to a backend by name; `None` for `none`.
 fn delegation(name: &str, native: bool) -> Result<Option<Delegation>> {
     match name {
         "none" => Ok(None),
@@ -152,16 +152,16 @@ fn delegation(name: &str, native: bool) -> Result<Option<Delegation>> {
     }
 }
 
-/// What the names of backends stand for, in their order.
+/// The delegations to backends by name, in order.
 pub(crate) fn delegations(names: &[String], native: bool) -> Result<Vec<Delegation>> {
     names.iter().filter_map(|name| delegation(name, native).transpose()).collect()
 }
 
-/// How a scheme of quantization is called.
+/// Parses the name of a quantization scheme.
 fn scheme(name: Option<&str>) -> Result<Option<Quantize>> {
     Ok(Some(match name {
         None => return Ok(None),
-        // Ranges are found before they are used.
+        // Calibration replaces this by `Quantize::Static`.
         Some("int8") => Quantize::Observe,
         Some("dynamic-int8") => Quantize::Dynamic,
         Some("8da4w") => Quantize::FourBits { group: 32 },
@@ -175,7 +175,7 @@ fn scheme(name: Option<&str>) -> Result<Option<Quantize>> {
     }))
 }
 
-/// Compiles an archive, or a program again, and writes it. `samples` are calls by which ranges of values are found.
+/// Compiles an archive, or recompiles a program, and writes the result. The samples are calls for calibration.
 #[pyfunction]
 pub(crate) fn compile_to(
     py: Python<'_>,
@@ -223,10 +223,10 @@ pub(crate) fn compile_to(
     Ok(done?)
 }
 
-/// What is compiled, and how.
+/// A compilation: its source and options.
 struct Job {
     file: Arc<dyn pteron::DataLoader>,
-    /// Data outside the program, if it is not an archive.
+    /// `None` for an archive; for a program its external data, if any.
     program: Option<Option<Arc<dyn NamedDataMap>>>,
     known: OperatorTable,
     table: OperatorTable,
@@ -263,7 +263,7 @@ impl Job {
         })
     }
 
-    /// Finds the ranges of values over some calls.
+    /// Calibrates: finds the value ranges over the sample calls.
     fn calibrate(&mut self, py: Python<'_>, samples: &[Bound<'_, PyTuple>]) -> PyResult<()> {
         let mut calibration = py.detach(|| -> Result<_> {
             let observe = Options { delegation: Vec::new(), external_data: false, ..self.options.clone() };
@@ -306,7 +306,7 @@ fn report(compiled: &Compiled) -> serde_json::Value {
     })
 }
 
-/// Text that several writers add to.
+/// A shared text buffer.
 #[derive(Clone, Default)]
 struct Text(Arc<Mutex<Vec<u8>>>);
 
@@ -327,7 +327,7 @@ impl Text {
     }
 }
 
-/// Runs functions of a BEF program, or all that take no arguments: the exit code, what was printed, and the errors.
+/// Runs functions of a BEF program, or all that take no arguments. Returns the exit code, the output and the errors.
 #[pyfunction]
 pub(crate) fn run_bef(
     py: Python<'_>,

@@ -1,4 +1,4 @@
-//! How a program is opened: the options of `pteron.load`.
+//! The options of `pteron.load`.
 
 use crate::errors::{Failure, Result};
 use crate::exchange::promise;
@@ -13,16 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use toolbox::run::{LoadMode, open, open_data};
 
-/// Where a program comes from.
+/// The source of a program.
 #[derive(Clone)]
 pub(crate) enum Source {
     /// A file.
     Path(PathBuf),
-    /// Bytes that Python holds.
+    /// Bytes owned by Python.
     Bytes(Arc<PyBackedBytes>),
 }
 
-/// Bytes that Python holds, as a loader wants them.
+/// Bytes owned by Python, for a loader.
 struct Held(Arc<PyBackedBytes>);
 
 impl AsRef<[u8]> for Held {
@@ -32,7 +32,7 @@ impl AsRef<[u8]> for Held {
 }
 
 impl Source {
-    /// A path, or anything that holds bytes.
+    /// Converts a path, or any object with bytes.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(bytes) = object.extract::<PyBackedBytes>() {
             return Ok(Self::Bytes(Arc::new(bytes)));
@@ -44,7 +44,7 @@ impl Source {
         Ok(Self::Path(object.extract()?))
     }
 
-    /// A loader of it.
+    /// Opens a loader.
     pub(crate) fn open(&self, mmap: bool) -> Result<Arc<dyn DataLoader>> {
         match self {
             Self::Path(path) => Ok(open(path, mode(mmap))?),
@@ -57,7 +57,7 @@ fn mode(mmap: bool) -> LoadMode {
     if mmap { LoadMode::Mmap(promise()) } else { LoadMode::LargeBefMapped(promise()) }
 }
 
-/// What a program is opened with.
+/// The options of `pteron.load`.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) data: Vec<PathBuf>,
@@ -65,17 +65,17 @@ pub(crate) struct Settings {
     pub(crate) threads: usize,
     pub(crate) limits: Limits,
     mmap: bool,
-    /// The folder of programs that are compiled once a machine.
+    /// The folder of the cache of compiled programs.
     cache: Option<PathBuf>,
     prepare: bool,
     isa: Option<Level>,
     seed: u64,
-    /// Whether what is executed is recorded, and if so, whether with the tensors that are computed.
+    /// `Some` if executions are recorded: with the computed tensors if `true`.
     pub(crate) record: Option<bool>,
 }
 
 impl Settings {
-    /// Reads the keyword arguments of `pteron.load`.
+    /// Parses the keyword arguments of `pteron.load`.
     pub(crate) fn of(options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let mut settings = Self {
             data: Vec::new(),
@@ -118,18 +118,18 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The file to load from: that of the cache, if there is one.
+    /// The loader of the program, or of its cached form if there is a cache.
     pub(crate) fn loader(&self, source: &Source) -> Result<Arc<dyn DataLoader>> {
         let Some(folder) = &self.cache else { return source.open(self.mmap) };
         let Source::Path(path) = source else {
-            return Err(Failure::Input("a cache knows programs by their paths: give no bytes".to_owned()));
+            return Err(Failure::Input("a cache needs the path of the program, not its bytes".to_owned()));
         };
         let cache = Cache::new(folder, self.isa()?);
         let kept = cache.program(path, &self.data, &pteron::load_options().kernels)?;
         Source::Path(kept).open(true)
     }
 
-    /// What operators may use of the machine's instructions.
+    /// The instruction set that operators may use.
     fn isa(&self) -> Result<Isa> {
         Ok(match self.isa {
             Some(level) => Isa::of(level)?,
@@ -137,7 +137,7 @@ impl Settings {
         })
     }
 
-    /// What loading methods needs.
+    /// The options for loading methods.
     pub(crate) fn load_options(&self) -> Result<LoadOptions> {
         let mut options = pteron::load_options().limits(self.limits.clone()).pool(Pool::new(self.threads));
         if let Some(names) = &self.backends {
@@ -161,7 +161,7 @@ impl Settings {
 const OPTIONS: [&str; 10] =
     ["data", "backends", "threads", "limits", "mmap", "cache", "prepare", "isa", "seed", "record"];
 
-/// Whether tensors are recorded, too.
+/// Parses `record`: whether tensors are recorded, too.
 fn recording(name: &str) -> PyResult<bool> {
     match name {
         "times" => Ok(false),
@@ -170,7 +170,7 @@ fn recording(name: &str) -> PyResult<bool> {
     }
 }
 
-/// One path, or several.
+/// Converts one path, or a sequence of paths.
 pub(crate) fn paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     match value.extract::<PathBuf>() {
         Ok(path) => Ok(vec![path]),
@@ -187,7 +187,7 @@ fn level(name: &str) -> PyResult<Level> {
     })
 }
 
-/// Those of the backends that are named.
+/// Keeps only the named backends.
 fn chosen(mut all: BackendRegistry, names: &[String]) -> Result<BackendRegistry> {
     if let Some(name) = names.iter().find(|name| all.get(name).is_none()) {
         let hint = toolbox::did_you_mean(name, all.ids());
@@ -197,7 +197,7 @@ fn chosen(mut all: BackendRegistry, names: &[String]) -> Result<BackendRegistry>
     Ok(all)
 }
 
-/// The limits that a `pteron.Limits` says.
+/// Converts a `pteron.Limits`.
 pub(crate) fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
     let base: String = value.getattr("base")?.extract()?;
     let mut limits = match base.as_str() {

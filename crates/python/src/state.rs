@@ -1,4 +1,4 @@
-//! What an execution leaves for the next, outside of the method.
+//! Copies of the state of a method.
 
 use crate::convert;
 use crate::errors::{Failure, Result as Read};
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 use std::collections::BTreeMap;
 
-/// The tensors of a method that outlive an execution, by their keys.
+/// The tensors of a method that persist between executions, by their keys.
 pub(crate) struct State(BTreeMap<String, Tensor>);
 
 impl State {
@@ -19,7 +19,7 @@ impl State {
         Ok(Self(tensors.collect::<Read<_>>()?))
     }
 
-    /// As Python has it: a dict of tensors.
+    /// Converts the state to a dict of tensors.
     pub(crate) fn into_dict(self, py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         let dict = PyDict::new(py);
         for (key, tensor) in self.0 {
@@ -28,7 +28,7 @@ impl State {
         Ok(dict)
     }
 
-    /// Reads a mapping of names to tensors, or arrays of the types and layouts that `method` has.
+    /// Converts a mapping of names to tensors or arrays, with the types and dim orders of `metas`.
     pub(crate) fn read(mapping: &Bound<'_, PyAny>, metas: &BTreeMap<String, TensorMeta>) -> PyResult<Self> {
         let mut tensors = BTreeMap::new();
         for item in mapping.cast::<PyMapping>()?.items()? {
@@ -58,7 +58,7 @@ impl NamedDataMap for State {
 
     fn data(&self, key: &str) -> Result<FreeableBuffer> {
         let tensor = self.tensor(key)?;
-        // Readers of maps expect the byte order of files.
+        // Users of a `NamedDataMap` expect little-endian bytes, as in files.
         let mut bytes = tensor.bytes().to_vec();
         if cfg!(target_endian = "big") {
             bytes.chunks_exact_mut(tensor.dtype().to_real().size()).for_each(<[u8]>::reverse);

@@ -1,4 +1,4 @@
-//! `pteron.Tensor`: elements that the runtime has computed, or that were made of Python's numbers.
+//! `pteron.Tensor`: a tensor computed by the runtime, or created from Python objects.
 
 use crate::convert;
 use crate::errors::Failure;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(crate) struct PyTensor(Arc<Storage>);
 
 impl PyTensor {
-    /// The tensor, for Python.
+    /// Wraps a tensor.
     pub(crate) fn new(tensor: pteron::Tensor) -> Self {
         Self(Arc::new(Storage::new(tensor)))
     }
@@ -38,7 +38,7 @@ impl PyTensor {
     }
 }
 
-/// The type that a name such as `float32` or `f32` stands for.
+/// The type with a name such as `float32` or `f32`.
 pub(crate) fn dtype_of(name: &str) -> PyResult<ScalarType> {
     ScalarType::parse(name).ok_or_else(|| PyValueError::new_err(format!("there is no type `{name}`")))
 }
@@ -64,13 +64,13 @@ impl PyTensor {
         PyTuple::new(py, self.meta().strides().iter())
     }
 
-    /// The dimensions, outermost first in memory.
+    /// The dimensions in the order of memory, outermost first.
     #[getter]
     fn dim_order<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.meta().dim_order().iter())
     }
 
-    /// The name of the elements' type, as PyTorch has it: `float32`.
+    /// The name of the element type in PyTorch, such as `float32`.
     #[getter]
     fn dtype(&self) -> &'static str {
         self.meta().dtype().name()
@@ -110,7 +110,7 @@ impl PyTensor {
         convert::nested_list(py, &self.row_major()?)
     }
 
-    /// The only element.
+    /// The element of a tensor with one element, as a Python number.
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if self.meta().numel() != 1 {
             return Err(PyValueError::new_err(format!(
@@ -130,12 +130,12 @@ impl PyTensor {
         Ok(PyBytes::new(py, self.row_major()?.bytes()))
     }
 
-    /// The elements as a NumPy array over the same memory.
+    /// A NumPy array that shares the memory.
     fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("numpy")?.call_method1("asarray", (slf.cast::<PyAny>()?.call_method0("__memory__")?,))
     }
 
-    /// The elements as a `memoryview`.
+    /// A `memoryview` of the elements.
     fn __memory__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("builtins")?.call_method1("memoryview", (slf,))
     }
@@ -192,29 +192,30 @@ impl PyTensor {
     }
 
     /// # Safety
-    /// Python calls it as `bf_getbuffer`, with a view to fill.
+    /// Python calls this as `bf_getbuffer`, with a view to fill.
     #[allow(unsafe_code)]
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        // SAFETY: this is what Python calls it for.
+        // SAFETY: `bf_getbuffer` passes a null or writable view, and Python passes it to `bf_releasebuffer` when it is
+        // released.
         unsafe { exchange::fill_view(slf.clone().into_any(), slf.get().storage(), view, flags) }
     }
 
     /// # Safety
-    /// Python calls it as `bf_releasebuffer`, with a view that `__getbuffer__` has filled.
+    /// Python calls this as `bf_releasebuffer`, with a view that `__getbuffer__` has filled.
     #[allow(unsafe_code)]
     unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
-        // SAFETY: this is what Python calls it for.
+        // SAFETY: Python calls this once for a view that `__getbuffer__` has filled.
         unsafe { exchange::free_view(view) }
     }
 }
 
-/// The same elements in one dimension.
+/// Reshapes a tensor to one dimension.
 fn flat(tensor: pteron::Tensor) -> pteron::tensor::Result<pteron::Tensor> {
     let meta = TensorMeta::contiguous(tensor.dtype(), &[tensor.numel()])?;
     pteron::Tensor::from_bytes(meta, tensor.bytes())
 }
 
-/// An array of a tensor of this package, or of any object that lends its memory.
+/// The memory of a tensor of this package, or of any object that exports its memory.
 pub(crate) fn array_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
     match object.cast_exact::<PyTensor>() {
         Ok(tensor) => Ok(Some(Array::of_storage(tensor.get().storage()))),

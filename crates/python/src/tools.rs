@@ -1,4 +1,4 @@
-//! What the verbs of the command do, as functions. Each gives its report as JSON, of which Python makes a dataclass.
+//! The verbs of the command as functions. Each returns its report as JSON, from which Python creates a dataclass.
 
 use crate::errors::{Failure, Result};
 use crate::progress::progress;
@@ -12,7 +12,7 @@ use toolbox::edit::{self, MoveOptions, Output, StripOptions};
 use toolbox::file::{File, Progress};
 use toolbox::paths::Paths;
 
-/// What files are read with here.
+/// The registries and limits with which files are read.
 pub(crate) struct Reader {
     pub(crate) kernels: KernelRegistry,
     pub(crate) backends: BackendRegistry,
@@ -25,33 +25,33 @@ impl Reader {
         Self { kernels, backends, limits: Limits::default() }
     }
 
-    /// A file; a torch.export archive is compiled.
+    /// Opens a file; a torch.export archive is compiled.
     pub(crate) fn open(&self, source: &Source) -> Result<Arc<dyn DataLoader>> {
         Ok(pteron::compile::program(source.open(false)?, &self.kernels)?)
     }
 
-    /// A program or named data.
+    /// Opens a program or named data.
     pub(crate) fn file(&self, source: &Source, verb: &'static str) -> Result<File> {
         Ok(File::open(source.open(false)?, verb, &self.limits)?)
     }
 
-    /// The program of a file.
+    /// Opens a program.
     fn program(&self, source: &Source, verb: &'static str) -> Result<pteron::Program> {
         Ok(File::open_program(self.open(source)?, verb, &self.limits)?)
     }
 
-    /// A file of named data.
+    /// Opens a file of named data.
     fn data(&self, path: &Path, verb: &'static str) -> Result<PtdDataMap> {
         Ok(File::open_data(Source::Path(path.to_owned()).open(false)?, verb, &self.limits)?)
     }
 }
 
-/// A report as JSON.
+/// Serializes a report as JSON.
 pub(crate) fn json(report: &impl Serialize) -> Result<String> {
     Ok(serde_json::to_string(report)?)
 }
 
-/// Fails if an output would be written over another, or over an input that it is no edit of.
+/// Fails if an output would overwrite another output, or an input that it is not an edit of.
 pub(crate) fn check(reads: &[&Source], edits: &[&PathBuf], writes: &[&PathBuf]) -> Result<()> {
     let mut paths = Paths::default();
     let mut read = Vec::new();
@@ -66,12 +66,12 @@ pub(crate) fn check(reads: &[&Source], edits: &[&PathBuf], writes: &[&PathBuf]) 
     paths.check(false).map_err(Failure::Input)
 }
 
-/// Writes a file, as a whole or not at all.
+/// Writes a file atomically.
 pub(crate) fn write(path: &PathBuf, output: &Output) -> Result<()> {
     Ok(pteron::replace_file(path, |out| output.write_to(out))?)
 }
 
-/// What is in a file.
+/// The contents of a file.
 #[pyfunction]
 pub(crate) fn inspect(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<String> {
     let source = Source::of(source)?;
@@ -83,7 +83,7 @@ pub(crate) fn inspect(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<Str
     Ok(done?)
 }
 
-/// Everything that is wrong with a file.
+/// All problems of a file.
 #[pyfunction]
 pub(crate) fn validate(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<String> {
     let source = Source::of(source)?;
@@ -135,7 +135,7 @@ pub(crate) fn plan(py: Python<'_>, source: &Bound<'_, PyAny>, method: Option<Str
     Ok(done?)
 }
 
-/// A whole file as text.
+/// The listing of a file as text.
 #[pyfunction]
 pub(crate) fn listing(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<String> {
     let source = Source::of(source)?;
@@ -147,7 +147,7 @@ pub(crate) fn listing(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<Str
     Ok(done?)
 }
 
-/// What differs between two files.
+/// The differences between two files.
 #[pyfunction]
 pub(crate) fn diff(
     py: Python<'_>,
@@ -169,7 +169,7 @@ pub(crate) fn diff(
     Ok(done?)
 }
 
-/// Leaves out source frames, and names if asked for.
+/// Removes source frames, and names if `names` is set.
 #[pyfunction]
 pub(crate) fn strip(
     py: Python<'_>,
@@ -189,7 +189,7 @@ pub(crate) fn strip(
     Ok(done?)
 }
 
-/// Moves weights out of a program.
+/// Moves weights of a program to a `.ptd` file.
 #[pyfunction]
 pub(crate) fn externalize(
     py: Python<'_>,
@@ -205,7 +205,7 @@ pub(crate) fn externalize(
         let program = Reader::new().program(&source, "externalize")?;
         let moved =
             edit::externalize(&program, MoveOptions { at_least: options.0, initial: options.1 }, &progress)?;
-        // A program without its weights is of no use, weights without their program are.
+        // Write the weights first: a program without its weights is useless, weights without the program are not.
         write(&data, &moved.data)?;
         write(&output, &moved.program)?;
         json(&moved)
@@ -213,7 +213,7 @@ pub(crate) fn externalize(
     Ok(done?)
 }
 
-/// Puts weights into a program.
+/// Embeds external weights in a program.
 #[pyfunction]
 pub(crate) fn embed(
     py: Python<'_>,
@@ -236,7 +236,7 @@ pub(crate) fn embed(
     Ok(done?)
 }
 
-/// Moves the weights that programs have in common into one file, and writes the programs to others.
+/// Moves the weights that programs have in common into one file, and writes new programs.
 #[pyfunction]
 pub(crate) fn dedupe(
     py: Python<'_>,
@@ -257,7 +257,7 @@ pub(crate) fn dedupe(
         let open = |source| reader.program(source, "dedupe");
         let shared =
             edit::dedupe(&sources.iter().map(open).collect::<Result<Vec<_>>>()?, at_least, &progress)?;
-        // The weights first: whatever happens then, every program that stands there can be run.
+        // Write the weights first: if a later write fails, every program on disk can still be run.
         write(&data, &shared.data)?;
         for (member, output) in shared.programs.iter().zip(&outputs) {
             write(output, &member.program)?;
@@ -267,7 +267,7 @@ pub(crate) fn dedupe(
     Ok(done?)
 }
 
-/// Makes one file of named data of several.
+/// Merges files of named data into one.
 #[pyfunction]
 pub(crate) fn merge(
     py: Python<'_>,
@@ -289,7 +289,7 @@ pub(crate) fn merge(
     Ok(done?)
 }
 
-/// Converts weights to the format of the output's name. Gives the bytes written.
+/// Converts weights to the format of the output's extension. Returns the number of bytes written.
 #[pyfunction]
 pub(crate) fn convert(
     py: Python<'_>,
@@ -314,7 +314,7 @@ pub(crate) fn convert(
     Ok(done?)
 }
 
-/// The options of functions that run programs.
+/// Parses the options of functions that run programs.
 pub(crate) fn settings(options: &Bound<'_, pyo3::types::PyDict>) -> PyResult<Settings> {
     Settings::of(Some(options))
 }

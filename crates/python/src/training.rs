@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// A program whose methods compute gradients, and an optimizer for each method that is stepped.
+/// A program whose methods compute gradients, and an optimizer for each method.
 #[pyclass(frozen, name = "TrainingModule", module = "pteron")]
 pub(crate) struct PyTrainingModule {
     program: Program,
@@ -24,7 +24,7 @@ pub(crate) struct PyTrainingModule {
 struct Inner {
     module: TrainingModule,
     optimizers: HashMap<String, Sgd>,
-    /// The methods that were run, and so have gradients.
+    /// The methods that were run, and therefore have gradients.
     run: HashSet<String>,
 }
 
@@ -47,7 +47,7 @@ impl PyTrainingModule {
     }
 }
 
-/// Copies of tensors where they lie.
+/// Copies tensors.
 fn copies(named: Vec<(&str, TensorView<'_>)>) -> Result<Vec<(String, pteron::Tensor)>> {
     named.into_iter().map(|(name, view)| Ok((name.to_owned(), view.to_tensor()?))).collect()
 }
@@ -86,7 +86,7 @@ impl PyTrainingModule {
         self.with(py, |inner| Ok(inner.module.trainable_methods().into_iter().map(str::to_owned).collect()))
     }
 
-    /// Runs a method forward and backward, and gives what the model gives.
+    /// Runs the forward and backward pass of a method, and returns the outputs of the model.
     #[pyo3(signature = (*args, method="forward"))]
     fn forward_backward<'py>(
         &self,
@@ -123,7 +123,7 @@ impl PyTrainingModule {
         )
     }
 
-    /// Steps every parameter as `torch.optim.SGD` does. Momentum is kept from step to step.
+    /// Updates every parameter as `torch.optim.SGD` does. Momentum persists between steps.
     #[pyo3(signature = (lr, *, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=false, method="forward"))]
     fn step(
         &self,
@@ -155,7 +155,7 @@ impl PyTrainingModule {
         self.with(py, |inner| Ok(inner.module.save_checkpoint(method, path)?))
     }
 
-    /// Reads what `save_checkpoint` has written.
+    /// Loads parameters written by `save_checkpoint`.
     #[pyo3(signature = (path, method="forward"))]
     fn load_checkpoint(&self, py: Python<'_>, path: PathBuf, method: &str) -> PyResult<()> {
         self.with(py, |inner| Ok(inner.module.load_checkpoint(method, path)?))

@@ -1,4 +1,4 @@
-//! Conformance cases, run and compared with what is recorded of them.
+//! Runs conformance cases, and compares their outputs with the recorded ones.
 
 use crate::errors::Result;
 use crate::runs::delegations;
@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use toolbox::verify::{Case, Convert, Counts, Options, Setting, check_all, find};
 
-/// Which programs of the cases are run: those of archives, compiled for backends, and then compiled again for others.
+/// Which programs of the cases are run: the programs or the archives, compiled for `backends`, then recompiled for each
+/// backend of `retarget`.
 #[derive(FromPyObject)]
 pub(crate) struct Programs {
     archives: bool,
@@ -36,7 +37,7 @@ impl Programs {
     }
 }
 
-/// Runs cases, and says of each what has come of it. With `matrix` it is run in every way that must agree. `callback` is called with
+/// Runs cases, and returns their outcomes as JSON. With `matrix` each is run under every setting. `callback` is called with
 /// the name of each case, its outcome and the reason.
 #[pyfunction]
 pub(crate) fn verify(
@@ -79,7 +80,7 @@ pub(crate) fn verify(
                 let mut outcome = json!(outcome);
                 outcome["case"] = json!(case.name);
                 outcome["way"] = json!(way.map(|way| way.to_string()));
-                tell(callback.as_ref(), &outcome);
+                report(callback.as_ref(), &outcome);
                 outcomes.push(outcome);
             }));
         }
@@ -88,13 +89,13 @@ pub(crate) fn verify(
     Ok(done?)
 }
 
-/// Tells a function of an outcome. What it raises is shown as Python shows what nobody can catch.
-fn tell(function: Option<&Py<PyAny>>, outcome: &Value) {
+/// Calls the function with an outcome. An exception that it raises is printed by `sys.unraisablehook`.
+fn report(function: Option<&Py<PyAny>>, outcome: &Value) {
     let Some(function) = function else { return };
     let field = |name: &str| outcome[name].as_str();
     Python::attach(|py| {
-        let told = function.call1(py, (field("case"), field("outcome"), field("reason")));
-        if let Err(error) = told {
+        let called = function.call1(py, (field("case"), field("outcome"), field("reason")));
+        if let Err(error) = called {
             error.write_unraisable(py, Some(function.bind(py)));
         }
     });

@@ -1,4 +1,4 @@
-"""What the tests share: programs of the repository, and arrays without NumPy."""
+"""Helpers of the tests: programs of the repository, and arrays without NumPy."""
 
 import array
 import os
@@ -20,7 +20,7 @@ except ImportError:
 
 
 def corpus(name):
-    """The program of a case."""
+    """The path of a case's program."""
     return CORPUS / name / "model.pte"
 
 

@@ -1,4 +1,4 @@
-"""What arrays are taken and given as, and how often they are copied."""
+"""Array exchange by the buffer protocol, DLPack and `__array__`, and the number of copies."""
 
 import array
 import contextlib
@@ -39,7 +39,7 @@ class Buffers(Counting):
             self.assertEqual(pteron.Tensor(every_second).tolist(), [1.0, 1.0])
         self.assertEqual(pteron.Tensor(memoryview(array.array("i", [1, 2, 3]))[::-1]).tolist(), [3, 2, 1])
 
-    def test_into_arrays(self):
+    def test_outputs_are_written_to_given_arrays(self):
         ones, out = floats([2, 2], [1.0] * 4), floats([2, 2], [0.0] * 4)
         with self.copied(0, 1):
             [result] = self.module(ones, ones, out=out)
@@ -69,7 +69,7 @@ class Buffers(Counting):
             self.assertEqual((again.dtype, again.tolist()), (dtype, [[1, 2], [3, 4]]))
         self.assertEqual(memoryview(pteron.Tensor([True, False])).tolist(), [True, False])
 
-    def test_bfloat16_travels_as_integers(self):
+    def test_bfloat16_is_exchanged_as_integers(self):
         module = pteron.load(corpus("tiny/dtype_bfloat16"))
         inputs = [meta.tensor for meta in pteron.method_meta(module).inputs]
         self.assertTrue(all(meta.dtype == "bfloat16" for meta in inputs))
@@ -83,7 +83,7 @@ class Buffers(Counting):
         with self.assertRaises(TypeError):
             pteron.Tensor(big)
 
-    def test_lent_memory_is_given_back(self):
+    def test_buffers_are_released(self):
         memory = bytearray(16)
         tensor = pteron.Tensor(memory, "f32", [2, 2])
         memory.append(1)
@@ -99,7 +99,7 @@ class Buffers(Counting):
 class DlPack(Counting):
     def test_round_trip_without_other_libraries(self):
         class Wrapped:
-            """Has DLPack and nothing else."""
+            """An object that supports only DLPack."""
 
             def __init__(self, tensor):
                 self.tensor = tensor
@@ -177,7 +177,7 @@ LEND = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.P
 
 
 class Functions(ctypes.Structure):
-    """`DLPackExchangeAPI`, up to the function that lends."""
+    """`DLPackExchangeAPI`, up to the function that exports a tensor."""
 
     _fields_ = [
         ("version", ctypes.c_uint32 * 2),
@@ -194,7 +194,7 @@ def capsule(pointer, name):
 
 
 class Lender:
-    """Floats that are lent as DLPack's versioned struct; counts how often they were given back."""
+    """Exports floats as DLPack's versioned struct, and counts how often the deleter is called."""
 
     def __init__(self, values, shape, version=1, flags=0, device=1, data=True):
         self.values = (ctypes.c_float * len(values))(*values)
@@ -214,13 +214,13 @@ class Lender:
 
 
 class Versions(Counting):
-    def test_what_is_lent_is_given_back(self):
+    def test_the_deleter_is_called_once(self):
         lender = Lender([1.0] * 4, [2, 2])
         with self.copied(0, 1):
             self.assertEqual(pteron.load(ADD)(lender, ONES)[0].tolist(), TWOS)
         self.assertEqual(lender.returned, 1)
 
-    def test_what_cannot_be_read(self):
+    def test_unreadable_tensors_are_refused(self):
         for options, error in (({"version": 2}, BufferError), ({"device": 2}, TypeError), ({"data": False}, TypeError)):
             lender = Lender([1.0] * 4, [2, 2], **options)
             with self.assertRaises(error):
@@ -237,7 +237,7 @@ class Versions(Counting):
         pteron.load(ADD)(ONES, ONES, out=lender)
         self.assertEqual(list(lender.values), [2.0] * 4)
 
-    def test_functions_of_a_type(self):
+    def test_the_c_exchange_api_is_used(self):
         def lend(given, out):
             out[0] = ctypes.pointer(given.managed)
             return 0
@@ -276,7 +276,7 @@ class NumPy(Counting):
         with self.copied(1, 1):
             self.module(numpy.broadcast_to(numpy.float32(0), (1, 1, 8, 8)))
 
-    def test_layouts_are_read_right(self):
+    def test_strided_layouts(self):
         module = pteron.load(ADD)
         values = numpy.arange(4, dtype=numpy.float32).reshape(2, 2)
         wide = numpy.zeros((4, 6), numpy.float32)
@@ -327,7 +327,7 @@ class Torch(Counting):
         self.assertEqual(pteron.Tensor(torch.nn.Parameter(torch.ones(2))).tolist(), [1.0, 1.0])
         self.assertEqual(pteron.Tensor(torch.tensor(2.5)).item(), 2.5)
 
-    def test_what_is_not_in_memory_as_it_is_read(self):
+    def test_lazy_negation_and_conjugation_are_refused(self):
         numbers = torch.tensor([1 + 2j, 3 - 4j])
         for view in (numbers.conj(), numbers.conj().imag):
             with self.assertRaisesRegex(TypeError, "resolve_conj"):

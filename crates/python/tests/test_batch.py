@@ -1,4 +1,4 @@
-"""Batches of rows: dicts of arrays, and Arrow where PyArrow is installed."""
+"""Batches of rows: dicts of arrays, and Arrow if PyArrow is installed."""
 
 import array
 import math
@@ -20,33 +20,33 @@ DYNAMIC = REPOSITORY / "testdata" / "dynamic"
 
 
 def numbers(rows, size, start=0):
-    """Rows of numbers, each row another."""
+    """Rows of numbers, all different."""
     return [[((row + start) * size + i) % 17 / 16 for i in range(size)] for row in range(rows)]
 
 
 def one_by_one(path, shape, rows, **options):
-    """What a loop over the rows gives."""
+    """The results of calling the program with one row at a time."""
     module = pteron.load(path, **options)
     return [module(floats(shape, row))[0].tolist()[0] for row in rows]
 
 
 class Programs(unittest.TestCase):
-    """What rows and batches of a program are."""
+    """Rows and batch sizes of programs."""
 
-    def test_a_fixed_size(self):
+    def test_batches_of_a_fixed_size(self):
         model = Mapper(corpus("tiny/ModuleAdd"))
         self.assertEqual(model.batch_sizes, (2,))
         self.assertEqual([column.row for column in model.inputs], [(2,), (2,)])
         with self.assertRaisesRegex(InputError, "batches of 2 rows, not of 3"):
             Mapper(corpus("tiny/ModuleAdd"), batch_size=3).inputs
 
-    def test_a_bound(self):
+    def test_batches_up_to_a_bound(self):
         model = Mapper(DYNAMIC / "mlp" / "model.pte", batch_size=8)
         self.assertEqual(model.batch_sizes, (1, 2, 4, 8))
         with self.assertRaisesRegex(InputError, "bound"):
             Mapper(DYNAMIC / "mlp" / "model.pte", batch_size=10**6).inputs
 
-    def test_each_row_alone(self):
+    def test_unbatched_rows(self):
         model = Mapper(corpus("tiny/ModuleAdd"), batched=False, inputs=["a", "b"])
         self.assertEqual((model.batch_sizes, model.inputs[0].row), ((), (2, 2)))
         rows = numbers(5, 4)
@@ -83,7 +83,7 @@ class Programs(unittest.TestCase):
         with self.assertRaisesRegex(InputError, "has state"):
             Mapper(path, inputs=list(columns))(columns)
 
-    def test_it_is_pickled_as_a_path(self):
+    def test_a_mapper_is_pickled_as_a_path(self):
         model = Mapper(DIGITS, inputs="x", on_error="null")
         text = pickle.dumps(model)
         self.assertLess(len(text), 1000)
@@ -159,7 +159,7 @@ class Dicts(unittest.TestCase):
 
 @unittest.skipIf(numpy is None, "NumPy is not installed")
 class Numpy(unittest.TestCase):
-    def test_arrays_come_back(self):
+    def test_outputs_are_numpy_arrays(self):
         rows = numpy.random.default_rng(0).random((7, 64), dtype=numpy.float32)
         result = Mapper(DIGITS)({"x": rows})
         self.assertIs(result["x"], rows)
@@ -195,7 +195,7 @@ class Arrow(unittest.TestCase):
         yield nested, lambda row: [row[i : i + 8] for i in range(0, 64, 8)]
         yield pyarrow.list_(pyarrow.list_(value)), lambda row: [row[i : i + 8] for i in range(0, 64, 8)]
 
-    def test_kinds_of_lists(self):
+    def test_list_types(self):
         rows = numbers(9, 64)
         expected = Mapper(DIGITS)({"x": rows})["output_0"].tolist()
         for kind, shape in self.kinds():
@@ -211,7 +211,7 @@ class Arrow(unittest.TestCase):
             again = Mapper(DIGITS)(pteron.batch.ArrowArray.take(struct))
             self.assertEqual(pyarrow.record_batch(again)["output_0"].to_pylist(), expected[3:7])
 
-    def test_bytes_and_truth_values(self):
+    def test_bytes_and_booleans(self):
         pixels = [bytes((row * 64 + i) % 256 for i in range(64)) for row in range(4)]
         expected = Mapper(DIGITS)({"x": [[float(x) for x in row] for row in pixels]})["output_0"].tolist()
         for kind in (pyarrow.binary(), pyarrow.large_binary(), pyarrow.binary(64), pyarrow.list_(pyarrow.uint8())):
@@ -223,7 +223,7 @@ class Arrow(unittest.TestCase):
         result = Mapper(DIGITS)(self.batch(self.column(bits, pyarrow.list_(pyarrow.bool_()))).slice(1))
         self.assertEqual(result["output_0"].to_pylist(), expected[1:])
 
-    def test_columns_of_any_type_are_handed_on(self):
+    def test_columns_of_any_type_are_kept(self):
         rows = numbers(4, 64)
         others = {
             "text": pyarrow.array(["a", None, "c", "d"]),
@@ -245,7 +245,7 @@ class Arrow(unittest.TestCase):
             self.assertEqual(result.schema.field(name).metadata, {b"of": name.encode()})
         self.assertEqual(result.num_columns, 6)
 
-    def test_memory_outlives_what_it_came_from(self):
+    def test_results_outlive_their_inputs(self):
         rows = numbers(3, 64)
         expected = Mapper(DIGITS)({"x": rows})["output_0"].tolist()
         model = Mapper(DIGITS)

@@ -66,7 +66,7 @@ class Calls(unittest.TestCase):
         del first
         self.assertEqual(view[1, 1], 2.0)
 
-    def test_fixed_values_may_be_left_out(self):
+    def test_fixed_inputs_may_be_omitted(self):
         module = pteron.load(corpus("tiny/ModuleAdd"))
         ones = [[1.0, 1.0], [1.0, 1.0]]
         self.assertEqual(module(ones, ones, 1.0)[0].tolist(), module(ones, ones)[0].tolist())
@@ -103,7 +103,7 @@ class Calls(unittest.TestCase):
         with self.assertRaises(ValueError):
             pteron.load(DIGITS, isa="pdp11")
 
-    def test_data_outside(self):
+    def test_external_data(self):
         folder = corpus("tiny/extconst_single").parent
         with self.assertRaises(pteron.errors.DataError) as caught:
             pteron.load(folder / "model.pte").load_method("forward")
@@ -167,7 +167,7 @@ class Pickles(unittest.TestCase):
         method = pickle.loads(pickle.dumps(module.method("forward")))
         self.assertEqual(method(PICTURE)[0].tolist(), expected)
 
-    def test_it_opens_when_it_is_used(self):
+    def test_an_unpickled_module_opens_on_first_use(self):
         module = pteron.Module("no/such/file.pte")
         again = pickle.loads(pickle.dumps(module))
         with self.assertRaises(pteron.errors.FileError):

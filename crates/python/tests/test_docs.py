@@ -1,4 +1,4 @@
-"""The examples of the documents."""
+"""The examples of the documentation and the docstrings."""
 
 import doctest
 import os
@@ -13,7 +13,7 @@ DOCUMENT = REPOSITORY / "docs" / "python.md"
 
 
 def code():
-    """The examples of the document as one program, for what checks types."""
+    """The examples of the document as one program, for type checkers."""
     examples = doctest.DocTestParser().get_examples(DOCUMENT.read_text())
     return "".join(example.source for example in examples)
 

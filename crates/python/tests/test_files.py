@@ -1,4 +1,4 @@
-"""Functions that make other files of a file, and BEF programs."""
+"""Functions that derive files from a file, and BEF programs."""
 
 import pathlib
 import tempfile
@@ -24,7 +24,7 @@ class Files(unittest.TestCase):
         self.assertFalse(pteron.diff(DIGITS, path, meaning=True))
         pteron.set_weight(DIGITS, "2", floats([16], [0.25] * 16), path)
         self.assertTrue(pteron.diff(DIGITS, path, meaning=True))
-        # Constants are numbered anew.
+        # Constants are renumbered.
         parts = pteron.extract(path, self.folder / "again", kinds=["constants"])
         [bias] = [part for part in parts if part.what.endswith("float32[16]")]
         written = (self.folder / "again" / bias.path).read_bytes()

@@ -1,4 +1,4 @@
-"""Threads that call one program, and processes that come from one that has it open."""
+"""Threads that call one program, and processes forked or spawned from one that has a program open."""
 
 import concurrent.futures
 import gc
@@ -38,7 +38,7 @@ class Threads(unittest.TestCase):
             results = list(pool.map(lambda _: scores(module), range(200)))
         self.assertTrue(all(result == expected for result in results))
 
-    def test_state_is_kept_in_turns(self):
+    def test_threads_take_turns_with_state(self):
         module = pteron.load(corpus("tiny/mutable_initialized"))
         method = module.method(module.method_names[0])
         inputs = zeros(pteron.method_meta(module, method.name))
@@ -75,7 +75,7 @@ class Threads(unittest.TestCase):
     def test_the_gil_stays_off(self):
         self.assertFalse(sys._is_gil_enabled())
 
-    def test_others_run_while_it_computes(self):
+    def test_other_threads_run_during_a_call(self):
         module = pteron.load(corpus("models/unet_small"))
         inputs = zeros(pteron.method_meta(module))
         module(*inputs)
@@ -105,10 +105,10 @@ def in_child(module, results):
 @unittest.skipUnless(hasattr(os, "fork"), "there is no fork")
 class Forks(unittest.TestCase):
     def run_forked(self, act):
-        """What `act` gives in a process that is forked from this one."""
+        """The result of `act` in a forked process."""
         reader, writer = os.pipe()
         with warnings.catch_warnings():
-            # Other threads of this process are no concern of the child.
+            # The child does not use the other threads of this process.
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if child == 0:
@@ -122,14 +122,14 @@ class Forks(unittest.TestCase):
         os.waitpid(child, 0)
         return text
 
-    def test_programs_go_on(self):
+    def test_programs_work_after_a_fork(self):
         for threads in (1, 2):
             module = pteron.load(DIGITS, threads=threads)
             expected = scores(module)
             self.assertEqual(self.run_forked(lambda: scores(module)), repr(expected))
             self.assertEqual(scores(module), expected)
 
-    def test_state_goes_along(self):
+    def test_state_survives_a_fork(self):
         for threads in (1, 2):
             module = pteron.load(corpus("tiny/mutable_initialized"), threads=threads)
             method = module.method(module.method_names[0])
@@ -144,7 +144,7 @@ class Forks(unittest.TestCase):
 
 
 class Spawns(unittest.TestCase):
-    def test_a_handle_is_sent(self):
+    def test_a_module_is_sent_to_a_spawned_process(self):
         module = pteron.load(DIGITS, mmap=True)
         context = multiprocessing.get_context("spawn")
         results = context.SimpleQueue()
@@ -153,7 +153,7 @@ class Spawns(unittest.TestCase):
         self.assertEqual(results.get(), scores(module))
         child.join()
 
-    def test_a_program_is_compiled_once_a_machine(self):
+    def test_the_cache_compiles_once_per_machine(self):
         with tempfile.TemporaryDirectory() as folder:
             module = pteron.load(DIGITS, cache=folder)
             expected = scores(module)

@@ -1,4 +1,4 @@
-"""The tools, training and recordings."""
+"""Tools, training and recordings."""
 
 import json
 import pathlib
@@ -112,7 +112,7 @@ class Writing(Folder):
         self.assertGreater(heard[-1][1], 0)
         self.assertEqual(pteron.load(out)(PICTURE)[0].tolist(), pteron.load(DIGITS)(PICTURE)[0].tolist())
 
-    def test_weights_go_out_and_in(self):
+    def test_weights_are_externalized_and_embedded(self):
         expected = pteron.load(DIGITS)(PICTURE)[0].tolist()
         program, data, whole = (self.folder / name for name in ("p.pte", "w.ptd", "whole.pte"))
         moved = pteron.externalize(DIGITS, program, data)
@@ -163,7 +163,7 @@ class Writing(Folder):
 
 
 class Training(Folder):
-    def test_parameters_are_stepped(self):
+    def test_steps_update_parameters(self):
         program = corpus("tiny/ModuleSimpleTrain")
         module = pteron.TrainingModule(program)
         with self.assertRaisesRegex(pteron.errors.InputError, "call `forward_backward` first"):
@@ -214,7 +214,7 @@ class State(Folder):
 
 
 class Reference(Folder):
-    def test_the_shape_of_executorch_runtime(self):
+    def test_the_api_of_executorch_runtime(self):
         from pteron.runtime import Runtime, Verification
 
         runtime = Runtime.get()

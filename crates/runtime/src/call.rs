@@ -1,8 +1,8 @@
-//! The call of a kernel or delegate: from value ids to views of memory, and back.
+//! Calling a kernel or delegate: value ids are bound to views of memory, and results are written back.
 //!
-//! Outs are lent writable and everything else readable. An input that overlaps an out is copied to
-//! temporary memory first, unless the kernel declares that this input may share its bytes with the
-//! first out and it does so exactly. So no callee ever sees overlapping readable and writable memory.
+//! Outs are borrowed mutably and all other arguments immutably. An input that overlaps an out is copied to temporary
+//! memory first, unless the kernel declares that this input may alias the first out (in-place) and both have exactly
+//! the same bytes and meta. So no callee ever sees overlapping readable and writable memory.
 
 use crate::constants::ConstantBytes;
 use crate::error::ExecuteError;
@@ -24,22 +24,23 @@ pub(crate) type ArgList<'a> = SmallVec<[Arg<'a>; 12]>;
 pub(crate) type OutList<'a> = SmallVec<[Out<'a>; 3]>;
 type Result<T, E = ExecuteError> = std::result::Result<T, E>;
 
-/// What is called with the views.
+/// A kernel, delegate or region that can be called with views.
 pub(crate) trait Callee {
-    /// Computes the outs, and gives them back.
+    /// Computes the outs and returns them.
     fn call<'x>(self, args: ArgList<'x>, outs: OutList<'x>) -> Result<OutList<'x>>
     where
         Self: 'x;
 }
 
-/// What a call leaves to be written into the value table once its views are gone.
+/// A result to be written into the value table once the views of the call are dropped.
 enum Produced {
     Scalar(Id, Scalar),
     View { to: Id, of: Id, sizes: Shape },
 }
 
 impl State {
-    /// Calls `callee` with views of the arguments and outs. It gives the outs back.
+    /// Calls `callee` with views of the arguments and outs, and writes its scalar and view results to the value table.
+    /// `in_place` lists the arguments that may alias the first out.
     pub(crate) fn call(
         &mut self,
         args: &[ArgStep],
@@ -55,7 +56,7 @@ impl State {
             ids.push(id);
         }
         let mut metas: SmallVec<[TensorMeta; 2]> = SmallVec::new();
-        // A tensor that is read and written both: its meta is lent to the out, this copy to the argument.
+        // Meta copies of tensors that are both read and written: the out borrows the meta, the argument this copy.
         let mut shadows: SmallVec<[(Id, TensorMeta); 1]> = SmallVec::new();
         for arg in args {
             if let ArgStep::Value(id) = *arg
@@ -68,8 +69,8 @@ impl State {
         let first_out = outs.first().and_then(|o| if let OutStep::Tensor(id) = o { Some(*id) } else { None });
         let first_meta = first_out.and_then(|id| self.values[id].tensor()).map(|t| t.meta.clone());
         for &id in &ids {
-            // An id that stands twice among the outs finds the second time an empty tensor here,
-            // and the loan refuses its extent.
+            // For an id that appears twice among the outs, the second take finds an empty meta, and borrowing its
+            // extent again fails below.
             metas.push(self.values[id].tensor_mut().map(|t| std::mem::take(&mut t.meta)).unwrap_or_default());
         }
         let attempt = || {
@@ -110,10 +111,10 @@ impl State {
         Ok(())
     }
 
-    /// The bytes that an out may write: where its value is now, or where the plan puts it.
+    /// The extent that an out writes: the value's current storage if that is in an arena, else its planned storage.
     fn writable(&mut self, id: Id) -> Result<Extent> {
         let t = self.values[id].tensor_mut().ok_or_else(|| {
-            KernelError::invalid(format!("value {id} is written as a tensor and is not one"))
+            KernelError::invalid(format!("value {id} is written as a tensor but is not one"))
         })?;
         if !matches!(t.storage, Storage::Arena(_)) {
             t.storage = t.home;
@@ -127,20 +128,20 @@ impl State {
         }
     }
 
-    /// Makes `to` a view of the bytes of `of`.
+    /// Makes `to` a view of the bytes of `of`, with these sizes.
     pub(crate) fn make_view(&mut self, to: Id, of: Id, sizes: &[usize]) -> Result<()> {
         let (storage, dtype, nbytes) = match self.values[of].tensor() {
             Some(t) => (t.storage, t.meta.dtype(), t.meta.nbytes()),
             None => return Err(ExecuteError::NoMemory(of)),
         };
         let Some(t) = self.values[to].tensor_mut() else {
-            return Err(KernelError::invalid(format!("value {to} is made a view and is not a tensor")).into());
+            return Err(KernelError::invalid(format!("value {to} is made a view but is not a tensor")).into());
         };
         let mut meta = t.meta.clone();
         meta.resize(sizes)?;
         if meta.dtype() != dtype || meta.nbytes() != nbytes {
             return Err(KernelError::invalid(format!(
-                "a view {meta} of {nbytes} bytes of {dtype}: a view has the type and the size of what it views"
+                "a view {meta} of {nbytes} bytes of {dtype}: a view must have the type and size of what it views"
             ))
             .into());
         }
@@ -148,7 +149,7 @@ impl State {
         Ok(())
     }
 
-    /// A tensor of the table, to read.
+    /// A read-only view of a tensor.
     pub(crate) fn view(&self, id: Id) -> Result<TensorView<'_>> {
         let t = self.values[id].tensor().ok_or(ExecuteError::NoMemory(id))?;
         let bytes = match t.storage {
@@ -160,7 +161,7 @@ impl State {
     }
 }
 
-/// The bytes of an extent that the tensor's present sizes use.
+/// The part of an extent that the tensor's current sizes use.
 fn present(extent: Extent, meta: &TensorMeta) -> Extent {
     Extent { len: meta.nbytes(), ..extent }
 }
@@ -202,7 +203,7 @@ fn produced(outs: &[OutStep], written: OutList<'_>) -> Result<SmallVec<[Produced
                 list.push(Produced::View { to: *to, of: *of, sizes });
             }
             (_, Out::Scalar(None) | Out::View(None)) => {
-                return Err(KernelError::invalid("the kernel gave no result").into());
+                return Err(KernelError::invalid("the kernel returned no result").into());
             }
             _ => {}
         }
@@ -217,9 +218,9 @@ struct Binder<'a> {
     values: &'a [Value],
     constants: &'a [ConstantBytes],
     shadows: &'a [(Id, TensorMeta)],
-    /// What the outs occupy.
+    /// The extents of the outs.
     extents: &'a [Extent],
-    /// The first out as it was before the call, if it is a tensor of static shape.
+    /// The meta of the first out before the call, if it is a tensor of static shape.
     first: Option<&'a TensorMeta>,
     in_place: &'a [usize],
 }
@@ -231,7 +232,7 @@ impl<'a> Binder<'a> {
         Ok((shadow.map_or(&t.meta, |(_, meta)| meta), t))
     }
 
-    /// Whether an argument shares its bytes with the first out in a way that the kernel allows.
+    /// Whether an argument aliases the first out in the way that the kernel allows.
     fn shares_first_out(&self, position: usize, meta: &TensorMeta, extent: Extent) -> bool {
         self.in_place.contains(&position)
             && self.first == Some(meta)
@@ -239,7 +240,7 @@ impl<'a> Binder<'a> {
             && self.extents[1..].iter().all(|e| !e.overlaps(&extent))
     }
 
-    /// Copies every input that overlaps an out, other than those that may.
+    /// Copies every input that overlaps an out, except inputs that may alias the first out.
     fn copies<'s>(&self, args: &[ArgStep], arenas: &Arenas, scratch: &'s Scratch) -> Result<Temps<'s>> {
         let mut temps = Temps::new();
         let mut copy = |id: Id, position: Option<usize>| -> Result<()> {

@@ -1,12 +1,10 @@
-//! Checkpoints: the tensors of a method that outlive an execution, saved to a `.ptd` file and restored.
+//! Checkpoints: saving the persistent tensors of a method to a `.ptd` file, and restoring them.
 //!
-//! These are the tensors that have initial values in the program, those that the exporter named, and
-//! those that an execution reads before anything in it writes them: parameters in training, caches,
-//! counters. Constants and the inputs are not among them.
+//! A tensor is persistent if it has initial values in the program, if the exporter named it, or if an execution reads
+//! it before writing it: parameters in training, caches, counters. Constants and inputs are not persistent.
 //!
-//! A tensor's key is the name that the exporter gave it. Where it gave none, the key is made of the
-//! method's name and the number of a value at the tensor's place: `forward.value12`; such keys hold for
-//! this one program only.
+//! A tensor's key is the name that the exporter gave it. An unnamed tensor gets a key made of the method's name and the
+//! index of a value at its arena offset: `forward.value12`. Such keys are only valid for the same program.
 
 use crate::method::Method;
 use crate::raise::DefUse;
@@ -19,13 +17,13 @@ use std::path::Path;
 use tensor::{Extent, TensorView};
 
 impl Method {
-    /// The tensors that outlive an execution, with their keys, in the order of the program's values.
+    /// The persistent tensors (those that outlive an execution) with their keys, in the order of the program's values.
     pub fn state(&self) -> impl Iterator<Item = (String, TensorView<'_>)> {
         self.persistent().into_iter().filter_map(|(key, id)| Some((key, self.state.view(id).ok()?)))
     }
 
-    /// Writes the tensors that outlive an execution to a `.ptd` file. The file is replaced as a whole: a
-    /// crash leaves the old one or the new one (see [`replace_file`]).
+    /// Writes the persistent tensors to a `.ptd` file. The file is replaced atomically: after a crash it is either the
+    /// old or the new one (see [`replace_file`]).
     pub fn save_checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let mut builder = Builder { share: false, ..Builder::new() };
@@ -33,7 +31,7 @@ impl Method {
             let sizes: Option<Vec<i32>> = view.sizes().iter().map(|&s| i32::try_from(s).ok()).collect();
             let layout = TensorLayout {
                 scalar_type: view.dtype() as i8,
-                sizes: sizes.ok_or_else(|| self.unfit(&key, path, "has sizes that a file cannot hold"))?,
+                sizes: sizes.ok_or_else(|| self.mismatch(&key, path, "has sizes that a file cannot hold"))?,
                 dim_order: view.dim_order().to_vec(),
             };
             let blob = match cfg!(target_endian = "big") {
@@ -50,24 +48,23 @@ impl Method {
         replace_file(path, |out| builder.write(out).map(drop).map_err(fail))
     }
 
-    /// Reads the tensors that outlive an execution from a `.ptd` file that [`Self::save_checkpoint`] has
-    /// written. Entries that the method knows nothing of are passed over, since several methods may be
-    /// saved in one file. If the file lacks a tensor, or has one of another type or shape, that is an
-    /// error and nothing has changed.
+    /// Restores the persistent tensors from a `.ptd` file that [`Self::save_checkpoint`] has written. Entries that are
+    /// not tensors of this method are ignored, since one file may contain the state of several methods. If a tensor is
+    /// missing from the file, or has another type or shape, the call fails and changes nothing.
     pub fn load_checkpoint(&mut self, path: impl AsRef<Path>) -> Result<()> {
         self.restore(&PtdDataMap::open(path)?)
     }
 
-    /// As [`Self::load_checkpoint`], of a map that is open.
+    /// As [`Self::load_checkpoint`], from an open map.
     pub fn restore(&mut self, data: &dyn NamedDataMap) -> Result<()> {
         let persistent = self.persistent();
-        // All is read before anything is changed.
+        // Everything is read before any tensor is changed.
         let mut read = Vec::with_capacity(persistent.len());
         for (key, id) in &persistent {
             let Some(t) = self.state.values[*id].tensor() else { continue };
             let name = Path::new(data.name());
             if !data.contains(key) {
-                return Err(self.unfit(key, name, "is not in the file"));
+                return Err(self.mismatch(key, name, "is not in the file"));
             }
             let layout = data.tensor_layout(key)?;
             let same = layout.as_ref().is_some_and(|l| {
@@ -78,13 +75,13 @@ impl Method {
             if !same {
                 let found = layout.map_or_else(|| "a blob".to_owned(), |l| l.to_string());
                 let problem = format!("is {} in the method and {found} in the file", t.meta);
-                return Err(self.unfit(key, name, &problem));
+                return Err(self.mismatch(key, name, &problem));
             }
             let bytes = data.data(key)?;
             if bytes.len() != t.meta.nbytes() {
                 let problem =
                     format!("is {} bytes in the method and {} in the file", t.meta.nbytes(), bytes.len());
-                return Err(self.unfit(key, name, &problem));
+                return Err(self.mismatch(key, name, &problem));
             }
             let Storage::Arena(extent) = t.home else { continue };
             read.push((*id, extent, bytes));
@@ -99,7 +96,7 @@ impl Method {
         Ok(())
     }
 
-    fn unfit(&self, key: &str, file: &Path, problem: &str) -> Error {
+    fn mismatch(&self, key: &str, file: &Path, problem: &str) -> Error {
         Error::Unsupported(format!(
             "method `{}` and the checkpoint {} do not belong together: `{key}` {problem}",
             self.name(),
@@ -107,7 +104,7 @@ impl Method {
         ))
     }
 
-    /// Keys and values of the tensors that outlive an execution, one value for each place.
+    /// Keys and value ids of the persistent tensors, one value for each arena offset.
     fn persistent(&self) -> Vec<(String, Id)> {
         let tables = self.program.tables();
         let starts_filled = |id: Id| {
@@ -118,9 +115,9 @@ impl Method {
             })
         };
         let def_use = DefUse::of(self);
-        // By place: the number of a value there, its name if it has one, and how well it describes the
-        // tensor: one with a name before one with initial values before one that is only read.
-        let mut places: BTreeMap<(usize, usize), (u8, Id)> = BTreeMap::new();
+        // By arena and offset: the value that describes the tensor best. A named value is preferred over one with
+        // initial values, and that over one that is only read first.
+        let mut by_offset: BTreeMap<(usize, usize), (u8, Id)> = BTreeMap::new();
         for (id, value) in self.state.values.iter().enumerate() {
             let Some(t) = value.tensor() else { continue };
             let Storage::Arena(extent) = t.home else { continue };
@@ -130,10 +127,10 @@ impl Method {
                 (.., true) => 2,
                 _ => continue,
             };
-            let at = places.entry((extent.arena, extent.offset)).or_insert((rank, id));
+            let at = by_offset.entry((extent.arena, extent.offset)).or_insert((rank, id));
             *at = (*at).min((rank, id));
         }
-        let mut persistent: Vec<(String, Id)> = places
+        let mut persistent: Vec<(String, Id)> = by_offset
             .into_values()
             .map(|(_, id)| {
                 let name = self.state.values[id].tensor().and_then(|t| t.name.as_deref());
@@ -141,7 +138,7 @@ impl Method {
             })
             .collect();
         persistent.sort_by_key(|(_, id)| *id);
-        // One name at two places is one tensor to the exporter; its first value stands for it.
+        // To the exporter, two values with one name are the same tensor. The first value represents it.
         let mut seen = HashSet::new();
         persistent.retain(|(key, _)| seen.insert(key.clone()));
         persistent

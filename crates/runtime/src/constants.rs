@@ -1,5 +1,5 @@
-//! Constants of a method: read when something looks at them, so that weights that are packed do not lie beside the
-//! packed ones, and read again if they are asked for when they were let go.
+//! Constants of a method. They are read on first access and can be released and read again, so that unpacked weights
+//! do not stay in memory beside their packed form.
 
 use crate::limits::over_memory;
 use crate::{FreeableBuffer, NamedDataMap, Program, Result, load::from_little_endian, one_line};
@@ -9,10 +9,10 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use tensor::{AlignedBuffer, ScalarType};
 
-/// The bytes of a constant, which may be read when somebody looks at them.
+/// The bytes of a constant, possibly read on first access.
 ///
-/// Clones share what was read. Who wants to look without keeping the bytes takes [`Self::again`].
-// Clones that nobody has looked at read for themselves, from the same [`Deferred`].
+/// Clones share the bytes that were read. To access the bytes without keeping them in memory, use [`Self::again`].
+// A clone made before the first access has no bytes yet: it reads through the shared [`Deferred`].
 #[derive(Clone, Default)]
 pub struct ConstantBytes {
     bytes: OnceLock<FreeableBuffer>,
@@ -22,24 +22,24 @@ pub struct ConstantBytes {
 }
 
 impl ConstantBytes {
-    /// Bytes that are there and stay.
+    /// Bytes that are in memory and stay there.
     pub fn here(bytes: FreeableBuffer) -> Self {
         Self { bytes: bytes.into(), deferred: None, derivation: None }
     }
 
     /// Bytes that were computed from other constants.
     pub(crate) fn folded(bytes: FreeableBuffer, derivation: Option<Derivation>) -> Self {
-        // No other has its bytes.
+        // A new source: no other constant has these bytes.
         let bytes = bytes.of_source(SourceId::numbered(), 0);
         Self { derivation: derivation.map(Arc::new), ..Self::here(bytes) }
     }
 
-    /// Bytes that are read when they are looked at.
+    /// Bytes that are read on first access.
     pub(crate) fn deferred(source: Arc<Deferred>) -> Self {
         Self { bytes: OnceLock::new(), deferred: Some(source), derivation: None }
     }
 
-    /// The number of bytes, which are not read for it.
+    /// The number of bytes. Does not read them.
     pub fn size(&self) -> usize {
         match &self.deferred {
             Some(deferred) => deferred.len,
@@ -47,13 +47,13 @@ impl ConstantBytes {
         }
     }
 
-    /// Whether bytes that were let go can be had again.
+    /// Whether the bytes can be read again after they were released.
     pub fn is_read_again(&self) -> bool {
         self.deferred.is_some()
     }
 
-    /// The same bytes at a multiple of `alignment`, as [`FreeableBuffer::aligned`] has them; those that are read when they
-    /// are looked at lie so already ([`NamedDataMap::constant`]).
+    /// The same bytes at an address that is a multiple of `alignment`, copied if need be: see
+    /// [`FreeableBuffer::aligned`]. Bytes that are read on access are aligned then ([`NamedDataMap::constant`]).
     ///
     /// # Errors
     /// There is not enough memory for a copy.
@@ -71,10 +71,10 @@ impl ConstantBytes {
         Ok(self)
     }
 
-    /// Reads the bytes now, and keeps them.
+    /// Reads the bytes now and keeps them.
     ///
     /// # Errors
-    /// They cannot be read, or there is no room for them.
+    /// The bytes cannot be read, or the memory budget is exhausted.
     pub fn read(&self) -> Result<()> {
         if let Some(deferred) = &self.deferred
             && self.bytes.get().is_none()
@@ -84,7 +84,7 @@ impl ConstantBytes {
         Ok(())
     }
 
-    /// Lets the bytes go, until somebody looks at them.
+    /// Releases the bytes. They are read again on the next access if they can be; otherwise they are gone.
     pub(crate) fn release(&mut self) {
         if let Some(bytes) = self.bytes.get() {
             bytes.give_back_pages();
@@ -95,7 +95,7 @@ impl ConstantBytes {
         };
     }
 
-    /// Which bytes they are, if that is known: they are not read for it.
+    /// Identifies the bytes by their source, if it is known. Does not read them.
     pub fn identity(&self) -> Option<Identity> {
         match &self.deferred {
             Some(deferred) => Some(deferred.identity),
@@ -103,19 +103,20 @@ impl ConstantBytes {
         }
     }
 
-    /// The constant for a graph.
+    /// The bytes as a graph constant.
     pub fn to_graph(&self) -> Constant {
         Constant::Shared(self.shared())
     }
 
-    /// The same constant, whose bytes are let go with this handle if they can be read again.
+    /// Another handle to the constant. If the bytes can be read again, dropping the handle releases the bytes that
+    /// it has read.
     #[must_use]
     pub fn again(&self) -> Self {
         let bytes = if self.is_read_again() { OnceLock::new() } else { self.bytes.clone() };
         Self { bytes, deferred: self.deferred.clone(), derivation: self.derivation.clone() }
     }
 
-    /// The bytes as a graph has them, which holds what it looks at itself.
+    /// A handle for a graph, which reads and releases the bytes on its own ([`Self::again`]).
     pub fn shared(&self) -> SharedBytes {
         Arc::new(InGraph(self.again()))
     }
@@ -124,7 +125,7 @@ impl ConstantBytes {
 impl Deref for ConstantBytes {
     type Target = [u8];
 
-    /// None if they cannot be read: [`Self::read`] says why. Who looks at them then cannot go on, and does without.
+    /// Empty if the bytes cannot be read: [`Self::read`] gives the error.
     fn deref(&self) -> &[u8] {
         match self.read() {
             Ok(()) => self.bytes.get().map_or(&[], |bytes| bytes),
@@ -139,7 +140,8 @@ impl AsRef<[u8]> for ConstantBytes {
     }
 }
 
-/// A constant as a graph has it. The graph lets go of it as soon as it is packed: if it is mapped, its pages go then.
+/// A graph's handle to a constant. The graph drops it as soon as the constant is packed; if the constant is mapped, its
+/// pages are released then.
 struct InGraph(ConstantBytes);
 
 impl Bytes for InGraph {
@@ -176,39 +178,39 @@ impl Drop for InGraph {
     }
 }
 
-/// Where a constant is read from, and its bytes for as long as somebody holds them.
+/// The source of a constant, and a weak reference to its bytes while they are in memory.
 pub(crate) struct Deferred {
     source: Source,
     len: usize,
     identity: Identity,
     elements: Elements,
-    /// What the bytes are counted in.
+    /// The memory budget that the bytes are charged to.
     budget: Budget,
     present: Mutex<Weak<FreeableBuffer>>,
 }
 
-/// Where a constant is.
+/// Where a constant is read from.
 pub(crate) enum Source {
-    /// Bytes of the program's file.
+    /// A range of the program file.
     Program(Program, Range<u64>),
-    /// An entry of data outside of it.
+    /// An entry of named data.
     Named(Arc<dyn NamedDataMap>, String),
 }
 
-/// What bytes are the elements of.
+/// The element type of constant bytes.
 #[derive(Clone, Copy)]
 pub(crate) enum Elements {
     /// Elements of this type.
     Of(ScalarType),
-    /// Of types that their user knows, in the order of the file.
+    /// Opaque bytes, kept in file byte order.
     Blob,
 }
 
-/// To how many bytes blobs are aligned, at least.
+/// Minimum alignment of blobs in bytes.
 const BLOB_ALIGNMENT: usize = 16;
 
 impl Deferred {
-    /// The constant of these elements.
+    /// A constant of `len` bytes that has not been read.
     pub(crate) fn new(source: Source, len: usize, elements: Elements, budget: &Budget) -> Self {
         let known = match &source {
             Source::Program(program, range) => Some((program.source(), range.start)),
@@ -233,7 +235,7 @@ impl Deferred {
     }
 
     fn read_anew(&self) -> Result<FreeableBuffer> {
-        // Taken before the bytes are there, and given back if they are none of this process's own.
+        // Charged before the bytes are read, and refunded by `holding` if they take no memory of their own.
         let held = self.budget.take("its constants", self.len).map_err(over_memory)?;
         let bytes = match &self.source {
             Source::Program(program, range) => program.load_constant(range.clone())?,
@@ -246,7 +248,7 @@ impl Deferred {
     }
 }
 
-/// The elements of a constant as this machine has them. Bytes that are misaligned are copied.
+/// The elements of a constant, aligned and in the host's byte order. The bytes are copied only if they are not.
 pub(crate) fn aligned(bytes: FreeableBuffer, elements: Elements) -> Result<FreeableBuffer> {
     let alignment = match elements {
         Elements::Of(dtype) => dtype.alignment(),

@@ -4,27 +4,27 @@ use std::io;
 use std::path::PathBuf;
 use tensor::{DimOrder, ScalarType};
 
-/// What can go wrong from opening a file to reading an output. Every variant says where, and the
-/// frequent ones what to do.
+/// Errors from opening a file to reading an output. Every variant says where the error is; the frequent ones also say
+/// what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operating system refused.
+    /// An operating system call failed.
     #[error("cannot {action} {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// A range that the file does not have.
-    #[error("{file}: bytes {offset}..{} are wanted, the file has {size}; it is truncated, or its header lies", offset.saturating_add(*len))]
+    /// A byte range outside the file.
+    #[error("{file}: bytes {offset}..{} are out of bounds, the file has {size} bytes; it is truncated, or its header is wrong", offset.saturating_add(*len))]
     OutOfFile {
         /// The file's name.
         file: String,
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
         /// Number of bytes.
         len: u64,
@@ -39,15 +39,15 @@ pub enum Error {
         /// What is wrong, and where.
         source: Box<format::Error>,
     },
-    /// An archive that is compiled when it is opened, and cannot be.
+    /// An archive that is compiled when it is opened failed to compile.
     #[error("cannot compile {file}")]
     Compile {
         /// The file's name.
         file: String,
-        /// Why not.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A bound of [`Limits`](crate::Limits) was met.
+    /// A limit of [`Limits`](crate::Limits) would be exceeded.
     #[error("{what} needs {needed}, the limit is {limit}; raise `Limits::{field}` if that is intended")]
     Limit {
         /// What is limited.
@@ -66,16 +66,16 @@ pub enum Error {
         operator::did_you_mean(name, available.iter().map(String::as_str))
     )]
     NoSuchMethod {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The names of the program's methods.
         available: Vec<String>,
     },
-    /// Operators or backends that the registries do not have. All of them, in one error.
+    /// Operators or backends are missing from the registries. One error lists all of them.
     #[error(transparent)]
     Missing(#[from] Missing),
     /// Two sources of named data hold the same key.
-    #[error("named data `{key}` stands both in {first} and in {second}; a key may come from one place only")]
+    #[error("named data `{key}` is both in {first} and in {second}; a key may come from one place only")]
     DuplicateKey {
         /// The key.
         key: String,
@@ -84,21 +84,21 @@ pub enum Error {
         /// The second source.
         second: String,
     },
-    /// A tensor whose data should be in a `.ptd` file.
+    /// Tensors whose data should be in a `.ptd` file have no data.
     #[error(
         "method `{method}`: {count} tensor(s) are stored outside the program, and {problem}; first: `{key}`"
     )]
     ExternalData {
         /// The method.
         method: String,
-        /// How many tensors lack their data.
+        /// The number of tensors without data.
         count: usize,
         /// The first tensor's key.
         key: String,
         /// What is wrong, and what to do.
         problem: String,
     },
-    /// A part of the method that cannot be loaded.
+    /// A part of the method cannot be loaded.
     #[error("method `{method}`, {place}: {problem}")]
     Load {
         /// The method.
@@ -146,21 +146,21 @@ pub enum Error {
         /// Why.
         source: pool::Interrupted,
     },
-    /// Memory could not be had, or a shape overflows.
+    /// An allocation failed, or a shape overflows.
     #[error(transparent)]
     Tensor(#[from] tensor::Error),
-    /// A kernel that could not be registered, or a value of another kind than was asked for.
+    /// A kernel could not be registered, or a value has another kind than requested.
     #[error(transparent)]
     Operator(#[from] operator::Error),
-    /// A named-data key that does not exist.
+    /// A named-data key does not exist.
     #[error("there is no named data `{key}` in {source_name}")]
     NoSuchKey {
         /// The key.
         key: String,
-        /// Where it was looked for.
+        /// The map that was searched.
         source_name: String,
     },
-    /// An option that the chosen loading mode or method cannot have.
+    /// An operation that the loading mode, the method or its options do not support.
     #[error("{0}")]
     Unsupported(String),
 }
@@ -190,13 +190,13 @@ pub enum ExecuteError {
     /// The condition of a jump is neither a boolean nor a tensor of booleans.
     #[error("the condition of the jump is {0}, not a boolean")]
     Condition(String),
-    /// A tensor is used whose memory was freed or never given.
+    /// A tensor has no memory: it was freed, or never allocated.
     #[error("value {0} has no memory: it was freed, or it was never given any")]
     NoMemory(usize),
-    /// The execution was [interrupted](crate::Interrupt), or [`Limits::time`](crate::Limits::time) was over.
+    /// The execution was [interrupted](crate::Interrupt), or exceeded [`Limits::time`](crate::Limits::time).
     #[error("the execution was interrupted: {0}")]
     Interrupted(pool::Interrupted),
-    /// Too many instructions were run.
+    /// The execution exceeded [`Limits::instructions`](crate::Limits::instructions).
     #[error(
         "{0} instructions have been executed, the limit; the program loops, or raise `Limits::instructions`"
     )]
@@ -209,7 +209,7 @@ impl From<pool::Interrupted> for ExecuteError {
     }
 }
 
-/// Where an instruction stands, and what it calls.
+/// The position of an instruction, and what it calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstructionPlace {
     /// Index of the chain.
@@ -218,7 +218,7 @@ pub struct InstructionPlace {
     pub instruction: usize,
     /// The operator or backend that it calls, or the kind of instruction.
     pub what: String,
-    /// The line of the model's source that it came from, if the file records it.
+    /// The source line of the model that it was exported from, if the file records it.
     pub source_frame: Option<String>,
 }
 
@@ -239,15 +239,15 @@ impl fmt::Display for InstructionPlace {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputProblem {
-    /// Too few or too many.
+    /// Too few or too many inputs.
     #[error("it takes {expected} input(s), {found} were given")]
     Count {
-        /// What the method takes.
+        /// The number of inputs of the method.
         expected: usize,
-        /// What was given.
+        /// The number given.
         found: usize,
     },
-    /// No such input.
+    /// There is no input with this index.
     #[error("there is no input {index}; the method takes {count}")]
     Index {
         /// The index.
@@ -261,7 +261,7 @@ pub enum InputProblem {
         /// The index.
         index: usize,
     },
-    /// A value of another kind.
+    /// The value has another kind than the input.
     #[error("input {index} is {expected}, {found} was given")]
     Kind {
         /// The index.
@@ -271,7 +271,7 @@ pub enum InputProblem {
         /// The kind given.
         found: Tag,
     },
-    /// A number, string or boolean other than the one that was traced.
+    /// A number, string or boolean differs from the value that was fixed at export.
     #[error("input {index} was fixed to {expected} when the model was exported, {found} was given")]
     Traced {
         /// The index.
@@ -281,7 +281,7 @@ pub enum InputProblem {
         /// The value given.
         found: String,
     },
-    /// A tensor of another scalar type.
+    /// The tensor has another scalar type than the input.
     #[error("input {index} is a tensor of {expected}, one of {found} was given")]
     Dtype {
         /// The index.
@@ -291,7 +291,7 @@ pub enum InputProblem {
         /// The type given.
         found: ScalarType,
     },
-    /// A tensor of another shape.
+    /// The shape of the tensor is outside the bounds of the input.
     #[error("input {index} has shape {expected}, a tensor of shape {found} was given{hint}")]
     Shape {
         /// The index.
@@ -303,7 +303,7 @@ pub enum InputProblem {
         /// What to do.
         hint: &'static str,
     },
-    /// A tensor in another layout, where conversion is not wanted.
+    /// The tensor has another layout than the input, and it may not be converted.
     #[error("input {index} has dim order {expected}, a tensor of dim order {found} was given")]
     DimOrder {
         /// The index.
@@ -315,7 +315,7 @@ pub enum InputProblem {
     },
 }
 
-/// Everything that a method needs and the registries lack.
+/// All operators and backends that a method needs and the registries lack.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Missing {
     /// The method.
@@ -333,7 +333,7 @@ pub struct MissingOperator {
     pub name: String,
     /// How many instructions call it.
     pub calls: usize,
-    /// Names in the registry that resemble it.
+    /// Similar names in the registry.
     pub similar: Vec<String>,
 }
 
@@ -344,9 +344,9 @@ pub struct MissingBackend {
     pub id: String,
     /// How many delegates need it.
     pub delegates: usize,
-    /// Bytes of their payloads.
+    /// Total bytes of their payloads.
     pub payload_bytes: u64,
-    /// Whether it is registered, and says that it is not available.
+    /// Whether it is registered but reports that it is not available.
     pub unavailable: bool,
 }
 
@@ -358,7 +358,7 @@ impl Missing {
 }
 
 impl Missing {
-    /// Adds what another method of the program lacks.
+    /// Adds what another method of the program is missing.
     pub fn merge(&mut self, other: Missing) {
         for op in other.operators {
             match self.operators.iter_mut().find(|o| o.name == op.name) {
@@ -377,7 +377,7 @@ impl Missing {
         }
     }
 
-    /// What is missing, a sentence each: first the operators, then the backends.
+    /// One sentence for each missing operator, then one for each missing backend.
     pub fn sentences(&self) -> Vec<String> {
         let operators = self.operators.iter().map(MissingOperator::to_string);
         operators.chain(self.backends.iter().map(MissingBackend::to_string)).collect()
@@ -428,7 +428,7 @@ fn count(n: usize, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
-/// An error and all that caused it, on one line.
+/// An error and its chain of causes, on one line.
 pub fn one_line(error: &dyn std::error::Error) -> String {
     let mut text = String::new();
     let mut next = Some(error);

@@ -1,10 +1,10 @@
-//! Running a method: the ordered loop over its instructions.
+//! Executing a method: the loop over its instructions.
 
 use crate::backend::{BackendError, BackendExecutionContext, BackendMemory, Delegate, at_node};
 use crate::call::{ArgList, Callee, OutList, State};
 use crate::error::{Error, ExecuteError};
 use crate::method::Method;
-use crate::region::{Choice, Lowered, Region, Surroundings};
+use crate::region::{Choice, Lowered, LoweringContext, Region};
 use crate::step::{Chain, DelegateEntry, KernelStep, OutStep, RegionStep, Step};
 use crate::value::{Id, Storage, Value};
 use clock::Instant;
@@ -15,11 +15,11 @@ use smallvec::SmallVec;
 use tensor::{DimOrder, Tensor, TensorView, TensorViewMut};
 use trace::{Place, SpanKind, Tracer, Within};
 
-/// Elements of a condition that are looked at between two looks at the handle that may end the execution.
+/// Elements of a jump condition that are read between two checks for an interrupt.
 const PIECE: usize = 1 << 16;
 
 impl Method {
-    /// Runs every chain from its first instruction on.
+    /// Runs every chain, in order.
     pub(crate) fn run_chains(&mut self) -> crate::Result<()> {
         let tracer = Tracer::from(self.tracer.as_deref());
         let started = tracer.start();
@@ -28,7 +28,7 @@ impl Method {
             (handle, None) => handle.clone(),
             (handle, Some(time)) => {
                 let handle = handle.clone().unwrap_or_default();
-                // A time that no clock reaches is none.
+                // A time limit beyond the range of the clock is no limit.
                 Some(Instant::now().checked_add(time).map_or(handle.clone(), |end| handle.until(end)))
             }
         };
@@ -84,18 +84,18 @@ struct Runner<'a> {
     limit: u64,
     left: u64,
     interrupt: Option<&'a Interrupt>,
-    /// The instruction that runs.
+    /// The current instruction.
     at: usize,
     tracer: Tracer<'a>,
 }
 
 impl<'a> Runner<'a> {
-    /// What kernels may use.
+    /// The context that kernels get.
     fn context(&self) -> KernelContext<'a> {
         KernelContext::new(self.pool, self.scratch, self.generator).with_isa(self.isa)
     }
 
-    /// Runs one chain; an error comes with the index of the instruction.
+    /// Runs one chain. An error has the index of the instruction.
     fn chain(&mut self, index: usize, chain: &Chain) -> Result<(), (usize, ExecuteError)> {
         let mut next = 0;
         while let Some(step) = chain.steps.get(next) {
@@ -103,7 +103,7 @@ impl<'a> Runner<'a> {
             if let Some(Err(why)) = self.interrupt.map(Interrupt::check) {
                 return Err((next, why.into()));
             }
-            // A region counts for all that it stands for.
+            // A region counts as all of its instructions.
             let cost = match step {
                 Step::Region(region) => (region.next - next) as u64,
                 _ => 1,
@@ -124,7 +124,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Runs a region; an error comes with the index of the instruction within it.
+    /// Runs a region. An error has the index of the instruction that failed.
     fn region(
         &mut self,
         step: &RegionStep,
@@ -139,12 +139,12 @@ impl<'a> Runner<'a> {
             Region::Dynamic(region) => region,
         };
         let mut choice = region.choose(state);
-        if choice == Choice::Record && region.follows_from_graphs() {
-            choice = self.lower(step, &ctx, place).map_or(Choice::AsWritten, Choice::Lowered);
+        if choice == Choice::Record && region.is_determined_by_graphs() {
+            choice = self.lower(step, &ctx, place).map_or(Choice::Interpret, Choice::Lowered);
         }
         let Self { regions, state, scratch, tracer, .. } = self;
-        if let (Choice::Lowered(plan), Region::Dynamic(region)) = (choice, &mut regions[step.region])
-            && let Some(lowered) = region.plan(plan)
+        if let (Choice::Lowered(index), Region::Dynamic(region)) = (choice, &mut regions[step.region])
+            && let Some(lowered) = region.specialization(index)
         {
             match lowered.run_at(state, scratch, &ctx, *tracer, start) {
                 Err((_, ExecuteError::Interrupted(why))) => return Err((start, why.into())),
@@ -159,28 +159,28 @@ impl<'a> Runner<'a> {
             if let (Choice::Record, Step::Kernel(call)) = (choice, next)
                 && let Region::Dynamic(region) = &mut self.regions[step.region]
             {
-                region.note(self.state, call);
+                region.record(self.state, call);
             }
         }
         match (choice, &mut self.regions[step.region]) {
             (Choice::Record, _) => {
                 self.lower(step, &ctx, place);
             }
-            // The instructions have run where the plan has not.
-            (Choice::Lowered(plan), Region::Dynamic(region)) => region.give_up(plan),
+            // The instructions succeeded although the specialization failed.
+            (Choice::Lowered(index), Region::Dynamic(region)) => region.invalidate(index),
             _ => {}
         }
         Ok(())
     }
 
-    /// Lowers a region for what was noted, and gives the plan.
+    /// Lowers a dynamic region for what was recorded. Returns the index of the specialization.
     fn lower(&mut self, step: &RegionStep, ctx: &KernelContext<'_>, place: Place) -> Option<usize> {
         let Region::Dynamic(region) = &mut self.regions[step.region] else { return None };
         let started = self.tracer.start();
         let Self { state, chains, delegates, packs, .. } = self;
-        let plan = region.lower(&step.first, Surroundings { state, chains, delegates, ctx, packs });
+        let index = region.lower(&step.first, LoweringContext { state, chains, delegates, ctx, packs });
         self.tracer.end(started, SpanKind::Prepare, self.method, place);
-        plan
+        index
     }
 
     fn kernel(&mut self, call: &KernelStep, place: Place) -> Result<(), ExecuteError> {
@@ -193,7 +193,7 @@ impl<'a> Runner<'a> {
         self.report_values(name, place, &call.outs)
     }
 
-    /// Runs one instruction; a jump taken gives its target.
+    /// Runs one instruction. Returns the target if it is a jump that is taken.
     fn step(&mut self, step: &Step, place: Place) -> Result<Option<usize>, ExecuteError> {
         match step {
             Step::Kernel(call) => self.kernel(call, place)?,
@@ -212,14 +212,14 @@ impl<'a> Runner<'a> {
                 };
                 let name = entry.backend.clone();
                 let Some(delegate) = entry.delegate.as_deref_mut() else {
-                    return Err(BackendError::new("the delegate is a part of a region").into());
+                    return Err(BackendError::new("the delegate was replaced by a region").into());
                 };
                 let callee = DelegateCallee { delegate, ctx };
                 self.state.call(&call.args, &call.outs, &[], self.scratch, callee)?;
                 self.tracer.end(started, SpanKind::Delegate, &name, place);
                 self.report_values(&name, place, &call.outs)?;
             }
-            // A region runs with its chain at hand.
+            // Regions are run by `chain`.
             Step::Region(_) => {}
             Step::Move { from, to } => self.state.move_value(*from, *to),
             Step::JumpFalse { condition, target } => {
@@ -236,7 +236,7 @@ impl<'a> Runner<'a> {
         Ok(None)
     }
 
-    /// Tells the tracer what an instruction wrote, if it asks for that.
+    /// Reports the tensors that an instruction wrote to the tracer, if it wants values.
     fn report_values(&self, name: &str, place: Place, outs: &[OutStep]) -> Result<(), ExecuteError> {
         let Some(tracer) = self.tracer.get().filter(|t| t.wants_values()) else { return Ok(()) };
         let mut output = 0;
@@ -294,7 +294,7 @@ impl Callee for DelegateCallee<'_> {
 }
 
 impl Lowered {
-    /// As [`Self::run`]; an error comes with the index of the instruction, and names the node of a delegate.
+    /// As [`Self::run`]. An error has the index of the instruction that failed, and names the node of a delegate.
     fn run_at(
         &mut self,
         state: &mut State,
@@ -313,7 +313,7 @@ impl Lowered {
         })
     }
 
-    /// Runs the region on the values of the table, and leaves there what the instructions would have left.
+    /// Runs the region on the value table, and updates the table as its instructions would have.
     fn run(
         &mut self,
         state: &mut State,
@@ -328,8 +328,8 @@ impl Lowered {
                 t.meta.resize(sizes)?;
             }
         }
-        for &(id, number) in &self.numbers {
-            state.values[id] = number.into();
+        for &(id, scalar) in &self.scalars {
+            state.values[id] = scalar.into();
         }
         self.views.iter().try_for_each(|(to, of, sizes)| state.make_view(*to, *of, sizes))
     }
@@ -361,11 +361,11 @@ impl State {
         Ok(self.view(id)?.to_tensor()?)
     }
 
-    /// `to` becomes what `from` is. Tensors are not copied: both are the same bytes from now on.
+    /// Makes `to` the value of `from`. Tensors are not copied but aliased.
     fn move_value(&mut self, from: Id, to: Id) {
         let mut value = self.values[from].clone();
         if let (Value::Tensor(new), Some(old)) = (&mut value, self.values[to].tensor()) {
-            // The place in the plan, the bounds and the name belong to the entry, not to the bytes.
+            // The planned storage, the bounds and the name belong to the table entry, not to the bytes.
             new.home = old.home;
             new.bound = old.bound;
             new.name = old.name.clone();
@@ -373,7 +373,7 @@ impl State {
         self.values[to] = value;
     }
 
-    /// A boolean, or whether all elements of a tensor of booleans are true.
+    /// The truth value of a jump condition: a boolean, or whether all elements of a tensor of booleans are true.
     fn truth(&self, id: Id) -> Result<bool, ExecuteError> {
         match &self.values[id] {
             Value::Bool(b) => Ok(*b),

@@ -1,16 +1,16 @@
-//! Constant folding of instructions that stand in no region of fixed sizes: those are folded when they are lowered,
-//! by the same [`graph::fold`]. What reads the results reads constants then, prepares itself for them, and can ask how
-//! they were computed ([`Derivation`]).
+//! Constant folding of instructions outside static regions; those inside are folded by the same [`graph::fold`] when
+//! the region is lowered. Readers of a folded result see a constant: their kernels can prepare for it, and its
+//! [`Derivation`] says how it was computed.
 //!
-//! A call is folded if every read of its results' values finds what it has defined, and nothing else observes the
-//! bytes ([`DefUse::is_foldable`]).
+//! A call is folded if its definition is the only one that reaches any read of its results, and nothing else observes
+//! the bytes ([`DefUse::is_foldable`]).
 
 use crate::FreeableBuffer;
 use crate::call::State;
 use crate::constants::ConstantBytes;
 use crate::method::Method;
 use crate::operands::Operands;
-use crate::raise::{DefUse, Position, number_of, writes_only_its_outs};
+use crate::raise::{DefUse, Position, scalar_of, writes_only_its_outs};
 use crate::step::{KernelStep, OutStep, Step};
 use crate::value::{Id, Storage};
 use graph::{Call, CallOut, Constant, Derivation, IntoKind};
@@ -18,20 +18,20 @@ use operator::{KernelContext, Results};
 use std::sync::Arc;
 use tensor::{Scalar, Tensor, TensorMeta};
 
-/// How many times larger a result may be than what it is computed of: an int8 weight that holds four bits
-/// grows four times when it becomes f32.
-const GROWTH: usize = 8;
+/// How many times larger a result may be than its operands. An int8 weight grows four times when it is converted
+/// to f32.
+const MAX_GROWTH: usize = 8;
 
-/// Bytes of a result that is small whatever it is computed of.
-const SMALL: usize = 4096;
+/// A result of at most this many bytes may be folded whatever the size of its operands.
+const ALWAYS_SMALL: usize = 4096;
 
-/// Bytes of results that are folded whatever the constants of the method take.
+/// Bytes of folded results allowed per method, beyond [`MAX_GROWTH`] times its constants.
 const BASE_BUDGET: usize = 256 << 20;
 
-/// Folds what can be folded, outside regions. `def_use` learns what became constant.
+/// Folds the foldable calls outside regions, and records in `def_use` which values became constant.
 pub(crate) fn fold(method: &mut Method, def_use: &mut DefUse) {
     let constants: usize = method.state.constants.iter().map(ConstantBytes::size).sum();
-    let mut budget = constants.saturating_mul(GROWTH).saturating_add(BASE_BUDGET);
+    let mut budget = constants.saturating_mul(MAX_GROWTH).saturating_add(BASE_BUDGET);
     for chain in 0..method.chains.len() {
         let mut next = 0;
         while next < method.chains[chain].steps.len() {
@@ -69,7 +69,7 @@ pub(crate) fn fold(method: &mut Method, def_use: &mut DefUse) {
     }
 }
 
-/// Whether nothing but the readers of its results can tell that a call was executed.
+/// Whether a call's only observable effect is what the readers of its results see.
 fn is_foldable(method: &Method, def_use: &DefUse, call: &KernelStep, at: Position) -> bool {
     if call.kernel.results() != Results::Elements || !writes_only_its_outs(call) {
         return false;
@@ -82,7 +82,8 @@ fn is_foldable(method: &Method, def_use: &DefUse, call: &KernelStep, at: Positio
         })
 }
 
-/// The results of a call on constant arguments, if they are not too large, and how they are computed.
+/// The results of a call whose arguments are constant, with their derivation. `None` if an argument is not constant,
+/// the results are too large, or the call fails.
 fn compute(
     method: &Method,
     call: &KernelStep,
@@ -100,7 +101,7 @@ fn compute(
     let read: usize =
         inputs.iter().map(|&id| method.state.values[id].tensor().map_or(0, |t| t.meta.nbytes())).sum();
     let bytes = metas.iter().try_fold(0usize, |sum, meta| sum.checked_add(meta.nbytes()))?;
-    if bytes > budget || bytes > SMALL.max(read.saturating_mul(GROWTH)) {
+    if bytes > budget || bytes > ALWAYS_SMALL.max(read.saturating_mul(MAX_GROWTH)) {
         return None;
     }
     let outs = vec![CallOut::Tensor; metas.len()];
@@ -115,7 +116,7 @@ fn compute(
     Some((results, Derivation::new(kind, of).filter(|_| is_one)))
 }
 
-/// A constant tensor of a method as one of a graph.
+/// A constant tensor of a method as a graph constant.
 fn constant(state: &State, id: Id) -> Option<(TensorMeta, Constant)> {
     let tensor = state.values[id].tensor()?;
     match tensor.storage {
@@ -124,11 +125,11 @@ fn constant(state: &State, id: Id) -> Option<(TensorMeta, Constant)> {
     }
 }
 
-/// The arguments of a call, all of them fixed.
+/// Collects the arguments of a call, all of which must be constant.
 struct Constants<'m> {
     state: &'m State,
     def_use: &'m DefUse,
-    /// The tensors among them, in order.
+    /// The tensor arguments, in order.
     inputs: Vec<Id>,
 }
 
@@ -141,11 +142,11 @@ impl Operands for Constants<'_> {
         !self.def_use.is_fixed(id)
     }
 
-    fn number(&mut self, id: Id) -> Option<Scalar> {
-        number_of(&self.state.values[id]).filter(|_| self.def_use.is_fixed(id))
+    fn known_scalar(&mut self, id: Id) -> Option<Scalar> {
+        scalar_of(&self.state.values[id]).filter(|_| self.def_use.is_fixed(id))
     }
 
-    fn tensor(&mut self, id: Id) -> Option<()> {
+    fn push_tensor(&mut self, id: Id) -> Option<()> {
         let is_constant = self.def_use.is_fixed(id)
             && self.state.values[id].tensor().is_some_and(|t| matches!(t.storage, Storage::Constant(_)));
         is_constant.then(|| self.inputs.push(id))

@@ -5,13 +5,13 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use tensor::{AlignedBuffer, MappedFile};
 
-/// Bytes that a [`DataLoader`](crate::DataLoader) gave. Cloning shares them; they go when the last
-/// clone goes, or is freed.
+/// Bytes loaded by a [`DataLoader`](crate::DataLoader). Clones share the bytes, which are released when the last clone
+/// is dropped or freed.
 #[derive(Clone, Default)]
 pub struct FreeableBuffer {
     owner: Owner,
     range: Range<usize>,
-    /// Of which source they are bytes, and from where on.
+    /// The source of the bytes and their offset in it.
     origin: Option<(SourceId, u64)>,
 }
 
@@ -26,7 +26,7 @@ enum Owner {
 }
 
 impl FreeableBuffer {
-    /// Bytes that were read into memory of their own.
+    /// Wraps bytes in memory that the buffer owns.
     pub fn read(buffer: AlignedBuffer) -> Self {
         let range = 0..buffer.len();
         Self { owner: Owner::Read(Arc::new(buffer)), range, origin: None }
@@ -37,35 +37,35 @@ impl FreeableBuffer {
         Ok(Self::read(AlignedBuffer::from_slice(bytes)?))
     }
 
-    /// A range of a mapped file. The range lies within the file.
+    /// A range of a mapped file. The range must be in bounds.
     pub(crate) fn mapped(file: Arc<MappedFile>, range: Range<usize>) -> Self {
         Self { owner: Owner::Mapped(file), range, origin: None }
     }
 
-    /// A range of bytes that someone else holds too. The range lies within them.
+    /// A range of bytes with shared ownership. The range must be in bounds.
     pub(crate) fn shared(bytes: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<usize>) -> Self {
         Self { owner: Owner::Shared(bytes), range, origin: None }
     }
 
-    /// A part of a buffer that is held, and counted, as a whole.
+    /// A part of a buffer that stays in memory, and is charged to the budget, as a whole.
     pub(crate) fn part(whole: Arc<FreeableBuffer>, range: Range<usize>) -> Self {
         let origin = whole.origin_from(range.start);
         Self { owner: Owner::Part(whole), range, origin }
     }
 
-    /// The same bytes, which are those of a source from `start` on: what is made of them can be shared with all who have
-    /// bytes of that source.
+    /// Records that these are the bytes at offset `start` of `source`. Data derived from them can then be shared with
+    /// all users of the same source.
     #[must_use]
     pub fn of_source(self, source: SourceId, start: u64) -> Self {
         Self { origin: Some((source, start)), ..self }
     }
 
-    /// Which bytes they are, if their source is known.
+    /// Identifies the bytes by source, offset and length, if the source is known.
     pub fn identity(&self) -> Option<Identity> {
         self.origin.map(|(source, start)| Identity::new(source, start, self.len()))
     }
 
-    /// Of which source they are bytes, and from where on, if that is known.
+    /// The source of the bytes and their offset in it, if known.
     pub(crate) fn origin(&self) -> Option<(SourceId, u64)> {
         self.origin
     }
@@ -74,7 +74,7 @@ impl FreeableBuffer {
         self.origin.map(|(source, at)| (source, at.saturating_add(start as u64)))
     }
 
-    /// A part of these bytes, sharing them; `None` if it is not within them.
+    /// A part of these bytes, without a copy. `None` if `range` is out of bounds.
     pub fn slice(&self, range: Range<usize>) -> Option<Self> {
         self.get(range.clone())?;
         let start = self.range.start;
@@ -82,8 +82,8 @@ impl FreeableBuffer {
         Some(Self { owner: self.owner.clone(), range: start + range.start..start + range.end, origin })
     }
 
-    /// The same bytes, for which memory is held as long as one of their clones lives. Nothing is held for bytes that
-    /// take no memory of their own.
+    /// Ties a budget reservation to the bytes: it is released with the last clone. For bytes that take no memory of
+    /// their own, it is released at once.
     pub fn holding(self, held: Held) -> Self {
         if !self.takes_memory() {
             return self;
@@ -92,8 +92,9 @@ impl FreeableBuffer {
         Self { origin, ..Self::shared(Arc::new(Counted { bytes: self, _held: held }), range) }
     }
 
-    /// The same bytes at a multiple of `alignment`, which divides that of [`AlignedBuffer`]: a copy if they lie elsewhere,
-    /// counted in `memory` for as long as it lives. `what` needs it, for the message.
+    /// The same bytes at an address that is a multiple of `alignment`, which must divide the alignment of
+    /// [`AlignedBuffer`]. If they are misaligned, this makes a copy, charged to `memory` while it lives; `what` names
+    /// its purpose in the error message.
     ///
     /// # Errors
     /// There is not enough memory for the copy.
@@ -106,7 +107,8 @@ impl FreeableBuffer {
         Ok(Self { origin: self.origin, ..copy })
     }
 
-    /// Lets the pages of a map that these bytes lie on go until somebody looks at them again. Of other bytes, nothing.
+    /// Releases the pages of a memory map that hold these bytes; the next access reads them again. Does nothing for
+    /// bytes that are not mapped.
     pub(crate) fn give_back_pages(&self) {
         self.give_back(0..self.len());
     }
@@ -120,7 +122,8 @@ impl FreeableBuffer {
         }
     }
 
-    /// Whether the bytes take memory of their own: not those of a map, nor those that somebody else holds anyway.
+    /// Whether the bytes take memory of their own. `false` for mapped bytes and for bytes that another owner keeps in
+    /// memory anyway.
     pub(crate) fn takes_memory(&self) -> bool {
         match &self.owner {
             Owner::Read(_) => true,
@@ -129,13 +132,13 @@ impl FreeableBuffer {
         }
     }
 
-    /// Lets the bytes go. The buffer is empty from now on.
+    /// Releases the bytes. The buffer is empty afterwards.
     pub fn free(&mut self) {
         *self = Self::default();
     }
 }
 
-/// Bytes, and the memory that they are counted as.
+/// Bytes with their budget reservation.
 struct Counted {
     bytes: FreeableBuffer,
     _held: Held,

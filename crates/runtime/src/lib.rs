@@ -8,8 +8,8 @@
 //!           KernelRegistry, BackendRegistry, NamedDataMap (.ptd), Limits
 //! ```
 //!
-//! [`Module`] is the simple face of all that. This crate names no concrete operator and no concrete
-//! backend: both come in registries that are passed as values.
+//! [`Module`] wraps all of that in a simple interface. This crate names no concrete operator and no concrete
+//! backend: both come in registries that the caller passes in.
 #![forbid(unsafe_code)]
 
 mod backend;

@@ -1,37 +1,37 @@
-//! What a program may use. Everything a file can ask for is bounded by one of these; `docs/limits.md` lists them.
+//! Resource limits. Every resource that a file can request is bounded by one of them; `docs/limits.md` lists them.
 
 use crate::machine::free_memory;
 use crate::{Error, Result};
 use std::time::Duration;
 
-/// Bounds on what loading and running a program may use.
+/// Resource limits for loading and running a program.
 ///
-/// The defaults admit every program that this machine has the memory for; those who run untrusted files
-/// takes [`Limits::strict`].
+/// The defaults admit nearly every program that fits in this machine's memory. Use [`Limits::strict`] for untrusted
+/// files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Instructions that one execution of a method may run, those that a fused region stands for counted
-    /// one by one: the reference's `ET_MAX_INSTRUCTIONS`, ten million.
+    /// Instructions that one execution of a method may run. Each instruction of a fused region counts. The default is
+    /// the reference's `ET_MAX_INSTRUCTIONS`, ten million.
     pub instructions: u64,
-    /// How long one execution of a method may take; it ends with an error then, between two steps or in the
-    /// middle of a long one. Not bounded by default.
+    /// How long one execution of a method may take. An execution that takes longer fails, between two steps or within
+    /// a long one. Unbounded by default.
     pub time: Option<Duration>,
-    /// Bytes that a method and its forks may hold together: arenas, the weights and payloads that are read into
-    /// memory, what weights are packed to, and the workspaces of fused regions. By default what [`free_memory`]
-    /// gives. Mapped weights do not count. Where packing would go over it, instructions run as they stand.
+    /// Bytes that a method and its forks may hold together: arenas, weights and payloads that are read into memory,
+    /// packed weights, and the workspaces of fused regions. Mapped weights do not count. If packing would exceed the
+    /// limit, the instructions run unfused. The default is what [`free_memory`] returns.
     pub memory: u64,
-    /// Bytes of all memory arenas of a method, tensors without a place in the plan counted in. At most 64 GiB,
-    /// and what is free.
+    /// Bytes of all memory arenas of a method, including tensors that the memory plan does not place. The default is
+    /// 64 GiB, or the free memory if that is less.
     pub arena_bytes: u64,
-    /// Bytes of temporary memory that the kernels of a method may hold at a time. At most 4 GiB, and what is
-    /// free.
+    /// Bytes of temporary memory that the kernels of a method may hold at a time. The default is 4 GiB, or the free
+    /// memory if that is less.
     pub scratch_bytes: usize,
-    /// Bytes of one segment, constant or delegate payload, read or mapped: 256 GiB.
+    /// Bytes of one segment, constant or delegate payload, read or mapped. The default is 256 GiB.
     pub segment_bytes: u64,
-    /// Bytes that a backend may take through its init and execution contexts. At most 16 GiB, and what is
-    /// free.
+    /// Bytes that a backend may allocate through its init and execution contexts. The default is 16 GiB, or the free
+    /// memory if that is less.
     pub backend_bytes: usize,
-    /// What the flatbuffer of a program may hold.
+    /// Limits on the flatbuffer of a program.
     pub format: format::Limits,
 }
 
@@ -52,8 +52,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Bounds for untrusted files: 256 MiB in all, of it 64 MiB of arenas, 16 MiB of temporaries;
-    /// 100,000 instructions and ten seconds.
+    /// Limits for untrusted files: 256 MiB of memory, with at most 64 MiB for arenas and 16 MiB for temporaries;
+    /// 100,000 instructions; ten seconds.
     pub fn strict() -> Self {
         let limits = Self {
             instructions: 100_000,
@@ -68,7 +68,7 @@ impl Limits {
         limits.within_memory(free_memory().unwrap_or(u64::MAX))
     }
 
-    /// No bounds but those of the format's reader: a program may take what the system gives.
+    /// No limits except those of the format's reader.
     pub fn none() -> Self {
         Self {
             instructions: u64::MAX,
@@ -82,7 +82,7 @@ impl Limits {
         }
     }
 
-    /// The same, with every bound on memory at most `bytes`.
+    /// Lowers the limits on memory, arenas, temporaries and backends to at most `bytes`.
     pub fn within_memory(self, bytes: u64) -> Self {
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
         Self {
@@ -103,7 +103,7 @@ impl Limits {
     }
 }
 
-/// The error for bytes that a method's budget has not left.
+/// Converts the error of an exhausted memory budget.
 pub(crate) fn over_memory(error: operator::Error) -> Error {
     match error {
         operator::Error::Limit { what, needed, limit } => Error::Limit {
@@ -121,10 +121,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_default_is_above_the_memory_that_is_free() {
+    fn default_limits_do_not_exceed_free_memory() {
         for limits in [Limits::default(), Limits::strict()] {
             if let Some(free) = free_memory() {
-                // Other processes take and give memory between the two looks at it.
+                // Other processes allocate and free memory between the two measurements.
                 let free = free.saturating_add(free / 2).saturating_add(256 << 20);
                 assert!(limits.memory <= free && limits.arena_bytes <= free, "{limits:?}");
                 assert!(limits.scratch_bytes as u64 <= free && limits.backend_bytes as u64 <= free);

@@ -1,6 +1,5 @@
-//! Loading a method: from the tables of a plan to values, memory, constants, delegates and resolved
-//! instructions. The tables were verified, so indices are in range; what a schema or another file has
-//! to say is checked here.
+//! Loading a method: from the tables of a plan to values, memory, constants, delegates and resolved instructions. The
+//! tables were verified, so indices are in bounds. What depends on operator schemas or other files is checked here.
 
 use crate::backend::{BackendInitContext, BackendMemory, CompileSpec};
 use crate::call::State;
@@ -66,7 +65,7 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
         interrupt: options.interrupt,
         limits: options.limits,
     };
-    // Without room for what preparing holds beside the weights, instructions run as they stand.
+    // If the budget cannot hold what preparation needs in addition to the weights, the method runs unprepared.
     let preparing = (tables_bytes as u64).saturating_mul(tables::PREPARING).saturating_add(weight_bytes);
     let room = method.packs.budget().limit().saturating_sub(method.memory());
     if options.no_prepare || room < preparing {
@@ -88,11 +87,11 @@ struct Loader<'p> {
     options: LoadOptions,
     state: State,
     planned_arenas: usize,
-    /// Bytes of arenas taken so far.
+    /// Bytes of arenas allocated so far.
     arena_bytes: u64,
     /// Bytes of constants of the program that will be read.
     weight_bytes: u64,
-    /// Constants that are read later, so that tensors of the same bytes share them.
+    /// Deferred constants by file range, so that tensors with the same range share their bytes.
     deferred: HashMap<Range<u64>, Arc<Deferred>>,
     budget: Budget,
     held: Vec<Held>,
@@ -161,7 +160,7 @@ impl<'p> Loader<'p> {
         Ok(())
     }
 
-    /// Refuses a method whose external tensors have no data, with their number.
+    /// Fails if external tensors of the method have no data.
     fn check_external(&self) -> Result<()> {
         check_present(self.meta, self.options.data.as_deref())
     }
@@ -206,7 +205,7 @@ impl<'p> Loader<'p> {
         })
     }
 
-    /// Adds a constant of the program. One that takes memory is read when something looks at it.
+    /// Adds a constant of the program. If its bytes take memory, they are read on first access.
     fn constant(&mut self, range: Range<u64>, meta: &TensorMeta) -> Result<Storage> {
         if !self.program.loader().takes_memory() || cfg!(target_endian = "big") {
             return self.push_bytes(self.program.load_constant(range)?, meta);
@@ -278,11 +277,10 @@ impl<'p> Loader<'p> {
                 index,
                 source,
             };
-            let backend = self
-                .options
-                .backends
-                .get(&delegate.id)
-                .ok_or_else(|| self.error(format!("delegate {index}"), "its backend has gone"))?;
+            let backend =
+                self.options.backends.get(&delegate.id).ok_or_else(|| {
+                    self.error(format!("delegate {index}"), "its backend is not registered")
+                })?;
             let range = self.meta.payload_range(delegate);
             let payload = usize_of(range.end.saturating_sub(range.start))?;
             let held = match self.program.loader().takes_memory() {
@@ -312,7 +310,7 @@ impl<'p> Loader<'p> {
         Ok(entries)
     }
 
-    /// The kernel of each entry of the operator table; none for entries that no instruction calls.
+    /// The kernel of each entry of the operator table; `None` for an entry that no instruction calls.
     fn kernels(&self) -> Vec<Option<Arc<dyn Kernel>>> {
         self.plan.operators.iter().map(|op| self.options.kernels.get(&op.full_name())).collect()
     }
@@ -339,11 +337,12 @@ impl<'p> Loader<'p> {
     ) -> Result<Step, String> {
         resolve::step(instruction, |call| match call {
             Called::Kernel(operator, args) => {
-                let kernel = kernels.get(operator).cloned().flatten().ok_or("its kernel has gone")?;
+                let kernel =
+                    kernels.get(operator).cloned().flatten().ok_or("its kernel is not registered")?;
                 Ok(Step::Kernel(kernel_step(&self.state.values, operator, kernel, args)?))
             }
             Called::Delegate(delegate, args) => {
-                let entry = delegates.get(delegate).ok_or("its delegate has gone")?;
+                let entry = delegates.get(delegate).ok_or("there is no such delegate")?;
                 Ok(Step::Delegate(delegate_step(&self.state.values, delegate, entry.num_inputs, args)?))
             }
         })
@@ -351,7 +350,7 @@ impl<'p> Loader<'p> {
 }
 
 impl Limits {
-    /// Checks the bytes of all arenas together.
+    /// Checks the total size of all arenas against the limit.
     pub(crate) fn arena(&self, needed: u64) -> Result<usize> {
         if needed > self.arena_bytes {
             return Err(Error::Limit {
@@ -365,8 +364,8 @@ impl Limits {
     }
 }
 
-/// Checks that data fits a plan: whatever the plan stores outside the program is there, with the type
-/// and the shape that the plan says.
+/// Checks that named data fits a plan: it has every tensor that the plan stores outside the program, with the type and
+/// shape that the plan declares.
 pub(crate) fn check_data(program: &Program, plan: usize, data: &dyn NamedDataMap) -> Result<()> {
     let meta = MethodMeta::new(program, plan);
     check_present(meta, Some(data))?;
@@ -374,7 +373,7 @@ pub(crate) fn check_data(program: &Program, plan: usize, data: &dyn NamedDataMap
         if let Some(t) = value.as_tensor().filter(|t| t.is_external()) {
             let key = t.fully_qualified_name().unwrap_or("");
             let tensor = tensor_meta(t)?;
-            // A tensor's bytes are as many as its layout says; a blob's have to be counted.
+            // A matching layout determines the number of bytes. A blob has no layout, so its length is checked.
             if !(External { method: meta.name(), id, meta: &tensor }).check_layout(key, data)? {
                 external_bytes(meta.name(), id, key, &tensor, Some(data))?;
             }
@@ -383,7 +382,7 @@ pub(crate) fn check_data(program: &Program, plan: usize, data: &dyn NamedDataMap
     Ok(())
 }
 
-/// Refuses a method whose external tensors have no data, with their number.
+/// Fails if external tensors of the method have no data. The error gives their number and the first key.
 fn check_present(meta: MethodMeta<'_>, data: Option<&dyn NamedDataMap>) -> Result<()> {
     let values = meta.plan().values.iter();
     let external = values.filter_map(pte::EValue::as_tensor).filter(|t| t.is_external());
@@ -404,7 +403,7 @@ fn check_present(meta: MethodMeta<'_>, data: Option<&dyn NamedDataMap>) -> Resul
     })
 }
 
-/// The bytes of an external tensor, whose layout must be the program's.
+/// The bytes of an external tensor. Fails if its layout or length differs from the program's.
 fn external_bytes(
     method: &str,
     id: Id,
@@ -435,7 +434,7 @@ struct External<'a> {
 }
 
 impl External<'_> {
-    /// Fails if the data has it with another layout. Says whether the data knows the layout.
+    /// Fails if the data has the tensor with another layout. Returns whether the data knows the layout.
     fn check_layout(&self, key: &str, data: &dyn NamedDataMap) -> Result<bool> {
         let Some(found) = data.tensor_layout(key).map_err(|e| self.error(one_line(&e)))? else {
             return Ok(false);
@@ -459,7 +458,7 @@ impl External<'_> {
     }
 }
 
-/// The place that the plan gives a tensor.
+/// The arena extent that the memory plan assigns to a tensor.
 pub(crate) fn planned(t: &pte::Tensor, meta: &TensorMeta) -> Result<Extent> {
     let at = t.allocation_info.unwrap_or_default();
     Ok(Extent {
@@ -469,12 +468,12 @@ pub(crate) fn planned(t: &pte::Tensor, meta: &TensorMeta) -> Result<Extent> {
     })
 }
 
-/// The one place where a size of a file becomes a size of this machine.
+/// Converts a 64-bit size from a file to `usize`. Fails if it does not fit.
 pub(crate) fn usize_of(n: u64) -> Result<usize> {
     usize::try_from(n).map_err(|_| tensor::Error::SizeOverflow { shape: format!("{n} bytes") }.into())
 }
 
-/// Turns elements as files hold them into elements as this machine does.
+/// Converts little-endian elements to the host's byte order, in place.
 pub(crate) fn from_little_endian(bytes: &mut [u8], dtype: ScalarType) {
     if cfg!(target_endian = "big") {
         bytes.chunks_exact_mut(dtype.alignment()).for_each(<[u8]>::reverse);

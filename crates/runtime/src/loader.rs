@@ -1,4 +1,4 @@
-//! Where the bytes of a program come from.
+//! Data loaders: byte ranges of a program or data file, from memory, from a file or from a memory map.
 
 use crate::{Error, FreeableBuffer, Result};
 use graph::SourceId;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::{AlignedBuffer, MappedFile, Unchanged};
 
-/// What a range of bytes is for. A loader may place or cache ranges by it.
+/// What a byte range is used for. A loader may choose placement or caching by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose<'a> {
     /// Header and flatbuffer.
@@ -25,41 +25,40 @@ pub enum Purpose<'a> {
     Named,
 }
 
-/// Hands out ranges of a file, or of what stands for one.
+/// Serves byte ranges of a file, or of another source of bytes.
 pub trait DataLoader: Send + Sync {
-    /// The size of the whole in bytes.
+    /// The size of the source in bytes.
     fn size(&self) -> u64;
 
-    /// The bytes from `offset` on. A range of no bytes can always be had.
+    /// Loads `len` bytes at `offset`. An empty range within the source always loads.
     fn load(&self, offset: u64, len: u64, purpose: Purpose<'_>) -> Result<FreeableBuffer>;
 
-    /// Reads the bytes from `offset` on into `target`.
+    /// Reads `target.len()` bytes at `offset` into `target`.
     fn load_into(&self, offset: u64, target: &mut [u8], purpose: Purpose<'_>) -> Result<()> {
         let bytes = self.load(offset, target.len() as u64, purpose)?;
         target.copy_from_slice(&bytes);
         Ok(())
     }
 
-    /// Bytes handed out so far. For a mapped file these are addresses, not yet reads.
+    /// Bytes served so far. A mapped file counts the ranges it has handed out, whether or not their pages were read.
     fn bytes_loaded(&self) -> u64;
 
-    /// Whether bytes that are handed out take memory of their own: not those of a map, nor those that are in
-    /// memory anyway.
+    /// Whether loading allocates memory. `false` for a memory map and for bytes that are already in memory.
     fn takes_memory(&self) -> bool {
         true
     }
 
-    /// Which source it hands out, if another loader may hand out the same: what is made of its bytes is shared with
-    /// whoever has that loader.
+    /// Identifies the source, if other loaders may serve the same one. Data derived from its bytes, such as packed
+    /// weights, is shared among all loaders with the same source.
     fn source(&self) -> Option<SourceId> {
         None
     }
 
-    /// What to call the source in messages.
+    /// The name of the source in error messages.
     fn name(&self) -> &str;
 }
 
-/// `offset..offset + len` as indices, if it lies within `size`.
+/// `offset..offset + len` as indices. Fails if it is out of bounds.
 fn range(loader: &dyn DataLoader, offset: u64, len: u64) -> Result<std::ops::Range<usize>> {
     match offset.checked_add(len) {
         Some(end) if end <= loader.size() => {
@@ -72,7 +71,7 @@ fn range(loader: &dyn DataLoader, offset: u64, len: u64) -> Result<std::ops::Ran
     Err(Error::OutOfFile { file: loader.name().to_owned(), offset, len, size: loader.size() })
 }
 
-/// Bytes in memory.
+/// Serves bytes that are in memory.
 pub struct BytesLoader {
     bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
     name: String,
@@ -81,12 +80,12 @@ pub struct BytesLoader {
 }
 
 impl BytesLoader {
-    /// Serves anything that holds bytes: a `Vec<u8>`, a `&'static [u8]` from `include_bytes!`, a map.
+    /// Serves any container of bytes: a `Vec<u8>`, a `&'static [u8]` from `include_bytes!`, a memory map.
     pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         Self::named("bytes in memory", bytes)
     }
 
-    /// The same, with what to call the bytes in messages.
+    /// As [`Self::new`], with a name for error messages.
     pub fn named(name: impl Into<String>, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         let source = SourceId::numbered();
         Self { bytes: Arc::new(bytes), name: name.into(), source, loaded: AtomicU64::new(0) }
@@ -121,7 +120,7 @@ impl DataLoader for BytesLoader {
     }
 }
 
-/// A file of which ranges are read into aligned memory when they are asked for.
+/// Reads ranges of a file into aligned memory on demand.
 pub struct FileLoader {
     file: File,
     path: PathBuf,
@@ -132,7 +131,7 @@ pub struct FileLoader {
 }
 
 impl FileLoader {
-    /// Opens a file to read.
+    /// Opens a file for reading.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
         let (file, meta) = open(&path)?;
@@ -180,11 +179,11 @@ impl DataLoader for FileLoader {
     }
 }
 
-/// A file mapped into memory: nothing is read before it is looked at, and what is read is shared
-/// with every process that maps the same file. See [`Unchanged`] for what that asks of the file.
+/// Serves a memory-mapped file: pages are read on first access and shared with every process that maps the
+/// same file. See [`Unchanged`] for what the caller must promise about the file.
 ///
-/// A file that has become shorter is an error when a range is asked for, not a signal; between that and the
-/// use of the range, the promise has to hold.
+/// [`load`](DataLoader::load) fails if the file has been truncated. If it is truncated later, while a range is in
+/// use, access may raise a signal: that is what the promise excludes.
 pub struct MmapLoader {
     map: Arc<MappedFile>,
     file: File,
@@ -195,7 +194,7 @@ pub struct MmapLoader {
 }
 
 impl MmapLoader {
-    /// Maps a file, which stays as it is for as long as anything of it is used.
+    /// Maps a file. The file must not change while any of its bytes are in use.
     pub fn open(path: impl AsRef<Path>, unchanged: Unchanged) -> Result<Self> {
         let path = path.as_ref();
         let (file, meta) = open(path)?;
@@ -267,12 +266,13 @@ fn open(path: &Path) -> Result<(File, Metadata)> {
     Ok((file, meta))
 }
 
-/// Seconds after its last change from which on a file is told by what the system says of it: two changes within
-/// what its clock can tell apart would look like one.
+/// Seconds since the last change after which timestamps identify a file's version. Two changes within the resolution
+/// of the file system's clock would have the same timestamp.
 #[cfg(unix)]
 const SETTLED: i64 = 3;
 
-/// The source that a file is: the same for all that open it while it is as it is, unless it has just been changed.
+/// Identifies a file by device, inode, length and timestamps: every loader that opens the unchanged file gets the same
+/// source. A file that changed less than [`SETTLED`] seconds ago gets a source of its own.
 #[cfg(unix)]
 fn source(meta: &Metadata) -> SourceId {
     use std::os::unix::fs::MetadataExt;
@@ -288,7 +288,7 @@ fn source(meta: &Metadata) -> SourceId {
     SourceId::file([meta.dev(), meta.ino(), meta.len(), contents, entry])
 }
 
-/// Nothing that tells a file from others is known here.
+/// This platform does not identify files, so every loader gets a source of its own.
 #[cfg(not(unix))]
 fn source(_: &Metadata) -> SourceId {
     SourceId::numbered()
@@ -313,8 +313,8 @@ fn read_exact_at(file: &File, mut target: &mut [u8], mut offset: u64) -> io::Res
     Ok(())
 }
 
-/// Without a call that reads at an offset: the position of a handle is shared by its clones, so one reader at a time
-/// moves it.
+/// For platforms without a positioned read. Clones of a handle share one file position, so a lock serializes the
+/// readers.
 #[cfg(not(any(unix, windows)))]
 fn read_exact_at(mut file: &File, target: &mut [u8], offset: u64) -> io::Result<()> {
     use std::io::{Read, Seek, SeekFrom};
@@ -324,14 +324,14 @@ fn read_exact_at(mut file: &File, target: &mut [u8], offset: u64) -> io::Result<
     file.read_exact(target)
 }
 
-/// What a loader serves, as a file that is read: for readers that look for their way in it, such as those of archives.
+/// Adapts a loader to [`Read`] and [`Seek`], for readers that seek, such as archive readers.
 pub struct LoaderReader {
     loader: Arc<dyn DataLoader>,
     at: u64,
 }
 
 impl LoaderReader {
-    /// From the first byte on.
+    /// A reader positioned at the first byte.
     pub fn new(loader: &Arc<dyn DataLoader>) -> Self {
         Self { loader: Arc::clone(loader), at: 0 }
     }

@@ -1,14 +1,14 @@
-//! How much memory the machine has to give.
+//! How much memory is available to this process.
 
 use std::fs;
 use std::path::Path;
 
-/// Address space that is left for what no limit counts, such as tables, stacks and code.
+/// Address space reserved for memory that no limit counts, such as stacks and code.
 const UNCOUNTED: u64 = 8 << 20;
 
-/// Bytes of memory that this process can still have: the least of what the machine has available, of what its
-/// control groups (containers) leave, and of most of what is left of its address space under `ulimit -v`. `None`
-/// where the system does not say, which is everywhere but on Linux.
+/// Bytes of memory that this process can still allocate: the minimum of the machine's available memory, of the memory
+/// left in its control groups (containers), and of the address space left under `ulimit -v`, minus a small reserve.
+/// `None` if the system does not report any of these; only Linux does.
 pub fn free_memory() -> Option<u64> {
     let read = |path: &str| fs::read_to_string(path).ok();
     let memory = read("/proc/meminfo").unwrap_or_default();
@@ -32,15 +32,15 @@ struct Machine {
     installed: u64,
 }
 
-/// The number behind a label, in bytes.
+/// The value of a line with this label, converted from kilobytes to bytes.
 fn kilobytes(text: &str, label: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(label))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The least memory that the groups of `/proc/self/cgroup` and their ancestors leave, of either cgroup version. `file`
-/// reads a file below the mount of the control groups. Every file costs a system call or several at the start of a
-/// process, so those of groups that cannot leave less than the machine has available are not read.
+/// The least memory left in any control group of `/proc/self/cgroup` or its ancestors, for cgroup v1 and v2. `file`
+/// reads a file by its path below `/sys/fs/cgroup`. Reading these files takes a good part of the start of a process, so
+/// only the files of groups that can leave less than the machine has available are read.
 fn groups(cgroup: &str, machine: Machine, file: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
     let mut least = None;
     for line in cgroup.lines() {
@@ -81,8 +81,8 @@ fn groups(cgroup: &str, machine: Machine, file: &dyn Fn(&str) -> Option<String>)
     least
 }
 
-/// Bytes of a control group that are given up when memory is asked for: pages of files, whether or not somebody has used
-/// them lately, and caches of the system. Files in memory (`shmem`) are not among them.
+/// Bytes of a control group that the kernel reclaims under memory pressure: the page cache (active and inactive) and
+/// reclaimable slabs, but not `shmem`.
 fn reclaimable(stat: &str, prefix: &str) -> u64 {
     let fields = stat.lines().filter_map(|line| line.strip_prefix(prefix)?.split_once(' '));
     let given_up =
@@ -90,7 +90,7 @@ fn reclaimable(stat: &str, prefix: &str) -> u64 {
     given_up.filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok()).fold(0, u64::saturating_add)
 }
 
-/// What `/proc/self/limits` leaves of the address space that `/proc/self/status` says is used.
+/// The address space left: the limit in `/proc/self/limits` minus `VmSize` in `/proc/self/status`.
 fn address_space(limits: &str, status: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
     let most = line.split_whitespace().next()?.parse::<u64>().ok()?;
@@ -103,14 +103,14 @@ mod tests {
     use std::cell::RefCell;
 
     #[test]
-    fn the_machine_says_what_is_available() {
+    fn available_memory_is_read_from_meminfo() {
         assert_eq!(kilobytes("MemTotal:  100 kB\nMemAvailable:     64 kB\n", "MemAvailable:"), Some(65536));
         assert_eq!(kilobytes("MemTotal:  100 kB\n", "MemAvailable:"), None);
         assert_eq!(free_memory().is_some(), cfg!(target_os = "linux"));
     }
 
     #[test]
-    fn groups_are_bounded_by_those_around_them() {
+    fn control_groups_are_bounded_by_their_ancestors() {
         let file = |path: &str| {
             let text = match path {
                 "a/b/memory.max" => "1000\n",
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_space_has_room_left() {
+    fn address_space_left_is_limit_minus_used() {
         let status = "VmPeak:  9 kB\nVmSize:\t 1 kB\n";
         assert_eq!(
             address_space("Max address space         4096      unlimited   bytes", status),

@@ -4,7 +4,7 @@ use operator::{EValue, Tag};
 use std::collections::BTreeMap;
 use tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta};
 
-/// What a program says about one of its methods. Nothing of the method is loaded.
+/// The program's description of one of its methods. The method need not be loaded.
 #[derive(Clone, Copy)]
 pub struct MethodMeta<'p> {
     program: &'p Program,
@@ -16,9 +16,9 @@ pub struct MethodMeta<'p> {
 pub struct ValueMeta {
     /// Its kind.
     pub tag: Tag,
-    /// What is known of it, if it is a tensor.
+    /// Its description, if it is a tensor.
     pub tensor: Option<TensorInfo>,
-    /// The value that the exporter fixed, if it is a number, a boolean or a string.
+    /// The value that was fixed at export, if it is not a tensor.
     pub traced: Option<EValue>,
 }
 
@@ -27,10 +27,10 @@ pub struct ValueMeta {
 pub struct TensorInfo {
     /// Type, sizes and layout. The sizes of a dynamic tensor are upper bounds.
     pub meta: TensorMeta,
-    /// Whether the plan gives it memory, or it is a constant. A tensor that is not planned has
-    /// memory of its own here.
+    /// Whether the memory plan places it, or it is a constant. The runtime allocates a separate buffer for a tensor
+    /// that is not planned.
     pub planned: bool,
-    /// Its name, where the exporter kept it.
+    /// Its name, if the exporter kept it.
     pub name: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub struct BackendUse {
     pub id: String,
     /// How many delegates it has in the method.
     pub delegates: usize,
-    /// Bytes of their payloads.
+    /// Total bytes of their payloads.
     pub payload_bytes: u64,
 }
 
@@ -90,12 +90,12 @@ impl<'p> MethodMeta<'p> {
         tensors.filter_map(tensor_info).filter(|t| t.name.is_some()).collect()
     }
 
-    /// Bytes of each memory arena, in the order of the memory ids, which start at 1.
+    /// Size in bytes of each memory arena, in the order of the memory ids, which start at 1.
     pub fn memory_arenas(&self) -> impl Iterator<Item = u64> + 'p {
         self.plan().non_const_buffer_sizes.iter().skip(1).map(|&n| u64::try_from(n).unwrap_or(0))
     }
 
-    /// The operators it calls, with the number of calls, by name.
+    /// The operators that it calls, sorted by name, with the number of calls.
     pub fn operators(&self) -> Vec<OperatorUse> {
         let plan = self.plan();
         let mut calls = BTreeMap::<String, usize>::new();
@@ -109,7 +109,7 @@ impl<'p> MethodMeta<'p> {
         calls.into_iter().map(|(name, calls)| OperatorUse { name, calls }).collect()
     }
 
-    /// The backends it needs, by id.
+    /// The backends that it needs, sorted by id.
     pub fn backends(&self) -> Vec<BackendUse> {
         let mut uses = BTreeMap::<&str, (usize, u64)>::new();
         for delegate in &self.plan().delegates {
@@ -127,12 +127,12 @@ impl<'p> MethodMeta<'p> {
             .collect()
     }
 
-    /// Where in the file the payload of a delegate of this method lies.
+    /// The byte range in the file of the payload of a delegate of this method.
     pub fn payload_range(&self, delegate: &pte::BackendDelegate) -> std::ops::Range<u64> {
         self.program.tables().delegate_data(delegate)
     }
 
-    /// Whether any part of it is delegated to this backend.
+    /// Whether any part of the method is delegated to this backend.
     pub fn uses_backend(&self, id: &str) -> bool {
         self.plan().delegates.iter().any(|d| d.id == id)
     }
@@ -147,8 +147,8 @@ impl<'p> MethodMeta<'p> {
     }
 }
 
-/// Fails, as [`Method::set_input`](crate::Method::set_input) would, if a tensor of this type and shape cannot be
-/// the input of this number, of which `declared` has the type, bounds and dynamism.
+/// Checks that a tensor of this type and shape can be input `index`, whose type, size bounds and dynamism are those of
+/// `declared`. Fails with the same errors as [`Method::set_input`](crate::Method::set_input).
 pub fn check_tensor(
     index: usize,
     declared: &TensorMeta,
@@ -158,7 +158,7 @@ pub fn check_tensor(
     check_within(index, (declared.dtype(), declared.dynamism(), declared.sizes()), dtype, sizes)
 }
 
-/// As [`check_tensor`], with type, dynamism and bounds on their own.
+/// As [`check_tensor`], with type, dynamism and bounds as separate values.
 pub(crate) fn check_within(
     index: usize,
     (expected, dynamism, bound): (ScalarType, ShapeDynamism, &[usize]),
@@ -171,7 +171,7 @@ pub(crate) fn check_within(
     shape_problem(index, dynamism, bound, sizes).map_or(Ok(()), Err)
 }
 
-/// What is wrong with the shape of a tensor for an input of these bounds.
+/// The problem with a shape, if it is outside the bounds of an input.
 pub(crate) fn shape_problem(
     index: usize,
     dynamism: ShapeDynamism,
@@ -229,7 +229,7 @@ fn tensor_info(t: &pte::Tensor) -> Option<TensorInfo> {
     })
 }
 
-/// Type, bounds and layout of a tensor of the file.
+/// Type, size bounds and layout of a tensor in the file.
 pub(crate) fn tensor_meta(t: &pte::Tensor) -> tensor::Result<TensorMeta> {
     let dtype = ScalarType::from_i8(t.scalar_type)?;
     let sizes: Vec<usize> = t.sizes.iter().map(|&s| usize::try_from(s).unwrap_or(usize::MAX)).collect();

@@ -13,15 +13,15 @@ use std::sync::Arc;
 use tensor::{AlignedBuffer, Tensor, TensorView, TensorViewMut};
 use trace::EventTracer;
 
-/// A run of instructions as a graph.
+/// The graph that a range of instructions was raised to.
 #[derive(Debug, Clone)]
 pub struct MethodGraph<'m> {
-    /// The chain.
+    /// Index of the chain.
     pub chain: usize,
-    /// The instructions of the chain.
+    /// The range of instructions in the chain.
     pub instructions: std::ops::Range<usize>,
-    /// Whether sizes change: the graph has their upper bounds, and is made again for the sizes that an
-    /// execution meets.
+    /// Whether sizes are dynamic. If so, this graph has their upper bounds, and another is built for the actual sizes
+    /// of an execution.
     pub is_dynamic: bool,
     /// The graph, before any pass.
     pub graph: &'m graph::Graph,
@@ -43,15 +43,15 @@ pub struct Method {
     pub(crate) regions: Vec<Region>,
     /// Whether regions keep their graphs.
     pub(crate) keep_graphs: bool,
-    /// Weights that dynamic regions and prepared calls share.
+    /// Packed weights, shared by regions and prepared calls.
     pub(crate) packs: graph::Packs,
-    /// The memory that arenas and constants are counted as.
+    /// Budget reservations for arenas, tables and constants.
     pub(crate) held: Vec<Held>,
     pub(crate) operators: Vec<Box<str>>,
     pub(crate) inputs: Vec<Id>,
     pub(crate) outputs: Vec<Id>,
     pub(crate) input_set: Vec<bool>,
-    /// How many of the arenas, from the first on, are the plan's.
+    /// The number of leading arenas that belong to the memory plan.
     pub(crate) planned_arenas: usize,
     pub(crate) scratch: Scratch,
     pub(crate) generator: Generator,
@@ -73,7 +73,7 @@ impl Method {
         &self.program
     }
 
-    /// The graphs that runs of instructions were raised to, in order, if the method was loaded with
+    /// The graphs of the method's regions, in instruction order, if the method was loaded with
     /// [`LoadOptions::keep_graphs`](crate::LoadOptions::keep_graphs).
     pub fn graphs(&self) -> Vec<MethodGraph<'_>> {
         let mut found = Vec::new();
@@ -90,12 +90,12 @@ impl Method {
         found
     }
 
-    /// What the program says about this method.
+    /// The program's description of this method.
     pub fn meta(&self) -> MethodMeta<'_> {
         MethodMeta::new(&self.program, self.plan)
     }
 
-    /// Sets every input, runs, and copies every output.
+    /// Sets all inputs, runs the method, and copies all outputs.
     pub fn execute(&mut self, inputs: &[EValue]) -> Result<Vec<EValue>> {
         if inputs.len() != self.inputs.len() {
             return Err(
@@ -109,9 +109,8 @@ impl Method {
         (0..self.outputs.len()).map(|i| self.output(i)).collect()
     }
 
-    /// Runs with the inputs that were set. Inputs stay set for further runs, as far as the plan
-    /// does not reuse their memory: set them again for every run, as the reference demands, unless
-    /// it is known that it does not.
+    /// Runs with the inputs that were set. Inputs keep their values for further runs only if the memory plan does not
+    /// reuse their memory. Unless that is known, set them before every run, as the reference requires.
     pub fn run(&mut self) -> Result<()> {
         if let Some(index) = self.input_set.iter().position(|set| !set) {
             return Err(self.input_error(InputProblem::Unset { index }));
@@ -121,9 +120,8 @@ impl Method {
 
     /// Copies a value into an input.
     ///
-    /// A tensor must have the scalar type of the input and a shape within its bounds; it is
-    /// converted if its dim order is another one. A number, boolean or string must be the one that
-    /// was traced, since the exporter fixed it.
+    /// A tensor must have the scalar type of the input and a shape within its bounds; its dim order is converted if it
+    /// differs. A number, boolean or string must equal the value that was fixed when the model was exported.
     pub fn set_input(&mut self, index: usize, value: &EValue) -> Result<()> {
         let Some(&id) = self.inputs.get(index) else {
             return Err(self.input_error(InputProblem::Index { index, count: self.inputs.len() }));
@@ -136,7 +134,7 @@ impl Method {
         Ok(())
     }
 
-    /// As [`Self::set_input`], with a tensor that is only looked at.
+    /// As [`Self::set_input`], with a borrowed tensor.
     pub fn set_input_tensor(&mut self, index: usize, tensor: TensorView<'_>) -> Result<()> {
         let Some(&id) = self.inputs.get(index) else {
             return Err(self.input_error(InputProblem::Index { index, count: self.inputs.len() }));
@@ -170,8 +168,8 @@ impl Method {
         Ok(())
     }
 
-    /// The memory of an input, to be filled in place before [`Self::run`]: nothing is copied. `sizes` are
-    /// those of the tensor to come, within the bounds of the input; the dim order is the input's.
+    /// The memory of an input, to be filled in place before [`Self::run`], which avoids a copy. `sizes` are the sizes
+    /// of the tensor, within the bounds of the input. The dim order is the input's.
     pub fn input_mut(&mut self, index: usize, sizes: &[usize]) -> Result<TensorViewMut<'_>> {
         let Some(&id) = self.inputs.get(index) else {
             return Err(self.input_error(InputProblem::Index { index, count: self.inputs.len() }));
@@ -197,9 +195,9 @@ impl Method {
         Ok(TensorViewMut::new(&mut slot.meta, self.state.arenas.bytes_mut(extent)?)?)
     }
 
-    /// Sets the inputs, runs, and copies the outputs into tensors that are there: nothing is allocated.
-    /// Inputs and outputs are tensors, all of them; the outputs have the types of the method's, and room for
-    /// their sizes, to which they are resized; they keep their own dim orders.
+    /// Sets the inputs, runs, and copies the outputs into existing tensors, without allocation. All inputs and outputs
+    /// must be tensors. `outputs` must have the scalar types of the method's outputs and enough capacity; they are
+    /// resized and keep their own dim orders.
     pub fn run_into(&mut self, inputs: &[TensorView<'_>], outputs: &mut [TensorViewMut<'_>]) -> Result<()> {
         if inputs.len() != self.inputs.len() {
             let count = InputProblem::Count { expected: self.inputs.len(), found: inputs.len() };
@@ -220,12 +218,12 @@ impl Method {
         Ok(())
     }
 
-    /// The position of the input to which the exporter gave this name, if it named any.
+    /// The index of the input with this name, if the exporter named it.
     pub fn input_index(&self, name: &str) -> Option<usize> {
         self.position(&self.inputs, name)
     }
 
-    /// The position of the output to which the exporter gave this name, if it named any.
+    /// The index of the output with this name, if the exporter named it.
     pub fn output_index(&self, name: &str) -> Option<usize> {
         self.position(&self.outputs, name)
     }
@@ -251,7 +249,7 @@ impl Method {
         self.copy_out(id)
     }
 
-    /// A tensor output of the last run, where it lies in the method's memory.
+    /// A view of a tensor output of the last run in the method's memory.
     pub fn output_tensor(&self, index: usize) -> Result<TensorView<'_>> {
         let id = *self.outputs.get(index).ok_or_else(|| self.no_output(index))?;
         self.state.view(id).map_err(|e| self.output_error(id, e))
@@ -285,7 +283,7 @@ impl Method {
         })
     }
 
-    /// The mutable tensors and external constants that the exporter named: key and present value.
+    /// The named tensors of the method (mutable tensors and external constants), with their current values.
     pub fn attributes(&self) -> impl Iterator<Item = (&str, TensorView<'_>)> {
         self.state.values.iter().enumerate().filter_map(|(id, v)| {
             let name = v.tensor()?.name.as_deref()?;
@@ -328,8 +326,8 @@ impl Method {
         Ok(())
     }
 
-    /// Exchanges the first of the plan's arenas, as many as there are buffers or arenas, for
-    /// `buffers`: how a module lets its methods use the same memory in turn.
+    /// Swaps the leading planned arenas with `buffers`, as many as there are of both. A module uses this to let its
+    /// methods share memory in turn.
     pub(crate) fn take_memory(&mut self, buffers: &mut [AlignedBuffer]) {
         for (i, buffer) in buffers.iter_mut().enumerate().take(self.planned_arenas) {
             if let Some(arena) = self.state.arenas.arena_mut(i) {
@@ -338,8 +336,8 @@ impl Method {
         }
     }
 
-    /// Becomes `new`, the same method on other data, with the state that it has: all but tensors whose
-    /// initial values come from the data. Both have the memory of their plan.
+    /// Replaces this method by `new`, the same method loaded on other data, and keeps the mutable state, except for
+    /// tensors whose initial values come from the data. Both methods must have the arenas of their plan.
     pub(crate) fn renew(&mut self, mut new: Method) -> Result<()> {
         let program = self.program.clone();
         let tables = program.tables();
@@ -353,7 +351,7 @@ impl Method {
                 self.state.arenas.bytes_mut(extent)?.copy_from_slice(fresh);
             }
         }
-        // Constants are those of the new data, also where a call computed them.
+        // Constants come from the new data, including those that were folded.
         for (old, fresh) in self.state.values.iter_mut().zip(&mut new.state.values) {
             let constant = |v: &Value| v.tensor().is_some_and(|t| matches!(t.home, Storage::Constant(_)));
             if !constant(old) && !constant(fresh) {
@@ -369,7 +367,7 @@ impl Method {
         Ok(())
     }
 
-    /// Bytes that this method and its forks hold now, as [`Limits::memory`] counts them.
+    /// Bytes that this method and its forks currently hold, as [`Limits::memory`] counts them.
     pub fn memory(&self) -> u64 {
         self.packs.budget().held()
     }
@@ -379,15 +377,15 @@ impl Method {
         self.generator = Generator::new(seed);
     }
 
-    /// Puts further executions under a handle that can end them, or under none.
+    /// Sets or removes the handle that can interrupt further executions.
     ///
-    /// An execution that was ended fails with [`ExecuteError::Interrupted`]. Outputs and mutable state hold what
-    /// was written until then: give the state anew, or load the method again, before it is executed again.
+    /// An interrupted execution fails with [`ExecuteError::Interrupted`] and leaves outputs and mutable state partially
+    /// written: restore the state, or load the method again, before the next execution.
     pub fn set_interrupt(&mut self, interrupt: Option<Interrupt>) {
         self.interrupt = interrupt;
     }
 
-    /// Sends events of further runs to `tracer`, or nowhere.
+    /// Sets or removes the tracer that receives events of further runs.
     pub fn set_tracer(&mut self, tracer: Option<Arc<dyn EventTracer>>) {
         self.tracer = tracer;
     }
@@ -436,8 +434,8 @@ fn tag(value: &Value) -> Tag {
     }
 }
 
-/// A value that is no tensor must be the one that the exporter fixed. Doubles may differ by what
-/// printing and reading loses: the reference's 1e-4 absolute, 1e-5 relative.
+/// Checks that a non-tensor input equals the value that the exporter fixed. Doubles may differ by a rounding tolerance:
+/// the reference's 1e-4 absolute and 1e-5 relative.
 fn check_traced(index: usize, expected: &Value, found: &EValue) -> Result<(), InputProblem> {
     let same = match (expected, found) {
         (Value::None, EValue::None) => true,

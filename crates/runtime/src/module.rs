@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tensor::{AlignedBuffer, Unchanged};
 
-/// How many memory ids, from the first on, methods share when asked to: activations, and the mutable
-/// buffers that the exporter's `share_mutable_buffers` puts together.
+/// The number of memory ids, counted from 1, that methods can share: the first holds activations, the second the
+/// mutable buffers that the exporter's `share_mutable_buffers` places together.
 const SHARED_ARENAS: usize = 2;
 
-/// The simple face: a program, and its methods loaded when they are first called.
+/// The simple interface: a program whose methods are loaded when they are first called.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -27,45 +27,45 @@ pub struct Module {
     methods: BTreeMap<String, Method>,
     /// The arenas that all methods use in turn, if they share any.
     shared: Option<Vec<AlignedBuffer>>,
-    /// The data that stands in the place of that in `options`, for all modules that share it.
+    /// The data that replaces the one in `options`, shared with other modules.
     swapped: Arc<Swapped>,
-    /// The version of it that the loaded methods use.
+    /// The version of the swapped data that the loaded methods use.
     version: u64,
 }
 
-/// The data outside a program, which can be exchanged while methods run.
+/// External data of a program that can be exchanged while methods run.
 #[derive(Default)]
 struct Swapped {
-    /// How often it was exchanged; read at each execution, and the data only if it is another.
+    /// The number of exchanges so far. Each execution reads it, and takes the lock on `data` only if it has changed.
     version: AtomicU64,
     data: Mutex<Option<Arc<dyn NamedDataMap>>>,
 }
 
 impl Module {
-    /// Opens a program file, of which ranges are read when they are needed. The safe choice, and as fast as
-    /// [`Self::map`] where weights are packed when they are loaded (`docs/loading.md` has figures).
+    /// Opens a program file and reads ranges of it on demand. This is the safe choice, and as fast as [`Self::map`] if
+    /// weights are packed at load time (`docs/loading.md` has figures).
     pub fn open(path: impl AsRef<Path>, options: LoadOptions) -> Result<Self> {
         Ok(Self::new(Program::open_with(path, &options.limits)?, options))
     }
 
-    /// Maps a program file, which stays as it is while the module lives: for weights that are shared among
-    /// processes, or of which little is looked at, such as large embeddings.
+    /// Memory-maps a program file, which must not change while the module lives. Use it for weights that processes
+    /// share, or that are accessed sparsely, such as large embedding tables.
     pub fn map(path: impl AsRef<Path>, options: LoadOptions, unchanged: Unchanged) -> Result<Self> {
         Ok(Self::new(Program::map_with(path, &options.limits, unchanged)?, options))
     }
 
-    /// Opens a program that a loader serves.
+    /// Opens a program through a loader.
     pub fn load(loader: Arc<dyn DataLoader>, options: LoadOptions) -> Result<Self> {
         Ok(Self::new(Program::load(loader, &options.limits)?, options))
     }
 
-    /// A module of an open program.
+    /// A module for an open program.
     pub fn new(program: Program, options: LoadOptions) -> Self {
         Self { program, options, methods: BTreeMap::new(), shared: None, swapped: Arc::default(), version: 0 }
     }
 
-    /// Another module of the same program and options, for another thread: with methods and state of
-    /// its own, and with data that [`Self::swap_data`] exchanges for both.
+    /// Another module with the same program and options, for another thread. It has its own methods and state;
+    /// [`Self::swap_data`] on either module exchanges the data of both.
     pub fn share(&self) -> Self {
         Self {
             swapped: Arc::clone(&self.swapped),
@@ -74,8 +74,8 @@ impl Module {
         }
     }
 
-    /// Another module for another thread, as [`Self::share`] gives, that has forks of the methods that are loaded: weights
-    /// are there once, and state is what it is now (see [`Method::fork`]).
+    /// As [`Self::share`], but the new module starts with forks of the loaded methods: they share weights and start
+    /// with a copy of the current state (see [`Method::fork`]).
     ///
     /// Fails if a method cannot be forked, or if the methods share memory.
     pub fn fork(&self) -> Result<Self> {
@@ -88,23 +88,22 @@ impl Module {
         Ok(Self { methods, ..self.share() })
     }
 
-    /// Exchanges the data that is stored outside the program, for this module and all that were
-    /// [shared](Self::share) from it, while they run: an execution that has begun ends with the old
-    /// data, and each that begins after this call has returned uses the new. None uses both.
+    /// Exchanges the data that is stored outside the program, for this module and all modules that were
+    /// [shared](Self::share) from it, even while they run. An execution that has begun finishes with the old data;
+    /// an execution that begins after this call returns uses the new data. No execution sees both.
     ///
-    /// The program is not read again, and mutable state stays as it is, but for tensors whose initial
-    /// values come from the data: these start anew. What was prepared from the old data, such as packed
-    /// weights, and delegates are made again by each module when it next executes, or when
-    /// [`Self::apply_swapped_data`] is called, which moves the cost there.
+    /// The program is not read again, and mutable state is kept, except for tensors whose initial values come from the
+    /// data: they are reset. Each module rebuilds its delegates and whatever was prepared from the old data, such as
+    /// packed weights, at its next execution; call [`Self::apply_swapped_data`] to do so earlier.
     ///
-    /// Data that does not fit the program (a tensor is missing, or is of another type or shape) is
-    /// refused, and the old data stays.
+    /// Data that does not fit the program (a tensor is missing, or has another type or shape) is refused, and the old
+    /// data stays in use.
     pub fn swap_data(&self, data: Arc<dyn NamedDataMap>) -> Result<()> {
         for plan in 0..self.program.tables().execution_plan.len() {
             load::check_data(&self.program, plan, &*data)?;
         }
-        // Only a backend can say whether it can use the data that its delegates ask for. Methods that cannot be loaded
-        // anyway have no say.
+        // Only a backend can tell whether it can use the data of its delegates, so methods with delegates are loaded
+        // as a test, except those that cannot be loaded for want of kernels or backends.
         let (kernels, backends) = (&self.options.kernels, &self.options.backends);
         let is_delegated = |name: &&str| {
             let delegated = self.program.method_meta(name).is_ok_and(|meta| !meta.backends().is_empty());
@@ -121,9 +120,9 @@ impl Module {
         Ok(())
     }
 
-    /// Makes the loaded methods use the data that was last [swapped](Self::swap_data) in, and says
-    /// whether that is other data than before. Executing does so by itself. After an error all methods
-    /// are as they were.
+    /// Makes the loaded methods use the data that was last [swapped](Self::swap_data) in, and returns whether the data
+    /// has changed. Execution does this automatically. If loading a method on the new data fails, all methods keep the
+    /// old data.
     pub fn apply_swapped_data(&mut self) -> Result<bool> {
         if self.swapped.version.load(Ordering::Acquire) == self.version {
             return Ok(false);
@@ -138,7 +137,7 @@ impl Module {
             renewed.push(self.program.load_method(name, options.clone())?);
         }
         for (method, new) in self.methods.values_mut().zip(renewed) {
-            // A method's state is in its memory, and that may be with the module.
+            // The method's state is in its arenas, which the module may hold for it.
             let mut shared = self.shared.take();
             shared.iter_mut().for_each(|s| method.take_memory(s));
             let result = method.renew(new);
@@ -160,13 +159,13 @@ impl Module {
         self.program.method_names().collect()
     }
 
-    /// What the program says about a method, which need not be loaded for it.
+    /// The program's description of a method. The method need not be loaded.
     pub fn method_meta(&self, name: &str) -> Result<MethodMeta<'_>> {
         self.program.method_meta(name)
     }
 
-    /// Lets all methods use the same memory for the ids 1 and 2, so that one finds the mutable
-    /// buffers as another left them. To be said before any method is loaded; loads them all.
+    /// Makes all methods use the same memory for the memory ids 1 and 2, so that they share mutable buffers. Must be
+    /// called before any method is loaded; loads all methods.
     pub fn share_memory_arenas(&mut self) -> Result<()> {
         if !self.methods.is_empty() {
             return Err(crate::Error::Unsupported(
@@ -200,7 +199,7 @@ impl Module {
         Ok(())
     }
 
-    /// Loads a method now rather than at its first call.
+    /// Loads a method now instead of at its first call.
     pub fn load_method(&mut self, name: &str) -> Result<()> {
         self.apply_swapped_data()?;
         if !self.methods.contains_key(name) {
@@ -210,17 +209,17 @@ impl Module {
         Ok(())
     }
 
-    /// The methods that are loaded, by name.
+    /// The loaded methods, ordered by name.
     pub fn loaded_methods(&self) -> impl Iterator<Item = &Method> {
         self.methods.values()
     }
 
-    /// Lets go of a method, its state and its memory.
+    /// Drops a loaded method with its state and memory. Returns whether it was loaded.
     pub fn unload_method(&mut self, name: &str) -> bool {
         self.methods.remove(name).is_some()
     }
 
-    /// A loaded method.
+    /// A method, loaded if it was not.
     pub fn method(&mut self, name: &str) -> Result<&mut Method> {
         self.load_method(name)?;
         match self.methods.get_mut(name) {
@@ -229,24 +228,22 @@ impl Module {
         }
     }
 
-    /// Executes a method, loading it if need be. The outputs are copies.
+    /// Executes a method, loading it if necessary. The outputs are copies.
     pub fn execute(&mut self, name: &str, inputs: &[EValue]) -> Result<Vec<EValue>> {
         self.with_memory(name, |method| method.execute(inputs))
     }
 
-    /// Writes the tensors of a method that outlive an execution to a `.ptd` file, as a whole: see
-    /// [`Method::save_checkpoint`].
+    /// Writes the persistent tensors of a method to a `.ptd` file, atomically: see [`Method::save_checkpoint`].
     pub fn save_checkpoint(&mut self, name: &str, path: impl AsRef<Path>) -> Result<()> {
         self.with_memory(name, |method| method.save_checkpoint(path))
     }
 
-    /// Reads the tensors of a method that outlive an execution from a `.ptd` file: see
-    /// [`Method::load_checkpoint`].
+    /// Restores the persistent tensors of a method from a `.ptd` file: see [`Method::load_checkpoint`].
     pub fn load_checkpoint(&mut self, name: &str, path: impl AsRef<Path>) -> Result<()> {
         self.with_memory(name, |method| method.load_checkpoint(path))
     }
 
-    /// Does something with a method while it has its memory.
+    /// Calls `act` with a method, with the shared arenas swapped in if there are any.
     fn with_memory<T>(&mut self, name: &str, act: impl FnOnce(&mut Method) -> Result<T>) -> Result<T> {
         self.apply_swapped_data()?;
         let Some(mut shared) = self.shared.take() else {

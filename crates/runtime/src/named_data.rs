@@ -18,7 +18,7 @@ pub trait NamedDataMap: Send + Sync {
     /// Type, sizes and layout of an entry. `Ok(None)` if the entry is a blob without them.
     fn tensor_layout(&self, key: &str) -> Result<Option<TensorMeta>>;
 
-    /// The number of bytes of an entry. A map that knows it says so without reading them.
+    /// The number of bytes of an entry. A map that knows the size should override this default, which reads the entry.
     fn nbytes(&self, key: &str) -> Result<u64> {
         Ok(self.data(key)?.len() as u64)
     }
@@ -26,21 +26,22 @@ pub trait NamedDataMap: Send + Sync {
     /// The bytes of an entry.
     fn data(&self, key: &str) -> Result<FreeableBuffer>;
 
-    /// The bytes of an entry for a backend to make a constant of. What the runtime gives to backends reads them when
-    /// somebody looks at them, so that weights need not lie beside what is packed of them, and once for all delegates.
-    /// They are aligned to 16 bytes then.
+    /// The bytes of an entry, as a constant for a backend. The map that the runtime passes to backends reads them on
+    /// first access, once for all delegates and aligned to 16 bytes, so that unpacked weights need not stay in memory
+    /// beside their packed form.
     fn constant(&self, key: &str) -> Result<ConstantBytes> {
         Ok(ConstantBytes::here(self.data(key)?))
     }
 
-    /// Of which source an entry's bytes are, and where they start in it, if others may have them, too: what is made of
-    /// them is shared with whoever has the same range of that source. The bytes of a range never change.
+    /// The source of an entry's bytes and their offset in it, if other maps may serve the same source. Data derived
+    /// from the bytes, such as packed weights, is shared among all users of the same range of a source. The bytes of a
+    /// range must never change.
     fn source(&self, key: &str) -> Option<(SourceId, u64)> {
         let _ = key;
         None
     }
 
-    /// Copies the bytes of an entry into `target`, which is exactly as long.
+    /// Copies the bytes of an entry into `target`, whose length must match exactly.
     fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {
         let data = self.data(key)?;
         if data.len() != target.len() {
@@ -56,11 +57,11 @@ pub trait NamedDataMap: Send + Sync {
     /// The keys.
     fn keys(&self) -> Box<dyn Iterator<Item = &str> + '_>;
 
-    /// What to call the map in messages.
+    /// The name of the map in error messages.
     fn name(&self) -> &str;
 }
 
-/// The entries of a `.ptd` file. Its bytes are read, or mapped, when they are asked for.
+/// The entries of a `.ptd` file, read or mapped on demand.
 pub struct PtdDataMap {
     loader: Arc<dyn DataLoader>,
     source: SourceId,
@@ -70,18 +71,18 @@ pub struct PtdDataMap {
 }
 
 impl PtdDataMap {
-    /// Opens a `.ptd` file, of which ranges are read when they are needed.
+    /// Opens a `.ptd` file and reads ranges of it on demand.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::load(Arc::new(FileLoader::open(path)?), &Limits::default())
     }
 
-    /// Maps a `.ptd` file, which stays as it is while its data is used: its pages are shared with every process
-    /// that maps it.
+    /// Memory-maps a `.ptd` file, which must not change while its data is in use. Its pages are shared with every
+    /// process that maps it.
     pub fn map(path: impl AsRef<Path>, unchanged: Unchanged) -> Result<Self> {
         Self::load(Arc::new(MmapLoader::open(path, unchanged)?), &Limits::default())
     }
 
-    /// Reads header and tables, not the data.
+    /// Reads and verifies the header and the tables, not the data.
     pub fn load(loader: Arc<dyn DataLoader>, limits: &Limits) -> Result<Self> {
         let fail = |e| Error::format(loader.name(), e);
         let head_len = loader.size().min(format::container::HEAD_BYTES as u64);
@@ -94,17 +95,17 @@ impl PtdDataMap {
         Ok(Self { loader, source, header, file, index })
     }
 
-    /// What the file's header says.
+    /// The file's header.
     pub fn header(&self) -> &ptd::Header {
         &self.header
     }
 
-    /// The file's tables, which were verified.
+    /// The file's verified tables.
     pub fn tables(&self) -> &ptd::VerifiedFlatTensor {
         &self.file
     }
 
-    /// Where the file's bytes come from.
+    /// The loader of the file's bytes.
     pub fn loader(&self) -> &Arc<dyn DataLoader> {
         &self.loader
     }
@@ -116,8 +117,8 @@ impl PtdDataMap {
         }
     }
 
-    /// Where in the file the bytes of an entry lie. A tensor's are as many as its layout asks for,
-    /// a blob's are all of its segment.
+    /// The file offset and length of an entry. The length of a tensor follows from its layout; a blob extends to the
+    /// end of its segment.
     fn range(&self, entry: &ptd::NamedData) -> (u64, u64) {
         let segment = self.file.segments.get(entry.segment_index as usize).copied().unwrap_or_default();
         let start = self.header.segment_base_offset.saturating_add(segment.offset);
@@ -220,7 +221,7 @@ impl NamedDataMap for PteDataMap {
     }
 }
 
-/// Several maps as one. No key stands in two of them.
+/// Several maps as one. Keys are unique across them.
 pub struct MergedDataMap {
     maps: Vec<Arc<dyn NamedDataMap>>,
     index: HashMap<String, usize>,
@@ -228,7 +229,7 @@ pub struct MergedDataMap {
 }
 
 impl MergedDataMap {
-    /// Merges maps; a key that two of them hold is an error that names both.
+    /// Merges maps. A key that two of them contain is an error that names both maps.
     pub fn new(maps: Vec<Arc<dyn NamedDataMap>>) -> Result<Self> {
         let mut index: HashMap<String, usize> = HashMap::new();
         for (i, map) in maps.iter().enumerate() {
@@ -285,11 +286,11 @@ impl NamedDataMap for MergedDataMap {
     }
 }
 
-/// A map for backends: what they are given counts as memory of the method for as long as they keep it.
+/// The map that backends get: it charges bytes to the method's memory budget for as long as the backend keeps them.
 pub(crate) struct CountedDataMap {
     map: Arc<MergedDataMap>,
     budget: Budget,
-    /// Entries that backends have asked for as constants.
+    /// Entries that backends have requested as constants.
     constants: Mutex<HashMap<String, Arc<Deferred>>>,
 }
 
@@ -308,7 +309,7 @@ impl NamedDataMap for CountedDataMap {
         self.map.nbytes(key)
     }
 
-    /// Taken before the bytes are there, and given back if they are none of this process's own.
+    /// Charges the budget before the bytes are read, and refunds it if they take no memory of their own.
     fn data(&self, key: &str) -> Result<FreeableBuffer> {
         let bytes = usize::try_from(self.map.nbytes(key)?).unwrap_or(usize::MAX);
         let held = self.budget.take("its named data", bytes).map_err(over_memory)?;
@@ -390,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_of_delegates_are_read_when_they_are_looked_at_once_for_all() {
+    fn delegate_constants_are_read_on_first_access_and_shared() {
         let (weights, budget) = (Arc::new(Weights::default()), Budget::new(64));
         let maps: Vec<Arc<dyn NamedDataMap>> = vec![weights.clone()];
         let map = CountedDataMap::new(MergedDataMap::new(maps).unwrap(), budget.clone());

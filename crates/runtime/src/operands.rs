@@ -1,4 +1,4 @@
-//! Arguments of instructions as those of calls in graphs.
+//! Translates the arguments of instructions to arguments of graph calls.
 
 use crate::call::State;
 use crate::step::ArgStep;
@@ -7,47 +7,47 @@ use graph::CallArg;
 use std::sync::Arc;
 use tensor::Scalar;
 
-/// Whoever makes calls of a graph of a method's instructions.
+/// Collects the operands of graph calls that are built from a method's instructions.
 pub(crate) trait Operands {
     /// The values of the method.
     fn state(&self) -> &State;
 
-    /// Whether an instruction computes a value that is no tensor.
+    /// Whether an instruction computes this non-tensor value.
     fn is_computed(&self, id: Id) -> bool;
 
-    /// A number, if it is known.
-    fn number(&mut self, id: Id) -> Option<Scalar>;
+    /// The value of a scalar, if it is known.
+    fn known_scalar(&mut self, id: Id) -> Option<Scalar>;
 
-    /// Takes a tensor as the next input of the call. `None` if it cannot be one.
-    fn tensor(&mut self, id: Id) -> Option<()>;
+    /// Appends a tensor to the inputs of the call. `None` if it cannot be an input.
+    fn push_tensor(&mut self, id: Id) -> Option<()>;
 
-    /// Whether a number is a value of the graph, and no attribute of the calls that read it.
-    fn is_scalar(&self, id: Id) -> bool {
+    /// Whether a scalar is an SSA value of the graph, rather than an attribute of the calls that read it.
+    fn is_graph_scalar(&self, id: Id) -> bool {
         let _ = id;
         false
     }
 
-    /// Takes a number as the next input of the call. `None` if it cannot be one.
-    fn scalar(&mut self, id: Id) -> Option<()> {
+    /// Appends a scalar to the inputs of the call. `None` if it cannot be an input.
+    fn push_scalar(&mut self, id: Id) -> Option<()> {
         let _ = id;
         None
     }
 
-    /// An argument of a call, whose tensors are taken in order. `None` if there is something in it that cannot be
-    /// part of a graph.
+    /// Translates an argument and appends its tensors to the inputs of the call, in order. `None` if it contains a
+    /// value that cannot be part of a graph.
     fn arg(&mut self, arg: ArgStep) -> Option<CallArg> {
         let id = match arg {
             ArgStep::Out(i) => return Some(CallArg::Out(i)),
             ArgStep::Value(id) => id,
         };
         Some(match &self.state().values[id] {
-            Value::Int(_) | Value::Double(_) | Value::Bool(_) if self.is_scalar(id) => {
-                self.scalar(id)?;
+            Value::Int(_) | Value::Double(_) | Value::Bool(_) if self.is_graph_scalar(id) => {
+                self.push_scalar(id)?;
                 CallArg::Value
             }
-            Value::Int(_) | Value::Double(_) | Value::Bool(_) => CallArg::Scalar(self.number(id)?),
+            Value::Int(_) | Value::Double(_) | Value::Bool(_) => CallArg::Scalar(self.known_scalar(id)?),
             Value::Tensor(_) => {
-                self.tensor(id)?;
+                self.push_tensor(id)?;
                 CallArg::Tensor
             }
             _ if self.is_computed(id) => return None,
@@ -55,14 +55,14 @@ pub(crate) trait Operands {
             Value::Str(s) => CallArg::Str(Arc::clone(s)),
             Value::Doubles(v) => CallArg::Doubles(Arc::clone(v)),
             Value::Bools(v) => CallArg::Bools(Arc::clone(v)),
-            Value::Ints(ids) if ids.iter().any(|&id| self.is_scalar(id)) => {
+            Value::Ints(ids) if ids.iter().any(|&id| self.is_graph_scalar(id)) => {
                 let ids = Arc::clone(ids);
-                ids.iter().try_for_each(|&id| self.scalar(id))?;
+                ids.iter().try_for_each(|&id| self.push_scalar(id))?;
                 CallArg::Values(ids.len())
             }
             Value::Ints(ids) => {
                 let ids = Arc::clone(ids);
-                let int = |id: &Id| match self.number(*id)? {
+                let int = |id: &Id| match self.known_scalar(*id)? {
                     Scalar::Int(v) => Some(v),
                     _ => None,
                 };
@@ -70,12 +70,12 @@ pub(crate) trait Operands {
             }
             Value::Tensors(ids) => {
                 let ids = Arc::clone(ids);
-                ids.iter().try_for_each(|&id| self.tensor(id))?;
+                ids.iter().try_for_each(|&id| self.push_tensor(id))?;
                 CallArg::Tensors(ids.len())
             }
             Value::OptionalTensors(ids) => {
                 let ids = Arc::clone(ids);
-                ids.iter().flatten().try_for_each(|&id| self.tensor(id))?;
+                ids.iter().flatten().try_for_each(|&id| self.push_tensor(id))?;
                 CallArg::OptionalTensors(ids.iter().map(Option::is_some).collect())
             }
         })

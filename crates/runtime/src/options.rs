@@ -7,40 +7,39 @@ use std::sync::Arc;
 use tensor::AlignedBuffer;
 use trace::EventTracer;
 
-/// What loading a method needs besides the program. Cloning shares everything but `memory`.
+/// Options for loading a method. Clones share everything except `memory`, which is copied.
 #[derive(Clone, Default)]
 pub struct LoadOptions {
-    /// Where operators find their kernels.
+    /// The kernels of operators.
     pub kernels: Arc<KernelRegistry>,
-    /// Where delegates find their backends.
+    /// The backends of delegates.
     pub backends: Arc<BackendRegistry>,
     /// The data of tensors that are stored outside the program.
     pub data: Option<Arc<dyn NamedDataMap>>,
-    /// The threads that kernels and delegates split their work over.
+    /// The thread pool for kernels and delegates.
     pub pool: Pool,
-    /// The machine's instructions that kernels and delegates may use.
+    /// The instruction set that kernels and delegates may use.
     pub isa: Isa,
-    /// Run the instructions as they stand: prepare no kernel, lower no region.
+    /// Run the instructions one by one as written: prepare no kernels, lower no regions.
     pub no_prepare: bool,
-    /// Keep the graphs that runs of instructions are raised to, as they are before any pass: see
-    /// [`Method::graphs`](crate::Method::graphs).
+    /// Keep the graph of each region as it is before any pass: see [`Method::graphs`](crate::Method::graphs).
     pub keep_graphs: bool,
-    /// What the method may use.
+    /// The resource limits of the method.
     pub limits: Limits,
-    /// With whom packed weights are shared: with all methods of the process, unless it is a store of its own.
+    /// The store through which methods share packed weights. The default store is shared by the whole process.
     pub packed: PackStore,
-    /// Options for single backends, by id, that their delegates see when they are made.
+    /// Options for individual backends, by backend id, which [`Backend::init`](crate::Backend::init) can read.
     pub backend_options: BTreeMap<String, BackendOptions>,
-    /// Where events go.
+    /// The tracer that receives events.
     pub tracer: Option<Arc<dyn EventTracer>>,
-    /// What can end loading and executions early. See [`Method::set_interrupt`](crate::Method::set_interrupt),
-    /// and [`Limits::time`] for executions alone.
+    /// A handle that can end loading and executions early. See
+    /// [`Method::set_interrupt`](crate::Method::set_interrupt), and [`Limits::time`] to bound executions only.
     pub interrupt: Option<Interrupt>,
     /// The seed of random operators.
     pub seed: u64,
-    /// Memory for the plan's arenas, a buffer for each memory id in order, each at least as large
-    /// as [`MethodMeta::memory_arenas`](crate::MethodMeta::memory_arenas) says. Missing ones are
-    /// allocated. The buffers are zeroed where the program gives no initial values.
+    /// Memory for the planned arenas: one buffer per memory id, in order, each at least as large as
+    /// [`MethodMeta::memory_arenas`](crate::MethodMeta::memory_arenas) says. Missing buffers are allocated. Loading
+    /// zeroes the buffers before it writes initial values.
     pub memory: Vec<AlignedBuffer>,
 }
 
@@ -50,43 +49,43 @@ impl LoadOptions {
         Self { kernels: kernels.into(), ..Self::default() }
     }
 
-    /// The same, with these backends.
+    /// Sets the backends.
     pub fn backends(mut self, backends: impl Into<Arc<BackendRegistry>>) -> Self {
         self.backends = backends.into();
         self
     }
 
-    /// The same, with data from outside the program.
+    /// Sets the data of tensors that are stored outside the program.
     pub fn data(mut self, data: Arc<dyn NamedDataMap>) -> Self {
         self.data = Some(data);
         self
     }
 
-    /// The same, with threads to split work over.
+    /// Sets the thread pool.
     pub fn pool(mut self, pool: Pool) -> Self {
         self.pool = pool;
         self
     }
 
-    /// The same, with these instructions.
+    /// Sets the instruction set.
     pub fn isa(mut self, isa: Isa) -> Self {
         self.isa = isa;
         self
     }
 
-    /// The same, under a handle that can end loading and executions early.
+    /// Sets a handle that can end loading and executions early.
     pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
         self.interrupt = Some(interrupt);
         self
     }
 
-    /// The same, sharing packed weights with the methods of this store.
+    /// Sets the store through which packed weights are shared.
     pub fn packed(mut self, packed: PackStore) -> Self {
         self.packed = packed;
         self
     }
 
-    /// The same, with other limits.
+    /// Sets the resource limits.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

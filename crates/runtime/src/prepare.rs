@@ -1,4 +1,5 @@
-//! Preparing kernels: each call whose constant arguments are known is offered to its kernel once.
+//! Preparation of a loaded method: regions are lowered, constant calls folded, and each remaining call is offered once
+//! to its kernel to be specialized for its constant arguments.
 
 use crate::call::State;
 use crate::fold::fold;
@@ -14,12 +15,11 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tensor::TensorView;
 
-/// Lowers what can be lowered as regions, computes what is constant, and lets every kernel prepare its other
-/// calls. A call that its kernel cannot prepare, for whatever reason, runs as it stands, and tells then what
-/// is wrong with it.
+/// Lowers regions, folds constants, and lets kernels prepare the remaining calls. If a kernel fails to prepare a call,
+/// the call runs unprepared and reports its error when it is executed.
 ///
-/// Constants that only lowered regions look at are read when they are packed, and let go then; what is needed beside
-/// is read between.
+/// Constants that only lowered regions use are read when they are packed, and released after that. The other constants
+/// that are needed are read after the static regions are lowered and before constants are folded.
 pub(crate) fn prepare(method: &mut Method) -> crate::Result<()> {
     let mut def_use = DefUse::of(method);
     region::lower_fixed(method, &def_use);
@@ -27,7 +27,7 @@ pub(crate) fn prepare(method: &mut Method) -> crate::Result<()> {
         if method.regions.is_empty() {
             return Err(e);
         }
-        // What regions have computed of their constants has left no room for the others.
+        // What the regions computed from their constants has left no room for the remaining ones.
         region::undo(method);
         release::read_needed(method)?;
     }
@@ -71,7 +71,7 @@ fn prepare_call(
         .args
         .iter()
         .map(|arg| match *arg {
-            ArgStep::Value(id) => known(id, state, def_use),
+            ArgStep::Value(id) => static_arg(id, state, def_use),
             ArgStep::Out(out) => match &call.outs[out] {
                 OutStep::Tensor(id) => spec(*id, state),
                 _ => Arg::Unknown,
@@ -88,8 +88,8 @@ fn prepare_call(
     graph::prepare(&call.kernel, &Args::new(call.kernel.schema(), list), constant, isa, packs)
 }
 
-/// An argument as far as it is known before anything runs.
-pub(crate) fn known<'a>(id: Id, state: &'a State, def_use: &DefUse) -> Arg<'a> {
+/// What is statically known of an argument before the method runs.
+pub(crate) fn static_arg<'a>(id: Id, state: &'a State, def_use: &DefUse) -> Arg<'a> {
     match &state.values[id] {
         Value::Tensor(t) if def_use.is_fixed(id) && matches!(t.storage, Storage::Constant(_)) => {
             state.view(id).map_or(Arg::Unknown, Arg::Tensor)

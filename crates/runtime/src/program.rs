@@ -14,13 +14,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tensor::Unchanged;
 
-/// Missing operators for which names like theirs are looked for.
-const EXPLAINED: usize = 20;
+/// The number of missing operators for which similar names are suggested.
+const MAX_EXPLAINED: usize = 20;
 
-/// A verified program: header and tables of a `.pte` file, and the way to its segments.
+/// A verified program: header and tables of a `.pte` file, and a loader for its segments.
 ///
-/// Cloning shares everything. Methods loaded from clones share their constants, which are read once
-/// and let go when the last method that uses them goes.
+/// Clones share everything. Methods loaded from clones share their constants, which are read once and released when the
+/// last method that uses them is dropped.
 #[derive(Clone)]
 pub struct Program(Arc<Inner>);
 
@@ -28,7 +28,7 @@ struct Inner {
     loader: Arc<dyn DataLoader>,
     source: SourceId,
     program: pte::VerifiedProgram,
-    /// Constants of the constant segment, for as long as somebody uses them.
+    /// Constants of the constant segment that are in use.
     constants: Mutex<Constants>,
     limits: Limits,
 }
@@ -38,14 +38,15 @@ struct Inner {
 struct Constants {
     /// The whole segment, if it is mapped or in memory, or if its parts overlap.
     whole: Weak<FreeableBuffer>,
-    /// Parts that were read on their own, so that each can be freed when its last user is gone.
+    /// Parts that were read separately, so that each can be freed when its last user is dropped.
     parts: HashMap<Range<u64>, Weak<FreeableBuffer>>,
-    /// Bytes of the parts, those that have gone since counted in.
+    /// Total bytes of the parts, including parts that have been freed since the last recount.
     bytes: u64,
 }
 
 impl Constants {
-    /// Whether a part of this length may be read by itself: parts that overlap would take more than the segment.
+    /// Whether a part of this length may be read separately. All parts together may not exceed the segment's size,
+    /// which overlapping parts would.
     fn has_room(&mut self, len: u64, segment: u64) -> bool {
         if self.bytes.saturating_add(len) > segment {
             self.parts.retain(|_, part| part.strong_count() > 0);
@@ -56,28 +57,27 @@ impl Constants {
 }
 
 impl Program {
-    /// Opens a file, of which ranges are read when they are needed, under the default limits.
+    /// Opens a file under the default limits and reads ranges of it on demand.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path, &Limits::default())
     }
 
-    /// Opens a file, of which ranges are read when they are needed.
+    /// Opens a file and reads ranges of it on demand.
     pub fn open_with(path: impl AsRef<Path>, limits: &Limits) -> Result<Self> {
         Self::load(Arc::new(FileLoader::open(path)?), limits)
     }
 
-    /// Maps a file, which stays as it is while the program and its methods live, under the default limits.
+    /// Memory-maps a file under the default limits. The file must not change while the program or its methods live.
     pub fn map(path: impl AsRef<Path>, unchanged: Unchanged) -> Result<Self> {
         Self::map_with(path, &Limits::default(), unchanged)
     }
 
-    /// Maps a file, which stays as it is while the program and its methods live.
+    /// Memory-maps a file, which must not change while the program or its methods live.
     pub fn map_with(path: impl AsRef<Path>, limits: &Limits, unchanged: Unchanged) -> Result<Self> {
         Self::load(Arc::new(MmapLoader::open(path, unchanged)?), limits)
     }
 
-    /// Reads 64 bytes of head, then exactly the program's tables, and verifies all they say. No
-    /// segment is read.
+    /// Reads the first 64 bytes, then exactly the program's tables, and verifies them. No segment is read.
     pub fn load(loader: Arc<dyn DataLoader>, limits: &Limits) -> Result<Self> {
         let fail = |e| Error::format(loader.name(), e);
         let head_len = loader.size().min(format::container::HEAD_BYTES as u64);
@@ -101,17 +101,17 @@ impl Program {
         Ok(Self(Arc::new(Inner { loader, source, program, constants, limits })))
     }
 
-    /// What the file's header says.
+    /// The file's header.
     pub fn header(&self) -> &pte::Header {
         self.0.program.header()
     }
 
-    /// The program's tables, which were verified.
+    /// The program's verified tables.
     pub fn tables(&self) -> &pte::VerifiedProgram {
         &self.0.program
     }
 
-    /// Where the program's bytes come from.
+    /// The loader of the program's bytes.
     pub fn loader(&self) -> &Arc<dyn DataLoader> {
         &self.0.loader
     }
@@ -121,7 +121,7 @@ impl Program {
         self.tables().execution_plan.iter().map(|p| p.name.as_str())
     }
 
-    /// What the program says about a method. Nothing is loaded for it.
+    /// The program's description of a method. The method need not be loaded.
     pub fn method_meta(&self, name: &str) -> Result<MethodMeta<'_>> {
         Ok(MethodMeta::new(self, self.plan_index(name)?))
     }
@@ -133,8 +133,8 @@ impl Program {
 
     /// Loads a method: memory, constants, kernels, delegates.
     ///
-    /// Operators and backends that the registries lack are all named in one error, before anything
-    /// is read or run.
+    /// If operators or backends are missing from the registries, the call fails before anything is read or run, and the
+    /// error lists all of them.
     pub fn load_method(&self, name: &str, options: LoadOptions) -> Result<Method> {
         let plan = self.plan_index(name)?;
         let missing = self.missing(plan, &options.kernels, &options.backends);
@@ -146,7 +146,7 @@ impl Program {
             .unwrap_or_else(|source| Err(Error::Interrupted { method: name.to_owned(), source }))
     }
 
-    /// What a method needs and the registries lack.
+    /// The operators and backends that a method needs and the registries lack.
     pub fn missing_in(
         &self,
         method: &str,
@@ -161,9 +161,9 @@ impl Program {
         let mut missing = Missing { method: meta.name().to_owned(), ..Missing::default() };
         for op in meta.operators() {
             if !kernels.contains(&op.name) {
-                // A file may name any number of operators; looking for what they are like takes a while.
+                // A file may name any number of operators, and searching for similar names is slow.
                 let similar = match missing.operators.len() {
-                    0..EXPLAINED => kernels.similar(&op.name).into_iter().map(str::to_owned).collect(),
+                    0..MAX_EXPLAINED => kernels.similar(&op.name).into_iter().map(str::to_owned).collect(),
                     _ => Vec::new(),
                 };
                 missing.operators.push(MissingOperator { name: op.name, calls: op.calls, similar });
@@ -194,7 +194,7 @@ impl Program {
         self.method_names().position(|n| n == name).ok_or_else(|| self.no_such_method(name))
     }
 
-    /// Where an instruction stands and what it calls, for messages.
+    /// The position of an instruction and what it calls, for messages.
     pub(crate) fn place(&self, plan: usize, chain: usize, instruction: usize) -> InstructionPlace {
         let plan = &self.tables().execution_plan[plan];
         let chain_tables = plan.chains.get(chain);
@@ -222,15 +222,15 @@ impl Program {
         InstructionPlace { chain, instruction, what, source_frame }
     }
 
-    /// What the instruction at a place of a method calls, and where it came from; `None` if the place
-    /// is no instruction.
+    /// What the instruction at a place of a method calls, and the source line that it was exported from. `None` if the
+    /// place does not refer to an instruction.
     pub fn instruction_place(&self, method: &str, at: trace::Place) -> Result<Option<InstructionPlace>> {
         let plan = self.plan_index(method)?;
         let place = at.chain.zip(at.instruction);
         Ok(place.map(|(chain, instruction)| self.place(plan, chain as usize, instruction as usize)))
     }
 
-    /// Bytes of the file, for this one use.
+    /// Loads a byte range of the file. The bytes are not shared with other callers.
     pub fn load_range(&self, range: Range<u64>, purpose: Purpose<'_>) -> Result<FreeableBuffer> {
         let len = range.end.saturating_sub(range.start);
         if len > self.0.limits.segment_bytes {
@@ -248,12 +248,12 @@ impl Program {
         Ok(self.0.loader.load(range.start, len, purpose)?.of_source(self.0.source, range.start))
     }
 
-    /// The source of its bytes.
+    /// Identifies the source of the program's bytes.
     pub(crate) fn source(&self) -> SourceId {
         self.0.source
     }
 
-    /// The bytes of a constant. Those of the constant segment are read once for all who hold them.
+    /// The bytes of a constant. Constants in the constant segment are read once and shared.
     pub(crate) fn load_constant(&self, range: Range<u64>) -> Result<FreeableBuffer> {
         let Some(segment) = self.0.program.constant_segment() else {
             return self.load_range(range, Purpose::Constant);

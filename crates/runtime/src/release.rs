@@ -1,4 +1,5 @@
-//! Weights go once they are packed: what only lowered regions have read is not kept beside what they made of it.
+//! Releases weights once they are packed: constants that only lowered regions read are not kept beside their packed
+//! form.
 
 use crate::Result;
 use crate::method::Method;
@@ -8,15 +9,16 @@ use crate::step::{ArgStep, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage};
 use std::collections::HashSet;
 
-/// Reads the constants that are needed beside lowered regions. What lowering could not read is among them.
+/// Reads the constants that are needed outside lowered regions. These include the constants of regions that could not
+/// be lowered because their constants could not be read.
 pub(crate) fn read_needed(method: &mut Method) -> Result<()> {
     let needed = Needed::of(method).constants;
     let constants = &method.state.constants;
     constants.iter().zip(needed).filter(|(_, needed)| *needed).try_for_each(|(constant, _)| constant.read())
 }
 
-/// Lets go of the constants of a method that nothing will read, and of delegates that nothing calls, since regions
-/// compute what they do. A constant that is asked for by its name all the same is read again.
+/// Releases the constants that nothing will read and the delegates that nothing calls because regions have replaced
+/// them. If such a constant is later requested by name, it is read again.
 pub(crate) fn unneeded(method: &mut Method) {
     let Needed { constants, delegates } = Needed::of(method);
     for (delegate, _) in method.delegates.iter_mut().zip(delegates).filter(|(_, called)| !called) {
@@ -26,20 +28,20 @@ pub(crate) fn unneeded(method: &mut Method) {
     all.zip(constants).filter(|(_, needed)| !needed).for_each(|(constant, _)| constant.release());
 }
 
-/// What a prepared method still needs.
+/// The constants and delegates that a prepared method still uses.
 struct Needed {
-    /// Constants that something will read: a step that runs as it is written, an argument of a region, or somebody
-    /// who asks for an output or, if it cannot be read again, for a tensor by its name.
+    /// By constant: whether it is read by a step outside lowered regions or as an argument of a region, is an output,
+    /// or is a named tensor that could not be read again.
     constants: Vec<bool>,
-    /// Delegates that are called.
+    /// By delegate: whether a step still calls it.
     delegates: Vec<bool>,
 }
 
 impl Needed {
     fn of(method: &Method) -> Self {
         let mut read: HashSet<Id> = method.inputs.iter().chain(&method.outputs).copied().collect();
-        // A region that is lowered when it meets new sizes may pack what a folded constant was computed from, wherever
-        // that was: it is not read from a file for each of the sizes.
+        // A dynamic region is lowered again for new sizes, and may then pack the operands of any folded constant. They
+        // stay in memory so that they are not read from the file for each combination of sizes.
         let is_lowered_later = method.regions.iter().any(|region| matches!(region, Region::Dynamic(_)));
         let packed_later =
             |call: &KernelStep| if is_lowered_later { call.args.clone() } else { Box::default() };
@@ -50,7 +52,7 @@ impl Needed {
                 next += 1;
                 match step {
                     Step::Kernel(call) => add(&mut read, &call.args, &call.outs),
-                    // What it gave is reported.
+                    // Its results are reported to the tracer.
                     Step::Folded(call) => add(&mut read, &packed_later(call), &call.outs),
                     Step::Delegate(call) => {
                         called[call.delegate] = true;
@@ -60,7 +62,7 @@ impl Needed {
                     Step::JumpFalse { condition, .. } => _ = read.insert(*condition),
                     Step::Free(_) => {}
                     Step::Region(region) => match &method.regions[region.region] {
-                        // Its instructions are never run by themselves.
+                        // The instructions of a static region never run one by one.
                         Region::Fixed(lowered) => {
                             add(&mut read, &lowered.args, &lowered.outs);
                             for step in &chain.steps[next..region.next] {

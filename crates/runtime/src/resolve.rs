@@ -1,5 +1,5 @@
-//! What the tables of a plan say, resolved: values, and instructions with the values that they read and write. The
-//! tables were verified, so indices are in range.
+//! Resolves the tables of an execution plan: values, and instructions with the values that they read and write. The
+//! tables were verified, so indices are in bounds.
 
 use crate::Result;
 use crate::step::{ArgStep, DelegateStep, KernelStep, OutStep, Step};
@@ -8,7 +8,7 @@ use format::pte;
 use operator::Kernel;
 use std::sync::Arc;
 
-/// A value of the table.
+/// Resolves one value. `tensor` builds the tensors.
 pub(crate) fn value(
     value: &pte::EValue,
     tensor: impl FnOnce(&pte::Tensor) -> Result<TensorValue>,
@@ -31,7 +31,7 @@ pub(crate) fn value(
     })
 }
 
-/// The call of a kernel. Says what is wrong if the instruction does not fit the kernel's schema.
+/// Resolves a kernel call. The error says how the instruction does not fit the kernel's schema.
 pub(crate) fn kernel_step(
     values: &[Value],
     operator: usize,
@@ -79,7 +79,7 @@ pub(crate) fn kernel_step(
     Ok(KernelStep { operator, prepared: None, args: steps.into(), outs: outs.into(), kernel })
 }
 
-/// The call of a delegate. The first arguments are inputs; the rest is what the delegate writes.
+/// Resolves a delegate call. The first `inputs` arguments are inputs, the rest are outputs.
 pub(crate) fn delegate_step(
     values: &[Value],
     delegate: usize,
@@ -102,13 +102,13 @@ pub(crate) fn delegate_step(
     })
 }
 
-/// What an instruction calls, by its index in the plan's table, and with which values.
+/// The callee of an instruction, by its index in the plan's operator or delegate table, and the argument values.
 pub(crate) enum Called<'p> {
     Kernel(usize, &'p [i32]),
     Delegate(usize, &'p [i32]),
 }
 
-/// An instruction, of whose call the step is made by `call`.
+/// Resolves an instruction. `call` resolves kernel and delegate calls.
 pub(crate) fn step<'p, E>(
     instruction: &'p pte::Instruction,
     call: impl FnOnce(Called<'p>) -> Result<Step, E>,

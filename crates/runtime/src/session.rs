@@ -1,4 +1,4 @@
-//! Executing one loaded method from several threads at a time.
+//! Executing one loaded method from several threads concurrently.
 
 use crate::call::State;
 use crate::limits::over_memory;
@@ -11,9 +11,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 impl Method {
-    /// Another instance of this method, for another thread. Both share constants, packed weights and
-    /// prepared kernels; the new one has memory of its own, with what this one's holds now, and keeps its own
-    /// mutable state from then on.
+    /// Another instance of this method, for another thread. Both share constants, packed weights and prepared kernels.
+    /// The new instance has its own arenas, a copy of this one's, and its own mutable state from then on.
     ///
     /// Fails if a delegate of the method cannot be forked (see [`Delegate::fork`](crate::Delegate::fork)):
     /// such a method is loaded again instead.
@@ -68,10 +67,10 @@ impl State {
     }
 }
 
-/// A loaded method that several threads execute at a time through `&self`.
+/// A loaded method that several threads can execute concurrently through `&self`.
 ///
-/// An instance (see [`Method::fork`]) is made when all there are are busy, and kept for the next execution.
-/// Weights are there once, whatever the number of instances.
+/// An execution takes an idle instance, or forks a new one (see [`Method::fork`]) if all are busy. Instances are kept
+/// for later executions. All instances share one copy of the weights.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -88,10 +87,10 @@ impl State {
 /// # Ok(()) }
 /// ```
 pub struct SharedMethod {
-    /// The instance that the others are made of; it is never executed.
+    /// The instance that the others are forked from. It is never executed.
     first: Mutex<Method>,
     idle: Mutex<Vec<Method>>,
-    /// Whether an execution leaves something for the next.
+    /// Whether the method has mutable state.
     has_state: bool,
 }
 
@@ -103,14 +102,14 @@ impl SharedMethod {
         Ok(Self { first: Mutex::new(method), idle: Mutex::new(idle), has_state })
     }
 
-    /// Executes the method. Each execution starts with the state that the method had when it was shared:
-    /// to keep state between executions, such as a cache, hold a [`Self::session`].
+    /// Executes the method. Each execution starts with the state that the method had when it was shared. To keep state
+    /// between executions, such as a cache, use a [`Self::session`].
     pub fn execute(&self, inputs: &[EValue]) -> Result<Vec<EValue>> {
         self.session()?.execute(inputs)
     }
 
-    /// An instance to be used alone, with the state that the method had when it was shared. It is given back
-    /// when it is dropped.
+    /// An instance for exclusive use, with the state that the method had when it was shared. It is returned when the
+    /// session is dropped.
     pub fn session(&self) -> Result<Session<'_>> {
         let idle = lock(&self.idle).pop();
         let method = match idle {
@@ -120,7 +119,7 @@ impl SharedMethod {
         Ok(Session { owner: self, method: Some(method) })
     }
 
-    /// How many instances are idle now.
+    /// The number of idle instances.
     pub fn idle(&self) -> usize {
         lock(&self.idle).len()
     }
@@ -130,10 +129,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An instance of a [`SharedMethod`], to be used alone: a [`Method`] until it is dropped.
+/// An instance of a [`SharedMethod`] for exclusive use. It dereferences to [`Method`].
 pub struct Session<'a> {
     owner: &'a SharedMethod,
-    /// There until the session is dropped.
+    /// `Some` until the session is dropped.
     method: Option<Method>,
 }
 
@@ -152,7 +151,7 @@ impl DerefMut for Session<'_> {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        // What has state is not used again, and neither is what may have panicked halfway.
+        // An instance is not reused if it has mutable state, or if it may have panicked in the middle of an execution.
         if let Some(method) = self.method.take()
             && !self.owner.has_state
             && !std::thread::panicking()

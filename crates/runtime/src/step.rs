@@ -1,4 +1,4 @@
-//! Instructions, resolved: what loading makes of a chain.
+//! Resolved instructions: the loaded form of a chain.
 
 use crate::backend::{Delegate, DelegateGraph, GraphRequest};
 use crate::value::Id;
@@ -22,9 +22,9 @@ pub(crate) enum Step {
         target: usize,
     },
     Free(Id),
-    /// A run of kernel calls, lowered together.
+    /// A range of calls that are lowered together.
     Region(RegionStep),
-    /// A call whose results were computed when the method was loaded, and are constants.
+    /// A call that was folded: its results were computed when the method was loaded and are constants.
     Folded(KernelStep),
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct KernelStep {
     pub(crate) operator: usize,
     pub(crate) kernel: Arc<dyn Kernel>,
     pub(crate) prepared: Option<Arc<dyn PreparedKernel>>,
-    /// What stands at each position of the schema.
+    /// The arguments, in the order of the schema.
     pub(crate) args: Box<[ArgStep]>,
-    /// What the call writes, in the order of [`operator::Outs`].
+    /// The outs that the call writes, in the order of [`operator::Outs`].
     pub(crate) outs: Box<[OutStep]>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct DelegateStep {
 }
 
 impl Step {
-    /// The arguments and outs of a call; of a region, those of its first instruction.
+    /// The arguments and outs of a call. A region gives those of its first call.
     pub(crate) fn operands(&self) -> (&[ArgStep], &[OutStep]) {
         match self {
             Self::Kernel(call) => (&call.args, &call.outs),
@@ -61,7 +61,7 @@ impl Step {
         }
     }
 
-    /// The kernel call that stands here, also where a region stands in its place.
+    /// The kernel call of this instruction, even if a region has replaced it.
     pub(crate) fn kernel(&self) -> Option<&KernelStep> {
         match self {
             Self::Kernel(call) => Some(call),
@@ -71,15 +71,15 @@ impl Step {
     }
 }
 
-/// A run of calls that is executed as one. The calls themselves still stand behind it, so that
-/// the numbers of instructions stay what they are.
+/// A range of calls that is executed as one. All calls but the first remain in the chain after it, so that instruction
+/// indices do not change.
 #[derive(Clone)]
 pub(crate) struct RegionStep {
     /// Index in the method's table of regions.
     pub(crate) region: usize,
-    /// The run's first call, in whose place this stands.
+    /// The first call of the range, which this step replaces.
     pub(crate) first: Box<Step>,
-    /// The instruction after the last one of the run.
+    /// The first instruction after the range.
     pub(crate) next: usize,
 }
 
@@ -87,11 +87,11 @@ pub(crate) struct RegionStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ArgStep {
     Value(Id),
-    /// The argument is this out.
+    /// The out with this index.
     Out(usize),
 }
 
-/// Where an out goes.
+/// Where an out is written.
 #[derive(Debug, Clone)]
 pub(crate) enum OutStep {
     Tensor(Id),
@@ -105,25 +105,25 @@ pub(crate) enum OutStep {
 }
 
 impl OutStep {
-    /// The tensor, if it is one that the call writes.
+    /// The tensor that the call writes, if the out is a single tensor.
     pub(crate) fn tensor(&self) -> Option<Id> {
         if let Self::Tensor(id) = self { Some(*id) } else { None }
     }
 }
 
-/// A delegate with its id, for messages and events.
+/// A delegate of the method, with the id of its backend for messages and events.
 pub(crate) struct DelegateEntry {
     pub(crate) backend: Arc<str>,
-    /// Nothing once all that it computes is computed by regions.
+    /// `None` once regions compute everything that it computes.
     pub(crate) delegate: Option<Box<dyn Delegate>>,
     pub(crate) num_inputs: usize,
     graph: Option<Arc<dyn DelegateGraph>>,
-    /// The graph that was asked for last, if there is one for that call.
-    last: RefCell<Option<Asked>>,
+    /// The last graph request and its answer.
+    last: RefCell<Option<CachedGraph>>,
 }
 
-/// What a delegate's graph was asked for, and the answer.
-struct Asked {
+/// A graph request to a delegate, and its answer.
+struct CachedGraph {
     inputs: Vec<TensorMeta>,
     outputs: Vec<TensorMeta>,
     graph: Option<Arc<Graph>>,
@@ -135,40 +135,40 @@ impl DelegateEntry {
         Self { backend, delegate: Some(delegate), num_inputs, graph, last: RefCell::default() }
     }
 
-    /// Whether it is known as a graph.
+    /// Whether the delegate exposes a graph.
     pub(crate) fn is_graph(&self) -> bool {
         self.graph.is_some()
     }
 
-    /// The graph for a call, which is kept until another is asked for.
+    /// The graph for a call. It is cached until another one is requested.
     pub(crate) fn graph(&self, request: &GraphRequest<'_>) -> Option<Arc<Graph>> {
         let source = self.graph.as_ref()?;
         let mut last = self.last.borrow_mut();
         match &*last {
-            Some(asked) if asked.inputs == request.inputs && asked.outputs == request.outputs => {
-                asked.graph.clone()
+            Some(cached) if cached.inputs == request.inputs && cached.outputs == request.outputs => {
+                cached.graph.clone()
             }
             _ => {
-                // A call for which there is no graph fails when it runs, and says then what is wrong.
+                // If there is no graph for the call, the error is reported when the call is executed.
                 let graph = source.graph(request).ok().map(Arc::new);
                 let (inputs, outputs) = (request.inputs.to_vec(), request.outputs.to_vec());
-                *last = Some(Asked { inputs, outputs, graph: graph.clone() });
+                *last = Some(CachedGraph { inputs, outputs, graph: graph.clone() });
                 graph
             }
         }
     }
 
-    /// Lets go of the graph that was asked for last.
+    /// Drops the cached graph.
     pub(crate) fn forget_graph(&self) {
         self.last.take();
     }
 
-    /// Lets go of the payload.
+    /// Drops the delegate with its payload.
     pub(crate) fn release(&mut self) {
         (self.delegate, self.graph, self.last) = (None, None, RefCell::default());
     }
 
-    /// The same for another instance of the method. `None` if the delegate cannot be forked.
+    /// Forks the delegate for another instance of the method. `None` if it cannot be forked.
     pub(crate) fn fork(&self) -> Option<Self> {
         let delegate = match &self.delegate {
             Some(delegate) => Some(delegate.fork()?),

@@ -1,16 +1,17 @@
-//! What the tables of a method take.
+//! Estimates the memory that the tables of a method take.
 
 use crate::step::{ArgStep, OutStep, Step};
 use crate::value::{TensorValue, Value};
 use format::pte;
 
-/// How often preparing holds the tables once more: definitions and uses, and graphs with their nodes and values.
+/// Memory that preparation takes, as a multiple of the tables: for def-use information, and for graphs with their nodes
+/// and values.
 pub(crate) const PREPARING: u64 = 2;
-/// What the system's allocator takes for a block beside its bytes, about.
+/// Approximate overhead of a heap block, in bytes.
 const BLOCK: usize = 16;
 
-/// Bytes that a plan's values and instructions take about, as they were read and as they are loaded, before they are
-/// loaded. Vectors that were read have grown by doubling, and are half as long again on the average.
+/// Estimates, before a plan is loaded, the bytes that its values and instructions take both as parsed and as loaded.
+/// Parsed vectors have grown by doubling, so their capacity is about 1.5 times their length on average.
 pub(crate) fn bytes(plan: &pte::ExecutionPlan) -> u64 {
     let values = plan.values.iter().map(of_value);
     let chains = plan.chains.iter().map(|chain| {
@@ -20,7 +21,7 @@ pub(crate) fn bytes(plan: &pte::ExecutionPlan) -> u64 {
     values.chain(chains).fold(0, u64::saturating_add)
 }
 
-/// Bytes of an element of a vector that was read.
+/// Bytes per element of a parsed vector, with its spare capacity.
 const fn read<T>() -> usize {
     size_of::<T>() * 3 / 2
 }

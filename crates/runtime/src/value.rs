@@ -1,4 +1,4 @@
-//! The value table of a method: what every EValue of the program is at run time.
+//! The value table of a method: the run-time form of the program's EValues.
 
 use std::sync::Arc;
 use tensor::{Extent, Scalar, Shape, TensorMeta};
@@ -14,7 +14,7 @@ pub(crate) enum Value {
     Double(f64),
     Bool(bool),
     Str(Arc<str>),
-    /// The integers are values of their own, since they may be computed.
+    /// Each element is the id of an integer value, since instructions may compute it.
     Ints(Arc<[Id]>),
     Doubles(Arc<[f64]>),
     Bools(Arc<[bool]>),
@@ -26,13 +26,14 @@ pub(crate) enum Value {
 /// A tensor of the table.
 #[derive(Debug, Clone)]
 pub(crate) struct TensorValue {
-    /// Type, present sizes, layout.
+    /// Type, current sizes, layout.
     pub(crate) meta: TensorMeta,
     /// Where its bytes are now.
     pub(crate) storage: Storage,
-    /// Where the plan puts it, to which a value returns that was a view of another.
+    /// Where the memory plan places it. A value that has become a view of another tensor returns here when it is
+    /// next written.
     pub(crate) home: Storage,
-    /// The sizes of the file: the upper bounds of a dynamic tensor.
+    /// The sizes in the file: upper bounds if the tensor is dynamic.
     pub(crate) bound: Shape,
     /// The name that the exporter gave it, for mutable and external tensors.
     pub(crate) name: Option<Arc<str>>,
@@ -41,7 +42,7 @@ pub(crate) struct TensorValue {
 /// Where the bytes of a tensor are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Storage {
-    /// In an arena; the length is what the tensor may grow to.
+    /// In an arena. The length is the tensor's capacity.
     Arena(Extent),
     /// Entry of the method's table of constants.
     Constant(usize),
@@ -58,7 +59,7 @@ impl Value {
         if let Self::Tensor(t) = self { Some(t) } else { None }
     }
 
-    /// What to call the value in a message.
+    /// The kind of the value, for error messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::None => "nothing",

@@ -1,4 +1,4 @@
-//! What ExecuTorch's file formats were made for, each promise with the test that holds it.
+//! The guarantees of ExecuTorch's file formats, one test for each.
 
 use format::container::Blob;
 use format::ptd::TensorLayout;
@@ -11,13 +11,14 @@ use pteron_runtime::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Nobody else knows the files of these tests.
+/// The promise for the temporary files of these tests, which nothing else modifies.
 fn unchanged() -> Unchanged {
-    // SAFETY: no test writes to a file that it has mapped, but the one that says so, which reads no byte then.
+    // SAFETY: no test modifies a file while it is mapped, except the one that truncates it, which then reads no byte of
+    // the map.
     unsafe { Unchanged::promise() }
 }
 
-/// A program of one method and one named blob.
+/// A program with one method and one named blob.
 fn program(blob: Vec<u8>, segment_alignment: u64) -> Vec<u8> {
     let mut builder = Builder { segment_alignment, ..Builder::new() };
     builder.execution_plan.push(ExecutionPlan {
@@ -34,7 +35,7 @@ fn program(blob: Vec<u8>, segment_alignment: u64) -> Vec<u8> {
     file
 }
 
-/// Named data in which two names stand for equal bytes.
+/// Named data in which two keys have equal bytes.
 fn data() -> Vec<u8> {
     let layout = |sizes: &[i32]| TensorLayout {
         scalar_type: 0,
@@ -85,7 +86,7 @@ impl Drop for Temporary {
     }
 }
 
-/// Bytes of memory that this process has now; `None` where the system does not say.
+/// The resident set size of this process in bytes. `None` if the system does not report it.
 fn memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -93,7 +94,7 @@ fn memory() -> Option<u64> {
 }
 
 #[test]
-fn only_the_program_range_is_read_to_open_a_program() {
+fn opening_a_program_reads_only_its_header_and_tables() {
     let file = Temporary::new("range", &program(vec![9; 1 << 20], 128));
     let loader: Arc<dyn DataLoader> = Arc::new(FileLoader::open(&file.0).unwrap());
     let opened = Program::load(Arc::clone(&loader), &Limits::default()).unwrap();
@@ -102,12 +103,12 @@ fn only_the_program_range_is_read_to_open_a_program() {
 }
 
 #[test]
-fn a_segment_is_freed_after_use_and_its_memory_goes() {
+fn freeing_a_segment_returns_its_memory() {
     const SIZE: usize = 256 << 20;
     let file = Temporary::new("freed", &program(vec![9; SIZE], 128));
     let opened = Program::open(&file.0).unwrap();
     let Some(before) = memory() else {
-        return eprintln!("this system does not tell how much memory is used");
+        return eprintln!("this system does not report memory use");
     };
     let range = opened.tables().named_data("weights").unwrap();
     let mut segment = opened.load_range(range, Purpose::Named).unwrap();
@@ -120,7 +121,7 @@ fn a_segment_is_freed_after_use_and_its_memory_goes() {
 }
 
 #[test]
-fn a_map_gives_the_ranges_of_its_file_while_it_is_whole() {
+fn a_mapped_file_serves_ranges_until_it_is_truncated() {
     let file = Temporary::new("mapped", b"hello");
     let mapped = MmapLoader::open(&file.0, unchanged()).unwrap();
     assert_eq!((mapped.size(), &*mapped.load(1, 3, Purpose::Program).unwrap()), (5, &b"ell"[..]));
@@ -153,10 +154,10 @@ fn segments_are_mapped_at_any_alignment() {
 }
 
 #[test]
-fn longer_headers_with_unknown_fields_are_honoured() {
+fn longer_headers_with_unknown_fields_are_accepted() {
     let mut file = program(vec![5; 40], 128);
     assert_eq!(file[12..16], 32u32.to_le_bytes());
-    // Sixteen bytes that only a later release would understand.
+    // Sixteen bytes of fields from a later version.
     file.splice(40..40, [0xee; 16]);
     let add = |file: &mut [u8], at: usize| {
         let mut number = [0; 8];
@@ -182,7 +183,7 @@ fn longer_headers_with_unknown_fields_are_honoured() {
 }
 
 #[test]
-fn digits_that_differ_are_refused_with_both() {
+fn unknown_versions_are_refused_and_both_versions_named() {
     for (at, digits, known, found) in [(6, b"13", "`ET12`", "`ET13`"), (10, b"01", "`eh00`", "`eh01`")] {
         let mut file = program(vec![1], 128);
         file[at..at + 2].copy_from_slice(digits);
@@ -198,7 +199,7 @@ fn digits_that_differ_are_refused_with_both() {
 }
 
 #[test]
-fn several_names_share_one_segment() {
+fn entries_with_equal_bytes_share_one_segment() {
     let opened = load_data(data()).unwrap();
     let segment = |key: &str| opened.tables().get(key).unwrap().segment_index;
     assert_eq!(segment("a"), segment("same.as.a"));
@@ -209,7 +210,7 @@ fn several_names_share_one_segment() {
 }
 
 #[test]
-fn a_layout_is_told_without_reading_the_bytes() {
+fn a_layout_is_available_without_reading_the_bytes() {
     let file = Temporary::new("layout", &data());
     let opened = PtdDataMap::open(&file.0).unwrap();
     assert_eq!(opened.tensor_layout("large").unwrap().unwrap().nbytes(), 1 << 20);
@@ -230,7 +231,7 @@ fn integers_are_little_endian() {
     assert!(file.windows(8).any(|bytes| bytes == [1, 2, 3, 4, 5, 6, 7, 8]), "the int of the program");
 }
 
-/// No code of the format crate depends on the order of the host's bytes.
+/// No code of the format crate depends on the host's byte order.
 #[test]
 fn formats_convert_integers_explicitly() {
     let mut checked = 0;

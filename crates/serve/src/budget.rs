@@ -2,7 +2,7 @@ use crate::refusal::{Reason, Refusal, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that all requests may hold together.
+/// Limits the bytes that all requests hold together.
 #[derive(Debug)]
 pub(crate) struct Budget {
     held: AtomicU64,
@@ -14,7 +14,7 @@ impl Budget {
         Arc::new(Self { held: AtomicU64::new(0), limit })
     }
 
-    /// Bytes that are held now.
+    /// The bytes that are held now.
     pub(crate) fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
@@ -25,13 +25,13 @@ impl Budget {
         taken.map(drop).map_err(|held| {
             Refusal::new(
                 Reason::Busy,
-                format!("requests hold {held} bytes, of {} that they may; try again later", self.limit),
+                format!("requests hold {held} of {} bytes; try again later", self.limit),
             )
         })
     }
 }
 
-/// Bytes of a budget, given back when it is dropped.
+/// Bytes taken from the server's memory budget, which are returned on drop.
 #[derive(Debug)]
 pub struct Held {
     budget: Arc<Budget>,
@@ -43,10 +43,10 @@ impl Held {
         Self { budget: Arc::clone(budget), bytes: 0 }
     }
 
-    /// Holds more.
+    /// Takes more bytes from the budget.
     ///
     /// # Errors
-    /// [`Reason::Busy`] if there is no room for it.
+    /// [`Reason::Busy`] if the budget would be exceeded.
     pub fn grow(&mut self, bytes: u64) -> Result<()> {
         self.budget.take(bytes)?;
         self.bytes += bytes;
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_held_than_the_limit() {
+    fn requests_hold_no_more_than_the_limit() {
         let budget = Budget::new(100);
         let mut a = Held::none(&budget);
         a.grow(60).unwrap();

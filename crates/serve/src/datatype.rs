@@ -23,7 +23,7 @@ pub fn name(dtype: ScalarType) -> Option<&'static str> {
     NAMES.iter().find(|(own, _)| *own == dtype).map(|(_, name)| *name)
 }
 
-/// The type of a name of the protocol. `BYTES`, for which programs have no tensors, is none.
+/// The type with a name of the protocol. `None` for unknown names and for `BYTES`: programs have no tensors of strings.
 pub fn parse(name: &str) -> Option<ScalarType> {
     NAMES.iter().find(|(_, own)| *own == name).map(|(dtype, _)| *dtype)
 }
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn names_and_types_map_to_each_other() {
         for (dtype, text) in NAMES {
             assert_eq!((name(*dtype), parse(text)), (Some(*text), Some(*dtype)));
         }

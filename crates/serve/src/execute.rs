@@ -1,4 +1,4 @@
-//! One execution for one or more requests.
+//! Executes one or more requests as one batch.
 
 use crate::generation::Generation;
 use crate::refusal::{Reason, Refusal, Result};
@@ -13,21 +13,21 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// The size of the first dimension, if it is that of all inputs.
+    /// The size of the first dimension, if all inputs have the same.
     pub(crate) fn rows(&self) -> Option<usize> {
         let rows = *self.shapes.first()?.first()?;
         self.shapes.iter().all(|shape| shape.first() == Some(&rows)).then_some(rows)
     }
 
-    /// Whether both can be joined along their first dimensions.
+    /// Whether both can be concatenated along the first dimension.
     pub(crate) fn joins(&self, other: &Self) -> bool {
         self.shapes.iter().zip(&other.shapes).all(|(a, b)| a.get(1..) == b.get(1..))
     }
 }
 
-/// Executes the requests as one. Each gets its outputs, those of `wanted`.
+/// Executes the requests as one batch. Each gets its outputs, those with the indices in `wanted`.
 ///
-/// Several are joined along their first dimensions, and padded with copies of the last row to `rows`.
+/// With `rows`, the inputs are concatenated along the first dimension, and padded to `rows` with copies of the last row.
 pub(crate) fn execute(
     generation: &Generation,
     parts: &[&Inputs],
@@ -79,7 +79,7 @@ fn bytes(data: &Data) -> &[u8] {
     (**data).as_ref()
 }
 
-/// Fills an input with the parts one after the other, and what is left with copies of the last row.
+/// Fills an input with the concatenated parts, and the rest of it with copies of the last row.
 fn set_input<'a>(
     session: &mut Session<'_>,
     index: usize,
@@ -116,7 +116,7 @@ fn join<'a>(target: &mut [u8], parts: impl Iterator<Item = &'a [u8]>, row: usize
     Ok(())
 }
 
-/// An output, or its rows of a batch.
+/// Copies an output, or a range of its rows; the range comes with the number of rows of the batch.
 fn output(
     session: &Session<'_>,
     generation: &Generation,
@@ -125,7 +125,7 @@ fn output(
 ) -> Result<OutputTensor> {
     let spec = &generation.signature.outputs[index];
     let name = spec.name.clone();
-    let number = |data: &[u8]| OutputTensor {
+    let scalar = |data: &[u8]| OutputTensor {
         name: name.clone(),
         dtype: spec.dtype,
         shape: vec![1],
@@ -133,9 +133,9 @@ fn output(
     };
     let Ok(view) = session.output_tensor(index) else {
         return match session.output(index).map_err(|e| refusal(&e))? {
-            EValue::Int(v) => Ok(number(&v.to_le_bytes())),
-            EValue::Double(v) => Ok(number(&v.to_le_bytes())),
-            EValue::Bool(v) => Ok(number(&[u8::from(v)])),
+            EValue::Int(v) => Ok(scalar(&v.to_le_bytes())),
+            EValue::Double(v) => Ok(scalar(&v.to_le_bytes())),
+            EValue::Bool(v) => Ok(scalar(&[u8::from(v)])),
             other => Err(Refusal::new(Reason::Failed, format!("output `{name}` is {}", other.tag()))),
         };
     };
@@ -164,7 +164,7 @@ fn memory(error: &pteron::tensor::Error) -> Refusal {
     Refusal::of(Reason::Busy, error)
 }
 
-/// What an error of the runtime means to a client.
+/// Maps an error of the runtime to a refusal.
 fn refusal(error: &Error) -> Refusal {
     let interrupted = |why: &Interrupted| match why {
         Interrupted::Cancelled => Reason::Cancelled,

@@ -8,25 +8,26 @@ use pteron::{
 };
 use std::sync::Arc;
 
-/// One load of one version of a model: a program with its weights, which never change. A swap makes another one, and a
+/// One load of one version of a model: an immutable program with its weights. A swap creates a new generation, and a
 /// request is executed by the one that it was checked against.
 #[derive(Debug)]
 pub struct Generation {
-    /// Grows with every load of the server.
+    /// Increases with every load of the server.
     pub(crate) number: u64,
     pub(crate) method: SharedMethod,
     program: Program,
     method_name: String,
     pub(crate) signature: Signature,
-    /// The sizes of batches that are executed, in rising order; empty if requests are not joined.
+    /// The batch sizes that are executed, in ascending order; empty if requests are not batched.
     pub(crate) batches: Vec<usize>,
-    /// Why requests are not joined though that was asked for.
+    /// Why requests are not batched although the options ask for it.
     pub(crate) unbatched: Option<String>,
     pub(crate) files: Files,
 }
 
-/// Batches of other sizes are padded: a dynamic region keeps what it has prepared for four keys.
-const MOST_BATCH_SIZES: usize = 4;
+/// The maximum number of different batch sizes; other batches are padded. A dynamic region keeps the lowered form of at
+/// most four shapes.
+const MAX_BATCH_SIZES: usize = 4;
 
 impl Generation {
     /// Loads a version of a model.
@@ -69,7 +70,7 @@ impl Generation {
         &self.signature.outputs
     }
 
-    /// Rows that requests are joined to at most; 1 if they are not.
+    /// The maximum number of rows of a batch; 1 if requests are not batched.
     pub fn max_batch(&self) -> usize {
         self.batches.last().copied().unwrap_or(1)
     }
@@ -82,21 +83,21 @@ impl Generation {
         &self.method_name
     }
 
-    /// Why requests are not joined, though that was asked for.
+    /// Why requests are not batched although the options ask for it.
     pub fn unbatched(&self) -> Option<&str> {
         self.unbatched.as_deref()
     }
 
-    /// Rows of the batch that is executed for so many: the next size that is prepared.
+    /// The number of rows to which a batch of `rows` is padded: the next batch size.
     pub(crate) fn padded(&self, rows: usize) -> usize {
         self.batches.iter().copied().find(|&size| size >= rows).unwrap_or(rows)
     }
 }
 
-/// Sizes up to `most`: itself, its half, and so on.
+/// The batch sizes up to `most`: `most` itself, half of it, and so on.
 fn batch_sizes(most: usize) -> Vec<usize> {
     let halves = std::iter::successors(Some(most), |&n| (n > 1).then_some(n.div_ceil(2)));
-    let mut sizes: Vec<_> = halves.take(MOST_BATCH_SIZES).collect();
+    let mut sizes: Vec<_> = halves.take(MAX_BATCH_SIZES).collect();
     sizes.reverse();
     sizes
 }
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_have_few_sizes() {
+    fn batch_sizes_are_halves_of_the_maximum() {
         assert_eq!(batch_sizes(8), [1, 2, 4, 8]);
         assert_eq!(batch_sizes(32), [4, 8, 16, 32]);
         assert_eq!(batch_sizes(9), [2, 3, 5, 9]);

@@ -1,6 +1,6 @@
-//! Programs behind the [Open Inference Protocol](https://github.com/kserve/open-inference-protocol), version 2.
+//! Serves programs over the [Open Inference Protocol](https://github.com/kserve/open-inference-protocol), version 2.
 //!
-//! A [`Service`] has the models of a folder, queues, and threads that execute requests, joined to batches where rows are
+//! A [`Service`] holds the models of a folder, queues, and threads that execute requests, in batches where rows are
 //! independent. It knows no socket and no protocol. With the feature `net`, a `Server` answers REST and gRPC on the same
 //! ports.
 #![forbid(unsafe_code)]

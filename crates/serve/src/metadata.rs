@@ -1,4 +1,4 @@
-//! What clients are told of a model's inputs and outputs.
+//! The metadata of a model's inputs and outputs, which clients can request.
 
 use crate::datatype;
 use crate::refusal::{Reason, Refusal, Result};
@@ -7,11 +7,10 @@ use pteron::tensor::ShapeDynamism;
 use pteron::tools::input_names;
 use pteron::{EValue, MethodMeta, ScalarType, Tag, ValueMeta};
 
-/// An input or output that is a tensor, or an output that is a number.
+/// An input or output that is a tensor, or an output that is a scalar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorSpec {
-    /// The exporter's name, that of the keyword argument, the one that `pteron.json` gives, or `input_0`, `output_0` and so
-    /// on.
+    /// The name given by `pteron.json`, the exporter or the keyword argument, or else `input_0`, `output_0` and so on.
     pub name: String,
     /// The type of the elements.
     pub dtype: ScalarType,
@@ -22,8 +21,8 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
-    /// The sizes as the protocol has them: -1 for those that change. A program says of a tensor whether its sizes change,
-    /// not which: all above 1 count.
+    /// The sizes as the protocol represents them: -1 for dynamic ones. A program says whether a tensor has dynamic sizes,
+    /// but not which: all bounds above 1 count as dynamic.
     pub fn shape(&self) -> Vec<i64> {
         let size = |&bound: &usize| match self.is_dynamic && bound > 1 {
             true => -1,
@@ -32,7 +31,7 @@ impl TensorSpec {
         self.bounds.iter().map(size).collect()
     }
 
-    /// Bytes of a tensor of these sizes, if it is one that this can be.
+    /// Checks the type and sizes of a tensor, and returns its number of bytes.
     pub(crate) fn check(&self, dtype: ScalarType, sizes: &[usize]) -> Result<usize> {
         let wrong = |expected: String, found: String| {
             Err(Refusal::invalid(format!("input `{}`: {expected} is expected, {found} was sent", self.name)))
@@ -47,15 +46,15 @@ impl TensorSpec {
             let most = if self.is_dynamic { ", or less in each dimension" } else { "" };
             return wrong(format!("shape {:?}{most}", self.bounds), format!("{sizes:?}"));
         }
-        // Within the bounds, which fit in memory.
+        // No overflow: the sizes are within the bounds, whose tensor fits in memory.
         Ok(sizes.iter().product::<usize>() * dtype.size())
     }
 }
 
-/// What a method takes and gives.
+/// The inputs and outputs of a method.
 #[derive(Debug, Clone)]
 pub(crate) struct Signature {
-    /// The inputs that clients send, and their positions among the method's.
+    /// The inputs that clients send, with their positions among the method's inputs.
     pub(crate) inputs: Vec<(usize, TensorSpec)>,
     /// The inputs that the exporter fixed, with their positions.
     pub(crate) fixed: Vec<(usize, EValue)>,
@@ -64,7 +63,7 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
-    /// What a method takes and gives, with the names that a configuration has for it.
+    /// The signature of a method, with the names of its configuration.
     pub(crate) fn of(meta: &MethodMeta<'_>, config: &Config) -> Result<Self> {
         let (mut inputs, mut fixed) = (Vec::new(), Vec::new());
         for ((i, value), name) in meta.inputs().into_iter().enumerate().zip(input_names(meta)) {
@@ -115,7 +114,7 @@ fn no_tensor(what: &str, index: usize, tag: Tag) -> Refusal {
     Refusal::new(Reason::Unsupported, format!("{what} {index} is {tag}, for which the protocol has no type"))
 }
 
-/// Gives tensors the names of a configuration, and tells apart those that have one name.
+/// Gives tensors the names of a configuration, and renames duplicates to `input_0` and so on.
 fn rename(mut specs: Vec<&mut TensorSpec>, names: &[String], what: &str) -> Result<()> {
     if !names.is_empty() && names.len() != specs.len() {
         return Err(Refusal::invalid(format!(

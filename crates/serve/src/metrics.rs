@@ -1,4 +1,4 @@
-//! What happened, in Prometheus' text format.
+//! Metrics in Prometheus' text format.
 
 use crate::refusal::Reason;
 use crate::request::Timing;
@@ -6,10 +6,10 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper bounds of a histogram of seconds.
+/// The upper bounds of a histogram's buckets, in seconds.
 const SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0];
 
-/// Durations, counted.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
     counts: [AtomicU64; SECONDS.len()],
@@ -41,14 +41,14 @@ impl Histogram {
     }
 }
 
-/// What happened to the requests of one version of a model.
+/// Metrics of one version of a model.
 #[derive(Debug, Default)]
 pub(crate) struct ModelMetrics {
     successes: AtomicU64,
     failures: [AtomicU64; Reason::ALL.len()],
     queued: Histogram,
     computed: Histogram,
-    /// Requests that were executed with others.
+    /// Requests that were executed in a batch with others.
     joined: AtomicU64,
     loads: AtomicU64,
 }
@@ -69,13 +69,13 @@ impl ModelMetrics {
         self.loads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Requests that got their outputs.
+    /// The number of successful requests.
     pub(crate) fn successes(&self) -> u64 {
         self.successes.load(Ordering::Relaxed)
     }
 }
 
-/// A kind of number: its name, what it is, and its type.
+/// A metric family: its name, help text and type.
 struct Family(&'static str, &'static str, &'static str);
 
 const REQUESTS: Family = Family("pteron_requests_total", "Inference requests, by how they ended.", "counter");
@@ -94,7 +94,7 @@ impl Family {
     }
 }
 
-/// The numbers of all models, each with its labels.
+/// Writes the metrics of all models, each with its labels.
 pub(crate) fn write_models(out: &mut String, models: &[(String, &ModelMetrics)]) {
     REQUESTS.head(out);
     for (labels, metrics) in models {
@@ -121,7 +121,7 @@ pub(crate) fn write_models(out: &mut String, models: &[(String, &ModelMetrics)])
     }
 }
 
-/// A number that goes up and down, or up alone.
+/// Writes a gauge or a counter.
 pub(crate) fn write_number(
     out: &mut String,
     (name, help, kind): (&'static str, &'static str, &'static str),

@@ -2,26 +2,27 @@ use pteron::LoadOptions;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How a [`Service`](crate::Service) works.
+/// Options of a [`Service`](crate::Service).
 #[derive(Debug, Clone)]
 pub struct ServiceOptions {
     /// The folder with the models (see [`Repository`](crate::Repository)).
     pub models: PathBuf,
-    /// How programs are loaded. Its pool is what the executions of all workers share.
+    /// How programs are loaded. The executions of all workers share its thread pool.
     pub load: LoadOptions,
-    /// Threads that execute programs.
+    /// The number of threads that execute programs.
     pub workers: usize,
-    /// Rows that requests are joined to, for models with a batch dimension whose rows are independent; 1 joins none.
+    /// The maximum number of rows of a batch, for models with a batch dimension whose rows are independent; 1 disables
+    /// batching.
     pub max_batch: usize,
-    /// How long a request waits for others to join while a worker is idle.
+    /// How long a request waits for others to join its batch while a worker is idle.
     pub batch_delay: Duration,
-    /// Requests of one version of a model that wait at a time.
+    /// The maximum number of waiting requests per version of a model.
     pub max_queue: usize,
-    /// Requests of all models that wait or are executed at a time.
+    /// The maximum number of requests of all models that wait or are executed.
     pub max_requests: usize,
-    /// Bytes of bodies, inputs and outputs that all requests hold at a time.
+    /// The maximum number of bytes of bodies, inputs and outputs that all requests hold together.
     pub max_bytes: u64,
-    /// How long a request may take, whatever it says itself.
+    /// The maximum time that a request may take; a deadline of the request can only be earlier.
     pub deadline: Duration,
 }
 

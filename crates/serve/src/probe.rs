@@ -1,4 +1,4 @@
-//! Whether rows of a batch are independent, which no program says: found out by executing it.
+//! Probes whether the rows of a batch are independent, by executing the model: a program does not declare it.
 
 use crate::execute::{self, Inputs};
 use crate::generation::Generation;
@@ -8,11 +8,11 @@ use pteron::format::pte::Instruction;
 use pteron::{Interrupt, ScalarType, bf16, f16};
 use std::time::{Duration, Instant};
 
-/// How long the executions of a probe may take.
+/// The time limit for the executions of a probe.
 const TIME: Duration = Duration::from_secs(30);
 
-/// The upper bound of the first dimension, if requests can be joined along it: inputs and outputs all have it, its size
-/// changes, and two rows give together what each gives alone. Otherwise why not.
+/// The upper bound of the first dimension, if requests can be concatenated along it: it is dynamic and common to all inputs
+/// and outputs, and two rows have the same results together as alone. Otherwise the reason why not.
 pub(crate) fn batch_dimension(generation: &Generation) -> Result<usize, String> {
     let specs = || generation.inputs().chain(generation.outputs());
     let first = generation.inputs().next().ok_or("the model has no inputs")?;
@@ -20,7 +20,7 @@ pub(crate) fn batch_dimension(generation: &Generation) -> Result<usize, String> 
     for spec in specs() {
         if !spec.is_dynamic || spec.bounds.first() != Some(&bound) {
             return Err(format!(
-                "`{}` has no first dimension of changing size that all tensors have",
+                "`{}` has no first dimension that is dynamic and common to all inputs and outputs",
                 spec.name
             ));
         }
@@ -40,7 +40,7 @@ pub(crate) fn batch_dimension(generation: &Generation) -> Result<usize, String> 
         let outputs = execute::execute(generation, parts, Some(parts.len()), &wanted, &interrupt);
         outputs.map_err(|e| format!("a batch of {} rows fails: {e}", parts.len()))
     };
-    // A scale that is taken over all rows shows where they are of different magnitudes.
+    // Rows of different magnitudes reveal a per-tensor quantization scale, which depends on all rows.
     let rows = [row(generation, 1, 1.0), row(generation, 2, 20.0)];
     let together = run(&[&rows[0], &rows[1]])?;
     for (row, together) in rows.iter().zip(&together) {
@@ -57,7 +57,7 @@ pub(crate) fn batch_dimension(generation: &Generation) -> Result<usize, String> 
     Ok(bound)
 }
 
-/// One row of arbitrary numbers up to `scale`.
+/// One row of pseudo-random elements between `-scale` and `scale`.
 fn row(generation: &Generation, seed: u64, scale: f64) -> Inputs {
     let sizes = |spec: &TensorSpec| [&[1], &spec.bounds[1..]].concat();
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -70,7 +70,7 @@ fn row(generation: &Generation, seed: u64, scale: f64) -> Inputs {
 struct Random(u64);
 
 impl Random {
-    /// From 0 to 1, by xorshift.
+    /// The next xorshift value, scaled to 0..1.
     fn next(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -78,7 +78,7 @@ impl Random {
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// The elements of a row: small numbers; zeros and ones where they may be indices.
+    /// The elements of a row: values between `-scale` and `scale`; zeros and ones for integers, which may be indices.
     fn elements(&mut self, spec: &TensorSpec, scale: f64) -> Data {
         let count = spec.bounds[1..].iter().product::<usize>();
         let mut bytes = Vec::with_capacity(count * spec.dtype.size());
@@ -100,9 +100,9 @@ impl Random {
     }
 }
 
-/// Whether two results differ by no more than sums in another order do.
+/// Whether two results differ by no more than sums in a different order may.
 fn is_close(a: &OutputTensor, b: &OutputTensor) -> bool {
-    let (a_numbers, b_numbers) = (numbers(a), numbers(b));
+    let (a_values, b_values) = (to_f64s(a), to_f64s(b));
     let tolerance = match a.dtype {
         ScalarType::Double => 1e-6,
         ScalarType::Half => 1e-2,
@@ -113,12 +113,12 @@ fn is_close(a: &OutputTensor, b: &OutputTensor) -> bool {
         a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * (1.0 + b.abs())
     };
     match a.dtype.is_floating() {
-        true => a.shape == b.shape && a_numbers.iter().zip(&b_numbers).all(close),
+        true => a.shape == b.shape && a_values.iter().zip(&b_values).all(close),
         false => a == b,
     }
 }
 
-fn numbers(tensor: &OutputTensor) -> Vec<f64> {
+fn to_f64s(tensor: &OutputTensor) -> Vec<f64> {
     let elements = tensor.data.chunks_exact(tensor.dtype.size());
     elements
         .map(|bytes| match (tensor.dtype, bytes) {

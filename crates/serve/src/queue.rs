@@ -1,4 +1,4 @@
-//! Requests that wait for a worker, and workers: threads that compute, none of which is a reactor's.
+//! The request queue, and the workers: dedicated threads that execute batches, none of them a thread of an async runtime.
 
 use crate::execute::{self, Inputs};
 use crate::generation::Generation;
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a request is told in the end: its outputs, or why there are none.
+/// Receives the result of a request: its outputs, or the reason why there are none.
 pub(crate) type Reply = Box<dyn FnOnce(Result<(Vec<OutputTensor>, Timing)>) + Send>;
 
 /// A request that has been checked.
 pub(crate) struct Job {
     pub(crate) generation: Arc<Generation>,
     pub(crate) inputs: Inputs,
-    /// Indices of outputs.
+    /// The indices of the requested outputs.
     pub(crate) wanted: Vec<usize>,
     pub(crate) deadline: Instant,
     pub(crate) reply: Reply,
@@ -27,16 +27,19 @@ pub(crate) struct Job {
 struct Waiting {
     id: u64,
     entered: Instant,
-    /// Rows, if it can be joined with others.
+    /// The number of rows, if it can be batched with others.
     rows: Option<usize>,
     job: Job,
 }
 
-/// What bounds a queue.
+/// Limits of a queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
+    /// The maximum number of waiting requests per lane.
     pub(crate) lane: usize,
+    /// The maximum number of waiting and running requests.
     pub(crate) all: usize,
+    /// How long a request waits for others to join its batch.
     pub(crate) delay: Duration,
 }
 
@@ -49,27 +52,28 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// Those that wait, by version of a model; no lane is empty.
+    /// The waiting requests, one lane per version of a model; no lane is empty.
     lanes: BTreeMap<u64, VecDeque<Waiting>>,
+    /// The number of waiting requests.
     waiting: usize,
-    /// The batches that are executed, by the ids of their requests.
+    /// The running batches, by the ids of their requests.
     running: BTreeMap<u64, Arc<Running>>,
     /// The lane that was served last.
     last: u64,
     next_id: u64,
-    /// No request waits for others to join any more.
-    hurries: bool,
+    /// Requests no longer wait for others to join their batch.
+    no_delay: bool,
     stopping: bool,
 }
 
-/// A batch that is executed.
+/// A running batch.
 struct Running {
     interrupt: Interrupt,
-    /// Requests whose clients are still there.
+    /// The number of its requests whose clients still wait for a result.
     alive: AtomicUsize,
 }
 
-/// How many requests there are.
+/// The numbers of waiting and running requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) waiting: usize,
@@ -85,22 +89,22 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a request wait for a worker. Its lane is that of the version of its model.
+    /// Enqueues a request in the lane of its model's version.
     pub(crate) fn push(self: &Arc<Self>, lane: u64, job: Job) -> Result<Ticket> {
         let mut state = self.lock();
         let busy = |what: String| Err(Refusal::new(Reason::Busy, what));
         if state.stopping {
-            return Err(Refusal::new(Reason::Unavailable, "the server stops"));
+            return Err(Refusal::new(Reason::Unavailable, "the server is stopping"));
         }
         if state.waiting + state.running.len() >= self.bounds.all {
             return busy(format!(
-                "the server has {} requests, as many as it takes; try again later",
+                "the server has {} requests, which is its limit; try again later",
                 self.bounds.all
             ));
         }
         if state.lanes.get(&lane).map_or(0, VecDeque::len) >= self.bounds.lane {
             return busy(format!(
-                "{} requests wait for this model, as many as may; try again later",
+                "{} requests wait for this model, which is the limit; try again later",
                 self.bounds.lane
             ));
         }
@@ -115,7 +119,7 @@ impl Queue {
         Ok(Ticket { queue: Arc::clone(self), lane, id })
     }
 
-    /// How many requests wait and are executed.
+    /// The numbers of waiting and running requests.
     pub(crate) fn load(&self) -> Load {
         let state = self.lock();
         Load { waiting: state.waiting, running: state.running.len() }
@@ -134,15 +138,15 @@ impl Queue {
         }
     }
 
-    /// Waits for a batch.
+    /// Waits for a batch; `None` once the queue is stopped and empty.
     fn next(&self) -> Option<(Vec<Waiting>, Arc<Running>)> {
         let mut state = self.lock();
         loop {
-            let delay = if state.hurries { Duration::ZERO } else { self.bounds.delay };
+            let delay = if state.no_delay { Duration::ZERO } else { self.bounds.delay };
             let earliest = match state.take(delay) {
                 Ok(batch) => {
                     let running = state.start(&batch);
-                    // This worker may have been the one to look after what still waits.
+                    // Wake another worker for the remaining requests: this one may have been the only one to time them.
                     if state.waiting > 0 {
                         self.wake.notify_one();
                     }
@@ -161,17 +165,17 @@ impl Queue {
         }
     }
 
-    /// From now on no request waits for others to join.
-    pub(crate) fn hurry(&self) {
-        self.lock().hurries = true;
+    /// From now on requests do not wait for others to join their batch.
+    pub(crate) fn disable_delay(&self) {
+        self.lock().no_delay = true;
         self.wake.notify_all();
     }
 
-    /// Takes no more requests, and waits until those that there are have been answered, or until `end`: then what is
-    /// left is cancelled.
+    /// Accepts no more requests, and waits until the accepted ones have been answered. At `end` the remaining ones are
+    /// cancelled.
     pub(crate) fn drain(&self, end: Instant) {
         let mut state = self.lock();
-        (state.stopping, state.hurries) = (true, true);
+        (state.stopping, state.no_delay) = (true, true);
         self.wake.notify_all();
         while state.waiting > 0 || !state.running.is_empty() {
             let now = Instant::now();
@@ -183,13 +187,13 @@ impl Queue {
         let left = state.clear();
         drop(state);
         for waiting in left {
-            (waiting.job.reply)(Err(Refusal::new(Reason::Unavailable, "the server stops")));
+            (waiting.job.reply)(Err(Refusal::new(Reason::Unavailable, "the server is stopping")));
         }
     }
 }
 
 impl State {
-    /// The next batch that need not wait, in turn of the lanes; otherwise when there will be one.
+    /// The next batch that is due, taking turns between lanes; otherwise the time at which one will be due, if any waits.
     fn take(&mut self, delay: Duration) -> Result<Vec<Waiting>, Option<Instant>> {
         let now = Instant::now();
         let mut earliest: Option<Instant> = None;
@@ -198,14 +202,15 @@ impl State {
         for id in turn {
             let Some(lane) = self.lanes.get_mut(&id) else { continue };
             let Some(first) = lane.front() else { continue };
-            let ripe = first.entered + delay;
-            let is_ripe =
-                first.rows.is_none() || ripe <= now || joined(lane).1 >= first.job.generation.max_batch();
-            if !is_ripe {
-                earliest = Some(earliest.map_or(ripe, |at| at.min(ripe)));
+            let due = first.entered + delay;
+            let is_due = first.rows.is_none()
+                || due <= now
+                || choose_batch(lane).1 >= first.job.generation.max_batch();
+            if !is_due {
+                earliest = Some(earliest.map_or(due, |at| at.min(due)));
                 continue;
             }
-            let chosen = joined(lane).0;
+            let chosen = choose_batch(lane).0;
             let mut batch = Vec::with_capacity(chosen.len());
             for index in chosen.into_iter().rev() {
                 batch.extend(lane.remove(index));
@@ -232,7 +237,7 @@ impl State {
         running
     }
 
-    /// Removes what waits, and cancels what runs.
+    /// Removes the waiting requests, and cancels the running batches.
     fn clear(&mut self) -> Vec<Waiting> {
         self.running.values().for_each(|running| running.interrupt.cancel());
         self.waiting = 0;
@@ -240,8 +245,8 @@ impl State {
     }
 }
 
-/// Which requests of a lane are executed with its first, and how many rows they have together.
-fn joined(lane: &VecDeque<Waiting>) -> (Vec<usize>, usize) {
+/// The indices of the requests that are executed with the first one of a lane, and their total number of rows.
+fn choose_batch(lane: &VecDeque<Waiting>) -> (Vec<usize>, usize) {
     let mut chosen = vec![0];
     let Some((first, mut rows)) = lane.front().and_then(|first| Some((first, first.rows?))) else {
         return (chosen, 0);
@@ -270,14 +275,15 @@ fn run(batch: Vec<Waiting>, running: &Running) {
     for waiting in expired {
         (waiting.job.reply)(Err(Refusal::new(
             Reason::Deadline,
-            "the request's time was over before it was executed",
+            "the request's deadline passed before it was executed",
         )));
     }
     if batch.is_empty() {
         return;
     }
     let mut results = execute_batch(&batch, &running.interrupt).map(Vec::into_iter);
-    // One request may have what makes an execution fail, such as an index that is out of range: the others shall not.
+    // One request may make the execution fail, for example by an index out of range. Execute each one alone, so that the
+    // others succeed.
     let again = batch.len() > 1 && results.as_ref().is_err_and(|refusal| refusal.reason != Reason::Cancelled);
     let rows: usize = batch.iter().filter_map(|waiting| waiting.rows).sum();
     let batch_rows = if batch.len() > 1 && !again { rows } else { 0 };
@@ -290,7 +296,7 @@ fn run(batch: Vec<Waiting>, running: &Running) {
             Err(refusal) => Err(refusal.clone()),
         };
         if Instant::now() > waiting.job.deadline {
-            own = Err(Refusal::new(Reason::Deadline, "the request's time is over"));
+            own = Err(Refusal::new(Reason::Deadline, "the request's deadline has passed"));
         }
         let timing =
             Timing { queued: begin.duration_since(waiting.entered), computed: begin.elapsed(), batch_rows };
@@ -298,7 +304,7 @@ fn run(batch: Vec<Waiting>, running: &Running) {
     }
 }
 
-/// Executes requests that can be joined, of which there is one at least; a result for each.
+/// Executes one or more requests as one batch, and returns a result for each.
 fn execute_batch(batch: &[Waiting], interrupt: &Interrupt) -> Result<Vec<Vec<OutputTensor>>> {
     let generation = &batch[0].job.generation;
     let rows: Option<usize> = batch.iter().map(|waiting| waiting.rows).sum();
@@ -310,8 +316,8 @@ fn execute_batch(batch: &[Waiting], interrupt: &Interrupt) -> Result<Vec<Vec<Out
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(panicked)
 }
 
-/// The right to a result. Who drops it wants none any more: a request that waits leaves its place, and an execution ends
-/// when nobody waits for it.
+/// A handle of a pending request. Dropping it cancels the request: a waiting request leaves the queue, and a running batch
+/// is interrupted once no request of it has a ticket.
 #[must_use]
 pub struct Ticket {
     queue: Arc<Queue>,
@@ -339,7 +345,7 @@ impl Drop for Ticket {
             self.queue.idle.notify_all();
         }
         drop(state);
-        // What it holds may be large.
+        // Free the inputs, which may be large, after releasing the lock.
         drop(left);
     }
 }

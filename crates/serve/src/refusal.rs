@@ -1,27 +1,27 @@
 use std::fmt;
 
-/// Why a request has no result, in terms that both protocols have a code for.
+/// Why a request failed; both protocols have a status code for each reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// The request makes no sense, or does not fit the model.
+    /// The request is malformed, or does not fit the model.
     Invalid,
     /// The bearer token is missing or wrong.
     Unauthenticated,
-    /// The server was not told to allow this.
+    /// The server's options do not allow this.
     Forbidden,
     /// There is no such model, version or path.
     NotFound,
-    /// The request, or a part of it, is larger than the server takes.
+    /// The request, or a part of it, exceeds a size limit.
     TooLarge,
     /// A queue or the memory for requests is full: the same request may succeed later.
     Busy,
-    /// The protocol has this, the server has not.
+    /// The protocol has this feature, but the server does not support it.
     Unsupported,
-    /// The model is not loaded, or the server stops.
+    /// The model is not loaded, or the server is stopping.
     Unavailable,
-    /// The time of the request is over.
+    /// The deadline of the request has passed.
     Deadline,
-    /// The client has gone.
+    /// The client has disconnected or cancelled the request.
     Cancelled,
     /// The execution failed.
     Failed,
@@ -94,12 +94,12 @@ impl Reason {
     }
 }
 
-/// A request that has no result, and why.
+/// The failure of a request: a reason and a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The kind of failure.
     pub reason: Reason,
-    /// What was found, and what was expected.
+    /// What was found and what was expected.
     pub message: String,
 }
 
@@ -117,7 +117,7 @@ impl Refusal {
         Self::new(Reason::NotFound, message)
     }
 
-    /// An error with its causes in one line.
+    /// A refusal with the messages of an error and its causes in one line.
     pub(crate) fn of(reason: Reason, error: &dyn std::error::Error) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();

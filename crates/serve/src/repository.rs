@@ -5,52 +5,52 @@ use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Models and versions that a folder may have; further ones are an error.
-const MOST_ENTRIES: usize = 10_000;
-/// Bytes that a model's `pteron.json` may have.
-const MOST_CONFIG_BYTES: u64 = 1 << 20;
+/// The maximum number of entries of a folder; more are an error.
+const MAX_ENTRIES: usize = 10_000;
+/// The maximum size of a model's `pteron.json`.
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
-/// The models of a folder.
+/// A folder of models.
 ///
-/// A model is a file `NAME.pte` or `NAME.pt2`, with weights in `NAME.ptd` if it has some outside; or a folder `NAME` that
-/// holds one program, with all `.ptd` files beside it; or a folder `NAME` with a folder of that kind for each version, whose
-/// names are numbers. A folder may have a `pteron.json`: see [`Config`].
+/// A model is a file `NAME.pte` or `NAME.pt2`, with external weights in `NAME.ptd`; or a folder `NAME` that contains one
+/// program and its `.ptd` files; or a folder `NAME` with such a folder for each version, whose names are the version
+/// numbers. A folder with a program may have a `pteron.json`: see [`Config`].
 ///
-/// No path is made of what a request says: requests name what a scan has found. Links that lead out of the folder are
-/// no models.
+/// Names in requests are never used as paths: they are looked up among the results of a scan. Links that lead out of the
+/// folder are refused.
 #[derive(Debug, Clone)]
 pub struct Repository {
     root: PathBuf,
 }
 
-/// What a model's `pteron.json` says. All fields can be left out.
+/// The contents of a model's `pteron.json`. All fields are optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The method that is served: `forward`, or the only one.
+    /// The method that is served; by default the only one, or `forward`.
     pub method: Option<String>,
-    /// Names of the inputs that are tensors, in order.
+    /// Names of the tensor inputs, in order.
     pub inputs: Vec<String>,
     /// Names of the outputs, in order.
     pub outputs: Vec<String>,
-    /// Rows that requests are joined to, in place of the server's; 1 joins none.
+    /// The maximum number of rows of a batch, instead of the server's; 1 disables batching.
     pub max_batch: Option<usize>,
 }
 
-/// A version of a model, as it lies in the folder.
+/// The files of a version of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
     /// The program or archive.
     pub program: PathBuf,
-    /// Its weights outside, in the order of their names.
+    /// Its files of external weights, sorted by name.
     pub data: Vec<PathBuf>,
     /// Its `pteron.json`.
     pub config: Config,
-    /// What tells whether any of them was replaced.
+    /// The stamps of all files, which show whether any of them was replaced.
     pub stamps: Vec<Stamp>,
 }
 
-/// What tells a file from the one that had its name before.
+/// The size, modification time and inode of a file, to detect that it was replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
     bytes: u64,
@@ -72,7 +72,7 @@ impl Stamp {
 pub type Versions = BTreeMap<u64, Files>;
 
 impl Repository {
-    /// A folder, which must be there.
+    /// Opens a folder, which must exist.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -82,24 +82,24 @@ impl Repository {
         Ok(Self { root })
     }
 
-    /// Every model, with what is wrong with it if it is none that can be loaded.
+    /// Every model with its versions, or the error for a model that cannot be loaded, such as two models of one name.
     ///
     /// # Errors
-    /// The folder cannot be read, or two models have one name.
+    /// The folder cannot be read.
     pub fn scan(&self) -> Result<BTreeMap<String, Result<Versions>>> {
         let mut found = BTreeMap::new();
         for path in entries(&self.root)? {
             let Some(name) = self.model_name(&path) else { continue };
             let versions = self.versions(&path, &name);
             if found.insert(name.clone(), versions).is_some() {
-                let twice = format!("the model `{name}` stands twice in {}", self.root.display());
+                let twice = format!("two models in {} have the name `{name}`", self.root.display());
                 found.insert(name, Err(Refusal::invalid(twice)));
             }
         }
         Ok(found)
     }
 
-    /// The name of the model that an entry of the folder is, if it is one.
+    /// The model name of an entry of the folder, if the entry is a model.
     fn model_name(&self, path: &Path) -> Option<String> {
         let is_model = path.is_dir() || is_program(path);
         let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
@@ -116,7 +116,7 @@ impl Repository {
         }
         let numbered = |path: PathBuf| {
             let name = path.file_name()?.to_str()?;
-            // `01` is no name of the version 1, which another folder may have.
+            // `01` is not version 1: there may be another folder `1`.
             let number: u64 = name.parse().ok().filter(|number: &u64| number.to_string() == name)?;
             path.is_dir().then_some((number, path))
         };
@@ -150,9 +150,9 @@ impl Repository {
     fn config(&self, path: &Path) -> Result<Config> {
         self.inside(path)?;
         let bytes = fs::metadata(path).map_err(|e| unreadable(path, &e))?.len();
-        if bytes > MOST_CONFIG_BYTES {
+        if bytes > MAX_CONFIG_BYTES {
             return Err(Refusal::invalid(format!(
-                "{}: {bytes} bytes, at most {MOST_CONFIG_BYTES} are read",
+                "{}: {bytes} bytes, at most {MAX_CONFIG_BYTES} are read",
                 path.display()
             )));
         }
@@ -175,7 +175,7 @@ impl Repository {
         Ok(Files { program, data, config, stamps })
     }
 
-    /// Where a path leads, which has to be in the folder.
+    /// The canonical form of a path; fails if it is outside of the folder.
     fn inside(&self, path: &Path) -> Result<PathBuf> {
         let place = path.canonicalize().map_err(|e| unreadable(path, &e))?;
         match place.starts_with(&self.root) {
@@ -190,7 +190,7 @@ impl Repository {
     }
 }
 
-/// Whether a model can have this name: letters, digits, `_`, `-` and `.`, which is not the first.
+/// Whether a model can have this name: letters, digits, `_`, `-` and `.`, not starting with `.`.
 pub fn is_name(name: &str) -> bool {
     let allowed = |c: u8| c.is_ascii_alphanumeric() || b"_-.".contains(&c);
     (1..=128).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.')
@@ -204,13 +204,13 @@ fn has_extension(path: &Path, extension: &str) -> bool {
     path.extension().is_some_and(|own| own == extension) && path.is_file()
 }
 
-/// What a folder holds, in the order of the names.
+/// The entries of a folder, sorted by name.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| unreadable(folder, &e))? {
-        if found.len() == MOST_ENTRIES {
+        if found.len() == MAX_ENTRIES {
             return Err(Refusal::invalid(format!(
-                "{} holds more than {MOST_ENTRIES} entries",
+                "{} holds more than {MAX_ENTRIES} entries",
                 folder.display()
             )));
         }
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_no_paths() {
+    fn model_names_cannot_be_paths() {
         for name in ["a", "mobilenet_v2.1", "A-b_c"] {
             assert!(is_name(name), "{name}");
         }

@@ -3,7 +3,7 @@ use pteron::ScalarType;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// The bytes of a tensor, wherever they are: row-major, little-endian.
+/// The bytes of a tensor in any container: row-major, little-endian.
 pub type Data = Box<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A request for one execution of a model.
@@ -11,17 +11,17 @@ pub type Data = Box<dyn AsRef<[u8]> + Send + Sync>;
 pub struct InferRequest {
     /// The model.
     pub model: String,
-    /// Its version; the highest that is ready if it is empty.
+    /// Its version; if empty, the highest that is ready.
     pub version: String,
-    /// Given back with the response.
+    /// An id that is copied to the response.
     pub id: String,
     /// The inputs, in any order.
     pub inputs: Vec<InputTensor>,
-    /// The outputs that are wanted, in the order of the response; all of them if empty.
+    /// The requested outputs, in the order of the response; if empty, all of them.
     pub outputs: Vec<String>,
-    /// When the result is of no more use.
+    /// The time after which the client no longer needs the result.
     pub deadline: Option<Instant>,
-    /// What the request holds of the server's memory ([`Service::hold`](crate::Service::hold)), given back with the response.
+    /// The request's share of the memory budget ([`Service::hold`](crate::Service::hold)), which moves to the response.
     pub held: Option<Held>,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Debug for InputTensor {
     }
 }
 
-/// What an execution gave.
+/// The response to an inference request.
 #[derive(Debug)]
 pub struct InferResponse {
     /// The model.
@@ -53,13 +53,13 @@ pub struct InferResponse {
     pub version: String,
     /// The request's id.
     pub id: String,
-    /// Which load of this version computed the outputs, all of them: it grows with every swap.
+    /// The load of this version that computed all outputs: it increases with every swap.
     pub generation: u64,
-    /// The outputs that were asked for.
+    /// The requested outputs.
     pub outputs: Vec<OutputTensor>,
-    /// Where the time went.
+    /// The times that the request spent queued and executing.
     pub timing: Timing,
-    /// What request and response hold of the server's memory.
+    /// The share of the memory budget of request and response.
     pub held: Held,
 }
 
@@ -76,13 +76,13 @@ pub struct OutputTensor {
     pub data: Vec<u8>,
 }
 
-/// Where the time of a request went.
+/// The times that a request spent queued and executing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Timing {
-    /// Waiting for a worker and for others to join.
+    /// Waiting for a worker and for other requests to join the batch.
     pub queued: Duration,
     /// Copying inputs, executing, copying outputs.
     pub computed: Duration,
-    /// Rows of the batch that the request was part of; none if it was executed alone.
+    /// The number of rows of the request's batch; 0 if it was executed alone.
     pub batch_rows: usize,
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Models of a folder, and threads that execute them. The protocols are thin layers over it.
+/// The models of a folder, and threads that execute them. The protocols are thin layers over a service.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,12 +30,13 @@ pub struct Service {
     options: ServiceOptions,
     repository: Repository,
     models: RwLock<BTreeMap<String, BTreeMap<u64, Entry>>>,
-    /// Held while models are loaded, one at a time.
+    /// Serializes loading of models.
     loading: Mutex<()>,
     queue: Arc<Queue>,
     workers: Mutex<Vec<JoinHandle<()>>>,
     budget: Arc<Budget>,
-    numbers: AtomicU64,
+    /// The next number of a generation or a lane.
+    next_number: AtomicU64,
     is_started: AtomicBool,
     is_stopping: AtomicBool,
 }
@@ -55,16 +56,16 @@ enum State {
     Unloaded(String),
 }
 
-/// A line of the repository's index.
+/// An entry of the repository index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexEntry {
     /// The model.
     pub name: String,
-    /// Its version; empty if nothing is known of any.
+    /// Its version; empty for a model that was never loaded.
     pub version: String,
-    /// Whether requests are answered.
+    /// Whether it is loaded and answers requests.
     pub is_ready: bool,
-    /// Why they are not.
+    /// Why it is not ready.
     pub reason: String,
 }
 
@@ -93,18 +94,18 @@ impl Service {
             loading: Mutex::default(),
             queue,
             workers: Mutex::new(workers),
-            numbers: AtomicU64::new(1),
+            next_number: AtomicU64::new(1),
             is_started: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
         }))
     }
 
-    /// How it works.
+    /// The options.
     pub fn options(&self) -> &ServiceOptions {
         &self.options
     }
 
-    /// Loads every model of the folder; after that the server is ready. Gives what failed, by model.
+    /// Loads every model of the folder; after that the server is ready. Returns the models that failed with their errors.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -116,22 +117,22 @@ impl Service {
         Ok(failed)
     }
 
-    /// Loads what is new or was replaced in the folder, and unloads what has gone; models that were unloaded by hand stay
-    /// so. Gives what failed, by model.
+    /// Loads new and replaced models of the folder, and removes those whose files are gone. Models that were unloaded on
+    /// request stay unloaded. Returns the models that failed with their errors.
     ///
     /// # Errors
     /// The folder cannot be read.
     pub fn reload_changed(&self) -> Result<Vec<(String, Refusal)>> {
         let _alone = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.repository.scan()?;
-        let by_hand: BTreeSet<String> = {
+        let unloaded: BTreeSet<String> = {
             let models = self.models();
-            let unloaded = |entry: &Entry| matches!(&entry.state, State::Unloaded(why) if why == BY_HAND);
+            let unloaded = |entry: &Entry| matches!(&entry.state, State::Unloaded(why) if why == UNLOADED);
             let all = models.iter().filter(|(_, versions)| versions.values().all(unloaded));
             all.map(|(name, _)| name.clone()).collect()
         };
         self.write().retain(|name, _| found.contains_key(name));
-        Ok(self.load_found(found.into_iter().filter(|(name, _)| !by_hand.contains(name))))
+        Ok(self.load_found(found.into_iter().filter(|(name, _)| !unloaded.contains(name))))
     }
 
     fn load_found(&self, found: impl Iterator<Item = (String, Result<Versions>)>) -> Vec<(String, Refusal)> {
@@ -142,8 +143,9 @@ impl Service {
         found.filter_map(load).collect()
     }
 
-    /// Loads a model, or swaps in what has been replaced since: its versions are those that the folder has now. Requests
-    /// that have been accepted are answered by what they were accepted for. After an error what was loaded stays.
+    /// Loads a model, or swaps in files that were replaced: afterwards it has the versions that are in the folder now.
+    /// Requests that were accepted before run on the generation that they were checked against. After an error the loaded
+    /// versions stay.
     ///
     /// # Errors
     /// There is no such model in the folder, or it cannot be loaded.
@@ -184,17 +186,17 @@ impl Service {
     }
 
     fn entry(&self, state: State) -> Entry {
-        Entry { lane: self.numbers.fetch_add(1, Ordering::Relaxed), state, metrics: Arc::default() }
+        Entry { lane: self.next_number.fetch_add(1, Ordering::Relaxed), state, metrics: Arc::default() }
     }
 
-    /// What is loaded of a version, if its files are the same, or a new load of it.
+    /// The loaded generation of a version if its files are unchanged, or a new one.
     fn generation(&self, name: &str, version: u64, files: &Files) -> Result<Arc<Generation>> {
         if let Ok((_, _, present)) = self.find(name, &version.to_string())
             && present.files == *files
         {
             return Ok(present);
         }
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let at = |mut refusal: Refusal| {
             refusal.message = format!("model `{name}`, version {version}: {}", refusal.message);
             refusal
@@ -211,15 +213,15 @@ impl Service {
         let entries = models.get_mut(name).ok_or_else(|| no_model(name))?;
         let old: Vec<_> = entries
             .values_mut()
-            .map(|entry| std::mem::replace(&mut entry.state, State::Unloaded(BY_HAND.to_owned())))
+            .map(|entry| std::mem::replace(&mut entry.state, State::Unloaded(UNLOADED.to_owned())))
             .collect();
         drop(models);
-        // What it holds is freed when nobody waits for the lock.
+        // Free the generations after releasing the lock.
         drop(old);
         Ok(())
     }
 
-    /// Every version of every model, those in the folder that were never loaded included.
+    /// Every version of every model, including models in the folder that were never loaded.
     pub fn index(&self) -> Vec<IndexEntry> {
         let mut index = Vec::new();
         let models = self.models();
@@ -240,12 +242,12 @@ impl Service {
         index
     }
 
-    /// Whether the models of the folder have been loaded and requests are taken.
+    /// Whether the models of the folder have been loaded and the server is not stopping.
     pub fn is_ready(&self) -> bool {
         self.is_started.load(Ordering::Acquire) && !self.is_stopping.load(Ordering::Acquire)
     }
 
-    /// Whether requests of a model are answered; of its highest version if `version` is empty.
+    /// Whether a version of a model answers requests; any version if `version` is empty.
     ///
     /// # Errors
     /// There is no such model or version.
@@ -257,7 +259,7 @@ impl Service {
         }
     }
 
-    /// What is loaded of a model, and all its versions that are.
+    /// The loaded versions of a model, and the generation of the selected one; the highest if `version` is empty.
     ///
     /// # Errors
     /// There is no such model or version, or it is not loaded.
@@ -287,16 +289,16 @@ impl Service {
         number.ok_or_else(|| no_version(name, version, versions.keys())).and_then(ready)
     }
 
-    /// Part of the memory that requests may hold together: none yet.
+    /// A share of the memory budget of requests, which is empty at first.
     pub fn hold(&self) -> Held {
         Held::none(&self.budget)
     }
 
-    /// Checks a request and lets it wait for a worker, which calls `reply`. Whoever drops the ticket before that
-    /// wants no result any more.
+    /// Checks a request and enqueues it for a worker, which calls `reply`. Dropping the ticket before that cancels the
+    /// request.
     ///
     /// # Errors
-    /// The request does not fit the model, or there is no room for it. `reply` is not called then.
+    /// The request does not fit the model, or the queue is full. `reply` is not called in these cases.
     pub fn infer(
         &self,
         request: InferRequest,
@@ -339,10 +341,10 @@ impl Service {
         self.queue.push(entry.lane, Job { generation, inputs, wanted, deadline, reply: Box::new(reply) })
     }
 
-    /// As [`Self::infer`], waiting for the result.
+    /// As [`Self::infer`], but waits for the result.
     ///
     /// # Errors
-    /// The request does not fit the model, there is no room for it, or it fails.
+    /// The request does not fit the model, the queue is full, or the execution fails.
     pub fn infer_blocking(&self, request: InferRequest) -> Result<InferResponse> {
         let (send, receive) = mpsc::channel();
         let _ticket = self.infer(request, move |result| drop(send.send(result)))?;
@@ -350,7 +352,7 @@ impl Service {
         receive.recv().unwrap_or_else(gone)
     }
 
-    /// What happened so far, in Prometheus' text format.
+    /// The metrics, in Prometheus' text format.
     pub fn metrics(&self) -> String {
         let mut out = String::new();
         let models = self.models();
@@ -377,23 +379,23 @@ impl Service {
         out
     }
 
-    /// Takes no more requests, answers those that there are, and stops the workers. What is not done at `end` is
+    /// Accepts no more requests, answers the accepted ones, and stops the workers. Requests that are not done at `end` are
     /// cancelled. Returns when all workers have stopped.
     pub fn stop(&self, end: Instant) {
         self.is_stopping.store(true, Ordering::Release);
         self.queue.drain(end);
         let workers = std::mem::take(&mut *self.workers.lock().unwrap_or_else(PoisonError::into_inner));
         for worker in workers {
-            // A worker that panicked has nothing more to do.
+            // A worker that panicked has ended, too.
             let _ = worker.join();
         }
     }
 
-    /// Tells clients that the server is not ready any more. Requests are still answered, and do not wait for others to
-    /// join.
+    /// Reports to clients that the server is no longer ready. Requests are still answered, but do not wait for others to
+    /// join their batch.
     pub fn announce_stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
-        self.queue.hurry();
+        self.queue.disable_delay();
     }
 
     fn models(&self) -> RwLockReadGuard<'_, BTreeMap<String, BTreeMap<u64, Entry>>> {
@@ -405,8 +407,8 @@ impl Service {
     }
 }
 
-/// Why a model is not loaded that was unloaded by a request.
-const BY_HAND: &str = "unloaded";
+/// The reason of a model that was unloaded on request.
+const UNLOADED: &str = "unloaded";
 
 fn no_model(name: &str) -> Refusal {
     let name: String = name.chars().take(128).collect();
@@ -419,7 +421,7 @@ fn no_version<'a>(name: &str, version: &str, there: impl Iterator<Item = &'a u64
     Refusal::not_found(format!("the model `{name}` has no version `{version}`; it has {}", there.join(", ")))
 }
 
-/// The indices of the outputs that a request wants.
+/// The indices of the requested outputs.
 fn wanted(generation: &Generation, names: &[String]) -> Result<Vec<usize>> {
     let outputs = generation.outputs();
     if names.is_empty() {
@@ -445,7 +447,7 @@ fn wanted(generation: &Generation, names: &[String]) -> Result<Vec<usize>> {
     }
 }
 
-/// The inputs in the model's order, each of its type, shape and size.
+/// Checks the types, shapes and sizes of the inputs, and returns them in the model's order.
 fn checked(generation: &Generation, inputs: Vec<InputTensor>) -> Result<Inputs> {
     let specs = &generation.signature.inputs;
     if inputs.len() != specs.len() {

@@ -1,4 +1,4 @@
-//! Inference over gRPC, on HTTP/2: contents of every type, deadlines, clients that go.
+//! Inference over gRPC on HTTP/2: contents of every type, deadlines, clients that disconnect.
 
 mod common;
 
@@ -14,7 +14,7 @@ use pteron_serve::datatype;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// A request of `mlp` as the service's [`request`] is, with its elements in the message or behind it.
+/// The gRPC form of [`request`] for `mlp`, with typed or raw contents.
 fn mlp(rows: usize, seed: usize, raw: bool) -> InferRequest {
     let input = &request("mlp", &[rows, 12], seed).inputs[0];
     let data = (*input.data).as_ref();
@@ -62,7 +62,7 @@ fn infer_takes_typed_and_raw_contents() {
 }
 
 #[test]
-fn what_makes_no_sense_has_a_code_and_a_sentence() {
+fn invalid_requests_get_a_code_and_a_message() {
     let fixture = Fixture::new(Folder::with_mlp());
     let cases: [(&dyn Fn(&mut InferRequest), i32, &str); 11] = [
         (&|m| m.model_name = "../mlp".to_owned(), 5, "there is no model"),
@@ -95,7 +95,7 @@ fn what_makes_no_sense_has_a_code_and_a_sentence() {
     });
 }
 
-/// A number that every type has exactly.
+/// A value that every type represents exactly.
 fn number(dtype: ScalarType, index: usize) -> i16 {
     let number = i16::try_from(index % 5).unwrap();
     if dtype == ScalarType::Bool { number % 2 } else { number }
@@ -116,7 +116,7 @@ fn element(dtype: ScalarType, number: i16) -> Vec<u8> {
     }
 }
 
-/// The same numbers in the field of a message that the protocol has for their type.
+/// The values as typed contents, in the protocol's field for their type.
 fn contents(dtype: ScalarType, numbers: &[i16]) -> Contents {
     let mut contents = Contents::default();
     match dtype {
@@ -132,9 +132,9 @@ fn contents(dtype: ScalarType, numbers: &[i16]) -> Contents {
     contents
 }
 
-/// Every type over the socket, as the protocols carry it: the results are those of the program, bit for bit.
+/// Every element type in every encoding of both protocols: the results equal those of the program, bit for bit.
 #[test]
-fn elements_of_every_type_come_and_go() {
+fn elements_of_every_type_are_transferred_exactly() {
     const TYPES: [&str; 9] =
         ["bool", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"];
     let folder = Folder::new();
@@ -201,7 +201,7 @@ fn elements_of_every_type_come_and_go() {
     }
 }
 
-/// The bytes of the outputs that a program gives, without a server.
+/// The bytes of a program's outputs, without a server.
 fn expected(name: &str, inputs: &[(&pteron_serve::TensorSpec, &Vec<u8>)]) -> Vec<Vec<u8>> {
     let mut module = pteron::open(common::testdata(&format!("corpus/tiny/dtype_{name}/model.pte"))).unwrap();
     let tensor = |(spec, bytes): &(&pteron_serve::TensorSpec, &Vec<u8>)| {
@@ -215,13 +215,13 @@ fn expected(name: &str, inputs: &[(&pteron_serve::TensorSpec, &Vec<u8>)]) -> Vec
     outputs.iter().map(|output| output.as_tensor().unwrap().bytes().to_vec()).collect()
 }
 
-/// Requests wait for others for ever, one at most: who comes then is refused.
+/// Options under which one request waits forever for others, and a second one is refused.
 fn waiting(options: &mut ServiceOptions) {
     (options.max_batch, options.batch_delay, options.deadline, options.max_queue) = (9, FOREVER, FOREVER, 1);
 }
 
 #[test]
-fn a_call_ends_when_its_time_is_over() {
+fn a_call_ends_at_its_deadline() {
     let fixture = Fixture::with(Folder::with_mlp(), waiting, |_| ());
     block_on(async {
         let mut channel = Channel::open(fixture.address).await;
@@ -230,22 +230,22 @@ fn a_call_ends_when_its_time_is_over() {
         let mut message = mlp(1, 0, true);
         let timeout = Parameter { int64: Some(2000), uint64: None };
         message.parameters = HashMap::from([("timeout".to_owned(), timeout)]);
-        // The earlier of both counts.
+        // The earlier of both deadlines counts.
         let late = channel.call("ModelInfer", &message, &[("grpc-timeout", "1H")]).await;
         assert_eq!(late.code, 4, "{late:?}");
         until(&fixture.service, "pteron_waiting_requests 0\n");
         assert!(fixture.service.metrics().contains("outcome=\"ok\"} 0\n"));
-        // A batch that is full does not wait.
+        // A full batch does not wait.
         assert_eq!(channel.call("ModelInfer", &mlp(9, 0, true), &[("grpc-timeout", "1H")]).await.code, 0);
     });
 }
 
 #[test]
-fn a_client_that_goes_frees_its_place() {
+fn a_client_that_disconnects_leaves_the_queue() {
     let fixture = Fixture::with(Folder::with_mlp(), waiting, |_| ());
     block_on(async {
         let mut other = Channel::open(fixture.address).await;
-        // Once by a reset of the call, once by the end of the connection.
+        // Once by resetting the stream, once by closing the connection.
         for resets in [true, false] {
             let mut channel = Channel::open(fixture.address).await;
             let response = channel.start("ModelInfer", &mlp(1, 0, true), &[]).await;
@@ -264,7 +264,7 @@ fn a_client_that_goes_frees_its_place() {
 }
 
 #[test]
-fn calls_of_one_connection_are_joined() {
+fn calls_of_one_connection_are_batched() {
     let delay = |options: &mut ServiceOptions| {
         (options.max_batch, options.batch_delay, options.deadline) = (8, FOREVER, FOREVER);
     };

@@ -1,4 +1,4 @@
-//! What hostile clients send, and how much of the server's memory and time they get.
+//! Hostile clients: malformed requests, and limits on the memory and time that clients can take.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn infer(fixture: &Fixture, body: &str) -> Response {
     fixture.send("POST", "/v2/models/mlp/infer", "", body.as_bytes())
 }
 
-/// A request whose input has another shape, type or data.
+/// A request in which one field of the input is replaced.
 fn changed(key: &str, value: Value) -> String {
     let mut body = mlp_request(2, 0);
     body["inputs"][0][key] = value;
@@ -23,7 +23,7 @@ fn changed(key: &str, value: Value) -> String {
 }
 
 #[test]
-fn names_lead_nowhere() {
+fn names_are_not_interpreted_as_paths() {
     let fixture = Fixture::with(Folder::with_mlp(), |_| (), |server| server.allow_control = true);
     std::fs::create_dir(fixture.folder.0.join("inside")).unwrap();
     fixture.folder.copy("dynamic/mlp/model.pte", "inside/1/mlp.pte");
@@ -89,7 +89,7 @@ fn hostile_shapes_and_types_are_refused() {
     let mut unknown = mlp_request(2, 0);
     unknown["outputs"] = json!([{ "name": "output_1" }]);
     assert!(infer(&fixture, &unknown.to_string()).error(400).contains("no output `output_1`"));
-    // Lists whose items take more memory than their text.
+    // Lists whose parsed items take more memory than their text.
     let input = r#"{"name":"","shape":[],"datatype":"FP32","data":0}"#;
     let many = format!("{{\"inputs\":[{}]}}", vec![input; 5000].join(","));
     assert!(infer(&fixture, &many).error(400).contains("at most 4096 items"));
@@ -104,7 +104,7 @@ fn hostile_shapes_and_types_are_refused() {
 }
 
 #[test]
-fn heads_and_bodies_have_bounds() {
+fn heads_and_bodies_are_limited() {
     let fixture = Fixture::with(Folder::with_mlp(), |_| (), |server| server.max_body = 10_000);
     let head = |headers: &str| fixture.send("GET", "/v2/health/live", headers, b"").status;
     assert_eq!(head(&format!("x-large: {}\r\n", "x".repeat(30_000))), 200);
@@ -115,11 +115,11 @@ fn heads_and_bodies_have_bounds() {
     assert!(path.status == 404 && path.body.len() < 1000);
     assert!([414, 431].contains(&fixture.send("GET", &format!("/{}", "x".repeat(100_000)), "", b"").status));
 
-    // Nobody says how long a body in chunks is: it is read up to the limit, and no further.
+    // A chunked body does not declare its length: it is read up to the limit.
     let mut stream = TcpStream::connect(fixture.address).unwrap();
     stream.write_all(b"POST /v2/models/mlp/infer HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
     for _ in 0..100 {
-        // The server answers before all of it has been sent.
+        // The server answers and closes the connection before everything has been sent.
         if stream.write_all(&[b"3e8\r\n", &b" ".repeat(1000)[..], b"\r\n"].concat()).is_err() {
             break;
         }
@@ -144,14 +144,14 @@ fn heads_and_bodies_have_bounds() {
         .unwrap();
         assert_eq!(Response::read(&mut stream).status, 400, "{length}");
     }
-    // A length that is too large is refused before the body comes.
+    // A declared length that is too large is refused before the body arrives.
     let mut stream = TcpStream::connect(fixture.address).unwrap();
     stream.write_all(b"POST /v2/models/mlp/infer HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 10001\r\n\r\n").unwrap();
     assert_eq!(Response::read(&mut stream).status, 413);
 }
 
 #[test]
-fn memory_for_bodies_is_shared_out_and_given_back() {
+fn bodies_share_a_memory_budget() {
     let fixture = Fixture::with(
         Folder::with_mlp(),
         |service| service.max_bytes = 100_000,
@@ -170,10 +170,9 @@ fn memory_for_bodies_is_shared_out_and_given_back() {
     until(&fixture.service, "pteron_held_bytes 0\n");
 }
 
-/// Hundreds of connections that say nothing, or say something slowly: requests are answered meanwhile, and when they have
-/// gone, the program is told that memory can be given back.
+/// Hundreds of silent or slow connections: requests are answered meanwhile, and `reclaim` is called when they are closed.
 #[test]
-fn many_connections_do_not_stop_requests() {
+fn many_idle_connections_do_not_block_requests() {
     const EACH: usize = 60;
     static RECLAIMED: AtomicUsize = AtomicUsize::new(0);
     let patient = |options: &mut ServerOptions| {
@@ -217,7 +216,7 @@ fn many_connections_do_not_stop_requests() {
     assert_eq!(infer(&fixture, &mlp_request(9, 1).to_string()).status, 200);
 }
 
-/// A connection above the limit is closed, and its place is free when another ends.
+/// A connection above the limit is closed. When another ends, a new one is accepted.
 #[test]
 fn connections_above_the_limit_are_closed() {
     let fixture = Fixture::with(Folder::with_mlp(), |_| (), |server| server.max_connections = 1);
@@ -250,7 +249,7 @@ fn a_model_can_have_many_versions() {
     for version in 1..=100 {
         folder.copy("dynamic/mlp/model.pte", &format!("mlp/{version}/model.pte"));
     }
-    // Names of folders that are no numbers of versions.
+    // Folder names that are not version numbers.
     for other in ["01", "+5", "latest", "-1", "99999999999999999999999"] {
         folder.copy("dynamic/mlp/model.pte", &format!("mlp/{other}/model.pte"));
     }

@@ -1,4 +1,4 @@
-//! The protocols over loopback, and what hostile clients send.
+//! The protocols over loopback, including malformed requests, and clients that are slow or disconnect.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 #[test]
-fn rest_answers_what_the_protocol_says() {
+fn rest_follows_the_protocol() {
     let fixture = Fixture::new(Folder::with_mlp());
     for path in
         ["/v2/health/live", "/v2/health/ready", "/v2/models/mlp/ready", "/v2/models/mlp/versions/1/ready"]
@@ -45,7 +45,7 @@ fn rest_answers_what_the_protocol_says() {
 }
 
 #[test]
-fn tensors_come_and_go_as_binary_data() {
+fn inputs_and_outputs_are_sent_as_binary_data() {
     let fixture = Fixture::new(Folder::with_mlp());
     let elements: Vec<f32> = (0..24).map(|i| ((i + 31 * 5) as f32 * 0.7).sin()).collect();
     let head = json!({
@@ -69,7 +69,7 @@ fn tensors_come_and_go_as_binary_data() {
 }
 
 #[test]
-fn what_makes_no_sense_is_an_error() {
+fn invalid_requests_are_errors() {
     let fixture = Fixture::with(Folder::with_mlp(), |_| (), |server| server.max_body = 10_000);
     let infer = |body: &str| fixture.send("POST", "/v2/models/mlp/infer", "", body.as_bytes());
     for (body, message) in [
@@ -114,7 +114,7 @@ fn what_makes_no_sense_is_an_error() {
         "name": "input_0", "shape": [1, 12], "datatype": "FP32", "parameters": { "shared_memory_region": "x" },
     }] });
     assert!(fixture.post("/v2/models/mlp/infer", &shared).error(501).contains("shared memory"));
-    // Bytes that are no HTTP.
+    // Bytes that are not HTTP.
     let mut stream = TcpStream::connect(fixture.address).unwrap();
     stream.write_all(&[0xff; 4096]).unwrap();
     assert_eq!(Response::read(&mut stream).status, 400);
@@ -122,7 +122,7 @@ fn what_makes_no_sense_is_an_error() {
 }
 
 #[test]
-fn grpc_computes_and_says_what_is_wrong() {
+fn grpc_reports_status_codes() {
     let fixture = Fixture::new(Folder::with_mlp());
     let live = fixture.call("ServerLive", b"");
     assert!(live.status == 200 && live.body.windows(2).any(|w| w == [8, 1]), "{:?}", live.body);
@@ -140,7 +140,7 @@ fn grpc_computes_and_says_what_is_wrong() {
 }
 
 #[test]
-fn a_token_is_asked_for() {
+fn requests_need_the_token() {
     let fixture =
         Fixture::with(Folder::with_mlp(), |_| (), |server| server.token = Some("secret".to_owned()));
     assert!(fixture.get("/v2/models/mlp").error(401).contains("bearer token"));
@@ -152,7 +152,7 @@ fn a_token_is_asked_for() {
 }
 
 #[test]
-fn models_are_controlled_where_that_is_allowed() {
+fn models_are_loaded_and_unloaded_on_request_if_allowed() {
     let closed = Fixture::new(Folder::with_linear());
     closed.post("/v2/repository/models/linear/unload", &Value::Null).error(403);
     let fixture = Fixture::with(Folder::with_linear(), |_| (), |server| server.allow_control = true);
@@ -180,7 +180,7 @@ fn models_are_controlled_where_that_is_allowed() {
 }
 
 #[test]
-fn a_client_that_dies_frees_its_place() {
+fn a_client_that_disconnects_leaves_the_queue() {
     let join = |options: &mut ServiceOptions| {
         (options.max_batch, options.batch_delay, options.deadline, options.max_queue) =
             (9, FOREVER, FOREVER, 1);
@@ -201,7 +201,7 @@ fn a_client_that_dies_frees_its_place() {
     drop(stream);
     until(&fixture.service, "pteron_waiting_requests 0\n");
     until(&fixture.service, "pteron_held_bytes 0\n");
-    // Rows that fill the batch do not wait.
+    // A request that fills the batch does not wait.
     assert_eq!(fixture.post("/v2/models/mlp/infer", &mlp_request(9, 1)).status, 200);
     let mut outcomes = lines.lock().unwrap().clone();
     outcomes.sort_unstable();
@@ -209,7 +209,7 @@ fn a_client_that_dies_frees_its_place() {
 }
 
 #[test]
-fn a_request_ends_when_its_time_is_over() {
+fn a_request_ends_at_its_deadline() {
     let join = |options: &mut ServiceOptions| {
         (options.max_batch, options.batch_delay, options.deadline) = (9, FOREVER, FOREVER);
     };
@@ -221,7 +221,7 @@ fn a_request_ends_when_its_time_is_over() {
 }
 
 #[test]
-fn slow_clients_and_too_many_do_not_stop_others() {
+fn too_many_slow_clients_do_not_block_others() {
     let short = Duration::from_millis(50);
     let fixture = Fixture::with(
         Folder::with_mlp(),
@@ -239,7 +239,7 @@ fn slow_clients_and_too_many_do_not_stop_others() {
         };
         let _ = stream.write_all(part);
     }
-    // All of them are closed by the server.
+    // The server closes all of them.
     for stream in &mut slow {
         let _ = stream.read_to_end(&mut Vec::new());
     }
@@ -252,7 +252,7 @@ fn slow_clients_and_too_many_do_not_stop_others() {
 }
 
 #[test]
-fn stopping_answers_requests_that_wait() {
+fn stopping_answers_waiting_requests() {
     let join = |options: &mut ServiceOptions| {
         (options.max_batch, options.batch_delay, options.deadline) = (9, FOREVER, FOREVER);
     };

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-fn joining(folder: &Folder, max_batch: usize) -> ServiceOptions {
+fn batching(folder: &Folder, max_batch: usize) -> ServiceOptions {
     ServiceOptions { max_batch, batch_delay: FOREVER, deadline: FOREVER, ..folder.options() }
 }
 
 #[test]
-fn a_request_gets_what_the_program_computes() {
+fn a_response_has_the_outputs_of_the_program() {
     let folder = Folder::with_mlp();
     let service = folder.service();
     let (versions, model) = service.model("mlp", "").unwrap();
@@ -41,7 +41,7 @@ fn inputs_have_the_names_of_keyword_arguments() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn requests_that_do_not_fit_the_model_are_refused() {
     let folder = Folder::with_mlp();
     let service = folder.service();
     let with = |change: &dyn Fn(&mut InferRequest)| {
@@ -68,16 +68,16 @@ fn what_does_not_fit_is_refused() {
         assert_eq!(refusal.reason, reason, "{refusal}");
         assert!(refusal.message.contains(message), "{refusal}");
     }
-    // The features of a row are no dimension that changes, whatever the file says.
+    // The second dimension is not dynamic in the model, although the program declares all sizes as dynamic.
     let refusal = service.infer_blocking(request("mlp", &[2, 11], 0)).unwrap_err();
     assert_eq!(refusal.reason, Reason::Failed, "{refusal}");
     assert!(service.infer_blocking(request("mlp", &[2, 12], 0)).is_ok());
 }
 
 #[test]
-fn requests_are_joined_and_split() {
+fn requests_are_batched_and_their_outputs_split() {
     let folder = Folder::with_mlp();
-    let service = folder.service_with(joining(&folder, 8));
+    let service = folder.service_with(batching(&folder, 8));
     let sizes = [1, 3, 2, 2];
     let (send, receive) = mpsc::channel();
     let tickets: Vec<_> = sizes
@@ -98,25 +98,25 @@ fn requests_are_joined_and_split() {
 }
 
 #[test]
-fn a_request_waits_for_others_as_long_as_the_delay() {
+fn a_request_waits_for_others_for_the_batch_delay() {
     let folder = Folder::with_mlp();
     let delay = Duration::from_millis(30);
-    let service = folder.service_with(ServiceOptions { batch_delay: delay, ..joining(&folder, 8) });
+    let service = folder.service_with(ServiceOptions { batch_delay: delay, ..batching(&folder, 8) });
     let alone = service.infer_blocking(request("mlp", &[1, 12], 0)).unwrap();
     assert_eq!(alone.timing.batch_rows, 0);
-    // Far below the deadline: nobody else has come.
+    // After the delay, far before the deadline.
     assert!((delay..FOREVER / 60).contains(&alone.timing.queued), "{:?}", alone.timing);
     let full = service.infer_blocking(request("mlp", &[8, 12], 0)).unwrap();
     assert!(full.timing.queued < FOREVER / 60, "{:?}", full.timing);
-    // A request that cannot be joined does not wait.
+    // A request that is too large for a batch does not wait.
     let large = service.infer_blocking(request("mlp", &[9, 12], 0)).unwrap();
     assert_eq!(large.outputs[0].shape, [9, 3]);
 }
 
 #[test]
-fn one_request_that_fails_does_not_fail_those_that_it_was_joined_with() {
+fn a_failing_request_does_not_fail_the_others_of_its_batch() {
     let folder = Folder::with_mlp();
-    let options = ServiceOptions { batch_delay: Duration::from_millis(1), ..joining(&folder, 9) };
+    let options = ServiceOptions { batch_delay: Duration::from_millis(1), ..batching(&folder, 9) };
     let service = folder.service_with(options);
     std::thread::scope(|threads| {
         for seed in 0..8 {
@@ -139,13 +139,13 @@ fn one_request_that_fails_does_not_fail_those_that_it_was_joined_with() {
 }
 
 #[test]
-fn rows_that_depend_on_each_other_are_not_joined() {
+fn models_with_dependent_rows_are_not_batched() {
     for (model, reason) in
         [("branch", "the program has jumps"), ("state", "`output_1` has no first dimension")]
     {
         let folder = Folder::new();
         folder.copy(&format!("dynamic/{model}/model.pte"), "model.pte");
-        let service = folder.service_with(joining(&folder, 8));
+        let service = folder.service_with(batching(&folder, 8));
         let (_, generation) = service.model("model", "").unwrap();
         assert_eq!(generation.max_batch(), 1);
         assert!(generation.unbatched().unwrap().contains(reason), "{:?}", generation.unbatched());
@@ -153,9 +153,9 @@ fn rows_that_depend_on_each_other_are_not_joined() {
 }
 
 #[test]
-fn a_full_queue_refuses_and_a_client_that_goes_frees_its_place() {
+fn a_full_queue_refuses_until_a_ticket_is_dropped() {
     let folder = Folder::with_mlp();
-    let options = ServiceOptions { max_queue: 2, ..joining(&folder, 9) };
+    let options = ServiceOptions { max_queue: 2, ..batching(&folder, 9) };
     let service = folder.service_with(options);
     let push = |seed| service.infer(request("mlp", &[1, 12], seed), |_| ());
     let first = push(0).unwrap();
@@ -168,7 +168,7 @@ fn a_full_queue_refuses_and_a_client_that_goes_frees_its_place() {
 }
 
 #[test]
-fn memory_that_requests_hold_is_bounded() {
+fn memory_held_by_requests_is_limited() {
     let folder = Folder::with_mlp();
     let service = folder.service_with(ServiceOptions { max_bytes: 30, ..folder.options() });
     assert!(service.infer_blocking(request("mlp", &[2, 12], 0)).is_ok());
@@ -180,7 +180,7 @@ fn memory_that_requests_hold_is_bounded() {
 }
 
 #[test]
-fn a_request_whose_time_is_over_is_not_executed() {
+fn a_request_past_its_deadline_is_not_executed() {
     let folder = Folder::with_mlp();
     let service = folder.service();
     let late = InferRequest { deadline: Some(Instant::now()), ..request("mlp", &[1, 12], 0) };
@@ -218,13 +218,13 @@ fn weights_are_swapped_while_requests_run() {
         let mut seen: Vec<_> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
         seen.sort_unstable();
         seen.dedup();
-        // One factor a generation.
+        // Each generation has exactly one factor.
         assert!(seen.windows(2).all(|pair| pair[0].0 != pair[1].0), "{seen:?}");
     });
 }
 
 #[test]
-fn a_swap_that_fails_leaves_what_was_there() {
+fn a_failed_swap_keeps_the_loaded_generation() {
     let folder = Folder::with_linear();
     let service = folder.service();
     let before = service.infer_blocking(request("linear", &[3], 0)).unwrap();
@@ -271,7 +271,7 @@ fn models_have_versions_and_are_loaded_and_unloaded() {
 
 #[cfg(unix)]
 #[test]
-fn links_lead_nowhere_out_of_the_folder() {
+fn links_out_of_the_folder_are_refused() {
     let folder = Folder::new();
     let outside = Folder::with_mlp();
     std::os::unix::fs::symlink(outside.0.join("mlp.pte"), folder.0.join("file.pte")).unwrap();
@@ -279,14 +279,14 @@ fn links_lead_nowhere_out_of_the_folder() {
     std::os::unix::fs::symlink("../..", folder.0.join("above")).unwrap();
     fs::create_dir(folder.0.join("versions")).unwrap();
     std::os::unix::fs::symlink(&outside.0, folder.0.join("versions/1")).unwrap();
-    // What it says is not read, so no message can tell of it.
+    // A linked pteron.json outside is not read, so no message can quote it.
     folder.copy("dynamic/mlp/model.pte", "config/mlp.pte");
     fs::write(outside.0.join("secret"), "\"secret\"").unwrap();
     std::os::unix::fs::symlink(outside.0.join("secret"), folder.0.join("config/pteron.json")).unwrap();
     folder.copy("corpus/tiny/ModuleLinear_extconst/model.pte", "weights.pte");
     std::os::unix::fs::symlink("/dev/zero", folder.0.join("weights.ptd")).unwrap();
     std::os::unix::fs::symlink(outside.0.join("none"), folder.0.join("dangling.pte")).unwrap();
-    // A link within the folder leads to what is served anyway.
+    // A link within the folder is allowed.
     folder.copy("dynamic/mlp/model.pte", "good.pte");
     std::os::unix::fs::symlink("good.pte", folder.0.join("alias.pte")).unwrap();
     let service = pteron_serve::Service::start(folder.options()).unwrap();
@@ -301,9 +301,9 @@ fn links_lead_nowhere_out_of_the_folder() {
 }
 
 #[test]
-fn stopping_answers_what_was_accepted() {
+fn stopping_answers_accepted_requests() {
     let folder = Folder::with_mlp();
-    let service = folder.service_with(joining(&folder, 9));
+    let service = folder.service_with(batching(&folder, 9));
     let (send, receive) = mpsc::channel();
     let ticket =
         service.infer(request("mlp", &[2, 12], 0), move |result| send.send(result).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Both protocols under TLS, chosen by ALPN; what is wrong with an identity is said.
+//! Both protocols over TLS, negotiated by ALPN, and errors of certificates and keys.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn encrypted(options: &mut ServerOptions) {
     options.token = Some("secret".to_owned());
 }
 
-/// Connects, offering these protocols; trusts the certificate of the tests alone.
+/// Connects and offers these protocols. Trusts only the certificate of the tests.
 async fn connect(address: SocketAddr, protocols: &[&str]) -> TlsStream<tokio::net::TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(identity("certificate.pem")).unwrap()).unwrap();
@@ -65,7 +65,7 @@ fn mlp() -> InferRequest {
 }
 
 #[test]
-fn both_protocols_are_encrypted_and_ask_for_the_token() {
+fn both_protocols_work_over_tls_and_need_the_token() {
     let fixture = Fixture::with(Folder::with_mlp(), |_| (), encrypted);
     let expected = expected_of_mlp(2, 5);
     block_on(async {
@@ -80,7 +80,7 @@ fn both_protocols_are_encrypted_and_ask_for_the_token() {
         assert_eq!(send(fixture.address, &wrong, &body).await.status, 401);
         assert_eq!(send(fixture.address, "GET /v2/health/live HTTP/1.1", "").await.status, 200);
 
-        // Who offers both gets HTTP/2.
+        // If the client offers both, HTTP/2 is chosen.
         let stream = connect(fixture.address, &["h2", "http/1.1"]).await;
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
         let mut channel = Channel::over(stream).await;
@@ -97,7 +97,7 @@ fn both_protocols_are_encrypted_and_ask_for_the_token() {
 }
 
 #[test]
-fn who_speaks_no_tls_is_disconnected_and_keeps_nobody_waiting() {
+fn clients_without_tls_are_disconnected_and_block_nobody() {
     let short = |options: &mut ServerOptions| {
         encrypted(options);
         options.head_timeout = Duration::from_millis(50);
@@ -108,7 +108,7 @@ fn who_speaks_no_tls_is_disconnected_and_keeps_nobody_waiting() {
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
-    // A handshake that does not end is given up.
+    // An unfinished handshake times out.
     let mut silent = TcpStream::connect(fixture.address).unwrap();
     silent.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
     assert!(silent.read_to_end(&mut Vec::new()).is_ok());
@@ -126,7 +126,7 @@ fn a_handshake_does_not_keep_the_server_from_stopping() {
     let fixture = Fixture::with(Folder::with_mlp(), |_| (), long);
     let _silent = TcpStream::connect(fixture.address).unwrap();
     block_on(async {
-        // It is accepted after the silent one, so that one is in its handshake.
+        // Accepted after the silent connection, which is therefore in its handshake.
         assert_eq!(send(fixture.address, "GET /v2/health/ready HTTP/1.1", "").await.status, 200);
     });
     let begin = Instant::now();
@@ -135,7 +135,7 @@ fn a_handshake_does_not_keep_the_server_from_stopping() {
 }
 
 #[test]
-fn what_is_wrong_with_an_identity_is_said() {
+fn errors_describe_invalid_certificates_and_keys() {
     let folder = Folder::with_mlp();
     let service = Service::start(folder.options()).unwrap();
     fs::write(folder.0.join("empty.pem"), "").unwrap();

@@ -1,11 +1,11 @@
-//! Arenas: the memory that a plan divides among tensors by offset. The one place of this crate that
-//! needs `unsafe`: a [`Loan`] hands out several views of one arena at a time, after checking that no
+//! Arenas: the memory that a memory plan divides among tensors by offset. This module needs
+//! `unsafe`: a [`Loan`] hands out several views of one arena at a time, after checking that no
 //! writable view overlaps another.
 
 use crate::{AlignedBuffer, Error, Result};
 use std::ops::Range;
 
-/// The bytes that are looked at together when arenas are copied.
+/// The block size for copying arenas: blocks that are all zero are skipped.
 const PAGE_BYTES: usize = 4096;
 
 /// A range of bytes of one arena.
@@ -20,7 +20,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Whether both have a byte in common.
+    /// Whether the two have a byte in common.
     pub fn overlaps(&self, other: &Extent) -> bool {
         self.arena == other.arena
             && self.len > 0
@@ -30,7 +30,7 @@ impl Extent {
     }
 }
 
-/// A set of arenas, each one aligned allocation.
+/// A set of arenas; each is one aligned allocation.
 #[derive(Debug, Default)]
 pub struct Arenas {
     buffers: Vec<AlignedBuffer>,
@@ -43,14 +43,13 @@ impl Arenas {
         Self::default()
     }
 
-    /// Adds an arena and gives its index.
+    /// Adds an arena and returns its index.
     pub fn push(&mut self, buffer: AlignedBuffer) -> usize {
         self.buffers.push(buffer);
         self.buffers.len() - 1
     }
 
-    /// Arenas with the same bytes. Pages that hold nothing but zeros are not touched, so that they take no
-    /// memory.
+    /// A copy of the arenas. Pages that are all zero are not touched in the copy, so that they take no memory.
     pub fn try_clone(&self) -> Result<Self> {
         let copy = |buffer: &AlignedBuffer| {
             let mut new = AlignedBuffer::zeroed(buffer.len())?;
@@ -74,55 +73,55 @@ impl Arenas {
         self.buffers.is_empty()
     }
 
-    /// The whole of one arena.
+    /// One arena.
     pub fn arena(&self, index: usize) -> Option<&AlignedBuffer> {
         self.buffers.get(index)
     }
 
-    /// The whole of one arena, to write or replace.
+    /// One arena, mutable: its bytes can be written, or the arena replaced.
     pub fn arena_mut(&mut self, index: usize) -> Option<&mut AlignedBuffer> {
         self.buffers.get_mut(index)
     }
 
-    /// Bytes of one extent.
+    /// The bytes of an extent.
     pub fn bytes(&self, extent: Extent) -> Result<&[u8]> {
         let arena = self.buffers.get(extent.arena).ok_or_else(|| out_of_arena(extent, 0))?;
         arena.get(range_of(extent)).ok_or_else(|| out_of_arena(extent, arena.len()))
     }
 
-    /// Bytes of one extent, to write.
+    /// The mutable bytes of an extent.
     pub fn bytes_mut(&mut self, extent: Extent) -> Result<&mut [u8]> {
         let arena = self.buffers.get_mut(extent.arena).ok_or_else(|| out_of_arena(extent, 0))?;
         let size = arena.len();
         arena.get_mut(range_of(extent)).ok_or_else(|| out_of_arena(extent, size))
     }
 
-    /// Starts to lend views. They live as long as the loan's borrow of the arenas.
+    /// Starts lending views. They live as long as the loan's borrow of the arenas.
     pub fn lend(&mut self) -> Loan<'_> {
         self.lent.clear();
         Loan { buffers: &mut self.buffers, lent: &mut self.lent }
     }
 }
 
-/// Views of arenas that are lent at one time. Readable ones may overlap each other; a writable one
-/// overlaps nothing.
+/// Hands out views of arenas that are live at the same time. Readable views may overlap each other; a writable view
+/// overlaps no other.
 pub struct Loan<'a> {
     buffers: &'a mut Vec<AlignedBuffer>,
     lent: &'a mut Vec<(Extent, bool)>,
 }
 
 impl<'a> Loan<'a> {
-    /// Bytes to read. Fails if a writable view of any of them is out.
+    /// A readable view. Fails if it overlaps a writable view of this loan.
     pub fn shared(&mut self, extent: Extent) -> Result<&'a [u8]> {
         let start = self.admit(extent, false)?;
-        // SAFETY: `admit` proved that the range lies within the arena's allocation and overlaps no
+        // SAFETY: `admit` proved that the range is within the arena's allocation and overlaps no
         // writable view of this loan. The arenas are borrowed mutably for 'a, so only this loan
-        // makes views of them, and it makes no other reference to their bytes: nothing moves, ends or
-        // invalidates a view before 'a.
+        // creates views of them, and it creates no other reference to their bytes: nothing moves, frees or
+        // invalidates a view before 'a ends.
         Ok(unsafe { std::slice::from_raw_parts(start, extent.len) })
     }
 
-    /// Bytes to write. Fails if any view of any of them is out.
+    /// A writable view. Fails if it overlaps any view of this loan.
     pub fn exclusive(&mut self, extent: Extent) -> Result<&'a mut [u8]> {
         let start = self.admit(extent, true)?;
         // SAFETY: as in `shared`; moreover no view of this loan, readable or writable, overlaps.
@@ -131,7 +130,7 @@ impl<'a> Loan<'a> {
 
     fn admit(&mut self, extent: Extent, writable: bool) -> Result<*mut u8> {
         let arena = self.buffers.get_mut(extent.arena).ok_or_else(|| out_of_arena(extent, 0))?;
-        // `arena.len()` would go through a reference to all bytes, which ends the writable views lent before.
+        // `arena.len()` would create a reference to all bytes, which invalidates the writable views lent before.
         let (start, len) = arena.raw_parts();
         if range_of(extent).end > len {
             return Err(out_of_arena(extent, len));
@@ -140,12 +139,12 @@ impl<'a> Loan<'a> {
             return Err(Error::Overlap { arena: extent.arena, offset: extent.offset });
         }
         self.lent.push((extent, writable));
-        // SAFETY: the range, and so its start, lies within the allocation or one past its end.
+        // SAFETY: the range is in bounds, so its start is within the allocation or one past its end.
         Ok(unsafe { start.add(extent.offset) })
     }
 }
 
-/// The range of an extent; one that overflows ends where no arena does.
+/// The byte range of an extent. If the end overflows it saturates, so that it is out of every arena's bounds.
 fn range_of(extent: Extent) -> Range<usize> {
     extent.offset..extent.offset.saturating_add(extent.len)
 }
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn disjoint_views_live_together() {
+    fn disjoint_views_may_be_live_together() {
         let mut arenas = Arenas::new();
         arenas.push(AlignedBuffer::zeroed(128).unwrap());
         let mut loan = arenas.lend();
@@ -178,9 +177,9 @@ mod tests {
         assert_eq!(arenas.bytes(at(0, 32)).unwrap()[15..17], [1, 2]);
     }
 
-    /// Miri tells if lending a view ends one that was lent before.
+    /// Miri reports if lending a view invalidates an earlier one.
     #[test]
-    fn a_view_is_written_after_another_was_lent() {
+    fn a_view_can_be_written_after_another_was_lent() {
         let mut arenas = Arenas::new();
         arenas.push(AlignedBuffer::zeroed(128).unwrap());
         let mut loan = arenas.lend();

@@ -2,15 +2,15 @@ use crate::{Error, Result};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// The alignment, in bytes, of every owned buffer: a cache line, and an AVX-512 register.
+/// The alignment, in bytes, of every owned buffer: the size of a cache line and of an AVX-512 register.
 pub const ALIGNMENT: usize = 64;
 
-/// What an empty buffer's place is aligned to.
+/// A type with the alignment of a buffer, for the address of an empty one.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 struct Block([u8; ALIGNMENT]);
 
-/// Where the bytes of a buffer are.
+/// The allocation behind a buffer.
 enum Memory {
     Heap(Vec<u8>),
     #[cfg(all(target_os = "linux", not(miri)))]
@@ -56,20 +56,20 @@ impl DerefMut for Memory {
 
 /// Owned bytes that start at a multiple of [`ALIGNMENT`].
 ///
-/// New bytes are zeroed by the operating system, page by page when they are first touched: a large buffer of
-/// which little is used holds little memory.
+/// The operating system zeroes new bytes page by page, when they are first touched: a large buffer that is
+/// mostly unused takes little memory.
 #[derive(Default)]
 pub struct AlignedBuffer {
-    /// The bytes, and up to [`ALIGNMENT`] more before and behind them. An allocation that asked for the
-    /// alignment itself would be filled with zeros at once.
+    /// The bytes, with up to [`ALIGNMENT`] bytes of padding before and after them. (A zeroed allocation with that
+    /// alignment would be filled with zeros at once instead of page by page.)
     bytes: Memory,
-    /// Where the first aligned byte is.
+    /// The index of the first aligned byte.
     start: usize,
     len: usize,
 }
 
 impl AlignedBuffer {
-    /// `len` zero bytes. Fails, rather than aborts, if the memory cannot be had.
+    /// `len` zero bytes. Fails, rather than aborts, if the allocation fails.
     pub fn zeroed(len: usize) -> Result<Self> {
         if len == 0 {
             return Ok(Self::default());
@@ -84,8 +84,8 @@ impl AlignedBuffer {
         Ok(Self { bytes: Memory::Heap(bytes), start, len })
     }
 
-    /// As [`Self::zeroed`], for memory that is kept: packed weights, a workspace. If it is large, the system is asked for
-    /// huge pages, and gets it back as soon as it goes.
+    /// Like [`Self::zeroed`], for long-lived memory such as packed weights or a workspace. A large buffer is mapped
+    /// separately, with huge pages if the system has them, and is returned to the system when it is dropped.
     pub fn long_lived(len: usize) -> Result<Self> {
         #[cfg(all(target_os = "linux", not(miri)))]
         if len >= crate::pages::Pages::LARGE
@@ -116,7 +116,7 @@ impl AlignedBuffer {
         Ok(Self { bytes: Memory::Heap(all), start, len })
     }
 
-    /// Changes the length; bytes past the old length are zero or what an earlier, longer use left.
+    /// Changes the length. Bytes past the old length are zero or left over from an earlier, longer use.
     pub fn resize(&mut self, len: usize) -> Result<()> {
         if len > self.capacity() {
             let mut new = Self::zeroed(len)?;
@@ -128,8 +128,7 @@ impl AlignedBuffer {
         Ok(())
     }
 
-    /// Where the bytes start, and how many they are, without a reference to any of them: pointers that were
-    /// made before stay valid.
+    /// The start and length of the bytes, without creating a reference to them, so that earlier pointers stay valid.
     pub(crate) fn raw_parts(&mut self) -> (*mut u8, usize) {
         match self.len {
             0 => (empty_mut().as_mut_ptr(), 0),
@@ -137,13 +136,13 @@ impl AlignedBuffer {
         }
     }
 
-    /// Bytes that can be held without another allocation.
+    /// The number of bytes that fit without another allocation.
     pub fn capacity(&self) -> usize {
         (self.bytes.len() - self.start) / ALIGNMENT * ALIGNMENT
     }
 }
 
-/// Bytes to allocate for `len` that are aligned: whole blocks, wherever the first of them starts.
+/// The bytes to allocate for `len` aligned bytes: whole blocks, plus padding to align the first.
 fn padded(len: usize) -> Result<usize> {
     let blocks = len.checked_next_multiple_of(ALIGNMENT).and_then(|n| n.checked_add(ALIGNMENT - 1));
     blocks.ok_or(Error::OutOfMemory(len))
@@ -171,7 +170,7 @@ impl DerefMut for AlignedBuffer {
     }
 }
 
-/// Nothing, at an aligned place.
+/// An empty slice with an aligned address.
 fn empty<'a>() -> &'a [u8] {
     bytemuck::cast_slice::<Block, u8>(&[])
 }
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_grow_and_keep_what_they_hold() {
+    fn buffers_grow_and_keep_their_contents() {
         let mut b = AlignedBuffer::from_slice(&[1, 2, 3]).unwrap();
         b.resize(1000).unwrap();
         assert_eq!((&b[..3], b.as_ptr() as usize % ALIGNMENT), (&[1, 2, 3][..], 0));
@@ -216,7 +215,7 @@ mod tests {
         assert_eq!(none[0], 0);
     }
 
-    /// Bytes of this process that are in memory.
+    /// The resident set size of this process, in bytes.
     #[cfg(target_os = "linux")]
     fn resident() -> usize {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -226,7 +225,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[cfg_attr(miri, ignore = "Miri has no /proc")]
     #[test]
-    fn what_is_not_touched_takes_no_memory() {
+    fn untouched_pages_take_no_memory() {
         let before = resident();
         let mut b = AlignedBuffer::zeroed(1 << 30).unwrap();
         b[1 << 29] = 1;
@@ -235,8 +234,8 @@ mod tests {
     }
 
     #[test]
-    fn long_lived_buffers_are_buffers() {
-        // An interpreter has no pages of its own, and takes minutes for millions of elements.
+    fn long_lived_buffers_behave_like_others() {
+        // Miri does not use `Pages`, and takes minutes for millions of elements.
         let lens: &[usize] =
             if cfg!(miri) { &[0, 1000] } else { &[0, 1000, (2 << 20) - 1, 2 << 20, (5 << 20) + 100] };
         for &len in lens {

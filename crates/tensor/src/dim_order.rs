@@ -2,7 +2,7 @@ use crate::{Error, MAX_RANK, Result, Shape};
 use std::fmt;
 use std::ops::Deref;
 
-/// The dimensions of a tensor from the outermost in memory to the innermost.
+/// The dimensions of a tensor, from the outermost in memory to the innermost.
 ///
 /// `[0, 1, 2, 3]` is contiguous, `[0, 2, 3, 1]` is channels-last. Always a permutation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -12,7 +12,7 @@ pub struct DimOrder {
 }
 
 impl DimOrder {
-    /// The row-major order of a rank. Ranks above [`MAX_RANK`] are cut to it.
+    /// The row-major order of this rank, which is clamped to [`MAX_RANK`].
     pub const fn contiguous(rank: usize) -> Self {
         let mut order = [0; MAX_RANK];
         let mut i = 0;
@@ -41,7 +41,7 @@ impl DimOrder {
         Ok(new)
     }
 
-    /// Channels-last of rank 4 or 5, contiguous of any other rank.
+    /// Channels-last for rank 4 or 5, contiguous for any other rank.
     pub fn channels_last(rank: usize) -> Self {
         let mut new = Self::contiguous(rank);
         if rank == 4 || rank == 5 {
@@ -55,15 +55,15 @@ impl DimOrder {
         self.iter().enumerate().all(|(i, &d)| i == d as usize)
     }
 
-    /// Whether this is channels-last of rank 4 or 5.
+    /// Whether this is channels-last, of rank 4 or 5.
     pub fn is_channels_last(&self) -> bool {
         matches!(self.rank, 4 | 5) && *self == Self::channels_last(self.rank as usize)
     }
 
     /// The strides, in elements, of a dense tensor of these sizes in this order.
     ///
-    /// A dimension of size zero takes the stride of the next inner one, as the reference has it.
-    /// Sizes whose product overflows give wrapped strides; constructors of tensors check `numel`.
+    /// A dimension of size zero counts as one of size one, as in the reference.
+    /// If the product of the sizes overflows, the strides wrap; constructors of tensors check `numel`.
     pub fn strides(&self, sizes: &Shape) -> Shape {
         let mut strides = *sizes;
         let mut step = 1usize;
@@ -74,8 +74,8 @@ impl DimOrder {
         strides
     }
 
-    /// Whether both orders lay a tensor of these sizes out in the same way: dimensions of size one
-    /// may stand anywhere, and tensors without elements have no layout.
+    /// Whether both orders give a tensor of these sizes the same layout. The position of dimensions of size one
+    /// does not matter, and all layouts of an empty tensor are the same.
     pub fn same_layout(&self, other: &DimOrder, sizes: &[usize]) -> bool {
         if self == other || sizes.contains(&0) {
             return true;
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn size_one_dimensions_have_no_place() {
+    fn dimensions_of_size_one_do_not_affect_the_layout() {
         let cl = DimOrder::channels_last(4);
         assert!(cl.same_layout(&DimOrder::contiguous(4), &[2, 1, 4, 5]));
         assert!(cl.same_layout(&DimOrder::contiguous(4), &[2, 3, 1, 1]));

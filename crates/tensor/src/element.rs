@@ -4,7 +4,7 @@ use num_complex::Complex;
 
 /// A boolean element: one byte, true unless it is zero.
 ///
-/// Bytes of a file may hold any value, which Rust's own `bool` may not.
+/// A byte from a file may have any value; Rust's own `bool` allows only 0 and 1.
 #[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(transparent)]
 pub struct Bool(u8);
@@ -36,9 +36,9 @@ impl std::fmt::Debug for Bool {
     }
 }
 
-/// A Rust type that stands for one scalar type. Any bytes are a valid value of it.
+/// The Rust type of a scalar type's elements. Every bit pattern is a valid value.
 pub trait Element: bytemuck::Pod + Send + Sync + PartialEq + std::fmt::Debug {
-    /// The scalar type it stands for.
+    /// The scalar type.
     const DTYPE: ScalarType;
 }
 
@@ -55,13 +55,13 @@ elements! {
     u16 => UInt16, u32 => UInt32, u64 => UInt64,
 }
 
-/// The elements that an aligned buffer holds; a rest too short for one is left out.
+/// The elements in an aligned buffer; trailing bytes that do not make a whole element are left out.
 pub fn cast<T: Element>(buffer: &crate::AlignedBuffer) -> &[T] {
     let whole = buffer.len() / size_of::<T>() * size_of::<T>();
     bytemuck::cast_slice(&buffer[..whole])
 }
 
-/// As [`cast`], to write.
+/// Like [`cast`], but mutable.
 pub fn cast_mut<T: Element>(buffer: &mut crate::AlignedBuffer) -> &mut [T] {
     let whole = buffer.len() / size_of::<T>() * size_of::<T>();
     bytemuck::cast_slice_mut(&mut buffer[..whole])

@@ -1,13 +1,13 @@
 use crate::ScalarType;
 
-/// What can be wrong with a tensor, its shape or its bytes.
+/// An error about a tensor, its shape or its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value read from a file is no scalar type.
+    /// A number read from a file that is not a scalar type.
     #[error("{0} is not a scalar type (the schema defines 0 to 29)")]
     UnknownScalarType(i8),
-    /// More dimensions than [`crate::MAX_RANK`].
+    /// A tensor has more dimensions than [`crate::MAX_RANK`].
     #[error("a tensor of rank {rank} (at most {} dimensions are supported)", crate::MAX_RANK)]
     RankTooLarge {
         /// The rank asked for.
@@ -27,20 +27,20 @@ pub enum Error {
         /// The rank of the tensor.
         rank: usize,
     },
-    /// A typed access with another type than the tensor's.
+    /// A typed access with a type that is not the tensor's.
     #[error("expected a tensor of {expected}, found {found}")]
     WrongType {
-        /// What the access asked for.
+        /// The type that the access asked for.
         expected: ScalarType,
-        /// What the tensor holds.
+        /// The tensor's type.
         found: ScalarType,
     },
-    /// Bytes and shape disagree.
+    /// The number of bytes does not match the shape and type.
     #[error("{found} bytes for a tensor of {expected} bytes")]
     WrongByteCount {
-        /// What shape and type ask for.
+        /// The byte count of the shape and type.
         expected: usize,
-        /// The bytes given.
+        /// The number of bytes given.
         found: usize,
     },
     /// Bytes that do not start at a multiple of the element's alignment.
@@ -49,46 +49,46 @@ pub enum Error {
         /// The scalar type.
         dtype: ScalarType,
     },
-    /// A slice in row-major order was asked of a tensor that is laid out otherwise.
+    /// A row-major slice was requested of a tensor with another layout.
     #[error(
-        "the elements of {tensor} do not lie in row-major order: `to_vec` copies them in that order, \
-         `to_dim_order` converts, `storage` gives them as they lie"
+        "the elements of {tensor} are not in row-major order: `to_vec` copies them in that order, \
+         `to_dim_order` converts, `storage` gives them in storage order"
     )]
     NotRowMajor {
         /// Type, sizes and dim order, as text.
         tensor: String,
     },
-    /// A resize that the tensor's dynamism forbids.
+    /// A resize that the tensor's dynamism, rank or capacity forbids.
     #[error("cannot resize a tensor of shape {from} to {to}: {reason}")]
     Resize {
-        /// The present shape.
+        /// The current shape.
         from: String,
-        /// The shape asked for.
+        /// The requested shape.
         to: String,
-        /// Why it is refused.
+        /// The reason.
         reason: &'static str,
     },
-    /// An extent that does not lie within its arena.
+    /// An extent is out of its arena's bounds.
     #[error("bytes {offset}..{end} of arena {arena}, which has {size} bytes")]
     OutOfArena {
         /// Index of the arena.
         arena: usize,
-        /// First byte asked for.
+        /// The first requested byte.
         offset: usize,
-        /// One past the last byte asked for.
+        /// One past the last requested byte.
         end: usize,
         /// The size of the arena.
         size: usize,
     },
-    /// Two views that would overlap while one of them can be written.
+    /// Two views would overlap although one of them is writable.
     #[error("two views of arena {arena} overlap at byte {offset} while one of them is written")]
     Overlap {
         /// Index of the arena.
         arena: usize,
-        /// Where the second view starts.
+        /// The start of the second view.
         offset: usize,
     },
-    /// Memory could not be had.
+    /// An allocation of this many bytes failed.
     #[error("could not allocate {0} bytes")]
     OutOfMemory(usize),
 }

@@ -1,8 +1,8 @@
-//! What every floor above means by a tensor: scalar types, shapes, dim orders, views over bytes,
+//! Tensors for all other crates: scalar types, shapes, dim orders, views over bytes,
 //! owned aligned buffers, and arenas that lend disjoint views.
 //!
-//! This crate knows no file format and no operator. Bytes are little-endian in files and native in
-//! memory; on a big-endian host, data is converted before a view is made.
+//! This crate knows no file format and no operator. Bytes are little-endian in files and native-endian in
+//! memory; on a big-endian host, data is converted before a view of it is created.
 
 mod arena;
 mod buffer;

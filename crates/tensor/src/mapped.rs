@@ -1,16 +1,16 @@
-//! Files as memory. One of the places of this crate that need `unsafe`.
+//! Memory-mapped files. This module needs `unsafe`.
 
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
 
-/// The promise that files which are mapped stay as they are.
+/// A promise that mapped files do not change.
 ///
-/// A map shows the file as it is at the moment: bytes that somebody writes change under references to them, and
-/// pages that somebody cuts off end the process with a signal (`SIGBUS`). Nothing that a map can be asked for
-/// prevents either, so whoever maps a file promises that it does not happen. Files that others may write to are
-/// read instead.
+/// A memory map always shows the current contents of the file: if the file is written, bytes change under references to
+/// them; if it is truncated, reading the lost pages kills the process with a signal (`SIGBUS`). No mapping option
+/// prevents either, so whoever maps a file must promise that it does not happen. Read a file instead if others may
+/// write to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unchanged(());
 
@@ -19,29 +19,29 @@ impl Unchanged {
     ///
     /// # Safety
     ///
-    /// Until every map that was made under this promise is gone, nobody writes to a file that was mapped, or makes
-    /// it shorter: neither this process nor another. A file that is replaced as a whole, by renaming another to
-    /// its name, does not change.
+    /// Until every map created with this promise is dropped, neither this process nor another writes to a mapped file
+    /// or truncates it. Replacing a file as a whole, by renaming another file to its name, is allowed: the mapped file
+    /// does not change.
     pub const unsafe fn promise() -> Self {
         Self(())
     }
 }
 
-/// A whole file, mapped to read.
+/// A whole file, mapped read-only.
 pub struct MappedFile(memmap2::Mmap);
 
 impl MappedFile {
-    /// Maps `file`, which stays as it is for as long as the map lives.
+    /// Maps `file`, which must not change while the map lives.
     pub fn new(file: &File, _: Unchanged) -> io::Result<Self> {
-        // SAFETY: the map is private to this value and only ever read, and `Unchanged` says that the file does
-        // not change under it.
+        // SAFETY: the map is owned by this value and only ever read, and `Unchanged` promises that the file does
+        // not change while it is mapped.
         unsafe { memmap2::Mmap::map(file) }.map(Self)
     }
 }
 
 impl MappedFile {
-    /// Lets go of the pages of a range: they take no memory of this process until they are looked at again. What the
-    /// system cannot let go stays.
+    /// Releases the pages of a range (`MADV_DONTNEED`): they take no memory of this process until they are read again.
+    /// If the system cannot release them, they stay.
     pub fn give_back(&self, range: std::ops::Range<usize>) {
         #[cfg(unix)]
         {
@@ -49,8 +49,8 @@ impl MappedFile {
             if range.is_empty() {
                 return;
             }
-            // SAFETY: the map is of a file and is never written to, so pages that are dropped hold nothing that the
-            // file does not. Who looks at them again finds the file's bytes, which `Unchanged` says are the same.
+            // SAFETY: the map is backed by a file and never written to, so dropped pages hold nothing that the
+            // file does not. Reading them again gives the file's bytes, which `Unchanged` promises are the same.
             let given = unsafe {
                 self.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len())
             };
@@ -78,13 +78,13 @@ impl fmt::Debug for MappedFile {
 mod tests {
     use super::*;
 
-    #[cfg_attr(miri, ignore = "Miri maps no files")]
+    #[cfg_attr(miri, ignore = "Miri cannot map files")]
     #[test]
-    fn pages_that_were_given_back_are_found_again() {
+    fn released_pages_are_read_again_from_the_file() {
         let path = std::env::temp_dir().join(format!("pteron-mapped-{}", std::process::id()));
         let bytes: Vec<u8> = (0..40_000u32).map(|i| (i % 251) as u8).collect();
         std::fs::write(&path, &bytes).unwrap();
-        // SAFETY: the file is this test's own, and is not written to again.
+        // SAFETY: only this test uses the file, and it does not write to it again.
         let map = MappedFile::new(&File::open(&path).unwrap(), unsafe { Unchanged::promise() }).unwrap();
         for range in [0..40_000, 5_000..5_001, 39_999..90_000, 7..7, 50_000..60_000] {
             assert_eq!(*map, bytes[..]);

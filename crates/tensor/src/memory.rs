@@ -1,41 +1,41 @@
-//! Vectors whose length a file or an argument says: where the memory cannot be had, an error and no abort.
+//! Fallible allocation of vectors whose length comes from a file or an argument: a failure is an error, not an abort.
 
 use crate::{Error, Result};
 
-/// An empty vector with room for so many elements.
+/// An empty vector with capacity for `len` elements.
 ///
 /// # Errors
-/// If the memory cannot be had.
+/// If the allocation fails.
 pub fn with_room<T>(len: usize) -> Result<Vec<T>> {
     let mut new = Vec::new();
     new.try_reserve_exact(len).map_err(|_| Error::OutOfMemory(len.saturating_mul(size_of::<T>())))?;
     Ok(new)
 }
 
-/// So many copies of a value.
+/// A vector of `len` copies of a value.
 ///
 /// # Errors
-/// As [`with_room`].
+/// If the allocation fails.
 pub fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
     let mut new = with_room(len)?;
     new.resize(len, value);
     Ok(new)
 }
 
-/// A copy.
+/// A copy of a slice.
 ///
 /// # Errors
-/// As [`with_room`].
+/// If the allocation fails.
 pub fn copied<T: Clone>(elements: &[T]) -> Result<Vec<T>> {
     let mut copy = with_room(elements.len())?;
     copy.extend_from_slice(elements);
     Ok(copy)
 }
 
-/// What an iterator gives that knows how much it does.
+/// The items of an iterator of known length.
 ///
 /// # Errors
-/// As [`with_room`].
+/// If the allocation fails.
 pub fn collected<T>(elements: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
     let mut all = with_room(elements.len())?;
     all.extend(elements);
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn a_size_that_overflows_is_an_error() {
         assert_eq!(filled(3, 7u8).unwrap(), [7, 7, 7]);
         assert_eq!(copied(&[1, 2]).unwrap(), [1, 2]);
         assert_eq!(collected((0..3).map(|x| x * x)).unwrap(), [0, 1, 4]);
@@ -55,8 +55,8 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri ends when the system refuses memory")]
-    fn what_the_system_refuses_is_an_error() {
+    #[cfg_attr(miri, ignore = "Miri aborts when an allocation fails")]
+    fn a_failed_allocation_is_an_error() {
         assert!(matches!(with_room::<u8>(usize::MAX / 2), Err(Error::OutOfMemory(_))));
     }
 }

@@ -1,19 +1,19 @@
 use crate::{DimOrder, Error, Result, ScalarType, Shape};
 use std::fmt;
 
-/// Whether and how far a tensor's sizes may change at run time.
+/// Whether a tensor's sizes may change at run time, and their bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ShapeDynamism {
     /// The sizes are fixed.
     #[default]
     Static,
-    /// The sizes may change; those at load time are their upper bounds.
+    /// The sizes may change; the sizes at load time are the upper bounds.
     DynamicBound,
 }
 
-/// Everything about a tensor but its bytes: type, sizes, layout.
+/// Everything about a tensor except its bytes: type, sizes, layout.
 ///
-/// Tensors are dense: the strides follow from the sizes and the dim order.
+/// Tensors are dense: the sizes and the dim order determine the strides.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TensorMeta {
     dtype: ScalarType,
@@ -25,7 +25,7 @@ pub struct TensorMeta {
 }
 
 impl TensorMeta {
-    /// A static tensor. Its byte count must not overflow; the order must have the rank of the sizes.
+    /// A tensor with a static shape. The byte count must not overflow; the dim order must have the rank of the sizes.
     pub fn new(dtype: ScalarType, sizes: &[usize], dim_order: DimOrder) -> Result<Self> {
         let sizes = Shape::new(sizes)?;
         if dim_order.len() != sizes.rank() {
@@ -36,7 +36,7 @@ impl TensorMeta {
         Ok(Self { dtype, dynamism: ShapeDynamism::Static, dim_order, sizes, strides, numel })
     }
 
-    /// A static, row-major tensor.
+    /// A row-major tensor with a static shape.
     pub fn contiguous(dtype: ScalarType, sizes: &[usize]) -> Result<Self> {
         Self::new(dtype, sizes, DimOrder::contiguous(sizes.len()))
     }
@@ -87,7 +87,7 @@ impl TensorMeta {
         self.numel * self.dtype.size()
     }
 
-    /// Whether the elements lie in row-major order, which dimensions of size one do not disturb.
+    /// Whether the elements are stored in row-major order; the position of dimensions of size one does not matter.
     pub fn is_row_major(&self) -> bool {
         self.dim_order.is_contiguous()
             || self.dim_order.same_layout(&DimOrder::contiguous(self.rank()), &self.sizes)
@@ -100,7 +100,7 @@ impl TensorMeta {
         Err(Error::NotRowMajor { tensor: self.to_string() })
     }
 
-    /// Gives the tensor other sizes of the same rank, if its dynamism allows that.
+    /// Changes the sizes. The rank must stay the same and the dynamism must allow it.
     pub fn resize(&mut self, sizes: &[usize]) -> Result<()> {
         if *self.sizes == *sizes {
             return Ok(());
@@ -111,7 +111,7 @@ impl TensorMeta {
         self.reshape(sizes)
     }
 
-    /// Gives the tensor other sizes of the same rank whatever its dynamism.
+    /// Changes the sizes, ignoring the dynamism. The rank must stay the same.
     pub fn reshape(&mut self, sizes: &[usize]) -> Result<()> {
         if sizes.len() != self.rank() {
             return Err(self.refuse(sizes, "the rank of a tensor cannot change"));
@@ -158,8 +158,8 @@ impl fmt::Debug for TensorMeta {
     }
 }
 
-/// The number of elements, once the byte count is known to fit `isize`, as memory must. So must that of an empty
-/// tensor with ones for its zeros, as in PyTorch: strides, and the products of any of a tensor's sizes, do not overflow.
+/// The number of elements. Fails if the byte count does not fit `isize`, the limit of an allocation. As in PyTorch,
+/// sizes of zero count as one in this check, so that neither strides nor the product of any of the sizes can overflow.
 fn checked_numel(dtype: ScalarType, sizes: &Shape) -> Result<usize> {
     let stepped = sizes.iter().try_fold(dtype.size(), |bytes, &size| bytes.checked_mul(size.max(1)));
     match stepped {
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_of_sizes_do_not_overflow_in_empty_tensors_either() {
+    fn products_of_sizes_are_checked_for_empty_tensors_too() {
         let of = |sizes: &[usize]| TensorMeta::contiguous(ScalarType::Float, sizes);
         assert_eq!(of(&[0, 1 << 30, 1 << 30]).unwrap().numel(), 0);
         for sizes in [[0, 1 << 31, 1 << 31], [1 << 40, 0, 1 << 40], [usize::MAX, 1, 0]] {

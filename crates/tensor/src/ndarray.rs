@@ -1,4 +1,4 @@
-//! Tensors from and to arrays of the `ndarray` crate.
+//! Conversions between tensors and arrays of the `ndarray` crate.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,12 +28,12 @@ impl<T: Element, D: Dimension> TryFrom<ArrayView<'_, T, D>> for Tensor {
 impl<'a, T: Element> TryFrom<TensorView<'a>> for ArrayViewD<'a, T> {
     type Error = Error;
 
-    /// The elements where they lie, in any layout.
+    /// A view of the elements without copying, for any layout.
     fn try_from(tensor: TensorView<'a>) -> Result<Self> {
         let refused = || Error::SizeOverflow { shape: tensor.sizes().to_string() };
         let elements = tensor.storage::<T>()?;
         let shape = IxDyn(tensor.sizes()).strides(IxDyn(tensor.strides()));
-        // A tensor without elements may have strides that `ndarray` does not take.
+        // An empty tensor may have strides that `ndarray` does not accept.
         if elements.is_empty() {
             return ArrayView::from_shape(IxDyn(tensor.sizes()), elements).map_err(|_| refused());
         }
@@ -44,7 +44,7 @@ impl<'a, T: Element> TryFrom<TensorView<'a>> for ArrayViewD<'a, T> {
 impl<'a, T: Element> TryFrom<&'a Tensor> for ArrayViewD<'a, T> {
     type Error = Error;
 
-    /// The elements where they lie, in any layout.
+    /// A view of the elements without copying, for any layout.
     fn try_from(tensor: &'a Tensor) -> Result<Self> {
         tensor.view().try_into()
     }
@@ -66,7 +66,7 @@ mod tests {
     use ::ndarray::{Array, Ix3};
 
     #[test]
-    fn arrays_and_tensors_have_the_same_elements_in_any_layout() {
+    fn conversions_keep_the_elements_in_any_layout() {
         let array = Array::from_shape_fn(Ix3(2, 3, 4), |(i, j, k)| (100 * i + 10 * j + k) as i32);
         let t = Tensor::try_from(array.view()).unwrap();
         assert_eq!(t.to_vec::<i32>().unwrap(), array.iter().copied().collect::<Vec<_>>());

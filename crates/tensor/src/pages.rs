@@ -1,5 +1,4 @@
-//! Zeroed pages from the operating system, for large memory that lives long. One of the places of this crate that need
-//! `unsafe`.
+//! Zeroed pages from the operating system, for large long-lived memory. This module needs `unsafe`.
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::ops::{Deref, DerefMut};
@@ -7,21 +6,21 @@ use std::ops::{Deref, DerefMut};
 /// The size of a huge page.
 const HUGE: usize = 2 << 20;
 
-/// Bytes that are zero until they are written. Where the system has huge pages for who asks, whole ones of the range are
-/// such: they are had, and found again, at a fraction of what small ones cost.
+/// Anonymous zeroed pages. If the system grants huge pages on request, the range uses them for every whole huge page,
+/// which cuts the cost of page faults and TLB misses.
 pub(crate) struct Pages {
     map: MmapRaw,
     len: usize,
 }
 
 impl Pages {
-    /// Bytes from which on huge pages are worth asking for.
+    /// The size in bytes from which requesting huge pages is worthwhile.
     pub(crate) const LARGE: usize = HUGE;
 
-    /// `None` if the system does not give them.
+    /// `None` if the system refuses the map.
     pub(crate) fn zeroed(len: usize) -> Option<Self> {
-        // A range of whole huge pages is placed at a multiple of their size. What is past the last whole one takes small
-        // pages: no more memory is held than was asked for.
+        // The system aligns a mapping of whole huge pages to the huge page size. Bytes past the last whole huge page
+        // use small pages, so that no more memory is held than was requested.
         let range = len.checked_next_multiple_of(HUGE)?;
         let map = MmapOptions::new().len(range).map_anon().ok()?;
         let _ = map.advise_range(Advice::HugePage, 0, len / HUGE * HUGE);
@@ -36,15 +35,15 @@ impl Pages {
 impl Deref for Pages {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the map is this value's own, of at least `len` bytes that can be read, and lives as long as the
-        // reference; it is written through `&mut self` alone.
+        // SAFETY: this value owns the map, which has at least `len` readable bytes and lives as long as the
+        // reference; it is written only through `&mut self`.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Pages {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; the map is private and can be written, and `&mut self` is the only way to it.
+        // SAFETY: as in `deref`; the map is private and writable, and `&mut self` is the only access to it.
         unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr(), self.len) }
     }
 }

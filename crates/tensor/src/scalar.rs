@@ -1,7 +1,7 @@
 use crate::ScalarType;
 use std::fmt;
 
-/// A number outside a tensor: PyTorch's `Scalar`.
+/// A scalar that is not in a tensor: PyTorch's `Scalar`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scalar {
     /// An integer.
@@ -13,7 +13,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// The type with which it takes part in promotion: Long, Double or Bool.
+    /// Its type for type promotion: Long, Double or Bool.
     pub const fn dtype(self) -> ScalarType {
         match self {
             Self::Int(_) => ScalarType::Long,
@@ -31,7 +31,7 @@ impl Scalar {
         }
     }
 
-    /// As an integer; doubles are truncated and saturate, NaN is 0.
+    /// As an integer; doubles are truncated and saturate, NaN becomes 0.
     pub const fn to_i64(self) -> i64 {
         match self {
             Self::Int(v) => v,
@@ -40,7 +40,7 @@ impl Scalar {
         }
     }
 
-    /// Whether it is other than zero. NaN is.
+    /// Whether it is nonzero; true for NaN.
     pub fn to_bool(self) -> bool {
         match self {
             Self::Int(v) => v != 0,

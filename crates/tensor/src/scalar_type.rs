@@ -3,7 +3,7 @@ use std::fmt;
 
 macro_rules! scalar_types {
     ($($variant:ident = $value:literal, $size:literal, $name:literal, $short:literal;)*) => {
-        /// The type of a tensor's elements, numbered as `scalar_type.fbs` and c10 number them.
+        /// The type of a tensor's elements, with the numbers of `scalar_type.fbs` and c10.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(i8)]
         #[non_exhaustive]
@@ -13,12 +13,12 @@ macro_rules! scalar_types {
             /// Every scalar type, in numeric order.
             pub const ALL: &'static [ScalarType] = &[$(ScalarType::$variant),*];
 
-            /// The scalar type that a file's number stands for.
+            /// The scalar type with this number in a file.
             pub fn from_i8(value: i8) -> Result<Self> {
                 match value { $($value => Ok(Self::$variant),)* _ => Err(Error::UnknownScalarType(value)) }
             }
 
-            /// Bytes an element takes.
+            /// The size of an element in bytes.
             pub const fn size(self) -> usize { match self { $(Self::$variant => $size,)* } }
 
             /// PyTorch's name: `float32`, `int64`, `bool`.
@@ -27,7 +27,7 @@ macro_rules! scalar_types {
             /// The short name of the command line: `f32`, `i64`, `bool`.
             pub const fn short_name(self) -> &'static str { match self { $(Self::$variant => $short,)* } }
 
-            /// Reads either name.
+            /// Parses either name.
             pub fn parse(name: &str) -> Option<Self> {
                 match name { $($name | $short => Some(Self::$variant),)* _ => None }
             }
@@ -69,7 +69,7 @@ scalar_types! {
 }
 
 impl ScalarType {
-    /// Bytes to which an element's address is aligned.
+    /// The alignment of an element in bytes.
     pub const fn alignment(self) -> usize {
         match self {
             Self::ComplexHalf => 2,
@@ -79,17 +79,17 @@ impl ScalarType {
         }
     }
 
-    /// float16, bfloat16, float32 or float64.
+    /// Whether this is float16, bfloat16, float32 or float64.
     pub const fn is_floating(self) -> bool {
         matches!(self, Self::Half | Self::Float | Self::Double | Self::BFloat16)
     }
 
-    /// A complex type.
+    /// Whether this is a complex type.
     pub const fn is_complex(self) -> bool {
         matches!(self, Self::ComplexHalf | Self::ComplexFloat | Self::ComplexDouble)
     }
 
-    /// An integer type, bool not included.
+    /// Whether this is an integer type; bool is not.
     pub const fn is_integral(self) -> bool {
         matches!(
             self,
@@ -114,15 +114,15 @@ impl ScalarType {
         }
     }
 
-    /// The type in which two operands meet, by the table of `torch.promote_types`.
+    /// The type that two operand types promote to, by the table of `torch.promote_types`; `None` if there is none.
     ///
-    /// Quantized, bits, float8 and the wide unsigned types meet only themselves, as in c10.
+    /// Quantized, bits, float8 and the wide unsigned types promote only with themselves, as in c10.
     pub fn promote(self, other: Self) -> Option<Self> {
         use ScalarType::*;
         if self == other {
             return Some(self);
         }
-        // Row and column: u1 i1 i2 i4 i8 f2 f4 f8 c2 c4 c8 b1 bf.
+        // Rows and columns of the table: u1 i1 i2 i4 i8 f2 f4 f8 c2 c4 c8 b1 bf.
         let index = |t: Self| match t {
             Byte | Char | Short | Int | Long | Half | Float | Double | ComplexHalf | ComplexFloat
             | ComplexDouble | Bool => Some(t as usize),
@@ -133,7 +133,7 @@ impl ScalarType {
         Some(PROMOTION[a.min(b)][a.max(b) - a.min(b)])
     }
 
-    /// Whether a result computed in `self` may be stored as `to`: `torch.can_cast`.
+    /// Whether a result of type `self` may be stored as `to`: `torch.can_cast`.
     pub const fn can_cast(self, to: Self) -> bool {
         if self.is_complex() && !to.is_complex() {
             return false;
@@ -145,7 +145,7 @@ impl ScalarType {
     }
 }
 
-/// The upper triangle of c10's promotion table, each row from its diagonal on.
+/// The upper triangle of c10's promotion table; each row starts at the diagonal.
 const PROMOTION: [&[ScalarType]; 13] = {
     use ScalarType::{
         BFloat16 as bf, Bool as b1, Byte as u1, Char as i1, ComplexDouble as c8, ComplexFloat as c4,

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 /// The largest rank: the reference's `kTensorDimensionLimit`.
 pub const MAX_RANK: usize = 16;
 
-/// The sizes (or strides) of a tensor, outermost first, held inline.
+/// The sizes (or strides) of a tensor, outermost dimension first, stored inline.
 #[derive(Clone, Copy)]
 pub struct Shape {
     rank: u8,
@@ -40,7 +40,7 @@ impl Shape {
         self.rank as usize
     }
 
-    /// The number of elements, or an error if it overflows.
+    /// The number of elements; fails if it overflows.
     pub fn numel(&self) -> Result<usize> {
         if self.contains(&0) {
             return Ok(0);
@@ -50,7 +50,7 @@ impl Shape {
             .ok_or_else(|| Error::SizeOverflow { shape: self.to_string() })
     }
 
-    /// Appends a dimension at the inner end.
+    /// Appends a dimension as the innermost one.
     pub fn push(&mut self, size: usize) -> Result<()> {
         let rank = self.rank();
         *self.dims.get_mut(rank).ok_or(Error::RankTooLarge { rank: rank + 1 })? = size;
@@ -58,14 +58,14 @@ impl Shape {
         Ok(())
     }
 
-    /// Puts a dimension before dimension `at`, which is at most the rank.
+    /// Inserts a dimension before dimension `at`, which must be at most the rank.
     pub fn insert(&mut self, at: usize, size: usize) -> Result<()> {
         self.push(size)?;
         self[at..].rotate_right(1);
         Ok(())
     }
 
-    /// Takes dimension `at` away, which is less than the rank.
+    /// Removes dimension `at`, which must be less than the rank, and returns its size.
     pub fn remove(&mut self, at: usize) -> usize {
         let size = self[at];
         self[at..].rotate_left(1);
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numel_counts_and_refuses_overflow() {
+    fn numel_is_the_product_and_overflow_is_an_error() {
         assert_eq!(Shape::SCALAR.numel(), Ok(1));
         assert_eq!(Shape::new(&[2, 3]).unwrap().numel(), Ok(6));
         assert_eq!(Shape::new(&[usize::MAX, 0, usize::MAX]).unwrap().numel(), Ok(0));

@@ -42,7 +42,7 @@ macro_rules! meta_accessors {
     };
 }
 
-/// A tensor's type and shape with its bytes, to read.
+/// A read-only view of a tensor: its type, shape and bytes.
 #[derive(Clone, Copy)]
 pub struct TensorView<'a> {
     meta: &'a TensorMeta,
@@ -50,7 +50,7 @@ pub struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
-    /// A view of exactly the bytes that the tensor asks for.
+    /// A view of `data`, whose length must be exactly the tensor's byte count.
     pub fn new(meta: &'a TensorMeta, data: &'a [u8]) -> Result<Self> {
         if data.len() != meta.nbytes() {
             return Err(Error::WrongByteCount { expected: meta.nbytes(), found: data.len() });
@@ -65,14 +65,14 @@ impl<'a> TensorView<'a> {
         self.data
     }
 
-    /// The elements in storage order: outermost first is the first dimension of [`Self::dim_order`].
+    /// The elements in storage order: the first dimension of [`Self::dim_order`] is outermost.
     pub fn storage<T: Element>(&self) -> Result<&'a [T]> {
         typed::<T>(self.dtype())?;
         bytemuck::try_cast_slice(self.data).map_err(|_| Error::Misaligned { dtype: T::DTYPE })
     }
 
-    /// The elements in row-major order of [`Self::sizes`]. A tensor that is laid out otherwise is refused:
-    /// [`Self::to_vec`] copies its elements in that order, [`Self::storage`] has them as they lie.
+    /// The elements in row-major order of [`Self::sizes`]. Fails for any other layout: [`Self::to_vec`] copies the
+    /// elements into row-major order, [`Self::storage`] gives them in storage order.
     pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
         self.meta.require_row_major()?;
         self.storage()
@@ -98,15 +98,15 @@ impl fmt::Debug for TensorView<'_> {
     }
 }
 
-/// A tensor's type and shape with its bytes, to write. The sizes may change within what the bytes
-/// can hold; bytes beyond the present sizes are out of sight.
+/// A writable view of a tensor: its type, shape and bytes. The sizes may change within the capacity of the
+/// bytes; bytes beyond the current sizes are not visible as elements.
 pub struct TensorViewMut<'a> {
     meta: &'a mut TensorMeta,
     data: &'a mut [u8],
 }
 
 impl<'a> TensorViewMut<'a> {
-    /// A view of at least the bytes that the tensor asks for; the rest is room to grow.
+    /// A view of `data`, which must hold at least the tensor's byte count; the rest is spare capacity.
     pub fn new(meta: &'a mut TensorMeta, data: &'a mut [u8]) -> Result<Self> {
         if data.len() < meta.nbytes() {
             return Err(Error::WrongByteCount { expected: meta.nbytes(), found: data.len() });
@@ -116,17 +116,17 @@ impl<'a> TensorViewMut<'a> {
 
     meta_accessors!();
 
-    /// Bytes the tensor may grow to.
+    /// The number of bytes that the tensor may grow to.
     pub fn capacity(&self) -> usize {
         self.data.len()
     }
 
-    /// The bytes, and those beyond them that the tensor may grow to.
+    /// All bytes, including the spare capacity.
     pub fn all_bytes(&self) -> &[u8] {
         self.data
     }
 
-    /// Gives the tensor other sizes of the same rank, within its dynamism and its capacity.
+    /// Changes the sizes. The rank must stay the same; the dynamism and the capacity must allow the new sizes.
     pub fn resize(&mut self, sizes: &[usize]) -> Result<()> {
         if **self.sizes() == *sizes {
             return Ok(());
@@ -136,7 +136,7 @@ impl<'a> TensorViewMut<'a> {
         self.adopt(new)
     }
 
-    /// Like [`Self::resize`], whatever the dynamism.
+    /// Like [`Self::resize`], but ignores the dynamism.
     pub fn reshape(&mut self, sizes: &[usize]) -> Result<()> {
         let mut new = self.meta.clone();
         new.reshape(sizes)?;
@@ -145,18 +145,18 @@ impl<'a> TensorViewMut<'a> {
 
     fn adopt(&mut self, new: TensorMeta) -> Result<()> {
         if new.nbytes() > self.data.len() {
-            return Err(self.meta.refuse(new.sizes(), "the plan gives it fewer bytes than that"));
+            return Err(self.meta.refuse(new.sizes(), "the memory planned for it is too small"));
         }
         *self.meta = new;
         Ok(())
     }
 
-    /// The same tensor, to read.
+    /// A read-only view of the same tensor.
     pub fn as_view(&self) -> TensorView<'_> {
         TensorView { meta: self.meta, data: &self.data[..self.meta.nbytes()] }
     }
 
-    /// The same tensor for a shorter time.
+    /// A view of the same tensor with a shorter lifetime.
     pub fn reborrow(&mut self) -> TensorViewMut<'_> {
         TensorViewMut { meta: self.meta, data: self.data }
     }
@@ -166,30 +166,30 @@ impl<'a> TensorViewMut<'a> {
         &self.data[..self.meta.nbytes()]
     }
 
-    /// The bytes, in storage order, to write.
+    /// The mutable bytes, in storage order.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let n = self.meta.nbytes();
         &mut self.data[..n]
     }
 
-    /// The elements in row-major order of [`Self::sizes`]; refused if they lie otherwise.
+    /// The elements in row-major order of [`Self::sizes`]. Fails for any other layout.
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
         self.meta.require_row_major()?;
         self.storage()
     }
 
-    /// The elements in row-major order of [`Self::sizes`], to write; refused if they lie otherwise.
+    /// The mutable elements in row-major order of [`Self::sizes`]. Fails for any other layout.
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
         self.meta.require_row_major()?;
         self.storage_mut()
     }
 
-    /// The elements in storage order: outermost first is the first dimension of [`Self::dim_order`].
+    /// The elements in storage order: the first dimension of [`Self::dim_order`] is outermost.
     pub fn storage<T: Element>(&self) -> Result<&[T]> {
         self.as_view().storage()
     }
 
-    /// The elements in storage order, to write.
+    /// The mutable elements in storage order.
     pub fn storage_mut<T: Element>(&mut self) -> Result<&mut [T]> {
         typed::<T>(self.dtype())?;
         bytemuck::try_cast_slice_mut(self.bytes_mut()).map_err(|_| Error::Misaligned { dtype: T::DTYPE })
@@ -219,18 +219,18 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of zero bytes.
+    /// A tensor whose bytes are all zero.
     pub fn zeros(meta: TensorMeta) -> Result<Self> {
         let data = AlignedBuffer::zeroed(meta.nbytes())?;
         Ok(Self { meta, data })
     }
 
-    /// A tensor over a copy of these bytes, which are in the storage order that `meta` says.
+    /// A tensor with a copy of `bytes`, which must be in the storage order of `meta`.
     pub fn from_bytes(meta: TensorMeta, bytes: &[u8]) -> Result<Self> {
         TensorView::new(&meta, bytes)?.to_tensor()
     }
 
-    /// A row-major tensor of these elements.
+    /// A row-major tensor with a copy of `elements`.
     pub fn from_slice<T: Element>(sizes: &[usize], elements: &[T]) -> Result<Self> {
         Self::from_bytes(TensorMeta::contiguous(T::DTYPE, sizes)?, bytemuck::cast_slice(elements))
     }
@@ -242,7 +242,7 @@ impl Tensor {
 
     meta_accessors!();
 
-    /// Its type, sizes and layout, and its bytes, of which there may be more than those say.
+    /// Its type, sizes and layout, and its buffer, which may be larger than they require.
     pub fn into_parts(self) -> (TensorMeta, AlignedBuffer) {
         (self.meta, self.data)
     }
@@ -252,15 +252,15 @@ impl Tensor {
         &self.data[..self.meta.nbytes()]
     }
 
-    /// The elements in row-major order of [`Self::sizes`]. A tensor that is laid out otherwise is refused:
-    /// [`Self::to_vec`] copies its elements in that order, [`Self::storage`] has them as they lie.
+    /// The elements in row-major order of [`Self::sizes`]. Fails for any other layout: [`Self::to_vec`] copies the
+    /// elements into row-major order, [`Self::storage`] gives them in storage order.
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
         self.meta.require_row_major()?;
         self.storage()
     }
 
-    /// The elements in row-major order of [`Self::sizes`], to write. As [`Self::as_slice`], it refuses
-    /// other layouts.
+    /// The mutable elements in row-major order of [`Self::sizes`]. Fails for any other layout, as [`Self::as_slice`]
+    /// does.
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
         self.meta.require_row_major()?;
         self.storage_mut()
@@ -271,29 +271,29 @@ impl Tensor {
         self.view().to_vec()
     }
 
-    /// The elements in storage order: outermost first is the first dimension of [`Self::dim_order`].
+    /// The elements in storage order: the first dimension of [`Self::dim_order`] is outermost.
     pub fn storage<T: Element>(&self) -> Result<&[T]> {
         self.view().storage()
     }
 
-    /// The elements in storage order, to write.
+    /// The mutable elements in storage order.
     pub fn storage_mut<T: Element>(&mut self) -> Result<&mut [T]> {
         typed::<T>(self.meta.dtype())?;
         bytemuck::try_cast_slice_mut(&mut self.data[..self.meta.nbytes()])
             .map_err(|_| Error::Misaligned { dtype: T::DTYPE })
     }
 
-    /// The tensor, to read.
+    /// A read-only view.
     pub fn view(&self) -> TensorView<'_> {
         TensorView { meta: &self.meta, data: self.bytes() }
     }
 
-    /// The tensor, to write. It may grow to what it was made for.
+    /// A writable view. It may grow to the capacity of the tensor's buffer.
     pub fn view_mut(&mut self) -> TensorViewMut<'_> {
         TensorViewMut { meta: &mut self.meta, data: &mut self.data }
     }
 
-    /// The same elements laid out in another dim order.
+    /// A copy of the tensor in another dim order.
     pub fn to_dim_order(&self, order: DimOrder) -> Result<Tensor> {
         let meta = TensorMeta::new(self.dtype(), self.sizes(), order)?;
         let mut new = Tensor::zeros(meta)?;
@@ -379,13 +379,13 @@ mod tests {
         assert_eq!(cl.as_mut_slice::<i32>().unwrap_err(), refused);
         assert_eq!(
             refused.to_string(),
-            "the elements of int32[1, 2, 3, 4] in dim order [0, 2, 3, 1] do not lie in row-major order: `to_vec` \
-             copies them in that order, `to_dim_order` converts, `storage` gives them as they lie"
+            "the elements of int32[1, 2, 3, 4] in dim order [0, 2, 3, 1] are not in row-major order: `to_vec` \
+             copies them in that order, `to_dim_order` converts, `storage` gives them in storage order"
         );
         assert_eq!(cl.to_vec::<i32>().unwrap(), data);
         assert_eq!(t.to_vec::<i32>().unwrap(), data);
         assert!(cl.to_vec::<f32>().is_err());
-        // Where all but one extent is 1 there is one order only.
+        // If all sizes but one are 1, every dim order is row-major.
         let line = Tensor::from_slice(&[1, 3, 1, 1], &[1, 2, 3]).unwrap();
         let line = line.to_dim_order(DimOrder::channels_last(4)).unwrap();
         assert_eq!(line.as_slice::<i32>().unwrap(), [1, 2, 3]);

@@ -1,8 +1,8 @@
-//! Numbers as the reference prints them.
+//! Formats numbers like the reference.
 
 use std::fmt;
 
-/// A number in the form of C's `%e`; infinities as the reference's stream writes them.
+/// Formats a number like C's `%e`, with infinities as the reference's stream writes them.
 pub(crate) struct Exponent(pub f64);
 
 impl fmt::Display for Exponent {
@@ -21,7 +21,7 @@ impl fmt::Display for Exponent {
     }
 }
 
-/// A number in the form of C's `%f`.
+/// Formats a number like C's `%f`.
 pub(crate) struct Fixed(pub f64);
 
 impl fmt::Display for Fixed {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_look_as_in_c() {
+    fn numbers_are_formatted_as_in_c() {
         for (value, e, f) in [
             (1.5, "1.500000e+00", "1.500000"),
             (-22.5e9, "-2.250000e+10", "-22500000000.000000"),

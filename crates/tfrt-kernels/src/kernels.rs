@@ -1,9 +1,9 @@
-//! How the kernels of this crate are written and registered.
+//! Helpers to write and register the kernels of this crate.
 
 use host::{Effect, Fault, Frame, IntoKernel, KernelRegistry, Outcome, Value};
 use std::fmt;
 
-/// Ways to add kernels that this crate's families use.
+/// Shorthands to add kernels with their declared effects.
 pub(crate) trait RegistryExt {
     /// Adds a kernel that may fail.
     fn fallible<R: Outcome>(
@@ -23,7 +23,7 @@ pub(crate) trait RegistryExt {
         self.declared(name, effect);
     }
 
-    /// Adds a kernel that may fail, or does something else that is over when it returns.
+    /// Adds a kernel that may fail, or has another side effect that is complete when it returns.
     fn immediate<R: Outcome>(
         &mut self,
         name: &str,
@@ -32,10 +32,10 @@ pub(crate) trait RegistryExt {
         self.fallible_with(name, Effect::Immediate, kernel);
     }
 
-    /// Adds a function that has no effect but its results, and cannot fail.
+    /// Adds a function without side effects that cannot fail.
     fn pure<P>(&mut self, name: &str, function: impl IntoKernel<P>);
 
-    /// Declares the observable side effects of a kernel that was added.
+    /// Declares the observable side effects of a kernel that was added before.
     fn declared(&mut self, name: &str, effect: Effect);
 }
 
@@ -59,7 +59,7 @@ impl RegistryExt for KernelRegistry {
     }
 }
 
-/// Prints to where the host's kernels print.
+/// Prints to the host's output stream.
 pub(crate) fn print(frame: &Frame<'_>, text: fmt::Arguments<'_>) {
     frame.context().host().print(|out| {
         out.write_fmt(text)?;
@@ -67,7 +67,7 @@ pub(crate) fn print(frame: &Frame<'_>, text: fmt::Arguments<'_>) {
     });
 }
 
-/// `print!` for kernels: the frame, then a format string.
+/// `print!` for kernels; takes the frame, then a format string.
 macro_rules! out {
     ($frame:expr, $($arg:tt)*) => {
         $crate::kernels::print($frame, format_args!($($arg)*))
@@ -75,7 +75,7 @@ macro_rules! out {
 }
 pub(crate) use out;
 
-/// An object as the only result.
+/// An object as a result value.
 pub(crate) fn object<T: std::any::Any + Send + Sync>(object: T) -> Value {
     Value::object(object)
 }

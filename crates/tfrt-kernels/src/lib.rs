@@ -1,5 +1,4 @@
-//! The kernels that BEF programs call, and the driver that runs a program the way the reference
-//! executor does.
+//! The kernels that BEF programs call, and a driver that runs a program like the reference executor.
 //!
 //! | module | kernels |
 //! | --- | --- |

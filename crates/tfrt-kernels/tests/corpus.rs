@@ -1,6 +1,6 @@
-//! Programs with the transcripts of the reference executor.
+//! Compares the output of programs with transcripts of the reference executor.
 //!
-//! A sample stands in `tests/data`; the whole corpus is looked for in `$PTERON_CORPUS/bef`.
+//! `tests/data` has a sample; the full corpus is looked up in `$PTERON_CORPUS/bef`.
 
 use pteron_tfrt_kernels::driver::{self, Options, Queue};
 use serde_json::Value as Json;
@@ -52,7 +52,7 @@ fn options(program: &Json, queue: Queue) -> Options {
     options
 }
 
-/// The transcript without the lines that name the allocator and the queue.
+/// The transcript without the lines about the allocator and the work queue.
 fn transcript(path: &Path) -> Option<String> {
     let text = String::from_utf8_lossy(&fs::read(path).ok()?).into_owned();
     Some(text.split_inclusive('\n').filter(|l| !l.starts_with("Choosing ")).collect())
@@ -64,8 +64,8 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// Runs every executable program of a set; the number of transcripts that were compared, and what
-/// differs.
+/// Runs every executable program of a set and appends differences to `failures`. Returns the number of compared
+/// transcripts.
 fn check(set: &Path, failures: &mut Vec<String>) -> usize {
     let index: Json = serde_json::from_slice(&fs::read(set.join("index.json")).unwrap()).unwrap();
     let mut compared = 0;
@@ -104,7 +104,7 @@ fn check(set: &Path, failures: &mut Vec<String>) -> usize {
     compared
 }
 
-/// One test, because programs are run from inside their folder, and there is one current folder.
+/// A single test, because programs run with their folder as the current directory, which is global to the process.
 #[test]
 fn transcripts_match() {
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
@@ -122,7 +122,7 @@ fn transcripts_match() {
     assert!(failures.is_empty(), "{} differences\n\n{}", failures.len(), failures.join("\n\n"));
 }
 
-/// Malformed files fail cleanly: with an exit code, and within the limits.
+/// Malformed files fail with an exit code, and within the limits.
 #[test]
 fn malformed_files_fail_cleanly() {
     let Some(corpus) = std::env::var_os("PTERON_CORPUS") else {

@@ -1,4 +1,4 @@
-//! Programs that ask for too much end soon.
+//! Programs that exceed the limits are stopped soon.
 
 use pteron_tfrt_kernels::driver::{self, Options, Queue};
 use std::io;
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 /// A parallel loop of 2^31 - 1 blocks.
 const HUGE_LOOP: &[u8] = include_bytes!("data/huge_loop.bef");
 
-/// The same, whose function takes no bounds.
-const MISFIT_LOOP: &[u8] = include_bytes!("data/misfit_loop.bef");
+/// The same loop, over a function that does not take the bounds.
+const MISMATCHED_LOOP: &[u8] = include_bytes!("data/misfit_loop.bef");
 
 #[test]
-fn a_loop_over_a_function_that_does_not_fit_is_refused() {
+fn a_loop_over_a_function_with_the_wrong_signature_is_rejected() {
     let start = Instant::now();
     let options = Options::default();
-    assert_eq!(driver::run(Arc::new(MISFIT_LOOP), &options, io::sink(), io::sink()), 1);
+    assert_eq!(driver::run(Arc::new(MISMATCHED_LOOP), &options, io::sink(), io::sink()), 1);
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
 #[test]
-fn a_loop_of_too_many_blocks_ends_once_it_is_cancelled() {
+fn a_loop_of_too_many_blocks_is_cancelled() {
     for queue in [Queue::SingleThreaded, Queue::MultiThreaded(2)] {
         let limits = host::Limits { kernels: 10_000, ..host::Limits::DEFAULT };
         let options = Options { queue, limits, ..Options::default() };

@@ -1,4 +1,4 @@
-//! Bundled programs (`.bpte`): a program with inputs for its methods and the outputs expected.
+//! Bundled programs (`.bpte`): a program with test inputs for its methods and the expected outputs.
 
 use crate::input::type_text;
 use crate::inspect::{self, REPORT_VERSION};
@@ -12,10 +12,10 @@ use std::io::Write;
 use std::sync::Arc;
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
-/// A bundled program that is open.
+/// An open bundled program.
 #[derive(Debug)]
 pub struct Bundle {
-    /// The bundle's version of the schema.
+    /// The version of the bundle's schema.
     pub version: u32,
     /// The test cases of each method.
     pub suites: Vec<BundledMethodTestSuite>,
@@ -23,16 +23,16 @@ pub struct Bundle {
     program: FreeableBuffer,
 }
 
-/// What a bundled program holds.
+/// The contents of a bundled program.
 #[derive(Debug, Clone, Serialize)]
 pub struct BundleReport {
-    /// The version of the report's shape.
+    /// The version of the report's schema.
     pub report: u32,
     /// The file.
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// The version of the schema.
+    /// The version of the bundle's schema.
     pub version: u32,
     /// The test cases of each method.
     pub suites: Vec<SuiteReport>,
@@ -52,9 +52,9 @@ pub struct SuiteReport {
 /// A test case.
 #[derive(Debug, Clone, Serialize)]
 pub struct CaseReport {
-    /// The inputs, as texts such as `2x2xf32`.
+    /// The inputs: types such as `2x2xf32`, or the values of scalars.
     pub inputs: Vec<String>,
-    /// The outputs.
+    /// The expected outputs, likewise.
     pub outputs: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ pub fn is_one(loader: &dyn DataLoader) -> Result<bool> {
 }
 
 impl Bundle {
-    /// Reads and verifies a bundle. The program inside is verified when it is opened.
+    /// Reads and verifies a bundle. The program inside is verified when it is loaded.
     pub fn open(loader: &dyn DataLoader, limits: &Limits) -> Result<Self> {
         let file = loader.load(0, loader.size(), Purpose::Program)?;
         let read = bpte::read(&file, &limits.format).context(|| format!("{} is not valid", loader.name()))?;
@@ -77,7 +77,7 @@ impl Bundle {
         Ok(Self { version: read.version, suites: read.method_test_suites, name, program })
     }
 
-    /// The program, to load.
+    /// A loader for the program inside.
     pub fn program(&self) -> Arc<dyn DataLoader> {
         Arc::new(BytesLoader::named(self.name.clone(), self.program.clone()))
     }
@@ -92,8 +92,9 @@ impl Bundle {
         values(&case.inputs)
     }
 
-    /// Adds a test case: these inputs and what the method computes of them, as written. Gives back of
-    /// what the inputs were made, if none were given.
+    /// Adds a test case: the requested inputs, and the outputs that the method computes from them without preparation
+    /// (`no_prepare`). If the request has no inputs, zeros and the values fixed by the exporter are used, and described in
+    /// the result.
     pub fn add(&mut self, request: &Request, mut options: LoadOptions) -> Result<Option<Vec<String>>> {
         let program = Program::load(self.program(), &options.limits)?;
         let Called { method, inputs, zeros } = request.resolve(&program)?;
@@ -121,7 +122,7 @@ impl Bundle {
     }
 }
 
-/// The values of a test case, as a method takes and gives them.
+/// Converts the values of a test case to the values that a method takes and returns.
 pub fn values(bundled: &[Value]) -> Result<Vec<EValue>> {
     bundled.iter().map(value).collect()
 }
@@ -159,7 +160,7 @@ fn to_bundled(value: &EValue) -> Result<Value> {
     })
 }
 
-/// Elements of this machine as files hold them, or the other way.
+/// Converts elements from native to little-endian byte order or back.
 fn little_endian(dtype: ScalarType, bytes: &[u8]) -> Result<Vec<u8>> {
     let mut bytes = tensor::memory::copied(bytes)?;
     if cfg!(target_endian = "big") {
@@ -168,7 +169,7 @@ fn little_endian(dtype: ScalarType, bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What a bundle holds; `program` is what its program does.
+/// The report on a bundle; `program` is the report on the program inside.
 pub(crate) fn report(
     loader: &dyn DataLoader,
     bundle: &Bundle,

@@ -1,7 +1,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a verb can fail with.
+/// An error of a verb.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -15,19 +15,19 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
-    /// A file of a format that the verb has no use for.
+    /// A file of a format that the verb does not take.
     #[error("{file} is {found}; {verb} takes {expected}")]
     WrongFormat {
         /// The file, as the user named it.
         file: String,
-        /// What its first bytes say it is.
+        /// The format, recognised by its first bytes.
         found: String,
         /// The verb.
         verb: &'static str,
-        /// What it takes.
+        /// The formats that the verb takes.
         expected: &'static str,
     },
-    /// A file that holds something else than its format says.
+    /// A file whose contents are invalid.
     #[error("{file}: {problem}")]
     BadFile {
         /// The file, as the user named it.
@@ -35,33 +35,33 @@ pub enum Error {
         /// What is wrong, and what was expected.
         problem: String,
     },
-    /// An input given by the user that the program cannot take.
+    /// An argument or input of the user that the verb or program cannot take.
     #[error("{0}")]
     Input(String),
-    /// The runtime refused or failed.
+    /// An error of the runtime.
     #[error(transparent)]
     Runtime(#[from] runtime::Error),
     /// A tensor error.
     #[error(transparent)]
     Tensor(#[from] tensor::Error),
-    /// Another error, and what was being done.
+    /// Another error, with context.
     #[error("{context}")]
     Context {
         /// What was being done.
         context: String,
-        /// Why it failed.
+        /// The underlying error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
 impl Error {
-    /// An [`Error::Io`] of a read, for `map_err`.
+    /// Makes an [`Error::Io`] of a failed read, for `map_err`.
     pub fn read(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         let path = path.as_ref().to_owned();
         move |source| Self::Io { path, action: "read", source }
     }
 
-    /// An [`Error::Io`] of a write, for `map_err`.
+    /// Makes an [`Error::Io`] of a failed write, for `map_err`.
     pub fn write(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         let path = path.as_ref().to_owned();
         move |source| Self::Io { path, action: "write", source }
@@ -78,9 +78,9 @@ impl Error {
     }
 }
 
-/// Says what was being done when something failed.
+/// Adds context to errors.
 pub trait Context<T> {
-    /// Wraps the error into one that says what was being done.
+    /// Wraps the error into an [`Error::Context`] that says what was being done.
     fn context(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 

@@ -1,5 +1,5 @@
-//! ETDumps as a person reads them: what took how long, in the recorder's own ticks, and what was
-//! computed.
+//! ETDumps as text: the spans with their durations, in the recorder's ticks, and the recorded
+//! values.
 
 use crate::show::{bytes, count, table};
 use crate::{Error, Result};
@@ -9,16 +9,16 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// What an ETDump holds.
+/// The contents of an ETDump.
 #[derive(Debug, Clone, Serialize)]
 pub struct EtdumpReport {
-    /// The version of the report's shape.
+    /// The version of the report's schema.
     pub report: u32,
     /// The file.
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// The version of the schema.
+    /// The version of the ETDump's schema.
     pub version: u32,
     /// The blocks: usually loading, then each execution.
     pub blocks: Vec<BlockReport>,
@@ -31,24 +31,24 @@ pub struct BlockReport {
     pub name: Option<String>,
     /// The test case of a bundled program, if one was run.
     pub bundled_input: Option<i32>,
-    /// The allocators that were watched.
+    /// The names of the tracked allocators.
     pub allocators: Vec<String>,
-    /// Bytes that they gave.
+    /// Bytes allocated from them.
     pub allocated: u64,
     /// The number of recorded values.
     pub values: usize,
-    /// The names of spans, in the order in which they first ended.
+    /// The spans by name, in the order in which each name first ended.
     pub spans: Vec<SpanReport>,
 }
 
 /// All spans of one name.
 #[derive(Debug, Clone, Serialize)]
 pub struct SpanReport {
-    /// The name; a delegate's own steps have the delegate's name for them.
+    /// The name; for a step inside a delegate, the delegate's id for it.
     pub name: String,
-    /// How many.
+    /// The number of spans.
     pub count: usize,
-    /// Ticks of all.
+    /// Their total duration in ticks.
     pub ticks: u64,
 }
 
@@ -57,7 +57,7 @@ pub fn is_one(loader: &dyn DataLoader) -> Result<bool> {
     Ok(crate::kind::of(loader)? == Some(format::FileKind::Etdump))
 }
 
-/// Reads an ETDump whole.
+/// Reads a whole ETDump.
 pub fn read(loader: &dyn DataLoader, limits: &Limits) -> Result<ETDump> {
     let file = loader.load(0, loader.size(), Purpose::Program)?;
     etdump::read(&file, &limits.format).map_err(|e| Error::Context {
@@ -66,7 +66,7 @@ pub fn read(loader: &dyn DataLoader, limits: &Limits) -> Result<ETDump> {
     })
 }
 
-/// What a file holds.
+/// Summarizes an ETDump.
 pub fn report(loader: &dyn DataLoader, limits: &Limits) -> Result<EtdumpReport> {
     let dump = read(loader, limits)?;
     let blocks = dump.run_data.iter().map(|run| {
@@ -109,7 +109,7 @@ fn span_name(event: &ProfileEvent) -> String {
 }
 
 impl EtdumpReport {
-    /// The report as a person reads it.
+    /// The report as text.
     pub fn text(&self) -> String {
         let mut out =
             format!("{}: ETDump, {}; times in ticks of its recorder\n", self.file, bytes(self.bytes));
@@ -134,7 +134,7 @@ impl EtdumpReport {
     }
 }
 
-/// Every event on a line of its own.
+/// All events of an ETDump, one per line.
 pub fn listing(dump: &ETDump) -> String {
     let mut out = format!("etdump version {}\n", dump.version);
     for run in &dump.run_data {
@@ -180,7 +180,7 @@ fn debug_line(e: &DebugEvent) -> String {
     format!("{place:>6}  value {name}{}{value}{output}", if name.is_empty() { "" } else { " " })
 }
 
-/// `3` for an instruction of the first chain, `1:3` of another; nothing for the whole method.
+/// `3` for an instruction of chain 0, `1:3` for one of chain 1; empty for an event of the whole method.
 fn place(chain: i64, instruction: i32) -> String {
     match chain {
         ..0 => String::new(),

@@ -1,4 +1,4 @@
-//! Parts of a file as files of their own: segments, payloads of delegates, named data, constants.
+//! Extracts parts of a file into separate files: segments, payloads of delegates, named data, constants.
 
 use crate::edit::Output;
 use crate::file::{File, Progress, source};
@@ -17,40 +17,40 @@ use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 /// What to extract.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Segments, as they stand.
+    /// Segments, byte for byte.
     pub segments: bool,
     /// The payloads of delegates.
     pub delegates: bool,
     /// Named data: of a program, and the blobs of a `.ptd`.
     pub named_data: bool,
-    /// Constants and initial values of a program, those of its delegates' payloads, and the tensors of a `.ptd`.
+    /// Constants and initial values of a program, constants of its delegates' payloads, and the tensors of a `.ptd`.
     pub constants: bool,
 }
 
 impl Selection {
-    /// Everything but segments, whose bytes the others are.
+    /// Everything but segments, which consist of the other parts.
     pub const PARTS: Self = Self { segments: false, delegates: true, named_data: true, constants: true };
 }
 
-/// A part of a file, as a file of its own.
+/// An extracted part of a file.
 #[derive(Debug, Serialize)]
 pub struct Part {
-    /// Where to put it, from the folder for all parts on: `constants/linear.weight.npy`. Made of letters,
-    /// digits and `._-` only, whatever the name is.
+    /// Its path relative to the output folder: `constants/linear.weight.npy`. File names have only letters,
+    /// digits and `._-`, whatever the name of the part is.
     pub path: String,
-    /// What it is.
+    /// A description.
     pub what: String,
-    /// Its name in the file: a key, or the name that a constant has in the model.
+    /// Its name in the file: a key, or the name of a constant in the model.
     pub name: Option<String>,
-    /// The bytes of the file that it is.
+    /// Its byte range in the source file.
     pub bytes: Range<u64>,
     /// The new file.
     #[serde(skip)]
     pub output: Output,
 }
 
-/// The parts of a file that are selected. Tensors become NumPy arrays in row-major order, everything else
-/// stays as it is.
+/// Extracts the selected parts of a file. Tensors become NumPy arrays in row-major order, everything else
+/// is copied byte for byte.
 pub fn extract(
     file: &File,
     selection: Selection,
@@ -118,8 +118,8 @@ fn of_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) ->
     Ok(())
 }
 
-/// The constants of payloads whose backends show them, with their scales: of each distinct tensor one part. Elements that
-/// are packed stay as they are; those that are not in the file are left out.
+/// Extracts the constants, and their scales, of payloads that the backends can read; each distinct tensor once. Packed
+/// elements are copied byte for byte. Constants whose bytes are not in the file are skipped.
 fn of_payloads(program: &Program, backends: &BackendRegistry, parts: &mut Parts<'_>) -> Result<()> {
     let mut seen = HashSet::new();
     for plan in &program.tables().execution_plan {
@@ -241,7 +241,7 @@ impl Parts<'_> {
         Ok(())
     }
 
-    /// A constant of a payload, which may be followed by padding.
+    /// Adds a constant of a payload. `range` may include padding after the elements.
     fn payload_constant(
         &mut self,
         loader: &Arc<dyn DataLoader>,
@@ -267,17 +267,17 @@ impl Parts<'_> {
 
     /// A path that no other part has.
     fn path(&mut self, folder: &str, stem: &str, end: &str) -> String {
-        /// Bytes of a name that are kept.
-        const MOST: usize = 100;
+        /// Characters of a name that are kept.
+        const MAX_STEM: usize = 100;
         let safe = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-        let stem: String = stem.chars().map(safe).take(MOST).collect();
+        let stem: String = stem.chars().map(safe).take(MAX_STEM).collect();
         let stem = match stem.trim_start_matches('.') {
             "" => "unnamed".to_owned(),
             stem => stem.to_owned(),
         };
         let numbered = (2..).map(|n| format!("{folder}/{stem}.{n}.{end}"));
         let mut candidates = std::iter::once(format!("{folder}/{stem}.{end}")).chain(numbered);
-        // File systems may not tell cases apart.
+        // File systems may be case-insensitive.
         let path = candidates.find(|path| self.taken.insert(path.to_ascii_lowercase()));
         path.unwrap_or_default()
     }
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_leads_out_of_the_folder_or_over_another_part() {
+    fn paths_stay_in_the_folder_and_are_unique() {
         let progress = Progress::default();
         let mut parts = Parts { all: Vec::new(), taken: HashSet::new(), progress: &progress };
         let mut path = |stem: &str| parts.path("named_data", stem, "bin");

@@ -1,4 +1,4 @@
-//! What the verbs that write share: files whose bytes are streamed, and how far that has come.
+//! What all verbs that write files share: opening, streaming of byte ranges, and progress.
 
 use crate::{Context, Result, kind};
 use format::FileKind;
@@ -10,10 +10,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use tensor::AlignedBuffer;
 
-/// Bytes that are read at a time.
-const PIECE: u64 = 1 << 20;
+/// Bytes read at a time.
+const CHUNK: u64 = 1 << 20;
 
-/// A file of a format that can be taken apart and written.
+/// A file of a format that can be edited.
 #[non_exhaustive]
 #[expect(clippy::large_enum_variant, reason = "a verb has one or two of them")]
 pub enum File {
@@ -50,20 +50,20 @@ impl File {
     }
 }
 
-/// Hears how far something long has come. Clones speak to the same listener; the default is silent.
+/// Reports the progress of long operations. Clones report to the same listener; the default reports to none.
 #[derive(Clone, Default)]
 pub struct Progress(Option<Arc<dyn Listener>>);
 
-/// Shows how far something long has come.
+/// Receives the progress of long operations.
 pub trait Listener: Send + Sync {
-    /// A part of the work begins, such as `writing`, that will go through about this many bytes.
+    /// A phase of the work begins, such as `writing`, that will process about `bytes` bytes.
     fn begin(&self, what: &'static str, bytes: u64);
-    /// So many further bytes are done.
+    /// Another `bytes` bytes of the phase are done.
     fn advance(&self, bytes: u64);
 }
 
 impl Progress {
-    /// Tells this listener.
+    /// Reports to this listener.
     pub fn new(listener: impl Listener + 'static) -> Self {
         Self(Some(Arc::new(listener)))
     }
@@ -89,8 +89,8 @@ impl fmt::Debug for Progress {
     }
 }
 
-/// Where the bytes of files to be written come from: loaders, of which pieces are read when their turn
-/// comes, so that no more than one piece is in memory.
+/// A function from byte ranges of a file to blobs that stream them: a blob is read chunk by chunk while it is written,
+/// so that at most one chunk is in memory.
 pub(crate) fn source<'d>(
     loader: &Arc<dyn DataLoader>,
     progress: &Progress,
@@ -99,11 +99,11 @@ pub(crate) fn source<'d>(
     move |range| {
         let (loader, progress) = (Arc::clone(&loader), progress.clone());
         Blob::stream(range.end.saturating_sub(range.start), move |out| {
-            let len = range.end.saturating_sub(range.start).min(PIECE) as usize;
+            let len = range.end.saturating_sub(range.start).min(CHUNK) as usize;
             let mut piece = AlignedBuffer::zeroed(len).map_err(io::Error::other)?;
             let mut at = range.start;
             while at < range.end {
-                let piece = &mut piece[..(range.end - at).min(PIECE) as usize];
+                let piece = &mut piece[..(range.end - at).min(CHUNK) as usize];
                 loader.load_into(at, piece, Purpose::Named).map_err(io::Error::other)?;
                 out.write_all(piece)?;
                 at += piece.len() as u64;
@@ -114,9 +114,9 @@ pub(crate) fn source<'d>(
     }
 }
 
-/// Lets an error of the format crate say which file it is about.
+/// Adds the file's name to errors of the format crate.
 pub(crate) trait InFile<T> {
-    /// Names the file.
+    /// Adds the file's name to the error.
     fn in_file(self, file: &str) -> Result<T>;
 }
 

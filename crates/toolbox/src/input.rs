@@ -1,14 +1,14 @@
-//! Inputs as a person writes them.
+//! The textual notation of inputs.
 //!
 //! | text | input |
 //! | --- | --- |
-//! | `2x2xf32=1,2,3,4` | a tensor of these elements in row-major order; one element fills it |
-//! | `2x2xf32` | zeros |
-//! | `f32=1.2` | a zero-dim tensor, or a number where the program takes one |
-//! | `4xf32=@raw.bin` | a tensor of the little-endian bytes of a file |
+//! | `2x2xf32=1,2,3,4` | a tensor with these elements in row-major order; a single element fills it |
+//! | `2x2xf32` | a tensor of zeros |
+//! | `f32=1.2` | a zero-dim tensor, or a scalar where the program takes one |
+//! | `4xf32=@raw.bin` | a tensor with the little-endian bytes of a file |
 //! | `@x.npy` | a NumPy array |
-//! | `digit.png` | an image, for inputs of images (module `picture`) |
-//! | `5`, `0.5`, `true` | a number where the program takes one |
+//! | `digit.png` | an image, for image inputs (module `picture`) |
+//! | `5`, `0.5`, `true` | a scalar where the program takes one |
 //! | `none` | no value |
 
 use crate::picture::{self, Preparation};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tensor::{Bool, Element, Scalar, ScalarType, Tensor, TensorMeta, bf16, f16};
 
-/// One input, as written.
+/// One parsed input.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InputSpec {
     /// `2x2xf32=…`
@@ -43,25 +43,25 @@ pub enum InputSpec {
 /// The elements of an input.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Elements {
-    /// None are given.
+    /// All zero: no elements were given.
     Zeros,
-    /// These, as text; a single one fills the tensor.
+    /// The elements as text; a single one fills the tensor.
     Values(Vec<String>),
-    /// Those of a file.
+    /// The bytes of a file.
     Raw(PathBuf),
 }
 
-/// What a method declares about one of its inputs. A value is checked against it before it is made, so that
-/// nothing is read or allocated for one that the method would refuse.
+/// The declaration of a method's input. A tensor is checked against it before it is read or allocated, so that
+/// one that the method would refuse costs nothing.
 #[derive(Debug, Clone)]
 pub struct Declared {
     /// The method's name.
     pub method: String,
-    /// Which of its inputs.
+    /// The index of the input.
     pub index: usize,
     /// The kind of value.
     pub tag: Tag,
-    /// For a tensor: type, largest sizes, whether others are allowed, dim order.
+    /// For a tensor: type, sizes (upper bounds if dynamic), dynamism, dim order.
     pub meta: Option<TensorMeta>,
 }
 
@@ -110,7 +110,7 @@ impl FromStr for InputSpec {
     }
 }
 
-/// `2x3xf32` into its type and sizes.
+/// Parses a type and sizes such as `2x3xf32`.
 fn parse_type(text: &str) -> Option<(ScalarType, Vec<usize>)> {
     let (sizes, name) = text.rsplit_once('x').map_or((None, text), |(s, n)| (Some(s), n));
     let dtype = if name == "bool" { ScalarType::Bool } else { ScalarType::parse(name)? };
@@ -128,7 +128,7 @@ fn parse_number(text: &str) -> Option<Scalar> {
 }
 
 impl InputSpec {
-    /// The file that is read.
+    /// The file that [`resolve`](Self::resolve) reads, if any.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Npy(path) | Self::Image(path) | Self::Tensor { elements: Elements::Raw(path), .. } => {
@@ -138,8 +138,11 @@ impl InputSpec {
         }
     }
 
-    /// Makes the value, reading what files it names, in the way the method declares it. Pictures are prepared
-    /// like this.
+    /// Makes the value that the method declares, reading the file if the input names one. Images are prepared as
+    /// `pictures` says.
+    ///
+    /// # Errors
+    /// If the input does not match the declaration, or its file cannot be read.
     pub fn resolve(&self, declared: &Declared, pictures: &Preparation) -> Result<EValue> {
         let number = matches!(declared.tag, Tag::Int | Tag::Double | Tag::Bool);
         Ok(match self {
@@ -179,7 +182,7 @@ impl InputSpec {
 }
 
 impl Declared {
-    /// Fails, as the method would, if a tensor of this type and these sizes cannot be the input.
+    /// Fails, with the error that the method would give, if a tensor of this type and sizes cannot be the input.
     fn check(&self, dtype: ScalarType, sizes: &[usize]) -> Result<()> {
         let problem = match (&self.meta, self.tag) {
             (Some(meta), _) => runtime::check_tensor(self.index, meta, dtype, sizes).err(),
@@ -195,14 +198,14 @@ impl Declared {
     }
 }
 
-/// How a type and sizes are written: `2x2xf32`.
+/// The notation of a type and sizes: `2x2xf32`.
 pub fn type_text(dtype: ScalarType, sizes: &[usize]) -> String {
     let mut text: String = sizes.iter().map(|d| format!("{d}x")).collect();
     text.push_str(if dtype == ScalarType::Bool { "bool" } else { dtype.short_name() });
     text
 }
 
-/// The number as a value of this kind, if nothing is lost.
+/// Converts a scalar to a value of this kind; `None` if that would lose information.
 fn number_as(n: Scalar, tag: Tag) -> Option<EValue> {
     match (tag, n) {
         (Tag::Double, Scalar::Int(v)) => Some(EValue::Double(v as f64)),
@@ -214,7 +217,7 @@ fn number_as(n: Scalar, tag: Tag) -> Option<EValue> {
     }
 }
 
-/// The only element of a tensor, as a number.
+/// The element of a one-element tensor as a scalar; `None` for other tensors and types without a scalar.
 fn element(tensor: &Tensor) -> Option<Scalar> {
     if tensor.numel() != 1 {
         return None;
@@ -298,7 +301,7 @@ fn filled<T: Element>(meta: &TensorMeta, values: &[String], parse: fn(&str) -> O
     Ok(tensor)
 }
 
-/// A tensor of the little-endian bytes of a file, which must be as many as it needs.
+/// Reads a tensor from a file of little-endian elements. Fails if the file's size is not that of the tensor.
 fn raw(path: &Path, meta: TensorMeta) -> Result<Tensor> {
     let wrong =
         |found: &str| Error::bad_file(path, format!("{found} bytes where {meta} needs {}", meta.nbytes()));
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_become_what_is_declared() {
+    fn scalars_convert_to_the_declared_kind() {
         let as_kind = |text: &str, tag| {
             let spec = text.parse::<InputSpec>().unwrap();
             spec.resolve(&declared(tag), &Preparation::default()).ok()
@@ -390,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_method_refuses_is_not_made() {
+    fn refused_inputs_are_neither_read_nor_allocated() {
         use tensor::ShapeDynamism::{DynamicBound, Static};
         let resolve = |text: &str, dynamism| {
             let meta = TensorMeta::contiguous(ScalarType::Float, &[4, 2]).unwrap().with_dynamism(dynamism);
@@ -399,7 +402,7 @@ mod tests {
             spec.resolve(&declared, &Preparation::default()).map_err(|e| e.to_string())
         };
         assert!(resolve("4x2xf32=1", Static).is_ok() && resolve("3x2xf32=1", DynamicBound).is_ok());
-        // More than any machine has: it would not come back with the shape's error if it were made.
+        // More than any machine has: if the tensor were allocated, the error would not be about the shape.
         let huge = "99999999999x1000xf32";
         for text in [format!("{huge}=1"), format!("{huge}=@no-such-file"), huge.to_owned()] {
             for dynamism in [Static, DynamicBound] {

@@ -1,15 +1,16 @@
-//! Names of a method's inputs.
+//! The names of a method's inputs.
 
 use runtime::MethodMeta;
 use serde::Deserialize;
 
-/// The name of each input of a method, where the exporter kept one: that of the tensor, or of the keyword argument that it was
-/// when the model was exported. A part of such an argument has the name of the whole and its place in it: `mask.0`, `cache.key`.
+/// The name of each input of a method, if the exporter kept one: the name of the tensor, or of the keyword argument that it
+/// was passed as when the model was exported. A leaf of a nested argument has the argument's name and its path: `mask.0`,
+/// `cache.key`.
 pub fn input_names(meta: &MethodMeta<'_>) -> Vec<Option<String>> {
     let inputs = meta.inputs();
     let structure = meta.plan().container_meta_type.as_ref().and_then(|meta| meta.encoded_inp_str.as_deref());
     let mut keywords = structure.map(keywords).unwrap_or_default();
-    // One that does not describe the inputs says nothing of them.
+    // A structure with another number of leaves does not describe these inputs.
     if keywords.len() != inputs.len() {
         keywords = vec![None; inputs.len()];
     }
@@ -17,19 +18,20 @@ pub fn input_names(meta: &MethodMeta<'_>) -> Vec<Option<String>> {
     own.zip(keywords).map(|(own, keyword)| own.or(keyword)).collect()
 }
 
-/// A structure of arguments, as PyTorch writes it.
+/// A node of a PyTorch `TreeSpec`, as PyTorch serializes it to JSON.
 #[derive(Deserialize)]
 struct Tree {
     #[serde(rename = "type")]
     kind: Option<String>,
-    /// Of a dictionary its keys, as JSON.
+    /// For a dictionary, its keys as JSON.
     #[serde(default)]
     context: Option<String>,
     #[serde(default, rename = "children_spec")]
     parts: Vec<Tree>,
 }
 
-/// The name of each leaf of `[1, tree]`, a tuple of the positional arguments and those by keyword; nothing if it is something else.
+/// The name of each leaf of `[1, tree]`, where the tree is a tuple of the positional arguments and the keyword arguments;
+/// empty if the structure is anything else.
 fn keywords(structure: &str) -> Vec<Option<String>> {
     let Ok((1, tree)) = serde_json::from_str::<(u32, Tree)>(structure) else { return Vec::new() };
     let mut names = Vec::new();
@@ -44,7 +46,7 @@ fn keywords(structure: &str) -> Vec<Option<String>> {
 }
 
 impl Tree {
-    /// The keys of a dictionary of texts.
+    /// The keys of a dictionary whose keys are strings.
     fn keys(&self) -> Option<Vec<String>> {
         self.kind.as_ref().filter(|kind| kind.ends_with("dict") || kind.ends_with("Dict"))?;
         let keys: Vec<String> = serde_json::from_str(self.context.as_deref()?).ok()?;
@@ -52,7 +54,7 @@ impl Tree {
     }
 }
 
-/// Adds the names of the leaves of a part that has this name. A tree that was read is not deep.
+/// Adds the names of the leaves of a subtree of this name. Recursion is bounded, because the JSON parser limits nesting.
 fn add(tree: &Tree, name: Option<String>, names: &mut Vec<Option<String>>) {
     if tree.kind.is_none() {
         return names.push(name.filter(|name| !name.is_empty()));
@@ -100,11 +102,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_structure_names_nothing() {
+    fn invalid_structures_give_no_names() {
         for text in ["", "T1#1($)", "[2, {}]", "[1, {\"type\": null}]", "[1, 2]", &"[1,".repeat(10_000)] {
             assert_eq!(keywords(text), []);
         }
-        // Fewer keys than values, keys that are no texts: places are names then.
+        // Fewer keys than values; keys that are not strings, so that positions are used as names.
         assert_eq!(named(&tuple(&[LEAF]), &dict(r#"["a"]"#, &[LEAF, LEAF])), []);
         assert_eq!(named(&tuple(&[]), &dict(r#"["a"]"#, &[&dict("[3]", &[LEAF])])), [some("a.0")]);
     }

@@ -1,11 +1,11 @@
-//! Values as JSON, as conformance cases write them: numbers that are not finite are strings, the elements of a tensor
-//! stand in row-major order. They are written element by element, so that no text or tree of a tensor is in memory.
+//! Values as JSON, in the form of the conformance cases: NaN and infinities are strings, the elements of a tensor are in
+//! row-major order. Elements are serialized one by one, without an intermediate text or tree in memory.
 
 use operator::EValue;
 use serde::ser::{Error as _, Serialize, SerializeStruct, Serializer};
 use tensor::{Bool, Complex, DimOrder, ScalarType, Tensor};
 
-/// A value.
+/// Serializes a value.
 #[derive(Debug, Clone, Copy)]
 pub struct Json<'a>(pub &'a EValue);
 
@@ -46,7 +46,7 @@ fn list<S: Serializer>(
     fields.end()
 }
 
-/// Values one after another, made as they are written.
+/// Serializes the items of an iterator, which are computed on the fly.
 struct Sequence<I>(I);
 
 impl<I: Iterator<Item: Serialize> + Clone> Serialize for Sequence<I> {
@@ -83,7 +83,7 @@ impl Serialize for TensorJson<'_> {
     }
 }
 
-/// The elements of a row-major tensor; null for types that have no elements.
+/// Serializes the elements of a row-major tensor; null for types whose elements cannot be shown as numbers.
 struct Elements<'a>(&'a Tensor);
 
 impl Serialize for Elements<'_> {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_written_one_by_one() {
+    fn values_serialize_like_conformance_cases() {
         let json = |value: EValue| serde_json::to_string(&Json(&value)).unwrap();
         let t = Tensor::from_slice(&[1, 2, 1, 2], &[1.5f32, f32::NAN, f32::NEG_INFINITY, 2.0]).unwrap();
         assert_eq!(

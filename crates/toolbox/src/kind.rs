@@ -1,19 +1,19 @@
-//! What a file is, by its first bytes.
+//! Recognises the format of a file by its first bytes.
 
 use crate::{Error, Result};
 use format::FileKind;
 use runtime::{DataLoader, Purpose};
 
-/// Bytes that are looked at.
+/// Bytes that are searched for a magic.
 const HEAD_BYTES: u64 = 64;
 
-/// The kind of file that a loader serves; `None` if its magic is none that is known.
+/// The format of a loader's file; `None` if its magic is unknown.
 pub(crate) fn of(loader: &dyn DataLoader) -> Result<Option<FileKind>> {
     let head = loader.load(0, loader.size().min(HEAD_BYTES), Purpose::Program)?;
     Ok(format::sniff(&head))
 }
 
-/// The error that says that a verb has no use for a file of this kind.
+/// The error for a file of a format that a verb does not take.
 pub(crate) fn wrong(
     loader: &dyn DataLoader,
     found: Option<FileKind>,
@@ -48,7 +48,7 @@ pub(crate) fn wrong(
     Error::WrongFormat { file: loader.name().to_owned(), found: found.to_owned(), verb, expected }
 }
 
-/// Describes a file that has no known format's magic.
+/// Describes a file without a known magic.
 fn unknown(loader: &dyn DataLoader) -> String {
     let head = loader.load(0, loader.size().min(HEAD_BYTES), Purpose::Program);
     let head: &[u8] = head.as_deref().unwrap_or(&[]);

@@ -1,7 +1,7 @@
-//! What the verbs of the `pteron` command do, for any face to use: a face parses arguments, calls
-//! one of these, and prints what comes back.
+//! The implementation of the `pteron` command's verbs, shared by all front ends: a front end parses arguments, calls
+//! one of these functions, and prints the result.
 #![forbid(unsafe_code)]
-// What only some features use is not left out import by import.
+// Imports and helpers that only some features use are not feature-gated one by one.
 #![cfg_attr(
     not(all(feature = "bef", feature = "image", feature = "safetensors")),
     allow(dead_code, unused_imports)

@@ -1,4 +1,4 @@
-//! Several files of named data as one.
+//! Merges several files of named data into one.
 
 use crate::edit::Output;
 use crate::file::{Progress, source};
@@ -9,17 +9,17 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::collections::hash_map;
 
-/// Conflicts that are named in an error.
-const NAMED: usize = 20;
+/// Conflicts that an error lists at most.
+const MAX_LISTED: usize = 20;
 
-/// Named data of several files.
+/// The result of [`merge`].
 #[derive(Debug, Serialize)]
 pub struct Merged {
-    /// How many keys there are.
+    /// The number of keys.
     pub entries: usize,
-    /// Keys that stood in several files, with the same layout and bytes.
+    /// Keys that occurred in several files, with the same layout and bytes.
     pub same: Vec<String>,
-    /// Bytes of the files.
+    /// Bytes of the source files.
     pub bytes_before: u64,
     /// Bytes of the new file.
     pub bytes_after: u64,
@@ -28,11 +28,13 @@ pub struct Merged {
     pub data: Output,
 }
 
-/// Makes one file of several. A key that stands in two of them is kept once if layout and bytes are the
-/// same, and otherwise named in the error together with both files.
+/// Merges files into one. A key that occurs in two files is kept once if layout and bytes are the same.
 ///
-/// Equal bytes are written once if `share` is set, for which those are read once more that have the length
-/// of others. Memory does not grow with the files.
+/// With `share`, entries with equal bytes share storage; to find them, entries of equal length are read once more.
+/// Memory use does not depend on the sizes of the files.
+///
+/// # Errors
+/// If a key has different layouts or bytes in two files; the error names the keys and both files.
 pub fn merge(files: &[PtdDataMap], share: bool, progress: &Progress) -> Result<Merged> {
     let bytes_before: u64 = files.iter().map(|file| file.loader().size()).sum();
     progress.begin("comparing", if share { bytes_before } else { 0 });
@@ -62,8 +64,8 @@ pub fn merge(files: &[PtdDataMap], share: bool, progress: &Progress) -> Result<M
         }
     }
     if !conflicts.is_empty() {
-        let more = conflicts.len().saturating_sub(NAMED);
-        conflicts.truncate(NAMED);
+        let more = conflicts.len().saturating_sub(MAX_LISTED);
+        conflicts.truncate(MAX_LISTED);
         let mut text = format!("the files do not agree:\n  {}", conflicts.join("\n  "));
         if more > 0 {
             text.push_str(&format!("\n  and {}", show::count(more, "further key")));
@@ -75,7 +77,7 @@ pub fn merge(files: &[PtdDataMap], share: bool, progress: &Progress) -> Result<M
     Ok(Merged { entries, same, bytes_before, bytes_after: data.bytes(), data })
 }
 
-/// What two entries of one key are, if they are not the same.
+/// Descriptions of two entries of the same key, if they differ.
 fn difference(one: &Entry<'_>, other: &Entry<'_>) -> format::Result<Option<(String, String)>> {
     let what = |entry: &Entry<'_>| match &entry.layout {
         Some(layout) => show::layout(layout),

@@ -1,4 +1,4 @@
-//! Arrays of NumPy: `.npy` files of format 1.0 to 3.0.
+//! NumPy arrays: `.npy` files of format version 1.0 to 3.0.
 //!
 //! A file is `\x93NUMPY`, two version bytes, the header's length, the header (a Python dictionary
 //! with `descr`, `fortran_order` and `shape`), and the elements.
@@ -10,8 +10,8 @@ use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// The types that both NumPy and Pteron have. NumPy has no bfloat16 of its own: files of the
-/// `ml_dtypes` package say `V2`, which other 2-byte types could mean too, so it is not read.
+/// The element types that both NumPy and Pteron support. NumPy has no bfloat16 of its own: the
+/// `ml_dtypes` package writes it as `V2`, which is ambiguous (any 2-byte type), so it is not read.
 const TYPES: &[(&str, ScalarType)] = &[
     ("b1", ScalarType::Bool),
     ("u1", ScalarType::Byte),
@@ -29,22 +29,22 @@ const TYPES: &[(&str, ScalarType)] = &[
     ("c16", ScalarType::ComplexDouble),
 ];
 
-/// Whether elements of this type are written as the bytes they are made of.
+/// Whether elements of this type, which NumPy lacks, are written as raw bytes (`u1`).
 pub(crate) fn raw(dtype: ScalarType) -> bool {
     dtype != ScalarType::BFloat16 && TYPES.iter().all(|(_, known)| *known != dtype)
 }
 
-/// Turns elements from little-endian to the order of the host, or back.
+/// Converts elements between little-endian and native byte order.
 pub(crate) fn swap_on_big_endian(dtype: ScalarType, bytes: &mut [u8]) {
     if cfg!(target_endian = "big") {
         bytes.chunks_exact_mut(dtype.to_real().size()).for_each(<[u8]>::reverse);
     }
 }
 
-/// Bytes of a header that are read at most. NumPy's own are below a hundred.
-const LONGEST_HEADER: usize = 1 << 16;
+/// The maximum header size in bytes. Headers that NumPy writes have about a hundred.
+const MAX_HEADER: usize = 1 << 16;
 
-/// A `.npy` file after its header is read: type and sizes of the array, before memory is allocated for elements.
+/// A `.npy` file whose header has been read: the type and sizes are known before memory is allocated for the elements.
 pub struct Array<R> {
     meta: TensorMeta,
     /// Whether the elements are big-endian.
@@ -53,7 +53,7 @@ pub struct Array<R> {
 }
 
 impl<R: Read> Array<R> {
-    /// Reads the header. Arrays in Fortran order are tensors whose dim order is reversed.
+    /// Reads the header. An array in Fortran order becomes a tensor with reversed dim order.
     pub fn open(mut file: R) -> Result<Self, String> {
         let mut magic = [0; 6];
         let read = read_full(&mut file, &mut magic)?;
@@ -73,8 +73,8 @@ impl<R: Read> Array<R> {
             major => return Err(format!("format version {major} is not known (1 to 3 are)")),
         };
         let length = length.iter().rev().fold(0, |n, &b| n << 8 | usize::from(b));
-        if length > LONGEST_HEADER {
-            return Err(format!("a header of {length} bytes (at most {LONGEST_HEADER} are read)"));
+        if length > MAX_HEADER {
+            return Err(format!("a header of {length} bytes (at most {MAX_HEADER} are read)"));
         }
         let header = take(length)?;
         let header = std::str::from_utf8(&header).map_err(|_| "the header is not text")?;
@@ -93,7 +93,7 @@ impl<R: Read> Array<R> {
         Ok(Self { meta, big, elements: file })
     }
 
-    /// Type, sizes and layout.
+    /// Type, sizes and dim order.
     pub fn meta(&self) -> &TensorMeta {
         &self.meta
     }
@@ -131,20 +131,20 @@ pub fn parse(bytes: &[u8]) -> Result<Tensor, String> {
     Array::open(bytes)?.read()
 }
 
-/// A tensor in row-major order as a `.npy` file, to be written.
+/// A `.npy` file of a tensor in row-major order, ready to be written.
 ///
-/// float16 and wider have their NumPy types. bfloat16 is widened to float32, exactly; types that
-/// NumPy lacks (quantized, bits, float8) are written as the bytes they are made of.
+/// bfloat16 is widened to float32, which is exact. Other types that NumPy lacks (quantized, bits, float8) are written as
+/// raw bytes: uint8, with an additional last dimension if an element has several bytes.
 pub struct File {
     header: Vec<u8>,
     tensor: Tensor,
 }
 
-/// Elements that are widened at a time.
-const PIECE: usize = 4096;
+/// Elements widened at a time.
+const CHUNK: usize = 4096;
 
 impl File {
-    /// The file of a tensor.
+    /// The file of a tensor, which is copied to row-major order.
     pub fn new(tensor: &Tensor) -> Result<Self> {
         let tensor = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?;
         let mut sizes = tensor.sizes().to_vec();
@@ -159,7 +159,7 @@ impl File {
         Ok(Self { header: header(descr, &sizes), tensor })
     }
 
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub fn bytes(&self) -> u64 {
         let wide = if self.tensor.dtype() == ScalarType::BFloat16 { 2 } else { 1 };
         self.header.len() as u64 + wide * self.tensor.nbytes() as u64
@@ -171,8 +171,8 @@ impl File {
         let Ok(halves) = self.tensor.as_slice::<tensor::bf16>() else {
             return out.write_all(self.tensor.bytes());
         };
-        let mut wide = [0f32; PIECE];
-        for piece in halves.chunks(PIECE) {
+        let mut wide = [0f32; CHUNK];
+        for piece in halves.chunks(CHUNK) {
             let wide = &mut wide[..piece.len()];
             wide.iter_mut().zip(piece).for_each(|(wide, half)| *wide = half.to_f32());
             out.write_all(bytemuck::cast_slice(wide))?;
@@ -181,7 +181,7 @@ impl File {
     }
 }
 
-/// All before the elements.
+/// Magic, version, length and header, padded so that the elements are aligned to 64 bytes.
 fn header(descr: &str, sizes: &[usize]) -> Vec<u8> {
     let order = match (descr.ends_with('1'), cfg!(target_endian = "big")) {
         (true, _) => '|',
@@ -202,7 +202,7 @@ pub fn write(path: &Path, tensor: &Tensor) -> Result<()> {
     runtime::replace_file(path, |out| file.write_to(out).map_err(Error::write(path)))
 }
 
-/// What follows `'name':` in the header.
+/// The text that follows `'name':` in the header.
 fn field<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     let at = header.find(&format!("'{name}'"))? + name.len() + 2;
     Some(header[at..].trim_start().strip_prefix(':')?.trim_start())
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_files_are_named() {
+    fn malformed_files_are_refused() {
         for (bytes, problem) in [
             (&b"nothing"[..], "not a .npy file"),
             (b"\x93NUMPY\x01\0\xff\xff{", "cut off"),
@@ -292,7 +292,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(sizes in prop::collection::vec(0usize..5, 0..4), seed in any::<u32>()) {
+        fn arrays_round_trip(sizes in prop::collection::vec(0usize..5, 0..4), seed in any::<u32>()) {
             let n: usize = sizes.iter().product();
             let halves: Vec<f16> = (0..n).map(|i| f16::from_bits((seed as usize + i) as u16 & 0x7bff)).collect();
             let t = Tensor::from_slice(&sizes, &halves).unwrap();
@@ -304,7 +304,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(&bytes);
             let _ = parse(&[MAGIC, &[1, 0, 100, 0], &bytes].concat());
         }

@@ -1,5 +1,5 @@
-//! The operators that a build has, and what a file needs to run: which of its operators, backends or
-//! kernels the build lacks.
+//! The operators that a build supports, and the requirements of a file: the operators, backends and kernels that it
+//! uses, and which of them the build lacks.
 
 use crate::bundle::Bundle;
 use crate::{Context, Error, Result, delegates, kind};
@@ -17,13 +17,13 @@ use std::sync::Arc;
 pub struct Supported {
     /// Its full name.
     pub name: String,
-    /// Its declaration, as PyTorch writes it.
+    /// Its schema in PyTorch's notation.
     pub schema: String,
-    /// The scalar types that its main input may have.
+    /// The scalar types that it accepts for its main input.
     pub dtypes: Vec<&'static str>,
 }
 
-/// What a file needs to run, and whether this build can run it.
+/// The requirements of a file, and whether this build meets them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Requirements {
     /// The file.
@@ -32,11 +32,11 @@ pub struct Requirements {
     pub format: &'static str,
     /// Whether nothing is missing.
     pub can_run: bool,
-    /// The operators that its methods call, by name; of a BEF program, its kernels.
+    /// The operators that its methods call, sorted by name; for a BEF program, its kernels.
     pub operators: Vec<Needed>,
-    /// The backends that its delegates need, by id.
+    /// The backends that its delegates need, sorted by id.
     pub backends: Vec<NeededBackend>,
-    /// What is missing, a sentence each. Empty if the build can run the file.
+    /// A sentence for each missing item. Empty if the build can run the file.
     pub missing: Vec<String>,
 }
 
@@ -45,11 +45,11 @@ pub struct Requirements {
 pub struct Needed {
     /// Its full name.
     pub name: String,
-    /// How many instructions call it, in all methods.
+    /// The number of instructions that call it, in all methods.
     pub calls: usize,
-    /// Whether there is a kernel for it.
+    /// Whether the registry has a kernel for it.
     pub available: bool,
-    /// Kernels with a name like it, if there is none for it.
+    /// Kernels with a similar name, if there is none for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub similar: Vec<String>,
 }
@@ -59,17 +59,17 @@ pub struct Needed {
 pub struct NeededBackend {
     /// Its id.
     pub id: String,
-    /// How many delegates need it, in all methods.
+    /// The number of delegates that need it, in all methods.
     pub delegates: usize,
     /// Bytes of their payloads.
     pub payload_bytes: u64,
     /// Whether it is registered and available.
     pub available: bool,
-    /// The nodes of their payloads by kind, if the backend shows them.
+    /// The nodes of their payloads by kind, if the backend can list them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NeededNode>,
-    /// Keys of named data that the payloads refer to and the program does not have: it comes with a `.ptd`. What reads
-    /// it was not looked at.
+    /// Keys of named data that the payloads refer to and that are not in the program but in a `.ptd`. Nodes that read
+    /// such data were not checked.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub absent_data: BTreeSet<String>,
 }
@@ -92,20 +92,22 @@ impl NeededBackend {
     }
 }
 
-/// Nodes of one kind in payloads.
+/// The nodes of one kind in payloads.
 #[derive(Debug, Clone, Serialize)]
 pub struct NeededNode {
-    /// The kind, in the words of the payloads' format.
+    /// The kind, in the notation of the payload's format.
     pub kind: String,
-    /// How many there are.
+    /// The number of nodes.
     pub count: usize,
-    /// How many of them the backend refuses.
+    /// The number of nodes that the backend refuses.
     pub refused: usize,
 }
 
-/// A Rust file with a registry of the kernels that programs call, and of no others, made with
-/// `pteron::kernels!`. Operators that this build lacks are named in a comment: the application registers its
-/// own. Fails for a BEF program, which calls other kernels.
+/// Generates a Rust source file with a registry of exactly the kernels that the programs call, for
+/// `pteron::kernels!`. Operators that this build lacks are listed in a comment, to be registered by the application.
+///
+/// # Errors
+/// If one is a BEF program: its kernels are no operators.
 pub fn registry_source(programs: &[Requirements]) -> Result<String> {
     let mut names = BTreeSet::new();
     let mut own = BTreeSet::new();
@@ -131,7 +133,7 @@ pub fn registry_source(programs: &[Requirements]) -> Result<String> {
     Ok(text)
 }
 
-/// Every operator of the registry, by name.
+/// All operators of the registry, sorted by name.
 pub fn supported(kernels: &KernelRegistry) -> Vec<Supported> {
     let names = kernels.names().into_iter();
     names
@@ -144,8 +146,10 @@ pub fn supported(kernels: &KernelRegistry) -> Vec<Supported> {
         .collect()
 }
 
-/// What a program needs to run, bundled or not, or a BEF program. Fails if the file cannot be read or is
-/// none of these.
+/// The requirements of a program (`.pte`, `.bpte`) or BEF program.
+///
+/// # Errors
+/// If the file cannot be read or is none of these.
 pub fn requirements(
     loader: &Arc<dyn DataLoader>,
     kernels: &KernelRegistry,
@@ -224,7 +228,7 @@ impl Requirements {
         self.add_payloads(program, backends)
     }
 
-    /// Looks into the payloads of delegates: which kinds of nodes they have, and which nodes are refused.
+    /// Adds the nodes of the delegates' payloads by kind, and those that the backends refuse.
     fn add_payloads(&mut self, program: &Program, backends: &BackendRegistry) -> Result<()> {
         let named = PteDataMap::new(program.clone());
         for plan in &program.tables().execution_plan {

@@ -1,20 +1,20 @@
-//! The paths that a verb reads and writes, compared before it does either.
+//! Checks the paths that a verb reads and writes for conflicts before any file is opened.
 //!
-//! Paths are the same if they lead to the same file, however they are spelt: by `./`, symbolic links or hard
-//! links. A file that does not exist yet is identified by its folder and its name.
+//! Two paths are the same if they lead to the same file, be it by `./`, symbolic links or hard
+//! links. A file that does not exist yet is identified by its folder and name.
 
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 
-/// Stands for stdin where a file is read, and for stdout where one is written.
+/// The path that means stdin for an input and stdout for an output.
 pub const STANDARD_STREAM: &str = "-";
 
-/// Whether a path to read is stdin: `-`, or the name of a device that is.
+/// Whether an input path means stdin: `-`, or the name of its device.
 pub fn is_stdin(path: &Path) -> bool {
     is_stream(path, &["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
 }
 
-/// Whether a path to write is stdout: `-`, or the name of a device that is.
+/// Whether an output path means stdout: `-`, or the name of its device.
 pub fn is_stdout(path: &Path) -> bool {
     is_stream(path, &["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 }
@@ -29,11 +29,11 @@ pub struct Paths {
     reads: Vec<Named>,
     writes: Vec<Write>,
     folders: Vec<Named>,
-    /// Whether something that is no text goes to stdout.
+    /// Whether binary data is written to stdout.
     binary: bool,
 }
 
-/// A path and the option that names it.
+/// A path and the command-line option that named it.
 #[derive(Debug)]
 struct Named {
     option: &'static str,
@@ -44,39 +44,39 @@ struct Named {
 #[derive(Debug)]
 struct Write {
     named: Named,
-    /// What it may take the place of.
+    /// Inputs that it may replace.
     over: Vec<Place>,
 }
 
 impl Paths {
-    /// A file, or stdin, that is read. `option` is what stands before the path, empty if nothing does.
+    /// Adds a file, or stdin, that is read. `option` is the option before the path; empty for a positional argument.
     pub fn read(&mut self, option: &'static str, path: &Path) {
         self.reads.push(Named::new(option, path, Place::of_read(path)));
     }
 
-    /// A file that is written and that is nothing that is read.
+    /// Adds a file that is written and must not be one of those that are read.
     pub fn write(&mut self, option: &'static str, path: &Path) {
         self.edit(option, path, &[]);
     }
 
-    /// A file that is written, and that may be one of these which are read: an edit in place.
+    /// Adds a file that is written and may replace the inputs `over`: an edit in place.
     pub fn edit(&mut self, option: &'static str, path: &Path, over: &[&Path]) {
         let named = Named::new(option, path, Place::of(path));
         let over = over.iter().map(|path| Place::of_read(path)).collect();
         self.writes.push(Write { named, over });
     }
 
-    /// A folder in which files are written, which are named once they are known.
+    /// Adds a folder in which files will be written; their paths are added separately once they are known.
     pub fn folder(&mut self, option: &'static str, path: &Path) {
         self.folders.push(Named::new(option, path, Place::of(path)));
     }
 
-    /// Stdout gets bytes that are no text.
+    /// Declares that binary data is written to stdout.
     pub fn binary_stdout(&mut self) {
         self.binary = true;
     }
 
-    /// All paths that are named, with the options before them.
+    /// All paths, with the options that named them.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         self.named().map(|named| (named.option, &*named.path))
     }
@@ -85,14 +85,18 @@ impl Paths {
         self.reads.iter().chain(self.writes.iter().map(|write| &write.named)).chain(&self.folders)
     }
 
-    /// Fails, saying what to do, if two outputs are one, if an output would replace what is read and is not
-    /// meant to, if a stream is read twice, or if bytes that are no text would go to a terminal.
+    /// Checks for conflicts.
+    ///
+    /// # Errors
+    /// If two outputs are the same file, an output would replace an input that it is not an edit of, a stream is read
+    /// twice, a file output is stdout, stdout is redirected to one of the files, or binary data would go to a terminal.
+    /// The message says what to do.
     pub fn check(&self, stdout_is_terminal: bool) -> Result<(), String> {
         if self.binary && stdout_is_terminal {
             return Err(BINARY_TO_TERMINAL.to_owned());
         }
         for (i, read) in self.reads.iter().enumerate() {
-            // A file that stdin comes from can be opened by its name, too.
+            // The file that stdin is redirected from can still be opened by its name.
             let once = |r: &&Named| r.place.once && read.place.once && r.place.id == read.place.id;
             let again = self.reads[..i].iter().find(once);
             if let Some(first) = again {
@@ -129,7 +133,7 @@ impl Paths {
     }
 }
 
-/// What is said instead of writing bytes that are no text to a terminal.
+/// The error for binary output to a terminal.
 pub const BINARY_TO_TERMINAL: &str =
     "the output is binary and stdout is a terminal: name a file with `-o FILE`, or pipe it on";
 
@@ -148,19 +152,19 @@ impl std::fmt::Display for Named {
     }
 }
 
-/// Where a path leads.
+/// The file that a path resolves to.
 #[derive(Debug)]
 struct Place {
     id: Id,
-    /// Whether it gives its bytes once: a pipe.
+    /// Whether it can be read only once: a pipe or socket.
     once: bool,
-    /// Whether it is a device, such as `/dev/null`, that any number may read and write.
+    /// Whether it is a character device, such as `/dev/null`, which may be read and written repeatedly.
     endless: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Id {
-    /// A file that is there.
+    /// An existing file.
     #[cfg(unix)]
     File { device: u64, inode: u64 },
     /// A file by its path.
@@ -172,13 +176,13 @@ impl Place {
         if !is_stdin(path) {
             return Self::of(path);
         }
-        // What is redirected to stdin is that file; anything else is a stream of its own.
+        // If stdin is redirected from a file, it is that file; otherwise it is a stream of its own.
         let file = fs::metadata("/dev/stdin").ok().filter(Metadata::is_file);
         let id = file.and_then(|meta| Id::of(&meta)).unwrap_or_else(|| Id::Path(STANDARD_STREAM.into()));
         Self { id, once: true, endless: false }
     }
 
-    /// The file that stdout is redirected to.
+    /// The file that stdout is redirected to, if it is.
     fn of_stdout() -> Option<Self> {
         let id = fs::metadata("/dev/stdout").ok().filter(Metadata::is_file).and_then(|meta| Id::of(&meta))?;
         Some(Self { id, once: false, endless: false })
@@ -209,7 +213,7 @@ impl Id {
     }
 }
 
-/// The path as the system compares it, where names that differ in case are one.
+/// The path in lower case on systems whose file names are case-insensitive.
 fn case_folded(path: PathBuf) -> PathBuf {
     match cfg!(any(windows, target_vendor = "apple")) {
         true => path.to_string_lossy().to_lowercase().into(),
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn two_outputs_are_not_one_however_they_are_spelt() {
+    fn two_outputs_must_be_different_files() {
         let folder = folder("outputs");
         let (one, other) = (folder.join("x"), folder.join("sub/../x"));
         let e = refused(|p| {
@@ -274,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_replaces_only_what_it_is_an_edit_of() {
+    fn an_output_replaces_only_the_file_it_edits() {
         let folder = folder("inputs");
         let (one, other, link) = (folder.join("a"), folder.join("b"), folder.join("link"));
         fs::write(&one, "a").unwrap();
@@ -301,7 +305,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn links_to_nothing_are_followed() {
+    fn dangling_links_are_followed() {
         let folder = folder("dangling");
         std::os::unix::fs::symlink("x", folder.join("link")).unwrap();
         let e = refused(|p| {
@@ -332,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn terminals_get_no_binary() {
+    fn binary_output_to_a_terminal_is_refused() {
         let mut paths = Paths::default();
         paths.check(true).unwrap();
         paths.binary_stdout();

@@ -1,29 +1,29 @@
-//! Inputs at random, the same each time.
+//! Pseudo-random inputs, deterministic.
 
 use crate::Result;
 use operator::EValue;
 use runtime::{Program, ValueMeta};
 use tensor::{ScalarType, Tensor, TensorMeta, bf16, f16};
 
-/// Inputs that a method takes: floating-point numbers from -1 to 1, bytes of pictures from 0 to 255, and integers that
-/// are 0 or 1, which are indices into whatever has two elements. Values that the exporter fixed are those.
+/// Inputs for a method: floats from -1 to 1, uint8 from 0 to 255 (pixels of pictures), and other integers 0 or 1, which are
+/// valid indices into dimensions of two or more elements. Inputs that the exporter fixed keep their value.
 ///
 /// # Errors
-/// There is no such method, or not enough memory.
+/// If there is no such method, or not enough memory.
 pub fn inputs(program: &Program, method: &str) -> Result<Vec<EValue>> {
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let input = |declared: ValueMeta| match (declared.tensor, declared.traced) {
-        (Some(info), _) => numbers.tensor(&info.meta).map(EValue::Tensor),
+        (Some(info), _) => random.tensor(&info.meta).map(EValue::Tensor),
         (None, Some(fixed)) => Ok(fixed),
         (None, None) => Ok(EValue::None),
     };
     program.method_meta(method)?.inputs().into_iter().map(input).collect()
 }
 
-/// xorshift64.
-struct Numbers(u64);
+/// A xorshift64 generator.
+struct Random(u64);
 
-impl Numbers {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -31,7 +31,7 @@ impl Numbers {
         self.0 >> 32
     }
 
-    /// From -1 to 1, in steps that f16 has.
+    /// A value from -1 to 1 in steps of 1/1024, which are exact in f16.
     fn float(&mut self) -> f32 {
         (self.next() % 2049) as f32 / 1024.0 - 1.0
     }
@@ -60,14 +60,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_are_indices() {
-        let mut numbers = Numbers(1);
+    fn integers_are_zero_or_one_and_floats_vary() {
+        let mut random = Random(1);
         let meta = TensorMeta::contiguous(ScalarType::Long, &[64]).unwrap();
-        let indices = numbers.tensor(&meta).unwrap();
+        let indices = random.tensor(&meta).unwrap();
         let indices = indices.as_slice::<i64>().unwrap();
         assert!(indices.contains(&0) && indices.contains(&1) && indices.iter().all(|i| matches!(i, 0 | 1)));
         let meta = TensorMeta::contiguous(ScalarType::Float, &[64]).unwrap();
-        let floats = numbers.tensor(&meta).unwrap();
+        let floats = random.tensor(&meta).unwrap();
         let floats = floats.as_slice::<f32>().unwrap();
         assert!(floats.iter().all(|x| x.abs() <= 1.0) && floats.iter().any(|x| *x != floats[0]));
     }

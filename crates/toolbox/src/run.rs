@@ -1,4 +1,4 @@
-//! Running a method once or many times.
+//! Runs a method once or many times.
 
 use crate::input::{Declared, InputSpec, type_text};
 use crate::picture::Preparation;
@@ -18,20 +18,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tensor::{DimOrder, Tensor, Unchanged};
 
-/// How the bytes of a file are had.
+/// How the bytes of a file are accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LoadMode {
-    /// Ranges are read into memory when they are needed.
+    /// Byte ranges are read into memory on demand.
     #[default]
     File,
     /// As [`Self::File`], but BEF programs of [`MAPPED_BEF_BYTES`] or more are mapped.
     LargeBefMapped(Unchanged),
-    /// The file is mapped: pages are read when they are touched, and shared between processes.
+    /// The file is memory-mapped: pages are read on first access, and shared between processes.
     Mmap(Unchanged),
 }
 
-/// Bytes of a BEF program from which on [`LoadMode::LargeBefMapped`] maps it: it is used as a whole, of which mostly
-/// little is looked at.
+/// Size in bytes from which on [`LoadMode::LargeBefMapped`] maps a BEF program. A BEF program is needed as one range, but
+/// usually only a small part of it is accessed.
 pub const MAPPED_BEF_BYTES: u64 = 256 << 20;
 
 /// Opens a file to load from. A stream is read to its end, whatever the mode.
@@ -50,14 +50,15 @@ pub fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
     })
 }
 
-/// The file has a loader of its own, so that what is read for this is not counted as read from the program.
+/// Whether a file is a BEF program of [`MAPPED_BEF_BYTES`] or more. It uses a separate loader, so that these reads are not
+/// counted as bytes read from the program.
 fn is_large_bef(path: &Path) -> Result<bool> {
     let file = FileLoader::open(path)?;
     let is_large = file.size() >= MAPPED_BEF_BYTES;
     Ok(is_large && crate::kind::of(&file).ok().flatten() == Some(format::FileKind::Bef))
 }
 
-/// Fails if the file is no program of methods, saying what it is instead.
+/// Fails if the file is not a `.pte` program; the error names its format.
 pub fn expect_program(loader: &dyn DataLoader) -> Result<()> {
     match crate::kind::of(loader)? {
         Some(format::FileKind::Pte) => Ok(()),
@@ -85,15 +86,15 @@ pub fn open_data(
 /// What to run.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// The method; if none is named, `forward`, or the only one.
+    /// The method; by default `forward`, or the only one.
     pub method: Option<String>,
-    /// The inputs; if there are none, zeros and what the exporter fixed.
+    /// The inputs; if empty, zeros and the values that the exporter fixed.
     pub inputs: Vec<InputSpec>,
-    /// What is made of inputs that are pictures.
+    /// The preprocessing of picture inputs.
     pub pictures: Preparation,
-    /// Inputs that are values already, in the place of `inputs`.
+    /// Inputs as values; they replace `inputs`.
     pub values: Option<Vec<EValue>>,
-    /// How many further times to run, timed.
+    /// The number of additional, timed runs.
     pub repeat: usize,
     /// A checkpoint to start from.
     pub restore: Option<PathBuf>,
@@ -101,36 +102,36 @@ pub struct Request {
     pub checkpoint: Option<PathBuf>,
 }
 
-/// What a run has given.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Ran {
     /// The method that ran.
     pub method: String,
-    /// What the inputs were made of, if none were given: a text such as `1x1x8x8xf32`.
+    /// If no inputs were given, descriptions of those that were used, such as `1x1x8x8xf32`.
     pub zeros: Option<Vec<String>>,
     /// The outputs of the first run.
     pub outputs: Vec<EValue>,
-    /// How long it took to load the method.
+    /// The time to load the method.
     pub load: Duration,
-    /// How long the further runs took.
+    /// The times of the additional runs.
     pub latency: Option<Latency>,
 }
 
-/// How long runs took, inputs set and outputs left in place.
+/// The times of runs. A run includes setting the inputs; the outputs are left in place.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Latency {
     /// The number of runs.
     pub runs: usize,
-    /// The shortest, in milliseconds.
+    /// The minimum, in milliseconds.
     pub min_ms: f64,
-    /// The one in the middle.
+    /// The median, in milliseconds.
     pub median_ms: f64,
-    /// The one that 99 of 100 do not exceed.
+    /// The 99th percentile, in milliseconds.
     pub p99_ms: f64,
 }
 
 impl Latency {
-    /// Of these durations; `None` if there are none.
+    /// The statistics of these durations; `None` if there are none.
     pub fn of(mut times: Vec<Duration>) -> Option<Self> {
         times.sort_unstable();
         let last = times.len().checked_sub(1)?;
@@ -139,7 +140,7 @@ impl Latency {
     }
 }
 
-/// The method to run when none is named: `forward`, or the only one there is.
+/// The method to run by default: `forward`, or the only one of the program.
 pub fn default_method(program: &Program) -> Result<String> {
     let names: Vec<&str> = program.method_names().collect();
     match names.as_slice() {
@@ -176,10 +177,10 @@ pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result
     Ok(Ran { method: name, zeros, outputs, load, latency: Latency::of(times) })
 }
 
-/// The inputs of a method of a program that these are.
+/// Makes the inputs of a method from their specifications.
 ///
 /// # Errors
-/// They are not what the method takes, or cannot be read.
+/// If they do not match what the method takes, or cannot be read.
 pub fn inputs(
     program: &Program,
     method: &str,
@@ -190,18 +191,18 @@ pub fn inputs(
     Ok(Request { method, inputs, pictures, ..Request::default() }.resolve(program)?.inputs)
 }
 
-/// A method and the values it is called with.
+/// A method and the values that it is called with.
 pub(crate) struct Called {
     /// The method's name.
     pub(crate) method: String,
     /// Its inputs.
     pub(crate) inputs: Vec<EValue>,
-    /// What the inputs were made of, if none were given.
+    /// If no inputs were given, descriptions of those that are used.
     pub(crate) zeros: Option<Vec<String>>,
 }
 
 impl Request {
-    /// Finds the method and makes its inputs.
+    /// Determines the method and makes its inputs.
     pub(crate) fn resolve(&self, program: &Program) -> Result<Called> {
         let method = match &self.method {
             Some(name) => name.clone(),
@@ -228,7 +229,7 @@ pub(crate) fn once(method: &mut Method, inputs: &[EValue]) -> Result<()> {
     Ok(method.run()?)
 }
 
-/// Makes the inputs that were given. Values that the exporter fixed may be left out, all or none.
+/// Makes the inputs from their specifications, which may omit the inputs that the exporter fixed: all of them or none.
 fn given_inputs(
     method: &str,
     declared: &[ValueMeta],
@@ -259,7 +260,7 @@ fn given_inputs(
                 let meta = value.tensor.as_ref().map(|t| t.meta.clone());
                 let declared = Declared { method: method.to_owned(), index: i, tag: value.tag, meta };
                 match spec.resolve(&declared, pictures) {
-                    // It names the method and the input.
+                    // This error already names the method and the input.
                     Err(e @ Error::Runtime(runtime::Error::Input { .. })) => return Err(e),
                     made => made.context(|| format!("input {i} of method `{method}`"))?,
                 }
@@ -308,12 +309,12 @@ pub struct Ranked<'l> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Top<'l> {
     ranked: Vec<Ranked<'l>>,
-    /// Elements of a row.
+    /// Elements kept per row.
     each: usize,
 }
 
 impl<'l> Top<'l> {
-    /// The rows, each from its largest element on.
+    /// The rows, each in descending order.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[Ranked<'l>]> {
         self.ranked.chunks(self.each)
     }
@@ -325,8 +326,8 @@ impl Serialize for Top<'_> {
     }
 }
 
-/// The `k` largest elements along the last dimension, for every row; NaN counts as the smallest, and of equal ones
-/// the first comes first.
+/// The `k` largest elements along the last dimension, for every row. NaN counts as the smallest value; equal elements are
+/// ordered by index.
 pub fn top_k<'l>(tensor: &Tensor, k: usize, labels: &'l [String]) -> Result<Top<'l>> {
     let tensor = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?;
     let value = show::numbers(&tensor)
@@ -344,7 +345,7 @@ pub fn top_k<'l>(tensor: &Tensor, k: usize, labels: &'l [String]) -> Result<Top<
     for row in 0..tensor.numel() / width {
         for index in 0..width {
             let value = value(row * width + index);
-            // The least of those that are kept is on top.
+            // A min-heap: the smallest of the kept elements is on top.
             heap.push(Reverse(Order(value, Reverse(index))));
             if heap.len() > each {
                 heap.pop();
@@ -359,7 +360,7 @@ pub fn top_k<'l>(tensor: &Tensor, k: usize, labels: &'l [String]) -> Result<Top<
     Ok(Top { ranked, each })
 }
 
-/// A value and its position, in the order in which the largest elements are taken.
+/// A value and its index, ordered by value, then by descending index.
 struct Order(f64, Reverse<usize>);
 
 impl Order {
@@ -388,7 +389,7 @@ impl PartialEq for Order {
 
 impl Eq for Order {}
 
-/// Reads labels, a line each. Empty lines at the end do not count.
+/// Reads labels, one per line. Trailing empty lines are ignored.
 pub fn read_labels(path: &Path) -> Result<Vec<String>> {
     let text = stream::read_text(path)?;
     Ok(text.trim_end().lines().map(|l| l.trim().to_owned()).collect())
@@ -399,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latencies_are_ranks() {
+    fn latencies_are_order_statistics() {
         let ms = |n: u64| Duration::from_millis(n);
         let l = Latency::of((1..=100).rev().map(ms).collect()).unwrap();
         assert_eq!((l.runs, l.min_ms, l.median_ms, l.p99_ms), (100, 1.0, 51.0, 100.0));

@@ -1,15 +1,15 @@
-//! Values as a person reads them.
+//! Formats values as text.
 
 use operator::EValue;
 use std::fmt::Write;
 use tensor::{Bool, Complex, DimOrder, ScalarType, Tensor, bf16, f16};
 
-/// Tensors of more elements are shown with their middles left out.
+/// Tensors with more elements than this are elided.
 const WHOLE: usize = 200;
-/// Entries shown at either end of a dimension whose middle is left out.
+/// Entries shown at either end of an elided dimension.
 const EDGE: usize = 3;
 
-/// A value in a few lines: type and sizes, then the elements in nested brackets.
+/// A value as text: type and sizes, then the elements in nested brackets.
 pub fn value(value: &EValue) -> String {
     match value {
         EValue::None => "none".to_owned(),
@@ -33,7 +33,7 @@ fn list(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.join(",\n "))
 }
 
-/// A tensor: `float32[2] [1, 2]`. More rows than one start on a line of their own.
+/// A tensor as text: `float32[2] [1, 2]`. If there are several rows, the elements start on a new line.
 pub fn tensor(tensor: &Tensor) -> String {
     let mut text = tensor.meta().to_string();
     let row_major = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()));
@@ -51,8 +51,8 @@ pub fn tensor(tensor: &Tensor) -> String {
     text
 }
 
-/// How each element of a row-major tensor reads, by its position. `None` for types that have no
-/// element type.
+/// A function from the index of an element of a row-major tensor to its text. `None` for types whose elements have no
+/// textual form.
 pub fn elements(tensor: &Tensor) -> Option<Box<dyn Fn(usize) -> String + '_>> {
     macro_rules! each {
         ($type:ty, $show:expr) => {{
@@ -82,7 +82,8 @@ pub fn elements(tensor: &Tensor) -> Option<Box<dyn Fn(usize) -> String + '_>> {
     })
 }
 
-/// The elements of a row-major tensor of real numbers or booleans, as doubles, by their position.
+/// A function from the index of an element of a row-major tensor to its value as `f64`. `None` for types other than
+/// floats, integers and booleans.
 pub fn numbers(tensor: &Tensor) -> Option<Box<dyn Fn(usize) -> f64 + '_>> {
     macro_rules! each {
         ($type:ty, $convert:expr) => {{
@@ -167,7 +168,7 @@ fn complex(re: f64, im: f64) -> String {
     format!("{}{sign}{}j", number(re), number(im))
 }
 
-/// A number of bytes with the unit that suits it: `44.1 kB`.
+/// A number of bytes with a suitable unit: `44.1 kB`.
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];
     if n < 1000 {
@@ -187,7 +188,7 @@ pub fn layout(layout: &format::ptd::TensorLayout) -> String {
     typed(layout.scalar_type, &layout.sizes, &layout.dim_order)
 }
 
-/// The same of the numbers that files hold.
+/// As [`layout`], for a scalar type, sizes and dim order as stored in files.
 pub fn typed(scalar_type: i8, sizes: &[i32], dim_order: &[u8]) -> String {
     let dtype = ScalarType::from_i8(scalar_type);
     let mut text = dtype.map_or_else(|_| format!("type {scalar_type}"), |t| t.name().to_owned());
@@ -198,12 +199,12 @@ pub fn typed(scalar_type: i8, sizes: &[i32], dim_order: &[u8]) -> String {
     text
 }
 
-/// A number of things: `1 call`, `2 calls`.
+/// A count with its noun: `1 call`, `2 calls`.
 pub fn count(n: usize, thing: &str) -> String {
     if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
 }
 
-/// Rows in columns, each line indented. `align` has a `<` or `>` for each column.
+/// Formats rows as aligned columns, each line indented. `align` has a `<` or `>` for each column.
 pub fn table(rows: Vec<Vec<String>>, align: &str, indent: usize) -> String {
     let align: Vec<char> = align.chars().collect();
     let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max();
@@ -227,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_have_six_significant_digits() {
         for (v, text) in [
             (0.95950412, "0.959504"),
             (1e-5, "0.00001"),

@@ -1,4 +1,4 @@
-//! Files, and what is no file but can be read: stdin, pipes, devices.
+//! Reads files and streams: stdin, pipes, devices.
 
 use crate::paths::is_stdin;
 use crate::{Error, Result};
@@ -8,31 +8,31 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes of a stream that are read at most: it has to be kept in memory as a whole.
-/// What is more than the memory that is free is not read, either.
+/// The maximum number of bytes read from a stream, which is kept in memory as a whole.
+/// The limit is lower if less memory is free.
 pub const STREAM_BYTES: u64 = 4 << 30;
 
-/// Bytes that are read at a time.
-const PIECE: usize = 1 << 20;
+/// Bytes read at a time.
+const CHUNK: usize = 1 << 20;
 
-/// Whether a path leads to something that can only be read from front to back: stdin (`-`), a pipe or a
+/// Whether a path is a stream, which can only be read sequentially: stdin (`-`), a pipe or a
 /// device.
 pub fn is_stream(path: &Path) -> bool {
     is_stdin(path) || fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
-/// What to call a path in messages.
+/// The name of a path in messages.
 fn name(path: &Path) -> String {
     if is_stdin(path) { "stdin".to_owned() } else { path.display().to_string() }
 }
 
-/// All of a stream, to load from; the beginning of one that is neither text nor of a format that is known.
+/// Reads a stream into a loader. If the first chunk is neither text nor of a known format, only that chunk is read.
 pub(crate) fn open(path: &Path) -> Result<Arc<dyn DataLoader>> {
     let is_known = |start: &[u8]| format::sniff(start).is_some() || !start.contains(&0);
     Ok(Arc::new(BytesLoader::named(name(path), read_up_to(path, most(), &is_known)?)))
 }
 
-/// A file or a stream, to be read from its start.
+/// Opens a file or stream for sequential reading.
 pub(crate) fn reader(path: &Path) -> Result<Box<dyn Read>> {
     match is_stdin(path) {
         true => Ok(Box::new(io::stdin().lock())),
@@ -40,7 +40,7 @@ pub(crate) fn reader(path: &Path) -> Result<Box<dyn Read>> {
     }
 }
 
-/// Reads until a buffer is full or the file ends; gives the number of bytes read.
+/// Reads until the buffer is full or the file ends; returns the number of bytes read.
 pub(crate) fn read_full(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut read = 0;
     while read < buffer.len() {
@@ -54,17 +54,20 @@ pub(crate) fn read_full(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<u
     Ok(read)
 }
 
-/// All bytes of a file or a stream, of which [`STREAM_BYTES`] are allowed.
+/// Reads a whole file or stream.
+///
+/// # Errors
+/// If it cannot be read or is larger than [`STREAM_BYTES`].
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     read_up_to(path, most(), &|_| true)
 }
 
-/// Bytes of a stream that there is memory for.
+/// The maximum number of bytes to read: [`STREAM_BYTES`], or the free memory if that is less.
 fn most() -> u64 {
     STREAM_BYTES.min(runtime::free_memory().unwrap_or(u64::MAX))
 }
 
-/// The text of a file or a stream.
+/// Reads the text of a file or stream. Fails if it is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
     String::from_utf8(read(path)?).map_err(|_| Error::bad_file(name(path), "it is no text"))
 }
@@ -87,8 +90,8 @@ fn read_up_to(path: &Path, most: u64, is_known: &dyn Fn(&[u8]) -> bool) -> Resul
     }
 }
 
-/// All that a reader gives, or nothing if that is more than `most` bytes. One whose first piece `is_known` refuses
-/// is not read on.
+/// Reads to the end; `None` if there are more than `most` bytes. If `is_known` rejects the first chunk, returns only that
+/// chunk.
 fn read_all(
     reader: &mut dyn Read,
     most: u64,
@@ -96,8 +99,8 @@ fn read_all(
 ) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     loop {
-        bytes.try_reserve(PIECE)?;
-        let read = reader.take(PIECE as u64).read_to_end(&mut bytes)?;
+        bytes.try_reserve(CHUNK)?;
+        let read = reader.take(CHUNK as u64).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > most {
             return Ok(None);
         }
@@ -112,17 +115,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_have_a_bound() {
+    fn streams_are_read_up_to_a_limit() {
         let any = |_: &[u8]| true;
         assert_eq!(read_all(&mut &b"hello"[..], 5, &any).unwrap().unwrap(), b"hello");
         assert!(read_all(&mut &b"hello"[..], 4, &any).unwrap().is_none());
         assert!(read_all(&mut io::repeat(0), 10 << 20, &any).unwrap().is_none());
         let none = |_: &[u8]| false;
-        assert_eq!(read_all(&mut io::repeat(0), 10 << 20, &none).unwrap().unwrap().len(), PIECE);
+        assert_eq!(read_all(&mut io::repeat(0), 10 << 20, &none).unwrap().unwrap().len(), CHUNK);
     }
 
     #[test]
-    fn files_are_no_streams() {
+    fn files_are_distinguished_from_streams() {
         assert!(is_stream(Path::new("-")));
         assert!(!is_stream(&std::env::temp_dir()));
         assert!(!is_stream(Path::new("no/such/file")));

@@ -1,4 +1,4 @@
-//! Everything that is wrong with a file.
+//! Validates files: reports all structural errors, and whether this build can run the file.
 
 use crate::ops::requirements;
 use crate::{Result, kind};
@@ -8,7 +8,7 @@ use runtime::{BackendRegistry, DataLoader, Limits, Purpose};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// What validating one file has found.
+/// The result of validating a file.
 #[derive(Debug, Clone, Serialize)]
 pub struct Validation {
     /// The file.
@@ -17,30 +17,30 @@ pub struct Validation {
     pub format: &'static str,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Whether nothing is wrong.
+    /// Whether there are no problems.
     pub valid: bool,
-    /// What is wrong, up to [`format::Limits::errors`] things.
+    /// The problems, at most [`format::Limits::errors`].
     pub problems: Vec<Problem>,
-    /// Whether this build can run it; none for files that are invalid or no programs.
+    /// Whether this build can run it; `None` for invalid files and files that are not programs.
     pub can_run: Option<bool>,
-    /// What this build lacks to run it, a sentence each.
+    /// A sentence for each item that this build lacks to run it.
     pub missing: Vec<String>,
 }
 
-/// One thing that is wrong with a file.
+/// A structural error of a file.
 #[derive(Debug, Clone, Serialize)]
 pub struct Problem {
     /// The field, such as `execution_plan[0].values[17].sizes`; empty for the file as a whole.
     pub path: String,
-    /// The byte of the file at which it was seen, if it has a place there.
+    /// Its offset in the file, if it has one.
     pub offset: Option<u64>,
-    /// The kind of trouble.
+    /// The kind of error.
     pub kind: String,
-    /// What should have stood there.
+    /// What was expected.
     pub expected: String,
-    /// What stands there.
+    /// What was found.
     pub found: String,
-    /// All of that in a sentence.
+    /// All of this as a sentence.
     pub message: String,
 }
 
@@ -57,10 +57,12 @@ impl From<&format::Error> for Problem {
     }
 }
 
-/// Checks a file, reading its header and tables only, and says whether programs can run here.
+/// Validates a file and, if it is a valid program, checks whether this build can run it. Of programs and named data only the
+/// header and tables are read for validation.
 ///
-/// Fails if the file cannot be read or is of no format that can be validated; what is wrong with a
-/// file that can stands in the answer.
+/// # Errors
+/// If the file cannot be read or is of a format that cannot be validated. Structural errors are in
+/// [`Validation::problems`].
 pub fn validate(
     loader: &Arc<dyn DataLoader>,
     kernels: &KernelRegistry,
@@ -75,7 +77,7 @@ pub fn validate(
     Ok(found)
 }
 
-/// What is wrong with the file as a file of its format.
+/// Validates the structure of a file against its format.
 fn structure(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> {
     let found = kind::of(loader)?;
     let problems: Vec<Problem> = match found {
@@ -118,7 +120,7 @@ fn bef_program(loader: &dyn DataLoader) -> Result<Vec<Problem>> {
     Ok(problem.into_iter().collect())
 }
 
-/// The problems of a `.pte` file: the first of its header or its structure, or all of its values.
+/// The problems of a `.pte` file: the first one in the header or the flatbuffer's structure, otherwise all in its values.
 fn program(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<format::Error>> {
     let header = match pte::Header::parse(&head(loader)?, loader.size()) {
         Ok(header) => header,

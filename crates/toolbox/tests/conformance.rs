@@ -1,11 +1,11 @@
-//! Parts of the sample of the corpus in `testdata`, and the programs that PyTorch computed: every program
-//! that needs no backend must give what the reference gave, prepared and as written.
+//! Conformance over parts of the corpus sample in `testdata`, and over programs with outputs computed by PyTorch: every program
+//! that needs no backend must reproduce the recorded outputs, prepared and as written.
 
 use pteron_toolbox::verify::{Options, Outcome, check_all, find};
 use runtime::LoadOptions;
 use std::path::Path;
 
-/// Checks all cases of a folder of `testdata`. Fails if any fails, and if there are none.
+/// Checks all cases of a folder of `testdata`. Fails if a case fails or none passes.
 fn check(folder: &str, no_prepare: bool) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(folder);
     let cases = find(&path).expect("the sample is readable");

@@ -1,4 +1,4 @@
-//! Weights in other formats, compared with what the tools of those formats make of them.
+//! Conversion of weights between formats, compared with the results of the reference tools.
 
 use pteron_toolbox::convert::{Format, Options, convert};
 use pteron_toolbox::file::Progress;
@@ -17,27 +17,27 @@ fn small() -> Arc<dyn DataLoader> {
 }
 
 #[test]
-fn quantized_numbers_are_those_of_the_reference_package() {
-    // By way of each format, since all but one take the numbers from another.
+fn dequantized_values_match_the_reference_package() {
+    // By way of each format.
     for way in [&[Format::Ptd][..], &[Format::Npz, Format::Ptd], &[Format::Safetensors, Format::Ptd]] {
         let data = way.iter().fold(small(), |loader, &to| converted(&loader, to));
         let data = PtdDataMap::load(data, &Limits::default()).expect("named data");
-        // What the Python package gguf 0.19.0 makes of these tensors.
+        // Elements 0, 17, 64 and 127, as dequantized by the Python package gguf 0.19.0.
         for (key, expected) in [
             ("q8_0.weight", [-0.804_840_1f32, -1.159_515_4, 1.345_275_9, 0.434_097_3]),
             ("q4_0.weight", [-0.866_210_94, -1.082_763_7, 1.377_685_5, 0.475_341_8]),
         ] {
             let bytes = data.data(key).expect("the tensor");
-            let numbers: Vec<f32> =
-                bytes.as_chunks().0.iter().map(|&number| f32::from_le_bytes(number)).collect();
-            assert_eq!(numbers.len(), 128);
-            assert_eq!([0, 17, 64, 127].map(|i| numbers[i]), expected, "{key} by way of {way:?}");
+            let values: Vec<f32> =
+                bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+            assert_eq!(values.len(), 128);
+            assert_eq!([0, 17, 64, 127].map(|i| values[i]), expected, "{key} by way of {way:?}");
         }
     }
 }
 
 #[test]
-fn the_metadata_stands_in_safetensors_and_the_same_bytes_come_again() {
+fn safetensors_keep_the_metadata_and_are_deterministic() {
     let bytes = |loader: &Arc<dyn DataLoader>| {
         loader.load(0, loader.size(), runtime::Purpose::Named).expect("bytes").to_vec()
     };

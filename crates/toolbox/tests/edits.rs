@@ -1,4 +1,4 @@
-//! Every program of the sample, edited in every way: it must say or give the same.
+//! Applies every edit to every program of the corpus sample: the meaning and the results must stay the same.
 
 use pteron_toolbox::diff::{Registries, diff};
 use pteron_toolbox::edit::{MoveOptions, Output, StripOptions, dedupe, embed, externalize, strip};
@@ -71,14 +71,14 @@ fn stripped_programs_mean_the_same() {
 }
 
 #[test]
-fn weights_that_move_out_and_in_again_are_the_same() {
+fn externalize_and_embed_round_trip() {
     let mut moved = 0;
     for path in programs() {
         let old = Program::open(&path).unwrap();
         let options = MoveOptions { initial: true, ..MoveOptions::default() };
         let Ok(out) = externalize(&old, options, &Progress::default()) else { continue };
         moved += 1;
-        // Together with what the program had outside before.
+        // Include the external data that the program had before.
         let mut outside = vec![data(&out.data)];
         let before = files(path.parent().unwrap(), "ptd");
         let asks_for_more = embed(&program(&out.program), &outside, &Progress::default()).is_err();
@@ -120,7 +120,7 @@ fn every_plan_is_sound() {
     }
 }
 
-/// Runs the cases of a folder with programs that `edit` makes: a program, and its weights.
+/// Runs the cases of a folder with edited programs. `edit` returns the new program and, if it moved them out, its weights.
 fn cases_pass(folder: &str, edit: fn(&Program) -> Option<(Vec<u8>, Option<Vec<u8>>)>) {
     let scratch = std::env::temp_dir().join(format!("pteron-edits-{folder}-{}-{edit:p}", std::process::id()));
     let mut edited = 0;
@@ -167,7 +167,7 @@ fn cases_pass(folder: &str, edit: fn(&Program) -> Option<(Vec<u8>, Option<Vec<u8
 }
 
 #[test]
-fn programs_without_their_weights_give_the_same() {
+fn externalized_programs_give_the_same_results() {
     cases_pass("tiny", |program| {
         let options = MoveOptions { initial: true, ..MoveOptions::default() };
         let out = externalize(program, options, &Progress::default()).ok()?;
@@ -176,7 +176,7 @@ fn programs_without_their_weights_give_the_same() {
 }
 
 #[test]
-fn stripped_programs_give_the_same() {
+fn stripped_programs_give_the_same_results() {
     cases_pass("tiny", |program| {
         let out = strip(program, StripOptions { names: true }, &Progress::default()).ok()?;
         Some((out.program.to_vec().unwrap(), None))
@@ -184,7 +184,7 @@ fn stripped_programs_give_the_same() {
 }
 
 #[test]
-fn names_of_equal_bytes_share_a_segment_and_merge_keeps_one() {
+fn entries_with_equal_bytes_share_a_segment_after_merge() {
     let path = sample("wild/flat_tensor_align16/data.ptd");
     let (one, other) = (PtdDataMap::open(&path).unwrap(), PtdDataMap::open(&path).unwrap());
     let merged = data(&merge(&[one, other], true, &Progress::default()).unwrap().data);

@@ -1,5 +1,5 @@
-//! Weights much larger than memory may be: nothing holds more than a piece of them. The files are sparse.
-//! This file is a process of its own, whose peak memory is that of these tests.
+//! Weights larger than memory: nothing holds more than a chunk of them. The files are sparse.
+//! This test binary is a separate process, so that its peak memory is that of these tests.
 
 use format::container::Blob;
 use format::ptd::{Builder, TensorLayout};
@@ -30,7 +30,7 @@ impl Write for Sparse {
     }
 }
 
-/// Counts what is written.
+/// Counts the bytes written.
 struct Count(u64);
 
 impl Write for Count {
@@ -57,7 +57,7 @@ fn zeros(len: u64) -> Blob<'static> {
     })
 }
 
-/// A builder of `count` tensors of about `bytes` bytes in all, no two of a length.
+/// A builder of `count` tensors of about `bytes` bytes in total, all of different lengths.
 fn tensors(prefix: &str, count: u64, bytes: u64) -> Builder<'static> {
     let mut builder = Builder::new();
     for index in 0..count {
@@ -89,7 +89,7 @@ impl Drop for Temporary {
     }
 }
 
-/// The most memory that this process has had, in bytes; `None` where the system does not say.
+/// The peak memory of this process in bytes; `None` if the system does not report it.
 fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -104,7 +104,7 @@ fn assert_peak_below(bytes: u64) {
 }
 
 #[test]
-fn a_layout_in_four_gigabytes_is_told_without_its_bytes() {
+fn a_layout_is_read_without_the_data() {
     let file = Temporary::new("layout", tensors("a", 8, 4 * GIB));
     let loader: Arc<dyn DataLoader> = Arc::new(FileLoader::open(&file.0).expect("it opens"));
     assert!(loader.size() > 4 * GIB - (1 << 20));

@@ -1,4 +1,4 @@
-//! Looking into a large program reads its tables only.
+//! Inspecting a large program reads only its tables.
 
 use format::container::HEAD_BYTES;
 use format::pte;
@@ -9,15 +9,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The digit classifier with its segment of constants grown to fill a file of `size` bytes, most of
-/// them a hole.
+/// The digit classifier with its constant segment enlarged to fill a sparse file of `size` bytes.
 fn large_program(name: &str, size: u64) -> PathBuf {
     let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.pte");
     let mut bytes = std::fs::read(digits).expect("digits.pte");
     let header = pte::Header::parse(&bytes, bytes.len() as u64).expect("a sound header");
     let old = header.segment_data_size.expect("a header of 32 bytes").to_le_bytes();
     let new = (size - header.segment_base_offset).to_le_bytes();
-    // The size stands in the header and in the table of the only segment.
+    // The size occurs in the header and in the table of the only segment.
     let places: Vec<usize> =
         (0..header.program_size as usize - 8).step_by(4).filter(|&i| bytes[i..i + 8] == old).collect();
     assert_eq!(places.len(), 2);
@@ -36,7 +35,7 @@ fn inspecting_a_gigabyte_reads_its_tables_only() {
     const SIZE: u64 = 1 << 30;
     let path = large_program("gigabyte", SIZE);
     let loader: Arc<dyn DataLoader> = Arc::new(FileLoader::open(&path).expect("the file opens"));
-    // What is read to see what kind of file it is, is not read for the report.
+    // The bytes read to recognise the format are not counted in the report.
     loader.load(0, 4, Purpose::Program).expect("it has four bytes");
     let report = inspect(&loader, &Default::default(), &BackendRegistry::new(), &Limits::default());
     std::fs::remove_file(&path).expect("the file is there");

@@ -1,7 +1,7 @@
-//! The page of a report in a browser: what it looks like, that it logs no error, and how fast it draws. Ignored where not
-//! asked for, since it needs Chromium: `PTERON_CHROMIUM`, or `chromium` on the path.
+//! Tests the report page in a browser: its appearance, that it logs no errors, and its drawing speed. The tests are ignored
+//! by default because they need Chromium: `PTERON_CHROMIUM`, or `chromium` on the path.
 //!
-//! `BLESS=1 cargo test -p pteron-toolbox --test page -- --ignored` keeps the picture of today.
+//! `BLESS=1 cargo test -p pteron-toolbox --test page -- --ignored` updates the expected pictures.
 
 use image::RgbImage;
 use pteron_toolbox::report::layout::{Input, layout};
@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-/// Milliseconds in which a graph of 6,000 nodes is read and drawn, its beginning and whole: a second, and three on a
-/// machine that is busy with something else.
-const MOST_MILLISECONDS: u64 = 3_000;
-/// Blocks of a picture that are compared, and how far their mean colours may be apart: fonts differ from machine to
-/// machine.
+/// Time limit to load a page with 6,000 nodes and draw it twice (its top, and the whole graph). It takes about a second;
+/// the limit allows for a busy machine.
+const MAX_MILLISECONDS: u64 = 3_000;
+/// Side of the blocks of a picture that are compared, and the tolerance of their mean colours: fonts differ between
+/// machines.
 const BLOCK: u32 = 24;
 const TOLERANCE: f64 = 26.0;
 
-/// A folder that is removed in the end.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -29,7 +29,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Opens a page with these options.
+    /// Opens a page in Chromium with these options. Fails if the page logs to the console.
     fn open(&self, html: &str, address: &str, options: &[&str]) -> Output {
         let file = self.0.join("page.html");
         std::fs::write(&file, html).unwrap();
@@ -75,7 +75,7 @@ fn digits() -> ReportData {
 
 #[test]
 #[ignore = "needs Chromium"]
-fn the_page_looks_as_it_did() {
+fn the_page_matches_the_expected_pictures() {
     let folder = Folder::new("look");
     let html = page(&digits()).unwrap();
     let taken = folder.0.join("taken.png");
@@ -94,7 +94,7 @@ fn the_page_looks_as_it_did() {
 
 #[test]
 #[ignore = "needs Chromium"]
-fn tabs_have_a_line_of_their_own_where_there_is_no_room() {
+fn tabs_move_to_a_line_of_their_own_in_narrow_windows() {
     let folder = Folder::new("narrow");
     let html = page(&digits()).unwrap();
     for (size, is_narrow) in [("--window-size=1600,700", false), ("--window-size=600,700", true)] {
@@ -104,7 +104,7 @@ fn tabs_have_a_line_of_their_own_where_there_is_no_room() {
     }
 }
 
-/// How far the mean colours of blocks are apart, of 256: that of the hundredth that are furthest.
+/// The 99th percentile of the difference between the mean colours of blocks, on a scale of 256.
 fn furthest(a: &RgbImage, b: &RgbImage) -> f64 {
     assert_eq!(a.dimensions(), b.dimensions());
     let mean = |picture: &RgbImage, left: u32, top: u32| {
@@ -117,17 +117,17 @@ fn furthest(a: &RgbImage, b: &RgbImage) -> f64 {
     };
     let (columns, rows) = (a.width() / BLOCK, a.height() / BLOCK);
     let blocks = (0..columns * rows).map(|i| (i % columns * BLOCK, i / columns * BLOCK));
-    let mut apart: Vec<f64> = blocks
+    let mut differences: Vec<f64> = blocks
         .map(|(x, y)| {
             let (a, b) = (mean(a, x, y), mean(b, x, y));
             (0..3).map(|c| (a[c] - b[c]).abs()).fold(0.0, f64::max)
         })
         .collect();
-    apart.sort_by(f64::total_cmp);
-    apart[apart.len() * 99 / 100]
+    differences.sort_by(f64::total_cmp);
+    differences[differences.len() * 99 / 100]
 }
 
-/// A graph of so many nodes, with skips and branches.
+/// A page with a graph of this many nodes, with skip connections and branches.
 fn large(nodes: u32) -> ReportData {
     let mut data = ReportData { file: "large.pte".to_owned(), graphs: Vec::new(), ..digits() };
     let edges: Vec<(u32, u32)> = (1..nodes)
@@ -168,7 +168,7 @@ fn large(nodes: u32) -> ReportData {
 fn six_thousand_nodes_are_drawn_in_a_second() {
     let folder = Folder::new("speed");
     let html = page(&large(6_000)).unwrap();
-    // The best of some: another program may have had the processor.
+    // The best of several runs: other programs may compete for the processor.
     let times = (0..3).map(|_| {
         let output = folder.open(&html, "measure", &["--dump-dom"]);
         let shown = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -177,5 +177,5 @@ fn six_thousand_nodes_are_drawn_in_a_second() {
     });
     let best = times.min().unwrap();
     println!("6,000 nodes are drawn in {best} ms");
-    assert!(best < MOST_MILLISECONDS, "{best} ms");
+    assert!(best < MAX_MILLISECONDS, "{best} ms");
 }

@@ -1,13 +1,12 @@
-//! One stream of events about loading and running: what a profiler, an ETDump and a Chrome trace are
-//! all made from.
+//! Events about loading and executing programs: the input of profiles, ETDumps and Chrome traces.
 //!
 //! Code that runs programs holds a [`Tracer`]; code that records events implements [`EventTracer`]. With
-//! no tracer installed, a span costs one comparison and reads no clock.
+//! no tracer installed, a span costs one comparison and does not read the clock.
 #![forbid(unsafe_code)]
 
 use clock::Instant;
 
-/// What a span of time was spent on.
+/// What a span measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SpanKind {
@@ -17,26 +16,26 @@ pub enum SpanKind {
     LoadMethod,
     /// Preparing kernels: packing weights, lowering regions.
     Prepare,
-    /// A whole execution of a method or function.
+    /// One complete execution of a method or function.
     Execute,
     /// One operator call.
     Kernel,
     /// One call of a delegate.
     Delegate,
-    /// A step that a delegate reports of itself.
+    /// A step inside a delegate, reported by the delegate.
     DelegateStep,
-    /// A task of a work queue.
+    /// A task from a work queue.
     Task,
 }
 
-/// Where in a program a span belongs.
+/// The part of a program that a span belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Place {
     /// Index of the chain or function.
     pub chain: Option<u32>,
     /// Index of the instruction or kernel in it.
     pub instruction: Option<u32>,
-    /// If the instruction calls a delegate, the node of its payload.
+    /// If the instruction calls a delegate, the node of the delegate's payload.
     pub node: Option<u32>,
 }
 
@@ -46,33 +45,33 @@ impl Place {
         Self { chain: Some(chain), instruction: Some(instruction), node: None }
     }
 
-    /// A node of a delegate's payload, whatever instruction calls the delegate.
+    /// A node of a delegate's payload, without the instruction that calls the delegate.
     pub fn node(node: u32) -> Self {
         Self { node: Some(node), ..Self::default() }
     }
 }
 
-/// A span that has ended.
+/// A finished span.
 #[derive(Debug, Clone, Copy)]
 pub struct Span<'a> {
-    /// What it was spent on.
+    /// What it measures.
     pub kind: SpanKind,
     /// The name of the method, operator or backend.
     pub name: &'a str,
     /// Where in the program.
     pub place: Place,
-    /// When it began.
+    /// Its start time.
     pub start: Instant,
-    /// When it ended.
+    /// Its end time.
     pub end: Instant,
 }
 
-/// Receives events. Calls may come from several threads.
+/// Receives events. Several threads may call it concurrently.
 pub trait EventTracer: Send + Sync {
-    /// A span has ended. Inner spans end before outer ones.
+    /// A span ended. Inner spans end before outer ones.
     fn span(&self, span: &Span<'_>);
 
-    /// Memory was taken: `owner` names the arena or allocator.
+    /// Memory was allocated; `owner` names the arena or allocator.
     fn allocation(&self, owner: &str, bytes: usize) {
         let _ = (owner, bytes);
     }
@@ -82,21 +81,21 @@ pub trait EventTracer: Send + Sync {
         false
     }
 
-    /// An instruction wrote a tensor: its output number, PyTorch's name of the scalar type, the
+    /// An instruction wrote a tensor: the output's index, PyTorch's name of the scalar type, the
     /// sizes, and the elements' bytes in logical row-major order.
     fn value(&self, name: &str, place: Place, output: usize, dtype: &str, sizes: &[usize], bytes: &[u8]) {
         let _ = (name, place, output, dtype, sizes, bytes);
     }
 }
 
-/// A tracer that hears of what happens within an instruction: events that name none are given its place.
+/// Forwards events that happen inside one instruction: events without an instruction get this instruction's place.
 pub struct Within<'a> {
     tracer: &'a dyn EventTracer,
     place: Place,
 }
 
 impl<'a> Within<'a> {
-    /// Tells this tracer of what happens within the instruction at a place.
+    /// Forwards events to `tracer`; `place` names the instruction.
     pub fn new(tracer: &'a dyn EventTracer, place: Place) -> Self {
         Self { tracer, place }
     }
@@ -127,7 +126,7 @@ impl EventTracer for Within<'_> {
     }
 }
 
-/// A tracer that may be absent.
+/// An optional tracer.
 #[derive(Clone, Copy, Default)]
 pub struct Tracer<'a>(Option<&'a dyn EventTracer>);
 
@@ -135,7 +134,7 @@ impl<'a> Tracer<'a> {
     /// No tracer: spans cost nothing.
     pub const NONE: Tracer<'static> = Tracer(None);
 
-    /// This tracer.
+    /// Reports to `tracer`.
     pub fn new(tracer: &'a dyn EventTracer) -> Self {
         Self(Some(tracer))
     }
@@ -145,12 +144,12 @@ impl<'a> Tracer<'a> {
         self.0
     }
 
-    /// Whether anyone listens.
+    /// Whether there is a tracer.
     pub fn is_enabled(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Notes the time at which a span begins, if anyone listens.
+    /// The start time of a span, or `None` without a tracer.
     pub fn start(&self) -> Option<Instant> {
         self.0.map(|_| Instant::now())
     }
@@ -162,7 +161,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Reports that memory was taken.
+    /// Reports an allocation.
     pub fn allocation(&self, owner: &str, bytes: usize) {
         if let Some(tracer) = self.0 {
             tracer.allocation(owner, bytes);
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_within_an_instruction_has_its_place() {
+    fn events_inside_an_instruction_get_its_place() {
         #[derive(Default)]
         struct Places(Mutex<Vec<Place>>);
         impl EventTracer for Places {
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_reach_the_tracer_and_none_costs_no_clock() {
+    fn spans_reach_the_tracer_and_no_tracer_reads_no_clock() {
         let names = Names::default();
         let tracer = Tracer::new(&names);
         let start = tracer.start();

@@ -1,6 +1,6 @@
-/** Runs ExecuTorch programs and shows what is in them, in browsers and other JavaScript engines. */
+/** Runs ExecuTorch programs and shows their contents, in browsers and other JavaScript engines. */
 
-/** The types of elements, by PyTorch's names. */
+/** The element types, by PyTorch's names. */
 export type DType =
   | "float32" | "float64" | "float16" | "bfloat16"
   | "int8" | "uint8" | "int16" | "uint16" | "int32" | "uint32" | "int64" | "uint64" | "bool"
@@ -8,15 +8,15 @@ export type DType =
 
 /**
  * The arrays of elements. `bool` is a `Uint8Array`; `float16` and `bfloat16` are their bits in a `Uint16Array`; complex
- * numbers are pairs; a type that JavaScript lacks altogether is a `Uint8Array` of its bytes.
+ * numbers are pairs; other types that JavaScript lacks are a `Uint8Array` of their bytes.
  */
 export type Elements =
   | Float32Array | Float64Array | Int8Array | Uint8Array | Int16Array | Uint16Array
   | Int32Array | Uint32Array | BigInt64Array | BigUint64Array;
 
-/** A tensor with memory of its own. */
+/** A tensor that owns its memory. */
 export class Tensor {
-  /** Without `data`, of zeros. */
+  /** Without `data`, the tensor is filled with zeros. */
   constructor(dtype: DType, sizes: readonly number[], data?: Elements);
   readonly dtype: DType;
   readonly sizes: number[];
@@ -24,12 +24,12 @@ export class Tensor {
   readonly data: Elements;
 }
 
-/** Numbers, in brackets as many as there are dimensions, or in fewer. */
+/** Numbers in nested lists, of as many levels as there are dimensions, or fewer. */
 export type Numbers = readonly (number | bigint | Numbers)[];
 
 /**
- * An input. Elements without sizes have those that the method declares; numbers in a list are converted to its type.
- * `null` is no value, `undefined` what the exporter fixed.
+ * An input. Elements without sizes have the sizes that the method declares; numbers in a list are converted to its type.
+ * `null` is no value, `undefined` the value that the exporter fixed.
  */
 export type Input =
   | Tensor | Elements | Uint8ClampedArray
@@ -37,19 +37,19 @@ export type Input =
   | Numbers | number | bigint | boolean | string | null | undefined;
 
 /**
- * The inputs of a method: a list of them, in order (those that the exporter fixed may be left out, all or none), or by
- * the names that the exporter kept, or a single one, which is no list.
+ * The inputs of a method: a list in order (those that the exporter fixed may be omitted, all or none), an object by the
+ * names that the exporter kept, or a single input that is not a list.
  */
 export type Inputs = readonly Input[] | Record<string, Input> | Exclude<Input, Numbers | null | undefined>;
 
-/** An output. Integers that a number cannot hold are a `bigint`. */
+/** An output. Integers that a number cannot represent exactly are a `bigint`. */
 export type Output = Tensor | number | bigint | boolean | string | null | Output[];
 
-/** What a method declares about an input or output. */
+/** The declaration of an input or output of a method. */
 export interface Value {
   /** `Tensor`, `Int`, `Double`, `Bool`, `String`, … */
   readonly kind: string;
-  /** What is known of a tensor. Sizes of a dynamic one are the largest. */
+  /** The type of a tensor. The sizes of a dynamic tensor are upper bounds. */
   readonly tensor: { readonly name: string | null; readonly dtype: DType; readonly sizes: number[]; readonly dynamic: boolean } | null;
   /** The value that the exporter fixed, as text. */
   readonly fixed: string | null;
@@ -65,83 +65,83 @@ export interface Method {
   readonly instructions: number;
 }
 
-/** What a run has given, and how long it took. Times are in milliseconds, by `performance.now()`. */
+/** The outputs of a run, and its times in milliseconds, by `performance.now()`. */
 export interface Measured {
   readonly method: string;
   /** The outputs of the first run. */
   readonly outputs: Output[];
-  /** How long it took to load the method, which is done once. */
+  /** The time to load the method, which happens once. */
   readonly loadMs: number;
-  /** The first run, inputs set. */
+  /** The time of the first run, including setting the inputs. */
   readonly ms: number;
-  /** The further runs. A clock may be too coarse for one of them; `mean` is of all of them. */
+  /** The times of the further runs. The clock may be too coarse for a single run; `mean` is measured over all of them. */
   readonly latency: { readonly runs: number; readonly min: number; readonly median: number; readonly p99: number; readonly mean: number } | null;
 }
 
 /** The bytes of a file. */
 export type Bytes = ArrayBuffer | ArrayBufferView | Blob;
 
-/** The bytes of a file, and what errors call it. */
+/** The bytes of a file, and its name in errors. */
 export type Named = Bytes | { readonly name: string; readonly bytes: Bytes };
 
-/** How a picture becomes an input, as `pteron run` prepares it. Without `resize` and `crop` it is stretched to the input. */
+/** Preprocessing of an image, as in `pteron run`. Without `resize` and `crop` it is stretched to the sizes of the input. */
 export interface PictureOptions {
   /** By default the main method. */
   method?: string;
-  /** Which of its inputs: by default the first. */
+  /** The index of the input: by default the first. */
   input?: number;
-  /** What errors call it. */
+  /** The name of the image in errors. */
   name?: string;
-  /** `unit`: 0 to 1, which is the default; `signed`: -1 to 1; `imagenet`: mean 0 and deviation 1 over ImageNet. */
+  /** `unit`: 0 to 1, the default; `signed`: -1 to 1; `imagenet`: mean 0 and standard deviation 1 over ImageNet. */
   preset?: "unit" | "signed" | "imagenet";
   /** The shorter side, or height and width. */
   resize?: number | readonly [number, number];
-  /** Cuts out the middle: height and width. */
+  /** The height and width of a centre crop. */
   crop?: readonly [number, number];
-  /** The factor of bytes: 1/255 by default. */
+  /** The factor of the pixel values 0 to 255: 1/255 by default. */
   scale?: number;
-  /** What is subtracted then: for all channels, or one for each. */
+  /** Subtracted after scaling: one value for all channels, or one for each. */
   mean?: readonly number[];
-  /** What is divided by then. */
+  /** Divided by after subtracting the mean: one value for all channels, or one for each. */
   std?: readonly number[];
   /** The input is [N, H, W, C] or [H, W, C]. */
   channelsLast?: boolean;
 }
 
-/** A file that is open: a program, or anything else that a report shows. */
+/** An open file: a program, or any other file that a report can show. */
 export class Module {
   private constructor();
-  /** What errors and reports call the file. */
+  /** The name of the file in errors and reports. */
   readonly name: string;
-  /** Its size. */
+  /** The size of the file. */
   readonly bytes: number;
-  /** How long it took to open it, in milliseconds. */
+  /** The time to open the file, in milliseconds. */
   readonly loadMs: number;
   /** The methods, in the order of the file; none if it is no program. */
   readonly methods: readonly Method[];
-  /** The method that is meant where none is named: `forward`, or the only one. */
+  /** The default method: the only one, or `forward`. */
   readonly main: string | null;
   /** A method by name. */
   method(name?: string): Method;
-  /** Runs a method. Outputs have memory of their own. */
+  /** Runs a method. The outputs own their memory. */
   run(inputs?: Inputs): Output[];
   run(method: string, inputs?: Inputs): Output[];
-  /** As `run`, with times; the method is run `repeat` further times. */
+  /** As `run`, but also measures times; the method is run `repeat` more times. */
   measure(inputs?: Inputs, options?: { repeat?: number }): Measured;
   measure(method: string, inputs?: Inputs, options?: { repeat?: number }): Measured;
-  /** Inputs at random that a method takes, the same each time. */
+  /** Pseudo-random inputs for a method, the same on each call. */
   random(method?: string): (Tensor | number | bigint | boolean | string | null)[];
-  /** An input made of the bytes of a PNG or JPEG file. */
+  /** Decodes and preprocesses a PNG or JPEG file to an input. */
   picture(bytes: ArrayBuffer | ArrayBufferView, options?: PictureOptions): Tensor;
   /**
-   * A page about the file: HTML that needs nothing else. With inputs, every node has its time. A page that shows it in a
-   * frame gets messages of it: `{ pteron: "report", over: 1 | -1 }` as files are dragged over it, and
+   * A report on the file: a self-contained HTML page. With inputs, the method is profiled, and every node has its time. If it is
+   * shown in a frame, it posts messages to the parent: `{ pteron: "report", over: 1 | -1 }` as files are dragged over it, and
    * `{ pteron: "report", files: File[] }` when they are dropped on it.
    */
   report(options?: { method?: string; inputs?: Inputs; repeat?: number }): string;
-  /** What is in the file, as `pteron inspect --json` has it. */
+  /** The contents of the file, as in `pteron inspect --json`. */
   inspect(): unknown;
-  /** Frees the memory. Where there is `Symbol.dispose`, `using` does it. */
+  /** Frees the memory. `using` calls it where `Symbol.dispose` is supported. */
   dispose(): void;
 }
 
@@ -153,7 +153,7 @@ export class PteronError extends Error {
   readonly file?: string;
   /** The field of the file, or the instruction. */
   readonly path?: string;
-  /** The byte of the file. */
+  /** The byte offset in the file. */
   readonly offset?: number;
   /** What to do about it. */
   readonly remedy?: string;
@@ -165,19 +165,19 @@ export class PteronError extends Error {
 }
 
 /**
- * Starts Pteron. `load` does it where nobody has; call it to say where `pteron.wasm` is, if that is not beside the
- * script, or to start it anew after an error of the kind `stopped`.
+ * Starts Pteron. `load` calls it if needed. Call it to pass the location of `pteron.wasm`, if that is not beside the
+ * script, or to restart Pteron after an error of the kind `stopped`.
  */
 export function setup(source?: string | URL | Response | ArrayBuffer | ArrayBufferView | WebAssembly.Module): Promise<void>;
 
 /**
  * Opens a file: a program (`.pte`, `.bpte`), a torch.export archive (`.pt2`), which is compiled, or any other file that
- * a report shows (`.bef`, `.ptd`, `.gguf`, ETDumps). `data` are the `.ptd` files with a program's weights.
+ * a report can show (`.bef`, `.ptd`, `.gguf`, ETDumps). `data` are the `.ptd` files with a program's external weights.
  */
 export function load(file: Named, options?: { name?: string; data?: Named | readonly Named[] }): Promise<Module>;
 
-/** The `k` largest elements of each row of a tensor, with their labels if there are any. */
+/** The `k` largest elements of each row of a tensor, with their labels if given. */
 export function top(tensor: Tensor, k: number, labels?: readonly string[]): { index: number; value: number; label?: string }[][];
 
-/** The version of Pteron, and what it holds. */
+/** The version of Pteron, whether it uses SIMD, and the numbers of open modules and buffers. */
 export function about(): Promise<{ version: string; simd: boolean; modules: number; buffers: number }>;

@@ -1,8 +1,8 @@
-// Pteron as a WebAssembly module: the functions and classes of the package. Types and their meaning: pteron.d.ts.
+// The functions and classes of the package, on top of the WebAssembly module. They are documented in pteron.d.ts.
 
 const ABI = 1;
 
-/** The arrays that hold the elements of each type; types that JavaScript lacks are bits or parts. */
+/** The array type for the elements of each type. Types that JavaScript lacks are stored as bits, complex numbers as parts. */
 const ARRAYS = {
   float32: Float32Array, float64: Float64Array, float16: Uint16Array, bfloat16: Uint16Array,
   int8: Int8Array, uint8: Uint8Array, bool: Uint8Array, int16: Int16Array, uint16: Uint16Array,
@@ -10,7 +10,7 @@ const ARRAYS = {
   complex32: Uint16Array, complex64: Float32Array, complex128: Float64Array,
   qint8: Int8Array, quint8: Uint8Array, qint32: Int32Array, bits16: Uint16Array,
 };
-/** Elements of the array for one of the tensor. */
+/** The number of array elements per tensor element. */
 const PARTS = { complex32: 2, complex64: 2, complex128: 2 };
 const arrayOf = (dtype) => ARRAYS[dtype] ?? Uint8Array;
 
@@ -34,7 +34,7 @@ export class Tensor {
 
 const count = (sizes) => sizes.reduce((product, size) => product * size, 1);
 
-/** What is at work: the instance of the WebAssembly module, or why it has stopped. */
+/** The current engine, and the promise of one that is starting. */
 let engine = null;
 let starting = null;
 
@@ -44,7 +44,7 @@ class Engine {
     this.stopped = null;
   }
 
-  /** Calls a function of the module, which is of no use any more once it has failed. */
+  /** Calls an exported function. Once one has failed, the module can no longer be used. */
   enter(name, ...args) {
     if (this.stopped) throw new PteronError({ kind: "stopped", message: this.stopped });
     try {
@@ -57,7 +57,7 @@ class Engine {
     }
   }
 
-  /** A new buffer with these bytes. */
+  /** Creates a buffer with a copy of these bytes. */
   give(view) {
     const bytes = bytesOf(view);
     const buffer = this.enter("pteron_buffer", bytes.length);
@@ -66,20 +66,20 @@ class Engine {
     return buffer;
   }
 
-  /** The bytes of a buffer, until the next call. */
+  /** A view of the bytes of a buffer, valid until the next call: memory may grow. */
   bytes(buffer) {
     const [address, length] = [this.enter("pteron_address", buffer), this.enter("pteron_length", buffer)];
     return new Uint8Array(this.exports.memory.buffer, address >>> 0, length >>> 0);
   }
 
-  /** A copy of the bytes of a buffer, which is freed. */
+  /** Copies the bytes of a buffer, and frees it. */
   take(buffer) {
     const bytes = this.bytes(buffer).slice();
     this.enter("pteron_free", buffer);
     return bytes;
   }
 
-  /** Asks for something. */
+  /** Sends a request, and returns the result of the response. */
   call(name, request = {}) {
     const asked = new TextEncoder().encode(JSON.stringify({ call: name, ...request }));
     const answered = this.enter("pteron_call", this.give(asked));
@@ -89,7 +89,7 @@ class Engine {
     return answer.ok;
   }
 
-  /** Does something with buffers, which are freed in the end. */
+  /** Calls `act` with a function that creates buffers, and frees them afterwards. */
   with(act) {
     const buffers = [];
     const give = (view) => {
@@ -104,7 +104,7 @@ class Engine {
     }
   }
 
-  /** A value of an answer. */
+  /** Converts a value of a response. */
   value(value) {
     switch (value.kind) {
       case "tensor": {
@@ -123,10 +123,10 @@ class Engine {
   }
 }
 
-/** Why the module has stopped. */
+/** A panic of the module. */
 class Stopped extends Error {}
 
-/** The bytes of a view or a buffer. */
+/** A byte view of a typed array or a buffer. */
 function bytesOf(view) {
   if (view instanceof ArrayBuffer || (typeof SharedArrayBuffer !== "undefined" && view instanceof SharedArrayBuffer)) {
     return new Uint8Array(view);
@@ -134,7 +134,7 @@ function bytesOf(view) {
   return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
 }
 
-/** Starts Pteron. */
+/** Starts Pteron, unless it has been started and no source is given. */
 export function setup(source) {
   if (!source && engine) return Promise.resolve();
   if (!source && starting) return starting;
@@ -167,7 +167,7 @@ async function instantiate(source) {
   return started;
 }
 
-/** The module of an address, a response, bytes, or one that is compiled. */
+/** Compiles a module from a URL, a response, or bytes; returns a compiled one unchanged. */
 async function compiled(source) {
   if (source instanceof WebAssembly.Module) return source;
   if (source instanceof ArrayBuffer || ArrayBuffer.isView(source)) return WebAssembly.compile(source);
@@ -188,7 +188,7 @@ async function streamed(response) {
     : WebAssembly.compile(await response.arrayBuffer());
 }
 
-/** What is at work. */
+/** The version of Pteron, and what it holds. */
 export async function about() {
   await setup();
   return engine.call("about");
@@ -212,7 +212,7 @@ export async function load(file, { name, data = [] } = {}) {
   return new Module(engine, engine.call("load", request));
 }
 
-/** A file that is open. */
+/** An open file. */
 export class Module {
   #engine;
   #number;
@@ -227,7 +227,7 @@ export class Module {
     this.main = main ?? null;
   }
 
-  /** A method by name; the main one if none is named. */
+  /** A method by name, by default the main one. */
   method(name = this.main) {
     const found = this.methods.find((method) => method.name === name);
     if (found) return found;
@@ -304,7 +304,7 @@ function asTensor({ dtype, sizes, data }, give) {
   return { kind: "tensor", dtype, sizes, buffer: give(data) };
 }
 
-/** Inputs as a request has them: a list, or by name, or a single one. */
+/** Converts inputs to those of a request. They are a list, an object by name, or a single one. */
 function given(declared, inputs, give) {
   const list = inputs == null ? [] : isOne(inputs) ? [inputs] : Array.isArray(inputs) ? inputs : byName(declared, inputs);
   const open = declared.filter((input) => input.fixed === null);
@@ -353,7 +353,7 @@ function one(input, declared, index, give) {
   return { kind: "tensor", dtype, sizes: sizes ?? sizesOf(data.length / (PARTS[dtype] ?? 1), wanted, unfit), buffer: give(data) };
 }
 
-/** The sizes that are meant where none are given: those that the method declares. */
+/** The default sizes of a tensor of `length` elements: those that the method declares. */
 function sizesOf(length, wanted, unfit) {
   if (count(wanted.sizes) === length) return wanted.sizes;
   const sizes = wanted.sizes.join("×");

@@ -44,12 +44,12 @@ function unpacked(base64) {
   return new Response(stream).arrayBuffer();
 }
 
-// What the page knows.
+// State of the page.
 
 let opened = null, files = null, inputs = [], labels = [], address = null, shown = null;
 const PROGRAMS = /\.(pte|bpte|pt2|bef|gguf|etdp|etdump)$/i, DATA = /\.ptd$/i, PICTURES = /\.(png|jpe?g)$/i, LABELS = /\.(txt|csv)$/i;
 
-/** Takes files, whatever they are. */
+/** Handles files by their kinds: programs, data, labels, pictures. */
 async function take(list) {
   const all = [...list];
   const has = (kind) => all.filter((file) => kind.test(file.name));
@@ -100,7 +100,7 @@ function show(html) {
 
 const method = () => opened.methods.find(({ name }) => name === at("method").value);
 
-/** Whether a tensor can be a picture: one, of 1, 3 or 4 channels, first or last. */
+/** Whether a tensor can be a single picture: "first" or "last", the position of 1, 3 or 4 channels, or null. */
 function pictured({ dtype, sizes }) {
   const three = sizes.length === 4 && sizes[0] === 1 ? sizes.slice(1) : sizes.length === 3 ? sizes : null;
   if (!three || !/^(b?float|uint8|int(16|32|64)$)/.test(dtype)) return null;
@@ -113,7 +113,7 @@ function showInputs() {
   at("inputs").replaceChildren(...inputs.map(({ field }) => field).filter(Boolean));
 }
 
-/** An input: the field that is shown, and what it says. */
+/** An input: the form field, and a function that returns the source of its values. */
 function input({ kind, tensor, fixed }, index) {
   if (fixed !== null || !tensor) return { source: async () => ({ kind: "fixed" }) };
   const channels = pictured(tensor);
@@ -248,7 +248,7 @@ function fail(error) {
   const { message, remedy, kind } = error;
   at("alert").firstElementChild.textContent = remedy && !message.includes(remedy) ? `${message}\n${remedy}` : message;
   at("alert").hidden = false;
-  // A module that has stopped has lost what was open: another opens it again, once.
+  // A stopped module has lost its open file: start another worker and open the file again, once.
   if (kind !== "stopped" || !files) return;
   const { program, data } = files;
   files = null;
@@ -258,7 +258,7 @@ function fail(error) {
   open(program, data).catch(fail);
 }
 
-// Keys, files, light and dark.
+// Keys, files, themes.
 
 const isDark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 
@@ -315,7 +315,7 @@ addEventListener("drop", (event) => {
   hovers(-Infinity);
   if (event.dataTransfer.files.length) take(event.dataTransfer.files);
 });
-// What is dragged over the report, and pressed in it, is told by its script: it is a frame of another origin.
+// The report is a frame of another origin: its script forwards drag events and keys.
 addEventListener("message", ({ source, data }) => {
   if (source !== at("report").contentWindow || data?.pteron !== "report") return;
   if (data.key) return press(data.key, data.control);

@@ -1,8 +1,8 @@
-// Runs Pteron beside the page, so that the page answers while a program computes. It follows pteron.js in one script.
+// Runs Pteron in a worker, so that the page stays responsive. pack.mjs appends this to pteron.js in one script.
 
 let open = null;
 
-/** Inputs as the page describes them. */
+/** Creates the inputs from the sources that the page describes. */
 function made(method, sources) {
   let random = null;
   return sources.map((source, index) => {
@@ -16,7 +16,7 @@ function made(method, sources) {
   });
 }
 
-/** The numbers of a text; a single one is any number of them. */
+/** Parses the numbers of a text. */
 function numbersOf(text) {
   const words = text.split(/[\s,;[\]]+/).filter(Boolean);
   const wrong = words.find((word) => Number.isNaN(Number(word)) && word !== "NaN");
@@ -24,7 +24,7 @@ function numbersOf(text) {
   return words.map((word) => (/^[+-]?\d+$/.test(word) && !Number.isSafeInteger(Number(word)) ? BigInt(word) : Number(word)));
 }
 
-/** An output as the page shows it: its largest elements where it is a row of scores, and some of the others. */
+/** Describes an output for the page: its first elements, and its largest ones if it is a row of scores. */
 function shown(output, labels) {
   if (!(output instanceof Tensor)) {
     if (Array.isArray(output)) return { type: `list of ${output.length}`, items: output.map((inner) => shown(inner, labels)) };

@@ -1,5 +1,5 @@
-//! The functions that the WebAssembly module exports and imports. Addresses are of its linear memory, which JavaScript
-//! reads and writes while no function runs.
+//! The functions that the WebAssembly module exports and imports. Addresses are in its linear memory, which JavaScript
+//! reads and writes while no exported function runs.
 
 use crate::{ABI, Engine};
 use std::cell::RefCell;
@@ -9,7 +9,7 @@ use std::time::Duration;
 unsafe extern "C" {
     /// The time in milliseconds.
     safe fn now() -> f64;
-    /// The module cannot go on, and why, in UTF-8: JavaScript throws.
+    /// Reports a panic with its message in UTF-8. JavaScript throws, so that it does not return.
     safe fn panicked(address: *const u8, len: usize);
 }
 
@@ -17,7 +17,7 @@ thread_local! {
     static ENGINE: RefCell<Engine> = RefCell::new(Engine::default());
 }
 
-/// Is called once, before anything else. Gives the version of this interface.
+/// Initializes the module: called once, before any other function. Returns the version of this interface.
 // SAFETY: no other function of the module has this name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pteron_start() -> u32 {
@@ -29,14 +29,14 @@ pub(crate) extern "C" fn pteron_start() -> u32 {
     ABI
 }
 
-/// A new buffer of zeros; 0 if there is no memory for it.
+/// Creates a buffer of zeros; returns 0 if there is not enough memory.
 // SAFETY: no other function of the module has this name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pteron_buffer(len: usize) -> u32 {
     ENGINE.with_borrow_mut(|engine| engine.buffer(len).unwrap_or(0))
 }
 
-/// Where the bytes of a buffer are, until it is freed; 0 if there is no such buffer.
+/// The address of the bytes of a buffer, valid until it is freed; 0 if there is no such buffer.
 // SAFETY: no other function of the module has this name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pteron_address(buffer: u32) -> usize {
@@ -52,14 +52,14 @@ pub(crate) extern "C" fn pteron_length(buffer: u32) -> usize {
     ENGINE.with_borrow(|engine| engine.bytes(buffer).map_or(0, <[u8]>::len))
 }
 
-/// Frees a buffer, if there is such a one.
+/// Frees a buffer, if it exists.
 // SAFETY: no other function of the module has this name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pteron_free(buffer: u32) {
     ENGINE.with_borrow_mut(|engine| engine.free(buffer));
 }
 
-/// Does what the request in a buffer asks for, frees the buffer, and gives that of the response; 0 if there is no memory
+/// Executes the request in a buffer, frees the buffer, and returns the buffer of the response; 0 if there is not enough memory
 /// for it.
 // SAFETY: no other function of the module has this name.
 #[unsafe(no_mangle)]

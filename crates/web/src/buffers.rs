@@ -1,10 +1,10 @@
-//! Things that JavaScript holds by number.
+//! Handles: objects that JavaScript refers to by number.
 
 use crate::failure::{Failure, Result};
 use pteron::tensor::AlignedBuffer;
 use std::collections::BTreeMap;
 
-/// Things with numbers from 1 on, none of which is given twice.
+/// Objects by handle. Handles start at 1 and are never reused.
 #[derive(Debug)]
 pub(crate) struct Numbered<T> {
     items: BTreeMap<u32, T>,
@@ -18,7 +18,7 @@ impl<T> Default for Numbered<T> {
 }
 
 impl<T> Numbered<T> {
-    /// Takes a thing in; `None` if the numbers are used up.
+    /// Adds an object and returns its handle; `None` if all handles are used up.
     pub(crate) fn add(&mut self, item: T) -> Option<u32> {
         self.last = self.last.checked_add(1)?;
         self.items.insert(self.last, item);
@@ -42,21 +42,21 @@ impl<T> Numbered<T> {
     }
 }
 
-/// Memory that both sides read and write.
+/// Buffers of memory that Rust and JavaScript read and write.
 pub(crate) type Buffers = Numbered<AlignedBuffer>;
 
 impl Buffers {
-    /// The bytes of a buffer that a request names.
+    /// The bytes of a buffer that a request refers to.
     pub(crate) fn named(&self, number: u32) -> Result<&[u8]> {
         self.get(number).map(|buffer| &**buffer).ok_or_else(|| no_buffer(number))
     }
 
-    /// A buffer that a request hands over.
+    /// Takes a buffer of which a request transfers the ownership.
     pub(crate) fn handed_over(&mut self, number: u32) -> Result<AlignedBuffer> {
         self.take(number).ok_or_else(|| no_buffer(number))
     }
 
-    /// A buffer for the other side.
+    /// Adds a buffer, and returns its handle for JavaScript.
     pub(crate) fn give(&mut self, buffer: AlignedBuffer) -> Result<u32> {
         self.add(buffer)
             .ok_or_else(|| Failure::input("all numbers of buffers are used up; load the module anew"))
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_number_is_given_twice() {
+    fn handles_are_not_reused() {
         let mut things = Numbered::default();
         assert_eq!((things.add('a'), things.add('b')), (Some(1), Some(2)));
         assert_eq!((things.take(2), things.take(2), things.add('c')), (Some('b'), None, Some(3)));

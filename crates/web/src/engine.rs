@@ -1,4 +1,4 @@
-//! What the WebAssembly module does.
+//! Executes the requests of JavaScript.
 
 use crate::buffers::{Buffers, Numbered};
 use crate::failure::{Failure, Result};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use toolbox::run::{Latency, top_k};
 use toolbox::{picture, random};
 
-/// Files that are open, and the memory that JavaScript shares. Both are known by numbers, of which none is 0.
+/// The open files, and the buffers shared with JavaScript. Both have handles, which are never 0.
 #[derive(Default)]
 pub struct Engine {
     buffers: Buffers,
@@ -21,7 +21,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// A new buffer of zeros; `None` if there is no memory for it.
+    /// Creates a buffer of zeros; `None` if there is not enough memory.
     pub fn buffer(&mut self, len: usize) -> Option<u32> {
         self.buffers.add(AlignedBuffer::zeroed(len).ok()?)
     }
@@ -31,18 +31,18 @@ impl Engine {
         self.buffers.get(buffer).map(|buffer| &**buffer)
     }
 
-    /// The bytes of a buffer, to be changed.
+    /// The bytes of a buffer, mutable.
     pub fn bytes_mut(&mut self, buffer: u32) -> Option<&mut [u8]> {
         self.buffers.get_mut(buffer).map(|buffer| &mut **buffer)
     }
 
-    /// Frees a buffer, if there is such a one.
+    /// Frees a buffer, if it exists.
     pub fn free(&mut self, buffer: u32) {
         drop(self.buffers.take(buffer));
     }
 
-    /// Does what the request in a buffer asks for, and frees the buffer. Gives the buffer of the response, `{"ok": …}` or
-    /// `{"error": {"message": …}}`; `None` if there is no memory for it.
+    /// Executes the request in a buffer, and frees the buffer. Returns the buffer of the response, `{"ok": …}` or
+    /// `{"error": {"message": …}}`; `None` if there is not enough memory for it.
     pub fn call(&mut self, request: u32) -> Option<u32> {
         let answer = match self.read(request).and_then(|request| self.answer(request)) {
             Ok(value) => json!({ "ok": value }),
@@ -139,7 +139,7 @@ impl Engine {
         for _ in 0..repeat {
             times.push(once(method)?);
         }
-        // A clock may be too coarse for one run.
+        // The clock may be too coarse for a single run, so the mean is measured over all of them.
         let mean = start.elapsed().checked_div(u32::try_from(repeat).unwrap_or(u32::MAX));
         let outputs =
             outputs.into_iter().map(|value| values::give(value, buffers)).collect::<Result<Vec<_>>>()?;
@@ -169,7 +169,7 @@ impl Engine {
     }
 }
 
-/// A module, the method that is meant, and what that takes.
+/// A module, the name of the selected or default method, and its inputs.
 fn resolved(
     modules: &mut Numbered<Opened>,
     module: u32,

@@ -1,29 +1,29 @@
-//! Errors as JavaScript gets them.
+//! Errors for JavaScript.
 
 use pteron::facts::{ErrorFacts, ErrorKind, Remedy};
 use serde::Serialize;
 use std::error::Error;
 
-/// The result of anything that a request asks for.
+/// The result of executing a request.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// What went wrong, and where.
+/// An error that is serialized for JavaScript.
 #[derive(Debug, Serialize)]
 pub(crate) struct Failure(Box<Facts>);
 
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Facts {
-    /// Everything that is known, on one line.
+    /// The messages of the error and its sources, on one line.
     message: String,
-    /// What kind of error it is.
+    /// The kind of the error.
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
     /// The field of the file, or the instruction.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
-    /// The byte of the file.
+    /// The byte offset in the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,12 +39,12 @@ struct Facts {
 }
 
 impl Failure {
-    /// A request that makes no sense.
+    /// An error for an invalid request.
     pub(crate) fn input(message: impl Into<String>) -> Self {
         Self(Box::new(Facts { message: message.into(), kind: "input", ..Facts::default() }))
     }
 
-    /// The same, which concerns an input.
+    /// Prefixes the message with the index of an input.
     pub(crate) fn of_input(mut self, index: usize) -> Self {
         self.0.message = format!("input {index}: {}", self.0.message);
         self
@@ -56,12 +56,12 @@ impl<E: Error + 'static> From<E> for Failure {
         let ErrorFacts { kind, file, path, offset, remedy, method, operators, backends, .. } =
             ErrorFacts::of(&error);
         let message = toolbox::one_line(&error);
-        let (kind, remedy) = (name(kind), remedy.and_then(in_words));
+        let (kind, remedy) = (name(kind), remedy.and_then(remedy_text));
         Self(Box::new(Facts { message, kind, file, path, offset, remedy, method, operators, backends }))
     }
 }
 
-/// What JavaScript calls errors of a kind.
+/// The name of a kind of error in JavaScript.
 fn name(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Format => "format",
@@ -76,8 +76,8 @@ fn name(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// What to do, where there are other words for it here than the message has.
-fn in_words(remedy: Remedy) -> Option<String> {
+/// The remedy as text, with the names of the JavaScript API.
+fn remedy_text(remedy: Remedy) -> Option<String> {
     match remedy {
         Remedy::Text(text) => Some(text),
         Remedy::GiveData => Some("load the program with its .ptd files as `data`".to_owned()),

@@ -5,8 +5,8 @@
 //!           ◄─ bytes of buffers, responses as JSON ───
 //! ```
 //!
-//! The WebAssembly module has a handful of functions over numbers (`abi`, only on `wasm32-unknown-unknown`). Everything
-//! that they do is in [`Engine`], which runs and is tested anywhere. It needs no clock, thread, file or process.
+//! The WebAssembly module exports a handful of functions with integer arguments (`abi`, only on `wasm32-unknown-unknown`).
+//! They are implemented by [`Engine`], which runs and is tested on any platform. It needs no clock, thread, file or process.
 #![deny(unsafe_code)]
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
@@ -21,5 +21,5 @@ mod values;
 
 pub use engine::Engine;
 
-/// The version of the functions, requests and responses: a script for another version refuses the module.
+/// The version of the functions, requests and responses. A script for another version refuses the module.
 pub const ABI: u32 = 1;

@@ -1,4 +1,4 @@
-//! A file that is open: a program of methods, or another one that a report shows.
+//! An open file: a program, or any other file that a report can show.
 
 use crate::failure::{Failure, Result};
 use pteron::tensor::{AlignedBuffer, ShapeDynamism};
@@ -14,17 +14,17 @@ use toolbox::report::{Measured, gather, page};
 use toolbox::run::{Request, default_method, expect_program};
 use toolbox::{inspect, profile};
 
-/// A file that is open.
+/// An open file.
 pub(crate) struct Opened {
-    /// The file, an archive compiled.
+    /// The file; for an archive, the compiled program.
     file: Arc<dyn DataLoader>,
     options: LoadOptions,
-    /// The methods, if the file has any.
+    /// The methods, if the file is a program.
     module: Option<Module>,
 }
 
 impl Opened {
-    /// Opens a file: a program, an archive, which is compiled, a bundled program, or anything else that reports show.
+    /// Opens a program, an archive, which is compiled, a bundled program, or any other file that a report can show.
     pub(crate) fn new(
         name: String,
         bytes: AlignedBuffer,
@@ -47,7 +47,7 @@ impl Opened {
         let module = match program {
             Some(program) => Some(Module::load(program, options.clone())?),
             None => {
-                // Says what is wrong with a file that nothing here takes.
+                // Fails with a description if the file is of no known format.
                 inspect::inspect(&file, &options.kernels, &options.backends, &options.limits)?;
                 None
             }
@@ -63,7 +63,7 @@ impl Opened {
             .ok_or_else(|| Failure::input(format!("{name} has no methods: only programs run")))
     }
 
-    /// The method that is meant by a name, or where none is named.
+    /// The given name, or that of the default method.
     pub(crate) fn method(&mut self, name: Option<String>) -> Result<String> {
         match name {
             Some(name) => Ok(name),
@@ -71,7 +71,7 @@ impl Opened {
         }
     }
 
-    /// What the file is, and what its methods take and give.
+    /// The name and size of the file, and its methods with their inputs and outputs, as JSON.
     pub(crate) fn describe(&mut self) -> Result<Value> {
         let (name, bytes) = (self.file.name(), self.file.size());
         let Some(module) = &self.module else {
@@ -84,13 +84,13 @@ impl Opened {
         Ok(json!({ "name": name, "bytes": bytes, "main": main, "methods": methods }))
     }
 
-    /// What is in the file.
+    /// The contents of the file, as JSON.
     pub(crate) fn inspect(&self) -> Result<Value> {
         let LoadOptions { kernels, backends, limits, .. } = &self.options;
         Ok(serde_json::to_value(inspect::inspect(&self.file, kernels, backends, limits)?)?)
     }
 
-    /// The page about the file. With inputs, the method runs with them, `repeat` times recorded.
+    /// The HTML report on the file. With `run`, the method is profiled over `repeat` runs.
     pub(crate) fn report(&mut self, run: Option<(String, Vec<EValue>, usize)>) -> Result<String> {
         let times = match run {
             None => None,
@@ -109,7 +109,7 @@ impl Opened {
     }
 }
 
-/// A file whose bytes JavaScript has handed over. Weights are used where they are in it.
+/// A loader for a buffer taken from JavaScript. Weights are used in place.
 fn loader(name: String, bytes: AlignedBuffer) -> Arc<dyn DataLoader> {
     Arc::new(BytesLoader::named(name, FreeableBuffer::read(bytes)))
 }

@@ -1,4 +1,4 @@
-//! What JavaScript asks for, as JSON. Buffers are named by their numbers.
+//! The requests of JavaScript, as JSON. Buffers and modules are referred to by handle.
 
 use serde::Deserialize;
 use toolbox::picture::{Preparation, Preset, Resize};
@@ -7,23 +7,23 @@ use toolbox::picture::{Preparation, Preset, Resize};
 #[derive(Debug, Deserialize)]
 #[serde(tag = "call", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(crate) enum Request {
-    /// The version of this package.
+    /// The version, and the numbers of open modules and buffers.
     About,
-    /// Opens a file. The buffers are handed over.
+    /// Opens a file. Takes ownership of the buffers.
     Load { file: File, data: Vec<File> },
     /// Closes a module.
     Close { module: u32 },
-    /// Runs a method once, and `repeat` further times, timed.
+    /// Runs a method once, and `repeat` more times to measure latencies.
     Run { module: u32, method: Option<String>, inputs: Vec<Input>, repeat: usize },
-    /// Inputs at random for a method.
+    /// Creates pseudo-random inputs for a method.
     Random { module: u32, method: Option<String> },
-    /// An input of a picture.
+    /// Converts an image to an input.
     Picture { module: u32, method: Option<String>, input: usize, picture: File, preparation: Pictures },
     /// The largest elements of each row of a tensor.
     Top { tensor: Input, count: usize, labels: Vec<String> },
-    /// The page about the file; with the time of every node if there are inputs to run it with.
+    /// The HTML report on the file; with `profile`, it has the time of every node.
     Report { module: u32, profile: Option<Profile> },
-    /// What is in the file, as `pteron inspect --json` has it.
+    /// The contents of the file, as in `pteron inspect --json`.
     Inspect { module: u32 },
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct File {
     pub(crate) buffer: u32,
 }
 
-/// A run that is recorded.
+/// The method, inputs and number of runs of a profile.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Profile {
     pub(crate) method: Option<String>,
@@ -48,19 +48,19 @@ pub(crate) struct Profile {
 pub(crate) enum Input {
     /// Elements in row-major order.
     Tensor { dtype: String, sizes: Vec<usize>, buffer: u32 },
-    /// A number, of which JSON has not all.
+    /// A number as text: JSON numbers cannot represent all integers.
     Number { value: String },
     /// A boolean.
     Bool { value: bool },
-    /// A text.
+    /// A string.
     String { value: String },
     /// No value.
     None,
-    /// What the exporter fixed.
+    /// The value that the exporter fixed.
     Fixed,
 }
 
-/// How pictures become inputs.
+/// Preprocessing of images.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Pictures {
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pictures_are_prepared_as_the_command_prepares_them() {
+    fn options_for_images_equal_those_of_the_command() {
         let json = r#"{"preset": "imagenet", "resize": 256, "crop": [224, 224], "std": [1]}"#;
         let made = Preparation::from(serde_json::from_str::<Pictures>(json).unwrap());
         let mut expected = Preparation {

@@ -1,4 +1,4 @@
-//! Values of programs, from and to requests.
+//! Conversion between values of programs and those of requests and responses.
 
 use crate::buffers::Buffers;
 use crate::failure::{Failure, Result};
@@ -7,7 +7,7 @@ use pteron::tensor::{DimOrder, TensorMeta, TensorView};
 use pteron::{EValue, Method, ScalarType, Tensor, ValueMeta};
 use serde_json::{Value, json};
 
-/// An input, with elements of tensors where they are in a buffer.
+/// An input. The elements of tensors are borrowed from a buffer.
 pub(crate) enum Given<'b> {
     Tensor(TensorMeta, &'b [u8]),
     Value(EValue),
@@ -23,7 +23,7 @@ impl Given<'_> {
         Ok(())
     }
 
-    /// The value with memory of its own.
+    /// Copies borrowed elements to an owned value.
     fn into_value(self) -> Result<EValue> {
         Ok(match self {
             Self::Tensor(meta, bytes) => EValue::Tensor(Tensor::from_bytes(meta, bytes)?),
@@ -32,7 +32,7 @@ impl Given<'_> {
     }
 }
 
-/// The inputs of a method that a request gives. What the exporter fixed may be left out, all of it or none.
+/// Converts the inputs of a request to those of a method. Inputs that the exporter fixed may be omitted, all or none.
 pub(crate) fn given<'b>(
     declared: &[ValueMeta],
     inputs: Vec<Input>,
@@ -59,7 +59,7 @@ pub(crate) fn given<'b>(
     Ok(found)
 }
 
-/// As [`given`], with memory of their own.
+/// As [`given`], but returns owned values.
 pub(crate) fn values(declared: &[ValueMeta], inputs: Vec<Input>, buffers: &Buffers) -> Result<Vec<EValue>> {
     given(declared, inputs, buffers)?.into_iter().map(Given::into_value).collect()
 }
@@ -78,7 +78,7 @@ fn one<'b>(input: Input, declared: &ValueMeta, buffers: &'b Buffers) -> Result<G
     }))
 }
 
-/// A number as the kind that the method takes.
+/// Parses a number as the type that the method expects.
 fn number(text: &str, declared: &ValueMeta) -> Result<EValue> {
     let value = match declared.tag {
         pteron::Tag::Double => text.parse().map(EValue::Double).ok(),
@@ -108,7 +108,7 @@ pub(crate) fn tensor<'b>(
     }
 }
 
-/// A value for a response, with elements of tensors in new buffers.
+/// Converts a value for a response, with the elements of tensors in new buffers.
 pub(crate) fn give(value: EValue, buffers: &mut Buffers) -> Result<Value> {
     let list = |values: Vec<Value>| json!({ "kind": "list", "values": values });
     Ok(match value {
@@ -140,7 +140,7 @@ pub(crate) fn give(value: EValue, buffers: &mut Buffers) -> Result<Value> {
     })
 }
 
-/// A number as JavaScript's `Number` reads it.
+/// Formats a number so that JavaScript's `Number` parses it.
 fn spelled(value: f64) -> String {
     match value {
         v if v.is_nan() => "NaN".to_owned(),
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_spelled_as_javascript_reads_them() {
+    fn numbers_are_formatted_for_javascript() {
         for (value, text) in [
             (0.5, "0.5"),
             (1e21, "1000000000000000000000"),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_are_given_in_row_major_order() {
+    fn tensors_are_returned_in_row_major_order() {
         let mut buffers = Buffers::default();
         let rows = Tensor::from_slice(&[1, 2, 1, 2], &[1u8, 2, 3, 4]).unwrap();
         let last = rows.to_dim_order(DimOrder::new(&[0, 2, 3, 1]).unwrap()).unwrap();

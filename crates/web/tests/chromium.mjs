@@ -1,4 +1,4 @@
-// Chromium, driven over its debugging pipe: no package is needed. PTERON_CHROMIUM names another one than `chromium`.
+// Drives Chromium over its debugging pipe, without a package. PTERON_CHROMIUM names the executable if it is not `chromium`.
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -13,9 +13,9 @@ const FLAGS = [
 /** A browser with one tab. */
 export class Chromium {
   #process; #profile; #session; #asked = new Map(); #next = 0; #listeners = new Map();
-  /** What pages have logged as warnings and errors, and exceptions that nothing caught. */
+  /** Warnings and errors logged by pages, and uncaught exceptions. */
   complaints = [];
-  /** The addresses that were asked for. */
+  /** The requested URLs. */
   requests = [];
 
   static async start({ width = 1280, height = 800 } = {}) {
@@ -46,7 +46,7 @@ export class Chromium {
     });
   }
 
-  /** The parameters of the next event of a name. */
+  /** The parameters of the next event with this name. */
   event(name) {
     return new Promise((resolve) => this.#listeners.set(name, [...(this.#listeners.get(name) ?? []), resolve]));
   }
@@ -58,7 +58,7 @@ export class Chromium {
       error ? asked.reject(new Error(`${asked.method}: ${error.message}`)) : asked.resolve(result);
       return;
     }
-    // Frames of other origins and workers have sessions of their own.
+    // Frames of other origins and workers have separate sessions.
     if (method === "Target.attachedToTarget") {
       for (const domain of ["Runtime", "Log", "Network"]) this.send(`${domain}.enable`, {}, params.sessionId).catch(() => {});
     }
@@ -73,21 +73,21 @@ export class Chromium {
     this.#listeners.delete(method);
   }
 
-  /** Opens an address. */
+  /** Navigates to a URL. */
   async go(url) {
     const loaded = this.event("Page.loadEventFired");
     await this.send("Page.navigate", { url: String(url) });
     await loaded;
   }
 
-  /** The value of an expression of the page, awaited. */
+  /** Evaluates an expression in the page, and awaits its value. */
   async evaluate(expression) {
     const { result, exceptionDetails } = await this.send("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true });
     if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
     return result.value;
   }
 
-  /** The value of an expression once it is true. */
+  /** Polls an expression until it is truthy, and returns its value. */
   async until(expression, milliseconds = 60_000) {
     const end = Date.now() + milliseconds;
     for (;;) {
@@ -106,13 +106,13 @@ export class Chromium {
     await this.send("Input.dispatchKeyEvent", { type: "keyUp", ...event });
   }
 
-  /** Drops files where the mouse would be. */
+  /** Drops files at a position. */
   async drop(files, x = 170, y = 600) {
     const data = { items: [], files, dragOperationsMask: 1 };
     for (const type of ["dragEnter", "dragOver", "drop"]) await this.send("Input.dispatchDragEvent", { type, x, y, data });
   }
 
-  /** The page as a picture. */
+  /** A screenshot of the page as PNG. */
   async screenshot() {
     return Buffer.from((await this.send("Page.captureScreenshot", { format: "png" })).data, "base64");
   }

@@ -1,5 +1,5 @@
-// What the reference computed, computed by the WebAssembly module. PTERON_CASES names other folders of cases (CONTRIBUTING.md
-// says what a case is), separated by colons.
+// Runs recorded cases of the reference with the WebAssembly module. PTERON_CASES names other folders of cases (see
+// CONTRIBUTING.md for their format), separated by colons.
 
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, readdirSync } from "node:fs";
@@ -9,7 +9,7 @@ import { Tensor, load } from "../dist/pteron.js";
 const here = new URL("../../../testdata/corpus/tiny", import.meta.url).pathname;
 const folders = process.env.PTERON_CASES?.split(":") ?? [here];
 
-/** Relative to the largest number of an output: for networks, and for what is rounded to fewer bits. */
+/** Tolerances relative to the largest element of an output, for types with fewer bits than float32. */
 const TOLERANCE = { float16: 4e-3, bfloat16: 4e-2 };
 
 const bits = new DataView(new ArrayBuffer(8));
@@ -22,7 +22,7 @@ const numbers = {
   },
 };
 
-/** How far an output is from what is expected, in tolerances. */
+/** The largest difference between an output and the expected one, in units of the tolerance. */
 function distance(found, expected, scale) {
   if (Array.isArray(expected)) {
     assert.equal(found.length, expected.length);
@@ -39,7 +39,7 @@ function distance(found, expected, scale) {
   return Math.max(0, ...apart.map((value) => (Number.isNaN(value) ? Infinity : value)));
 }
 
-/** A recorded value. */
+/** Reads a recorded value. */
 function value(folder, recorded) {
   const { kind, dtype, shape, file, offset, nbytes } = recorded;
   if (kind === "tensor") {
@@ -59,7 +59,7 @@ async function check(folder, { model, data_files = [], runs, tolerance }) {
   for (const { method = "forward", inputs, outputs, runtime_error, reference_departs } of runs) {
     const given = inputs.map((recorded) => value(folder, recorded));
     if (runtime_error || reference_departs) {
-      // What comes of it is right, as long as it is a result or an error; but what follows may rest on it.
+      // Any result or error is accepted, but the module must not stop. Later runs may depend on the state, so skip them.
       try {
         module.run(method, given);
       } catch (error) {
@@ -76,9 +76,9 @@ async function check(folder, { model, data_files = [], runs, tolerance }) {
   return counted;
 }
 
-/** The cases of a folder: one, or many small ones whose results are not random. */
+/** The cases of a folder: one, or many small ones, unless their results are random. */
 function casesOf(folder) {
-  // Python writes NaN and infinities as JSON has no numbers; none of those is compared.
+  // Python writes NaN and infinities as invalid JSON; none of these values is compared.
   const json = (text) => JSON.parse(text.replace(/(?<=[:[,]\s*)(NaN|-?Infinity)(?=\s*[,\]}])/g, "null"));
   const read = (name) => existsSync(`${folder}/${name}`) && json(readFileSync(`${folder}/${name}`, "utf8"));
   const [one, many] = [read("case.json"), read("cases.json")];

@@ -1,4 +1,4 @@
-//! The requests of JavaScript, made natively.
+//! Runs the requests of JavaScript natively.
 
 use pteron_web::Engine;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// An engine, and what JavaScript does with it.
+/// An engine, and the client side of the interface.
 #[derive(Default)]
 struct Client(Engine);
 
@@ -54,7 +54,7 @@ impl Client {
         self.call(json!({ "call": "load", "file": file, "data": [] }))
     }
 
-    /// What is held: modules and buffers.
+    /// The numbers of open modules and buffers.
     fn held(&mut self) -> (u64, u64) {
         let about = self.call(json!({ "call": "about" }));
         (about["modules"].as_u64().unwrap(), about["buffers"].as_u64().unwrap())
@@ -66,7 +66,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 #[test]
-fn a_picture_is_read_and_its_digit_is_found() {
+fn a_picture_is_classified() {
     let mut client = Client::default();
     let opened = client.load("examples/digits/digits.pte");
     assert_eq!((&opened["main"], &opened["methods"][0]["name"]), (&json!("forward"), &json!("forward")));
@@ -104,7 +104,7 @@ fn a_picture_is_read_and_its_digit_is_found() {
 }
 
 #[test]
-fn reports_show_a_file_and_the_times_of_its_nodes() {
+fn reports_show_the_file_and_the_times_of_its_nodes() {
     let mut client = Client::default();
     let module = client.load("examples/digits/digits.pte")["module"].clone();
     let inputs = client.call(json!({ "call": "random", "module": module }));
@@ -122,7 +122,7 @@ fn reports_show_a_file_and_the_times_of_its_nodes() {
 }
 
 #[test]
-fn archives_are_compiled_and_other_files_shown() {
+fn archives_are_compiled_and_other_files_are_shown() {
     let mut client = Client::default();
     let archive = std::fs::read_dir(Path::new(ROOT).join("testdata/archives")).unwrap();
     let archive =
@@ -145,7 +145,7 @@ fn archives_are_compiled_and_other_files_shown() {
 const WEIGHTS: &str = "testdata/corpus/tiny/ModuleLinear_extconst/_default_external_constant.ptd";
 
 #[test]
-fn weights_may_be_in_files_of_their_own() {
+fn external_weights_are_loaded() {
     let mut client = Client::default();
     let program = "testdata/corpus/tiny/ModuleLinear_extconst/model.pte";
     let run = |client: &mut Client, data: Value| {
@@ -163,7 +163,7 @@ fn weights_may_be_in_files_of_their_own() {
 }
 
 #[test]
-fn errors_say_what_and_where() {
+fn errors_have_a_kind_a_message_and_a_location() {
     let mut client = Client::default();
     let digits = std::fs::read(Path::new(ROOT).join("examples/digits/digits.pte")).unwrap();
     let load = |client: &mut Client, bytes: &[u8]| {

@@ -1,4 +1,4 @@
-// The npm package in Node.js: `node --test crates/web/tests`, after `build.sh`.
+// Tests the npm package in Node.js: `node --test crates/web/tests`, after `build.sh`.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -9,7 +9,7 @@ const root = new URL("../../../", import.meta.url);
 const file = (path) => readFileSync(new URL(path, root));
 const digits = (options) => load({ name: "digits.pte", bytes: file("examples/digits/digits.pte") }, options);
 
-/** An error with these facts. */
+/** Checks that `act` fails with an error that has these fields. */
 const fails = async (act, facts) => {
   try {
     await act();
@@ -24,7 +24,7 @@ const fails = async (act, facts) => {
   assert.fail(`it should fail with ${JSON.stringify(facts)}`);
 };
 
-test("a picture is read and its digit is found", async () => {
+test("a picture is classified", async () => {
   const module = await digits();
   assert.equal(module.main, "forward");
   assert.deepEqual(module.method().inputs[0].tensor, { name: null, dtype: "float32", sizes: [1, 1, 8, 8], dynamic: false });
@@ -36,7 +36,7 @@ test("a picture is read and its digit is found", async () => {
   module.dispose();
 });
 
-test("inputs are given in the ways that JavaScript has", async () => {
+test("inputs are accepted as arrays, lists, tensors and objects", async () => {
   const module = await digits();
   const data = Float32Array.from({ length: 64 }, (_, i) => (i % 16) / 16);
   const [expected] = module.run([data]);
@@ -56,7 +56,7 @@ test("inputs are given in the ways that JavaScript has", async () => {
   module.dispose();
 });
 
-test("errors say what, where, and what to do", async () => {
+test("errors have a kind, a location and a remedy", async () => {
   const bytes = file("examples/digits/digits.pte");
   await fails(() => load({ name: "cut.pte", bytes: bytes.subarray(0, 100) }), { kind: "format", file: "cut.pte", message: /cut\.pte/, remedy: /export it again/ });
   await fails(() => load(new TextEncoder().encode("hello")), { kind: "format", message: /is text/ });
@@ -74,7 +74,7 @@ test("errors say what, where, and what to do", async () => {
   module.dispose();
 });
 
-test("weights may be in files of their own", async () => {
+test("external weights are loaded", async () => {
   const folder = "testdata/corpus/tiny/ModuleLinear_extconst/";
   const bytes = file(`${folder}model.pte`);
   const data = file(`${folder}_default_external_constant.ptd`);
@@ -89,7 +89,7 @@ test("weights may be in files of their own", async () => {
   alone.dispose();
 });
 
-test("reports are pages that need nothing else", async () => {
+test("reports are self-contained pages", async () => {
   const module = await digits();
   const unit = (page) => JSON.parse(page.match(/id="data">([^]*?)<\/script>/)[1]).time_unit;
   assert.ok(module.report().startsWith("<!doctype html>"));
@@ -99,7 +99,7 @@ test("reports are pages that need nothing else", async () => {
   module.dispose();
 });
 
-test("memory that is given back is used again", async () => {
+test("freed memory is reused", async () => {
   const before = await about();
   const grown = async (times) => {
     for (let i = 0; i < times; i++) {
@@ -117,7 +117,7 @@ test("memory that is given back is used again", async () => {
   assert.equal(version, JSON.parse(file("crates/web/package.json")).version);
 });
 
-/** A WebAssembly module of memory, `pteron_start`, which gives a version, and `pteron_buffer`, which traps. */
+/** A WebAssembly module with memory, a `pteron_start` that returns a version, and a `pteron_buffer` that traps. */
 function stub(version) {
   const name = (text) => [text.length, ...new TextEncoder().encode(text)];
   const section = (id, ...content) => [id, content.length, ...content];
@@ -131,7 +131,7 @@ function stub(version) {
   ]);
 }
 
-test("a module that traps is not used again, and another takes its place", async () => {
+test("a module that traps is not used again, and can be replaced", async () => {
   await assert.rejects(setup(stub(9)), /version 9 of the interface; this script wants 1/);
   await setup(stub(1));
   await fails(() => load(new Uint8Array(8)), { kind: "stopped", message: /unreachable.*call setup\(\)/ });

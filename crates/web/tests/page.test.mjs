@@ -1,5 +1,5 @@
-// The page in Chromium: opened as a file, so without a server; programs and pictures dropped, read, run. `BLESS=1` keeps
-// pictures of today in docs/.
+// Tests the page in Chromium, opened as a file without a server: programs and pictures are dropped, opened and run. `BLESS=1`
+// saves screenshots to docs/.
 
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -18,7 +18,7 @@ after(() => browser?.close());
 
 const shown = (id) => `document.getElementById("${id}").textContent`;
 const best = `document.querySelector(".top li")?.textContent`;
-/** Nothing is under way, and the frame has read the report. */
+/** No operation is running, and the frame has loaded the report. */
 const idle = `!document.getElementById("work").hidden && !document.getElementById("said").textContent && document.documentElement.dataset.report === document.getElementById("report").src`;
 
 async function keep(name) {
@@ -28,7 +28,7 @@ async function keep(name) {
   if (process.env.BLESS) writeFileSync(path(`docs/${name}.png`), picture);
 }
 
-test("a program, labels and a picture are dropped, and the digit is found", async () => {
+test("a program, labels and a picture are dropped, and the picture is classified", async () => {
   await browser.go(page);
   await browser.until(`document.documentElement.dataset.startMs`);
   await browser.drop(["examples/digits/digits.pte", "examples/digits/labels.txt"].map(path));
@@ -50,7 +50,7 @@ test("a program, labels and a picture are dropped, and the digit is found", asyn
   await browser.until(`!document.getElementById("run").disabled`);
 });
 
-/** What evaluates expressions of the report. */
+/** A function that evaluates expressions in the frame of the report. */
 async function frame() {
   const { targetInfos } = await browser.send("Target.getTargets");
   const found = targetInfos.find(({ type, url }) => type === "iframe" && url.startsWith("blob:"));
@@ -59,7 +59,7 @@ async function frame() {
   return async (expression) => (await browser.send("Runtime.evaluate", { expression, returnByValue: true }, sessionId)).result.value;
 }
 
-test("the report is shown, and answers keys", async () => {
+test("the report is shown, and handles keys", async () => {
   const ask = await frame();
   assert.equal(await ask(`document.getElementById("file").textContent`), "digits.pte");
   assert.ok(await ask(`document.querySelectorAll("nav button").length > 2`));
@@ -73,7 +73,7 @@ test("the report is shown, and answers keys", async () => {
   await ask(`document.getElementById("graph").dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown", bubbles: true }))`);
 });
 
-test("keys that the report has no use for are the page's", async () => {
+test("the report forwards unhandled keys to the page", async () => {
   const ask = await frame();
   const press = (key, more) => ask(`document.getElementById("graph").dispatchEvent(new KeyboardEvent("keydown", ${JSON.stringify({ key, bubbles: true, ...more })}))`);
   await browser.evaluate(`document.getElementById("files").click = () => { document.body.dataset.chooses = "yes"; }`);
@@ -88,7 +88,7 @@ test("keys that the report has no use for are the page's", async () => {
 });
 
 test("a file is dropped onto the report, which is a frame of another origin", async () => {
-  // Dragging by the browser's protocol reaches the page alone, whatever lies under the mouse.
+  // Drag events of the debugging protocol reach only the page, whatever is under the mouse.
   const ask = await frame();
   const program = readFileSync(path("testdata/dynamic/mlp/model.pte")).toString("base64");
   await ask(`(() => {
@@ -104,7 +104,7 @@ test("a file is dropped onto the report, which is a frame of another origin", as
   assert.ok(await browser.evaluate(`!document.body.classList.contains("over")`), "nothing is being dragged");
 });
 
-test("dark is dark", async () => {
+test("the page follows the dark colour scheme", async () => {
   await browser.dark(true);
   await browser.go(page);
   await browser.until(`document.documentElement.dataset.startMs`);
@@ -122,7 +122,7 @@ test("dark is dark", async () => {
   await browser.dark(false);
 });
 
-test("what goes wrong is said, and the page goes on", async () => {
+test("errors are shown, and the page stays usable", async () => {
   await browser.drop([path("examples/digits/labels.txt"), path("Cargo.toml")]);
   await browser.until(`!document.getElementById("alert").hidden`);
   assert.match(await browser.evaluate(`document.getElementById("alert").textContent`), /Cargo\.toml is text/);
@@ -136,7 +136,7 @@ test("what goes wrong is said, and the page goes on", async () => {
   await browser.until(`!document.getElementById("run").disabled`);
 });
 
-test("a program is reached by keys alone", async () => {
+test("the page is usable with the keyboard alone", async () => {
   await browser.go(page);
   await browser.until(`document.documentElement.dataset.startMs`);
   const reached = [];
@@ -152,7 +152,7 @@ test("a program is reached by keys alone", async () => {
   await browser.until(best);
 });
 
-test("nothing is logged, and nothing is asked of a network", () => {
+test("nothing is logged, and no network requests are made", () => {
   assert.deepEqual(browser.complaints, []);
   const outside = browser.requests.filter((url) => !/^(file:\/\/\/.*pteron\.html|blob:|data:|about:)/.test(url));
   assert.deepEqual(outside, []);

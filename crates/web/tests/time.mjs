@@ -1,4 +1,4 @@
-// Times of the package in Node.js, or with `--chromium` of the page's worker: `node crates/web/tests/time.mjs MODEL.pte…`.
+// Measures the package in Node.js, or with `--chromium` in a worker of the page: `node crates/web/tests/time.mjs MODEL.pte…`.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -13,16 +13,16 @@ const row = (name, { loadMs, ms, latency }) =>
   console.log(`${name}: method loaded ${milliseconds(loadMs)}, first ${milliseconds(ms)}, then ${latency.runs}: fastest `
     + `${milliseconds(latency.min)}, median ${milliseconds(latency.median)}, mean ${milliseconds(latency.mean)}`);
 
-/** So many runs that they take a second or two. */
+/** The number of runs that take a second or two. */
 const repeats = (ms) => Math.min(5000, Math.max(5, Math.round(1500 / ms)));
 
 if (isPage) {
   const browser = await Chromium.start();
   await browser.go(new URL("../dist/pteron.html", import.meta.url));
   console.log(`the page has started its module after ${await browser.until("document.documentElement.dataset.startMs")} ms`);
-  // The package, which is the first part of the page's worker, in a worker that takes times.
+  // Runs the package, which is the first part of the page's worker script, in a worker that measures times.
   await browser.evaluate(`(async () => {
-    const [script] = document.getElementById("worker").textContent.split("// Runs Pteron beside the page");
+    const [script] = document.getElementById("worker").textContent.split("// Runs Pteron in a worker");
     const zipped = Uint8Array.from(atob(document.getElementById("wasm").textContent.trim()), (c) => c.charCodeAt(0));
     const wasm = await new Response(new Blob([zipped]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
     const times = \`onmessage = async ({ data: [wasm, bytes, repeat] }) => {

@@ -1,4 +1,4 @@
-//! Columns of Arrow as rows of a program's inputs, and outputs as columns of Arrow.
+//! Converts Arrow columns to rows of a program's inputs, and outputs to Arrow columns.
 
 use datafusion::arrow::array::{
     Array, ArrayData, ArrayRef, AsArray, BooleanBufferBuilder, FixedSizeListArray, ListArray, make_array,
@@ -10,7 +10,7 @@ use pteron::tools::batch::{Cells, Column, OutputColumn, Row, Spec};
 use pteron::{ScalarType, Shape};
 use std::sync::Arc;
 
-/// The pairs of types that are the same in both.
+/// The element types that both Pteron and Arrow support.
 const TYPES: [(ScalarType, DataType); 9] = [
     (ScalarType::Float, DataType::Float32),
     (ScalarType::Double, DataType::Float64),
@@ -31,7 +31,7 @@ fn elements(spec: &Spec) -> usize {
     spec.row.iter().product()
 }
 
-/// The type of a column of results: of numbers where a row has one, otherwise of lists.
+/// The type of a result column: a primitive type if a row has exactly one element, otherwise a list type.
 pub(crate) fn arrow_type(spec: &Spec) -> Result<DataType> {
     let Some((_, item)) = TYPES.iter().find(|(dtype, _)| *dtype == spec.dtype) else {
         return Err(DataFusionError::Plan(format!(
@@ -52,34 +52,34 @@ pub(crate) fn arrow_type(spec: &Spec) -> Result<DataType> {
 pub(crate) struct Argument {
     name: String,
     array: ArrayRef,
-    /// The numbers of all rows, their type and their bytes.
-    numbers: ArrayRef,
+    /// The elements of all rows, their type and their bytes.
+    elements: ArrayRef,
     dtype: ScalarType,
     bytes: Buffer,
 }
 
 impl Argument {
     pub(crate) fn new(name: String, array: ArrayRef) -> Result<Self> {
-        let numbers = match array.data_type() {
+        let elements = match array.data_type() {
             DataType::List(_) => Arc::clone(array.as_list::<i32>().values()),
             DataType::LargeList(_) => Arc::clone(array.as_list::<i64>().values()),
             DataType::FixedSizeList(..) => Arc::clone(array.as_fixed_size_list().values()),
             _ => Arc::clone(&array),
         };
-        let Some(dtype) = dtype(numbers.data_type()) else {
+        let Some(dtype) = dtype(elements.data_type()) else {
             return Err(DataFusionError::Execution(format!(
                 "{name} is {}, expected numbers or lists of numbers",
                 array.data_type()
             )));
         };
-        // Numbers have one buffer, from which an array may be a slice.
-        let data = numbers.to_data();
+        // A primitive array has one buffer, of which it may be a slice.
+        let data = elements.to_data();
         let bytes =
             data.buffers()[0].slice_with_length(data.offset() * dtype.size(), data.len() * dtype.size());
-        Ok(Self { name, array, numbers, dtype, bytes })
+        Ok(Self { name, array, elements, dtype, bytes })
     }
 
-    /// The numbers of a row: where they begin, and how many.
+    /// The index of a row's first element and, for lists, the number of elements.
     fn place(&self, row: usize) -> (usize, Option<usize>) {
         match self.array.data_type() {
             DataType::List(_) => {
@@ -115,8 +115,8 @@ impl Column for Argument {
         }
         let (start, len) = self.place(index);
         let count = len.unwrap_or(1);
-        // A number by itself is that element; of lists, any may be null.
-        if (start..start + count).any(|i| self.numbers.is_null(i)) {
+        // For lists, any element may be null.
+        if (start..start + count).any(|i| self.elements.is_null(i)) {
             return Err("an element is null".to_owned());
         }
         let sizes = len.map_or(Shape::new(&[]), |len| Shape::new(&[len])).map_err(|e| e.to_string())?;
@@ -125,13 +125,13 @@ impl Column for Argument {
     }
 }
 
-/// A column of results, with nulls in the rows that have none.
+/// The Arrow array of a result column, null in the rows without a result.
 pub(crate) fn array(column: OutputColumn) -> Result<ArrayRef> {
     let made = arrow_type(&column.spec)?;
     let mut valid = BooleanBufferBuilder::new(column.valid.len());
     column.valid.iter().for_each(|&valid_row| valid.append(valid_row));
     let nulls = Some(NullBuffer::new(valid.finish()));
-    let numbers = |item: &DataType, bytes: Vec<u8>| -> Result<ArrayRef> {
+    let primitive = |item: &DataType, bytes: Vec<u8>| -> Result<ArrayRef> {
         let width = column.spec.dtype.size();
         let data =
             ArrayData::builder(item.clone()).len(bytes.len() / width).add_buffer(Buffer::from_vec(bytes));
@@ -144,15 +144,15 @@ pub(crate) fn array(column: OutputColumn) -> Result<ArrayRef> {
     let (Cells::Equal { bytes, .. } | Cells::Ragged { bytes, .. }) = column.cells;
     Ok(match made {
         DataType::List(field) => {
-            let items = numbers(field.data_type(), bytes)?;
+            let items = primitive(field.data_type(), bytes)?;
             Arc::new(ListArray::try_new(field, OffsetBuffer::from_lengths(lengths), items, nulls)?)
         }
         DataType::FixedSizeList(field, size) => {
-            let items = numbers(field.data_type(), bytes)?;
+            let items = primitive(field.data_type(), bytes)?;
             Arc::new(FixedSizeListArray::try_new(field, size, items, nulls)?)
         }
         item => {
-            let data = numbers(&item, bytes)?.to_data().into_builder().nulls(nulls);
+            let data = primitive(&item, bytes)?.to_data().into_builder().nulls(nulls);
             make_array(data.build()?)
         }
     })

@@ -1,4 +1,4 @@
-//! The function.
+//! The scalar function.
 
 use crate::column::{Argument, array, arrow_type};
 use datafusion::arrow::array::ArrayRef;
@@ -11,12 +11,12 @@ use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The rows that had no result, by their places in the batches that the engine gave.
+/// The rows that have no result, by their indices in the batches that the engine passed.
 #[derive(Clone, Debug, Default)]
 pub struct Failures(Arc<Mutex<Vec<Failure>>>);
 
 impl Failures {
-    /// Those since it was asked last.
+    /// The failures since the last call.
     pub fn take(&self) -> Vec<Failure> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -36,11 +36,11 @@ pub struct Pteron {
 }
 
 impl Pteron {
-    /// The method `forward` of a program, or its only one, under the name `pteron`. Partitions execute it at the same time
+    /// The method `forward` of a program, otherwise its first one, under the name `pteron`. Partitions execute it concurrently
     /// and share its weights.
     ///
     /// # Errors
-    /// The program cannot be opened, has state, or takes or gives what no columns are made of.
+    /// If the program cannot be opened, has mutable state, or has inputs or outputs without a column type.
     pub fn open(program: impl AsRef<Path>) -> Result<Self> {
         let failed = |e: &dyn std::error::Error| DataFusionError::Execution(e.to_string());
         let module = pteron::open(program).map_err(|e| failed(&e))?;
@@ -68,7 +68,7 @@ impl Pteron {
         Ok(Runner::new(Plan::of(&meta, Joining::Automatic, None)?, true))
     }
 
-    /// The rows that had no result.
+    /// A handle to the failures of this function.
     pub fn failures(&self) -> Failures {
         self.failures.clone()
     }
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Pteron {
     }
 }
 
-/// Two functions are the same if they are one.
+/// Functions are compared by identity.
 impl PartialEq for Pteron {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)

@@ -1,4 +1,4 @@
-//! 100,000 pictures, by a loop that calls the program once a row, and by `SELECT pteron(picture)`.
+//! Compares a loop that calls the program once per row with `SELECT pteron(picture)`, on 100,000 pictures.
 //!
 //!     cargo run --release [ROWS]
 
@@ -69,7 +69,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("a loop                      {seconds:.2} s  {:.0} rows a second", rows as f64 / seconds);
     for partitions in [1, 2] {
         let (seconds, scores) = selected(rows, partitions).await?;
-        let same = if scores == expected { "the same numbers" } else { "OTHER NUMBERS" };
+        let same = if scores == expected { "same results" } else { "DIFFERENT RESULTS" };
         let speed = rows as f64 / seconds;
         println!("DataFusion, {partitions} partition(s)  {seconds:.2} s  {speed:.0} rows a second, {same}");
     }

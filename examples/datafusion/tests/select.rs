@@ -1,4 +1,4 @@
-//! `SELECT pteron(picture)` over tables of any batches, by two partitions, across the C interface.
+//! `SELECT pteron(picture)` over tables with batches of various sizes, in two partitions, through the C interface.
 
 use datafusion::arrow::array::{ArrayRef, AsArray, FixedSizeListArray, Float32Array, Int64Array, ListArray};
 use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
@@ -17,7 +17,7 @@ fn digits() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../digits/digits.pte")
 }
 
-/// Some picture for each number.
+/// A distinct picture for each number.
 fn picture(number: i64) -> Vec<f32> {
     (0..PIXELS as i64).map(|i| ((number * 31 + i * 7) % 17) as f32 / 16.0).collect()
 }
@@ -62,7 +62,7 @@ async fn select(partitions: Vec<Vec<RecordBatch>>) -> (Vec<(i64, Option<Vec<f32>
     (rows, failures)
 }
 
-/// What the program gives for one picture at a time.
+/// The program's results for one picture at a time.
 fn plain(numbers: impl Iterator<Item = i64>) -> Vec<Vec<f32>> {
     let mut module = pteron::open(digits()).unwrap();
     let each = numbers.map(|number| {
@@ -74,8 +74,8 @@ fn plain(numbers: impl Iterator<Item = i64>) -> Vec<Vec<f32>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_are_those_of_a_plain_loop_whatever_the_batches() {
-    // Empty, of one row, and skewed.
+async fn results_match_a_plain_loop_for_all_batch_sizes() {
+    // Empty batches, batches of one row, and large ones.
     let partitions = vec![
         vec![pictures(0..0), pictures(0..1), pictures(1..7000)],
         vec![pictures(7000..7003), pictures(7003..7003), pictures(7003..9000)],
@@ -95,7 +95,7 @@ async fn rows_are_those_of_a_plain_loop_whatever_the_batches() {
 }
 
 #[tokio::test]
-async fn a_row_that_fails_is_named_and_the_others_have_their_results() {
+async fn a_failing_row_is_reported_and_the_others_have_results() {
     let numbers: Vec<i64> = (1..6).collect();
     let mut values: Vec<Vec<f32>> = numbers.iter().map(|&n| picture(n)).collect();
     values[2].truncate(60);

@@ -1,16 +1,16 @@
-//! A delegate backend in two pages: the runtime half of the reference's `BackendWithCompilerDemo`.
+//! A minimal delegate backend: the runtime half of the reference's `BackendWithCompilerDemo`.
 //!
-//! The ahead-of-time half, which is the reference's, lowers a partition of `mm`, `add` and `sin` over
+//! The ahead-of-time half belongs to the reference. It lowers a partition of `mm`, `add` and `sin` over
 //! float tensors to a text:
 //!
 //! ```text
 //! 2version:0#op:demo::aten.mm.default, numel:4, dtype:torch.float32<debug_handle>1#op:…<debug_handle>2#
 //! ```
 //!
-//! A count, the version, then one instruction between each two `#`. The instructions name no
+//! The text has the number of instructions, the version, and the instructions, separated by `#`. Instructions have no
 //! operands: `mm` is `z = a · x` of 2×2 matrices, `add` is `z = z + b` for the call `(a, x, b, z)`, and
 //! `sin` is `y = x - x³/6` for the call `(x, y)`. The compile spec `max_value` is the largest size
-//! the program uses; the backend takes up to 4.
+//! that the program uses; the backend accepts up to 4.
 //!
 //! ```
 //! use demo_backend::DemoBackend;
@@ -27,14 +27,14 @@ use runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, CompileSpec, Delegate, FreeableBuffer,
 };
 
-/// The id by which programs name this backend.
+/// The id of this backend in programs.
 pub const BACKEND_ID: &str = "BackendWithCompilerDemo";
 
 const VERSION: u32 = 0;
 const MAX_VALUE: i32 = 4;
 const MAX_INSTRUCTIONS: usize = 1000;
 
-/// The backend. It has no state: every payload becomes a delegate of its own.
+/// The backend. It is stateless: each payload becomes a separate delegate.
 pub struct DemoBackend;
 
 impl Backend for DemoBackend {
@@ -71,7 +71,7 @@ fn fail<T>(message: impl Into<String>) -> Result<T, BackendError> {
     Err(BackendError::new(message))
 }
 
-/// Reads a payload: `<count>version:<version>#<instruction>#…#`.
+/// Parses a payload: `<count>version:<version>#<instruction>#…#`.
 fn parse(text: &str) -> Result<Vec<Operation>, BackendError> {
     let text = text.trim_end_matches('\0');
     let (head, body) = text.split_once('#').ok_or_else(|| BackendError::new("the payload has no `#`"))?;
@@ -95,7 +95,7 @@ fn parse(text: &str) -> Result<Vec<Operation>, BackendError> {
     Ok(program)
 }
 
-/// Reads `op:<name>, numel:<n>, dtype:<type><debug_handle><n>`.
+/// Parses `op:<name>, numel:<n>, dtype:<type><debug_handle><n>`.
 fn parse_instruction(text: &str) -> Result<Operation, BackendError> {
     let field = |key: &str| {
         let (_, rest) = text.split_once(key)?;
@@ -160,14 +160,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn payloads_are_read() {
+    fn payloads_are_parsed() {
         let text = "2version:0#op:demo::aten.mm.default, numel:4, dtype:torch.float32<debug_handle>1#\
                     op:demo::aten.add.Tensor, numel:4, dtype:torch.float32<debug_handle>2#";
         assert_eq!(parse(text).unwrap(), [Operation::Mm, Operation::Add]);
     }
 
     #[test]
-    fn bad_payloads_say_why() {
+    fn bad_payloads_are_explained() {
         for (text, part) in [
             ("", "no `#`"),
             ("1version:1#", "version"),

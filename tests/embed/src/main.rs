@@ -1,5 +1,5 @@
 //! `embed model.pte [argument]`: runs the program on ones and prints the class with the highest score. With an argument,
-//! it then does what each feature is for.
+//! it then exercises each enabled feature.
 
 #[cfg(not(feature = "every-operator"))]
 mod registry;

@@ -1,11 +1,11 @@
-//! What each feature of `pteron` is for, once each, so that the linker keeps it: what the second argument names, a file
-//! or a number, is handed to all of them.
+//! Uses each feature of `pteron` once, so that the linker keeps its code. The second argument of the command is passed to
+//! all of them as a path.
 
 use pteron::KernelRegistry;
 use std::error::Error;
 use std::sync::Arc;
 
-/// The options that a program is loaded with.
+/// The options to load the program with.
 pub fn options(kernels: KernelRegistry) -> pteron::LoadOptions {
     let kernels = Arc::new(kernels);
     let backends = pteron::BackendRegistry::new();
@@ -34,7 +34,7 @@ pub fn all(_argument: &std::path::Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Text to a BEF program, and back; runs it.
+/// Translates text to a BEF program and back, and runs it.
 #[cfg(feature = "bef")]
 fn bef(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     use pteron::bef::{File, driver, mlir};
@@ -48,7 +48,7 @@ fn bef(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// An archive to a program.
+/// Compiles an archive to a program.
 #[cfg(feature = "compile")]
 fn compile(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     use pteron::compile::{OperatorTable, Options, compile};
@@ -58,7 +58,7 @@ fn compile(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a program is, and whether it is valid.
+/// Inspects and validates a program.
 #[cfg(feature = "tools")]
 fn tools(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     use pteron::tools::{inspect, run, validate};
@@ -70,7 +70,7 @@ fn tools(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A picture as an input.
+/// Reads a picture as an input.
 #[cfg(feature = "image")]
 fn image(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     use pteron::tools::picture::{Preparation, read};
@@ -79,7 +79,7 @@ fn image(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Named data in the other format.
+/// Converts named data to safetensors.
 #[cfg(feature = "safetensors")]
 fn safetensors(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     use pteron::tools::{convert, file::Progress, run};
@@ -91,7 +91,7 @@ fn safetensors(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One step of training.
+/// Runs one training step.
 #[cfg(feature = "training")]
 fn training(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     use pteron::{Sgd, SgdOptions, TrainingModule};
@@ -103,7 +103,7 @@ fn training(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// An array as a tensor, and back.
+/// Converts an array to a tensor and back.
 #[cfg(feature = "ndarray")]
 fn ndarray() -> Result<(), Box<dyn Error>> {
     let tensor = pteron::Tensor::try_from(ndarray::array![[1.0f32, 2.0], [3.0, 4.0]].view())?;

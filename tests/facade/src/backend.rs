@@ -1,4 +1,4 @@
-//! A backend that computes `a · x + b` of 2x2 matrices.
+//! A backend that computes `a · x + b` for 2x2 matrices.
 
 use crate::Result;
 use pteron::backend::{
@@ -58,7 +58,7 @@ pub(crate) fn check(root: &Path) -> Result {
     let mut module = Module::open(program, pteron::load_options().backends(backends))?;
     let ones = Tensor::from_slice(&[2, 2], &[1f32; 4])?;
     let outputs = module.forward(&[ones.clone().into(), ones.clone().into(), ones.into()])?;
-    // The program itself adds 1 to a row of what its delegate gives.
+    // The program itself adds 1 to a row of its delegate's result.
     let found = outputs[0].to_vec::<f32>()?;
     if found != [4.0, 4.0] {
         return Err(format!("{found:?}").into());

@@ -1,4 +1,4 @@
-//! `my_ops::mul3`, as written and prepared.
+//! A kernel `my_ops::mul3`, executed as written and prepared.
 
 use crate::Result;
 use pteron::kernel::{self, Args, Kernel, KernelContext, Outs, PreparedKernel, Schema};

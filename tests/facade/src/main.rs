@@ -1,7 +1,8 @@
-//! What a crate can do that depends on `pteron` alone: an operator with its prepared form, a data loader, a
-//! delegate backend, a tracer, outputs of every kind, one method in several threads; and with the features, BEF programs and the tools.
+//! Uses `pteron` as a crate that depends on it alone: an operator with its prepared form, a data loader, a
+//! delegate backend, a tracer, typed outputs, one method in several threads and, with the features, BEF programs and the
+//! tools.
 //!
-//! The folder of the repository is the first argument.
+//! The first argument is the folder of the repository.
 
 mod backend;
 mod kernel;

@@ -1,4 +1,4 @@
-//! Outputs as people read them, outputs written where they are wanted, and one loaded method for many threads.
+//! Typed access to outputs, outputs written into caller memory, and one loaded method for many threads.
 
 use crate::Result;
 use pteron::{DimOrder, EValue, Module, Program, SharedMethod, Tensor};
@@ -8,7 +8,7 @@ fn image() -> pteron::Result<Tensor> {
     Ok(Tensor::from_slice(&[1, 1, 8, 8], &[0.5f32; 64])?)
 }
 
-/// Outputs by kind, by type, in row-major order, and without copies.
+/// Reads outputs by kind and by element type, in row-major order, and writes them into caller memory.
 pub(crate) fn outputs(root: &Path) -> Result {
     let mut module = Module::open(root.join("examples/digits/digits.pte"), pteron::load_options())?;
     let outputs = module.forward(&[image()?.into()])?;
@@ -20,7 +20,7 @@ pub(crate) fn outputs(root: &Path) -> Result {
     if Tensor::try_from(outputs[0].clone())?.to_vec::<f32>()? != expected {
         return Err("the output was taken as something else".into());
     }
-    // What lies otherwise is refused where rows are promised.
+    // `as_slice` promises row-major order and refuses other dim orders; `to_vec` converts.
     let rows = Tensor::from_slice(&[1, 2, 1, 2], &[1f32, 2.0, 3.0, 4.0])?;
     let last = rows.to_dim_order(DimOrder::new(&[0, 2, 3, 1])?)?;
     if last.as_slice::<f32>().is_ok() || last.to_vec::<f32>()? != [1.0, 2.0, 3.0, 4.0] {
@@ -36,7 +36,7 @@ pub(crate) fn outputs(root: &Path) -> Result {
     Ok(())
 }
 
-/// `&self` executions from several threads, with the weights in memory once.
+/// Executes a shared method (`&self`) from several threads, with one copy of the weights.
 pub(crate) fn sessions(root: &Path) -> Result {
     let program = Program::open(root.join("examples/digits/digits.pte"))?;
     let method = program.load_method("forward", pteron::load_options())?;

@@ -1,4 +1,4 @@
-//! A tracer that counts what ran.
+//! A tracer that counts kernels and executions.
 
 use crate::Result;
 use pteron::trace::{EventTracer, Span, SpanKind};

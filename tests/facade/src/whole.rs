@@ -1,4 +1,4 @@
-//! What the features bring: BEF programs and the tools.
+//! The optional features: BEF programs and the tools.
 
 use crate::Result;
 use pteron::bef::{File, driver, mlir};
@@ -28,7 +28,7 @@ impl Write for Text {
     }
 }
 
-/// Text to bytes, bytes to text, and what the program returns.
+/// Translates text to BEF and back, and checks the result of the program.
 pub(crate) fn bef(_: &Path) -> Result {
     let refused = |why: Vec<mlir::Diagnostic>| format!("{why:?}");
     let module = mlir::parse(SUM, "sum.mlir").map_err(refused)?;
@@ -47,7 +47,7 @@ pub(crate) fn bef(_: &Path) -> Result {
     Ok(())
 }
 
-/// The tools, on the digit classifier and a case of the corpus.
+/// Runs the tools on the digit classifier and on a case of the corpus.
 pub(crate) fn tools(root: &Path) -> Result {
     let options = pteron::load_options();
     let (kernels, backends, limits) = (&options.kernels, &options.backends, &options.limits);
@@ -68,7 +68,7 @@ pub(crate) fn tools(root: &Path) -> Result {
     if counts.passed != 1 {
         return Err(format!("{counts:?}").into());
     }
-    // Every tool has its module.
+    // Check that the modules of the other tools exist.
     #[allow(unused_imports)]
     use pteron::tools::{bef, bundle, convert, divergence, edit, extract, merge, npy, profile, show};
     #[allow(unused_imports)]

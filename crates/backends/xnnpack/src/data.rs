@@ -1,20 +1,21 @@
-//! The bytes of a payload's constants: parts of the payload, or named data.
+//! The bytes of a payload's constants, which are ranges of the payload or named data.
 
 use crate::error::{Error, Result, fail};
 use crate::payload::{Constant, Payload, Quantization, Role, Scales, Value};
 use operator::Budget;
 use runtime::{ConstantBytes, FreeableBuffer, NamedDataMap};
 
-/// What constants are aligned to where they are used as they are.
+/// Alignment of constants in bytes.
 const ALIGNMENT: usize = 16;
 
-/// The bytes of a payload's constants, by their index.
+/// The bytes of a payload's constants, by constant index.
 pub(crate) struct Data {
     constants: Vec<Option<ConstantBytes>>,
 }
 
 impl Data {
-    /// Finds the bytes that the values of a payload refer to. Those that are misaligned are copied, in `memory`.
+    /// Locates the bytes that the values of a payload refer to. Misaligned bytes are copied; copies are charged to
+    /// `memory`.
     pub(crate) fn load(
         payload: &Payload,
         bytes: &FreeableBuffer,
@@ -26,7 +27,7 @@ impl Data {
         Ok(data)
     }
 
-    /// Finds the bytes of those values whose bytes are there; the errors of the others by the values' indices.
+    /// As [`Self::load`], but continues after errors and returns them with the indices of their values.
     pub(crate) fn load_present(
         payload: &Payload,
         bytes: &FreeableBuffer,
@@ -92,7 +93,7 @@ impl Data {
         found.ok_or_else(|| Error::new(format!("constant {index} has no bytes")))
     }
 
-    /// The bytes of a constant of a value that was loaded, to be looked at and let go.
+    /// The bytes of a constant, read now and released when the handle is dropped.
     fn bytes(&self, index: usize) -> Result<ConstantBytes> {
         let constant = self.constant(index)?.again();
         constant.read().map_err(|e| Error::new(runtime::one_line(&e)))?;
@@ -106,22 +107,22 @@ impl Data {
         }
     }
 
-    /// The bytes of a constant value, to be looked at and let go.
+    /// The bytes of a constant value, read now and released when the handle is dropped.
     pub(crate) fn of(&self, value: &Value) -> Result<ConstantBytes> {
         self.bytes(Self::of_role(value)?)
     }
 
-    /// The bytes of a constant value for a graph, which reads them when it packs them.
+    /// A constant value as a graph constant, whose bytes are read when they are packed.
     pub(crate) fn shared(&self, value: &Value) -> Result<graph::Constant> {
         Ok(self.constant(Self::of_role(value)?)?.to_graph())
     }
 
-    /// The bytes of a constant value, which are read when something looks at them.
+    /// The bytes of a constant value, which are read when something uses them.
     pub(crate) fn again(&self, value: &Value) -> Result<ConstantBytes> {
         Ok(self.constant(Self::of_role(value)?)?.again())
     }
 
-    /// The scales of a value's channels or groups; bf16 where they are bytes of groups.
+    /// The scales of a tensor, of its channels or of its groups. Group scales that are stored as bytes are bf16.
     pub(crate) fn scales(&self, quantization: &Quantization) -> Result<Vec<f32>> {
         let (scales, wide) = match quantization {
             Quantization::PerTensor { scale, .. } => return Ok(vec![*scale]),
@@ -130,7 +131,7 @@ impl Data {
             _ => return fail("a value without scales"),
         };
         let scales: Vec<f32> = match scales {
-            // What is read as bf16 was rounded to it.
+            // The reference reads group scales as bf16, so inline f32 scales are rounded to it.
             Scales::Inline(scales) if !wide => scales.iter().map(|s| truncated(*s)).collect(),
             Scales::Inline(scales) => scales.clone(),
             Scales::Constant { index, count } if wide => {
@@ -151,12 +152,12 @@ impl Data {
     }
 }
 
-/// Scales of groups in f32, of the first releases, as bf16: as the reference rounds them.
+/// Rounds a group scale to bf16 as the reference does. The first releases stored group scales as f32.
 fn truncated(scale: f32) -> f32 {
     f32::from_bits((scale * 1.003_891_1).to_bits() & 0xffff_0000)
 }
 
-/// The bytes of a constant, aligned; those of named data when somebody looks at them.
+/// The bytes of a constant, aligned. Named data is read on first access.
 fn found(
     constant: &Constant,
     bytes: &FreeableBuffer,
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
     use crate::payload::Datatype;
 
-    /// Two constants of the same 16 bytes.
+    /// A payload with two constants in the same 16 bytes.
     fn payload() -> Payload {
         let value = |index| Value {
             id: index as u32,
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_misaligned_constants_count() {
+    fn copies_of_misaligned_constants_are_charged_to_the_budget() {
         let memory = Budget::new(31);
         let aligned = FreeableBuffer::from_bytes(&[7; 32]).unwrap();
         let misaligned = aligned.slice(1..17).unwrap();

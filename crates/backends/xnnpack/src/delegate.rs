@@ -15,14 +15,14 @@ use tensor::TensorMeta;
 
 /// Runs the XNNPACK delegates of programs.
 ///
-/// Payloads become calls of the operators of a registry, so that a kernel that the user has replaced is used here,
+/// Payloads are raised to calls of operators in a kernel registry, so kernels that the user has replaced are used here,
 /// too.
 pub struct XnnpackBackend {
     kernels: Arc<KernelRegistry>,
 }
 
 impl XnnpackBackend {
-    /// A backend that computes with these operators.
+    /// A backend that computes with these kernels.
     pub fn new(kernels: impl Into<Arc<KernelRegistry>>) -> Self {
         Self { kernels: kernels.into() }
     }
@@ -66,7 +66,8 @@ fn read(processed: &[u8]) -> Result<Payload, BackendError> {
     payload.map_err(|e| BackendError::new(format!("the payload: {e}")))
 }
 
-/// The number of a call's inputs. Those of a payload stand before its outputs.
+/// The number of inputs of a delegate call. Fails unless the external ids of the payload's inputs and outputs are
+/// consecutive, with the inputs first.
 pub(crate) fn inputs_of_calls(payload: &Payload) -> Result<usize> {
     let ids = payload.inputs.iter().chain(&payload.outputs).map(|&v| payload.values[v].role);
     for (expected, role) in ids.enumerate() {
@@ -81,7 +82,7 @@ pub(crate) fn inputs_of_calls(payload: &Payload) -> Result<usize> {
     Ok(payload.inputs.len())
 }
 
-/// The metas of values, as they were when the program was exported.
+/// The metas of values for the example inputs with which the program was exported.
 pub(crate) fn metas(payload: &Payload, values: &[usize]) -> Result<Vec<TensorMeta>> {
     let meta = |&v: &usize| {
         let value = &payload.values[v];
@@ -90,17 +91,17 @@ pub(crate) fn metas(payload: &Payload, values: &[usize]) -> Result<Vec<TensorMet
     values.iter().map(meta).collect()
 }
 
-/// A payload, which is raised to a graph for each call of its delegate.
+/// A payload that is raised to a graph for each requested combination of sizes.
 struct RaisedPayload {
     payload: Payload,
     data: Data,
     num_inputs: usize,
     kernels: Arc<KernelRegistry>,
-    /// The graph of the example, for whoever asks for it first.
+    /// The graph for the example sizes, which was raised as a check. The first request takes it if it matches.
     checked: Mutex<Option<Checked>>,
 }
 
-/// A graph, and what it was asked for.
+/// A graph with the request that it answers.
 struct Checked {
     inputs: Vec<TensorMeta>,
     outputs: Vec<TensorMeta>,
@@ -109,7 +110,7 @@ struct Checked {
 }
 
 impl RaisedPayload {
-    /// Fails for a payload that cannot be raised for the example with which it was exported.
+    /// Fails if the payload cannot be raised for the example sizes with which it was exported.
     fn check(&mut self, bytes: usize, budget: &Budget) -> Result<()> {
         let (inputs, outputs) =
             (metas(&self.payload, &self.payload.inputs)?, metas(&self.payload, &self.payload.outputs)?);

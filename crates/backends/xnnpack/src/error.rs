@@ -15,7 +15,7 @@ impl Error {
         Self(message.into())
     }
 
-    /// The same error, of a node of a payload.
+    /// Prefixes the error with a node of a payload.
     pub(crate) fn at(self, payload: &Payload, node: usize) -> Self {
         Self(format!("node {node} ({}): {}", payload.nodes[node].name, self.0))
     }

@@ -1,19 +1,19 @@
-//! The two forms of a value of a payload: as the payload has it, and, of an image, in the order of dimensions that the
-//! operators of programs have.
+//! The two forms of a payload's value: in the payload's dimension order, where images are channels-last (NHWC), and for
+//! images also channels-first (NCHW), as the operators of programs have them.
 
 use crate::error::{Result, fail};
 
-/// For each dimension of an image of a payload, `[N, H, W, C]`, that of an image `[N, C, H, W]`.
-pub(crate) const FROM_IMAGE: [usize; 4] = [0, 2, 3, 1];
-/// For each dimension of an image `[N, C, H, W]` the payload's.
-pub(crate) const TO_IMAGE: [usize; 4] = [0, 3, 1, 2];
+/// The permutation from NCHW to NHWC: for each NHWC dimension its index in NCHW.
+pub(crate) const NCHW_TO_NHWC: [usize; 4] = [0, 2, 3, 1];
+/// The permutation from NHWC to NCHW: for each NCHW dimension its index in NHWC.
+pub(crate) const NHWC_TO_NCHW: [usize; 4] = [0, 3, 1, 2];
 
 /// A value in one of its forms.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Form<Id> {
-    /// As the payload has it.
+    /// In the payload's dimension order.
     Plain(Id),
-    /// As an image `[N, C, H, W]`.
+    /// An image in NCHW order.
     Image(Id),
 }
 
@@ -32,16 +32,16 @@ impl<Id: Copy> Form<Id> {
         }
     }
 
-    /// Where a dimension of the payload is in this form.
+    /// The index in this form of a dimension of the payload.
     pub(crate) fn dim(self, dim: usize) -> usize {
         match self {
             Self::Plain(_) => dim,
-            Self::Image(_) => FROM_IMAGE.get(dim).copied().unwrap_or(dim),
+            Self::Image(_) => NCHW_TO_NHWC.get(dim).copied().unwrap_or(dim),
         }
     }
 }
 
-/// The forms in which a value is there.
+/// The forms in which a value is available.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Forms<Id> {
     pub(crate) plain: Option<Id>,
@@ -63,24 +63,24 @@ impl<Id> Forms<Id> {
     }
 }
 
-/// Whoever keeps the values of a payload. A form that is missing is made when something needs it.
+/// Holds the values of a payload and converts between their forms on demand.
 pub(crate) trait HasForms {
     type Id: Copy;
 
     /// The forms of a value.
     fn forms(&mut self, v: usize) -> &mut Forms<Self::Id>;
 
-    /// A value that no node has written, as the payload has it.
+    /// A value that no node writes (a constant), in the payload's order.
     fn unwritten(&mut self, v: usize) -> Result<Self::Id>;
 
     fn rank(&self, id: Self::Id) -> usize;
 
     fn permute(&mut self, id: Self::Id, order: &[usize; 4]) -> Result<Self::Id>;
 
-    /// What a payload calls a value.
+    /// The payload's id of a value.
     fn id_of(&self, v: usize) -> u32;
 
-    /// The form in which a value is there already; a constant is as the payload has it.
+    /// A form in which the value is already available. Prefers the payload's order; a constant is in that order.
     fn form(&mut self, v: usize) -> Result<Form<Self::Id>> {
         match *self.forms(v) {
             Forms { image: Some(image), plain: None } => Ok(Form::Image(image)),
@@ -88,18 +88,18 @@ pub(crate) trait HasForms {
         }
     }
 
-    /// A value as the payload has it.
+    /// A value in the payload's order.
     fn plain(&mut self, v: usize) -> Result<Self::Id> {
         let plain = match *self.forms(v) {
             Forms { plain: Some(plain), .. } => return Ok(plain),
-            Forms { image: Some(image), .. } => self.permute(image, &FROM_IMAGE)?,
+            Forms { image: Some(image), .. } => self.permute(image, &NCHW_TO_NHWC)?,
             Forms { .. } => self.unwritten(v)?,
         };
         self.forms(v).plain = Some(plain);
         Ok(plain)
     }
 
-    /// A value as an image.
+    /// A value as an NCHW image.
     fn image(&mut self, v: usize) -> Result<Self::Id> {
         if let Some(image) = self.forms(v).image {
             return Ok(image);
@@ -108,7 +108,7 @@ pub(crate) trait HasForms {
         if self.rank(plain) != 4 {
             return fail(format!("value %{} is no image", self.id_of(v)));
         }
-        let image = self.permute(plain, &TO_IMAGE)?;
+        let image = self.permute(plain, &NHWC_TO_NCHW)?;
         self.forms(v).image = Some(image);
         Ok(image)
     }

@@ -6,9 +6,9 @@
 //!            constants                    quantized nodes
 //! ```
 //!
-//! [`Payload`] is what ExecuTorch's XNNPACK backend leaves in a program: a graph of values and nodes, read and
-//! verified like any other untrusted file. [`XnnpackBackend`] runs it: a payload becomes a graph like that of any
-//! other calls. It is lowered when the program is loaded, and again for inputs of other sizes.
+//! A [`Payload`] is the serialized graph of values and nodes that ExecuTorch's XNNPACK backend stores in a program. It
+//! is read and verified like any other untrusted file. [`XnnpackBackend`] runs it: the payload is raised to a graph,
+//! like any other calls of a method, and lowered when the program is loaded, and again for inputs of other sizes.
 //!
 //! | kind of node | types |
 //! | --- | --- |
@@ -19,15 +19,16 @@
 //! | MaxPooling2d, StaticTranspose, StaticReshape, StaticSlice, StaticConstantPad, Concatenate2 to 5, Copy | those, without a change of scales |
 //! | Convert | between any two of those, and from fp32, fp16 and bf16 to qdint8 |
 //!
-//! Whatever else a payload asks for is refused when it is loaded, by an error that names the node and the types:
-//! BatchMatrixMultiply of qdint8, which no exporter writes but the reference's runtime computes, and what that refuses,
-//! too: weights of convolutions that are not constant, dilated average pooling, and ScaledDotProductAttention.
+//! Anything else is refused when the payload is loaded, by an error that names the node and the types. The reference's
+//! runtime refuses the same: convolutions whose weights are not constant, dilated average pooling, and
+//! ScaledDotProductAttention. BatchMatrixMultiply of qdint8, which no exporter writes but the reference's runtime
+//! computes, runs with fp32 results and constant qcint8 matrices only.
 //!
-//! Quantized sums are exact, and are rounded as XNNPACK rounds them.
+//! Quantized sums are accumulated exactly and rounded as XNNPACK rounds them.
 //!
-//! Ahead of time (feature `compile`) `XnnpackPartitioner` decides which nodes of an exported program are XNNPACK's, and
-//! `XnnpackPreprocess` makes their payloads, which the reference's runtime takes, too. `XnnpackRecover` brings payloads
-//! back to the operators that they compute.
+//! The ahead-of-time half needs the feature `compile`. `XnnpackPartitioner` selects the nodes of an exported program
+//! that are delegated, and `XnnpackPreprocess` writes their payloads, which the reference's runtime also accepts.
+//! `XnnpackRecover` converts payloads back to ATen operators.
 #![forbid(unsafe_code)]
 
 mod data;

@@ -1,4 +1,4 @@
-//! Which nodes of a payload run here.
+//! Determines which nodes of a payload are supported.
 
 use crate::Payload;
 use crate::data::Data;
@@ -9,7 +9,7 @@ use crate::raise::refused_nodes;
 use operator::{Budget, KernelRegistry};
 use runtime::{FreeableBuffer, GraphRequest, Limits, NamedDataMap, PayloadSupport, RefusedNode};
 
-/// Looks at every node of a payload but those whose constants are named data that is not there.
+/// Checks every node of a payload, except those whose constants are named data that is absent.
 pub(crate) fn support(
     payload: &Payload,
     kernels: &KernelRegistry,
@@ -20,7 +20,7 @@ pub(crate) fn support(
         payload.constants.iter().filter_map(key).filter(|key| !has(named, key)).collect();
     absent.sort_unstable();
     absent.dedup();
-    // Constants may lie in the same bytes any number of times.
+    // Any number of constants may refer to the same bytes, so copies of misaligned ones are limited.
     let memory = Budget::new(Limits::default().memory);
     let (data, failed) = Data::load_present(payload, bytes, named, &memory);
     let unread: Vec<usize> = failed.iter().map(|(v, _)| *v).collect();
@@ -31,7 +31,7 @@ pub(crate) fn support(
     };
     let mut refused: Vec<RefusedNode> = match raised(payload, kernels, &data, &unread) {
         Ok(nodes) => nodes.into_iter().map(refuse).collect(),
-        // Inputs that no call can give: no node can run.
+        // The payload's inputs are invalid, so no node can run.
         Err(error) => payload.nodes.iter().enumerate().map(|(i, _)| refuse((i, error.to_string()))).collect(),
     };
     for (v, error) in failed {

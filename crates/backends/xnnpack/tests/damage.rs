@@ -1,5 +1,4 @@
-//! Payloads of the reference are read; no bytes, however broken, make the reader panic or take more than its share
-//! of memory.
+//! Payloads of the reference are read, and damaged bytes never make the reader panic or exceed its memory limits.
 
 mod support;
 
@@ -38,7 +37,7 @@ fn damaged_payloads_are_read_or_refused() {
     let mut random = Random(7);
     let (mut read_anyway, mut refused) = (0, 0);
     for (_, whole) in support::payloads() {
-        // Damage matters in the flatbuffer, which comes first.
+        // Only damage to the flatbuffer, which comes first, matters.
         let tables = whole.len().min(64 << 10);
         for _ in 0..60 {
             let mut bytes = whole.clone();

@@ -1,4 +1,4 @@
-//! Which nodes of a payload are refused, and what a payload shows of itself.
+//! Which nodes of a payload are refused, and how a payload is listed.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn support_of(values: &[Value], nodes: &[Node]) -> PayloadSupport {
 }
 
 #[test]
-fn every_node_that_is_refused_is_named_and_no_other() {
+fn exactly_the_unsupported_nodes_are_listed() {
     let half = |value: Value| Value { datatype: 2, ..value };
     let values = [
         Value::input(0, 0, &[2, 3]),
@@ -38,7 +38,7 @@ fn every_node_that_is_refused_is_named_and_no_other() {
         bounds: None,
     };
     let nodes = [
-        // Of two types.
+        // Operands of different types.
         Node::new(ADD, &[0, 1, 2]),
         Node::new(SIGMOID, &[2, 3]),
         Node::new(ATTENTION, &[0, 0, 0, 0, 0, 4]),
@@ -52,7 +52,7 @@ fn every_node_that_is_refused_is_named_and_no_other() {
 }
 
 #[test]
-fn whatever_loads_is_refused_in_no_node() {
+fn loadable_payloads_have_no_unsupported_nodes() {
     let backend = backend();
     let mut looked_at = 0;
     for (name, bytes) in support::payloads() {
@@ -65,7 +65,7 @@ fn whatever_loads_is_refused_in_no_node() {
 }
 
 #[test]
-fn contents_say_where_constants_are() {
+fn contents_give_the_ranges_of_constants() {
     let values = [
         Value::input(0, 0, &[2, 3]),
         Value { constant: 1, ..Value::new(1, &[2, 3]) },

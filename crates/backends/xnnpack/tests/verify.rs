@@ -1,4 +1,4 @@
-//! What a payload must not say, and where the error says that it stands.
+//! Invalid payloads are refused, and errors give the offset.
 
 mod support;
 
@@ -93,7 +93,7 @@ fn cycles_are_refused() {
 }
 
 #[test]
-fn values_make_sense() {
+fn values_are_checked() {
     let (values, nodes) = add();
     let change = |change: &dyn Fn(&mut Value)| {
         let mut values = values.clone();
@@ -138,7 +138,7 @@ fn values_make_sense() {
 }
 
 #[test]
-fn constants_lie_in_the_payload() {
+fn constants_are_in_bounds() {
     let (mut values, nodes) = add();
     values[1] = Value { constant: 1, ..Value::new(1, &[2, 3]) };
     values[2].external = Some((1, 2));
@@ -206,15 +206,15 @@ fn headers_are_checked() {
         change(36, b"XN02")
             .starts_with("identifier: expected `XN00` or `XN01` of an XNNPACK payload, found `XN02`")
     );
-    // Without a header all of it is the flatbuffer.
+    // Without a header, the whole payload is the flatbuffer.
     let bare = &good[32..];
     assert!(Payload::read(bare, &Limits::default()).unwrap().header.is_none());
 }
 
 proptest! {
-    /// Chains of unary nodes in any order of values: read if, and only if, each reads what is there.
+    /// A chain of unary nodes in any order is accepted if and only if it is in topological order.
     #[test]
-    fn order_decides(order in Just((0..6u32).collect::<Vec<_>>()).prop_shuffle()) {
+    fn nodes_must_be_in_topological_order(order in Just((0..6u32).collect::<Vec<_>>()).prop_shuffle()) {
         let mut values = vec![Value::input(0, 0, &[4])];
         values.extend((1..6).map(|id| Value::new(id, &[4])));
         values.push(Value::output(6, 1, &[4]));

@@ -1,4 +1,4 @@
-//! Payloads that are read, written and read again say the same.
+//! Round trip: payloads that are read, written and read again are equal.
 
 mod support;
 
@@ -6,7 +6,7 @@ use backend_xnnpack::Payload;
 use backend_xnnpack::payload::Constant;
 use format::Limits;
 
-/// The bytes that constants of a payload name in it.
+/// The bytes of the constants that are stored in a payload.
 fn bytes_of<'p>(payload: &Payload, file: &'p [u8]) -> Vec<Option<&'p [u8]>> {
     let constant = |constant: &Constant| match constant {
         Constant::Payload(range) => Some(&file[range.start as usize..range.end as usize]),
@@ -16,7 +16,7 @@ fn bytes_of<'p>(payload: &Payload, file: &'p [u8]) -> Vec<Option<&'p [u8]>> {
 }
 
 #[test]
-fn a_payload_that_is_written_says_the_same() {
+fn a_payload_survives_a_round_trip() {
     let payloads = support::payloads();
     assert!(payloads.len() > 20);
     for (name, file) in payloads {

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result, Within};
 use crate::framing::PAD;
 use crate::region::Region;
 
-/// An aggregate in a file; its elements are read when asked for.
+/// An aggregate in a file; its elements are decoded on demand.
 #[derive(Clone, Copy, Debug)]
 pub struct Aggregate<'a> {
     /// From the aggregate's first byte to its last.
@@ -24,7 +24,7 @@ fn prefix(count: u32) -> u64 {
 }
 
 impl<'a> Aggregate<'a> {
-    /// The aggregate at `offset`; its table, but no element, is checked.
+    /// Reads the aggregate at `offset`. Checks its offset table, but not its elements.
     pub(super) fn read(region: Region<'a>, offset: u64, nesting_left: u32) -> Result<Self> {
         let first = region.u32(offset)?;
         check_aligned(region, offset, 4, 0)?;
@@ -57,10 +57,10 @@ impl<'a> Aggregate<'a> {
         self.count == 0
     }
 
-    /// The type of element `index`, and the element.
+    /// The type and the value of element `index`.
     ///
     /// # Errors
-    /// When there is no such element, it lies outside the aggregate, or its type byte names no type.
+    /// If the index or the element's offset is out of range, or the element's type byte is unknown.
     pub fn get(&self, index: u32) -> Result<(AttributeType, AttributeRef<'a>)> {
         self.element(index).within(|| format!("elements[{index}]"))
     }
@@ -98,8 +98,8 @@ impl<'a> Aggregate<'a> {
         Ok((kind, AttributeRef { region: self.region, offset, nesting_left }))
     }
 
-    /// Hands every element to `visit`, which answers where the element ends, relative to the aggregate; checks
-    /// that they are in order and fill the aggregate. The aggregate's size.
+    /// Passes every element to `visit`, which returns the element's end relative to the aggregate. Checks that the
+    /// elements are in order and fill the aggregate. Returns the aggregate's size.
     pub(super) fn walk(
         &self,
         mut visit: impl FnMut(AttributeType, AttributeRef<'a>) -> Result<u64>,
@@ -133,8 +133,8 @@ impl<'a> Aggregate<'a> {
     }
 }
 
-/// The alignment that an element asks of the aggregate around it. Not always what it needs: the reference converter
-/// counts bools as 1, unranked shapes as 1 and every list as 8.
+/// The alignment that an element requires of its aggregate. It is not always the element's own alignment: the reference
+/// converter uses 1 for bools and unranked shapes, and 8 for every list.
 fn alignment(value: &Attribute<'_>) -> u64 {
     match value.attribute_type() {
         AttributeType::Scalar(dtype) => dtype.element_alignment().unwrap_or(1),
@@ -145,7 +145,7 @@ fn alignment(value: &Attribute<'_>) -> u64 {
     }
 }
 
-/// Appends an aggregate; its offset.
+/// Appends an aggregate and returns its offset.
 pub(super) fn write<'m>(elements: &'m [Attribute<'_>], out: &mut Buffer<'m>) -> Result<u64> {
     if elements.is_empty() {
         out.align(4);
@@ -160,7 +160,8 @@ pub(super) fn write<'m>(elements: &'m [Attribute<'_>], out: &mut Buffer<'m>) -> 
     let table = out.len();
     elements.iter().for_each(|_| out.bytes(&[0; 4]));
     for (index, element) in elements.iter().enumerate() {
-        // Room for the type byte; the element's own padding may come between, and the type goes right before it.
+        // Reserve the type byte. The element may be preceded by padding; the type byte goes directly before the
+        // element.
         out.byte(PAD);
         let start = super::write(element, out).within(|| format!("elements[{index}]"))?;
         out.overwrite(start - 1, &[element.attribute_type().number()]);

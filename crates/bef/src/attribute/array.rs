@@ -1,7 +1,7 @@
 //! Arrays of fixed-width elements: `u32 count`, then the elements.
 //!
-//! The count stands at a multiple of 4; before elements of alignment 8 it stands 4 bytes in front of a multiple
-//! of 8. An empty array is just its count.
+//! The count is aligned to 4; if the elements have alignment 8, it is 4 bytes before a multiple of 8. An empty array is
+//! just its count.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::region::Region;
 
-/// Numbers or types, all of one type, as the file's little-endian bytes.
+/// Scalars of one data type, or data types, as the file's little-endian bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Array<'a> {
     element_type: ElementType,
@@ -36,7 +36,7 @@ macro_rules! elements {
 }
 
 impl<'a> Array<'a> {
-    /// An empty array: recorded as one of `i32`, whatever it was meant to hold.
+    /// An empty array: recorded as an array of `i32`, whatever its element type was.
     pub fn empty() -> Array<'static> {
         Array { element_type: ElementType::Data(DType::I32), bytes: Cow::Borrowed(&[]) }
     }
@@ -44,8 +44,9 @@ impl<'a> Array<'a> {
     /// An array from little-endian bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`] when they are no whole number of elements, [`ErrorKind::Value`] when such elements
-    /// do not exist (bools other than 0 and 1, unknown types, or a data type that cannot be an element).
+    /// [`ErrorKind::Mismatch`] if the length is not a multiple of the element size, [`ErrorKind::Value`] if an element
+    /// is invalid (a bool other than 0 and 1) or the data type cannot be an element type, [`ErrorKind::UnknownTag`] if
+    /// an element names no data type.
     pub fn from_bytes(element_type: ElementType, bytes: impl Into<Cow<'a, [u8]>>) -> Result<Self> {
         let bytes = bytes.into();
         if let ElementType::Data(dtype) = element_type
@@ -76,7 +77,7 @@ impl<'a> Array<'a> {
         Array { element_type: ElementType::Data(DType::I1), bytes: bytes.into() }
     }
 
-    /// What the elements are.
+    /// The type of the elements.
     pub fn element_type(&self) -> ElementType {
         self.element_type
     }
@@ -96,7 +97,7 @@ impl<'a> Array<'a> {
         &self.bytes
     }
 
-    /// The elements, one after another.
+    /// The elements as attributes, in order.
     pub fn elements(&self) -> impl Iterator<Item = Attribute<'static>> + '_ {
         let size = usize::try_from(self.element_type.size()).unwrap_or(usize::MAX);
         self.bytes.chunks_exact(size).filter_map(|bytes| match self.element_type {
@@ -105,7 +106,7 @@ impl<'a> Array<'a> {
         })
     }
 
-    /// The elements, if they are types.
+    /// The elements, if they are data types.
     pub fn types(&self) -> Option<impl ExactSizeIterator<Item = DType> + '_> {
         let types = self.element_type == ElementType::Type;
         types.then(|| self.bytes.iter().map(|&number| DType::new(number).unwrap_or(DType::I32)))
@@ -148,7 +149,7 @@ fn check_elements(element_type: ElementType, elements: Region<'_>) -> Result<()>
     }
 }
 
-/// The array at `offset`, and where it ends.
+/// Reads the array at `offset`. Also returns the offset of its end.
 pub(super) fn read(region: Region<'_>, offset: u64, element_type: ElementType) -> Result<(Array<'_>, u64)> {
     let count = u64::from(region.u32(offset).within(|| "count")?);
     let alignment = if count == 0 { 1 } else { element_type.alignment() };
@@ -160,7 +161,7 @@ pub(super) fn read(region: Region<'_>, offset: u64, element_type: ElementType) -
     Ok((Array { element_type, bytes: elements.bytes().into() }, offset + 4 + size))
 }
 
-/// Appends an array; its offset.
+/// Appends an array and returns its offset.
 pub(super) fn write<'m>(array: &'m Array<'_>, out: &mut Buffer<'m>) -> Result<u64> {
     let count = narrow(array.len(), "element count")?;
     match array.element_type.alignment() {

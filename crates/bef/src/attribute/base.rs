@@ -1,4 +1,4 @@
-//! The 8-byte base of shapes, dense attributes and aggregates, and the alignment rule that all families share.
+//! The 8-byte base of shapes, dense attributes and aggregates, and the alignment check that all attributes share.
 
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
@@ -6,8 +6,8 @@ use crate::region::Region;
 
 /// `u8 alignment, u8 element_type, u16 prefix_size, u32 byte_size`.
 ///
-/// `byte_size` counts from the base's first byte to the end of the attribute. `prefix_size` is what comes before
-/// the aligned payload; larger prefixes than 16 bits hold are recorded modulo 2^16.
+/// `byte_size` counts from the base's first byte to the end of the attribute. `prefix_size` is the number of bytes
+/// before the aligned payload, modulo 2^16.
 pub(super) struct Base {
     pub(super) alignment: u8,
     pub(super) element_type: u8,
@@ -17,8 +17,8 @@ pub(super) struct Base {
 impl Base {
     pub(super) const SIZE: u64 = 8;
 
-    /// Checks that the attribute lies inside `region`, that its prefix is `prefix` bytes, and that what follows
-    /// the prefix is aligned.
+    /// Reads a base. Checks that the attribute is inside `region`, that its prefix is `prefix` bytes long, and that the
+    /// payload after the prefix is aligned.
     pub(super) fn read(region: Region<'_>, offset: u64, prefix: u64) -> Result<Self> {
         let [alignment, element_type, low, high, size @ ..] = region.array::<8>(offset)?;
         let base = Base { alignment, element_type, byte_size: u32::from_le_bytes(size) };
@@ -53,7 +53,8 @@ impl Base {
         ))
     }
 
-    /// Appends the base so that what follows `prefix` bytes is aligned; the attribute's offset.
+    /// Appends the base, padded so that the payload after `prefix` bytes is aligned, and returns the attribute's
+    /// offset.
     pub(super) fn write(&self, prefix: u64, out: &mut Buffer<'_>) -> u64 {
         out.align_for(u64::from(self.alignment), prefix);
         let offset = out.len();
@@ -64,7 +65,7 @@ impl Base {
     }
 }
 
-/// Fails unless the byte `prefix` bytes after `offset` stands at a file offset that is a multiple of `alignment`.
+/// Fails unless the byte that is `prefix` bytes after `offset` has a file offset that is a multiple of `alignment`.
 #[inline]
 pub(super) fn check_aligned(region: Region<'_>, offset: u64, alignment: u64, prefix: u64) -> Result<()> {
     let at = region.start() + offset;
@@ -80,7 +81,7 @@ fn misaligned(at: u64, alignment: u64, prefix: u64) -> Error {
     Error::new(ErrorKind::Misaligned, at, format!("file offset {at}"), expected)
 }
 
-/// A count or size that the format stores in 32 bits.
+/// Converts a count or size to the 32 bits that the format stores.
 pub(super) fn narrow(value: u64, what: &str) -> Result<u32> {
     u32::try_from(value).map_err(|_| {
         Error::model(

@@ -1,6 +1,6 @@
 //! Dense tensors: base, `u32 element_offset, u32 element_count, u32 rank, i64 dims[rank]`, elements.
 //!
-//! The dims and the elements stand at multiples of 8. A bool takes one byte; splats are written out.
+//! The dims and the elements are aligned to 8. A bool takes one byte; splats are stored expanded.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::region::Region;
 
-/// A tensor of numbers, as the file's little-endian bytes in row-major order.
+/// A constant tensor, as the file's little-endian bytes in row-major order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Dense<'a> {
     dtype: DType,
@@ -19,10 +19,11 @@ pub struct Dense<'a> {
 }
 
 impl<'a> Dense<'a> {
-    /// A tensor of `dims` elements of `dtype`.
+    /// A tensor with these sizes and elements of `dtype`.
     ///
     /// # Errors
-    /// When the dtype has no fixed width, a size is negative, or `bytes` is not as long as the sizes say.
+    /// If the dtype has no fixed width, a size is negative, a bool is not 0 or 1, or the length of `bytes` does not
+    /// match the sizes.
     pub fn new(dtype: DType, dims: Vec<i64>, bytes: impl Into<Cow<'a, [u8]>>) -> Result<Self> {
         let bytes = bytes.into();
         let expected = byte_len(dtype, &dims).ok_or_else(|| {
@@ -65,13 +66,13 @@ impl<'a> Dense<'a> {
         &self.bytes
     }
 
-    /// The elements, row after row.
+    /// The elements as attributes, in row-major order.
     pub fn elements(&self) -> impl Iterator<Item = Attribute<'static>> + '_ {
         let size = self.dtype.element_size().and_then(|size| usize::try_from(size).ok()).unwrap_or(1);
         self.bytes.chunks_exact(size).filter_map(|bytes| scalar::from_le_bytes(self.dtype, bytes))
     }
 
-    /// The elements, borrowed from the file as long as they were read from one.
+    /// The elements' bytes, borrowed from the file if the tensor was read from one.
     pub fn into_bytes(self) -> Cow<'a, [u8]> {
         self.bytes
     }
@@ -82,7 +83,7 @@ impl<'a> Dense<'a> {
     }
 }
 
-/// Elements that `dims` hold; `None` for negative sizes and overflow.
+/// The number of elements of a tensor of these sizes; `None` for negative sizes and overflow.
 fn count(dims: &[i64]) -> Option<u64> {
     // A zero anywhere makes the tensor empty, however large the other sizes are.
     if dims.iter().any(|&dim| dim < 0) {
@@ -100,7 +101,7 @@ fn byte_len(dtype: DType, dims: &[i64]) -> Option<u64> {
 
 const FIXED: u64 = Base::SIZE + 12;
 
-/// The tensor at `offset`, and where it ends.
+/// Reads the tensor at `offset`. Also returns the offset of its end.
 pub(super) fn read(region: Region<'_>, offset: u64) -> Result<(Dense<'_>, u64)> {
     let at = region.start() + offset;
     let mismatch = |field: u64, found: String, expected: String| {
@@ -145,7 +146,7 @@ pub(super) fn read(region: Region<'_>, offset: u64) -> Result<(Dense<'_>, u64)> 
     Ok((Dense { dtype, dims, bytes: elements.bytes().into() }, end))
 }
 
-/// Appends a tensor; its offset.
+/// Appends a tensor and returns its offset.
 pub(super) fn write<'m>(dense: &'m Dense<'_>, out: &mut Buffer<'m>) -> Result<u64> {
     let rank = narrow(dense.dims.len() as u64, "rank")?;
     let element_offset = narrow(FIXED + 8 * u64::from(rank), "element offset")?;

@@ -1,11 +1,11 @@
-//! Attribute values as people read them: numbers as numbers, whatever their bits are, and bytes as text.
+//! Human-readable attribute values: floating-point bits as numbers, and bytes as text.
 
 use super::{Array, Attribute, Dense, ElementType, Shape, SymbolRef};
 use half::{bf16, f16};
 use std::fmt;
 
 impl fmt::Display for Attribute<'_> {
-    /// Writes element after element, so that a writer that fails ends a long one early.
+    /// Writes one element at a time, so that a formatter that fails truncates a long value early.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Attribute::UI8(v) => v.fmt(f),
@@ -45,7 +45,7 @@ fn list<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: impl Iterator<Item =
 }
 
 impl fmt::Display for Array<'_> {
-    /// The type of the elements, then these.
+    /// The element type, then the elements.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.element_type() {
             ElementType::Data(dtype) => write!(f, "{dtype} ")?,
@@ -56,7 +56,7 @@ impl fmt::Display for Array<'_> {
 }
 
 impl fmt::Display for Dense<'_> {
-    /// The sizes, the type of the elements, then these, row after row.
+    /// The sizes, the element type, then the elements in row-major order.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "dense {:?} {} ", self.dims(), self.dtype())?;
         list(f, self.elements())
@@ -64,7 +64,7 @@ impl fmt::Display for Dense<'_> {
 }
 
 impl fmt::Display for Shape {
-    /// The sizes; `?` for one that is not known.
+    /// The sizes, with `?` for an unknown size.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Shape::Unranked => f.write_str("unranked"),
@@ -77,7 +77,7 @@ impl fmt::Display for Shape {
 }
 
 impl fmt::Display for SymbolRef<'_> {
-    /// The symbol and what it is nested in: `@outer::@inner`.
+    /// The symbol's full path: `@outer::@inner`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "@{}", self.root)?;
         self.nested.iter().try_for_each(|name| write!(f, "::@{name}"))

@@ -1,8 +1,8 @@
-//! Attribute values, one file per family: its in-memory form, its reader and its writer.
+//! Attribute values, one file per kind of attribute: its in-memory form, its reader and its writer.
 //!
 //! | file | attributes | bytes |
 //! | --- | --- | --- |
-//! | [`scalar`] | numbers, bool, type | the value at its natural alignment |
+//! | [`scalar`] | integer, float, complex, bool, type | the value at its natural alignment |
 //! | [`string`] | string, func | `u32 length`, bytes |
 //! | [`mod@array`] | array | `u32 count`, elements |
 //! | [`shape`] | shape | 8-byte base, `u32 rank`, `i64 dims[rank]`; unranked is `u32 0` |
@@ -10,7 +10,7 @@
 //! | [`aggregate`] | aggregate | 8-byte base, `u32 n`, `u32 offsets[n]`, elements each behind its type byte |
 //! | [`symbol_ref`] | symbol ref | VBR lengths, names, module text, NUL |
 //!
-//! Alignment is that of the absolute file offset, never of an address: the bytes may stand anywhere in memory.
+//! Alignment refers to the absolute file offset, never to an address: the bytes may be anywhere in memory.
 
 pub mod aggregate;
 pub mod array;
@@ -40,10 +40,10 @@ pub use types::{AttributeType, DType, ElementType};
 
 /// The value of an attribute. Text and payloads borrow from the file that they were read from.
 ///
-/// Floating-point numbers are raw bits, so that values compare, hash and round-trip exactly: use
-/// [`f32::from_bits`]. `Display` shows what they stand for.
+/// Floating-point values are stored as raw bits, so that attributes compare, hash and round-trip exactly: convert them
+/// with [`f32::from_bits`]. `Display` shows the numeric value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The numeric variants are named for their types.
+#[allow(missing_docs)] // The scalar variants are named after their types.
 pub enum Attribute<'a> {
     UI8(u8),
     UI16(u16),
@@ -76,14 +76,14 @@ pub enum Attribute<'a> {
     Shape(Shape),
     Dense(Dense<'a>),
     Array(Array<'a>),
-    /// Attributes of any types. A list of attributes of one fixed-width type is an [`Attribute::Array`], and an
-    /// empty one is [`Array::empty`]; nothing enforces this but the reference converter always does it.
+    /// Attributes of any types. The reference converter stores a list whose elements have one fixed-width type as an
+    /// [`Attribute::Array`], and an empty list as [`Array::empty`]; this crate does not enforce it.
     Aggregate(Vec<Attribute<'a>>),
     SymbolRef(Box<SymbolRef<'a>>),
 }
 
 impl<'a> Attribute<'a> {
-    /// What kind of attribute this is.
+    /// The type of this attribute.
     pub fn attribute_type(&self) -> AttributeType {
         use AttributeType::Scalar;
         match self {
@@ -164,7 +164,7 @@ impl<'a> Attribute<'a> {
     }
 }
 
-/// Appends an attribute at the alignment it needs; its offset.
+/// Appends an attribute at its alignment and returns its offset.
 pub(crate) fn write<'m>(value: &'m Attribute<'_>, out: &mut Buffer<'m>) -> Result<u64> {
     match value {
         Attribute::String(bytes) | Attribute::Func(bytes) => string::write(bytes, out),

@@ -1,4 +1,4 @@
-//! An attribute in a file, before anyone has said what type it is.
+//! Attributes in a file, read as a type that the caller chooses.
 
 use super::aggregate::Aggregate;
 use super::{
@@ -8,10 +8,10 @@ use super::{
 use crate::error::Result;
 use crate::region::Region;
 
-/// A place in the Attributes section.
+/// An offset in the Attributes section.
 ///
-/// The bytes there do not say what they are: a kernel knows what it expects, and the AttributeTypes section, where
-/// there is one, knows it too. Every read checks bounds, alignment (of the file offset) and well-formedness.
+/// The bytes there carry no type: the kernel knows which type it expects, and the optional AttributeTypes section
+/// records it. Every read checks bounds, alignment (of the file offset) and well-formedness.
 #[derive(Clone, Copy, Debug)]
 pub struct AttributeRef<'a> {
     pub(super) region: Region<'a>,
@@ -25,7 +25,7 @@ macro_rules! numbers {
         #[doc = concat!("The value, as ", $doc, ".")]
         ///
         /// # Errors
-        /// When it lies outside the section or is misaligned.
+        /// If it is out of bounds or misaligned.
         #[inline]
         pub fn $name(&self) -> Result<$type> {
             const SIZE: usize = size_of::<$type>();
@@ -36,7 +36,7 @@ macro_rules! numbers {
 }
 
 impl<'a> AttributeRef<'a> {
-    /// An offset past the section becomes that of its end, where every read fails.
+    /// An offset past the section is clamped to the section's end, where every read fails.
     pub(crate) fn new(section: Region<'a>, offset: u64, nesting_left: u32) -> Self {
         AttributeRef { region: section, offset: offset.min(section.len()), nesting_left }
     }
@@ -72,7 +72,7 @@ impl<'a> AttributeRef<'a> {
     /// The value, as two `f32`.
     ///
     /// # Errors
-    /// When it lies outside the section or is misaligned.
+    /// If it is out of bounds or misaligned.
     pub fn complex64(&self) -> Result<Complex<f32>> {
         let bits = scalar::complex64(self.region, self.offset)?;
         Ok(Complex { re: f32::from_bits(bits.re), im: f32::from_bits(bits.im) })
@@ -81,7 +81,7 @@ impl<'a> AttributeRef<'a> {
     /// The value, as two `f64`.
     ///
     /// # Errors
-    /// When it lies outside the section or is misaligned.
+    /// If it is out of bounds or misaligned.
     pub fn complex128(&self) -> Result<Complex<f64>> {
         let bits = scalar::complex128(self.region, self.offset)?;
         Ok(Complex { re: f64::from_bits(bits.re), im: f64::from_bits(bits.im) })
@@ -90,7 +90,7 @@ impl<'a> AttributeRef<'a> {
     /// The value, as a data type.
     ///
     /// # Errors
-    /// When the byte names no data type.
+    /// If the byte is not the number of a data type.
     pub fn dtype(&self) -> Result<DType> {
         scalar::dtype(self.region, self.offset)
     }
@@ -127,7 +127,7 @@ impl<'a> AttributeRef<'a> {
         shape::read(self.region, self.offset).map(|(shape, _)| shape)
     }
 
-    /// The tensor; its elements stay where they are.
+    /// The tensor; its elements are borrowed from the file.
     ///
     /// # Errors
     /// When it is malformed.
@@ -135,7 +135,7 @@ impl<'a> AttributeRef<'a> {
         dense::read(self.region, self.offset).map(|(dense, _)| dense)
     }
 
-    /// The array; its elements stay where they are. An empty array answers to every element type.
+    /// The array; its elements are borrowed from the file. An empty array can be read as any element type.
     ///
     /// # Errors
     /// When it is malformed.
@@ -143,7 +143,7 @@ impl<'a> AttributeRef<'a> {
         array::read(self.region, self.offset, element_type).map(|(array, _)| array)
     }
 
-    /// The aggregate; its elements are read when asked for. An empty array is an empty aggregate.
+    /// The aggregate; its elements are decoded on demand. An empty array can be read as an empty aggregate.
     ///
     /// # Errors
     /// When its table is malformed.
@@ -159,7 +159,7 @@ impl<'a> AttributeRef<'a> {
         symbol_ref::read(self.region, self.offset).map(|(symbol, _)| symbol)
     }
 
-    /// The whole value, taken as a `kind`.
+    /// Decodes the whole value as a `kind`.
     ///
     /// # Errors
     /// When it is malformed, or nested deeper than the limits allow.
@@ -167,7 +167,7 @@ impl<'a> AttributeRef<'a> {
         self.decode_with_end(kind).map(|(value, _)| value)
     }
 
-    /// The value and where it ends, relative to the region.
+    /// The value and the offset of its end, relative to the region.
     pub(crate) fn decode_with_end(&self, kind: AttributeType) -> Result<(Attribute<'a>, u64)> {
         let (region, offset) = (self.region, self.offset);
         Ok(match kind {
@@ -200,7 +200,8 @@ impl<'a> AttributeRef<'a> {
         })
     }
 
-    /// Checks the whole value, taken as a `kind`, without building it; where it ends, relative to the region.
+    /// Checks the whole value as a `kind` without building it, and returns the offset of its end, relative to the
+    /// region.
     #[inline]
     pub(crate) fn check(&self, kind: AttributeType) -> Result<u64> {
         match kind {

@@ -1,4 +1,4 @@
-//! Numbers, bools and types: the value at its natural alignment, little-endian.
+//! Scalars and data types: the value at its natural alignment, little-endian.
 
 use super::base::check_aligned;
 use super::{Attribute, DType};
@@ -6,7 +6,7 @@ use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::region::Region;
 
-/// Real and imaginary part.
+/// A complex number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Complex<T> {
     /// Real part.
@@ -38,14 +38,14 @@ fn check_bool(value: u8, at: u64) -> Result<()> {
 
 /// Fails unless every byte is 0 or 1.
 pub(super) fn check_bools(elements: Region<'_>) -> Result<()> {
-    // One pass that the compiler can vectorize; the place is looked for only when it says that there is one.
+    // One pass that the compiler can vectorize; only if it fails, a second pass finds the offending byte.
     if elements.bytes().iter().fold(0, |all, &byte| all | byte) <= 1 {
         return Ok(());
     }
     elements.bytes().iter().zip(elements.start()..).try_for_each(|(&byte, at)| check_bool(byte, at))
 }
 
-/// The data type that the byte at `offset` names.
+/// The data type whose number is the byte at `offset`.
 pub(super) fn dtype(region: Region<'_>, offset: u64) -> Result<DType> {
     let number = region.u8(offset)?;
     DType::new(number).ok_or_else(|| {
@@ -64,8 +64,8 @@ pub(super) fn complex128(region: Region<'_>, offset: u64) -> Result<Complex<u64>
     Ok(value)
 }
 
-/// The scalar of type `dtype` that these little-endian bytes are; `None` if the type has no scalars, or has them of
-/// another size.
+/// Decodes a scalar of type `dtype` from little-endian bytes. Returns `None` if the type has no scalars or the number
+/// of bytes is wrong.
 pub(super) fn from_le_bytes(dtype: DType, bytes: &[u8]) -> Option<Attribute<'static>> {
     macro_rules! number {
         ($variant:ident, $type:ty) => {
@@ -109,7 +109,7 @@ pub(super) fn from_le_bytes(dtype: DType, bytes: &[u8]) -> Option<Attribute<'sta
     })
 }
 
-/// The scalar of type `dtype` at `offset`, and where it ends.
+/// Reads the scalar of type `dtype` at `offset`. Also returns the offset of its end.
 pub(super) fn read(region: Region<'_>, offset: u64, dtype: DType) -> Result<(Attribute<'static>, u64)> {
     let no_scalar = || {
         Error::new(
@@ -129,10 +129,10 @@ pub(super) fn read(region: Region<'_>, offset: u64, dtype: DType) -> Result<(Att
     Ok((value, offset + size))
 }
 
-/// Checks the scalar of type `dtype` at `offset`; where it ends.
+/// Checks the scalar of type `dtype` at `offset` and returns the offset of its end.
 #[inline]
 pub(super) fn check(region: Region<'_>, offset: u64, dtype: DType) -> Result<u64> {
-    // Whatever its bits, a number only has to be there, and aligned.
+    // Every bit pattern is valid, so only bounds and alignment need checks.
     if let (Some(size), Some(alignment)) = (dtype.element_size(), dtype.element_alignment())
         && dtype != DType::I1
         && region.len() - offset.min(region.len()) >= size
@@ -150,7 +150,8 @@ fn put<const N: usize>(bytes: [u8; N], alignment: u64, out: &mut Buffer<'_>) -> 
     offset
 }
 
-/// Appends a scalar or a type; its offset. Writes nothing of other attributes, which have writers of their own.
+/// Appends a scalar or a type and returns its offset. Other attributes have their own writers; nothing is written for
+/// them here.
 pub(super) fn write(value: &Attribute<'_>, out: &mut Buffer<'_>) -> u64 {
     match value {
         Attribute::UI8(v) => put([*v], 1, out),

@@ -1,4 +1,4 @@
-//! Shapes: base, `u32 rank`, `i64 dims[rank]`, with the dims at a multiple of 8. Unranked is `u32 0`.
+//! Shapes: base, `u32 rank`, `i64 dims[rank]`, with the dims aligned to 8. An unranked shape is `u32 0`.
 
 use super::base::{Base, check_aligned, narrow};
 use crate::buffer::Buffer;
@@ -8,9 +8,9 @@ use crate::region::Region;
 /// The shape of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// Nothing is known, not even the rank.
+    /// The rank is unknown.
     Unranked,
-    /// Sizes in elements; -1 is unknown.
+    /// Sizes in elements; -1 is an unknown size.
     Ranked(Vec<i64>),
 }
 
@@ -26,7 +26,7 @@ impl Shape {
 
 const PREFIX: u64 = Base::SIZE + 4;
 
-/// `rank` sizes from `offset` on.
+/// Reads `rank` sizes at `offset`.
 pub(super) fn read_dims(region: Region<'_>, offset: u64, rank: u64) -> Result<Vec<i64>> {
     let bytes = region.slice(offset, rank * 8).within(|| "dims")?.bytes();
     Ok(bytes.as_chunks::<8>().0.iter().map(|&dim| i64::from_le_bytes(dim)).collect())
@@ -36,7 +36,7 @@ pub(super) fn write_dims(dims: &[i64], out: &mut Buffer<'_>) {
     dims.iter().for_each(|dim| out.bytes(&dim.to_le_bytes()));
 }
 
-/// The shape at `offset`, and where it ends.
+/// Reads the shape at `offset`. Also returns the offset of its end.
 pub(super) fn read(region: Region<'_>, offset: u64) -> Result<(Shape, u64)> {
     let first = region.u32(offset)?;
     check_aligned(region, offset, 4, 0)?;
@@ -51,7 +51,7 @@ pub(super) fn read(region: Region<'_>, offset: u64) -> Result<(Shape, u64)> {
     Ok((Shape::Ranked(dims), offset + PREFIX + 8 * rank))
 }
 
-/// Appends a shape; its offset.
+/// Appends a shape and returns its offset.
 pub(super) fn write(shape: &Shape, out: &mut Buffer<'_>) -> Result<u64> {
     let Shape::Ranked(dims) = shape else {
         out.align(4);

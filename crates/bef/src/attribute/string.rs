@@ -5,14 +5,14 @@ use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::region::Region;
 
-/// The bytes of the string at `offset`, as a region that knows its place.
+/// The bytes of the string at `offset`, as a region.
 pub(super) fn read(region: Region<'_>, offset: u64) -> Result<Region<'_>> {
     let length = region.u32(offset).within(|| "length")?;
     check_aligned(region, offset, 4, 0)?;
     region.slice(offset + 4, u64::from(length))
 }
 
-/// The text of a string's bytes.
+/// The string's bytes as UTF-8 text.
 pub(super) fn text(bytes: Region<'_>) -> Result<&str> {
     std::str::from_utf8(bytes.bytes()).map_err(|error| {
         Error::new(
@@ -24,7 +24,7 @@ pub(super) fn text(bytes: Region<'_>) -> Result<&str> {
     })
 }
 
-/// Appends a string; its offset.
+/// Appends a string and returns its offset.
 pub(super) fn write<'m>(bytes: &'m [u8], out: &mut Buffer<'m>) -> Result<u64> {
     let length = narrow(bytes.len() as u64, "string length")?;
     out.align(4);

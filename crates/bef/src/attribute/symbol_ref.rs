@@ -34,12 +34,12 @@ impl<'a> SymbolRef<'a> {
     }
 }
 
-/// The symbol at `offset`, and where it ends.
+/// Reads the symbol at `offset`. Also returns the offset of its end.
 pub(super) fn read(region: Region<'_>, offset: u64) -> Result<(SymbolRef<'_>, u64)> {
     let mut cursor = region.from(offset)?.cursor();
     let id = cursor.vbr().within(|| "id")?;
     let root = cursor.vbr().within(|| "root")?;
-    // A length and its name: an empty name still takes the length's byte.
+    // Each nested symbol takes at least one byte, that of its length.
     let nested = cursor.count("nested symbols", 1)?;
     let nested: Vec<u64> =
         (0..nested).map(|index| cursor.vbr().within(|| format!("nested[{index}]"))).collect::<Result<_>>()?;
@@ -60,7 +60,7 @@ pub(super) fn read(region: Region<'_>, offset: u64) -> Result<(SymbolRef<'_>, u6
     Ok((symbol, offset + cursor.position()))
 }
 
-/// Appends a symbol; its offset.
+/// Appends a symbol and returns its offset.
 pub(super) fn write<'m>(symbol: &'m SymbolRef<'_>, out: &mut Buffer<'m>) -> u64 {
     let offset = out.len();
     out.vbr(symbol.id);

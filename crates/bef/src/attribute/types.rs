@@ -1,12 +1,12 @@
-//! The numbers that name data types and attribute types.
+//! Data types and attribute types, with their numbers in the format.
 
 use std::fmt;
 
-/// A data type, numbered as the format numbers it: the type of a dense attribute's elements, and the value of a
-/// type attribute.
+/// A data type, with the format's number as discriminant: the type of a dense attribute's elements, and the value of
+/// a type attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-#[allow(missing_docs)] // The names say it all.
+#[allow(missing_docs)] // The names are self-explanatory.
 pub enum DType {
     UI8 = 1,
     UI16 = 2,
@@ -34,7 +34,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// All data types, by number from 1.
+    /// All data types, ordered by number from 1.
     pub const ALL: [DType; 23] = [
         DType::UI8,
         DType::UI16,
@@ -61,7 +61,7 @@ impl DType {
         DType::QI32,
     ];
 
-    /// The data type numbered `number`.
+    /// The data type with this number.
     pub fn new(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number).wrapping_sub(1)).copied()
     }
@@ -71,8 +71,8 @@ impl DType {
         self as u8
     }
 
-    /// Bytes of one element in an array or dense attribute; `None` for types that cannot be elements (strings,
-    /// resources, variants and quantized numbers).
+    /// Size in bytes of one element in an array or dense attribute; `None` for types that cannot be elements (strings,
+    /// resources, variants and quantized types).
     #[inline]
     pub fn element_size(self) -> Option<u64> {
         Some(match self {
@@ -85,7 +85,7 @@ impl DType {
         })
     }
 
-    /// Alignment of one element: its size, but that of one component for complex numbers.
+    /// Alignment of one element: its size, or for complex numbers the size of one component.
     #[inline]
     pub fn element_alignment(self) -> Option<u64> {
         Some(match self {
@@ -102,12 +102,12 @@ impl fmt::Display for DType {
     }
 }
 
-/// What the elements of an array attribute are: numbers, or types.
+/// The element type of an array attribute: scalars or data types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ElementType {
-    /// A number of this data type; only those with an [`DType::element_size`].
+    /// Scalars of this data type, which has a [`DType::element_size`].
     Data(DType),
-    /// A type: one byte, a [`DType`] number.
+    /// Data types: one byte each, a [`DType`] number.
     Type,
 }
 
@@ -119,7 +119,7 @@ impl ElementType {
         }
     }
 
-    /// Bytes of one element.
+    /// Size of one element in bytes.
     pub fn size(self) -> u64 {
         match self {
             ElementType::Data(dtype) => dtype.element_size().unwrap_or(1),
@@ -143,10 +143,10 @@ impl ElementType {
     }
 }
 
-/// What an attribute is: the number that section 8, and the byte before an aggregate's element, give it.
+/// The type of an attribute, as section 8 and the byte before an aggregate's element record it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttributeType {
-    /// One number (or bool).
+    /// A scalar: an integer, floating-point or complex number, or a bool.
     Scalar(DType),
     /// Bytes with a length.
     String,
@@ -156,13 +156,13 @@ pub enum AttributeType {
     Func,
     /// A shape, ranked or not.
     Shape,
-    /// A tensor.
+    /// A constant tensor.
     Dense,
     /// A symbol inside a compiled module, with that module's text.
     SymbolRef,
     /// A list of attributes of any types.
     Aggregate,
-    /// A list of numbers or types, all of one type.
+    /// A list of scalars of one data type, or of data types.
     Array(ElementType),
 }
 
@@ -176,10 +176,10 @@ const AGGREGATE: u8 = 30;
 const ARRAY: u8 = 128;
 
 impl AttributeType {
-    /// What an empty list is recorded as, whatever it is a list of.
+    /// The type that every empty list is recorded with.
     pub const EMPTY_ARRAY: AttributeType = AttributeType::Array(ElementType::Data(DType::I32));
 
-    /// The attribute type numbered `number`; `None` for numbers that name nothing an attribute can be.
+    /// The attribute type with this number; `None` for numbers of no attribute type.
     pub fn new(number: u8) -> Option<Self> {
         Some(match number {
             STRING => AttributeType::String,

@@ -1,4 +1,4 @@
-//! The attributes of a module.
+//! The attribute table of a module.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,36 +10,36 @@ use crate::ids::AttributeId;
 use crate::limits::Limits;
 use crate::region::Region;
 
-/// Values in the order in which they will be written; an [`AttributeId`] is a position.
+/// Attribute values in the order in which they are written; an [`AttributeId`] is a position.
 ///
-/// A file without the AttributeTypes section does not say what its attributes are. Read from such a file, the table
-/// starts with those [`UntypedAttributes`], and values can be added behind them.
+/// A file without the AttributeTypes section does not record the types of its attributes. A table that was read from
+/// such a file starts with [`UntypedAttributes`], and values can be added after them.
 #[derive(Clone, Debug, Default)]
 pub struct AttributeTable<'a> {
     untyped: Option<UntypedAttributes<'a>>,
     values: Vec<Attribute<'a>>,
-    /// Positions in `values` by hash, so that large values are held once.
+    /// Positions in `values` by hash. It holds no copies, so that large values exist once.
     known: HashMap<u64, Vec<u32>>,
-    /// How many of the values `known` covers.
+    /// Number of values that `known` covers.
     hashed: usize,
 }
 
-/// The bytes of an Attributes section whose types are not known, kept as they are.
+/// The bytes of an Attributes section whose types are unknown, kept unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UntypedAttributes<'a> {
     /// The section.
     pub bytes: Cow<'a, [u8]>,
-    /// What the section's start must be a multiple of: 1, 2, 4 or 8.
+    /// Alignment of the section's start: 1, 2, 4 or 8.
     pub alignment: u8,
-    /// Where kernels refer to, by [`AttributeId`].
+    /// The offsets that kernels refer to, by [`AttributeId`].
     pub offsets: Vec<u64>,
 }
 
 impl UntypedAttributes<'_> {
-    /// The value at `offset` if it is a `kind`, and the offset where it would end: for callers that guess.
+    /// Decodes the value at `offset` as a `kind`, for callers that guess its type. Also returns the offset of its end.
     ///
     /// # Errors
-    /// When the bytes there are no such value.
+    /// If the bytes there are not a valid value of this type.
     pub fn read_as(&self, offset: u64, kind: AttributeType) -> Result<(Attribute<'_>, u64)> {
         let nesting = Limits::default().attributes();
         AttributeRef::new(Region::new(&self.bytes, 0), offset, nesting).decode_with_end(kind)
@@ -52,17 +52,17 @@ impl<'a> AttributeTable<'a> {
         AttributeTable { untyped: Some(untyped), ..Self::default() }
     }
 
-    /// The attributes of unknown types, if the table was read from a file that does not tell them.
+    /// The attributes of unknown types, if the table was read from a file that does not record types.
     pub fn untyped(&self) -> Option<&UntypedAttributes<'a>> {
         self.untyped.as_ref()
     }
 
-    /// The values, behind the attributes of unknown types if there are any.
+    /// The values, which come after the attributes of unknown types if there are any.
     pub fn values(&self) -> &[Attribute<'a>] {
         &self.values
     }
 
-    /// Number of attributes, of unknown types or not.
+    /// Number of attributes, those of unknown types included.
     pub fn len(&self) -> usize {
         self.first() + self.values.len()
     }
@@ -77,14 +77,14 @@ impl<'a> AttributeTable<'a> {
         self.values.get(id.index().checked_sub(self.first())?)
     }
 
-    /// A new attribute, even if an equal one exists: for callers whose notion of identity is finer than the value,
-    /// such as MLIR's, where `1 : i32` and `1 : si32` differ.
+    /// Appends an attribute, even if an equal one exists: for callers with a finer notion of equality, such as MLIR's,
+    /// where `1 : i32` and `1 : si32` differ.
     pub fn push(&mut self, value: Attribute<'a>) -> AttributeId {
         self.values.push(value);
         AttributeId(self.len() as u32 - 1)
     }
 
-    /// The first attribute with this value, which is added if there is none.
+    /// The first attribute with this value; appends it if there is none.
     pub fn intern(&mut self, value: Attribute<'a>) -> AttributeId {
         for (index, value) in self.values.iter().enumerate().skip(self.hashed) {
             self.known.entry(hash(value)).or_default().push(index as u32);
@@ -105,7 +105,7 @@ impl<'a> AttributeTable<'a> {
     }
 }
 
-/// Looks only at the ends of long payloads; equality decides.
+/// Hashes only the ends of long payloads; candidates are then compared for equality.
 fn hash(value: &Attribute<'_>) -> u64 {
     const END: usize = 64;
     let mut hasher = DefaultHasher::new();
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_values_are_interned_once_and_pushed_ones_are_found() {
+    fn equal_values_are_interned_once_and_interning_finds_pushed_values() {
         let mut table = AttributeTable::default();
         let first = table.push(Attribute::I32(1));
         let second = table.push(Attribute::I32(1));

@@ -1,4 +1,4 @@
-//! Building functions from Rust: registers, use counts and streams take care of themselves.
+//! Builds functions from Rust; registers, use counts and streams are assigned automatically.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::section::function_index::FunctionKind;
 use crate::section::locations::Location;
 use crate::stream_analysis::{self, Options};
 
-/// The spelling of the type of chains.
+/// The name of the chain type.
 const CHAIN: &str = "!tfrt.chain";
 
 /// Builds one function of a [`Module`].
@@ -42,8 +42,8 @@ pub struct FunctionBuilder<'m, 'a> {
 }
 
 impl<'m, 'a> FunctionBuilder<'m, 'a> {
-    /// A function called `name` (a region, if that is empty) with arguments of these types. It becomes part of the
-    /// module when it is [finished](Self::finish).
+    /// Starts a function called `name` (a region, if the name is empty) with arguments of these types. It is added to
+    /// the module when it is [finished](Self::finish).
     pub fn new(module: &'m mut Module<'a>, name: impl Into<Cow<'a, str>>, arguments: &[&'a str]) -> Self {
         let body = Body { registers: vec![None; arguments.len()], ..Body::default() };
         FunctionBuilder {
@@ -57,34 +57,34 @@ impl<'m, 'a> FunctionBuilder<'m, 'a> {
         }
     }
 
-    /// Makes it a sync function, whose kernels run in order.
+    /// Makes it a sync function, whose kernels run in program order.
     #[must_use]
     pub fn sync(mut self) -> Self {
         self.kind = FunctionKind::Sync;
         self
     }
 
-    /// Says where it comes from.
+    /// Sets its source location.
     #[must_use]
     pub fn location(mut self, location: Location<'a>) -> Self {
         self.body.location = Some(location);
         self
     }
 
-    /// How streams are assigned.
+    /// Sets the options of the stream analysis.
     #[must_use]
     pub fn stream_options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// The register of argument number `index`. One that does not exist shows when the function is finished or
-    /// written.
+    /// The register of argument number `index`. An index out of range causes an error when the function is finished or
+    /// the module is written.
     pub fn argument(&self, index: u32) -> Register {
         Register(index)
     }
 
-    /// Adds a kernel, once the returned builder is told the kernel's results.
+    /// Starts a kernel. It is added when one of the returned builder's result methods is called.
     pub fn kernel(&mut self, name: impl Into<Cow<'a, str>>) -> KernelBuilder<'_, 'm, 'a> {
         KernelBuilder {
             function: self,
@@ -97,10 +97,10 @@ impl<'m, 'a> FunctionBuilder<'m, 'a> {
         }
     }
 
-    /// Ends the function, which returns `results`, and adds it to the module.
+    /// Finishes the function, which returns `results`, and adds it to the module.
     ///
     /// # Errors
-    /// When a result is no register of the function.
+    /// If a result is not a register of the function.
     pub fn finish(mut self, results: &[Register]) -> Result<FunctionId> {
         let arguments: Vec<_> = self.arguments.drain(..).map(|name| self.module.intern_type(name)).collect();
         for (register, &kind) in self.body.registers.iter_mut().zip(&arguments) {
@@ -134,9 +134,9 @@ impl<'m, 'a> FunctionBuilder<'m, 'a> {
 }
 
 /// Builds one kernel of a function; [`results`](Self::results), [`result`](Self::result) or
-/// [`no_results`](Self::no_results) ends it.
+/// [`no_results`](Self::no_results) finishes it.
 #[derive(Debug)]
-#[must_use = "a kernel is only added when its results are told"]
+#[must_use = "a kernel is only added when its results are declared"]
 pub struct KernelBuilder<'f, 'm, 'a> {
     function: &'f mut FunctionBuilder<'m, 'a>,
     name: Cow<'a, str>,
@@ -148,37 +148,37 @@ pub struct KernelBuilder<'f, 'm, 'a> {
 }
 
 impl<'a> KernelBuilder<'_, '_, 'a> {
-    /// Registers that it reads, after those given before.
+    /// Appends registers that it reads.
     pub fn arguments(mut self, registers: &[Register]) -> Self {
         self.arguments.extend_from_slice(registers);
         self
     }
 
-    /// An attribute. Attributes are stored by rising name, whatever the order of calls.
+    /// Adds an attribute. Attributes are stored sorted by name, whatever the order of calls.
     pub fn attribute(mut self, name: impl Into<Cow<'a, str>>, value: Attribute<'a>) -> Self {
         self.attributes.push((name.into(), value));
         self
     }
 
-    /// A function that it is given, after those given before.
+    /// Appends a function that it is given.
     pub fn function(mut self, function: FunctionId) -> Self {
         self.functions.push(function);
         self
     }
 
-    /// Where it comes from.
+    /// Sets its source location.
     pub fn location(mut self, location: Location<'a>) -> Self {
         self.location = Some(location);
         self
     }
 
-    /// What it costs, for the stream analysis; from 1.
+    /// Sets its cost for the stream analysis, at least 1.
     pub fn cost(mut self, cost: i64) -> Self {
         self.cost = Some(cost);
         self
     }
 
-    /// Adds the kernel, which defines registers of these types.
+    /// Adds the kernel with results of these types.
     pub fn results(mut self, types: &[&'a str]) -> Vec<Register> {
         let module = &mut *self.function.module;
         let body = &mut self.function.body;
@@ -207,12 +207,12 @@ impl<'a> KernelBuilder<'_, '_, 'a> {
         results
     }
 
-    /// Adds the kernel, which defines one register of this type.
+    /// Adds the kernel with one result of this type.
     pub fn result(self, kind: &'a str) -> Register {
         self.results(&[kind])[0]
     }
 
-    /// Adds the kernel, which defines nothing.
+    /// Adds the kernel without results.
     pub fn no_results(self) {
         self.results(&[]);
     }

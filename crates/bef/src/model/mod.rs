@@ -1,9 +1,9 @@
-//! A program in memory: what a converter collects, what a writer lays out, and what an editor changes.
+//! A program in memory, for converters, editors and the writer.
 //!
-//! A [`Module`] holds tables in the order in which they will be written (kernel names, types, attributes,
-//! functions), and functions that refer to them by index. Everything that can be computed is: use counts, used-by
-//! lists, byte offsets, the order of strings. Filled in the order in which the reference converter walks a program,
-//! it writes the bytes that the reference writes; see [`Module`].
+//! A [`Module`] holds tables in the order in which they are written (kernel names, types, attributes, functions), and
+//! functions that refer to them by index. The writer computes derived data: use counts, used-by lists, byte offsets,
+//! the order of strings. A module that is filled in the order in which the reference converter walks a program is
+//! written to the same bytes as the reference's; see [`Module`].
 
 mod attributes;
 mod builder;
@@ -24,16 +24,16 @@ use crate::section::locations::Location;
 
 /// A whole program.
 ///
-/// # The reference's order
+/// # Order of the reference converter
 ///
-/// Its converter walks operations in post-order: those inside an operation's regions come before the operation.
-/// At each one it
+/// The reference converter walks operations in post-order: operations inside a region come before the region's
+/// operation. At each operation it
 ///
 /// 1. interns the types of the results,
 /// 2. interns the kernel's name,
-/// 3. for each attribute by rising name (but for `_tfrt_cost` and symbols of functions): with optional sections,
-///    adds the name ([`add_string`](Module::add_string)) and interns the types of numbers, also of those in lists;
-///    then, unless it is a list of symbols, interns the value,
+/// 3. for each attribute in ascending order of names (except `_tfrt_cost` and symbols of functions): with optional
+///    sections, adds the name ([`add_string`](Module::add_string)) and interns the types of scalars, also of those in
+///    lists; then, unless it is a list of symbols, interns the value,
 /// 4. adds the operation's regions as functions named `""`, interning the types of their arguments.
 ///
 /// A `func.func` is added when it is visited, interning the types of its arguments; a native one interns the types
@@ -51,7 +51,7 @@ pub struct Module<'a> {
     pub optional_sections: bool,
 }
 
-/// Values in first-seen order, each once.
+/// Distinct values in the order of first occurrence.
 #[derive(Clone, Debug)]
 struct Table<T> {
     values: Vec<T>,
@@ -73,7 +73,7 @@ impl<T: Clone + Eq + Hash> Table<T> {
         })
     }
 
-    /// Appends without looking for an equal value; a later `intern` finds the first.
+    /// Appends without looking for an equal value; `intern` finds the first of equal values.
     fn push(&mut self, value: T) {
         let next = self.values.len() as u32;
         self.index.entry(value.clone()).or_insert(next);
@@ -92,21 +92,21 @@ pub struct Function<'a> {
     pub arguments: Vec<TypeId>,
     /// Types of its results.
     pub results: Vec<TypeId>,
-    /// What it does; `None` for native functions only.
+    /// Its body; `None` only for native functions.
     pub body: Option<Body<'a>>,
 }
 
-/// What a function does.
+/// The body of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Body<'a> {
-    /// Where it comes from; `None` is written as an offset that means "no location".
+    /// Its source location; `None` is written as an offset that means "no location".
     pub location: Option<Location<'a>>,
     /// Types of the registers: arguments first, then the results of kernels. A type may be missing only in a module
     /// without optional sections.
     pub registers: Vec<Option<TypeId>>,
     /// Stream of the pseudo kernel.
     pub root_stream: u64,
-    /// Kernels in program order, without the pseudo kernel; a register is used only after it was defined.
+    /// Kernels in program order, without the pseudo kernel; a register must be defined before it is used.
     pub kernels: Vec<Kernel<'a>>,
     /// Registers that are returned.
     pub results: Vec<Register>,
@@ -115,17 +115,17 @@ pub struct Body<'a> {
 /// One kernel call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel<'a> {
-    /// Its name, as [`Module::intern_kernel`] numbered it.
+    /// The code of its name, from [`Module::intern_kernel`].
     pub code: KernelCode,
-    /// Where it comes from.
+    /// Its source location.
     pub location: Option<Location<'a>>,
     /// Its stream; see [`crate::stream_analysis`].
     pub stream: u64,
     /// Registers that it reads.
     pub arguments: Vec<Register>,
-    /// Its attributes, by rising name; functions are not among them.
+    /// Its attributes, sorted by name, functions not included.
     pub attributes: Vec<NamedAttribute<'a>>,
-    /// Functions that it is given: those of symbol attributes by rising attribute name, then its regions.
+    /// Functions that it is given: those of symbol attributes, sorted by attribute name, then its regions.
     pub functions: Vec<FunctionId>,
     /// Registers that it defines.
     pub results: Vec<Register>,
@@ -141,33 +141,33 @@ pub struct NamedAttribute<'a> {
 }
 
 impl<'a> Module<'a> {
-    /// An empty program; `optional_sections` says whether sections 8 to 10 will be written.
+    /// An empty program; `optional_sections` selects whether sections 8 to 10 are written.
     pub fn new(optional_sections: bool) -> Self {
         Module { optional_sections, ..Module::default() }
     }
 
-    /// The code of the kernel called `name`.
+    /// The code of the kernel called `name`, which is added if it is new.
     pub fn intern_kernel(&mut self, name: impl Into<Cow<'a, str>>) -> KernelCode {
         KernelCode(self.kernels.intern(name.into()))
     }
 
-    /// The index of the type spelled `name`.
+    /// The index of the type called `name`, which is added if it is new.
     pub fn intern_type(&mut self, name: impl Into<Cow<'a, str>>) -> TypeId {
         TypeId(self.types.intern(name.into()))
     }
 
-    /// The attribute with this value; equal values are stored once.
+    /// The attribute with this value, which is added if it is new.
     pub fn intern_attribute(&mut self, value: Attribute<'a>) -> AttributeId {
         self.attributes.intern(value)
     }
 
-    /// A new attribute, even if an equal one exists; see [`AttributeTable::push`].
+    /// Appends an attribute, even if an equal one exists; see [`AttributeTable::push`].
     pub fn push_attribute(&mut self, value: Attribute<'a>) -> AttributeId {
         self.attributes.push(value)
     }
 
-    /// Interns the types of a number, or of the numbers in a list, as the reference converter does for files with
-    /// optional sections.
+    /// Interns the type of a scalar, or the types of the scalars in a list, as the reference converter does for files
+    /// with optional sections.
     pub fn intern_attribute_types(&mut self, value: &Attribute<'a>) {
         match value {
             Attribute::Aggregate(elements) => {
@@ -182,19 +182,19 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// A string that the Strings section holds though nothing refers to it, such as the name of an attribute that
-    /// lists functions.
+    /// Adds a string to the Strings section that nothing refers to, such as the name of an attribute that lists
+    /// functions.
     pub fn add_string(&mut self, string: impl Into<Cow<'a, str>>) {
         self.strings.insert(string.into());
     }
 
-    /// Adds a function; its index.
+    /// Adds a function and returns its index.
     pub fn push_function(&mut self, function: Function<'a>) -> FunctionId {
         self.functions.push(function);
         FunctionId(self.functions.len() as u32 - 1)
     }
 
-    /// Adds a native function, which a registry has to know by its name.
+    /// Adds a native function, which the executor looks up by name in its registry.
     pub fn push_native_function(
         &mut self,
         name: impl Into<Cow<'a, str>>,
@@ -227,17 +227,17 @@ impl<'a> Module<'a> {
         self.kernels.values.get(code.index()).map(|name| &**name)
     }
 
-    /// The spelling of a type.
+    /// The name of a type.
     pub fn type_name(&self, id: TypeId) -> Option<&str> {
         self.types.values.get(id.index()).map(|name| &**name)
     }
 
-    /// The value of an attribute, if it is known.
+    /// The value of an attribute, if its type is known.
     pub fn attribute(&self, id: AttributeId) -> Option<&Attribute<'a>> {
         self.attributes.get(id)
     }
 
-    /// Strings that were added though nothing refers to them.
+    /// Strings that were added with [`add_string`](Self::add_string).
     pub fn extra_strings(&self) -> impl Iterator<Item = &str> {
         self.strings.iter().map(|string| &**string)
     }
@@ -248,7 +248,7 @@ impl<'a> Module<'a> {
         functions.filter_map(|(index, function)| Some((index, function.body.as_ref()?)))
     }
 
-    /// The first function called `name`. The empty name belongs to regions and finds nothing.
+    /// The first function called `name`. The empty name, which regions have, finds nothing.
     pub fn find_function(&self, name: &str) -> Option<FunctionId> {
         let named = |function: &Function<'_>| !name.is_empty() && function.name == name;
         self.functions.iter().position(named).map(|index| FunctionId(index as u32))
@@ -268,7 +268,7 @@ impl PartialEq for Module<'_> {
 
 impl Eq for Module<'_> {}
 
-/// How MLIR spells the type of a number, or of an array's numbers.
+/// MLIR's name of the type of a scalar, or of an array's elements.
 fn number_type(kind: AttributeType) -> Option<&'static str> {
     let (AttributeType::Scalar(dtype) | AttributeType::Array(ElementType::Data(dtype))) = kind else {
         return None;

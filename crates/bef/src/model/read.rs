@@ -1,4 +1,4 @@
-//! File to module.
+//! Reads a file into a module.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -56,7 +56,7 @@ impl<'a> Module<'a> {
         Ok(module)
     }
 
-    /// Keeps the strings that nothing in the module would bring back.
+    /// Keeps the strings that nothing in the module refers to, so that a round trip preserves them.
     fn read_extra_strings(&mut self, file: &Verified<'a>) -> Result<()> {
         let mut used: BTreeSet<&str> = self.kernel_names().chain(self.type_names()).collect();
         used.extend(self.functions.iter().map(|function| &*function.name));
@@ -80,7 +80,7 @@ struct Reader<'v, 'a> {
     file: &'v Verified<'a>,
     names: Option<AttributeNames<'a>>,
     types: Option<RegisterTypes<'a>>,
-    /// Attributes of a file that does not list them, by offset and in first-seen order.
+    /// Attributes of a file that does not list them, by offset; ids in the order of first use.
     untyped: HashMap<u32, AttributeId>,
     offsets: Vec<u64>,
 }
@@ -104,8 +104,7 @@ impl<'a> Reader<'_, 'a> {
         })
     }
 
-    /// Where the file does not record the types of registers, the signature still tells those of arguments and
-    /// results.
+    /// If the file does not record register types, the signature still gives those of arguments and results.
     fn registers(
         &mut self,
         record: &FunctionRecord<'a>,

@@ -1,4 +1,4 @@
-//! Module to bytes.
+//! Writes a module as a file.
 
 use std::io;
 
@@ -15,8 +15,8 @@ impl Module<'_> {
     /// The program as a file.
     ///
     /// # Errors
-    /// A located error for what the format cannot say, and for indices of the model that lead nowhere. What it
-    /// writes for a model without such faults [verifies](crate::File::verify), provided that registers are defined
+    /// If the format cannot represent the module, or an index of the module is out of range; the error has the path of
+    /// the field. Without such an error the output [verifies](crate::File::verify), provided that registers are defined
     /// once and before their use.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut out = Vec::new();
@@ -24,10 +24,10 @@ impl Module<'_> {
         Ok(out)
     }
 
-    /// Writes the program to `sink`, without holding large attributes twice; the number of bytes.
+    /// Writes the program to `sink` without copying large attributes, and returns the number of bytes.
     ///
     /// # Errors
-    /// As [`to_bytes`](Self::to_bytes), and what the sink answers.
+    /// As [`to_bytes`](Self::to_bytes), and if the sink fails.
     pub fn write_to(&self, sink: &mut dyn io::Write) -> Result<u64> {
         let (strings_section, strings) = strings::write(self)?;
         let (attributes_section, offsets) = attributes::write(&self.attributes)?;

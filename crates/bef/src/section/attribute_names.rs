@@ -1,7 +1,7 @@
-//! Section 9, AttributeNames: `VBR number of functions`, then for each function with a body `VBR nkernels` (the
-//! pseudo kernel counted) and the names of the attributes of all its kernels, one after another.
+//! Section 9, AttributeNames: `VBR number of functions`, then for each function with a body `VBR nkernels` (including
+//! the pseudo kernel) and the names of the attributes of all its kernels, one after another.
 //!
-//! Optional. How many names belong to a kernel is only known from the kernel. Native functions are counted but have
+//! Optional. Only the kernel records how many attributes, and so names, it has. Native functions are counted but have
 //! no entry, contrary to the published grammar.
 
 use super::strings::{LastString, StringOffsets, Strings};
@@ -11,7 +11,7 @@ use crate::limits::Budget;
 use crate::model::Module;
 use crate::region::{Cursor, Region};
 
-/// Reads the section in step with the functions.
+/// Reads the section; it must advance in step with the functions.
 #[derive(Clone, Debug)]
 pub struct AttributeNames<'a> {
     cursor: Cursor<'a>,
@@ -27,10 +27,10 @@ impl<'a> AttributeNames<'a> {
         Ok(AttributeNames { cursor, strings, last: LastString::default() })
     }
 
-    /// Starts the next function that has a body, with `kernels` kernels, the pseudo kernel counted.
+    /// Starts the next function that has a body, with `kernels` kernels, the pseudo kernel included.
     ///
     /// # Errors
-    /// When the section says another number of kernels.
+    /// If the section records another number of kernels.
     pub fn next_function(&mut self, kernels: usize) -> Result<()> {
         expect_count(&mut self.cursor, kernels as u64, "kernels").within(|| "attribute_names")
     }
@@ -38,12 +38,12 @@ impl<'a> AttributeNames<'a> {
     /// The next name.
     ///
     /// # Errors
-    /// When the section ends, or no string starts where it says.
+    /// If the section ends, or no string starts at the recorded offset.
     pub fn next_name(&mut self) -> Result<&'a str> {
         self.cursor.vbr().and_then(|offset| self.strings.get(offset)).within(|| "attribute_names")
     }
 
-    /// Passes over the next name, whose length it counts, but of which it looks only at the start.
+    /// Skips the next name and charges its length to `budget`. Checks that a string starts there, but not its text.
     pub(crate) fn check_name(&mut self, budget: &mut Budget) -> Result<()> {
         let at = self.cursor.offset();
         let length = self.cursor.vbr().and_then(|offset| self.strings.check_start(offset, &mut self.last));
@@ -55,7 +55,7 @@ impl<'a> AttributeNames<'a> {
     }
 }
 
-/// A count that another section has given already.
+/// Reads a count that must equal the one in another section.
 pub(super) fn expect_count(cursor: &mut Cursor<'_>, expected: u64, what: &str) -> Result<()> {
     let at = cursor.offset();
     let found = cursor.vbr()?;

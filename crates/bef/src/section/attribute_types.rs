@@ -1,6 +1,6 @@
 //! Section 8, AttributeTypes: `VBR count`, then `VBR offset, VBR type` each, in the order of section 1.
 //!
-//! Optional. The published grammar gives the type one byte, but it is a VBR: arrays take two.
+//! Optional. In the published grammar the type is one byte, but it is a VBR: array types take two bytes.
 
 use crate::attribute::AttributeType;
 use crate::buffer::Buffer;
@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result, Within};
 use crate::model::Module;
 use crate::region::{Cursor, Region};
 
-/// Offset and type of each top-level attribute, by rising offset.
+/// Offset and type of each top-level attribute, in ascending order of offsets.
 #[derive(Clone, Debug, Default)]
 pub struct AttributeTypes {
     entries: Vec<(u64, AttributeType)>,
@@ -31,7 +31,7 @@ impl AttributeTypes {
         Ok(AttributeTypes { entries })
     }
 
-    /// All attributes, by rising offset.
+    /// All attributes, in ascending order of offsets.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, AttributeType)> + '_ {
         self.entries.iter().copied()
     }
@@ -46,13 +46,13 @@ impl AttributeTypes {
         self.entries.is_empty()
     }
 
-    /// Which attribute starts at `offset`.
+    /// Index of the attribute that starts at `offset`.
     pub fn position(&self, offset: u64) -> Option<usize> {
         self.entries.binary_search_by_key(&offset, |&(offset, _)| offset).ok()
     }
 
-    /// As [`position`](Self::position), but looks at `hint` first and right behind it: kernels tend to use attributes
-    /// in the order in which they are stored.
+    /// As [`position`](Self::position), but tries `hint` and the next index first: kernels tend to use attributes in
+    /// the order in which they are stored.
     pub(crate) fn position_near(&self, offset: u64, hint: usize) -> Option<usize> {
         let near = |index: &usize| self.entries.get(*index).is_some_and(|&(found, _)| found == offset);
         Some(hint).filter(near).or(Some(hint + 1).filter(near)).or_else(|| self.position(offset))
@@ -88,7 +88,7 @@ fn read_entry(cursor: &mut Cursor<'_>, last: Option<u64>) -> Result<(u64, Attrib
     Ok((offset, kind))
 }
 
-/// `offsets` are those of the attributes in section 1.
+/// `offsets` are the offsets of the attributes in section 1.
 pub(crate) fn write(module: &Module<'_>, offsets: &[u64]) -> Result<Buffer<'static>> {
     let mut out = Buffer::new();
     if module.attributes.untyped().is_some() {

@@ -1,7 +1,7 @@
 //! Section 1, Attributes: values one after another, each at its alignment, referred to by byte offset.
 //!
-//! Nothing in the section says where a value starts or what it is: kernels hold the offsets, and the
-//! AttributeTypes section, where there is one, the types. The families' layouts are in [`crate::attribute`].
+//! The section records neither where a value starts nor its type: kernels hold the offsets, and the optional
+//! AttributeTypes section holds the types. [`crate::attribute`] describes the layouts.
 
 use crate::attribute::{self, AttributeRef};
 use crate::buffer::Buffer;
@@ -22,7 +22,7 @@ impl<'a> Attributes<'a> {
         Attributes { region, nesting: limits.attributes() }
     }
 
-    /// The attribute at `offset`, as kernels and the AttributeTypes section give it. Nothing is read yet.
+    /// The attribute at an `offset` from a kernel or the AttributeTypes section. Nothing is read yet.
     #[inline]
     pub fn at(&self, offset: u64) -> AttributeRef<'a> {
         AttributeRef::new(self.region, offset, self.nesting)
@@ -34,7 +34,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// The section, and the offset of each attribute in it.
+/// Writes the section. Also returns the offset of each attribute.
 pub(crate) fn write<'m>(table: &'m AttributeTable<'_>) -> Result<(Buffer<'m>, Vec<u64>)> {
     let mut out = Buffer::new();
     let mut offsets = Vec::with_capacity(table.len());

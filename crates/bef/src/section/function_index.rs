@@ -13,27 +13,27 @@ use crate::region::{Cursor, Region};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FunctionKind {
-    /// Kernels run when their operands are available.
+    /// Kernels run as soon as their operands are available.
     Async = 0,
-    /// No body here: found by name in a registry.
+    /// No body in the file: the executor looks the function up by name in its registry.
     Native = 1,
-    /// Kernels run in the order of the file.
+    /// Kernels run in file order.
     Sync = 2,
 }
 
 impl FunctionKind {
-    /// The kind numbered `number`.
+    /// The kind with this number.
     pub fn new(number: u8) -> Option<Self> {
         [FunctionKind::Async, FunctionKind::Native, FunctionKind::Sync].get(usize::from(number)).copied()
     }
 }
 
-/// Name, signature and place of one function.
+/// Name, signature and record offset of one function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionEntry<'i> {
     /// How it runs.
     pub kind: FunctionKind,
-    /// Where its record starts in the Functions section; means nothing for native functions.
+    /// Offset of its record in the Functions section; meaningless for native functions.
     pub offset: u64,
     /// Its name; empty for regions of kernels.
     pub name: &'i str,
@@ -64,7 +64,7 @@ struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// `types` are those of the functions before it, to which its own are added.
+    /// Reads an entry, and appends its argument and result types to `types`.
     #[inline]
     fn read(
         cursor: &mut Cursor<'a>,
@@ -101,7 +101,7 @@ fn unknown_kind(number: u8, at: u64) -> Error {
     Error::new(ErrorKind::UnknownTag, at, found, "0 (async), 1 (native) or 2 (sync)")
 }
 
-/// Kind, offset, name and two counts.
+/// Minimum size of an entry in bytes: kind, offset, name and two counts.
 const MIN_ENTRY: u64 = 5;
 
 impl<'a> FunctionIndex<'a> {
@@ -112,7 +112,7 @@ impl<'a> FunctionIndex<'a> {
             let count = cursor.count("functions", MIN_ENTRY)?;
             let strings = strings.for_names(count);
             let mut entries = Vec::with_capacity(count as usize);
-            // A type takes a byte, and the rest of each entry no less than it must.
+            // Upper bound: each type takes at least one byte, and the rest of each entry at least `MIN_ENTRY` bytes.
             let mut types = Vec::with_capacity((cursor.remaining() - MIN_ENTRY * count) as usize);
             for number in 0..count {
                 let entry = Entry::read(&mut cursor, &strings, &mut budget, &mut types);
@@ -159,7 +159,7 @@ impl<'a> FunctionIndex<'a> {
         self.entries.get(id.index()).map(|entry| entry.name)
     }
 
-    /// The first function called `name`. The empty name belongs to regions and finds nothing.
+    /// The first function called `name`. The empty name, which regions have, finds nothing.
     pub fn find(&self, name: &str) -> Option<FunctionId> {
         let named = |entry: &Entry<'_>| !name.is_empty() && entry.name == name;
         self.entries.iter().position(named).map(|index| FunctionId(index as u32))
@@ -171,7 +171,7 @@ impl<'a> FunctionIndex<'a> {
     }
 }
 
-/// `offsets` are those of the function records, in index order.
+/// `offsets` are the offsets of the function records, in index order.
 pub(crate) fn write(module: &Module<'_>, strings: &StringOffsets<'_>, offsets: &[u64]) -> Buffer<'static> {
     let mut out = Buffer::new();
     out.vbr(module.functions.len() as u64);

@@ -1,4 +1,4 @@
-//! Section 2, Kernels: the names of the kernels, whose positions are the kernel codes that functions use.
+//! Section 2, Kernels: the names of the kernels. Functions refer to them by position, the kernel code.
 
 use super::name_table;
 use super::strings::{StringOffsets, Strings};

@@ -20,7 +20,7 @@ impl<'m> LocationStringsWriter<'m> {
         LocationStringsWriter { out: Buffer::new(), offsets: HashMap::new() }
     }
 
-    /// The offset of `string`, which is appended unless it is there.
+    /// The offset of `string`, which is appended if it is new.
     pub(super) fn offset(&mut self, string: &'m str) -> Result<u64> {
         if let Some(&offset) = self.offsets.get(string) {
             return Ok(offset);

@@ -20,43 +20,43 @@ use crate::error::{Error, ErrorKind, Result, Within};
 use crate::limits::Limits;
 use crate::region::{Cursor, Region};
 
-/// Where something comes from.
+/// A source location, as in MLIR.
 ///
-/// Displays as the reference executor names locations: `file:line:col` for a whole location of that kind,
-/// `file;line;col` for one inside others, `child(name)`, `callee<-caller`, `a,b`, `(unknown)`.
+/// Displays like the reference executor's: `file:line:col` for a whole location of that kind, `file;line;col` for
+/// one inside others, `child(name)`, `callee<-caller`, `a,b`, `(unknown)`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Location<'a> {
     /// Unknown.
     Unknown,
-    /// A place in a file.
+    /// A position in a file.
     FileLineCol {
-        /// The file, as the compiler was given it.
+        /// The file's path, as it was passed to the compiler.
         file: Cow<'a, str>,
         /// Line, from 1.
         line: u64,
         /// Column, from 1.
         column: u64,
     },
-    /// A name, and the location that it names.
+    /// A named location.
     Name {
         /// The name.
         name: Cow<'a, str>,
-        /// What it names; [`Location::Unknown`] if nothing.
+        /// The location that has this name, or [`Location::Unknown`].
         child: Box<Location<'a>>,
     },
     /// A call that was inlined.
     CallSite {
-        /// Inside the callee.
+        /// The location inside the callee.
         callee: Box<Location<'a>>,
-        /// Where it was called.
+        /// The location of the call.
         caller: Box<Location<'a>>,
     },
-    /// Several locations that became one thing.
+    /// The locations of several operations that were merged.
     Fused(Vec<Location<'a>>),
 }
 
 impl<'a> Location<'a> {
-    /// A place in a file.
+    /// A position in a file.
     pub fn file(file: impl Into<Cow<'a, str>>, line: u64, column: u64) -> Self {
         Location::FileLineCol { file: file.into(), line, column }
     }
@@ -110,8 +110,8 @@ impl fmt::Display for Location<'_> {
     }
 }
 
-/// How much more memory a decoded node takes than its bytes in the file, roughly and compared to a string, which is
-/// only pointed to.
+/// Cost of decoding a node, per byte in the file. A string costs 1 per byte, since it is borrowed; a decoded node takes
+/// roughly this many times its size in the file.
 const NODE_COST: u64 = 8;
 
 /// The locations of a file.
@@ -122,7 +122,7 @@ pub struct Locations<'a> {
     nesting: usize,
 }
 
-/// One node without its children. `S` is what became of its string.
+/// One node without its children. `S` is the result of resolving its string.
 enum Node<S> {
     Unknown,
     FileLineCol { file: S, line: u64, column: u64 },
@@ -131,7 +131,7 @@ enum Node<S> {
     Fused(u64),
 }
 
-/// A node that waits for more children.
+/// A node that lacks children.
 enum Open<'a> {
     Name(&'a str),
     CallSite(Option<Location<'a>>),
@@ -139,7 +139,7 @@ enum Open<'a> {
 }
 
 impl<'a> Open<'a> {
-    /// Adds a child: the finished location, or what waits for another child.
+    /// Adds a child. Returns the finished location, or as an error the node that lacks more children.
     fn add(self, child: Location<'a>) -> Result<Location<'a>, Open<'a>> {
         match self {
             Open::Name(name) => Ok(Location::Name { name: name.into(), child: child.into() }),
@@ -171,7 +171,7 @@ impl<'a> Locations<'a> {
     /// The location at `offset`; `None` when the offset is at or past the end of the section.
     ///
     /// # Errors
-    /// When the bytes there are no location, or it nests deeper than the limits allow.
+    /// If the bytes there are not a valid location, or it is nested deeper than the limits allow.
     pub fn get(&self, offset: u64) -> Result<Option<Location<'a>>> {
         if offset >= self.region.len() {
             return Ok(None);
@@ -213,13 +213,13 @@ impl<'a> Locations<'a> {
         }
     }
 
-    /// Checks the location at `offset`, which lies inside the section; where it ends, and what it costs to decode: the
-    /// bytes of its strings, of which only the starts are looked at, and [`NODE_COST`] for each byte of its own.
-    /// `last` is the string that was checked before.
+    /// Checks the location at `offset`, which must be inside the section. Returns the offset of its end and its
+    /// decoding cost: the length of its strings, whose text is not checked, and [`NODE_COST`] for each byte of its
+    /// own. `last` is the previously checked string.
     pub(crate) fn check(&self, offset: u64, last: &mut LastString) -> Result<(u64, u64)> {
         let mut check = || {
             let mut cursor = self.region.from(offset)?.cursor();
-            // How many children each open node still waits for, outermost first.
+            // Number of children that each open node lacks, outermost first.
             let mut missing: Vec<u64> = Vec::new();
             let mut strings = 0u64;
             'nodes: loop {
@@ -294,12 +294,12 @@ impl<'a> Locations<'a> {
     }
 }
 
-/// Writes locations as functions and kernels ask for them; equal ones are written again each time.
+/// Writes locations in the order in which functions and kernels use them; equal locations are not shared.
 #[derive(Debug)]
 pub(crate) struct LocationsWriter<'m> {
     out: Buffer<'m>,
     strings: LocationStringsWriter<'m>,
-    /// Offsets from here on stand for "no location".
+    /// Offsets from here on mean "no location".
     absent: u32,
 }
 
@@ -308,8 +308,8 @@ impl<'m> LocationsWriter<'m> {
         LocationsWriter { out: Buffer::new(), strings: LocationStringsWriter::new(), absent: u32::MAX }
     }
 
-    /// The offset of `location`, which is appended. Each missing location gets an offset of its own, counted down
-    /// from 2^32 - 2.
+    /// Appends `location` and returns its offset. Each missing location gets a distinct offset, counted down from
+    /// 2^32 - 2.
     pub(crate) fn offset(&mut self, location: Option<&'m Location<'_>>) -> Result<u32> {
         let Some(location) = location else {
             self.absent -= 1;
@@ -352,7 +352,7 @@ impl<'m> LocationsWriter<'m> {
         }
     }
 
-    /// LocationStrings and Locations; `None` when no location was written, and both sections are left out.
+    /// The LocationStrings and Locations sections; `None` if no location was written, so that both are left out.
     pub(crate) fn finish(self) -> Option<(Buffer<'m>, Buffer<'m>)> {
         (self.out.len() > 0).then(|| (self.strings.finish(), self.out))
     }
@@ -408,13 +408,13 @@ mod tests {
     }
 
     #[test]
-    fn locations_display_as_the_reference_names_them() {
+    fn locations_display_as_in_the_reference() {
         assert_eq!(Location::file("a.mlir", 3, 7).to_string(), "a.mlir:3:7");
         assert_eq!(sample().to_string(), "a.mlir;3;7(inner)<-(unknown),outer,a.mlir;300;1");
     }
 
     #[test]
-    fn nesting_is_bounded_and_bad_trees_are_located() {
+    fn nesting_is_bounded_and_errors_in_trees_have_offsets() {
         let limits = Limits { location_nesting: 3, ..Limits::default() };
         let read = |bytes: &[u8]| {
             let locations = Locations::new(Region::new(bytes, 50), LocationStrings::default(), &limits);

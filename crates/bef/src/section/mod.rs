@@ -1,4 +1,4 @@
-//! One file per section, its reader beside its writer.
+//! One file per section, with its reader and its writer.
 
 pub mod attribute_names;
 pub mod attribute_types;

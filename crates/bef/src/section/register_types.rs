@@ -10,7 +10,7 @@ use crate::ids::TypeId;
 use crate::model::Module;
 use crate::region::{Cursor, Region};
 
-/// Reads the section in step with the functions.
+/// Reads the section; it must advance in step with the functions.
 #[derive(Clone, Debug)]
 pub struct RegisterTypes<'a> {
     cursor: Cursor<'a>,
@@ -27,14 +27,14 @@ impl<'a> RegisterTypes<'a> {
     /// The register types of the next function that has a body, with `registers` registers.
     ///
     /// # Errors
-    /// When the section says another number of registers, or ends.
+    /// If the section records another number of registers, or ends.
     pub fn next_function(&mut self, registers: usize) -> Result<Vec<TypeId>> {
         let mut types = Vec::new();
         self.next_function_into(registers, &mut types)?;
         Ok(types)
     }
 
-    /// As [`Self::next_function`], into memory that is used again.
+    /// As [`Self::next_function`], reusing the memory of `types`.
     pub(crate) fn next_function_into(&mut self, registers: usize, types: &mut Vec<TypeId>) -> Result<()> {
         types.clear();
         let mut read = || {
@@ -48,7 +48,7 @@ impl<'a> RegisterTypes<'a> {
         read().within(|| "register_types")
     }
 
-    /// Absolute file offset of what comes next.
+    /// Absolute file offset of the next entry.
     pub(crate) fn offset(&self) -> u64 {
         self.cursor.offset()
     }

@@ -1,7 +1,7 @@
 //! Section 0, Strings: NUL-terminated names, referred to by byte offset.
 //!
-//! Writers sort them bytewise and write each once: names of kernels, types and functions, and those of attributes
-//! when the optional sections are written.
+//! Writers sort them bytewise and write each once: names of kernels, types and functions, and, if the optional sections
+//! are written, names of attributes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::str::Utf8Error;
@@ -15,14 +15,14 @@ use crate::region::Region;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Strings<'a> {
     region: Region<'a>,
-    /// The whole section, where all of it is known to be UTF-8; else empty.
+    /// The whole section if it is known to be UTF-8, otherwise empty.
     text: &'a str,
 }
 
-/// Bytes of a section that are looked through at once in the time that it takes to look at one string.
+/// Number of bytes of a section that can be validated at once in the time that validating a single string takes.
 const AT_ONCE: u64 = 32;
 
-/// Offset and length of the string that was checked last: mostly the next one is the same.
+/// Offset and length of the most recently checked string: the next one is mostly the same.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LastString(Option<(u64, u64)>);
 
@@ -31,14 +31,14 @@ impl<'a> Strings<'a> {
         Strings { region, text: "" }
     }
 
-    /// As [`new`](Self::new), for a reader of about `names` names: when there are many for the size of the section,
-    /// looking at its whole text first takes less time than looking at each.
+    /// For a reader of about `names` names: if there are many for the size of the section, validates the whole section
+    /// at once, which takes less time than validating each name.
     pub(crate) fn for_names(&self, names: u64) -> Self {
         let many = self.region.len() <= names.saturating_mul(AT_ONCE);
         if many && self.text.is_empty() { self.whole() } else { *self }
     }
 
-    /// Looks at the whole text of the section.
+    /// Validates the whole section as UTF-8.
     pub(crate) fn whole(&self) -> Self {
         Strings { text: std::str::from_utf8(self.region.bytes()).unwrap_or_default(), ..*self }
     }
@@ -64,8 +64,8 @@ impl<'a> Strings<'a> {
         self.find(offset).within(|| format!("strings[{offset}]"))
     }
 
-    /// Checks that a string starts at `offset`, but not its text; its length with the NUL. `last` is the string
-    /// that was checked before, or the default, and becomes this one.
+    /// Checks that a string starts at `offset`, but not its text, and returns its length including the NUL. `last`
+    /// caches the previously checked string.
     #[inline]
     pub(crate) fn check_start(&self, offset: u64, last: &mut LastString) -> Result<u64> {
         if let Some((start, len)) = last.0
@@ -145,14 +145,14 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// Position of the first NUL. Names are short: this takes words of 8 bytes, without a prologue.
+/// Position of the first NUL. It reads words of 8 bytes without an alignment prologue, since names are short.
 #[inline]
 fn find_nul(bytes: &[u8]) -> Option<usize> {
     const LOW: u64 = 0x0101_0101_0101_0101;
     let (words, _) = bytes.as_chunks::<8>();
     for (index, &word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(word);
-        // The top bit of each byte that is 0, and maybe of others behind the first of those.
+        // Sets the top bit of each zero byte, and perhaps of bytes after the first zero byte.
         let nuls = word.wrapping_sub(LOW) & !word & LOW << 7;
         if nuls != 0 {
             return Some(index * 8 + nuls.trailing_zeros() as usize / 8);
@@ -163,13 +163,13 @@ fn find_nul(bytes: &[u8]) -> Option<usize> {
     Some(done + rest)
 }
 
-/// Where each string of a file being written stands.
+/// Offset of each string of a file being written.
 pub(crate) struct StringOffsets<'m> {
     offsets: HashMap<&'m str, u64>,
 }
 
 impl StringOffsets<'_> {
-    /// Every string that the module uses is there, because [`write`] collected it from the same module.
+    /// Every string that the module uses is present, because [`write`] collected them from the same module.
     pub(crate) fn of(&self, string: &str) -> u64 {
         self.offsets.get(string).copied().unwrap_or_default()
     }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn unterminated_and_foreign_text_is_refused() {
+    fn unterminated_and_non_utf8_strings_are_rejected() {
         let strings = Strings::new(Region::new(b"\xFF\0add", 7));
         assert_eq!(strings.get(0).unwrap_err().kind, ErrorKind::String);
         let error = strings.get(2).unwrap_err();

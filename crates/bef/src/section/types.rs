@@ -1,5 +1,4 @@
-//! Section 3, Types: the spellings of the types, whose positions are the type indices that signatures and
-//! registers use.
+//! Section 3, Types: the names of the types. Signatures and registers refer to them by position, the type index.
 
 use super::name_table;
 use super::strings::{StringOffsets, Strings};

@@ -1,4 +1,4 @@
-//! Attributes, as far as their types are recorded.
+//! Spans of attributes whose types are recorded.
 
 use super::{Known, Labels, brief, plural};
 use crate::attribute::{AttributeType, DType, ElementType};
@@ -15,7 +15,7 @@ impl<'a> Known<'_, 'a> {
                 return Ok(());
             }
             labels.nest("attributes", |labels| labels.skip_to(offset, "padding"))?;
-            // Makes sure that the value is sound and not nested too deeply.
+            // Ensures that the value is well-formed and not nested too deeply.
             self.file.attributes().at(offset).check(kind)?;
             labels
                 .nest(format_args!("attributes[{index}]"), |labels| self.attribute(offset, kind, labels))?;
@@ -23,7 +23,7 @@ impl<'a> Known<'_, 'a> {
         Ok(())
     }
 
-    /// Which attribute a kernel means by `offset`.
+    /// Describes the attribute that a kernel refers to by `offset`.
     pub(super) fn attribute_at(&self, offset: u32) -> String {
         let number = self.attribute_types.as_ref().and_then(|types| types.position(offset.into()));
         match number {
@@ -32,7 +32,7 @@ impl<'a> Known<'_, 'a> {
         }
     }
 
-    /// The attribute at `offset`, where the cursor is.
+    /// Labels the attribute at `offset`, which is the cursor's position.
     fn attribute(&self, offset: u64, kind: AttributeType, labels: &mut Labels<'a, '_>) -> Result<()> {
         match kind {
             AttributeType::Scalar(dtype) => {
@@ -94,7 +94,7 @@ fn array(element: ElementType, labels: &mut Labels<'_, '_>) -> Result<()> {
     labels.take(u64::from(count) * element.size(), "elements", |_| plural(count, &name)).map(drop)
 }
 
-/// The 8 bytes that shapes, tensors and aggregates start with.
+/// Labels the 8-byte base of shapes, tensors and aggregates.
 fn base(element_type: &str, labels: &mut Labels<'_, '_>) -> Result<()> {
     labels.byte("alignment", |alignment| format!("payload at a multiple of {alignment}"))?;
     labels.byte("element_type", |number| if number == 0 { element_type.into() } else { dtype(number) })?;

@@ -1,4 +1,4 @@
-//! Function records and kernels.
+//! Spans of function records and kernels.
 
 use super::{Known, Labels, brief, plural};
 use crate::error::Result;
@@ -9,14 +9,14 @@ use crate::section::functions::{
 };
 
 impl<'a> Known<'_, 'a> {
-    /// Records come in the order in which they are stored.
+    /// Labels the records in the order in which they are stored.
     pub(super) fn functions(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
         let mut entries: Vec<(usize, FunctionEntry<'_>)> = self.index.iter().enumerate().collect();
         entries.retain(|(_, entry)| entry.kind != FunctionKind::Native);
         entries.sort_by_key(|(_, entry)| entry.offset);
         for (id, entry) in entries {
             labels.skip_to(entry.offset, "not used")?;
-            // Records that overlap are explained once, however many entries claim them.
+            // A record is explained once, however many index entries refer to it.
             if entry.offset == labels.cursor.position() {
                 let record = self.file.record(&entry)?;
                 labels.nest(format_args!("functions[{id}]"), |labels| self.record(&record, labels))?;

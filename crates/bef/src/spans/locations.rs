@@ -1,4 +1,4 @@
-//! Locations, node by node.
+//! Spans of locations, node by node.
 
 use super::{Known, Labels, plural};
 use crate::error::Result;
@@ -7,7 +7,7 @@ use crate::section::location_strings::LocationStrings;
 use crate::section::strings::LastString;
 
 impl<'a> Known<'_, 'a> {
-    /// What the location at `offset` says.
+    /// Describes the location at `offset`.
     pub(super) fn location(&self, offset: u64) -> String {
         self.look_up(SectionId::Locations, offset, || {
             let location = self.file.locations().get(offset)?;
@@ -18,7 +18,7 @@ impl<'a> Known<'_, 'a> {
     pub(super) fn locations(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
         while labels.cursor.remaining() > 0 {
             let offset = labels.cursor.position();
-            // Makes sure that the location is sound and not nested too deeply.
+            // Ensures that the location is well-formed and not nested too deeply.
             self.file.locations().check(offset, &mut LastString::default())?;
             labels.nest(format_args!("locations[{offset}]"), |labels| self.location_nodes(labels))?;
         }

@@ -1,4 +1,4 @@
-//! What each byte of a file means: for hex views, and for those who want to learn the format from a file.
+//! Explains the meaning of each byte of a file, for hex views and for learning the format.
 
 mod attributes;
 mod functions;
@@ -16,27 +16,27 @@ use crate::region::{Cursor, Region};
 use crate::section::attribute_types::AttributeTypes;
 use crate::section::function_index::FunctionIndex;
 
-/// Bytes that mean one thing.
+/// A range of bytes with one meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Absolute file offset of the first byte.
     pub start: u64,
     /// Number of bytes, at least 1.
     pub len: u64,
-    /// Which field they are, as errors name it: `functions[3].kernels[2].args[1]`.
+    /// Path of the field, as in errors: `functions[3].kernels[2].args[1]`.
     pub path: String,
-    /// What they say, such as `register 4`.
+    /// The meaning of their value, such as `register 4`.
     pub meaning: String,
 }
 
 impl<'a> File<'a> {
-    /// Hands out what the bytes mean, in file order and without gaps. The file need not verify: one that is malformed
-    /// is explained up to its first fault.
+    /// Passes the spans of the file to `visit`, in file order and without gaps. The file need not verify: a malformed
+    /// file is explained up to its first error.
     ///
     /// # Errors
-    /// The first fault that makes the bytes behind it unreadable.
+    /// The first error that makes the following bytes unreadable.
     pub fn spans(&self, visit: &mut dyn FnMut(Span)) -> Result<()> {
-        // What another section says about the bytes at hand is left out if that section is malformed.
+        // A table is left empty if its section is malformed; then its names are missing from the meanings.
         let known = Known {
             file: self,
             kernels: self.kernel_names().unwrap_or_default(),
@@ -55,18 +55,18 @@ impl<'a> File<'a> {
     }
 }
 
-/// What the other sections say.
+/// Tables of the other sections, used to explain references to them.
 struct Known<'f, 'a> {
     file: &'f File<'a>,
     kernels: Vec<&'a str>,
     types: Vec<&'a str>,
     index: FunctionIndex<'a>,
     attribute_types: Option<AttributeTypes>,
-    /// For names and locations that many bytes may refer to.
+    /// Limits the cost of looking up names and locations that many bytes refer to.
     budget: RefCell<Budget>,
 }
 
-/// Meanings are cut to this many characters.
+/// Maximum length of a meaning's text in characters.
 const BRIEF: usize = 120;
 
 fn brief(text: &str) -> String {
@@ -120,7 +120,7 @@ impl<'a> Known<'_, 'a> {
         Ok(())
     }
 
-    /// What `look_up` finds in a section, as long as looking things up has not cost too much.
+    /// The result of `look_up` in a section, or only the offset once the budget is spent.
     fn look_up(&self, id: SectionId, offset: u64, look_up: impl FnOnce() -> Result<String>) -> String {
         let mut budget = self.budget.borrow_mut();
         if budget.is_spent() {
@@ -128,7 +128,7 @@ impl<'a> Known<'_, 'a> {
         }
         let (found, cost) = match look_up() {
             Ok(found) => (brief(&found), found.len() as u64),
-            // How far the search went is unknown.
+            // The cost of a failed lookup is unknown; charge the whole section.
             Err(_) => ("nothing readable".into(), self.file.section(id).unwrap_or_default().len()),
         };
         if budget.spend(cost, 0).is_err() {
@@ -157,7 +157,7 @@ fn plural(count: impl Into<u64>, noun: &str) -> String {
     }
 }
 
-/// Reads bytes and says what they were.
+/// Reads values and reports a span for each.
 struct Labels<'a, 'v> {
     cursor: Cursor<'a>,
     path: String,
@@ -165,7 +165,7 @@ struct Labels<'a, 'v> {
 }
 
 impl<'a> Labels<'a, '_> {
-    /// Labels what `label` reads as parts of `field`.
+    /// Prefixes the paths of the spans that `label` reports with `field`.
     fn nest<T>(&mut self, field: impl Display, label: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let outer = self.path.len();
         self.push(field);
@@ -182,7 +182,7 @@ impl<'a> Labels<'a, '_> {
         }
     }
 
-    /// Reports the bytes from `start` to where the cursor is now.
+    /// Reports the bytes from `start` to the cursor's position.
     fn report(&mut self, start: u64, field: impl Display, meaning: String) {
         let len = self.cursor.offset() - start;
         if len > 0 {
@@ -239,7 +239,7 @@ impl<'a> Labels<'a, '_> {
         Ok(())
     }
 
-    /// Bytes up to `position`, relative to the section, that nothing refers to.
+    /// Skips bytes that nothing refers to, up to `position`, relative to the section.
     fn skip_to(&mut self, position: u64, meaning: &str) -> Result<()> {
         let gap = position.saturating_sub(self.cursor.position());
         self.take(gap, "", |_| meaning.into()).map(drop)

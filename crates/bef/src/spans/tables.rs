@@ -1,4 +1,4 @@
-//! Strings, name tables, the function index and the optional sections.
+//! Spans of strings, name tables, the function index and the optional sections.
 
 use super::{Known, Labels, brief, plural};
 use crate::attribute::AttributeType;
@@ -77,7 +77,7 @@ impl<'a> Known<'_, 'a> {
 
     pub(super) fn attribute_names(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
         labels.nest("attribute_names", |labels| {
-            // How many names belong to which kernel is only known of functions that are in order.
+            // The number of names of each kernel is only reliable if the functions verify.
             if self.file.verify().is_err() {
                 return labels.rest("names of the attributes of kernels");
             }

@@ -1,4 +1,4 @@
-//! Verification of one function: its tables against its kernels, and both against the file's tables.
+//! Verifies one function: its tables against its kernels, and both against the file's tables.
 
 use super::{LocationStarts, Verified, used_bys};
 use crate::error::{Error, ErrorKind, Result, Within};
@@ -9,11 +9,11 @@ use crate::section::function_index::{FunctionEntry, FunctionKind};
 use crate::section::functions::{FunctionRecord, KernelRecord, PSEUDO_KERNEL_CODE, Words};
 use crate::section::register_types::RegisterTypes;
 
-/// Checks functions in index order; buffers are reused from one to the next.
+/// Checks functions in index order, reusing its buffers.
 pub(super) struct Checker<'v, 'a> {
     file: &'v Verified<'a>,
     locations: &'v LocationStarts,
-    /// Position of the location behind the one seen last.
+    /// Position after the most recently used location.
     next_location: usize,
     budget: Budget,
     names: Option<AttributeNames<'a>>,
@@ -21,32 +21,32 @@ pub(super) struct Checker<'v, 'a> {
     /// Types of the function's registers.
     kinds: Vec<TypeId>,
     registers: Vec<Register<'a>>,
-    /// The register that does not exist, which the kernels without arguments count as reading.
+    /// The virtual register that the kernels without arguments use.
     start: Register<'a>,
-    /// Whether each used-by list has named its kernels in the usual order so far: the last one first, but those that
-    /// have no arguments as they stand in the file.
+    /// Whether every used-by list so far is in the usual order: the last user first, but kernels without arguments in
+    /// file order.
     usual_order: bool,
-    /// Position in the AttributeTypes section of the attribute seen last.
+    /// Position in the AttributeTypes section of the most recently used attribute.
     last_attribute: usize,
 }
 
-/// Room for the registers and kernels of so many programs' functions that few have to ask for more.
-pub(super) const ROOM: usize = 32;
+/// Initial capacity for registers and kernels, enough for most functions.
+pub(super) const INITIAL_CAPACITY: usize = 32;
 
-/// What is known of a register of the function.
+/// The checker's state of a register of the function.
 #[derive(Clone, Copy, Default)]
 struct Register<'a> {
-    /// The used-by list of the result that defines it.
+    /// The used-by list of the result that defines it; `None` until it is defined.
     users: Option<Words<'a>>,
-    /// How often kernels use it.
+    /// Number of uses by kernels.
     uses: u32,
-    /// How often the function returns it.
+    /// Number of times the function returns it.
     returned: u32,
 }
 
 impl Register<'_> {
-    /// Counts a use by kernel number `kernel`; whether that is whom the used-by list names there, if it has the last
-    /// user first.
+    /// Counts a use by kernel number `kernel`. Returns whether the used-by list has this kernel at the position
+    /// expected if the last user comes first.
     #[inline]
     fn is_used_by(&mut self, kernel: u32) -> bool {
         self.uses += 1;
@@ -55,20 +55,20 @@ impl Register<'_> {
         place.and_then(|place| users.get(place)) == Some(kernel)
     }
 
-    /// As [`is_used_by`](Self::is_used_by), if the list has the first user first.
+    /// As [`is_used_by`](Self::is_used_by), for a list with the first user first.
     #[inline]
     fn is_next_used_by(&mut self, kernel: u32) -> bool {
         self.uses += 1;
         self.users.unwrap_or_default().get(self.uses as usize - 1) == Some(kernel)
     }
 
-    /// Whether the used-by list names no more kernels than those that were counted.
+    /// Whether the used-by list is as long as the number of counted uses.
     fn has_no_more_users(&self) -> bool {
         self.users.unwrap_or_default().len() == self.uses as usize
     }
 }
 
-/// The lists of a kernel, in file order, with the words that the format uses for them.
+/// The lists of a kernel, in file order, with the format's names.
 #[derive(Clone, Copy)]
 enum List {
     Args,
@@ -92,21 +92,21 @@ impl<'v, 'a> Checker<'v, 'a> {
             budget,
             names,
             types,
-            kinds: Vec::with_capacity(ROOM),
-            registers: Vec::with_capacity(ROOM),
+            kinds: Vec::with_capacity(INITIAL_CAPACITY),
+            registers: Vec::with_capacity(INITIAL_CAPACITY),
             start: Register::default(),
             usual_order: true,
             last_attribute: 0,
         }
     }
 
-    /// Fails if the names and types sections hold more than the functions took.
+    /// Fails if the AttributeNames or RegisterTypes section has entries left.
     pub(super) fn finish(&self) -> Result<()> {
         self.names.iter().try_for_each(AttributeNames::finish)?;
         self.types.iter().try_for_each(RegisterTypes::finish)
     }
 
-    /// `record` ends with its last kernel.
+    /// Checks a function. `record` must end with its last kernel.
     pub(super) fn check(&mut self, record: &FunctionRecord<'a>, entry: &FunctionEntry<'_>) -> Result<()> {
         let registers = record.register_uses().len();
         if registers < entry.arguments.len() {
@@ -118,7 +118,7 @@ impl<'v, 'a> Checker<'v, 'a> {
             ))
             .within(|| "registers");
         }
-        // Kernels count one another, and registers their uses, in 32 bits; each takes a word at least.
+        // Kernel numbers and use counts have 32 bits; each kernel and each use takes at least one word.
         let words = record.kernel_list().len() / 4;
         if words > u64::from(u32::MAX) {
             return Err(Error::new(
@@ -158,7 +158,7 @@ impl<'v, 'a> Checker<'v, 'a> {
         ))
     }
 
-    /// The types of registers exist and agree with the signature.
+    /// Checks that the types of registers exist and agree with the signature.
     fn check_types(&mut self, record: &FunctionRecord<'a>, entry: &FunctionEntry<'_>) -> Result<()> {
         let Some(types) = &mut self.types else { return Ok(()) };
         let at = types.offset();
@@ -187,12 +187,12 @@ impl<'v, 'a> Checker<'v, 'a> {
             ErrorKind::Mismatch,
             at,
             format!("type {}", self.file.type_name(kinds[register])),
-            format!("{}, as the function's signature says", self.file.type_name(expected)),
+            format!("{}, by the function's signature", self.file.type_name(expected)),
         ))
         .within(|| format!("register_types[{register}]"))
     }
 
-    /// Everything about kernels but their used-by lists.
+    /// Checks kernels, except the contents of their used-by lists.
     fn check_kernels(&mut self, record: &FunctionRecord<'a>, entry: &FunctionEntry<'_>) -> Result<()> {
         if record.kernel_table().is_empty() {
             return Err(Error::new(
@@ -319,7 +319,7 @@ impl<'v, 'a> Checker<'v, 'a> {
         Ok(())
     }
 
-    /// What is wrong with argument number `index`, which is no register that has a value.
+    /// The error for argument number `index`, which is not a defined register.
     #[cold]
     fn not_defined(&self, kernel: &KernelRecord<'a>, index: usize) -> Error {
         let at = place(kernel, List::Args, index);
@@ -335,7 +335,7 @@ impl<'v, 'a> Checker<'v, 'a> {
         )
     }
 
-    /// What is wrong with result number `index`, which is no register without a value.
+    /// The error for result number `index`, which is not a register without a definition.
     #[cold]
     fn not_free(&self, kernel: &KernelRecord<'a>, index: usize) -> Error {
         let at = place(kernel, List::Results, index);
@@ -383,8 +383,8 @@ impl<'v, 'a> Checker<'v, 'a> {
         Ok(())
     }
 
-    /// Every register is defined and used as often as the register table says, and the results are what the kind of
-    /// function allows.
+    /// Checks that every register is defined and has as many uses as the register table says, and that the function's
+    /// kind allows its results.
     fn check_uses(&mut self, record: &FunctionRecord<'a>, entry: &FunctionEntry<'_>) -> Result<()> {
         let registers = self.registers.len();
         for (index, register) in record.results().iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Verification: everything that an untrusted file can say is checked once.
+//! Verification: checks an untrusted file completely, once.
 
 mod function;
 mod used_bys;
@@ -18,15 +18,15 @@ use crate::section::functions::{FunctionRecord, KERNEL_ALIGNMENT};
 use crate::section::locations::{Location, Locations};
 use crate::section::strings::{LastString, Strings};
 
-/// A file whose parts are known to agree, with its tables decoded.
+/// A verified file, with its tables decoded.
 ///
-/// Holds for every function: registers are defined exactly once, arguments first, and before their use; use counts,
-/// operand counts and used-by lists say what the kernels' arguments say; every index and offset leads where it
-/// should; kernel codes, types and functions are below the lengths of their tables. Sync functions return neither
-/// arguments nor a register twice. Attributes are well-formed as far as their types are recorded.
+/// For every function: registers are defined exactly once, arguments first, and before their use; use counts, operand
+/// counts and used-by lists agree with the kernels' arguments; every index and offset is valid; kernel codes, types and
+/// functions are in the range of their tables. Sync functions return no argument, and no register twice. Attributes
+/// whose types are recorded are well-formed.
 ///
-/// Reading records and attributes still answers with a `Result`, because it still checks: a mapped file can change
-/// under its reader, and a kernel may take an attribute for something that it is not.
+/// Readers of records and attributes still return a `Result`, because they still check: a mapped file can change while
+/// it is read, and a kernel may read an attribute as the wrong type.
 #[derive(Clone, Debug)]
 pub struct Verified<'a> {
     file: File<'a>,
@@ -40,18 +40,18 @@ impl<'a> File<'a> {
     /// Checks the whole file, in time and memory proportional to its size; unknown sections and the payloads of
     /// numeric arrays and tensors are not touched.
     ///
-    /// Where the published grammar is silent, what every known writer does is the rule:
+    /// Where the published grammar is silent, the rules are what every known writer does:
     ///
-    /// - names are UTF-8, and offsets lead to the start of a string, a location, or an attribute (where section 8 lists
-    ///   them), not into one;
+    /// - names are UTF-8, and offsets refer to the start of a string, a location, or an attribute (if section 8 lists
+    ///   them), not into the middle of one;
     /// - padding is `0xCC`, and sections end with their last entry;
-    /// - function records fill their section, and kernels their function, in order;
-    /// - kernels come after those whose results they use, so that no program can wait for itself;
+    /// - function records fill their section, and kernels fill their function in order;
+    /// - kernels come after those whose results they use, so that no program deadlocks;
     /// - arguments are the first registers, and register types agree with the signature;
-    /// - attributes rise in section 8 and share no bytes, nor do the elements of an aggregate.
+    /// - section 8 lists attributes in ascending order, and they do not overlap, nor do the elements of an aggregate.
     ///
     /// # Errors
-    /// The first fault found, with its place.
+    /// The first error found, with its path and offset.
     pub fn verify(&self) -> Result<Verified<'a>> {
         let file = self.clone();
         let strings = file.strings().whole();
@@ -74,19 +74,19 @@ impl<'a> File<'a> {
     }
 }
 
-/// Where the locations of the Locations section start.
+/// The start offsets of the locations in the Locations section.
 struct LocationStarts {
     len: u64,
-    /// By rising offset: where each starts, and what it costs to decode.
+    /// Start offset and decoding cost of each location, in ascending order of offsets.
     starts: Vec<(u64, u64)>,
 }
 
 impl LocationStarts {
-    /// Checks all locations, which follow one another without gaps. Long strings that many of them name are counted
+    /// Checks all locations, which follow one another without gaps. A string that several of them refer to is charged
     /// each time.
     fn check(locations: Locations<'_>, budget: &mut Budget) -> Result<Self> {
         let len = locations.region().len();
-        // Most locations name a file, a line and a column, in a byte each at least.
+        // Most locations are a tag, a file, a line and a column, of at least one byte each.
         let mut starts = Vec::with_capacity((len / 4) as usize);
         let (mut offset, mut last) = (0, LastString::default());
         while offset < len {
@@ -99,7 +99,7 @@ impl LocationStarts {
         Ok(LocationStarts { len, starts })
     }
 
-    /// The position and cost of the location that starts at `offset`, looked for at position `hint` first: kernels use
+    /// The position and cost of the location that starts at `offset`. Tries position `hint` first, since kernels use
     /// locations in the order in which they are stored.
     #[inline]
     fn find(&self, offset: u64, hint: usize) -> Option<(usize, u64)> {
@@ -129,7 +129,7 @@ impl<'a> Verified<'a> {
         &self.type_names
     }
 
-    /// Names, signatures and places of the functions.
+    /// Names, signatures and record offsets of the functions.
     pub fn functions(&self) -> &FunctionIndex<'a> {
         &self.functions
     }
@@ -139,7 +139,7 @@ impl<'a> Verified<'a> {
         self.kernel_names.get(code.index()).copied().unwrap_or_default()
     }
 
-    /// The spelling of a type; empty for indices that the file does not define.
+    /// The name of a type; empty for indices that the file does not define.
     pub fn type_name(&self, id: TypeId) -> &'a str {
         self.type_names.get(id.index()).copied().unwrap_or_default()
     }
@@ -147,17 +147,17 @@ impl<'a> Verified<'a> {
     /// The record of function `id`; `None` if it is native and has none.
     ///
     /// # Errors
-    /// When there is no such function.
+    /// If there is no such function.
     pub fn function(&self, id: FunctionId) -> Result<Option<FunctionRecord<'a>>> {
         self.file.function(&self.functions, id)
     }
 
-    /// The attribute at `offset`, as a kernel gives it.
+    /// The attribute at an `offset` from a kernel.
     pub fn attribute(&self, offset: u32) -> AttributeRef<'a> {
         self.file.attributes().at(u64::from(offset))
     }
 
-    /// What the attribute at `offset` is; `None` where the file does not record it.
+    /// The type of the attribute at `offset`; `None` if the file does not record it.
     pub fn attribute_type(&self, offset: u32) -> Option<AttributeType> {
         self.attribute_types.as_ref()?.get(u64::from(offset))
     }
@@ -167,10 +167,10 @@ impl<'a> Verified<'a> {
         self.attribute_types.as_ref()
     }
 
-    /// The location at `offset`, as functions and kernels give it; `None` if that means "no location".
+    /// The location at an `offset` from a function or kernel; `None` if the offset means "no location".
     ///
     /// # Errors
-    /// When no location starts there.
+    /// If no location starts there.
     pub fn location(&self, offset: impl Into<u64>) -> Result<Option<Location<'a>>> {
         self.file.locations().get(offset.into())
     }
@@ -193,7 +193,8 @@ impl<'a> Verified<'a> {
         Ok(())
     }
 
-    /// Checks the attributes whose types are recorded. They must not overlap, which also bounds the work.
+    /// Checks the attributes whose types are recorded. They must not overlap, which also bounds the time that this
+    /// takes.
     fn check_attributes(&self) -> Result<()> {
         let Some(types) = &self.attribute_types else { return Ok(()) };
         let attributes = self.file.attributes();
@@ -228,12 +229,12 @@ impl<'a> Verified<'a> {
             self.file.attribute_names(count)?,
             self.file.register_types(count)?,
         );
-        let mut record = FunctionRecord::with_capacity(function::ROOM);
+        let mut record = FunctionRecord::with_capacity(function::INITIAL_CAPACITY);
         for (index, (entry, end)) in self.functions.iter().zip(extents).enumerate() {
             if entry.kind == FunctionKind::Native {
                 continue;
             }
-            // A record ends where the next one starts, so that no byte is read for two functions.
+            // Truncate the section where the next record starts, so that records cannot overlap.
             section
                 .slice(0, end)
                 .and_then(|section| record.read_into(section, &entry, self.file.limits()))
@@ -243,7 +244,7 @@ impl<'a> Verified<'a> {
         checker.finish()
     }
 
-    /// Where the record of each function ends: records fill the section, in any order.
+    /// The end offset of each function's record. Records must fill the section, in any order.
     fn extents(&self, section: Region<'_>) -> Result<Vec<u64>> {
         let mut first = section.len();
         let mut last = None;
@@ -300,18 +301,18 @@ impl<'a> Verified<'a> {
         Ok(ends)
     }
 
-    /// The program as a model that can be changed and written again.
+    /// The program as a module that can be changed and written again.
     ///
-    /// Strings and large attributes are borrowed from the file. Unknown sections, and the used-by lists' order where
-    /// it differs from the reference converter's, are not part of the model.
+    /// Strings and large attributes are borrowed from the file. The module does not keep unknown sections, nor an order
+    /// of used-by lists that differs from the reference converter's.
     ///
     /// # Errors
-    /// None for bytes that did not change since they were verified.
+    /// None, unless the bytes have changed since they were verified.
     pub fn to_module(&self) -> Result<crate::model::Module<'a>> {
         crate::model::Module::read(self)
     }
 
-    /// The Attributes section and the alignment that its start keeps, for files that do not say what is in it.
+    /// The Attributes section and the alignment of its start, for files that do not record attribute types.
     pub(crate) fn untyped_attributes(&self) -> (Cow<'a, [u8]>, u8) {
         let region = self.file.attributes().region();
         let implied = 1 << region.start().trailing_zeros().min(3);

@@ -1,11 +1,11 @@
-//! Verification of the used-by lists of a function, in whatever order they name their kernels.
+//! Verifies the used-by lists of a function, in whatever order they list the kernels.
 
 use super::function::out_of_range;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::section::functions::{FunctionRecord, KernelRecord, Words};
 
-/// Checks that every used-by list names the kernels whose arguments say so, as often as they do. Everything else about
-/// the function, which has so many `registers`, is known to be right.
+/// Checks that every used-by list contains exactly the kernels that use the register, once for each use. Everything
+/// else about the function, which has `registers` registers, must have been verified.
 pub(super) fn check(record: &FunctionRecord<'_>, registers: usize) -> Result<()> {
     let users = Users::new(record, registers)?;
     let mut sorted = Vec::new();
@@ -23,29 +23,29 @@ pub(super) fn check(record: &FunctionRecord<'_>, registers: usize) -> Result<()>
     Ok(())
 }
 
-/// The kernels that use each register, as the kernels' arguments say.
+/// The kernels that use each register, computed from the kernels' arguments.
 struct Users {
-    /// One register after another, the kernels of each by rising number. The kernels without arguments come last: they
-    /// are the users of the register that does not exist.
+    /// The users of each register in ascending order, one register after another. The kernels without arguments come
+    /// last, as the users of the virtual register.
     kernels: Vec<u32>,
-    /// Where each register's users end.
+    /// End of each register's users in `kernels`.
     ends: Vec<u32>,
 }
 
 impl Users {
     fn new(record: &FunctionRecord<'_>, registers: usize) -> Result<Self> {
         let none = registers as u32;
-        // The register that each argument of a kernel names, with the kernel.
+        // Pairs of a register and a kernel that uses it.
         let mut arguments = Vec::new();
         for (number, kernel) in (0..).zip(record.kernels()).skip(1) {
             let list = kernel?.arguments();
-            // All registers exist, unless the file changed since its arguments were checked.
+            // All registers are in range, unless the file changed since its arguments were checked.
             arguments.extend(list.iter().map(|register| (register.min(none), number)));
             if list.is_empty() {
                 arguments.push((none, number));
             }
         }
-        // Counts become starts, and each start moves on to its end as the users are put in their places.
+        // Counting sort: counts become start offsets, and each start advances to its end as users are stored.
         let mut ends = vec![0u32; registers + 1];
         arguments.iter().for_each(|&(register, _)| ends[register as usize] += 1);
         let mut start = 0;
@@ -68,7 +68,7 @@ impl Users {
     }
 }
 
-/// Whether two lists hold the same kernels; `expected` rises.
+/// Whether two lists contain the same kernels; `expected` is sorted.
 fn same(found: Words<'_>, expected: &[u32], sorted: &mut Vec<u32>) -> bool {
     sorted.clear();
     sorted.extend(found.iter());

@@ -1,4 +1,4 @@
-//! Random programs.
+//! Random programs for property tests.
 
 use bef::model::{Body, Function, Kernel, NamedAttribute};
 use bef::{
@@ -18,7 +18,7 @@ fn number() -> impl Strategy<Value = DType> {
     prop::sample::select(numbers)
 }
 
-/// Elements of `dtype`, of which bools are 0 or 1.
+/// Bytes of `count` elements of `dtype`; bools are 0 or 1.
 fn elements(dtype: DType, count: usize, seed: &[u8]) -> Vec<u8> {
     let size = dtype.element_size().unwrap() as usize * count;
     let bytes = seed.iter().copied().cycle().take(size);
@@ -98,7 +98,7 @@ fn location() -> impl Strategy<Value = Location<'static>> {
     })
 }
 
-/// What a kernel is made of; indices are scaled to what exists when the kernel is placed.
+/// A kernel to be built; its indices are scaled to the table sizes when the kernel is placed.
 #[derive(Clone, Debug)]
 struct Draft {
     code: Index,
@@ -155,7 +155,7 @@ pub(crate) fn module() -> impl Strategy<Value = Module<'static>> {
                 let function = place(&module, draft, count);
                 module.push_function(function);
             }
-            // Strings count as extra only if nothing else brings them along.
+            // A string is extra only if nothing else uses it.
             let used: Vec<String> = used_strings(&module);
             strings.into_iter().filter(|s| !used.contains(s)).for_each(|string| module.add_string(string));
             module
@@ -222,7 +222,7 @@ fn place(module: &Module<'_>, draft: DraftFunction, functions: usize) -> Functio
         });
     }
     let mut returned: Vec<Register> = Vec::new();
-    // A sync function returns only what kernels define, and each register once.
+    // A sync function returns only registers that kernels define, each at most once.
     let lowest = if kind == FunctionKind::Sync { arguments.len() } else { 0 };
     for index in results {
         if registers.len() > lowest {

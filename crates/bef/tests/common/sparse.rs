@@ -1,10 +1,10 @@
-//! Files of gigabytes that take no room on disk.
+//! Sparse files of several gigabytes.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
-/// A file that is removed again.
+/// A temporary file, deleted on drop.
 pub(crate) struct Scratch {
     pub(crate) path: PathBuf,
     pub(crate) file: File,
@@ -24,7 +24,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Leaves holes where large writes would put zeros.
+/// A sink that skips large writes, which contain only zeros, and so leaves holes in the file.
 pub(crate) struct Holes<'f>(pub(crate) &'f mut File);
 
 impl Write for Holes<'_> {

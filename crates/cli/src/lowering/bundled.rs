@@ -1,4 +1,4 @@
-//! Compiled programs with a test case for each method.
+//! Bundles a compiled program with a test case for each method.
 
 use crate::general;
 use crate::limits::{interrupt, limits};
@@ -8,8 +8,8 @@ use toolbox::bundle::Bundle;
 use toolbox::random;
 use toolbox::run::Request;
 
-/// A program that was compiled from a file: the inputs of its test cases are those that the archive has, or at random, the
-/// outputs what the program computes here, as written.
+/// Bundles the program compiled from `file`. The inputs of the test cases are the example inputs of the archive, or random;
+/// the expected outputs are those that the program computes here, as written.
 pub(super) fn of(file: &dyn DataLoader, compiled: &Compiled) -> toolbox::Result<Bundle> {
     let loader = compile::in_memory(file, compiled)?;
     let program = Program::load(loader, &limits())?;

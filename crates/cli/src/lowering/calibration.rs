@@ -1,4 +1,4 @@
-//! Inputs from a folder, by which ranges of values are found.
+//! Calibration: collects value ranges over the inputs in a folder.
 
 use crate::failure::{Failure, Result};
 use crate::progress::Steps;
@@ -10,7 +10,7 @@ use toolbox::input::InputSpec;
 use toolbox::picture::Preparation;
 use toolbox::run;
 
-/// The ranges of the values of a program over the inputs in a folder.
+/// The value ranges of a program over the inputs in a folder, by method and value name.
 pub(super) fn ranges(
     file: &dyn DataLoader,
     observing: &Compiled,
@@ -37,7 +37,7 @@ pub(super) fn ranges(
     Ok(calibration.ranges())
 }
 
-/// The files of a sample, one for each input: a file, or those of a folder.
+/// The inputs of a sample: one file, or the files of a folder, one for each input.
 fn sample(path: PathBuf) -> Result<Vec<InputSpec>> {
     let files = if path.is_dir() { entries(&path)? } else { vec![path] };
     let is_array = |file: &Path| file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy"));
@@ -46,7 +46,7 @@ fn sample(path: PathBuf) -> Result<Vec<InputSpec>> {
     files.into_iter().map(|file| spec(file).map_err(|e| Failure::Usage(e.to_string()))).collect()
 }
 
-/// What is in a folder, by name.
+/// The entries of a folder, sorted by name.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let fail = |e| Failure::Usage(format!("--calibrate: cannot read {}: {e}", folder.display()));
     let entries = std::fs::read_dir(folder).map_err(fail)?;

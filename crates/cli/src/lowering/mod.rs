@@ -1,4 +1,4 @@
-//! What the verbs that write compiled programs have in common.
+//! Options and functions of the verbs that write compiled programs: `compile` and `retarget`.
 
 mod bundled;
 mod calibration;
@@ -16,24 +16,24 @@ use std::path::PathBuf;
 use toolbox::paths::Paths;
 use toolbox::show::count;
 
-/// What is said of the compilation whose program is written.
+/// The progress message of the compilation whose program is written, as opposed to the one that observes value ranges.
 const COMPILING: &str = "compiling";
 
-/// How a program is compiled, and where it goes.
+/// How a program is compiled, and where it is written.
 #[derive(Debug, Args)]
 pub(crate) struct LoweringOpts {
-    /// Backends that take parts of the program, in order
+    /// Backends to which parts of the program are delegated, in order of preference
     #[arg(long, value_enum, value_delimiter = ',', default_value = "none", value_name = "BACKEND")]
     backend: Vec<BackendName>,
-    /// Store weights packed for a machine, too, which uses them where they lie (backend bef)
+    /// Also store weights packed for a machine, which uses them in place (backend bef)
     #[arg(long, value_enum, default_value_t, value_name = "CPU")]
     target_cpu: TargetCpu,
-    /// Quantize to int8 with the ranges of --calibrate, or products alone, whose inputs are quantized when the program
-    /// runs: with weights of int8, or of four bits in groups of 32 or so many
+    /// Quantize to int8 with the ranges of --calibrate (int8), or only matrix products, whose inputs are quantized at run
+    /// time: with int8 weights (dynamic-int8), or with 4-bit weights in groups of GROUP, by default 32 (8da4w)
     #[arg(long, value_name = "int8|dynamic-int8|8da4w[:GROUP]", value_parser = scheme)]
     quantize: Option<Scheme>,
-    /// A folder of inputs by which ranges of values are found: arrays (.npy) and pictures, or folders of one for each
-    /// input, by name
+    /// A folder of sample inputs to find value ranges: arrays (.npy) and images, or folders with one file for each input,
+    /// in order of their names
     #[arg(long, value_name = "DIR")]
     calibrate: Option<PathBuf>,
     /// Which operators the program may call
@@ -45,17 +45,17 @@ pub(crate) struct LoweringOpts {
     /// Compile this model of the archive; may be repeated [default: all of them]
     #[arg(short, long, value_name = "NAME")]
     method: Vec<String>,
-    /// Align tensors in memory to this many bytes
+    /// Alignment of tensors in memory
     #[arg(long, value_name = "BYTES", default_value_t = 16)]
     alignment: u64,
-    /// Align segments of the file to this many bytes
+    /// Alignment of the segments of the file
     #[arg(long, value_name = "BYTES", default_value_t = 128)]
     segment_alignment: u64,
-    /// Write a bundled program (.bpte), with a test case for each method: the inputs that the model was exported with, or
+    /// Write a bundled program (.bpte) with a test case for each method: the inputs that the model was exported with, or
     /// random ones, and the outputs that the program computes from them here
     #[arg(long)]
     bundle: bool,
-    /// Keep the lines of source code in the program, for errors and profiles
+    /// Keep source locations in the program, for errors and profiles
     #[arg(long)]
     source_frames: bool,
     /// Print the program after this pass to stderr; may be repeated
@@ -68,17 +68,17 @@ pub(crate) struct LoweringOpts {
     pub(crate) output: OutputArg,
 }
 
-/// Which operators a program may call.
+/// The operators that a program may call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Operators {
-    /// Those of ExecuTorch's portable and optimized kernels: the program runs on the reference runtime too
+    /// Those of ExecuTorch's portable and optimized kernels: the program runs on the reference runtime, too
     #[default]
     Portable,
     /// Every operator of Pteron
     All,
 }
 
-/// How to quantize.
+/// A quantization scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scheme {
     Static,
@@ -93,9 +93,9 @@ fn scheme(text: &str) -> Result<Scheme, String> {
         None if text == "8da4w" => Ok(Scheme::FourBits { group: 32 }),
         Some(("8da4w", group)) => match group.parse() {
             Ok(group) => Ok(Scheme::FourBits { group }),
-            Err(_) => Err(format!("`{group}` is no number of weights")),
+            Err(_) => Err(format!("`{group}` is no group size: it is a number of weights")),
         },
-        _ => Err("it is `int8`, `dynamic-int8` or `8da4w`".to_owned()),
+        _ => Err("the schemes are `int8`, `dynamic-int8` and `8da4w`".to_owned()),
     }
 }
 
@@ -106,7 +106,7 @@ impl LoweringOpts {
         self.output.paths_of_binary(paths);
     }
 
-    /// Compiles, and writes the program and what is asked for beside it.
+    /// Compiles, and writes the program and its external data or test cases, as the options say.
     pub(crate) fn compile(
         &self,
         file: &dyn DataLoader,
@@ -144,7 +144,7 @@ impl LoweringOpts {
         general::report(&self.output, self.json, &report::json(&compiled), &self.text(&compiled))
     }
 
-    /// The options, without the ranges that are to be found first.
+    /// The compiler options, without the value ranges, which calibration provides.
     fn options(&self) -> Result<Options> {
         let quantize = match (self.quantize, &self.calibrate) {
             (Some(Scheme::Static), None) => {
@@ -187,7 +187,7 @@ impl LoweringOpts {
         })
     }
 
-    /// The closing table.
+    /// The report as text.
     fn text(&self, compiled: &Compiled) -> String {
         let delegated = self.backend != [BackendName::None];
         let text = report::text(compiled, delegated);

@@ -1,4 +1,4 @@
-//! What a compilation came to, as a table and as JSON.
+//! The report on a compilation, as a table and as JSON.
 
 use pteron::compile::delegate::DebugHandle;
 use pteron::compile::{Compiled, DelegateSummary, MethodSummary};
@@ -36,7 +36,7 @@ fn delegate(delegate: &DelegateSummary) -> Value {
     })
 }
 
-/// A line for each method, what backends took of it if one was asked, and what was quantized.
+/// A line for each method, what was delegated if any backend was selected, and what was quantized.
 pub(super) fn text(compiled: &Compiled, delegated: bool) -> String {
     let head = ["method", "operators", "calls", "planned memory", "weights"].map(str::to_owned).to_vec();
     let rows = compiled.methods.iter().map(|m| {
@@ -56,7 +56,7 @@ pub(super) fn text(compiled: &Compiled, delegated: bool) -> String {
     format!("{text}{}\nthe program has {}", quantized(compiled), bytes(compiled.program.header().file_len))
 }
 
-/// What backends took of a method, and what they left and why.
+/// What was delegated of a method, and what was not and why.
 fn delegates(method: &MethodSummary) -> String {
     let taken: usize = method.delegates.iter().map(|d| d.operators.values().sum::<usize>()).sum();
     let left: usize = method.left.iter().map(|left| left.count).sum();
@@ -78,7 +78,7 @@ fn delegates(method: &MethodSummary) -> String {
     text
 }
 
-/// The products and convolutions that were quantized, and how far their weights are off.
+/// The matrix products and convolutions that were quantized, with the relative errors of their weights.
 fn quantized(compiled: &Compiled) -> String {
     let layers: Vec<_> = compiled.methods.iter().flat_map(|m| m.layers.iter().map(move |l| (m, l))).collect();
     if layers.is_empty() {

@@ -1,6 +1,6 @@
 use super::translate::refused;
 use crate::failure::{Failure, Result};
-use crate::general::{GeneralOpts, MOST_THREADS, InputArg, exit_status};
+use crate::general::{GeneralOpts, MAX_THREADS, InputArg, exit_status};
 use clap::{Args, Subcommand};
 use pteron::FreeableBuffer;
 use std::io;
@@ -21,7 +21,7 @@ pub(crate) struct Opts {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Run the functions of a BEF program (.bef), or of the MLIR text that it is made from (.mlir)
+    /// Run the functions of a BEF program (.bef), or of MLIR text (.mlir), which is translated first
     #[command(after_long_help = concat!(
         "Examples:\n",
         "  pteron bef run program.bef\n",
@@ -57,10 +57,10 @@ impl Opts {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options for BEF programs")]
 pub(crate) struct BefOpts {
-    /// Run these functions, in this order, instead of all that take no arguments; `f(1, 2.5)` gives arguments
+    /// Run these functions, in this order, instead of all that take no arguments; `f(1, 2.5)` passes arguments
     #[arg(long, value_name = "NAMES")]
     functions: Vec<String>,
-    /// Where tasks run: `s`, the calling thread alone, or `mt:N`, N threads [default: s]
+    /// The work queue for tasks: `s` for the calling thread only, or `mt:N` for N threads [default: s]
     #[arg(long, value_name = "QUEUE", value_parser = queue)]
     work_queue: Option<Queue>,
     /// Run this function before the others
@@ -69,7 +69,7 @@ pub(crate) struct BefOpts {
 }
 
 impl BefOpts {
-    /// The options, and whether they were given.
+    /// The options, and whether each was given.
     pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
         let all = [
             ("--functions", !self.functions.is_empty()),
@@ -91,19 +91,19 @@ impl BefOpts {
     }
 }
 
-/// How to run a BEF program, and what to print of it.
+/// How to run a BEF program, and what to print.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options for BEF programs")]
 pub(crate) struct RunBefOpts {
     #[command(flatten)]
     options: BefOpts,
-    /// Print the codes of errors among the results
+    /// Print the error codes of results that are errors
     #[arg(long)]
     print_error_code: bool,
 }
 
 impl RunBefOpts {
-    /// The options, and whether they were given.
+    /// The options, and whether each was given.
     pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
         self.options.given().chain([("--print-error-code", self.print_error_code)])
     }
@@ -143,7 +143,7 @@ fn calls(list: &str) -> Vec<String> {
     pieces.map(|call| call.trim().to_owned()).collect()
 }
 
-/// Reads `s`, `mt` or `mt:N`; the reference's `mstd` and `mstd:N` are understood too.
+/// Parses `s`, `mt` or `mt:N`; the reference's `mstd` and `mstd:N` are accepted, too.
 fn queue(text: &str) -> Result<Queue, String> {
     let (name, threads) = match text.split_once(':') {
         Some((name, threads)) => (name, Some(threads.split(',').next().unwrap_or(threads))),
@@ -155,8 +155,8 @@ fn queue(text: &str) -> Result<Queue, String> {
             Ok(Queue::MultiThreaded(std::thread::available_parallelism().map_or(1, usize::from)))
         }
         ("mt" | "mstd", Some(n)) => match n.parse() {
-            Ok(n @ 1..=MOST_THREADS) => Ok(Queue::MultiThreaded(n)),
-            _ => Err(format!("`{n}` is no number of threads (1 to {MOST_THREADS})")),
+            Ok(n @ 1..=MAX_THREADS) => Ok(Queue::MultiThreaded(n)),
+            _ => Err(format!("`{n}` is no number of threads (1 to {MAX_THREADS})")),
         },
         _ => Err("a work queue is `s` or `mt:N`".to_owned()),
     }

@@ -5,10 +5,10 @@ use clap::Args;
 use toolbox::bundle::Bundle;
 use toolbox::paths::Paths;
 
-/// Bundle a program with a test case: inputs, and the outputs that it computes of them
+/// Bundle a program with a test case: inputs, and the outputs that it computes from them
 ///
-/// The outputs are computed by the program as written, not prepared. A program that is bundled already
-/// gets one more test case, in place if the output is the file itself. `pteron verify` runs the test cases.
+/// The outputs are computed by the program as written, not prepared. A bundled program gets one more test case, in
+/// place if the output is the file itself. `pteron verify` runs the test cases.
 /// Inputs are written as for `pteron run`.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(

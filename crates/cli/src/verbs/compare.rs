@@ -9,11 +9,11 @@ use toolbox::etdump;
 use toolbox::paths::Paths;
 use toolbox::verify::{Scope, Tolerance};
 
-/// Find the first instruction at which two runs of a method part
+/// Find the first instruction at which two runs of a method diverge
 ///
-/// The method is run prepared and as written, on the same inputs, and what its instructions compute is
-/// compared one by one. An instruction that was fused into a later one has no value of its own: with -v it
-/// is listed as fused. With --etdump, the run is compared with one that was recorded, by Pteron
+/// The method is run prepared and as written, on the same inputs, and the results of its instructions are
+/// compared one by one. An instruction that was fused into a later one has no separate result: with -v it
+/// is listed as fused. With --etdump, the run is compared with a recorded one, by Pteron
 /// (`pteron profile --etdump --debug-buffer`) or by ExecuTorch with intermediate outputs; --no-prepare
 /// then compares the run as written. Inputs are written as for `pteron run`.
 #[derive(Debug, Args)]
@@ -22,9 +22,9 @@ use toolbox::verify::{Scope, Tolerance};
     "  pteron compare model.pte @x.npy\n\n",
     "  # every value that was compared\n",
     "  pteron compare model.pte @x.npy -v\n\n",
-    "  # with what ExecuTorch computed\n",
+    "  # with a run recorded by ExecuTorch\n",
     "  pteron compare model.pte @x.npy --etdump trace.etdp --debug-buffer values.bin",
-    exit_status_of_answer!("the runs agree", "they part")
+    exit_status_of_answer!("the runs agree", "they diverge")
 ))]
 pub(crate) struct Opts {
     #[command(flatten)]

@@ -9,24 +9,24 @@ use toolbox::run::LoadMode;
 /// Compile a torch.export archive (.pt2) to a program (.pte)
 ///
 /// The archive is what `torch.export.save` writes, with or without `run_decompositions()`. Neither Python nor
-/// PyTorch is needed, and nothing in it is unpickled. What no kernel takes is rewritten in terms of what kernels
-/// take; operators for which there is no such way are listed, all at once, with the lines of the model that call
-/// them. Each model of the archive becomes a method; the only one is called `forward`.
+/// PyTorch is needed, and nothing in it is unpickled. Operators without a kernel are decomposed into operators that
+/// have one; those that cannot be decomposed are all listed at once, with the lines of the model that call them.
+/// Each model of the archive becomes a method; a single one is called `forward`.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  pteron compile model.pt2 -o model.pte\n",
     "  pteron run model.pte 1x3x224x224xf32\n\n",
-    "  # weights in a file of their own\n",
+    "  # weights in a separate file\n",
     "  pteron compile model.pt2 -o model.pte --external-data weights.ptd\n\n",
     "  # for XNNPACK, here or on the reference runtime\n",
     "  pteron compile model.pt2 -o model.pte --backend xnnpack\n\n",
-    "  # int8 by the ranges that values have over the pictures of a folder; or products of int8 weights\n",
+    "  # int8, calibrated with the images of a folder; or int8 weights of matrix products only\n",
     "  pteron compile model.pt2 -o model.pte --quantize int8 --calibrate pictures --backend xnnpack\n",
     "  pteron compile model.pt2 -o model.pte --quantize dynamic-int8\n\n",
-    "  # with a test case for each method, which `pteron verify` runs, here or elsewhere\n",
+    "  # with a test case for each method, which `pteron verify` runs on any machine\n",
     "  pteron compile model.pt2 -o model.bpte --bundle\n\n",
-    "  # what the compiler makes of the model, step by step\n",
+    "  # the model after each of these passes\n",
     "  pteron compile model.pt2 -o model.pte --print-after read --print-after decompose",
     exit_status!()
 ))]

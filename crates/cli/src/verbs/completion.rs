@@ -4,15 +4,15 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use toolbox::paths::Paths;
 
-/// Print a script that makes a shell complete pteron's verbs and options
+/// Print a shell script that completes pteron's verbs and options
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  # bash, for this session\n",
     "  source <(pteron completion bash)\n\n",
-    "  # zsh, for good\n",
+    "  # zsh, permanently\n",
     "  pteron completion zsh -o ~/.zfunc/_pteron\n\n",
-    "  # fish, for good\n",
+    "  # fish, permanently\n",
     "  pteron completion fish -o ~/.config/fish/completions/pteron.fish",
     exit_status!()
 ))]

@@ -8,12 +8,12 @@ use toolbox::paths::Paths;
 
 /// Convert weights between named data (.ptd), .safetensors and .npz, and from .gguf
 ///
-/// What is read is said by the file; what is written, by the name of the output or --to. The metadata of a
-/// .safetensors file remembers which entries were no tensors and which were not row-major, so that the way
+/// The contents of the input determine its format; the name of the output, or --to, the format to write. The metadata
+/// of a .safetensors file records which entries were no tensors and which were not row-major, so that converting it
 /// back gives the same .ptd. In an .npz, bfloat16 becomes float32, and types that NumPy lacks become bytes.
 ///
-/// Tensors of a .gguf that are quantized (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K) become float32,
-/// unless --keep-quantized keeps their bytes. Its metadata goes into that of a .safetensors, but for arrays.
+/// Quantized tensors of a .gguf (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K) are dequantized to float32, unless
+/// --keep-quantized keeps their bytes. Its metadata, except arrays, is copied to a .safetensors.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -21,24 +21,24 @@ use toolbox::paths::Paths;
     "  pteron convert weights.safetensors -o weights.ptd\n",
     "  pteron convert weights.ptd -o arrays.npz\n",
     "  pteron convert model.gguf -o weights.ptd\n\n",
-    "  # to stdout, which has no name\n",
+    "  # to stdout, which has no name: --to gives the format\n",
     "  pteron convert arrays.npz --to ptd | pteron inspect -",
     exit_status!()
 ))]
 pub(crate) struct Opts {
     #[command(flatten)]
     input: InputArg,
-    /// The format to write [default: that of the output's name]
+    /// The format to write [default: by the extension of the output]
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Option<To>,
-    /// Keep the bytes of quantized tensors (.gguf), as uint8 with a row of blocks in the last dimension
+    /// Keep the bytes of quantized tensors (.gguf), as uint8 with the blocks of a row in the last dimension
     #[arg(long)]
     keep_quantized: bool,
     #[command(flatten)]
     output: OutputArg,
 }
 
-/// The formats by name.
+/// The formats that can be written.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum To {
     /// Named data
@@ -63,7 +63,7 @@ impl Opts {
         self.output.write_file(&converted)
     }
 
-    /// The format to write, which the name of the output must not contradict.
+    /// The format to write. Fails if --to contradicts the name of the output.
     fn format(&self) -> Result<Format> {
         let asked = self.to.map(|to| match to {
             To::Ptd => Format::Ptd,
@@ -71,20 +71,20 @@ impl Opts {
             To::Npz => Format::Npz,
         });
         let Some(path) = self.output.path() else {
-            let message = "stdout has no name that says what to write: say it with `--to FORMAT`";
+            let message = "stdout has no name to determine the format: give it with `--to FORMAT`";
             return asked.ok_or_else(|| Failure::Usage(message.to_owned()));
         };
         let name = path.display();
         match (asked, Format::of(path)) {
             (Some(asked), Some(named)) if asked != named => Err(Failure::Usage(format!(
-                "{name} is named as a .{}, and --to asks for .{}: change one of them",
+                "{name} has the extension .{}, but --to is .{}: change one of them",
                 named.extension(),
                 asked.extension()
             ))),
             (Some(format), _) | (None, Some(format)) => Ok(format),
             (None, None) => Err(Failure::Usage(format!(
-                "{name}: the name does not end in .ptd, .safetensors or .npz, which can be written; \
-                 rename it, or say what to write with `--to FORMAT`"
+                "{name}: the extension is not .ptd, .safetensors or .npz, which can be written; \
+                 rename it, or give the format with `--to FORMAT`"
             ))),
         }
     }

@@ -14,9 +14,9 @@ use toolbox::show::{bytes, count};
 
 /// Move the weights that several programs (.pte) have in common into one file of named data (.ptd)
 ///
-/// The programs are written anew beside the weights, under their own names; where that would be the
-/// program itself, with `.shared` in the name, unless --in-place says to replace it. They give the same
-/// outputs with `--data WEIGHTS`, and processes that map the weights share their memory.
+/// The new programs are written to the folder of the weights, under the same names. If that would replace a
+/// program, `.shared` is added to the name; --in-place replaces it. With `--data WEIGHTS` they give the same
+/// outputs, and processes that map the weights share their memory.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -33,7 +33,7 @@ pub(crate) struct Opts {
     /// Write the shared weights to this file
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Leave smaller weights where they are: they cost more outside than they save
+    /// Do not move smaller weights: outside they cost more than they save
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
     at_least: u64,
     /// Write the programs to this folder instead of that of the weights
@@ -66,7 +66,7 @@ impl Opts {
         };
         let programs = self.programs.iter().map(open).collect::<Result<Vec<_>>>()?;
         let shared = edit::dedupe(&programs, self.at_least, &progress::of_bytes())?;
-        // The weights first: whatever happens then, every program that stands there can be run.
+        // Write the weights first: if a later write fails, every program on disk can still be run.
         general::write_file(&self.output, &shared.data)?;
         for (member, target) in shared.programs.iter().zip(&targets) {
             general::write_file(target, &member.program)?;
@@ -92,7 +92,7 @@ impl Opts {
         general::write_stdout(|out| Ok(write!(out, "{text}")?))
     }
 
-    /// Where each program goes.
+    /// The path to which each program is written.
     fn targets(&self) -> Vec<PathBuf> {
         if self.in_place {
             return self.programs.clone();

@@ -10,23 +10,22 @@ use toolbox::paths::Paths;
 
 /// Show what differs between two programs (.pte) or two files of named data (.ptd), by meaning
 ///
-/// Methods, instructions, values, nodes and tensors of delegates, and named data are compared, and weights by
-/// their bytes. Where
-/// things lie in the file and what numbers they have does not count.
+/// Compares methods, instructions, values, nodes and tensors of delegates, named data, and the bytes of weights.
+/// Offsets in the file and indices of values do not matter.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  pteron diff old.pte new.pte\n\n",
-    "  # do they compute the same? Not of interest: headers, alignments, memory plans, names, source frames\n",
+    "  # do they compute the same? Ignores headers, alignments, memory plans, names, source frames\n",
     "  pteron diff --meaning model.pte stripped.pte",
-    exit_status_of_answer!("they say the same", "they differ")
+    exit_status_of_answer!("no difference", "they differ")
 ))]
 pub(crate) struct Opts {
     /// The first file
     a: PathBuf,
     /// The second file
     b: PathBuf,
-    /// Only what can change what is computed
+    /// Show only differences that can change the results
     #[arg(long)]
     meaning: bool,
     /// Print JSON

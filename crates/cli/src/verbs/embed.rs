@@ -9,10 +9,10 @@ use toolbox::file::File;
 use toolbox::paths::Paths;
 use toolbox::show::{bytes, count};
 
-/// Put the weights that a program (.pte) looks for in .ptd files into the program
+/// Embed the external weights (.ptd) of a program (.pte) in the program
 ///
-/// What no tensor asks for becomes named data of the program if it has delegates, which may. The output may be
-/// the program itself.
+/// Entries that no tensor refers to become named data of the program if it has delegates, which may use them. The
+/// output may be the program itself.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -52,7 +52,7 @@ impl Opts {
             bytes(embedded.program.bytes())
         );
         if !embedded.left_out.is_empty() {
-            text.push_str(&format!("; left out, as nothing asks for it: {}", embedded.left_out.join(", ")));
+            text.push_str(&format!("; left out, because nothing refers to it: {}", embedded.left_out.join(", ")));
         }
         general::report(&self.output, self.json, &embedded, &text)
     }

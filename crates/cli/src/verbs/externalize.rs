@@ -11,15 +11,15 @@ use toolbox::show::{bytes, count};
 
 /// Move the weights of a program (.pte) into a file of named data (.ptd)
 ///
-/// Constants move, and the named data in which delegates keep their weights. A constant is found by its name
-/// in the model or, if it has none, by the SHA-256 of its bytes. `pteron embed` is the way back. The output may
-/// be the program itself.
+/// Moves constants, and the named data in which delegates keep their weights. The key of a constant is its name
+/// in the model or, if it has none, the SHA-256 of its bytes. `pteron embed` is the inverse. The output may be
+/// the program itself.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  pteron externalize model.pte -o code.pte --data weights.ptd\n",
     "  pteron run code.pte --data weights.ptd 2x2xf32=1\n\n",
-    "  # leave small constants where they are\n",
+    "  # keep small constants in the program\n",
     "  pteron externalize model.pte -o code.pte --data weights.ptd --at-least 1024",
     exit_status!()
 ))]
@@ -32,7 +32,7 @@ pub(crate) struct Opts {
     /// Move only weights of at least this many bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     at_least: u64,
-    /// Also move the initial values of tensors that the program changes
+    /// Also move the initial values of mutable tensors
     #[arg(long)]
     initial: bool,
     /// Print the report as JSON
@@ -54,7 +54,7 @@ impl Opts {
         let program = File::open_program(loader, "externalize", &limits())?;
         let options = MoveOptions { at_least: self.at_least, initial: self.initial };
         let moved = edit::externalize(&program, options, &progress::of_bytes())?;
-        // A program without its weights is of no use, weights without their program are.
+        // Write the weights first: a program without its weights is useless, weights without the program are not.
         general::write_file(&self.data, &moved.data)?;
         self.output.write_file(&moved.program)?;
         let text = format!(

@@ -10,10 +10,10 @@ use toolbox::file::File;
 use toolbox::paths::Paths;
 use toolbox::show::{bytes, table};
 
-/// Write parts of a program (.pte) or of named data (.ptd) to files of their own
+/// Write parts of a program (.pte) or of named data (.ptd) to separate files
 ///
-/// Constants and other tensors become NumPy arrays, payloads of delegates, named data and segments stay as
-/// they are. Unless parts are selected, all but segments are written. --list writes nothing.
+/// Constants and other tensors become NumPy arrays; payloads of delegates, named data and segments are written
+/// unchanged. Unless parts are selected, all but segments are written. --list writes nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -21,7 +21,7 @@ use toolbox::show::{bytes, table};
     "  pteron extract model.pte -o parts\n\n",
     "  # one weight\n",
     "  pteron extract model.pte --name linear.weight -o parts\n\n",
-    "  # what delegates were given\n",
+    "  # the payloads of delegates\n",
     "  pteron extract model.pte --delegates -o payloads",
     exit_status!()
 ))]
@@ -37,13 +37,13 @@ pub(crate) struct Opts {
     /// Named data
     #[arg(long)]
     named_data: bool,
-    /// Constants and initial values, those of delegates among them; of a .ptd its tensors
+    /// Constants and initial values, including those of delegates; the tensors of a .ptd
     #[arg(long)]
     constants: bool,
     /// Only parts of this name; may be given several times
     #[arg(long, value_name = "NAME")]
     name: Vec<String>,
-    /// Only show what there is
+    /// List the parts and write nothing
     #[arg(short, long)]
     list: bool,
     /// Print JSON

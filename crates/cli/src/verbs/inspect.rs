@@ -7,10 +7,10 @@ use toolbox::file::File;
 use toolbox::inspect;
 use toolbox::paths::Paths;
 
-/// Show what is in a program (.pte, .bpte, .bef), a file of weights (.ptd, .gguf) or an ETDump
+/// Show the contents of a program (.pte, .bpte, .bef), a file of weights (.ptd, .gguf) or an ETDump
 ///
-/// Methods with their inputs and outputs, operators, delegates, memory plan, segments, constants, and
-/// what is missing to run it here. Only the tables of the file are read, however large it is.
+/// Shows methods with their inputs and outputs, operators, delegates, memory plan, segments, constants, and
+/// what this build lacks to run it. Only the tables of the file are read, however large it is.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -26,13 +26,13 @@ use toolbox::paths::Paths;
 pub(crate) struct Opts {
     #[command(flatten)]
     input: InputArg,
-    /// Show long lists whole
+    /// Do not shorten long lists
     #[arg(short, long)]
     all: bool,
-    /// Show what the delegates of a program were given: nodes and tensors, where the backend is known
+    /// Show the payloads of a program's delegates: nodes and tensors, if the backend is known
     #[arg(long, conflicts_with = "all")]
     delegates: bool,
-    /// Print JSON: everything, in a form that stays
+    /// Print JSON: everything, in a stable form
     #[arg(long)]
     json: bool,
     #[command(flatten)]

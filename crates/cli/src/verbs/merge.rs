@@ -7,10 +7,10 @@ use toolbox::merge::merge;
 use toolbox::paths::Paths;
 use toolbox::show::{bytes, count};
 
-/// Make one file of named data (.ptd) of several
+/// Merge files of named data (.ptd) into one
 ///
-/// A key that stands in two files is kept once if type, shape, layout and bytes are the same. Otherwise
-/// nothing is written, and every such key is named with both files. The output may be one of the files, which is
+/// A key that occurs in two files is kept once if type, shape, layout and bytes are equal. Otherwise nothing is
+/// written, and every conflicting key is listed with both files. The output may be one of the files, which is
 /// replaced when the new one is complete.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
@@ -22,7 +22,7 @@ pub(crate) struct Opts {
     /// The files; `-` is stdin
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Do not look for equal bytes, which reads some of them twice
+    /// Do not share equal blobs; finding them reads some bytes twice
     #[arg(long)]
     no_share: bool,
     /// Print the report as JSON

@@ -1,5 +1,5 @@
-//! One file a verb. Each has `Opts`, what clap parses, with `paths`, every path that it reads and writes, and
-//! `run`, what the verb does.
+//! One module per verb. Each has `Opts`, which clap parses, with two methods: `paths` declares every path that the verb
+//! reads and writes, and `run` executes it.
 
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts};
@@ -16,7 +16,7 @@ macro_rules! verbs {
         }
 
         impl Verb {
-            /// Does what the verb says, unless that would write a file over another.
+            /// Executes the verb, unless its paths conflict.
             pub(crate) fn run(self, general: &GeneralOpts) -> Result {
                 general::check(&self.paths())?;
                 let answers = self.answers();
@@ -26,7 +26,7 @@ macro_rules! verbs {
                 done.map_err(|failure| if answers { failure.into_trouble() } else { failure })
             }
 
-            /// Every path that the verb reads and writes, but for files in a folder that are known later.
+            /// Every path that the verb reads and writes, except files in a folder whose names are known only later.
             pub(crate) fn paths(&self) -> Paths {
                 let mut paths = Paths::default();
                 match self {
@@ -69,7 +69,7 @@ verbs! {
 }
 
 impl Verb {
-    /// Whether exit status 1 is an answer, such as that two files differ, and not that something failed.
+    /// Whether exit status 1 is an answer of the verb, such as that two files differ, and not a failure.
     fn answers(&self) -> bool {
         match self {
             Self::Compare(_) | Self::Diff(_) | Self::Validate(_) | Self::Verify(_) => true,

@@ -8,11 +8,11 @@ use toolbox::ops::{Requirements, registry_source, requirements, supported};
 use toolbox::paths::{Paths, is_stdout};
 use toolbox::show::{count, table};
 
-/// List the operators that this build has, or say whether it can run programs and what they lack
+/// List the operators of this build, or check whether it can run programs
 ///
 /// With --file, the operators and backends that each program needs are listed, those that are missing are
 /// marked, and the last line says whether this build can run the program. `inspect`, `validate` and the
-/// error of `run` say the same.
+/// error of `run` report the same.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -22,24 +22,23 @@ use toolbox::show::{count, table};
     "  pteron ops conv\n\n",
     "  # what a program needs; fails if something is missing\n",
     "  pteron ops --file model.pte\n\n",
-    "  # a gate before a release\n",
+    "  # check programs before a release\n",
     "  pteron ops --file build/*.pte --json > support.json\n\n",
-    "  # the kernels that an application needs which runs these programs and no others\n",
+    "  # the kernels for an application that runs only these programs\n",
     "  pteron ops --file a.pte b.pte --emit src/registry.rs",
     "\n\nExit status:\n  0  done; with --file, every program can run\n  1  a program cannot run, no operator has TEXT in its name, or something failed\n",
-    "  2  a file cannot be read, or the arguments make no sense"
+    "  2  a file cannot be read, or the arguments are invalid"
 ))]
 pub(crate) struct Opts {
-    /// Show only operators with this in their name
+    /// Show only operators whose names contain this
     #[arg(value_name = "TEXT")]
     filter: Option<String>,
-    /// Say of these programs (.pte, .bpte, .bef) what they need and whether this build can run them; `-`
-    /// is stdin
+    /// List what these programs (.pte, .bpte, .bef) need and whether this build can run them; `-` is stdin
     #[arg(short, long = "file", value_name = "FILE", num_args = 1..)]
     files: Vec<PathBuf>,
     /// Also write a Rust file with a registry of the kernels that these programs call, for an application
-    /// that links no others: `mod registry;` and `LoadOptions::new(registry::kernels())`. `-` is stdout,
-    /// in the place of the list
+    /// that links no others: `mod registry;` and `LoadOptions::new(registry::kernels())`. `-` writes it to
+    /// stdout instead of the list
     #[arg(long, value_name = "FILE", requires = "files")]
     emit: Option<PathBuf>,
     /// Print JSON
@@ -84,7 +83,7 @@ impl Opts {
         self.output.write_text(&text)
     }
 
-    /// Says of every file whether this build can run it, those that cannot be read included.
+    /// Reports for every file whether this build can run it. A file that cannot be read does not stop the others.
     fn of_files(&self, general: &GeneralOpts) -> Result {
         let (kernels, backends) = (pteron::kernel_registry(), general::backends());
         let read = |file: &PathBuf| -> Result<Requirements> {
@@ -95,7 +94,7 @@ impl Opts {
         for file in &self.files {
             match read(file) {
                 Ok(found) => all.push(found),
-                // The last one is told by `main`, all others here.
+                // `main` reports the last failure; the others are reported here.
                 Err(failure) => unread.replace(failure).into_iter().for_each(|f| {
                     f.report(general);
                 }),
@@ -108,7 +107,7 @@ impl Opts {
             found.operators.retain(|op| self.wanted(&op.name));
         }
         if self.emit.as_deref().is_some_and(is_stdout) {
-            // Stdout is taken.
+            // The registry source went to stdout.
         } else if self.json {
             self.output.write_json(&all)?;
         } else if !all.is_empty() {
@@ -156,7 +155,7 @@ impl Opts {
     }
 }
 
-/// Says that no operator has this in its name, and which names, or parts of names, are like it.
+/// The error that no operator name contains `filter`, with similar names or parts of names.
 fn no_operator(filter: &str) -> String {
     let registry = pteron::kernel_registry();
     let names = registry.names();

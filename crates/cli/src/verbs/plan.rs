@@ -7,18 +7,18 @@ use toolbox::paths::Paths;
 use toolbox::plan::{plan, plan_of, text};
 use toolbox::show::count;
 
-/// Show the memory plan of a program (.pte): what lies where in its arenas, and from when to when
+/// Show the memory plan of a program (.pte): the offsets and lifetimes of tensors in its arenas
 ///
-/// A row of the chart is a block of memory, a column some instructions, from before the first to behind the
-/// last. Delegates are listed with what their payloads hold and compute beside the arenas. With --check, the exit status says whether the plan is sound: no two tensors that are needed at the
-/// same time have bytes in common.
+/// A row of the chart is a block of memory, a column a range of instructions, from before the first to after the
+/// last. Delegates are listed with the constants and the nodes of their payloads, which are not in the arenas. With
+/// --check, the exit status says whether the plan is sound: no two tensors that are live at the same time overlap.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  pteron plan model.pte\n\n",
-    "  # is anything overwritten that is needed?\n",
+    "  # is a live tensor overwritten?\n",
     "  pteron plan model.pte --check",
-    exit_status_of_answer!("done; with --check, the plan is sound", "with --check, something needed is written over")
+    exit_status_of_answer!("done; with --check, the plan is sound", "with --check, a live tensor is overwritten")
 ))]
 pub(crate) struct Opts {
     #[command(flatten)]
@@ -26,10 +26,10 @@ pub(crate) struct Opts {
     /// Only this method
     #[arg(short, long)]
     method: Option<String>,
-    /// Fail if tensors that are needed are written over; print only these
+    /// Fail if live tensors are overwritten; print only these
     #[arg(long)]
     check: bool,
-    /// Show long charts whole
+    /// Do not shorten long charts
     #[arg(short, long)]
     all: bool,
     /// Print JSON

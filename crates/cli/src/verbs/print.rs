@@ -19,8 +19,8 @@ use toolbox::run::{expect_program, open_data};
 /// Print a whole program (.pte) or named data (.ptd) as text, a BEF program as MLIR text or bytes,
 /// an ETDump event by event
 ///
-/// Of a program every method is a listing: values with types and places, instructions with operators,
-/// values and source lines; payloads of delegates are listed by their backends.
+/// For a program, lists every method: values with their types and memory, instructions with operators, values and
+/// source lines. Payloads of delegates are listed by their backends.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -31,10 +31,10 @@ use toolbox::run::{expect_program, open_data};
     "  pteron print program.bef\n\n",
     "  # every byte of a BEF program with its meaning\n",
     "  pteron print --bytes program.bef\n\n",
-    "  # what the instructions of a program become: fused nodes, with what each stands for\n",
+    "  # the lowered graphs of a program: fused nodes, with the instructions that each replaces\n",
     "  pteron print --graph model.pte\n",
     "  pteron print --graph --after calls model.pte\n\n",
-    "  # what a runtime recorded\n",
+    "  # the events that a runtime recorded\n",
     "  pteron print trace.etdp",
     exit_status!()
 ))]
@@ -43,19 +43,19 @@ pub(crate) struct Opts {
     input: InputArg,
     #[command(flatten)]
     output: OutputArg,
-    /// Print the graphs that runs of instructions become, as they are lowered to steps
+    /// Print the graphs to which regions of instructions are lowered
     #[arg(long, help_heading = "Options for programs (.pte)")]
     graph: bool,
-    /// Print the graphs as they are after this pass; `calls` is before the first
+    /// Print the graphs after this pass; `calls` is before the first
     #[arg(long, value_name = "PASS", requires = "graph", value_parser = passes(), help_heading = "Options for programs (.pte)")]
     after: Option<String>,
     /// The method whose graphs to print [default: all]
     #[arg(short, long, value_name = "NAME", requires = "graph", help_heading = "Options for programs (.pte)")]
     method: Option<String>,
-    /// A file of weights that the program keeps outside (.ptd); may be repeated
+    /// A file of external weights of the program (.ptd); may be repeated
     #[arg(short, long, value_name = "FILE", requires = "graph", help_heading = "Options for programs (.pte)")]
     data: Vec<PathBuf>,
-    /// Print the bytes of the file with what each of them means
+    /// Print the bytes of the file with their meanings
     #[arg(long, help_heading = "Options for BEF programs")]
     bytes: bool,
     /// Print the location of every operation

@@ -14,15 +14,14 @@ use toolbox::profile::{self, chrome, etdump};
 /// kernels did
 ///
 /// Inputs are written as for `pteron run`. With -v, every step is listed with the shapes of the
-/// instruction whose result it computes; several instructions may have become one step.
+/// instruction whose result it computes; several instructions may be fused into one step.
 ///
-/// Of a BEF program (.bef), or of the MLIR text that it is made from (.mlir), every function that takes
-/// no arguments is run: once before what is reported, and not again after an error that is not announced.
-/// The total time of kernels that call functions, such as `tfrt.call`, `tfrt.if` and `tfrt.repeat`, has
-/// that of the kernels there in it; shares, and the time of a call, are of the time that they took
-/// themselves. Recording makes short kernels slower, and the report says by how much. What the program
-/// prints is thrown away; with -v it goes to stderr, and every place of a kernel is listed with its
-/// source. After 4,000,000 calls nothing more is recorded.
+/// For a BEF program (.bef) or MLIR text (.mlir), every function that takes no arguments is run: once as
+/// a warm-up that is not reported, and not again after an unexpected error. The total time of kernels that
+/// call functions, such as `tfrt.call`, `tfrt.if` and `tfrt.repeat`, includes the kernels of the callee;
+/// shares, and the time per call, are of their self time. Recording makes short kernels slower; the report
+/// says by how much. The output of the program is discarded; with -v it goes to stderr, and every kernel
+/// call site is listed with its source. Recording stops after 4,000,000 calls.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -31,7 +30,7 @@ use toolbox::profile::{self, chrome, etdump};
     "  pteron profile model.pte -v --no-prepare\n\n",
     "  # a timeline for https://ui.perfetto.dev, a dump for ExecuTorch's Inspector\n",
     "  pteron profile model.pte --trace trace.json --etdump trace.etdp\n\n",
-    "  # with everything that is computed on the way\n",
+    "  # with all intermediate tensors\n",
     "  pteron profile model.pte @x.npy --etdump trace.etdp --debug-buffer values.bin\n\n",
     "  # the kernels of a BEF program on four threads, and a timeline of them\n",
     "  pteron profile program.bef --work-queue mt:4 --trace trace.json",
@@ -103,7 +102,7 @@ impl Opts {
     fn run_bef(self, program: Program, name: &str, general: &GeneralOpts) -> Result {
         let verbose = general.verbosity() > 0;
         let own = [("--etdump", self.etdump.is_some()), ("--debug-buffer", self.debug_buffer.is_some())];
-        let own = own.into_iter().chain(self.call.of_methods());
+        let own = own.into_iter().chain(self.call.method_options());
         refuse("profile", name, "a BEF program", own)?;
         let stdout: Box<dyn Write + Send> = if verbose { Box::new(io::stderr()) } else { Box::new(io::sink()) };
         let program = binary(program, name)?;

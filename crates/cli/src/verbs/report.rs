@@ -22,20 +22,20 @@ use toolbox::report::{Measured, ReportData, gather, page};
 use toolbox::run::{default_method, expect_program};
 use toolbox::verify::{Scope, Tolerance};
 
-/// Write one page (.html) that shows a file: its graph, operators, weights, memory and times
+/// Write a page (.html) that shows a file: its graph, operators, weights, memory and times
 ///
-/// The page needs nothing but a browser. It shows each method as it is written and as it runs here, payloads of
-/// delegates, source lines, memory over time, and what runs by the operator's own kernel because nothing fused it; of a
-/// BEF program (.bef, .mlir) its functions; of weights (.ptd, .gguf) and ETDumps tables. With --profile the program is
-/// run and every node has its time; with --compare it is run prepared and as written, and every node has its error.
-/// Inputs are written as for `pteron run`. Otherwise nothing is executed.
+/// The page needs nothing but a browser. It shows each method as written and as it runs here, payloads of delegates,
+/// source lines, memory over time, and the calls that were not fused; for a BEF program (.bef, .mlir) its functions; for
+/// weights (.ptd, .gguf) and ETDumps tables. --profile runs the program and shows the time of every node; --compare runs
+/// it prepared and as written, and shows the error of every node. Otherwise nothing is executed. Inputs are written as
+/// for `pteron run`.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  pteron report model.pte -o report.html\n\n",
     "  # with the time of every node\n",
     "  pteron report model.pte @x.npy --profile -o report.html\n\n",
-    "  # what differs in another file; what another runtime recorded\n",
+    "  # the differences to another file; the times that another runtime recorded\n",
     "  pteron report old.pte --diff new.pte -o report.html\n",
     "  pteron report model.pte --etdump trace.etdp -o report.html",
     exit_status!()
@@ -49,13 +49,13 @@ pub(crate) struct Opts {
     /// With --profile, record this many runs [default: 10]
     #[arg(short, long, value_name = "N", requires = "profile")]
     repeat: Option<usize>,
-    /// Run the method prepared and as written, and show how far the results are apart
+    /// Run the method prepared and as written, and show how much the results differ
     #[arg(long)]
     compare: bool,
     /// Show the times of this recording
     #[arg(long, value_name = "FILE", conflicts_with = "profile")]
     etdump: Option<PathBuf>,
-    /// Show what differs in this file
+    /// Show the differences to this file
     #[arg(long, value_name = "FILE")]
     diff: Option<PathBuf>,
     /// Write the data alone, as JSON
@@ -87,14 +87,14 @@ impl Opts {
         if bundle::is_one(&*loader)? || expect_program(&*loader).is_ok() {
             return self.of_program(loader);
         }
-        let own = self.of_runs().into_iter().chain(self.call.of_methods());
+        let own = self.run_options().into_iter().chain(self.call.method_options());
         refuse("report", loader.name(), "no program", own)?;
         let options = pteron::load_options().backends(general::backends()).limits(limits());
         self.write(&gather(&loader, &options, &Measured::default())?)
     }
 
-    /// What only programs of methods have, and whether it was given.
-    fn of_runs(&self) -> [(&'static str, bool); 4] {
+    /// The options that apply to runs only, and whether each was given.
+    fn run_options(&self) -> [(&'static str, bool); 4] {
         [
             ("--profile", self.profile),
             ("--compare", self.compare),
@@ -153,7 +153,7 @@ impl Opts {
     }
 
     fn of_bef(self, program: Program, name: &str) -> Result {
-        let own = self.of_runs().into_iter().skip(1).chain(self.call.of_methods());
+        let own = self.run_options().into_iter().skip(1).chain(self.call.method_options());
         refuse("report", name, "a BEF program", own)?;
         if !self.profile {
             refuse("report", name, "a BEF program, which only --profile runs", self.bef.given())?;

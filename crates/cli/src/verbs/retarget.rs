@@ -9,17 +9,17 @@ use std::sync::Arc;
 use toolbox::paths::Paths;
 use toolbox::run::{LoadMode, open_data};
 
-/// Compile a program (.pte) again for other backends, without the model's source
+/// Recompile a program (.pte) for other backends, without the model's source
 ///
-/// What XNNPACK delegates compute becomes operators again, which backends may take anew. Sizes that change, state,
-/// branches, loops, weights and source frames stay what they are. Programs with delegates of other backends, and
-/// those that jump otherwise than exporters write it, are refused.
+/// XNNPACK delegates are converted back to operators, which can then be delegated again. Dynamic sizes, state,
+/// branches, loops, weights and source frames are preserved. Programs with delegates of other backends, and those
+/// whose jumps are not of the form that exporters write, are refused.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
-    "  # operators in the place of delegates\n",
+    "  # operators instead of delegates\n",
     "  pteron retarget model_xnnpack.pte --backend none -o model.pte\n\n",
-    "  # an old program in today's form\n",
+    "  # an old program in the current form\n",
     "  pteron retarget old.pte --backend xnnpack -o new.pte\n\n",
     "  # the operators that a delegate computes\n",
     "  pteron retarget model_xnnpack.pte --print-after read -o /dev/null",
@@ -28,7 +28,7 @@ use toolbox::run::{LoadMode, open_data};
 pub(crate) struct Opts {
     #[command(flatten)]
     input: InputArg,
-    /// A file of named data (.ptd) that has weights of the program; may be given several times
+    /// A file of external weights of the program (.ptd); may be given several times
     #[arg(short, long, value_name = "FILE")]
     data: Vec<PathBuf>,
     #[command(flatten)]

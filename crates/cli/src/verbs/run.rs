@@ -15,19 +15,19 @@ use toolbox::{npy, show};
 
 /// Run a method of a program and show what it computes, or the functions of a BEF program
 ///
-/// Inputs stand in the order of the method's (`pteron inspect` lists them):
+/// Inputs are given in the order of the method's inputs (`pteron inspect` lists them):
 ///
-///   2x2xf32=1,2,3,4   a tensor; one element fills it, none makes zeros
-///   4xf32=@raw.bin    a tensor of the little-endian bytes of a file
+///   2x2xf32=1,2,3,4   a tensor; a single element fills it, none gives zeros
+///   4xf32=@raw.bin    a tensor from the little-endian bytes of a file
 ///   @x.npy            a NumPy array
-///   digit.png         an image (PNG or JPEG), for an input [1, C, H, W] or [C, H, W] with C 1
-///                     (grey), 3 (colours) or 4 (and opacity): stretched to H by W, values in 0..1,
-///                     black is 0; integers in 0..255. The options for images say otherwise: they do
-///                     what torchvision's Resize, CenterCrop and Normalize do. (Bytes of a JPEG
-///                     are those of the decoder, which may be off by a few from another's)
-///   5  0.5  true      a number where the method takes one
+///   digit.png         an image (PNG or JPEG), for an input [1, C, H, W] or [C, H, W] with C = 1
+///                     (grey), 3 (RGB) or 4 (RGBA): stretched to H by W, with values in 0..1 and
+///                     black 0; for integer inputs values in 0..255. The options for images change
+///                     this like torchvision's Resize, CenterCrop and Normalize. (Pixels of a JPEG
+///                     may differ by a few units from those of another decoder)
+///   5  0.5  true      a scalar, if the method takes one
 ///
-/// Without inputs the method gets zeros. Numbers that the exporter fixed may be left out.
+/// Without inputs the method gets zeros. Scalars that the exporter fixed may be left out.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 #[command(after_long_help = concat!(
@@ -35,13 +35,13 @@ use toolbox::{npy, show};
     "  pteron run add.pte 2x2xf32=1,2,3,4 2x2xf32=1\n\n",
     "  # the three likeliest classes of an image\n",
     "  pteron run digits.pte 3.png --top 3 --labels labels.txt\n\n",
-    "  # a photograph, as models of torchvision take it\n",
+    "  # a photograph, preprocessed as for torchvision models\n",
     "  pteron run mobilenet.pte cat.jpg --resize 256 --crop 224 --preset imagenet --top 5\n\n",
     "  # weights from a separate file, outputs as NumPy arrays\n",
     "  pteron run model.pte @x.npy --data weights.ptd --output out/\n\n",
     "  # how long does it take?\n",
     "  pteron run model.pte --repeat 100\n\n",
-    "  # go on where the last run has stopped\n",
+    "  # continue from the state of the last run\n",
     "  pteron run counter.pte --restore state.ptd --checkpoint state.ptd\n\n",
     "  # the second test case of a bundled program\n",
     "  pteron run model.bpte --case 1\n\n",
@@ -58,19 +58,19 @@ pub(crate) struct Opts {
     /// Print JSON, with every element
     #[arg(long)]
     json: bool,
-    /// Run this many more times and show how long that took
+    /// Run this many more times and show the latencies
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     repeat: usize,
-    /// Start from the state in this file, which --checkpoint has written
+    /// Start from the state in this file, written by --checkpoint
     #[arg(long, value_name = "FILE")]
     restore: Option<PathBuf>,
-    /// After the last run, save what outlives it (caches, counters, parameters) to this file (.ptd)
+    /// After the last run, save the persistent state (caches, counters, parameters) to this file (.ptd)
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
     /// Show only the K largest elements of each row of the first output
     #[arg(short = 'k', long, value_name = "K")]
     top: Option<NonZeroUsize>,
-    /// Names for the positions that --top shows, a line each
+    /// Names for the positions that --top shows, one per line
     #[arg(short, long, value_name = "FILE", requires = "top")]
     labels: Option<PathBuf>,
     #[command(flatten)]
@@ -98,7 +98,7 @@ impl Opts {
                 ("--checkpoint", self.checkpoint.is_some()),
                 ("--top", self.top.is_some()),
             ];
-            let own = own.into_iter().chain(self.call.of_methods());
+            let own = own.into_iter().chain(self.call.method_options());
             refuse("run", loader.name(), "a BEF program", own)?;
             return self.bef.run(program, loader.name());
         }
@@ -145,7 +145,7 @@ fn first_tensor(ran: &Ran) -> Result<&Tensor> {
     })
 }
 
-/// Lines whose columns are aligned together.
+/// The number of lines whose columns are aligned together.
 const LINES: usize = 4096;
 
 fn print_text(ran: &Ran, top: Option<Top<'_>>, folder: Option<&Path>) -> Result {
@@ -184,7 +184,7 @@ fn print_text(ran: &Ran, top: Option<Top<'_>>, folder: Option<&Path>) -> Result 
     Ok(())
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Report<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -16,22 +16,22 @@ use toolbox::paths::Paths;
 
 /// Answer inference requests over HTTP: the Open Inference Protocol, REST and gRPC
 ///
-/// A model is a file NAME.pte or NAME.pt2 in the folder, with its weights outside in NAME.ptd; or a folder NAME
-/// with one program and the .ptd files that it needs; or a folder NAME with a folder of that kind for each version,
-/// named by its number. A pteron.json beside a program can say "method", the names of "inputs" and "outputs", and
+/// A model is a file NAME.pte or NAME.pt2 in the folder, with external weights in NAME.ptd; or a folder NAME
+/// with one program and the .ptd files that it needs; or a folder NAME with such a folder for each version,
+/// named by its number. A pteron.json beside a program can set "method", the names of "inputs" and "outputs", and
 /// "max_batch".
 ///
-/// Files are replaced by renaming others to their names, never by writing to them. SIGHUP, --poll and, with
-/// --control, requests of the repository extension look at the folder again and swap in what is new while requests
-/// run. SIGTERM and Ctrl-C let requests end.
+/// Replace files by renaming new ones over them, never by writing to them. SIGHUP, --poll and, with --control,
+/// requests of the repository extension scan the folder again and swap in new files while requests run. SIGTERM
+/// and Ctrl-C stop the server after the running requests.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  pteron serve models\n",
     "  curl 127.0.0.1:8000/v2/models/digits\n\n",
-    "  # two requests at a time, joined to batches of up to 8 rows\n",
+    "  # two executions at a time, of batches of up to 8 rows\n",
     "  pteron serve models --workers 2 --max-batch 8 --batch-delay 2ms\n\n",
-    "  # for other machines, with a token, reloading what is replaced\n",
+    "  # reachable from other machines, with a token, reloading replaced files\n",
     "  pteron serve models --listen 0.0.0.0:8000 --token-file token --poll 1s --log",
     exit_status!()
 ))]
@@ -39,71 +39,71 @@ pub(crate) struct Opts {
     /// The folder with the models
     #[arg(value_name = "MODELS")]
     models: PathBuf,
-    /// Where to listen, for REST and gRPC; may be given several times
+    /// Address to listen on, for REST and gRPC; may be given several times
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
     listen: Vec<SocketAddr>,
-    /// A file with the bearer token that requests must have, but for those about health
+    /// A file with the bearer token that all requests except health checks must carry
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Let requests load and unload models
+    /// Allow requests to load and unload models
     #[arg(long)]
     control: bool,
-    /// Look for files that were replaced, this often
+    /// Interval at which to look for replaced files
     #[arg(long, value_name = "TIME", value_parser = duration)]
     poll: Option<Duration>,
     #[command(flatten)]
     execution: ExecutionOpts,
-    /// Requests that are executed at a time, each with --threads
+    /// Number of concurrent executions, each with --threads
     #[arg(long, value_name = "N", default_value = "1", value_parser = crate::general::threads)]
     workers: NonZeroUsize,
-    /// Join requests to batches of up to N rows, for models whose first dimension changes and whose rows are found to
-    /// be independent
+    /// Combine requests into batches of up to N rows, for models whose first dimension is dynamic and whose rows are
+    /// found to be independent
     #[arg(long, value_name = "N", default_value_t = 1)]
     max_batch: usize,
-    /// How long a request waits for others to join while a worker is idle
+    /// How long a request waits for others to join its batch while a worker is idle
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "0ms")]
     batch_delay: Duration,
-    /// Requests of a model that wait at a time
+    /// Maximum number of waiting requests per model
     #[arg(long, value_name = "N", default_value_t = 256)]
     max_queue: usize,
-    /// Requests that there are at a time
+    /// Maximum number of concurrent requests
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_requests: usize,
-    /// Bytes of one request
+    /// Maximum size of one request
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64M")]
     max_body: u64,
-    /// Bytes that all requests and responses hold at a time
+    /// Maximum memory of all requests and responses together
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
     max_held: u64,
-    /// Connections that are open at a time
+    /// Maximum number of open connections
     #[arg(long, value_name = "N", default_value_t = 512)]
     max_connections: usize,
-    /// How long a request may take, whatever it says itself
+    /// Maximum time of a request; a request can only ask for less
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
     deadline: Duration,
-    /// How long the head of a request and its body may each take to come, and its response to be taken
+    /// Timeout for receiving the head of a request, for receiving its body, and for sending its response
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     patience: Duration,
-    /// How long requests may go on when the server is told to stop
+    /// How long running requests may continue after the server was told to stop
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     grace: Duration,
-    /// The server's certificates for TLS, PEM
+    /// The server's TLS certificate chain, PEM
     #[cfg(feature = "serve-tls")]
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// The key of the first certificate, PEM
+    /// The private key of the first certificate, PEM
     #[cfg(feature = "serve-tls")]
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// Print a line for each request
     #[arg(long)]
     log: bool,
-    /// Print JSON, an object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     json: bool,
 }
 
-/// What wakes the command while the server works.
+/// An event for the main thread while the server runs.
 enum Event {
     Reload,
     Stop,
@@ -125,19 +125,19 @@ impl Opts {
         let service = Service::start(self.service()?).map_err(failed)?;
         let server = Server::start(Arc::clone(&service), self.server()?).map_err(failed)?;
         for address in server.addresses() {
-            self.tell(&json!({ "event": "listening", "address": address }), &format!("listening on {address}"));
+            self.print_event(&json!({ "event": "listening", "address": address }), &format!("listening on {address}"));
             if !address.ip().is_loopback() && self.token_file.is_none() {
                 say(format_args!("note: {address} is reachable from other machines, and asks for no token"));
             }
         }
-        self.told(service.load_all())?;
+        self.print_failed(service.load_all())?;
         for model in service.index().iter().filter(|model| model.is_ready) {
             let (_, generation) = service.model(&model.name, &model.version).map_err(failed)?;
             if let Some(reason) = generation.unbatched() {
                 say(format_args!("note: requests of {} are not joined: {reason}", model.name));
             }
         }
-        self.tell(&json!({ "event": "ready" }), "ready");
+        self.print_event(&json!({ "event": "ready" }), "ready");
         loop {
             let event = match self.poll {
                 Some(time) => events.recv_timeout(time.max(Duration::from_millis(10))),
@@ -145,10 +145,10 @@ impl Opts {
             };
             match event {
                 Ok(Event::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                Ok(Event::Reload) | Err(mpsc::RecvTimeoutError::Timeout) => self.told(service.reload_changed())?,
+                Ok(Event::Reload) | Err(mpsc::RecvTimeoutError::Timeout) => self.print_failed(service.reload_changed())?,
             }
         }
-        self.tell(&json!({ "event": "stopping" }), "stopping");
+        self.print_event(&json!({ "event": "stopping" }), "stopping");
         server.stop();
         Ok(())
     }
@@ -195,19 +195,19 @@ impl Opts {
         })
     }
 
-    /// Tells which models could not be loaded. The others are served.
-    fn told(&self, loaded: serve::Result<Vec<(String, serve::Refusal)>>) -> Result {
+    /// Prints which models could not be loaded. The others are served.
+    fn print_failed(&self, loaded: serve::Result<Vec<(String, serve::Refusal)>>) -> Result {
         for (model, refusal) in loaded.map_err(failed)? {
             let event = json!({ "event": "model_failed", "model": model, "error": refusal.message });
             match self.json {
-                true => self.tell(&event, ""),
+                true => self.print_event(&event, ""),
                 false => say(format_args!("error: {model}: {refusal}")),
             }
         }
         Ok(())
     }
 
-    fn tell(&self, event: &serde_json::Value, text: &str) {
+    fn print_event(&self, event: &serde_json::Value, text: &str) {
         match self.json {
             true => line(&event.to_string()),
             false => line(text),
@@ -219,7 +219,7 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
     Failure::Failed(Box::new(error))
 }
 
-/// Writes a line to stdout. A reader that has gone does not stop the server.
+/// Writes a line to stdout. Errors are ignored: a closed stdout does not stop the server.
 fn line(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
@@ -236,7 +236,7 @@ fn log(json: bool) -> Log {
     }
 }
 
-/// The token of a file: its first line.
+/// Reads the token from the first line of a file.
 fn token(path: &Path) -> Result<String> {
     let text = std::fs::read_to_string(path).map_err(toolbox::Error::read(path)).map_err(failed)?;
     match text.lines().next().map(str::trim).filter(|token| !token.is_empty()) {
@@ -245,7 +245,7 @@ fn token(path: &Path) -> Result<String> {
     }
 }
 
-/// Signals become events: SIGHUP looks at the folder again, SIGTERM and SIGINT stop the server.
+/// Converts signals to events: SIGHUP scans the folder again, SIGTERM and SIGINT stop the server.
 #[cfg(unix)]
 fn take_signals(events: mpsc::Sender<Event>) -> Result {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -263,7 +263,7 @@ fn take_signals(events: mpsc::Sender<Event>) -> Result {
     Ok(())
 }
 
-/// Windows has no signals: the server ends with its process.
+/// Windows has no signals: the server runs until its process ends. The thread keeps the channel open.
 #[cfg(not(unix))]
 fn take_signals(events: mpsc::Sender<Event>) -> Result {
     let keep = move || {

@@ -9,22 +9,22 @@ use toolbox::file::File;
 use toolbox::paths::Paths;
 use toolbox::show::count;
 
-/// Give a weight of a program (.pte) or of named data (.ptd) new values
+/// Replace the values of a weight of a program (.pte) or of named data (.ptd)
 ///
-/// The array must have the weight's type and shape. Weights that happened to share the old bytes keep
-/// theirs. The output may be the file itself, which is replaced when the new one is complete.
+/// The array must have the weight's type and shape. Other weights that shared the old bytes keep their
+/// values. The output may be the file itself, which is replaced when the new one is complete.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  pteron set-weight weights.ptd linear.bias bias.npy -o weights.ptd\n\n",
-    "  # a constant without a name, by its number in `pteron print model.pte`\n",
+    "  # an unnamed constant, by its index in `pteron print model.pte`\n",
     "  pteron set-weight model.pte 3 bias.npy -o new.pte",
     exit_status!()
 ))]
 pub(crate) struct Opts {
     #[command(flatten)]
     input: InputArg,
-    /// The weight: its name in the model, its key, or the number of a constant
+    /// The weight: its name in the model, its key, or the index of a constant
     name: String,
     /// A NumPy array (.npy)
     #[arg(value_name = "ARRAY")]

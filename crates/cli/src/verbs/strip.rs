@@ -8,22 +8,22 @@ use toolbox::file::File;
 use toolbox::paths::Paths;
 use toolbox::show::{bytes, count};
 
-/// Leave out of a program (.pte) what only people and tools read: source frames and names
+/// Remove from a program (.pte) what only people and tools read: source frames and names
 ///
-/// What the program computes stays, and so do the names under which it looks for weights in .ptd files.
+/// The program computes the same, and keeps the names under which it looks up weights in .ptd files.
 /// The output may be the file itself, which is replaced when the new one is complete.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  pteron strip model.pte -o small.pte\n\n",
-    "  # also the names of tensors and Python's containers around inputs and outputs\n",
+    "  # also the names of tensors and the Python containers of inputs and outputs\n",
     "  pteron strip model.pte --names -o small.pte",
     exit_status!()
 ))]
 pub(crate) struct Opts {
     #[command(flatten)]
     input: InputArg,
-    /// Also leave out names of tensors and Python's containers
+    /// Also remove the names of tensors and the Python containers of inputs and outputs
     #[arg(long)]
     names: bool,
     /// Print the report as JSON

@@ -6,14 +6,14 @@ use toolbox::paths::Paths;
 
 /// Translate MLIR text to a BEF program, or a BEF program to text
 ///
-/// Which way is said by the file: BEF starts with its magic bytes, text has a name that ends in .mlir or
-/// comes from stdin. Text that cannot be translated is refused with the place of each reason.
+/// The file determines the direction: BEF starts with its magic bytes, text has a name that ends in .mlir or
+/// comes from stdin. Text that cannot be translated is refused with a location for each diagnostic.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  pteron translate program.mlir -o program.bef\n",
     "  pteron translate program.bef\n\n",
-    "  # without what only translation back to text needs\n",
+    "  # without the sections that only translation back to text needs\n",
     "  pteron translate program.mlir --no-optional-sections -o small.bef\n\n",
     "  # check the `// expected-error` comments of a test\n",
     "  pteron translate test.mlir --verify-diagnostics",
@@ -24,13 +24,13 @@ pub(crate) struct Opts {
     input: InputArg,
     #[command(flatten)]
     output: OutputArg,
-    /// Leave out types and names of attributes and types of registers
+    /// Omit the types and names of attributes and the types of registers
     #[arg(long)]
     no_optional_sections: bool,
-    /// Compare what is reported with the `expected-error` comments of the text, and write nothing
+    /// Compare the diagnostics with the `expected-error` comments of the text, and write nothing
     #[arg(long)]
     verify_diagnostics: bool,
-    /// Take each piece between lines that say `// -----` for a program of its own
+    /// Treat each part between `// -----` lines as a separate program
     #[arg(long, requires = "verify_diagnostics")]
     split_input_file: bool,
     /// Print the location of every operation
@@ -70,7 +70,7 @@ impl Opts {
     }
 }
 
-/// The result, or the diagnostics on stderr.
+/// Returns the result, or prints the diagnostics to stderr and fails.
 pub(crate) fn refused<T>(translation: Translation<T>) -> Result<T> {
     match translation {
         Translation::Done(result) => Ok(result),

@@ -10,9 +10,9 @@ use toolbox::validate::validate;
 
 /// Find everything that is wrong with programs (.pte) or files of named data (.ptd)
 ///
-/// Every problem is shown with its field, what was expected and what was found. Only the tables of a
-/// file are read. Of a valid program that this build cannot run, what is missing is listed; that is no
-/// problem of the file (`pteron ops --file` is the gate for that).
+/// Every problem is shown with its field, the expected value and the one found. Only the tables of a file are
+/// read. For a valid program that this build cannot run, missing operators and backends are listed, but do not
+/// count as problems of the file (`pteron ops --file` fails for them).
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",

@@ -15,12 +15,12 @@ use toolbox::paths::Paths;
 use toolbox::show;
 use toolbox::verify::{self, Case, Counts, Options, Outcome, Setting};
 
-/// Run conformance cases and compare what comes out with what is recorded
+/// Run conformance cases and compare their outputs with the recorded ones
 ///
-/// A case is a folder with a case.json or a cases.json; of any other folder, every case in it is run.
-/// Each case that fails is shown with its reason, and the last line counts them. Set aside are cases
-/// with runs that the record cannot judge: where the reference departs from PyTorch or failed, and
-/// random values.
+/// A case is a folder with a case.json or a cases.json; for any other folder, every case in it is run.
+/// Each failing case is shown with the reason, and the last line has the counts. Cases are set aside if
+/// their recorded outputs are no reference: the reference differs from PyTorch or failed, or the outputs
+/// are random.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -29,9 +29,9 @@ use toolbox::verify::{self, Case, Counts, Options, Outcome, Setting};
     "  pteron verify model.bpte\n\n",
     "  # without the programs that need a backend\n",
     "  pteron verify --undelegated corpus\n\n",
-    "  # in every way that must agree\n",
+    "  # with every instruction set, prepared and as written, on one and two threads\n",
     "  pteron verify --matrix corpus/ops\n\n",
-    "  # what XNNPACK payloads compute, computed by operators\n",
+    "  # with XNNPACK payloads converted to operators\n",
     "  pteron verify --retarget none corpus/models\n\n",
     "  # how far off is it?\n",
     "  pteron verify corpus/models/mlp --rtol 1e-7 --atol 0",
@@ -41,42 +41,42 @@ pub(crate) struct Opts {
     /// Folders of cases, their case.json or cases.json files, or bundled programs (.bpte)
     #[arg(value_name = "CASE", required = true)]
     cases: Vec<PathBuf>,
-    /// Leave out programs with delegates
+    /// Skip programs with delegates
     #[arg(long)]
     undelegated: bool,
     /// Register the demonstration backend BackendWithCompilerDemo
     #[arg(long)]
     demo_backends: bool,
-    /// Allow this absolute difference, in the place of every case's own
+    /// Allow this absolute difference, instead of each case's tolerance
     #[arg(long, value_name = "X")]
     atol: Option<f64>,
-    /// Allow this difference relative to the expected value, in the place of every case's own
+    /// Allow this difference relative to the expected value, instead of each case's tolerance
     #[arg(long, value_name = "X")]
     rtol: Option<f64>,
     #[command(flatten)]
     execution: ExecutionOpts,
-    /// Run every case in every way: prepared and as written, with every level of instructions that this
-    /// machine has, on one thread and on two
+    /// Run every case under every setting: prepared and as written, with every instruction set of this
+    /// machine, on one thread and on two
     #[arg(long, conflicts_with_all = ["threads", "isa", "no_prepare"])]
     matrix: bool,
-    /// Run the torch.export archives (.pt2) beside the programs of the cases instead of them
+    /// Run the torch.export archives (.pt2) beside the programs of the cases instead of the programs
     #[arg(long)]
     archives: bool,
-    /// Backends that take parts of the archives' programs, in order
+    /// Backends to which parts of the archives' programs are delegated, in order of preference
     #[arg(long, value_enum, value_delimiter = ',', default_value = "none", value_name = "BACKEND", requires = "archives")]
     backend: Vec<BackendName>,
-    /// Store weights packed for a machine, too (backend bef)
+    /// Also store weights packed for a machine (backend bef)
     #[arg(long, value_enum, default_value_t, value_name = "CPU", requires = "archives")]
     target_cpu: TargetCpu,
-    /// Compile the programs again for this backend, without their source, and run the result; given several times,
-    /// one after the other
+    /// Recompile the programs for this backend, without their source, and run the result; if given several times,
+    /// recompile for each backend in turn
     #[arg(long, value_enum, value_name = "BACKEND")]
     retarget: Vec<BackendName>,
     /// Print JSON: the counts, and the outcome of every case
     #[arg(long)]
     json: bool,
-    /// Cases that run at a time [default: as many as there are cores, and no more than one for each 256 MiB
-    /// of free memory]
+    /// Number of cases that run concurrently [default: the number of cores, but at most one per 256 MiB of
+    /// free memory]
     #[arg(short, long, value_name = "N", value_parser = general::threads)]
     jobs: Option<NonZeroUsize>,
 }
@@ -142,7 +142,7 @@ impl Opts {
         if total.failed == 0 { Ok(()) } else { Err(Failure::Reported) }
     }
 
-    /// Runs the cases in one way and shows those that want to be shown, or gathers all for JSON.
+    /// Runs the cases under one setting. Prints the outcomes that the verbosity asks for, or collects all of them for JSON.
     fn check(
         &self,
         cases: &[Case],
@@ -188,7 +188,7 @@ fn line(counts: &Counts) -> String {
     format!("{} passed, {} failed, {} set aside", counts.passed, counts.failed, counts.set_aside)
 }
 
-/// A bar on stderr if that is a terminal, nothing otherwise.
+/// A progress bar on stderr if that is a terminal, a hidden one otherwise.
 fn progress(cases: usize) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -200,11 +200,11 @@ fn progress(cases: usize) -> ProgressBar {
     bar
 }
 
-/// Memory, or address space under `ulimit -v`, that a thread should find. The system's allocator alone reserves up to
-/// 128 MiB of address space for each.
+/// The free memory, or address space under `ulimit -v`, per concurrent case. The system allocator alone reserves up to
+/// 128 MiB of address space for each thread.
 const JOB_BYTES: u64 = 256 << 20;
 
-/// Cases that run at a time.
+/// The default number of cases that run concurrently.
 fn default_jobs() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let room = pteron::free_memory().map_or(u64::MAX, |free| free / JOB_BYTES);

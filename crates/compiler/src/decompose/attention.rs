@@ -16,8 +16,8 @@ pub(super) const RULES: Table = &[
     ("aten._scaled_dot_product_attention_math", NoKernel, attention),
 ];
 
-/// `softmax(q k^T scale + mask) v`. Both factors of the product carry the root of the scale, as in PyTorch, so that
-/// half precision does not overflow.
+/// `softmax(q k^T scale + mask) v`. As in PyTorch, `q` and `k` are each multiplied by the square root of the scale, so
+/// that the product does not overflow in half precision.
 fn attention(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (q, k, v) = (cx.tensor(node, "query")?, cx.tensor(node, "key")?, cx.tensor(node, "value")?);
     if cx.float(node, "dropout_p", 0.0)? > 0.0 {
@@ -70,7 +70,7 @@ fn masked(cx: &mut Rewriter<'_>, scores: VarId, mask: VarId) -> Result<VarId> {
     Ok(cx.choose(mask, scores, low))
 }
 
-/// Keys or values repeated for every head of the queries.
+/// Grouped-query attention: repeats the heads of keys or values so that every head of the queries has one.
 fn grouped(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, query: &TensorSpec) -> Result<VarId> {
     let spec = cx.of(x);
     let dim = spec.rank() - 3;

@@ -1,4 +1,4 @@
-//! Batch norms: by the statistics that training left, or by those of the batch.
+//! Batch normalization, by running statistics or by the statistics of the batch.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -45,7 +45,7 @@ fn batch_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, outs[0])
 }
 
-/// The channels of a batch, normalized by their own means and variances.
+/// Normalizes each channel by the mean and variance of the batch.
 fn by_batch(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if cx.optional_tensor(node, "running_mean").is_some() && !node.target.contains("functional") {
         return cx.wrong(
@@ -84,7 +84,8 @@ fn by_batch(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// What a node gives besides the result: the mean, one over the deviation, and the running statistics moved on.
+/// Replaces the other results of the node: the mean, the reciprocal standard deviation, and the updated running
+/// statistics.
 fn statistics(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -95,12 +96,12 @@ fn statistics(
     for (&output, value) in rest.iter().zip([mean, scale]) {
         cx.replace(output, value);
     }
-    // The functional form gives the running mean and variance last.
+    // The functional forms return the new running mean and variance last.
     let Some(&[new_mean, new_variance]) = rest.get(rest.len().saturating_sub(2)..) else { return Ok(()) };
     if rest.len() < 4 {
         return Ok(());
     }
-    // What only a gradient reads.
+    // The reserve tensors: only the backward pass reads them.
     for &reserve in &rest[2..rest.len() - 2] {
         let spec = cx.spec(node, reserve)?;
         let empty = super::windows::zeros(cx, node, spec.sizes, spec.dtype)?;

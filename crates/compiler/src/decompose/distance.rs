@@ -1,4 +1,4 @@
-//! Distances between points, and images sampled at points.
+//! Pairwise distances, and sampling grids.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -26,7 +26,7 @@ fn pairwise_distance(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
     cx.done(node, new)
 }
 
-/// Every row of one matrix to every row of another.
+/// The distance from every row of `x1` to every row of `x2`.
 fn cdist(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (a, b) = (cx.tensor(node, "x1")?, cx.tensor(node, "x2")?);
     let p = cx.float(node, "p", 2.0)?;
@@ -34,7 +34,7 @@ fn cdist(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if x.rank() < 2 || y.rank() < 2 {
         return cx.wrong(node, "it takes matrices");
     }
-    // The kernel takes batches of the same sizes only.
+    // The kernel requires both operands to have the same batch sizes.
     let same_batch = x.sizes[..x.rank() - 2] == y.sizes[..y.rank() - 2];
     if same_batch && node.target.starts_with("aten.cdist") {
         let args = vec![
@@ -53,7 +53,7 @@ fn cdist(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Every row of a matrix to those behind it.
+/// The distances between all pairs of rows `i < j`.
 fn pdist(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, p) = (cx.tensor(node, "self")?, cx.float(node, "p", 2.0)?);
     let rows = known(cx, node, cx.spec(node, x)?.sizes.first())?;
@@ -69,7 +69,7 @@ fn pdist(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Images and volumes have kernels of their own.
+/// Dispatches to the 2-d or the 3-d kernel by rank.
 fn grid_sampler(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "input")?;
     let mut same = node.clone();
@@ -81,7 +81,7 @@ fn grid_sampler(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(Outcome::Replaced)
 }
 
-/// The points of a grid from -1 to 1, moved by a matrix for each image.
+/// The points of a regular grid over -1 to 1, transformed by one affine matrix for each image.
 fn affine_grid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (theta, want) = (cx.tensor(node, "theta")?, cx.result(node)?);
     let Some(space) = want.rank().checked_sub(2).filter(|s| matches!(s, 2 | 3)) else {
@@ -97,7 +97,7 @@ fn affine_grid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     };
     let mut points = Vec::with_capacity(count * (space + 1));
     for i in 0..count {
-        // The fastest dimension comes first.
+        // Coordinates are listed from the fastest-varying dimension to the slowest.
         let mut rest = i;
         for &size in sizes.iter().rev() {
             points.push(Scalar::Double(place(rest % size, size)));

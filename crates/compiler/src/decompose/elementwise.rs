@@ -1,4 +1,4 @@
-//! Activations, arithmetic, comparisons and choices.
+//! Activations, arithmetic, comparisons and selection.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -67,7 +67,7 @@ pub(super) const RULES: Table = &[
     ("aten.rad2deg", NoKernel, degrees),
 ];
 
-/// Where a kernel would take the node if its numbers were tensors, makes them constants.
+/// If a kernel takes the node once its scalar operands are tensors, replaces them by constants.
 pub(super) fn with_tensors(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -106,7 +106,7 @@ pub(super) fn x_of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
     }
 }
 
-/// The arguments under another target.
+/// The same call under another operator name, with the same overload.
 pub(super) fn renamed(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &str) -> Result<Outcome> {
     let overload = node.target.rsplit_once('.').map_or("default", |(_, o)| o);
     let mut same = node.clone();
@@ -150,7 +150,8 @@ fn relu6(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.hardtanh.default", args))
 }
 
-/// Half precision computes an activation of several operators in f32, as PyTorch's kernel does.
+/// Computes an activation that is decomposed into several operators in f32 if the input has half precision, as
+/// PyTorch's kernel does.
 fn widened(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -301,7 +302,7 @@ fn celu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// The weight of a channel stands at dimension 1.
+/// The weights run along the channels, which are dimension 1.
 fn prelu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, weight) = (x_of(cx, node)?, cx.tensor(node, "weight")?);
     let (spec, w) = (cx.spec(node, x)?, cx.spec(node, weight)?);
@@ -429,7 +430,7 @@ fn frac(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// `|x| < inf`, which no NaN is.
+/// `|x| < inf`, which is false for NaN.
 fn isfinite(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = x_of(cx, node)?;
     if !cx.spec(node, x)?.dtype.is_floating() {
@@ -447,7 +448,7 @@ fn sgn(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.sign.default", vec![("self", Argument::Var(x))]))
 }
 
-/// `x * log(y)`, 0 where x is 0 and y no NaN.
+/// `x * log(y)`, and 0 where x is 0 and y is not NaN.
 fn xlogy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (Some(x), Some(y)) = (cx.optional_tensor(node, "self"), cx.optional_tensor(node, "other")) else {
         return Ok(Outcome::Kept);
@@ -506,7 +507,7 @@ fn masked_fill(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// `where` with numbers or with tensors of several types.
+/// `where` with scalar operands, or with tensors of different types.
 fn choose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (Some(condition), Some(a), Some(b)) =
         (cx.optional_tensor(node, "condition"), node.arg("self").cloned(), node.arg("other").cloned())

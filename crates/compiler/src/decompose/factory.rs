@@ -1,4 +1,4 @@
-//! Tensors made of numbers.
+//! Factories: tensors of constants, ranges, random values and windows.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -82,7 +82,7 @@ fn scalar_tensor(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
     }
 }
 
-/// All forms name a start, an end and a step.
+/// Brings all overloads to `arange.start`, with a start, an end and a step.
 fn arange(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if &*node.target == "aten.arange.start" {
         return Ok(Outcome::Kept);
@@ -92,7 +92,7 @@ fn arange(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.arange.start", args))
 }
 
-/// An end of a range: a number, or a tensor of one.
+/// One end of a range, as a 0-d tensor; the argument is a scalar or a tensor of one element.
 fn end_of(cx: &mut Rewriter<'_>, node: &ExportedNode, name: &str, dtype: ScalarType) -> Result<VarId> {
     match cx.optional_tensor(node, name) {
         Some(x) => {
@@ -106,7 +106,8 @@ fn end_of(cx: &mut Rewriter<'_>, node: &ExportedNode, name: &str, dtype: ScalarT
     }
 }
 
-/// Numbers at equal distances, counted from both ends, so that both are exact.
+/// Evenly spaced values. The first half is computed from the start and the second from the end, so that both ends are
+/// exact.
 fn spaced(cx: &mut Rewriter<'_>, node: &ExportedNode, dtype: ScalarType) -> Result<VarId> {
     let spec = cx.result(node)?;
     let wide = if dtype.is_floating() { dtype } else { ScalarType::Double };
@@ -134,7 +135,7 @@ fn linspace(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// A base to powers at equal distances.
+/// A base raised to evenly spaced exponents.
 fn logspace(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let dtype = cx.result(node)?.dtype;
     let exponent = spaced(cx, node, ScalarType::Double)?;
@@ -157,7 +158,7 @@ fn eye(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// What `tril` of one diagonal less leaves out.
+/// Zeroes what `tril` with the diagonal below keeps.
 fn triu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let spec = cx.spec(node, x)?;
@@ -183,7 +184,7 @@ fn one_hot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Windows of signals, whose lengths are known: constants.
+/// Window functions of signals; their lengths are static, so they become constants.
 fn cosine_window(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let want = cx.result(node)?;
     let Some(length) = want.sizes.first().and_then(Size::known).and_then(|n| usize::try_from(n).ok()) else {

@@ -1,4 +1,4 @@
-//! Indices, sorting, and where values are written.
+//! Gathers, and indexed reads and writes.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -57,7 +57,8 @@ fn plain_index(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(Outcome::Replaced)
 }
 
-/// What indices find where a mask is true, and a number elsewhere, where indices may be out of range.
+/// The indexed elements where the mask is true, and `fill` elsewhere. Indices may be out of bounds where the mask is
+/// false, so they are clamped.
 fn masked_index(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, mask) = (cx.tensor(node, "self")?, cx.tensor(node, "mask")?);
     let (spec, want) = (cx.spec(node, x)?, cx.result(node)?);
@@ -96,7 +97,7 @@ fn masked_index(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Rows written at indices: `index_put` with the dimension in front.
+/// `index_copy` and `index_fill` as `index_put`, with `None` for the dimensions before `dim`.
 fn index_copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, index) = (cx.tensor(node, "self")?, cx.tensor(node, "index")?);
     let spec = cx.spec(node, x)?;
@@ -111,7 +112,7 @@ fn index_copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     };
     let mut indices = vec![None; dim];
     indices.push(Some(index));
-    // Between whole dimensions the indices stay where they are.
+    // With slices before and after it, a single index tensor keeps its dimension's position in the result.
     let values =
         if cx.of(values).sizes == [Size::Int(1)] { cx.view(node, values, Vec::new())? } else { values };
     let args = vec![
@@ -128,7 +129,7 @@ fn index_copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Kernels read indices of 64 bits.
+/// The kernels take 64-bit indices only.
 fn gather(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, index) = (cx.tensor(node, "self")?, cx.tensor(node, "index")?);
     if cx.spec(node, index)?.dtype == ScalarType::Long {

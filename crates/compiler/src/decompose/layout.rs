@@ -1,4 +1,4 @@
-//! Copies, casts and changes of layout; identities and checks, which go.
+//! Copies, casts and layout conversions; identities and checks, which are removed.
 
 use super::When::Always;
 use super::{Rule, Table};
@@ -7,7 +7,7 @@ use crate::rewrite::{Outcome, Rewriter};
 use ir::exported::{Argument, ExportedNode, MemoryFormat, TensorSpec};
 use tensor::DimOrder;
 
-/// Operators that give their operand under another name.
+/// Operators whose result is an alias of their operand.
 pub(super) const ALIASES: Table = &[
     ("aten.detach", Always, identity as Rule),
     ("aten.alias", Always, identity),
@@ -42,7 +42,7 @@ pub(super) const RULES: Table = &[
     ("aten.sym_constrain_range_for_size", Always, nothing),
 ];
 
-/// A check that the exporter has proved or that the runtime makes itself.
+/// Removes a check that the exporter has proved or that the runtime performs itself.
 fn nothing(_: &mut Rewriter<'_>, _: &ExportedNode) -> Result<Outcome> {
     Ok(Outcome::Replaced)
 }
@@ -52,7 +52,7 @@ fn identity(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, x)
 }
 
-/// A copy in another type or layout; none where both are the operand's.
+/// A copy in another dtype or memory format; the operand itself if neither changes.
 fn copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let (have, mut want) = (cx.spec(node, x)?, cx.result(node)?);
@@ -72,7 +72,7 @@ fn copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// The elements of `x` in a type and layout.
+/// The elements of `x` in the dtype and dim order of `want`.
 pub(crate) fn converted(
     cx: &mut Rewriter<'_>,
     x: ir::exported::VarId,
@@ -97,7 +97,7 @@ fn is_same_order(have: &TensorSpec, order: &DimOrder) -> bool {
     have.dim_order == *order || sizes.is_some_and(|sizes| have.dim_order.same_layout(order, &sizes))
 }
 
-/// A dropout, which an exported program that infers has switched off.
+/// Dropout, which is the identity in inference.
 fn dropout(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if cx.bool(node, "train", false)? && cx.float(node, "p", 0.0)? > 0.0 {
         return cx.wrong(node, "a dropout of training: export the model after `model.eval()`");
@@ -119,7 +119,7 @@ fn native_dropout(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
     cx.done(node, x)
 }
 
-/// A number or a tensor of one in every element.
+/// Fills a tensor with a scalar or with the element of a 0-d tensor.
 fn fill(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let spec = cx.result(node)?;
     match node.arg("value") {
@@ -137,7 +137,7 @@ fn fill(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
 }
 
-/// `copy_` made functional: the source in the type and sizes of the target.
+/// Functionalized `copy_`: the source, cast and broadcast to the target's dtype and sizes.
 fn copy_from(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (src, spec) = (cx.tensor(node, "src")?, cx.result(node)?);
     let cast = cx.cast(src, spec.dtype);

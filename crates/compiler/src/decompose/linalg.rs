@@ -1,4 +1,4 @@
-//! Systems of equations of known size, solved by elimination with pivots; factors of Cholesky.
+//! Linear systems of static size, solved by elimination with pivoting; Cholesky factorization.
 
 use super::Table;
 use super::When::NoKernel;
@@ -30,7 +30,7 @@ pub(super) const RULES: Table = &[
     ("aten.cholesky_inverse", NoKernel, cholesky_solve),
 ];
 
-/// Rows above which elimination would make a program too long.
+/// The maximum number of rows: eliminations are unrolled, and larger matrices would make programs too long.
 const MAX_ROWS: usize = 128;
 
 fn operand(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
@@ -40,7 +40,7 @@ fn operand(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
     }
 }
 
-/// The rows of a square matrix.
+/// The number of rows of a square matrix.
 fn rows_of(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<usize> {
     let spec = cx.spec(node, x)?;
     if spec.rank() < 2 {
@@ -61,17 +61,18 @@ fn identity(cx: &mut Rewriter<'_>, node: &ExportedNode, like: VarId, rows: usize
     cx.expand(node, matrix, spec.sizes)
 }
 
-/// What an elimination gives.
+/// The result of an elimination.
 struct Eliminated {
-    /// The matrix and what stands right of it, the matrix being the identity now.
+    /// The augmented columns to the right of the matrix, which has become the identity.
     rows: VarId,
-    /// The pivots, one tensor each, with dimensions of size one for row and column.
+    /// The pivots, one tensor each, with dimensions of size 1 for row and column.
     pivots: Vec<VarId>,
-    /// For each step, whether rows were exchanged.
+    /// For each step, whether two rows were swapped.
     exchanged: Vec<VarId>,
 }
 
-/// Gauss and Jordan: each step brings the largest element below to the diagonal and clears the column.
+/// Gauss-Jordan elimination with partial pivoting: each step swaps the row with the largest element of the column into
+/// place and clears the rest of the column.
 fn eliminate(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId, n: usize) -> Result<Eliminated> {
     let rank = cx.of(matrix).rank();
     let (row_dim, column_dim) = (rank - 2, rank - 1);
@@ -85,7 +86,7 @@ fn eliminate(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId, n: usize
         let low = cx.number(Scalar::Double(-1.0), cx.of(matrix).dtype)?;
         let candidates = cx.choose(done, low, sizes);
         let (_, best) = cx.extremes(candidates, row_dim, true, true);
-        // The order of rows in which row `k` and the best are exchanged.
+        // The row permutation that swaps row `k` and the pivot row.
         let (is_this, is_best) =
             (cx.compare("aten.eq.Scalar", places, k as i64), cx.compare("aten.eq.Tensor", places, best));
         let this = cx.number(Scalar::Int(k as i64), ScalarType::Long)?;
@@ -106,7 +107,7 @@ fn eliminate(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId, n: usize
     Ok(Eliminated { rows, pivots, exchanged })
 }
 
-/// The matrix `X` with `matrix X = right`.
+/// Solves `matrix X = right` for `X`.
 fn solved(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId, right: VarId) -> Result<VarId> {
     let n = rows_of(cx, node, matrix)?;
     if cx.of(right).rank() < 2 {
@@ -134,7 +135,7 @@ pub(super) fn inverse(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> R
     solved(cx, node, x, one)
 }
 
-/// The number of the first failure: none, as long as pivots are not zero.
+/// Sets the `info` result to 0 (success): zero pivots are not reported.
 fn no_failure(cx: &mut Rewriter<'_>, node: &ExportedNode, place: usize) -> Result<()> {
     if let Some(&info) = node.outputs.get(place) {
         let sizes = cx.spec(node, info)?.sizes;
@@ -158,7 +159,7 @@ fn solve(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
     let from_left = cx.bool(node, "left", true)?;
     let (a, b) = (cx.of(matrix), cx.of(right));
-    // A vector for each matrix is a column.
+    // One vector for each matrix is a column.
     let is_vector = b.rank() == 1 || (b.rank() + 1 == a.rank() && b.sizes == a.sizes[..a.rank() - 1]);
     let right = if is_vector { cx.unsqueeze(node, right, b.rank())? } else { right };
     let new = match from_left {
@@ -202,7 +203,7 @@ fn solve_triangular(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
     cx.done(node, new)
 }
 
-/// The determinant, its logarithm, or its sign and the logarithm of its size.
+/// The determinant, its logarithm, or its sign and the logarithm of its absolute value.
 fn determinant(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if node.target.starts_with("aten._linalg_det") && node.outputs.len() > 1 {
         return Ok(Outcome::Kept);
@@ -220,7 +221,7 @@ fn determinant(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let factor = cx.view(node, factor, want.sizes.clone())?;
         value = cx.mul(value, factor);
     }
-    // A column of zeros ends the elimination with what is no number.
+    // A column of zeros makes the elimination end in NaN.
     let nan = cx.is_nan(value);
     let zero = cx.number(Scalar::Double(0.0), spec.dtype)?;
     let value = cx.choose(nan, zero, value);
@@ -240,7 +241,7 @@ fn determinant(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
 }
 
-/// Columns of the factor, one after the other.
+/// Computes the factor column by column.
 fn cholesky(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = operand(cx, node)?;
     let n = rows_of(cx, node, x)?;
@@ -277,7 +278,7 @@ fn cholesky(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// The system of a factor times its transpose, or the inverse of that product.
+/// Solves a system given its Cholesky factor, or inverts the product of the factor and its transpose.
 fn cholesky_solve(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let is_inverse = node.target.starts_with("aten.cholesky_inverse");
     let factor = cx.tensor(node, if is_inverse { "self" } else { "input2" })?;

@@ -1,4 +1,4 @@
-//! Losses: evaluation of models that were exported with theirs.
+//! Losses, for the evaluation of models that were exported together with their loss.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -30,7 +30,7 @@ pub(super) const RULES: Table = &[
     ("aten.multi_margin_loss", NoKernel, multi_margin),
 ];
 
-/// One loss for each element, their mean, or their sum, as the node asks for.
+/// Applies the node's `reduction` to the losses of the elements: none, mean or sum.
 fn reduced(cx: &mut Rewriter<'_>, node: &ExportedNode, each: VarId) -> Result<Outcome> {
     let want = cx.result(node)?.dtype;
     let each = cx.cast(each, want);
@@ -93,7 +93,7 @@ fn huber(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     reduced(cx, node, each)
 }
 
-/// `target * (log(target) - x)`, 0 where the target is.
+/// `xlogy(target, target) - target * x`.
 fn kl_div(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, target) = pair(cx, node)?;
     let each = match cx.bool(node, "log_target", false)? {
@@ -123,7 +123,7 @@ fn weighted(cx: &mut Rewriter<'_>, node: &ExportedNode, each: VarId) -> Result<O
     reduced(cx, node, each)
 }
 
-/// Logarithms are not taken below -100.
+/// Logarithms are clamped to at least -100.
 fn binary_cross_entropy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, target) = pair(cx, node)?;
     let bounded_log = |cx: &mut Rewriter<'_>, v: VarId| {
@@ -234,7 +234,7 @@ fn cosine_embedding(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
     reduced(cx, node, each)
 }
 
-/// The distance along the last dimension, of differences that `eps` keeps from zero.
+/// The p-norm of `a - b + eps` over the last dimension.
 pub(super) fn distance(cx: &mut Rewriter<'_>, a: VarId, b: VarId, (p, eps, keep): (f64, f64, bool)) -> VarId {
     let way = cx.sub(a, b);
     let way = cx.add(way, eps);
@@ -288,7 +288,7 @@ fn poisson_nll(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     reduced(cx, node, each)
 }
 
-/// The margin by which each class misses the right one.
+/// The hinge loss of each class against the target class.
 fn multi_margin(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, target) = pair(cx, node)?;
     let x = if cx.of(x).rank() == 0 { cx.view(node, x, vec![Size::Int(1)])? } else { x };
@@ -320,9 +320,9 @@ fn multi_margin(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     reduced(cx, node, each)
 }
 
-/// What the classes of targets weigh: nothing where a target is to be ignored.
+/// Target classes and their weights; ignored targets have weight 0.
 struct Targets {
-    /// Class indices that exist, with a dimension of classes of size one.
+    /// Class indices, all in bounds; the class dimension has size 1.
     index: VarId,
     weights: VarId,
 }
@@ -355,7 +355,7 @@ fn targets(cx: &mut Rewriter<'_>, node: &ExportedNode, spec: &TensorSpec) -> Res
     Ok(Targets { index, weights })
 }
 
-/// The mean of losses by their weights, their sum, or each.
+/// The mean of losses that were multiplied by `weights`, weighted by them; or their sum, or each loss.
 fn by_weight(cx: &mut Rewriter<'_>, node: &ExportedNode, each: VarId, weights: VarId) -> Result<VarId> {
     let dims: Vec<usize> = (0..cx.of(each).rank()).collect();
     Ok(match cx.int(node, "reduction", 1)? {
@@ -371,7 +371,7 @@ fn by_weight(cx: &mut Rewriter<'_>, node: &ExportedNode, each: VarId, weights: V
     })
 }
 
-/// The logarithms of the probabilities of the target classes.
+/// The negative log-probabilities of the target classes.
 fn nll(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let spec = cx.spec(node, x)?;

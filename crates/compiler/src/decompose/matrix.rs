@@ -1,4 +1,4 @@
-//! Matrices taken apart and put together: diagonals, triangles, products of several.
+//! Matrices: diagonals, triangles, Kronecker and chained products, powers, and combinations of elements.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -34,7 +34,7 @@ pub(super) const RULES: Table = &[
     ("aten.combinations", Always, combinations),
 ];
 
-/// The elements that lie `offset` dimensions right of the diagonal of two dimensions.
+/// A mask of the diagonal of dimensions `a` and `b` that is shifted right by `offset`.
 pub(super) fn diagonal_mask(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -52,7 +52,8 @@ pub(super) fn diagonal_mask(
     Ok(cx.compare("aten.eq.Tensor", across, moved))
 }
 
-/// The last dimension of `x` along the diagonal of two dimensions, and something elsewhere.
+/// Permutes `x` so that, once broadcast, its last dimension runs along a diagonal of dimensions `a` and `b`; elements
+/// off the diagonal are arbitrary.
 pub(super) fn on_diagonal(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -64,7 +65,7 @@ pub(super) fn on_diagonal(
     if rank < 2 {
         return cx.wrong(node, "its diagonal has no dimension");
     }
-    // Each element is told by its column, where the diagonal starts in the first; otherwise by its row.
+    // Element `k` is in row `k` if the diagonal starts right of the first column, otherwise in column `k`.
     let (dim, size) = if offset > 0 { (a, sizes[0]) } else { (b, sizes[1]) };
     let last = rank - 2;
     let have = cx.of(x).sizes[last].clone();
@@ -74,7 +75,7 @@ pub(super) fn on_diagonal(
     };
     let padded = cx.pad(x, last, (0, spare), 0);
     let wide = cx.unsqueeze(node, padded, rank - 1)?;
-    // The diagonal's dimension to its place, one of size one to that of the other.
+    // The diagonal's dimension becomes `dim`, and the one of size 1 the other of `a` and `b`.
     let other = if dim == a { b } else { a };
     let mut rest = 0..rank - 2;
     let dims: Vec<usize> = (0..rank)
@@ -113,7 +114,7 @@ fn diag_embed(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// A diagonal of a matrix, or a matrix of a diagonal.
+/// Extracts a diagonal of a matrix, or builds a matrix from its diagonal.
 fn diag(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, offset) = (cx.tensor(node, "self")?, cx.int(node, "diagonal", 0)?);
     match cx.spec(node, x)?.rank() {
@@ -214,7 +215,7 @@ fn block_diag(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Products of coordinates, each with the next two in turn.
+/// `a[i + 1] * b[i + 2] - a[i + 2] * b[i + 1]`, indices modulo 3.
 fn cross(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (a, b, want) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?, cx.result(node)?);
     let dim = match node.arg("dim") {
@@ -252,7 +253,7 @@ fn kron(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// The dimensions that are summed last in the first operand and first in the other.
+/// Moves the summed dimensions to the end of the first operand and to the front of the second, and multiplies matrices.
 fn tensordot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (a, b, want) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?, cx.result(node)?);
     let dims = |cx: &Rewriter<'_>, name: &str, rank: usize| -> Result<Vec<usize>> {
@@ -263,7 +264,7 @@ fn tensordot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         return cx.wrong(node, "it sums over tensors without dimensions");
     }
     let (summed_a, summed_b) = (dims(cx, "dims_self", x.rank())?, dims(cx, "dims_other", y.rank())?);
-    // A dimension of size one meets the sum of the other.
+    // A summed dimension of size 1 is broadcast, so the other operand is summed by itself.
     for (&i, &j) in summed_a.iter().zip(&summed_b) {
         let one = Size::Int(1);
         if x.sizes[i] == one && y.sizes[j] != one {
@@ -377,7 +378,7 @@ fn matrix_power(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, value.unwrap_or(power))
 }
 
-/// Powers 0, 1, 2, ... of each number.
+/// Powers 0, 1, 2, ... of each element.
 fn vander(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, want) = (cx.tensor(node, "x")?, cx.result(node)?);
     let Some(count) = want.sizes.last().and_then(Size::known) else {
@@ -422,7 +423,7 @@ fn cartesian_prod(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
     cx.done(node, new)
 }
 
-/// Rows of the operand, at all combinations of its indices.
+/// All combinations of `r` elements of a vector, one in each row.
 fn combinations(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, want) = (cx.tensor(node, "self")?, cx.result(node)?);
     let (size, repeats) = (cx.int(node, "r", 2)?, cx.bool(node, "with_replacement", false)?);

@@ -1,5 +1,5 @@
-//! Operators that no kernel takes, as others that kernels take. One file a family; a rule is a function and a line in
-//! its family's table.
+//! Decompositions: rewrites operators for which there is no kernel in terms of operators that have one. There is one
+//! file for each family; a rule is a function and a row in its family's table.
 
 mod attention;
 mod batch_norm;
@@ -34,19 +34,19 @@ use crate::{Error, Result, UnsupportedOperator};
 use ir::exported::{Argument, ExportedNode, ExportedProgram};
 use std::collections::{BTreeMap, HashMap};
 
-/// Makes other nodes of a node, or says that it stays.
+/// Replaces a node by others, or reports that it is kept.
 type Rule = fn(&mut Rewriter<'_>, &ExportedNode) -> Result<Outcome>;
 
-/// When a rule is asked.
+/// When a rule applies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// Whatever kernels there are: it brings the node to the one form that later passes know.
+    /// Always, even if a kernel takes the node: the rule brings it to the canonical form that later passes expect.
     Always,
-    /// Where no kernel takes the node.
+    /// Only if no kernel takes the node.
     NoKernel,
 }
 
-/// A family's rules, by namespace and name of the operator.
+/// A family's rules, keyed by the operator's namespace and name, without the overload.
 type Table = &'static [(&'static str, When, Rule)];
 
 const TABLES: &[Table] = &[
@@ -81,11 +81,11 @@ const TABLES: &[Table] = &[
 
 pub(crate) use layout::converted;
 
-/// Brings operators that share the memory of their operand to the few forms that functionalisation knows. Rules that
-/// copy are left for later, because a copy that is no longer one could be written.
+/// Canonicalizes operators whose results alias their operand to the few forms that functionalization handles. Rules
+/// that may elide a copy run only after it: if the result of an elided copy were mutated, its source would change, too.
 ///
 /// # Errors
-/// A node that a rule cannot take.
+/// A node that a rule rejects.
 pub(crate) fn views(program: &mut ExportedProgram) -> Result<()> {
     let rules: HashMap<&str, Rule> = shape::VIEWS.iter().chain(layout::ALIASES).map(|r| (r.0, r.2)).collect();
     Rewriter::run(program, &mut |cx, node| {
@@ -94,7 +94,7 @@ pub(crate) fn views(program: &mut ExportedProgram) -> Result<()> {
     })
 }
 
-/// Operators of which a node may be left: those that emission knows without a kernel.
+/// Operators that the emitter handles itself, without a kernel.
 fn is_structural(target: &str) -> bool {
     ["higher_order.", "_operator.", "torch.sym_", "math.", "builtins."].iter().any(|p| target.starts_with(p))
         || matches!(
@@ -106,16 +106,16 @@ fn is_structural(target: &str) -> bool {
         )
 }
 
-/// What to do where the reference's kernels do not reach.
-const WITH_ALL: &str = "compile it with every operator of Pteron (`--operators all`)";
+/// Remedy for a program that is limited to the reference runtime's kernels.
+const USE_ALL_OPERATORS: &str = "compile it with every operator of Pteron (`--operators all`)";
 
-/// Why a node of complex numbers is not supported.
-const OF_PAIRS: &str = "; its operands are complex, and no kernel of the table makes complex numbers";
+/// Why a node with complex operands is not supported.
+const COMPLEX_OPERANDS: &str = "; its operands are complex, and no kernel of the table makes complex numbers";
 
 /// Replaces every node that no operator of the table takes.
 ///
 /// # Errors
-/// All operators for which there is neither a kernel nor a rule; or a node that a rule cannot take.
+/// All operators that have neither a kernel nor a rule; or a node that a rule rejects.
 pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
     let mut rules: HashMap<&str, (When, Rule)> = HashMap::new();
     for (name, when, rule) in TABLES.iter().copied().flatten().copied() {
@@ -156,7 +156,7 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
             count: 0,
             node: cx.program.node_name(node),
             line: node.line().cloned(),
-            hint: if of_pairs { OF_PAIRS.to_owned() } else { table.hint(node) },
+            hint: if of_pairs { COMPLEX_OPERANDS.to_owned() } else { table.hint(node) },
         });
         found.count += 1;
         Ok(Outcome::Kept)
@@ -172,7 +172,7 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
         return Err(Error::refused(
             place,
             "it is complex, and no kernel of the table makes complex numbers",
-            WITH_ALL,
+            USE_ALL_OPERATORS,
         ));
     }
     if unsupported.is_empty() { Ok(()) } else { Err(Error::Unsupported(unsupported.into_values().collect())) }
@@ -185,7 +185,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use tensor::ScalarType;
 
-    /// What rules ask for, by kind.
+    /// Argument names that rules look up, by type.
     const TENSORS: &[&str] = &[
         "self",
         "other",
@@ -288,7 +288,8 @@ mod tests {
         "s",
     ];
 
-    /// A node of an operator whose tensors have a rank, whose integers are one number, and whose results have a rank.
+    /// A program with a single node, given its operator, the ranks of its operands and results, and the value of its
+    /// integer arguments.
     fn program(name: &str, ranks: [usize; 3], number: i64, outputs: usize) -> ExportedProgram {
         let mut program = ExportedProgram::new("forward");
         let sizes = |rank: usize| vec![Size::Int(2); rank];
@@ -324,7 +325,7 @@ mod tests {
                     let made = catch_unwind(AssertUnwindSafe(|| {
                         let mut asked = false;
                         Rewriter::run(&mut program, &mut |cx, node| {
-                            // What it makes is not offered to other rules.
+                            // Nodes that the rule makes are kept as they are.
                             match std::mem::replace(&mut asked, true) {
                                 false => rule(cx, node),
                                 true => Ok(Outcome::Kept),

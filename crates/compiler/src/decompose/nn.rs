@@ -1,4 +1,4 @@
-//! Convolutions, norms, softmax, losses of none: the layers of networks.
+//! Layers of neural networks: convolution, normalization, softmax, embedding and padding.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -33,7 +33,7 @@ pub(super) const RULES: Table = &[
     ("aten._weight_norm_interface", NoKernel, weight_norm),
 ];
 
-/// Every convolution as `aten.convolution`.
+/// Brings every convolution to `aten.convolution`.
 fn conv(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let mut x = cx.tensor(node, "input")?;
     let weight = cx.tensor(node, "weight")?;
@@ -87,7 +87,8 @@ fn conv(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Padding that keeps the sizes; where it is uneven, the last element more is put in before.
+/// The symmetric part of "same" padding. Where the total padding of a dimension is odd, the extra element is added at
+/// the end of `x` by a pad operator.
 fn same_padding(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -115,7 +116,7 @@ pub(super) fn optional(cx: &Rewriter<'_>, node: &ExportedNode, name: &str) -> Ar
     cx.optional_tensor(node, name).map_or(Argument::None, Argument::Var)
 }
 
-/// Statistics of each image: a group norm of one group a channel.
+/// Normalizes each channel of each image: a group norm with one group for each channel.
 fn instance_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "input")?;
     if !cx.bool(node, "use_input_stats", true)? {
@@ -239,14 +240,14 @@ fn softmax(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, target, args))
 }
 
-/// How a loss changes with what a softmax was given: `y (g - sum(g y))`.
+/// The gradient with respect to the input of a softmax: `y (g - sum(g y))`.
 fn softmax_backward(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (g, y) = (cx.tensor(node, "grad_output")?, cx.tensor(node, "output")?);
     let (rank, want) = (cx.spec(node, y)?.rank(), cx.result(node)?.dtype);
     let dim = cx.int(node, "dim", -1)?;
     let product = cx.mul(g, y);
     let new = match rank {
-        // Of one element, which is 1 whatever it is given.
+        // A softmax of one element is constant, so the gradient is 0.
         0 => cx.sub(product, product),
         _ => {
             let dim = cx.dim(node, dim, rank)?;
@@ -259,7 +260,7 @@ fn softmax_backward(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
     cx.done(node, new)
 }
 
-/// A softmax along the last dimension.
+/// A softmax over the last dimension.
 pub(super) fn softmax_last(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
     let spec = cx.of(x);
     let args = vec![
@@ -270,7 +271,7 @@ pub(super) fn softmax_last(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
     cx.emit("aten._softmax.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
 }
 
-/// A softmax that gives zeros for rows of -inf only.
+/// A softmax that returns zeros for rows in which every element is -inf.
 pub(super) fn safe_softmax(cx: &mut Rewriter<'_>, x: VarId, dim: i64) -> Result<VarId> {
     let spec = cx.of(x);
     let rank = spec.rank();
@@ -287,7 +288,7 @@ pub(super) fn safe_softmax(cx: &mut Rewriter<'_>, x: VarId, dim: i64) -> Result<
     Ok(cx.choose(masked, zero, soft))
 }
 
-/// Training's arguments go.
+/// Drops the arguments that only training uses.
 fn embedding(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if node.args.len() == 2 {
         return Ok(Outcome::Kept);
@@ -328,7 +329,7 @@ fn pad(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, target, vec![("self", Argument::Var(x)), ("padding", Argument::Ints(pads))]))
 }
 
-/// Padding by less than nothing leaves elements out.
+/// Negative padding crops.
 fn crop_and_pad(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let mut x = cx.tensor(node, "self")?;
     let pads = cx.ints(node, "pad")?.unwrap_or_default();
@@ -395,7 +396,7 @@ fn cosine_similarity(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
     cx.done(node, new)
 }
 
-/// The slope of inference is the mean of those of training.
+/// The slope at inference is the mean of the bounds of the random slope in training.
 fn rrelu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if cx.bool(node, "training", false)? {
         return cx.wrong(node, "an activation of training: export the model after `model.eval()`");
@@ -406,7 +407,7 @@ fn rrelu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.leaky_relu.default", args))
 }
 
-/// `v g / |v|`, the norm over all dimensions but one.
+/// `g v / |v|`, with the norm over all dimensions except `dim`, or over all if `dim` is -1.
 fn weight_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (v, g) = (cx.tensor(node, "v")?, cx.tensor(node, "g")?);
     let rank = cx.spec(node, v)?.rank();

@@ -1,4 +1,4 @@
-//! Order statistics and what is found by comparing: medians, quantiles, modes, membership.
+//! Sorting, order statistics and searches: medians, quantiles, modes, membership, buckets.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -22,14 +22,14 @@ pub(super) const RULES: Table = &[
     ("aten.searchsorted", NoKernel, bucketize),
 ];
 
-/// All elements of a dimension in order, and where they stood.
+/// Sorts a dimension of the operand: the sorted values and their indices.
 fn sorted(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId)> {
     let x = cx.tensor(node, "self")?;
     let spec = cx.spec(node, x)?;
     let dim = if node.target.starts_with("aten.msort") { 0 } else { cx.int(node, "dim", -1)? };
     let axis = cx.dim(node, dim, spec.rank())?;
     let Some(count) = spec.sizes.get(axis).cloned() else {
-        // A tensor without dimensions is in order.
+        // A 0-d tensor is sorted.
         let first = cx.filled(node, Vec::new(), Argument::Int(0), ScalarType::Long)?;
         return Ok((x, first));
     };
@@ -37,7 +37,7 @@ fn sorted(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId)> 
     cx.ordered(node, x, axis, (&count, largest))
 }
 
-/// Replaces the results of a node that gives values and their indices.
+/// Replaces the results of a node that returns values and their indices.
 fn both(cx: &mut Rewriter<'_>, node: &ExportedNode, (values, indices): (VarId, VarId)) -> Result<Outcome> {
     if let Some(&second) = node.outputs.get(1) {
         cx.replace(second, indices);
@@ -55,7 +55,7 @@ fn argsort(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, places)
 }
 
-/// The operand as one row, or as it is and the dimension that is named.
+/// The operand and the dimension that the node names; without one, the flattened operand and dimension 0.
 fn row_or_dim(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(VarId, usize)> {
     let spec = cx.spec(node, x)?;
     match node.arg("dim") {
@@ -68,7 +68,7 @@ fn row_or_dim(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(V
     }
 }
 
-/// The element at a place of an ordered dimension, counted from zero.
+/// The value and the index at a position of a sorted dimension, counted from zero.
 fn at(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -82,14 +82,14 @@ fn at(
     Ok((value, index))
 }
 
-/// Both results under the sizes that the node has.
+/// Reshapes both results to the node's result sizes and replaces them.
 fn shaped(cx: &mut Rewriter<'_>, node: &ExportedNode, (values, indices): (VarId, VarId)) -> Result<Outcome> {
     let want = cx.result(node)?.sizes;
     let (values, indices) = (cx.view(node, values, want.clone())?, cx.view(node, indices, want)?);
     both(cx, node, (values, indices))
 }
 
-/// The lower of the two elements in the middle. One that is no number makes the result one, or is left out.
+/// The median, i.e. the lower of the two middle elements. A NaN makes the result NaN; `nanmedian` ignores NaN.
 fn median(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let (x, dim) = row_or_dim(cx, node, x)?;
@@ -137,7 +137,7 @@ fn kthvalue(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     shaped(cx, node, found)
 }
 
-/// The element that most others equal, the smallest of several, and the last place where it stands.
+/// The most frequent element (the smallest on a tie) and the last index at which it occurs.
 fn mode(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let rank = cx.spec(node, x)?.rank();
@@ -166,7 +166,7 @@ fn mode(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     shaped(cx, node, (value, index))
 }
 
-/// The largest number of a type.
+/// The largest value of a type, infinity for floating-point types.
 pub(super) fn largest(dtype: ScalarType) -> Option<Scalar> {
     Some(match dtype {
         ScalarType::Byte => Scalar::Int(255),
@@ -180,7 +180,7 @@ pub(super) fn largest(dtype: ScalarType) -> Option<Scalar> {
     })
 }
 
-/// Elements at fractions of an ordered dimension, those between two by the mode of interpolation.
+/// Quantiles along a dimension, interpolated between neighbouring elements as the node asks.
 fn quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let (x, dim) = row_or_dim(cx, node, x)?;
@@ -198,7 +198,7 @@ fn quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
             cx.constant(&[Scalar::Double(q)], spec.dtype, &[1])?
         }
     };
-    // PyTorch computes places in f64.
+    // PyTorch computes positions in f64.
     let fractions = cx.cast(fractions, ScalarType::Double);
     let mut dims: Vec<usize> = (0..spec.rank()).filter(|&d| d != dim).collect();
     dims.push(dim);
@@ -238,7 +238,7 @@ fn quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// The values at places that may lie between two.
+/// Interpolates between the sorted values at fractional positions.
 fn between(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -274,7 +274,7 @@ fn between(
     }
 }
 
-/// Whether each element equals one of some others.
+/// Whether each element equals one of the test elements.
 fn isin(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let tensor = |cx: &mut Rewriter<'_>, names: [&str; 2], like: Option<VarId>| -> Result<VarId> {
         let found = names.iter().find_map(|n| node.arg(n).map(|a| (n, a.clone())));
@@ -300,7 +300,7 @@ fn isin(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// How many boundaries lie before each number.
+/// The index of the bucket of each element: how many boundaries are below it.
 fn bucketize(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let edges = match node.target.starts_with("aten.bucketize") {
         true => cx.tensor(node, "boundaries")?,
@@ -323,11 +323,12 @@ fn bucketize(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let rank = cx.spec(node, x)?.rank();
     let wide = cx.unsqueeze(node, x, rank)?;
     if cx.of(edges).rank() > 1 {
-        // Each row has boundaries of its own.
+        // Each row has its own boundaries.
         let Some(place) = rank.checked_sub(1) else { return cx.wrong(node, "it has no rows") };
         edges = cx.unsqueeze(node, edges, place)?;
     }
-    // A number is behind every boundary that is not above it; what is no number comes last.
+    // An element counts every boundary that is not above it; the comparison is inverted so that NaN goes into the last
+    // bucket.
     let target = if right { "aten.gt.Tensor" } else { "aten.ge.Tensor" };
     let above = cx.compare(target, edges, wide);
     let before = cx.unary("aten.logical_not.default", above);

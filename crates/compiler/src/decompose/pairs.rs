@@ -1,7 +1,9 @@
-//! Complex numbers as pairs of real ones, where no kernel takes them: real and imaginary parts are tensors of their own.
+//! Complex values as pairs of real tensors, one for the real and one for the imaginary part, where no kernel takes
+//! them.
 //!
-//! The reference's kernels read complex numbers (`view_as_real`) and transform real ones, but make none and hardly compute
-//! with them. What such a program computes between `view_as_complex` or a transform and `view_as_real` needs neither.
+//! The kernels of the reference runtime read complex tensors (`view_as_real`) and transform real ones, but produce none
+//! and compute with few. A program that is complex only between `view_as_complex` or a transform and `view_as_real`
+//! needs no complex kernels in this form.
 
 use super::spectral::component;
 use super::windows::known;
@@ -11,15 +13,15 @@ use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
 use std::collections::HashMap;
 use tensor::ScalarType;
 
-/// The parts of the complex values that no node makes any more.
+/// The real and imaginary parts of complex values that no node produces any more.
 #[derive(Default)]
 pub(super) struct Pairs(HashMap<VarId, Pair>);
 
-/// Real and imaginary parts.
+/// The real and the imaginary part.
 type Pair = (VarId, VarId);
 
 impl Pairs {
-    /// Whether a value is there as its parts alone.
+    /// Whether a value exists only as its parts.
     pub(super) fn holds(&self, var: VarId) -> bool {
         self.0.contains_key(&var)
     }
@@ -32,8 +34,8 @@ impl Pairs {
         }
     }
 
-    /// Computes the parts of a node's result, or its real result, of the parts of its operands; keeps a node that it does
-    /// not know.
+    /// Computes the parts of a node's complex result, or its real result, from the parts of its operands. Keeps the
+    /// node if the operator is not known.
     pub(super) fn visit(&mut self, cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
         let Some(name) = base.strip_prefix("aten.") else { return Ok(Outcome::Kept) };
@@ -53,7 +55,7 @@ impl Pairs {
         }
         let other = operand("other").filter(|&other| is_complex(cx, other));
         if !is_complex(cx, x) {
-            // A real number with a complex one.
+            // A real operand with a complex one.
             return match (name, other) {
                 ("mul", Some(other)) => {
                     let (re, im) = self.of(cx, other);
@@ -167,7 +169,7 @@ impl Pairs {
         Outcome::Replaced
     }
 
-    /// Tensors that are joined.
+    /// Concatenates complex tensors part by part.
     fn joined(&mut self, cx: &mut Rewriter<'_>, node: &ExportedNode, name: &str) -> Result<Outcome> {
         let Some(Argument::Vars(tensors)) = node.arg("tensors") else { return Ok(Outcome::Kept) };
         let all_complex = tensors.iter().all(|&var| cx.of(var).dtype.is_complex());
@@ -177,7 +179,7 @@ impl Pairs {
         }
     }
 
-    /// The same node of the real parts, and of the imaginary ones.
+    /// Applies the node's operator to the real parts and to the imaginary parts.
     fn each(&mut self, cx: &mut Rewriter<'_>, node: &ExportedNode, out: VarId) -> Outcome {
         let mut operands: HashMap<VarId, Pair> = HashMap::new();
         for var in node.operands().collect::<Vec<_>>() {
@@ -226,7 +228,8 @@ impl Pairs {
         Ok(self.note(out, pair))
     }
 
-    /// The transform, or its inverse, of numbers without imaginary parts or with them; scaled as the node says.
+    /// The Fourier transform or its inverse, with the node's normalization; the imaginary part is `None` if the input
+    /// is real.
     fn transformed(
         &mut self,
         cx: &mut Rewriter<'_>,
@@ -236,7 +239,7 @@ impl Pairs {
     ) -> Result<Pair> {
         let rank = cx.of(re).rank();
         let dims = cx.dims(node, "dim", rank)?;
-        // The inverse is the conjugate of the transform of the conjugate.
+        // The inverse is the conjugate of the forward transform of the conjugate.
         if let (true, Some(part)) = (inverse, im) {
             im = Some(cx.unary("aten.neg.default", part));
         }
@@ -267,7 +270,7 @@ impl Pairs {
         Ok((re, im))
     }
 
-    /// The real numbers of which half of the transform is given.
+    /// The inverse transform of a half spectrum; its result is real.
     fn back_to_real(&mut self, cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<VarId> {
         let (re, im) = self.of(cx, x);
         let dims = cx.dims(node, "dim", cx.of(re).rank())?;
@@ -275,7 +278,7 @@ impl Pairs {
         let size = usize::try_from(cx.int(node, "last_dim_size", 0)?).unwrap_or(0);
         let others: Vec<i64> = dims[..dims.len() - 1].iter().map(|&d| d as i64).collect();
         let (mut re, mut im) = (re, im);
-        // The half is one of the last dimension; the transform of the others is undone first.
+        // Only the last dimension is halved; the inverse transform of the others is complex and comes first.
         if !others.is_empty() {
             let mut others_only = node.clone();
             for (name, arg) in &mut others_only.args {
@@ -289,7 +292,7 @@ impl Pairs {
         }
         let (re, im) =
             (mirrored(cx, node, re, last, size, false)?, mirrored(cx, node, im, last, size, true)?);
-        // The real part of the conjugate of the transform of the conjugate.
+        // The real part of the conjugate of the forward transform of the conjugate.
         let ((a, _), (_, b)) = (along(cx, node, re, last)?, along(cx, node, im, last)?);
         let sum = cx.add(a, b);
         let mut count = size as f64;
@@ -304,7 +307,7 @@ impl Pairs {
     }
 }
 
-/// Operators that move elements, or combine them by real factors: of complex numbers they are those of the parts.
+/// Operators that move elements or combine them with real factors: they apply to each part by itself.
 const MOVED: &[&str] = &[
     "view",
     "_unsafe_view",
@@ -328,7 +331,7 @@ const MOVED: &[&str] = &[
     "mean",
 ];
 
-/// Whether a sum has no factor.
+/// Whether `alpha` is absent or 1.
 fn is_plain_sum(node: &ExportedNode) -> bool {
     matches!(node.arg("alpha"), None | Some(Argument::Int(1)))
 }
@@ -341,7 +344,7 @@ fn real_of(dtype: ScalarType) -> ScalarType {
     }
 }
 
-/// The transform of real numbers along one dimension, by the kernel that gives the half of it.
+/// The full spectrum of a real tensor along one dimension, from the half spectrum that the kernel computes.
 fn along(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize) -> Result<Pair> {
     let size = known(cx, node, cx.of(x).sizes.get(dim))?;
     let half = super::spectral::forward_real(cx, x, &[dim], (0, true));
@@ -349,7 +352,8 @@ fn along(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize) -> Re
     Ok((mirrored(cx, node, re, dim, size, false)?, mirrored(cx, node, im, dim, size, true)?))
 }
 
-/// A whole dimension of `size` of its first half: what follows mirrors it, negated if asked.
+/// Extends the first half of a spectrum to all `size` elements of a dimension: the second half mirrors it, negated if
+/// `negated` is set.
 fn mirrored(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,

@@ -23,7 +23,7 @@ fn max_pool2d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// A maximum pooling with the arguments of a node, which may name one number for both dimensions.
+/// Max pooling with the node's arguments; a list of one number applies to both dimensions.
 fn max_pool(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, spec: TensorSpec) -> Result<VarId> {
     let mut args = vec![("self", Argument::Var(x))];
     for name in ["kernel_size", "stride", "padding", "dilation"] {
@@ -42,7 +42,7 @@ fn pair(list: Vec<i64>) -> Vec<i64> {
     if let [one] = list[..] { vec![one, one] } else { list }
 }
 
-/// Over images of one row.
+/// Pools signals as images of one row.
 fn pool_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let rank = cx.spec(node, x)?.rank();
@@ -123,7 +123,7 @@ pub(super) fn adaptive_avg(
     Ok(cx.emit("aten._adaptive_avg_pool2d.default", args, TensorSpec::contiguous(want.dtype, want.sizes)))
 }
 
-/// The windows of an adaptive pooling whose output divides its input.
+/// The windows of an adaptive pooling whose output sizes divide its input sizes; `None` if they do not.
 fn even(have: &TensorSpec, want: &TensorSpec) -> Option<[i64; 2]> {
     let rank = want.rank();
     let mut windows = [1; 2];

@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products, einsum and bilinear forms.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -25,7 +25,7 @@ pub(super) const RULES: Table = &[
     ("transformers.grouped_mm_fallback", NoKernel, grouped),
 ];
 
-/// Kernels take matrices and above.
+/// Kernels require a rank of at least 2.
 fn linear(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "input")?;
     if cx.spec(node, x)?.rank() >= 2 {
@@ -39,7 +39,7 @@ fn linear(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// `x weight^T + bias`, `x` a matrix or above.
+/// `x weight^T + bias`, for `x` of rank 2 or more.
 pub(super) fn linear_of(cx: &mut Rewriter<'_>, x: VarId, weight: VarId, bias: Option<VarId>) -> VarId {
     let mut spec = cx.of(x);
     if let (Some(last), Some(rows)) = (spec.sizes.last_mut(), cx.of(weight).sizes.first()) {
@@ -62,7 +62,7 @@ fn matmul(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// `torch.matmul` of any ranks, with vectors as matrices of one row or column.
+/// `torch.matmul` for all ranks; vectors become matrices of one row or column.
 pub(super) fn product(cx: &mut Rewriter<'_>, node: &ExportedNode, a: VarId, b: VarId) -> Result<VarId> {
     let a = if cx.of(a).rank() == 1 { cx.unsqueeze(node, a, 0)? } else { a };
     let b = if cx.of(b).rank() == 1 { cx.unsqueeze(node, b, 1)? } else { b };
@@ -105,7 +105,7 @@ fn baddbmm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if alpha != 1.0 {
         product = cx.binary("aten.mul.Tensor", product, alpha);
     }
-    // PyTorch does not read `self` where beta is 0.
+    // PyTorch does not read `self` if beta is 0.
     if beta == 0.0 {
         return cx.done(node, product);
     }
@@ -142,7 +142,7 @@ fn dot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let new = cx.mul(a, b);
         return cx.done(node, new);
     };
-    // Every row of one with every row of the other.
+    // The product of every row of one operand with every row of the other.
     let left = cx.view(node, a, vec![numel(&x.sizes[..x.rank() - 1]), inner])?;
     let right = cx.view(node, b, vec![numel(&y.sizes[..y.rank() - 1]), last])?;
     let right = cx.transposed(right);
@@ -162,7 +162,7 @@ fn outer(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// `x1 W x2 + bias`, a number for each row and each matrix of W.
+/// `x1 W x2 + bias`: one value for each row and each matrix of `W`.
 fn bilinear(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (a, b, weight) = (cx.tensor(node, "input1")?, cx.tensor(node, "input2")?, cx.tensor(node, "weight")?);
     let new = contract(cx, node, &["...i", "oij", "...j"], "...o", &[a, weight, b])?;
@@ -173,8 +173,8 @@ fn bilinear(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Rows of a matrix, each times the matrix of its group; groups end at offsets. Every row is multiplied with every
-/// matrix, because which group it is in is known only at run time.
+/// Multiplies each row by the matrix of its group; `offs` holds the end of each group. Which group a row is in is
+/// data-dependent, so every row is multiplied by every matrix and the right product is selected.
 fn grouped(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let named = |a: &'static str, b: &'static str| if node.arg(a).is_some() { a } else { b };
     let (x, matrices) = (cx.tensor(node, "input")?, cx.tensor(node, named("weight", "mat2"))?);
@@ -192,7 +192,7 @@ fn grouped(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let ended = cx.compare("aten.ge.Tensor", places, offsets);
     let ended = cx.cast(ended, ScalarType::Long);
     let group = cx.sum(ended, &[1], false);
-    // Rows behind the last group are in none; what they hold is not defined.
+    // Rows after the last group belong to none; their results are undefined.
     let Some(last) = groups.known().map(|g| g - 1) else {
         return cx.wrong(node, "the number of its groups is not known");
     };
@@ -233,7 +233,7 @@ fn einsum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// The letters of a term; those of an ellipsis are digits, counted from the last.
+/// The letters of a term. An ellipsis becomes digits, which count down to 0 for its last dimension.
 fn letters(term: &str, rank: usize) -> Option<Vec<char>> {
     let named = term.chars().filter(|c| *c != '.').count();
     let hidden = rank.checked_sub(named)?;
@@ -242,7 +242,7 @@ fn letters(term: &str, rank: usize) -> Option<Vec<char>> {
     (hidden < 10).then_some(all)
 }
 
-/// A letter that a term names twice stands for the diagonal of two dimensions, which becomes the last one.
+/// A letter that occurs twice in a term denotes the diagonal of two dimensions, which becomes the last dimension.
 fn without_repeats(cx: &mut Rewriter<'_>, mut letters: Vec<char>, mut tensor: VarId) -> (Vec<char>, VarId) {
     while let Some((i, j)) =
         (0..letters.len()).find_map(|j| letters[..j].iter().position(|c| *c == letters[j]).map(|i| (i, j)))
@@ -266,7 +266,7 @@ fn without_repeats(cx: &mut Rewriter<'_>, mut letters: Vec<char>, mut tensor: Va
     (letters, tensor)
 }
 
-/// Contracts operands two by two.
+/// Contracts the operands pairwise, from left to right.
 fn contract(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -304,7 +304,8 @@ fn contract(
     }
 }
 
-/// Batches of matrices: what both have and is kept is the batch, what both have and is not is summed.
+/// A batched matrix product. Shared letters that are still needed are batch dimensions; the other shared letters are
+/// summed.
 fn contract_two(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -332,7 +333,7 @@ fn contract_two(
         let order: Vec<char> = parts.concat();
         let dims: Vec<usize> = order.iter().filter_map(|c| names.iter().position(|n| n == c)).collect();
         let moved = cx.permute(v, &dims);
-        // A batch dimension may be of size one in one operand only.
+        // A batch dimension may have size 1 in one of the operands.
         let full = order.iter().map(|c| sizes[c].clone()).collect();
         let wide = cx.expand(node, moved, full)?;
         cx.view(node, wide, parts.iter().map(|p| count(p)).collect())

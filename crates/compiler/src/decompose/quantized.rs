@@ -1,4 +1,4 @@
-//! torchao's quantization by blocks, as that of tensors, rows and channels.
+//! torchao's block-wise affine quantization, as quantization per token or per channel.
 
 use super::Table;
 use super::When::NoKernel;
@@ -13,15 +13,15 @@ pub(super) const RULES: Table = &[
     ("torchao.dequantize_affine", NoKernel, dequantize),
 ];
 
-/// Which elements share a scale.
+/// Which elements share a scale and a zero point.
 enum Block {
-    /// Those along the last dimension.
+    /// All elements along the last dimension.
     Row,
-    /// So many behind each other of the last dimension.
+    /// Groups of this many consecutive elements of the last dimension.
     Group(i64),
 }
 
-/// The elements that share a scale.
+/// Reads `block_size`; only blocks within a row are supported.
 fn block(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Block> {
     let sizes = cx.spec(node, x)?.sizes;
     let block = cx.ints(node, "block_size")?.unwrap_or_default();
@@ -38,12 +38,12 @@ fn block(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Block> {
     }
 }
 
-/// The range of the numbers, which may be left out where it is that of the type.
+/// The range of quantized values; defaults to that of int8.
 fn range(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<(i64, i64)> {
     Ok((cx.int(node, "quant_min", -128)?, cx.int(node, "quant_max", 127)?))
 }
 
-/// Scale and zero point of each row of a tensor.
+/// The scale and zero point of each row of a tensor.
 fn choose_parameters(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "input")?;
     let of_rows = matches!(block(cx, node, x)?, Block::Row) && range(cx, node)? == (-128, 127);
@@ -59,7 +59,7 @@ fn choose_parameters(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
     let args = vec![("input", Argument::Var(x)), ("dtype", Argument::Dtype(ScalarType::Char))];
     let target = "quantized_decomposed.choose_qparams_per_token_asymmetric.default";
     let chosen = cx.emit_many(target, args, vec![spec(ScalarType::Double), spec(ScalarType::Long)]);
-    // Wider than torchao's; what quantizes with them takes them so.
+    // f64 and i64, wider than torchao's; the quantize and dequantize operators below take these types.
     for (&old, new) in node.outputs.iter().zip(chosen) {
         let sizes = cx.of(old).sizes;
         let new = cx.view(node, new, sizes)?;
@@ -81,14 +81,14 @@ fn dequantize(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     by_rows(cx, node, "quantized_decomposed.dequantize_per_token.default")
 }
 
-/// The last arguments of quantization: the range and the type of the numbers.
-fn numbers(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<[Arg; 3]> {
+/// The trailing arguments of quantization: the range and the type of the quantized values.
+fn range_args(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<[Arg; 3]> {
     let (low, high) = range(cx, node)?;
     let dtype = node.arg("input_dtype").or(node.arg("output_dtype")).cloned().unwrap_or(Argument::None);
     Ok([("quant_min", Argument::Int(low)), ("quant_max", Argument::Int(high)), ("dtype", dtype)])
 }
 
-/// Rows with parameters of their own, which are computed.
+/// Quantizes or dequantizes rows whose parameters are computed at run time.
 fn by_rows(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &'static str) -> Result<Outcome> {
     let x = cx.tensor(node, "input")?;
     if !matches!(block(cx, node, x)?, Block::Row) {
@@ -106,7 +106,7 @@ fn by_rows(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &'static str) -> 
         let parameter = cx.cast(parameter, dtype);
         args.push((name, Argument::Var(cx.view(node, parameter, sizes.clone())?)));
     }
-    args.extend(numbers(cx, node)?);
+    args.extend(range_args(cx, node)?);
     let result = cx.result(node)?;
     if target.contains("dequantize") {
         args.push(("output_dtype", Argument::Dtype(result.dtype)));
@@ -115,7 +115,7 @@ fn by_rows(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &'static str) -> 
     cx.done(node, new)
 }
 
-/// Rows or groups of them with parameters that are there: channels of a matrix of such.
+/// Dequantizes rows, or groups of rows, with constant parameters: each becomes a channel of a matrix.
 fn by_channels(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Outcome> {
     let (spec, result) = (cx.spec(node, x)?, cx.result(node)?);
     let scale = cx.tensor(node, "scale")?;
@@ -141,9 +141,9 @@ fn by_channels(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<O
         ("zero_points", zeros),
         ("axis", Argument::Int(0)),
     ];
-    args.extend(numbers(cx, node)?);
+    args.extend(range_args(cx, node)?);
     let target = "quantized_decomposed.dequantize_per_channel.default";
-    let reals = cx.emit(target, args, TensorSpec::contiguous(result.dtype, vec![channels, each]));
-    let new = cx.view(node, reals, result.sizes)?;
+    let dequantized = cx.emit(target, args, TensorSpec::contiguous(result.dtype, vec![channels, each]));
+    let new = cx.view(node, dequantized, result.sizes)?;
     cx.done(node, new)
 }

@@ -1,4 +1,4 @@
-//! Recurrent networks, unrolled over a sequence whose length is known.
+//! Recurrent networks, unrolled over sequences of static length.
 
 use super::Table;
 use super::When::Always;
@@ -24,10 +24,10 @@ struct Weights {
     hidden_bias: Option<VarId>,
 }
 
-/// What a step keeps: the hidden state, and the cell of an LSTM.
+/// The state between steps: the hidden state, and for an LSTM the cell state.
 type State = (VarId, Option<VarId>);
 
-/// One step: from what the input gives the gates, and the state, to the next state.
+/// One step: from the input's contribution to the gates and the previous state to the next state.
 type Cell = fn(&mut Rewriter<'_>, &ExportedNode, VarId, State, &Weights) -> Result<State>;
 
 fn lstm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -149,7 +149,7 @@ fn sequence(
     Ok((cx.cat(&rows, 0), state))
 }
 
-/// Equal parts of the last dimension.
+/// Splits the last dimension into equal parts.
 fn parts(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, count: i64) -> Result<Vec<VarId>> {
     let spec = cx.of(x);
     let dim = spec.rank() - 1;

@@ -36,7 +36,7 @@ fn x_of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, TensorSpec)> {
     Ok((x, cx.spec(node, x)?))
 }
 
-/// Both name their dimensions, and read elements of the type that they add up in.
+/// Makes the dimensions explicit and converts the operand to the type of the sum.
 fn sum_or_mean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, spec) = x_of(cx, node)?;
     let is_sum = node.target.starts_with("aten.sum");
@@ -56,7 +56,7 @@ fn sum_or_mean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, target, args))
 }
 
-/// Dimensions, correction and whether they stay, however the overload names them.
+/// Dimensions, correction and `keepdim`, for all overloads.
 fn variance_args(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<Vec<Arg>> {
     let (x, spec) = x_of(cx, node)?;
     let dims: Vec<i64> = cx.dims(node, "dim", spec.rank())?.into_iter().map(|d| d as i64).collect();
@@ -117,7 +117,7 @@ fn std_mean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Not any is not.
+/// `all(x) = !any(!x)`.
 fn all(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, _) = x_of(cx, node)?;
     let mut spec = cx.of(x);
@@ -140,7 +140,7 @@ fn all(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Over the largest, which may be infinite.
+/// Subtracts the maximum before `exp`, unless it is infinite.
 fn logsumexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, spec) = x_of(cx, node)?;
     let dims = cx.dims(node, "dim", spec.rank())?;
@@ -217,7 +217,7 @@ fn aminmax(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(Outcome::Replaced)
 }
 
-/// Sums and means that leave out what is no number.
+/// Sums and means that ignore NaN.
 fn without_nan(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, spec) = x_of(cx, node)?;
     let want = cx.result(node)?.dtype;
@@ -241,7 +241,7 @@ fn without_nan(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Summed over the dimensions that a broadcast to the operand would repeat.
+/// Sums over the dimensions that broadcasting the result to the operand would repeat.
 fn sum_to_size(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let ((x, spec), want) = (x_of(cx, node)?, cx.result(node)?);
     let before = spec.rank().saturating_sub(want.rank());
@@ -252,7 +252,7 @@ fn sum_to_size(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// The root of the sum of squares, or the largest or smallest sum of a row or column.
+/// The Frobenius norm, or the largest or smallest absolute sum of a row or column.
 fn matrix_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let ((x, spec), want) = (x_of(cx, node)?, cx.result(node)?);
     let order = match node.arg("ord") {
@@ -290,7 +290,7 @@ fn frobenius(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// The norm of a difference.
+/// The p-norm of the difference.
 fn dist(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, _) = x_of(cx, node)?;
     let (other, p) = (cx.tensor(node, "other")?, cx.float(node, "p", 2.0)?);
@@ -300,7 +300,7 @@ fn dist(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// How many elements lie in each of the equal parts of an interval.
+/// Counts the elements in each of `bins` equal parts of an interval.
 fn histc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let ((x, spec), bins) = (x_of(cx, node)?, cx.int(node, "bins", 100)?);
     let (low, high) = (cx.float(node, "min", 0.0)?, cx.float(node, "max", 0.0)?);
@@ -325,7 +325,7 @@ fn histc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Rows of a dimension scaled down to a norm.
+/// Scales the slices along a dimension down to a maximum norm.
 fn renorm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, spec) = x_of(cx, node)?;
     let (p, most) = (cx.float(node, "p", 2.0)?, cx.float(node, "maxnorm", 1.0)?);

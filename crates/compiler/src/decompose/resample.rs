@@ -1,5 +1,5 @@
-//! Resampling: images and volumes enlarged or reduced, one dimension after the other. Each element of the result is a
-//! sum of a few elements of its row, whose places and weights follow from the sizes.
+//! Resampling of images and volumes, one dimension at a time. Each output element is a weighted sum of a few input
+//! elements; their positions and weights are computed from the sizes at compile time.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -29,14 +29,14 @@ struct Axis {
     dim: usize,
     input: usize,
     output: usize,
-    /// Input elements for each output element, as the caller's factor has it.
+    /// Input elements per output element, from the caller's scale factor.
     step: Option<f64>,
 }
 
-/// The elements of one dimension that an element of the result is a sum of, with their weights.
+/// For each output element along a dimension, the input elements it is a sum of, with their weights.
 type Taps = Vec<Vec<(usize, f64)>>;
 
-/// PyTorch computes places in the type of the elements, in f32 for half precision.
+/// PyTorch computes sample positions in f64 for f64 elements, otherwise in f32.
 #[derive(Clone, Copy)]
 struct Precision {
     double: bool,
@@ -59,7 +59,7 @@ fn input_of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
     }
 }
 
-/// The factors that the caller asks for, one for each dimension; none if it asks for sizes.
+/// The scale factors of the node, one for each dimension; `None` if it gives sizes instead.
 fn factors(cx: &Rewriter<'_>, node: &ExportedNode, count: usize) -> Result<Option<Vec<f64>>> {
     if let Some(Argument::Floats(list)) = node.arg("scale_factors") {
         return Ok(Some(list.clone()).filter(|l| l.len() == count));
@@ -94,7 +94,7 @@ fn axes(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Vec<Axis>> {
         .collect()
 }
 
-/// Two forms have kernels: by sizes, or by factors.
+/// The kernels implement the `.vec` overloads, which take sizes or scale factors.
 fn by_kernel(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if node.target.ends_with(".vec") {
         return Ok(Outcome::Kept);
@@ -150,11 +150,11 @@ fn resampled(
     let x = input_of(cx, node)?;
     let dtype = cx.spec(node, x)?.dtype;
     if !dtype.is_floating() {
-        return cx.wrong(node, format!("it interpolates {dtype}, which is rounded as no kernel does"));
+        return cx.wrong(node, format!("it interpolates {dtype}, whose rounding no kernel implements"));
     }
     let wide = if dtype == ScalarType::Double { dtype } else { ScalarType::Float };
     let mut value = cx.cast(x, wide);
-    // As in PyTorch, rows first.
+    // As in PyTorch, the last dimension first.
     for axis in axes(cx, node, x)?.iter().rev() {
         let taps = taps(axis, Precision::of(dtype));
         value = weighted(cx, node, value, axis.dim, &taps)?;
@@ -163,7 +163,7 @@ fn resampled(
     cx.done(node, new)
 }
 
-/// Sums of elements of a dimension.
+/// The weighted sums along a dimension.
 fn weighted(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize, taps: &Taps) -> Result<VarId> {
     let count = taps.iter().map(Vec::len).max().unwrap_or(0).max(1);
     let places = taps.iter().map(|t| t.iter().map(|&(i, _)| i).collect()).collect::<Vec<Vec<usize>>>();
@@ -180,7 +180,7 @@ fn weighted(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize, ta
     Ok(cx.reduce("aten.sum.dim_IntList", scaled, &[dim + 1], false))
 }
 
-/// Input elements for each output element.
+/// Input elements per output element.
 fn step_of(axis: &Axis, precision: Precision, corners: bool) -> f64 {
     let step = match corners {
         true if axis.output > 1 => (axis.input - 1) as f64 / (axis.output - 1) as f64,
@@ -190,7 +190,7 @@ fn step_of(axis: &Axis, precision: Precision, corners: bool) -> f64 {
     precision.round(step)
 }
 
-/// The two or four elements around each place.
+/// The two (linear) or four (cubic) neighbours of each sample position.
 fn taps(axis: &Axis, precision: Precision, corners: bool, is_cubic: bool) -> Taps {
     let step = step_of(axis, precision, corners);
     let r = |v| precision.round(v);
@@ -222,7 +222,7 @@ fn cubic_weights(t: f64) -> [f64; 4] {
     [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
 }
 
-/// All elements under a filter that grows as the image shrinks.
+/// All elements under an antialiasing filter, whose width grows as the image shrinks.
 fn wide_taps(axis: &Axis, precision: Precision, corners: bool, is_cubic: bool) -> Taps {
     let step = step_of(axis, precision, corners);
     let radius = if is_cubic { 2.0 } else { 1.0 } * step.max(1.0);

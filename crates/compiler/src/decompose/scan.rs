@@ -1,5 +1,5 @@
-//! Running results along a dimension: each step combines every element with the one that lies twice as far before it
-//! as in the step before, so that the number of steps is the logarithm of the size.
+//! Scans along a dimension: each step combines every element with the one twice as far before it as in the step before,
+//! so the number of steps is logarithmic in the size.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -21,7 +21,7 @@ pub(super) const RULES: Table = &[
     ("aten.cumulative_trapezoid", Always, trapezoid),
 ];
 
-/// The dimension of a node, and the largest size that it can have.
+/// The node's dimension, and the upper bound of its size.
 fn dimension(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(usize, i64)> {
     let spec = cx.spec(node, x)?;
     let dim = cx.int(node, "dim", -1)?;
@@ -33,12 +33,12 @@ fn dimension(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(usize,
     Ok((dim, most))
 }
 
-/// Distances 1, 2, 4 and so on that are below a size.
+/// 1, 2, 4, ... below `size`.
 fn distances(size: i64) -> impl Iterator<Item = i64> {
     std::iter::successors(Some(1), |d| Some(d * 2)).take_while(move |&d| d < size)
 }
 
-/// Each element's predecessor at a distance; `first` where there is none.
+/// The element at `distance` before each element; `first` where there is none.
 fn before(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -51,7 +51,7 @@ fn before(
     cx.slice(node, padded, dim, (&Size::Int(0), &size))
 }
 
-/// A tensor without dimensions is its own running result.
+/// The operand in the type of the result, its dimension, and the upper bound of its size: 1 for 0-d tensors.
 fn operand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, usize, i64)> {
     let x = cx.tensor(node, "self")?;
     let want = cx.result(node)?.dtype;
@@ -71,7 +71,7 @@ fn cumprod(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, x)
 }
 
-/// The kernel adds up in the type of its operand.
+/// The kernel accumulates in the type of its operand, so the operand is cast to the type of the result.
 fn cumsum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let (have, want) = (cx.spec(node, x)?.dtype, cx.result(node)?.dtype);
@@ -87,7 +87,7 @@ fn cumsum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     ))
 }
 
-/// The later of equal elements counts, and what is no number stays.
+/// Of equal elements the last one counts; NaN propagates.
 fn cumulative_extreme(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (mut x, dim, most) = operand(cx, node)?;
     let is_max = node.target.starts_with("aten.cummax");
@@ -124,7 +124,7 @@ fn cumulative_extreme(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outc
     cx.done(node, x)
 }
 
-/// The smallest number of a type.
+/// The smallest value of a type, -infinity for floating-point types.
 pub(super) fn smallest(dtype: ScalarType) -> Scalar {
     match dtype {
         ScalarType::Byte => Scalar::Int(0),
@@ -146,7 +146,7 @@ fn logcumsumexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, x)
 }
 
-/// `log(e^x + e^y)`; equal infinities stay what they are.
+/// `log(e^x + e^y)`; where the larger operand is infinite, it is the result.
 pub(super) fn log_add_exp(cx: &mut Rewriter<'_>, x: VarId, y: VarId) -> Result<VarId> {
     let most = cx.binary("aten.maximum.default", x, y);
     let way = cx.sub(x, y);
@@ -203,7 +203,7 @@ fn neighbours(
     Ok((low, cx.slice(node, x, dim, (&Size::Int(1), size))?))
 }
 
-/// The area under lines between points, whole or up to each point.
+/// The trapezoidal rule: the whole area, or the area up to each point.
 fn trapezoid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (y, want) = (cx.tensor(node, "y")?, cx.result(node)?);
     let y = cx.cast(y, want.dtype);

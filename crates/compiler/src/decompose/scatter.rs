@@ -1,4 +1,4 @@
-//! Elements written or combined where indices say.
+//! Scatters: elements written or accumulated at indices.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -25,7 +25,7 @@ pub(super) const RULES: Table = &[
     ("aten.unfold", NoKernel, unfold),
 ];
 
-/// Sources are read as far as indices go.
+/// Slices the source to the sizes of the index.
 fn clipped(cx: &mut Rewriter<'_>, node: &ExportedNode, src: VarId, sizes: &[Size]) -> Result<VarId> {
     let mut src = src;
     for (dim, size) in sizes.iter().enumerate() {
@@ -36,7 +36,7 @@ fn clipped(cx: &mut Rewriter<'_>, node: &ExportedNode, src: VarId, sizes: &[Size
     Ok(src)
 }
 
-/// How elements that meet at an index are combined.
+/// How elements with the same index are combined.
 #[derive(Clone, Copy, PartialEq)]
 enum Combine {
     Sum,
@@ -62,7 +62,7 @@ impl Combine {
     }
 }
 
-/// Where elements go along a dimension.
+/// The operands of a scatter with a reduction.
 struct Scatter {
     x: VarId,
     dim: usize,
@@ -71,7 +71,7 @@ struct Scatter {
     keeps_self: bool,
 }
 
-/// A scatter that combines what it writes with what is there.
+/// A scatter that combines what it writes with the operand's elements.
 fn scatter(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if node.arg("reduce").is_none() {
         return Ok(Outcome::Kept);
@@ -108,7 +108,7 @@ fn scatter_reduce(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
     combined(cx, node, &Scatter { x, dim, index, src, keeps_self })
 }
 
-/// Indices of one dimension for whole rows.
+/// Broadcasts a 1-d index to the sizes of the source. Returns the operand, the dimension and the index.
 fn of_rows(cx: &mut Rewriter<'_>, node: &ExportedNode, src: VarId) -> Result<(VarId, usize, VarId)> {
     let (x, index) = (cx.tensor(node, "self")?, cx.tensor(node, "index")?);
     let dim = cx.int(node, "dim", 0)?;
@@ -181,7 +181,7 @@ fn combined(cx: &mut Rewriter<'_>, node: &ExportedNode, scatter: &Scatter) -> Re
     cx.done(node, new)
 }
 
-/// Sums or means, by additions where the indices are.
+/// Sums or means, by `scatter_add`.
 fn added(cx: &mut Rewriter<'_>, node: &ExportedNode, s: &Scatter, is_mean: bool) -> Result<VarId> {
     let (spec, index) = (cx.of(s.x), cx.of(s.index));
     let one = if spec.dtype.is_floating() { Argument::Float(1.0) } else { Argument::Int(1) };
@@ -214,7 +214,7 @@ fn added(cx: &mut Rewriter<'_>, node: &ExportedNode, s: &Scatter, is_mean: bool)
     })
 }
 
-/// Products and extremes, by comparing every index with every place.
+/// Products, maxima and minima, by comparing every index with every position along the dimension.
 fn compared(cx: &mut Rewriter<'_>, node: &ExportedNode, s: &Scatter, how: Combine) -> Result<VarId> {
     let (spec, index) = (cx.of(s.x), cx.of(s.index));
     if index.rank() != spec.rank() || s.dim >= spec.rank() {
@@ -260,7 +260,7 @@ fn compared(cx: &mut Rewriter<'_>, node: &ExportedNode, s: &Scatter, how: Combin
     Ok(cx.choose(was_hit, found, s.x))
 }
 
-/// Elements written at indices of the operand as one row.
+/// Writes at indices of the flattened operand.
 fn put(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, index, src) = (cx.tensor(node, "self")?, cx.tensor(node, "index")?, cx.tensor(node, "source")?);
     let spec = cx.spec(node, x)?;
@@ -279,7 +279,7 @@ fn put(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// A diagonal written: the places where the difference of two dimensions is the offset.
+/// Writes a diagonal of the operand.
 fn diagonal_scatter(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, src) = (cx.tensor(node, "self")?, cx.tensor(node, "src")?);
     let spec = cx.spec(node, x)?;
@@ -295,7 +295,7 @@ fn diagonal_scatter(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
     cx.done(node, new)
 }
 
-/// Sums, means or maxima of rows of a table, one for each bag of indices.
+/// The sum, mean or maximum of the rows of a table for each bag of indices.
 fn embedding_bag(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let [weight, indices, offsets] = ["weight", "indices", "offsets"].map(|name| cx.tensor(node, name));
     let (weight, indices, offsets) = (weight?, indices?, offsets?);
@@ -311,7 +311,7 @@ fn embedding_bag(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
         return cx.wrong(node, "it takes a table, and indices and offsets of one dimension");
     }
     let (bags, count) = (cx.of(starts).sizes[0].clone(), cx.of(indices).numel());
-    // The bag of an index is the number of bags that start before or at it, less one.
+    // The bag of an index is the number of bags that start at or before it, minus one.
     let places = cx.counted(node, &count, ScalarType::Long)?;
     let places = cx.unsqueeze(node, places, 1)?;
     let started = cx.compare("aten.ge.Tensor", places, starts);
@@ -322,7 +322,7 @@ fn embedding_bag(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
     let numbers = cx.unsqueeze(node, numbers, 1)?;
     let mut is_in = cx.compare("aten.eq.Tensor", numbers, bag);
     let mut padding = cx.int(node, "padding_idx", -1)?;
-    // One overload counts rows from the end, where the others say by -1 that there is no padding.
+    // In this overload, negative values count rows from the end; in the others, -1 means no padding index.
     let is_given = matches!(node.arg("padding_idx"), Some(Argument::Int(_)));
     if padding < 0 && is_given && node.target.ends_with(".padding_idx") {
         padding += super::windows::known(cx, node, cx.of(weight).sizes.first())? as i64;
@@ -359,7 +359,7 @@ fn embedding_bag(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
     cx.done(node, new)
 }
 
-/// Elements of a source in order, where a mask says.
+/// Writes the elements of the source, in order, where the mask is true.
 fn masked_scatter(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, mask, src) = (cx.tensor(node, "self")?, cx.tensor(node, "mask")?, cx.tensor(node, "source")?);
     let spec = cx.spec(node, x)?;
@@ -379,7 +379,7 @@ fn masked_scatter(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
     cx.done(node, new)
 }
 
-/// Windows of a dimension, `step` apart, each along a dimension of its own at the end.
+/// Windows of a dimension, `step` apart; the elements of a window are along a new last dimension.
 fn unfold(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let (rank, want) = (cx.spec(node, x)?.rank(), cx.result(node)?);

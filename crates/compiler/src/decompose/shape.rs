@@ -1,4 +1,4 @@
-//! Views, choices of elements, splits and joins, in the few forms that later passes know: `view`, `permute`,
+//! Views, slices, splits and concatenations, in the canonical forms that later passes expect: `view`, `permute`,
 //! `expand`, `slice`, `select`, `cat`.
 
 use super::Table;
@@ -7,7 +7,7 @@ use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
 use ir::exported::{Argument, ExportedNode, Size, SymOp, VarId};
 
-/// Operators whose results share the memory of their operand.
+/// Operators whose results alias their operand.
 pub(super) const VIEWS: Table = &[
     ("aten.view", Always, view),
     ("aten._unsafe_view", Always, view),
@@ -88,7 +88,7 @@ pub(super) const RULES: Table = &[
     ("aten.meshgrid", Always, meshgrid),
 ];
 
-/// The same elements in row-major order under the sizes of the result.
+/// Reshapes the elements, in row-major order, to the sizes of the result.
 fn view(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
@@ -116,7 +116,7 @@ fn view(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.view.default", args))
 }
 
-/// Dimensions of size one put in, of one tensor or of several.
+/// Adds dimensions of size 1 to one tensor or to several.
 fn at_least(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let tensors = match cx.optional_tensor(node, "self") {
         Some(x) => vec![x],
@@ -214,7 +214,7 @@ fn expand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// A slice of everything goes.
+/// Removes a slice of all elements.
 fn slice(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
@@ -249,7 +249,7 @@ fn narrow(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Slices of the sizes that the results have.
+/// Splits into slices that have the sizes of the results.
 fn pieces(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let dim = cx.int(node, "dim", 0)?;
@@ -257,7 +257,7 @@ fn pieces(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     pieces_of(cx, node, x, dim)
 }
 
-/// Slices of columns, rows or planes.
+/// Splits by columns, rows or planes.
 fn split_along(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let rank = cx.spec(node, x)?.rank();
@@ -333,7 +333,7 @@ fn vstack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.cat.default", args))
 }
 
-/// Joined along the third dimension, with those that miss put in.
+/// Concatenates along the third dimension, after adding the dimensions that are missing.
 fn dstack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let tensors = cx.tensors(node, "tensors")?;
     let mut planes = Vec::new();
@@ -351,7 +351,7 @@ fn dstack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.cat.default", args))
 }
 
-/// Vectors as columns, joined with the columns of matrices.
+/// Concatenates along dimension 1; vectors become columns.
 fn column_stack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let tensors = cx.tensors(node, "tensors")?;
     let mut columns = Vec::new();
@@ -364,7 +364,7 @@ fn column_stack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.cat.default", args))
 }
 
-/// A plane turned by right angles: flipped and transposed.
+/// Rotates a plane by right angles: flips and transposes it.
 fn rot90(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let rank = cx.spec(node, x)?.rank();
@@ -404,13 +404,13 @@ fn argwhere(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.nonzero.default", vec![("self", Argument::Var(x))]))
 }
 
-/// A join of one tensor, and operands of other types than the result.
+/// Removes a concatenation of a single tensor, and casts operands to the type of the result.
 fn cat_of_one(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (tensors, want) = (cx.tensors(node, "tensors")?, cx.result(node)?);
     if let [only] = tensors.as_slice() {
         return cx.done(node, *only);
     }
-    // An old rule of PyTorch: empty tensors of one dimension join with anything.
+    // A legacy rule of PyTorch: `cat` ignores 1-d empty tensors.
     let counts = |cx: &Rewriter<'_>, t: VarId| {
         let spec = cx.of(t);
         spec.rank() == want.rank() || spec.sizes != [Size::Int(0)]
@@ -441,7 +441,7 @@ fn tile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     ))
 }
 
-/// A repetition of dimensions of size one is an expansion.
+/// If only dimensions of size 1 are repeated, the repetition is an expansion.
 fn repeat(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
@@ -457,7 +457,7 @@ fn repeat(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Every element several times: a dimension put in behind, expanded, and joined with the one before it.
+/// Repeats every element: inserts a dimension after `dim`, expands it, and merges the two.
 fn repeat_interleave(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if node.arg("repeats").and_then(Argument::var).is_some_and(|v| cx.program.spec(v).is_some())
         || node.target.ends_with(".Tensor")

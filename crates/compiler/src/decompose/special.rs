@@ -1,5 +1,5 @@
-//! Special functions, from elementary ones. Where no closed form exists they are computed in f64, by series whose error
-//! is below f32's.
+//! Special functions in terms of elementary ones. Those without a closed form are computed in f64, by series whose
+//! error is below f32's precision.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -84,7 +84,7 @@ aliases! {
     logsumexp => "aten.logsumexp";
 }
 
-/// The operand in the type of the result, in f32 for half precision.
+/// The operand in the type of the result, or in f32 for half precision.
 fn operand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
     let (x, want) = (super::elementwise::x_of(cx, node)?, cx.result(node)?.dtype);
     let is_half = matches!(want, ScalarType::Half | ScalarType::BFloat16);
@@ -97,7 +97,7 @@ fn finished(cx: &mut Rewriter<'_>, node: &ExportedNode, value: VarId) -> Result<
     cx.done(node, new)
 }
 
-/// Computes in f64.
+/// Computes in f64 and casts the result to the node's type.
 fn precise(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -109,7 +109,7 @@ fn precise(
     finished(cx, node, value)
 }
 
-/// A number of the type of a tensor.
+/// A 0-d constant in the type of `x`.
 fn like(cx: &mut Rewriter<'_>, x: VarId, value: f64) -> Result<VarId> {
     let dtype = cx.of(x).dtype;
     cx.number(Scalar::Double(value), dtype)
@@ -157,7 +157,7 @@ fn entropy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     finished(cx, node, new)
 }
 
-/// A tensor operand, which may be given as a number.
+/// An operand that may be a tensor or a scalar, as a tensor.
 fn tensor_or_number(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -186,7 +186,7 @@ fn xlog1py(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// `(1 + erf(x / sqrt 2)) / 2`, by the complement where that is small.
+/// `(1 + erf(x / sqrt 2)) / 2`.
 fn normal_distribution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     precise(cx, node, |cx, x| {
         let scaled = cx.mul(x, FRAC_1_SQRT_2);
@@ -196,7 +196,7 @@ fn normal_distribution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Out
     })
 }
 
-/// Winitzki's closed form, made exact by steps of Newton.
+/// Winitzki's closed-form approximation, refined by Newton's method.
 fn inverse_erf(cx: &mut Rewriter<'_>, x: VarId) -> Result<VarId> {
     const A: f64 = 0.147;
     let squares = cx.mul(x, x);
@@ -222,7 +222,7 @@ fn inverse_erf(cx: &mut Rewriter<'_>, x: VarId) -> Result<VarId> {
         let step = cx.mul(wrong, slope);
         y = cx.sub(y, step);
     }
-    // At the ends the steps are no numbers; the start is infinite there.
+    // At -1 and 1 the steps give NaN, but the first approximation is already the exact infinity.
     let size = cx.unary("aten.abs.default", x);
     let inner = cx.compare("aten.lt.Scalar", size, 1.0);
     Ok(cx.choose(inner, y, start))
@@ -241,7 +241,7 @@ fn normal_quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome
     })
 }
 
-/// Lanczos' approximation for g = 7, for numbers from 1/2.
+/// Lanczos' approximation with g = 7, for arguments of at least 1/2.
 fn log_gamma_above_half(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
     const LANCZOS: [f64; 8] = [
         676.5203681218851,
@@ -275,7 +275,7 @@ fn log_gamma_above_half(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
     cx.add(whole, 0.5 * (2.0 * PI).ln())
 }
 
-/// The logarithm of the size of the gamma function, below 1/2 by reflection.
+/// The logarithm of the absolute value of the gamma function; below 1/2 by the reflection formula.
 fn log_gamma(cx: &mut Rewriter<'_>, x: VarId) -> Result<VarId> {
     let down = cx.unary("aten.neg.default", x);
     let mirrored = cx.add(down, 1.0);
@@ -318,7 +318,7 @@ fn mvlgamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     })
 }
 
-/// Moved up by recurrence to where the asymptotic series holds; below zero by reflection.
+/// Shifts the argument up by recurrence to where the asymptotic series holds; reflects negative arguments.
 fn digamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     const STEPS: i64 = 8;
     precise(cx, node, |cx, x| {
@@ -360,10 +360,10 @@ fn digamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     })
 }
 
-/// Derivatives of the digamma function: Hurwitz' zeta function by Euler and Maclaurin.
+/// Derivatives of the digamma function: the Hurwitz zeta function by the Euler-Maclaurin formula.
 fn polygamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     const STEPS: i64 = 12;
-    /// Bernoulli's numbers 2, 4, ..., each over the factorial of its index.
+    /// The Bernoulli numbers B2, B4, ..., each divided by the factorial of its index.
     const BERNOULLI: [f64; 6] = [
         1.0 / 12.0,
         -1.0 / 720.0,
@@ -408,7 +408,7 @@ fn polygamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     })
 }
 
-/// Modified Bessel functions of the first kind, by the sums of their series and asymptotic series.
+/// Modified Bessel functions of the first kind, by their power series up to 16 and their asymptotic series above.
 fn bessel(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let name = node.target.clone();
     let is_first = name.contains("i1");
@@ -416,7 +416,7 @@ fn bessel(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     precise(cx, node, |cx, x| {
         let size = cx.unary("aten.abs.default", x);
         let order = f64::from(u8::from(is_first));
-        // Terms (x/2)^2k / (k! (k + order)!), enough for numbers up to 16.
+        // The terms `(x/2)^2k / (k! (k + order)!)`, enough of them for arguments up to 16.
         let bounded = cx.clamp(size, None, Some(16.0));
         let half = cx.mul(bounded, 0.5);
         let squares = cx.mul(half, half);
@@ -433,7 +433,7 @@ fn bessel(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let down = cx.unary("aten.neg.default", size);
         let decay = cx.unary("aten.exp.default", down);
         let near = if scaled { cx.mul(near, decay) } else { near };
-        // Above, e^x / sqrt(2 pi x) times a series in 1 / x.
+        // Above 16: `e^x / sqrt(2 pi x)` times a series in `1 / x`.
         let large = cx.clamp(size, Some(16.0), None);
         let one = cx.unary("aten.reciprocal.default", large);
         let mu = 4.0 * order * order;
@@ -472,7 +472,7 @@ fn heaviside(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Whether the sign of numbers is set, of zeros too.
+/// Whether elements are negative, including negative zero.
 fn negative(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
     let below = cx.compare("aten.lt.Scalar", x, 0);
     if !cx.of(x).dtype.is_floating() {
@@ -511,7 +511,7 @@ fn ldexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// A power in f64.
+/// `pow` in f64.
 fn float_power(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let want = cx.result(node)?;
     if want.dtype.is_complex() {
@@ -530,7 +530,7 @@ fn float_power(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(Outcome::Replaced)
 }
 
-/// Whether elements differ by at most `atol + rtol |other|`; equal ones always do, infinities too.
+/// Whether `|self - other| <= atol + rtol |other|`; equal elements are always close, infinities too.
 fn isclose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (a, b) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?);
     let dtype = cx.of(a).dtype;
@@ -575,7 +575,7 @@ fn isreal(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// Pi below zero, of real numbers.
+/// The angle of real numbers: pi for negative ones, otherwise 0.
 fn angle(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, want) = (cx.tensor(node, "self")?, cx.result(node)?.dtype);
     if cx.spec(node, x)?.dtype.is_complex() {
@@ -591,7 +591,7 @@ fn angle(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// To so many decimal places, which may be below zero.
+/// Rounds to `decimals` decimal places, which may be negative.
 fn round_decimals(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, decimals) = (cx.tensor(node, "self")?, cx.int(node, "decimals", 0)?);
     let scale = 10f64.powi(decimals.unsigned_abs().min(300) as i32);

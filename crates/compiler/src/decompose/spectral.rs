@@ -1,4 +1,4 @@
-//! Fourier transforms by the three kernels there are: real to complex, complex to real, complex to complex.
+//! Fourier transforms in terms of three kernels: real to complex, complex to real, complex to complex.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -29,7 +29,7 @@ pub(super) const RULES: Table = &[
     ("aten.imag", Always, part),
 ];
 
-/// The dimensions of a transform, and the sizes that it takes of them; -1 for all.
+/// The dimensions of a transform, and the sizes to which they are cropped or padded, if given; -1 keeps a size.
 fn dims(cx: &Rewriter<'_>, node: &ExportedNode, rank: usize) -> Result<(Vec<usize>, Option<Vec<i64>>)> {
     let sizes = match (cx.ints(node, "n")?, cx.ints(node, "s")?) {
         (Some(n), _) => Some(n),
@@ -53,7 +53,7 @@ fn dims(cx: &Rewriter<'_>, node: &ExportedNode, rank: usize) -> Result<(Vec<usiz
     Ok((dims, sizes))
 }
 
-/// How a transform is scaled, as the kernels number it: not, by the root of the size, by the size.
+/// The kernels' normalization mode: 0 for none, 1 to divide by the square root of the size, 2 to divide by the size.
 fn normalization(node: &ExportedNode, forward: bool) -> i64 {
     match (node.arg("norm"), forward) {
         (Some(Argument::Str(s)), _) if s == "ortho" => 1,
@@ -64,7 +64,7 @@ fn normalization(node: &ExportedNode, forward: bool) -> i64 {
     }
 }
 
-/// The first elements of dimensions, or zeros behind the last.
+/// Crops dimensions to `sizes`, or pads them with zeros at the end.
 fn fitted(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -101,7 +101,7 @@ fn real(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
     }
 }
 
-/// The transform of real numbers along dimensions, whole or the half that is not the conjugate of the other.
+/// The transform of a real tensor: the full spectrum, or only the half that is not redundant.
 pub(super) fn forward_real(
     cx: &mut Rewriter<'_>,
     x: VarId,
@@ -166,7 +166,7 @@ fn complex(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if forward {
         return cx.done(node, new);
     }
-    // The inverse of real numbers is the conjugate of the transform.
+    // The inverse transform of real input is the conjugate of the forward transform.
     let new = cx.unary("aten._conj_physical.default", new);
     cx.done(node, new)
 }
@@ -202,7 +202,7 @@ fn complex_to_real(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome
     Ok(cx.retarget(node, "aten._fft_c2r.default", args))
 }
 
-/// Dimensions rolled by half of their sizes.
+/// Rolls dimensions by half their sizes.
 fn shift(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let spec = cx.spec(node, x)?;
@@ -222,7 +222,7 @@ fn shift(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.roll.default", args))
 }
 
-/// Transforms of windows of a signal.
+/// Short-time Fourier transform: the spectra of windows of a signal.
 fn stft(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (mut x, want) = (cx.tensor(node, "self")?, cx.result(node)?);
     if cx.spec(node, x)?.dtype.is_complex() || cx.bool(node, "center", false)? {
@@ -287,14 +287,14 @@ fn polar(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     complex_from(cx, node, parts)
 }
 
-/// The imaginary parts; the real ones are a view.
+/// The imaginary part; the real part is handled as a view.
 fn part(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let new = component(cx, x, 1);
     cx.done(node, new)
 }
 
-/// The real or imaginary parts of complex numbers.
+/// The real part (`which` is 0) or the imaginary part (1) of a complex tensor.
 pub(super) fn component(cx: &mut Rewriter<'_>, x: VarId, which: i64) -> VarId {
     let spec = cx.of(x);
     let dtype = match spec.dtype {

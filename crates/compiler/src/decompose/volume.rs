@@ -1,4 +1,4 @@
-//! Pooling and convolution of volumes, by kernels that take images: along the depth, then in the planes.
+//! Pooling and convolution of volumes in terms of kernels for images.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -18,7 +18,7 @@ pub(super) const RULES: Table = &[
     ("aten.convolution", NoKernel, convolution),
 ];
 
-/// The windows of a pooling.
+/// The parameters of a 3-d pooling.
 struct Pool {
     kernel: Vec<i64>,
     stride: Vec<i64>,
@@ -38,7 +38,8 @@ impl Pool {
         Ok(Self { kernel, stride, padding, dilation, ceil: cx.bool(node, "ceil_mode", false)? })
     }
 
-    /// The arguments for the depth, as images of which a plane is a row, or for the planes.
+    /// The arguments of a pooling within the planes, or of one along the depth, for which each plane is flattened to a
+    /// row.
     fn args(&self, x: VarId, is_depth: bool) -> Vec<(&'static str, Argument)> {
         let of = |list: &[i64], default: i64| match is_depth {
             true => Argument::ints(&[list[0], default]),
@@ -55,7 +56,7 @@ impl Pool {
     }
 }
 
-/// Batch and channels in one dimension, then depth, height and width.
+/// Merges batch and channels into one dimension, before depth, height and width.
 fn volumes(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(VarId, [Size; 4])> {
     let sizes = cx.spec(node, x)?.sizes;
     if !matches!(sizes.len(), 4 | 5) {
@@ -76,7 +77,7 @@ fn pooled_sizes(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<[Size; 3]> {
     }
 }
 
-/// In the planes, then along the depth: the first of equal elements is that of the whole window.
+/// Pools within the planes, then along the depth; so the first of equal elements of a window wins, as in PyTorch.
 fn max_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let (pool, want) = (Pool::of(cx, node)?, cx.result(node)?);
@@ -90,7 +91,7 @@ fn max_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let flat = vec![batch.clone(), Size::Int(1), out_depth.clone(), plane.clone()];
     let (most, rows_of_most) = max_pool2d(cx, pool.args(by_plane, true), want.dtype, flat);
     if let Some(&second) = node.outputs.get(1) {
-        // Places in the planes, of the chosen depth; the depth follows from the row.
+        // The index within the plane, at the depth that was chosen; the row gives the depth.
         let linear = vec![batch.clone(), rows[2].mul(&plane)];
         let places = cx.view(node, places, linear)?;
         let chosen = cx.view(node, rows_of_most, vec![batch, out_depth.mul(&plane)])?;
@@ -128,7 +129,7 @@ fn max_pool2d(
     (outs[0], outs[1])
 }
 
-/// The mean of a window is that of the means of its planes, because the planes of a window count alike.
+/// The mean of a window is the mean of its planes' means, because all planes of a window have equally many elements.
 fn avg_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let (pool, want) = (Pool::of(cx, node)?, cx.result(node)?);
@@ -173,7 +174,7 @@ fn adaptive_avg_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
     cx.done(node, new)
 }
 
-/// A convolution of volumes as a sum of convolutions of their planes, one for each plane of the weights.
+/// A 3-d convolution as a sum of 2-d convolutions, one for each plane of the weights.
 fn convolution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, weight) = (cx.tensor(node, "input")?, cx.tensor(node, "weight")?);
     if cx.spec(node, x)?.rank() != 5 || cx.spec(node, weight)?.rank() != 5 {
@@ -222,7 +223,7 @@ struct Convolution {
 }
 
 impl Convolution {
-    /// The planes that meet plane `k` of the weights, convolved with it.
+    /// Convolves plane `k` of the weights with the planes of the input that it meets.
     fn plane(
         &self,
         cx: &mut Rewriter<'_>,
@@ -243,7 +244,8 @@ impl Convolution {
         self.images(cx, node, chosen, tap, want)
     }
 
-    /// The transposed convolution by plane `k` of the weights, each plane where it lies in the result.
+    /// Convolves every plane of the input with plane `k` of the weights and moves the results to their depth in the
+    /// output.
     fn spread_plane(
         &self,
         cx: &mut Rewriter<'_>,

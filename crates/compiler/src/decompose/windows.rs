@@ -1,5 +1,5 @@
-//! Windows: elements of a dimension laid side by side, and what is made of them. Patches of images, pooling that
-//! kernels lack, the way back from pooled and unfolded images.
+//! Gathers windows of a dimension, and the operators built on them: im2col, col2im, pooling without a kernel,
+//! unpooling.
 
 use super::Table;
 use super::When::NoKernel;
@@ -19,8 +19,8 @@ pub(super) const RULES: Table = &[
     ("aten.pixel_unshuffle", NoKernel, pixel_unshuffle),
 ];
 
-/// A dimension as windows of its elements, each as long as the longest; a shorter one repeats its last element. The
-/// elements of a window follow in a dimension of their own.
+/// Splits a dimension into windows, given the indices of their elements. The dimension is replaced by two: the windows,
+/// and the elements of a window. Windows shorter than the longest repeat their last element.
 pub(super) fn windows(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -42,7 +42,7 @@ pub(super) fn windows(
     cx.view(node, chosen, sizes)
 }
 
-/// A known size of a tensor.
+/// A size that must be static.
 pub(super) fn known(cx: &Rewriter<'_>, node: &ExportedNode, size: Option<&Size>) -> Result<usize> {
     match size.and_then(Size::known).and_then(|v| usize::try_from(v).ok()) {
         Some(size) => Ok(size),
@@ -50,7 +50,7 @@ pub(super) fn known(cx: &Rewriter<'_>, node: &ExportedNode, size: Option<&Size>)
     }
 }
 
-/// A list of one number for each of `count` dimensions; one stands for all.
+/// One integer for each of `count` dimensions; a single one applies to all.
 pub(super) fn each(
     cx: &Rewriter<'_>,
     node: &ExportedNode,
@@ -66,7 +66,7 @@ pub(super) fn each(
     }
 }
 
-/// How patches lie in images.
+/// The geometry of the patches of an image.
 struct Patches {
     kernel: Vec<i64>,
     dilation: Vec<i64>,
@@ -84,7 +84,7 @@ impl Patches {
         })
     }
 
-    /// The places of each patch along a dimension of this size, padding included.
+    /// The indices, in the padded dimension, of each patch along a dimension of this size; `None` if no patch fits.
     fn along(&self, axis: usize, size: usize) -> Option<Vec<Vec<usize>>> {
         let number = |list: &[i64]| usize::try_from(list[axis]).ok();
         let (kernel, dilation) = (number(&self.kernel)?, number(&self.dilation)?);
@@ -96,7 +96,7 @@ impl Patches {
     }
 }
 
-/// Images with a batch in front; whether they had none.
+/// Adds a batch dimension if there is none, and tells whether it did.
 fn batched(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, rank: usize) -> Result<(VarId, bool)> {
     match cx.spec(node, x)?.rank() {
         r if r == rank => Ok((x, false)),
@@ -105,7 +105,7 @@ fn batched(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, rank: usize) ->
     }
 }
 
-/// The patches of images as columns.
+/// Extracts the patches of images as columns.
 fn im2col(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let (x, _) = batched(cx, node, x, 4)?;
@@ -120,14 +120,14 @@ fn im2col(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let padded = cx.pad(value, dim, (patches.padding[axis], patches.padding[axis]), 0);
         value = windows(cx, node, padded, dim, &places)?;
     }
-    // Batch, channel, rows of patches, rows of a patch, columns of patches, columns of a patch.
+    // The dimensions are now batch, channel, patch row, row in the patch, patch column, column in the patch.
     let columns = cx.permute(value, &[0, 1, 3, 5, 2, 4]);
     let want = cx.result(node)?.sizes;
     let new = cx.view(node, columns, want)?;
     cx.done(node, new)
 }
 
-/// Patches added up to images.
+/// Adds up patches to images.
 fn col2im(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let want = cx.result(node)?;
@@ -196,7 +196,7 @@ fn adaptive_windows(input: usize, output: usize) -> Vec<Vec<usize>> {
     (0..output).map(|o| (o * input / output..((o + 1) * input).div_ceil(output)).collect()).collect()
 }
 
-/// The largest element of each window, one dimension after the other, and where in its image it is.
+/// The maximum of each window, one dimension at a time, and its index in the flattened image.
 fn adaptive_max_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
@@ -229,7 +229,7 @@ fn adaptive_max_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
     cx.done(node, value)
 }
 
-/// Elements put back where a pooling found them.
+/// Scatters elements to the positions at which a max pooling found them.
 fn max_unpool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, indices) = (cx.tensor(node, "self")?, cx.tensor(node, "indices")?);
     let (have, want) = (cx.spec(node, x)?, cx.result(node)?);

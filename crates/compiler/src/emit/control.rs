@@ -1,4 +1,4 @@
-//! Branches and loops as jumps.
+//! Emits branches and loops as jumps.
 
 use super::Emitter;
 use crate::{Error, Result};
@@ -35,7 +35,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Copies a tensor or number over another.
+    /// Copies a tensor or scalar over another.
     fn assign(&mut self, node: &ExportedNode, to: i32, from: VarId) {
         let at = self.instructions.len();
         self.values.read(from, at);
@@ -43,8 +43,8 @@ impl Emitter<'_> {
         self.assign_value(node, to, from, source);
     }
 
-    /// Copies a value, of the type of `var`, over another. A tensor whose sizes change gets those of what is copied,
-    /// which `copy_` does not do.
+    /// Copies `from`, whose type is that of `var`, over another value. A dynamic tensor is resized to the sizes of the
+    /// source, which `copy_` does not do.
     fn assign_value(&mut self, node: &ExportedNode, to: i32, var: VarId, from: i32) {
         if to == from {
             return;
@@ -77,7 +77,7 @@ impl Emitter<'_> {
         self.branch(node, otherwise, &outputs)?;
         let end = self.instructions.len();
         self.land(to_end, end);
-        node.outputs.iter().for_each(|&v| self.values.hold(v, end));
+        node.outputs.iter().for_each(|&v| self.values.keep_live(v, end));
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// A body for every row of some operands, with values carried from row to row; a map carries none.
+    /// Runs the body for every row of some operands, with values carried from row to row; a map carries none.
     fn scan(&mut self, node: &ExportedNode, body: &ExportedGraph, carried: usize) -> Result<()> {
         let rows = vars(node, usize::from(carried > 0 || node.target.ends_with("scan")));
         let initial = if carried > 0 { vars(node, 0) } else { Vec::new() };
@@ -110,7 +110,7 @@ impl Emitter<'_> {
         let source = Arc::clone(&node.source);
         for (i, &output) in node.outputs.iter().enumerate() {
             self.define(node, output)?;
-            // The reference's kernel resizes what it copies rows into, row by row.
+            // The reference runtime's `et_copy_index` resizes its destination for every row.
             if i >= carried {
                 self.values.make_resizable(output);
             }
@@ -121,12 +121,12 @@ impl Emitter<'_> {
         self.values.read(first, at);
         let of_first = self.values.of(first);
         self.kernel_call("aten::sym_size.int", vec![of_first, zero, count], &source);
-        // The values that are carried lie in the results, which hold the last of them.
+        // The carried values are stored in the results, which hold the final ones in the end.
         for (i, &value) in initial.iter().enumerate() {
             let to = self.values.of(node.outputs[i]);
             self.assign(node, to, value);
             let at = self.instructions.len();
-            self.values.same(body.inputs[i], node.outputs[i], at).map_err(|p| self.fails(node, &p))?;
+            self.values.unify(body.inputs[i], node.outputs[i], at).map_err(|p| self.fails(node, &p))?;
         }
         let start = self.instructions.len();
         for (&row, &input) in rows.iter().zip(&body.inputs[carried..]) {
@@ -154,14 +154,14 @@ impl Emitter<'_> {
         let jump = self.jump_if_false(node, done);
         self.land(jump, start);
         self.values.add_loop(start, jump);
-        // The next execution counts from zero again.
+        // Resets the index for the next execution.
         self.kernel_call("executorch_prim::sub.Scalar", vec![index, count, index], &source);
         let end = self.instructions.len();
-        node.outputs.iter().for_each(|&v| self.values.hold(v, end));
+        node.outputs.iter().for_each(|&v| self.values.keep_live(v, end));
         Ok(())
     }
 
-    /// Writes what a body gives over what it carries, through copies where one result is another carried value.
+    /// Writes the body's results over the carried values, by way of a copy if a result is another carried value.
     fn carry(&mut self, node: &ExportedNode, results: &[VarId]) -> Result<()> {
         let targets: Vec<i32> = node.outputs[..results.len()].iter().map(|&v| self.values.of(v)).collect();
         let mut sources = Vec::new();
@@ -199,7 +199,7 @@ impl Emitter<'_> {
             self.assign(node, to, value);
             let at = self.instructions.len();
             for graph in [condition, body] {
-                self.values.same(graph.inputs[i], output, at).map_err(|p| self.fails(node, &p))?;
+                self.values.unify(graph.inputs[i], output, at).map_err(|p| self.fails(node, &p))?;
             }
         }
         let start = self.instructions.len();
@@ -222,12 +222,12 @@ impl Emitter<'_> {
         self.values.add_loop(start, back);
         let end = self.instructions.len();
         self.land(leave, end);
-        node.outputs.iter().for_each(|&v| self.values.hold(v, end));
+        node.outputs.iter().for_each(|&v| self.values.keep_live(v, end));
         Ok(())
     }
 }
 
-/// The values of the list of operands at this place among the lists.
+/// The values of the list of operands at this position among the node's lists.
 fn vars(node: &ExportedNode, place: usize) -> Vec<VarId> {
     let lists = node.args.iter().filter(|(_, a)| matches!(a, Argument::Vars(_) | Argument::OptionalVars(_)));
     lists.map(|(_, a)| a.vars()).nth(place).unwrap_or_default()

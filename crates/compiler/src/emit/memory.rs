@@ -1,6 +1,6 @@
-//! Where blocks of memory lie in an arena, from when each is in use.
+//! Memory planning: offsets of blocks in an arena, given their lifetimes.
 
-/// A block, and the instructions from the first to the last that use it.
+/// A block, with the first and the last instruction that use it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lifetime {
     pub(super) bytes: u64,
@@ -14,10 +14,10 @@ impl Lifetime {
     }
 }
 
-/// The offset of every block, and the bytes of the arena: the smaller of the results of two orders, the largest block
-/// first and the one in use for the longest first, each put into the tightest gap between those that are in use at the
-/// same time.
-pub(super) fn place(blocks: &[Lifetime], alignment: u64) -> (Vec<u64>, u64) {
+/// Assigns an offset to every block and returns the size of the arena in bytes. Two greedy orders are tried, largest
+/// first and longest-lived first, and the smaller result is kept. Each block goes into the tightest gap between the
+/// blocks that are live at the same time.
+pub(super) fn assign_offsets(blocks: &[Lifetime], alignment: u64) -> (Vec<u64>, u64) {
     let span = |b: &Lifetime| (b.last - b.first) as u64;
     let orders: [fn(&Lifetime, u64) -> (u64, u64); 2] =
         [|b, span| (b.bytes, span), |b, span| (span, b.bytes)];
@@ -25,7 +25,7 @@ pub(super) fn place(blocks: &[Lifetime], alignment: u64) -> (Vec<u64>, u64) {
     for key in orders {
         let mut order: Vec<usize> = (0..blocks.len()).collect();
         order.sort_by_key(|&i| (std::cmp::Reverse(key(&blocks[i], span(&blocks[i]))), blocks[i].first, i));
-        let placed = in_order(blocks, &order, alignment.max(1));
+        let placed = place_in_order(blocks, &order, alignment.max(1));
         if best.as_ref().is_none_or(|(_, total)| placed.1 < *total) {
             best = Some(placed);
         }
@@ -33,7 +33,7 @@ pub(super) fn place(blocks: &[Lifetime], alignment: u64) -> (Vec<u64>, u64) {
     best.unwrap_or_default()
 }
 
-fn in_order(blocks: &[Lifetime], order: &[usize], alignment: u64) -> (Vec<u64>, u64) {
+fn place_in_order(blocks: &[Lifetime], order: &[usize], alignment: u64) -> (Vec<u64>, u64) {
     let mut offsets = vec![0; blocks.len()];
     let mut total = 0;
     let mut placed: Vec<usize> = Vec::with_capacity(blocks.len());
@@ -54,7 +54,7 @@ fn in_order(blocks: &[Lifetime], order: &[usize], alignment: u64) -> (Vec<u64>, 
     (offsets, total.next_multiple_of(alignment))
 }
 
-/// The start of the smallest gap between sorted ranges that holds so many bytes; behind them all if none does.
+/// The start of the smallest gap between the sorted ranges that holds `bytes`; the end of the last range if none does.
 fn tightest_gap(taken: &[(u64, u64)], bytes: u64, alignment: u64) -> u64 {
     let mut best: Option<(u64, u64)> = None;
     let mut end: u64 = 0;
@@ -89,7 +89,7 @@ mod tests {
                     Lifetime { bytes: next(500), first, last: first + next(6) as usize }
                 })
                 .collect();
-            let (offsets, total) = place(&blocks, 16);
+            let (offsets, total) = assign_offsets(&blocks, 16);
             for (i, a) in blocks.iter().enumerate() {
                 assert!(offsets[i] % 16 == 0 && offsets[i] + a.bytes <= total);
                 for (j, b) in blocks.iter().enumerate().skip(i + 1) {
@@ -101,10 +101,10 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_needs_its_two_largest_neighbours() {
+    fn a_chain_needs_its_largest_pair_of_neighbours() {
         let sizes = [64, 128, 32, 256, 16];
         let blocks: Vec<Lifetime> =
             sizes.iter().enumerate().map(|(i, &bytes)| Lifetime { bytes, first: i, last: i + 1 }).collect();
-        assert_eq!(place(&blocks, 16).1, 288);
+        assert_eq!(assign_offsets(&blocks, 16).1, 288);
     }
 }

@@ -1,4 +1,4 @@
-//! From a program whose nodes kernels take to an execution plan: values, instructions, memory.
+//! Emits a program as an execution plan: values, instructions and memory.
 
 mod control;
 mod memory;
@@ -18,18 +18,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use values::Values;
 
-/// What the emitter puts into a plan besides what must be there.
+/// Options of the emitter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EmitOptions {
-    /// Source lines of every instruction.
+    /// Record the source lines of every instruction.
     pub(crate) source_frames: bool,
-    /// To what tensors in arenas are aligned.
+    /// Alignment of tensors in arenas, in bytes.
     pub(crate) alignment: u64,
-    /// Whether constants are looked up by name in a `.ptd`.
+    /// Look constants up by name in a `.ptd` file.
     pub(crate) external: bool,
 }
 
-/// Adds a program to a builder as a plan.
+/// Adds a program to a builder as an execution plan. External constants are appended to `external` with their names.
 pub(crate) fn emit(
     program: &ExportedProgram,
     table: &OperatorTable,
@@ -76,7 +76,7 @@ pub(crate) fn emit(
     Ok(PlanSummary { arena_bytes, operators: counts })
 }
 
-/// The payloads of a program, in the order of their indices; what they name is added once for each key.
+/// The delegates of a program in index order. Adds the named data that they refer to, once for each key.
 fn delegates(program: &ExportedProgram, builder: &mut Builder<'static>) -> Vec<BackendDelegate> {
     let mut known: HashSet<String> = builder.named_data.iter().map(|named| named.key.clone()).collect();
     let mut all = Vec::with_capacity(program.lowered.len());
@@ -100,14 +100,14 @@ fn delegates(program: &ExportedProgram, builder: &mut Builder<'static>) -> Vec<B
     all
 }
 
-/// The values that nodes, outputs and what is left for the next execution name.
+/// The values that are used by nodes, outputs or mutations.
 fn used(program: &ExportedProgram) -> Vec<bool> {
     let mut used: Vec<bool> = program.use_counts().into_iter().map(|count| count > 0).collect();
     program.mutations.iter().for_each(|mutation| used[mutation.input.index()] = true);
     used
 }
 
-/// What a plan came to.
+/// Statistics of an emitted plan.
 pub(crate) struct PlanSummary {
     pub(crate) arena_bytes: u64,
     pub(crate) operators: HashMap<String, usize>,
@@ -177,7 +177,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A call of the operator that takes a node's arguments.
+    /// Emits a call of the operator that the node selects.
     fn call(&mut self, node: &ExportedNode) -> Result<()> {
         let Some(selection) = self.table.select(self.program, node) else {
             return Err(Error::node(self.program, node, "no kernel takes it"));
@@ -223,7 +223,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// A call of a payload: what it is given, then what it gives.
+    /// Emits a delegate call; its arguments are the inputs, followed by the outputs.
     fn delegate(&mut self, node: &ExportedNode) -> Result<()> {
         let Some((_, Argument::Int(index))) = node.args.first() else {
             return Err(Error::node(self.program, node, "it names no payload"));
@@ -262,7 +262,7 @@ impl Emitter<'_> {
         self.instructions.len() - 1
     }
 
-    /// The value that an argument is, read by the instruction at `at`.
+    /// The index of the value for an argument, which the instruction at `at` reads.
     fn argument(&mut self, node: &ExportedNode, arg: &Argument, list: bool, at: usize) -> Result<i32> {
         for var in arg.vars() {
             self.values.read(var, at);
@@ -278,7 +278,7 @@ impl Emitter<'_> {
         self.values.define(var, at).map_err(|problem| Error::node(self.program, node, problem))
     }
 
-    /// Static views of row-major memory are no instruction; others are views made at run time.
+    /// A static view becomes an alias and needs no instruction; a dynamic one is an `et_view` call at run time.
     fn view(&mut self, node: &ExportedNode) -> Result<()> {
         let (Some(x), Some(&out)) = (node.arg("self").and_then(Argument::var), node.outputs.first()) else {
             return Err(Error::node(self.program, node, "a view of nothing"));
@@ -319,7 +319,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// An operator on numbers: its operands, then its result.
+    /// Emits an operator on scalars: its operands, then its result.
     fn prim(&mut self, node: &ExportedNode, namespace: &str, name: &str) -> Result<()> {
         let at = self.instructions.len();
         let mut args = Vec::new();
@@ -333,7 +333,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// The outputs, copied where their memory is not the execution's own; then what is left for the next execution.
+    /// The outputs, copied if they alias inputs, constants or state; then the updates of mutated inputs.
     fn outputs(&mut self) -> Result<Vec<i32>> {
         let source = Arc::default();
         let mut outputs = Vec::new();
@@ -349,7 +349,7 @@ impl Emitter<'_> {
             };
             outputs.push(value);
         }
-        // A value that is to be written over one input may lie in another that is written before.
+        // A value may alias an input that is overwritten before the value is read; it is copied first.
         let mut sources = Vec::new();
         for mutation in &self.program.mutations {
             let at = self.instructions.len();
@@ -378,7 +378,7 @@ impl Emitter<'_> {
         Ok(outputs)
     }
 
-    /// A copy of a tensor in memory of its own.
+    /// Copies a tensor into memory of its own.
     fn copy(&mut self, var: VarId, source: &Arc<Source>) -> Result<i32> {
         let at = self.instructions.len();
         let from = self.values.of(var);
@@ -389,7 +389,7 @@ impl Emitter<'_> {
         Ok(to)
     }
 
-    /// Copies a tensor into another of its type and layout, which gets its sizes.
+    /// Copies a tensor into another of the same type and layout, and resizes that to the source's sizes.
     fn clone_into(&mut self, to: i32, from: i32, spec: &TensorSpec, source: &Arc<Source>) {
         let blocking = self.values.push(EValue::Bool(false));
         let order: Vec<i64> = spec.dim_order.iter().map(|&d| i64::from(d)).collect();
@@ -398,7 +398,7 @@ impl Emitter<'_> {
     }
 }
 
-/// Bytes of a constant, which stay where they are until they are written.
+/// The bytes of a constant, which are not copied until they are written.
 pub(crate) fn blob(data: &ir::exported::ConstantTensor) -> Blob<'static> {
     let data = data.clone();
     let len = data.range.len() as u64;
@@ -415,7 +415,7 @@ fn fixed(value: &Argument) -> EValue {
     }
 }
 
-/// Python's operators on numbers, and the primitive operators that they are in a program.
+/// Python's scalar operators, and the primitive operators that implement them.
 pub(crate) const PRIMS: &[(&str, &str)] = &[
     ("_operator.add", "add"),
     ("_operator.sub", "sub"),
@@ -441,7 +441,7 @@ pub(crate) const PRIMS: &[(&str, &str)] = &[
     ("torch.sym_ite", "sym_ite"),
 ];
 
-/// The primitive operator of one of Python's on numbers.
+/// The primitive operator that implements one of Python's scalar operators.
 fn prim_of(target: &str) -> Option<&'static str> {
     PRIMS.iter().find(|(name, _)| *name == target).map(|(_, prim)| *prim)
 }

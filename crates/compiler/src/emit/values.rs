@@ -1,6 +1,6 @@
-//! The values of a plan, and how long the memory of each is in use.
+//! The values of a plan, and the lifetimes of their memory.
 
-use super::memory::{Lifetime, place};
+use super::memory::{Lifetime, assign_offsets};
 use crate::{Error, Result};
 use format::container::Blob;
 use format::pte::{
@@ -10,28 +10,28 @@ use ir::exported::{Argument, ConstantTensor, ExportedProgram, IntArgument, Tenso
 use operator::SchemaArg;
 use std::collections::HashMap;
 
-/// Where the bytes of a tensor are.
+/// Where a tensor's bytes are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Storage {
-    /// In a constant.
+    /// In the constant with this buffer index.
     Constant(u32),
-    /// In the `.ptd`, under the name that the tensor has.
+    /// In the `.ptd`, under the tensor's name.
     External,
-    /// In an arena.
+    /// In the planned block with this index.
     Planned(usize),
 }
 
-/// Memory of an arena.
+/// A block of planned memory.
 struct Block {
     bytes: u64,
     first: usize,
     last: usize,
-    /// The tensors that lie in it.
+    /// The tensors stored in it.
     tensors: Vec<i32>,
-    /// Whether somebody else's data are in it when an execution starts.
-    foreign: bool,
-    /// Whether it is in use from the first instruction to the last, and beyond.
-    lasting: bool,
+    /// Whether it is live-in, i.e. holds an input or state when an execution starts.
+    live_in: bool,
+    /// Whether it stays live between executions.
+    persistent: bool,
 }
 
 pub(super) struct Values<'p> {
@@ -41,7 +41,7 @@ pub(super) struct Values<'p> {
     of: HashMap<VarId, i32>,
     storages: HashMap<VarId, Storage>,
     blocks: Vec<Block>,
-    /// Instructions from the first to the last of a loop: what is in use at the start of one is at its end.
+    /// The first and last instruction of each loop: what is live at the start of a loop is live to its end.
     loops: Vec<(usize, usize)>,
     ints: HashMap<i64, i32>,
     null: Option<i32>,
@@ -71,7 +71,7 @@ impl<'p> Values<'p> {
         (self.list.len() - 1) as i32
     }
 
-    /// The index of a value that is defined.
+    /// The index of a defined value.
     pub(super) fn of(&self, var: VarId) -> i32 {
         self.of.get(&var).copied().unwrap_or(-1)
     }
@@ -89,7 +89,7 @@ impl<'p> Values<'p> {
         let mut tensor = tensor(program, spec).map_err(place)?;
         let name = data.name.as_ref().map(|n| n.to_string());
         if blob.is_empty() && !program.is_mutated(var) {
-            // The reference finds no data for constants without elements.
+            // The reference runtime finds no data for constants without elements.
             let index = self.push(EValue::Tensor(tensor));
             let block = self.block(spec, index, 0).map_err(place)?;
             self.bind(var, index, Storage::Planned(block));
@@ -103,7 +103,7 @@ impl<'p> Values<'p> {
             });
             let index = self.push(EValue::Tensor(tensor));
             let block = self.block(spec, index, 0).map_err(place)?;
-            (self.blocks[block].foreign, self.blocks[block].lasting) = (true, true);
+            (self.blocks[block].live_in, self.blocks[block].persistent) = (true, true);
             self.bind(var, index, Storage::Planned(block));
             return Ok(());
         }
@@ -137,13 +137,13 @@ impl<'p> Values<'p> {
             .define(var, 0)
             .map_err(|p| Error::archive(format!("input {}", self.program.var(var).name), p))?;
         if let Some(Storage::Planned(block)) = self.storages.get(&var) {
-            self.blocks[*block].foreign = true;
-            self.blocks[*block].lasting = self.program.is_mutated(var);
+            self.blocks[*block].live_in = true;
+            self.blocks[*block].persistent = self.program.is_mutated(var);
         }
         Ok(index)
     }
 
-    /// A value that the instruction at `at` writes.
+    /// Defines a value, written by the instruction at `at`.
     pub(super) fn define(&mut self, var: VarId, at: usize) -> Result<i32, String> {
         if let Some(&index) = self.of.get(&var) {
             self.read(var, at);
@@ -168,7 +168,7 @@ impl<'p> Values<'p> {
         Ok(index)
     }
 
-    /// Lets a tensor be resized up to the sizes that it has.
+    /// Lets a tensor be resized up to its declared sizes.
     pub(super) fn make_resizable(&mut self, var: VarId) {
         let index = self.of(var);
         if let Some(EValue::Tensor(tensor)) = usize::try_from(index).ok().and_then(|i| self.list.get_mut(i)) {
@@ -176,7 +176,7 @@ impl<'p> Values<'p> {
         }
     }
 
-    /// A tensor of no value of the program.
+    /// A tensor that belongs to no value of the program.
     pub(super) fn temporary(&mut self, spec: &TensorSpec, at: usize) -> Result<i32, String> {
         let tensor = tensor(self.program, spec)?;
         let index = self.push(EValue::Tensor(tensor));
@@ -185,7 +185,7 @@ impl<'p> Values<'p> {
         Ok(index)
     }
 
-    /// Copies are outputs: they are in use to the end.
+    /// Copies are outputs, so they stay live to the end.
     pub(super) fn keep_copies(&mut self, end: usize) {
         for &block in &self.copies {
             self.blocks[block].last = end;
@@ -194,12 +194,12 @@ impl<'p> Values<'p> {
 
     fn block(&mut self, spec: &TensorSpec, tensor: i32, at: usize) -> Result<usize, String> {
         let bytes = nbytes(self.program, spec)?;
-        let (foreign, lasting) = (false, false);
-        self.blocks.push(Block { bytes, first: at, last: at, tensors: vec![tensor], foreign, lasting });
+        let (live_in, persistent) = (false, false);
+        self.blocks.push(Block { bytes, first: at, last: at, tensors: vec![tensor], live_in, persistent });
         Ok(self.blocks.len() - 1)
     }
 
-    /// Notes that the instruction at `at` uses a value.
+    /// Records that the instruction at `at` uses a value.
     pub(super) fn read(&mut self, var: VarId, at: usize) {
         if let Some(Storage::Planned(block)) = self.storages.get(&var) {
             let block = &mut self.blocks[*block];
@@ -207,22 +207,22 @@ impl<'p> Values<'p> {
         }
     }
 
-    /// Notes a loop, whose instructions are all there.
+    /// Records a loop whose instructions have all been emitted.
     pub(super) fn add_loop(&mut self, first: usize, last: usize) {
         self.loops.push((first, last));
     }
 
-    /// Whether the memory of a tensor is the execution's own and written by no input.
+    /// Whether a tensor is in planned memory that holds no input or state.
     pub(super) fn is_own(&self, var: VarId) -> bool {
-        matches!(self.storages.get(&var), Some(Storage::Planned(block)) if !self.blocks[*block].foreign)
+        matches!(self.storages.get(&var), Some(Storage::Planned(block)) if !self.blocks[*block].live_in)
     }
 
-    /// Whether another tensor may lie in the same bytes.
+    /// Whether another tensor may share the tensor's bytes.
     pub(super) fn can_alias(&self, var: VarId) -> bool {
         self.storages.get(&var).is_some_and(|s| *s != Storage::External)
     }
 
-    /// Lets a tensor lie in the bytes of another.
+    /// Makes `var` an alias of `of`: a tensor with the same bytes.
     pub(super) fn alias(&mut self, var: VarId, of: VarId, at: usize) -> Result<i32, String> {
         let Some(spec) = self.program.spec(var) else { return Err("it is no tensor".into()) };
         let mut new = tensor(self.program, spec)?;
@@ -246,8 +246,9 @@ impl<'p> Values<'p> {
         Ok(index)
     }
 
-    /// Lets a value be another one: the same number, or a tensor in the same bytes, with the same sizes if they change.
-    pub(super) fn same(&mut self, var: VarId, as_var: VarId, at: usize) -> Result<(), String> {
+    /// Makes `var` the same value as `as_var`: the same scalar, or an alias, which shares its sizes if they are
+    /// dynamic.
+    pub(super) fn unify(&mut self, var: VarId, as_var: VarId, at: usize) -> Result<(), String> {
         if let Some(spec) = self.program.spec(var) {
             if spec.known_sizes().is_some() {
                 return self.alias(var, as_var, at).map(|_| ());
@@ -262,13 +263,13 @@ impl<'p> Values<'p> {
         Ok(())
     }
 
-    /// Whether two tensors lie in the same memory.
+    /// Whether two tensors share their memory.
     pub(super) fn share(&self, a: VarId, b: VarId) -> bool {
         matches!((self.storages.get(&a), self.storages.get(&b)), (Some(a), Some(b)) if a == b)
     }
 
-    /// Lets a tensor's memory stay in use for as long as that of another.
-    pub(super) fn hold(&mut self, var: VarId, as_long_as: usize) {
+    /// Keeps a tensor's memory live up to the instruction `as_long_as`.
+    pub(super) fn keep_live(&mut self, var: VarId, as_long_as: usize) {
         self.read(var, as_long_as);
     }
 
@@ -297,7 +298,7 @@ impl<'p> Values<'p> {
         }
     }
 
-    /// An argument as a value; where a list is asked for, a number stands for a list of one.
+    /// The value for an argument; where a list is expected, an integer stands for a list of one.
     pub(super) fn argument(&mut self, arg: &Argument, list: bool) -> Option<i32> {
         Some(match arg {
             Argument::None | Argument::Ignored | Argument::MemoryFormat(_) => self.null(),
@@ -333,14 +334,14 @@ impl<'p> Values<'p> {
         })
     }
 
-    /// The default of a schema as a value.
+    /// The value for a schema's default.
     pub(super) fn default(&mut self, text: Option<&str>, declared: &SchemaArg) -> i32 {
         let default = Argument::of_default(text, declared);
-        // A default names no values.
+        // A default refers to no variables, so it always has a value.
         self.argument(&default, declared.list).unwrap_or(-1)
     }
 
-    /// Plans the memory, and gives all values with the bytes of the arena.
+    /// Plans the memory. Returns all values, the size of the arena in bytes, and the names of external constants.
     pub(super) fn finish(mut self, end: usize, alignment: u64) -> (Vec<EValue>, u64, Vec<(String, VarId)>) {
         for &(first, last) in &self.loops {
             for block in &mut self.blocks {
@@ -354,11 +355,11 @@ impl<'p> Values<'p> {
             .iter()
             .map(|b| Lifetime {
                 bytes: b.bytes,
-                first: if b.lasting { 0 } else { b.first },
-                last: if b.lasting { end } else { b.last },
+                first: if b.persistent { 0 } else { b.first },
+                last: if b.persistent { end } else { b.last },
             })
             .collect();
-        let (offsets, total) = place(&lifetimes, alignment);
+        let (offsets, total) = assign_offsets(&lifetimes, alignment);
         for (block, offset) in self.blocks.iter().zip(offsets) {
             for &index in &block.tensors {
                 if let Some(EValue::Tensor(tensor)) = self.list.get_mut(index as usize) {

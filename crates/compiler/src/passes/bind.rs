@@ -1,5 +1,5 @@
-//! Lets nested graphs use the values around them: of their inputs only those stay that change from one run of the
-//! graph to the next.
+//! Lets nested graphs refer to the values around them directly. Their only remaining inputs are those that change
+//! between runs of the graph.
 
 use crate::{Error, Result};
 use ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
@@ -35,7 +35,7 @@ fn bind(
     Ok(())
 }
 
-/// Takes the operands that stay the same out of a node and lets the inputs of its graphs stand for them.
+/// Removes the invariant operands of a node and substitutes them for the corresponding inputs of its graphs.
 fn close(
     program: &ExportedProgram,
     node: &mut ExportedNode,
@@ -44,7 +44,7 @@ fn close(
     let lists: Vec<usize> = (0..node.args.len())
         .filter(|&i| matches!(node.args[i].1, Argument::Vars(_) | Argument::OptionalVars(_)))
         .collect();
-    // How many lists come before the one of operands that stay the same.
+    // The number of operand lists before the list of invariant operands.
     let carried = match &*node.target {
         "higher_order.cond" => 0,
         "higher_order.map_impl" | "higher_order.map" | "higher_order.while_loop" => 1,

@@ -1,4 +1,4 @@
-//! Removes nodes of which nothing is used.
+//! Dead-code elimination: removes nodes whose results are unused.
 
 use crate::Result;
 use ir::exported::{ExportedGraph, ExportedProgram};

@@ -1,4 +1,4 @@
-//! Computes what follows from constants alone, by the kernels of the table.
+//! Constant folding: runs the kernels of the table on constants.
 
 use crate::Result;
 use crate::operators::{OperatorTable, Selection, Slot};
@@ -10,13 +10,13 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tensor::{Tensor, TensorMeta, TensorView};
 
-/// Bytes of a result that is larger than the constants it is computed from: a mask, positions.
+/// Maximum bytes of a folded result that is larger than its operands, e.g. a mask or positions.
 const MAX_GROWN_BYTES: usize = 1 << 20;
 
-/// Bytes that are computed, all together.
+/// Maximum bytes of all folded results.
 const MAX_FOLDED_BYTES: usize = 1 << 31;
 
-/// Bytes that a kernel may take while it computes.
+/// Bytes of scratch memory for the kernels.
 const SCRATCH_BYTES: usize = 1 << 28;
 
 pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
@@ -31,7 +31,7 @@ struct Folder<'a> {
     folded: usize,
 }
 
-/// A tensor as bytes that are shared.
+/// A computed tensor as shared bytes.
 struct Computed(Tensor);
 
 impl AsRef<[u8]> for Computed {
@@ -49,7 +49,7 @@ impl Folder<'_> {
         if &*node.target == "aten.view.default" {
             return view(program, node);
         }
-        // Quantized weights stay as small as they are.
+        // Weights stay quantized, since dequantized they are larger.
         if node.target.starts_with("quantized_decomposed.dequantize") {
             return Outcome::Kept;
         }
@@ -62,7 +62,7 @@ impl Folder<'_> {
             return Outcome::Kept;
         }
         let Some(selection) = self.table.select(program, node) else { return Outcome::Kept };
-        // A value that many nodes repeat costs nothing as a call and its bytes as a constant.
+        // Repeated elements cost little as a call, but their full size as a constant.
         let is_repetition = selection.kernel.facts().moves && bytes > sources.max(1);
         if selection.kernel.results() == Results::Random || (is_repetition && sources > 0 && bytes > 4096) {
             return Outcome::Kept;
@@ -81,7 +81,7 @@ impl Folder<'_> {
         }
     }
 
-    /// The results, or nothing if the kernel refuses.
+    /// The results; `None` if the kernel fails.
     fn compute(
         &self,
         program: &ExportedProgram,
@@ -98,7 +98,7 @@ impl Folder<'_> {
         };
         let mut args: SmallVec<[Arg<'_>; 12]> = SmallVec::new();
         let mut outs = 0;
-        // Operands come in the order of the node's arguments, which must be that of the schema to be told apart.
+        // Operands are taken in the order of the node's arguments, which must be that of the schema to match them.
         let mut order =
             selection.slots.iter().filter_map(|s| if let Slot::Given(a) = s { Some(a.vars()) } else { None });
         if !order.by_ref().flatten().eq(node.operands()) {
@@ -147,7 +147,7 @@ impl Folder<'_> {
     }
 }
 
-/// A constant operand, whose bytes lie as its type asks.
+/// A constant operand, copied if its bytes are not aligned for its type.
 struct Operand<'a> {
     meta: TensorMeta,
     bytes: &'a [u8],
@@ -177,7 +177,7 @@ fn meta(program: &ExportedProgram, var: VarId) -> Option<TensorMeta> {
     TensorMeta::new(spec.dtype, &sizes, spec.dim_order).ok()
 }
 
-/// The same bytes.
+/// A view shares the bytes of its operand.
 fn view(program: &mut ExportedProgram, node: &ExportedNode) -> Outcome {
     let (Some(x), [out]) = (node.arg("self").and_then(Argument::var), node.outputs.as_slice()) else {
         return Outcome::Kept;

@@ -1,6 +1,6 @@
-//! Operators that write into their operands, made functional: each write makes a new value, which whoever read the
-//! written memory reads from then on, through views too. What an input holds in the end becomes a
-//! [`Mutation`](ir::exported::Mutation).
+//! Functionalization: replaces operators that write into their operands by functional ones. Each write makes a new
+//! value, and later reads of the written memory, also through views, use that value. The final value of an input that
+//! was written becomes a [`Mutation`](ir::exported::Mutation).
 
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
@@ -9,7 +9,7 @@ use ir::exported::{
 };
 use std::collections::{HashMap, HashSet};
 
-/// The operator of a node that stands at the end of every graph meanwhile, so that its outputs are read like operands.
+/// A marker node appended to every graph during the pass, so that graph outputs are rewritten like operands.
 const END: &str = "graph.end";
 
 pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
@@ -59,7 +59,7 @@ fn remove_ends(graph: &mut ExportedGraph) {
     }
 }
 
-/// The operand that an operator writes into, and the operator that computes what it writes.
+/// The operand that an in-place operator writes, and the functional operator that computes what it writes.
 fn written(node: &ExportedNode) -> Option<(VarId, String)> {
     let (base, overload) = node.target.rsplit_once('.')?;
     let functional = base.strip_suffix('_').filter(|b| !b.ends_with('_'))?;
@@ -67,7 +67,7 @@ fn written(node: &ExportedNode) -> Option<(VarId, String)> {
     Some((operand, format!("{functional}.{overload}")))
 }
 
-/// The running mean and variance that a batch norm of training moves on, and the operator that gives them as results.
+/// The running mean and variance that a batch norm updates in training, and the operator that returns them as results.
 fn statistics(node: &ExportedNode) -> Option<([VarId; 2], &'static str)> {
     let trains = matches!(node.arg("training"), Some(Argument::Bool(true)));
     let functional = match &*node.target {
@@ -85,7 +85,7 @@ fn statistics(node: &ExportedNode) -> Option<([VarId; 2], &'static str)> {
     Some(([statistic("running_mean")?, statistic("running_var")?], functional))
 }
 
-/// Whether the result of an operator shares the memory of its operand.
+/// Whether the result of an operator aliases its operand.
 fn is_view(node: &ExportedNode, have: &TensorSpec, want: &TensorSpec) -> bool {
     match &*node.target {
         "aten.view.default"
@@ -108,15 +108,15 @@ fn is_view(node: &ExportedNode, have: &TensorSpec, want: &TensorSpec) -> bool {
 
 #[derive(Default)]
 struct Functionalizer {
-    /// The views, each with the value that it is of as its `self`.
+    /// For each view, the value that it is a view of, and the node that computes it from that value.
     views: HashMap<VarId, (VarId, ExportedNode)>,
-    /// What a value is now, of those that were written or made anew.
+    /// The current version of each value that was written or recomputed.
     current: HashMap<VarId, VarId>,
-    /// How often the memory under a value that is no view was written.
+    /// For each value that is not itself a view, how often its memory was written.
     versions: HashMap<VarId, u64>,
-    /// At which version of its memory a view is up to date.
+    /// For each view, the version of its memory at which it was last computed.
     synced: HashMap<VarId, u64>,
-    /// Results of nodes that were made here.
+    /// The results of nodes that this pass made.
     made: HashSet<VarId>,
 }
 
@@ -188,7 +188,7 @@ impl Functionalizer {
         Ok(Outcome::Replaced)
     }
 
-    /// A batch norm that gives its running statistics as they are after it.
+    /// Replaces a training batch norm by one that returns the updated running statistics.
     fn write_statistics(
         &mut self,
         cx: &mut Rewriter<'_>,
@@ -222,9 +222,9 @@ impl Functionalizer {
         var
     }
 
-    /// What a value is now. A view of memory that has been written since is made anew.
+    /// The current version of a value. A view of memory that has been written since is recomputed.
     fn read(&mut self, cx: &mut Rewriter<'_>, var: VarId) -> VarId {
-        // The views on the way to the memory, the outermost last.
+        // The chain of views from `var` down to the value that owns the memory.
         let mut chain = vec![var];
         while let Some((base, _)) = self.views.get(chain.last().unwrap_or(&var)) {
             chain.push(*base);
@@ -252,7 +252,7 @@ impl Functionalizer {
         value
     }
 
-    /// Lets a value be `new` from now on, and what it is a view of hold that.
+    /// Makes `new` the current version of `var`, and writes it back to all values that `var` is a view of.
     fn write(&mut self, cx: &mut Rewriter<'_>, node: &ExportedNode, var: VarId, new: VarId) -> Result<()> {
         let root = self.root(var);
         let version = self.versions.get(&root).copied().unwrap_or(0) + 1;
@@ -273,7 +273,7 @@ impl Functionalizer {
         Ok(())
     }
 
-    /// What a value holds once one of its views is `part`.
+    /// The new version of `whole` after `part` was written through `view`.
     fn written_back(
         &mut self,
         cx: &mut Rewriter<'_>,

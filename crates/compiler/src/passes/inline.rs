@@ -1,5 +1,5 @@
-//! Puts the nodes of graphs that run once, where they stand, into the graph around them: what Python ran under
-//! `torch.no_grad()` or `torch.autocast`, and functions that were marked for a compiler.
+//! Inlines nested graphs that run exactly once: the bodies of `torch.no_grad()` and `torch.autocast`, and functions
+//! marked for a compiler.
 
 use crate::dtypes::dtype_of;
 use crate::{Error, Result};
@@ -10,7 +10,7 @@ use tensor::ScalarType;
 
 const AUTOCAST: &str = "higher_order.wrap_with_autocast";
 
-/// Operators that run their one graph once, on the values behind it among their arguments.
+/// Operators that run their only graph once, on the values that follow it in the argument list.
 const ONCE: &[&str] = &[
     AUTOCAST,
     "higher_order.wrap_with_set_grad_enabled",
@@ -23,11 +23,11 @@ const ONCE: &[&str] = &[
 
 pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
     let mut graph = std::mem::take(&mut program.graph);
-    let mut inline = Inline { program, stands_for: HashMap::new() };
+    let mut inline = Inline { program, substitutes: HashMap::new() };
     let done = inline.graph(&mut graph, false);
-    let stands_for = inline.stands_for;
+    let substitutes = inline.substitutes;
     for mutation in &mut program.mutations {
-        mutation.value = stands_for.get(&mutation.value).copied().unwrap_or(mutation.value);
+        mutation.value = substitutes.get(&mutation.value).copied().unwrap_or(mutation.value);
     }
     program.graph = graph;
     done
@@ -35,13 +35,13 @@ pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
 
 struct Inline<'p> {
     program: &'p mut ExportedProgram,
-    /// Inputs of graphs that are no more, and results of the nodes that held them.
-    stands_for: HashMap<VarId, VarId>,
+    /// Substitutes for the inputs of inlined graphs, and for the results of the nodes that held them.
+    substitutes: HashMap<VarId, VarId>,
 }
 
 impl Inline<'_> {
     fn renamed(&self, arg: &mut Argument) {
-        arg.map_vars(&mut |v| self.stands_for.get(&v).copied().unwrap_or(v));
+        arg.map_vars(&mut |v| self.substitutes.get(&v).copied().unwrap_or(v));
     }
 
     /// `casting`: whether the graph runs under autocast.
@@ -52,7 +52,7 @@ impl Inline<'_> {
                 self.renamed(arg);
             }
             if ONCE.contains(&&*node.target) {
-                let inner = self.taken_out(node, casting)?;
+                let inner = self.inlined(node, casting)?;
                 graph.nodes.extend(inner);
                 continue;
             }
@@ -70,8 +70,8 @@ impl Inline<'_> {
         Ok(())
     }
 
-    /// The nodes of the graph that a node holds, on the values that the node passes to it.
-    fn taken_out(&mut self, mut node: ExportedNode, casting: bool) -> Result<Vec<ExportedNode>> {
+    /// Substitutes a node's operands for the inputs of its graph, and returns the graph's nodes.
+    fn inlined(&mut self, mut node: ExportedNode, casting: bool) -> Result<Vec<ExportedNode>> {
         let casting = match (&*node.target, node.args.get(2)) {
             (AUTOCAST, Some((_, Argument::Bool(enabled)))) => *enabled,
             _ => casting,
@@ -89,20 +89,20 @@ impl Inline<'_> {
         if graph.outputs.len() != node.outputs.len() {
             return Err(fails("its graph gives other results than it has"));
         }
-        self.stands_for.extend(graph.inputs.iter().copied().zip(operands));
+        self.substitutes.extend(graph.inputs.iter().copied().zip(operands));
         self.graph(&mut graph, casting)?;
         for (output, &result) in graph.outputs.iter().zip(&node.outputs) {
             let value = output.var();
             let value = value.ok_or_else(|| {
                 Error::node(self.program, &node, "its graph gives a number that it did not compute")
             })?;
-            self.stands_for.insert(result, value);
+            self.substitutes.insert(result, value);
         }
         Ok(graph.nodes)
     }
 
-    /// Casts the operands of a node under autocast to the type that the exporter found its result to have: which
-    /// operators autocast lets run in which type is told by that alone. Norms take operands of two types as they are.
+    /// Casts the operands of a node under autocast to the result type that the exporter recorded. That type is all that
+    /// the archive says about what autocast chose. Norms accept operands of two types and are left alone.
     fn cast_operands(&mut self, node: &mut ExportedNode, before: &mut Vec<ExportedNode>) {
         let result = node.outputs.first().and_then(|&v| dtype_of(self.program, v));
         let Some(dtype) = result.filter(|d| d.is_floating()) else { return };

@@ -1,5 +1,5 @@
-//! Dim orders: from the inputs through operators that keep them. Whatever else reads a tensor in another order reads
-//! a row-major copy.
+//! Propagates dim orders from the inputs through operators that preserve them. All other operators read row-major
+//! copies.
 
 use crate::Result;
 use crate::decompose::converted;
@@ -30,7 +30,7 @@ pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
     })
 }
 
-/// Whether an operator gives its results in the layout of its operands.
+/// Whether an operator's results have the layout of its operands.
 fn follows(cx: &Rewriter<'_>, node: &ExportedNode, table: &OperatorTable) -> bool {
     let Some(selection) = table.select(cx.program, node) else { return false };
     if selection.kernel.facts().any_layout {
@@ -42,7 +42,7 @@ fn follows(cx: &Rewriter<'_>, node: &ExportedNode, table: &OperatorTable) -> boo
     )
 }
 
-/// What a call with the known arguments of a node means.
+/// The meaning of a call, as far as a node's arguments are known.
 pub(crate) fn meaning(
     program: &ExportedProgram,
     node: &ExportedNode,
@@ -84,7 +84,7 @@ fn tensors(cx: &Rewriter<'_>, node: &ExportedNode) -> Vec<(VarId, TensorSpec)> {
     node.operands().filter_map(|v| Some((v, cx.program.spec(v)?.clone()))).collect()
 }
 
-/// The order of the first operand that is not row-major and has the rank of the result.
+/// The dim order of the first operand that is not row-major and has the rank of the result.
 fn order_of_operands(cx: &Rewriter<'_>, node: &ExportedNode) -> Option<DimOrder> {
     let rank = cx.program.spec(*node.outputs.first()?)?.rank();
     let operands = tensors(cx, node);
@@ -92,7 +92,7 @@ fn order_of_operands(cx: &Rewriter<'_>, node: &ExportedNode) -> Option<DimOrder>
     other.map(|(_, s)| s.dim_order)
 }
 
-/// Gives a node its operands in one order: those of that rank in it, others row-major.
+/// Converts a node's operands to one dim order: those of its rank to `order`, all others to row-major.
 fn with_order(cx: &mut Rewriter<'_>, node: &ExportedNode, order: Option<DimOrder>) -> Result<Outcome> {
     let mut fresh = node.clone();
     let mut changed = false;

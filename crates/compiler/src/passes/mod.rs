@@ -1,4 +1,4 @@
-//! What brings a program to the form that can be emitted, in the order in which it happens.
+//! The pass pipeline that brings a program to the form that can be emitted.
 
 mod bind;
 mod dead;
@@ -19,7 +19,7 @@ use operator::did_you_mean;
 
 type Pass = fn(&mut ExportedProgram, &OperatorTable) -> Result<()>;
 
-/// The passes by name.
+/// The passes and their names, in the order in which they run.
 pub(crate) const PASSES: &[(&str, Pass)] = &[
     ("inline", |program, _| inline::run(program)),
     ("bind", |program, _| bind::run(program)),
@@ -36,13 +36,13 @@ pub(crate) const PASSES: &[(&str, Pass)] = &[
     ("products", |program, _| products::to_linear(program, products::Weights::Dequantized)),
 ];
 
-/// The name under which a program is watched after it was quantized.
+/// The pass name reported after quantization.
 pub(crate) const QUANTIZE: &str = "quantize";
 
-/// The name under which a program is watched after each backend has taken its parts.
+/// The pass name reported after each backend has taken its parts.
 pub(crate) const DELEGATE: &str = "delegate";
 
-/// Brings a program to the form that can be emitted, and tells `watch` after each pass.
+/// Runs all passes, and calls `watch` after each.
 pub(crate) fn run(
     program: &mut ExportedProgram,
     table: &OperatorTable,
@@ -59,15 +59,15 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// The names under which a program can be watched.
+/// All pass names that are reported during compilation.
 pub fn pass_names() -> impl Iterator<Item = &'static str> {
     std::iter::once("read").chain(PASSES.iter().map(|(name, _)| *name)).chain([QUANTIZE, DELEGATE])
 }
 
-/// Checks the name of a pass.
+/// Checks that a pass of this name exists.
 ///
 /// # Errors
-/// Which names there are, and those that are like it.
+/// There is no such pass; the error suggests similar names and lists all.
 pub fn expect_pass(name: &str) -> Result<()> {
     if pass_names().any(|n| n == name) {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Products of matrices with constant weights as `linear`, which is what is quantized and what backends look for.
+//! Rewrites matrix products with constant weights to `linear`, the form that is quantized and that backends match.
 //!
-//! An archive whose decompositions have run, and a program that is compiled again, have `addmm` and `mm` of matrices, between
-//! views. Their weights are those of `linear`, transposed: by a permutation, or in memory once constants are folded.
+//! Archives that were already decomposed, and programs that are recompiled, have `mm` and `addmm` of matrices between
+//! views. Their weights are those of `linear`, transposed: by a `permute` node, or in memory once constants are folded.
 
 use super::dead;
 use crate::Result;
@@ -10,16 +10,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::ScalarType;
 
-/// Which products become `linear`.
+/// Which products are rewritten to `linear`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weights {
-    /// Those whose weights are dequantized by nodes.
+    /// Products whose weights are dequantized by nodes.
     Dequantized,
-    /// Those whose weights are constants of float32.
+    /// Products whose weights are float32 constants.
     Constant,
 }
 
-/// Makes products of such weights `linear`; products of two computed matrices stay.
+/// Rewrites products with such weights to `linear`; products of two computed matrices stay.
 pub(crate) fn to_linear(program: &mut ExportedProgram, of: Weights) -> Result<()> {
     let mut makers: HashMap<VarId, usize> = HashMap::new();
     let mut rows_of: HashMap<VarId, VarId> = HashMap::new();
@@ -49,20 +49,20 @@ pub(crate) fn to_linear(program: &mut ExportedProgram, of: Weights) -> Result<()
         makers.extend(node.outputs.iter().map(|&var| (var, index)));
     }
     if changed {
-        take_views_in(program);
+        absorb_views(program);
         dead::run(program)?;
     }
     Ok(())
 }
 
-/// What a product multiplies and adds.
+/// The operands of `x weight + bias`.
 struct Operands {
     x: VarId,
     weight: VarId,
     bias: Option<VarId>,
 }
 
-/// The operands of a product of which `linear` computes the same.
+/// The operands of a product that `linear` can compute.
 fn operands(program: &ExportedProgram, node: &ExportedNode) -> Option<Operands> {
     let operand = |name: &str| node.arg(name).and_then(Argument::var);
     let is_one = |name: &str| match node.arg(name) {
@@ -83,7 +83,7 @@ fn operands(program: &ExportedProgram, node: &ExportedNode) -> Option<Operands> 
     }
 }
 
-/// The weights of which a matrix is the transpose by a node.
+/// The operand of the `permute` node that transposes it to `matrix`, if it is of the kind that `of` selects.
 fn permuted<'p>(
     program: &'p ExportedProgram,
     matrix: VarId,
@@ -111,7 +111,7 @@ fn is_constant(program: &ExportedProgram, var: VarId) -> bool {
     is_float && program.constants.contains_key(&var) && !program.is_mutated(var)
 }
 
-/// The weights of `linear`, a row for each output, of a constant second matrix.
+/// Transposes a constant second operand in memory to the weights of `linear`, one row for each output.
 fn transposed(program: &mut ExportedProgram, matrix: VarId) -> Option<VarId> {
     if !is_constant(program, matrix) {
         return None;
@@ -130,9 +130,9 @@ fn transposed(program: &mut ExportedProgram, matrix: VarId) -> Option<VarId> {
     Some(program.add_constant(var, spec, ConstantTensor { name, bytes: Arc::new(bytes), range }))
 }
 
-/// Lets `linear` take a tensor of more dimensions as it is where a view makes a matrix of it, and another view makes the
-/// result such a tensor again.
-fn take_views_in(program: &mut ExportedProgram) {
+/// Where a view flattens a tensor to the matrix that `linear` multiplies, and another view restores the leading
+/// dimensions of the result, lets `linear` work on the tensor itself.
+fn absorb_views(program: &mut ExportedProgram) {
     let uses = program.use_counts();
     let mut viewed: HashMap<VarId, VarId> = HashMap::new();
     let mut products: HashMap<VarId, usize> = HashMap::new();
@@ -151,7 +151,7 @@ fn take_views_in(program: &mut ExportedProgram) {
                     continue;
                 };
                 let Some(&whole) =
-                    viewed.get(&input).filter(|&&whole| is_of_rows(program, whole, input, out))
+                    viewed.get(&input).filter(|&&whole| has_same_rows(program, whole, input, out))
                 else {
                     continue;
                 };
@@ -162,21 +162,21 @@ fn take_views_in(program: &mut ExportedProgram) {
                         *arg = Argument::Var(whole);
                     }
                 }
-                // The view computes the product's old result, which nothing uses.
+                // The view now defines the product's old result, which is unused.
                 program.graph.nodes[index].outputs[0] = x;
             }
             _ => {}
         }
     }
-    // What such a view reads is its own result now.
+    // Drops such views, which now read their own result.
     program.graph.nodes.retain(|node| {
         let is_own = |var: VarId| node.outputs.first() == Some(&var);
         *node.target != *"aten.view.default" || !node.arg("self").and_then(Argument::var).is_some_and(is_own)
     });
 }
 
-/// Whether a matrix has the rows of a tensor, and the result of a product as many at the same places.
-fn is_of_rows(program: &ExportedProgram, whole: VarId, matrix: VarId, result: VarId) -> bool {
+/// Whether `matrix` is `whole` with its leading dimensions flattened, and `result` has the same leading dimensions.
+fn has_same_rows(program: &ExportedProgram, whole: VarId, matrix: VarId, result: VarId) -> bool {
     let specs = [whole, matrix, result].map(|var| program.spec(var));
     let [Some(whole), Some(matrix), Some(result)] = specs else { return false };
     let (Some((inner, rows)), Some((_, out_rows))) = (whole.sizes.split_last(), result.sizes.split_last())
@@ -213,7 +213,7 @@ mod tests {
         out
     }
 
-    /// `x w + b`, x of 4 rows, w of 3 rows and 2 columns, by a node that is given.
+    /// `x w + b` with a 4 x 3 matrix `x` and a 3 x 2 matrix `w`, computed by `target`.
     fn program(target: &str, is_permuted: bool, alpha: i64) -> ExportedProgram {
         let mut program = ExportedProgram::new("forward");
         let of = |sizes: &[i64]| {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scaled_product_stays_and_is_refused_by_name() {
+    fn a_scaled_product_is_left_and_reported() {
         let mut program = program("aten.addmm.default", false, 2);
         let outcome = run(&mut program, &Quantize::Dynamic).unwrap();
         assert!(outcome.layers.is_empty());
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_no_whole_groups_are_left_and_named() {
+    fn weights_that_do_not_divide_into_groups_are_left_and_reported() {
         let mut program = program("aten.mm.default", false, 1);
         let how = Quantize::FourBits { group: 32 };
         let outcome = run(&mut program, &how).unwrap();
@@ -300,12 +300,12 @@ mod tests {
     }
 
     #[test]
-    fn views_around_a_product_are_taken_in() {
+    fn linear_absorbs_the_views_around_it() {
         let mut program = program("aten.addmm.default", true, 1);
         let of = |sizes: &[i64]| {
             TensorSpec::contiguous(ScalarType::Float, sizes.iter().map(|&n| Size::Int(n)).collect())
         };
-        // x of [2, 2, 3] as [4, 3], and the result of [4, 2] as [2, 2, 2].
+        // `x` is a view of a 2 x 2 x 3 tensor, and the 4 x 2 result is viewed as 2 x 2 x 2.
         let whole = program.add_var("whole", VarType::Tensor(of(&[2, 2, 3])));
         let x = std::mem::replace(&mut program.graph.inputs[0], whole);
         let view = |program: &ExportedProgram, from: VarId, to: VarId| ExportedNode {

@@ -1,4 +1,4 @@
-//! Makes the promotion of types explicit: kernels get operands of one type.
+//! Makes type promotion explicit, so that kernels get operands of one type.
 
 use crate::Result;
 use crate::dtypes::{dtype_of, result_type};
@@ -7,7 +7,7 @@ use crate::rewrite::{Outcome, Rewriter};
 use ir::exported::{Argument, ExportedNode, ExportedProgram};
 use tensor::ScalarType;
 
-/// Operators of two operands that compute in the type that these promote to.
+/// Binary operators that compute in the promoted type of their operands.
 const PROMOTING: &[&str] = &[
     "aten.add",
     "aten.sub",
@@ -32,7 +32,7 @@ const PROMOTING: &[&str] = &[
     "aten.rsub",
 ];
 
-/// Operators whose results are of the type of the elements that they choose.
+/// Operators whose operands are cast to the type of the result.
 const OF_RESULT: &[&str] = &["aten.where"];
 
 pub(super) fn run(program: &mut ExportedProgram, _: &OperatorTable) -> Result<()> {
@@ -53,14 +53,14 @@ fn promoted(cx: &mut Rewriter<'_>, node: &ExportedNode, base: &str) -> Result<Ou
     let operands = node.args.iter().filter(|(name, _)| matches!(&**name, "self" | "other" | "exponent"));
     let Some(mut dtype) = result_type(cx.program, operands.map(|(_, a)| a)) else { return Ok(Outcome::Kept) };
     let result = node.outputs.first().and_then(|&v| dtype_of(cx.program, v));
-    // A true division, or a result that the exporter has in another type than the operands.
+    // A true division of integers computes in the floating-point type that the exporter recorded.
     if base == "aten.div" && result.is_some_and(ScalarType::is_floating) && !dtype.is_floating() {
         dtype = result.unwrap_or(dtype);
     }
     with_operands(cx, node, dtype, &["self", "other", "exponent"])
 }
 
-/// Casts the tensors among operands that are of another type.
+/// Casts the named tensor operands that have another type.
 fn with_operands(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,

@@ -1,8 +1,9 @@
-//! Functions that PyTorch has mapped over a dimension (`torch.vmap`, and what it is made of, as `associative_scan`) as maps.
+//! Rewrites functions that PyTorch has mapped over a dimension (`torch.vmap`, and what builds on it, e.g.
+//! `associative_scan`) to map nodes.
 //!
-//! An archive has such a function as nodes between two marks. A tensor goes in by `_add_batch_dim`, behind which nodes see
-//! one row of it, and comes out by `_remove_batch_dim`, which joins the rows. Nodes that depend on no row run once, before
-//! the map.
+//! In an archive, such a function is a run of nodes between two markers. `_add_batch_dim` brings a tensor in, of which
+//! the following nodes see one row; `_remove_batch_dim` stacks the rows of a result. Nodes that depend on no row run
+//! once, before the map.
 
 use crate::{Error, Result};
 use ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
@@ -26,9 +27,9 @@ pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
     done
 }
 
-/// Makes maps of the marked nodes of a graph, inner ones first.
+/// Rewrites the marked nodes of a graph to maps, innermost first.
 fn maps(program: &mut ExportedProgram, graph: &mut ExportedGraph) -> Result<()> {
-    // The nodes outside of marks, and those behind each mark that is open.
+    // The nodes outside all markers, then those of each open marker.
     let mut open = vec![Vec::with_capacity(graph.nodes.len())];
     for mut node in std::mem::take(&mut graph.nodes) {
         for inner in node.graphs_mut() {
@@ -56,20 +57,20 @@ fn maps(program: &mut ExportedProgram, graph: &mut ExportedGraph) -> Result<()> 
     Ok(())
 }
 
-/// The nodes of a function that is mapped.
+/// The nodes of a mapped function.
 #[derive(Default)]
 struct Region {
-    /// What depends on no row.
+    /// Nodes that depend on no row.
     before: Vec<ExportedNode>,
     body: ExportedGraph,
-    /// The tensors whose rows the body's inputs are, and the tensors that the body's outputs are joined to.
+    /// The tensors whose rows are the body's inputs, and the tensors that the body's outputs are stacked to.
     rows: Vec<VarId>,
     joined: Vec<VarId>,
-    /// What uses joined rows.
+    /// Nodes that use stacked rows.
     after: Vec<ExportedNode>,
-    /// Values that are others for each row, and values that are there behind the map.
-    of_row: HashSet<VarId>,
-    behind: HashSet<VarId>,
+    /// Values that differ for each row, and values that are available only after the map.
+    per_row: HashSet<VarId>,
+    after_map: HashSet<VarId>,
 }
 
 impl Region {
@@ -80,10 +81,10 @@ impl Region {
                 ROWS => region.take_rows(program, node)?,
                 JOIN => region.join(program, node)?,
                 _ => {
-                    let (part, values) = if uses(&node, &region.of_row) {
-                        (&mut region.body.nodes, Some(&mut region.of_row))
-                    } else if uses(&node, &region.behind) {
-                        (&mut region.after, Some(&mut region.behind))
+                    let (part, values) = if uses(&node, &region.per_row) {
+                        (&mut region.body.nodes, Some(&mut region.per_row))
+                    } else if uses(&node, &region.after_map) {
+                        (&mut region.after, Some(&mut region.after_map))
                     } else {
                         (&mut region.before, None)
                     };
@@ -101,7 +102,7 @@ impl Region {
         let (Some(x), Some(spec), &[row]) = (var(&node, 0), spec(program, &node, 0), &*node.outputs) else {
             return Err(Error::node(program, &node, "takes rows of no tensor"));
         };
-        if self.of_row.contains(&x) || self.behind.contains(&x) {
+        if self.per_row.contains(&x) || self.after_map.contains(&x) {
             return Err(Error::node(program, &node, "takes rows of what a vmap has made of rows"));
         }
         let dim = dim(program, &node, 1, spec.rank())?;
@@ -113,7 +114,7 @@ impl Region {
         }
         self.rows.push(first);
         self.body.inputs.push(row);
-        self.of_row.insert(row);
+        self.per_row.insert(row);
         Ok(())
     }
 
@@ -125,8 +126,8 @@ impl Region {
             return Err(Error::node(program, &node, "joins rows to no tensor"));
         };
         let dim = dim(program, &node, 3, spec.rank())?;
-        self.behind.insert(result);
-        if !self.of_row.contains(&row) {
+        self.after_map.insert(result);
+        if !self.per_row.contains(&row) {
             return self.repeat(program, &node, row, dim, spec);
         }
         let mut joined = result;
@@ -140,7 +141,7 @@ impl Region {
         Ok(())
     }
 
-    /// The same for every row.
+    /// Repeats a value that is the same for every row.
     fn repeat(
         &mut self,
         program: &mut ExportedProgram,
@@ -163,7 +164,7 @@ impl Region {
         Ok(())
     }
 
-    /// The map, and what stands before and behind it.
+    /// The map, with the nodes before and after it.
     fn nodes(mut self) -> Vec<ExportedNode> {
         let mut nodes = self.before;
         if !self.joined.is_empty() {
@@ -203,7 +204,7 @@ fn spec(program: &ExportedProgram, node: &ExportedNode, at: usize) -> Option<Ten
     program.spec(var(node, at)?).cloned()
 }
 
-/// A dimension of a tensor of this rank; negative ones count from the last.
+/// A dimension of a tensor of this rank; negative ones count from the end.
 fn dim(program: &ExportedProgram, node: &ExportedNode, at: usize, rank: usize) -> Result<usize> {
     let dim = match node.args.get(at) {
         Some((_, Argument::Int(dim))) if *dim < 0 => usize::try_from(dim.saturating_add(rank as i64)).ok(),
@@ -215,13 +216,13 @@ fn dim(program: &ExportedProgram, node: &ExportedNode, at: usize, rank: usize) -
     })
 }
 
-/// A tensor with its dimension `dim` as the first, contiguous.
+/// The type of a tensor whose dimension `dim` is moved to the front, contiguous.
 fn rows_first(mut spec: TensorSpec, dim: usize) -> VarType {
     spec.sizes[..=dim].rotate_right(1);
     VarType::Tensor(TensorSpec::contiguous(spec.dtype, spec.sizes))
 }
 
-/// Moves a dimension of `x` to another place.
+/// Moves a dimension of `x` to another position.
 fn moved(node: &ExportedNode, x: VarId, (from, to): (usize, usize), result: VarId) -> ExportedNode {
     let args = vec![
         ("self".into(), Argument::Var(x)),
@@ -231,7 +232,7 @@ fn moved(node: &ExportedNode, x: VarId, (from, to): (usize, usize), result: VarI
     made(node, "aten.movedim.int", args, result)
 }
 
-/// A node that stands for another.
+/// A node with the source location of `node`.
 fn made(node: &ExportedNode, target: &str, args: Vec<(Arc<str>, Argument)>, result: VarId) -> ExportedNode {
     ExportedNode { target: target.into(), args, outputs: vec![result], source: Arc::clone(&node.source) }
 }
@@ -253,7 +254,8 @@ mod tests {
         ExportedNode { target: target.into(), args, outputs: outputs.to_vec(), source: Arc::default() }
     }
 
-    /// `x` of sizes 5 and 4, mapped over its columns; the results are columns, and a fixed tensor for each of them.
+    /// `x` of sizes 5 and 4 is mapped over its columns. One result stacks columns, the other repeats a fixed tensor for
+    /// each.
     fn program(ends: usize) -> ExportedProgram {
         let mut program = ExportedProgram::new("forward");
         let x = add(&mut program, "x", &[5, 4]);
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_any_dimension_are_a_map_over_the_first() {
+    fn a_vmap_over_any_dimension_becomes_a_map_over_the_first() {
         let mut program = program(1);
         run(&mut program).unwrap();
         program.verify().unwrap();
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_that_do_not_match_are_refused() {
+    fn unbalanced_markers_are_rejected() {
         for ends in [0, 2] {
             assert!(run(&mut program(ends)).is_err());
         }

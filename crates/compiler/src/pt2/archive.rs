@@ -1,4 +1,4 @@
-//! The zip file around the models: which records it has and where their bytes are.
+//! The zip container of an archive: its records, and where their bytes are.
 
 use crate::limits::{MAX_INFLATED_BYTES, MAX_JSON_BYTES};
 use crate::{Error, Result};
@@ -9,10 +9,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use zip::{CompressionMethod, ZipArchive};
 
-/// How a zip file with records begins.
+/// The magic bytes of a zip file that has records.
 const MAGIC: &[u8; 4] = b"PK\x03\x04";
 
-/// An archive whose records are found by their names, without the folder that all have in common.
+/// An archive with its records by name, without the folder that all have in common.
 pub(super) struct Archive {
     bytes: SharedBytes,
     records: HashMap<String, Record>,
@@ -21,12 +21,12 @@ pub(super) struct Archive {
 
 struct Record {
     index: usize,
-    /// Where its bytes stand in the file, if they stand as they are.
+    /// Its byte range in the file, if it is stored uncompressed.
     stored: Option<Range<usize>>,
     size: u64,
 }
 
-/// Bytes of a record: a part of the file, or inflated.
+/// The bytes of a record: a range of the file, or inflated.
 #[derive(Clone)]
 pub(super) struct RecordBytes {
     pub(super) bytes: SharedBytes,
@@ -66,7 +66,7 @@ impl Archive {
         self.records.keys().map(String::as_str)
     }
 
-    /// The bytes of a record, in place if they are stored.
+    /// The bytes of a record, without a copy if it is stored uncompressed.
     pub(super) fn record(&mut self, name: &str) -> Result<RecordBytes> {
         let Some(record) = self.records.get(name) else {
             return Err(Error::archive(name, "the archive has no such record"));
@@ -114,9 +114,9 @@ impl AsRef<[u8]> for RecordBytes {
     }
 }
 
-/// Whether a file is a zip archive of what PyTorch saves: models, which [`read`](super::read) reads, or pickled objects
-/// and compiled code, which it refuses with what to do. Known by its records: other zip archives (arrays of NumPy) have
-/// none of these names.
+/// Whether a file is a zip archive saved by PyTorch: with models, which [`read`](super::read) reads, or with pickled
+/// objects or compiled code, which it rejects with a remedy. Such archives are recognized by the names of their
+/// records, which other zip archives (e.g. NumPy's) do not have.
 pub fn is_archive(mut file: impl Read + Seek) -> bool {
     let mut magic = [0; MAGIC.len()];
     if file.read_exact(&mut magic).is_err() || magic != *MAGIC {
@@ -125,7 +125,7 @@ pub fn is_archive(mut file: impl Read + Seek) -> bool {
     ZipArchive::new(file).is_ok_and(|zip| zip.file_names().any(is_of_pytorch))
 }
 
-/// Whether PyTorch calls a record so.
+/// Whether a record has a name that PyTorch uses.
 fn is_of_pytorch(name: &str) -> bool {
     let (folder, name) = name.rsplit_once('/').unwrap_or(("", name));
     let is_model = folder == "models" || folder.ends_with("/models");
@@ -145,7 +145,7 @@ fn broken(error: zip::result::ZipError) -> Error {
     Error::archive("the archive", error.to_string())
 }
 
-/// The folder that all records are in, with its slash; empty if there is none.
+/// The folder that contains all records, with a trailing slash; empty if there is none.
 fn common_root(names: &[String]) -> String {
     let Some((root, _)) = names.first().and_then(|n| n.split_once('/')) else { return String::new() };
     let root = format!("{root}/");

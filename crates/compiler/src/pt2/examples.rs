@@ -1,9 +1,9 @@
-//! The inputs that a model was exported with.
+//! The example inputs that a model was exported with.
 //!
-//! An archive keeps them in a file of `torch.save`: pickled objects, and the raw storages of their tensors beside them.
-//! Nothing is unpickled. Storages are numbered in the order in which the objects name them, which is that of the
-//! model's inputs, and types, sizes and strides are those of the inputs. Where the two do not fit each other (a tensor
-//! given twice, a view of a larger one), there are no examples.
+//! An archive keeps them in a file of `torch.save`: pickled objects, with the raw storages of their tensors beside
+//! them. Nothing is unpickled. Storages are numbered in the order in which the objects refer to them, i.e. the order of
+//! the model's inputs; types, sizes and strides are taken from the inputs. If the two do not match (a tensor was passed
+//! twice, or is a view of a larger one), there are no examples.
 
 use super::archive::Archive;
 use super::model;
@@ -14,7 +14,7 @@ use ir::SharedBytes;
 use std::sync::Arc;
 use tensor::ScalarType;
 
-/// A tensor that a model was exported with.
+/// An example input of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExampleInput {
     /// The type of its elements.
@@ -25,11 +25,11 @@ pub struct ExampleInput {
     pub elements: Vec<u8>,
 }
 
-/// The tensors that the model of a method was exported with, in the order of its inputs; `None` if the archive has none
-/// that can be read without unpickling.
+/// The example inputs of a method, in the order of its inputs; `None` if the archive has none that can be read without
+/// unpickling.
 ///
 /// # Errors
-/// What is wrong with the archive.
+/// The archive is malformed.
 pub fn example_inputs(bytes: SharedBytes, method: &str) -> Result<Option<Vec<ExampleInput>>> {
     let mut archive = Archive::open(bytes)?;
     let name = match method {
@@ -64,7 +64,7 @@ fn examples(model: &Model, saved: &mut Archive) -> Option<Vec<ExampleInput>> {
     (is_little && !saved.contains(&format!("data/{}", examples.len()))).then_some(examples)
 }
 
-/// A size as it was when the model was exported.
+/// The value of a size when the model was exported.
 fn at_export(size: &SymInt) -> Result<usize, String> {
     let number = match size {
         SymInt::AsInt(v) => Some(*v),

@@ -1,10 +1,10 @@
-//! Sizes as archives spell them: SymPy's `srepr` (`Mul(Integer(2), Symbol('s0', integer=True))`), or infix in older
-//! ones (`2*s0`).
+//! Parses sizes as archives write them: as SymPy's `srepr` (`Mul(Integer(2), Symbol('s0', integer=True))`), or infix in
+//! older archives (`2*s0`).
 
 use crate::limits::MAX_EXPRESSION_DEPTH;
 use ir::exported::{Size, SymExpr, SymOp};
 
-/// Reads a size. A function that is not known makes a symbol of its whole text, about which nothing is known.
+/// Parses a size. A call of an unknown function becomes an opaque symbol whose name is its text.
 pub(super) fn parse(text: &str) -> Result<Size, String> {
     let mut parser = Parser { text, at: 0, depth: 0 };
     let term = parser.sum()?;
@@ -15,7 +15,7 @@ pub(super) fn parse(text: &str) -> Result<Size, String> {
     Ok(term.exact().simplified())
 }
 
-/// A quotient of expressions, which only cancels out in the end.
+/// An expression over an integer. The division is applied last, after products have been collected.
 struct Term {
     over: SymExpr,
     under: i64,
@@ -28,7 +28,7 @@ impl From<SymExpr> for Term {
 }
 
 impl Term {
-    /// The expression; a division that is exact where PyTorch writes it.
+    /// The term as an expression. The floor division is exact wherever PyTorch writes a quotient.
     fn exact(self) -> SymExpr {
         match self.under {
             1 => self.over,
@@ -191,7 +191,7 @@ fn multiply(a: Term, b: Term) -> Term {
     Term { over: product(vec![a.over, b.over]), under: a.under.saturating_mul(b.under) }
 }
 
-/// SymPy's and PyTorch's functions of sizes.
+/// The functions of SymPy and PyTorch in sizes; `None` for unknown ones.
 fn call(name: &str, args: Vec<Term>) -> Option<Term> {
     let op = match name.rsplit('.').next().unwrap_or(name) {
         "Integer" | "Identity" | "TruncToInt" if args.len() == 1 => {
@@ -245,12 +245,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_a_symbol() {
+    fn unknown_functions_become_symbols() {
         assert_eq!(read("Strange(Integer(1), s0)"), "Strange(Integer(1), s0)");
     }
 
     #[test]
-    fn malformed_sizes_say_where() {
+    fn malformed_sizes_are_reported_with_their_position() {
         assert!(read("Add(").starts_with('!'));
         assert!(read("2 2").contains("unexpected"));
         assert!(read(&"(".repeat(5000)).contains("nested"));

@@ -1,4 +1,4 @@
-//! Graphs of JSON to graphs of an exported program: names become values.
+//! Converts graphs from JSON to graphs of an exported program: resolves names to values.
 
 use super::expression;
 use super::schema::{self, Argument as Json, OptionalTensor, SymArgument, SymInt};
@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tensor::{DimOrder, ScalarType};
 
-/// The number of a type of elements in the archive.
+/// The element type for a number of the schema.
 pub(super) fn dtype(number: u32) -> Result<ScalarType, String> {
     use ScalarType::*;
     Ok(match number {
@@ -49,7 +49,7 @@ fn memory_format(number: u32) -> MemoryFormat {
     }
 }
 
-/// A size that must be known.
+/// A size that must be static.
 pub(super) fn known(size: &SymInt) -> Result<usize, String> {
     match size {
         SymInt::AsInt(v) => usize::try_from(*v).map_err(|_| format!("{v} is no size")),
@@ -57,7 +57,7 @@ pub(super) fn known(size: &SymInt) -> Result<usize, String> {
     }
 }
 
-/// A number, boolean or string that an input or output has for good.
+/// The value of an input or output that is a constant scalar or string.
 pub(super) fn fixed_argument(json: &Json) -> Option<Argument> {
     Some(match json {
         Json::AsNone(_) => Argument::None,
@@ -76,7 +76,7 @@ pub(super) struct GraphReader<'p> {
     program: &'p mut ExportedProgram,
     record: &'p str,
     sources: Sources,
-    /// Names of arguments and operators, each kept once.
+    /// Interned names of arguments and operators.
     words: HashSet<Arc<str>>,
 }
 
@@ -85,7 +85,7 @@ impl<'p> GraphReader<'p> {
         Self { program, record, sources: Sources::default(), words: HashSet::new() }
     }
 
-    /// The outermost graph, and the inputs that have a value for good.
+    /// The top-level graph, and the values of its constant inputs.
     pub(super) fn outermost(
         &mut self,
         json: &schema::Graph,
@@ -166,7 +166,7 @@ impl<'p> GraphReader<'p> {
         word
     }
 
-    /// Makes the values that an output of a node, or an input of a graph, names.
+    /// Defines the values named by an output of a node or an input of a graph.
     fn define(&mut self, json: &schema::Graph, output: &Json, scope: &mut Scope) -> Result<Vec<VarId>> {
         let number = |name: &SymArgument, ty: VarType| match name {
             SymArgument::AsName(name) => Some((name.clone(), ty)),
@@ -320,7 +320,7 @@ fn sym_name(sym: &SymArgument) -> Option<&str> {
     if let SymArgument::AsName(name) = sym { Some(name) } else { None }
 }
 
-/// Whether strides are those of channels-last and not also those of a row-major tensor.
+/// Whether strides are channels-last and not also row-major.
 fn is_channels_last(sizes: &[Size], strides: &[SymInt]) -> bool {
     let rank = sizes.len();
     if !matches!(rank, 4 | 5) || strides.len() != rank {
@@ -328,7 +328,7 @@ fn is_channels_last(sizes: &[Size], strides: &[SymInt]) -> bool {
     }
     let stride = |d: usize| if let SymInt::AsInt(v) = &strides[d] { Some(*v) } else { None };
     let size = |d: usize| sizes[d].known();
-    // Channels of one, and images of one pixel, have no layout.
+    // With a single channel or a single pixel, the two layouts are the same.
     let pixels = (2..rank).map(size).try_fold(1i64, |n, s| n.checked_mul(s?));
     stride(1) == Some(1) && size(1) != Some(1) && pixels != Some(1) && stride(rank - 1) == size(1)
 }

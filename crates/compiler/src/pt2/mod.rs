@@ -18,17 +18,17 @@ use archive::Archive;
 use ir::SharedBytes;
 use ir::exported::ExportedProgram;
 
-/// How to save what this crate reads.
+/// The remedy for archives that cannot be read.
 const SAVE_ANEW: &str =
     "save it with `torch.export.save(torch.export.export(model, args), path)` of PyTorch 2.9 or later";
 
-/// Reads every model of an archive. Weights stay where they are: `bytes` is held for as long as one of them is.
+/// Reads every model of an archive. Weights are not copied: they keep `bytes` alive.
 ///
 /// The model called `model`, which is what `torch.export.save` calls the only one, becomes the method `forward`;
 /// others keep their names. Programs come in the order of their names.
 ///
 /// # Errors
-/// What is wrong with the archive, and where; or why a file of its kind cannot be read, and what to do.
+/// The archive is malformed, and where; or it is of a kind that cannot be read, and how to save the model instead.
 pub fn read(bytes: SharedBytes) -> Result<Vec<ExportedProgram>> {
     let mut archive = Archive::open(bytes)?;
     let model = |record: &str| -> Option<String> {
@@ -69,7 +69,7 @@ pub(crate) mod tests {
     use std::sync::Arc;
     use zip::write::SimpleFileOptions;
 
-    /// An archive of these records.
+    /// An archive with these records.
     pub(crate) fn zip(records: &[(&str, &[u8])]) -> SharedBytes {
         let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
         let stored = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
@@ -85,7 +85,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn other_kinds_of_archives_are_refused_with_what_to_do() {
+    fn other_kinds_of_archives_are_rejected_with_a_remedy() {
         for (records, part) in [
             (&[("data/aotinductor/model/x.so", &b""[..])][..], "AOTInductor"),
             (&[("serialized_exported_program.json", b"{}")], "before PyTorch 2.9"),
@@ -100,7 +100,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn archives_are_known_by_their_records() {
+    fn archives_are_recognized_by_their_records() {
         let is_known = |records: &[(&str, &[u8])]| is_archive(Cursor::new(zip(records).bytes().to_vec()));
         assert!(is_known(&[("archive_version", b"0"), ("models/model.json", b"{}")]));
         assert!(is_known(&[("data.pkl", b"")]) && is_known(&[("data/aotinductor/model/x.so", b"")]));
@@ -111,7 +111,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn another_schema_is_refused() {
+    fn unsupported_schema_versions_are_rejected() {
         let json = br#"{"schema_version": {"major": 9, "minor": 1}, "graph_module": 5}"#;
         assert!(error(zip(&[("models/model.json", json)])).contains("9.1"));
     }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The version of the schema that is read.
+/// The supported major version of the schema.
 const SCHEMA_MAJOR: u32 = 8;
 
 pub(super) fn read(archive: &mut Archive, name: &str) -> Result<ExportedProgram> {
@@ -42,7 +42,7 @@ fn record(name: &str) -> String {
     format!("models/{name}.json")
 }
 
-/// The model of this name as its JSON has it.
+/// Parses the JSON of a model.
 pub(super) fn parse(archive: &mut Archive, name: &str) -> Result<Model> {
     let record = record(name);
     let text = archive.text(&record)?;
@@ -50,7 +50,7 @@ pub(super) fn parse(archive: &mut Archive, name: &str) -> Result<Model> {
     serde_json::from_slice(text.data()).map_err(|e| Error::archive(&record, e.to_string()))
 }
 
-/// The version stands apart, so that another schema is named as such whatever else has changed.
+/// Parses the version alone first, so that an unsupported schema is reported as such whatever else has changed.
 fn check_version(text: &[u8], record: &str) -> Result<()> {
     #[derive(Deserialize)]
     struct Only {
@@ -70,7 +70,7 @@ fn ranges(model: &Model) -> Result<Ranges> {
     let mut ranges = Ranges::new();
     for (symbol, range) in &model.range_constraints {
         let min = range.min_val.unwrap_or(0).max(0);
-        // PyTorch writes its largest integer, or one less, where nothing bounds a symbol.
+        // PyTorch writes its largest integer, or one less, for a symbol without an upper bound.
         let max = range.max_val.filter(|&max| max < i64::MAX / 2).unwrap_or(i64::MAX);
         let key: Arc<str> = match expression::parse(symbol) {
             Ok(Size::Sym(e)) => match &*e {
@@ -139,7 +139,7 @@ fn read_inputs(
     Ok(())
 }
 
-/// Takes what is written back from the outputs.
+/// Moves outputs that are written back to inputs to the program's mutations.
 fn read_mutations(
     record: &str,
     program: &mut ExportedProgram,

@@ -1,4 +1,4 @@
-//! The JSON of a model as PyTorch's `torch/_export/serde/schema.py` has it, as far as it is used.
+//! The JSON schema of a model, PyTorch's `torch/_export/serde/schema.py`, as far as it is used.
 
 use serde::{Deserialize, Deserializer};
 use std::collections::HashMap;
@@ -160,7 +160,7 @@ pub(super) enum OptionalTensor {
     AsNone(serde::de::IgnoredAny),
 }
 
-/// A number of a list or an argument: a value of the graph, or a known one.
+/// A scalar argument or list element: a value of the graph, or a constant.
 #[derive(Deserialize)]
 #[expect(clippy::enum_variant_names, reason = "the names of the schema")]
 #[serde(rename_all = "snake_case")]
@@ -184,7 +184,7 @@ pub(super) struct Expression {
     pub(super) hint: Option<Hint>,
 }
 
-/// What an expression was when the model was exported.
+/// The value of an expression when the model was exported.
 #[derive(Deserialize)]
 pub(super) struct Hint {
     pub(super) as_int: Option<i64>,
@@ -198,7 +198,7 @@ pub(super) struct TensorMeta {
     pub(super) storage_offset: SymInt,
 }
 
-/// A number; one that is not finite stands as a string.
+/// A floating-point number; JSON has those that are not finite as strings.
 pub(super) struct Float(pub(super) f64);
 
 impl<'de> Deserialize<'de> for Float {
@@ -222,7 +222,7 @@ impl<'de> Deserialize<'de> for Float {
     }
 }
 
-/// Where the tensors of a model are: `weights_config.json`, `constants_config.json`.
+/// Where the tensors of a model are stored: `weights_config.json`, `constants_config.json`.
 #[derive(Deserialize, Default)]
 pub(super) struct PayloadConfig {
     pub(super) config: HashMap<String, Payload>,

@@ -1,13 +1,13 @@
-//! Python's stack traces and module paths, as the metadata of nodes has them.
+//! Parses Python stack traces and module paths from the metadata of nodes.
 
 use ir::exported::{Source, SourceFrame};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Frames of one node that are kept.
+/// The maximum number of frames kept for a node.
 const MAX_FRAMES: usize = 32;
 
-/// Sources, each kept once: neighbours share theirs.
+/// Interned sources: neighbouring nodes often share one.
 #[derive(Default)]
 pub(super) struct Sources {
     known: HashMap<(String, String), Arc<Source>>,
@@ -26,7 +26,7 @@ impl Sources {
     }
 }
 
-/// `File "model.py", line 3, in forward` with the line below it, indented.
+/// Parses `File "model.py", line 3, in forward`, each followed by an indented source line.
 fn frames(trace: &str) -> Vec<SourceFrame> {
     let mut frames: Vec<SourceFrame> = Vec::new();
     for line in trace.lines() {
@@ -52,7 +52,7 @@ fn head(text: &str) -> Option<SourceFrame> {
     Some(SourceFrame { file: file.to_owned(), line, function: function.to_owned(), text: String::new() })
 }
 
-/// `key,path,type;key,path,type`: the path of the innermost module.
+/// The path of the innermost module in `key,path,type;key,path,type`.
 fn module(stack: &str) -> String {
     let innermost = stack.rsplit(';').next().unwrap_or_default();
     innermost.split(',').nth(1).unwrap_or_default().to_owned()

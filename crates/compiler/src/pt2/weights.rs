@@ -11,11 +11,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::DimOrder;
 
-/// The configurations of weights and constants of one model.
+/// The weight and constant configurations of one model.
 pub(super) struct Weights {
     configs: [(String, &'static str, PayloadConfig); 2],
     copied: u64,
-    /// Copies by record and view, so that a tensor with two names is copied once.
+    /// Copies by record and view, so that a tensor with two names is copied only once.
     copies: HashMap<(String, String), ConstantTensor>,
 }
 
@@ -34,7 +34,7 @@ impl Weights {
         Ok(Self { configs, copied: 0, copies: HashMap::new() })
     }
 
-    /// A tensor by its name in the model, row-major, and its layout.
+    /// Loads a tensor by its name in the model. Returns it in row-major order, and its dim order.
     pub(super) fn load(
         &mut self,
         archive: &mut Archive,
@@ -91,7 +91,7 @@ impl Weights {
     }
 }
 
-/// A tensor as a view of a storage; numbers count elements.
+/// A tensor as a strided view of a storage; strides and offset count elements.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) dtype: tensor::ScalarType,
@@ -101,7 +101,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The view that metadata describe, with `number` telling what its sizes are.
+    /// The view that `meta` describes; `number` evaluates its sizes.
     pub(super) fn of(
         meta: &TensorMeta,
         number: impl Fn(&SymInt) -> Result<usize, String>,
@@ -130,7 +130,7 @@ impl View {
         self.sizes.iter().try_fold(self.dtype.size(), |n, &s| n.checked_mul(s))
     }
 
-    /// The first byte and the one behind the last.
+    /// The offsets of the first byte and of the end of the view in its storage.
     pub(super) fn extent(&self) -> Option<(usize, usize)> {
         let width = self.dtype.size();
         let first = self.offset.checked_mul(width)?;
@@ -155,7 +155,7 @@ impl View {
             })
     }
 
-    /// The elements in row-major order. The extent must lie within the storage.
+    /// Copies the elements in row-major order. The extent must be in bounds of the storage.
     pub(super) fn copy(&self, storage: &[u8], len: usize) -> Option<Vec<u8>> {
         let width = self.dtype.size();
         let mut out = Vec::new();

@@ -1,16 +1,16 @@
-//! How the elements of a value are distributed, and the range of int8 that loses the least of them.
+//! The distribution of a value's elements, and the int8 range with the least quantization error.
 
 /// Bins on each side of zero.
 const BINS: usize = 1024;
-/// Steps of a range of int8.
+/// Steps of the int8 range.
 const STEPS: f64 = 255.0;
-/// Rounds of the search: a bound moves in each, or the search ends.
+/// Maximum rounds of the search, which ends as soon as no bound moves.
 const MAX_ROUNDS: usize = 16;
 
 /// Counts of the elements of a value, in bins of equal width on both sides of zero.
 ///
-/// The width is a power of two, and doubles (two bins become one) when an element lies beyond the last bin, so that counts
-/// do not depend on the order in which elements come. Elements that are zero are not counted: int8 holds them exactly.
+/// The width is a power of two. When an element is beyond the last bin, the width doubles and pairs of bins are merged,
+/// so counts do not depend on the order of elements. Zeros are not counted: int8 represents them exactly.
 #[derive(Debug, Clone)]
 pub struct Histogram {
     /// Counts of elements from `-BINS * width` to `BINS * width`.
@@ -28,7 +28,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts the elements of another tensor of the same value. What is no number is left out.
+    /// Counts the elements of another tensor of the same value, ignoring NaN.
     pub fn add(&mut self, elements: &[f32]) {
         let (mut least, mut greatest) = (self.least, self.greatest);
         for &x in elements {
@@ -46,7 +46,7 @@ impl Histogram {
         }
     }
 
-    /// Doubles the width until `largest` lies within the bins.
+    /// Doubles the width until `largest` is within the bins.
     fn widen(&mut self, largest: f64) {
         let is_empty = self.counts.iter().all(|&count| count == 0);
         while largest >= self.width * BINS as f64 {
@@ -61,13 +61,13 @@ impl Histogram {
         }
     }
 
-    /// The least and the greatest element; infinite if there are none, or if some are.
+    /// The smallest and the largest element; infinite if there are no elements, or if some are infinite.
     pub fn extent(&self) -> (f32, f32) {
         (self.least, self.greatest)
     }
 
-    /// The bounds between which int8 loses the least: the sum over all elements of the square of their error, by rounding
-    /// within the bounds and by clamping beyond. Zero is within the bounds.
+    /// The bounds with the least total squared error over all elements: rounding errors within the bounds and clamping
+    /// errors beyond. Zero is always within the bounds.
     pub fn range(&self) -> (f32, f32) {
         let (least, greatest) = (self.least.min(0.0), self.greatest.max(0.0));
         if !(least.is_finite() && greatest.is_finite()) || self.counts.iter().all(|&count| count == 0) {
@@ -90,13 +90,13 @@ impl Histogram {
     }
 }
 
-/// The index with the least loss; the first of those alike.
+/// The index with the least loss; the first one on ties.
 fn best(of: std::ops::RangeInclusive<usize>, loss: impl Fn(usize) -> f64) -> usize {
     let start = *of.start();
     of.map(|i| (i, loss(i))).reduce(|a, b| if b.1 < a.1 { b } else { a }).map_or(start, |(i, _)| i)
 }
 
-/// Sums over the bins below each edge: of counts, of elements and of their squares.
+/// Prefix sums over the bins up to each edge: of counts, of elements, and of their squares.
 struct Sums {
     below: Vec<[f64; 3]>,
     width: f64,
@@ -126,7 +126,7 @@ impl Sums {
         ((f64::from(x) / self.width).ceil() as i64 + BINS as i64).clamp(BINS as i64, 2 * BINS as i64) as usize
     }
 
-    /// The sum of squared errors with a range from `from`, near the edge `low`, to `to`, near `high`.
+    /// The total squared error of the range `from..=to`, whose bounds are near the edges `low` and `high`.
     fn loss(&self, low: usize, high: usize, from: f64, to: f64) -> f64 {
         let last = self.below[2 * BINS];
         let clamped =
@@ -149,7 +149,7 @@ mod tests {
         histogram
     }
 
-    /// The sum of squared errors of a range, measured.
+    /// The actual sum of squared errors of a range.
     fn measured(elements: &[f32], (low, high): (f32, f32)) -> f64 {
         let scale = (high - low) / 255.0;
         let zero = -128.0 - (low / scale).round();
@@ -158,7 +158,7 @@ mod tests {
         elements.iter().map(|&x| f64::from(error(x)).powi(2)).sum()
     }
 
-    /// Sums of twelve equally distributed numbers, which is nearly a normal distribution.
+    /// Sums of twelve uniformly distributed numbers, nearly a normal distribution.
     fn bell(count: usize) -> Vec<f32> {
         let mut state = 1u64;
         let mut next = || {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn equally_distributed_elements_keep_their_extent() {
+    fn uniform_elements_keep_their_extent() {
         let elements: Vec<f32> = (0..=4000).map(|i| i as f32 / 1000.0 - 1.0).collect();
         let (low, high) = of(&[&elements]).range();
         let step = 4.0 / 255.0;
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tails_of_many_elements_are_clamped() {
+    fn the_tails_of_a_normal_distribution_are_clamped() {
         let elements = bell(50_000);
         let histogram = of(&[&elements]);
         let ((low, high), (least, greatest)) = (histogram.range(), histogram.extent());
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_range_says_so() {
+    fn values_without_a_finite_range_return_their_extent() {
         assert_eq!(of(&[]).range(), (f32::INFINITY, f32::NEG_INFINITY));
         assert_eq!(of(&[&[1.0, f32::INFINITY]]).range(), (1.0, f32::INFINITY));
         assert_eq!(of(&[&[0.0, 0.0]]).range(), (0.0, 0.0));

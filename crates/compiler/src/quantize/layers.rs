@@ -1,43 +1,43 @@
-//! Weights as numbers with scales.
+//! Symmetric quantization of weights.
 
-use super::{QuantizedLayer, constant, floats, numbers, of_sizes, push};
+use super::{QuantizedLayer, constant, floats, of_sizes, push, range_args};
 use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use tensor::ScalarType;
 
-/// The least scale: that of PT2E's observers.
+/// The smallest scale, as in PT2E's observers.
 const LEAST_SCALE: f32 = 1.0 / 4096.0;
 
-/// Numbers from `-high` or one less to `high`, with a scale for each run of elements.
-pub(super) struct Numbers {
-    pub(super) numbers: Vec<i8>,
+/// Quantized weights, with a scale for each channel or group.
+pub(super) struct QuantizedWeights {
+    pub(super) values: Vec<i8>,
     pub(super) scales: Vec<f32>,
-    /// The root mean square of the errors, as a part of that of the elements.
+    /// The root mean square of the quantization errors, relative to that of the weights.
     pub(super) error: f64,
 }
 
-/// How weights become numbers.
+/// The range of quantized weights.
 #[derive(Clone, Copy)]
 pub(super) struct Range {
     pub(super) low: i8,
     pub(super) high: i8,
-    /// What the largest element becomes, before it is rounded and bounded.
+    /// What the largest weight is scaled to, before rounding and clamping.
     pub(super) largest: f32,
 }
 
 impl Range {
-    /// As PT2E's observers have weights.
+    /// As PT2E's observers quantize weights.
     pub(super) const EIGHT_BITS: Self = Self { low: -127, high: 127, largest: 127.0 };
-    /// As torchao has weights.
+    /// As torchao quantizes weights.
     pub(super) const FOUR_BITS: Self = Self { low: -8, high: 7, largest: 7.5 };
 }
 
-/// Symmetric numbers: element `i` has the scale of index `channel(i)`.
+/// Quantizes symmetrically; element `i` uses the scale of index `channel(i)`.
 pub(super) fn symmetric(
     weights: &[f32],
     channels: usize,
     channel: impl Fn(usize) -> usize,
     range: Range,
-) -> Numbers {
+) -> QuantizedWeights {
     let mut largest = vec![0f32; channels];
     for (i, weight) in weights.iter().enumerate() {
         let most = &mut largest[channel(i)];
@@ -54,11 +54,12 @@ pub(super) fn symmetric(
         total += f64::from(*weight).powi(2);
         number as i8
     };
-    let numbers = weights.iter().enumerate().map(number).collect();
-    Numbers { numbers, scales, error: if total > 0.0 { (error / total).sqrt() } else { 0.0 } }
+    let values = weights.iter().enumerate().map(number).collect();
+    QuantizedWeights { values, scales, error: if total > 0.0 { (error / total).sqrt() } else { 0.0 } }
 }
 
-/// The reals of weights of int8 with a scale for each index of a dimension, and what their node came to.
+/// Quantizes weights to int8, with a scale for each index of a dimension. Returns the dequantized weights and a
+/// summary.
 pub(super) fn by_channel(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
@@ -73,37 +74,37 @@ pub(super) fn by_channel(
     let inner: usize = sizes[axis + 1..].iter().product();
     let found = symmetric(&weights, channels, |i| i / inner.max(1) % channels, Range::EIGHT_BITS);
     let error = found.error;
-    let reals = dequantized(program, nodes, node, weight, found, &sizes, axis, Range::EIGHT_BITS);
-    Some((reals, layer(program, node, error)))
+    let dequantized_var = dequantized(program, nodes, node, weight, found, &sizes, axis, Range::EIGHT_BITS);
+    Some((dequantized_var, layer(program, node, error)))
 }
 
-/// The node that makes reals of numbers.
+/// Adds the node that dequantizes the weights.
 pub(super) fn dequantized(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
     node: &ExportedNode,
     weight: VarId,
-    found: Numbers,
+    found: QuantizedWeights,
     sizes: &[usize],
     axis: usize,
     range: Range,
 ) -> VarId {
-    let Numbers { numbers: bytes, scales, .. } = found;
+    let QuantizedWeights { values: bytes, scales, .. } = found;
     let bytes = bytes.into_iter().map(|n| n as u8).collect();
     let of_scales = of_sizes(ScalarType::Float, &[scales.len()]);
     let zeros = vec![0; 8 * scales.len()];
     let of_zeros = of_sizes(ScalarType::Long, &[scales.len()]);
     let scales = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
-    let numbers_var = constant(program, weight, "int", of_sizes(ScalarType::Char, sizes), bytes);
+    let values_var = constant(program, weight, "int", of_sizes(ScalarType::Char, sizes), bytes);
     let scales = constant(program, weight, "scales", of_scales, scales);
     let zeros = constant(program, weight, "zeros", of_zeros, zeros);
     let mut args = vec![
-        ("input", Argument::Var(numbers_var)),
+        ("input", Argument::Var(values_var)),
         ("scales", Argument::Var(scales)),
         ("zero_points", Argument::Var(zeros)),
         ("axis", Argument::Int(axis as i64)),
     ];
-    args.extend(numbers(i64::from(range.low), i64::from(range.high)));
+    args.extend(range_args(i64::from(range.low), i64::from(range.high)));
     let target = "quantized_decomposed.dequantize_per_channel.default";
     push(program, nodes, &node.source, target, args, vec![of_sizes(ScalarType::Float, sizes)])[0]
 }
@@ -117,17 +118,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_weight_of_a_channel_is_the_largest_number() {
+    fn the_largest_weight_of_a_channel_maps_to_the_end_of_the_range() {
         let found = symmetric(&[0.6, -1.0, 0.25, 4.0, 0.0, 2.1], 2, |i| i / 3, Range::EIGHT_BITS);
-        assert_eq!(found.numbers, [76, -127, 32, 127, 0, 67]);
+        assert_eq!(found.values, [76, -127, 32, 127, 0, 67]);
         assert_eq!(found.scales, [1.0 / 127.0, 4.0 / 127.0]);
         assert!(found.error < 5e-3);
         let found = symmetric(&[1.0, -0.5], 1, |_| 0, Range::FOUR_BITS);
-        assert_eq!(found.numbers, [7, -4]);
+        assert_eq!(found.values, [7, -4]);
     }
 
     #[test]
-    fn weights_of_zeros_have_a_scale() {
+    fn zero_weights_have_a_positive_scale() {
         let found = symmetric(&[0.0; 4], 1, |_| 0, Range::EIGHT_BITS);
         assert!(found.scales[0] > 0.0 && found.error == 0.0);
     }

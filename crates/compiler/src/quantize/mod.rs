@@ -1,14 +1,14 @@
-//! Quantization after training, in the scheme of XNNPACK's quantizer and of torchao.
+//! Post-training quantization, in the schemes of XNNPACK's quantizer and of torchao.
 //!
-//! | scheme | weights | inputs of products and convolutions |
+//! | scheme | weights | inputs of linear layers and convolutions |
 //! | --- | --- | --- |
-//! | [`Quantize::Dynamic`] | int8, a scale for each output; products only | int8, by parameters chosen for each row when the program runs |
-//! | [`Quantize::FourBits`] | 4 bits, a scale for each group of a row; products only | the same |
-//! | [`Quantize::Static`] | int8, a scale for each output | int8, by the range that a calibration has found |
+//! | [`Quantize::Dynamic`] | int8, a scale for each output; linear layers only | int8, with parameters chosen per row at run time |
+//! | [`Quantize::FourBits`] | 4 bits, a scale for each group of a row; linear layers only | the same |
+//! | [`Quantize::Static`] | int8, a scale for each output | int8, by calibrated ranges |
 //!
-//! A program is quantized between its passes and delegation, by `quantized_decomposed` operators, which kernels and
-//! backends know. The compiler runs nothing: with [`Quantize::Observe`] it makes a program that gives the values whose
-//! ranges are wanted, too, and whoever runs it comes back with their [`ValueRanges`].
+//! A program is quantized after its passes and before delegation, with `quantized_decomposed` operators that kernels
+//! and backends understand. The compiler runs nothing: [`Quantize::Observe`] adds the values to calibrate to a
+//! program's outputs; the caller runs that program and passes their [`ValueRanges`] back.
 
 mod histogram;
 mod layers;
@@ -30,42 +30,42 @@ use tensor::ScalarType;
 /// How a program is quantized.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Quantize {
-    /// Products of int8 weights with rows that are quantized when the program runs.
+    /// Linear layers with int8 weights, whose input rows are quantized at run time.
     Dynamic,
-    /// The same with weights of four bits, a scale for each group of so many elements of a row.
+    /// The same with 4-bit weights, and a scale for each group of elements of a row.
     FourBits {
-        /// Elements of a group.
+        /// Elements per group; a multiple of 32.
         group: usize,
     },
-    /// Not at all: the values whose ranges [`Quantize::Static`] needs are outputs, behind the program's own.
+    /// No quantization: the values whose ranges [`Quantize::Static`] needs are appended to the program's outputs.
     Observe,
-    /// Weights and values of int8, by the ranges of values of each method.
+    /// Int8 weights and activations, given the ranges of the values of each method.
     Static(BTreeMap<String, ValueRanges>),
 }
 
-/// The least and the greatest element of values, by name.
+/// The smallest and the largest element of values, by name.
 pub type ValueRanges = BTreeMap<String, (f32, f32)>;
 
-/// A product or convolution that was quantized.
+/// A linear layer or convolution that was quantized.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuantizedLayer {
     /// The node's name.
     pub name: String,
     /// Its operator.
     pub target: String,
-    /// The root mean square of the weights' errors, as a part of that of the weights.
+    /// The root mean square of the weights' errors, relative to that of the weights.
     pub weight_error: f64,
 }
 
-/// What quantization came to.
+/// The outcome of quantizing a program.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
     pub(crate) layers: Vec<QuantizedLayer>,
-    /// The values that are outputs behind the program's own.
+    /// The values appended to the program's outputs.
     pub(crate) observed: Vec<String>,
-    /// How many values are quantized, or would be.
+    /// The number of values that are quantized or observed.
     pub(crate) values: usize,
-    /// The products and convolutions that are left, each with the reason.
+    /// The products and convolutions that were not quantized, each with the reason.
     pub(crate) left: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ impl Outcome {
     }
 }
 
-/// Refuses quantization that changes none of the methods.
+/// Fails if quantization changes none of the methods.
 pub(crate) fn expect_some<'o>(
     how: &Quantize,
     outcomes: impl Iterator<Item = &'o Outcome> + Clone,
@@ -94,7 +94,7 @@ pub(crate) fn expect_some<'o>(
     };
     let left: Vec<&str> = outcomes.flat_map(|outcome| &outcome.left).map(String::as_str).collect();
     let mut problem = format!("there is nothing to quantize: {wanted}");
-    match left.split_at_checked(MAX_TOLD) {
+    match left.split_at_checked(MAX_LISTED) {
         _ if left.is_empty() => problem.push_str(", and the program has none"),
         None => problem.extend(left.iter().map(|line| format!("\n  {line}"))),
         Some((first, rest)) => {
@@ -105,10 +105,10 @@ pub(crate) fn expect_some<'o>(
     Err(Error::Option(problem))
 }
 
-/// How many nodes that are left an error names.
-const MAX_TOLD: usize = 8;
+/// The maximum number of unquantized nodes that an error lists.
+const MAX_LISTED: usize = 8;
 
-/// Quantizes a program whose nodes kernels take.
+/// Quantizes a program after all passes have run.
 pub(crate) fn run(program: &mut ExportedProgram, how: &Quantize) -> Result<Outcome> {
     products::to_linear(program, products::Weights::Constant)?;
     let outcome = match how {
@@ -136,7 +136,7 @@ pub(crate) fn run(program: &mut ExportedProgram, how: &Quantize) -> Result<Outco
     Ok(outcome)
 }
 
-/// The numbers of a constant of float32 that nothing writes.
+/// The elements of a float32 constant that is never mutated.
 fn floats(program: &ExportedProgram, var: VarId) -> Option<Vec<f32>> {
     let is_float = program.spec(var)?.dtype == ScalarType::Float;
     let data = program.constants.get(&var).filter(|_| is_float && !program.is_mutated(var))?;
@@ -158,7 +158,7 @@ fn constant(
     program.add_constant(var, spec, ConstantTensor { name, bytes: Arc::new(bytes), range })
 }
 
-/// A node of these tensors, at the end of a list.
+/// Appends a node with tensor results to `nodes`.
 fn push(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
@@ -181,8 +181,8 @@ fn push(
     outputs
 }
 
-/// The last arguments of quantization: the range and the type of the numbers.
-fn numbers(low: i64, high: i64) -> [(&'static str, Argument); 3] {
+/// The trailing arguments of quantization: the range and the type of the quantized values.
+fn range_args(low: i64, high: i64) -> [(&'static str, Argument); 3] {
     [
         ("quant_min", Argument::Int(low)),
         ("quant_max", Argument::Int(high)),
@@ -190,7 +190,8 @@ fn numbers(low: i64, high: i64) -> [(&'static str, Argument); 3] {
     ]
 }
 
-/// A product or convolution that is left, and the reason: rows of these weights are quantized, or values.
+/// Why a product or convolution is not quantized; `rows` is the weight scheme of dynamic quantization, `None` for
+/// static.
 fn why_left(program: &ExportedProgram, node: &ExportedNode, rows: Option<rows::Weights>) -> Option<String> {
     let operand = |name: &str| node.arg(name).and_then(Argument::var);
     let weight = match &*node.target {
@@ -230,7 +231,7 @@ fn left(program: &ExportedProgram, node: &ExportedNode, reason: &str) -> String 
     format!("`{}` ({}): {reason}", program.node_name(node), node.target)
 }
 
-/// A row-major tensor of known sizes.
+/// A row-major tensor of static sizes.
 fn of_sizes(dtype: ScalarType, sizes: &[usize]) -> TensorSpec {
     TensorSpec::contiguous(dtype, sizes.iter().map(|&n| Size::Int(n as i64)).collect())
 }

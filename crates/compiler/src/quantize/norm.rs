@@ -1,4 +1,4 @@
-//! Batch normalization behind a convolution as part of its weights.
+//! Folds batch norms into the weights of the convolutions before them.
 
 use super::{constant, floats, of_sizes};
 use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
@@ -31,7 +31,7 @@ pub(super) fn fold(program: &mut ExportedProgram) {
     });
 }
 
-/// Scales the weights of a convolution, and gives it a bias. Weights of transposed convolutions are left.
+/// Scales the weights of a convolution, and sets its bias. Transposed convolutions are not folded.
 fn fold_into(program: &mut ExportedProgram, at: usize, norm: &ExportedNode) -> Option<()> {
     let node = program.graph.nodes[at].clone();
     if !matches!(node.arg("transposed"), Some(Argument::Bool(false))) {

@@ -1,12 +1,12 @@
-//! Products of rows that are quantized when the program runs.
+//! Dynamic quantization: linear layers whose input rows are quantized at run time.
 
 use super::layers::{Range, by_channel, dequantized, layer, symmetric};
-use super::{Outcome, QuantizedLayer, floats, numbers, of_sizes, push, why_left};
+use super::{Outcome, QuantizedLayer, floats, of_sizes, push, range_args, why_left};
 use ir::exported::{Argument, ExportedNode, ExportedProgram, Size, TensorSpec, VarId};
 use std::collections::HashMap;
 use tensor::ScalarType;
 
-/// The weights of products.
+/// How the weights of linear layers are quantized.
 #[derive(Clone, Copy)]
 pub(super) enum Weights {
     EightBits,
@@ -38,7 +38,7 @@ pub(super) fn run(program: &mut ExportedProgram, weights: Weights) -> Outcome {
     outcome
 }
 
-/// The operands of a product with constant weights, quantized.
+/// The operands of a linear layer with constant weights, quantized and dequantized.
 fn product(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
@@ -55,7 +55,7 @@ fn product(
     if spec.dtype != ScalarType::Float || spec.rank() == 0 || !spec.dim_order.is_contiguous() {
         return None;
     }
-    let (reals, layer) = match weights {
+    let (dequantized_weights, layer) = match weights {
         Weights::EightBits => by_channel(program, nodes, node, weight, 0)?,
         Weights::FourBits { group } => by_group(program, nodes, node, weight, group)?,
     };
@@ -67,7 +67,7 @@ fn product(
             rows
         }
     };
-    Some((x, reals, layer))
+    Some((x, dequantized_weights, layer))
 }
 
 fn by_group(
@@ -85,14 +85,15 @@ fn by_group(
     let groups = weights.len() / group;
     let found = symmetric(&weights, groups, |i| i / group, Range::FOUR_BITS);
     let error = found.error;
-    let reals = dequantized(program, nodes, node, weight, found, &[groups, group], 0, Range::FOUR_BITS);
-    let args = vec![("self", Argument::Var(reals)), ("size", Argument::ints(&[rows, columns]))];
+    let dequantized_weights =
+        dequantized(program, nodes, node, weight, found, &[groups, group], 0, Range::FOUR_BITS);
+    let args = vec![("self", Argument::Var(dequantized_weights)), ("size", Argument::ints(&[rows, columns]))];
     let spec = of_sizes(ScalarType::Float, &[rows as usize, columns as usize]);
-    let reals = push(program, nodes, &node.source, "aten.view.default", args, vec![spec])[0];
-    Some((reals, layer(program, node, error)))
+    let dequantized_weights = push(program, nodes, &node.source, "aten.view.default", args, vec![spec])[0];
+    Some((dequantized_weights, layer(program, node, error)))
 }
 
-/// Reals that are quantized row by row, and dequantized again.
+/// Quantizes a value row by row, and dequantizes it again.
 fn by_row(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
@@ -111,7 +112,7 @@ fn by_row(
     let with = |var: VarId| {
         let vars = [("input", var), ("scales", chosen[0]), ("zero_points", chosen[1])];
         let vars = vars.map(|(name, var)| (name, Argument::Var(var)));
-        vars.into_iter().chain(numbers(-128, 127)).collect::<Vec<_>>()
+        vars.into_iter().chain(range_args(-128, 127)).collect::<Vec<_>>()
     };
     let bytes = TensorSpec { dtype: ScalarType::Char, ..spec.clone() };
     let target = "quantized_decomposed.quantize_per_token.default";

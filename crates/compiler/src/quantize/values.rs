@@ -1,36 +1,37 @@
-//! Values of int8, by the ranges that a calibration has found.
+//! Static quantization of values to int8, by calibrated ranges.
 
 use super::layers::by_channel;
-use super::{Outcome, ValueRanges, floats, numbers, push, why_left};
+use super::{Outcome, ValueRanges, floats, push, range_args, why_left};
 use crate::{Error, Result};
 use ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use tensor::ScalarType;
 
-/// The least scale: that of PT2E's observers.
+/// The smallest scale, as in PT2E's observers.
 const LEAST_SCALE: f32 = 1.0 / 4096.0;
 
-/// What a node is to quantization.
+/// How a node takes part in quantization.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// It computes with numbers. If a bound follows, that one's result is quantized, not its own.
+    /// Computes on quantized values. If a clamp follows (`bounded`), the clamp's result is quantized instead of its
+    /// own.
     Computes { bounded: bool },
-    /// A bound of the result of the node before.
+    /// Clamps the result of a node that computes.
     Bounds,
-    /// Its result has the numbers of its operands.
+    /// Its result consists of elements of its operands, with their scale.
     Moves,
-    /// It is left.
+    /// Not quantized.
     Left,
 }
 
-/// What is quantized.
+/// Which nodes and values are quantized.
 struct Plan {
     roles: Vec<Role>,
-    /// The values, in the order in which they are defined.
+    /// The quantized values, in the order in which they are defined.
     values: Vec<VarId>,
-    /// Those that nodes of numbers define.
+    /// Those that are results of quantized nodes.
     results: HashSet<VarId>,
-    /// For each value the one whose scale it has.
+    /// Union-find links between values that share a scale.
     groups: HashMap<VarId, VarId>,
 }
 
@@ -81,7 +82,7 @@ impl Plan {
         plan
     }
 
-    /// The products and convolutions that are left, each with the reason.
+    /// The products and convolutions that are not quantized, each with the reason.
     fn left(&self, program: &ExportedProgram) -> Vec<String> {
         let nodes = program.graph.nodes.iter().zip(&self.roles).filter(|(_, role)| **role == Role::Left);
         nodes.filter_map(|(node, _)| why_left(program, node, None)).collect()
@@ -102,7 +103,7 @@ impl Plan {
     }
 }
 
-/// The operands of a node that are no constants, if all are of float32.
+/// The operands of a node that are not constants, if they and the result are float32.
 fn activations(program: &ExportedProgram, node: &ExportedNode) -> Option<Vec<VarId>> {
     let is_float = |var: VarId| program.spec(var).is_some_and(|spec| spec.dtype == ScalarType::Float);
     let operands: Vec<VarId> = node.operands().filter(|var| !program.constants.contains_key(var)).collect();
@@ -128,7 +129,7 @@ fn computes(program: &ExportedProgram, node: &ExportedNode) -> bool {
     }
 }
 
-/// The dimension of a node's weights that has a scale for each index.
+/// The weights of a node, and the dimension along which each index has its own scale.
 fn weight_axis(program: &ExportedProgram, node: &ExportedNode) -> Option<(VarId, usize)> {
     let weight = node.arg("weight")?.var()?;
     floats(program, weight)?;
@@ -141,7 +142,7 @@ fn is_bound(node: &ExportedNode) -> bool {
     matches!(&*node.target, "aten.relu.default" | "aten.hardtanh.default" | "aten.clamp.default")
 }
 
-/// Whether results have the numbers of operands.
+/// Whether a node's results have the scale of its operands.
 fn moves(node: &ExportedNode) -> bool {
     is_bound(node)
         || matches!(
@@ -154,7 +155,7 @@ fn moves(node: &ExportedNode) -> bool {
         )
 }
 
-/// Lets the values whose ranges are wanted be outputs.
+/// Appends the values to calibrate to the outputs.
 pub(super) fn observe(program: &mut ExportedProgram) -> Outcome {
     let plan = Plan::of(program);
     program.graph.outputs.extend(plan.values.iter().map(|&var| Argument::Var(var)));
@@ -170,17 +171,20 @@ pub(super) fn quantize(program: &mut ExportedProgram, ranges: &ValueRanges) -> R
     let mut outcome = Outcome { left, values, ..Outcome::default() };
     let old = std::mem::take(&mut program.graph.nodes);
     let mut nodes = Vec::with_capacity(old.len());
-    // What is read in the place of each value: by nodes of numbers, and by all.
-    let mut reals: HashMap<VarId, VarId> = HashMap::new();
+    // The dequantized value that replaces each value: for quantized nodes, and for all nodes if one of those defines
+    // it.
+    let mut dequantized: HashMap<VarId, VarId> = HashMap::new();
     for (mut node, role) in old.into_iter().zip(&plan.roles) {
         for var in node.operands().collect::<Vec<_>>() {
             let wanted = matches!(role, Role::Computes { .. } | Role::Moves);
-            if let Some(&(scale, zero)) = affine.get(&var).filter(|_| wanted && !reals.contains_key(&var)) {
+            if let Some(&(scale, zero)) =
+                affine.get(&var).filter(|_| wanted && !dequantized.contains_key(&var))
+            {
                 let new = quantized(program, &mut nodes, &node, var, (scale, zero));
-                reals.insert(var, new);
+                dequantized.insert(var, new);
             }
         }
-        let mut read = |var: VarId| match reals.get(&var) {
+        let mut read = |var: VarId| match dequantized.get(&var) {
             Some(&real) if *role != Role::Left || plan.results.contains(&var) => real,
             _ => var,
         };
@@ -203,11 +207,12 @@ pub(super) fn quantize(program: &mut ExportedProgram, ranges: &ValueRanges) -> R
         if let Some((out, &parameters)) = out.and_then(|out| Some((out, affine.get(&out)?))) {
             let node = nodes[nodes.len() - 1].clone();
             let new = quantized(program, &mut nodes, &node, out, parameters);
-            reals.insert(out, new);
+            dequantized.insert(out, new);
         }
     }
     program.graph.nodes = nodes;
-    let read = |var: VarId| reals.get(&var).copied().filter(|_| plan.results.contains(&var)).unwrap_or(var);
+    let read =
+        |var: VarId| dequantized.get(&var).copied().filter(|_| plan.results.contains(&var)).unwrap_or(var);
     for output in &mut program.graph.outputs {
         output.map_vars(&mut |var| read(var));
     }
@@ -215,7 +220,7 @@ pub(super) fn quantize(program: &mut ExportedProgram, ranges: &ValueRanges) -> R
     Ok(outcome)
 }
 
-/// Scale and zero point of each value, by the range of all that share them.
+/// Scale and zero point of each value, from the combined range of all values that share them.
 fn affines(
     program: &ExportedProgram,
     plan: &Plan,
@@ -239,7 +244,7 @@ fn affines(
     Ok(plan.values.iter().map(|&var| (var, affine(shared[&plan.group(var)]))).collect())
 }
 
-/// The reals that the numbers of a value stand for.
+/// Quantizes and dequantizes a value.
 fn quantized(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
@@ -254,11 +259,11 @@ fn quantized(
             ("scale", Argument::Float(f64::from(scale))),
             ("zero_point", Argument::Int(i64::from(zero))),
         ];
-        parameters.into_iter().chain(numbers(-128, 127)).collect::<Vec<_>>()
+        parameters.into_iter().chain(range_args(-128, 127)).collect::<Vec<_>>()
     };
     let bytes = TensorSpec { dtype: ScalarType::Char, ..spec.clone() };
     let target = "quantized_decomposed.quantize_per_tensor.default";
-    let numbers = push(program, nodes, &node.source, target, with(var), vec![bytes])[0];
+    let values = push(program, nodes, &node.source, target, with(var), vec![bytes])[0];
     let target = "quantized_decomposed.dequantize_per_tensor.default";
-    push(program, nodes, &node.source, target, with(numbers), vec![spec])[0]
+    push(program, nodes, &node.source, target, with(values), vec![spec])[0]
 }

@@ -1,4 +1,4 @@
-//! Calls of kernels as nodes.
+//! Lifts kernel calls to nodes.
 
 use super::Recovery;
 use super::names::target_of;
@@ -16,20 +16,20 @@ use tensor::ScalarType;
 
 type Args = Vec<(Arc<str>, Argument)>;
 
-/// Primitive operators that are no operators on numbers.
+/// The primitive operator that makes a view.
 pub(super) const ET_VIEW: &str = "executorch_prim::et_view.default";
 
-/// The operator that copies over what a tensor holds.
+/// The operator that overwrites a tensor.
 pub(super) const COPY: &str = "aten::copy_";
 
-/// The name of a primitive operator on numbers, in today's programs or in those of old.
-pub(super) fn on_numbers(operator: &str) -> Option<&str> {
+/// The name of a primitive operator on scalars, as current or older programs spell it.
+pub(super) fn scalar_primitive(operator: &str) -> Option<&str> {
     let (name, overload) = operator.strip_prefix("executorch_prim::")?.split_once('.')?;
     matches!(overload, "Scalar" | "int").then_some(name)
 }
 
 impl Recovery<'_> {
-    /// A node at the end of the program.
+    /// Appends a node to the program.
     pub(super) fn node(&mut self, target: &str, args: Args, types: Vec<VarType>) -> Vec<VarId> {
         let mut outputs = Vec::with_capacity(types.len());
         for ty in types {
@@ -49,9 +49,9 @@ impl Recovery<'_> {
         if operator == ET_VIEW {
             return self.view(&values);
         }
-        let prim = on_numbers(operator);
+        let prim = scalar_primitive(operator);
         if let Some(&(target, _)) = PRIMS.iter().find(|(_, known)| Some(*known) == prim) {
-            return self.numbers(target, &values);
+            return self.scalar_op(target, &values);
         }
         let Some(kernel) = self.source.operators.kernel(operator) else {
             return self.fails(format_args!("there is no operator `{operator}`"));
@@ -83,7 +83,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// A call that writes outs, or gives a result of its own.
+    /// A call that writes out arguments, or returns a result of its own.
     fn out_of_place(&mut self, kernel: &dyn Kernel, args: Args, rest: &[usize]) -> Result<()> {
         let schema = kernel.schema();
         let target = target_of(&schema.name);
@@ -114,7 +114,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// A call that changes what it finds, as the operator that computes what it writes.
+    /// An in-place call, lifted to the functional operator that computes what it writes.
     fn in_place(
         &mut self,
         operator: &str,
@@ -138,7 +138,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// A copy over what a tensor holds: the other tensor from then on, if it is of the same sizes and type.
+    /// Overwrites a tensor. If sizes, type and dim order match, the tensor simply has the source's value from then on.
     fn copy(&mut self, values: &[usize]) -> Result<()> {
         let &[into, from, _, result] = values else { return self.fails("a copy of nothing") };
         let tensor = self.tensor(into)?;
@@ -166,7 +166,7 @@ impl Recovery<'_> {
         if result == into { Ok(()) } else { self.define(result, var) }
     }
 
-    /// As [`Self::define`], of a tensor that may be the caller's.
+    /// Like [`Self::define`], for a tensor that may be an input of the caller.
     fn write(&mut self, value: usize, var: VarId) -> Result<()> {
         let input = self.plan.inputs.iter().position(|&input| input as usize == value);
         if let Some(input) = input {
@@ -176,7 +176,7 @@ impl Recovery<'_> {
         self.define(value, var)
     }
 
-    /// A tensor or a number is this value from now on.
+    /// Makes `var` the current value of a tensor or scalar.
     pub(super) fn define_any(&mut self, value: usize, var: VarId) -> Result<()> {
         match &self.plan.values[value] {
             EValue::Tensor(_) => self.write(value, var),
@@ -211,7 +211,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Takes sizes that are known, where they are not above those of the plan.
+    /// Adopts inferred sizes if their bounds do not exceed those of the plan.
     fn fit(&self, spec: &mut TensorSpec, known: Vec<Size>) {
         let max = |size: &Size| size.bounds(&self.program.ranges).max;
         if known.len() == spec.rank() {
@@ -220,7 +220,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// What an out is: of the plan, and where its sizes change what follows from the call, if it is given.
+    /// The type of an out argument: from the plan, with dynamic sizes inferred from the call if it is given.
     fn type_of_out(
         &mut self,
         value: usize,
@@ -249,7 +249,7 @@ impl Recovery<'_> {
         Ok(VarType::Tensor(spec))
     }
 
-    /// The size that `sym_size` gives; of other integers nothing is known.
+    /// The size that `sym_size` returns; other integers are unknown.
     fn size_of_dim(&mut self, node: Option<&ExportedNode>) -> Size {
         if let Some(node) = node
             && let ("aten.sym_size.int", Some(x), Some(Argument::Int(dim))) =
@@ -268,8 +268,8 @@ impl Recovery<'_> {
         Size::symbol(name)
     }
 
-    /// An operator on numbers.
-    fn numbers(&mut self, target: &str, values: &[usize]) -> Result<()> {
+    /// An operator on scalars.
+    fn scalar_op(&mut self, target: &str, values: &[usize]) -> Result<()> {
         let Some((&out, operands)) = values.split_last() else { return self.fails("an operator on nothing") };
         let mut args: Args = Vec::with_capacity(operands.len());
         for &operand in operands {
@@ -312,7 +312,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// A number of the plan, computed or not.
+    /// A scalar of the plan, constant or computed.
     pub(super) fn number(&self, value: usize) -> Result<Argument> {
         match self.known_number(value) {
             Some(number) => Ok(number),

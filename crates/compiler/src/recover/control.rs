@@ -1,6 +1,6 @@
-//! Jumps as branches and loops.
+//! Lifts jumps to branches and loops.
 
-use super::calls::on_numbers;
+use super::calls::scalar_primitive;
 use super::flow::{Branch, Flow, Key, Loop, Part, Structure, flow_of, note_live};
 use super::{Recovery, State, origin};
 use crate::Result;
@@ -11,36 +11,36 @@ use std::mem::{replace, take};
 const COPY_INDEX: &str = "executorch_prim::et_copy_index.tensor";
 const SELECT: &str = "aten::select_copy.int_out";
 
-/// Each branch begins with what all values are: jumps times values.
+/// Limit on jumps times values: each branch starts with a copy of the state of all values.
 const MAX_STATES: usize = 1 << 26;
 
-/// A chain, and what each of its instructions reads and writes.
+/// A chain, and the data flow of each of its instructions.
 struct Code<'a> {
     chain: &'a Chain,
     calls: Vec<Flow>,
 }
 
-/// A part of the program that became a graph of its own: what values are at its end, and its nodes.
+/// A part of the program that is lifted to a nested graph: the state at its end, and its nodes.
 struct Arm {
     end: State,
     nodes: Vec<ExportedNode>,
 }
 
-/// A loop over the rows of tensors: instructions that count, take rows and store rows are the loop's own.
+/// A loop over the rows of tensors. The loop itself counts, takes rows and stores rows; the rest is its body.
 struct Rows {
-    /// The counter, and the value that says how many rows there are.
+    /// The counter, and the value that holds the number of rows.
     counter: usize,
     count: usize,
-    /// Tensors, and the value that one of their rows is.
+    /// Tensors, and the value that each of their rows is copied to.
     taken: Vec<(usize, usize)>,
-    /// Tensors, and the value that becomes one of their rows.
+    /// Tensors, and the value that is copied to each of their rows.
     stored: Vec<(usize, usize)>,
-    /// The parts of the body that are left.
+    /// The indices of the parts that form the body.
     body: Vec<usize>,
 }
 
 impl Recovery<'_> {
-    /// A chain with jumps.
+    /// Lifts a chain with jumps.
     pub(super) fn with_jumps(&mut self, chain: &Chain) -> Result<()> {
         let jumps =
             chain.instructions.iter().filter(|i| matches!(i, Instruction::JumpFalseCall { .. })).count();
@@ -51,9 +51,9 @@ impl Recovery<'_> {
         let calls = calls.collect::<Result<Vec<Flow>>>()?;
         let structure = Structure::new(&chain.instructions, &self.plan.values, &calls);
         let Some(mut parts) = structure.parts(0..chain.instructions.len()) else {
-            return self.fails("its jumps are no branches and loops in each other");
+            return self.fails("its jumps do not form nested branches and loops");
         };
-        // The next execution may read whatever this one reads before writing it, other chains whatever they name.
+        // Live at the end is what the next execution reads before it is written, and what other chains read.
         let mut live = flow_of(&parts, &calls).read;
         for other in self.plan.chains.iter().filter(|other| !std::ptr::eq(*other, chain)) {
             for instruction in &other.instructions {
@@ -95,7 +95,7 @@ impl Recovery<'_> {
                 results[1].push(b);
             }
         }
-        self.lose(&written);
+        self.invalidate(&written);
         if merged.is_empty() {
             return Ok(());
         }
@@ -122,7 +122,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// What a branch asks: a boolean, or a tensor with one.
+    /// The condition of a branch: a boolean, or a tensor that holds one.
     fn condition(&mut self, value: usize) -> Result<Argument> {
         match &self.plan.values[value] {
             EValue::Tensor(_) => Ok(Argument::Var(self.read(value)?)),
@@ -130,13 +130,13 @@ impl Recovery<'_> {
         }
     }
 
-    /// Reads a part of the program as a graph of its own that begins with a state.
+    /// Lifts a part of the program to a nested graph, starting from a given state.
     fn arm(&mut self, start: State, read: impl FnOnce(&mut Self) -> Result<()>) -> Result<Arm> {
         let mut arm = Arm { end: State { written: Default::default(), ..start }, nodes: Vec::new() };
         self.in_arm(&mut arm, read).map(|()| arm)
     }
 
-    /// Goes on at the end of such a graph.
+    /// Continues at the end of a nested graph.
     fn in_arm<T>(&mut self, arm: &mut Arm, act: impl FnOnce(&mut Self) -> T) -> T {
         let now = replace(&mut self.now, take(&mut arm.end));
         let nodes = replace(&mut self.program.graph.nodes, take(&mut arm.nodes));
@@ -146,7 +146,7 @@ impl Recovery<'_> {
         result
     }
 
-    /// What a value is, if it is anything.
+    /// The current value, if it is defined.
     fn left_in(&mut self, value: usize) -> Option<Argument> {
         match &self.plan.values[value] {
             EValue::Tensor(_) => self.read(value).ok().map(Argument::Var),
@@ -154,7 +154,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// The type of a value that is one or the other.
+    /// The type of a value that comes from one of two branches.
     fn common_type(&mut self, value: usize, a: &Argument, b: &Argument) -> Result<VarType> {
         let ty = |argument: &Argument| match argument {
             Argument::Var(var) => self.program.var(*var).ty.clone(),
@@ -173,11 +173,11 @@ impl Recovery<'_> {
         })
     }
 
-    /// Values that were written somewhere else are nothing here until they are defined.
-    fn lose(&mut self, values: &[usize]) {
+    /// Invalidates values that a nested graph has written; they are undefined until they are defined again.
+    fn invalidate(&mut self, values: &[usize]) {
         for &value in values {
             match self.key(value) {
-                Key::Place(extent) => self.now.memory.lose(extent),
+                Key::Place(extent) => self.now.memory.invalidate(extent),
                 Key::Value(_) => {}
             }
             self.now.unplaced.remove(&value);
@@ -194,7 +194,7 @@ impl Recovery<'_> {
         match (&part.body, self.rows(code, part)) {
             (Some(body), _) => self.while_loop(code, part, body, &carried),
             (None, Some(rows)) => self.scan(code, part, &rows, carried),
-            (None, None) => self.fails("it repeats instructions otherwise than for each row of a tensor"),
+            (None, None) => self.fails("it has a loop that is not over the rows of a tensor"),
         }
     }
 
@@ -211,7 +211,7 @@ impl Recovery<'_> {
         })?;
         let results = self.results(&mut arm, carried)?;
         let written: Vec<usize> = head.end.written.union(&arm.end.written).copied().collect();
-        self.lose(&written);
+        self.invalidate(&written);
         self.origin = origin(code.chain, part.at);
         let graph = |arm: Arm, inputs, outputs| {
             Argument::Graph(Box::new(ExportedGraph { inputs, nodes: arm.nodes, outputs }))
@@ -259,7 +259,7 @@ impl Recovery<'_> {
             out_types.push(VarType::Tensor(spec));
         }
         let written: Vec<usize> = arm.end.written.iter().copied().collect();
-        self.lose(&written);
+        self.invalidate(&written);
         self.origin = origin(code.chain, part.at);
         let graph = ExportedGraph { inputs, nodes: arm.nodes, outputs };
         let args = vec![
@@ -278,7 +278,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// The values that a loop begins with.
+    /// The initial values of what a loop carries.
     fn initial(&mut self, carried: &[usize]) -> Result<Vec<VarId>> {
         let found = carried.iter().map(|&value| match self.left_in(value) {
             Some(Argument::Var(var)) => Ok(var),
@@ -287,7 +287,7 @@ impl Recovery<'_> {
         found.collect()
     }
 
-    /// Reads a graph that is given some values.
+    /// Lifts a nested graph that has some values as inputs.
     fn given(
         &mut self,
         before: &State,
@@ -311,16 +311,16 @@ impl Recovery<'_> {
         Ok((inputs, arm))
     }
 
-    /// What a graph leaves in some values.
+    /// The values at the end of a nested graph.
     fn results(&mut self, arm: &mut Arm, values: &[usize]) -> Result<Vec<Argument>> {
         let found = values.iter().map(|&value| match self.in_arm(arm, |recovery| recovery.left_in(value)) {
             Some(result) => Ok(result),
-            None => self.fails(format_args!("value {value} is not whole when a loop goes on")),
+            None => self.fails(format_args!("value {value} is undefined at the end of an iteration")),
         });
         found.collect()
     }
 
-    /// How many rows there are of all tensors.
+    /// The number of rows, if the loop visits all rows of all tensors.
     fn row_count(&self, over: &[VarId], rows: &Rows) -> Result<Size> {
         let first = |&var: &VarId| self.program.spec(var)?.sizes.first().cloned();
         let sizes: Option<Vec<Size>> = over.iter().map(first).collect();
@@ -339,8 +339,8 @@ impl Recovery<'_> {
         }
     }
 
-    /// The loop as one over rows: it counts from row to row until there is none, and reads what it counts only to take and to
-    /// store rows.
+    /// Recognizes a loop over rows: it counts up to the number of rows, and uses the counter only to take and to store
+    /// rows.
     fn rows(&self, code: &Code<'_>, part: &Loop) -> Option<Rows> {
         let called = |part: &Part| -> Option<(String, Vec<usize>)> {
             let Part::Call(at) = part else { return None };
@@ -353,7 +353,7 @@ impl Recovery<'_> {
         let is = |value: usize, number: i64| matches!(self.plan.values[value], EValue::Int(n) if n == number);
         let [rest @ .., step, test] = &part.head[..] else { return None };
         let (step, test) = (called(step)?, called(test)?);
-        if on_numbers(&step.0) != Some("add") || on_numbers(&test.0) != Some("eq") {
+        if scalar_primitive(&step.0) != Some("add") || scalar_primitive(&test.0) != Some("eq") {
             return None;
         }
         let (&[counter, by, next], &[counted, count, done]) = (&step.1[..], &test.1[..]) else { return None };
@@ -371,7 +371,7 @@ impl Recovery<'_> {
                 _ => body.push(i),
             }
         }
-        // Rows are taken before the others compute, and stored when they have.
+        // Rows must be taken before the body computes, and stored after that.
         let (first, last) = (body.first().copied().unwrap_or(rest.len()), body.last().copied());
         let in_order = taken.iter().all(|&(i, ..)| i < first)
             && stored.iter().all(|&(i, ..)| last.is_none_or(|last| i > last));

@@ -1,24 +1,24 @@
-//! The instructions of a chain as calls, branches and loops, with what is read of what they leave.
+//! Recovers the structure of a chain, as calls, branches and loops, and its liveness.
 
 use super::Recovery;
-use super::calls::{COPY, ET_VIEW, on_numbers};
+use super::calls::{COPY, ET_VIEW, scalar_primitive};
 use super::memory::Extent;
 use crate::Result;
 use format::pte::{EValue, Instruction};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Branches and loops in each other that are followed.
+/// Maximum nesting of branches and loops.
 const MAX_NESTING: usize = 32;
 
-/// Where a value is kept: its place in an arena, or the value itself if it has none.
+/// Where a value is stored: its extent in an arena, or the value itself if it is not planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     Place(Extent),
     Value(usize),
 }
 
-/// What is read before it is written, each with a value by which it is read.
+/// Live values: those that are read before they are written, each with a value of the plan that reads it.
 pub(super) type Live = HashMap<Key, usize>;
 
 /// A part of a chain.
@@ -29,52 +29,52 @@ pub(super) enum Part {
     Loop(Loop),
 }
 
-/// Parts of which one or the other is executed.
+/// Two arms of which one is executed.
 pub(super) struct Branch {
-    /// The jump that decides.
+    /// The conditional jump.
     pub(super) at: usize,
-    /// The value that it asks.
+    /// The value that it tests.
     pub(super) condition: usize,
     pub(super) then: Vec<Part>,
     pub(super) otherwise: Vec<Part>,
-    /// What is read after it.
+    /// What is live after the branch.
     pub(super) live: Live,
     flow: Flow,
 }
 
-/// Parts that are executed again and again.
+/// Parts that are executed repeatedly.
 pub(super) struct Loop {
-    /// The jump that decides whether to go on.
+    /// The jump that decides whether to repeat.
     pub(super) at: usize,
-    /// The value that it asks.
+    /// The value that it tests.
     pub(super) condition: usize,
-    /// What comes before that jump.
+    /// The parts before that jump.
     pub(super) head: Vec<Part>,
-    /// What comes after it, if it leaves the loop where the condition is false; `None` if it goes back there instead.
+    /// The parts after it, if a false condition leaves the loop; `None` if a false condition repeats it.
     pub(super) body: Option<Vec<Part>>,
-    /// What an iteration reads that the one before, or what comes before the loop, has left; and what it writes.
+    /// What an iteration reads from the previous one or from before the loop, and what it writes.
     pub(super) flow: Flow,
 }
 
-/// What parts read before they write it, and what they write in any case, or at all.
+/// The values that parts read before they write them, those that they certainly write, and those that they may write.
 #[derive(Default, Clone)]
 pub(super) struct Flow {
     pub(super) read: Live,
-    certain: Live,
+    killed: Live,
     pub(super) written: Live,
 }
 
 impl Flow {
-    /// Adds what comes before.
+    /// Adds the flow of the parts before.
     fn prepend(&mut self, first: &Flow) {
         first.before(&mut self.read);
-        self.certain.extend(&first.certain);
+        self.killed.extend(&first.killed);
         self.written.extend(&first.written);
     }
 
-    /// From what is read behind it to what is read before it.
+    /// Turns what is live after the parts into what is live before them.
     fn before(&self, live: &mut Live) {
-        self.certain.keys().for_each(|key| {
+        self.killed.keys().for_each(|key| {
             live.remove(key);
         });
         live.extend(&self.read);
@@ -91,7 +91,7 @@ impl Part {
     }
 }
 
-/// What is read behind all parts goes into their branches.
+/// Propagates liveness backwards through parts, and records it in branches.
 pub(super) fn note_live(parts: &mut [Part], calls: &[Flow], mut live: Live) {
     for part in parts.iter_mut().rev() {
         match part {
@@ -114,20 +114,20 @@ pub(super) fn note_live(parts: &mut [Part], calls: &[Flow], mut live: Live) {
     }
 }
 
-/// What all parts do.
+/// The combined flow of consecutive parts.
 pub(super) fn flow_of(parts: &[Part], calls: &[Flow]) -> Flow {
     let mut flow = Flow::default();
     parts.iter().rev().for_each(|part| flow.prepend(part.flow(calls)));
     flow
 }
 
-/// Finds the branches and loops of a chain.
+/// Recovers the branches and loops of a chain.
 pub(super) struct Structure<'a> {
     pub(super) instructions: &'a [Instruction],
     pub(super) values: &'a [EValue],
     /// What each instruction reads and writes.
     pub(super) calls: &'a [Flow],
-    /// The last jump back to each instruction that there is one to.
+    /// For each target of a backward jump, the last such jump.
     back: HashMap<usize, usize>,
     /// Values that instructions write.
     written: Vec<bool>,
@@ -150,12 +150,12 @@ impl<'a> Structure<'a> {
         Self { instructions, values, calls, back, written }
     }
 
-    /// The parts of some instructions; `None` if their jumps are no branches and loops in each other.
+    /// The parts of a range of instructions; `None` if its jumps do not form nested branches and loops.
     pub(super) fn parts(&self, range: Range<usize>) -> Option<Vec<Part>> {
         self.nested(range, None, MAX_NESTING)
     }
 
-    /// `inside`: the loop that begins with the range is the one around it.
+    /// `inside`: the start of the enclosing loop, which is not a loop of its own.
     fn nested(&self, range: Range<usize>, inside: Option<usize>, nesting: usize) -> Option<Vec<Part>> {
         let nesting = nesting.checked_sub(1)?;
         let mut parts = Vec::new();
@@ -179,7 +179,7 @@ impl<'a> Structure<'a> {
             if to <= at || to > range.end {
                 return None;
             }
-            // A jump that is always taken ends the first arm.
+            // An unconditional jump at the end of the first arm skips the second.
             let second = jump(&self.instructions[to - 1])
                 .filter(|&(condition, end)| to - 1 > at && self.is_false(condition) && end >= to);
             let (then, otherwise) = match second {
@@ -190,8 +190,8 @@ impl<'a> Structure<'a> {
             let then = self.nested(then, None, nesting)?;
             let otherwise = self.nested(otherwise, None, nesting)?;
             let (a, b) = (flow_of(&then, self.calls), flow_of(&otherwise, self.calls));
-            let certain = a.certain.iter().filter(|(key, _)| b.certain.contains_key(key));
-            let mut flow = Flow { certain: certain.map(|(&k, &v)| (k, v)).collect(), ..Flow::default() };
+            let killed = a.killed.iter().filter(|(key, _)| b.killed.contains_key(key));
+            let mut flow = Flow { killed: killed.map(|(&k, &v)| (k, v)).collect(), ..Flow::default() };
             flow.read.extend(a.read.iter().chain(&b.read));
             flow.written.extend(a.written.iter().chain(&b.written));
             flow.read.extend(&self.calls[at].read);
@@ -201,7 +201,7 @@ impl<'a> Structure<'a> {
         Some(parts)
     }
 
-    /// The loop from `start` to the jump back at `end`.
+    /// The loop from `start` to the backward jump at `end`.
     fn repeated(&self, start: usize, end: usize, nesting: usize) -> Option<Loop> {
         let (condition, _) = jump(&self.instructions[end])?;
         if !self.is_false(condition) {
@@ -219,17 +219,17 @@ impl<'a> Structure<'a> {
         first.prepend(&flow_of(&head, self.calls));
         let mut flow = flow_of(&body, self.calls);
         flow.prepend(&first);
-        flow.certain = first.certain;
+        flow.killed = first.killed;
         Some(Loop { at, condition, head, body: Some(body), flow })
     }
 
-    /// Whether a value is false whenever it is asked.
+    /// Whether a value is always false.
     fn is_false(&self, value: usize) -> bool {
         matches!(self.values[value], EValue::Bool(false)) && !self.written[value]
     }
 }
 
-/// The value that a jump asks, and where it goes if that is false.
+/// The condition of a jump, and its destination if that is false.
 fn jump(instruction: &Instruction) -> Option<(usize, usize)> {
     match instruction {
         Instruction::JumpFalseCall { cond_value_index, destination_instruction } => {
@@ -240,7 +240,7 @@ fn jump(instruction: &Instruction) -> Option<(usize, usize)> {
 }
 
 impl Recovery<'_> {
-    /// Where a value is kept.
+    /// Where a value is stored.
     pub(super) fn key(&self, value: usize) -> Key {
         let tensor = self.plan.values.get(value).and_then(EValue::as_tensor);
         tensor.and_then(|tensor| self.extent(tensor)).map_or(Key::Value(value), Key::Place)
@@ -275,11 +275,11 @@ impl Recovery<'_> {
         Ok(flow)
     }
 
-    /// Of each argument of a call, whether it is read and whether it is written.
+    /// For each argument of a call, whether it is read and whether it is written.
     fn written_args(&self, operator: &str, values: &[i32]) -> Vec<(bool, bool)> {
         let count = values.len();
         let last_written = |i: usize| (i + 1 < count, i + 1 == count);
-        if on_numbers(operator).is_some() || operator == ET_VIEW {
+        if scalar_primitive(operator).is_some() || operator == ET_VIEW {
             return (0..count).map(last_written).collect();
         }
         let Some(kernel) = self.source.operators.kernel(operator) else { return vec![(true, true); count] };
@@ -292,7 +292,7 @@ impl Recovery<'_> {
         (0..count).map(|i| (i < first_out, i >= args.len() || args[i].written)).collect()
     }
 
-    /// Whether nothing is left of what a copy is written over.
+    /// Whether a copy overwrites all of its destination.
     fn is_overwritten(&self, values: &[i32]) -> bool {
         let tensor = |i: usize| self.plan.values.get(*values.get(i)? as usize)?.as_tensor();
         match (tensor(0), tensor(1)) {
@@ -312,11 +312,11 @@ impl Recovery<'_> {
         };
         for value in items {
             let key = self.key(value);
-            if reads && !flow.certain.contains_key(&key) {
+            if reads && !flow.killed.contains_key(&key) {
                 flow.read.insert(key, value);
             }
             if writes {
-                flow.certain.insert(key, value);
+                flow.killed.insert(key, value);
                 flow.written.insert(key, value);
             }
         }
@@ -331,8 +331,8 @@ mod tests {
         Instruction::JumpFalseCall { cond_value_index: value, destination_instruction: to }
     }
 
-    /// The parts of instructions as text: calls as their numbers, branches as `if(…|…)`, loops as `until(…)` and `while(…|…)`.
-    /// Value 0 is always false, others are computed.
+    /// The parts of instructions as text: calls as their index, branches as `if(…|…)`, loops as `until(…)` and
+    /// `while(…|…)`. Value 0 is always false, others are computed.
     fn parts(instructions: &[Instruction]) -> Option<String> {
         let values = [EValue::Bool(false), EValue::Bool(false)];
         let mut calls = vec![Flow::default(); instructions.len()];
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn jumps_are_branches_and_loops() {
+    fn jumps_form_branches_and_loops() {
         let two_arms = [call(), jump_to(1, 4), call(), jump_to(0, 5), call(), call()];
         assert_eq!(parts(&two_arms).unwrap(), "0 if(2|4) 5");
         let one_arm = [call(), jump_to(1, 3), call(), call()];
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn other_jumps_are_refused() {
+    fn unstructured_jumps_are_rejected() {
         let into_an_arm = [call(), jump_to(1, 4), jump_to(1, 5), call(), call(), call()];
         assert_eq!(parts(&into_an_arm), None);
         let across_loops = [call(), call(), call(), jump_to(1, 1), jump_to(1, 2)];
@@ -384,10 +384,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_later_is_known_in_each_branch() {
+    fn branches_know_what_is_live_after_them() {
         let flow = |reads: &[usize], writes: &[usize]| {
             let live = |values: &[usize]| values.iter().map(|&v| (Key::Value(v), v)).collect::<Live>();
-            Flow { read: live(reads), certain: live(writes), written: live(writes) }
+            Flow { read: live(reads), killed: live(writes), written: live(writes) }
         };
         let instructions = [call(), jump_to(1, 4), call(), jump_to(0, 5), call(), call()];
         let calls = [

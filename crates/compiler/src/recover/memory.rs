@@ -1,9 +1,9 @@
-//! What the memory of a plan holds while its instructions are read.
+//! The contents of a plan's memory at the current instruction.
 
 use ir::exported::VarId;
 use std::collections::BTreeMap;
 
-/// Bytes of an arena.
+/// A range of bytes in an arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Extent {
     pub(super) arena: u32,
@@ -11,29 +11,29 @@ pub(super) struct Extent {
     pub(super) end: u64,
 }
 
-/// What was last written to an extent: the value of the program, and that of the plan.
+/// What was last written to an extent: the variable of the exported program, and the value of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) var: VarId,
     pub(super) value: usize,
 }
 
-/// What a read of an extent finds.
+/// The result of reading an extent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// What was written to these bytes, all of them at once.
+    /// The value that was written to exactly these bytes.
     Whole(Held),
-    /// Nothing was written to any of the bytes.
+    /// None of the bytes was written.
     Nothing,
-    /// Some of the bytes were written otherwise than the others.
-    Parts,
+    /// The bytes hold only a part of a value, or parts of several.
+    Partial,
 }
 
-/// The extents that were written and are whole: those that later writes overlap are gone.
+/// The extents that were written and are intact; a later write that overlaps an extent invalidates it.
 #[derive(Default, Clone)]
 pub(super) struct Memory {
     held: BTreeMap<(u32, u64), (u64, Held)>,
-    /// Extents that lost some of their bytes.
+    /// The remains of extents that were overwritten in part.
     torn: BTreeMap<(u32, u64), u64>,
 }
 
@@ -43,8 +43,8 @@ impl Memory {
         self.held.insert((extent.arena, extent.start), (extent.end, held));
     }
 
-    /// Forgets what lies in an extent, so that nobody finds it whole.
-    pub(super) fn lose(&mut self, extent: Extent) {
+    /// Invalidates an extent, so that it is not read as a whole value.
+    pub(super) fn invalidate(&mut self, extent: Extent) {
         self.clear(extent);
         self.torn.insert((extent.arena, extent.start), extent.end);
     }
@@ -77,11 +77,11 @@ impl Memory {
         }
         let met = last_before(&self.held, extent, |(end, _)| *end).is_some()
             || last_before(&self.torn, extent, |end| *end).is_some();
-        if met { Found::Parts } else { Found::Nothing }
+        if met { Found::Partial } else { Found::Nothing }
     }
 }
 
-/// The last extent that shares bytes with another: where it starts and ends.
+/// The start and end of the last extent that overlaps another.
 fn last_before<T>(
     extents: &BTreeMap<(u32, u64), T>,
     with: Extent,
@@ -98,7 +98,7 @@ mod tests {
     use ir::exported::{ExportedProgram, VarType};
 
     #[test]
-    fn what_was_overwritten_in_part_is_gone() {
+    fn values_that_are_overwritten_in_part_are_gone() {
         let mut program = ExportedProgram::new("forward");
         let mut held = |value| Held { var: program.add_var("x", VarType::Float), value };
         let extent = |start, end| Extent { arena: 1, start, end };
@@ -106,16 +106,16 @@ mod tests {
         let (a, b) = (held(0), held(1));
         memory.write(extent(0, 16), a);
         assert_eq!(memory.read(extent(0, 16)), Found::Whole(a));
-        assert_eq!(memory.read(extent(0, 8)), Found::Parts);
+        assert_eq!(memory.read(extent(0, 8)), Found::Partial);
         assert_eq!(memory.read(extent(16, 24)), Found::Nothing);
         memory.write(extent(8, 24), b);
         assert_eq!(memory.read(extent(8, 24)), Found::Whole(b));
-        assert_eq!(memory.read(extent(0, 16)), Found::Parts);
-        assert_eq!(memory.read(extent(0, 8)), Found::Parts);
+        assert_eq!(memory.read(extent(0, 16)), Found::Partial);
+        assert_eq!(memory.read(extent(0, 8)), Found::Partial);
         memory.write(extent(0, 8), a);
         assert_eq!(memory.read(extent(0, 8)), Found::Whole(a));
-        memory.lose(extent(0, 8));
-        assert_eq!(memory.read(extent(0, 8)), Found::Parts);
+        memory.invalidate(extent(0, 8));
+        assert_eq!(memory.read(extent(0, 8)), Found::Partial);
         assert_eq!(memory.read(Extent { arena: 2, start: 0, end: 8 }), Found::Nothing);
     }
 }

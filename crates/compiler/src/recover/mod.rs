@@ -1,9 +1,9 @@
-//! From programs back to what an exporter has: the inverse of `emit`.
+//! Lifts programs back to exported programs: the inverse of `emit`.
 //!
-//! A plan gives values places in memory; here each write is a value of its own, which whoever reads the place finds.
-//! Memory that is read before it is written is state, what is left in it is written back. Payloads of backends become
-//! the operators that they compute. Sizes that a plan says may change are symbols, with the plan's bounds; where an
-//! operator's sizes follow from its operands they are theirs.
+//! A plan assigns values to memory. Lifting gives each write a value of its own (SSA form), which later reads of the
+//! same memory refer to. Memory that is read before it is written is state; what it holds at the end is written back.
+//! Delegate payloads are lifted to the operators that they compute. Sizes that the plan declares dynamic become symbols
+//! with the plan's bounds, or are inferred where an operator's result sizes follow from its operands.
 
 mod calls;
 mod control;
@@ -32,30 +32,30 @@ use std::ops::Range;
 use std::sync::Arc;
 use tensor::DimOrder;
 
-/// A program file, and what is needed to read it as an exported program.
+/// A program file, with what is needed to lift it to exported programs.
 pub struct Recoverable<'a> {
     /// The program.
     pub program: &'a VerifiedProgram,
     /// The bytes of its file.
     pub file: SharedBytes,
-    /// What other files have under a key: weights outside of the program.
+    /// Looks up weights that are stored outside the program, by key.
     pub data: &'a (dyn Fn(&str) -> Option<ConstantTensor> + Send + Sync),
-    /// The operators that it may call.
+    /// The operators that the program may call.
     pub operators: &'a OperatorTable,
-    /// Backends whose payloads are brought back to operators.
+    /// Backends whose payloads can be lifted to operators.
     pub backends: &'a [Arc<dyn Recover + Send + Sync>],
 }
 
-/// The methods of a program, as an exporter has them.
+/// Lifts the methods of a program to exported programs.
 ///
 /// # Errors
-/// A method jumps otherwise than for branches and loops over rows, calls a backend that is not given or an operator that is not there, or reads memory
-/// that holds parts of several values.
+/// The jumps of a method do not form nested branches and loops, it calls a backend or an operator that is not given, or
+/// it reads memory that holds parts of several values.
 pub fn recover(source: &Recoverable<'_>) -> Result<Vec<ExportedProgram>> {
     source.program.execution_plan.iter().map(|plan| Recovery::new(source, plan).run()).collect()
 }
 
-/// A method while its instructions are read.
+/// A method whose instructions are being lifted.
 struct Recovery<'a> {
     source: &'a Recoverable<'a>,
     plan: &'a ExecutionPlan,
@@ -63,27 +63,28 @@ struct Recovery<'a> {
     now: State,
     constants: HashMap<usize, VarId>,
     states: Vec<(VarId, Extent, usize)>,
-    /// Which of them is where.
+    /// The state at each extent that has one.
     state_at: HashMap<Extent, Held>,
-    /// Inputs that instructions write.
+    /// Inputs of the caller that instructions write.
     written_inputs: Vec<(usize, VarId)>,
-    /// Bytes of zeros that may still be made.
+    /// How many bytes of zeros may still be allocated.
     zeros_left: u64,
-    /// What the instructions that are read come from.
+    /// The source location of the current instruction.
     origin: Arc<Source>,
 }
 
-/// What values are at a point of the program.
+/// The values at a point of the program.
 #[derive(Default, Clone)]
 struct State {
     memory: Memory,
-    /// Values without a place of their own: unplanned tensors, and views that instructions make, with what they view.
+    /// Values without an extent of their own: unplanned tensors, and views made by instructions, with the memory they
+    /// view.
     unplaced: HashMap<usize, (VarId, Option<(Extent, Held)>)>,
-    /// Numbers that instructions compute, or move.
+    /// Scalars that instructions compute or move.
     numbers: HashMap<usize, Argument>,
-    /// Views of what was written by way of another value.
+    /// Views of memory that was written as another value of the plan.
     views: HashMap<(VarId, usize), VarId>,
-    /// Values that were written in the branch or loop that is read.
+    /// Values written in the current branch or loop.
     written: BTreeSet<usize>,
 }
 
@@ -181,7 +182,7 @@ impl<'a> Recovery<'a> {
         })
     }
 
-    /// A value is another from now on: the same number, or the same tensor where it lies.
+    /// Makes a value the same as another: the same scalar, or the same tensor in its memory.
     fn moved(&mut self, from: usize, to: usize) -> Result<()> {
         if self.plan.values[from].as_tensor().is_none() {
             let number = self.number(from)?;
@@ -194,7 +195,7 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// The place that a tensor is in, and what lies there.
+    /// The extent that a tensor is stored in, and what it holds.
     fn place_of(&self, value: usize) -> Option<(Extent, Held)> {
         if let Some((_, viewed)) = self.now.unplaced.get(&value) {
             return *viewed;
@@ -236,13 +237,13 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// What the execution leaves in its state, and in inputs that it writes.
+    /// Records what the execution leaves in its state, and in inputs that it writes, as mutations.
     fn mutations(&mut self) -> Result<()> {
         for (input, extent, value) in std::mem::take(&mut self.states) {
             let left = match self.now.memory.read(extent) {
                 Found::Whole(held) => self.as_value(held, value)?,
                 Found::Nothing => continue,
-                Found::Parts => return self.fails("its state is overwritten in part"),
+                Found::Partial => return self.fails("its state is overwritten in part"),
             };
             if left != input {
                 self.program.mutations.push(Mutation { input, value: left });
@@ -264,7 +265,7 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// The place of a tensor in an arena; none of one that is not planned, or empty.
+    /// The extent of a tensor in an arena; `None` if it is not planned or has no bytes.
     fn extent(&self, tensor: &Tensor) -> Option<Extent> {
         let place = tensor.allocation_info?;
         let start = u64::from(place.memory_offset_high) << 32 | u64::from(place.memory_offset_low);
@@ -272,14 +273,14 @@ impl<'a> Recovery<'a> {
         Some(Extent { arena: place.memory_id, start, end: start.checked_add(bytes)? })
     }
 
-    /// A symbol for a size of which nothing but its bound is known.
+    /// A new symbol for a size of which only the upper bound is known.
     fn symbol(&mut self, max: i64) -> Size {
         let name: Arc<str> = format!("s{}", self.program.ranges.len()).into();
         self.program.ranges.insert(Arc::clone(&name), Bounds { min: 0, max });
         Size::symbol(name)
     }
 
-    /// Type, sizes and layout of a tensor of the plan. Sizes that may change are new symbols.
+    /// Type, sizes and layout of a tensor of the plan. Dynamic sizes become new symbols.
     fn spec_of(&mut self, tensor: &Tensor) -> Result<TensorSpec> {
         let Some(dtype) = tensor.dtype() else { return self.fails("a tensor of an unknown type") };
         let is_static = tensor.shape_dynamism == TensorShapeDynamism::Static;
@@ -293,7 +294,7 @@ impl<'a> Recovery<'a> {
         Ok(TensorSpec { dtype, sizes, dim_order })
     }
 
-    /// A tensor is this value from now on.
+    /// Makes `var` the current value of a tensor.
     fn define(&mut self, value: usize, var: VarId) -> Result<()> {
         let tensor = self.tensor(value)?;
         match self.extent(tensor) {
@@ -307,7 +308,7 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// What a tensor holds.
+    /// The current value of a tensor.
     fn read(&mut self, value: usize) -> Result<VarId> {
         if let Some(&var) = self.constants.get(&value) {
             return Ok(var);
@@ -329,9 +330,9 @@ impl<'a> Recovery<'a> {
             (_, Some(extent)) => match self.now.memory.read(extent) {
                 Found::Whole(held) => self.as_value(held, value),
                 Found::Nothing => self.state(value, tensor, extent),
-                Found::Parts => {
-                    self.fails(format_args!("value {value} lies where parts of several others do"))
-                }
+                Found::Partial => self.fails(format_args!(
+                    "value {value} is read from memory that holds parts of several values"
+                )),
             },
             (TensorData::Unplanned, None) if tensor.nbytes() != Some(0) => {
                 self.fails(format_args!("value {value} is read before it is written"))
@@ -353,9 +354,9 @@ impl<'a> Recovery<'a> {
         Ok(var)
     }
 
-    /// Memory that is there before the first instruction.
+    /// Memory that is read before it is written: it becomes a buffer of the program.
     fn state(&mut self, value: usize, tensor: &Tensor, extent: Extent) -> Result<VarId> {
-        // What one branch has found is there for the others.
+        // Another branch may have made a buffer of this extent already.
         if let Some(&held) = self.state_at.get(&extent) {
             return self.as_value(held, value);
         }
@@ -384,10 +385,11 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// State that starts as zeros, of as many bytes as the plan says.
+    /// State that is initialized to zero.
     fn zeros(&mut self, len: u64) -> Result<ConstantTensor> {
         let Some(left) = self.zeros_left.checked_sub(len) else {
-            return self.fails(format_args!("state of {len} bytes, more than is made"));
+            return self
+                .fails(format_args!("state of {len} bytes exceeds the limit of zero-initialized state"));
         };
         self.zeros_left = left;
         let len = len as usize;
@@ -404,7 +406,7 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// What memory holds, as another value of the plan sees it.
+    /// The value held in memory, as another value of the plan declares it.
     fn as_value(&mut self, held: Held, value: usize) -> Result<VarId> {
         if held.value == value {
             return Ok(held.var);
@@ -439,7 +441,7 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// A number or string that a plan holds, and what kind of value it is.
+/// A scalar or string of the plan, and its type.
 fn number_of(value: &EValue) -> Option<(Argument, VarType)> {
     Some(match value {
         EValue::Int(v) => (Argument::Int(*v), VarType::Int(Size::Int(*v))),
@@ -451,7 +453,7 @@ fn number_of(value: &EValue) -> Option<(Argument, VarType)> {
     })
 }
 
-/// Where an instruction comes from.
+/// The source location of an instruction.
 fn origin(chain: &Chain, at: usize) -> Arc<Source> {
     chain.stacktrace.get(at).map_or_else(Arc::default, |list| Arc::new(frames(list)))
 }

@@ -1,6 +1,6 @@
-//! From the names of kernels to those of the operators that exported programs call.
+//! Maps kernel names to the names of operators in exported programs.
 
-/// Views: their kernels are called `_copy`.
+/// View operators; the names of their kernels end in `_copy`.
 const VIEWS: &[&str] = &[
     "alias",
     "as_strided",
@@ -21,7 +21,7 @@ const VIEWS: &[&str] = &[
     "view",
 ];
 
-/// Operators whose overload is not the one that the kernel's name says.
+/// Operators whose overload differs from that in the kernel's name.
 const OVERLOADS: &[(&str, &str, &str)] = &[
     ("add", "out", "Tensor"),
     ("all", "all_out", "default"),
@@ -67,7 +67,7 @@ mod tests {
     use super::target_of;
 
     #[test]
-    fn kernels_are_named_as_exporters_name_their_operators() {
+    fn kernel_names_map_to_the_names_that_exporters_use() {
         for (kernel, target) in [
             ("aten::add.out", "aten.add.Tensor"),
             ("aten::add.Scalar_out", "aten.add.Scalar"),

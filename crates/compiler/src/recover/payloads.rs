@@ -1,4 +1,4 @@
-//! Calls of backends as the operators that their payloads compute.
+//! Lifts delegate calls to the operators that their payloads compute.
 
 use super::Recovery;
 use crate::Result;
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 impl Recovery<'_> {
-    /// How many of the arguments of a call of a delegate are inputs.
+    /// The number of inputs among the arguments of a delegate call.
     pub(super) fn delegate_inputs(&self, index: usize) -> Result<usize> {
         let payload = self.of_file(self.source.program.delegate_data(&self.plan.delegates[index]))?;
         Ok(self.backend_of(index)?.num_inputs(payload.data())?)
@@ -72,7 +72,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// A result in the layout in which the plan has it.
+    /// Converts a result to the dim order that the plan declares.
     fn in_order_of(&mut self, var: VarId, spec: &TensorSpec) -> VarId {
         let Some(found) = self.program.spec(var).filter(|found| found.dim_order != spec.dim_order).cloned()
         else {
@@ -84,7 +84,7 @@ impl Recovery<'_> {
         self.node("dim_order_ops._clone_dim_order.default", args, vec![ty])[0]
     }
 
-    /// Adds the nodes of a part whose inputs are these values, and gives its outputs.
+    /// Inlines a lifted payload with these operands as its inputs, and returns its outputs.
     fn inline(&mut self, part: ExportedProgram, operands: &[VarId]) -> Vec<VarId> {
         let mut vars: HashMap<VarId, VarId> =
             part.graph.inputs.iter().copied().zip(operands.iter().copied()).collect();

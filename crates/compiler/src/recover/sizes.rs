@@ -1,12 +1,12 @@
-//! Sizes that follow from those of operands, of results that a plan only bounds.
+//! Infers the sizes of results from those of operands, where a plan gives only upper bounds.
 
 use ir::exported::{Argument, ExportedNode, ExportedProgram, IntArgument, Size, SymOp, VarType};
 
-/// The sizes of the first result of a node, if they are known from what it is given.
+/// The sizes of a node's first result, if they can be inferred from its arguments.
 pub(super) fn sizes_of(program: &ExportedProgram, node: &ExportedNode) -> Option<Vec<Size>> {
     let (_, name) = node.target.split_once('.')?;
     let name = name.split('.').next()?;
-    let given = Given { program, node };
+    let given = NodeArgs { program, node };
     let own = || given.tensor("self").or_else(|| given.tensor("input"));
     match name {
         "_clone_dim_order" | "_log_softmax" | "_softmax" | "_to_copy" | "_to_dim_order_copy" | "clone"
@@ -109,13 +109,13 @@ pub(super) fn sizes_of(program: &ExportedProgram, node: &ExportedNode) -> Option
     }
 }
 
-/// What a node is given.
-struct Given<'a> {
+/// The arguments of a node.
+struct NodeArgs<'a> {
     program: &'a ExportedProgram,
     node: &'a ExportedNode,
 }
 
-impl Given<'_> {
+impl NodeArgs<'_> {
     fn tensor(&self, name: &str) -> Option<Vec<Size>> {
         let var = self.node.arg(name)?.var()?;
         Some(self.program.spec(var)?.sizes.clone())
@@ -137,7 +137,7 @@ impl Given<'_> {
         items.iter().map(known).collect()
     }
 
-    /// Sizes that a call names; `None` stands for those that it leaves open.
+    /// The sizes that a call specifies; `None` for those that it leaves to be inferred.
     fn sizes(&self, name: &str) -> Option<Vec<Option<Size>>> {
         let Argument::Ints(items) = self.node.arg(name)? else { return None };
         let size = |item: &IntArgument| match item {
@@ -152,7 +152,7 @@ impl Given<'_> {
     }
 }
 
-/// A dimension counted from the first.
+/// A dimension counted from the first; `None` if it is out of range.
 pub(super) fn wrap(dim: i64, rank: usize) -> Option<usize> {
     let dim = usize::try_from(if dim < 0 { dim.checked_add(rank as i64)? } else { dim }).ok()?;
     (dim < rank).then_some(dim)
@@ -165,7 +165,7 @@ mod tests {
     use std::sync::Arc;
     use tensor::{DimOrder, ScalarType};
 
-    /// The sizes of a call of an operator on a tensor of sizes `s, 4, 1`, with other arguments.
+    /// The inferred sizes of a call of an operator on a tensor of sizes `s, 4, 1`, with other arguments.
     fn sizes(target: &str, args: Vec<(&str, Argument)>) -> Option<String> {
         let mut program = ExportedProgram::new("forward");
         let sizes = vec![Size::symbol("s"), Size::Int(4), Size::Int(1)];

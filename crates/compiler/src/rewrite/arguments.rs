@@ -1,4 +1,4 @@
-//! What a node was given: arguments by their names, and sizes as arguments of other nodes.
+//! Reads a node's arguments by name, and passes symbolic sizes to new nodes.
 
 use super::Rewriter;
 use crate::Result;
@@ -15,7 +15,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// The spec of a value that was made here and is a tensor.
+    /// The spec of a tensor that a rule has made; that of an f32 scalar for other values.
     pub(crate) fn of(&self, var: VarId) -> TensorSpec {
         let none = || TensorSpec::contiguous(ScalarType::Float, Vec::new());
         self.program.spec(var).cloned().unwrap_or_else(none)
@@ -31,7 +31,7 @@ impl Rewriter<'_> {
 
     /// A tensor argument that may be absent.
     pub(crate) fn optional_tensor(&self, node: &ExportedNode, name: &str) -> Option<VarId> {
-        // An operator that writes in place may call its operand otherwise than the functional one: `dropout_` does.
+        // An in-place operator may name its operand differently from the functional one: `dropout_` does.
         let other = match name {
             "input" => "self",
             "self" => "input",
@@ -70,7 +70,7 @@ impl Rewriter<'_> {
         Ok(self.int(node, name, i64::from(default))? != 0)
     }
 
-    /// A number.
+    /// A scalar argument as a float.
     pub(crate) fn float(&self, node: &ExportedNode, name: &str, default: f64) -> Result<f64> {
         match node.arg(name) {
             None | Some(Argument::None) => Ok(default),
@@ -81,7 +81,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// A list of known integers; an integer stands for a list of one.
+    /// A list of constant integers; a single integer stands for a list of one.
     pub(crate) fn ints(&self, node: &ExportedNode, name: &str) -> Result<Option<Vec<i64>>> {
         match node.arg(name) {
             None | Some(Argument::None) => Ok(None),
@@ -101,7 +101,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// A dimension of a tensor of this rank, which may be counted from the end.
+    /// A dimension of a tensor of this rank; negative ones count from the end.
     pub(crate) fn dim(&self, node: &ExportedNode, dim: i64, rank: usize) -> Result<usize> {
         let rank = i64::try_from(rank.max(1)).unwrap_or(1);
         match dim {
@@ -111,7 +111,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Dimensions; all if none are named.
+    /// A list of dimensions; all of them if it is absent or empty.
     pub(crate) fn dims(&self, node: &ExportedNode, name: &str, rank: usize) -> Result<Vec<usize>> {
         match self.ints(node, name)? {
             Some(list) if !list.is_empty() => list.iter().map(|&d| self.dim(node, d, rank)).collect(),
@@ -119,7 +119,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// A size as an argument: a number, or a value that is there or is made of those that are.
+    /// A size as an argument: a constant, or a value that is in scope or computed from values in scope.
     pub(crate) fn size(&mut self, node: &ExportedNode, size: &Size) -> Result<IntArgument> {
         match size {
             Size::Int(v) => Ok(IntArgument::Int(*v)),
@@ -195,7 +195,7 @@ impl Rewriter<'_> {
         Ok(self.emit_many(target, args, vec![VarType::Int(result)])[0])
     }
 
-    /// Sizes as an argument. One that is not known is left to the kernel to find, as -1.
+    /// Sizes as an argument of a view. A single dynamic size is passed as -1, which the kernel infers.
     pub(crate) fn view_sizes(&mut self, node: &ExportedNode, sizes: &[Size]) -> Result<Argument> {
         let unknown = sizes.iter().filter(|s| s.known().is_none()).count();
         let empty = sizes.contains(&Size::Int(0));

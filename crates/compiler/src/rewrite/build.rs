@@ -1,4 +1,4 @@
-//! The nodes that decompositions are made of.
+//! Builders for the nodes that decompositions emit.
 
 use super::Rewriter;
 use crate::dtypes::promote;
@@ -9,39 +9,39 @@ use std::sync::Arc;
 use tensor::{Scalar, ScalarType};
 
 impl Rewriter<'_> {
-    /// An elementwise operator of one tensor.
+    /// An elementwise operator on one tensor.
     pub(crate) fn unary(&mut self, target: &'static str, x: VarId) -> VarId {
         let spec = self.of(x);
         self.emit(target, vec![("self", Argument::Var(x))], spec)
     }
 
-    /// An elementwise operator of a tensor and a tensor or number, with results in the promoted type.
+    /// An elementwise operator on a tensor and a tensor or scalar; the result has the promoted type.
     pub(crate) fn binary(&mut self, target: &'static str, x: VarId, other: impl Into<Operand>) -> VarId {
         let (other, spec) = self.joined(x, other.into());
         self.emit(target, vec![("self", Argument::Var(x)), ("other", other)], spec)
     }
 
-    /// The sum.
+    /// Elementwise sum.
     pub(crate) fn add(&mut self, x: VarId, other: impl Into<Operand>) -> VarId {
         self.binary("aten.add.Tensor", x, other)
     }
 
-    /// The difference.
+    /// Elementwise difference.
     pub(crate) fn sub(&mut self, x: VarId, other: impl Into<Operand>) -> VarId {
         self.binary("aten.sub.Tensor", x, other)
     }
 
-    /// The product, element by element.
+    /// Elementwise product.
     pub(crate) fn mul(&mut self, x: VarId, other: impl Into<Operand>) -> VarId {
         self.binary("aten.mul.Tensor", x, other)
     }
 
-    /// The quotient of floating-point numbers.
+    /// Elementwise true division.
     pub(crate) fn div(&mut self, x: VarId, other: impl Into<Operand>) -> VarId {
         self.binary("aten.div.Tensor", x, other)
     }
 
-    /// The quotient rounded down, in the type of the operand.
+    /// Floor division by a scalar, in the type of the operand.
     pub(crate) fn floor_div(&mut self, x: VarId, other: i64) -> VarId {
         let spec = self.of(x);
         let args = vec![
@@ -52,17 +52,17 @@ impl Rewriter<'_> {
         self.emit("aten.div.Scalar_mode", args, spec)
     }
 
-    /// The sum over dimensions.
+    /// The sum over `dims`.
     pub(crate) fn sum(&mut self, x: VarId, dims: &[usize], keep: bool) -> VarId {
         self.reduce("aten.sum.dim_IntList", x, dims, keep)
     }
 
-    /// Which elements are no numbers.
+    /// A mask of the elements that are NaN.
     pub(crate) fn is_nan(&mut self, x: VarId) -> VarId {
         self.compare("aten.ne.Tensor", x, x)
     }
 
-    /// The same with booleans as results.
+    /// An elementwise comparison; the result is boolean.
     pub(crate) fn compare(&mut self, target: &'static str, x: VarId, other: impl Into<Operand>) -> VarId {
         let (other, mut spec) = self.joined(x, other.into());
         spec.dtype = ScalarType::Bool;
@@ -96,7 +96,7 @@ impl Rewriter<'_> {
         (arg, spec)
     }
 
-    /// Elements of `x` where the condition holds, otherwise of `y`.
+    /// `where`: the elements of `x` where the condition is true, those of `y` elsewhere.
     pub(crate) fn choose(&mut self, condition: VarId, x: VarId, y: VarId) -> VarId {
         let (c, a, b) = (self.of(condition), self.of(x), self.of(y));
         let sizes = broadcast(&broadcast(&a.sizes, &b.sizes), &c.sizes);
@@ -109,7 +109,7 @@ impl Rewriter<'_> {
         self.emit("aten.where.self", args, TensorSpec::contiguous(dtype, sizes))
     }
 
-    /// The same elements in another type.
+    /// Converts the elements to another type.
     pub(crate) fn cast(&mut self, x: VarId, dtype: ScalarType) -> VarId {
         let mut spec = self.of(x);
         if spec.dtype == dtype {
@@ -119,7 +119,7 @@ impl Rewriter<'_> {
         self.emit("dim_order_ops._to_dim_order_copy.default", vec![("self", Argument::Var(x))], spec)
     }
 
-    /// The same elements under other sizes.
+    /// Reshapes to `sizes`.
     pub(crate) fn view(&mut self, node: &ExportedNode, x: VarId, sizes: Vec<Size>) -> Result<VarId> {
         let spec = self.of(x);
         if spec.sizes == sizes {
@@ -130,7 +130,7 @@ impl Rewriter<'_> {
         Ok(self.emit("aten.view.default", vec![("self", Argument::Var(x)), ("size", arg)], spec))
     }
 
-    /// The dimensions in another order.
+    /// Permutes the dimensions.
     pub(crate) fn permute(&mut self, x: VarId, dims: &[usize]) -> VarId {
         if dims.iter().enumerate().all(|(i, &d)| i == d) {
             return x;
@@ -142,7 +142,7 @@ impl Rewriter<'_> {
         self.emit("aten.permute.default", args, TensorSpec::contiguous(spec.dtype, sizes))
     }
 
-    /// The last two dimensions exchanged.
+    /// Swaps the last two dimensions.
     pub(crate) fn transposed(&mut self, x: VarId) -> VarId {
         let rank = self.of(x).rank();
         let mut dims: Vec<usize> = (0..rank).collect();
@@ -152,7 +152,7 @@ impl Rewriter<'_> {
         self.permute(x, &dims)
     }
 
-    /// The elements repeated to sizes.
+    /// Broadcasts to `sizes`.
     pub(crate) fn expand(&mut self, node: &ExportedNode, x: VarId, sizes: Vec<Size>) -> Result<VarId> {
         let spec = self.of(x);
         if spec.sizes == sizes {
@@ -163,7 +163,7 @@ impl Rewriter<'_> {
         Ok(self.emit("aten.expand.default", vec![("self", Argument::Var(x)), ("size", arg)], spec))
     }
 
-    /// Elements `start..end` of a dimension, `step` apart.
+    /// Elements `start..end` of a dimension.
     pub(crate) fn slice(
         &mut self,
         node: &ExportedNode,
@@ -197,7 +197,7 @@ impl Rewriter<'_> {
         self.wrong(node, format!("it asks for dimension {dim} of a tensor of {rank}"))
     }
 
-    /// One element of a dimension, which goes.
+    /// The element at `index` of a dimension, which is removed.
     pub(crate) fn select(&mut self, x: VarId, dim: usize, index: i64) -> VarId {
         let mut spec = self.of(x);
         if dim < spec.rank() {
@@ -211,7 +211,7 @@ impl Rewriter<'_> {
         self.emit("aten.select.int", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
     }
 
-    /// Tensors joined along a dimension.
+    /// Concatenates along a dimension.
     pub(crate) fn cat(&mut self, tensors: &[VarId], dim: usize) -> VarId {
         if let [only] = tensors {
             return *only;
@@ -228,7 +228,7 @@ impl Rewriter<'_> {
         self.emit("aten.cat.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
     }
 
-    /// A dimension of size one put in.
+    /// Inserts a dimension of size 1.
     pub(crate) fn unsqueeze(&mut self, node: &ExportedNode, x: VarId, dim: usize) -> Result<VarId> {
         let mut sizes = self.of(x).sizes;
         if dim > sizes.len() {
@@ -238,7 +238,7 @@ impl Rewriter<'_> {
         self.view(node, x, sizes)
     }
 
-    /// A dimension of size one left out.
+    /// Removes a dimension of size 1.
     pub(crate) fn squeeze(&mut self, node: &ExportedNode, x: VarId, dim: usize) -> Result<VarId> {
         let mut sizes = self.of(x).sizes;
         if dim >= sizes.len() {
@@ -261,7 +261,7 @@ impl Rewriter<'_> {
         self.emit(target, args, TensorSpec::contiguous(spec.dtype, sizes))
     }
 
-    /// The product of matrices, or of batches of matrices of one rank.
+    /// The matrix product of two matrices, or of two batches of matrices.
     pub(crate) fn product(&mut self, a: VarId, b: VarId) -> VarId {
         let (mut spec, other) = (self.of(a), self.of(b));
         let rank = spec.rank();
@@ -276,7 +276,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// A tensor of one number.
+    /// A tensor with the same value in every element.
     pub(crate) fn filled(
         &mut self,
         node: &ExportedNode,
@@ -289,12 +289,12 @@ impl Rewriter<'_> {
         Ok(self.emit("aten.full.default", vec![("size", size), ("fill_value", value)], spec))
     }
 
-    /// A constant without dimensions.
+    /// A 0-d constant.
     pub(crate) fn number(&mut self, value: Scalar, dtype: ScalarType) -> Result<VarId> {
         self.constant(&[value], dtype, &[])
     }
 
-    /// A constant of these elements in row-major order.
+    /// A constant with these elements in row-major order.
     pub(crate) fn constant(
         &mut self,
         values: &[Scalar],
@@ -314,7 +314,7 @@ impl Rewriter<'_> {
         Ok(self.program.add_constant(name, TensorSpec::contiguous(dtype, sizes), constant))
     }
 
-    /// A constant of integers of 64 bits.
+    /// A constant of 64-bit integers.
     pub(crate) fn indices(
         &mut self,
         values: impl IntoIterator<Item = usize>,
@@ -324,7 +324,7 @@ impl Rewriter<'_> {
         self.constant(&values, ScalarType::Long, sizes)
     }
 
-    /// `0, 1, 2, ...`, so many.
+    /// `0, 1, ..., count - 1`.
     pub(crate) fn counted(&mut self, node: &ExportedNode, count: &Size, dtype: ScalarType) -> Result<VarId> {
         let end = int_argument(self.size(node, count)?);
         let args = vec![("start", Argument::Int(0)), ("end", end), ("step", Argument::Int(1))];
@@ -332,7 +332,7 @@ impl Rewriter<'_> {
         Ok(self.emit("aten.arange.start", args, spec))
     }
 
-    /// The elements bounded from below and above.
+    /// Bounds the elements from below and above.
     pub(crate) fn clamp(&mut self, x: VarId, low: Option<f64>, high: Option<f64>) -> VarId {
         let spec = self.of(x);
         let arg = |v: Option<f64>| v.map_or(Argument::None, Argument::Float);
@@ -340,13 +340,13 @@ impl Rewriter<'_> {
         self.emit("aten.clamp.default", args, spec)
     }
 
-    /// Integers bounded from below.
+    /// Bounds integers from below.
     pub(crate) fn clamp_low(&mut self, x: VarId, low: i64) -> VarId {
         let spec = self.of(x);
         self.emit("aten.clamp.default", vec![("self", Argument::Var(x)), ("min", Argument::Int(low))], spec)
     }
 
-    /// The rows of a dimension at indices of one dimension.
+    /// The slices of a dimension at the indices of a 1-d tensor.
     pub(crate) fn index_select(&mut self, x: VarId, dim: usize, index: VarId) -> VarId {
         let mut spec = self.of(x);
         if let Some(size) = spec.sizes.get_mut(dim) {
@@ -360,7 +360,7 @@ impl Rewriter<'_> {
         self.emit("aten.index_select.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
     }
 
-    /// The elements of a dimension at indices of the same rank.
+    /// `gather`: the elements of a dimension at indices of the same rank.
     pub(crate) fn gather(&mut self, x: VarId, dim: usize, index: VarId) -> VarId {
         let (dtype, sizes) = (self.of(x).dtype, self.of(index).sizes);
         let args = vec![
@@ -371,7 +371,7 @@ impl Rewriter<'_> {
         self.emit("aten.gather.default", args, TensorSpec::contiguous(dtype, sizes))
     }
 
-    /// Numbers put before and behind a dimension.
+    /// Pads a dimension at both ends with `value`.
     pub(crate) fn pad(
         &mut self,
         x: VarId,
@@ -397,7 +397,7 @@ impl Rewriter<'_> {
         self.emit("aten.constant_pad_nd.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
     }
 
-    /// The largest elements of a dimension, or the smallest, and their indices.
+    /// The largest or smallest elements along a dimension, and their indices.
     pub(crate) fn extremes(&mut self, x: VarId, dim: usize, largest: bool, keep: bool) -> (VarId, VarId) {
         let spec = self.of(x);
         let target = if largest { "aten.max.dim" } else { "aten.min.dim" };
@@ -412,7 +412,7 @@ impl Rewriter<'_> {
         (outs[0], outs[1])
     }
 
-    /// The `count` largest or smallest elements of a dimension in order, and their indices.
+    /// The `count` largest or smallest elements along a dimension, sorted, and their indices.
     pub(crate) fn ordered(
         &mut self,
         node: &ExportedNode,
@@ -439,7 +439,7 @@ impl Rewriter<'_> {
         Ok((outs[0], outs[1]))
     }
 
-    /// Elements to a power.
+    /// Raises elements to a power.
     pub(crate) fn power(&mut self, x: VarId, exponent: f64) -> VarId {
         let spec = self.of(x);
         let args = vec![("self", Argument::Var(x)), ("exponent", Argument::Float(exponent))];
@@ -447,7 +447,7 @@ impl Rewriter<'_> {
     }
 }
 
-/// The other side of an elementwise operator.
+/// The second operand of an elementwise operator.
 pub(crate) enum Operand {
     Tensor(VarId),
     Number(Scalar),
@@ -471,7 +471,7 @@ impl From<i64> for Operand {
     }
 }
 
-/// The sizes of tensors that are broadcast together.
+/// The broadcast of two shapes.
 pub(crate) fn broadcast(a: &[Size], b: &[Size]) -> Vec<Size> {
     let (long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
     let mut sizes = long.to_vec();
@@ -486,7 +486,7 @@ pub(crate) fn broadcast(a: &[Size], b: &[Size]) -> Vec<Size> {
     sizes
 }
 
-/// The sizes after a reduction.
+/// The sizes of the result of a reduction.
 pub(crate) fn reduced(sizes: &[Size], dims: &[usize], keep: bool) -> Vec<Size> {
     let mut left = Vec::with_capacity(sizes.len());
     for (d, size) in sizes.iter().enumerate() {

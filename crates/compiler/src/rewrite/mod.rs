@@ -1,4 +1,4 @@
-//! A walk over a program that replaces nodes: what decompositions make new nodes with.
+//! Rewrites a program node by node: the context that decompositions use to build new nodes.
 
 mod arguments;
 mod build;
@@ -13,41 +13,41 @@ use ir::exported::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The integers that are there at a place of the program, by what they are.
+/// The integer values in scope at the current node, keyed by the symbolic expression they hold.
 #[derive(Clone, Default)]
 struct SizesInScope {
     ints: HashMap<SymExpr, VarId>,
-    /// A tensor that has a symbol as one of its sizes.
+    /// For each symbol, a tensor and the dimension that has it as its size.
     dims: HashMap<Arc<str>, (VarId, usize)>,
 }
 
-/// What becomes of a node.
+/// What a rule did with a node.
 pub(crate) enum Outcome {
-    /// It stays as it is.
+    /// The node is kept as it is.
     Kept,
-    /// Nodes that were made take its place; its results were replaced.
+    /// The node is replaced by the nodes that were made; its results have been substituted.
     Replaced,
 }
 
-/// A program while it is rewritten from its first node to its last.
+/// A program being rewritten, from its first node to its last.
 pub(crate) struct Rewriter<'p> {
     pub(crate) program: &'p mut ExportedProgram,
     replaced: HashMap<VarId, VarId>,
-    /// Nodes made for the node that is being replaced, in order.
+    /// Nodes made so far for the node that is being replaced, in order.
     made: Vec<ExportedNode>,
     source: Arc<Source>,
-    /// The name that made values get.
+    /// Prefix of the names of new values.
     stem: Arc<str>,
     scope: SizesInScope,
     words: HashMap<&'static str, Arc<str>>,
     done: usize,
 }
 
-/// An argument by its name.
+/// An argument with its name.
 pub(crate) type Arg = (&'static str, Argument);
 
 impl<'p> Rewriter<'p> {
-    /// Offers every node to `visit`, and those that are made for it in turn, until all are kept.
+    /// Offers every node to `visit`, and then the nodes that it made for it, until all are kept.
     pub(crate) fn run(
         program: &'p mut ExportedProgram,
         visit: &mut dyn FnMut(&mut Rewriter<'_>, &ExportedNode) -> Result<Outcome>,
@@ -121,7 +121,7 @@ impl<'p> Rewriter<'p> {
         Ok(())
     }
 
-    /// Lets the arguments name what has taken the place of what they name.
+    /// Substitutes replaced values in the arguments of a node.
     fn resolve(&self, node: &mut ExportedNode) {
         if self.replaced.is_empty() {
             return;
@@ -149,12 +149,13 @@ impl<'p> Rewriter<'p> {
         }
     }
 
-    /// The error that the node being replaced cannot be.
+    /// The error that `node` cannot be rewritten because of `problem`.
     pub(crate) fn wrong<T>(&self, node: &ExportedNode, problem: impl Into<String>) -> Result<T> {
         Err(Error::node(self.program, node, problem))
     }
 
-    /// Lets every later use of `old` be one of `new`. A value that was made for it takes its name and its sizes.
+    /// Substitutes `new` for every later use of `old`. If `new` was made for the current node, it takes over the name
+    /// and sizes of `old`.
     pub(crate) fn replace(&mut self, old: VarId, new: VarId) {
         if old == new {
             return;
@@ -170,7 +171,7 @@ impl<'p> Rewriter<'p> {
         self.replaced.insert(old, new);
     }
 
-    /// Replaces the only result of a node.
+    /// Replaces the node's first result by `new` and the node by the nodes that were made.
     pub(crate) fn done(&mut self, node: &ExportedNode, new: VarId) -> Result<Outcome> {
         match node.outputs.first() {
             Some(&old) => self.replace(old, new),
@@ -183,7 +184,7 @@ impl<'p> Rewriter<'p> {
         Arc::clone(self.words.entry(text).or_insert_with(|| text.into()))
     }
 
-    /// A node with results of these types.
+    /// Emits a node with results of these types.
     pub(crate) fn emit_many(
         &mut self,
         target: &'static str,
@@ -203,12 +204,12 @@ impl<'p> Rewriter<'p> {
         outputs
     }
 
-    /// A node with a tensor as its result.
+    /// Emits a node whose only result is a tensor.
     pub(crate) fn emit(&mut self, target: &'static str, args: Vec<Arg>, spec: TensorSpec) -> VarId {
         self.emit_many(target, args, vec![VarType::Tensor(spec)])[0]
     }
 
-    /// Puts a node of another target or arguments in the place of one, with the same results.
+    /// Replaces a node by a call of another operator with the same results.
     pub(crate) fn retarget(&mut self, node: &ExportedNode, target: &'static str, args: Vec<Arg>) -> Outcome {
         let args = args.into_iter().map(|(name, arg)| (self.word(name), arg)).collect();
         let target = self.word(target);
@@ -221,7 +222,7 @@ impl<'p> Rewriter<'p> {
         Outcome::Replaced
     }
 
-    /// A node that is made elsewhere.
+    /// Adds a node that was built elsewhere.
     pub(crate) fn put(&mut self, node: ExportedNode) {
         self.made.push(node);
     }

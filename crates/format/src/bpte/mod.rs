@@ -1,7 +1,7 @@
-//! `.bpte`: a bundled program, which is a `.pte` with inputs for its methods and the outputs expected.
+//! `.bpte`: a bundled program, i.e. a `.pte` together with test inputs for its methods and the outputs expected.
 //!
-//! The whole file is one flatbuffer with the identifier `BP08`; the program's bytes, extended header
-//! and segments included, stand in it as a vector. A reader takes the file at once:
+//! The whole file is one flatbuffer with the identifier `BP08`, which holds the bytes of the program, with its extended
+//! header and segments, as a vector. A reader takes the whole file at once:
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,7 +26,7 @@ use tensor::ScalarType;
 /// The file identifier at byte 4.
 pub const IDENTIFIER: [u8; 4] = *b"BP08";
 
-/// The newest version of the schema, which writers of release 1.5 put into their files.
+/// The newest supported version of the schema, which release 1.5 writes.
 pub const SCHEMA_VERSION: u32 = 2;
 
 /// A program with test cases (`BundledProgram`).
@@ -36,7 +36,7 @@ pub struct BundledProgram {
     pub version: u32,
     /// The test cases of each method.
     pub method_test_suites: Vec<BundledMethodTestSuite>,
-    /// The bytes of the file that are the `.pte`.
+    /// The byte range of the `.pte` in the file.
     pub program: Range<u64>,
 }
 
@@ -49,12 +49,12 @@ pub struct BundledMethodTestSuite {
     pub test_cases: Vec<BundledMethodTestCase>,
 }
 
-/// Inputs and the outputs expected of them (`BundledMethodTestCase`).
+/// A test case: inputs and the outputs expected for them (`BundledMethodTestCase`).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BundledMethodTestCase {
-    /// What to set.
+    /// The inputs to set.
     pub inputs: Vec<Value>,
-    /// What to get. May be empty: then there is nothing to compare with.
+    /// The outputs to expect; if empty, there is nothing to compare with.
     pub expected_outputs: Vec<Value>,
 }
 
@@ -74,23 +74,23 @@ pub enum Value {
 /// A tensor with its bytes (`Tensor`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tensor {
-    /// The element type's number.
+    /// The number of the element type.
     pub scalar_type: i8,
     /// Sizes, outermost dimension first.
     pub sizes: Vec<i32>,
-    /// The elements, little-endian, laid out as the dim order says.
+    /// The elements, little-endian, in the order of `dim_order`.
     pub data: Vec<u8>,
     /// Dimensions from the outermost in memory to the innermost.
     pub dim_order: Vec<u8>,
 }
 
 impl Tensor {
-    /// The element type, if the number stands for one.
+    /// The element type; `None` if its number is unknown.
     pub fn dtype(&self) -> Option<ScalarType> {
         ScalarType::from_i8(self.scalar_type).ok()
     }
 
-    /// Number of bytes that type and sizes ask for; `None` if it overflows or the type is unknown.
+    /// Number of bytes that the type and sizes require; `None` if it overflows or the type is unknown.
     pub fn nbytes(&self) -> Option<u64> {
         shape::nbytes(self.scalar_type, &self.sizes)
     }

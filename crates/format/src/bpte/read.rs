@@ -7,11 +7,10 @@ use crate::shape::Shape;
 use crate::{Error, ErrorKind, FileKind, Limits, Result};
 use std::collections::HashMap;
 
-/// Reads and verifies a bundled program; `file` is all of it.
+/// Reads and verifies a bundled program; `file` is the whole file.
 ///
-/// Checked are the flatbuffer's structure, the schema version, the shape of every tensor and that it
-/// has as many bytes as that asks for, and that no method has two suites. The program inside is
-/// checked when it is opened.
+/// Checks the structure of the flatbuffer, the schema version, that every tensor has a valid shape and exactly the
+/// bytes that its shape requires, and that no method has two suites. The program inside is checked when it is opened.
 pub fn read(file: &[u8], limits: &Limits) -> Result<BundledProgram> {
     let head = Head::new(file, file.len() as u64, FileKind::Bpte)?;
     head.check_magic(4, Magic { identifier: IDENTIFIER, kind: FileKind::Bpte })?;

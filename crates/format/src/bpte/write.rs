@@ -3,13 +3,13 @@ use crate::flatbuffer::{Field, Ref, Writer};
 use crate::{Limits, Result};
 use std::io::Write;
 
-/// To what the program inside is aligned.
+/// Alignment of the program inside, in bytes.
 pub const PROGRAM_ALIGNMENT: usize = 32;
 
-/// Writes a bundled program: `program` is a whole `.pte` file. What is written is read back first,
-/// so that nothing goes out that would be refused.
+/// Writes a bundled program; `program` is a whole `.pte` file. The file is verified before anything is written to
+/// `out`.
 ///
-/// The file is a single flatbuffer, so it is put together in memory and has at most 2 GiB.
+/// The file is a single flatbuffer, so it is built in memory and limited to 2 GiB.
 pub fn write(suites: &[BundledMethodTestSuite], program: &[u8], out: &mut dyn Write) -> Result<()> {
     let mut w = Writer::new();
     let program = w.bytes(program, PROGRAM_ALIGNMENT);
@@ -33,7 +33,7 @@ fn value(w: &mut Writer, value: &Value) -> Ref {
         Value::Tensor(value) => (1u8, tensor(w, value)),
         Value::Int(value) => (2, w.table(&[Field::number(*value, 0)])),
         Value::Bool(value) => (3, w.table(&[Field::number(*value, false)])),
-        // A zero is compared by its bits: -0.0 equals the default and is not it.
+        // Compared by its bits: -0.0 equals the default, but is another value.
         Value::Double(value) => (4, w.table(&[Field::number(value.to_bits(), 0)])),
     };
     w.table(&[Field::always(kind), table.into()])

@@ -13,12 +13,12 @@ pub struct Segment<'d> {
     pub place: Place,
 }
 
-/// Where a segment is put.
+/// Where a segment starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// At the next multiple of the file's segment alignment and of this one.
+    /// At the next multiple of both the file's segment alignment and this alignment.
     Aligned(u64),
-    /// At this many bytes from the segment base.
+    /// At this offset from the segment base, in bytes.
     At(u64),
 }
 
@@ -29,30 +29,30 @@ impl Default for Place {
 }
 
 impl<'d> Segment<'d> {
-    /// A segment that the file's segment alignment is enough for.
+    /// A segment with the file's segment alignment.
     pub fn new(blob: Blob<'d>) -> Self {
         Self { blob, place: Place::default() }
     }
 
-    /// A segment that starts at a multiple of `alignment`.
+    /// A segment whose start is also a multiple of `alignment`.
     pub fn aligned(blob: Blob<'d>, alignment: u64) -> Self {
         Self { blob, place: Place::Aligned(alignment) }
     }
 }
 
-/// Where the segments of a file come to lie.
+/// The layout of a file's segments.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    /// Each segment, counted from the segment base.
+    /// Each segment, with its offset from the segment base.
     pub(crate) placed: Vec<DataSegment>,
-    /// Bytes of all of them together, padding included.
+    /// Bytes of all segments together, padding included.
     pub(crate) data_size: u64,
-    /// To what the segment base must be aligned for every segment to be.
+    /// The alignment that the segment base needs for every segment to be aligned.
     base_alignment: u64,
 }
 
 impl Layout {
-    /// Puts segments one after the other; nothing is padded behind the last.
+    /// Lays out segments one after the other, without padding after the last.
     pub(crate) fn new(segments: &[Segment<'_>], alignment: u64) -> Result<Self> {
         let mut layout = Self { placed: Vec::new(), data_size: 0, base_alignment: alignment };
         for segment in segments {
@@ -65,7 +65,7 @@ impl Layout {
                     align_up(layout.data_size, both).ok_or_else(too_long)?
                 }
             };
-            // An empty segment may be anywhere and pushes nothing back.
+            // An empty segment takes no space, wherever it is.
             if size > 0 {
                 let end = offset.checked_add(size).ok_or_else(too_long)?;
                 layout.data_size = layout.data_size.max(end);
@@ -75,7 +75,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Where segments start behind `tables_size` bytes of tables, and where the file ends.
+    /// The segment base after `tables_size` bytes of tables, and the length of the file.
     pub(crate) fn base(&self, tables_size: u64) -> Result<(u64, u64)> {
         let base = align_up(tables_size, self.base_alignment).ok_or_else(too_long)?;
         Ok((base, base.checked_add(self.data_size).ok_or_else(too_long)?))
@@ -91,8 +91,8 @@ fn lcm(a: u64, b: u64) -> Option<u64> {
     (a / x.max(1)).checked_mul(b).filter(|&lcm| lcm != 0)
 }
 
-/// Makes room for a header of `len` bytes, rounded up to what the tables' alignment needs, after the
-/// first eight bytes of a flatbuffer, and moves its root offset by as much. Returns the room made.
+/// Inserts `len` zero bytes for a header, rounded up to the alignment of the tables, after the first eight bytes of a
+/// flatbuffer, and adjusts the root offset. Returns the number of bytes inserted.
 pub(crate) fn splice(tables: &mut Finished, len: usize) -> usize {
     let len = len.next_multiple_of(tables.alignment.max(16));
     let mut root = [0; 4];
@@ -103,7 +103,7 @@ pub(crate) fn splice(tables: &mut Finished, len: usize) -> usize {
     len
 }
 
-/// A file whose tables are made and verified, ready to be written. `H` is its header.
+/// A file whose tables are built and verified, ready to be written. `H` is its header.
 #[derive(Debug)]
 pub struct Prepared<'d, H> {
     pub(crate) tables: Vec<u8>,
@@ -114,14 +114,14 @@ pub struct Prepared<'d, H> {
 }
 
 impl<H> Prepared<'_, H> {
-    /// Where the parts of the file will lie; its `file_len` bytes will be written.
+    /// The header, which describes the layout of the file; `write_to` writes `file_len` bytes.
     pub fn header(&self) -> &H {
         &self.header
     }
 
-    /// Writes the file, front to back: the tables, then zeros up to each segment and the segment.
+    /// Writes the file from front to back: the tables, then each segment after zero padding.
     ///
-    /// Segments that are the very same range are written once, and must be the very same bytes.
+    /// Segments with identical ranges are written once, and must have identical bytes.
     pub fn write_to(&self, out: &mut dyn Write) -> Result<()> {
         out.write_all(&self.tables)?;
         let (segments, placed) = (&self.segments, &self.placed);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn alignments_that_make_no_sense() {
+    fn invalid_alignments_are_rejected() {
         assert!(Layout::new(&[segment(1, Place::default())], 0).is_err());
         assert!(Layout::new(&[segment(1, Place::Aligned(0))], 128).is_err());
         assert!(Layout::new(&[segment(1, Place::Aligned(u64::MAX))], 128).is_err());

@@ -11,8 +11,8 @@ use std::sync::{Arc, LazyLock};
 
 type Copy<'d> = dyn Fn(&mut dyn Write) -> io::Result<()> + Send + Sync + 'd;
 
-/// Bytes to be written: in memory, or copied from somewhere when their turn comes, so that a file
-/// much larger than memory can be written.
+/// Bytes to be written: in memory, or streamed from elsewhere when they are written, so that files much larger than
+/// memory can be written.
 #[derive(Clone)]
 pub struct Blob<'d> {
     len: u64,
@@ -23,7 +23,7 @@ pub struct Blob<'d> {
 enum Source<'d> {
     Bytes(Arc<Cow<'d, [u8]>>),
     Stream(Arc<Copy<'d>>),
-    /// Blobs with their offsets, in order; zeros between them.
+    /// Blobs at ascending offsets, with zeros between them.
     Parts(Arc<Vec<(u64, Blob<'d>)>>),
 }
 
@@ -41,14 +41,14 @@ impl<'d> Blob<'d> {
         Self { len: bytes.len() as u64, source: Source::Bytes(Arc::new(bytes)) }
     }
 
-    /// `len` bytes that `copy` writes, the same ones whenever it is called. It is called once to
-    /// write them, and once before if they are compared with others.
+    /// `len` bytes that `copy` writes, the same ones on each call. It is called once to write the blob, and once before
+    /// that if the blob is compared with others.
     pub fn stream(len: u64, copy: impl Fn(&mut dyn Write) -> io::Result<()> + Send + Sync + 'd) -> Self {
         Self { len, source: Source::Stream(Arc::new(copy)) }
     }
 
-    /// Blobs at these offsets, in ascending order and without overlap, with zeros between them.
-    /// The length is the last one's end.
+    /// Blobs at these offsets, in ascending order and without overlap, with zeros between them. The length is the end
+    /// of the last blob.
     pub fn parts(parts: Vec<(u64, Blob<'d>)>) -> Self {
         let len = parts.last().map_or(0, |(offset, blob)| offset.saturating_add(blob.len));
         Self { len, source: Source::Parts(Arc::new(parts)) }
@@ -64,7 +64,7 @@ impl<'d> Blob<'d> {
         self.len == 0
     }
 
-    /// Writes the bytes. An error if the source gives more or fewer than it said.
+    /// Writes the bytes. Fails if the source yields more or fewer bytes than announced.
     pub fn copy_to(&self, out: &mut dyn Write) -> Result<()> {
         match &self.source {
             Source::Bytes(bytes) => Ok(out.write_all(bytes)?),
@@ -101,7 +101,7 @@ impl<'d> Blob<'d> {
         Error::new(ErrorKind::Io, "", format!("{} bytes of data, as announced", self.len), found)
     }
 
-    /// The address of what the blob's clones share.
+    /// An address that all clones of the blob share.
     fn identity(&self) -> usize {
         match &self.source {
             Source::Bytes(bytes) => Arc::as_ptr(bytes).addr(),
@@ -110,7 +110,7 @@ impl<'d> Blob<'d> {
         }
     }
 
-    /// All bytes in memory. Meant for blobs known to be small.
+    /// Reads all bytes into memory; meant for blobs known to be small.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let len = usize::try_from(self.len).unwrap_or(usize::MAX);
@@ -119,8 +119,8 @@ impl<'d> Blob<'d> {
         Ok(bytes)
     }
 
-    /// A fingerprint by which equal blobs are found: two independent keyed hashes, the keys drawn
-    /// at random for each process, so that no file can be made to collide.
+    /// A fingerprint for finding equal blobs: two independent keyed hashes, with keys drawn at random in each process,
+    /// so that no file can be crafted to collide.
     pub fn digest(&self) -> Result<Digest> {
         static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
         let mut hash = Hash(KEYS.each_ref().map(BuildHasher::build_hasher));
@@ -141,11 +141,11 @@ impl fmt::Debug for Blob<'_> {
     }
 }
 
-/// Gives equal blobs the same index, so that they are written once.
+/// Deduplicates blobs: gives equal blobs the same index, so that they are written once.
 #[derive(Debug)]
 pub(crate) struct Sharing<'d> {
     by_bytes: bool,
-    /// By length and alignment: only blobs that agree in these are compared.
+    /// By length and alignment: only blobs that agree in both are compared.
     groups: HashMap<(u64, u64), Group<'d>>,
     by_identity: HashMap<(usize, u64), u32>,
 }
@@ -153,20 +153,20 @@ pub(crate) struct Sharing<'d> {
 /// Blobs of one length.
 #[derive(Debug, Default)]
 struct Group<'d> {
-    /// The first of them, for as long as there was no second to compare it with.
+    /// The first of them, until there is a second to compare it with.
     alone: Option<(Blob<'d>, u32)>,
     by_digest: HashMap<Digest, u32>,
 }
 
 impl<'d> Sharing<'d> {
-    /// Clones of one blob are always found; blobs of equal bytes only if `by_bytes`, which reads those
-    /// that have the length of another.
+    /// Clones of a blob are always shared; blobs with equal bytes only if `by_bytes`, which reads those that have the
+    /// same length as another.
     pub(crate) fn new(by_bytes: bool) -> Self {
         Self { by_bytes, groups: HashMap::new(), by_identity: HashMap::new() }
     }
 
-    /// The index of an earlier blob that is equal and was aligned the same, or that which `add` gives
-    /// to the clone it is handed and must keep.
+    /// The index of an earlier blob that is equal and has the same alignment; otherwise the index that `add` returns
+    /// for a clone of the blob, which it must keep.
     pub(crate) fn index(
         &mut self,
         blob: &Blob<'d>,
@@ -177,7 +177,7 @@ impl<'d> Sharing<'d> {
         if let Some(&index) = self.by_identity.get(&identity) {
             return Ok(index);
         }
-        // Only what is kept has an identity that no later blob can come to have.
+        // Only a blob that is kept alive has an address that no later blob can reuse.
         let mut kept = false;
         let add = |blob| {
             kept = true;
@@ -210,8 +210,8 @@ impl<'d> Group<'d> {
     }
 }
 
-/// A source of blobs that gives clones of one blob for one range, so that what shares bytes in a file
-/// goes on sharing them.
+/// Wraps a source of blobs so that it returns clones of one blob for the same range: entries that share bytes in a file
+/// go on sharing them.
 pub(crate) fn remember<'d>(source: impl Fn(Range<u64>) -> Blob<'d>) -> impl FnMut(Range<u64>) -> Blob<'d> {
     let mut known: HashMap<Range<u64>, Blob<'d>> = HashMap::new();
     move |range| known.entry(range).or_insert_with_key(|range| source(range.clone())).clone()
@@ -230,7 +230,7 @@ impl<H: Hasher> Write for Hash<H> {
     }
 }
 
-/// Passes on as many bytes as were announced.
+/// Passes bytes on, up to the announced number.
 struct Counted<'o> {
     out: &'o mut dyn Write,
     left: u64,
@@ -264,7 +264,7 @@ pub(crate) fn write_zeros(out: &mut dyn Write, mut count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Puts blobs one after the other, each start rounded up to `alignment`: their offsets.
+/// Lays out blobs one after the other, each at a multiple of `alignment`; returns their offsets.
 pub(crate) fn pack(blobs: &[Blob<'_>], alignment: u64) -> Result<Vec<u64>> {
     let mut end = 0u64;
     let mut offsets = Vec::with_capacity(blobs.len());
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_must_keep_its_word() {
+    fn a_stream_must_have_its_announced_length() {
         let of = |len| Blob::stream(len, |out| out.write_all(b"abc"));
         assert_eq!(of(3).to_vec().unwrap(), b"abc");
         assert!(of(4).to_vec().unwrap_err().to_string().contains("expected 4 bytes of data"));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_bytes_are_shared_and_single_lengths_not_read() {
+    fn equal_bytes_are_shared_and_unique_lengths_not_read() {
         let unreadable = Blob::stream(3, |_| Err(io::Error::other("read")));
         let mut sharing = Sharing::new(true);
         let mut kept = 0;

@@ -1,7 +1,7 @@
 use crate::flatbuffer::Scalar;
 use crate::{Error, ErrorKind, FileKind, Result, sniff};
 
-/// Bytes of a file from which its header can be read. A file may be shorter.
+/// Number of leading bytes of a file from which its header can be read; a file may be shorter.
 pub const HEAD_BYTES: usize = 64;
 
 /// `at` rounded up to a multiple of `alignment`; `None` if that overflows or `alignment` is zero.
@@ -9,16 +9,16 @@ pub fn align_up(at: u64, alignment: u64) -> Option<u64> {
     at.checked_next_multiple_of(alignment)
 }
 
-/// The four bytes of a flatbuffer's file identifier: two letters and two digits of version.
+/// The four bytes of a flatbuffer's file identifier: two letters and a version of two digits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Magic {
-    /// What stands at byte 4, or in a size-prefixed buffer at byte 8.
+    /// The bytes expected at byte 4, or at byte 8 of a size-prefixed buffer.
     pub(crate) identifier: [u8; 4],
-    /// Which format that is.
+    /// The format that they identify.
     pub(crate) kind: FileKind,
 }
 
-/// The first bytes of a file, of which fields are read.
+/// The first bytes of a file, from which header fields are read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head<'a> {
     pub(crate) bytes: &'a [u8],
@@ -85,7 +85,7 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// The number at byte `at`, which is the header field `name`.
+    /// The number at byte `at`; `name` is the header field that it belongs to.
     pub(crate) fn number<S: Scalar>(&self, at: usize, name: &'static str) -> Result<S> {
         self.bytes.get(at..at + S::SIZE).map(S::from_le_slice).ok_or_else(|| {
             Error::new(

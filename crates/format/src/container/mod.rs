@@ -1,5 +1,5 @@
-//! What the file formats share around their flatbuffer: a header spliced in after the first eight
-//! bytes, and segments of raw bytes behind it.
+//! What the file formats have in common around their flatbuffer: a header inserted after its first eight bytes, and
+//! segments of raw bytes after it.
 
 mod assemble;
 mod blob;

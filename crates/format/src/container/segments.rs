@@ -2,12 +2,12 @@ use crate::flatbuffer::{Field, In, Ref, Writer};
 use crate::{Error, ErrorKind, Limits, Result};
 use std::ops::Range;
 
-/// A run of raw bytes behind the flatbuffer (`DataSegment`).
+/// Raw bytes stored after the flatbuffer (`DataSegment`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct DataSegment {
-    /// Bytes from the file's segment base to the segment.
+    /// Offset from the file's segment base, in bytes.
     pub offset: u64,
-    /// Bytes of the segment, padding not included.
+    /// Size in bytes, without padding.
     pub size: u64,
 }
 
@@ -23,17 +23,17 @@ pub(crate) fn write_data_segments(w: &mut Writer, segments: &[DataSegment]) -> R
     })
 }
 
-/// Where in the file a segment lies, if that can be said without overflow.
+/// The byte range of a segment in the file; `None` if it overflows.
 pub(crate) fn segment_range(segment: &DataSegment, base: u64) -> Option<Range<u64>> {
     let start = base.checked_add(segment.offset)?;
     Some(start..start.checked_add(segment.size)?)
 }
 
-/// What the segments of a file have to fit in.
+/// The bounds that the segments of a file must respect.
 pub(crate) struct SegmentSpace {
     /// Where segments start; `None` if the file has no header that says so.
     pub(crate) base: Option<u64>,
-    /// Bytes of all of them, if the header says so.
+    /// Bytes of all segments together, if the header says so.
     pub(crate) data_size: Option<u64>,
     /// Where the flatbuffer ends.
     pub(crate) program_end: u64,
@@ -41,11 +41,11 @@ pub(crate) struct SegmentSpace {
     pub(crate) file_len: u64,
 }
 
-/// Checks that every segment lies in the file, behind the flatbuffer, and that no two overlap.
+/// Checks that every segment is in bounds of the file, starts after the flatbuffer, and that no two segments overlap.
 ///
-/// An empty segment may stand anywhere. Two segments that are the very same range are accepted,
-/// since segments are read-only and a writer may share bytes so; any other overlap is refused, as
-/// no writer makes it and it serves to make one file read as two.
+/// An empty segment may be anywhere. Two segments with identical ranges are accepted, since segments are read-only and
+/// a writer may share bytes that way. Any other overlap is rejected: no writer produces it, and it could serve to make
+/// two readers see different contents.
 pub(crate) fn check_segments(
     segments: &[DataSegment],
     space: &SegmentSpace,
@@ -147,12 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn segments_that_fit() {
+    fn segments_in_bounds_are_accepted() {
         assert_eq!(errors(&[(0, 0), (0, 50), (64, 36), (0, 50), (1 << 60, 0)]), [""; 0]);
     }
 
     #[test]
-    fn segments_that_do_not() {
+    fn segments_out_of_bounds_and_overlaps_are_rejected() {
         assert!(errors(&[(0, 101)])[0].contains("within the file of 228 bytes"));
         assert!(errors(&[(u64::MAX, 2)])[0].contains("overflow"));
         assert!(errors(&[(u64::MAX - 200, 100)])[0].contains("overflow"));

@@ -1,6 +1,6 @@
 use crate::{Error, ErrorKind, Limits, Result};
 
-/// Checks that `tables` are the bytes that the header promised, and not too many.
+/// Checks that `tables` has the length that the header promises, and is within the limits.
 pub(crate) fn check_tables(tables: &[u8], promised: u64, limits: &Limits) -> Result<()> {
     let found = tables.len() as u64;
     if promised != found {
@@ -14,13 +14,13 @@ pub(crate) fn check_tables(tables: &[u8], promised: u64, limits: &Limits) -> Res
     Ok(())
 }
 
-/// Bytes of tables that are read again, over all errors, to find their offsets.
+/// Total bytes of tables that are decoded again to locate errors.
 const LOCATE_BYTES: u64 = 256 << 20;
 
-/// Adds to errors the byte offsets of the fields they are about, or of the nearest that hold them.
+/// Adds byte offsets to errors: that of the field in question, or of the nearest enclosing field.
 ///
-/// An offset is found by reading the tables again, so in large files with many errors only the first
-/// ones get one.
+/// An offset is found by decoding the tables again, so in large files with many errors only the first ones get an
+/// offset.
 pub(crate) fn place_errors(errors: &mut [Error], tables: &[u8], locate: impl Fn(&str) -> Option<u64>) {
     let affordable = (LOCATE_BYTES / (tables.len() as u64).max(1)).max(1);
     let unplaced = errors.iter_mut().filter(|error| error.offset().is_none());

@@ -1,8 +1,7 @@
-//! ETDump: what a runtime recorded while it ran: times, allocations, intermediate values.
+//! ETDump: what a runtime recorded during execution, i.e. times, allocations and intermediate values.
 //!
-//! A file is one flatbuffer with its length in the four bytes before it, so that the identifier
-//! `ED00` stands at byte 8. Bytes of recorded tensors are in a debug buffer beside the file, into
-//! which [`Tensor::offset`] leads.
+//! A file is one size-prefixed flatbuffer, so its identifier `ED00` is at byte 8. The bytes of recorded tensors are in
+//! a separate debug buffer, at [`Tensor::offset`].
 //!
 //! Times are raw ticks of whatever clock the runtime used; the file does not say which.
 
@@ -24,7 +23,7 @@ pub const IDENTIFIER: [u8; 4] = *b"ED00";
 pub struct ETDump {
     /// Version of the schema.
     pub version: u32,
-    /// What was recorded, block by block: usually loading, then each execution.
+    /// The recorded blocks: usually loading, then each execution.
     pub run_data: Vec<RunData>,
 }
 
@@ -35,20 +34,20 @@ pub struct RunData {
     pub name: Option<String>,
     /// The test case of a bundled program that was run, or -1.
     pub bundled_input_index: i32,
-    /// Allocators, to which allocation events refer.
+    /// The allocators that allocation events refer to.
     pub allocators: Vec<Allocator>,
-    /// What happened, in order.
+    /// The events, in order.
     pub events: Vec<Event>,
 }
 
-/// An allocator that was watched (`Allocator`).
+/// A tracked allocator (`Allocator`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Allocator {
     /// Its name.
     pub name: Option<String>,
 }
 
-/// Something that happened (`Event`): one of these is there.
+/// An event (`Event`); exactly one of its fields should be set.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Event {
     /// A span of time.
@@ -68,11 +67,11 @@ pub struct ProfileEvent {
     pub chain_index: i32,
     /// The instruction in its chain, or -1.
     pub instruction_id: i32,
-    /// The delegate's number for its operator, or -1.
+    /// The debug id of the operator in the delegate, or -1.
     pub delegate_debug_id_int: i32,
-    /// The delegate's name for its operator.
+    /// The debug name of the operator in the delegate.
     pub delegate_debug_id_str: Option<String>,
-    /// What else the delegate recorded.
+    /// Other data that the delegate recorded.
     pub delegate_debug_metadata: Vec<u8>,
     /// When it began, in ticks.
     pub start_time: u64,
@@ -83,7 +82,7 @@ pub struct ProfileEvent {
 /// An allocation (`AllocationEvent`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AllocationEvent {
-    /// Into [`RunData::allocators`], counted from 1.
+    /// Index into [`RunData::allocators`], counted from 1.
     pub allocator_id: i32,
     /// Bytes.
     pub allocation_size: u64,
@@ -98,9 +97,9 @@ pub struct DebugEvent {
     pub instruction_id: i32,
     /// The value.
     pub debug_entry: Option<Value>,
-    /// The delegate's number for its operator, or -1.
+    /// The debug id of the operator in the delegate, or -1.
     pub delegate_debug_id_int: i32,
-    /// The delegate's name for its operator.
+    /// The debug name of the operator in the delegate.
     pub delegate_debug_id_str: Option<String>,
     /// The operator.
     pub name: Option<String>,
@@ -109,7 +108,7 @@ pub struct DebugEvent {
 /// A recorded value (`Value`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
-    /// What it is.
+    /// Its kind and contents.
     pub kind: ValueKind,
     /// Whether it is an output of the method, if that was recorded.
     pub output: Option<bool>,
@@ -124,28 +123,28 @@ pub enum ValueKind {
     Int(i64),
     /// A boolean.
     Bool(bool),
-    /// A floating-point number of 4 bytes.
+    /// A 32-bit floating-point number.
     Float(f32),
-    /// A floating-point number of 8 bytes.
+    /// A 64-bit floating-point number.
     Double(f64),
     /// A tensor.
     Tensor(Tensor),
-    /// Tensors.
+    /// A list of tensors.
     TensorList(Vec<Tensor>),
-    /// A string; the schema has no place for its text.
+    /// A string; the schema has no field for its text.
     String,
 }
 
 /// A recorded tensor (`Tensor`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tensor {
-    /// The element type's number.
+    /// The number of the element type.
     pub scalar_type: i8,
     /// Sizes, outermost dimension first.
     pub sizes: Vec<i64>,
-    /// Elements between neighbours in each dimension.
+    /// Strides, in elements.
     pub strides: Vec<i64>,
-    /// Where its bytes start in the debug buffer.
+    /// Offset of its bytes in the debug buffer.
     pub offset: i64,
 }
 
@@ -191,7 +190,7 @@ impl ProfileEvent {
 }
 
 impl Tensor {
-    /// The element type, if the number stands for one.
+    /// The element type; `None` if its number is unknown.
     pub fn dtype(&self) -> Option<ScalarType> {
         ScalarType::from_i8(self.scalar_type).ok()
     }
@@ -202,7 +201,7 @@ impl Tensor {
         shape::nbytes(self.scalar_type, &sizes?)
     }
 
-    /// The bytes of a debug buffer of `len` bytes that hold it, if they do.
+    /// The range of its bytes in a debug buffer of `len` bytes, if that is in bounds.
     pub fn data_range(&self, len: u64) -> Option<Range<u64>> {
         let start = u64::try_from(self.offset).ok()?;
         let end = start.checked_add(self.nbytes()?)?;

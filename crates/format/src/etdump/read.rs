@@ -6,13 +6,13 @@ use crate::container::{Head, Magic};
 use crate::flatbuffer::{In, Reader};
 use crate::{Error, ErrorKind, FileKind, Limits, Result};
 
-/// Bytes of the length before the flatbuffer.
+/// Bytes of the size prefix.
 const PREFIX: usize = 4;
 
-/// Reads a recording; `file` is all of it. What follows the flatbuffer is ignored, since recorders
-/// write into buffers larger than they need.
+/// Reads a recording; `file` is the whole file. Bytes after the flatbuffer are ignored, because recorders write into
+/// buffers that are larger than needed.
 ///
-/// Checked is the flatbuffer's structure. What the events say is not: it is shown, never followed.
+/// Only the structure of the flatbuffer is checked. The contents of events are not: they are displayed, never followed.
 pub fn read(file: &[u8], limits: &Limits) -> Result<ETDump> {
     let head = Head::new(file, file.len() as u64, FileKind::Etdump)?;
     head.check_magic(PREFIX + 4, Magic { identifier: IDENTIFIER, kind: FileKind::Etdump })?;

@@ -7,7 +7,7 @@ use std::io::Write;
 
 /// Writes a recording.
 ///
-/// The file is a single flatbuffer, so it is put together in memory and has at most 2 GiB.
+/// The file is a single flatbuffer, so it is built in memory and limited to 2 GiB.
 pub fn write(dump: &ETDump, out: &mut dyn Write) -> Result<()> {
     let mut w = Writer::new();
     let run_data = w.tables(&dump.run_data, run_data);
@@ -75,7 +75,7 @@ fn value(w: &mut Writer, value: &Value) -> Ref {
         ValueKind::Null => (0i8, 0, None),
         ValueKind::Int(value) => (1, 3, Some(w.table(&[Field::number(*value, 0)]))),
         ValueKind::Bool(value) => (2, 6, Some(w.table(&[Field::number(*value, false)]))),
-        // A zero is compared by its bits: -0.0 equals the default and is not it.
+        // Compared by its bits: -0.0 equals the default, but is another value.
         ValueKind::Float(value) => (3, 4, Some(w.table(&[Field::number(value.to_bits(), 0)]))),
         ValueKind::Double(value) => (4, 5, Some(w.table(&[Field::number(value.to_bits(), 0)]))),
         ValueKind::Tensor(value) => (5, 1, Some(tensor(w, value))),

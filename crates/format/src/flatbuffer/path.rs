@@ -1,8 +1,8 @@
 use std::fmt;
 
-/// The place of a field in a file, as a chain from the field up to the root.
+/// The path of a field in a file, as a linked list from the field up to the root.
 ///
-/// Costs nothing until an error displays it: `execution_plan[0].values[17].sizes`.
+/// It is only formatted when an error displays it: `execution_plan[0].values[17].sizes`.
 #[derive(Debug, Clone, Copy)]
 pub struct Path<'p> {
     up: Option<&'p Path<'p>>,
@@ -17,26 +17,26 @@ enum Step {
 }
 
 impl<'p> Path<'p> {
-    /// The root of a file: displays as nothing.
+    /// The root of a file; displays as the empty string.
     pub const ROOT: Path<'static> = Path { up: None, step: Step::Root };
 
-    /// The field `name` of the table here.
+    /// The path of the field `name` of this table.
     pub fn field(&'p self, name: &'static str) -> Path<'p> {
         Path { up: Some(self), step: Step::Field(name) }
     }
 
-    /// The entry `index` of the vector here.
+    /// The path of the entry `index` of this vector.
     pub fn index(&'p self, index: usize) -> Path<'p> {
         Path { up: Some(self), step: Step::Index(index) }
     }
 
-    /// How much of `text` is left behind this path, if it is the path of `text` or of what holds it.
+    /// How many bytes of `text` remain after this path, if this is the path `text` or an enclosing one.
     pub(crate) fn rest_of(&self, text: &str) -> Option<usize> {
         let rest = self.strip_from(text)?;
         (rest.is_empty() || rest.starts_with(['.', '['])).then_some(rest.len())
     }
 
-    /// What follows this path in `text`, if `text` starts with it.
+    /// The rest of `text` after this path, if `text` starts with it.
     fn strip_from<'t>(&self, text: &'t str) -> Option<&'t str> {
         let rest = match self.up {
             Some(up) => up.strip_from(text)?,
@@ -52,8 +52,8 @@ impl<'p> Path<'p> {
         }
     }
 
-    /// The index that `text` has right after this path, and how much is left behind that: 3 and 6 for
-    /// `values[3].sizes` at `values`.
+    /// The index that follows this path in `text`, and how many bytes remain after it: 3 and 6 for `values[3].sizes` at
+    /// `values`.
     pub(crate) fn index_in(&self, text: &str) -> Option<(usize, usize)> {
         let (digits, rest) = self.strip_from(text)?.strip_prefix('[')?.split_once(']')?;
         Some((digits.parse().ok()?, rest.len()))
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn displays_and_recognises_itself() {
+    fn a_path_matches_the_text_that_it_displays_as() {
         let root = Path::ROOT;
         let plans = root.field("execution_plan");
         let plan = plans.index(0);

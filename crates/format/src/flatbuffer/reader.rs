@@ -3,30 +3,30 @@ use crate::{Error, ErrorKind, Limits, Result};
 use std::cell::Cell;
 use std::ops::Range;
 
-/// A checked view of one flatbuffer.
+/// A bounds-checked view of one flatbuffer.
 ///
-/// `base` is the byte of the file at which the buffer starts, so that errors name file offsets.
+/// `base` is the offset of the buffer in its file, so that errors name file offsets.
 #[derive(Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
     base: u64,
     limits: &'a Limits,
-    /// Bytes that may still be decoded. In a buffer that shares nothing no two objects overlap, so its
-    /// length is enough.
+    /// How many bytes may still be decoded. Without sharing, objects do not overlap, so the buffer's length is enough.
     own: Cell<u64>,
-    /// What else may be decoded, for the sake of objects that are shared. Each byte counts eightfold,
-    /// as small objects take more memory decoded than they take in the buffer.
+    /// How much more may be decoded because objects are shared. Each byte counts eight times, because small objects
+    /// take more memory decoded than encoded.
     shared: Cell<u64>,
     watch: Option<&'a str>,
-    /// Of the watched path what is left behind the nearest field seen, and that field's offset.
+    /// For the nearest enclosing field of the watched path so far: how many bytes of the path remain, and the field's
+    /// offset.
     seen: Cell<Option<(usize, u64)>>,
 }
 
-/// A number that a flatbuffer stores in place.
+/// A scalar that a flatbuffer stores inline.
 pub trait Scalar: Copy {
-    /// Bytes it takes.
+    /// Its size in bytes.
     const SIZE: usize;
-    /// The number that these little-endian bytes, `SIZE` of them, stand for.
+    /// Decodes `SIZE` little-endian bytes.
     fn from_le_slice(bytes: &[u8]) -> Self;
     /// Its little-endian bytes.
     fn to_le(self) -> impl AsRef<[u8]>;
@@ -60,7 +60,7 @@ impl Scalar for bool {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of the flatbuffer `bytes`, which starts at byte `base` of its file.
+    /// A reader of the flatbuffer `bytes`, which starts at offset `base` of its file.
     pub fn new(bytes: &'a [u8], base: u64, limits: &'a Limits) -> Self {
         let len = bytes.len() as u64;
         let shared = limits.shared_bytes.min(len.saturating_mul(64).saturating_add(1 << 20));
@@ -75,14 +75,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same reader, noting where the field that displays as `path`, or the nearest that holds it,
-    /// lies; see [`Self::seen`].
+    /// Makes the reader record the offset of the field that displays as `path`, or of the nearest enclosing field; see
+    /// [`Self::seen`].
     pub fn watching(mut self, path: &'a str) -> Self {
         self.watch = Some(path);
         self
     }
 
-    /// The file offset of the watched field, or of the nearest that holds it, once it has been read.
+    /// The file offset of the watched field, or of the nearest enclosing field, once it has been read.
     pub fn seen(&self) -> Option<u64> {
         self.seen.get().map(|(_, offset)| offset)
     }
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
         self.slice(at, S::SIZE, what, path).map(S::from_le_slice)
     }
 
-    /// The position that the offset stored at `at` leads to.
+    /// The position that the offset stored at `at` points to.
     fn follow(&self, at: usize, path: &Path<'_>) -> Result<usize> {
         let offset: u32 = self.scalar(at, "an offset", path)?;
         match at.checked_add(offset as usize) {
@@ -197,7 +197,7 @@ impl<'a> Reader<'a> {
         Ok(Table { reader: self, position, vtable, len, path, nesting })
     }
 
-    /// Notes a field of which `rest` bytes of the watched path are left.
+    /// Records a field after which `rest` bytes of the watched path remain.
     fn note(&self, rest: Option<usize>, at: usize) {
         if let Some(rest) = rest
             && self.seen.get().is_none_or(|(nearest, _)| rest <= nearest)
@@ -206,7 +206,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The entries of the vector at `at`: where they start and how many of `size` bytes there are.
+    /// The vector at `at`, with entries of `size` bytes: the position of its first entry, and the number of entries.
     fn vector(&self, at: usize, size: usize, path: &Path<'_>) -> Result<(usize, usize)> {
         let count: u32 = self.scalar(at, "a vector", path)?;
         let start = at.saturating_add(4);
@@ -254,7 +254,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A checked table. Fields are named by their id and name in the schema.
+/// A checked table. Fields are addressed by their id in the schema; names are used in errors.
 #[derive(Debug)]
 pub struct Table<'r, 'a> {
     reader: &'r Reader<'a>,
@@ -266,12 +266,12 @@ pub struct Table<'r, 'a> {
 }
 
 impl<'a> Table<'_, 'a> {
-    /// Where this table is in its file's tree of fields.
+    /// The path of this table in its file.
     pub fn path(&self) -> &Path<'_> {
         &self.path
     }
 
-    /// Fields that the table's vtable has room for: how a schema's edition can be told.
+    /// Number of fields that the table's vtable has room for, which tells editions of a schema apart.
     pub fn field_slots(&self) -> usize {
         self.vtable.len() / 2 - 2
     }
@@ -337,7 +337,7 @@ impl<'a> Table<'_, 'a> {
         }
     }
 
-    /// Where the offset field `id` leads, if present.
+    /// The position that the offset field `id` points to, if present.
     fn target(&self, id: usize, name: &'static str) -> Result<Option<usize>> {
         match self.place(id, 4, name)? {
             Some(at) => self.reader.follow(at, &self.path.field(name)).map(Some),
@@ -359,7 +359,7 @@ impl<'a> Table<'_, 'a> {
         found.ok_or_else(|| self.error(ErrorKind::Structure, id, name, "a string", "nothing"))
     }
 
-    /// The vector of numbers field `id`; absent is empty.
+    /// The scalar vector field `id`; empty if absent.
     pub fn scalars<S: Scalar>(&self, id: usize, name: &'static str) -> Result<Vec<S>> {
         let Some(at) = self.target(id, name)? else {
             return Ok(Vec::new());
@@ -370,7 +370,7 @@ impl<'a> Table<'_, 'a> {
         Ok(bytes.chunks_exact(S::SIZE).map(S::from_le_slice).collect())
     }
 
-    /// The byte vector field `id`, copied; absent is empty. Bounded by the buffer, not by
+    /// The byte vector field `id`, copied; empty if absent. Its length is bounded by the buffer, not by
     /// [`Limits::vector_len`].
     pub fn bytes(&self, id: usize, name: &'static str) -> Result<Vec<u8>> {
         let Some(at) = self.target(id, name)? else {
@@ -382,8 +382,8 @@ impl<'a> Table<'_, 'a> {
         self.reader.slice(start, len, "a vector", &path).map(<[u8]>::to_vec)
     }
 
-    /// The bulk byte vector field `id`, as the range of the file that holds it. Not copied, so not
-    /// bounded by [`Limits::vector_len`].
+    /// The byte range in the file of the bulk byte vector field `id`. It is not copied, so its length is not bounded by
+    /// [`Limits::vector_len`].
     pub fn bulk(&self, id: usize, name: &'static str) -> Result<Option<Range<u64>>> {
         let Some(at) = self.target(id, name)? else {
             return Ok(None);
@@ -393,7 +393,7 @@ impl<'a> Table<'_, 'a> {
         Ok(Some(start..start + len as u64))
     }
 
-    /// The table field `id`, read by `read`.
+    /// The table field `id`, decoded by `read`.
     pub fn table<T>(
         &self,
         id: usize,
@@ -417,7 +417,7 @@ impl<'a> Table<'_, 'a> {
         found.ok_or_else(|| self.error(ErrorKind::Structure, id, name, "a table", "nothing"))
     }
 
-    /// The vector of tables field `id`, each read by `read`; absent is empty.
+    /// The vector of tables field `id`, each decoded by `read`; empty if absent.
     pub fn tables<T>(
         &self,
         id: usize,
@@ -438,8 +438,8 @@ impl<'a> Table<'_, 'a> {
         Ok(all)
     }
 
-    /// The union whose type is field `id` and whose table is field `id + 1`, read by `read`, which
-    /// is told the type. Its table keeps the path of this one. `None` if the type is NONE.
+    /// The union whose type is field `id` and whose table is field `id + 1`. `read` is called with the type and the
+    /// table, which has the path of this table. `None` if the type is NONE.
     pub fn union<T>(
         &self,
         id: usize,

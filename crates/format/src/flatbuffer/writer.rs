@@ -2,14 +2,14 @@ use super::Scalar;
 use crate::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 
-/// Bytes that a flatbuffer may have: its offsets between tables are signed.
+/// The maximum size of a flatbuffer in bytes: its offsets between tables are signed.
 const MAX_LEN: usize = i32::MAX as usize;
 
 /// Builds a flatbuffer, children before their parents.
 ///
-/// A flatbuffer's offsets lead forward, so it is built from its end: the bytes are kept in reverse
-/// and turned round when it is finished. Equal vtables are written once; strings and vectors are not
-/// shared. Everything is aligned, counted from the buffer's start, to its own size or to what is asked.
+/// The offsets of a flatbuffer point forward, so it is built from its end: bytes are kept in reverse order, and
+/// reversed when the buffer is finished. Equal vtables are written once; strings and vectors are not shared. Everything
+/// is aligned, relative to the start of the buffer, to its own size or to the alignment that is asked for.
 #[derive(Debug, Default)]
 pub struct Writer {
     reversed: Vec<u8>,
@@ -18,7 +18,7 @@ pub struct Writer {
     overflow: bool,
 }
 
-/// Something already written to a [`Writer`]: how far it starts from the buffer's end.
+/// A reference to something in a [`Writer`]: the distance of its start from the end of the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ref(usize);
 
@@ -27,7 +27,7 @@ pub struct Ref(usize);
 pub struct Finished {
     /// Its bytes: root offset, file identifier, tables.
     pub bytes: Vec<u8>,
-    /// The largest alignment that anything in it needs; its length is a multiple of that.
+    /// The largest alignment that anything in it needs; the length is a multiple of it.
     pub alignment: usize,
 }
 
@@ -45,7 +45,7 @@ impl Writer {
         }
     }
 
-    /// Pads so that after `then` more bytes the buffer's start is aligned.
+    /// Pads so that the position after `then` more bytes is aligned.
     fn align(&mut self, alignment: usize, then: usize) {
         self.max_alignment = self.max_alignment.max(alignment);
         let padded = (self.reversed.len() + then).next_multiple_of(alignment) - then;
@@ -58,7 +58,7 @@ impl Writer {
         Ref(self.reversed.len())
     }
 
-    /// Writes the offset from here, once written, to `target`.
+    /// Writes the offset from its own position to `target`.
     fn push_ref(&mut self, target: Ref) {
         let offset = self.reversed.len() + 4 - target.0;
         self.push(&(offset as u32).to_le_bytes());
@@ -73,7 +73,7 @@ impl Writer {
         self.here()
     }
 
-    /// A vector of numbers.
+    /// A vector of scalars.
     pub fn scalars<S: Scalar>(&mut self, numbers: &[S]) -> Ref {
         let bytes = numbers.len().saturating_mul(S::SIZE);
         self.align(4, bytes);
@@ -103,15 +103,15 @@ impl Writer {
         self.here()
     }
 
-    /// A vector of the tables that `write` makes of `items`.
+    /// A vector of tables, each written by `write` for one of `items`.
     pub fn tables<T>(&mut self, items: &[T], mut write: impl FnMut(&mut Self, &T) -> Ref) -> Ref {
         let all: Vec<Ref> = items.iter().map(|item| write(self, item)).collect();
         self.refs(&all)
     }
 
-    /// A table with these fields. Fields that are absent, or have their default, are left out.
+    /// A table with these fields. Fields that are absent, or equal to their default, are omitted.
     pub fn table(&mut self, fields: &[Field]) -> Ref {
-        // The widest fields first, from the end: then only the smaller ones can need padding.
+        // Fields are pushed from the widest to the narrowest, so that only narrower ones can need padding.
         let mut order: Vec<usize> = (0..fields.len()).filter(|&id| fields[id].size() > 0).collect();
         order.sort_by_key(|&id| std::cmp::Reverse(fields[id].size()));
         let widest = order.first().map_or(4, |&id| fields[id].size());
@@ -139,7 +139,7 @@ impl Writer {
             vtable.extend((offset as u16).to_le_bytes());
         }
         let at = self.vtables.get(&vtable).copied();
-        // The vtable stands right before the table unless an equal one is behind it already.
+        // The vtable is stored right before its table, unless an equal one has been written already.
         let at = at.unwrap_or(start + vtable.len());
         self.push(&((at as i64 - start as i64) as i32).to_le_bytes());
         let table = self.here();
@@ -158,7 +158,7 @@ impl Writer {
         self.finished()
     }
 
-    /// Finishes the buffer with its length before it, as ETDump files have it.
+    /// Finishes the buffer with a size prefix, as in ETDump files.
     pub fn finish_size_prefixed(mut self, root: Ref, identifier: [u8; 4]) -> Result<Finished> {
         self.align(self.max_alignment, 12);
         self.push(&identifier);
@@ -179,13 +179,13 @@ impl Writer {
     }
 }
 
-/// A field of a table to be written; its id is its place in the list.
+/// A field of a table to be written; its id is its index in the list.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Field {
-    /// Not there, or equal to its default.
+    /// Absent, or equal to its default.
     #[default]
     Absent,
-    /// A number: its little-endian bytes.
+    /// A scalar, as its little-endian bytes.
     Number {
         /// The bytes, the unused ones zero.
         le: [u8; 8],
@@ -197,12 +197,12 @@ pub enum Field {
 }
 
 impl Field {
-    /// A number, left out if it equals the schema's default.
+    /// A scalar, omitted if it equals the schema's default.
     pub fn number<S: Scalar + PartialEq>(value: S, default: S) -> Self {
         if value == default { Self::Absent } else { Self::always(value) }
     }
 
-    /// A number, written even if it is the default.
+    /// A scalar that is written even if it is the default.
     pub fn always<S: Scalar>(value: S) -> Self {
         let mut le = [0; 8];
         le[..S::SIZE].copy_from_slice(value.to_le().as_ref());
@@ -237,7 +237,7 @@ mod tests {
     use crate::flatbuffer::Reader;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_buffers_are_read_back() {
         let mut w = Writer::new();
         let name = w.string("größer");
         let longs = w.scalars(&[1i64, -2, i64::MAX]);

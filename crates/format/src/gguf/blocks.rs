@@ -1,4 +1,4 @@
-//! The numbers that blocks stand for.
+//! Dequantization of blocks.
 
 use super::TensorKind;
 use tensor::f16;
@@ -7,13 +7,13 @@ use tensor::f16;
 const LARGE: usize = 256;
 
 impl TensorKind {
-    /// Whether [`Self::dequantize`] knows how its blocks are made.
+    /// Whether [`Self::dequantize`] supports this kind.
     pub fn is_dequantized(self) -> bool {
         decoder(self).is_some()
     }
 
-    /// Appends the numbers that these whole blocks stand for, in order; says false, and appends nothing, if
-    /// it is not known how they are made.
+    /// Appends the dequantized values of whole blocks, in order. Returns `false` and appends nothing if the kind is not
+    /// supported.
     pub fn dequantize(self, blocks: &[u8], numbers: &mut Vec<f32>) -> bool {
         let Some(decode) = decoder(self) else { return false };
         let elements = self.elements as usize;
@@ -26,7 +26,7 @@ impl TensorKind {
     }
 }
 
-/// Of the bytes of a block its numbers.
+/// Decodes the bytes of a block to its values.
 type Decode = fn(&[u8], &mut [f32]);
 
 fn decoder(kind: TensorKind) -> Option<Decode> {
@@ -48,13 +48,13 @@ fn decoder(kind: TensorKind) -> Option<Decode> {
     })
 }
 
-/// The float16 from this byte on.
+/// The f16 at this offset.
 fn half(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
-/// A small block: a scale, with `head` 4 also a minimum, with `high` 4 the fifth bits of all elements, then
-/// four bits an element, the first half of the elements in the low ones.
+/// Decodes a small block: a scale; if `head` is 4, also a minimum; if `high` is 4, the fifth bits of all elements; then
+/// four bits per element, with the first half of the elements in the low nibbles.
 fn halves(block: &[u8], out: &mut [f32], head: usize, centred: fn(i32) -> i32, high: usize) {
     let scale = half(block, 0);
     let minimum = if head == 4 { half(block, 2) } else { 0.0 };
@@ -70,7 +70,7 @@ fn halves(block: &[u8], out: &mut [f32], head: usize, centred: fn(i32) -> i32, h
     }
 }
 
-/// The six bits of scale and of minimum of the eighth `i` of a large block, out of twelve bytes.
+/// The 6-bit scale and the 6-bit minimum of eighth `i` of a large block, from twelve packed bytes.
 fn scale_and_minimum(packed: &[u8], i: usize) -> (f32, f32) {
     let (scale, minimum) = match i {
         0..4 => (packed[i] & 63, packed[i + 4] & 63),
@@ -79,8 +79,9 @@ fn scale_and_minimum(packed: &[u8], i: usize) -> (f32, f32) {
     (scale.into(), minimum.into())
 }
 
-/// A large block of four or five bits an element: scale and minimum of the scales and minimums of eighths,
-/// these, the fifth bits (bit i of a byte for eighth i), and four bits an element, two eighths to 32 bytes.
+/// Decodes a large block with four or five bits per element: the scales of all scales and of all minimums; the scale
+/// and minimum of each eighth; the fifth bits (bit `i` of a byte belongs to eighth `i`); and four bits per element,
+/// with two eighths in each 32 bytes.
 fn four_or_five(block: &[u8], out: &mut [f32], five: bool) {
     let (scale, minimum) = (half(block, 0), half(block, 2));
     let packed = &block[4..16];
@@ -97,9 +98,9 @@ fn four_or_five(block: &[u8], out: &mut [f32], five: bool) {
     }
 }
 
-/// A large block of six bits an element: the low four of all, the high two, a scale for each sixteenth, and
-/// the scale of these. Each half of the elements lies in four runs of 32: low bits of the runs 0 and 2, and of
-/// 1 and 3, share bytes; high bits of all four do.
+/// Decodes a large block with six bits per element: the low four bits of all elements, their high two bits, a scale for
+/// each sixteenth, and the scale of the scales. Each half of the elements consists of four runs of 32. The low bits of
+/// runs 0 and 2 share bytes, as do those of runs 1 and 3; the high bits of all four runs share bytes.
 fn six(block: &[u8], out: &mut [f32]) {
     let (low, rest) = block.split_at(128);
     let (high, rest) = rest.split_at(64);

@@ -1,7 +1,7 @@
 //! `.gguf`: named tensors, many of them quantized in blocks, and metadata (read only).
 //!
-//! A file is a head and the data of the tensors. The head is `GGUF`, a version, the numbers of tensors and of
-//! metadata entries, the entries, and for each tensor its name, sizes, type and place. Facts are those of the
+//! A file is a header and the data of the tensors. The header has the magic `GGUF`, a version, the numbers of tensors
+//! and of metadata entries, the entries, and for each tensor its name, sizes, type and offset. The reader follows the
 //! format's public specification (`docs/gguf.md` in `ggml-org/ggml`), versions 2 and 3, little-endian.
 
 mod blocks;
@@ -15,13 +15,13 @@ use std::fmt;
 use std::ops::Range;
 use tensor::ScalarType;
 
-/// What the head of a file says. All places have been checked to lie within the file.
+/// The header of a file. The data of all tensors has been checked to be in bounds of the file.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Gguf {
     /// The version of the format.
     pub version: u32,
-    /// To what the data of each tensor is aligned, in bytes.
+    /// Alignment of each tensor's data, in bytes.
     pub alignment: u64,
     /// The metadata, in the file's order. Keys are unique.
     pub metadata: Vec<(String, Value)>,
@@ -35,11 +35,11 @@ pub struct Gguf {
 pub struct Tensor {
     /// The name.
     pub name: String,
-    /// The sizes in elements, the outermost first, as PyTorch has them (the file has the innermost first).
+    /// The sizes in elements, the outermost dimension first, as in PyTorch (the file has the innermost first).
     pub sizes: Vec<u64>,
-    /// How the elements are kept.
+    /// How the elements are stored.
     pub kind: TensorKind,
-    /// The bytes of the file that it is.
+    /// The byte range of its data in the file.
     pub data: Range<u64>,
 }
 
@@ -53,15 +53,15 @@ pub enum Value {
     Signed(i64),
     /// A floating-point number of either width.
     Float(f64),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
-    /// A text.
+    /// A string.
     String(String),
     /// Values of one kind. Only the first [`Value::KEPT`] are kept.
     Array {
-        /// How many there are in the file.
+        /// The length of the array in the file.
         len: u64,
-        /// The first of them.
+        /// Its first values.
         first: Vec<Value>,
     },
 }
@@ -91,16 +91,16 @@ impl fmt::Display for Value {
     }
 }
 
-/// How the elements of a tensor are kept: one by one, or in blocks that share a scale.
+/// How the elements of a tensor are stored: individually, or in blocks that share a scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorKind {
     number: u32,
     name: &'static str,
-    /// Elements of a block.
+    /// Elements per block.
     elements: u64,
-    /// Bytes of a block.
+    /// Bytes per block.
     bytes: u64,
-    /// The type of single elements.
+    /// The element type, if elements are stored individually.
     scalar: Option<ScalarType>,
 }
 
@@ -118,7 +118,7 @@ macro_rules! kinds {
     (@ $scalar:ident) => { Some(ScalarType::$scalar) };
 }
 
-/// Number, name, elements and bytes of a block, and the type of elements that are kept one by one.
+/// Number, name, elements and bytes per block, and the element type if elements are stored individually.
 const KINDS: &[TensorKind] = kinds! {
     0 "F32" 1 4 Float;
     1 "F16" 1 2 Half;
@@ -156,7 +156,7 @@ const KINDS: &[TensorKind] = kinds! {
 };
 
 impl TensorKind {
-    /// The kind of this number; `None` if it is not known.
+    /// The kind with this number; `None` if it is unknown.
     pub fn of(number: u32) -> Option<Self> {
         KINDS.iter().find(|kind| kind.number == number).copied()
     }
@@ -166,17 +166,17 @@ impl TensorKind {
         self.name
     }
 
-    /// The type of the elements, if they are kept one by one.
+    /// The element type, if elements are stored individually.
     pub const fn scalar_type(self) -> Option<ScalarType> {
         self.scalar
     }
 
-    /// How many elements a block has; 1 if they are kept one by one. Rows are whole blocks.
+    /// Elements per block; 1 if elements are stored individually. Rows consist of whole blocks.
     pub const fn block_elements(self) -> u64 {
         self.elements
     }
 
-    /// The bytes of a block.
+    /// Bytes per block.
     pub const fn block_bytes(self) -> u64 {
         self.bytes
     }

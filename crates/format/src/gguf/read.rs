@@ -4,19 +4,19 @@ use crate::{Error, ErrorKind, Limits, Result};
 use std::collections::HashSet;
 use std::io::Read;
 
-/// To what data is aligned if the metadata does not say.
+/// The alignment of data if the metadata does not set it.
 const ALIGNMENT: u64 = 32;
-/// The entry of the metadata that says it.
+/// The metadata key that sets the alignment.
 const ALIGNMENT_KEY: &str = "general.alignment";
-/// Dimensions of a tensor; the format says four at most.
+/// The maximum number of dimensions of a tensor; the format allows four.
 const DIMS: u32 = 8;
-/// Bytes of a tensor's entry in the head, at least.
+/// The minimum size of a tensor's entry in the header, in bytes.
 const TENSOR_BYTES: u64 = 24;
-/// Bytes of an entry of the metadata, at least.
+/// The minimum size of a metadata entry, in bytes.
 const ENTRY_BYTES: u64 = 13;
 
-/// Reads the head of a file of `file_len` bytes from its start. No more is read than the head, in small
-/// pieces, so that a buffered reader serves best.
+/// Reads the header of a file of `file_len` bytes from its start. Nothing beyond the header is read, and that in small
+/// pieces, so `head` should be buffered.
 pub fn read(head: impl Read, file_len: u64, limits: &Limits) -> Result<Gguf> {
     let mut head = Head { inner: head, at: 0, len: file_len, limits };
     let magic: [u8; 4] = head.array("magic")?;
@@ -84,7 +84,7 @@ pub fn read(head: impl Read, file_len: u64, limits: &Limits) -> Result<Gguf> {
     Ok(Gguf { version, alignment, metadata, tensors: all })
 }
 
-/// Refuses duplicate names.
+/// Rejects duplicate names.
 fn unique(seen: &mut HashSet<String>, name: &str, path: impl FnOnce() -> String) -> Result<()> {
     match seen.insert(name.to_owned()) {
         true => Ok(()),
@@ -95,11 +95,11 @@ fn unique(seen: &mut HashSet<String>, name: &str, path: impl FnOnce() -> String)
     }
 }
 
-/// The part of the file before the data, read from front to back.
+/// The header of the file, read from front to back.
 struct Head<'l, R> {
     inner: R,
     at: u64,
-    /// Bytes of the file.
+    /// The length of the file in bytes.
     len: u64,
     limits: &'l Limits,
 }
@@ -131,7 +131,7 @@ impl<R: Read> Head<'_, R> {
         self.array(path).map(u64::from_le_bytes)
     }
 
-    /// A number of things that take so many bytes each, at least.
+    /// A count of items, each of which takes at least `each` bytes.
     fn count(&mut self, path: &str, each: u64) -> Result<u64> {
         let place = self.at;
         let count = self.u64(path)?;
@@ -187,7 +187,7 @@ impl<R: Read> Head<'_, R> {
         Ok((key, value))
     }
 
-    /// A value of this kind. Arrays may stand in arrays, as deep as the limits allow.
+    /// A value of this kind. Arrays may be nested as deep as the limits allow.
     fn value(&mut self, kind: u32, path: &str, depth: u32) -> Result<Value> {
         Ok(match kind {
             0 => Value::Unsigned(self.array::<1>(path)?[0].into()),
@@ -243,7 +243,7 @@ impl<R: Read> Head<'_, R> {
         Ok(Value::Array { len, first })
     }
 
-    /// A tensor, whose data is counted from where the data begins.
+    /// A tensor; its data range is relative to the start of the data.
     fn tensor(&mut self) -> Result<Tensor> {
         let name = self.string("name")?;
         let place = self.at;
@@ -280,7 +280,7 @@ impl<R: Read> Head<'_, R> {
     }
 }
 
-/// The bytes of a value of this kind, if all have as many.
+/// The size of a value of this kind in bytes, if it is fixed.
 fn width(kind: u32) -> Option<u64> {
     match kind {
         0 | 1 | 7 => Some(1),

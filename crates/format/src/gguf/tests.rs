@@ -24,7 +24,7 @@ impl Maker {
         self.string(key).put(&kind.to_le_bytes()).put(value)
     }
 
-    /// A tensor, its sizes as the file has them.
+    /// A tensor entry, with sizes in the file's order.
     fn tensor(&mut self, name: &str, sizes: &[u64], kind: u32, offset: u64) -> &mut Self {
         self.string(name).put(&(sizes.len() as u32).to_le_bytes());
         for size in sizes {
@@ -44,7 +44,7 @@ impl Maker {
     }
 }
 
-/// A small file with some of everything.
+/// A small file with a bit of everything.
 fn small() -> Maker {
     let mut maker = Maker::new(2, 4);
     maker
@@ -74,7 +74,7 @@ fn metadata_and_tensors_are_read() {
 }
 
 #[test]
-fn long_arrays_are_passed_over() {
+fn long_arrays_are_skipped() {
     let mut maker = Maker::new(0, 4);
     let words: Vec<u8> =
         (0..1000u32).flat_map(|i| [&3u64.to_le_bytes()[..], &[b'a' + (i % 26) as u8; 3]].concat()).collect();
@@ -95,7 +95,7 @@ fn long_arrays_are_passed_over() {
 }
 
 #[test]
-fn the_numbers_of_blocks_are_the_reference_packages() {
+fn dequantized_blocks_match_the_reference_package() {
     let mut kinds = 0;
     for line in include_str!("../../tests/data/gguf_blocks.txt").lines().filter(|l| !l.starts_with('#')) {
         let mut words = line.split(' ');
@@ -121,7 +121,7 @@ fn the_numbers_of_blocks_are_the_reference_packages() {
 }
 
 #[test]
-fn lies_are_refused() {
+fn malformed_files_are_rejected() {
     let refused = |maker: &mut Maker| maker.read().unwrap_err();
     let tensor =
         |sizes: &[u64], kind, offset| refused(Maker::new(1, 0).tensor("a", sizes, kind, offset).data(64));
@@ -163,13 +163,13 @@ fn lies_are_refused() {
     }
 }
 
-/// Arrays of one array, so many in one another.
+/// Arrays of one element each, nested to this depth.
 fn nest(depth: usize) -> Vec<u8> {
     [&9u32.to_le_bytes()[..], &1u64.to_le_bytes()].concat().repeat(depth)
 }
 
 #[test]
-fn no_cut_and_no_bit_makes_it_panic() {
+fn truncation_and_bit_flips_never_panic() {
     let file = small().0;
     for end in 0..file.len() {
         assert!(read(&file[..end], end as u64, &Limits::default()).is_err(), "{end}");

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// The file identifier at byte 4.
 pub const IDENTIFIER: [u8; 4] = *b"FT01";
-/// Bytes of the header that current writers make, counted from its magic; the fewest there can be.
+/// Length of the header that current writers produce, counted from its magic; also the minimum length.
 pub const HEADER_LENGTH: u32 = 40;
 
 const MAGIC: Magic = Magic { identifier: IDENTIFIER, kind: FileKind::Ptd };
@@ -12,18 +12,18 @@ const HEADER_MAGIC: Magic = Magic { identifier: *b"FH01", kind: FileKind::Ptd };
 /// Where the header starts.
 const HEADER_AT: usize = 8;
 
-/// Where the parts of a `.ptd` file lie.
+/// The layout of a `.ptd` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// Bytes of the whole file.
     pub file_len: u64,
-    /// Bytes of the header, counted from its magic. What a longer one holds beyond the known fields is ignored.
+    /// Length of the header, counted from its magic. Unknown fields at the end of a longer header are ignored.
     pub length: u32,
-    /// Bytes of the header with its padding: how far it pushed the flatbuffer back.
+    /// Bytes of the header with its padding, by which it shifts the flatbuffer.
     pub flatbuffer_offset: u64,
-    /// Bytes of the flatbuffer, the header not counted.
+    /// Bytes of the flatbuffer, without the header.
     pub flatbuffer_size: u64,
-    /// Bytes of the tables, header included, from byte 0: both of the above.
+    /// Bytes of the tables from byte 0, with the header: the sum of the two fields above.
     pub tables_size: u64,
     /// Where segments start.
     pub segment_base_offset: u64,
@@ -32,10 +32,10 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header from `head`, the first 64 bytes of a file of `file_len` bytes, or all of a
-    /// shorter one. More bytes do no harm.
+    /// Parses the header from `head`, the first 64 bytes of a file of `file_len` bytes, or all bytes of a shorter file.
+    /// `head` may be longer.
     ///
-    /// Afterwards the tables' range and the segment data lie in the file.
+    /// If it succeeds, the tables and the segment data are in bounds of the file.
     pub fn parse(head: &[u8], file_len: u64) -> Result<Self> {
         let head = Head::new(head, file_len, FileKind::Ptd)?;
         head.check_magic(4, MAGIC)?;
@@ -105,7 +105,7 @@ impl Header {
         }
     }
 
-    /// The bytes of the file that are the tables: what [`read_flat_tensor`](super::read_flat_tensor) takes.
+    /// The byte range of the tables in the file: the input of [`read_flat_tensor`](super::read_flat_tensor).
     pub fn tables_range(&self) -> Range<u64> {
         0..self.tables_size
     }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_each_writer() {
+    fn headers_of_all_writers_are_parsed() {
         let python = parse(&file(40, [48, 200, 256, 256])).unwrap();
         assert_eq!(python.tables_range(), 0..248);
         let cpp = parse(&file(40, [40, 200, 240, 1])).unwrap();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_are_refused() {
+    fn malformed_headers_are_rejected() {
         assert!(refused(b"\x44\0\0\0FT02FH01").contains("expected `FT01`"));
         assert!(refused(b"\x44\0\0\0FT01FH02").starts_with("header.identifier: expected `FH01`"));
         assert!(refused(b"\x44\0\0\0FT01........").contains("header.identifier"));

@@ -10,9 +10,8 @@
 //! ```
 
 //!
-//! Files of release 0.6 have another root table under the same magic: the shapes stand in a list of
-//! their own, and several tensors share a segment. They are told by the fields of the root's vtable,
-//! and decode to the same structs.
+//! Files of release 0.6 have another root table under the same magic: shapes are in a list of their own, and several
+//! tensors share a segment. They are recognized by the fields of the root's vtable, and decode to the same structs.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -45,29 +44,29 @@ use tensor::ScalarType;
 pub struct FlatTensor {
     /// Version of the schema: 0 so far.
     pub version: u32,
-    /// Runs of bytes behind the flatbuffer.
+    /// Raw bytes stored after the flatbuffer.
     pub segments: Vec<DataSegment>,
     /// The named entries, in the file's order.
     pub named_data: Vec<NamedData>,
 }
 
-/// A name for a segment's bytes (`NamedData`). Several names may share a segment.
+/// A name for the bytes of a segment (`NamedData`). Several names may share a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NamedData {
     /// The name.
     pub key: String,
-    /// Into [`FlatTensor::segments`].
+    /// Index into [`FlatTensor::segments`].
     pub segment_index: u32,
-    /// Where the entry starts in its segment: 0 but in files of release 0.6.
+    /// Offset of the entry in its segment: 0 except in files of release 0.6.
     pub segment_offset: u64,
-    /// What the bytes are, if they are a tensor and not an opaque blob.
+    /// Type and shape, if the entry is a tensor and not an opaque blob.
     pub tensor_layout: Option<TensorLayout>,
 }
 
 /// A tensor's type and shape (`TensorLayout`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TensorLayout {
-    /// The element type's number.
+    /// The number of the element type.
     pub scalar_type: i8,
     /// Sizes, outermost dimension first.
     pub sizes: Vec<i32>,
@@ -76,7 +75,7 @@ pub struct TensorLayout {
 }
 
 impl TensorLayout {
-    /// The element type, if the number stands for one.
+    /// The element type; `None` if its number is unknown.
     pub fn dtype(&self) -> Option<ScalarType> {
         ScalarType::from_i8(self.scalar_type).ok()
     }

@@ -8,13 +8,13 @@ pub fn read_flat_tensor(tables: &[u8]) -> Result<FlatTensor> {
     read_flat_tensor_with(tables, &Limits::DEFAULT)
 }
 
-/// Decodes the tables of a `.ptd` file: its first [`Header::tables_size`](super::Header::tables_size)
-/// bytes. The flatbuffer's structure is checked; what the values say is [`verify`](super::verify)'s.
+/// Decodes the tables of a `.ptd` file: its first [`Header::tables_size`](super::Header::tables_size) bytes. Only the
+/// structure of the flatbuffer is checked; [`verify`](super::verify) checks the values.
 pub fn read_flat_tensor_with(tables: &[u8], limits: &Limits) -> Result<FlatTensor> {
     Reader::new(tables, 0, limits).root(flat_tensor)
 }
 
-/// The file offset of the field that displays as `path`, found by reading again.
+/// The file offset of the field that displays as `path`, found by decoding again.
 pub(super) fn locate(tables: &[u8], limits: &Limits, path: &str) -> Option<u64> {
     let reader = Reader::new(tables, 0, limits).watching(path);
     reader.root(flat_tensor).ok()?;
@@ -45,8 +45,8 @@ fn flat_tensor(t: In<'_, '_, '_>) -> Result<FlatTensor> {
     })
 }
 
-/// Whether the root is `version, tensor_alignment, tensors, segments, named_data`, whose second
-/// field is a power of two, and not `version, segments, named_data`.
+/// Whether the root has the fields `version, tensor_alignment, tensors, segments, named_data` of release 0.6, whose
+/// second field is a power of two, and not `version, segments, named_data`.
 fn is_release_0_6(t: In<'_, '_, '_>) -> Result<bool> {
     Ok(matches!(t.field_slots(), 4 | 5) && t.get(1, "tensor_alignment", 0u32)?.is_power_of_two())
 }

@@ -7,11 +7,10 @@ use crate::{Error, ErrorKind, Limits, Result};
 use std::collections::HashMap;
 use std::ops::{Deref, Range};
 
-/// Checks everything that the tables of a `.ptd` file say: schema version, segments within the file,
-/// every segment index, tensor layouts, tensors within their segments, duplicate keys.
+/// Checks everything that the tables of a `.ptd` file say: the schema version, that segments are in bounds of the file,
+/// segment indices, tensor layouts, that tensors are in bounds of their segments, and duplicate keys.
 ///
-/// Returns the first error. It has a path; the byte offset is added by [`VerifiedFlatTensor::read`],
-/// which has the bytes.
+/// Returns the first error, with its path; [`VerifiedFlatTensor::read`], which has the bytes, adds the byte offset.
 pub fn verify(tables: &FlatTensor, header: &Header, limits: &Limits) -> Result<()> {
     run(tables, header, limits, 1).into_iter().next().map_or(Ok(()), Err)
 }
@@ -92,14 +91,14 @@ fn run(tables: &FlatTensor, header: &Header, limits: &Limits, most: usize) -> Ve
     errors
 }
 
-/// The tables of a `.ptd` file of which everything that [`verify`] checks is true.
+/// The tables of a `.ptd` file, for which everything that [`verify`] checks holds.
 ///
-/// Derefs to [`FlatTensor`], which cannot be changed through it.
+/// Derefs to [`FlatTensor`], without mutable access.
 #[derive(Debug, Clone)]
 pub struct VerifiedFlatTensor {
     tables: FlatTensor,
     header: Header,
-    /// Entries in the order of their keys.
+    /// The indices of the entries, sorted by key.
     order: Vec<usize>,
 }
 
@@ -116,8 +115,8 @@ impl VerifiedFlatTensor {
         })
     }
 
-    /// Everything that [`read`](Self::read) would refuse the file for, up to [`Limits::errors`].
-    /// An error in the flatbuffer's structure hides what would come after it.
+    /// All errors for which [`read`](Self::read) would reject the file, up to [`Limits::errors`]. An error in the
+    /// structure of the flatbuffer hides all later ones.
     pub fn errors(tables: &[u8], header: &Header, limits: &Limits) -> Vec<Error> {
         let decoded = check_tables(tables, header.tables_size, limits)
             .and_then(|()| read_flat_tensor_with(tables, limits));
@@ -147,25 +146,25 @@ impl VerifiedFlatTensor {
         &self.header
     }
 
-    /// The tables and the header, to be changed.
+    /// The tables and the header, to be modified.
     pub fn into_parts(self) -> (FlatTensor, Header) {
         (self.tables, self.header)
     }
 
-    /// The entry of this key.
+    /// The entry with this key.
     pub fn get(&self, key: &str) -> Option<&NamedData> {
         let entries = &self.tables.named_data;
         let found = self.order.binary_search_by(|&index| entries[index].key.as_str().cmp(key)).ok()?;
         Some(&entries[self.order[found]])
     }
 
-    /// The bytes of the file that the entry of this key stands for.
+    /// The byte range in the file of the entry with this key.
     pub fn data(&self, key: &str) -> Option<Range<u64>> {
         self.get(key).map(|entry| self.data_range(entry))
     }
 
-    /// The bytes of the file that an entry of these tables stands for: of a tensor as many as its
-    /// layout asks for, of a blob all of its segment. `0..0` if there are none.
+    /// The byte range in the file of an entry of these tables: for a tensor, as many bytes as its layout requires; for
+    /// a blob, its whole segment. `0..0` if it is empty.
     pub fn data_range(&self, entry: &NamedData) -> Range<u64> {
         let segment = self.tables.segments.get(entry.segment_index as usize);
         let whole = segment.and_then(|segment| segment_range(segment, self.header.segment_base_offset));

@@ -7,20 +7,20 @@ use crate::{Error, ErrorKind, Limits, Result};
 use std::io::Write;
 use std::ops::Range;
 
-/// To what a segment's start is aligned unless asked otherwise, as the reference has it.
+/// The default alignment of segments, that of the reference implementation.
 pub const DEFAULT_SEGMENT_ALIGNMENT: u64 = 128;
 
-/// Puts a `.ptd` file together.
+/// Builds a `.ptd` file.
 ///
-/// Every distinct blob becomes a segment, in the order in which it first appears; entries with equal
-/// bytes share one. Files are written in the current edition of the format.
+/// Every distinct blob becomes a segment, in order of first appearance; entries with equal bytes share one. Files are
+/// written in the current edition of the format.
 #[derive(Debug, Clone)]
 pub struct Builder<'d> {
     /// The entries, in the order in which they are written.
     pub entries: Vec<Entry<'d>>,
-    /// To what segments are aligned: a power of two.
+    /// Alignment of segments: a power of two.
     pub segment_alignment: u64,
-    /// Whether equal bytes are written once, for which blobs of one length are read once more.
+    /// Whether equal bytes are written once; to find them, blobs with equal lengths are read once more.
     pub share: bool,
 }
 
@@ -29,15 +29,15 @@ pub struct Builder<'d> {
 pub struct Entry<'d> {
     /// The name.
     pub key: String,
-    /// What the bytes are, if they are a tensor.
+    /// Type and shape, if the entry is a tensor.
     pub layout: Option<TensorLayout>,
     /// The bytes.
     pub blob: Blob<'d>,
-    /// To what they are aligned besides the segment alignment; 1 if that is enough.
+    /// Alignment in addition to the segment alignment; 1 for none.
     pub alignment: u64,
 }
 
-/// A file whose tables are made and verified, ready to be written.
+/// A file whose tables are built and verified, ready to be written.
 pub type Prepared<'d> = crate::container::Prepared<'d, Header>;
 
 impl Default for Builder<'_> {
@@ -64,7 +64,7 @@ impl<'d> Builder<'d> {
         self
     }
 
-    /// Takes a file apart. `source` gives the bytes of a range of the file it was read from.
+    /// The entries of an existing file. `source` returns the bytes of a range of that file.
     pub fn from_flat_tensor(file: &VerifiedFlatTensor, source: impl Fn(Range<u64>) -> Blob<'d>) -> Self {
         let mut source = remember(source);
         let entry = |entry: &NamedData| Entry {
@@ -76,9 +76,9 @@ impl<'d> Builder<'d> {
         Self { entries: file.named_data.iter().map(entry).collect(), ..Self::default() }
     }
 
-    /// Makes the tables and verifies them: whatever is written can be read.
+    /// Builds the tables and verifies them, so that whatever is written can be read.
     ///
-    /// Blobs of one length are read once, to find those that are equal, unless [`share`](Self::share) is off.
+    /// Blobs with equal lengths are read once to find those with equal bytes, unless [`share`](Self::share) is off.
     pub fn prepare(self) -> Result<Prepared<'d>> {
         self.prepare_with(&Limits::DEFAULT)
     }
@@ -120,7 +120,7 @@ impl<'d> Builder<'d> {
             header.extend(field.to_le_bytes());
         }
         bytes[8..8 + header.len()].copy_from_slice(&header);
-        // A file without data ends with its tables, padded so that the header tells the truth.
+        // A file without segment data ends with its tables, padded up to the segment base that the header declares.
         if layout.data_size == 0 {
             bytes.resize(base as usize, 0);
         }
@@ -129,7 +129,7 @@ impl<'d> Builder<'d> {
         Ok(Prepared { tables: flatbuffer.bytes, header, base, segments, placed: layout.placed })
     }
 
-    /// Writes the file, front to back; the blobs pass through and are never all in memory.
+    /// Writes the file from front to back. Blobs are streamed and are never all in memory.
     pub fn write(self, out: &mut dyn Write) -> Result<Header> {
         let prepared = self.prepare()?;
         prepared.write_to(out)?;

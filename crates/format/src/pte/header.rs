@@ -4,9 +4,9 @@ use std::ops::Range;
 
 /// The file identifier at byte 4, the only one in use since 2024.
 pub const IDENTIFIER: [u8; 4] = *b"ET12";
-/// Bytes of the extended header that current writers make.
+/// Length of the extended header that current writers produce.
 pub const EXTENDED_HEADER_LENGTH: u32 = 32;
-/// Bytes of the shortest extended header, of files before release 1.0.
+/// Length of the shortest extended header, in files from before release 1.0.
 pub const MIN_EXTENDED_HEADER_LENGTH: u32 = 24;
 
 const MAGIC: Magic = Magic { identifier: IDENTIFIER, kind: FileKind::Pte };
@@ -15,25 +15,25 @@ const EXTENDED_VERSION: [u8; 2] = *b"00";
 /// Where the extended header starts.
 const EXTENDED_AT: usize = 8;
 
-/// Where the parts of a `.pte` file lie.
+/// The layout of a `.pte` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// Bytes of the whole file.
     pub file_len: u64,
-    /// Bytes of the flatbuffer, header included, from byte 0.
+    /// Bytes of the flatbuffer from byte 0, with the header.
     pub program_size: u64,
     /// Where segments start; 0 if there are none.
     pub segment_base_offset: u64,
     /// Bytes of segment data, if the header is long enough to say.
     pub segment_data_size: Option<u64>,
-    /// The extended header as it stands, if there is one.
+    /// The extended header as stored, if there is one.
     pub extended: Option<ExtendedHeader>,
 }
 
-/// The extended header, which stands from byte 8 on if the program has segments.
+/// The extended header, stored from byte 8 on if the program has segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtendedHeader {
-    /// Its bytes, counted from its magic. What a longer one holds beyond the known fields is ignored.
+    /// Its length, counted from its magic. Unknown fields at the end of a longer header are ignored.
     pub length: u32,
     /// See [`Header::program_size`].
     pub program_size: u64,
@@ -44,10 +44,10 @@ pub struct ExtendedHeader {
 }
 
 impl Header {
-    /// Reads the header from `head`, the first 64 bytes of a file of `file_len` bytes, or all of a
-    /// shorter one. More bytes do no harm.
+    /// Parses the header from `head`, the first 64 bytes of a file of `file_len` bytes, or all bytes of a shorter file.
+    /// `head` may be longer.
     ///
-    /// Afterwards the program's range lies in the file, and so does the segment data if its size is known.
+    /// If it succeeds, the program is in bounds of the file, and so is the segment data if its size is known.
     pub fn parse(head: &[u8], file_len: u64) -> Result<Self> {
         let head = Head::new(head, file_len, FileKind::Pte)?;
         head.check_magic(4, MAGIC)?;
@@ -122,7 +122,7 @@ impl Header {
             .hint("the file is cut off; copy or export it again")
     }
 
-    /// The bytes of the file that are the flatbuffer: what [`read_program`](super::read_program) takes.
+    /// The byte range of the flatbuffer in the file: the input of [`read_program`](super::read_program).
     pub fn program_range(&self) -> Range<u64> {
         0..self.program_size
     }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_every_length() {
+    fn headers_of_every_length_are_parsed() {
         let header = parse(&file(32, [96, 128, 128])).unwrap();
         assert_eq!((header.program_size, header.segment_base_offset), (96, 128));
         assert_eq!(header.segment_data_size, Some(128));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_differ_name_both() {
+    fn version_errors_name_the_supported_and_the_found_version() {
         assert_eq!(
             refused(b"\x10\0\0\0ET13........"),
             "identifier: expected `ET12`, the version this reader supports, found `ET13` (at byte 0x4); the file \
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_contradict() {
+    fn contradictory_sizes_are_rejected() {
         assert!(refused(&file(32, [96, 128, 129])).contains("at least 257 bytes, as the header says"));
         assert!(refused(&file(32, [257, 0, 0])).contains("at least 257 bytes"));
         assert!(refused(&file(32, [39, 128, 0])).contains("at least 40 bytes, the header's own end"));

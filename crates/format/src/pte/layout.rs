@@ -2,16 +2,16 @@ use super::{BackendDelegateDataReference, DataLocation, Header, Program, Subsegm
 use crate::container::segment_range;
 use std::ops::Range;
 
-/// Why a range cannot be had: what was expected and what was found.
+/// Why a byte range is invalid: what was expected, and what was found.
 pub(crate) type Misplaced = (String, String);
 
 impl Program {
-    /// Whether constants are inline, as in old files, and not in a segment.
+    /// Whether constants are stored inline, as in old files, and not in a segment.
     pub fn has_inline_constants(&self) -> bool {
         self.constant_segment.as_ref().is_none_or(|segment| segment.offsets.is_empty())
     }
 
-    /// Number of constants, the reserved entry 0 counted.
+    /// Number of constants, including the reserved entry 0.
     pub fn constant_count(&self) -> usize {
         match &self.constant_segment {
             Some(segment) if !segment.offsets.is_empty() => segment.offsets.len(),
@@ -19,12 +19,12 @@ impl Program {
         }
     }
 
-    /// The bytes of the file that a segment takes.
+    /// The byte range of a segment in the file.
     pub(crate) fn segment_range(&self, header: &Header, index: u32) -> Option<Range<u64>> {
         segment_range(self.segments.get(index as usize)?, header.segment_base_offset)
     }
 
-    /// The bytes of the file that hold constant `index`, which takes `nbytes`.
+    /// The byte range in the file of constant `index`, which takes `nbytes`.
     pub(crate) fn constant_range(
         &self,
         header: &Header,
@@ -47,7 +47,7 @@ impl Program {
         }
     }
 
-    /// The bytes of the file that hold the initial data `index` of mutable segment `which`.
+    /// The byte range in the file of the initial data `index` of mutable data segment `which`.
     pub(crate) fn initial_data_range(
         &self,
         header: &Header,
@@ -89,7 +89,7 @@ impl Program {
         }
     }
 
-    /// The bytes of the file that hold a delegate's payload.
+    /// The byte range in the file of a delegate's payload.
     pub(crate) fn delegate_range(
         &self,
         header: &Header,

@@ -10,8 +10,8 @@
 //! ..   segments, each at the segment base plus its offset
 //! ```
 //!
-//! Opening a file takes its first [`HEAD_BYTES`](crate::container::HEAD_BYTES), then exactly the
-//! program's bytes; segments are read on demand:
+//! Opening a file takes its first [`HEAD_BYTES`](crate::container::HEAD_BYTES) bytes, then exactly the bytes of the
+//! program; segments are read on demand:
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,8 +24,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The structs are the tables of `program.fbs`, owned, with its names; an absent vector is an empty
-//! one. Bulk bytes inside the flatbuffer (inline constants and delegates) are ranges of the file.
+//! The structs mirror the tables of `program.fbs`, owned and with the same names; absent vectors are empty. Bulk bytes
+//! inside the flatbuffer (inline constants and delegates) are represented as ranges of the file.
 
 mod header;
 mod layout;

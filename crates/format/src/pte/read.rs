@@ -13,17 +13,16 @@ pub fn read_program(program_bytes: &[u8]) -> Result<Program> {
     read_program_with(program_bytes, &Limits::DEFAULT)
 }
 
-/// Decodes the tables of a program: the first [`Header::program_size`](super::Header::program_size)
-/// bytes of a file.
+/// Decodes the tables of a program: the first [`Header::program_size`](super::Header::program_size) bytes of a file.
 ///
-/// The flatbuffer's structure is checked, and that every union and enum is one this reader knows;
-/// what the values say is [`verify`](super::verify)'s.
+/// Checks the structure of the flatbuffer, and that the kinds of all unions and enums are known;
+/// [`verify`](super::verify) checks the values.
 pub fn read_program_with(program_bytes: &[u8], limits: &Limits) -> Result<Program> {
     let reader = Reader::new(program_bytes, 0, limits);
     reader.root(program)
 }
 
-/// The file offset of the field that displays as `path`, found by reading again.
+/// The file offset of the field that displays as `path`, found by decoding again.
 pub(crate) fn locate(program_bytes: &[u8], limits: &Limits, path: &str) -> Option<u64> {
     let reader = Reader::new(program_bytes, 0, limits).watching(path);
     reader.root(program).ok()?;

@@ -12,12 +12,12 @@ macro_rules! schema_enum {
         pub enum $name { #[default] $($(#[$vdoc])* $variant = $value,)* }
 
         impl $name {
-            /// The member that a file's number stands for.
+            /// The member with this number; `None` if it is unknown.
             pub const fn from_i8(value: i8) -> Option<Self> {
                 match value { $($value => Some(Self::$variant),)* _ => None }
             }
 
-            /// The schema's name of this member.
+            /// The name of this member in the schema.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }
@@ -37,10 +37,10 @@ pub struct Program {
     pub constant_buffer: Vec<Buffer>,
     /// Payloads of delegates whose location is [`DataLocation::Inline`].
     pub backend_delegate_data: Vec<BackendDelegateInlineData>,
-    /// Runs of bytes behind the flatbuffer.
+    /// Raw bytes stored after the flatbuffer.
     pub segments: Vec<DataSegment>,
-    /// The segment that holds the constants; absent in files before release 0.4 and where
-    /// `constant_buffer` is used.
+    /// The segment that holds the constants; absent in files from before release 0.4 and in files that use
+    /// `constant_buffer`.
     pub constant_segment: Option<SubsegmentOffsets>,
     /// Segments of initial bytes of mutable tensors.
     pub mutable_data_segments: Vec<SubsegmentOffsets>,
@@ -53,19 +53,19 @@ pub struct Program {
 pub struct ExecutionPlan {
     /// The method's name, such as `forward`.
     pub name: String,
-    /// Python's containers around inputs and outputs.
+    /// The Python containers of inputs and outputs.
     pub container_meta_type: Option<ContainerMetadata>,
     /// The values that instructions work on; everything else refers to them by index.
     pub values: Vec<EValue>,
-    /// Values that the caller sets.
+    /// Values that the caller sets, by index.
     pub inputs: Vec<i32>,
-    /// Values that the caller gets.
+    /// Values that are returned to the caller, by index.
     pub outputs: Vec<i32>,
-    /// Runs of instructions, executed one after the other.
+    /// Sequences of instructions, executed one after the other.
     pub chains: Vec<Chain>,
-    /// Operators that [`Instruction::KernelCall`] refers to.
+    /// The operators that [`Instruction::KernelCall`] refers to.
     pub operators: Vec<Operator>,
-    /// Delegates that [`Instruction::DelegateCall`] refers to.
+    /// The delegates that [`Instruction::DelegateCall`] refers to.
     pub delegates: Vec<BackendDelegate>,
     /// Bytes of each planned arena; entry 0 is a placeholder.
     pub non_const_buffer_sizes: Vec<i64>,
@@ -73,21 +73,21 @@ pub struct ExecutionPlan {
     pub non_const_buffer_device: Vec<NonConstBufferDevice>,
 }
 
-/// Python's containers around a method's inputs and outputs, as pytree JSON (`ContainerMetadata`).
+/// The Python containers of a method's inputs and outputs, as pytree JSON (`ContainerMetadata`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContainerMetadata {
-    /// Of the inputs.
+    /// The containers of the inputs.
     pub encoded_inp_str: Option<String>,
-    /// Of the outputs.
+    /// The containers of the outputs.
     pub encoded_out_str: Option<String>,
 }
 
-/// Instructions in order, with what they read and write (`Chain`).
+/// A sequence of instructions, with the values it reads and writes (`Chain`).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Chain {
-    /// Values read from outside; informative.
+    /// Values read from outside the chain; informative.
     pub inputs: Vec<i32>,
-    /// Values left for outside; informative.
+    /// Values used outside the chain; informative.
     pub outputs: Vec<i32>,
     /// The instructions.
     pub instructions: Vec<Instruction>,
@@ -102,12 +102,12 @@ pub struct FrameList {
     pub items: Vec<Frame>,
 }
 
-/// A place in source code (`Frame`).
+/// A source location (`Frame`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Frame {
     /// The file.
     pub filename: Option<String>,
-    /// The line, from 1.
+    /// The line, counted from 1.
     pub lineno: i32,
     /// The function.
     pub name: Option<String>,
@@ -115,24 +115,24 @@ pub struct Frame {
     pub context: Option<String>,
 }
 
-/// One step of a chain (`Instruction`). Indices are into the execution plan's vectors.
+/// One instruction of a chain (`Instruction`). Indices are into the execution plan's vectors.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Instruction {
     /// Calls an operator.
     KernelCall {
-        /// Into [`ExecutionPlan::operators`].
+        /// Index into [`ExecutionPlan::operators`].
         op_index: i32,
-        /// Values: the schema's arguments in order, then what is returned.
+        /// Values: the arguments of the schema in order, then the return value.
         args: Vec<i32>,
     },
     /// Calls a delegate.
     DelegateCall {
-        /// Into [`ExecutionPlan::delegates`].
+        /// Index into [`ExecutionPlan::delegates`].
         delegate_index: i32,
         /// Values: inputs, then outputs.
         args: Vec<i32>,
     },
-    /// Copies a value; of a tensor its handle, not its bytes.
+    /// Copies a value; for a tensor, its handle and not its bytes.
     MoveCall {
         /// Value copied.
         move_from: i32,
@@ -143,10 +143,10 @@ pub enum Instruction {
     JumpFalseCall {
         /// Value tested.
         cond_value_index: i32,
-        /// Instruction of this chain; one past the last ends it.
+        /// Index of an instruction of this chain; one past the last ends the chain.
         destination_instruction: i32,
     },
-    /// Forgets a tensor's data.
+    /// Releases a tensor's data.
     FreeCall {
         /// The tensor's value.
         value_index: i32,
@@ -154,7 +154,7 @@ pub enum Instruction {
 }
 
 impl Instruction {
-    /// The schema's name of this kind of instruction.
+    /// The name of this kind of instruction in the schema.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::KernelCall { .. } => "KernelCall",
@@ -176,7 +176,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Name and overload as registries have it: `aten::add.out`, or `aten::copy_` without overload.
+    /// Name and overload as in registries: `aten::add.out`, or `aten::copy_` without overload.
     pub fn full_name(&self) -> String {
         self.to_string()
     }
@@ -196,7 +196,7 @@ pub struct BackendDelegate {
     pub id: String,
     /// Where the payload is.
     pub processed: BackendDelegateDataReference,
-    /// Settings given to the backend ahead of time.
+    /// Settings passed to the backend at compile time.
     pub compile_specs: Vec<CompileSpec>,
 }
 
@@ -205,7 +205,7 @@ pub struct BackendDelegate {
 pub struct BackendDelegateDataReference {
     /// Inline or in a segment.
     pub location: DataLocation,
-    /// Into [`Program::backend_delegate_data`] or [`Program::segments`].
+    /// Index into [`Program::backend_delegate_data`] or [`Program::segments`].
     pub index: u32,
 }
 
@@ -214,12 +214,12 @@ pub struct BackendDelegateDataReference {
 pub struct CompileSpec {
     /// Its name.
     pub key: String,
-    /// Its value, meaningful to the backend.
+    /// Its value, interpreted by the backend.
     pub value: Vec<u8>,
 }
 
 schema_enum! {
-    /// Where a delegate's payload is kept.
+    /// Where a delegate's payload is stored.
     DataLocation {
         /// In [`Program::backend_delegate_data`].
         Inline = 0 "INLINE",
@@ -241,43 +241,43 @@ schema_enum! {
 /// The device of a planned arena (`NonConstBufferDevice`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct NonConstBufferDevice {
-    /// Into [`ExecutionPlan::non_const_buffer_sizes`], its placeholder counted.
+    /// Index into [`ExecutionPlan::non_const_buffer_sizes`], with its placeholder.
     pub buffer_idx: i32,
     /// The kind of device.
     pub device_type: DeviceType,
-    /// Which of its kind.
+    /// The index among devices of that kind.
     pub device_index: i8,
 }
 
 /// An inline constant (`Buffer`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Buffer {
-    /// The bytes of the file that hold it.
+    /// Its byte range in the file.
     pub storage: Range<u64>,
 }
 
 /// An inline delegate payload (`BackendDelegateInlineData`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct BackendDelegateInlineData {
-    /// The bytes of the file that hold it.
+    /// Its byte range in the file.
     pub data: Range<u64>,
 }
 
 /// A segment that holds several tensors (`SubsegmentOffsets`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct SubsegmentOffsets {
-    /// Into [`Program::segments`].
+    /// Index into [`Program::segments`].
     pub segment_index: u32,
-    /// Where each tensor starts in the segment; entry 0 is a placeholder. A tensor's size is not
-    /// recorded here: it follows from its type and sizes.
+    /// The offset of each tensor in the segment; entry 0 is a placeholder. The length of a tensor is not recorded here:
+    /// it follows from its type and sizes.
     pub offsets: Vec<u64>,
 }
 
-/// A segment with a name (`NamedData`).
+/// A named segment (`NamedData`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct NamedData {
     /// The name.
     pub key: String,
-    /// Into [`Program::segments`].
+    /// Index into [`Program::segments`].
     pub segment_index: u32,
 }

@@ -9,7 +9,7 @@ use tensor::ScalarType;
 pub enum EValue {
     /// None.
     Null,
-    /// An integer; also scalar types, layouts and devices as arguments.
+    /// An integer; also a scalar type, layout or device as an argument.
     Int(i64),
     /// A boolean.
     Bool(bool),
@@ -32,7 +32,7 @@ pub enum EValue {
 }
 
 impl EValue {
-    /// The schema's name of this kind of value.
+    /// The name of this kind of value in the schema.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Null => "Null",
@@ -58,15 +58,15 @@ impl EValue {
     }
 }
 
-/// A tensor's type, shape and place (`Tensor`).
+/// A tensor's type, shape and storage (`Tensor`).
 ///
-/// Where its bytes are: in the `.ptd` if [`is_external`](Self::is_external), whatever the buffer
-/// index says. Otherwise a positive `data_buffer_idx` names a constant, or, with `allocation_info`
-/// beside it, the initial bytes of a mutable tensor; `allocation_info` alone is planned memory; and
-/// neither is a tensor whose memory the caller supplies.
+/// The bytes of a tensor that [`is_external`](Self::is_external) are in the `.ptd`, whatever the buffer index says.
+/// Otherwise a positive `data_buffer_idx` is the index of a constant or, together with `allocation_info`, of the
+/// initial bytes of a mutable tensor; `allocation_info` alone means planned memory, and neither of them memory that the
+/// caller supplies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tensor {
-    /// The element type's number; see [`dtype`](Self::dtype).
+    /// The number of the element type; see [`dtype`](Self::dtype).
     pub scalar_type: i8,
     /// Always 0.
     pub storage_offset: i32,
@@ -76,9 +76,9 @@ pub struct Tensor {
     pub dim_order: Vec<u8>,
     /// Whether training computes its gradient.
     pub requires_grad: bool,
-    /// The constant or the initial bytes; 0 is none.
+    /// Index of the constant or of the initial bytes; 0 for none.
     pub data_buffer_idx: u32,
-    /// Place in a planned arena.
+    /// Its location in a planned arena.
     pub allocation_info: Option<AllocationDetails>,
     /// Always 0: strided.
     pub layout: i8,
@@ -89,7 +89,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// The element type, if the number stands for one.
+    /// The element type; `None` if its number is unknown.
     pub fn dtype(&self) -> Option<ScalarType> {
         ScalarType::from_i8(self.scalar_type).ok()
     }
@@ -109,13 +109,13 @@ impl Tensor {
         self.extra_tensor_info.as_ref().is_some_and(|info| info.location == TensorDataLocation::External)
     }
 
-    /// The constant that holds the bytes: an index that is not 0, of a tensor neither planned nor external.
+    /// The index of the constant that holds the bytes: not 0, for a tensor that is neither planned nor external.
     pub fn constant_idx(&self) -> Option<u32> {
         let constant = self.data_buffer_idx > 0 && self.allocation_info.is_none() && !self.is_external();
         constant.then_some(self.data_buffer_idx)
     }
 
-    /// The entry of a mutable data segment that holds the initial bytes of a planned tensor.
+    /// The index of the initial bytes of a planned tensor in a mutable data segment.
     pub fn initial_data_idx(&self) -> Option<u32> {
         let mutable = self.data_buffer_idx > 0 && self.allocation_info.is_some() && !self.is_external();
         mutable.then_some(self.data_buffer_idx)
@@ -127,19 +127,19 @@ impl Tensor {
     }
 }
 
-/// A place in a planned arena (`AllocationDetails`).
+/// A location in a planned arena (`AllocationDetails`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct AllocationDetails {
     /// The arena, counted from 1.
     pub memory_id: u32,
     /// Low half of the byte offset in the arena.
     pub memory_offset_low: u32,
-    /// High half of it.
+    /// High half of the byte offset.
     pub memory_offset_high: u32,
 }
 
 impl AllocationDetails {
-    /// A place at byte `offset` of arena `memory_id`, counted from 1.
+    /// Byte `offset` of arena `memory_id`, counted from 1.
     pub const fn new(memory_id: u32, offset: u64) -> Self {
         Self { memory_id, memory_offset_low: offset as u32, memory_offset_high: (offset >> 32) as u32 }
     }
@@ -150,29 +150,29 @@ impl AllocationDetails {
     }
 }
 
-/// What newer files say about a tensor (`ExtraTensorInfo`).
+/// What newer files add about a tensor (`ExtraTensorInfo`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExtraTensorInfo {
-    /// Into [`Program::mutable_data_segments`](super::Program::mutable_data_segments).
+    /// Index into [`Program::mutable_data_segments`](super::Program::mutable_data_segments).
     pub mutable_data_segments_idx: u64,
-    /// The name in the source model; of an external tensor the key in the `.ptd`.
+    /// The name in the source model; for an external tensor, the key in the `.ptd`.
     pub fully_qualified_name: Option<String>,
-    /// In this file or outside.
+    /// Whether its bytes are in this file.
     pub location: TensorDataLocation,
     /// The kind of device it is on.
     pub device_type: DeviceType,
-    /// Which of its kind.
+    /// The index among devices of that kind.
     pub device_index: i8,
 }
 
 schema_enum! {
     /// Whether and how a tensor's sizes may change.
     TensorShapeDynamism {
-        /// The sizes are fixed.
+        /// The sizes are static.
         Static = 0 "STATIC",
-        /// The sizes may change up to those in the file.
+        /// The sizes are dynamic; those in the file are upper bounds.
         DynamicBound = 1 "DYNAMIC_BOUND",
-        /// The sizes may change without bound; nothing runs such a tensor.
+        /// The sizes are dynamic without bounds; such tensors are not supported.
         DynamicUnbound = 2 "DYNAMIC_UNBOUND",
     }
 }

@@ -1,8 +1,8 @@
-//! Files of test data. Crates above take this module by its path.
+//! Files of test data. Crates that depend on this one include this module by its path.
 
 use std::path::{Path, PathBuf};
 
-/// These folders and, if `PTERON_CORPUS` names it, the corpus.
+/// These folders and, if `PTERON_CORPUS` is set, the corpus that it names.
 pub fn roots(folders: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut roots = folders;
     match std::env::var_os("PTERON_CORPUS") {
@@ -12,7 +12,7 @@ pub fn roots(folders: Vec<PathBuf>) -> Vec<PathBuf> {
     roots
 }
 
-/// The files under folders whose names end so, sorted.
+/// The files below these folders that have one of these extensions, sorted.
 pub fn under(roots: &[PathBuf], extensions: &[&str]) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for root in roots {

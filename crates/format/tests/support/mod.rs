@@ -11,7 +11,7 @@ fn testdata(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(folder)
 }
 
-/// The files under the sample in this repository and, if `PTERON_CORPUS` names it, the whole corpus.
+/// The files in the sample of this repository and, if `PTERON_CORPUS` is set, in the whole corpus.
 pub fn corpus(extension: &str) -> Vec<PathBuf> {
     files::under(&files::roots(vec![testdata("corpus")]), &[extension])
 }

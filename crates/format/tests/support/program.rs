@@ -7,7 +7,7 @@ use format::pte::{
     Instruction, NamedBlob, Operator, Tensor, TensorDataLocation,
 };
 
-/// A float tensor of these sizes, contiguous, without place.
+/// A contiguous float tensor of these sizes, without storage.
 pub fn tensor(sizes: &[i32]) -> Tensor {
     Tensor {
         scalar_type: 6,
@@ -22,9 +22,8 @@ pub fn planned(offset: u64) -> Tensor {
     Tensor { allocation_info: Some(AllocationDetails::new(1, offset)), ..tensor(&[2]) }
 }
 
-/// Values, by index: 0 input and 1 output (planned), 2 constant, 3 mutable with initial data, 4 external,
-/// 5 Int, 6 IntList, 7 Bool, 8 TensorList, 9 OptionalTensorList, 10 Double, 11 None, 12 String,
-/// 13 DoubleList, 14 BoolList.
+/// Values by index: 0 input and 1 output (planned), 2 constant, 3 mutable with initial data, 4 external, 5 Int, 6
+/// IntList, 7 Bool, 8 TensorList, 9 OptionalTensorList, 10 Double, 11 None, 12 String, 13 DoubleList, 14 BoolList.
 pub fn plan(builder: &mut Builder<'static>) -> ExecutionPlan {
     let constant = Tensor { data_buffer_idx: builder.add_constant(Blob::bytes(vec![1; 8])), ..tensor(&[2]) };
     let initial = builder.add_initial_data(Blob::bytes(vec![2; 8]));
@@ -83,7 +82,7 @@ pub fn plan(builder: &mut Builder<'static>) -> ExecutionPlan {
     }
 }
 
-/// The program: segments, by index: 0 constants, 1 initial data, 2 the delegate's payload, 3 named data.
+/// The program. Segments by index: 0 constants, 1 initial data, 2 the delegate's payload, 3 named data.
 pub fn draft() -> Draft<'static> {
     let mut builder = Builder::new();
     let plan = plan(&mut builder);

@@ -1,10 +1,10 @@
-//! Damage that can be repeated. Crates above take this module by its path.
+//! Reproducible random damage to files. Crates that depend on this one include this module by its path.
 
-/// A small generator (splitmix64), so that a run can be repeated from its seed.
+/// A small random number generator (splitmix64); a run can be reproduced from its seed.
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next number.
+    /// The next random number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -13,12 +13,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below another.
+    /// A random number less than `n`.
     pub fn below(&mut self, n: usize) -> usize {
         (self.draw() % n as u64) as usize
     }
 
-    /// Changes one to eight places: a flipped bit, a random byte, or a number that likes to overflow.
+    /// Changes one to eight places: flips a bit, or writes a random byte or an integer that tends to overflow.
     pub fn mutate(&mut self, bytes: &mut [u8]) {
         for _ in 0..=self.below(8) {
             let at = self.below(bytes.len());

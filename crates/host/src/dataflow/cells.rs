@@ -1,22 +1,22 @@
-//! The registers of an asynchronous execution, shared by its threads. The `unsafe` here: a register
-//! is a plain cell; who may touch it when is decided by the ready counts of the kernels that use it.
+//! The registers of an asynchronous execution, shared by its threads. The `unsafe` code here: a register is a plain
+//! cell; the ready counts of the kernels that use it order all accesses.
 
 use crate::sync::{AtomicU8, AtomicU32, Ordering, UnsafeCell};
 use crate::value::Value;
 
-/// A register: set once, and then taken or copied by each of its users.
+/// A register: set once, then copied or taken by each of its users.
 pub(crate) struct Cell {
     value: UnsafeCell<Value>,
-    /// Uses to come, of those that the function has.
+    /// Remaining uses.
     uses: AtomicU32,
 }
 
-// SAFETY: the contracts of `put` and `take_use` keep writes apart from all other accesses, and values
-// are `Send` and `Sync`.
+// SAFETY: under the contracts of `put` and `take_use` no write is concurrent with another access, and values are
+// `Send` and `Sync`.
 unsafe impl Sync for Cell {}
 
 impl Cell {
-    /// A register that holds this, perhaps nothing yet, and will be used so many times.
+    /// A register that holds `value`, perhaps [`Value::Empty`], and has this number of uses.
     pub(crate) fn new(value: Value, uses: u32) -> Self {
         Self { value: UnsafeCell::new(value), uses: AtomicU32::new(uses) }
     }
@@ -24,38 +24,38 @@ impl Cell {
     /// Sets the register.
     ///
     /// # Safety
-    /// Called once, before anybody is told (with release) that the register is set.
+    /// Called once, before any other thread is notified (with release) that the register is set.
     #[inline(always)]
     pub(crate) unsafe fn put(&self, value: Value) {
-        // SAFETY: the caller promises that nobody else looks yet. What is overwritten is the empty
-        // value, which needs no drop.
+        // SAFETY: the caller promises that nobody else accesses the cell yet. The overwritten value is
+        // `Value::Empty`, which needs no drop.
         self.value.with_mut(|cell| unsafe { cell.write(value) });
     }
 
-    /// As [`Self::put`], of a copy of a value that mostly is plain.
+    /// As [`Self::put`], with a copy of `value`; optimized for plain values.
     ///
     /// # Safety
     /// As for [`Self::put`].
     #[inline(always)]
     pub(crate) unsafe fn put_copy(&self, value: &Value) {
-        // SAFETY: the caller promises that nobody else looks yet.
+        // SAFETY: the caller promises that nobody else accesses the cell yet.
         self.value.with_mut(|cell| unsafe { (*cell).put_copy(value) });
     }
 
-    /// Takes back what was put into the register.
+    /// Takes the value out of the register again.
     ///
     /// # Safety
-    /// Called after [`Self::put`], before anybody is told that the register is set.
+    /// Called after [`Self::put`], before any other thread is notified that the register is set.
     pub(crate) unsafe fn take_back(&self) -> Value {
-        // SAFETY: the caller promises that nobody else looks yet.
+        // SAFETY: the caller promises that nobody else accesses the cell yet.
         self.value.with_mut(|cell| std::mem::take(unsafe { &mut *cell }))
     }
 
-    /// Uses the register: the last use takes the value, the others copy it.
+    /// Uses the register: the last use moves the value out, the others copy it.
     ///
     /// # Safety
-    /// The caller has learnt (with acquire) that the register is set, and calls this at most as often
-    /// as it was counted among the uses that the register was made with.
+    /// The caller has observed (with acquire) that the register is set, and all callers together call this at most as
+    /// often as the number of uses that the register was created with.
     #[inline(always)]
     pub(crate) unsafe fn take_use(&self) -> Value {
         let mut value = Value::Empty;
@@ -64,14 +64,14 @@ impl Cell {
         value
     }
 
-    /// As [`Self::take_use`], to a place that mostly holds a plain value.
+    /// As [`Self::take_use`], into `place`; optimized for plain values on both sides.
     ///
     /// # Safety
     /// As for [`Self::take_use`].
     #[inline(always)]
     pub(crate) unsafe fn take_use_into(&self, place: &mut Value) {
-        // SAFETY: the register is set, and nobody writes the cell while uses are left besides this
-        // one, which has not counted itself out.
+        // SAFETY: the register is set, and nobody writes the cell while another use remains; this one has not
+        // decremented the count yet.
         let copied = self.value.with(|cell| unsafe {
             let is_plain = (*cell).is_plain();
             if is_plain {
@@ -85,30 +85,30 @@ impl Cell {
         }
     }
 
-    /// As [`Self::take_use`], of a value that shares something. Uses of plain values are not counted.
+    /// As [`Self::take_use`], for a refcounted value. Uses of plain values are not counted.
     ///
     /// # Safety
     /// As for [`Self::take_use`].
     #[inline(never)]
     unsafe fn take_shared_use(&self) -> Value {
-        // A count of one means that every other use is over: their copies were made before they
-        // counted themselves out (release), and this load has seen that (acquire).
+        // A count of one means that every other use is over: each made its copy before it decremented the count
+        // (release), and this load has observed that (acquire).
         if self.uses.load(Ordering::Acquire) == 1 {
-            // SAFETY: this is the only use left, so nobody else looks at the cell.
+            // SAFETY: this is the only use left, so nobody else accesses the cell.
             return self.value.with_mut(|cell| unsafe { std::mem::take(&mut *cell) });
         }
-        // SAFETY: nobody writes the cell while uses are left besides this one.
+        // SAFETY: nobody writes the cell while this use remains.
         let copy = self.value.with(|cell| unsafe { (*cell).clone() });
         if self.uses.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // Another use ended meanwhile, and this one is the last after all.
-            // SAFETY: all uses are over, and the count tells only this thread so.
+            // The other uses ended meanwhile, so this one is the last after all.
+            // SAFETY: all uses are over, and only this thread saw the count reach zero.
             self.value.with_mut(|cell| drop(unsafe { std::mem::take(&mut *cell) }));
         }
         copy
     }
 }
 
-/// Operands that a kernel waits for.
+/// The number of operands that a kernel still waits for.
 pub(crate) struct ReadyCount(AtomicU32);
 
 impl ReadyCount {
@@ -116,16 +116,16 @@ impl ReadyCount {
         Self(AtomicU32::new(operands))
     }
 
-    /// Counts an operand in. True for the call that counts the last one: what was done before any of
-    /// the calls is visible after it.
+    /// Records that an operand is available. Returns true for the last operand; everything that happened before any
+    /// of the calls is then visible to the caller.
     #[inline(always)]
     pub(crate) fn arrive(&self) -> bool {
-        // Whoever sees 1 is the only one to come, which makes the costly subtraction unnecessary.
+        // A thread that reads 1 is the last to arrive, so it can skip the costly atomic subtraction.
         self.0.load(Ordering::Acquire) == 1 || self.0.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
-/// Says whether a result of a function is there, or who waits for it.
+/// The state of a function's result: not set, set, or promised to the caller.
 pub(crate) struct ResultSlot {
     state: AtomicU8,
     promise: UnsafeCell<Option<crate::async_value::Promise>>,
@@ -135,18 +135,18 @@ const UNSET: u8 = 0;
 const SET: u8 = 1;
 const PROMISED: u8 = 2;
 
-// SAFETY: `promise` is written before `state` becomes PROMISED (release) by the only caller of
-// `promise`, and taken only by the only caller of `set`, after it has seen that (acquire).
+// SAFETY: the only caller of `is_set_or` writes `promise` before it sets `state` to PROMISED (release); only the single
+// caller of `set` takes it, after it has read that state (acquire).
 unsafe impl Sync for ResultSlot {}
 
 impl ResultSlot {
-    /// The slot of a result whose register is set, or not yet.
+    /// The slot of a result whose register is already set or not.
     pub(crate) fn new(set: bool) -> Self {
         Self { state: AtomicU8::new(if set { SET } else { UNSET }), promise: UnsafeCell::new(None) }
     }
 
-    /// Says that the result's register is set. Gives the promise to keep, if the caller of the
-    /// function has gone on with one.
+    /// Records that the result's register is set. Returns the promise to resolve if the function's caller has continued
+    /// with an asynchronous value.
     ///
     /// # Safety
     /// Called once, after the register was put.
@@ -154,11 +154,11 @@ impl ResultSlot {
         if self.state.swap(SET, Ordering::AcqRel) != PROMISED {
             return None;
         }
-        // SAFETY: the exchange has seen PROMISED, so the promise is there and nobody else touches it.
+        // SAFETY: the exchange read PROMISED, so the promise has been stored and nobody else accesses it.
         self.promise.with_mut(|cell| unsafe { (*cell).take() })
     }
 
-    /// Asks for the result: true if its register is set. Else `promise` is kept for [`Self::set`].
+    /// Returns true if the result's register is set. Otherwise stores `promise()` for [`Self::set`].
     ///
     /// # Safety
     /// Called once.
@@ -166,13 +166,13 @@ impl ResultSlot {
         if self.state.load(Ordering::Acquire) == SET {
             return true;
         }
-        // SAFETY: nobody else touches the cell before the state becomes PROMISED.
+        // SAFETY: nobody else accesses the cell before the state becomes PROMISED.
         self.promise.with_mut(|cell| unsafe { *cell = Some(promise()) });
         let outcome = self.state.compare_exchange(UNSET, PROMISED, Ordering::AcqRel, Ordering::Acquire);
         if outcome.is_ok() {
             return false;
         }
-        // SAFETY: the state is SET and was not PROMISED: nobody else ever touches the cell.
+        // SAFETY: the state is SET and was not PROMISED: nobody else ever accesses the cell.
         let unused = self.promise.with_mut(|cell| unsafe { (*cell).take() });
         if let Some(promise) = unused {
             promise.discard();

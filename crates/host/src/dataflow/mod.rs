@@ -1,10 +1,9 @@
-//! Asynchronous execution: a kernel runs once its operands are available, counted by an atomic.
+//! Asynchronous execution: a kernel runs once its operands are available, which a ready count tracks.
 //!
-//! Kernels of one stream run one after another on the thread that follows the stream; others become
-//! tasks of the work queue. No lock is taken on the way. As long as no other thread knows of an
-//! execution (no task, no waiter for a value), kernels work on its registers in place and are
-//! counted without atomic operations ([`own`]); the execution moves to the heap when it has to be shared
-//! ([`shared`]).
+//! Kernels of one stream run one after another on the thread that follows the stream; kernels of other streams become
+//! tasks of the work queue. No lock is taken. As long as no other thread has access to an execution (it has spawned no
+//! task and waits for no value), kernels work on its registers in place and the counts are not atomic ([`own`]); the
+//! execution moves to the heap when it has to be shared ([`shared`]).
 
 mod cells;
 mod order;
@@ -26,14 +25,15 @@ use trace::{Place, SpanKind, Tracer};
 #[cfg(all(test, loom))]
 pub(crate) use cells::{Cell as ModelCell, ReadyCount as ModelReadyCount, ResultSlot as ModelResultSlot};
 
-/// An execution of a function with as many arguments as it takes, to be started.
+/// Prepares an execution of a function; the number of arguments must be the function's.
 #[inline]
 pub(crate) fn prepare<'v>(body: &Body, arguments: impl Iterator<Item = &'v Value>) -> Own {
     Own::new(body, arguments)
 }
 
-/// Starts a function here, in program order if `in_order`: its execution order is not observable
-/// ([`crate::effects`]). Its results go to `give`, in order, for it to take them.
+/// Starts a function on this thread. `in_order` runs it in program order, which requires that its execution order is
+/// not observable ([`crate::effects`]). Passes each result's index and value to `set_result`, in order, which may take
+/// the value.
 #[inline]
 pub(crate) fn execute(
     function: FunctionRef<'_>,
@@ -41,12 +41,12 @@ pub(crate) fn execute(
     body: &Body,
     prepared: Own,
     in_order: bool,
-    give: &mut dyn FnMut(usize, &mut Value),
+    set_result: &mut dyn FnMut(usize, &mut Value),
 ) {
-    own::run(function, context, body, prepared, in_order, give);
+    own::run(function, context, body, prepared, in_order, set_result);
 }
 
-/// Starts a function as a task.
+/// Starts a function as a task of the work queue.
 pub(crate) fn execute_later(function: &Function, context: &ExecutionContext, arguments: &[Value]) -> Results {
     let (promises, results): (Vec<_>, Results) = (0..function.results())
         .map(|_| AsyncValue::new())
@@ -61,7 +61,7 @@ pub(crate) fn execute_later(function: &Function, context: &ExecutionContext, arg
     results
 }
 
-/// Runs a kernel and tells the tracer.
+/// Runs a kernel and records it as a span.
 #[cold]
 pub(crate) fn traced(
     tracer: Tracer<'_>,
@@ -76,7 +76,7 @@ pub(crate) fn traced(
     tracer.end(start, SpanKind::Kernel, &site.name, place);
 }
 
-/// What a kernel gives as a result that it did not set.
+/// The error for a result that a kernel did not set.
 #[cold]
 fn no_result(kernel: &str) -> Value {
     Value::Error(ErrorValue::new(ErrorCode::Internal, format!("kernel `{kernel}` did not set a result")))

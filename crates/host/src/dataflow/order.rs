@@ -1,7 +1,7 @@
-//! Partition and sort as the reference's C++ library does them. Neither is stable, so their order of
-//! equal elements, which decides the order in which kernels run, follows from the algorithms alone.
+//! Partition and sort, with the algorithms of the reference implementation's C++ library. Neither is stable, and the
+//! resulting order of equal elements decides the order in which kernels run; so the algorithms must be the same.
 
-/// Moves the elements that satisfy `keep` to the front; their number.
+/// Moves the elements that satisfy `keep` to the front and returns their number.
 pub(super) fn partition<T>(items: &mut [T], keep: impl Fn(&T) -> bool) -> usize {
     let (mut first, mut last) = (0, items.len());
     loop {
@@ -23,11 +23,11 @@ pub(super) fn partition<T>(items: &mut [T], keep: impl Fn(&T) -> bool) -> usize 
     }
 }
 
-/// Ranges up to this length are left to insertion sort.
+/// Quicksort leaves ranges up to this length to insertion sort.
 const SMALL: usize = 16;
 
-/// Introsort: quicksort with the median of three down to small ranges, heapsort where that goes too
-/// deep, and insertion sort over the whole at the end.
+/// Introsort: median-of-three quicksort down to small ranges, heapsort beyond the recursion limit, and a final
+/// insertion sort over everything.
 pub(super) fn sort<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool + Copy) {
     if items.len() < 2 || sort_run(items, less) {
         return;
@@ -42,8 +42,9 @@ pub(super) fn sort<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool + Cop
     }
 }
 
-/// Sorts elements that, the first aside, rise or fall strictly. If the first equals none of the others,
-/// there is only one order to sort them into, whatever the algorithm; else, false.
+/// Fast path for elements that, apart from the first, are strictly ascending or strictly descending. If the first
+/// element equals none of the others, the sorted order is unique, so any algorithm gives it. Returns false and changes
+/// nothing otherwise.
 fn sort_run<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool + Copy) -> bool {
     let first = items[0];
     let rest = &mut items[1..];
@@ -99,7 +100,7 @@ fn median_to_first<T: Copy>(items: &mut [T], a: usize, b: usize, c: usize, less:
     items.swap(0, median);
 }
 
-/// Partitions everything after the first element around it; where the right part begins.
+/// Partitions the elements after the first around the first, and returns where the right part begins.
 fn split<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool) -> usize {
     let pivot = items[0];
     let (mut first, mut last) = (1, items.len());
@@ -125,7 +126,7 @@ fn insertion_sort<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool + Copy
     }
 }
 
-/// Inserts element `i` into the sorted elements before it, after those equal to it.
+/// Inserts element `i` into the sorted elements before it, after equal elements.
 fn insert<T: Copy>(items: &mut [T], i: usize, less: impl Fn(&T, &T) -> bool) {
     let value = items[i];
     let mut to = i;
@@ -147,7 +148,7 @@ fn heapsort<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool + Copy) {
     }
 }
 
-/// Moves the hole down to a leaf along the larger children, and then `value` up from there.
+/// Moves the hole at `top` down to a leaf along the larger children, then sifts `value` up from there.
 fn sift<T: Copy>(items: &mut [T], top: usize, value: T, less: impl Fn(&T, &T) -> bool) {
     let len = items.len();
     let mut hole = top;
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(items, [(1, 'b'), (1, 'd'), (2, 'a'), (2, 'c')]);
     }
 
-    /// Without a look at runs.
+    /// [`sort`] without the fast path.
     fn sort_as_any<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool + Copy) {
         quicksort(items, 2 * items.len().max(2).ilog2(), less);
         (1..items.len()).for_each(|i| insert(items, i, less));
@@ -200,7 +201,7 @@ mod tests {
     proptest! {
         #[test]
         #[cfg_attr(miri, ignore = "many cases of safe code")]
-        fn runs_are_sorted_as_anything_else(
+        fn the_fast_path_for_runs_gives_the_same_order_as_the_full_sort(
             first in 0u32..60,
             rest in prop::collection::btree_set(0u32..60, 1..40),
             falls: bool,

@@ -1,4 +1,4 @@
-//! An execution that no other thread knows of: plain registers and plain counts.
+//! Executions private to one thread: plain registers and non-atomic counts.
 
 use super::ready::Ready;
 use super::shared::{Execution, Part};
@@ -15,35 +15,35 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use trace::Tracer;
 
-/// The state of an execution that no other thread knows of. Its memory is used again by later ones of
-/// the same thread.
+/// The state of an execution that only its own thread can access. The thread reuses the memory for later executions.
 pub(crate) struct Own {
     memory: Memory,
     /// The number of registers.
     used: usize,
-    /// Whether a register may share something.
+    /// Whether a register may hold a refcounted value: an object, an asynchronous value or an error.
     shares: bool,
 }
 
 #[derive(Default)]
 struct Memory {
-    /// Without meaning before they are set, and then plain.
+    /// Before a register is set, it holds a stale value, which is plain.
     registers: Vec<Value>,
-    /// Uses to come of the registers that share something, and then the operands that kernels wait for.
+    /// Remaining uses of each register (maintained for refcounted values), then the number of operands that each kernel
+    /// still waits for.
     counts: Vec<u32>,
 }
 
-/// Memory that a thread keeps for executions to come.
-const SPARES: usize = 64;
-/// Registers and kernels of the largest execution whose memory is kept.
-const LARGEST_SPARE: usize = 4096;
+/// Maximum number of buffers that a thread keeps for later executions.
+const MAX_SPARES: usize = 64;
+/// Largest number of registers plus kernels of an execution whose memory is kept.
+const MAX_SPARE_LEN: usize = 4096;
 
 thread_local! {
     static SPARE: RefCell<Vec<Memory>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Own {
-    /// An execution with these arguments, as many as its function takes.
+    /// An execution with these arguments; their number must be the function's.
     #[inline]
     pub(super) fn new<'v>(body: &Body, arguments: impl Iterator<Item = &'v Value>) -> Self {
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop());
@@ -52,7 +52,7 @@ impl Own {
         if memory.registers.len() < used {
             memory.registers.resize_with(used, Value::default);
         }
-        // Of results it is to be seen whether they are set.
+        // Cleared, so that `is_set` can tell which results have been set.
         body.results.iter().for_each(|&r| memory.registers[r as usize].put(Value::Empty));
         let mut shares = false;
         for (register, argument) in memory.registers[..body.arguments].iter_mut().zip(arguments) {
@@ -63,41 +63,41 @@ impl Own {
         Self { memory, used, shares }
     }
 
-    /// The registers; uses to come of those that share something; operands that kernels wait for.
+    /// The registers, their remaining uses, and the number of operands that each kernel waits for.
     #[inline(always)]
     fn parts(&mut self) -> (&mut [Value], &mut [u32], &mut [u32]) {
         let (uses, waiting) = self.memory.counts.split_at_mut(self.used);
         (&mut self.memory.registers[..self.used], uses, waiting)
     }
 
-    /// Takes everything out: registers with the uses to come of those that share something, and operands
-    /// that kernels wait for.
+    /// Takes everything out: the registers with their remaining uses, and the number of operands that each kernel waits
+    /// for.
     pub(super) fn take(&mut self) -> (impl Iterator<Item = (Value, u32)>, &[u32]) {
         let (uses, waiting) = self.memory.counts.split_at(self.used);
         let registers = self.memory.registers[..self.used].iter_mut().map(std::mem::take);
         (registers.zip(uses.iter().copied()), waiting)
     }
 
-    /// Whether there are arguments that may not be available.
+    /// Whether an argument is asynchronous, so perhaps not available.
     fn has_async_arguments(&self, body: &Body) -> bool {
         self.memory.registers[..body.arguments].iter().any(|value| matches!(value, Value::Async(_)))
     }
 
-    /// Whether a register that is returned is set.
+    /// Whether a register that the function returns is set.
     pub(super) fn is_set(&self, register: u32) -> bool {
         !matches!(self.memory.registers[register as usize], Value::Empty)
     }
 
-    /// Counts an operand in for kernels, and makes those ready that wait for no more.
+    /// Decrements the ready counts of `kernels`, and queues those that reach zero.
     #[inline(always)]
     fn arrive(&mut self, kernels: &[u32], body: &Body, ready: &mut Ready) {
         let (_, _, waiting) = self.parts();
         arrive(waiting, kernels, body, ready);
     }
 
-    /// Gives the results. Every kernel has run: what waits for something is not only this thread's.
+    /// Passes the results to `set_result`. Every kernel has run: an execution that waits for a value is shared.
     #[inline(always)]
-    fn give(&mut self, body: &Body, give: &mut dyn FnMut(usize, &mut Value)) {
+    fn deliver(&mut self, body: &Body, set_result: &mut dyn FnMut(usize, &mut Value)) {
         let (registers, ..) = self.parts();
         for (i, &register) in body.results.iter().enumerate() {
             let again = body.results.len() > 1 && body.results[i + 1..].contains(&register);
@@ -106,9 +106,9 @@ impl Own {
                 *register = std::mem::take(register).settle();
             }
             if again {
-                give(i, &mut register.clone());
+                set_result(i, &mut register.clone());
             } else {
-                give(i, register);
+                set_result(i, register);
             }
         }
     }
@@ -122,10 +122,10 @@ impl Drop for Own {
         }
         self.memory.counts.clear();
         let memory = std::mem::take(&mut self.memory);
-        if memory.counts.capacity() <= LARGEST_SPARE {
+        if memory.counts.capacity() <= MAX_SPARE_LEN {
             let _ = SPARE.try_with(move |spare| {
                 let mut spare = spare.borrow_mut();
-                if spare.len() < SPARES {
+                if spare.len() < MAX_SPARES {
                     spare.push(memory);
                 }
             });
@@ -133,7 +133,7 @@ impl Drop for Own {
     }
 }
 
-/// Counts a use out of a register that shares something.
+/// Ends one use of a register that holds a refcounted value, and clears the register after the last.
 #[inline(never)]
 fn end_use(registers: &mut [Value], uses: &mut [u32], register: u32) {
     let left = &mut uses[register as usize];
@@ -143,7 +143,7 @@ fn end_use(registers: &mut [Value], uses: &mut [u32], register: u32) {
     }
 }
 
-/// Counts an operand in for kernels, and makes those ready that wait for no more.
+/// Decrements the ready counts of `kernels`, and queues those that reach zero.
 #[inline(always)]
 fn arrive(waiting: &mut [u32], kernels: &[u32], body: &Body, ready: &mut Ready) {
     for &kernel in kernels {
@@ -155,35 +155,35 @@ fn arrive(waiting: &mut [u32], kernels: &[u32], body: &Body, ready: &mut Ready) 
     }
 }
 
-/// Where the state of an execution stands.
+/// Where the state of an execution is held.
 enum Home {
     Own(Own),
     Shared(Arc<Execution>),
 }
 
-/// An execution that began on this thread.
+/// An execution that this thread started.
 struct Run<'a> {
     function: FunctionRef<'a>,
     context: &'a ExecutionContext,
     body: &'a Body,
-    /// Whether kernels run in program order as long as all results are available.
+    /// Whether kernels run in program order until a result is not available.
     in_order: bool,
     home: Home,
 }
 
-/// Runs an execution as far as it goes on this thread.
+/// Runs an execution as far as possible on this thread.
 pub(super) fn run(
     function: FunctionRef<'_>,
     context: &ExecutionContext,
     body: &Body,
     mut own: Own,
     in_order: bool,
-    give: &mut dyn FnMut(usize, &mut Value),
+    set_result: &mut dyn FnMut(usize, &mut Value),
 ) {
     if body.nodes.is_empty() {
-        // An execution without kernels counts, too.
+        // An execution without kernels counts as one kernel.
         context.count_some_kernels(1);
-        return own.give(body, give);
+        return own.deliver(body, set_result);
     }
     stack::scope(|| {
         let mut count = 1;
@@ -193,31 +193,30 @@ pub(super) fn run(
         };
         if let Reached::End = reached {
             context.count_some_kernels(count);
-            return own.give(body, give);
+            return own.deliver(body, set_result);
         }
         let mut run = Run { function, context, body, in_order, home: Home::Own(own) };
         run.go_on(reached, count);
         match &mut run.home {
-            Home::Own(own) => own.give(body, give),
-            Home::Shared(execution) => execution.give_results(body, give),
+            Home::Own(own) => own.deliver(body, set_result),
+            Home::Shared(execution) => execution.deliver_results(body, set_result),
         }
     })
 }
 
-/// How far an execution has come that follows its schedule.
+/// How far an execution got by following its schedule.
 enum Reached {
-    /// Nowhere: there are arguments that are not available.
+    /// No kernel has run: some arguments are not available.
     Start,
-    /// So many kernels have run, and now others are to become tasks.
+    /// This many kernels have run; next, kernels of other streams become tasks.
     Tasks(usize),
-    /// So many kernels have run; of the last, a result that others use is not available.
+    /// This many kernels have run; a result of the last one, which other kernels use, is not available.
     Unavailable(usize),
     /// All kernels have run.
     End,
 }
 
-/// The kernels that an execution runs before others become tasks, in their order, as long as all results
-/// are available.
+/// The kernels that one thread runs before it spawns tasks, in order, provided that all results are available.
 pub(crate) fn schedule(body: &Body) -> Box<[u32]> {
     let mut waiting = body.counts[body.registers.len()..].to_vec();
     let mut ready = Ready::new(body.root_stream);
@@ -231,7 +230,7 @@ pub(crate) fn schedule(body: &Body) -> Box<[u32]> {
     order.into()
 }
 
-/// Runs kernels in the order of the schedule, or in program order, without counting operands.
+/// Runs kernels in the order of the schedule, or in program order, without updating ready counts.
 #[inline(always)]
 fn run_schedule(
     function: FunctionRef<'_>,
@@ -259,18 +258,18 @@ fn run_schedule(
     reached
 }
 
-/// Why kernels cannot go on as they do.
+/// Why [`Run::own_kernels`] returned.
 enum Pause {
-    /// None is left.
+    /// No kernel is ready.
     Done,
     /// Kernels of other streams are ready.
     Others,
-    /// A kernel has run of which a result that others use is not available.
+    /// This kernel has run; a result that other kernels use is not available.
     Unavailable(u32),
 }
 
 impl Run<'_> {
-    /// The execution, for other threads to know of.
+    /// Moves the execution to the heap, unless it is there already, so that other threads can access it.
     fn share(&mut self) -> &Arc<Execution> {
         if let Home::Own(own) = &mut self.home {
             let execution = Execution::new(own, self.body, self.function, self.context);
@@ -282,12 +281,12 @@ impl Run<'_> {
         }
     }
 
-    /// Runs an execution from where its schedule has led.
+    /// Continues an execution from where its schedule stopped.
     #[inline(never)]
     fn go_on(&mut self, reached: Reached, mut count: u32) {
         let mut ready = Ready::new(self.body.root_stream);
         match reached {
-            Reached::Start => self.start_on_some(&mut ready),
+            Reached::Start => self.publish_arguments(&mut ready),
             Reached::Tasks(ran) => self.catch_up(ran, ran, &mut ready),
             Reached::Unavailable(ran) if self.in_order => {
                 self.catch_up_in_order(ran, &mut ready);
@@ -303,8 +302,8 @@ impl Run<'_> {
         self.context.count_some_kernels(count);
     }
 
-    /// Counts operands in as if they had been counted while the first kernels of the schedule ran, of which
-    /// so many have ended.
+    /// Replays the ready queue and the ready counts for the first `ran` kernels of the schedule; only the results of
+    /// the first `ended` are counted.
     fn catch_up(&mut self, ran: usize, ended: usize, ready: &mut Ready) {
         let body = self.body;
         let Home::Own(own) = &mut self.home else { return };
@@ -321,8 +320,8 @@ impl Run<'_> {
         }
     }
 
-    /// Counts operands in as if they had been counted while so many kernels ran in program order. The last one's
-    /// results are not counted in.
+    /// Updates ready counts as if the first `ran` kernels had run in program order. The results of the last one are not
+    /// counted.
     fn catch_up_in_order(&mut self, ran: usize, ready: &mut Ready) {
         let body = self.body;
         let Home::Own(own) = &mut self.home else { return };
@@ -339,7 +338,7 @@ impl Run<'_> {
 
     /// Publishes the arguments; some may not be available yet.
     #[inline(never)]
-    fn start_on_some(&mut self, ready: &mut Ready) {
+    fn publish_arguments(&mut self, ready: &mut Ready) {
         let Home::Own(own) = &mut self.home else { return };
         own.arrive(self.body.start(), self.body, ready);
         let (registers, ..) = own.parts();
@@ -351,10 +350,10 @@ impl Run<'_> {
         }
     }
 
-    /// Sets a register when its value is available, and counts it in for the kernels that use it.
+    /// Sets a register as soon as its value is available, and decrements the ready counts of its users.
     fn publish(&mut self, register: u32, value: Value, ready: &mut Ready) {
         let users = self.body.users(register);
-        // A value without users in this function is waited for by the caller alone: no need to share the execution.
+        // If no kernel uses the value, only the caller waits for it, and the execution need not be shared.
         if !users.is_empty() && matches!(&value, Value::Async(v) if !v.is_available()) {
             self.share();
         }
@@ -369,7 +368,7 @@ impl Run<'_> {
         }
     }
 
-    /// Runs ready kernels and those that they make ready.
+    /// Runs the ready kernels and those that become ready meanwhile.
     fn kernels(&mut self, ready: &mut Ready, count: &mut u32) {
         let body = self.body;
         loop {
@@ -388,7 +387,7 @@ impl Run<'_> {
         }
     }
 
-    /// Runs kernels on the registers themselves.
+    /// Runs ready kernels directly on the registers.
     fn own_kernels(&mut self, ready: &mut Ready, count: &mut u32) -> Pause {
         let body = self.body;
         let (Home::Own(own), Some(site)) = (&mut self.home, body.sites.first()) else { return Pause::Done };
@@ -410,8 +409,7 @@ impl Run<'_> {
         pause
     }
 
-    /// Publishes the results of a kernel that has run on the registers themselves, of which not all are
-    /// available.
+    /// Publishes the results of a kernel that ran directly on the registers; some results are not available.
     #[inline(never)]
     fn publish_results(&mut self, index: u32, ready: &mut Ready) {
         let body = self.body;
@@ -432,10 +430,10 @@ impl Run<'_> {
     }
 }
 
-/// Runs kernels of one execution, one after another, on the registers themselves.
+/// Runs kernels of one execution, one after another, directly on the registers.
 struct Step<'a> {
     frame: Frame<'a>,
-    /// Uses to come of registers that share something.
+    /// Remaining uses of the registers; maintained for refcounted values.
     uses: &'a mut [u32],
     tracer: Tracer<'a>,
     body: &'a Body,
@@ -456,7 +454,7 @@ impl<'a> Step<'a> {
         Self { frame, uses, tracer: context.host().tracer(), body }
     }
 
-    /// Runs a kernel. False if a result that others use is not available.
+    /// Runs a kernel. Returns false if a result that other kernels use is not available.
     #[inline(always)]
     fn run(&mut self, kernel: u32, count: &mut u32) -> bool {
         let Self { frame, uses, tracer, body } = self;
@@ -471,7 +469,7 @@ impl<'a> Step<'a> {
         let node = &body.nodes[kernel as usize];
         (frame.arguments, frame.results) = body.operands(node);
         frame.site = &body.sites[kernel as usize];
-        // Whether they are set is to be seen.
+        // Cleared, so that results that the kernel does not set can be detected.
         frame.results.iter().for_each(|&r| frame.values[r as usize].put(Value::Empty));
         if let Some(error) = cancelled {
             frame.error = Some(error.clone());
@@ -499,7 +497,7 @@ impl<'a> Step<'a> {
         let mut available = true;
         for &register in frame.results {
             let value = &mut frame.values[register as usize];
-            if !value.is_number_or_chain() {
+            if !value.is_scalar_or_chain() {
                 frame.shares = true;
                 available &= settle(value, register, body, frame.site);
             }
@@ -508,7 +506,8 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Sees to a result that is neither a number nor a chain. False if others wait for it.
+/// Finishes a result that is neither a scalar nor a chain: releases it if it is unused, replaces a missing value by an
+/// error, and unwraps an available asynchronous value. Returns false if other kernels have to wait for it.
 #[inline(never)]
 fn settle(value: &mut Value, register: u32, body: &Body, site: &Site) -> bool {
     if body.registers[register as usize].uses == 0 && !matches!(value, Value::Empty) {
@@ -519,11 +518,11 @@ fn settle(value: &mut Value, register: u32, body: &Body, site: &Site) -> bool {
         Value::Empty => no_result(&site.name),
         value => value.settle(),
     };
-    // A value without users in this function is waited for by the caller alone: no need to share the execution.
+    // If no kernel uses the value, only the caller waits for it, and the execution need not be shared.
     !matches!(value, Value::Async(_)) || body.users(register).is_empty()
 }
 
-/// Finds the failure that a kernel does not run for: that of its last argument that is one.
+/// If an argument is an error, the kernel must not run and fails with that error; of several, the last counts.
 #[inline(never)]
 fn find_error(frame: &mut Frame<'_>) {
     let error = |&register: &u32| frame.values[register as usize].as_error();
@@ -532,7 +531,7 @@ fn find_error(frame: &mut Frame<'_>) {
     }
 }
 
-/// Makes all results the failure of their kernel.
+/// Sets all results to the error that their kernel failed with.
 #[cold]
 fn fail(frame: &mut Frame<'_>) {
     if let Some(error) = frame.error.take() {

@@ -1,4 +1,4 @@
-//! Kernels that are ready, in the order in which the reference takes them.
+//! Queue of ready kernels, in the scheduling order of the reference implementation.
 
 use super::order;
 use crate::body::Body;
@@ -6,13 +6,13 @@ use smallvec::SmallVec;
 
 pub(super) type Kernels = SmallVec<[u32; 8]>;
 
-/// No kernel.
+/// Stands for no kernel.
 const NONE: u32 = u32::MAX;
 
-/// Ready kernels of one thread: those of the stream that it follows, and the others.
+/// Ready kernels of one thread: a stack of those in the stream that it follows, and a list of those in other streams.
 pub(super) struct Ready {
     stream: u32,
-    /// The kernel of the stream that became ready last, before those of `inline`.
+    /// Top of the stack: the kernel of the stream that became ready last.
     next: u32,
     inline: Kernels,
     outline: Kernels,
@@ -24,13 +24,13 @@ impl Ready {
         Self::of(stream, Kernels::new())
     }
 
-    /// Kernels of one stream, all ready.
+    /// A queue of these kernels, all of one stream.
     #[inline]
     pub(super) fn of(stream: u32, kernels: Kernels) -> Self {
         Self { stream, next: NONE, inline: kernels, outline: Kernels::new() }
     }
 
-    /// A kernel that is ready.
+    /// A queue of one kernel.
     #[inline]
     pub(super) fn with(stream: u32, kernel: u32) -> Self {
         Self { stream, next: kernel, inline: Kernels::new(), outline: Kernels::new() }
@@ -49,7 +49,7 @@ impl Ready {
         }
     }
 
-    /// The next kernel to run here: the last of the stream to become ready.
+    /// The next kernel to run on this thread: the one of its stream that became ready last.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<u32> {
         if self.next == NONE {
@@ -64,8 +64,8 @@ impl Ready {
         !self.outline.is_empty()
     }
 
-    /// Prepares [`Self::others`]; but first, if no kernel of the stream is ready, goes over to the stream of
-    /// the first other kernel. False if there are no others then.
+    /// Sorts the kernels of other streams for [`Self::others`]. If no kernel of the current stream is ready, first
+    /// switches to the stream of the first other kernel. Returns false if no kernels of other streams remain.
     #[inline(always)]
     pub(super) fn settle_others(&mut self, body: &Body) -> bool {
         let goes_over = self.next == NONE && self.inline.is_empty();
@@ -90,13 +90,13 @@ impl Ready {
         !self.outline.is_empty()
     }
 
-    /// The ready kernels of other streams, a stream at a time.
+    /// The ready kernels of other streams, grouped by stream.
     pub(super) fn others<'a>(&'a self, body: &'a Body) -> impl Iterator<Item = (u32, &'a [u32])> {
         let stream = |&kernel: &u32| body.nodes[kernel as usize].stream;
         self.outline.chunk_by(move |a, b| stream(a) == stream(b)).map(move |group| (stream(&group[0]), group))
     }
 
-    /// Forgets the kernels of other streams.
+    /// Removes the kernels of other streams.
     pub(super) fn clear_others(&mut self) {
         self.outline.clear();
     }

@@ -1,4 +1,4 @@
-//! An execution that several threads know of: registers in cells, atomic counts.
+//! Executions shared by several threads: registers in cells, atomic counts.
 
 use super::cells::{Cell, ReadyCount, ResultSlot};
 use super::own::Own;
@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use trace::Tracer;
 
-/// An execution that several threads know of, alive as long as something of it is to be done.
+/// An execution that several threads share. Tasks and waiters keep it alive until they are done.
 pub(super) struct Execution {
     registers: SmallVec<[Cell; 8]>,
     ready: SmallVec<[ReadyCount; 8]>,
@@ -26,8 +26,8 @@ pub(super) struct Execution {
     context: ExecutionContext,
 }
 
-/// A place where an execution goes on is a kernel that is ready, or with this bit a register whose value,
-/// which the register holds, has become available. There are fewer than 2^31 of either.
+/// A resume point of an execution is the index of a ready kernel or, with this bit set, of a register whose
+/// asynchronous value, stored in the register, has become available. There are fewer than 2^31 of either.
 const REGISTER: u64 = 1 << 32;
 
 impl Resume for Execution {
@@ -38,7 +38,7 @@ impl Resume for Execution {
                 return Ready::with(body.nodes[index as usize].stream, index);
             }
             let mut ready = Ready::new(body.registers[index as usize].stream);
-            // SAFETY: `Part::publish` put the value that was waited for and told nobody else.
+            // SAFETY: `Part::publish` put the awaited value and notified nobody else.
             let value = unsafe { part.registers[index as usize].take_back() };
             part.put(index, value.settle(), &mut ready);
             ready
@@ -47,7 +47,7 @@ impl Resume for Execution {
 }
 
 impl Execution {
-    /// Takes over an execution that only this thread knew of.
+    /// Moves a thread-private execution to the heap.
     pub(super) fn new(
         own: &mut Own,
         body: &Body,
@@ -65,7 +65,7 @@ impl Execution {
         }
     }
 
-    /// Takes part in the execution with what `begin` finds ready.
+    /// Runs the kernels that `begin` returns as ready, and those that become ready meanwhile.
     fn go_on(self: &Arc<Self>, begin: impl FnOnce(&Part<'_>, &Body) -> Ready) {
         stack::scope(|| {
             let Some(body) = self.function.by_ref().body_if_read() else { return };
@@ -77,8 +77,8 @@ impl Execution {
         });
     }
 
-    /// Gives the results, as far as they are there. Called once.
-    pub(super) fn give_results(&self, body: &Body, give: &mut dyn FnMut(usize, &mut Value)) {
+    /// Passes the results to `set_result`, as asynchronous values where they are not set yet. Called once.
+    pub(super) fn deliver_results(&self, body: &Body, set_result: &mut dyn FnMut(usize, &mut Value)) {
         for (i, (slot, &register)) in self.results.iter().zip(&body.results).enumerate() {
             let mut later = None;
             // SAFETY: this is called once for each execution, so once for each slot.
@@ -90,15 +90,15 @@ impl Execution {
                 })
             };
             match later {
-                Some(value) if !set => give(i, &mut Value::Async(value)),
-                // SAFETY: the slot has said that the register is set; each result is one of its uses.
-                _ => give(i, &mut unsafe { self.registers[register as usize].take_use() }.settle()),
+                Some(value) if !set => set_result(i, &mut Value::Async(value)),
+                // SAFETY: the slot reported that the register is set; each result is one of its uses.
+                _ => set_result(i, &mut unsafe { self.registers[register as usize].take_use() }.settle()),
             }
         }
     }
 }
 
-/// A thread's part in an execution that others know of.
+/// A thread's view of a shared execution.
 pub(super) struct Part<'a> {
     execution: &'a Arc<Execution>,
     registers: &'a [Cell],
@@ -112,24 +112,24 @@ impl<'a> Part<'a> {
         Self { execution, registers: &execution.registers, ready: &execution.ready, body }
     }
 
-    /// Sets a register and counts it in for the kernels that use it.
+    /// Sets a register and decrements the ready counts of its users.
     fn put(&self, register: u32, value: Value, ready: &mut Ready) {
-        // SAFETY: a register is set by one kernel, which runs once, or is an argument (`Body`); its
-        // users and the caller are told below.
+        // SAFETY: a register is an argument or is set by one kernel, which runs once (`Body`); its users and the caller
+        // are notified below.
         unsafe { self.registers[register as usize].put(value) };
         self.is_put(register, ready);
     }
 
-    /// Wakes the waiters of a register that was just set.
+    /// Notifies the caller and the users of a register that was just set.
     #[inline(always)]
     fn is_put(&self, register: u32, ready: &mut Ready) {
         if self.body.registers[register as usize].returned {
-            self.give(register);
+            self.resolve_result(register);
         }
         self.arrive(self.body.users(register), ready);
     }
 
-    /// Counts an operand in for kernels, and makes those ready that wait for no more.
+    /// Decrements the ready counts of `kernels`, and queues those that reach zero.
     #[inline(always)]
     fn arrive(&self, kernels: &[u32], ready: &mut Ready) {
         for &kernel in kernels {
@@ -139,9 +139,9 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Tells the caller that the register, which is returned, is set.
+    /// Marks the result slots of a returned register as set, and resolves the caller's promises.
     #[inline(never)]
-    fn give(&self, register: u32) {
+    fn resolve_result(&self, register: u32) {
         let slots = self.execution.results.iter().zip(&self.body.results);
         for (slot, _) in slots.filter(|(_, r)| **r == register) {
             // SAFETY: the register was put just now, which happens once.
@@ -152,13 +152,13 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Sets a register when its value is available, and counts it in for the kernels that use it.
+    /// Sets a register as soon as its value is available, and decrements the ready counts of its users.
     pub(super) fn publish(&self, register: u32, value: Value, ready: &mut Ready) {
         match value {
-            // A value without users in this function is waited for by the caller alone: no need to share the execution.
+            // If no kernel uses the value, only the caller waits for it, and the execution need not resume.
             Value::Async(value) if !value.is_available() && !self.body.users(register).is_empty() => {
-                // SAFETY: a register is set by one kernel, which runs once, or is an argument; nobody is
-                // told before the value, taken back, is available.
+                // SAFETY: a register is an argument or is set by one kernel, which runs once; nobody is notified before
+                // the value has been taken back and is available.
                 unsafe { self.registers[register as usize].put(Value::Async(value.clone())) };
                 let execution: Arc<dyn Resume> = Arc::clone(self.execution) as _;
                 value.run_when_available(Task::resume(execution, REGISTER | u64::from(register)));
@@ -167,12 +167,12 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Counts a kernel that has run in for those that wait for it.
+    /// Decrements the ready counts of a kernel's control successors.
     pub(super) fn succeed(&self, node: &Node, ready: &mut Ready) {
         self.arrive(self.body.successors(node), ready);
     }
 
-    /// Makes tasks of the ready kernels of other streams, one for each stream.
+    /// Spawns one task for each other stream that has ready kernels.
     #[inline(never)]
     pub(super) fn spawn(&self, ready: &mut Ready) {
         let task = |(stream, kernels): (u32, &[u32])| {
@@ -189,7 +189,7 @@ impl<'a> Part<'a> {
         ready.clear_others();
     }
 
-    /// Runs ready kernels and those that they make ready.
+    /// Runs the ready kernels and those that become ready meanwhile.
     pub(super) fn kernels(&self, ready: &mut Ready, count: &mut u32) {
         let mut values = Operands::new();
         let context = &self.execution.context;
@@ -207,24 +207,24 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Runs one kernel that is ready, on operands taken from the registers.
+    /// Runs one ready kernel on operands taken from the registers.
     #[inline(always)]
     fn kernel(&self, index: u32, values: &mut Operands, tracer: Tracer<'_>, ready: &mut Ready) {
         let Self { execution, registers, body, .. } = *self;
         let (node, site) = (&body.nodes[index as usize], &body.sites[index as usize]);
         let (arguments, results) = body.operands(node);
-        let (values, numbers) = values.of(arguments.len() + results.len());
+        let (values, indices) = values.of(arguments.len() + results.len());
         let context = &execution.context;
         let mut error = context.cancelled().cloned();
         for (&register, value) in arguments.iter().zip(&mut *values) {
-            // SAFETY: the kernel's ready count has said, once, that all its arguments are set; each is
-            // one of the register's uses.
+            // SAFETY: the kernel's ready count reached zero, which happens once, so all its arguments are set;
+            // each is one of the register's uses.
             unsafe { registers[register as usize].take_use_into(value) };
             if let Value::Error(e) = value {
                 error = Some(e.clone());
             }
         }
-        let (given, taken) = numbers.split_at(arguments.len());
+        let (given, taken) = indices.split_at(arguments.len());
         values[arguments.len()..].iter_mut().for_each(|result| result.put(Value::Empty));
         if error.is_none() {
             let function = execution.function.by_ref();
@@ -255,7 +255,7 @@ impl<'a> Part<'a> {
         for (&register, value) in results.iter().zip(taken) {
             if body.registers[register as usize].uses == 0 {
                 value.put(Value::Empty);
-            } else if value.is_number_or_chain() {
+            } else if value.is_scalar_or_chain() {
                 // SAFETY: a register is set by one kernel, which runs once.
                 unsafe { registers[register as usize].put_copy(value) };
                 self.is_put(register, ready);
@@ -269,38 +269,38 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Room for the operands of one kernel at a time: arguments, then results.
+/// Operand buffer of one kernel at a time: arguments, then results.
 struct Operands {
     few: [Value; 4],
     many: Vec<Value>,
-    /// Numbers of operands, where they are many.
-    numbers: Vec<u32>,
+    /// `0, 1, 2, …` for kernels with more operands than [`IDENTITY`] has.
+    indices: Vec<u32>,
 }
 
 impl Operands {
     fn new() -> Self {
-        Self { few: [const { Value::Empty }; 4], many: Vec::new(), numbers: Vec::new() }
+        Self { few: [const { Value::Empty }; 4], many: Vec::new(), indices: Vec::new() }
     }
 
-    /// Room for so many operands, and their numbers.
+    /// Space for `count` operands, and their indices `0..count`.
     #[inline(always)]
     fn of(&mut self, count: usize) -> (&mut [Value], &[u32]) {
         if count <= self.few.len() {
-            return (&mut self.few[..count], &FIRST[..count]);
+            return (&mut self.few[..count], &IDENTITY[..count]);
         }
         if self.many.len() < count {
             self.many.resize_with(count, Value::default);
         }
-        if count > FIRST.len() && self.numbers.len() < count {
-            self.numbers = (0..count as u32).collect();
+        if count > IDENTITY.len() && self.indices.len() < count {
+            self.indices = (0..count as u32).collect();
         }
-        let numbers = FIRST.get(..count).unwrap_or_else(|| &self.numbers[..count]);
-        (&mut self.many[..count], numbers)
+        let indices = IDENTITY.get(..count).unwrap_or_else(|| &self.indices[..count]);
+        (&mut self.many[..count], indices)
     }
 }
 
-/// Numbers of the operands of kernels that do not have many.
-const FIRST: [u32; 64] = {
+/// Operand indices of kernels with few operands: `IDENTITY[i] == i`.
+const IDENTITY: [u32; 64] = {
     let mut all = [0; 64];
     let mut i = 0;
     while i < all.len() {

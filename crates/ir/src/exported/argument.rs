@@ -30,50 +30,50 @@ pub enum Argument {
     Vars(Vec<VarId>),
     /// Values, some absent.
     OptionalVars(Vec<Option<VarId>>),
-    /// A type of elements.
+    /// An element type.
     Dtype(ScalarType),
-    /// A layout that is asked for.
+    /// A requested layout.
     MemoryFormat(MemoryFormat),
-    /// An argument without a meaning here: a device, a storage layout.
+    /// An argument that is ignored: a device, a storage layout.
     Ignored,
     /// A graph that the node runs.
     Graph(Box<ExportedGraph>),
 }
 
-/// A layout that an operator is asked for.
+/// The layout that an operator's result is requested in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryFormat {
     /// Row-major.
     Contiguous,
-    /// Channels innermost, of rank 4.
+    /// Channels-last (NHWC), rank 4.
     ChannelsLast,
-    /// Channels innermost, of rank 5.
+    /// Channels-last (NDHWC), rank 5.
     ChannelsLast3d,
-    /// That of the operand.
+    /// The layout of the operand.
     Preserve,
 }
 
-/// An integer of a list.
+/// An element of a list of integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntArgument {
-    /// A known one.
+    /// A known integer.
     Int(i64),
-    /// A computed one.
+    /// A computed integer.
     Var(VarId),
 }
 
 impl Argument {
-    /// Known integers.
+    /// A list of known integers.
     pub fn ints(values: &[i64]) -> Self {
         Self::Ints(values.iter().map(|&v| IntArgument::Int(v)).collect())
     }
 
-    /// The value.
+    /// The value, if the argument is one.
     pub fn var(&self) -> Option<VarId> {
         if let Self::Var(v) = self { Some(*v) } else { None }
     }
 
-    /// The known integers of a list.
+    /// The integers of a list, if all are known.
     pub fn known_ints(&self) -> Option<Vec<i64>> {
         let known = |i: &IntArgument| if let IntArgument::Int(v) = i { Some(*v) } else { None };
         match self {
@@ -82,7 +82,7 @@ impl Argument {
         }
     }
 
-    /// The values that it names; those that a graph uses are not among them.
+    /// The values that it refers to, without those that a nested graph uses.
     pub fn vars(&self) -> Vec<VarId> {
         match self {
             Self::Var(v) => vec![*v],
@@ -96,7 +96,7 @@ impl Argument {
         }
     }
 
-    /// Names other values. Graphs stay as they are.
+    /// Replaces the values that it refers to. Nested graphs stay unchanged.
     pub fn map_vars(&mut self, map: &mut impl FnMut(VarId) -> VarId) {
         match self {
             Self::Var(v) => *v = map(*v),
@@ -115,7 +115,7 @@ impl Argument {
 }
 
 impl PartialEq for Argument {
-    /// Whether both say the same; graphs never do.
+    /// Structural equality, with floats compared by bits; nested graphs are never equal.
     fn eq(&self, other: &Self) -> bool {
         use Argument::*;
         match (self, other) {

@@ -1,12 +1,12 @@
-//! A program as an exporter saves it: calls of operators by name, before kernels, memory and instructions.
+//! A program as an exporter saves it: operator calls by name, before kernels, memory and instructions are assigned.
 //!
-//! An [`ExportedProgram`] stands above [`Graph`](crate::Graph). Its nodes name operators that need no kernel, take
-//! Python's kinds of arguments, have sizes that are expressions, and hold whole graphs as arguments (a branch, the
-//! body of a loop). A partitioner tags it, a backend's preprocess takes it, and the compiler rewrites it until every
-//! node is a call that a kernel can make.
+//! An [`ExportedProgram`] is a higher-level IR than [`Graph`](crate::Graph). Its nodes name operators for which there
+//! may be no kernel, take Python's kinds of arguments, have symbolic sizes, and take whole graphs as arguments (a
+//! branch, the body of a loop). A partitioner tags it, a backend's preprocess step consumes its parts, and the compiler
+//! rewrites it until every node is a call for which there is a kernel.
 //!
-//! Values are single-assignment and numbered for the whole program, so that a nested graph may use those of the
-//! graphs around it.
+//! Values are in SSA form and numbered across the whole program, so that a nested graph may use values of the graphs
+//! around it.
 
 mod argument;
 pub mod delegate;
@@ -32,16 +32,16 @@ use tensor::{DimOrder, ScalarType};
 pub struct VarId(u32);
 
 impl VarId {
-    /// The index, counted in the order of creation.
+    /// The index, in order of creation.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Type, sizes and layout of a tensor value.
+/// Element type, sizes and layout of a tensor value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorSpec {
-    /// The type of the elements.
+    /// The element type.
     pub dtype: ScalarType,
     /// The sizes, outermost dimension first.
     pub sizes: Vec<Size>,
@@ -66,18 +66,18 @@ impl TensorSpec {
         self.sizes.iter().map(Size::known).collect()
     }
 
-    /// The number of elements, an expression where sizes are.
+    /// The number of elements; symbolic if a size is.
     pub fn numel(&self) -> Size {
         self.sizes.iter().fold(Size::Int(1), |n, s| n.mul(s))
     }
 }
 
-/// What a value is.
+/// The type of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum VarType {
     /// A tensor.
     Tensor(TensorSpec),
-    /// An integer and what is known of it.
+    /// An integer, known or symbolic.
     Int(Size),
     /// A floating-point number.
     Float,
@@ -85,25 +85,25 @@ pub enum VarType {
     Bool,
     /// A string.
     Str,
-    /// A value that no node of a program may use: a token, an output that was not asked for.
+    /// A value that no node may use: a token, or an output that was not requested.
     Opaque,
 }
 
-/// A value: its name in the source program and what it is.
+/// A value: its name in the source program and its type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Var {
     /// The name.
     pub name: Arc<str>,
-    /// What it is.
+    /// The type.
     pub ty: VarType,
 }
 
-/// Where in the source program a node comes from.
+/// The place in the source program that a node comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Source {
-    /// Python's frames, outermost first.
+    /// The Python stack frames, outermost first.
     pub frames: Vec<SourceFrame>,
-    /// Path of the module whose `forward` made the node, such as `layers.0.attn`; empty for the outermost.
+    /// Path of the module whose `forward` created the node, such as `layers.0.attn`; empty for the root module.
     pub module: String,
 }
 
@@ -112,11 +112,11 @@ pub struct Source {
 pub struct SourceFrame {
     /// The file.
     pub file: String,
-    /// The line, from 1.
+    /// The line, counted from 1.
     pub line: u32,
     /// The function.
     pub function: String,
-    /// The line's text.
+    /// The text of the line.
     pub text: String,
 }
 
@@ -131,12 +131,12 @@ impl fmt::Display for SourceFrame {
 pub struct ExportedNode {
     /// The operator: namespace, name and overload, `aten.add.Tensor`.
     pub target: Arc<str>,
-    /// The arguments by name, in order; those left out have the default of the schema. The name is empty where the
+    /// The arguments with their names, in order; omitted ones have the default of the schema. The name is empty if the
     /// operator declares none.
     pub args: Vec<(Arc<str>, Argument)>,
-    /// The results. A list counts as its elements.
+    /// The results. A list of tensors is flattened.
     pub outputs: Vec<VarId>,
-    /// Where it comes from.
+    /// The place in the source program.
     pub source: Arc<Source>,
 }
 
@@ -146,7 +146,7 @@ impl ExportedNode {
         self.args.iter().find(|(n, _)| **n == *name).map(|(_, a)| a)
     }
 
-    /// All values that it uses; not those that only a nested graph uses.
+    /// All values that it uses itself, without those that only a nested graph uses.
     pub fn operands(&self) -> impl Iterator<Item = VarId> + '_ {
         self.args.iter().flat_map(|(_, arg)| arg.vars())
     }
@@ -156,7 +156,7 @@ impl ExportedNode {
         self.args.iter().filter_map(|(_, a)| if let Argument::Graph(g) = a { Some(&**g) } else { None })
     }
 
-    /// The nested graphs among its arguments, to be changed.
+    /// The nested graphs among its arguments, mutable.
     pub fn graphs_mut(&mut self) -> impl Iterator<Item = &mut ExportedGraph> {
         self.args
             .iter_mut()
@@ -169,19 +169,19 @@ impl ExportedNode {
     }
 }
 
-/// Nodes in the order in which they run.
+/// Nodes in execution order.
 #[derive(Debug, Clone, Default)]
 pub struct ExportedGraph {
-    /// What it is given.
+    /// The inputs.
     pub inputs: Vec<VarId>,
     /// The nodes.
     pub nodes: Vec<ExportedNode>,
-    /// What it gives: values, or numbers that the exporter knew.
+    /// The outputs: values, or constants that the exporter knew.
     pub outputs: Vec<Argument>,
 }
 
 impl ExportedGraph {
-    /// Calls a function with every node, those of nested graphs after the node that holds them.
+    /// Calls a function with every node. Nodes of nested graphs follow the node that contains them.
     pub fn for_each_node<'a>(&'a self, visit: &mut impl FnMut(&'a ExportedNode)) {
         for node in &self.nodes {
             visit(node);
@@ -189,7 +189,7 @@ impl ExportedGraph {
         }
     }
 
-    /// The number of nodes, those of nested graphs with them.
+    /// The number of nodes, including those of nested graphs.
     pub fn num_nodes(&self) -> usize {
         let mut count = 0;
         self.for_each_node(&mut |_| count += 1);
@@ -197,40 +197,40 @@ impl ExportedGraph {
     }
 }
 
-/// What an input of the outermost graph is.
+/// The kind of an input of the outermost graph.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InputKind {
-    /// The caller gives it.
+    /// The caller passes it.
     User,
-    /// The caller gives a number or string that the exporter took for fixed.
+    /// The caller passes a number or string for which the exporter assumed this fixed value.
     Fixed(Argument),
-    /// A constant of [`ExportedProgram::constants`] that training changes.
+    /// A trainable parameter, with its value in [`ExportedProgram::constants`].
     Parameter,
-    /// A constant, or, if the program writes it, state.
+    /// A constant, or mutable state if the program writes it.
     Buffer,
     /// A constant.
     Constant,
-    /// Nothing that computes.
+    /// An effect token, which carries no data.
     Token,
 }
 
-/// A value that an execution writes for the next execution or into an input of the caller.
+/// A write of an execution to state, for the next execution, or to an input of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mutation {
     /// The input that is written.
     pub input: VarId,
-    /// What it is afterwards.
+    /// Its new contents.
     pub value: VarId,
 }
 
-/// The bytes of a tensor that the program brings.
+/// The bytes of a constant tensor of the program.
 #[derive(Clone)]
 pub struct ConstantTensor {
     /// Its name in the source model, if it has one.
     pub name: Option<Arc<str>>,
-    /// The bytes that hold it, perhaps with others.
+    /// The bytes that contain it, possibly together with other tensors.
     pub bytes: SharedBytes,
-    /// Which of them are this tensor's, in the layout of its [`TensorSpec`].
+    /// The range of this tensor's bytes, in the layout of its [`TensorSpec`].
     pub range: Range<usize>,
 }
 
@@ -256,25 +256,25 @@ impl fmt::Debug for ConstantTensor {
 /// A program as an exporter saves it.
 #[derive(Debug, Clone, Default)]
 pub struct ExportedProgram {
-    /// The name of the method that it becomes.
+    /// The name of the method that is compiled from it.
     pub name: String,
     /// The outermost graph.
     pub graph: ExportedGraph,
-    /// What each input of the graph is, in order.
+    /// The kind of each input of the graph, in order.
     pub inputs: Vec<InputKind>,
-    /// What an execution leaves, in order.
+    /// The writes to state and inputs, in order.
     pub mutations: Vec<Mutation>,
-    /// How far symbols go.
+    /// The bounds of the symbols.
     pub ranges: Ranges,
-    /// The values that are constants.
+    /// The constant values.
     pub constants: BTreeMap<VarId, ConstantTensor>,
-    /// The delegation tag of each tagged node, by its first result.
+    /// The delegation tag of each tagged node, keyed by its first result.
     pub tags: BTreeMap<VarId, Arc<str>>,
-    /// The parts that backends have taken, by the index with which calls name them.
+    /// The parts that were lowered to backends; delegate calls refer to them by index.
     pub lowered: Vec<Arc<delegate::LoweredModule>>,
-    /// Python's containers around the inputs, as pytree JSON.
+    /// The Python containers of the inputs, as pytree JSON.
     pub in_spec: Option<String>,
-    /// Python's containers around the outputs.
+    /// The Python containers of the outputs, as pytree JSON.
     pub out_spec: Option<String>,
     vars: Vec<Var>,
 }
@@ -285,7 +285,7 @@ impl ExportedProgram {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Makes a value.
+    /// Adds a value.
     pub fn add_var(&mut self, name: impl Into<Arc<str>>, ty: VarType) -> VarId {
         self.vars.push(Var { name: name.into(), ty });
         VarId(u32::try_from(self.vars.len() - 1).unwrap_or(u32::MAX))
@@ -296,7 +296,7 @@ impl ExportedProgram {
         &self.vars[id.index()]
     }
 
-    /// A value, to be changed.
+    /// A value, mutable.
     pub fn var_mut(&mut self, id: VarId) -> &mut Var {
         &mut self.vars[id.index()]
     }
@@ -311,13 +311,13 @@ impl ExportedProgram {
         (0..self.vars.len() as u32).map(VarId)
     }
 
-    /// What a node is called: its first result.
+    /// The name of a node: that of its first result.
     pub fn node_name(&self, node: &ExportedNode) -> String {
         node.outputs.first().map_or_else(|| "(no result)".to_owned(), |&v| self.var(v).name.to_string())
     }
 
-    /// How often each value is named: by nodes, those of nested graphs with them, by outputs of graphs, and as what is
-    /// left for the next execution.
+    /// The number of uses of each value: by nodes, including those of nested graphs, by graph outputs, and by
+    /// mutations.
     pub fn use_counts(&self) -> Vec<u32> {
         fn of_graph(graph: &ExportedGraph, uses: &mut [u32]) {
             for node in &graph.nodes {
@@ -332,12 +332,12 @@ impl ExportedProgram {
         uses
     }
 
-    /// The spec of a value that is a tensor.
+    /// The spec of a value, if it is a tensor.
     pub fn spec(&self, id: VarId) -> Option<&TensorSpec> {
         if let VarType::Tensor(spec) = &self.var(id).ty { Some(spec) } else { None }
     }
 
-    /// Makes a constant tensor.
+    /// Adds a constant tensor.
     pub fn add_constant(
         &mut self,
         name: impl Into<Arc<str>>,
@@ -349,7 +349,7 @@ impl ExportedProgram {
         id
     }
 
-    /// The inputs that the caller gives, in order.
+    /// The inputs that the caller passes, in order.
     pub fn user_inputs(&self) -> impl Iterator<Item = VarId> + '_ {
         let given = |kind: &InputKind| matches!(kind, InputKind::User | InputKind::Fixed(_));
         self.graph.inputs.iter().zip(&self.inputs).filter(move |(_, k)| given(k)).map(|(&v, _)| v)

@@ -1,10 +1,10 @@
 use super::{Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, IntArgument, VarId, VarType};
 use std::fmt::{self, Write};
 
-/// What a listing of a program shows.
+/// Options of a program listing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PrintOptions {
-    /// The line of source code above each run of nodes that it made.
+    /// Show each line of source code above the nodes that it produced.
     pub source: bool,
 }
 

@@ -1,36 +1,36 @@
-//! Which operator of a registry a node calls, and what stands at each of its arguments.
+//! Overload resolution: the registered kernel that a node calls, and the argument for each position of its schema.
 
 use super::{Argument, ExportedNode, ExportedProgram, VarType};
 use operator::{Arg, ArgType, Kernel, KernelRegistry, Schema, SchemaArg, closest};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The operators that nodes of a program may become calls of.
+/// The operators that the nodes of a program may be lowered to.
 pub struct Callable {
     by_base: HashMap<String, Vec<Arc<dyn Kernel>>>,
 }
 
-/// What stands at a position of a call.
+/// The argument at a position of a call.
 #[derive(Debug, Clone)]
 pub enum Slot {
     /// An argument of the node.
     Given(Argument),
-    /// The default of the schema, as it spells it; `None` where there is none.
+    /// The default of the schema, as the schema's text; `None` for an optional argument without a default.
     Default(Option<String>),
     /// Results of the node: the first, and how many.
     Out(usize, usize),
 }
 
-/// The operator that a node becomes.
+/// The kernel selected for a node.
 pub struct Selection {
     /// Its kernel.
     pub kernel: Arc<dyn Kernel>,
-    /// What stands at each position of its schema.
+    /// The argument for each position of its schema.
     pub slots: Vec<Slot>,
 }
 
 impl Callable {
-    /// The operators of a registry whose names are kept.
+    /// The operators of a registry whose names satisfy `keep`.
     pub fn of(registry: &KernelRegistry, keep: impl Fn(&str) -> bool) -> Self {
         let mut by_base: HashMap<String, Vec<Arc<dyn Kernel>>> = HashMap::new();
         for name in registry.names().into_iter().filter(|name| keep(name)) {
@@ -42,13 +42,13 @@ impl Callable {
         Self { by_base }
     }
 
-    /// A kernel by its full name, `aten::add.out`.
+    /// A kernel by its full name, such as `aten::add.out`.
     pub fn kernel(&self, name: &str) -> Option<&Arc<dyn Kernel>> {
         let of_base = self.by_base.get(name.split('.').next()?)?;
         of_base.iter().find(|kernel| kernel.schema().name == name)
     }
 
-    /// The operator that takes a node's arguments, if there is one.
+    /// The best kernel whose schema accepts the node's arguments, if there is one.
     pub fn select(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
         let (base, overload) = base_of(&node.target);
         let copies = format!("{base}_copy");
@@ -62,7 +62,7 @@ impl Callable {
         fitting.min_by_key(|(rank, _)| *rank).map(|(_, selection)| selection)
     }
 
-    /// Why nothing takes a node: what is like it.
+    /// Explains why no kernel accepts a node: lists overloads that do not fit, or operators with similar names.
     pub fn hint(&self, node: &ExportedNode) -> String {
         let (base, _) = base_of(&node.target);
         let of_base = |b: &str| self.by_base.get(b).into_iter().flatten();
@@ -85,7 +85,7 @@ impl Callable {
 }
 
 impl Argument {
-    /// The default of an argument of a schema, which spells it as `text`.
+    /// Parses the default of a schema argument from the schema's text.
     pub fn of_default(text: Option<&str>, declared: &SchemaArg) -> Self {
         match Arg::of_default(text, declared) {
             Arg::Bool(v) => Self::Bool(v),
@@ -98,7 +98,7 @@ impl Argument {
     }
 }
 
-/// Namespace and name as registries spell them, and the overload.
+/// Splits a target into `namespace::name`, as registries spell it, and the overload.
 fn base_of(target: &str) -> (String, &str) {
     let mut parts = target.splitn(3, '.');
     let (namespace, name) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -106,7 +106,7 @@ fn base_of(target: &str) -> (String, &str) {
     (format!("{namespace}::{name}"), if overload == "default" { "" } else { overload })
 }
 
-/// How well the overload of an operator with outs suits that of a node; less is better.
+/// How well a kernel's overload matches that of a node; lower is better.
 fn rank(declared: &str, overload: &str) -> u8 {
     if declared == format!("{overload}_out")
         || (overload.is_empty() && declared == "out")
@@ -120,8 +120,8 @@ fn rank(declared: &str, overload: &str) -> u8 {
     }
 }
 
-/// Arguments that say nothing that the out does not say.
-fn is_told_by_the_out(name: &str, arg: &Argument) -> bool {
+/// Whether an argument is redundant because the out tensor determines it.
+fn is_implied_by_out(name: &str, arg: &Argument) -> bool {
     matches!(arg, Argument::None | Argument::Ignored)
         || matches!(
             name,
@@ -137,7 +137,7 @@ fn is_told_by_the_out(name: &str, arg: &Argument) -> bool {
         )
 }
 
-/// The arguments of a node at the positions of a schema, if they fit.
+/// Assigns the arguments of a node to the positions of a schema, if they fit.
 fn slots(program: &ExportedProgram, node: &ExportedNode, schema: &Schema) -> Option<Vec<Slot>> {
     let mut taken = vec![false; node.args.len()];
     let mut slots = Vec::with_capacity(schema.args.len());
@@ -168,7 +168,7 @@ fn slots(program: &ExportedProgram, node: &ExportedNode, schema: &Schema) -> Opt
         }
     }
     let spare = node.args.iter().zip(taken).filter(|(_, taken)| !taken);
-    if spare.into_iter().any(|((name, arg), _)| !is_told_by_the_out(name, arg)) {
+    if spare.into_iter().any(|((name, arg), _)| !is_implied_by_out(name, arg)) {
         return None;
     }
     let fresh = usize::from(schema.fresh_result().is_some());

@@ -1,19 +1,19 @@
-//! Sizes that are expressions of symbols.
+//! Symbolic sizes.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// A size or another integer: known, or an expression of symbols.
+/// A size or another integer: known or symbolic.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Size {
-    /// A known one.
+    /// A known integer.
     Int(i64),
-    /// One that an execution brings.
+    /// An expression that is evaluated at run time.
     Sym(Arc<SymExpr>),
 }
 
-/// What an expression does with its operands.
+/// The operation of a symbolic expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SymOp {
     /// The sum.
@@ -24,7 +24,7 @@ pub enum SymOp {
     FloorDiv,
     /// The quotient, rounded up.
     CeilDiv,
-    /// The remainder of the first by the second.
+    /// The remainder of the first divided by the second, as Python defines it.
     Mod,
     /// The largest.
     Max,
@@ -34,39 +34,39 @@ pub enum SymOp {
     Pow,
 }
 
-/// An expression.
+/// A symbolic integer expression.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SymExpr {
     /// A symbol.
     Symbol(Arc<str>),
-    /// A number.
+    /// An integer.
     Int(i64),
     /// An operation.
     Op(SymOp, Vec<SymExpr>),
 }
 
-/// The least and the greatest value.
+/// Inclusive bounds of an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// The least.
+    /// The minimum.
     pub min: i64,
-    /// The greatest; [`i64::MAX`] where none is known.
+    /// The maximum; [`i64::MAX`] if it is unknown.
     pub max: i64,
 }
 
-/// How far each symbol goes.
+/// The bounds of each symbol.
 pub type Ranges = BTreeMap<Arc<str>, Bounds>;
 
 impl Bounds {
-    /// Only this value.
+    /// The bounds of a known value.
     pub const fn exactly(value: i64) -> Self {
         Self { min: value, max: value }
     }
 
-    /// Nothing known of a size.
+    /// The bounds of an unknown size.
     pub const UNKNOWN: Self = Self { min: 0, max: i64::MAX };
 
-    /// From the extremes over all corners, so that a function that is monotonic in each operand is bounded.
+    /// The minimum and maximum of `f` over all pairs of bounds: these bound `f` if it is monotonic in each operand.
     fn corners(self, other: Self, f: impl Fn(i128, i128) -> i128) -> Self {
         let ends = |b: Self| [i128::from(b.min), i128::from(b.max)];
         let mut found = Vec::with_capacity(4);
@@ -82,7 +82,7 @@ impl Bounds {
 }
 
 impl Size {
-    /// The number, if it is known.
+    /// The integer, if it is known.
     pub fn known(&self) -> Option<i64> {
         if let Self::Int(v) = self { Some(*v) } else { None }
     }
@@ -92,7 +92,7 @@ impl Size {
         Self::Sym(Arc::new(SymExpr::Symbol(name.into())))
     }
 
-    /// The expression.
+    /// The size as an expression.
     pub fn expr(&self) -> SymExpr {
         match self {
             Self::Int(v) => SymExpr::Int(*v),
@@ -100,7 +100,7 @@ impl Size {
         }
     }
 
-    /// An operation on two sizes, done at once where both are known.
+    /// Applies an operation to two sizes and simplifies the result; known sizes are folded.
     pub fn combine(&self, op: SymOp, other: &Self) -> Self {
         SymExpr::Op(op, vec![self.expr(), other.expr()]).simplified()
     }
@@ -115,7 +115,7 @@ impl Size {
         self.combine(SymOp::Add, other)
     }
 
-    /// How far it goes.
+    /// The bounds that follow from those of its symbols.
     pub fn bounds(&self, ranges: &Ranges) -> Bounds {
         match self {
             Self::Int(v) => Bounds::exactly(*v),
@@ -125,8 +125,8 @@ impl Size {
 }
 
 impl SymExpr {
-    /// The same with what is known computed, sums and products flat, their numbers joined and terms sorted: two
-    /// spellings of a sum are one expression.
+    /// A canonical form: constants are folded, sums and products flattened, their integers combined and their terms
+    /// sorted. Two spellings of a sum become equal expressions.
     pub fn simplified(&self) -> Size {
         let Self::Op(op, args) = self else {
             return match self {
@@ -151,7 +151,7 @@ impl SymExpr {
         }
     }
 
-    /// How far it goes.
+    /// The bounds that follow from those of its symbols.
     pub fn bounds(&self, ranges: &Ranges) -> Bounds {
         match self {
             Self::Int(v) => Bounds::exactly(*v),
@@ -178,7 +178,7 @@ impl SymExpr {
         }
     }
 
-    /// Calls a function with every symbol.
+    /// Calls a function with every occurrence of a symbol.
     pub fn for_each_symbol(&self, visit: &mut impl FnMut(&Arc<str>)) {
         match self {
             Self::Int(_) => {}
@@ -231,7 +231,7 @@ fn fold_flat(op: SymOp, args: Vec<SymExpr>) -> Size {
     }
 }
 
-/// Joins terms of a sum that differ in their factor only: `s + 2*s` is `3*s`.
+/// Combines the terms of a sum that differ only in their integer factor: `s + 2*s` becomes `3*s`.
 fn gather_terms(terms: Vec<SymExpr>) -> Vec<SymExpr> {
     let mut gathered: Vec<(SymExpr, i64)> = Vec::with_capacity(terms.len());
     for term in terms {
@@ -261,7 +261,7 @@ fn gather_terms(terms: Vec<SymExpr>) -> Vec<SymExpr> {
 }
 
 impl SymOp {
-    /// The result for two numbers. `None` if it is none, or does not fit.
+    /// The result for two integers. `None` if it is undefined (a division by zero, a negative exponent) or overflows.
     pub fn apply(self, a: i128, b: i128) -> Option<i64> {
         if matches!(self, Self::FloorDiv | Self::CeilDiv | Self::Mod) && b == 0 || self == Self::Pow && b < 0
         {
@@ -270,7 +270,7 @@ impl SymOp {
         i64::try_from(self.apply_wide(a, b)).ok()
     }
 
-    /// Saturates; a division by zero counts as one by 1, which bounds those by any larger number.
+    /// Saturating. A division by zero is treated as a division by 1, whose result bounds those of larger divisors.
     fn apply_wide(self, a: i128, b: i128) -> i128 {
         let floor = |a: i128, b: i128| a.div_euclid(b);
         match self {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_and_products_have_one_spelling() {
+    fn sums_and_products_have_a_canonical_form() {
         let a = s().mul(&3.into()).add(&2.into());
         let b = Size::Int(2).add(&Size::Int(3).mul(&s()));
         assert_eq!(a, b);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_follow_from_those_of_symbols() {
+    fn bounds_follow_from_symbol_ranges() {
         let bound = |size: &Size| {
             let b = size.bounds(&ranges());
             (b.min, b.max)

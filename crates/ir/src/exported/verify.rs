@@ -1,26 +1,26 @@
 use super::{Argument, ExportedGraph, ExportedProgram, InputKind, VarId, VarType};
 use crate::Malformed;
 
-/// Graphs in graphs that are followed.
+/// The maximum nesting depth of graphs.
 const MAX_NESTING: usize = 64;
 
 impl ExportedProgram {
-    /// Checks every rule: each value is defined once and before its uses; inputs and their kinds agree in number;
-    /// constants have the bytes that their specs ask for; ranks and dim orders agree.
+    /// Checks every invariant: each value is defined once and before its uses; there is one kind for each input;
+    /// constants have as many bytes as their specs need; dim orders have the rank of the sizes.
     ///
     /// # Errors
-    /// The first rule that is broken, and where.
+    /// The first invariant that is broken, and where.
     pub fn verify(&self) -> Result<(), Malformed> {
         let mut defined = vec![false; self.num_vars()];
         if self.inputs.len() != self.graph.inputs.len() {
             let problem =
-                format!("{} inputs and {} kinds of them", self.graph.inputs.len(), self.inputs.len());
+                format!("{} inputs, but {} input kinds", self.graph.inputs.len(), self.inputs.len());
             return Err(Malformed { place: "signature".into(), problem });
         }
         for (&input, kind) in self.graph.inputs.iter().zip(&self.inputs) {
             let constant = matches!(kind, InputKind::Parameter | InputKind::Buffer | InputKind::Constant);
             if constant && !self.constants.contains_key(&input) {
-                return Err(self.malformed(input, "it is a constant without bytes"));
+                return Err(self.malformed(input, "it is a constant input without bytes"));
             }
         }
         for &constant in self.constants.keys() {
@@ -40,7 +40,9 @@ impl ExportedProgram {
     }
 
     fn verify_constant(&self, id: VarId) -> Result<(), Malformed> {
-        let Some(spec) = self.spec(id) else { return Err(self.malformed(id, "a constant is no tensor")) };
+        let Some(spec) = self.spec(id) else {
+            return Err(self.malformed(id, "it is a constant, but not a tensor"));
+        };
         let numel = spec.known_sizes().and_then(|sizes| {
             sizes.iter().try_fold(spec.dtype.size(), |n, &s| n.checked_mul(usize::try_from(s).ok()?))
         });
@@ -48,7 +50,8 @@ impl ExportedProgram {
         if asked == Some(found) {
             return Ok(());
         }
-        Err(self.malformed(id, &format!("its {found} bytes are not those of {}", self.var(id).ty)))
+        Err(self
+            .malformed(id, &format!("it has {found} bytes, which is not the size of {}", self.var(id).ty)))
     }
 
     fn verify_graph(
@@ -78,7 +81,7 @@ impl ExportedProgram {
         }
         for output in &graph.outputs {
             if matches!(output, Argument::Graph(_)) {
-                return Err(Malformed { place: self.name.clone(), problem: "a graph is no output".into() });
+                return Err(Malformed { place: self.name.clone(), problem: "an output is a graph".into() });
             }
             for var in output.vars() {
                 self.check_defined(var, defined, || "the outputs".into())?;
@@ -97,7 +100,7 @@ impl ExportedProgram {
         }
         match &self.var(id).ty {
             VarType::Tensor(spec) if spec.dim_order.len() != spec.sizes.len() => {
-                Err(self.malformed(id, "its dim order is of another rank"))
+                Err(self.malformed(id, "its dim order has another rank than its sizes"))
             }
             _ => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! The memory of weights that are laid out for a level: own, or bytes that somebody else keeps.
+//! Storage of packed weights: an owned buffer, or a range of bytes that somebody else keeps.
 
 use super::gemm::tile;
 use super::isa::Isa;
@@ -7,86 +7,87 @@ use std::ops::Range;
 use std::sync::Arc;
 use tensor::AlignedBuffer;
 
-/// To what each part of weights that are stored is aligned, in bytes.
+/// Alignment of each part of stored weights, in bytes.
 const ALIGNMENT: usize = 64;
 
-/// Rises when weights are laid out in another way.
+/// Incremented whenever the packed layout of weights changes.
 const VERSION: u32 = 1;
 
-/// Bytes that somebody else keeps: a map of a file, say.
+/// Bytes owned elsewhere: a memory map of a file, say.
 pub type KeptBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// The name of the way in which f32 weights are laid out for an instruction set. Weights that are stored under this name
-/// can be [taken](LaidOut) on every machine where the name is the same.
+/// The name of the layout in which f32 weights are packed for an instruction set. Stored weights can be
+/// [loaded](LaidOut) on every machine for which this name equals the one they were stored under.
 pub fn weight_layout(isa: Isa) -> String {
     let level = isa.level();
     let (columns, rows) = (tile::panel_cols(level), tile::max_rows(level));
     format!("f32 {level} {columns} {rows} v{VERSION}")
 }
 
-/// The elements of weights.
+/// The elements of packed weights.
 #[derive(Clone)]
-pub(crate) enum Laid {
-    Own(AlignedBuffer),
-    Kept { bytes: KeptBytes, range: Range<usize> },
+pub(crate) enum WeightBuffer {
+    Owned(AlignedBuffer),
+    Shared { bytes: KeptBytes, range: Range<usize> },
 }
 
-impl Laid {
+impl WeightBuffer {
     pub(crate) fn elements(&self) -> &[f32] {
         match self {
-            Self::Own(buffer) => bytemuck::cast_slice(buffer),
-            // What was taken was aligned; bytes that have moved since are none.
-            Self::Kept { bytes, range } => {
+            Self::Owned(buffer) => bytemuck::cast_slice(buffer),
+            // `LaidOut::take` checked bounds and alignment. Bytes that have moved since give an empty slice.
+            Self::Shared { bytes, range } => {
                 let bytes = (**bytes).as_ref().get(range.clone()).unwrap_or_default();
                 bytemuck::try_cast_slice(bytes).unwrap_or_default()
             }
         }
     }
 
-    /// Bytes of memory of its own.
+    /// Bytes of memory that this buffer owns.
     pub(crate) fn own_bytes(&self) -> usize {
-        if let Self::Own(buffer) = self { buffer.len() } else { 0 }
+        if let Self::Owned(buffer) = self { buffer.len() } else { 0 }
     }
 
-    /// Appends its bytes, from the next multiple of the alignment on.
+    /// Appends its bytes to `out`, padded to start at the alignment.
     pub(crate) fn store(&self, out: &mut Vec<u8>) {
         out.resize(out.len().next_multiple_of(ALIGNMENT), 0);
         out.extend_from_slice(bytemuck::cast_slice(self.elements()));
     }
 }
 
-impl fmt::Debug for Laid {
+impl fmt::Debug for WeightBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Laid({} elements)", self.elements().len())
+        write!(f, "WeightBuffer({} elements)", self.elements().len())
     }
 }
 
-/// Weights that were laid out and stored, of which parts are taken in the order in which they were stored. Little-endian,
-/// as every machine is that has more than the portable level.
+/// Stored packed weights, read part by part in the order in which they were stored. Little-endian, as is every
+/// machine with a level above portable.
 pub struct LaidOut {
     bytes: KeptBytes,
     at: usize,
 }
 
 impl LaidOut {
-    /// The parts of these bytes.
+    /// A reader at the start of these bytes.
     pub fn new(bytes: KeptBytes) -> Self {
         Self { bytes, at: 0 }
     }
 
-    /// So many elements, if they are there and aligned. They are not looked at.
-    pub(crate) fn take(&mut self, elements: usize) -> Option<Laid> {
+    /// The next `elements` f32 elements, or `None` if they are out of bounds or misaligned. Their values are not
+    /// checked.
+    pub(crate) fn take(&mut self, elements: usize) -> Option<WeightBuffer> {
         let start = self.at.checked_next_multiple_of(ALIGNMENT)?;
         let end = start.checked_add(elements.checked_mul(size_of::<f32>())?)?;
         let part = (*self.bytes).as_ref().get(start..end)?;
         let is_aligned = bytemuck::try_cast_slice::<u8, f32>(part).is_ok() && cfg!(target_endian = "little");
         is_aligned.then(|| {
             self.at = end;
-            Laid::Kept { bytes: Arc::clone(&self.bytes), range: start..end }
+            WeightBuffer::Shared { bytes: Arc::clone(&self.bytes), range: start..end }
         })
     }
 
-    /// Whether nothing is left.
+    /// Whether all bytes have been taken.
     pub fn is_empty(&self) -> bool {
         (*self.bytes).as_ref().len() == self.at
     }

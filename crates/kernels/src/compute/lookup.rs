@@ -1,4 +1,4 @@
-//! Functions of one byte, by a table of their results.
+//! Functions of one byte, evaluated by a table of their 256 results.
 
 use super::isa::Isa;
 #[cfg(target_arch = "x86_64")]
@@ -6,15 +6,15 @@ use super::isa::Level;
 use super::split;
 use pool::Pool;
 
-/// Elements from which on they are divided among threads.
+/// Number of bytes from which on the work is divided among threads.
 const WORTH: usize = 1 << 16;
 
-/// The entry of `table` for each byte. Divided among the threads of `pool` if there are many.
+/// Looks up each byte in `table`. Runs in parallel on `pool` if there are many bytes.
 ///
 /// # Panics
 /// If the slices differ in length.
 pub fn lookup(pool: &Pool, isa: Isa, table: &[u8; 256], x: &[u8], out: &mut [u8]) {
-    assert_eq!(x.len(), out.len(), "bytes and what a table has for them");
+    assert_eq!(x.len(), out.len(), "lengths of a table lookup's input and output");
     split::elements(pool, WORTH, out, &|at, out| {
         let x = &x[at..][..out.len()];
         #[cfg(target_arch = "x86_64")]
@@ -31,26 +31,26 @@ pub fn lookup(pool: &Pool, isa: Isa, table: &[u8; 256], x: &[u8], out: &mut [u8]
 mod x86 {
     use std::arch::x86_64::*;
 
-    /// Bytes of a vector.
+    /// Bytes in a vector.
     const WIDTH: usize = 64;
 
-    /// As [`super::lookup`], of slices of one length: four registers hold the table.
+    /// Same as [`super::lookup`] on the calling thread, for slices of equal length: four registers hold the table.
     ///
     /// # Safety
     /// The machine has AVX-512 F, BW and VBMI.
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
     pub(super) unsafe fn lookup(table: &[u8; 256], x: &[u8], out: &mut [u8]) {
         let (quarters, _) = table.as_chunks::<WIDTH>();
-        // SAFETY: each quarter has the bytes of a vector.
+        // SAFETY: each quarter has the `WIDTH` bytes of a vector.
         let [a, b, c, d] = std::array::from_fn(|i| unsafe { _mm512_loadu_epi8(quarters[i].as_ptr().cast()) });
         for (out, x) in out.chunks_mut(WIDTH).zip(x.chunks(WIDTH)) {
-            let there = u64::MAX >> (WIDTH - out.len().min(x.len()));
-            // SAFETY: only the bytes of the chunks are read and written.
+            let mask = u64::MAX >> (WIDTH - out.len().min(x.len()));
+            // SAFETY: the mask limits the load and the store to the bytes of the two chunks.
             unsafe {
-                let x = _mm512_maskz_loadu_epi8(there, x.as_ptr().cast());
+                let x = _mm512_maskz_loadu_epi8(mask, x.as_ptr().cast());
                 let (low, high) = (_mm512_permutex2var_epi8(a, x, b), _mm512_permutex2var_epi8(c, x, d));
                 let y = _mm512_mask_blend_epi8(_mm512_movepi8_mask(x), low, high);
-                _mm512_mask_storeu_epi8(out.as_mut_ptr().cast(), there, y);
+                _mm512_mask_storeu_epi8(out.as_mut_ptr().cast(), mask, y);
             }
         }
     }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_finds_its_entry() {
+    fn every_byte_is_replaced_by_its_entry() {
         let table = std::array::from_fn(|i| (i * 167 + 13) as u8);
         for isa in Isa::available() {
             for len in [0, 1, 63, 64, 65, 1000, WORTH + 7] {

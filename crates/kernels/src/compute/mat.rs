@@ -1,7 +1,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// The number of elements from the first to one past the last of a strided matrix.
+/// The number of elements from the first to one past the last of a strided matrix; `None` on overflow.
 fn span(rows: usize, cols: usize, rs: usize, cs: usize) -> Option<usize> {
     if rows == 0 || cols == 0 {
         return Some(0);
@@ -9,16 +9,16 @@ fn span(rows: usize, cols: usize, rs: usize, cs: usize) -> Option<usize> {
     (rows - 1).checked_mul(rs)?.checked_add((cols - 1).checked_mul(cs)?)?.checked_add(1)
 }
 
-/// Where the last of `count` elements that are `step` apart begins; at the largest number if that is too far.
+/// The offset of the last of `count` elements of stride `step`; saturates at `usize::MAX`.
 pub(crate) fn last_of(count: usize, step: usize) -> usize {
     count.saturating_sub(1).saturating_mul(step)
 }
 
-/// A matrix to read: `rows x cols` elements, element `(i, j)` at `i * rs + j * cs` of a slice.
-/// Strides are in elements and may be zero (a broadcast).
+/// A matrix to read: `rows x cols` elements, element `(i, j)` at offset `i * rs + j * cs` of a slice. Strides are in
+/// elements and may be zero (a broadcast).
 #[derive(Clone, Copy, Debug)]
 pub struct MatRef<'a, T = f32> {
-    /// From the element `(0, 0)` on.
+    /// Starts at the element `(0, 0)`.
     data: &'a [T],
     rows: usize,
     cols: usize,
@@ -38,10 +38,14 @@ impl<'a, T> MatRef<'a, T> {
     /// A matrix with any strides.
     ///
     /// # Panics
-    /// If an element lies outside `data`.
+    /// If an element is out of bounds of `data`.
     pub fn strided(data: &'a [T], rows: usize, cols: usize, rs: usize, cs: usize) -> Self {
         let fits = span(rows, cols, rs, cs).is_some_and(|s| s <= data.len());
-        assert!(fits, "a {rows}x{cols} matrix with strides {rs}, {cs} leaves its {} elements", data.len());
+        assert!(
+            fits,
+            "a {rows}x{cols} matrix with strides {rs}, {cs} exceeds a slice of {} elements",
+            data.len()
+        );
         Self { data, rows, cols, rs, cs }
     }
 
@@ -76,36 +80,36 @@ impl<'a, T> MatRef<'a, T> {
         &self.data[i * self.rs + j * self.cs]
     }
 
-    /// From the element `(i, j)` to the end of the slice.
+    /// The slice from the element `(i, j)` to its end.
     pub(super) fn from(&self, i: usize, j: usize) -> &'a [T] {
         &self.data[i * self.rs + j * self.cs..]
     }
 
-    /// Some of its rows and columns.
+    /// The block of the given rows and columns.
     ///
     /// # Panics
-    /// If it has not all of them.
+    /// If the ranges are not within the matrix.
     #[inline]
     pub(super) fn block(&self, rows: Range<usize>, cols: Range<usize>) -> Self {
-        assert!(rows.start <= rows.end && rows.end <= self.rows, "rows of a block");
-        assert!(cols.start <= cols.end && cols.end <= self.cols, "columns of a block");
+        assert!(rows.start <= rows.end && rows.end <= self.rows, "row range of a block");
+        assert!(cols.start <= cols.end && cols.end <= self.cols, "column range of a block");
         let data = if rows.is_empty() || cols.is_empty() { &[] } else { self.from(rows.start, cols.start) };
         Self { data, rows: rows.len(), cols: cols.len(), ..*self }
     }
 
-    /// Where the element `(0, 0)` is, if there is one. All others are in the same slice.
+    /// The address of the element `(0, 0)`; of no meaning if the matrix is empty. All elements are in one slice.
     pub(super) fn as_ptr(&self) -> *const T {
         self.data.as_ptr()
     }
 }
 
-/// A matrix to write; like [`MatRef`], but no two elements may share a place.
+/// A matrix to write; like [`MatRef`], but no two elements may alias.
 ///
-/// It borrows its elements, not what lies between them: blocks of one matrix interleave in memory, and
-/// tasks write them at once.
+/// It borrows its elements and not the gaps between them: blocks of one matrix interleave in memory, and several
+/// tasks write them concurrently.
 #[derive(Debug)]
 pub struct MatMut<'a, T = f32> {
-    /// Where the element `(0, 0)` is. Every element is borrowed for `'a` by this value alone.
+    /// The address of the element `(0, 0)`. This value alone borrows every element for `'a`.
     first: *mut T,
     rows: usize,
     cols: usize,
@@ -128,10 +132,10 @@ impl<'a, T> MatMut<'a, T> {
         Self::strided(data, rows, cols, cols.max(1), 1)
     }
 
-    /// A matrix with any strides under which no two elements share a place.
+    /// A matrix with any strides under which no two elements alias.
     ///
     /// # Panics
-    /// If an element lies outside `data`, or rows (or columns) interleave or overlap.
+    /// If an element is out of bounds of `data`, or rows (or columns) interleave or overlap.
     pub fn strided(data: &'a mut [T], rows: usize, cols: usize, rs: usize, cs: usize) -> Self {
         check(data.len(), rows, cols, rs, cs);
         Self { first: data.as_mut_ptr(), rows, cols, rs, cs, borrow: PhantomData }
@@ -167,23 +171,23 @@ impl<'a, T> MatMut<'a, T> {
         MatMut { ..*self }
     }
 
-    /// Some of its rows and columns.
+    /// The block of the given rows and columns.
     ///
     /// # Panics
-    /// If it has not all of them.
+    /// If the ranges are not within the matrix.
     #[inline]
     pub(super) fn block(&mut self, rows: Range<usize>, cols: Range<usize>) -> MatMut<'_, T> {
         // SAFETY: the block borrows the whole matrix.
         unsafe { Blocks { whole: self.reborrow() }.block(rows, cols) }
     }
 
-    /// The same elements as one row, if no others lie between them.
+    /// The same elements as one row, if the matrix has no gaps; otherwise the matrix unchanged.
     pub(super) fn joined(self) -> Self {
         let dense = self.cs == 1 && self.rs == self.cols;
         if dense { Self { rows: 1, cols: self.rows * self.cols, ..self } } else { self }
     }
 
-    /// The matrix, to be written in blocks by several tasks.
+    /// The matrix, to be written in disjoint blocks by several tasks.
     pub(super) fn blocks(self) -> Blocks<'a, T> {
         Blocks { whole: self }
     }
@@ -191,18 +195,18 @@ impl<'a, T> MatMut<'a, T> {
     /// The element at row `i`, column `j`.
     ///
     /// # Panics
-    /// If there is no such element.
+    /// If `(i, j)` is out of bounds.
     #[inline]
     pub(super) fn at(&mut self, i: usize, j: usize) -> &mut T {
         assert!(i < self.rows && j < self.cols);
-        // SAFETY: an element, which only this value borrows.
+        // SAFETY: an element in bounds, which only this value borrows.
         unsafe { &mut *self.first.add(i * self.rs + j * self.cs) }
     }
 
     /// The elements of row `i`, if they are contiguous.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If `i` is out of bounds.
     #[inline]
     pub(super) fn row(&mut self, i: usize) -> Option<&mut [T]> {
         assert!(i < self.rows);
@@ -210,57 +214,57 @@ impl<'a, T> MatMut<'a, T> {
             return None;
         }
         let len = self.cols;
-        // SAFETY: the elements of a row, which only this value borrows. Of a row of none, the address may lie
-        // anywhere.
+        // SAFETY: the elements of a row, which only this value borrows. An empty row may have any address.
         Some(unsafe { std::slice::from_raw_parts_mut(self.first.wrapping_add(i * self.rs), len) })
     }
 
-    /// Where the element `(0, 0)` is, if there is one. All others can be reached from there.
+    /// The address of the element `(0, 0)`; of no meaning if the matrix is empty. All elements can be reached from
+    /// it.
     pub(super) fn as_mut_ptr(&mut self) -> *mut T {
         self.first
     }
 }
 
-/// Panics unless the elements of a matrix lie within `len`, and no two share a place.
+/// Panics unless all elements of a matrix are within `len` and no two alias.
 fn check(len: usize, rows: usize, cols: usize, rs: usize, cs: usize) {
     let fits = span(rows, cols, rs, cs).is_some_and(|s| s <= len);
-    assert!(fits, "a {rows}x{cols} matrix with strides {rs}, {cs} leaves its {len} elements");
+    assert!(fits, "a {rows}x{cols} matrix with strides {rs}, {cs} exceeds a slice of {len} elements");
     let disjoint = rows == 0
         || cols == 0
         || ((rows == 1 || rs > (cols - 1) * cs) && (cols == 1 || cs > 0))
         || ((cols == 1 || cs > (rows - 1) * rs) && (rows == 1 || rs > 0));
-    assert!(disjoint, "elements of a {rows}x{cols} matrix with strides {rs}, {cs} share places");
+    assert!(disjoint, "elements of a {rows}x{cols} matrix with strides {rs}, {cs} alias");
 }
 
-/// A matrix that tasks write at once, each its own block.
+/// A matrix that several tasks write concurrently, each a block of its own.
 #[derive(Debug)]
 pub(crate) struct Blocks<'a, T = f32> {
     whole: MatMut<'a, T>,
 }
 
-// SAFETY: an exclusive borrow of its elements, of which it hands out disjoint blocks only, as callers promise.
+// SAFETY: an exclusive borrow of its elements, which hands out only disjoint blocks, as callers promise.
 unsafe impl<T: Send> Sync for Blocks<'_, T> {}
 
 impl<'a, T> Blocks<'a, T> {
-    /// Some rows and columns, borrowed as long as the matrix.
+    /// The block of the given rows and columns, borrowed for as long as the matrix.
     ///
     /// # Safety
-    /// While the block is used, so is no other block that has one of its elements.
+    /// While the block is in use, no other block that overlaps it may be used.
     ///
     /// # Panics
-    /// If the matrix has not all of them.
+    /// If the ranges are not within the matrix.
     #[inline]
     pub(crate) unsafe fn block(&self, rows: Range<usize>, cols: Range<usize>) -> MatMut<'a, T> {
         let MatMut { first, rs, cs, .. } = self.whole;
-        assert!(rows.start <= rows.end && rows.end <= self.whole.rows, "rows of a block");
-        assert!(cols.start <= cols.end && cols.end <= self.whole.cols, "columns of a block");
-        // Of a block without elements, the address may lie anywhere.
+        assert!(rows.start <= rows.end && rows.end <= self.whole.rows, "row range of a block");
+        assert!(cols.start <= cols.end && cols.end <= self.whole.cols, "column range of a block");
+        // An empty block may have any address.
         let first = first.wrapping_add(rows.start * rs + cols.start * cs);
         MatMut { first, rows: rows.len(), cols: cols.len(), rs, cs, borrow: PhantomData }
     }
 }
 
-/// A slice that tasks write at once, each some elements of its own.
+/// A slice that several tasks write concurrently, each elements of its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shared<'a, T = f32> {
     first: *mut T,
@@ -268,7 +272,7 @@ pub(super) struct Shared<'a, T = f32> {
     borrow: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: an exclusive borrow of its elements, of which it hands out disjoint parts only, as callers promise.
+// SAFETY: an exclusive borrow of its elements, which hands out only disjoint parts, as callers promise.
 unsafe impl<T: Send> Send for Shared<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
@@ -278,10 +282,10 @@ impl<'a, T> Shared<'a, T> {
         Self { first: data.as_mut_ptr(), len: data.len(), borrow: PhantomData }
     }
 
-    /// The matrix whose first element is element `first`.
+    /// The matrix whose element `(0, 0)` is element `first` of the slice.
     ///
     /// # Safety
-    /// While the matrix is used, so is no other with one of its elements.
+    /// While the matrix is in use, no other matrix that shares an element with it may be used.
     ///
     /// # Panics
     /// As [`MatMut::strided`].
@@ -301,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_are_found_by_strides() {
+    fn strides_locate_elements() {
         let data: Vec<i32> = (0..20).collect();
         let m = MatRef::strided(&data, 3, 4, 5, 1);
         assert_eq!((*m.at(2, 3), *m.t().at(3, 2)), (13, 13));
@@ -309,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_matrices_are_refused() {
+    fn out_of_bounds_and_aliasing_matrices_are_refused() {
         let refuse = |rows, cols, rs, cs| {
             std::panic::catch_unwind(move || {
                 MatMut::strided(&mut [0.0f32; 12], rows, cols, rs, cs);

@@ -1,9 +1,9 @@
-//! Plain functions over slices: GEMM, convolution, reductions, elementwise maths, quantization.
-//! They know shapes and strides, and neither operators nor files.
+//! Plain functions over slices: GEMM, convolution, reductions, elementwise maths, quantization. They work on shapes
+//! and strides, and know nothing of operators or files.
 //!
-//! Each function takes the [`Isa`] whose code is to run, and, if it may divide its work, the pool to
-//! divide it among. Results do not depend on the number of threads. Functions panic only where a
-//! caller's shapes or slices contradict each other: callers check what comes from files.
+//! Each function takes the [`Isa`] whose instructions it may use and, if it can run in parallel, a thread pool.
+//! Results do not depend on the number of threads. Functions panic only if the shapes or slices passed to them
+//! contradict each other: callers validate whatever comes from files.
 
 mod conv;
 mod gemm;

@@ -1,4 +1,4 @@
-//! f32 values as 8-bit ones and back.
+//! Quantization of f32 to 8-bit values, and dequantization.
 
 use super::isa::Isa;
 use super::rows::{max, min};
@@ -6,31 +6,30 @@ use super::simd::{Op, Simd, dispatch};
 use super::split;
 use pool::Pool;
 
-/// How a number stands for a real one: `(number - zero) * scale`.
+/// Scale and zero point of quantized values: `q` stands for `(q - zero) * scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Affine {
-    /// The distance of neighbouring quantized values.
+    /// The difference between the dequantized values of neighbouring integers.
     pub scale: f32,
-    /// The number that stands for zero.
+    /// The zero point: the quantized value of zero.
     pub zero: i32,
 }
 
-/// How f32 values become 8-bit ones: `clamp(round(x / scale) + zero, low, high)`, halves rounded to the
-/// even integer, NaN to `low`. The division is a multiplication by the reciprocal, as in
-/// `quantized_decomposed::quantize_per_tensor`.
+/// How f32 values are quantized to 8 bits: `clamp(round(x / scale) + zero, low, high)`, rounding half to even, NaN to
+/// `low`. The division is a multiplication by the reciprocal, as in `quantized_decomposed::quantize_per_tensor`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantization {
     /// Scale and zero point.
     pub affine: Affine,
-    /// The least number.
+    /// The least quantized value.
     pub low: i32,
-    /// The greatest number; not less than `low`.
+    /// The greatest quantized value; not less than `low`.
     pub high: i32,
 }
 
 impl Quantization {
-    /// Whether the bounds are those of 8-bit values, and the zero point and scale such that single
-    /// precision suffices.
+    /// Whether the bounds are within the range of `i8` (`signed`) or `u8`, the scale is finite and positive, and the
+    /// zero point is small enough for single precision arithmetic.
     pub fn is_sound(&self, signed: bool) -> bool {
         let (least, greatest) = if signed { (-128, 127) } else { (0, 255) };
         least <= self.low
@@ -41,8 +40,8 @@ impl Quantization {
             && self.affine.scale > 0.0
     }
 
-    /// By which the f32 values from `least` to `greatest`, and zero, fit `low` to `high`: as
-    /// `quantized_decomposed::choose_qparams` chooses.
+    /// Parameters that map the range `least` to `greatest`, extended to contain zero, to `low` to `high`, with a
+    /// scale of at least `eps`: chosen as by `quantized_decomposed::choose_qparams`.
     pub fn choose((least, greatest): (f32, f32), (low, high): (i32, i32), eps: f32) -> Self {
         let (least, greatest) = (least.min(0.0), greatest.max(0.0));
         let scale = ((greatest - least) / (high - low) as f32).max(eps);
@@ -51,8 +50,9 @@ impl Quantization {
         Self { affine: Affine { scale, zero }, low, high }
     }
 
-    /// By which the f32 values from `least` to `greatest`, and zero, fit `i8`; the zero point is taken from the end
-    /// with the smaller error: as `quantized_decomposed::choose_qparams_per_token_asymmetric` chooses.
+    /// Parameters that map the range `least` to `greatest`, extended to contain zero, to the range of `i8`. The zero
+    /// point is computed from the end of the range with the smaller error: chosen as by
+    /// `quantized_decomposed::choose_qparams_per_token_asymmetric`.
     pub fn choose_for_token((least, greatest): (f32, f32)) -> Self {
         let (min, max) = (-128f32, 127f32);
         let (low, high) = (least.min(0.0), greatest.max(0.0));
@@ -64,12 +64,13 @@ impl Quantization {
     }
 }
 
-/// The least and greatest elements; those of nothing are (infinity, -infinity).
+/// The least and greatest elements; (infinity, -infinity) of an empty slice.
 pub fn range(isa: Isa, x: &[f32]) -> (f32, f32) {
     (min(isa, x), max(isa, x))
 }
 
-/// A [`Quantization`] as the factors of a vector's arithmetic.
+/// A [`Quantization`] in the form that vector code uses: the reciprocal of the scale, and bounds relative to the zero
+/// point.
 #[derive(Clone, Copy)]
 pub(crate) struct Quantizer {
     inverse: f32,
@@ -93,12 +94,12 @@ impl Quantizer {
         self.inverse
     }
 
-    /// One that multiplies with this in place of the reciprocal of the scale.
+    /// The same, but multiplying by `inverse` instead of the reciprocal of the scale.
     fn with_inverse(self, inverse: f32) -> Self {
         Self { inverse, ..self }
     }
 
-    /// One that first puts f32 values between two bounds.
+    /// The same, but clamping the f32 values to `low..=high` first.
     pub(crate) fn bounded(self, low: f32, high: f32) -> Self {
         let (low, high) = (low * self.inverse, high * self.inverse);
         let (least, greatest) = (self.low, self.high);
@@ -106,21 +107,21 @@ impl Quantizer {
         Self { low: within(low), high: within(high), ..self }
     }
 
-    /// The quantized values of what have been multiplied with [`Self::inverse`].
+    /// Quantizes values that are already multiplied by [`Self::inverse`].
     #[inline(always)]
     pub(crate) fn quantized<S: Simd>(&self, s: S, x: S::F) -> S::I {
-        // It makes no difference whether bounds are applied before rounding.
+        // Clamping before rounding gives the same result as clamping after it.
         let x = s.min(s.max(x, s.splat(self.low)), s.splat(self.high));
         s.add_int(s.round(x), s.splat_int(self.zero))
     }
 }
 
-/// Quantizes each element; quantized values are stored as their lowest byte.
+/// Quantizes each element; stores the lowest byte of each quantized value.
 ///
 /// # Panics
 /// If the slices differ in length.
 pub fn quantize(pool: &Pool, isa: Isa, q: &Quantization, x: &[f32], out: &mut [u8]) {
-    assert_eq!(x.len(), out.len(), "elements and their quantized values");
+    assert_eq!(x.len(), out.len(), "lengths of f32 and quantized values");
     let quantizer = Quantizer::new(q);
     split::elements(pool, split::BYTES, out, &|at, out| {
         let x = &x[at..][..out.len()];
@@ -128,14 +129,14 @@ pub fn quantize(pool: &Pool, isa: Isa, q: &Quantization, x: &[f32], out: &mut [u
     });
 }
 
-/// Quantizes a row to `i8` by parameters that fit it and zero, and gives what the quantized values stand for. As
-/// [`Quantization::choose_for_token`], but the factor of the quantized values is chosen, and the scale is its reciprocal: as
-/// XNNPACK does.
+/// Quantizes a row to `i8` with parameters chosen for its range extended to contain zero; returns scale and zero
+/// point. Like [`Quantization::choose_for_token`], except that the factor to multiply by is chosen and the scale is
+/// its reciprocal, as in XNNPACK.
 ///
 /// # Panics
 /// If the slices differ in length.
 pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [u8]) -> Affine {
-    assert_eq!(x.len(), out.len(), "elements and their quantized values");
+    assert_eq!(x.len(), out.len(), "lengths of f32 and quantized values");
     let (least, greatest) = range(isa, x);
     let (low, high) = (least.min(0.0), greatest.max(0.0));
     let (min, max) = (-128f32, 127f32);
@@ -163,7 +164,7 @@ impl Op for Quantize<'_> {
         let inverse = s.splat(self.quantizer.inverse());
         for (out, x) in self.out.chunks_mut(S::LANES).zip(self.x.chunks(S::LANES)) {
             let n = out.len().min(x.len());
-            // SAFETY: so many elements are there.
+            // SAFETY: both chunks have at least `n` elements.
             unsafe {
                 let x = s.mul(s.load_first(x.as_ptr(), n), inverse);
                 s.store_bytes_first(out.as_mut_ptr(), n, self.quantizer.quantized(s, x));
@@ -172,12 +173,12 @@ impl Op for Quantize<'_> {
     }
 }
 
-/// What each quantized value stands for. The quantized values are `i8` if `signed`, else `u8`.
+/// Dequantizes each value. The quantized values are `i8` if `signed`, else `u8`.
 ///
 /// # Panics
 /// If the slices differ in length.
 pub fn dequantize(pool: &Pool, isa: Isa, affine: Affine, signed: bool, x: &[u8], out: &mut [f32]) {
-    assert_eq!(x.len(), out.len(), "quantized and dequantized values");
+    assert_eq!(x.len(), out.len(), "lengths of quantized and dequantized values");
     split::elements(pool, split::BYTES, out, &|at, out| {
         let x = &x[at..][..out.len()];
         dispatch(isa, Dequantize { affine, signed, x, out });
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_the_definition() {
+    fn quantized_and_dequantized_values_match_the_definition() {
         let q = Quantization { affine: Affine { scale: 0.25, zero: -3 }, low: -128, high: 127 };
         let x: Vec<f32> = (-4000..4000).map(|i| i as f32 / 64.0).collect();
         let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 1e30, 0.125, 0.375, -0.125];
@@ -223,15 +224,15 @@ mod tests {
             quantize(&Pool::new(2), isa, &q, &x, &mut quantized);
             let mut dequantized = vec![0.0; x.len()];
             dequantize(&Pool::new(2), isa, q.affine, true, &quantized, &mut dequantized);
-            for ((&x, &n), &real) in x.iter().zip(&quantized).zip(&dequantized) {
+            for ((&x, &n), &dequantized_value) in x.iter().zip(&quantized).zip(&dequantized) {
                 assert_eq!(f64::from(n as i8), want(x), "{isa:?}: {x}");
-                assert_eq!(real, (f32::from(n as i8) + 3.0) * 0.25);
+                assert_eq!(dequantized_value, (f32::from(n as i8) + 3.0) * 0.25);
             }
         }
     }
 
     #[test]
-    fn rows_are_quantized_by_a_factor() {
+    fn the_scale_of_a_row_is_the_reciprocal_of_its_factor() {
         let x = [0.3f32, -1.7, 2.9, 0.0, 1.1];
         let factor = 255.0 / (2.9f32 + 1.7);
         for isa in Isa::available() {
@@ -245,16 +246,17 @@ mod tests {
     }
 
     #[test]
-    fn chosen_parameters_hold_the_range_and_zero() {
+    fn chosen_parameters_cover_the_range_and_zero() {
         for range in
             [(0.5f32, 7.0f32), (-3.0, -1.0), (-1.0, 2.5), (0.0, 0.0), (f32::INFINITY, f32::NEG_INFINITY)]
         {
             for q in [Quantization::choose(range, (-128, 127), 1e-6), Quantization::choose_for_token(range)] {
-                let real = |n: i32| (n - q.affine.zero) as f32 * q.affine.scale;
+                let dequantized = |n: i32| (n - q.affine.zero) as f32 * q.affine.scale;
                 assert!((-128..=127).contains(&q.affine.zero), "{q:?}");
                 if range.0 <= range.1 {
                     assert!(
-                        real(-128) <= range.0 + q.affine.scale && real(127) >= range.1 - q.affine.scale,
+                        dequantized(-128) <= range.0 + q.affine.scale
+                            && dequantized(127) >= range.1 - q.affine.scale,
                         "{q:?}"
                     );
                 }

@@ -1,4 +1,4 @@
-//! Sums of two tensors of 8-bit values, in whole numbers.
+//! Elementwise sums of two tensors of 8-bit quantized values, in integer arithmetic.
 
 use super::isa::Isa;
 use super::simd::{Op, Simd, dispatch};
@@ -9,25 +9,25 @@ use pool::Pool;
 /// wrapping in 32 bits. All three tensors are `i8` if `signed`, else `u8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuantizedSum {
-    /// What the quantized values of the two tensors are multiplied with; of a difference the second is negative.
+    /// Fixed-point factors of the two inputs; the second is negative for a difference.
     pub factors: [i32; 2],
-    /// The quantized values that stand for zero.
+    /// The zero points of the two inputs.
     pub zeros: [i32; 2],
-    /// By how many bits the factors are greater than what they stand for: 1 to 31.
+    /// Fraction bits of the factors: 1 to 31.
     pub shift: u32,
-    /// The number that stands for zero in the result.
+    /// The zero point of the result.
     pub zero: i32,
-    /// The least number of the result.
+    /// The least quantized value of the result.
     pub low: i32,
-    /// The greatest number of the result.
+    /// The greatest quantized value of the result.
     pub high: i32,
     /// Whether the quantized values are signed.
     pub signed: bool,
 }
 
 impl QuantizedSum {
-    /// The factors of `a` and `b`, and the shift: the greater one has 21 bits. `None` unless both are at least 2^-10 and
-    /// below 2^8, in size.
+    /// Fixed-point factors for `a` and `b`, and their shift: the greater factor has 21 bits. `None` unless both
+    /// magnitudes are at least 2^-10 and below 2^8.
     pub fn factors(a: f32, b: f32) -> Option<([i32; 2], u32)> {
         let range = 2f32.powi(-10)..2f32.powi(8);
         if !range.contains(&a.abs()) || !range.contains(&b.abs()) {
@@ -40,13 +40,13 @@ impl QuantizedSum {
     }
 }
 
-/// Adds two tensors of 8-bit values, element by element. Divided among the threads of `pool` if they are large enough.
+/// Adds two tensors of 8-bit values elementwise. Runs in parallel on `pool` if they are large enough.
 ///
 /// # Panics
 /// If the slices differ in length, or `sum.low` is above `sum.high`.
 pub fn quantized_sum(pool: &Pool, isa: Isa, sum: &QuantizedSum, a: &[u8], b: &[u8], out: &mut [u8]) {
-    assert!(a.len() == out.len() && b.len() == out.len(), "elements of two tensors and their sums");
-    assert!(sum.low <= sum.high, "quantized of {} to {}", sum.low, sum.high);
+    assert!(a.len() == out.len() && b.len() == out.len(), "lengths of two tensors and their sum");
+    assert!(sum.low <= sum.high, "quantized bounds {} to {}", sum.low, sum.high);
     split::elements(pool, split::BYTES, out, &|at, out| {
         let (a, b) = (&a[at..][..out.len()], &b[at..][..out.len()]);
         dispatch(isa, Add { sum: *sum, a, b, out });
@@ -73,8 +73,8 @@ impl Op for Add<'_> {
         for ((out, &a), &b) in self.out.iter_mut().zip(self.a).zip(self.b) {
             let a = i32::from(a ^ flip).wrapping_mul(fa);
             let b = i32::from(b ^ flip).wrapping_mul(fb);
-            let number = (start.wrapping_add(a).wrapping_add(b) >> shift).wrapping_add(zero);
-            *out = number.max(low).min(high) as u8;
+            let quantized = (start.wrapping_add(a).wrapping_add(b) >> shift).wrapping_add(zero);
+            *out = quantized.max(low).min(high) as u8;
         }
     }
 }

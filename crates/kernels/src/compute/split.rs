@@ -1,35 +1,38 @@
-//! From what size on work is divided among threads: sizes that take one thread some 5 µs, measured on networks
-//! of small layers. A thread that sleeps takes longer to wake, but in a network it seldom does.
+//! Thresholds from which on work is divided among threads: sizes that take one thread about 5 µs, measured on
+//! networks of small layers. A sleeping thread takes longer to wake, but while a network runs, threads seldom sleep.
 
 use super::gemm::driver::even;
 use pool::Pool;
 
-/// Work that is worth dividing. An interpreter could not wait for as much, and is to see it divided.
+/// An amount of work worth dividing. Under Miri, which is too slow for such sizes, less work is divided, so that
+/// tests cover it.
 pub(crate) const fn worth(work: usize) -> usize {
     if cfg!(miri) { 1 << 8 } else { work }
 }
 
-/// Multiplications of a product whose operands are held in registers.
+/// Multiply-adds of a matrix product, whose operands are held in registers.
 pub(crate) const PRODUCTS: usize = worth(1 << 18);
-/// Multiplications that each load an operand of their own.
+/// Multiply-adds that each load an operand of their own.
 pub(crate) const TAPS: usize = worth(1 << 16);
-/// Elements that a function is applied to.
+/// Elements of an elementwise function.
 pub(crate) const ELEMENTS: usize = worth(1 << 14);
-/// Elements of 8 bits, of which as many take half as long.
+/// Elements of an elementwise function of 8-bit values, which take half as long.
 pub(crate) const BYTES: usize = 2 * ELEMENTS;
-/// Rows of a product of fewer, for which the weights must be read all the same.
+/// Rows that a product of fewer rows is counted as, since it must read all weights anyway.
 pub(crate) const LEAST_ROWS: usize = 8;
 
-/// How many threads to divide work among: none gets less than half of `unit`.
+/// The number of threads to divide work among: each gets at least half of `unit`.
 pub(crate) fn threads(pool: &Pool, work: usize, unit: usize) -> usize {
     if work < unit { 1 } else { pool.threads().min(work / (unit / 2)) }
 }
 
-/// Elements of a part: a few lines of cache more or less are nothing beside it, and the parts of a thread follow each other.
+/// Elements of a chunk: many cache lines, so that shared lines at its ends do not matter. A thread's chunks are
+/// adjacent.
 const PART: usize = ELEMENTS / 2;
 
-/// Runs `body` over parts of `out`, with the index of each part's first element, divided among the threads of `pool` from so
-/// many elements on. A thread takes its parts from one end, as it does of other tensors: what it computed is in its cache.
+/// Runs `body` over chunks of `out`, with the index of each chunk's first element; in parallel on `pool` if `out` has
+/// at least `worth` elements. A thread works through every tensor from the same end, so that it finds what it
+/// computed in its cache.
 pub(crate) fn elements<T: Send>(
     pool: &Pool,
     worth: usize,
@@ -40,8 +43,9 @@ pub(crate) fn elements<T: Send>(
     pool.parallel_chunks_mut(out, PART, grain, &|i, part| body(i * PART, part));
 }
 
-/// How many of the queries of a head attention looks at together, `most` at most: as many as have their scores in a near
-/// cache, and fill tiles of products. It does not depend on the number of threads, as results might with it.
+/// The number of queries of a head that attention processes together, at most `most`: few enough that their scores
+/// stay in a near cache, and whole tiles of the products where possible. Independent of the number of threads, on
+/// which results could otherwise depend.
 pub fn attention_rows(queries: usize, keys: usize, most: usize) -> usize {
     const SCORES: usize = 1 << 15;
     const TILE: usize = 14;
@@ -57,7 +61,7 @@ mod tests {
     use super::attention_rows;
 
     #[test]
-    fn queries_fill_tiles() {
+    fn attention_rows_are_whole_tiles_within_the_limit() {
         assert_eq!(attention_rows(64, 64, 70), 64);
         assert_eq!(attention_rows(197, 197, 70), 70);
         assert_eq!(attention_rows(128, 128, 70), 70);

@@ -2,8 +2,8 @@ use super::isa::Isa;
 use super::mat::{MatMut, MatRef};
 use super::simd::{Op, Simd, dispatch};
 
-/// Copies a matrix into another of the same shape, whatever the strides of both; where one runs along
-/// its rows and the other down its columns, by blocks transposed in registers.
+/// Copies a matrix to another of the same shape; both may have any strides. Where one is contiguous along rows and
+/// the other along columns, blocks are transposed in registers.
 ///
 /// # Panics
 /// If the shapes differ.
@@ -18,11 +18,11 @@ pub fn copy(isa: Isa, from: MatRef<'_>, mut to: MatMut<'_>) {
     copy_along(isa, from, to);
 }
 
-/// Copies where the target runs along its rows, if it is contiguous at all.
+/// Copies to a target that is contiguous along its rows, if it is contiguous in any direction.
 fn copy_along(isa: Isa, from: MatRef<'_>, mut to: MatMut<'_>) {
     let (rows, cols) = (from.rows(), from.cols());
     if to.col_stride() == 1 && from.row_stride() == 1 && cols > 1 && rows > 1 {
-        // The source, seen along its contiguous direction, has `cols` rows of `rows` elements.
+        // Seen along its contiguous direction, the source has `cols` rows of `rows` elements.
         return dispatch(isa, Transpose::new(from.t(), to.t()));
     }
     for i in 0..rows {
@@ -43,7 +43,7 @@ fn copy_along(isa: Isa, from: MatRef<'_>, mut to: MatMut<'_>) {
     }
 }
 
-/// Copies a matrix that is contiguous along its rows to one that is contiguous down its columns.
+/// Copies a matrix with contiguous rows to one with contiguous columns.
 pub(crate) struct Transpose<'a> {
     from: MatRef<'a>,
     to: MatMut<'a>,
@@ -51,11 +51,11 @@ pub(crate) struct Transpose<'a> {
 
 impl<'a> Transpose<'a> {
     /// # Panics
-    /// If the shapes differ, or elements that are to be contiguous are not.
+    /// If the shapes differ, or the rows of `from` or the columns of `to` are not contiguous.
     pub(crate) fn new(from: MatRef<'a>, to: MatMut<'a>) -> Self {
         assert_eq!((from.rows(), from.cols()), (to.rows(), to.cols()), "shapes of a copy");
-        assert!(from.col_stride() == 1 || from.cols() <= 1, "rows of the source are contiguous");
-        assert!(to.row_stride() == 1 || to.rows() <= 1, "columns of the target are contiguous");
+        assert!(from.col_stride() == 1 || from.cols() <= 1, "rows of the source must be contiguous");
+        assert!(to.row_stride() == 1 || to.rows() <= 1, "columns of the target must be contiguous");
         Self { from, to }
     }
 }
@@ -73,8 +73,8 @@ impl Op for Transpose<'_> {
             let h = l.min(rows - r);
             for c in (0..cols).step_by(l) {
                 let w = l.min(cols - c);
-                // SAFETY: the rows and columns of a block are in both matrices, which `new` found to be
-                // contiguous in these directions.
+                // SAFETY: the block is in bounds of both matrices, and `new` checked that they are contiguous in
+                // these directions.
                 unsafe {
                     let (src, dst) = (src.add(r * src_step + c), dst.add(c * dst_step + r));
                     s.transpose(src, src_step, (h, w), dst, dst_step);
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_agree_with_their_definition() {
+    fn copies_match_the_definition_for_all_strides() {
         for isa in Isa::available() {
             for (rows, cols) in
                 [(1, 1), (3, 5), (8, 8), (16, 16), (17, 33), (4, 100), (49, 20), (1, 40), (40, 1)]

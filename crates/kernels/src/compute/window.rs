@@ -1,50 +1,49 @@
-//! Pooling of channels-last images: the greatest or the mean of each window, channel by channel.
+//! Pooling of channels-last images: the maximum, mean or sum of each window, per channel.
 
 use super::conv::ConvFrame;
 use super::isa::Isa;
 use super::simd::{Op, Simd, dispatch};
 use pool::Pool;
 
-/// Elements of the input that a task looks at, at least.
+/// Least number of input elements that a task reads.
 const GRAIN: usize = 1 << 15;
-/// Pixels that are added up in f32, one after another.
-const FEW: usize = 16;
-/// Channels whose sums are taken at once.
+/// Pixels that are summed in f32 before the sum is added to an f64 total.
+const F32_RUN: usize = 16;
+/// Channels that are summed together.
 const CHANNELS: usize = 64;
 
-/// The windows of a pooling. Space has three dimensions, depth, height and width; those that an
-/// operator lacks have kernel, stride and dilation 1 and padding 0.
+/// The windows of a pooling. There are three spatial dimensions, depth, height and width; a dimension that an
+/// operator lacks has kernel, stride and dilation 1 and padding 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// Pixels of a window.
+    /// Size of a window, in taps.
     pub kernel: [usize; 3],
-    /// Pixels from one window to the next.
+    /// Distance between neighbouring windows, in pixels.
     pub stride: [usize; 3],
-    /// Pixels before the first.
+    /// Padding before the first pixel.
     pub padding: [usize; 3],
-    /// Pixels from one pixel of a window to the next.
+    /// Distance between neighbouring taps of a window, in pixels.
     pub dilation: [usize; 3],
 }
 
-/// What is taken of a window.
+/// What is computed from a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pooling {
-    /// The greatest pixel; NaN if any is. Negative infinity if the window has none.
+    /// The maximum; NaN if any pixel is NaN. Negative infinity if the window contains no pixel.
     Max,
-    /// The sum of the pixels, divided by their number.
+    /// The sum of the pixels divided by their number; padding is not counted.
     Mean,
-    /// The sum of the pixels, divided by the number of those of the window that lie in the image or in
-    /// its padding, which is as wide after the last pixel as before the first.
+    /// The sum of the pixels divided by the number of taps in the image or in its padding, which is as wide after the
+    /// last pixel as before the first.
     MeanOfPadded,
     /// The sum of the pixels times a factor.
     Sum(f32),
 }
 
-/// Pools images of `channels` channels, channels-last. Lines of the output are divided among the
-/// threads of `pool`.
+/// Pools channels-last images of `channels` channels. Lines of the output are divided among the threads of `pool`.
 ///
 /// # Panics
-/// If a slice has not the size that the frame says.
+/// If the length of a slice does not match the frame.
 pub fn pool_windows(
     pool: &Pool,
     isa: Isa,
@@ -58,16 +57,16 @@ pub fn pool_windows(
     if pooling == Pooling::Max {
         return greatest_windows(pool, isa, windows, frame, channels, x, out);
     }
-    each_line(pool, windows, frame, channels, x, out, |place, x, out| {
-        dispatch(isa, Sums { pooling, place, x, out });
+    each_line(pool, windows, frame, channels, x, out, |line, x, out| {
+        dispatch(isa, Sums { pooling, line, x, out });
     });
 }
 
-/// Takes the [greatest](Pooling::Max) of each window of images as [`pool_windows`] does, of any type with an order. A window
-/// without a pixel gives the least number of the type.
+/// Max pooling as in [`pool_windows`], for any type with an order: quantized values are compared directly. A window
+/// without a pixel gives the least value of the type.
 ///
 /// # Panics
-/// If a slice has not the size that the frame says.
+/// If the length of a slice does not match the frame.
 pub fn greatest_windows<T: Greatest>(
     pool: &Pool,
     isa: Isa,
@@ -77,16 +76,16 @@ pub fn greatest_windows<T: Greatest>(
     x: &[T],
     out: &mut [T],
 ) {
-    each_line(pool, windows, frame, channels, x, out, |place, x, out| {
-        dispatch(isa, GreatestOf { place, x, out });
+    each_line(pool, windows, frame, channels, x, out, |line, x, out| {
+        dispatch(isa, MaxPool { line, x, out });
     });
 }
 
-/// Numbers of which the greatest can be taken.
+/// Element types of max pooling.
 pub trait Greatest: Copy + Send + Sync + 'static {
-    /// No number is less.
+    /// The least value, the identity of [`Self::greater`].
     const LEAST: Self;
-    /// The greater of both; NaN if there is one.
+    /// The greater value; NaN if either is NaN.
     fn greater(self, other: Self) -> Self;
 }
 
@@ -112,7 +111,7 @@ macro_rules! integers {
 
 integers!(i8, u8);
 
-/// Calls `run` with each line of the output, and the image that it is of.
+/// Calls `run` with each line of the output and the image that it pools.
 fn each_line<T: Send + Sync>(
     pool: &Pool,
     windows: &Windows,
@@ -120,7 +119,7 @@ fn each_line<T: Send + Sync>(
     channels: usize,
     x: &[T],
     out: &mut [T],
-    run: impl Fn(Place<'_>, &[T], &mut [T]) + Sync,
+    run: impl Fn(OutputLine<'_>, &[T], &mut [T]) + Sync,
 ) {
     let image = frame.in_pixels() * channels;
     assert_eq!(x.len(), frame.batch * image, "input of {windows:?} for {frame:?}");
@@ -133,29 +132,30 @@ fn each_line<T: Send + Sync>(
     let grain = (GRAIN / (line * windows.kernel.iter().product::<usize>()).max(1)).max(1);
     pool.parallel_chunks_mut(out, line, grain, &|i, out| {
         let (n, z, y) = (i / height / depth, i / height % depth, i % height);
-        run(Place { windows, frame, channels, at: [z, y] }, &x[n * image..][..image], out);
+        run(OutputLine { windows, frame, channels, at: [z, y] }, &x[n * image..][..image], out);
     });
 }
 
-/// The pixels of a window along a dimension: the first, and how many; and how many it would have with the padding.
+/// The taps of a window along one dimension that are in the image: index of the first pixel, number of taps; and the
+/// number of taps in the image or its padding.
 type Reach = (usize, usize, usize);
 
-/// Where a line of the output lies.
+/// The position of a line of the output.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct OutputLine<'a> {
     windows: &'a Windows,
     frame: &'a ConvFrame,
     channels: usize,
     at: [usize; 2],
 }
 
-impl Place<'_> {
-    /// The pixels of the window at output pixel `o` of a dimension.
+impl OutputLine<'_> {
+    /// The taps of the window of output pixel `o` along dimension `d`.
     #[inline(always)]
     fn reach(&self, d: usize, o: usize) -> Reach {
         let w = self.windows;
         let (start, step, input) = (o * w.stride[d], w.dilation[d], self.frame.input[d]);
-        // Divisions would take longer than a pixel of few channels.
+        // A division would take longer than the pooling of a pixel with few channels.
         let steps = |n: usize| if step == 1 { n } else { n.div_ceil(step) };
         let skip = steps(w.padding[d].saturating_sub(start)).min(w.kernel[d]);
         let first = (start + skip * step).saturating_sub(w.padding[d]);
@@ -164,7 +164,7 @@ impl Place<'_> {
         (first, count, padded)
     }
 
-    /// Every window of the line, and its pixels of the output.
+    /// Calls `visit` with every window of the line and its output pixel.
     #[inline(always)]
     fn each_window<T>(&self, out: &mut [T], mut visit: impl FnMut([Reach; 3], &mut [T])) {
         let (z, y) = (self.reach(0, self.at[0]), self.reach(1, self.at[1]));
@@ -177,7 +177,7 @@ impl Place<'_> {
         pool::count(seen);
     }
 
-    /// Every pixel of a window, whose channels begin there in the image.
+    /// Calls `visit` with the offset in the image of each pixel of a window.
     #[inline(always)]
     fn each_pixel(&self, [z, y, x]: [Reach; 3], mut visit: impl FnMut(usize)) {
         let ([_, height, width], step) = (self.frame.input, self.windows.dilation);
@@ -192,26 +192,26 @@ impl Place<'_> {
     }
 }
 
-/// The pixels of a window that the image has.
+/// The number of pixels of a window that are in the image.
 fn pixels(reach: [Reach; 3]) -> usize {
     reach.iter().map(|r| r.1).product()
 }
 
-/// The greatest numbers of a line of windows.
-struct GreatestOf<'a, T> {
-    place: Place<'a>,
+/// Max pooling of a line of windows.
+struct MaxPool<'a, T> {
+    line: OutputLine<'a>,
     x: &'a [T],
     out: &'a mut [T],
 }
 
-impl<T: Greatest> GreatestOf<'_, T> {
-    /// Of a window, `N` channels at once, the last of which may be taken twice.
+impl<T: Greatest> MaxPool<'_, T> {
+    /// Pools one window, `N` channels at a time. The last block may overlap the one before it.
     #[inline(always)]
-    fn blocks<const N: usize>(place: Place<'_>, x: &[T], reach: [Reach; 3], out: &mut [T]) {
+    fn blocks<const N: usize>(line: OutputLine<'_>, x: &[T], reach: [Reach; 3], out: &mut [T]) {
         for channel in (0..out.len()).step_by(N) {
             let channel = channel.min(out.len() - N);
             let mut greatest = [T::LEAST; N];
-            place.each_pixel(reach, |pixel| {
+            line.each_pixel(reach, |pixel| {
                 let lanes = *x[pixel + channel..].first_chunk::<N>().expect("channels of a pixel");
                 greatest.iter_mut().zip(lanes).for_each(|(m, x)| *m = m.greater(x));
             });
@@ -220,36 +220,36 @@ impl<T: Greatest> GreatestOf<'_, T> {
     }
 }
 
-impl<T: Greatest> Op for GreatestOf<'_, T> {
+impl<T: Greatest> Op for MaxPool<'_, T> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let Self { place, x, out } = self;
-        place.each_window(out, |reach, out| match out.len() {
-            64.. if size_of::<T>() == 1 => Self::blocks::<64>(place, x, reach, out),
-            16.. => Self::blocks::<16>(place, x, reach, out),
-            8.. => Self::blocks::<8>(place, x, reach, out),
-            4.. => Self::blocks::<4>(place, x, reach, out),
-            _ => Self::blocks::<1>(place, x, reach, out),
+        let Self { line, x, out } = self;
+        line.each_window(out, |reach, out| match out.len() {
+            64.. if size_of::<T>() == 1 => Self::blocks::<64>(line, x, reach, out),
+            16.. => Self::blocks::<16>(line, x, reach, out),
+            8.. => Self::blocks::<8>(line, x, reach, out),
+            4.. => Self::blocks::<4>(line, x, reach, out),
+            _ => Self::blocks::<1>(line, x, reach, out),
         });
     }
 }
 
-/// The sums of a line of windows, and what they stand for.
+/// Mean and sum pooling of a line of windows.
 struct Sums<'a> {
     pooling: Pooling,
-    place: Place<'a>,
+    line: OutputLine<'a>,
     x: &'a [f32],
     out: &'a mut [f32],
 }
 
 impl Sums<'_> {
-    /// Those of a window of few pixels, `N` channels from `channel` on.
+    /// Pools `N` channels from `channel` on of a window of few pixels.
     #[inline(always)]
     fn block<const N: usize>(&self, reach: [Reach; 3], channel: usize, out: &mut [f32]) {
         let mut sums = [0.0; N];
-        self.place.each_pixel(reach, |pixel| {
+        self.line.each_pixel(reach, |pixel| {
             let lanes = *self.x[pixel + channel..].first_chunk::<N>().expect("channels of a pixel");
             sums.iter_mut().zip(lanes).for_each(|(s, x)| *s += x);
         });
@@ -257,7 +257,7 @@ impl Sums<'_> {
         out[channel..][..N].copy_from_slice(&sums);
     }
 
-    /// What the sums of a window stand for.
+    /// Scales the sums of a window as the pooling requires.
     #[inline(always)]
     fn finish(&self, [z, y, x]: [Reach; 3], sums: &mut [f32]) {
         match self.pooling {
@@ -273,16 +273,16 @@ impl Sums<'_> {
         }
     }
 
-    /// Those of a window of many pixels: of a few in f32, of all in f64.
+    /// Pools a window of many pixels: partial sums in f32, totals in f64.
     #[inline(always)]
-    fn long(&self, reach: [Reach; 3], out: &mut [f32]) {
+    fn sum_many(&self, reach: [Reach; 3], out: &mut [f32]) {
         for (i, out) in out.chunks_mut(CHANNELS).enumerate() {
             let (mut totals, mut sums, mut seen) = ([0.0f64; CHANNELS], [0.0f32; CHANNELS], 0);
-            self.place.each_pixel(reach, |pixel| {
+            self.line.each_pixel(reach, |pixel| {
                 let pixel = &self.x[pixel + i * CHANNELS..][..out.len()];
                 sums.iter_mut().zip(pixel).for_each(|(sum, x)| *sum += x);
                 seen += 1;
-                if seen % FEW == 0 {
+                if seen % F32_RUN == 0 {
                     totals
                         .iter_mut()
                         .zip(&mut sums)
@@ -302,9 +302,9 @@ impl Op for Sums<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, _: S) {
         let out = std::mem::take(&mut self.out);
-        self.place.each_window(out, |reach, out| {
-            if pixels(reach) > FEW {
-                return self.long(reach, out);
+        self.line.each_window(out, |reach, out| {
+            if pixels(reach) > F32_RUN {
+                return self.sum_many(reach, out);
             }
             let mut channel = 0;
             while channel < out.len() {
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_at_borders() {
+    fn windows_at_borders_match_the_definition() {
         let frame = ConvFrame { batch: 1, input: [1, 3, 4], output: [1, 2, 3] };
         let windows = Windows { kernel: [1, 2, 3], stride: [1, 2, 2], padding: [0, 1, 1], dilation: [1; 3] };
         let x: Vec<f32> = (0..24).map(|i| (i / 2) as f32 * if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
@@ -351,7 +351,7 @@ mod tests {
             first
         };
         // Rows {0} and {1, 2}; columns {0, 1}, {1, 2, 3} and {3}.
-        let of = |rows: &[usize], columns: &[usize]| -> Vec<f32> {
+        let pixels_of = |rows: &[usize], columns: &[usize]| -> Vec<f32> {
             rows.iter().flat_map(|r| columns.iter().map(move |c| (r * 4 + c) as f32)).collect()
         };
         let (rows, columns): ([&[usize]; 2], [&[usize]; 3]) = ([&[0], &[1, 2]], [&[0, 1], &[1, 2, 3], &[3]]);
@@ -359,7 +359,7 @@ mod tests {
         let sum = run(Pooling::Sum(2.0));
         for (i, row) in rows.iter().enumerate() {
             for (j, column) in columns.iter().enumerate() {
-                let (at, all) = ((i * 3 + j) * 2, of(row, column));
+                let (at, all) = ((i * 3 + j) * 2, pixels_of(row, column));
                 let total: f32 = all.iter().sum();
                 let greatest = all.iter().copied().fold(f32::MIN, f32::max);
                 let least = all.iter().copied().fold(f32::MAX, f32::min);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn long_sums_are_those_of_f64() {
+    fn sums_of_large_windows_are_as_exact_as_f64() {
         let (side, channels) = (700, 3);
         let frame = ConvFrame { batch: 1, input: [1, side, side], output: [1, 1, 1] };
         let windows = Windows { kernel: [1, side, side], stride: [1; 3], padding: [0; 3], dilation: [1; 3] };
@@ -390,25 +390,25 @@ mod tests {
     }
 
     #[test]
-    fn greatest_bytes_are_those_of_their_numbers() {
+    fn max_pooling_of_bytes_matches_that_of_f32() {
         let frame = ConvFrame { batch: 2, input: [1, 5, 6], output: [1, 3, 3] };
         let windows = Windows { kernel: [1, 3, 3], stride: [1, 2, 2], padding: [0, 1, 1], dilation: [1; 3] };
         for channels in [1, 3, 5, 9, 17, 64, 100] {
             let bytes: Vec<i8> = (0..60 * channels).map(|i| (i * 97 % 251) as u8 as i8).collect();
-            let numbers: Vec<f32> = bytes.iter().map(|&x| x.into()).collect();
+            let floats: Vec<f32> = bytes.iter().map(|&x| x.into()).collect();
             for isa in Isa::available() {
                 let (pool, n) = (Pool::new(2), 18 * channels);
-                let (mut of_bytes, mut of_numbers) = (vec![0; n], vec![0.0; n]);
+                let (mut of_bytes, mut of_floats) = (vec![0; n], vec![0.0; n]);
                 greatest_windows(&pool, isa, &windows, &frame, channels, &bytes, &mut of_bytes);
-                greatest_windows(&pool, isa, &windows, &frame, channels, &numbers, &mut of_numbers);
+                greatest_windows(&pool, isa, &windows, &frame, channels, &floats, &mut of_floats);
                 let of_bytes: Vec<f32> = of_bytes.iter().map(|&x| x.into()).collect();
-                assert_eq!(of_bytes, of_numbers, "{channels} channels");
+                assert_eq!(of_bytes, of_floats, "{channels} channels");
             }
         }
     }
 
     #[test]
-    fn nan_is_the_greatest() {
+    fn max_pooling_propagates_nan() {
         let frame = ConvFrame { batch: 1, input: [1, 1, 3], output: [1, 1, 1] };
         let windows = Windows { kernel: [1, 1, 3], stride: [1; 3], padding: [0; 3], dilation: [1; 3] };
         for x in [[f32::NAN, 1.0, 2.0], [1.0, f32::NAN, 2.0], [1.0, 2.0, f32::NAN]] {

@@ -22,7 +22,7 @@ pub(crate) fn s<T: Element>(value: T) -> Tensor {
     Tensor::scalar(value).unwrap()
 }
 
-/// A tensor of zeros for an out, whose sizes may change up to these.
+/// A zeroed tensor for an out, which may be resized up to these sizes.
 pub(crate) fn out(dtype: ScalarType, sizes: &[usize]) -> Tensor {
     let meta = TensorMeta::contiguous(dtype, sizes).unwrap().with_dynamism(ShapeDynamism::DynamicBound);
     Tensor::zeros(meta).unwrap()
@@ -48,7 +48,7 @@ pub(crate) fn ints<'a>(list: &[i64]) -> Arg<'a> {
     Arg::Ints(list.into())
 }
 
-/// Runs an operator. `args` are those before the outs, those left out taking their defaults.
+/// Runs an operator. `args` are the arguments before the outs; missing ones take their defaults.
 pub(crate) fn run(name: &str, args: &[Arg<'_>], outs: SmallVec<[Out<'_>; 3]>) -> Result<Outs<'static>> {
     let mut outs = Outs::new(outs);
     run_outs(name, args, &mut outs)?;
@@ -80,7 +80,7 @@ fn run_outs(name: &str, args: &[Arg<'_>], outs: &mut Outs<'_>) -> Result<()> {
     perform(name, list, outs)
 }
 
-/// Runs an operator with all its arguments, on two threads and at most 16 MiB of temporary memory.
+/// Runs an operator with a full argument list, on two threads with at most 16 MiB of temporary memory.
 pub(crate) fn perform<'a>(name: &str, list: SmallVec<[Arg<'a>; 12]>, outs: &mut Outs<'_>) -> Result<()> {
     let kernel = KERNELS.get(name).unwrap_or_else(|| panic!("no operator {name}"));
     thread_local! {
@@ -107,13 +107,13 @@ fn default<'a>(schema: &Schema, text: Option<&str>) -> Arg<'a> {
     }
 }
 
-/// Runs an operator of one tensor out and gives that.
+/// Runs an operator with one tensor out and returns it.
 pub(crate) fn call(name: &str, args: &[Arg<'_>], mut out: Tensor) -> Result<Tensor> {
     run(name, args, smallvec::smallvec![Out::Tensor(out.view_mut())])?;
     Ok(out.view().to_tensor()?)
 }
 
-/// Runs an operator of several tensor outs.
+/// Runs an operator with several tensor outs and returns them.
 pub(crate) fn call_many<const N: usize>(
     name: &str,
     args: &[Arg<'_>],
@@ -123,14 +123,14 @@ pub(crate) fn call_many<const N: usize>(
     Ok(outs)
 }
 
-/// Runs an operator whose out is a list of tensors.
+/// Runs an operator whose out is a list of tensors and returns the list.
 pub(crate) fn call_list(name: &str, args: &[Arg<'_>], mut outs: Vec<Tensor>) -> Result<Vec<Tensor>> {
     let list = outs.iter_mut().map(|o| o.view_mut()).collect();
     run(name, args, smallvec::smallvec![Out::Tensors(list)])?;
     Ok(outs)
 }
 
-/// Runs an operator that gives a number.
+/// Runs an operator that returns a scalar.
 pub(crate) fn scalar(name: &str, args: &[Arg<'_>]) -> Result<tensor::Scalar> {
     match run(name, args, smallvec::smallvec![Out::Scalar(None)])?.into_inner().pop() {
         Some(Out::Scalar(Some(value))) => Ok(value),
@@ -138,7 +138,7 @@ pub(crate) fn scalar(name: &str, args: &[Arg<'_>]) -> Result<tensor::Scalar> {
     }
 }
 
-/// Runs an operator that gives a view.
+/// Runs an operator that returns a view, and returns its sizes.
 pub(crate) fn view(name: &str, args: &[Arg<'_>]) -> Result<Shape> {
     match run(name, args, smallvec::smallvec![Out::View(None)])?.into_inner().pop() {
         Some(Out::View(Some(sizes))) => Ok(sizes),

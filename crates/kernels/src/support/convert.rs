@@ -1,4 +1,4 @@
-//! Copies that change the type, and tensors brought into memory of a wanted type.
+//! Copies that change the type, and conversion of tensors into scratch memory of a given type.
 
 use crate::support::copy::{copy_bytes, copy_view};
 use crate::support::dtype::{Compute, conversion_type};
@@ -8,7 +8,7 @@ use operator::{Arg, Args, KernelContext, Outs, Result, ScratchBuffer, ensure};
 use std::ops::Deref;
 use tensor::{Element, ScalarType, Shape, TensorView, TensorViewMut};
 
-/// Makes the first out a copy of argument `index`, broadcast to `sizes`, whatever the types.
+/// Sets the first out to argument `index`, broadcast to `sizes` and converted to the out's type.
 pub(crate) fn convert(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -24,11 +24,11 @@ pub(crate) fn convert(
     map_sized(ctx, args, outs, [Input::Arg(index)], *sizes, conversion_type(from, to), to, &fns)
 }
 
-/// Elements in row-major order: a tensor's own, or a copy in scratch memory.
+/// Elements in row-major order: borrowed from a tensor, or a copy in scratch memory.
 pub(crate) enum Values<'a, C> {
-    /// The tensor's own.
+    /// The tensor's own memory.
     Own(&'a [C]),
-    /// Converted or gathered.
+    /// A converted or reordered copy.
     Copy(ScratchBuffer<'a, C>),
 }
 
@@ -125,8 +125,8 @@ pub(crate) fn write<C: Compute>(
     copy_bytes(size, &converted, &rows, out.bytes_mut(), into)
 }
 
-/// Gives the memory of a whole out as `C`, in the order in which the out stores it, to be set; a
-/// temporary, stored afterwards, where the out is of another type. Its contents are not defined.
+/// Calls `set` to write a whole out as `C`, in storage order: in the out's own memory or, if the out has another type,
+/// in a temporary that is converted and stored afterwards. The initial contents are unspecified.
 pub(crate) fn write_stored<C: Compute>(
     ctx: &KernelContext<'_>,
     out: &mut TensorViewMut<'_>,
@@ -142,7 +142,7 @@ pub(crate) fn write_stored<C: Compute>(
     Ok(())
 }
 
-/// As [`write_stored`], in row-major order whatever the layout.
+/// Like [`write_stored`], but in row-major order for any layout of the out.
 pub(crate) fn write_rows<C: Compute>(
     ctx: &KernelContext<'_>,
     out: &mut TensorViewMut<'_>,
@@ -157,7 +157,7 @@ pub(crate) fn write_rows<C: Compute>(
     write(ctx, &all, out, &into)
 }
 
-/// The elements of a tensor in the order in which an out of its sizes stores its own.
+/// The elements of a tensor in the storage order of an out of the same sizes.
 pub(crate) fn values_as_stored<'a, C: Compute>(
     ctx: &KernelContext<'a>,
     tensor: &TensorView<'a>,
@@ -167,7 +167,7 @@ pub(crate) fn values_as_stored<'a, C: Compute>(
     values(ctx, tensor, &Layout::of(tensor.meta()).permute(&order))
 }
 
-/// Fills an out with a number.
+/// Fills an out with a value.
 pub(crate) fn fill<C: Compute>(out: &mut TensorViewMut<'_>, value: C) -> Result<()> {
     let (dtype, size) = (out.dtype(), out.dtype().size());
     aligned(out.bytes(), dtype)?;
@@ -180,7 +180,7 @@ pub(crate) fn fill<C: Compute>(out: &mut TensorViewMut<'_>, value: C) -> Result<
     Ok(())
 }
 
-/// Bytes that are moved or filled between two looks at the handle that may end an execution.
+/// The bytes that are moved or filled between two checks of the interrupt handle.
 pub(crate) const PIECE: usize = 1 << 18;
 
 /// Fills an out with zero bytes.

@@ -1,4 +1,4 @@
-//! Copies between layouts: what every shape operator ends in.
+//! Copies between layouts, on which all shape operators are built.
 
 use crate::compute::{self, Isa, MatMut, MatRef};
 use crate::support::convert::PIECE;
@@ -7,7 +7,7 @@ use operator::{Args, Error, Outs, Result, ensure};
 use smallvec::SmallVec;
 use tensor::{TensorView, TensorViewMut};
 
-/// Makes the first out a copy of a view of argument 0: `view` says which, as a layout of it.
+/// Copies a view of argument 0 to the first out; `view` derives the view's layout from the argument's.
 pub(crate) fn copy_view(
     args: &Args<'_>,
     outs: &mut Outs<'_>,
@@ -18,14 +18,14 @@ pub(crate) fn copy_view(
     copy_to(&from, &layout, outs.tensor(0)?)
 }
 
-/// Resizes `out` to the sizes of a view of `from` and copies that.
+/// Resizes `out` to the sizes of a view of `from` and copies the view.
 pub(crate) fn copy_to(from: &TensorView<'_>, view: &Layout, out: &mut TensorViewMut<'_>) -> Result<()> {
     out.resize(&view.sizes)?;
     let into = Layout::of(out.meta());
     copy_into(from, view, out, &into)
 }
 
-/// Copies a view of `from` to a view of `out`, which has the same type and as many elements, both in
+/// Copies a view of `from` to a view of `out` of the same type and number of elements, both in
 /// row-major order.
 pub(crate) fn copy_into(
     from: &TensorView<'_>,
@@ -43,8 +43,8 @@ pub(crate) fn copy_into(
     copy_bytes(size, from.bytes(), view, out.bytes_mut(), into)
 }
 
-/// Copies elements of `size` bytes from one layout to another with as many elements, both taken in
-/// row-major order. No two elements of `into` may be in the same place.
+/// Copies elements of `size` bytes from one layout to another with the same number of elements, both in
+/// row-major order. Elements of `into` must not overlap.
 pub(crate) fn copy_bytes(
     size: usize,
     src: &[u8],
@@ -82,7 +82,7 @@ pub(crate) fn copy_bytes(
     Ok(())
 }
 
-/// A loop of a copy: how often, and the steps on either side.
+/// A loop of a copy: the trip count and the strides of both sides.
 #[derive(Clone, Copy)]
 struct Loop {
     size: usize,
@@ -90,7 +90,8 @@ struct Loop {
     into: isize,
 }
 
-/// Copies two loops along which one side lies together each: squares are transposed in registers. `false` if they are none.
+/// Copies two loops as a matrix transposition, in squares that are transposed in registers. This needs the source to be
+/// contiguous along one loop and the destination along the other; otherwise returns `false` and copies nothing.
 fn transpose(src: &[f32], a: isize, dst: &mut [f32], b: isize, inner: Loop, across: Loop) -> bool {
     const SQUARE: usize = 16;
     let steps = [inner.from, across.into].map(usize::try_from);
@@ -133,7 +134,7 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
         .filter(|&d| from.sizes[d] != 1)
         .map(|d| Loop { size: from.sizes[d], from: from.strides()[d], into: into.strides()[d] })
         .collect();
-    // Innermost, that is last, what is nearest in the destination.
+    // The loop with the smallest destination stride becomes the innermost, that is, the last.
     loops.sort_by_key(|l| std::cmp::Reverse(l.into.unsigned_abs()));
     merge(&mut loops);
     let (mut a, mut b) = (from.offset as isize, into.offset as isize);
@@ -141,7 +142,7 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
         dst[b as usize] = src[a as usize];
         return;
     };
-    // A loop along which the source is contiguous is walked together with the innermost, in tiles.
+    // A loop along which the source is contiguous is tiled together with the innermost one.
     let across = match loops.iter().rposition(|l| l.from == 1) {
         Some(i) if inner.from != 1 => loops.remove(i),
         _ => Loop { size: 1, from: 0, into: 0 },
@@ -182,7 +183,7 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
     }
 }
 
-/// Joins loops, outermost first, that together are one.
+/// Merges adjacent loops, outermost first, that are equivalent to one.
 fn merge(loops: &mut SmallVec<[Loop; 8]>) {
     let mut i = loops.len();
     while i > 1 {
@@ -196,10 +197,10 @@ fn merge(loops: &mut SmallVec<[Loop; 8]>) {
     }
 }
 
-/// Elements that are copied between two looks at the handle that may end an execution.
+/// The elements that are copied between two checks of the interrupt handle.
 const LINE: usize = 1 << 14;
 
-/// Two loops, cut into squares that stay in the cache where one side is read against its grain.
+/// Copies two loops in square tiles, which stay in the cache although one side is accessed with a large stride.
 fn copy_tiles<T: Copy>(src: &[T], a: isize, dst: &mut [T], b: isize, inner: Loop, across: Loop) {
     const TILE: usize = 32;
     if across.size == 1 {
@@ -259,7 +260,7 @@ mod tests {
         Layout::of(&TensorMeta::new(ScalarType::Short, sizes, DimOrder::new(order).unwrap()).unwrap())
     }
 
-    /// Copies numbered elements and checks each against the two walks.
+    /// Copies numbered elements and checks each against the two traversals.
     fn check(from: Layout, into: Layout, capacity: usize) {
         let src: Vec<u16> = (0..capacity as u16).collect();
         let mut dst = vec![u16::MAX; capacity];
@@ -288,9 +289,9 @@ mod tests {
         check(layout(&[0, 4], &[0, 1]), layout(&[4, 0], &[0, 1]), 0);
     }
 
-    /// As [`check`], of elements that are transposed in registers: all bit patterns, NaN too, stay what they are.
+    /// Like [`check`], for elements that are transposed in registers: all bit patterns, also of NaN, are preserved.
     #[test]
-    fn words_are_transposed_as_they_are() {
+    fn transposition_preserves_bit_patterns() {
         for sizes in [[40, 70], [4, 4], [5, 3], [17, 1000]] {
             let numel = sizes[0] * sizes[1];
             let src: Vec<u32> =
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_must_agree() {
+    fn different_numbers_of_elements_are_an_error() {
         let r = copy_bytes(1, &[0; 4], &layout(&[4], &[0]), &mut [0; 3], &layout(&[3], &[0]));
         assert!(r.unwrap_err().to_string().contains("[4]"));
     }

@@ -1,10 +1,10 @@
-//! Dimensions, indices and sizes as arguments: checked, wrapped and inferred.
+//! Dimension, index and size arguments: checked, wrapped and inferred.
 
 use operator::{Error, Result, ensure};
 use smallvec::SmallVec;
 use tensor::{MAX_RANK, Shape};
 
-/// A dimension that may be negative, of a tensor of `rank` dimensions. A zero-dim tensor counts as
+/// Wraps a dimension that may be negative, of a tensor of `rank` dimensions. A zero-dim tensor counts as
 /// having one.
 pub(crate) fn wrap_dim(name: &str, dim: i64, rank: usize) -> Result<usize> {
     let n = rank.max(1) as i64;
@@ -32,7 +32,7 @@ impl DimSet {
         Self(1 << dim)
     }
 
-    /// The dimensions listed, each once.
+    /// The listed dimensions; fails if one appears twice.
     pub(crate) fn of(name: &str, dims: &[i64], rank: usize) -> Result<Self> {
         let mut set = 0;
         for &d in dims {
@@ -43,7 +43,7 @@ impl DimSet {
         Ok(Self(set))
     }
 
-    /// The dimensions to reduce over: those listed, or all if the list is absent or empty.
+    /// The dimensions to reduce over: the listed ones, or all if the list is absent or empty.
     pub(crate) fn reduced(name: &str, dims: Option<&[i64]>, rank: usize) -> Result<Self> {
         match dims {
             None | Some([]) => Ok(Self::all(rank)),
@@ -55,7 +55,7 @@ impl DimSet {
         self.0 & (1 << dim) != 0
     }
 
-    /// The sizes of a tensor after these dimensions are reduced: to one if kept, else gone.
+    /// The sizes of a tensor after reducing these dimensions: size one if `keepdim`, otherwise removed.
     pub(crate) fn reduce(self, sizes: &Shape, keepdim: bool) -> Shape {
         let mut out = *sizes;
         for d in (0..sizes.rank()).rev().filter(|&d| self.contains(d)) {
@@ -69,25 +69,25 @@ impl DimSet {
     }
 }
 
-/// An index that may be negative, into `size` elements.
+/// Wraps an index that may be negative, into `size` elements.
 pub(crate) fn wrap_index(name: &str, index: i64, size: usize) -> Result<usize> {
     let n = size as i64;
     ensure!((-n..n).contains(&index), "{name}: index {index} is out of range for a dimension of size {size}");
     Ok(if index < 0 { index + n } else { index } as usize)
 }
 
-/// A size: not negative.
+/// A size, which must not be negative.
 pub(crate) fn to_size(name: &str, size: i64) -> Result<usize> {
     usize::try_from(size).map_err(|_| Error::invalid(format!("{name}: {size} is negative")))
 }
 
-/// A size of at least one.
+/// A size, which must be at least one.
 pub(crate) fn to_positive(name: &str, size: i64) -> Result<usize> {
     ensure!(size > 0, "{name}: {size} is not positive");
     Ok(size as usize)
 }
 
-/// Sizes, none negative, whose product does not overflow.
+/// A shape. No size may be negative, and the product must not overflow.
 pub(crate) fn to_shape(name: &str, sizes: &[i64]) -> Result<Shape> {
     let list: SmallVec<[usize; 8]> = sizes.iter().map(|&s| to_size(name, s)).collect::<Result<_>>()?;
     let shape = Shape::new(&list)?;
@@ -95,7 +95,7 @@ pub(crate) fn to_shape(name: &str, sizes: &[i64]) -> Result<Shape> {
     Ok(shape)
 }
 
-/// Sizes for `numel` elements, one of which may be -1 and is then what remains.
+/// A shape for `numel` elements. One size may be -1 and is then inferred.
 pub(crate) fn infer_shape(name: &str, sizes: &[i64], numel: usize) -> Result<Shape> {
     let unknown = sizes.iter().position(|&s| s == -1);
     let mut known: SmallVec<[i64; 8]> = sizes.into();
@@ -118,7 +118,7 @@ pub(crate) fn infer_shape(name: &str, sizes: &[i64], numel: usize) -> Result<Sha
     Ok(shape)
 }
 
-/// The common shape of two operands: dimensions are added in front, those of size one repeated.
+/// The broadcast shape of two operands: dimensions are added in front, dimensions of size one are repeated.
 pub(crate) fn broadcast(a: &Shape, b: &Shape) -> Result<Shape> {
     let (mut long, short) = if a.rank() >= b.rank() { (*a, b) } else { (*b, a) };
     let front = long.rank() - short.rank();
@@ -133,8 +133,8 @@ pub(crate) fn broadcast(a: &Shape, b: &Shape) -> Result<Shape> {
     Ok(long)
 }
 
-/// Where `start..end` by `step` begins in a dimension and how many elements it has, as Python slices:
-/// ends may be absent, negative or beyond.
+/// The start and the length of the Python slice `start:end:step` of a dimension: the bounds may be absent, negative or
+/// out of range.
 pub(crate) fn slice_range(
     start: Option<i64>,
     end: Option<i64>,
@@ -147,11 +147,11 @@ pub(crate) fn slice_range(
     let start = wrap(start.unwrap_or(0));
     let end = wrap(end.unwrap_or(n)).max(start);
     let len = (end - start).unsigned_abs().div_ceil(step as u64);
-    // An empty slice starts nowhere.
+    // The start of an empty slice does not matter.
     Ok((if len == 0 { 0 } else { start as usize }, len as usize))
 }
 
-/// `N` numbers of an `int[N]` argument, which may give one for all of them.
+/// The values of an `int[N]` argument; a single value applies to all dimensions.
 pub(crate) fn per_dim<const N: usize>(name: &str, list: &[i64]) -> Result<[i64; N]> {
     match list {
         [one] => Ok([*one; N]),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_pythons() {
+    fn slices_behave_as_in_python() {
         assert_eq!(slice_range(Some(-3), None, 1, 5).unwrap(), (2, 3));
         assert_eq!(slice_range(Some(1), Some(i64::MAX), 2, 6).unwrap(), (1, 3));
         assert_eq!(slice_range(Some(4), Some(2), 1, 5).unwrap(), (0, 0));

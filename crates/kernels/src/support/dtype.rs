@@ -1,4 +1,4 @@
-//! Element types: conversion between them, the few types that operators compute in, and dispatch.
+//! Element types: conversions, the few types that operators compute in, and dispatch.
 
 use half::{bf16, f16};
 use num_complex::Complex;
@@ -8,10 +8,10 @@ use tensor::{Bool, Element, Scalar, ScalarType};
 /// The type that complex operators compute in.
 pub(crate) type C64 = Complex<f64>;
 
-/// Conversion of an element from and to each type that operators compute in, as PyTorch converts.
+/// Conversion of an element from and to each type that operators compute in, with PyTorch's semantics.
 ///
-/// Integers wrap. A floating-point number is truncated on its way to an integer; where that does not
-/// fit, the result is what x86 gives: the smallest number of 32 or 64 bits, cut to the width.
+/// Integers wrap. Conversion from floating-point to integer truncates; if the value does not
+/// fit, the result is that of x86: the smallest 32-bit or 64-bit integer, truncated to the type's width.
 pub(crate) trait Cast: Element {
     fn to_f32(self) -> f32;
     fn to_f64(self) -> f64;
@@ -128,36 +128,36 @@ macro_rules! cast_complex {
 
 cast_complex!(f16, f32, f64);
 
-/// Reads elements at `start`, `start + stride`, ... of a tensor's bytes.
+/// Reads the elements at `start`, `start + stride`, ... from a tensor's bytes.
 pub(crate) type Load<C> = fn(bytes: &[u8], start: usize, stride: isize, into: &mut [C]);
 
-/// Writes as many elements as there are to the start of these bytes.
+/// Writes all elements of `from` to the start of `bytes`.
 pub(crate) type Store<C> = fn(from: &[C], bytes: &mut [u8]);
 
 /// A type that operators compute in: f32 (for float16, bfloat16, float32), f64, i64 (for all
 /// integers and bool) or [`C64`] (for complex types).
 pub(crate) trait Compute: Cast + Default {
-    /// The value of an element.
+    /// Converts from an element.
     fn of<T: Cast>(element: T) -> Self;
-    /// The value as an element.
+    /// Converts to an element.
     fn into<T: Cast>(self) -> T;
-    /// The value of a scalar.
+    /// Converts from a scalar.
     fn of_scalar(s: Scalar) -> Self;
-    /// One or zero.
+    /// One for true, zero for false.
     fn truth(b: bool) -> Self {
         Self::from_i64(b as i64)
     }
-    /// Whether it is other than zero. NaN is.
+    /// Whether it is nonzero; true for NaN.
     fn is_true(self) -> bool {
         self != Self::default()
     }
 
-    /// How to read elements of a type. The bytes must have the type's alignment.
+    /// The function that reads elements of a type. The bytes must have the type's alignment.
     fn loader(dtype: ScalarType) -> Result<Load<Self>> {
         Ok(dispatch!("a tensor", dtype, ALL, T => load::<T, Self>))
     }
 
-    /// How to write elements of a type. The bytes must have the type's alignment.
+    /// The function that writes elements of a type. The bytes must have the type's alignment.
     fn storer(dtype: ScalarType) -> Result<Store<Self>> {
         Ok(dispatch!("a tensor", dtype, ALL, T => store::<T, Self>))
     }
@@ -200,8 +200,8 @@ fn store<T: Cast, C: Compute>(from: &[C], bytes: &mut [u8]) {
     into.iter_mut().zip(from).for_each(|(t, &c)| *t = c.into());
 }
 
-/// What an element of one type, read as `C`, is once it has been converted to another; nothing where that is
-/// the same in every result that follows: integers wrap whenever they are cut.
+/// The conversion of an element of type `from`, held as `C`, to the values of type `to`. `None` if leaving it out
+/// changes no later result, as for integers, which wrap whenever they are stored.
 pub(crate) fn conversion<C: Compute>(from: ScalarType, to: ScalarType) -> Option<fn(C) -> C> {
     fn through<C: Compute, T: Cast>(x: C) -> C {
         C::of::<T>(x.into())
@@ -218,7 +218,7 @@ pub(crate) fn conversion<C: Compute>(from: ScalarType, to: ScalarType) -> Option
     }
 }
 
-/// The type that a tensor of this type is computed in.
+/// The type in which operators compute with tensors of this type.
 pub(crate) const fn compute_type(dtype: ScalarType) -> ScalarType {
     match dtype {
         ScalarType::Half | ScalarType::BFloat16 | ScalarType::Float => ScalarType::Float,
@@ -228,28 +228,28 @@ pub(crate) const fn compute_type(dtype: ScalarType) -> ScalarType {
     }
 }
 
-/// The type in which elements of one type are carried to another without loss on the way.
+/// The intermediate type for a conversion, which loses nothing that the result type can hold.
 pub(crate) const fn conversion_type(from: ScalarType, to: ScalarType) -> ScalarType {
     match from {
-        // Only here does i64 not hold what it carries.
+        // The only case in which i64 cannot hold the value.
         ScalarType::UInt64 if !to.is_integral() => ScalarType::Double,
-        // i64 to f32 rounds once, and through f64 to f16 as PyTorch does.
+        // i64 to f32 rounds once; i64 to f16 goes through f64, as in PyTorch.
         from => compute_type(from),
     }
 }
 
-/// Integers and bool become float32, as PyTorch's default; others stay.
+/// float32, PyTorch's default, for integers and bool; other types stay.
 pub(crate) const fn float_type(dtype: ScalarType) -> ScalarType {
     if dtype.is_floating() || dtype.is_complex() { dtype } else { ScalarType::Float }
 }
 
-/// The error for a type that an operator is not defined for.
+/// The error for a scalar type that an operator does not support.
 #[cold]
 pub(crate) fn unsupported(argument: &str, dtype: ScalarType, supported: DtypeSet) -> Error {
     Error::UnsupportedType { argument: argument.to_owned(), dtype, supported: supported.to_string() }
 }
 
-/// Refuses a type outside the set.
+/// Fails for a type outside the set.
 pub(crate) fn expect_dtype(argument: &str, dtype: ScalarType, supported: DtypeSet) -> Result<()> {
     if supported.contains(dtype) { Ok(()) } else { Err(unsupported(argument, dtype, supported)) }
 }
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floats_become_integers_as_on_x86() {
+    fn floats_convert_to_integers_as_on_x86() {
         assert_eq!(u8::from_f32(-1.0), 255);
         assert_eq!(u8::from_f32(300.7), 44);
         assert_eq!(i32::from_f32(f32::NAN), i32::MIN);

@@ -1,4 +1,4 @@
-//! Functions of the lanes of a tensor: the rows along one dimension, whatever its layout.
+//! Functions of the lanes of a tensor, that is, its rows along one dimension, in any layout.
 
 use crate::support::dtype::{Compute, Store};
 use crate::support::layout::{Layout, Walk};
@@ -7,14 +7,14 @@ use operator::{KernelContext, Result, ensure};
 use smallvec::SmallVec;
 use tensor::{TensorView, TensorViewMut};
 
-/// Elements below which a thread is not worth waking.
+/// Grain size: the smallest number of elements worth waking a thread for.
 const GRAIN: usize = 1 << 14;
 
-/// A lane in memory of its own; on the stack unless it is long.
+/// A buffer for a lane; on the stack unless it is long.
 type Lane<C> = SmallVec<[C; 256]>;
 
-/// Sets every lane of `out` along `dim` to `f` of that lane of `x`. The out has its final sizes: those
-/// of `x` except, perhaps, along `dim`.
+/// Sets every lane of `out` along `dim` to `f` of the same lane of `x`. The out must have its final sizes: those
+/// of `x`, except that the size along `dim` may differ.
 pub(crate) fn map_lanes<C: Compute, O: Compute>(
     ctx: &KernelContext<'_>,
     x: &TensorView<'_>,
@@ -34,7 +34,7 @@ pub(crate) fn map_lanes<C: Compute, O: Compute>(
     let (n, step) = if rank == 0 { (1, 1) } else { (from.sizes[dim], from.strides()[dim]) };
     let (m, put) = if rank == 0 { (1, 1) } else { (into.sizes[dim], into.strides()[dim]) };
 
-    // Dimensions stored outside `dim` number the blocks of the out, those inside the lanes of a block.
+    // The dimensions stored outside `dim` index the blocks of the out; those inside index the lanes of a block.
     let order = *out.dim_order();
     let place = order.iter().position(|&d| d as usize == dim).unwrap_or(0);
     let loops = |dims: &[u8], l: &Layout| {
@@ -89,7 +89,7 @@ pub(crate) fn map_lanes<C: Compute, O: Compute>(
     Ok(())
 }
 
-/// Makes a lane so long. Ends the computation if there is no memory.
+/// Resizes a lane. Unwinds with [`pool::out_of_memory`] if the allocation fails.
 fn grow<T: Compute>(lane: &mut Lane<T>, len: usize) {
     let more = len.saturating_sub(lane.len());
     if lane.try_reserve(more).is_err() {
@@ -98,9 +98,9 @@ fn grow<T: Compute>(lane: &mut Lane<T>, len: usize) {
     lane.resize(len, T::default());
 }
 
-/// Stores elements `put` apart, from `to` on.
+/// Stores elements with stride `put`, from `to` on.
 fn scatter<O: Compute>(from: &[O], store: Store<O>, bytes: &mut [u8], to: usize, put: usize, size: usize) {
-    // One element at a time, in a place that is aligned for any type.
+    // One element at a time, through a buffer that is aligned for any type.
     let mut word = [0u64; 2];
     let word: &mut [u8] = bytemuck::cast_slice_mut(&mut word);
     for (i, x) in from.iter().enumerate() {
@@ -116,7 +116,7 @@ mod tests {
     use pool::Pool;
     use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
-    /// Pairs of neighbours along the dimension, for every dimension, layout and pair of types.
+    /// Combines adjacent pairs along the dimension, for every dimension and several layouts and types.
     #[test]
     fn lanes_of_every_dimension_and_layout() {
         let sizes = [2, 6, 4, 8];

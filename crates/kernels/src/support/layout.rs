@@ -1,15 +1,15 @@
-//! Where the elements of a tensor, or of a view of one, lie: sizes, strides and an offset, with the
-//! view algebra (slice, permute, expand, ...) that shape operators are made of, and the order in which
-//! loops walk over them.
+//! The memory layout of a tensor or of a view of one: sizes, strides and an offset, with the
+//! view operations (slice, permute, expand, ...) that shape operators are built from, and the traversal
+//! order of loops over them.
 
 use operator::{Result, ensure};
 use smallvec::SmallVec;
 use std::ops::Range;
 use tensor::{DimOrder, MAX_RANK, Shape, TensorMeta};
 
-/// Sizes, strides (in elements, possibly zero or negative) and the place of the first element.
+/// Sizes, strides (in elements, possibly zero or negative) and the offset of the first element.
 ///
-/// A layout is made from a tensor's and changed only in ways that keep every element within it.
+/// A layout is derived from a tensor's layout, only by operations that keep every element in bounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) sizes: Shape,
@@ -18,12 +18,12 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The whole of a tensor.
+    /// The layout of a whole tensor.
     pub(crate) fn of(meta: &TensorMeta) -> Self {
         Self::dense(meta.sizes(), meta.strides())
     }
 
-    /// A row-major tensor of these sizes.
+    /// The layout of a row-major tensor of these sizes.
     pub(crate) fn contiguous(sizes: &Shape) -> Self {
         Self::dense(sizes, &DimOrder::contiguous(sizes.rank()).strides(sizes))
     }
@@ -47,7 +47,7 @@ impl Layout {
         Ok(self.sizes.numel()?)
     }
 
-    /// `len` elements of a dimension, from `start` on, `step` apart. They must lie within it.
+    /// `len` elements of a dimension, from `start` on, `step` apart. They must be in bounds.
     pub(crate) fn slice(mut self, dim: usize, start: usize, len: usize, step: isize) -> Self {
         debug_assert!(len == 0 || (start as isize + (len as isize - 1) * step) < self.sizes[dim] as isize);
         if len > 0 {
@@ -58,7 +58,7 @@ impl Layout {
         self
     }
 
-    /// The elements of a dimension in reverse.
+    /// Reverses a dimension.
     pub(crate) fn flip(self, dim: usize) -> Self {
         match self.sizes[dim] {
             0 => self,
@@ -66,12 +66,12 @@ impl Layout {
         }
     }
 
-    /// One element of a dimension, which goes away.
+    /// Selects one index of a dimension, which is removed.
     pub(crate) fn select(self, dim: usize, index: usize) -> Self {
         self.slice(dim, index, 1, 1).remove(dim)
     }
 
-    /// The dimensions in another order, a permutation of them.
+    /// Permutes the dimensions: dimension `i` of the result is dimension `dims[i]`.
     pub(crate) fn permute(&self, dims: &[usize]) -> Self {
         let mut new = *self;
         for (to, &from) in dims.iter().enumerate() {
@@ -81,14 +81,14 @@ impl Layout {
         new
     }
 
-    /// Two dimensions exchanged.
+    /// Swaps two dimensions.
     pub(crate) fn transpose(mut self, a: usize, b: usize) -> Self {
         self.sizes.swap(a, b);
         self.strides.swap(a, b);
         self
     }
 
-    /// Without a dimension of size one.
+    /// Removes a dimension, which must have size one.
     pub(crate) fn remove(mut self, dim: usize) -> Self {
         let rank = self.rank();
         self.strides[dim..rank].rotate_left(1);
@@ -96,7 +96,7 @@ impl Layout {
         self
     }
 
-    /// With another dimension before `dim`, along which elements lie `stride` apart.
+    /// Inserts a dimension of this size and stride before `dim`.
     pub(crate) fn insert(mut self, dim: usize, size: usize, stride: isize) -> Result<Self> {
         self.sizes.insert(dim, size)?;
         let rank = self.rank();
@@ -105,7 +105,7 @@ impl Layout {
         Ok(self)
     }
 
-    /// Broadcast to these sizes: dimensions are added in front and those of size one repeated.
+    /// Broadcasts to these sizes: dimensions are added in front, dimensions of size one are repeated.
     pub(crate) fn expand(&self, sizes: &Shape) -> Result<Self> {
         let new = sizes.rank();
         ensure!(
@@ -131,7 +131,7 @@ impl Layout {
         Ok(out)
     }
 
-    /// The same elements in row-major order of other sizes, if no copy is needed for that.
+    /// A view of the same elements with other sizes, in row-major order. `None` if that needs a copy.
     pub(crate) fn reshape(&self, sizes: &Shape) -> Option<Self> {
         let mut new = Self { sizes: *sizes, strides: [0; MAX_RANK], offset: self.offset };
         if sizes.contains(&0) || self.sizes.contains(&0) {
@@ -157,19 +157,19 @@ impl Layout {
         Some(new)
     }
 
-    /// Its elements in row-major order.
+    /// Traverses the elements in row-major order.
     pub(crate) fn walk(&self) -> Walk {
         Walk::new((0..self.rank()).rev().map(|d| (self.sizes[d], self.strides[d])), self.offset)
     }
 
-    /// Its elements in the order in which a tensor of these sizes and this dim order stores them.
+    /// Traverses the elements in the storage order of a tensor with these sizes and this dim order.
     pub(crate) fn walk_in(&self, order: &DimOrder) -> Walk {
         let dims = order.iter().rev().map(|&d| (self.sizes[d as usize], self.strides[d as usize]));
         Walk::new(dims, self.offset)
     }
 }
 
-/// A sequence of elements: a nest of loops, innermost first, neighbours that make one loop merged.
+/// A traversal of elements: a loop nest, innermost loop first, in which adjacent loops are merged where possible.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk {
     dims: SmallVec<[(usize, isize); 6]>,
@@ -189,7 +189,7 @@ impl Walk {
         Self { dims, offset }
     }
 
-    /// If the elements lie one after another, where they start.
+    /// The start of the elements if they are contiguous.
     pub(crate) fn dense(&self) -> Option<usize> {
         match self.dims[..] {
             [] | [(_, 1)] => Some(self.offset),
@@ -197,8 +197,8 @@ impl Walk {
         }
     }
 
-    /// How many of its `len` elements lie one after another at least, wherever such a run starts.
-    pub(crate) fn together(&self, len: usize) -> usize {
+    /// The length of the contiguous runs that the `len` elements consist of.
+    pub(crate) fn run_len(&self, len: usize) -> usize {
         match self.dims[..] {
             [] => len.max(1),
             [(size, 1), ..] => size,
@@ -206,7 +206,7 @@ impl Walk {
         }
     }
 
-    /// If it is one element all over, where that is.
+    /// The offset of the element if all elements are the same one (a broadcast).
     pub(crate) fn constant(&self) -> Option<usize> {
         self.dims.iter().all(|&(_, stride)| stride == 0).then_some(self.offset)
     }
@@ -216,7 +216,7 @@ impl Walk {
         self.dims.first().copied().unwrap_or((1, 1))
     }
 
-    /// Where an element of the sequence is.
+    /// The offset of the element at a position of the traversal.
     pub(crate) fn at(&self, mut position: usize) -> usize {
         let mut at = self.offset as isize;
         for &(size, stride) in &self.dims {
@@ -226,7 +226,7 @@ impl Walk {
         at as usize
     }
 
-    /// If the elements of this range lie one after another, where they start.
+    /// The start of the elements of this range if they are contiguous.
     pub(crate) fn dense_range(&self, range: Range<usize>) -> Option<usize> {
         match self.dims.first() {
             None => Some(self.offset),
@@ -235,7 +235,7 @@ impl Walk {
         }
     }
 
-    /// Calls `run(start, stride, count)` for the pieces of a range that lie at even distances.
+    /// Calls `run(start, stride, count)` for each evenly strided run of a range.
     #[inline]
     pub(crate) fn runs(&self, range: Range<usize>, mut run: impl FnMut(usize, isize, usize)) {
         let mut left = range.len();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_that_make_one_are_merged() {
+    fn adjacent_loops_are_merged() {
         let l = layout(&[2, 3, 4]);
         assert_eq!(l.walk().dense(), Some(0));
         assert_eq!(l.slice(0, 1, 1, 1).walk().dense(), Some(12));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_start_anywhere() {
+    fn runs_may_start_at_any_position() {
         let l = layout(&[2, 3, 4]).transpose(0, 2);
         let all = elements(&l.walk(), 24);
         assert_eq!(&all[..4], &[0, 12, 4, 16]);

@@ -1,8 +1,8 @@
-//! Meanings that several families give their operators.
+//! Meanings that operators of several families share.
 
 use operator::{Arg, Args, Binary, Expression, Meaning, Unary};
 
-/// The elements of the first tensor, whatever the sizes and the layout of the result.
+/// A reshape: the elements of the first tensor, in order.
 pub(crate) fn same(_: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::Same)
 }
@@ -12,18 +12,18 @@ pub(crate) fn unary(f: Unary) -> Option<Meaning> {
     Some(Meaning::Elementwise(Expression::unary(f)))
 }
 
-/// A function of each two elements.
+/// A function of each pair of elements.
 pub(crate) fn binary(f: Binary) -> Option<Meaning> {
     Some(Meaning::Elementwise(Expression::binary(f)))
 }
 
-/// Each element within bounds.
+/// A clamp of each element; `None` if the bounds are not ordered.
 pub(crate) fn clamped(low: f64, high: f64) -> Option<Meaning> {
     let (low, high) = (low as f32, high as f32);
     (low <= high).then(|| Meaning::Elementwise(Expression::clamp(low, high)))
 }
 
-/// The position of a tensor, if it is there: `None` if something else stands there.
+/// The position of an optional tensor argument: `Some(None)` if it is absent, `None` if it is not a tensor.
 pub(crate) fn optional_tensor(args: &Args<'_>, index: usize) -> Option<Option<usize>> {
     match args.get(index) {
         Arg::None => Some(None),
@@ -41,7 +41,7 @@ mod tests {
     use std::sync::Arc;
     use tensor::Tensor;
 
-    /// What an expression computes of slices.
+    /// Evaluates an expression on slices.
     fn evaluate(expression: &Expression, inputs: &[&[f32]]) -> Vec<f32> {
         let (pool, isa, len) = (Pool::serial(), Isa::default(), inputs[0].len());
         let mut registers: Vec<Vec<f32>> = Vec::new();
@@ -59,8 +59,9 @@ mod tests {
         registers.pop().unwrap_or_default()
     }
 
-    /// Calls a kernel with tensors where its schema has such, and with this number for scalars without a
-    /// default. The elementwise meaning of the call, the inputs and the result.
+    /// Calls a kernel with tensors for tensor arguments and `number` for scalar arguments without a numeric
+    /// default. Returns the elementwise meaning of the call, the inputs and the result; `None` if there is no such
+    /// meaning.
     fn call(kernel: &Arc<dyn Kernel>, number: i64) -> Option<(Expression, Vec<Tensor>, Tensor)> {
         let tensors: Vec<Tensor> = [[0.5f32, -1.25, 2.0, 0.75], [1.5, 0.25, -3.0, 2.5]]
             .map(|x| Tensor::from_slice(&[4], &x).unwrap())
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn elementwise_meanings_are_what_the_kernels_compute() {
+    fn elementwise_meanings_agree_with_the_kernels() {
         let registry = crate::registry();
         let mut checked = 0;
         for operator in crate::operators() {

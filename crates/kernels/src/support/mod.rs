@@ -18,7 +18,7 @@ pub(crate) mod rows;
 pub(crate) mod select;
 pub(crate) mod special;
 
-/// The machine's instructions that a call may use.
+/// The instruction set that a call may use.
 pub(crate) fn isa(ctx: &operator::KernelContext<'_>) -> crate::compute::Isa {
     ctx.isa()
 }

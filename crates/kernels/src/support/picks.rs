@@ -1,4 +1,4 @@
-//! Index tensors that replace one coordinate: what gather, scatter and their kin have in common.
+//! Index tensors that replace one coordinate, as in gather, scatter and related operators.
 
 use crate::support::convert::{Values, indices, values};
 use crate::support::dims::wrap_dim;
@@ -6,8 +6,8 @@ use crate::support::layout::Layout;
 use operator::{Args, KernelContext, Result, ensure};
 use tensor::{Shape, TensorMeta};
 
-/// For every element of an index tensor a place in another tensor: the one with the same coordinates
-/// but along one dimension, where the index says.
+/// Maps every element of an index tensor to an element of another tensor: the one with the same coordinates
+/// except along one dimension, whose coordinate is the index.
 pub(crate) struct Picks<'a> {
     /// The sizes of the index tensor, of at least one dimension.
     pub(crate) sizes: Shape,
@@ -16,15 +16,14 @@ pub(crate) struct Picks<'a> {
     stride: usize,
 }
 
-/// The layout of a tensor, a zero-dim one as of one dimension.
+/// The layout of a tensor; a zero-dim tensor gets one dimension of size one.
 pub(crate) fn at_least_1d(meta: &TensorMeta) -> Result<Layout> {
     let layout = Layout::of(meta);
     if layout.rank() == 0 { layout.insert(0, 1, 1) } else { Ok(layout) }
 }
 
 impl<'a> Picks<'a> {
-    /// Argument `dim` is the dimension, argument `index` the index tensor, `x` the tensor that places
-    /// are taken in.
+    /// Argument `dim` is the dimension, argument `index` the index tensor, `x` the indexed tensor.
     pub(crate) fn new<'b: 'a>(
         ctx: &KernelContext<'a>,
         args: &Args<'b>,
@@ -37,15 +36,15 @@ impl<'a> Picks<'a> {
         let d = wrap_dim(args.name(dim), args.int(dim)?, x.rank())?;
         let indices = indices(ctx, args.name(index), &tensor)?;
         if layout.sizes.contains(&0) {
-            // Nothing is picked, whatever the shapes.
+            // Nothing is indexed, so the other shape does not matter.
             let base = Layout::contiguous(&layout.sizes);
             return Ok(Self { sizes: layout.sizes, index: indices, base, stride: 0 });
         }
         Self::of(args.name(index), layout.sizes, indices, &at_least_1d(x)?, d)
     }
 
-    /// As [`Self::new`], the index tensor being of one dimension and repeated along the others of
-    /// `x`. Negative indices count from the end if `wrap`.
+    /// Like [`Self::new`], but the index tensor is one-dimensional and is broadcast along the other dimensions of
+    /// `x`. If `wrap`, negative indices count from the end.
     pub(crate) fn along<'b: 'a>(
         ctx: &KernelContext<'a>,
         args: &Args<'b>,
@@ -111,7 +110,7 @@ impl<'a> Picks<'a> {
         Ok(Self { sizes, index, base, stride })
     }
 
-    /// Calls `f` with each position in the index tensor, in row-major order, and the place for it.
+    /// Calls `f` with each position in the index tensor, in row-major order, and the offset of the indexed element.
     #[inline]
     pub(crate) fn each(&self, mut f: impl FnMut(usize, usize)) {
         let mut position = 0;
@@ -125,7 +124,8 @@ impl<'a> Picks<'a> {
         });
     }
 
-    /// The part of `src` that belongs to the index tensor: as large, from the start of each dimension.
+    /// The part of `src` that corresponds to the index tensor: the leading elements of each dimension, as many as the
+    /// index tensor has.
     pub(crate) fn part_of(&self, name: &str, src: &TensorMeta) -> Result<Layout> {
         let mut layout = at_least_1d(src)?;
         if self.index.is_empty() {

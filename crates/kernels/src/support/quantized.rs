@@ -1,9 +1,9 @@
-//! What operators on quantized weights have in common.
+//! Checks shared by operators with quantized weights.
 
 use operator::{Result, ensure};
 use tensor::TensorView;
 
-/// Refuses zero points, if there are any, of another shape than the scales.
+/// Fails if there are zero points whose shape differs from that of the scales.
 pub(crate) fn expect_zero_points(zeros: Option<&TensorView<'_>>, scales: &TensorView<'_>) -> Result<()> {
     let Some(zeros) = zeros else { return Ok(()) };
     ensure!(

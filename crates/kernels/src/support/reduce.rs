@@ -7,36 +7,37 @@ use crate::support::map::aligned;
 use operator::{KernelContext, Result};
 use tensor::{ScalarType, TensorMeta, TensorView, TensorViewMut};
 
-/// What a reduction does to elements read as `C`.
+/// A reduction of elements that are read as `C`.
 pub(crate) trait Reducer<C: Compute>: Sync {
-    /// What is known of the elements seen so far.
+    /// The accumulator.
     type Acc: Copy;
-    /// The result, converted to the out's type when it is stored.
+    /// The type of the result, which is converted to the out's type when it is stored.
     type Out: Compute;
-    /// Whether elements of one result are taken one after another: where rounding shows in which order they were.
+    /// Whether the elements of one result are accumulated strictly in order, because rounding makes the order
+    /// observable.
     const IN_ORDER: bool = false;
-    /// Of no elements.
+    /// The accumulator of no elements.
     fn start(&self) -> Self::Acc;
-    /// After one more: the `index`th in row-major order of the dimensions reduced.
+    /// Accumulates one element: the `index`th in row-major order of the reduced dimensions.
     fn step(&self, acc: Self::Acc, x: C, index: usize) -> Self::Acc;
-    /// Of the elements of both.
+    /// Combines two accumulators.
     fn merge(&self, a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// The result over `count` elements.
     fn finish(&self, acc: Self::Acc, count: usize) -> Self::Out;
 }
 
-/// Accumulators that run beside each other over one row, so that the loop vectorises. Fixed, so that
-/// results depend on nothing but the input.
+/// Independent accumulators over one row, so that the loop vectorises. Fixed, so that
+/// results depend only on the input.
 const LANES: usize = 8;
 /// Elements read at a time.
 const BLOCK: usize = 512;
-/// Columns reduced together where the dimension kept is the innermost.
+/// Columns reduced together if the innermost dimension is kept.
 const COLUMNS: usize = 64;
-/// Elements below which a thread is not worth waking.
+/// Grain size: the smallest number of elements worth waking a thread for.
 const GRAIN: usize = 1 << 15;
 
-/// Resizes `out` to the sizes of `x` without `dims`, or with size one there if `keepdim`, and sets it
-/// to the reductions over them.
+/// Resizes `out` to the sizes of `x` without `dims` (kept with size one if `keepdim`), and sets it
+/// to the reductions over `dims`.
 pub(crate) fn reduce<C: Compute, R: Reducer<C>>(
     ctx: &KernelContext<'_>,
     x: &TensorView<'_>,
@@ -48,7 +49,7 @@ pub(crate) fn reduce<C: Compute, R: Reducer<C>>(
     reduce_as(ctx, x, x.dtype(), dims, keepdim, out, reducer)
 }
 
-/// As [`reduce`], of elements that are converted to `dtype` first.
+/// Like [`reduce`], but converts the elements to `dtype` first.
 pub(crate) fn reduce_as<C: Compute, R: Reducer<C>>(
     ctx: &KernelContext<'_>,
     x: &TensorView<'_>,
@@ -66,7 +67,7 @@ pub(crate) fn reduce_as<C: Compute, R: Reducer<C>>(
     let one = |d: usize| (x.sizes()[d], from.strides()[d]);
     let reduced = Walk::new((0..rank).rev().filter(|&d| dims.contains(d)).map(one), 0);
     let count = (0..rank).filter(|&d| dims.contains(d)).map(|d| x.sizes()[d]).product();
-    // The dimensions of x that those of the out are, in the order in which the out is stored.
+    // The dimensions of x that correspond to those of the out, in the out's storage order.
     let same: Vec<usize> = (0..rank).filter(|&d| keepdim || !dims.contains(d)).collect();
     let order = out.dim_order().iter().rev().map(|&d| same[d as usize]);
     let kept = Walk::new(order.filter(|&d| !dims.contains(d)).map(one), 0);
@@ -94,7 +95,8 @@ pub(crate) fn reduce_as<C: Compute, R: Reducer<C>>(
     Ok(())
 }
 
-/// The lengths of what is reduced and of what lies side by side, where a row-major tensor is such matrices one after another.
+/// If a row-major tensor is a sequence of matrices that are reduced over their rows: the number of rows (the reduced
+/// extent) and of columns (the kept inner extent) of each. `None` otherwise.
 pub(crate) fn block(x: &TensorMeta, dims: DimSet) -> Option<(usize, usize)> {
     if !x.dim_order().is_contiguous() || x.numel() == 0 {
         return None;
@@ -117,7 +119,7 @@ struct Job<'a, C, R> {
 }
 
 impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
-    /// Elements, converted.
+    /// Reads and converts elements.
     fn read(&self, at: usize, stride: isize, block: &mut [C]) {
         (self.load)(self.bytes, at, stride, block);
         if let Some(convert) = self.convert {
@@ -125,7 +127,7 @@ impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
         }
     }
 
-    /// The reductions of neighbours that start at `at` and lie `stride` apart.
+    /// Computes the reductions whose first elements are at `at`, `at + stride`, ...
     fn run(&self, at: usize, stride: isize, results: &mut [R::Out]) {
         if stride == 1 && results.len() > 1 && self.reduced.inner().1 != 1 {
             return self.columns(at, results);
@@ -135,7 +137,7 @@ impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
         }
     }
 
-    /// One reduction, read along the dimensions reduced.
+    /// Computes one reduction, reading along the reduced dimensions.
     fn row(&self, base: usize) -> R::Out {
         let mut lanes = [self.reducer.start(); LANES];
         let mut block = [C::default(); BLOCK];
@@ -169,7 +171,7 @@ impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
         self.reducer.finish(acc.unwrap_or(lanes[0]), self.count)
     }
 
-    /// Reductions of elements side by side, read row by row.
+    /// Computes reductions over adjacent columns, reading row by row.
     fn columns(&self, base: usize, results: &mut [R::Out]) {
         let n = results.len();
         let mut columns = [self.reducer.start(); COLUMNS];
@@ -206,7 +208,7 @@ mod tests {
             0.0
         }
         fn step(&self, acc: f64, x: f32, index: usize) -> f64 {
-            // The index makes the order of the elements matter.
+            // Weighting by the index makes the result depend on the order of the elements.
             acc + x as f64 * (index + 1) as f64
         }
         fn merge(&self, a: f64, b: f64) -> f64 {

@@ -1,16 +1,16 @@
-//! Copies in which each of the last dimensions takes its elements from where a function of one
-//! coordinate says: padding by reflection, nearest-neighbour resampling.
+//! Copies in which the source coordinate along each of the last dimensions is a function of the
+//! destination coordinate: reflection padding, nearest-neighbour resampling.
 
 use crate::support::layout::Layout;
 use crate::support::rows::{by_size, expect_type, write_rows};
 use operator::{KernelContext, Result};
 use tensor::{TensorView, TensorViewMut};
 
-/// For the `k`th of the mapped dimensions, the coordinate in the source of coordinate `i` of the out.
+/// Maps `(k, i)`, coordinate `i` of the out along the `k`th mapped dimension, to the source coordinate.
 pub(crate) type Map<'f> = &'f dyn Fn(usize, usize) -> usize;
 
-/// Fills `out`, whose sizes are set, from `x`; the last `mapped` dimensions (one to three) go through
-/// `map`, the others are equal. No mapped dimension of `x` may be empty unless that of `out` is.
+/// Fills `out`, whose sizes must be set, from `x`. The last `mapped` dimensions (one to three) go through
+/// `map`, the others are equal. A mapped dimension of `x` may be empty only if that of `out` is.
 pub(crate) fn remap(
     ctx: &KernelContext<'_>,
     x: &TensorView<'_>,
@@ -24,7 +24,7 @@ pub(crate) fn remap(
     }
     let first = out.rank() - mapped;
     let sizes = *out.sizes();
-    // The mapped dimensions as three, and where along each the elements of the source lie.
+    // The mapped dimensions padded to three, and a table of source offsets for each.
     let mut extents = [1; 3];
     extents[3 - mapped..].copy_from_slice(&sizes[first..]);
     let mut tables = ctx.scratch::<u64>(extents.iter().sum())?;

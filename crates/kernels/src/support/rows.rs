@@ -1,4 +1,4 @@
-//! Tensors as row-major slices, for operators that compute the places of elements themselves.
+//! Tensors as row-major slices, for operators that compute element offsets themselves.
 
 use crate::support::convert::{Values, values, write};
 use crate::support::copy::copy_bytes;
@@ -8,8 +8,8 @@ use crate::support::map::aligned;
 use operator::{KernelContext, Result, ensure};
 use tensor::{Scalar, ScalarType, TensorView, TensorViewMut};
 
-/// Evaluates an expression with a type name bound to an array of as many bytes as an element has:
-/// operators that only move elements need no other type.
+/// Evaluates an expression with a type name bound to a byte array of the size of an element:
+/// operators that only move elements need no more specific type.
 macro_rules! by_size {
     ($size:expr, $E:ident => $body:expr) => {
         by_size!(@ $size, $E => $body, 1, 2, 4, 8, 16)
@@ -49,7 +49,7 @@ pub(crate) fn all_rows<'a>(ctx: &KernelContext<'a>, tensor: &TensorView<'a>) -> 
     rows(ctx, tensor, &Layout::of(tensor.meta()))
 }
 
-/// Has `f` write every element of an out, as bytes in row-major order.
+/// Calls `f` to write every element of an out, as bytes in row-major order.
 pub(crate) fn write_rows(
     ctx: &KernelContext<'_>,
     out: &mut TensorViewMut<'_>,
@@ -65,7 +65,7 @@ pub(crate) fn write_rows(
     copy_bytes(size, &all, &Layout::contiguous(out.sizes()), out.bytes_mut(), &into)
 }
 
-/// Has `f` write every element of an out, in row-major order, as `C`, from which they are converted.
+/// Calls `f` to write every element of an out as `C`, in row-major order; they are converted to the out's type.
 pub(crate) fn write_values<C: Compute>(
     ctx: &KernelContext<'_>,
     out: &mut TensorViewMut<'_>,
@@ -80,7 +80,7 @@ pub(crate) fn write_values<C: Compute>(
     write(ctx, &all, out, &into)
 }
 
-/// Has `f` change the elements of an out, in row-major order, as `C`.
+/// Calls `f` to update the elements of an out as `C`, in row-major order.
 pub(crate) fn update_values<C: Compute>(
     ctx: &KernelContext<'_>,
     out: &mut TensorViewMut<'_>,
@@ -96,13 +96,13 @@ pub(crate) fn update_values<C: Compute>(
     write(ctx, &all, out, &layout)
 }
 
-/// Refuses a tensor of another type than `expected`.
+/// Fails if a tensor's type is not `expected`.
 pub(crate) fn expect_type(name: &str, expected: ScalarType, found: ScalarType) -> Result<()> {
     ensure!(expected == found, "{name}: expected a tensor of {expected}, found one of {found}");
     Ok(())
 }
 
-/// The bytes of a scalar as an element of a type; the first `dtype.size()` of them count.
+/// The bytes of a scalar converted to an element of `dtype`; only the first `dtype.size()` bytes are used.
 pub(crate) fn scalar_bytes(dtype: ScalarType, value: Scalar) -> Result<[u8; 16]> {
     let mut bytes = [0u128; 1];
     let into: &mut [u8] = bytemuck::cast_slice_mut(&mut bytes);

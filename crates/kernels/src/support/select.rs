@@ -1,13 +1,13 @@
-//! Selection and sorting that place equal elements as the C++ library does under which PyTorch is
-//! built: which of several equal elements `topk` picks follows from that. Quickselect and quicksort
-//! around the median of three, insertion sort of what is short, a heap where they go too deep.
+//! Selection and sorting that order equal elements as the C++ standard library that PyTorch is built with does:
+//! that determines which of several equal elements `topk` picks. Quickselect and quicksort with a median-of-three
+//! pivot, insertion sort for short ranges, and heapsort beyond a recursion limit (introsort).
 //!
 //! `less` must be a strict weak order.
 
-/// Ranges up to this length are left to insertion sort.
+/// Ranges up to this length are sorted by insertion sort.
 const SHORT: usize = 16;
 
-/// Puts the element there that sorting would put at `nth`, and none greater before it.
+/// Moves the element that sorting would put at `nth` there, and no greater element before it.
 pub(crate) fn nth_element<T: Copy>(all: &mut [T], nth: usize, less: &impl Fn(T, T) -> bool) {
     let (mut first, mut last) = (0, all.len());
     let mut depth = depth_limit(last);
@@ -28,14 +28,14 @@ pub(crate) fn nth_element<T: Copy>(all: &mut [T], nth: usize, less: &impl Fn(T, 
     insertion_sort(&mut all[first..last], less);
 }
 
-/// Sorts.
+/// Sorts all elements; not stable.
 pub(crate) fn sort<T: Copy>(all: &mut [T], less: &impl Fn(T, T) -> bool) {
     let depth = depth_limit(all.len());
     quicksort(all, depth, less);
     insertion_sort(all, less);
 }
 
-/// Sorts the least `count` elements to the front.
+/// Moves the `count` smallest elements to the front, sorted.
 pub(crate) fn partial_sort<T: Copy>(all: &mut [T], count: usize, less: &impl Fn(T, T) -> bool) {
     if count == 0 {
         return;
@@ -65,8 +65,8 @@ fn quicksort<T: Copy>(all: &mut [T], mut depth: u32, less: &impl Fn(T, T) -> boo
     }
 }
 
-/// Parts at least four elements by the median of the second, the middle and the last one, which comes
-/// first; gives where the greater part starts.
+/// Partitions at least four elements around the median of the second, the middle and the last one, which is moved to
+/// the front. Returns the start of the greater part.
 fn partition<T: Copy>(all: &mut [T], less: &impl Fn(T, T) -> bool) -> usize {
     let (a, b, c) = (1, all.len() / 2, all.len() - 1);
     let below = |i: usize, j: usize| less(all[i], all[j]);
@@ -106,7 +106,7 @@ fn insertion_sort<T: Copy>(all: &mut [T], less: &impl Fn(T, T) -> bool) {
     }
 }
 
-/// Makes the front a heap of the least `count` elements, the greatest of them first.
+/// Makes the front a max-heap of the `count` smallest elements.
 fn heap_select<T: Copy>(all: &mut [T], count: usize, less: &impl Fn(T, T) -> bool) {
     for parent in (0..count / 2).rev() {
         let value = all[parent];
@@ -121,7 +121,8 @@ fn heap_select<T: Copy>(all: &mut [T], count: usize, less: &impl Fn(T, T) -> boo
     }
 }
 
-/// Fills the hole in a heap: the greater children move up all the way, then `value` rises to its place.
+/// Sifts `value` into the hole at `top` of a heap: the greater children move up until the hole is a leaf, then `value`
+/// rises to its position.
 fn sift<T: Copy>(heap: &mut [T], top: usize, value: T, less: &impl Fn(T, T) -> bool) {
     let mut hole = top;
     while 2 * hole + 1 < heap.len() {
@@ -143,7 +144,7 @@ mod tests {
     use operator::Generator;
 
     #[test]
-    fn any_order_of_any_length() {
+    fn sorting_and_selection_agree_with_the_standard_sort() {
         let dice = Generator::new(5);
         let less = |a: u64, b: u64| a < b;
         for len in (0..40).chain([100, 1000]) {
@@ -166,7 +167,7 @@ mod tests {
                 }
             }
         }
-        // Long equal and rising runs, and the depths at which the heap takes over.
+        // Two ascending runs, with a depth limit that makes the heap take over.
         let mut rising: Vec<u64> = (0..500).chain(0..500).collect();
         quicksort(&mut rising, 1, &less);
         insertion_sort(&mut rising, &less);

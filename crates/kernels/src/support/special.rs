@@ -1,12 +1,12 @@
-//! Functions that the standard library lacks.
-#![allow(clippy::excessive_precision, reason = "coefficients stand as they were published")]
+//! Special functions that the standard library lacks.
+#![allow(clippy::excessive_precision, reason = "coefficients are written as published")]
 
-/// The value of a polynomial whose coefficients are given from the constant up.
+/// Evaluates a polynomial; the constant coefficient comes first.
 fn poly(x: f64, coefficients: &[f64]) -> f64 {
     coefficients.iter().rev().fold(0.0, |sum, c| sum * x + c)
 }
 
-/// The error function, by the rational approximations of Sun's fdlibm; within an ulp.
+/// The error function, by the rational approximations of Sun's fdlibm; accurate to within an ulp.
 pub(crate) fn erf(x: f64) -> f64 {
     let a = x.abs();
     if a < 0.84375 {
@@ -15,7 +15,7 @@ pub(crate) fn erf(x: f64) -> f64 {
     (1.0 - tail(a)).copysign(x)
 }
 
-/// The complement of [`erf`], which keeps its precision where that is near one.
+/// The complementary error function `1 - erf(x)`, accurate also where [`erf`] is near one.
 pub(crate) fn erfc(x: f64) -> f64 {
     let a = x.abs();
     if a < 0.84375 {
@@ -114,7 +114,7 @@ fn tail(a: f64) -> f64 {
     }
     let s = 1.0 / (a * a);
     let ratio = if a < 1.0 / 0.35 { poly(s, &RA) / poly(s, &SA) } else { poly(s, &RB) / poly(s, &SB) };
-    // The square of the leading bits is exact, so that its exponential does not magnify an error.
+    // The square of the leading bits is exact, so that the exponential does not amplify a rounding error.
     let z = f64::from_bits(a.to_bits() & 0xffff_ffff_0000_0000);
     (-z * z - 0.5625).exp() * ((z - a) * (z + a) + ratio).exp() / a
 }

@@ -1,4 +1,4 @@
-//! `arith` and `math`: the constants and elementwise operations that compiled modules are likely to hold.
+//! `arith` and `math`: the constants and elementwise operations that compiled modules are likely to contain.
 
 use super::check::Problem;
 use super::{Dialect, Row, op};
@@ -95,7 +95,7 @@ const MATH_ROWS: &[Row] = &[
     fast("tanh"),
 ];
 
-/// Names of comparisons, by the number that stands for them.
+/// Names of comparison predicates, indexed by their numbers.
 const PREDICATES: [&str; 10] = ["eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"];
 
 /// `predicate, %a, %b : type`.
@@ -182,7 +182,7 @@ fn print_constant(printer: &mut Printer<'_>, op: &Operation) {
     }
 }
 
-/// `operands {...} : type`; operands and result are of that type.
+/// `operands {...} : type`; operands and result have this type.
 fn parse_same(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     let at = parser.here();
     let operands = parser.operand_list(Delimiter::None)?;

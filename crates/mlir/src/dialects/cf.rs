@@ -1,4 +1,4 @@
-//! `cf`: branches between the blocks of compiled functions. BEF has no such thing.
+//! `cf`: branches between the blocks of compiled functions. BEF has no branches.
 
 use super::check::Problem;
 use super::{Dialect, Row, op};
@@ -18,10 +18,11 @@ const ROWS: &[Row] = &[
         .terminator(),
 ];
 
-/// How many of a conditional branch's operands are its condition's, its first and its second block's.
+/// The attribute with the numbers of operands of a conditional branch: the condition, and the arguments of the first
+/// and of the second block.
 const SEGMENTS: &str = "operand_segment_sizes";
 
-/// `^block(operands : types)`; how many operands.
+/// `^block(operands : types)`; returns the number of operands.
 fn parse_successor(parser: &mut Parser<'_>, state: &mut OpState) -> Parse<usize> {
     let successor = parser.successor()?;
     state.successors.push(successor);
@@ -96,7 +97,7 @@ fn print_cond_br(printer: &mut Printer<'_>, op: &Operation) {
     printer.optional_attribute_dictionary(&op.attributes, &[SEGMENTS]);
 }
 
-/// The sizes, if they add up to the operands.
+/// The operand segment sizes, if they add up to the number of operands.
 fn segments(op: &Operation) -> Option<[usize; 3]> {
     let Some(Attribute::DenseArray(_, sizes)) = op.attribute(SEGMENTS) else { return None };
     let sizes: Vec<usize> =

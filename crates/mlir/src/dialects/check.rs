@@ -1,15 +1,15 @@
-//! What operands, attributes and regions of particular operations must agree on.
+//! Verification of particular operations: constraints between operands, attributes and regions.
 
 use crate::ir::{Attribute, FunctionType, LocationId, Operation, Type, ValueId};
 use crate::verify::{Symbol, Verifier};
 
-/// Why an operation is refused.
+/// The reason why an operation is invalid.
 pub(crate) enum Problem {
     /// Printed as `'name' op ...` at the operation.
     Op(String),
     /// Printed as `'name' op ...` at another operation.
     OtherOp(LocationId, String, String),
-    /// Printed as it is at the operation.
+    /// Printed without a prefix at the operation.
     Plain(String),
 }
 
@@ -19,16 +19,16 @@ fn refuse(message: impl Into<String>) -> Check {
     Err(Problem::Op(message.into()))
 }
 
-/// The custom form of such operations has no place for attributes but those named.
+/// Fails if the custom form cannot show an attribute: it shows only the attributes in `but`.
 pub(super) fn no_attributes_in_form(verifier: &Verifier<'_>, op: &Operation, but: &[&str]) -> Check {
-    // Only a matter of printing: such attributes are legal in generic form.
+    // Checked only for printing, since other attributes are legal in generic form.
     if verifier.printing && op.attributes.iter().any(|(name, _)| !but.iter().any(|b| *name == *b)) {
         return refuse("has attributes that its custom form cannot show");
     }
     Ok(())
 }
 
-/// The function that the flat symbol attribute `name` refers to. `Ok(None)` when symbols are not known.
+/// The type of the function that the flat symbol attribute `name` refers to. `Ok(None)` if symbols are not known.
 fn callee<'a>(
     verifier: &Verifier<'a>,
     op: &Operation,
@@ -62,7 +62,7 @@ pub(super) fn call(verifier: &Verifier<'_>, op: &Operation) -> Check {
     Ok(())
 }
 
-/// Every branch must be a function: the reference lets a missing one through and writes an invalid index.
+/// Checks that every branch is a function. The reference accepts a missing one and writes an invalid index.
 pub(super) fn case(verifier: &Verifier<'_>, op: &Operation) -> Check {
     let Some(Attribute::Array(branches)) = op.attribute("branches") else { return Ok(()) };
     for branch in branches.iter() {
@@ -99,7 +99,7 @@ pub(super) fn cond(verifier: &Verifier<'_>, op: &Operation) -> Check {
     Ok(())
 }
 
-/// The region must end in a `tfrt.return` of these types.
+/// Checks that the region ends in a `tfrt.return` of these types.
 fn returns(verifier: &Verifier<'_>, op: &Operation, region: usize, types: &[Type]) -> Check {
     let last = op.regions[region].blocks.first().and_then(|block| block.operations.last());
     let Some(last) = last.filter(|last| last.is("tfrt.return")) else {
@@ -116,7 +116,7 @@ fn body_arguments(op: &Operation, region: usize) -> &[ValueId] {
     op.regions[region].blocks.first().map_or(&[], |block| &block.arguments)
 }
 
-/// The custom form gives the body's arguments the names and types of operands.
+/// Checks that the body's arguments have the types of `operands`, whose names they get in the custom form.
 fn shadows(verifier: &Verifier<'_>, op: &Operation, operands: &[ValueId]) -> Check {
     if verifier.types(body_arguments(op, 0)) != verifier.types(operands) && verifier.printing {
         return refuse("body arguments do not match the operands");
@@ -164,7 +164,7 @@ pub(super) fn parallel_for(verifier: &Verifier<'_>, op: &Operation) -> Check {
     }
 }
 
-/// The custom form implies one result, a chain.
+/// Checks that the only result is a chain, which the custom form implies.
 fn only_chain(verifier: &Verifier<'_>, op: &Operation) -> Check {
     let chain = [Type::dialect("tfrt", "chain")];
     if verifier.printing && verifier.types(&op.results) != chain {
@@ -194,7 +194,7 @@ pub(super) fn parallel_call(verifier: &Verifier<'_>, op: &Operation) -> Check {
     }
 }
 
-/// What `tfrt.return` returns must be what the function around it declares.
+/// Checks that the operands of `tfrt.return` have the result types of the enclosing function.
 pub(super) fn returned_types(verifier: &Verifier<'_>, op: &Operation) -> Check {
     let Some(results) = verifier.enclosing_results() else { return Ok(()) };
     if op.operands.len() != results.len() {
@@ -219,8 +219,8 @@ pub(super) fn do_async(verifier: &Verifier<'_>, op: &Operation) -> Check {
     returns(verifier, op, 0, &verifier.types(&op.results))
 }
 
-/// The custom form shows attributes as `name = integer`, all of them `i32`.
-fn counts_only(verifier: &Verifier<'_>, op: &Operation, but: &str) -> Check {
+/// Checks that all attributes except `but` are `i32`, since the custom form shows them as `name = integer`.
+fn only_i32_attributes(verifier: &Verifier<'_>, op: &Operation, but: &str) -> Check {
     let is_count = |(name, value): &(crate::ir::Text, Attribute)| {
         *name == but
             || (crate::lexer::is_bare_identifier(name)
@@ -234,7 +234,7 @@ fn counts_only(verifier: &Verifier<'_>, op: &Operation, but: &str) -> Check {
 }
 
 pub(super) fn benchmark(verifier: &Verifier<'_>, op: &Operation) -> Check {
-    counts_only(verifier, op, "name")?;
+    only_i32_attributes(verifier, op, "name")?;
     shadows(verifier, op, &op.operands)?;
     let last = op.regions[0].blocks.first().and_then(|block| block.operations.last());
     let Some(last) = last.filter(|last| last.is("tfrt.return")) else {
@@ -247,7 +247,7 @@ pub(super) fn benchmark(verifier: &Verifier<'_>, op: &Operation) -> Check {
 }
 
 pub(super) fn sync_benchmark(verifier: &Verifier<'_>, op: &Operation) -> Check {
-    counts_only(verifier, op, "target_fn")?;
+    only_i32_attributes(verifier, op, "target_fn")?;
     let Some(ty) = callee(verifier, op, "target_fn", "target_fn")? else { return Ok(()) };
     if ty.inputs.len() != op.operands.len() {
         return refuse("incorrect number of operands for callee");
@@ -269,7 +269,7 @@ pub(super) fn cost(_: &Verifier<'_>, op: &Operation) -> Check {
     }
 }
 
-/// Lists of attributes of `executeop` are pairs of a name and a value.
+/// Checks that the attribute lists of `executeop` consist of pairs of a name and a value.
 pub(super) fn execute(verifier: &Verifier<'_>, op: &Operation) -> Check {
     let keys = |list: &str| -> Option<Vec<crate::ir::Text>> {
         let Some(Attribute::Array(pairs)) = op.attribute(list) else { return Some(Vec::new()) };

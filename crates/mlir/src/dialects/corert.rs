@@ -193,7 +193,7 @@ fn execute(parser: &mut Parser<'_>, state: &mut OpState, chain: bool, functions:
     Ok(())
 }
 
-/// `{key = value, ...}` as an array of pairs, in source order; empty if absent.
+/// `{key = value, ...}` as an array of pairs, in source order; an empty array if absent.
 fn key_values(parser: &mut Parser<'_>) -> Parse<Attribute> {
     let entries = if parser.at_brace() { parser.attribute_dictionary()? } else { Vec::new() };
     let pair = |(key, value): (Text, Attribute)| Attribute::array(vec![Attribute::string(key), value]);

@@ -1,8 +1,8 @@
-//! The declarative custom form: one description both parses and prints.
+//! Declarative custom forms: one description serves for both parsing and printing.
 //!
-//! The notation is a part of MLIR's: `$name` is an operand or attribute, `type($name)` its types, `operands`
-//! all operands, `attr-dict` the attributes that the form does not mention, a text in backquotes itself, and
-//! `( ... $name^ ... )?` a part that is there if the operands `$name` are.
+//! The notation is a subset of MLIR's assembly format: `$name` is an operand or attribute, `type($name)` its types,
+//! `operands` all operands, `attr-dict` the attributes that the form does not mention, a text in backquotes is a
+//! literal, and `( ... $name^ ... )?` is a group that is present if the operands `$name` are.
 
 use super::{AttributeDef, AttributeKind, OpDef, Slot};
 use crate::ir::{Attribute, Operation, Type, ValueId};
@@ -28,10 +28,10 @@ enum Element {
 }
 
 impl Format {
-    /// Reads a description.
+    /// Parses a description.
     ///
     /// # Panics
-    /// On a malformed one: descriptions are constants of this crate, and a test builds them all.
+    /// If the description is malformed: descriptions are constants of this crate, and a test builds them all.
     pub(crate) fn new(
         text: &str,
         operands: &[Slot],
@@ -90,13 +90,13 @@ impl Format {
         Format { elements: stack.pop().unwrap_or_default().0 }
     }
 
-    /// Whether the form itself shows the attribute.
+    /// Whether the form mentions the attribute.
     fn shows(&self, attribute: usize) -> bool {
         self.elements.iter().any(|e| matches!(e, Element::Attribute(at) if *at == attribute))
     }
 }
 
-/// What was parsed so far.
+/// Operands and types that were parsed so far.
 #[derive(Default)]
 struct Parsed<'a> {
     all: Option<(Vec<Operand<'a>>, u32)>,
@@ -203,7 +203,7 @@ fn parse_elements<'a>(
     Ok(())
 }
 
-/// Zero or more types: none where the next token closes a bracket or ends the form.
+/// Zero or more types; none if the next token closes a bracket or ends the form.
 fn parse_types(parser: &mut Parser<'_>) -> Parse<Vec<Type>> {
     if parser.at_type() { parser.type_list() } else { Ok(Vec::new()) }
 }
@@ -212,7 +212,7 @@ fn parse_slot_types(parser: &mut Parser<'_>, slot: &Slot) -> Parse<Vec<Type>> {
     if slot.variadic { parse_types(parser) } else { Ok(vec![parser.parse_type()?]) }
 }
 
-/// Parses an attribute of a definition: with its type where the kind has one.
+/// Parses an attribute of a definition. If the attribute's kind has a type, the text needs none.
 fn parse_attribute(parser: &mut Parser<'_>, state: &OpState, attribute: &AttributeDef) -> Parse<Attribute> {
     let at = parser.here();
     let ty = match &attribute.kind {
@@ -241,7 +241,7 @@ pub(crate) fn print_format(printer: &mut Printer<'_>, op: &Operation, definition
     print_elements(printer, op, definition, format, &format.elements, &mut spacing);
 }
 
-/// Where a space is due before the next element.
+/// Tracks whether a space is needed before the next element.
 struct Spacing {
     space: bool,
     punctuation: bool,

@@ -19,8 +19,8 @@ const ROWS: &[Row] = &[
         .hooks(parse_call, print_call),
 ];
 
-/// Attributes that the custom form of a function shows in its own way.
-const SHOWN: [&str; 5] = ["sym_name", "function_type", "sym_visibility", "arg_attrs", "res_attrs"];
+/// Attributes that the custom form of a function shows outside of its attribute dictionary.
+const SHOWN_ATTRIBUTES: [&str; 5] = ["sym_name", "function_type", "sym_visibility", "arg_attrs", "res_attrs"];
 
 /// `private @name(arguments) -> results attributes {...} {body}`.
 fn parse_function(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
@@ -100,7 +100,7 @@ fn parse_function(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     Ok(())
 }
 
-/// `{...}` as a dictionary attribute, empty if absent.
+/// `{...}` as a dictionary attribute; an empty dictionary if absent.
 fn dictionary(parser: &mut Parser<'_>) -> Parse<Attribute> {
     if !parser.at_brace() {
         return Ok(Attribute::Dictionary([].into()));
@@ -160,7 +160,7 @@ fn print_function(printer: &mut Printer<'_>, op: &Operation) {
             }
         }
     }
-    printer.optional_attributes_keyword(&op.attributes, &SHOWN);
+    printer.optional_attributes_keyword(&op.attributes, &SHOWN_ATTRIBUTES);
     if let Some(body) = body {
         printer.push(" ");
         printer.region(op, body, false);

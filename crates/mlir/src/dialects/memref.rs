@@ -1,4 +1,4 @@
-//! `memref`: the accesses that compiled modules are likely to hold.
+//! `memref`: the memory accesses that compiled modules are likely to contain.
 
 use super::check::Problem;
 use super::{Dialect, Row, op};
@@ -119,7 +119,7 @@ fn print_dim(printer: &mut Printer<'_>, op: &Operation) {
     printer.types_of(&op.operands[..1]);
 }
 
-/// The indices must be of `index` type, and the memref's elements of the type that is read or written.
+/// Checks that the indices have type `index`, and that the element type is the type of the loaded or stored value.
 fn check_access(
     verifier: &Verifier<'_>,
     memref: ValueId,
@@ -145,7 +145,7 @@ fn check_store(verifier: &Verifier<'_>, op: &Operation) -> Result<(), Problem> {
 
 fn check_dim(verifier: &Verifier<'_>, op: &Operation) -> Result<(), Problem> {
     if verifier.types(&[op.operands[1], op.results[0]]).iter().any(|ty| *ty != Type::Index) {
-        return Err(Problem::Op("must take and give an index".into()));
+        return Err(Problem::Op("requires an index operand and an index result".into()));
     }
     Ok(())
 }

@@ -1,12 +1,11 @@
-//! Operations that the text knows by name, one file a dialect.
+//! Definitions of the registered operations, one file per dialect.
 //!
-//! A dialect is a table of [`Row`]s. A row says what operands, attributes and results an operation has and how
-//! its custom form is written; that is enough to parse, print and verify it. Adding an operation is adding a
-//! row. Operations whose text follows no such pattern name a pair of hooks instead ([`Row::hooks`]), and what
-//! their operands and attributes must agree on is a function ([`Row::check`]).
+//! A dialect is a table of [`Row`]s. A row declares the operands, attributes and results of an operation and its custom
+//! form, which is enough to parse, print and verify it. To add an operation, add a row. Operations whose custom form
+//! cannot be declared have a pair of hooks instead ([`Row::hooks`]), and a function can check constraints between
+//! operands and attributes ([`Row::check`]).
 //!
-//! The names, signatures and spellings are those of the dialects of TFRT, and of the few MLIR dialects that
-//! compiled modules use.
+//! Names, signatures and syntax are those of TFRT's dialects, and of the few MLIR dialects that compiled modules use.
 
 mod arith;
 mod builtin;
@@ -37,34 +36,35 @@ use crate::verify::Verifier;
 pub(crate) type ParseHook = for<'p, 'a> fn(&'p mut Parser<'a>, &'p mut OpState) -> Parse;
 /// Prints what follows an operation's name.
 pub(crate) type PrintHook = for<'p, 'a> fn(&'p mut Printer<'a>, &'p Operation);
-/// Checks what a row cannot say; the error is about the operation itself unless the hook reports elsewhere.
+/// Checks constraints that a row cannot declare. The error is about the operation itself, unless it names another one.
 pub(crate) type CheckHook = for<'v, 'a> fn(&'v Verifier<'a>, &'v Operation) -> Result<(), check::Problem>;
 
-/// A family of operations in a dialect's table.
+/// A row of a dialect's table: an operation, or a family of operations that differ in their suffixes.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
-    /// The name after the dialect's, without suffixes.
+    /// The operation's name without dialect and suffixes.
     stem: &'static str,
-    /// Suffixes, `.`-joined to the stem in every combination; the first stands for `T` in the other fields.
+    /// Lists of suffixes, `.`-joined to the stem in every combination; the first suffix replaces `T` in the other
+    /// fields.
     over: &'static [&'static [&'static str]],
-    /// Operands: `type name`, separated by commas; `type*` is variadic, the type `any` is any.
+    /// Operands: `type name`, separated by commas; `type*` is variadic, and `any` is any type.
     operands: &'static str,
-    /// Results, written likewise.
+    /// Results, in the same notation.
     results: &'static str,
     /// Attributes: `kind name`; `kind?` is optional.
     attributes: &'static str,
-    /// The custom form in the notation of MLIR's op definitions; empty where hooks do it or there is none.
+    /// The custom form in the notation of MLIR's op definitions; empty if there are hooks or no custom form.
     format: &'static str,
     hooks: Option<(ParseHook, PrintHook)>,
     check: Option<CheckHook>,
     regions: usize,
     terminator: bool,
     isolated: bool,
-    /// Whether operands, results and regions are any; the row's own lists are then not checked.
+    /// Whether any operands, results and regions are allowed; the row's lists are then not checked.
     open: bool,
 }
 
-/// A row for the stem; the `const fn`s below add the rest.
+/// A row with this stem; the builder methods below set the other fields.
 const fn op(stem: &'static str) -> Row {
     Row {
         stem,
@@ -132,20 +132,20 @@ impl Row {
 struct Dialect {
     name: &'static str,
     rows: &'static [Row],
-    /// Whether regions of all its operations see nothing of their surroundings.
+    /// Whether the regions of all its operations are isolated from above: they cannot use values defined outside.
     isolated: bool,
 }
 
-/// What an operand or result may be.
+/// The declaration of an operand or result.
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pub(crate) name: &'static str,
-    /// The only type; absent when any is good.
+    /// The required type; absent if any type is allowed.
     pub(crate) ty: Option<Type>,
     pub(crate) variadic: bool,
 }
 
-/// What an attribute may be.
+/// The declaration of an attribute.
 #[derive(Clone, Debug)]
 pub(crate) struct AttributeDef {
     pub(crate) name: &'static str,
@@ -156,7 +156,7 @@ pub(crate) struct AttributeDef {
 /// Kinds of attributes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum AttributeKind {
-    /// A number of that type.
+    /// An integer or floating-point attribute of this type.
     Number(Type),
     String,
     FlatSymbol,
@@ -170,7 +170,7 @@ pub(crate) enum AttributeKind {
     Any,
 }
 
-/// How an operation is written.
+/// The syntax of an operation.
 pub(crate) enum Syntax {
     /// Only in generic form.
     Generic,
@@ -193,7 +193,7 @@ pub(crate) struct OpDef {
     pub(crate) terminator: bool,
     pub(crate) isolated: bool,
     pub(crate) open: bool,
-    /// The dialect that operations in its regions may leave out of their names.
+    /// The dialect whose prefix operations in its regions may omit.
     pub(crate) default_dialect: &'static str,
 }
 
@@ -215,20 +215,20 @@ const DIALECTS: &[&Dialect] = &[
     &coo::DIALECT,
 ];
 
-/// Dialects without operations here whose names are known all the same.
+/// Registered dialects without defined operations.
 const OTHER_DIALECTS: &[&str] = &["t", "ht", "tfrt_test_sync", "affine", "async", "linalg", "scf", "vector"];
 
-/// Whether a dialect is known.
+/// Whether a dialect is registered.
 pub(crate) fn is_registered(dialect: &str) -> bool {
     DIALECTS.iter().any(|d| d.name == dialect) || OTHER_DIALECTS.contains(&dialect)
 }
 
-/// The definition of an operation.
+/// The definition of the operation called `name`, if it is registered.
 pub(crate) fn lookup(name: &[u8]) -> Option<&'static OpDef> {
     table().get(name)
 }
 
-/// The names of all operations.
+/// The names of all registered operations.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     table().values().map(|definition| definition.name.as_str())
 }
@@ -316,7 +316,7 @@ fn attribute_defs(list: &'static str, first: &'static str) -> Vec<AttributeDef> 
     items(list).map(attribute).collect()
 }
 
-/// The type that a table's word means; `None` is any type.
+/// The type for a type name in a table; `None` for any type.
 fn type_named(word: &'static str, first: &'static str) -> Option<Type> {
     let word = if word == "T" { first } else { word };
     if let Some(kind) = FloatKind::from_keyword(word) {
@@ -332,13 +332,13 @@ fn type_named(word: &'static str, first: &'static str) -> Option<Type> {
         "c128" => Type::complex(Type::Float(FloatKind::F64)),
         _ => {
             let (dialect, body) = word.strip_prefix('!')?.split_once('.')?;
-            // A rank at the end of the operation's name is also at the end of this type's.
+            // The operation's rank suffix is also a suffix of this type.
             Type::dialect(dialect, &body.replace("{T}", first))
         }
     })
 }
 
-/// Checks a dialect's own type where the dialect lists what it has.
+/// Checks a dialect type, if the dialect's types are known.
 pub(crate) fn check_type(symbol: &DialectSymbol) -> Result<(), String> {
     let body = symbol.body.as_str();
     let (known, what) = match symbol.dialect.as_str() {
@@ -353,7 +353,7 @@ pub(crate) fn check_type(symbol: &DialectSymbol) -> Result<(), String> {
     if known { Ok(()) } else { Err(format!("{what}: {body}")) }
 }
 
-/// The attribute that a dialect's symbol means.
+/// Converts a dialect attribute's text to an attribute.
 pub(crate) fn dialect_attribute(symbol: DialectSymbol) -> Result<Attribute, String> {
     match symbol.dialect.as_str() {
         "corert" => match symbol.body.strip_prefix("shape") {
@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families_expand() {
+    fn rows_with_suffixes_expand_to_all_operations() {
         let name = |n: &str| lookup(n.as_bytes()).map(|d| d.operands.len());
         assert_eq!(name("tfrt.add.f64"), Some(2));
         assert_eq!(name("tfrt.add"), None);

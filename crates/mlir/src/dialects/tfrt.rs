@@ -112,7 +112,7 @@ const ROWS: &[Row] = &[
         .form("operands attr-dict"),
 ];
 
-/// The arguments that a region takes under the names of operands.
+/// Region arguments that have the names of the operands, whose values they shadow.
 fn arguments<'a>(operands: &[Operand<'a>], types: &[Type]) -> Vec<Argument<'a>> {
     let argument = |(operand, ty): (&Operand<'a>, &Type)| Argument {
         name: Some(*operand),
@@ -167,7 +167,7 @@ pub(super) fn symbol_attribute(parser: &mut Parser<'_>, state: &mut OpState, nam
     Ok(())
 }
 
-/// `%cond, operands : (types) -> types {then} else {else}`; the regions see the operands under their names.
+/// `%cond, operands : (types) -> types {then} else {else}`; the regions' arguments have the names of the operands.
 fn parse_if(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     let operands = parser.operand_list(Delimiter::None)?;
     parser.optional_attributes_keyword(state)?;
@@ -246,7 +246,7 @@ fn print_repeat(printer: &mut Printer<'_>, op: &Operation) {
     print_body(printer, op, &op.operands[1..], &op.operands[1..]);
 }
 
-/// Prints ` : types {body}`, whose arguments go by the names of `shadows`.
+/// Prints ` : types {body}`; the body's arguments have the names of `shadows`.
 fn print_body(printer: &mut Printer<'_>, op: &Operation, typed: &[ValueId], shadows: &[ValueId]) {
     if !typed.is_empty() {
         printer.push(" : ");

@@ -59,7 +59,7 @@ fn arguments<'a>(operands: &[Operand<'a>], types: &[Type]) -> Vec<Argument<'a>> 
     named.map(|(name, ty)| Argument { name: Some(*name), ty: ty.clone(), location: None }).collect()
 }
 
-/// `operands : (types) -> types {body}`; the body sees the operands under their names.
+/// `operands : (types) -> types {body}`; the body's arguments have the names of the operands.
 fn parse_do_async(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     let operands = parser.operand_list(Delimiter::None)?;
     parser.optional_attributes_keyword(state)?;
@@ -82,7 +82,7 @@ fn print_do_async(printer: &mut Printer<'_>, op: &Operation) {
     printer.region(op, &op.regions[0], false);
 }
 
-/// `(%a : type, ...)`, the types standing with the operands.
+/// `(%a : type, ...)`: operands, each with its type.
 fn typed_operands<'a>(parser: &mut Parser<'a>, state: &mut OpState) -> Parse<(Vec<Operand<'a>>, Vec<Type>)> {
     parser.literal(state, "(")?;
     let (mut operands, mut types) = (Vec::new(), Vec::new());
@@ -114,7 +114,7 @@ fn print_typed_operands(printer: &mut Printer<'_>, op: &Operation) {
     printer.push(") ");
 }
 
-/// `name = integer, ...`, and the number of warm-up runs, 1 where it is not given.
+/// `name = integer, ...`; the number of warm-up runs defaults to 1.
 fn counts(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     loop {
         let name = parser.any_keyword(state)?;

@@ -1,4 +1,4 @@
-//! Attributes: the constants that operations carry.
+//! Attributes: constant data attached to operations.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::{DenseElements, DialectSymbol, FloatKind, Location, Signedness, Text,
 /// An attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Attribute {
-    /// `unit`; in a dictionary just the name.
+    /// `unit`; printed as just the name in a dictionary.
     Unit,
     /// An integer or boolean, `5 : i32`, `true`.
     Integer {
@@ -21,10 +21,10 @@ pub enum Attribute {
     Float {
         /// The format.
         kind: FloatKind,
-        /// The number's bits in that format.
+        /// The bits in that format.
         bits: u128,
     },
-    /// A string, with a type in rare cases.
+    /// A string, rarely with a type.
     String(Text, Option<Arc<Type>>),
     /// A type.
     Type(Type),
@@ -43,11 +43,11 @@ pub enum Attribute {
     Dense(Arc<DenseElements>),
     /// `array<i32: 1, 2>`.
     DenseArray(Type, Arc<[Attribute]>),
-    /// `#corert.shape<...>`: dimensions, `-1` for an unknown one; absent when the rank is unknown.
+    /// `#corert.shape<...>`: dimensions, `-1` for an unknown one; absent if the rank is unknown.
     Shape(Option<Arc<[i64]>>),
     /// `loc(...)` as an attribute.
     Location(Arc<Location>),
-    /// A dialect's attribute of no known meaning, `#dialect.body`.
+    /// A dialect attribute without special handling, `#dialect.body`.
     Dialect(Arc<DialectSymbol>),
     /// An attribute kept as its text: `affine_map<...>`, `affine_set<...>`, `strided<...>`, `sparse<...>`.
     Verbatim(Arc<str>),
@@ -57,7 +57,7 @@ pub enum Attribute {
 pub type NamedAttribute = (Text, Attribute);
 
 impl Attribute {
-    /// A signless integer attribute of that width.
+    /// A signless integer attribute of this width.
     pub fn int(width: u32, value: i128) -> Attribute {
         Attribute::Integer { ty: Type::int(width), value }
     }
@@ -90,7 +90,7 @@ impl Attribute {
         }
     }
 
-    /// The integer's value, read as its type says.
+    /// The integer's value, signed or unsigned according to its type.
     pub fn as_int(&self) -> Option<i128> {
         match self {
             Attribute::Integer { value, .. } => Some(*value),
@@ -107,8 +107,8 @@ impl Attribute {
     }
 }
 
-/// Brings `value` into the range that [`Attribute::Integer`] keeps for `ty`: sign-extended from the type's
-/// width, zero-extended for unsigned types and `i1`.
+/// Normalizes `value` to the representation of [`Attribute::Integer`]: sign-extended from the width of `ty`, or
+/// zero-extended for unsigned types and `i1`.
 pub(crate) fn canonical_int(ty: &Type, value: i128) -> i128 {
     let (width, unsigned) = match ty {
         Type::Integer { width, signedness } => (

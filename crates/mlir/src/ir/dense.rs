@@ -14,15 +14,15 @@ pub struct DenseElements {
 /// Elements of a dense attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum DenseData {
-    /// Numbers, [`DenseElements::element_size`] little-endian bytes each; `i1` takes one byte.
-    /// One element alone stands for all of them.
+    /// Numeric elements, [`DenseElements::element_size`] little-endian bytes each; `i1` takes one byte. A splat has a
+    /// single element.
     Bytes(Vec<u8>),
-    /// Strings; one alone stands for all of them.
+    /// Strings. A splat has a single element.
     Strings(Vec<Text>),
 }
 
 impl DenseElements {
-    /// Builds the attribute from all its elements, recognizing a splat.
+    /// Builds the attribute from all its elements, and detects splats.
     pub fn from_bytes(ty: Type, mut bytes: Vec<u8>) -> DenseElements {
         if let Some(size) = ty_shape(&ty).and_then(|s| element_size(&s.element))
             && size > 0
@@ -39,17 +39,17 @@ impl DenseElements {
         ty_shape(&self.ty)
     }
 
-    /// Number of elements that the type asks for.
+    /// Number of elements of the type.
     pub fn num_elements(&self) -> u64 {
         self.shaped().and_then(ShapedType::num_elements).unwrap_or(0)
     }
 
-    /// Bytes of one element; absent for strings.
+    /// Size of one element in bytes; absent for strings.
     pub fn element_size(&self) -> Option<usize> {
         element_size(&self.shaped()?.element)
     }
 
-    /// Whether one element is stored for all.
+    /// Whether this is a splat: a single element is stored for all.
     pub fn is_splat(&self) -> bool {
         match &self.data {
             DenseData::Bytes(bytes) => self.element_size() == Some(bytes.len()) && self.num_elements() > 0,
@@ -65,7 +65,7 @@ fn ty_shape(ty: &Type) -> Option<&ShapedType> {
     }
 }
 
-/// Bytes of one element of that type in [`DenseData::Bytes`]; absent for what is not a number.
+/// Size in bytes of one element of this type in [`DenseData::Bytes`]; absent for types that are not numeric.
 pub(crate) fn element_size(ty: &Type) -> Option<usize> {
     match ty {
         Type::Integer { width, .. } if *width <= 128 => {
@@ -79,14 +79,14 @@ pub(crate) fn element_size(ty: &Type) -> Option<usize> {
     }
 }
 
-/// Reads one integer element back, in the range that [`super::Attribute::Integer`] keeps.
+/// Decodes one integer element, normalized as in [`super::Attribute::Integer`].
 pub(crate) fn read_int(ty: &Type, bytes: &[u8]) -> i128 {
     let mut wide = [0u8; 16];
     wide[..bytes.len()].copy_from_slice(bytes);
     canonical_int(ty, i128::from_le_bytes(wide))
 }
 
-/// Reads the bits of one floating-point element back.
+/// Decodes the bits of one floating-point element.
 pub(crate) fn read_bits(bytes: &[u8]) -> u128 {
     let mut wide = [0u8; 16];
     wide[..bytes.len()].copy_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! Floating-point formats: conversion from `f64` with one rounding, and MLIR's decimal spelling.
+//! Floating-point formats: conversion from `f64` with a single rounding, and printing in decimal as MLIR does.
 
 /// A floating-point format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,7 +43,7 @@ impl FloatKind {
         self.row().0
     }
 
-    /// The format of that keyword.
+    /// The format with this keyword.
     pub fn from_keyword(keyword: &str) -> Option<FloatKind> {
         KINDS.iter().find(|row| row.1 == keyword).map(|row| row.0)
     }
@@ -59,7 +59,7 @@ impl FloatKind {
         self.row().2 + 1
     }
 
-    /// The bits of `value` in this format, rounded to nearest, ties to even.
+    /// The bits of `value` in this format, rounded to nearest with ties to even.
     pub fn from_f64(self, value: f64) -> u128 {
         match self {
             FloatKind::F64 => return u128::from(value.to_bits()),
@@ -118,7 +118,7 @@ impl FloatKind {
             let lost = significand & ((1 << shift) - 1);
             kept + u128::from(lost > half || (lost == half && kept & 1 == 1))
         };
-        // The integer bit of a normal number, or a carry out of the fraction, raises the exponent field.
+        // The integer bit of a normal number, and a carry out of the fraction, increment the exponent field.
         let base = if biased <= 0 { 0 } else { (biased - 1) as u128 };
         let total = (base << fraction_bits) + rounded;
         let (field, fraction) = ((total >> fraction_bits) as u32, total & ((1 << fraction_bits) - 1));
@@ -130,7 +130,7 @@ impl FloatKind {
         if too_large { overflow } else { pack(field, fraction) }
     }
 
-    /// The number as `f64`; absent when it is not finite, or (in `f80` and `f128`) needs more bits than `f64` has.
+    /// The number as `f64`; absent if it is not finite, or (in `f80` and `f128`) needs more bits than `f64` has.
     fn to_f64(self, bits: u128) -> Option<f64> {
         match self {
             FloatKind::F64 => return Some(f64::from_bits(bits as u64)).filter(|v| v.is_finite()),
@@ -172,8 +172,8 @@ impl FloatKind {
     }
 }
 
-/// The spelling MLIR gives a number: six digits if those read back as the same number, else as many as its
-/// format needs, else (and for what is not finite) the bits in hexadecimal.
+/// Prints a number as MLIR does: with six digits if they read back as the same number, otherwise with as many digits as
+/// its format needs, otherwise (and for numbers that are not finite) its bits in hexadecimal.
 pub(crate) fn format_float(kind: FloatKind, bits: u128) -> String {
     if let Some(value) = kind.to_f64(bits) {
         let same = |text: &str| text.parse::<f64>().is_ok_and(|v| kind.from_f64(v) == bits);
@@ -189,11 +189,10 @@ pub(crate) fn format_float(kind: FloatKind, bits: u128) -> String {
     format!("0x{bits:X}")
 }
 
-/// Decimal digits (most significant first, no trailing zeros) and the exponent of the last one, for a
-/// positive number.
+/// Decimal digits (most significant first, no trailing zeros) and the exponent of the last one, for a positive number.
 ///
-/// The way of LLVM's `APFloat::toString`: digits far beyond `precision` are cut off before the last one is
-/// rounded half up, so that 7.98999977 at six digits is 7.98999, not 7.99.
+/// Follows LLVM's `APFloat::toString`: digits far beyond `precision` are truncated before the last one is rounded half
+/// up, so that 7.98999977 at six digits is 7.98999, not 7.99.
 fn digits(value: f64, precision: u32) -> (Vec<u8>, i32) {
     let bits = value.to_bits();
     let (fraction, field) = (bits & ((1 << 52) - 1), (bits >> 52) as i32 & 0x7ff);
@@ -247,7 +246,7 @@ fn digits(value: f64, precision: u32) -> (Vec<u8>, i32) {
     (buffer, exponent)
 }
 
-/// A natural number of any size, least significant limb first.
+/// An arbitrary-precision natural number, least significant limb first.
 struct Natural(Vec<u32>);
 
 impl Natural {
@@ -264,7 +263,7 @@ impl Natural {
         top.map_or(0, |at| at as u32 * 32 + 32 - self.0[at].leading_zeros())
     }
 
-    /// Multiplies by `base` to the `power`.
+    /// Multiplies by `base` raised to `power`.
     fn scale(&mut self, base: u32, power: u32) {
         for _ in 0..power {
             let mut carry = 0;
@@ -279,7 +278,7 @@ impl Natural {
         }
     }
 
-    /// Divides by ten; the remainder.
+    /// Divides by ten and returns the remainder.
     fn divide_by_ten(&mut self) -> u8 {
         let mut rest = 0u64;
         for limb in self.0.iter_mut().rev() {
@@ -294,7 +293,7 @@ impl Natural {
     }
 }
 
-/// `d.dddddde+XX`; with `truncate`, no padding zeros and an `E`.
+/// Formats as `d.dddddde+XX`; with `truncate`, without padding zeros and with `E`.
 fn scientific(value: f64, precision: u32, truncate: bool) -> String {
     let mut out = String::new();
     if value.is_sign_negative() {
@@ -329,7 +328,7 @@ fn scientific(value: f64, precision: u32, truncate: bool) -> String {
     out
 }
 
-/// As many digits as `precision`, positional where at most three zeros would have to be filled in.
+/// Formats with up to `precision` digits, in positional notation if that takes at most three padding zeros.
 fn natural(value: f64, precision: u32) -> String {
     if value == 0.0 {
         return String::from(if value.is_sign_negative() { "-0.0E+0" } else { "0.0E+0" });
@@ -376,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings_are_those_of_mlir() {
+    fn numbers_print_as_in_mlir() {
         assert_eq!(spell(FloatKind::F32, 0.0), "0.000000e+00");
         assert_eq!(spell(FloatKind::F32, -0.0), "-0.000000e+00");
         assert_eq!(spell(FloatKind::F32, 0.1), "1.000000e-01");

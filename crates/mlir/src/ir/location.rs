@@ -1,10 +1,10 @@
-//! Locations: where an operation came from.
+//! Source locations of operations.
 
 use std::sync::Arc;
 
 use super::{Attribute, Text};
 
-/// A source location, one of MLIR's five kinds.
+/// A source location: MLIR's five kinds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Location {
     /// `loc(unknown)`.
@@ -22,7 +22,7 @@ pub enum Location {
     Name {
         /// The name.
         name: Text,
-        /// The named location; `Unknown` when there is none.
+        /// The named location; `Unknown` if there is none.
         child: Arc<Location>,
     },
     /// `loc(callsite(callee at caller))`.
@@ -36,14 +36,14 @@ pub enum Location {
     Fused {
         /// The locations that were fused.
         locations: Arc<[Location]>,
-        /// What `<...>` holds, if it is there.
+        /// The attribute in `<...>`, if present.
         metadata: Option<Arc<Attribute>>,
     },
 }
 
 impl Location {
-    /// Fuses locations as MLIR does: duplicates and unknown members are dropped, and a lone member without
-    /// metadata stands for itself.
+    /// Fuses locations as MLIR does: duplicates and unknown members are dropped, and a single member without metadata
+    /// is returned unchanged.
     pub fn fused(locations: Vec<Location>, metadata: Option<Attribute>) -> Location {
         let mut kept: Vec<Location> = Vec::with_capacity(locations.len());
         let mut add = |location: &Location| {

@@ -30,7 +30,7 @@ pub struct LocationId(pub u32);
 pub struct Value {
     /// Its type.
     pub ty: Type,
-    /// Where a block argument was written; an operation's results use the operation's location.
+    /// Location of a block argument; results have the location of their operation.
     pub location: LocationId,
 }
 
@@ -58,9 +58,9 @@ pub struct Operation {
     pub attributes: Vec<NamedAttribute>,
     /// Regions.
     pub regions: Vec<Region>,
-    /// Blocks that control may pass to, as indices into the blocks of the enclosing region.
+    /// Successor blocks, as indices into the blocks of the enclosing region.
     pub successors: Vec<u32>,
-    /// Where it came from.
+    /// Its source location.
     pub location: LocationId,
 }
 
@@ -71,7 +71,7 @@ pub struct Region {
     pub blocks: Vec<Block>,
 }
 
-/// A list of operations with arguments.
+/// A block: arguments and a list of operations.
 #[derive(Clone, Debug, Default)]
 pub struct Block {
     /// The block's arguments.
@@ -120,7 +120,7 @@ impl Module {
     /// The type of a value.
     ///
     /// # Panics
-    /// If `value` is not of this module.
+    /// If `value` does not belong to this module.
     pub fn type_of(&self, value: ValueId) -> &Type {
         &self.values[value.0 as usize].ty
     }
@@ -128,7 +128,7 @@ impl Module {
     /// A location of the table.
     ///
     /// # Panics
-    /// If `id` is not of this module.
+    /// If `id` does not belong to this module.
     pub fn location(&self, id: LocationId) -> &Location {
         &self.locations[id.0 as usize]
     }
@@ -153,7 +153,7 @@ impl Operation {
         }
     }
 
-    /// The attribute of that name.
+    /// The attribute of this name.
     pub fn attribute(&self, name: &str) -> Option<&Attribute> {
         let at = self.attributes.binary_search_by(|(n, _)| n.as_bytes().cmp(name.as_bytes())).ok()?;
         Some(&self.attributes[at].1)
@@ -178,7 +178,7 @@ impl Operation {
         self.attribute("sym_name")?.as_text()
     }
 
-    /// Whether it is the operation of that name.
+    /// Whether the operation has this name.
     pub fn is(&self, name: &str) -> bool {
         self.name == name
     }

@@ -1,4 +1,4 @@
-//! Types, with the spelling that MLIR prints for them.
+//! Types, with MLIR's syntax.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::{Attribute, FloatKind};
 /// Signedness of an integer type: `i32`, `si32`, `ui32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Signedness {
-    /// `iN`: the operations decide how the bits are read.
+    /// `iN`: the operations determine the signedness.
     Signless,
     /// `siN`.
     Signed,
@@ -19,11 +19,11 @@ pub enum Signedness {
 /// A type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
-    /// `i32`, `si8`, `ui64`, of any width.
+    /// An integer type of any width: `i32`, `si8`, `ui64`.
     Integer {
         /// Width in bits.
         width: u32,
-        /// How the bits are to be read.
+        /// The signedness.
         signedness: Signedness,
     },
     /// `index`.
@@ -53,7 +53,7 @@ pub struct FunctionType {
     pub results: Vec<Type>,
 }
 
-/// The containers that have a shape.
+/// The kinds of shaped types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShapedKind {
     /// `tensor`.
@@ -64,14 +64,14 @@ pub enum ShapedKind {
     MemRef,
 }
 
-/// A shaped container type.
+/// A shaped type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ShapedType {
-    /// Which container.
+    /// The kind.
     pub kind: ShapedKind,
-    /// Dimensions, `-1` for a dynamic one (`?`); absent when unranked (`*`).
+    /// Dimensions, `-1` for a dynamic one (`?`); absent if unranked (`*`).
     pub shape: Option<Vec<i64>>,
-    /// Per dimension, whether it is scalable (`[4]`); empty when none is. Vectors only.
+    /// For each dimension, whether it is scalable (`[4]`); empty if none is. Vectors only.
     pub scalable: Vec<bool>,
     /// Element type.
     pub element: Type,
@@ -80,23 +80,23 @@ pub struct ShapedType {
 }
 
 impl ShapedType {
-    /// Number of elements of a static shape; absent when dynamic, unranked, or above `u64`.
+    /// Number of elements of a static shape; absent if the shape is dynamic or unranked, or the number exceeds `u64`.
     pub fn num_elements(&self) -> Option<u64> {
         self.shape.as_ref()?.iter().try_fold(1u64, |n, &d| n.checked_mul(u64::try_from(d).ok()?))
     }
 }
 
-/// A dialect's own type or attribute: the dialect's name, and what follows it.
+/// A dialect type or attribute: the dialect's name, and the text after it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DialectSymbol {
     /// The dialect.
     pub dialect: String,
-    /// The text that follows the dialect's name: `chain` in `!tfrt.chain`, `shape<2>` in `#corert.shape<2>`.
+    /// The text after the dialect's name: `chain` in `!tfrt.chain`, `shape<2>` in `#corert.shape<2>`.
     pub body: String,
 }
 
 impl DialectSymbol {
-    /// Prints after the sigil: `dialect.body` where that can be read back, else `dialect<body>`.
+    /// Prints the text after the sigil: `dialect.body` if that can be parsed back, otherwise `dialect<body>`.
     pub(crate) fn write(&self, out: &mut String) {
         out.push_str(&self.dialect);
         if is_pretty_body(&self.body) {
@@ -110,12 +110,12 @@ impl DialectSymbol {
     }
 }
 
-/// Whether `body` is an identifier, perhaps followed by one `<...>` group that ends the text.
+/// Whether `body` is an identifier, optionally followed by one `<...>` group at the end.
 fn is_pretty_body(body: &str) -> bool {
     if !body.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return false;
     }
-    // A hyphen before the closing `>` would be read as an arrow.
+    // A hyphen before the closing `>` would be parsed as an arrow.
     if body.ends_with('-') {
         return body.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'$' | b'-'));
     }
@@ -123,7 +123,7 @@ fn is_pretty_body(body: &str) -> bool {
     rest.is_empty() || (rest.starts_with('<') && rest.ends_with('>') && balanced(rest.as_bytes()))
 }
 
-/// Whether the brackets of `text` match and the outermost pair closes at its very end.
+/// Whether the brackets of `text` are balanced and the outermost pair closes at its end.
 fn balanced(text: &[u8]) -> bool {
     let mut open = Vec::new();
     let mut at = 0;
@@ -159,17 +159,17 @@ fn balanced(text: &[u8]) -> bool {
 }
 
 impl Type {
-    /// The signless integer type of that width.
+    /// The signless integer type of this width.
     pub const fn int(width: u32) -> Type {
         Type::Integer { width, signedness: Signedness::Signless }
     }
 
-    /// The unsigned integer type of that width.
+    /// The unsigned integer type of this width.
     pub const fn uint(width: u32) -> Type {
         Type::Integer { width, signedness: Signedness::Unsigned }
     }
 
-    /// A dialect's type, `!dialect.body`.
+    /// A dialect type, `!dialect.body`.
     pub fn dialect(dialect: &str, body: &str) -> Type {
         Type::Dialect(Arc::new(DialectSymbol { dialect: dialect.into(), body: body.into() }))
     }

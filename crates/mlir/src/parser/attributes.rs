@@ -1,4 +1,4 @@
-//! Attributes.
+//! Parses attributes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::ir::{Attribute, FloatKind, NamedAttribute, Text, Type};
 use crate::lexer::{Kind, unescape};
 
 impl<'a> Parser<'a> {
-    /// An attribute. With a type, a literal is read as a value of it and needs no `: type`.
+    /// Parses an attribute. If `ty` is given, a literal is a value of that type and needs no `: type`.
     pub(crate) fn parse_attribute(&mut self, ty: Option<&Type>) -> Parse<Attribute> {
         self.nested(|parser| parser.attribute_inner(ty))
     }
@@ -87,7 +87,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `keyword<...>`, and `: type` after it where `typed`, kept as text.
+    /// `keyword<...>`, followed by `: type` if `typed`, kept as text.
     fn verbatim(&mut self, typed: bool) -> Parse<Attribute> {
         let start = self.here();
         self.advance();
@@ -170,7 +170,7 @@ impl<'a> Parser<'a> {
         let root = self.symbol_name_token();
         let mut nested = Vec::new();
         while self.at(Kind::Colon) {
-            // A single colon belongs to what follows the attribute.
+            // A single colon does not belong to the attribute.
             if self.source.text.get(self.token.end as usize) != Some(&b':') {
                 break;
             }
@@ -237,7 +237,7 @@ impl<'a> Parser<'a> {
         Ok(entries)
     }
 
-    /// `{...}`, if it is there, added to the operation's attributes.
+    /// `{...}`, if present, added to the operation's attributes.
     pub(crate) fn optional_attribute_dictionary(&mut self, op: &mut OpState) -> Parse {
         if self.at(Kind::LBrace) {
             let entries = self.attribute_dictionary()?;
@@ -246,7 +246,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `attributes {...}`, if it is there.
+    /// `attributes {...}`, if present.
     pub(crate) fn optional_attributes_keyword(&mut self, op: &mut OpState) -> Parse {
         if self.optional_keyword("attributes") {
             if !self.at(Kind::LBrace) {

@@ -1,4 +1,4 @@
-//! `dense<...>` and `array<...>` literals.
+//! Parses `dense<...>` and `array<...>` literals.
 
 use super::{Parse, Parser, numbers};
 use crate::ir::{Attribute, DenseData, DenseElements, ShapedType, Signedness, Text, Type, element_size};
@@ -197,7 +197,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `"0x..."`: the raw little-endian elements, `i1` packed eight to a byte; one element alone is a splat.
+    /// `"0x..."`: the raw little-endian elements, `i1` packed eight to a byte; a single element is a splat.
     fn dense_hex(&mut self, token: Token, ty: &ShapedType, count: u64, at: u32) -> Parse<DenseData> {
         let text = unescape(self.bytes(token));
         let digits = text.strip_prefix(b"0x").filter(|d| d.len() % 2 == 0);

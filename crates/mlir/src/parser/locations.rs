@@ -1,4 +1,4 @@
-//! `loc(...)`.
+//! Parses `loc(...)`.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use crate::ir::{Attribute, Location, LocationId, Text};
 use crate::lexer::{Kind, unescape};
 
 impl<'a> Parser<'a> {
-    /// The location of a byte offset of the source itself.
+    /// The location of a byte offset in the source text.
     pub(crate) fn location_at(&mut self, offset: u32) -> LocationId {
         let (line, column) = self.source.line_col(offset);
-        // All of them share the module's own file name.
+        // All such locations share the module's file name.
         let file = match &self.module.locations[0] {
             Location::FileLineCol { file, .. } => file.clone(),
             _ => self.source.name.into(),
@@ -18,7 +18,7 @@ impl<'a> Parser<'a> {
         self.module.add_location(Location::FileLineCol { file, line, column })
     }
 
-    /// `loc(...)` after an operation or argument, if it is there. An alias may be defined later.
+    /// `loc(...)` after an operation or argument, if present. An alias may be defined later.
     pub(crate) fn trailing_location(&mut self) -> Parse<Option<LocationId>> {
         if !self.at_keyword("loc") {
             return Ok(None);
@@ -44,7 +44,7 @@ impl<'a> Parser<'a> {
         Ok(Some(id))
     }
 
-    /// The location that an alias stands for, if it is defined already.
+    /// The location that an alias stands for, if it is already defined.
     fn aliased_location(&mut self, name: &'a [u8], at: u32) -> Parse<Option<Location>> {
         let Some(alias) = self.attribute_aliases.get(name).cloned() else { return Ok(None) };
         match self.expand_attribute(at, &alias)? {
@@ -64,7 +64,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// What stands between the parentheses of `loc(...)`.
+    /// Parses the location between the parentheses of `loc(...)`.
     pub(super) fn location_instance(&mut self) -> Parse<Location> {
         self.nested(|parser| {
             if parser.at(Kind::HashId) {
@@ -105,7 +105,7 @@ impl<'a> Parser<'a> {
                 return self.error_expected("expected integer column number in FileLineColLoc");
             }
             let column = self.location_number("expected integer column number in FileLineColLoc")?;
-            // MLIR has no file without a name.
+            // MLIR replaces an empty file name.
             let file = if text.is_empty() { Text::from("-") } else { text };
             return Ok(Location::FileLineCol { file, line, column });
         }

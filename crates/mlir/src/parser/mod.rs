@@ -1,4 +1,4 @@
-//! The parser: source text to [`Module`].
+//! The parser: reads source text into a [`Module`].
 
 mod attributes;
 mod dense;
@@ -24,7 +24,7 @@ use crate::limits::{
 };
 use crate::source::Source;
 
-/// Parsing stopped; the reason is among the diagnostics.
+/// Parsing stopped at an error; the diagnostics have the reason.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop;
 
@@ -34,13 +34,13 @@ pub(crate) type Parse<T = ()> = Result<T, Stop>;
 /// Brackets around a comma-separated list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Delimiter {
-    /// No brackets; the list is empty unless its first token fits.
+    /// No brackets; the list is empty unless the next token can start an element.
     None,
     /// `( )`.
     Paren,
 }
 
-/// What an alias stands for, and how much that is.
+/// The value of an alias, and its size and depth.
 #[derive(Clone)]
 struct Alias<T> {
     value: T,
@@ -63,21 +63,21 @@ pub(crate) struct Parser<'a> {
     blocks: Vec<regions::Blocks<'a>>,
     default_dialects: Vec<&'static str>,
     depth: usize,
-    /// Depth of the deepest place since an alias definition began, aliases included.
+    /// Maximum depth since the current alias definition began, with aliases expanded.
     deepest: usize,
-    /// Attributes, types and locations read so far.
+    /// Number of attributes, types and locations so far.
     nodes: u64,
-    /// How many of those are what aliases stand for.
+    /// How many of those come from expanded aliases.
     expanded: u64,
     implied_results: i128,
 }
 
 /// Parses MLIR text into a verified module.
 ///
-/// `name` is the file name that locations and messages give. Text without a `module` of its own gets one.
+/// `name` is the file name in locations and messages. A text without a `module` is wrapped in one.
 ///
 /// # Errors
-/// What is wrong with the text, each with its place, the line and a caret.
+/// The errors in the text, with positions, quoted lines and carets.
 pub fn parse(source: impl AsRef<[u8]>, name: &str) -> Result<Module, Vec<Diagnostic>> {
     let text = source.as_ref();
     if text.len() > MAX_SOURCE_BYTES {
@@ -97,18 +97,18 @@ pub fn parse(source: impl AsRef<[u8]>, name: &str) -> Result<Module, Vec<Diagnos
     Err(diagnostics)
 }
 
-/// Parses one type, the whole of `text`.
+/// Parses a type, which must be all of `text`.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The errors in the text.
 pub fn parse_type(text: &str) -> Result<Type, Vec<Diagnostic>> {
     whole(text, |parser| parser.parse_type())
 }
 
-/// Parses one attribute, the whole of `text`.
+/// Parses an attribute, which must be all of `text`.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The errors in the text.
 pub fn parse_attribute(text: &str) -> Result<Attribute, Vec<Diagnostic>> {
     whole(text, |parser| parser.parse_attribute(None))
 }
@@ -217,7 +217,7 @@ impl<'a> Parser<'a> {
         }
         self.advance();
         self.expect(Kind::Equal, "expected '=' in type alias definition")?;
-        // Older texts write `!name = type T`.
+        // The older syntax is `!name = type T`.
         if self.at_keyword("type") {
             self.advance();
         }
@@ -226,7 +226,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `{-# ... #-}`: file metadata holds resources, which no host program uses.
+    /// Skips `{-# ... #-}`: file metadata contains resources, which host programs do not use.
     fn skip_metadata(&mut self) -> Parse {
         while self.token.kind != Kind::MetadataEnd {
             if matches!(self.token.kind, Kind::Eof | Kind::Error) {
@@ -238,7 +238,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Parses what an alias stands for.
+    /// Parses the value of an alias and measures its size and depth.
     fn measured<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<Alias<T>> {
         let nodes = self.nodes;
         self.deepest = self.depth;
@@ -246,7 +246,7 @@ impl<'a> Parser<'a> {
         Ok(Alias { value, depth: self.deepest - self.depth, nodes: self.nodes - nodes })
     }
 
-    /// Takes an alias's value in place of the alias that was written at `at`.
+    /// Expands an alias used at offset `at` to its value, within the limits.
     fn expand<T: Clone>(&mut self, at: u32, alias: &Alias<T>, max_depth: usize) -> Parse<T> {
         let depth = self.depth + alias.depth;
         if depth > max_depth {
@@ -256,7 +256,7 @@ impl<'a> Parser<'a> {
         self.nodes = self.nodes.saturating_add(alias.nodes);
         self.expanded = self.expanded.saturating_add(alias.nodes);
         if self.expanded > MAX_EXPANDED + MAX_EXPANSION * self.source.text.len() as u64 {
-            return self.error(at, "aliases stand for too much");
+            return self.error(at, "aliases expand to too many attributes, types and locations");
         }
         Ok(alias.value.clone())
     }
@@ -267,7 +267,7 @@ impl<'a> Parser<'a> {
         self.expand(at, alias, if is_location { MAX_LOCATION_DEPTH } else { MAX_DEPTH })
     }
 
-    /// Runs `parse` one level deeper.
+    /// Runs `parse` one nesting level deeper.
     fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
         if self.depth >= MAX_DEPTH {
             return self.error_here(format!("nesting is deeper than {MAX_DEPTH} levels"));
@@ -320,7 +320,7 @@ impl<'a> Parser<'a> {
         self.token.start
     }
 
-    /// Consumes the current token if it is of that kind.
+    /// Consumes the current token if it is of this kind.
     fn consume(&mut self, kind: Kind) -> bool {
         let fits = self.token.kind == kind;
         if fits {
@@ -337,7 +337,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Stops with an error at an offset. After a lexical error nothing more is said.
+    /// Stops with an error at an offset. After a lexical error nothing more is reported.
     pub(crate) fn error<T>(&mut self, at: u32, message: impl Into<String>) -> Parse<T> {
         if self.token.kind != Kind::Error {
             self.report(Severity::Error, at, message);
@@ -362,7 +362,8 @@ impl<'a> Parser<'a> {
         self.error(self.token.start - back, message)
     }
 
-    /// Stops with an error about a missing token: placed right after the token before, comments skipped.
+    /// Stops with an error about a missing token, at the end of the previous token; white space and comments are
+    /// skipped.
     fn error_expected<T>(&mut self, message: impl Into<String>) -> Parse<T> {
         let back = u32::from(self.at(Kind::Eof) && self.token.start > 0);
         let original = self.token.start - back;
@@ -385,12 +386,12 @@ impl<'a> Parser<'a> {
         self.error(place, message)
     }
 
-    /// Consumes a token of that kind, or stops.
+    /// Consumes a token of this kind, or stops.
     fn expect(&mut self, kind: Kind, message: &str) -> Parse {
         if self.consume(kind) { Ok(()) } else { self.error_expected(message) }
     }
 
-    /// Stops with an error in the words of an operation's own parser.
+    /// Stops with an error of an operation's custom parser.
     pub(crate) fn error_in_op<T>(
         &mut self,
         op: &OpState,
@@ -414,7 +415,7 @@ impl<'a> Parser<'a> {
         self.expect(close, shown)
     }
 
-    /// Counts results that a number alone asks for; false when there are too many.
+    /// Counts results that the source implies by a number. Returns false if there are too many.
     pub(crate) fn imply_results(&mut self, count: i128) -> bool {
         self.implied_results = self.implied_results.saturating_add(count);
         self.implied_results <= i128::from(MAX_IMPLIED_RESULTS)
@@ -445,7 +446,7 @@ impl<'a> Parser<'a> {
         matches!(self.token.kind, Kind::BareId | Kind::IntType)
     }
 
-    /// Consumes that keyword if it comes next.
+    /// Consumes this keyword if it comes next.
     pub(crate) fn optional_keyword(&mut self, keyword: &str) -> bool {
         let fits = self.at_any_keyword() && self.spelling() == keyword.as_bytes();
         if fits {
@@ -454,7 +455,7 @@ impl<'a> Parser<'a> {
         fits
     }
 
-    /// Consumes that keyword, or stops.
+    /// Consumes this keyword, or stops.
     pub(crate) fn keyword(&mut self, op: &OpState, keyword: &str) -> Parse {
         if self.optional_keyword(keyword) {
             return Ok(());

@@ -1,10 +1,10 @@
-//! Integer and floating-point literals.
+//! Parses integer and floating-point literals.
 
 use super::{Parse, Parser};
 use crate::ir::{FloatKind, Signedness, Type, canonical_int};
 use crate::lexer::{Kind, Token};
 
-/// The magnitude that an integer token spells; absent above 128 bits.
+/// The magnitude of an integer token; absent above 128 bits.
 pub(super) fn magnitude(spelling: &[u8]) -> Option<u128> {
     let text = std::str::from_utf8(spelling).ok()?;
     match text.strip_prefix("0x") {
@@ -13,7 +13,7 @@ pub(super) fn magnitude(spelling: &[u8]) -> Option<u128> {
     }
 }
 
-/// The value of a literal in an integer type or `index`; absent when out of range.
+/// The value of a literal of an integer type or `index`; absent if out of range.
 pub(super) fn integer_value(ty: &Type, negative: bool, spelling: &[u8]) -> Option<i128> {
     let magnitude = magnitude(spelling)?;
     let (width, signed) = match ty {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_stay_in_range() {
+    fn integers_out_of_range_are_rejected() {
         let i8s = |negative, text: &str| integer_value(&Type::int(8), negative, text.as_bytes());
         assert_eq!(i8s(false, "127"), Some(127));
         assert_eq!(i8s(false, "255"), Some(-1));

@@ -1,4 +1,4 @@
-//! Operations: generic form, and the frame around custom forms.
+//! Parses operations: the generic form, and the parts around custom forms.
 
 use super::attributes::sorted;
 use super::{Operand, Parse, Parser};
@@ -21,9 +21,9 @@ pub(crate) struct OpState {
     pub(crate) attributes: Vec<NamedAttribute>,
     /// Regions.
     pub(crate) regions: Vec<Region>,
-    /// Provisional numbers of the successors.
+    /// Provisional numbers of the successor blocks.
     pub(crate) successors: Vec<u32>,
-    /// Where the operation's name is.
+    /// Location of the operation's name.
     pub(crate) location: LocationId,
 }
 
@@ -33,7 +33,7 @@ impl OpState {
         self.attributes.push((name.into(), value));
     }
 
-    /// Whether an attribute of that name was parsed.
+    /// Whether an attribute of this name was parsed.
     pub(crate) fn has_attribute(&self, name: &str) -> bool {
         self.attributes.iter().any(|(n, _)| *n == name)
     }
@@ -153,7 +153,7 @@ impl<'a> Parser<'a> {
             state.successors = successors;
         }
         if self.consume(Kind::Less) {
-            // Properties of newer texts; here they are attributes like the others.
+            // Newer MLIR has properties; here they become attributes.
             let entries = self.attribute_dictionary()?;
             state.attributes.extend(entries);
             self.expect(Kind::Greater, "expected '>' to close properties")?;
@@ -203,7 +203,7 @@ impl<'a> Parser<'a> {
             if tried != written {
                 message.push_str(&format!(" (tried '{tried}' as well)"));
             }
-            // Older MLIR wrote `func` for `func.func`.
+            // Older MLIR uses `func` for `func.func`.
             let named_as_dialect = dialects::names().find(|name| name.split('.').all(|part| part == written));
             message.push_str(&match named_as_dialect {
                 Some(name) => format!("; did you mean `{name}`?"),
@@ -234,7 +234,7 @@ impl<'a> Parser<'a> {
         Ok((state, location))
     }
 
-    /// The definition that a name of custom form means, and the full name that was tried last.
+    /// The definition for a name in custom form, and the full name that was looked up last.
     fn custom_definition(&self, written: &str) -> (Option<&'static OpDef>, String) {
         if let Some(found) = dialects::lookup(written.as_bytes()) {
             return (Some(found), written.to_string());

@@ -1,4 +1,4 @@
-//! Regions and blocks.
+//! Parses regions and blocks.
 
 use std::collections::HashMap;
 
@@ -6,11 +6,11 @@ use super::{Argument, Operand, Parse, Parser};
 use crate::ir::{Block, LocationId, Operation, Region, Type};
 use crate::lexer::Kind;
 
-/// Block names of one region.
+/// The block names of one region.
 #[derive(Default)]
 pub(super) struct Blocks<'a> {
     ids: HashMap<&'a [u8], u32>,
-    /// For each id: where it was first used, and its position once it is defined.
+    /// For each id: the offset of its first use, and its position once it is defined.
     entries: Vec<(u32, Option<u32>)>,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Parser<'a> {
         Ok(id)
     }
 
-    /// `{ block* }` with the given entry arguments. With `isolated`, names from outside may be used anew.
+    /// `{ block* }` with the given entry arguments. With `isolated`, names from outside may be redefined.
     pub(crate) fn region(&mut self, arguments: &[Argument<'a>], isolated: bool) -> Parse<Region> {
         self.expect(Kind::LBrace, "expected '{' to begin a region")?;
         let mut region = Region::default();
@@ -51,7 +51,7 @@ impl<'a> Parser<'a> {
         Ok(region)
     }
 
-    /// A region with arguments of these types and nothing but a `tfrt.return` of no values.
+    /// A region with arguments of these types that contains only a `tfrt.return` without operands.
     pub(crate) fn returning_region(&mut self, types: &[Type], location: LocationId) -> Region {
         let arguments = types.iter().map(|ty| self.module.add_value(ty.clone(), location)).collect();
         let operations = vec![Operation::new("tfrt.return", location)];

@@ -1,4 +1,4 @@
-//! Names of values: scopes, definitions, uses, forward references.
+//! SSA names: scopes, definitions, uses and forward references.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,7 +21,7 @@ pub(crate) struct Operand<'a> {
 /// An argument of a region's entry block.
 #[derive(Clone, Debug)]
 pub(crate) struct Argument<'a> {
-    /// Its name; absent where only the type is written.
+    /// Its name; absent if only the type is given.
     pub(crate) name: Option<Operand<'a>>,
     /// Its type.
     pub(crate) ty: Type,
@@ -64,7 +64,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What is known of a name, by result number.
+    /// The definitions and forward references of a name, by result number.
     fn slots(&mut self, name: &'a [u8]) -> &mut BTreeMap<u32, Slot> {
         if self.scopes.is_empty() {
             self.scopes.push(Scope::default());
@@ -73,12 +73,12 @@ impl<'a> Parser<'a> {
         self.scopes[last].values.entry(name).or_default()
     }
 
-    /// Where the name was first seen, if it was.
+    /// Offset of the name's first occurrence, if any.
     pub(super) fn reference_place(&mut self, name: &'a [u8]) -> Option<u32> {
         self.slots(name).get(&0).map(|slot| slot.at)
     }
 
-    /// Defines a name as a new value, or as the value that earlier uses already refer to.
+    /// Defines a name: creates a value, or completes the value that forward references created.
     pub(super) fn define(&mut self, operand: Operand<'a>, ty: Type, location: LocationId) -> Parse<ValueId> {
         let number = operand.number;
         let shown = || String::from_utf8_lossy(operand.name).into_owned();
@@ -117,7 +117,7 @@ impl<'a> Parser<'a> {
         Ok(value)
     }
 
-    /// The value that a use refers to; an unknown name becomes a forward reference.
+    /// The value that a use refers to; an undefined name becomes a forward reference.
     pub(crate) fn resolve(&mut self, operand: Operand<'a>, ty: &Type) -> Parse<ValueId> {
         let slots = self.slots(operand.name);
         if let Some(slot) = slots.get(&operand.number).copied() {
@@ -145,7 +145,7 @@ impl<'a> Parser<'a> {
         Ok(value)
     }
 
-    /// Resolves operands against as many types.
+    /// Resolves operands with their types, whose number must be the same.
     pub(crate) fn resolve_all(
         &mut self,
         op: &OpState,

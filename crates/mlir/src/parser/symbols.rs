@@ -1,10 +1,10 @@
-//! What follows `!` and `#`: aliases and the symbols of dialects.
+//! Parses the text after `!` and `#`: aliases, and dialect types and attributes.
 
 use super::{Parse, Parser};
 use crate::ir::DialectSymbol;
 use crate::lexer::Kind;
 
-/// An alias's meaning, or a dialect's own symbol.
+/// The value of an alias, or a dialect type or attribute.
 pub(super) enum Symbol<T> {
     Alias(T),
     Dialect {
@@ -57,7 +57,7 @@ impl<'a> Parser<'a> {
         Ok(Symbol::Dialect { symbol: DialectSymbol { dialect: dialect.into(), body }, body_at })
     }
 
-    /// The offset after the bracket that closes the one at `at`. Strings are skipped, `->` is not a bracket.
+    /// The offset after the bracket that closes the bracket at `at`. Strings are skipped; `->` is not a bracket.
     pub(super) fn balanced_end(&mut self, at: u32) -> Parse<u32> {
         let text = self.source.text;
         let mut open: Vec<u8> = Vec::new();

@@ -1,4 +1,4 @@
-//! Types.
+//! Parses types.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl<'a> Parser<'a> {
         self.parse_type()
     }
 
-    /// `: (types) -> types`, for an operation whose syntax wants a function type.
+    /// `: (types) -> types`, for an operation whose syntax requires a function type.
     pub(crate) fn colon_function_type(&mut self, op: &super::OpState) -> Parse<(Vec<Type>, Vec<Type>)> {
         let at = self.here();
         match self.colon_type()? {
@@ -43,7 +43,7 @@ impl<'a> Parser<'a> {
         Ok(types)
     }
 
-    /// `: types`, if it is there.
+    /// `: types`, if present.
     pub(crate) fn optional_colon_type_list(&mut self) -> Parse<Vec<Type>> {
         if self.consume(Kind::Colon) { self.type_list() } else { Ok(Vec::new()) }
     }
@@ -166,8 +166,8 @@ impl<'a> Parser<'a> {
         Ok(Type::Shaped(Arc::new(ShapedType { kind, shape, scalable, element, extra })))
     }
 
-    /// The dimensions after `<`, read from the characters: `4x?xf32` is one word to the lexer. Ends at the
-    /// element type. The current token is the `<`.
+    /// Parses the dimensions after `<`, up to the element type. It works on characters, because `4x?xf32` is one
+    /// token to the lexer. The current token is the `<`.
     fn dimensions(&mut self, kind: ShapedKind) -> Parse<(Option<Vec<i64>>, Vec<bool>)> {
         let text = self.source.text;
         let mut at = self.token.end as usize;

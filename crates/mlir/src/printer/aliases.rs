@@ -1,4 +1,4 @@
-//! Aliases of locations: which there are, how they are numbered, and which must come before their use.
+//! Location aliases: collects and numbers them, and determines which must be defined before their use.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,9 +9,9 @@ use crate::ir::{Location, Module, Operation, Region};
 /// The alias of a location.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Alias {
-    /// Its number; the first has none in its name.
+    /// Its number; alias 0 has no number in its name.
     pub(super) index: usize,
-    /// Whether it may be defined after its uses.
+    /// Whether it may be defined after its uses, at the end of the text.
     pub(super) deferred: bool,
 }
 
@@ -36,7 +36,7 @@ struct Collector<'a> {
     seen: HashMap<&'a Location, Seen>,
 }
 
-/// The aliases that printing `top` with locations uses.
+/// The aliases used when `top` is printed with locations.
 pub(super) fn collect<'a>(
     module: &'a Module,
     top: &'a Operation,
@@ -77,7 +77,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Visits a location and those in it; its depth.
+    /// Visits a location and its children, and returns its depth.
     fn visit(&mut self, location: &'a Location, deferred: bool) -> usize {
         if let Some(seen) = self.seen.get(location) {
             let (depth, was_deferred) = (seen.depth, seen.deferred);
@@ -96,7 +96,7 @@ impl<'a> Collector<'a> {
         deepest + 1
     }
 
-    /// Makes an alias, and those it uses, come before their use.
+    /// Marks an alias, and the aliases it uses, to be defined before their use.
     fn pin(&mut self, location: &'a Location) {
         if let Some(seen) = self.seen.get_mut(location)
             && seen.deferred

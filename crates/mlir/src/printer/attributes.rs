@@ -1,4 +1,4 @@
-//! Spelling of attributes and types.
+//! Prints attributes and types.
 
 use crate::ir::{
     Attribute, DenseData, DenseElements, Location, NamedAttribute, ShapedKind, ShapedType, Signedness, Type,
@@ -71,7 +71,7 @@ pub(crate) fn write_attribute(out: &mut String, attribute: &Attribute) {
     }
 }
 
-/// Prints an element of an array: `i64` and `f64` numbers without their types, where that reads back.
+/// Prints an element of an array: `i64` and `f64` literals without their types, if they can be parsed back.
 fn write_element(out: &mut String, attribute: &Attribute) {
     let elided = match attribute {
         Attribute::Integer { ty, .. } => *ty == Type::int(64),
@@ -83,7 +83,7 @@ fn write_element(out: &mut String, attribute: &Attribute) {
     if elided { write_without_type(out, attribute) } else { write_attribute(out, attribute) }
 }
 
-/// Prints a number without its type, anything else in full.
+/// Prints a numeric attribute without its type, any other attribute in full.
 pub(super) fn write_without_type(out: &mut String, attribute: &Attribute) {
     match attribute {
         Attribute::Unit => out.push_str("unit"),
@@ -218,7 +218,7 @@ fn write_dense(out: &mut String, dense: &DenseElements) {
     write_type(out, &dense.ty);
 }
 
-/// Prints elements in nested brackets, one a dimension.
+/// Prints elements in nested brackets, one level per dimension.
 fn write_nested(
     out: &mut String,
     shaped: &ShapedType,
@@ -233,7 +233,7 @@ fn write_nested(
     if splat || shape.is_empty() {
         return element(out, 0);
     }
-    // `at` counts elements; a bracket opens or closes wherever a multiple of the inner sizes is crossed.
+    // `at` counts elements; brackets open and close at multiples of the number of elements of inner dimensions.
     let inner: Vec<u64> = (0..shape.len()).map(|d| shape[d..].iter().map(|&n| n as u64).product()).collect();
     for at in 0..count {
         if at > 0 {

@@ -1,4 +1,4 @@
-//! The printer: [`Module`] to text, spelled as MLIR spells it.
+//! The printer: writes a [`Module`] as text, like MLIR.
 
 mod aliases;
 mod attributes;
@@ -12,7 +12,7 @@ use crate::lexer::is_bare_identifier;
 
 pub(crate) use attributes::{write_attribute, write_type};
 
-/// How to print.
+/// Options for printing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrintOptions {
     /// Print the location of every operation and argument, with aliases.
@@ -21,7 +21,7 @@ pub struct PrintOptions {
     pub generic: bool,
 }
 
-/// Prints a module, ending in a newline.
+/// Prints a module, with a newline at the end.
 pub fn print(module: &Module, options: PrintOptions) -> String {
     let mut printer = Printer::new(module, &module.op, options);
     let deferred = printer.alias_definitions();
@@ -38,7 +38,7 @@ pub(crate) fn print_generic(module: &Module, op: &Operation) -> String {
     printer.out
 }
 
-/// The state of a print.
+/// The state of the printer.
 pub(crate) struct Printer<'a> {
     module: &'a Module,
     options: PrintOptions,
@@ -66,7 +66,7 @@ impl<'a> Printer<'a> {
         printer
     }
 
-    /// Prints text as it is.
+    /// Prints text unchanged.
     pub(crate) fn push(&mut self, text: &str) {
         self.out.push_str(text);
     }
@@ -123,12 +123,12 @@ impl<'a> Printer<'a> {
         write_attribute(&mut self.out, attribute);
     }
 
-    /// Prints a number without its type.
+    /// Prints a numeric attribute without its type, any other in full.
     pub(crate) fn attribute_without_type(&mut self, attribute: &Attribute) {
         attributes::write_without_type(&mut self.out, attribute);
     }
 
-    /// Prints ` {...}` with the attributes not named in `hidden`; nothing if none is left.
+    /// Prints ` {...}` with the attributes not named in `hidden`; nothing if there are none.
     pub(crate) fn optional_attribute_dictionary(&mut self, attributes: &[NamedAttribute], hidden: &[&str]) {
         let shown: Vec<&NamedAttribute> =
             attributes.iter().filter(|(name, _)| !hidden.iter().any(|h| *name == *h)).collect();
@@ -145,7 +145,7 @@ impl<'a> Printer<'a> {
         self.push("}");
     }
 
-    /// Prints ` attributes {...}` likewise.
+    /// As [`Self::optional_attribute_dictionary`], with the keyword: ` attributes {...}`.
     pub(crate) fn optional_attributes_keyword(&mut self, attributes: &[NamedAttribute], hidden: &[&str]) {
         if attributes.iter().any(|(name, _)| !hidden.iter().any(|h| *name == *h)) {
             self.push(" attributes");
@@ -158,7 +158,7 @@ impl<'a> Printer<'a> {
         attributes::write_symbol(&mut self.out, name);
     }
 
-    /// Prints an identifier, quoted where it must be.
+    /// Prints an identifier, quoted if necessary.
     pub(crate) fn keyword_or_string(&mut self, text: &[u8]) {
         if is_bare_identifier(text) {
             self.out.push_str(&String::from_utf8_lossy(text));
@@ -167,7 +167,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Lets the arguments of a region's entry block be printed by the names of other values.
+    /// Prints the arguments of a region's entry block with the names of other values from now on.
     pub(crate) fn shadow_region_arguments(&mut self, region: &Region, values: &[ValueId]) {
         let Some(entry) = region.blocks.first() else { return };
         for (argument, value) in entry.arguments.iter().zip(values) {
@@ -203,7 +203,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Prints what stands in `loc(...)`: an alias if there is one and it is not the `top` of its definition.
+    /// Prints the location inside `loc(...)`: its alias if it has one, unless it is the `top` of the alias's
+    /// definition.
     fn location_inner(&mut self, location: &'a Location, top: bool) {
         if !top && let Some(alias) = self.aliases.get(location) {
             let shown = alias.to_string();
@@ -250,7 +251,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Prints the aliases that must stand before their use, and returns the text of the others.
+    /// Prints the aliases that must be defined before their use, and returns the text of the deferred ones.
     fn alias_definitions(&mut self) -> String {
         let mut all: Vec<(&'a Location, aliases::Alias)> =
             self.aliases.iter().map(|(location, alias)| (*location, *alias)).collect();

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::dialects;
 use crate::ir::{Attribute, Module, Operation, Region, Type};
 
-/// How a value is called, without its `%`.
+/// The name of a value, without its `%`.
 #[derive(Clone, Debug)]
 pub(super) enum Name {
     /// `5`, or `5#1` for a result of an operation with several.
@@ -30,26 +30,26 @@ impl Name {
     }
 }
 
-/// The counters that a region hands down to the regions nested in it.
+/// The numbering state of a region, which nested regions start from.
 struct Counters {
     value: u32,
     argument: u32,
-    /// Names that were taken already.
+    /// Number of name conflicts so far, used as a suffix.
     conflicts: u32,
-    /// Names given in this region.
+    /// Names used in this region.
     used: HashSet<String>,
-    /// Names given in the regions around.
+    /// Names used in the enclosing regions.
     outer: Option<Rc<Names>>,
 }
 
-/// Names given in a region, and in those around it.
+/// Names used in a region, linked to those of the enclosing regions.
 struct Names {
     used: HashSet<String>,
     outer: Option<Rc<Names>>,
 }
 
 impl Counters {
-    /// Takes a name that is not taken yet; whether it was free.
+    /// Reserves a name. Returns false if it is already used here or in an enclosing region.
     fn take(&mut self, name: &str) -> bool {
         let mut around = self.outer.as_deref();
         while let Some(names) = around {
@@ -61,7 +61,7 @@ impl Counters {
         self.used.insert(name.to_string())
     }
 
-    /// Takes a name, or if it is taken one that begins with it.
+    /// Reserves a name, or if it is used, the name with a suffix.
     fn take_like(&mut self, hint: &str) -> String {
         let mut name = hint.to_string();
         while !self.take(&name) {
@@ -145,8 +145,8 @@ fn number_operation(
     }
 }
 
-/// The results of an operation by the names that its definition gives to groups of them: those of operations
-/// with several groups. Groups without results are left out.
+/// The named result groups of an operation's definition, with the range of results of each. Empty unless the definition
+/// has several groups; groups without results are omitted.
 pub(super) fn named_groups(op: &Operation) -> Vec<(&'static str, Range<usize>)> {
     let Some(definition) = dialects::lookup(&op.name) else { return Vec::new() };
     let slots = &definition.results;
@@ -167,7 +167,7 @@ pub(super) fn named_groups(op: &Operation) -> Vec<(&'static str, Range<usize>)> 
     groups.filter(|(_, results)| !results.is_empty()).collect()
 }
 
-/// `c42`, `c42_i32`, `true`, `cst`: what MLIR calls the result of a constant.
+/// MLIR's name for the result of a constant: `c42`, `c42_i32`, `true`, `cst`.
 fn constant_name(op: &Operation) -> Option<String> {
     Some(match op.attribute("value")? {
         Attribute::Integer { ty, value } if *ty == Type::int(1) => {

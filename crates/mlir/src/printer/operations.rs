@@ -1,4 +1,4 @@
-//! Operations, regions and blocks.
+//! Prints operations, regions and blocks.
 
 use super::Printer;
 use super::names::named_groups;
@@ -48,7 +48,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The name, without the dialect that the surrounding operation implies.
+    /// Prints the name, without the dialect prefix that the enclosing operation implies.
     fn operation_name(&mut self, op: &Operation) {
         let name = op.name.to_string_lossy();
         let dialect = self.default_dialects.last().copied().unwrap_or("");
@@ -102,7 +102,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Prints a region of `op`; the arguments of its entry block only where asked for.
+    /// Prints a region of `op`; the arguments of its entry block only if `entry_arguments`.
     pub(crate) fn region(&mut self, op: &Operation, region: &Region, entry_arguments: bool) {
         let default = dialects::lookup(&op.name).map_or("", |d| d.default_dialect);
         self.default_dialects.push(default);
@@ -160,7 +160,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// For each block of a region, the blocks that may pass control to it, each once.
+/// For each block of a region, its distinct predecessors.
 fn predecessors(region: &Region) -> Vec<Vec<usize>> {
     let mut found: Vec<Vec<usize>> = vec![Vec::new(); region.blocks.len()];
     for (index, block) in region.blocks.iter().enumerate() {

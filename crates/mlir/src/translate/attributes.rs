@@ -1,11 +1,11 @@
-//! Attributes in both directions.
+//! Translates attributes to and from BEF.
 
 use bef::attribute::{Array, Dense, ElementType, Shape, SymbolRef};
 use bef::{Attribute as Bef, DType};
 
 use crate::ir::{Attribute, DenseData, DenseElements, FloatKind, Signedness, Text, Type, canonical_int};
 
-/// The data type that an MLIR type is in BEF.
+/// The BEF data type of an MLIR type.
 pub(super) fn dtype(ty: &Type) -> Option<DType> {
     Some(match ty {
         Type::Integer { width, signedness } => match (width, signedness) {
@@ -49,7 +49,7 @@ const CORERT_TYPES: [(&str, DType); 8] = [
     ("qint32", DType::QI32),
 ];
 
-/// The type that a data type is in MLIR.
+/// The MLIR type of a BEF data type.
 fn type_of(dtype: DType) -> Type {
     match dtype {
         DType::UI8 => Type::uint(8),
@@ -74,7 +74,7 @@ fn type_of(dtype: DType) -> Type {
     }
 }
 
-/// Bytes that the attribute's dense parts take in BEF, splats written out.
+/// Size in bytes of the attribute's dense parts in BEF, with splats expanded.
 pub(super) fn dense_bytes(attribute: &Attribute) -> u64 {
     match attribute {
         Attribute::Dense(dense) => {
@@ -87,7 +87,7 @@ pub(super) fn dense_bytes(attribute: &Attribute) -> u64 {
     }
 }
 
-/// The attribute in BEF; absent for what BEF has no form for. Symbols are not translated here.
+/// Translates an attribute to BEF; absent if BEF cannot represent it. Symbols are translated elsewhere.
 pub(super) fn to_bef(attribute: &Attribute) -> Option<Bef<'static>> {
     Some(match attribute {
         Attribute::Integer { ty, value } => {
@@ -134,7 +134,7 @@ fn dense_to_bef(dense: &DenseElements) -> Option<Dense<'static>> {
     Dense::new(element, shaped.shape.clone()?, bytes).ok()
 }
 
-/// Numbers or types of one kind are an array, anything else an aggregate.
+/// Scalars of one type, or types, become an array; anything else becomes an aggregate.
 fn array_to_bef(elements: &[Attribute]) -> Option<Bef<'static>> {
     let elements: Vec<Bef<'static>> = elements.iter().map(to_bef).collect::<Option<_>>()?;
     let Some(first) = elements.first() else { return Some(Bef::Array(Array::empty())) };
@@ -175,7 +175,7 @@ fn float(kind: FloatKind, bits: impl Into<u128>) -> Attribute {
     Attribute::Float { kind, bits: bits.into() }
 }
 
-/// The attribute in MLIR; absent for what text cannot say (lone complex numbers, function names).
+/// Translates an attribute from BEF; absent if MLIR text cannot represent it (single complex numbers, function names).
 pub(super) fn from_bef(attribute: &Bef<'_>) -> Option<Attribute> {
     Some(match attribute {
         Bef::UI8(v) => integer(Type::uint(8), (*v).into()),

@@ -1,4 +1,4 @@
-//! The first pass to BEF: every name, type, attribute and function, in the order of the reference's walk.
+//! The first pass of the translation to BEF: collects names, types, attributes and functions in the reference's order.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,7 +20,7 @@ pub(super) struct FunctionEntry<'m> {
     pub(super) body: Option<(&'m Operation, &'m Block)>,
 }
 
-/// What the pass found.
+/// The result of the pass.
 pub(super) struct Collected<'m> {
     pub(super) module: &'m Module,
     pub(super) symbols: Symbols<'m>,
@@ -28,14 +28,14 @@ pub(super) struct Collected<'m> {
     pub(super) functions: Vec<FunctionEntry<'m>>,
     /// Indices of functions by name.
     pub(super) named: HashMap<Text, FunctionId>,
-    /// Indices of the functions that regions became, by the region's address.
+    /// Indices of the functions for regions, by the region's address.
     pub(super) regions: HashMap<*const Region, FunctionId>,
     pub(super) attributes: HashMap<Attribute, AttributeId>,
     types: HashMap<Type, TypeId>,
 }
 
 impl Collected<'_> {
-    /// The index of a type that the pass has seen.
+    /// The index of a type that the pass has collected.
     pub(super) fn type_id(&self, ty: &Type) -> TypeId {
         self.types.get(ty).copied().unwrap_or(TypeId(0))
     }
@@ -51,7 +51,7 @@ pub(super) fn is_return(op: &Operation) -> bool {
     op.is("tfrt.return")
 }
 
-/// How an attribute of a kernel is written.
+/// How an attribute of a kernel is represented in BEF.
 pub(super) enum Use<'a> {
     /// Not at all.
     Dropped,
@@ -61,7 +61,7 @@ pub(super) enum Use<'a> {
     Value,
 }
 
-/// Sorts out an attribute of a kernel.
+/// Decides how an attribute of a kernel is represented.
 pub(super) fn classify<'a>(symbols: &Symbols<'_>, name: &Text, value: &'a Attribute) -> Use<'a> {
     if *name == "_tfrt_cost" || *name == super::STREAMS {
         return Use::Dropped;
@@ -117,14 +117,14 @@ struct Collector<'m> {
     /// The region that defines each value.
     region_of: Vec<u32>,
     next_region: u32,
-    /// Functions that attributes name, and where.
+    /// Functions that attributes refer to, with the locations of the operations.
     references: Vec<(&'m Attribute, &'m Text, LocationId)>,
     payload: u64,
     symbol_count: u64,
     /// Texts of compiled modules, by the module's address.
     texts: HashMap<*const Operation, String>,
     problems: Vec<Diagnostic>,
-    /// The reference reports one attribute that it cannot encode, not all.
+    /// Whether an attribute that cannot be encoded was reported; like the reference, only the first one is.
     attribute_refused: bool,
 }
 
@@ -163,7 +163,7 @@ impl<'m> Collector<'m> {
         }
     }
 
-    /// Visits what is inside an operation, then the operation.
+    /// Visits an operation in post-order: its regions, then the operation.
     fn operation(&mut self, op: &'m Operation, region: u32) {
         if symbols::is_compiled(op) {
             return;
@@ -175,7 +175,7 @@ impl<'m> Collector<'m> {
             );
         }
         if op.is("func.func") && region != 0 {
-            return self.error(op.location, "a function cannot stand in another operation's region");
+            return self.error(op.location, "a function cannot be nested in a region of another operation");
         }
         for result in &op.results {
             self.region_of[result.0 as usize] = region;
@@ -303,7 +303,7 @@ impl<'m> Collector<'m> {
         }
     }
 
-    /// Whether to go on with the operation.
+    /// Visits an attribute. Returns whether to continue with the operation.
     fn attribute(&mut self, op: &'m Operation, name: &'m Text, value: &'m Attribute) -> bool {
         match classify(&self.found.symbols, name, value) {
             Use::Dropped => true,
@@ -380,7 +380,7 @@ impl<'m> Collector<'m> {
         }
     }
 
-    /// Numbers in attributes, also in lists, add their types.
+    /// Interns the types of scalars in attributes, also of those in lists.
     fn attribute_types(&mut self, value: &Attribute) {
         match value {
             Attribute::Integer { ty, .. } => self.add_type(ty),
@@ -390,7 +390,7 @@ impl<'m> Collector<'m> {
         }
     }
 
-    /// Counts bytes of payload; false when there are too many.
+    /// Counts bytes of payload. Returns false if the limit is exceeded.
     fn charge(&mut self, op: &Operation, bytes: u64) -> bool {
         self.payload = self.payload.saturating_add(bytes);
         let limit = self.options.max_payload;
@@ -424,7 +424,7 @@ impl<'m> Collector<'m> {
         Some(bef::Attribute::SymbolRef(Box::new(symbol)))
     }
 
-    /// Every function that an attribute names must exist. One problem is enough.
+    /// Checks that every function that an attribute refers to exists. Reports only the first missing one.
     fn check_references(&mut self) {
         if !self.problems.is_empty() {
             return;

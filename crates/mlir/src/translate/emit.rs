@@ -1,4 +1,4 @@
-//! The second pass to BEF: the bodies of the functions that the first one found.
+//! The second pass of the translation to BEF: emits the bodies of the functions that the first pass collected.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::locations;
 use crate::diagnostics::Diagnostic;
 use crate::ir::{Attribute, Block, Operation, Type, ValueId};
 
-/// Fills in the bodies.
+/// Emits the bodies.
 pub(super) fn emit(mut found: Collected<'_>) -> Result<bef::Module<'static>, Vec<Diagnostic>> {
     let entries = std::mem::take(&mut found.functions);
     for entry in &entries {
@@ -82,7 +82,7 @@ fn body(found: &mut Collected<'_>, op: &Operation, block: &Block) -> Result<Body
     Ok(body)
 }
 
-/// The streams that an attribute states for the body of `op` that is `block`.
+/// The streams that an attribute of `op` records for its body `block`.
 fn stated_streams(op: &Operation, block: &Block) -> Option<Vec<u64>> {
     let mut stated = op.attribute(super::STREAMS)?;
     if let Attribute::Array(lists) = stated {
@@ -97,7 +97,7 @@ fn stated_streams(op: &Operation, block: &Block) -> Option<Vec<u64>> {
     }
 }
 
-/// What the stream analysis is told about an operation.
+/// The cost of an operation for the stream analysis.
 fn cost(op: &Operation) -> Option<i64> {
     if op.is("tfrt.merge.chains") {
         return Some(1);
@@ -109,7 +109,7 @@ fn cost(op: &Operation) -> Option<i64> {
     None
 }
 
-/// Options of the analysis: a function's own, else the module's.
+/// Options of the stream analysis: the function's attributes, otherwise the module's.
 fn stream_options(op: &Operation, module: &Operation) -> StreamOptions {
     let own = |name: &str| op.attribute(name).filter(|_| op.is("func.func"));
     let option = |name: &str| own(name).or_else(|| module.attribute(name));

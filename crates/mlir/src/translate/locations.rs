@@ -1,4 +1,4 @@
-//! Locations in both directions.
+//! Translates locations to and from BEF.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use bef::Location as Bef;
 
 use crate::ir::{Location, Text};
 
-/// The location in BEF. Names that are not UTF-8 are read as well as can be.
+/// Translates a location to BEF. Invalid UTF-8 in names is replaced.
 pub(super) fn to_bef(location: &Location) -> Bef<'static> {
     let text = |text: &Text| Cow::Owned(text.to_string_lossy());
     match location {
@@ -23,7 +23,7 @@ pub(super) fn to_bef(location: &Location) -> Bef<'static> {
     }
 }
 
-/// The location in MLIR. Lines and columns above 32 bits, which text cannot say, become the largest there is.
+/// Translates a location from BEF. Lines and columns above 32 bits, which the text cannot represent, saturate.
 pub(super) fn from_bef(location: &Bef<'_>, as_reference: bool) -> Location {
     let child = |location: &Bef<'_>| Arc::new(from_bef(location, as_reference));
     let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
@@ -43,7 +43,7 @@ pub(super) fn from_bef(location: &Bef<'_>, as_reference: bool) -> Location {
             if kept || as_reference {
                 return collapsed;
             }
-            // Metadata, which BEF does not hold, keeps MLIR from simplifying the list.
+            // Metadata, which BEF does not store, keeps MLIR from simplifying the list.
             let metadata = Some(Arc::new(crate::ir::Attribute::Unit));
             Location::Fused { locations: parts.into(), metadata }
         }

@@ -1,4 +1,4 @@
-//! Translation between modules and BEF.
+//! Translation of modules to and from BEF.
 
 mod attributes;
 mod collect;
@@ -15,18 +15,18 @@ use crate::diagnostics::Diagnostic;
 use crate::ir::Module;
 use crate::limits::MAX_BEF_PAYLOAD;
 
-/// An attribute of functions, and of operations with regions, that states streams instead of letting the analysis
-/// find them: for each body the root's and then each kernel's, as `array<i64: ...>`; a list of such where there
-/// are regions. It is not written to BEF.
+/// An attribute of functions, and of operations with regions, that records streams to be used instead of those of the
+/// stream analysis: for each body, the root's stream and then each kernel's, as `array<i64: ...>`; for regions, a list
+/// of such arrays. It is not written to BEF.
 const STREAMS: &str = "_bef_streams";
 
-/// How to translate to BEF.
+/// Options for the translation to BEF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Write the sections that only translation back to text needs: types and names of attributes, types of
+    /// Write the sections that are only needed to translate back to text: types and names of attributes, types of
     /// registers.
     pub optional_sections: bool,
-    /// Most bytes that dense attributes (splats written out) and texts of compiled modules may take together.
+    /// Maximum total size in bytes of dense attributes (with splats expanded) and texts of compiled modules.
     pub max_payload: u64,
 }
 
@@ -36,20 +36,20 @@ impl Default for Options {
     }
 }
 
-/// How to translate from BEF.
+/// Options for the translation from BEF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FromBefOptions {
-    /// Do as TFRT's converter does, even where its text does not translate back: call every function attribute
-    /// `callee`, and let a fused location of one member stand for that member.
+    /// Behave like TFRT's converter, even if its text does not translate back: name every function attribute `callee`,
+    /// and replace a fused location of one member by that member.
     pub as_reference: bool,
 }
 
-/// Translates a module to BEF: the bytes that TFRT's converter writes for it.
+/// Translates a module to BEF: the same bytes that TFRT's converter writes for it.
 ///
 /// # Errors
-/// Each reason why the program cannot be written, with its place: attributes that BEF cannot hold, functions
-/// without `tfrt.return` or without a body, regions of several blocks, values used in a region that does not
-/// define them, functions that do not exist, payloads beyond the limit.
+/// The reasons why the program cannot be written, with their positions: attributes that BEF cannot represent, functions
+/// without `tfrt.return` or without a body, regions of several blocks, values used in a region that does not define
+/// them, functions that do not exist, payloads beyond the limit.
 pub fn to_bef(module: &Module, options: Options) -> Result<Vec<u8>, Vec<Diagnostic>> {
     let program = to_bef_module(module, options)?;
     program.to_bytes().map_err(|error| {
@@ -57,7 +57,7 @@ pub fn to_bef(module: &Module, options: Options) -> Result<Vec<u8>, Vec<Diagnost
     })
 }
 
-/// Translates a module to BEF's model of a program, to be changed, run or written.
+/// Translates a module to a [`bef::Module`], which can be changed, run or written.
 ///
 /// # Errors
 /// As [`to_bef`].
@@ -67,17 +67,17 @@ pub fn to_bef_module(module: &Module, options: Options) -> Result<bef::Module<'s
 
 /// Translates a program read from a BEF file back to a module.
 ///
-/// With the optional sections, translating the result again gives the same bytes. Without them the names and
-/// types of attributes and the types of most values are lost; what stands in the text instead
-/// is chosen so that translating it without optional sections gives the same bytes where that can be had.
+/// With the optional sections, translating the result again gives the same bytes. Without them, the names and types of
+/// attributes and the types of most values are lost; substitutes are chosen so that translating the text without
+/// optional sections gives the same bytes if possible.
 ///
 /// # Errors
-/// Why the program is not one that text can say.
+/// The reasons why text cannot represent the program.
 pub fn from_bef(program: &bef::Module<'_>, options: FromBefOptions) -> Result<Module, Vec<Diagnostic>> {
     restore::restore(program, "<bef>", options)
 }
 
-/// As [`from_bef`]; `name` is the file's, which becomes the module's own location.
+/// As [`from_bef`]; `name` is the file name in the module's location.
 ///
 /// # Errors
 /// As [`from_bef`].

@@ -1,34 +1,34 @@
-//! Names of attributes that hold functions: BEF does not keep them.
+//! Reconstructs the names of attributes that hold functions, which BEF does not store.
 
 use std::collections::BTreeSet;
 
 use crate::dialects::{self, AttributeKind};
 use crate::ir::{Attribute, Text};
 
-/// Gives names to the functions of kernels.
+/// Names the function attributes of kernels.
 ///
-/// A known operation's definition says the names. Elsewhere a single function is `callee`, and several are
-/// `callee0`, `callee1`, ..., which sort as the functions do. Names that the file holds though nothing refers to
-/// them are those of lists of functions, and are used for such.
+/// A registered operation's definition has the names. For other operations, a single function is called `callee`, and
+/// several are called `callee0`, `callee1`, ..., which sort in the order of the functions. Strings in the file that
+/// nothing refers to must be names of lists of functions, and are used for lists.
 pub(super) struct Namer {
     /// Names of lists not yet used.
     lists: BTreeSet<String>,
 }
 
 impl Namer {
-    /// `extra` are the strings of the file that nothing refers to.
+    /// `extra` are the file's strings that nothing refers to.
     pub(super) fn new<'s>(extra: impl Iterator<Item = &'s str>) -> Namer {
         Namer { lists: extra.map(String::from).collect() }
     }
 
-    /// A name that a known operation must have does not have to be used elsewhere.
+    /// Removes the list name of a registered operation, so that it is not used for other operations.
     pub(super) fn claim(&mut self, operation: &str) {
         if let Some(list) = list_attribute(operation) {
             self.lists.remove(list);
         }
     }
 
-    /// Attributes that hold `functions` on the kernel `operation`, whose other attributes are `taken`.
+    /// The attributes that hold `functions` of a kernel called `operation`, whose other attributes are `taken`.
     pub(super) fn attributes(
         &mut self,
         operation: &str,
@@ -52,7 +52,7 @@ impl Namer {
             }
         }
         let free = |name: &String| !taken.iter().any(|(t, _)| *t == name.as_str());
-        // As many lists as there are names left, but one here while other kernels may follow.
+        // Use one list name per kernel as long as names are left.
         if let Some(name) = self.lists.iter().find(|name| free(name)).cloned() {
             self.lists.remove(&name);
             return vec![(name.into(), list(functions))];
@@ -70,7 +70,7 @@ impl Namer {
     }
 }
 
-/// The attribute of a known operation that is a list of functions.
+/// The name of a registered operation's attribute that is a list of functions.
 fn list_attribute(operation: &str) -> Option<&'static str> {
     (operation == "tfrt.case").then_some("branches")
 }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_come_first() {
+    fn names_of_registered_operations_come_from_their_definitions() {
         let mut namer = Namer::new(std::iter::empty());
         assert_eq!(names(&mut namer, "tfrt.cond", &["f", "g"]), ["a_true_fn = @f", "b_false_fn = @g"]);
         assert_eq!(names(&mut namer, "tfrt.case", &["f", "g", "f"]), ["branches = [@f, @g, @f]"]);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_strings_name_lists() {
+    fn unused_strings_are_names_of_lists() {
         let mut namer = Namer::new(["branches", "many"].into_iter());
         namer.claim("tfrt.case");
         assert_eq!(names(&mut namer, "x.y", &["f", "g"]), ["many = [@f, @g]"]);

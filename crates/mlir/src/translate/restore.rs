@@ -1,4 +1,4 @@
-//! BEF to text: the program as a module.
+//! Translates a BEF program to a module.
 
 use std::collections::HashMap;
 
@@ -68,9 +68,9 @@ struct Restorer<'p, 'b> {
     types: Vec<Type>,
     guesses: Guesses<'p>,
     namer: Namer,
-    /// The code of the one kernel whose cost the analysis knows.
+    /// The code of `tfrt.merge.chains`, the only kernel with a cost of its own in the analysis.
     merge_chains: Option<usize>,
-    /// Which functions have become regions.
+    /// Whether each function was used as a region.
     used: Vec<bool>,
 }
 
@@ -109,7 +109,7 @@ impl<'p, 'b> Restorer<'p, 'b> {
         Ok(op)
     }
 
-    /// The streams of a body as an attribute, where the analysis of the text would find others.
+    /// The streams of a body as an attribute, if the analysis of the text would assign others.
     fn streams(&self, body: &Body<'_>) -> Option<Attribute> {
         if self.options.as_reference {
             return None;
@@ -213,7 +213,7 @@ impl<'p, 'b> Restorer<'p, 'b> {
                 op.set_attribute(name, value);
             }
             if name == "tfrt_test.test_cost" {
-                // Never stored, but the operation must have one; the streams themselves are in an attribute.
+                // BEF does not store costs, but the operation must have one; the streams are recorded in an attribute.
                 op.set_attribute("_tfrt_cost", Attribute::int(64, 1));
             }
         }

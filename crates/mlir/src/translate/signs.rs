@@ -1,10 +1,10 @@
-//! Signed integers. BEF has one type for attributes of `iN` and `siN`; only its table of type names says which
-//! the text had. Where it names the one and not the other, that is what all of them are. Where it names both,
-//! they are taken to be `iN`.
+//! Restores the signedness of integer attributes. BEF has one attribute type for `iN` and `siN`; only the file's table
+//! of type names tells which of them the text had. If the table has only one of the two names, all attributes have that
+//! type. If it has both, they are assumed to be `iN`.
 
 use crate::ir::{Attribute, Block, Module, Signedness, Type, canonical_int};
 
-/// Makes integers in attributes signed where the file's types say so.
+/// Makes integer attributes signed if the file's type names say so.
 pub(super) fn restore(module: &mut Module, types: &[Type]) {
     let named = |width: u32, signedness| types.contains(&Type::Integer { width, signedness });
     let signed = |width: &u32| named(*width, Signedness::Signed) && !named(*width, Signedness::Signless);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn signed_integers_come_back_where_they_do_not_mix() {
+    fn signed_integers_are_restored_unless_mixed_with_signless_ones() {
         let op = |value: &str| {
             format!("func.func @f() {{\n  \"x.op\"() {{a = {value}}} : () -> ()\n  tfrt.return\n}}\n")
         };

@@ -1,21 +1,21 @@
-//! Symbols, and the compiled modules that they may lead into.
+//! Resolves symbols, including those in compiled modules.
 
 use std::collections::HashMap;
 
 use crate::ir::{Attribute, Operation, Text};
 
-/// Whether the operation is a module whose program is compiled, not interpreted.
+/// Whether the operation is a compiled module (`tfrt.compiled`), whose contents are compiled, not interpreted.
 pub(super) fn is_compiled(op: &Operation) -> bool {
     op.is("builtin.module") && op.attribute("tfrt.compiled").is_some()
 }
 
-/// What a symbol leads to.
+/// The target of a symbol reference.
 pub(super) enum Target<'m> {
-    /// A symbol in a compiled module: the module that directly holds it.
+    /// A symbol in a compiled module: the module that directly contains it.
     Compiled(&'m Operation),
     /// A compiled module itself.
     Module,
-    /// Anything else, or nothing.
+    /// Any other symbol, or a missing one.
     Other,
 }
 
@@ -30,7 +30,7 @@ impl<'m> Symbols<'m> {
         Symbols { top: operations.iter().filter_map(|op| Some((op.symbol_name()?, op))).collect() }
     }
 
-    /// Follows a symbol reference.
+    /// Resolves a symbol reference.
     pub(super) fn resolve(&self, attribute: &Attribute) -> Target<'m> {
         let Attribute::SymbolRef { root, nested } = attribute else { return Target::Other };
         let Some(&top) = self.top.get(root) else { return Target::Other };

@@ -1,4 +1,4 @@
-//! Compiled modules: BEF holds the text of the module around each symbol that a kernel refers to.
+//! Restores compiled modules: BEF stores the text of the enclosing module with each symbol that a kernel refers to.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -8,10 +8,10 @@ use super::FromBefOptions;
 use crate::diagnostics::Diagnostic;
 use crate::ir::{Attribute, Block, Location, LocationId, Module, Operation, Region, Text, ValueId};
 
-/// Rebuilds the compiled modules of a program inside `module`, last one first, as TFRT's converter does.
+/// Restores the compiled modules of a program inside `module`, the last one first, as TFRT's converter does.
 ///
-/// A symbol in a module that lies in others may come with the text of the innermost only. If the text of an
-/// outer one is there too it holds the inner one already; else an empty compiled module is put around it.
+/// A symbol in nested modules may come with the text of the innermost module only. If the text of an outer module is
+/// present too, it already contains the inner one; otherwise an empty compiled module is created around it.
 pub(super) fn restore<'s>(
     symbols: impl Iterator<Item = &'s SymbolRef<'s>>,
     module: &mut Module,
@@ -47,7 +47,7 @@ pub(super) fn restore<'s>(
     Ok(units)
 }
 
-/// Puts a module into those that `path` names, which are made where they are missing.
+/// Inserts a module into the modules along `path`, creating missing ones.
 fn place(units: &mut Vec<Operation>, path: &[Text], unit: Operation) {
     let Some((outer, rest)) = path.split_first() else {
         units.insert(0, unit);
@@ -66,7 +66,7 @@ fn place(units: &mut Vec<Operation>, path: &[Text], unit: Operation) {
     }
 }
 
-/// Reads a module's text and moves its values and locations into `module`.
+/// Parses a module's text and moves its values and locations into `module`.
 fn read(module: &mut Module, text: &str) -> Result<Operation, Vec<Diagnostic>> {
     let parsed = crate::parser::parse(text, "<unknown>").map_err(|mut diagnostics| {
         let message = "a compiled module in the file cannot be read";

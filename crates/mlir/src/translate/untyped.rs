@@ -1,11 +1,11 @@
-//! What a file without the optional sections does not say, guessed.
+//! Guesses the types and names that a file without the optional sections does not record.
 //!
-//! - The type of a register is the one that its defining operation must give, or that an operation or
-//!   function using it must take. Where nothing says, the registers that are left get the types of the file's
-//!   table that nothing else accounts for, in order: so that translating the text again lists the same types.
-//! - The name and kind of an attribute are those of the operation's definition. Elsewhere it is called `attr0`,
-//!   `attr1`, ..., and taken to be whatever kind of attribute has the bytes that lie between its offset and the
-//!   next: so that translating the text again writes the same bytes.
+//! - The type of a register is the result type of its defining operation, or the operand type of an operation or
+//!   function that uses it. Registers for which neither is known get the types of the file's table that nothing else
+//!   accounts for, in order, so that translating the text again gives the same type table.
+//! - The name and kind of an attribute come from the operation's definition. Without a definition the attribute is
+//!   called `attr0`, `attr1`, ..., and its kind is the first that fits the bytes between its offset and the next, so
+//!   that translating the text again writes the same bytes.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -17,11 +17,11 @@ use super::attributes;
 use crate::dialects::{self, AttributeKind, Slot};
 use crate::ir::{Attribute, Text, Type};
 
-/// Guesses about one program.
+/// The guesses for one program.
 pub(super) struct Guesses<'p> {
     registers: HashMap<(u32, u32), Type>,
     untyped: Option<&'p UntypedAttributes<'p>>,
-    /// Offsets of attributes, rising.
+    /// Offsets of attributes, in ascending order.
     offsets: Vec<u64>,
 }
 
@@ -40,7 +40,7 @@ impl<'p> Guesses<'p> {
         self.registers.get(&(function.0, register.0)).cloned().unwrap_or(Type::None)
     }
 
-    /// The attributes of unknown type that are taken to be symbols in compiled modules.
+    /// The attributes of unknown type that are guessed to be symbols in compiled modules.
     pub(super) fn symbols(&self) -> Vec<SymbolRef<'p>> {
         let Some(untyped) = self.untyped else { return Vec::new() };
         let ids = (0..untyped.offsets.len() as u32).map(bef::AttributeId);
@@ -82,7 +82,7 @@ impl<'p> Guesses<'p> {
         Some((attributes::from_bef(&value)?, end))
     }
 
-    /// The attribute as the first kind that fills the bytes up to the next one, but for padding.
+    /// Decodes the attribute as the first kind that fills the bytes up to the next attribute, except for padding.
     fn value(&self, id: bef::AttributeId) -> Attribute {
         let fills = |end: u64| {
             let Some(untyped) = self.untyped else { return false };
@@ -101,7 +101,7 @@ impl<'p> Guesses<'p> {
     }
 }
 
-/// Kinds of attributes, those first whose bytes say most about what they are.
+/// Kinds of attributes, ordered from the most to the least restrictive encoding.
 fn kinds() -> Vec<AttributeType> {
     let array = |dtype| AttributeType::Array(ElementType::Data(dtype));
     let (arrays, scalars) = (
@@ -115,7 +115,7 @@ fn kinds() -> Vec<AttributeType> {
     kinds
 }
 
-/// What an attribute of a known operation is in BEF.
+/// The BEF type of an attribute of a registered operation.
 fn kind_of(kind: &AttributeKind) -> Option<AttributeType> {
     Some(match kind {
         AttributeKind::Number(ty) => AttributeType::Scalar(attributes::dtype(ty)?),
@@ -126,7 +126,7 @@ fn kind_of(kind: &AttributeKind) -> Option<AttributeType> {
     })
 }
 
-/// The types of all registers that nothing states.
+/// The known and guessed types of all registers.
 fn registers(program: &bef::Module<'_>, types: &[Type]) -> HashMap<(u32, u32), Type> {
     let mut known: BTreeMap<(u32, u32), Type> = BTreeMap::new();
     for (id, body) in program.bodies() {
@@ -144,14 +144,14 @@ fn registers(program: &bef::Module<'_>, types: &[Type]) -> HashMap<(u32, u32), T
     let mut filler = Filler { types, positions, seen: 0, pending: VecDeque::new(), known };
     for function in walk(program) {
         match function {
-            Step::Types(ids) => ids.iter().for_each(|id| filler.seen_type(id.index())),
-            Step::Register(id, register) => filler.register((id, register.0)),
+            TypeEvent::Types(ids) => ids.iter().for_each(|id| filler.seen_type(id.index())),
+            TypeEvent::Register(id, register) => filler.register((id, register.0)),
         }
     }
     filler.finish()
 }
 
-/// What the definition of an operation says about the registers it uses and defines.
+/// Infers register types from the definition of the kernel's operation and from its callee.
 fn infer(
     program: &bef::Module<'_>,
     types: &[Type],
@@ -177,7 +177,7 @@ fn infer(
     if matches!(name, "tfrt.parallel_for.i32" | "tfrt.parallel_call.i32") {
         kernel.results.iter().for_each(|register| note(register, &Type::dialect("tfrt", "chain")));
     }
-    // Functions that a kernel calls as they are: `tfrt.call`, and regions under the names of operands.
+    // Operands and results that are passed on to a callee or region have its argument and result types.
     let Some(callee) = kernel.functions.first().and_then(|id| program.functions.get(id.index())) else {
         return;
     };
@@ -204,13 +204,13 @@ fn expanded(slots: &[Slot], count: usize) -> impl Iterator<Item = &Slot> {
     slots.iter().flat_map(move |slot| std::iter::repeat_n(slot, if slot.variadic { extra } else { 1 }))
 }
 
-/// What adds types to the table, in the order of the reference's walk.
-enum Step<'p> {
+/// An event of the reference's walk that interns types.
+enum TypeEvent<'p> {
     Types(&'p [bef::TypeId]),
     Register(u32, Register),
 }
 
-fn walk<'p>(program: &'p bef::Module<'_>) -> Vec<Step<'p>> {
+fn walk<'p>(program: &'p bef::Module<'_>) -> Vec<TypeEvent<'p>> {
     let mut steps = Vec::new();
     for (id, function) in program.functions.iter().enumerate() {
         if function.name.is_empty() {
@@ -219,12 +219,12 @@ fn walk<'p>(program: &'p bef::Module<'_>) -> Vec<Step<'p>> {
         match &function.body {
             Some(body) => walk_body(program, id as u32, body, &mut steps, 0),
             None => {
-                steps.push(Step::Types(&function.arguments));
-                steps.push(Step::Types(&function.results));
+                steps.push(TypeEvent::Types(&function.arguments));
+                steps.push(TypeEvent::Types(&function.results));
                 continue;
             }
         }
-        steps.push(Step::Types(&function.arguments));
+        steps.push(TypeEvent::Types(&function.arguments));
     }
     steps
 }
@@ -233,7 +233,7 @@ fn walk_body<'p>(
     program: &'p bef::Module<'_>,
     id: u32,
     body: &'p Body<'_>,
-    steps: &mut Vec<Step<'p>>,
+    steps: &mut Vec<TypeEvent<'p>>,
     depth: usize,
 ) {
     if depth > crate::limits::MAX_DEPTH {
@@ -250,17 +250,17 @@ fn walk_body<'p>(
                 walk_body(program, *inner, body, steps, depth + 1);
             }
         }
-        steps.extend(kernel.results.iter().map(|register| Step::Register(id, *register)));
-        steps.extend(regions.iter().map(|(_, function)| Step::Types(&function.arguments)));
+        steps.extend(kernel.results.iter().map(|register| TypeEvent::Register(id, *register)));
+        steps.extend(regions.iter().map(|(_, function)| TypeEvent::Types(&function.arguments)));
     }
 }
 
-/// Gives unaccounted types of the table to registers of unknown type.
+/// Assigns the types of the table that nothing accounts for to registers of unknown type.
 struct Filler<'t> {
     types: &'t [Type],
     /// First position of each type in the table.
     positions: HashMap<&'t Type, usize>,
-    /// How many types of the table have been accounted for.
+    /// Number of types of the table that are accounted for.
     seen: usize,
     pending: VecDeque<(u32, u32)>,
     known: BTreeMap<(u32, u32), Type>,

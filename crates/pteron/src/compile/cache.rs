@@ -1,4 +1,4 @@
-//! Programs that are compiled once a machine, and kept in a folder.
+//! A folder of programs that are compiled once per kind of machine.
 
 use super::{Compiled, OperatorTable, Options, failed, from_loader, from_program, pt2, to_bef};
 use crate::{DataLoader, Error as Failure, FileLoader, Isa, KernelRegistry, Limits, MergedDataMap};
@@ -11,14 +11,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-/// Digits of a [`Digest`] that the name of a file has of each.
+/// The number of digits of each [`Digest`] in a file name.
 const DIGITS: usize = 16;
 
-/// A folder of programs that are compiled for Pteron's own backend, with weights packed for machines of one kind.
+/// A folder of programs that are compiled for Pteron's own backend, with weights packed for one instruction set.
 ///
-/// Such a program is mapped, and its weights are used where they lie: it opens in milliseconds, and all processes that
-/// map it share them. A file is known by its path; when it, or a file of its data, has another size or time than
-/// before, it is compiled anew. Machines of several kinds, and several versions of this crate, may share a folder.
+/// A cached program can be memory-mapped, and its weights are used in place: it opens in milliseconds, and all processes
+/// that map it share the pages. The key is the path of the source file; when the size or modification time of the file or
+/// of one of its data files changes, the program is compiled again. Machines with different instruction sets, and
+/// different versions of this crate, can share a folder.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,22 +40,22 @@ pub struct Cache {
     isa: Isa,
 }
 
-/// What a program is called in the folder.
+/// The file name of a cached program.
 struct Name {
-    /// All that is compiled from the same path for the same machines begins with it.
+    /// The prefix shared by all versions of the same source path, for the same instruction set and crate version.
     path: String,
-    /// The file, as it is now.
+    /// The whole file name, which identifies the current version of the source.
     whole: String,
 }
 
 impl Cache {
-    /// The cache in a folder, which need not be there, for machines with these instructions.
+    /// The cache in a folder, for machines with the instruction set `isa`. The folder need not exist yet.
     pub fn new(folder: impl Into<PathBuf>, isa: Isa) -> Self {
         Self { folder: folder.into(), isa }
     }
 
-    /// The path of a program (`.pte`, `.pt2`) as it is kept. One that is not is compiled, by one process while others
-    /// wait. `data` has the weights that the program keeps outside; what is kept has all of them.
+    /// The path of the cached form of a program (`.pte`, `.pt2`). If it is not cached yet, one process compiles it while
+    /// others wait. `data` are the files of the weights that the program stores outside; the cached program embeds them.
     ///
     /// # Errors
     /// A file cannot be read or written, or the program cannot be compiled (see [`retarget`](super::retarget)).
@@ -118,21 +119,21 @@ impl Cache {
         Ok(Name { path, whole })
     }
 
-    /// Removes what was compiled from the same path before. Processes that map it keep it until they end.
+    /// Removes older versions of the same program. Processes that have mapped one keep it until they end.
     fn remove_older(&self, name: &Name) {
         let older = format!("{}-", name.path);
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let found = entry.file_name();
             let found = found.to_string_lossy();
             if found.starts_with(&older) && found.ends_with(".pte") && found != name.whole {
-                // A file that is in use cannot be removed on every system; the next who compiles tries again.
+                // Some systems refuse to remove a file that is in use; the next compilation tries again.
                 let _ = fs::remove_file(entry.path());
             }
         }
     }
 }
 
-/// Nanoseconds since 1970 when a file was last written, if the system says so.
+/// The modification time of a file in nanoseconds since 1970, if the system reports one.
 fn modified(metadata: &Metadata) -> Option<u128> {
     Some(metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_nanos())
 }

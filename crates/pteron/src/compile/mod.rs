@@ -1,4 +1,4 @@
-//! From torch.export archives (`.pt2`) to programs (`.pte`): no Python, no PyTorch.
+//! Compiles torch.export archives (`.pt2`) to programs (`.pte`), without Python or PyTorch.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,7 +12,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`open`](crate::open) takes an archive as it is.
+//! [`open`](crate::open) accepts an archive directly.
 
 #[cfg(feature = "bef-backend")]
 mod cache;
@@ -40,14 +40,14 @@ use std::io::Cursor;
 use std::sync::Arc;
 use tensor::{AlignedBuffer, Tensor, TensorMeta};
 
-/// Everything that XNNPACK takes, for [`Options::delegation`].
+/// Delegates everything that XNNPACK supports, for [`Options::delegation`].
 #[cfg(feature = "xnnpack")]
 pub fn to_xnnpack() -> Delegation {
     Delegation { partitioner: Arc::new(XnnpackPartitioner), backend: Arc::new(XnnpackPreprocess) }
 }
 
-/// Everything that kernels of a registry compute, as delegates that are fused ahead of time, for
-/// [`Options::delegation`]. Packed weights are stored, too, for machines with the instructions of `target`.
+/// Delegates everything that the kernels of a registry compute to Pteron's own backend, fused ahead of time, for
+/// [`Options::delegation`]. With a `target`, weights are stored packed for its instruction set, too.
 #[cfg(feature = "bef-backend")]
 pub fn to_bef(kernels: &Arc<KernelRegistry>, target: Option<crate::Isa>) -> Delegation {
     let backend = BefPreprocess::new(Arc::clone(kernels));
@@ -60,7 +60,7 @@ pub fn to_bef(kernels: &Arc<KernelRegistry>, target: Option<crate::Isa>) -> Dele
     }
 }
 
-/// The backends of this crate whose payloads are brought back to operators.
+/// The backends of this crate whose payloads can be converted back to operators.
 pub fn recovering_backends() -> Vec<Arc<dyn Recover + Send + Sync>> {
     vec![
         #[cfg(feature = "xnnpack")]
@@ -68,11 +68,11 @@ pub fn recovering_backends() -> Vec<Arc<dyn Recover + Send + Sync>> {
     ]
 }
 
-/// The program that a file holds: a torch.export archive is compiled in memory, and may call every operator of the
-/// registry; any other file is served as it is.
+/// The program in a file. A torch.export archive is compiled in memory, and may call every operator of the registry; any
+/// other file is returned unchanged.
 ///
 /// # Errors
-/// The archive cannot be read, or not be compiled.
+/// The archive cannot be read or compiled.
 pub fn program(file: Arc<dyn DataLoader>, kernels: &KernelRegistry) -> crate::Result<Arc<dyn DataLoader>> {
     program_with(file, kernels, &Options::default())
 }
@@ -93,7 +93,8 @@ pub fn program_with(
     in_memory(&*file, &compiled)
 }
 
-/// What was compiled from a file, in memory, to be loaded. What it looks up elsewhere is [`named_data`].
+/// Writes a compiled program to memory, from where it can be loaded. `file` is the source it was compiled from. The weights
+/// that the program stores outside are in [`named_data`].
 ///
 /// # Errors
 /// There is not enough memory, or the archive cannot be read.
@@ -105,7 +106,7 @@ pub fn in_memory(file: &dyn DataLoader, compiled: &Compiled) -> crate::Result<Ar
     Ok(Arc::new(BytesLoader::named(file.name(), FreeableBuffer::read(program))))
 }
 
-/// The weights that a program looks up elsewhere, in memory.
+/// The weights that a compiled program stores outside of itself, in memory.
 ///
 /// # Errors
 /// As [`in_memory`].
@@ -117,8 +118,8 @@ pub fn named_data(file: &dyn DataLoader, compiled: &Compiled) -> crate::Result<A
     Ok(Arc::new(PtdDataMap::load(Arc::new(loader), &Limits::default())?))
 }
 
-/// The inputs with which the model of a method was exported, as the method of the compiled program takes them; `None`
-/// if the file is no archive, or has none that can be read without unpickling (see [`pt2::example_inputs`]).
+/// The example inputs with which the model was exported, converted to the inputs of the compiled method. `None` if the
+/// file is no archive, or has no example inputs that can be read without unpickling (see [`pt2::example_inputs`]).
 ///
 /// # Errors
 /// The archive cannot be read.
@@ -158,7 +159,7 @@ fn as_declared(example: &ExampleInput, meta: &TensorMeta) -> tensor::Result<Tens
     tensor.to_dim_order(*meta.dim_order())
 }
 
-/// Compiles a program again, in memory, without its source, as [`retarget`] does; `data` has what it looks for outside.
+/// Recompiles a program in memory without its source, as [`retarget`] does; `data` holds the weights that it stores outside.
 ///
 /// # Errors
 /// As [`from_program`].
@@ -173,8 +174,8 @@ pub fn retargeted(
     in_memory(&*file, &compiled)
 }
 
-/// The program of a file as [`program_with`] gives it, compiled again for the backends of each of `again`, in order. What the
-/// file looks for outside is part of the program once it has been compiled again.
+/// The program of a file as [`program_with`] gives it, then recompiled for the backends of each entry of `again`, in order.
+/// Recompiling embeds the weights that the program stores outside.
 ///
 /// # Errors
 /// As [`program_with`] and [`retargeted`].
@@ -192,8 +193,8 @@ pub fn converted(
     Ok((program, data))
 }
 
-/// Compiles the program that a loader serves again, as [`retarget`] does. `tables` are the operators that it may call,
-/// and those that the new one may.
+/// Recompiles the program that a loader serves, as [`retarget`] does. The two tables list the operators that the program
+/// may call, and those that the new program may call.
 ///
 /// # Errors
 /// The file cannot be read, or as [`retarget`].
@@ -235,7 +236,8 @@ pub fn from_loader(
     compile(bytes, table, options, watch).map_err(|e| failed(file, e))
 }
 
-/// Runs a program that gives the values whose ranges quantization needs ([`Quantize::Observe`]), and gathers their ranges.
+/// Collects the value ranges that quantization needs, by running a program whose additional outputs are the observed
+/// values ([`Quantize::Observe`]).
 pub struct Calibration {
     method: runtime::Method,
     program: Program,
@@ -245,7 +247,7 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Loads the method `name` of a program that was compiled so; `file` is what it was compiled from.
+    /// Loads the method `name` of a program compiled with [`Quantize::Observe`]; `file` is the source it was compiled from.
     ///
     /// # Errors
     /// There is no such method, or it cannot be loaded.
@@ -262,7 +264,7 @@ impl Calibration {
         &self.program
     }
 
-    /// Runs the method, and counts the elements of what it computes.
+    /// Runs the method, and adds the elements of the observed values to their histograms.
     ///
     /// # Errors
     /// The method fails.
@@ -276,7 +278,7 @@ impl Calibration {
         Ok(())
     }
 
-    /// The range of each value in which int8 loses the least of what was seen, for [`Quantize::Static`].
+    /// For each value the range with the least squared error in int8 over the runs, for [`Quantize::Static`].
     pub fn ranges(self) -> BTreeMap<String, ValueRanges> {
         let ranges = self.values.into_iter().map(|(name, elements)| (name, elements.range())).collect();
         BTreeMap::from([(self.name, ranges)])

@@ -1,4 +1,4 @@
-//! Programs that tests make.
+//! Builds programs for tests.
 
 use pteron::format::container::Blob;
 use pteron::format::pte::{
@@ -7,7 +7,7 @@ use pteron::format::pte::{
 };
 use pteron::{EValue, Tensor};
 
-/// The operators that programs call, by their index.
+/// The operator table of the programs.
 pub(crate) const OPERATORS: [(&str, &str); 5] = [
     ("aten::relu", "out"),
     ("aten::neg", "out"),
@@ -16,13 +16,13 @@ pub(crate) const OPERATORS: [(&str, &str); 5] = [
     ("executorch_prim::gt", "Scalar"),
 ];
 
-/// A method of one chain in the making.
+/// Builds a program with one method of one chain.
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) values: Vec<Value>,
     pub(crate) instructions: Vec<Instruction>,
     end: u64,
-    /// Ids of backends and payloads of delegates.
+    /// The backend id and payload of each delegate.
     pub(crate) delegates: Vec<(&'static str, &'static [u8])>,
 }
 
@@ -32,7 +32,7 @@ impl Plan {
         self.values.len() as i32 - 1
     }
 
-    /// A tensor of so many numbers at a byte of the arena.
+    /// Adds a float32 tensor of `len` elements at a byte offset of the arena.
     pub(crate) fn tensor(&mut self, len: usize, offset: u64) -> i32 {
         self.end = self.end.max(offset + 4 * len as u64);
         let allocation_info = Some(AllocationDetails::new(1, offset));

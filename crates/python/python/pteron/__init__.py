@@ -92,7 +92,7 @@ __all__ = [
     "verify",
 ]
 
-# Threads do not come along into a process that is forked: programs are told, and start theirs again.
+# Threads do not survive a fork: open programs must know, and start theirs again.
 if hasattr(_os, "register_at_fork"):
     _os.register_at_fork(after_in_child=_note_fork)
 
@@ -114,20 +114,20 @@ def load(
 ) -> Module:
     """Opens a program: the path of a `.pte`, `.pt2` or `.bpte` file, or its bytes.
 
-    A torch.export archive (`.pt2`) is compiled in memory. Methods are loaded when they are first called.
+    A torch.export archive (`.pt2`) is compiled in memory. Methods are loaded on their first call.
 
     Args:
         source: A path, or the bytes of a file.
-        data: `.ptd` files with the weights that the program keeps outside.
-        backends: The ids of the backends that delegates may use; all there are if it is None.
-        threads: Threads that operators divide their work among.
-        limits: What the program may use.
-        mmap: Maps files rather than reading them, so that all processes of a machine share them. A file that is mapped must
-            not be written to or cut short while it is in use; replacing it as a whole is fine.
-        cache: A folder in which the program is kept, compiled for machines like this one with its weights packed: the first process
-            compiles it, all map it from there and share its weights. It is compiled anew when the file or its data change.
-        prepare: Whether operators are fused and weights packed; otherwise instructions run as they stand.
-        isa: The most that operators may use of the machine's instructions: `portable`, `avx2`, `avx512`.
+        data: `.ptd` files with the external weights of the program.
+        backends: The ids of the backends that delegates may use; if None, all backends.
+        threads: The number of threads for operators.
+        limits: Limits on what the program may use.
+        mmap: Maps files instead of reading them, so that all processes of a machine share the pages. A mapped file must not be
+            written to or truncated while it is in use; replacing the whole file is fine.
+        cache: A folder that caches the program, compiled for this kind of machine with packed weights: the first process compiles
+            it, and all processes map it and share its weights. It is compiled again when the file or its data change.
+        prepare: Whether operators are fused and weights packed; otherwise instructions run as written.
+        isa: The highest instruction set that operators may use: `portable`, `avx2`, `avx512`.
         seed: The seed of random operators.
 
     Raises:

@@ -7,7 +7,7 @@ __version__: str
 
 @final
 class Tensor:
-    """A tensor in main memory, which other libraries read by the buffer protocol, DLPack or `__array__`, without a copy."""
+    """A tensor in main memory. Other libraries access it by the buffer protocol, DLPack or `__array__`, without a copy."""
 
     def __new__(cls, data: Any, dtype: Optional[str] = ..., shape: Optional[Sequence[int]] = ...) -> Tensor: ...
     @property
@@ -43,7 +43,7 @@ class Tensor:
 
 @final
 class Module:
-    """A program, opened when it is first needed. `pteron.load` makes one and opens it."""
+    """A program, opened on first use. `pteron.load` creates one and opens it."""
 
     def __new__(cls, source: Any, **options: Any) -> Module: ...
     @property
@@ -81,7 +81,7 @@ def note_fork() -> None: ...
 
 @final
 class TrainingModule:
-    """A program whose methods compute gradients, stepped as `torch.optim.SGD` does."""
+    """A program whose methods compute gradients, with updates as in `torch.optim.SGD`."""
 
     def __new__(cls, source: Any, **options: Any) -> TrainingModule: ...
     @property
@@ -104,7 +104,7 @@ class TrainingModule:
 
 @final
 class ArrowArray:
-    """An array of Arrow, a column or a batch of columns, which other libraries read by `__arrow_c_array__`, without a copy."""
+    """An Arrow array: a column or a batch of columns. Other libraries access it by `__arrow_c_array__`, without a copy."""
 
     @staticmethod
     def take(object: Any) -> ArrowArray: ...
@@ -129,7 +129,7 @@ class ArrowStream:
 
 @final
 class ArrowTable:
-    """Batches of the same columns, which other libraries read by `__arrow_c_stream__`, without a copy."""
+    """Batches of the same columns. Other libraries access them by `__arrow_c_stream__`, without a copy."""
 
     def __new__(cls, batches: Sequence[ArrowArray]) -> ArrowTable: ...
     def __len__(self) -> int: ...

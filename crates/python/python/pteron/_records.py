@@ -1,4 +1,4 @@
-"""Dataclasses, and how they are made of what the compiled part says as JSON."""
+"""Dataclasses, and their creation from the JSON of the extension module."""
 
 import dataclasses
 import functools
@@ -36,19 +36,19 @@ def _value(kind: Any, value: Any) -> Any:
 
 
 def record(kind: Type[T], values: Dict[str, Any]) -> T:
-    """A dataclass of its fields as JSON has them. What it does not know is passed over."""
+    """Creates a dataclass from JSON fields. Unknown fields are ignored."""
     known: Dict[str, Any] = _fields(cast(Any, kind))
     return kind(**{name: _value(hint, values[name]) for name, hint in known.items() if name in values})
 
 
 def parse(kind: Type[T], text: str) -> T:
-    """A dataclass of JSON."""
+    """Creates a dataclass from JSON text."""
     return record(kind, json.loads(text))
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A tensor of a program. Sizes of a dynamic one are upper bounds."""
+    """A tensor of a program. The sizes of a dynamic tensor are upper bounds."""
 
     dtype: str
     shape: Tuple[int, ...]
@@ -62,8 +62,8 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class ValueMeta:
-    """An input or output of a method: its kind, what is known of it if it is a tensor, its value if it was fixed, and of an input
-    the name by which it can be given."""
+    """An input or output of a method: its kind, its tensor type if it is a tensor, its value if the exporter fixed it, and for an
+    input the name of its keyword argument."""
 
     kind: str
     tensor: Optional[TensorInfo] = None
@@ -82,7 +82,7 @@ class BackendUse:
 
 @dataclass(frozen=True)
 class MethodMeta:
-    """What a program says about a method."""
+    """The metadata of a method."""
 
     name: str
     inputs: Tuple[ValueMeta, ...]
@@ -95,7 +95,7 @@ class MethodMeta:
 
 
 def method_meta(module: "_pteron.Module", method: Optional[str] = None) -> MethodMeta:
-    """What a program says about a method, which need not be loaded for it; of its only one if none is named, or `forward`."""
+    """The metadata of a method, by default the only one or `forward`. The method need not be loaded."""
     if method is None:
         names = module.method_names
         method = names[0] if len(names) == 1 else "forward"
@@ -104,30 +104,30 @@ def method_meta(module: "_pteron.Module", method: Optional[str] = None) -> Metho
 
 @dataclass(frozen=True)
 class Copies:
-    """How often this process has copied elements, beside the copy that a method makes of each input into its memory."""
+    """The numbers of copies of inputs and outputs in this process, without the copy that a method makes of each input."""
 
     inputs: int
     outputs: int
 
 
 def copies() -> Copies:
-    """The copies so far: of inputs whose elements do not lie without gaps, and of outputs out of a method's memory."""
+    """The copies so far: of inputs whose elements are not dense, and of outputs from a method's memory."""
     return Copies(*_pteron.copies())
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use. What is None is as `base` says: `default` (what the machine has free), `strict` (for files of
-    strangers) or `none`.
+    """Limits on what a program may use. Attributes that are None have the values of `base`: `default` (the free memory of the
+    machine), `strict` (for untrusted files) or `none`.
 
     Attributes:
-        instructions: Instructions that one execution may run.
-        time: Seconds that one execution may take.
-        memory: Bytes that a method may hold.
-        arena_bytes: Bytes of the memory arenas of a method.
-        scratch_bytes: Bytes of temporary memory of its operators.
-        segment_bytes: Bytes of one segment, constant or payload.
-        backend_bytes: Bytes that a backend may take.
+        instructions: Maximum number of instructions per execution.
+        time: Maximum time per execution, in seconds.
+        memory: Maximum memory of a method, in bytes.
+        arena_bytes: Maximum size of the memory arenas of a method.
+        scratch_bytes: Maximum temporary memory of its operators.
+        segment_bytes: Maximum size of one segment, constant or payload.
+        backend_bytes: Maximum memory of a backend.
     """
 
     base: str = field(default="default")

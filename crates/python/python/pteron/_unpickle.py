@@ -1,4 +1,4 @@
-"""What pickled objects are made again with."""
+"""Functions that recreate pickled objects."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ from ._pteron import Method, Module
 
 
 def module(source: Any, options: dict[str, Any]) -> Module:
-    """A program that is opened when it is first needed."""
+    """A program that is opened on first use."""
     return Module(source, **options)
 
 
 def method(module: Module, name: str) -> Method:
-    """A method of it."""
+    """A method of a program."""
     return module.method(name)

@@ -1,4 +1,4 @@
-"""Conformance cases: programs with inputs, and the outputs that another runtime has recorded."""
+"""Conformance cases: programs with inputs, and outputs recorded by another runtime."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from .tools import Path
 
 @dataclass(frozen=True)
 class CaseOutcome:
-    """What has come of a case: `passed`, `failed`, `set_aside` (the record cannot judge it) or `skipped`, and why; with `matrix`, in
-    which way it was run."""
+    """The outcome of a case: `passed`, `failed`, `set_aside` (the recorded outputs are no reference) or `skipped`, with the reason;
+    with `matrix`, also the setting under which it was run."""
 
     case: str
     outcome: str
@@ -23,7 +23,7 @@ class CaseOutcome:
 
 @dataclass(frozen=True)
 class Verified:
-    """What has come of cases. It is true if none has failed."""
+    """The outcomes of cases. True if none has failed."""
 
     passed: int
     failed: int
@@ -53,22 +53,22 @@ def verify(
     jobs: Optional[int] = None,
     on_case: Optional[Callable[[str, str, Optional[str]], None]] = None,
 ) -> Verified:
-    """Runs recorded cases, and compares what comes out with what is recorded.
+    """Runs recorded cases, and compares their outputs with the recorded ones.
 
     Args:
-        cases: Folders with a `case.json` or a `cases.json`, folders of such, those files, or bundled programs.
-        archives: Runs the torch.export archives beside the programs, compiled, instead of the programs.
-        backends: Backends that take parts of the archives' programs, in order: `xnnpack`, `bef`.
-        native: Stores weights packed for this machine, too, in programs of `bef`.
-        retarget: Compiles the programs again for these backends (`none`, `xnnpack`, `bef`), one after the other, and runs the result.
-        undelegated: Leaves out programs with delegates.
-        matrix: Runs each case in every way that must agree: prepared and as written, with every level of instructions that the
-            machine has, on one thread and on two.
-        atol: An absolute difference to allow, in the place of every case's own.
-        rtol: A relative one.
+        cases: Folders with a `case.json` or a `cases.json`, folders of such folders, the JSON files, or bundled programs.
+        archives: Compiles and runs the torch.export archives beside the programs instead of the programs.
+        backends: Backends to which parts of the archives' programs are delegated, in order of preference: `xnnpack`, `bef`.
+        native: Also stores weights packed for this machine in programs for `bef`.
+        retarget: Recompiles the programs for these backends (`none`, `xnnpack`, `bef`) in turn, and runs the result.
+        undelegated: Skips programs with delegates.
+        matrix: Runs each case under every setting: prepared and as written, with every instruction set of the machine, on one
+            thread and on two.
+        atol: The allowed absolute difference, instead of each case's tolerance.
+        rtol: The allowed relative difference, instead of each case's tolerance.
         prepare: As in `pteron.load`, like `threads`, `isa` and `limits`.
-        jobs: Cases that run at a time; as many as there are cores if it is None.
-        on_case: Is called with each case's name, outcome and reason as they come.
+        jobs: The number of cases that run concurrently; if None, the number of cores.
+        on_case: Called with the name, outcome and reason of each case when it is done.
     """
     paths = [cases] if isinstance(cases, (str, os.PathLike)) else list(cases)
     options = {"threads": threads, "limits": limits, "prepare": prepare, "isa": isa}

@@ -1,4 +1,4 @@
-"""Rows of tables, executed in batches, for engines that hand out parts of a table: Ray Data, Spark, Daft, DataFusion and others.
+"""Executes rows of tables in batches, for engines that process tables in parts: Ray Data, Spark, Daft, DataFusion and others.
 
 >>> import pteron.batch
 >>> model = pteron.batch.Mapper("examples/digits/digits.pte", inputs="picture", outputs="scores")
@@ -29,7 +29,7 @@ Inputs = Union[None, str, Sequence[str], Mapping[Union[str, int], str]]
 
 @dataclass(frozen=True)
 class Column:
-    """An input or output of a method as a column: the sizes of a row, which are upper bounds if it is dynamic."""
+    """An input or output of a method as a column: its element type, and the sizes of a row, which are upper bounds if dynamic."""
 
     dtype: str
     row: Tuple[int, ...]
@@ -38,32 +38,32 @@ class Column:
 
 
 class Mapper:
-    """A program that is called with tables, and gives them with its outputs as columns.
+    """Maps tables through a program: a call returns the table with the program's outputs as additional columns.
 
-    It is called with a dict of arrays or lists, or with anything that has `__arrow_c_array__` (a batch) or `__arrow_c_stream__` (a
-    table), and gives the same kind. Rows are executed as many at a time as the program allows: as the first dimension of
-    its tensors, if they all have the same; padded with copies of a row where the program fixes their number. Rows of
-    different sizes are executed apart.
+    It is called with a dict of arrays or lists, or with any object that has `__arrow_c_array__` (a batch) or `__arrow_c_stream__`
+    (a table), and returns the same kind. Rows are executed in batches as large as the program allows, along the first dimension of
+    its tensors if they all have the same; if the program fixes the batch size, batches are padded with copies of a row. Rows of
+    different sizes are executed in separate batches.
 
-    It is pickled as the path and the options, and opened in each process when it is first called; with `mmap`, all processes of a
+    A mapper is pickled as the path and the options, and opened in each process on the first call; with `mmap`, all processes of a
     machine share the pages of the file.
 
     Args:
         source: The path of a program, or its bytes.
-        method: The method; `forward`, or the only one, if it is None.
-        inputs: The columns that are the inputs: one name, names in the order of the inputs, or a mapping from inputs' names or positions
-            to columns. If it is None, those with the names of the inputs, or the only column.
-        outputs: The names of the columns for the outputs; those of the program, or `output_0` and so on, if it is None.
-        keep: The columns that are handed on: all, none, or those of these names.
-        on_error: What a row without a result does: `raise` a `pteron.errors.RowError` that names all such rows, or `null`: its
-            outputs are null (in dicts NaN, or 0 where there is none), and the column `error_column` says why.
+        method: The method; if None, the only one, or `forward`.
+        inputs: The columns for the inputs: one name, names in the order of the inputs, or a mapping from inputs' names or positions
+            to columns. If None, the columns with the names of the inputs, or the only column.
+        outputs: The names of the output columns; if None, those of the program, or `output_0` and so on.
+        keep: The columns of the input table that are kept: all, none, or those with these names.
+        on_error: How failed rows are handled: `raise` raises a `pteron.errors.RowError` that lists all of them; with `null` their
+            outputs are null (in dicts NaN, or 0 for types without NaN), and the column `error_column` has the reasons.
         error_column: The name of that column, which is null for rows with a result.
-        lists: How Arrow has rows of several elements: `fixed`, lists of the size of the output, or `any`, lists of any size.
-        batched: Whether rows are joined to batches; if it is None, they are if all tensors have the same first dimension.
-        batch_size: The most rows that are executed at once, if the program allows several numbers.
-        check: Whether a row is also executed without the others, once, to see that they do not change its results.
-        mmap: Whether the file is mapped rather than read. It must not be written to or cut short while it is in use.
-        options: What else `pteron.load` takes.
+        lists: The Arrow type for rows of several elements: `fixed` for fixed-size lists, or `any` for variable-size lists.
+        batched: Whether rows are batched; if None, they are if all tensors have the same first dimension.
+        batch_size: The maximum number of rows of a batch, if the program allows different numbers.
+        check: Whether a row of a batch is once also executed alone, to check that the other rows do not affect its results.
+        mmap: Whether the file is mapped instead of read. A mapped file must not be written to or truncated while it is in use.
+        options: Further options of `pteron.load`.
     """
 
     def __init__(
@@ -126,21 +126,21 @@ class Mapper:
 
     @property
     def inputs(self) -> Tuple[Column, ...]:
-        """What a row of each input is."""
+        """The input columns."""
         return self._open().inputs
 
     @property
     def outputs(self) -> Tuple[Column, ...]:
-        """What a row of each output is, with the names of the columns."""
+        """The output columns, with their names."""
         return self._open().outputs
 
     @property
     def batch_sizes(self) -> Tuple[int, ...]:
-        """The numbers of rows that are executed at once; empty if each row is a call."""
+        """The batch sizes that are executed; empty if each row is executed alone."""
         return self._open().batch_sizes
 
     def __call__(self, batch: Any) -> Any:
-        """The table with the outputs as columns."""
+        """Returns the table with the outputs as columns."""
         if isinstance(batch, _Mapping):
             return self._of_arrays(batch)
         if hasattr(batch, "__arrow_c_array__"):
@@ -152,12 +152,12 @@ class Mapper:
         )
 
     def over(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The tables of an iterator, one after the other, as engines such as Spark's `mapInArrow` call functions."""
+        """Maps the tables of an iterator, as engines such as Spark's `mapInArrow` call functions."""
         for batch in batches:
             yield self(batch)
 
     def columns(self, *columns: Any) -> Any:
-        """The only output, or a struct of the outputs, for Arrow arrays that are the inputs in their order: a function of columns, as
+        """Returns the only output, or a struct of the outputs, for Arrow arrays that are the inputs in their order: the form in which
         engines call scalar functions."""
         opened = self._open()
         given = [ArrowArray.take(column) for column in columns]
@@ -240,7 +240,7 @@ class Mapper:
 
 
 class _Opened:
-    """What is known of a program once it is open."""
+    """The runner and the columns of an open program."""
 
     def __init__(self, module: _pteron.Module, options: Dict[str, Any]) -> None:
         self.runner = _pteron.BatchRunner(
@@ -266,7 +266,7 @@ class _Opened:
         self.kept: Callable[[Tuple[str, ...], Tuple[str, ...]], List[int]] = functools.lru_cache(maxsize=8)(self._kept)
 
     def _chosen(self, names: Tuple[str, ...]) -> List[int]:
-        """The positions of the columns that are the inputs."""
+        """The positions of the input columns in the table."""
         wanted: List[Optional[str]] = [column.name for column in self.inputs]
         if isinstance(self.wanted, str):
             wanted = [self.wanted]
@@ -300,7 +300,7 @@ class _Opened:
         raise InputError(f"the program has no input `{key}`: {known}")
 
     def _kept(self, names: Tuple[str, ...], made: Tuple[str, ...]) -> List[int]:
-        """The positions of the columns that are handed on."""
+        """The positions of the columns that are kept."""
         if isinstance(self.keep, bool):
             kept = list(range(len(names))) if self.keep else []
         else:
@@ -315,7 +315,7 @@ class _Opened:
 
 
 def _again(source: Union[str, bytes], options: Dict[str, Any]) -> Mapper:
-    """A mapper that was pickled. Engines pickle one for each task: those of a process are one."""
+    """Recreates a pickled mapper. Engines pickle one for each task; a process shares one instance."""
     return _cached(source, options)
 
 
@@ -323,7 +323,7 @@ def _cached(source: Union[str, bytes], options: Mapping[str, Any]) -> Mapper:
     state: Tuple[int, ...] = ()
     if isinstance(source, str):
         try:
-            # A file that was replaced is another program.
+            # A replaced file is another program.
             found = os.stat(source)
             state = (found.st_mtime_ns, found.st_size, found.st_ino)
         except OSError:
@@ -350,13 +350,13 @@ def _failures(found: Sequence[Tuple[int, Optional[str], str]], names: Sequence[s
 
 
 def _rows(column: Any) -> Any:
-    """A column as the compiled part takes it: arrays of objects are lists of rows."""
+    """A column for the extension module: arrays of objects become lists of rows."""
     dtype = getattr(column, "dtype", None)
     return list(column) if getattr(dtype, "kind", None) == "O" else column
 
 
 def _like(given: Any, result: Any) -> Any:
-    """A result as the library has it that the input came from, if that is PyArrow."""
+    """Converts the result to PyArrow if the input is from PyArrow."""
     pyarrow = sys.modules.get("pyarrow")
     if pyarrow is None or not type(given).__module__.startswith("pyarrow"):
         return result
@@ -366,5 +366,5 @@ def _like(given: Any, result: Any) -> Any:
 
 
 def map_batch(batch: Any, source: Path, **options: Any) -> Any:
-    """A record batch with a program's outputs as columns, as `Mapper` gives it. The last few programs stay open."""
+    """Returns a batch with a program's outputs as columns, as `Mapper` does. The last few programs stay open."""
     return _cached(os.fspath(source), options)(batch)

@@ -1,4 +1,4 @@
-"""What goes wrong, as exceptions that say where, and what to do about it."""
+"""Exceptions, which say where something went wrong and what to do about it."""
 
 from dataclasses import dataclass
 from typing import Any, Optional, Sequence, Tuple
@@ -9,14 +9,14 @@ class Error(RuntimeError):
 
     Attributes:
         file: The file.
-        path: The field of the file, the instruction, the weight or the limit.
-        offset: The byte of the file.
+        path: The field of the file, the instruction, the weight or the limit that the error is about.
+        offset: The byte offset in the file.
         remedy: What to do about it.
         method: The method.
-        instruction: The chain and the index of the instruction.
+        instruction: The chain, and the index of the instruction in it.
         operators: Operators that are missing.
         backends: Backends that are missing.
-        errno: The number of the operating system's error.
+        errno: The operating system's error code.
     """
 
     file: Optional[str] = None
@@ -58,12 +58,12 @@ class CompileError(Error, ValueError):
 
 
 class InputError(Error, ValueError):
-    """An argument is not what a method or a function takes."""
+    """An argument does not match what a method or a function expects."""
 
 
 @dataclass(frozen=True)
 class RowFailure:
-    """A row of a table that has no result: its index, the column that is why, if it is one, and the reason."""
+    """A row of a table without a result: its index, the column that caused the failure if any, and the reason."""
 
     row: int
     column: Optional[str]
@@ -102,11 +102,11 @@ class NoSuchMethodError(Error, LookupError):
 
 
 class DataError(Error, LookupError):
-    """Data outside of the program is missing, or there twice."""
+    """External data of the program is missing, or a key is duplicated."""
 
 
 class MissingError(Error):
-    """Operators or backends are missing that the program needs."""
+    """Operators or backends that the program needs are missing."""
 
 
 class LoadError(Error):
@@ -118,8 +118,8 @@ class ExecuteError(Error):
 
 
 class LimitError(Error):
-    """A limit of `pteron.Limits` was met."""
+    """A limit of `pteron.Limits` is exceeded."""
 
 
 class TensorError(Error, ValueError):
-    """A tensor cannot be what was asked for, or there is no memory for it."""
+    """A tensor cannot have the requested type, sizes or layout, or there is no memory for it."""

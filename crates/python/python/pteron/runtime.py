@@ -1,6 +1,6 @@
-"""The module `executorch.runtime` on Pteron: a script switches by importing this one instead.
+"""The API of `executorch.runtime` on Pteron: a script switches by importing this module instead.
 
-Outputs are tensors of torch if torch is installed, otherwise tensors of Pteron.
+Outputs are torch tensors if torch is installed, otherwise Pteron tensors.
 """
 
 import enum
@@ -15,7 +15,7 @@ __all__ = ["BackendRegistry", "Method", "MethodMeta", "OperatorRegistry", "Progr
 
 
 class Verification(enum.Enum):
-    """How much of a program is checked when it is loaded. Everything always is, whatever is asked for."""
+    """How much of a program is checked when it is loaded. Pteron always checks everything."""
 
     Minimal = 0
     InternalConsistency = 1
@@ -32,15 +32,15 @@ class TensorInfo:
         return self._info.shape
 
     def dtype(self) -> int:
-        """The number of the scalar type."""
+        """The scalar type as an integer."""
         return self._info.scalar_type
 
     def is_memory_planned(self) -> bool:
-        """Whether the program gives it memory."""
+        """Whether the memory plan of the program includes it."""
         return self._info.is_memory_planned
 
     def nbytes(self) -> int:
-        """Its bytes."""
+        """The size in bytes."""
         return self._info.nbytes
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ class TensorInfo:
 
 
 class MethodMeta:
-    """What a program says about a method."""
+    """The metadata of a method."""
 
     def __init__(self, meta: _records.MethodMeta) -> None:
         self._meta = meta
@@ -70,19 +70,19 @@ class MethodMeta:
         return len(self._meta.outputs)
 
     def num_attributes(self) -> int:
-        """The number of tensors that have names."""
+        """The number of named tensors."""
         return len(self._meta.attributes)
 
     def input_tensor_meta(self, index: int) -> TensorInfo:
-        """An input, which is a tensor. Raises IndexError if there is none of this number."""
+        """The type of an input. Raises IndexError if there is no such input, or it is no tensor."""
         return _info([value.tensor for value in self._meta.inputs], index, "input")
 
     def output_tensor_meta(self, index: int) -> TensorInfo:
-        """An output, which is a tensor. Raises IndexError if there is none of this number."""
+        """The type of an output. Raises IndexError if there is no such output, or it is no tensor."""
         return _info([value.tensor for value in self._meta.outputs], index, "output")
 
     def attribute_tensor_meta(self, index: int) -> TensorInfo:
-        """A tensor with a name. Raises IndexError if there is none of this number."""
+        """The type of a named tensor. Raises IndexError if there is none with this index."""
         return _info(list(self._meta.attributes), index, "attribute")
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ def _info(all: "Sequence[Optional[_records.TensorInfo]]", index: int, what: str)
 
 
 def _converted(value: Any) -> Any:
-    """A tensor as torch has it, if torch is installed."""
+    """Converts a tensor to a torch tensor, if torch is installed."""
     if not isinstance(value, _pteron.Tensor):
         return value
     torch = _torch()
@@ -121,7 +121,7 @@ def _torch() -> Any:
 
 
 class Method:
-    """A method of a program, loaded."""
+    """A loaded method of a program."""
 
     def __init__(self, method: _pteron.Method) -> None:
         self._method = method
@@ -132,7 +132,7 @@ class Method:
 
     @property
     def metadata(self) -> MethodMeta:
-        """What the program says about it."""
+        """The metadata of the method."""
         return MethodMeta(_records.method_meta(self._method.module, self._method.name))
 
 
@@ -146,11 +146,11 @@ class Program:
 
     @property
     def method_names(self) -> Set[str]:
-        """The names of its methods."""
+        """The names of the methods."""
         return set(self._methods)
 
     def load_method(self, name: str) -> Method:
-        """Loads a method. Raises KeyError if there is none of this name."""
+        """Loads a method. Raises KeyError if there is no method with this name."""
         method = self._methods[name]
         if method is None:
             self._module.load_method(name)
@@ -159,11 +159,11 @@ class Program:
         return method
 
     def metadata(self, method_name: str) -> MethodMeta:
-        """What the program says about a method, which need not be loaded for it."""
+        """The metadata of a method, which need not be loaded."""
         return MethodMeta(_records.method_meta(self._module, method_name))
 
     def write_etdump_result_to_file(self, etdump_path: str, debug_buffer_path: str) -> None:
-        """Writes what was recorded of the executions since the program was loaded with `enable_etdump`."""
+        """Writes the recorded executions of a program that was loaded with `enable_etdump`."""
         self._module.write_etdump(etdump_path, debug_buffer_path)
 
 
@@ -172,11 +172,11 @@ class BackendRegistry:
 
     @property
     def registered_backend_names(self) -> List[str]:
-        """Their names."""
+        """The names of the backends."""
         return _pteron.backends()
 
     def is_available(self, backend_name: str) -> bool:
-        """Whether there is one of this name."""
+        """Whether there is a backend with this name."""
         return backend_name in self.registered_backend_names
 
 
@@ -185,7 +185,7 @@ class OperatorRegistry:
 
     @property
     def operator_names(self) -> Set[str]:
-        """Their names."""
+        """The names of the operators."""
         from .tools import operators
 
         return {operator.name for operator in operators()}
@@ -197,7 +197,7 @@ class Runtime:
     @staticmethod
     @functools.lru_cache(maxsize=1)
     def get() -> "Runtime":
-        """The only one there is."""
+        """The only instance."""
         return Runtime()
 
     def __init__(self) -> None:
@@ -213,14 +213,14 @@ class Runtime:
         debug_buffer_size: int = 0,
         data_path: Optional[Union[pathlib.Path, str]] = None,
     ) -> Program:
-        """Loads a program: its path, its bytes, or a file that is open.
+        """Loads a program from its path, its bytes, or an open file.
 
         Args:
             data: The program.
-            verification: Everything is verified, whatever is asked for.
+            verification: Ignored: everything is always verified.
             enable_etdump: Whether executions are recorded, for `Program.write_etdump_result_to_file`.
-            debug_buffer_size: If it is not 0, tensors are recorded, too; their size is not limited to it.
-            data_path: A `.ptd` file with data that the program keeps outside.
+            debug_buffer_size: If not 0, tensors are recorded, too; their size is not limited.
+            data_path: A `.ptd` file with external data of the program.
         """
         if not isinstance(data, (str, os.PathLike, bytes, bytearray, memoryview)):
             if not hasattr(data, "read"):

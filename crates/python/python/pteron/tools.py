@@ -1,8 +1,8 @@
-"""What the verbs of the `pteron` command do, as functions with results as dataclasses.
+"""The verbs of the `pteron` command as functions that return dataclasses.
 
-`diff` and the functions that edit files say in `progress` how far they have come: a function of what is being done, the bytes
-that are done, and about how many there are. What it raises is shown on stderr, and the work goes on. `progress_bar()` makes one
-that shows it with tqdm.
+`diff` and the functions that edit files report to the function `progress`: it is called with the name of the operation, the
+bytes done, and an estimate of the total. An exception that it raises is printed to stderr and does not stop the operation.
+`progress_bar()` returns a function that shows a tqdm bar.
 """
 
 import json
@@ -22,7 +22,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def progress_bar() -> Progress:
-    """A function for `progress` that shows a bar with tqdm; one that shows nothing where tqdm is not installed."""
+    """A function for `progress` that shows a tqdm bar, or nothing if tqdm is not installed."""
     try:
         from tqdm import tqdm  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
@@ -89,7 +89,7 @@ class Arena:
 
 @dataclass(frozen=True)
 class Tensors:
-    """How many tensors of a method are of which kind."""
+    """The numbers of tensors of a method, by kind."""
 
     constant: int
     planned: int
@@ -101,7 +101,7 @@ class Tensors:
 
 @dataclass(frozen=True)
 class Missing:
-    """What is missing to run a method here."""
+    """The operators and backends that a method needs and this build lacks."""
 
     operators: Tuple[str, ...]
     backends: Tuple[str, ...]
@@ -159,7 +159,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is in a file. Files that are no programs have no methods; `values` has the whole report, as the command's JSON."""
+    """The contents of a file. Only programs have methods; `values` is the whole report, as the command's JSON."""
 
     format: str
     file: str
@@ -173,7 +173,7 @@ class Inspection:
 
 
 def inspect(source: Source) -> Inspection:
-    """What is in a program, an archive, a file of named data, a BEF program, an ETDump or a `.gguf`."""
+    """The contents of a program, an archive, a file of named data, a BEF program, an ETDump or a `.gguf`."""
     values = json.loads(_pteron.inspect(source))
     fields = dict(values.get("program", {}))
     fields.update(values)
@@ -186,7 +186,7 @@ def inspect(source: Source) -> Inspection:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a file."""
+    """One problem of a file."""
 
     path: str
     kind: str
@@ -198,7 +198,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Validation:
-    """What is wrong with a file, and whether it can be run here."""
+    """The problems of a file, and whether this build can run it."""
 
     file: str
     format: str
@@ -210,13 +210,13 @@ class Validation:
 
 
 def validate(source: Source) -> Validation:
-    """Everything that is wrong with a program or a file of named data."""
+    """Finds all problems of a program or a file of named data."""
     return parse(Validation, _pteron.validate(source))
 
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a program needs to run, and what of that is missing."""
+    """The operators and backends that a program needs, and those that are missing."""
 
     file: str
     format: str
@@ -227,7 +227,7 @@ class Requirements:
 
 
 def requirements(source: Source) -> Requirements:
-    """What a program needs to run."""
+    """The operators and backends that a program needs."""
     return parse(Requirements, _pteron.requirements(source))
 
 
@@ -252,7 +252,7 @@ def backends() -> Tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ArenaPlan:
-    """What lies where and when in an arena."""
+    """The tensors of an arena with their offsets and lifetimes."""
 
     memory_id: int
     bytes: int
@@ -281,7 +281,7 @@ class Plan:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing that is needed is written over."""
+        """Whether no live tensor is overwritten."""
         return not any(method.overlaps for method in self.methods)
 
 
@@ -291,13 +291,13 @@ def plan(source: Source, method: Optional[str] = None) -> Plan:
 
 
 def listing(source: Source) -> str:
-    """A whole program or file of named data as text, which may change from release to release."""
+    """A listing of a whole program or file of named data. Its format may change between releases."""
     return _pteron.listing(source)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that differs; `kind` is `meaning` if it can change what is computed, otherwise `form`."""
+    """One difference; `kind` is `meaning` if it can change the results, otherwise `form`."""
 
     kind: str
     place: str
@@ -307,7 +307,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Diff:
-    """What differs between two files; false if nothing does."""
+    """The differences between two files; false if there are none."""
 
     a: str
     b: str
@@ -318,7 +318,7 @@ class Diff:
 
 
 def diff(a: Source, b: Source, *, meaning: bool = False, progress: Optional[Progress] = None) -> Diff:
-    """What differs between two programs or two files of named data; with `meaning`, only what can change what is computed."""
+    """The differences between two programs or two files of named data; with `meaning`, only those that can change the results."""
     values = json.loads(_pteron.diff(a, b, meaning, progress))
     for difference in values["differences"]:
         difference["kind"] = difference.pop("class")
@@ -351,7 +351,7 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Profile:
-    """Where the time of a method went: microseconds of one run, the mean of all."""
+    """The profile of a method: times in microseconds, averaged over the runs."""
 
     method: str
     runs: int
@@ -385,11 +385,10 @@ def profile(
     prepare: bool = True,
     isa: Optional[str] = None,
 ) -> Profile:
-    """Where the time of a method goes in `repeat` runs of it: 10, or one if tensors are recorded. Its inputs are zeros if none
-    are given.
+    """Profiles a method over `repeat` runs: by default 10, or one if tensors are recorded. The inputs are zeros if none are given.
 
-    `trace` is where a timeline for Chrome and Perfetto goes, `etdump` where a dump for ExecuTorch's Inspector, and
-    `debug_buffer` where every tensor that is computed.
+    `trace` is the file for a timeline for Chrome and Perfetto, `etdump` the file for a dump for ExecuTorch's Inspector, and
+    `debug_buffer` the file for all computed tensors.
     """
     if repeat is None:
         repeat = 10 if debug_buffer is None else 1
@@ -402,7 +401,7 @@ def profile(
 
 @dataclass(frozen=True)
 class Compared:
-    """A value that two runs have computed."""
+    """A value that was compared between two runs."""
 
     what: str
     iteration: int
@@ -415,7 +414,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a prepared run compares with one as written; `first` is the index in `values` of the first that differs."""
+    """The comparison of a prepared run with one as written; `first` is the index in `values` of the first that differs."""
 
     method: str
     recorded: int
@@ -436,7 +435,7 @@ def compare(
     limits: Optional[Limits] = None,
     isa: Optional[str] = None,
 ) -> Comparison:
-    """Compares what the instructions of a method compute when it is prepared with what they compute as they are written."""
+    """Compares the results of a method's instructions between a prepared run and a run as written."""
     explicit = None if atol is None and rtol is None else (atol or 0.0, rtol or 0.0)
     given = None if inputs is None else tuple(inputs)
     options = _options(data, threads, limits, True, isa)
@@ -445,7 +444,7 @@ def compare(
 
 @dataclass(frozen=True)
 class Stripped:
-    """What was left out of a program."""
+    """The numbers of source frames and names that were removed from a program."""
 
     frames: int
     names: int
@@ -454,7 +453,7 @@ class Stripped:
 
 
 def strip(source: Source, output: Path, *, names: bool = False, progress: Optional[Progress] = None) -> Stripped:
-    """Leaves out source frames, and names if asked for. The output may be the file itself."""
+    """Removes source frames, and with `names` also names. The output may be the file itself."""
     return parse(Stripped, _pteron.strip(source, output, names, progress))
 
 
@@ -475,14 +474,14 @@ def externalize(
     initial: bool = False,
     progress: Optional[Progress] = None,
 ) -> Externalized:
-    """Moves the weights of a program of `at_least` so many bytes to the `.ptd` file `data`; with `initial`, the initial values
-    of state, too. The output may be the file itself."""
+    """Moves the weights of a program of at least `at_least` bytes to the `.ptd` file `data`; with `initial`, also the initial
+    values of state. The output may be the file itself."""
     return parse(Externalized, _pteron.externalize(source, output, data, (at_least, initial), progress))
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """The weights that were put into a program."""
+    """The weights that were embedded in a program."""
 
     tensors: Tuple[str, ...]
     named_data: Tuple[str, ...]
@@ -490,13 +489,13 @@ class Embedded:
 
 
 def embed(source: Source, data: Sequence[Path], output: Path, *, progress: Optional[Progress] = None) -> Embedded:
-    """Puts the weights of `.ptd` files into the program that looks for them. The output may be the program itself."""
+    """Embeds the external weights (`.ptd`) of a program in the program. The output may be the program itself."""
     return parse(Embedded, _pteron.embed(source, list(data), output, progress))
 
 
 @dataclass(frozen=True)
 class Deduped:
-    """The weights that programs share now."""
+    """The weights that programs share."""
 
     keys: Tuple[str, ...]
     bytes_shared: int
@@ -518,7 +517,7 @@ def dedupe(
 
 @dataclass(frozen=True)
 class Merged:
-    """A file of named data that was made of several."""
+    """The result of merging files of named data."""
 
     entries: int
     same: Tuple[str, ...]
@@ -527,18 +526,18 @@ class Merged:
 
 
 def merge(files: Sequence[Path], output: Path, *, share: bool = True, progress: Optional[Progress] = None) -> Merged:
-    """Makes one `.ptd` file of several; with `share`, equal bytes are written once."""
+    """Merges `.ptd` files into one; with `share`, equal blobs are written once."""
     return parse(Merged, _pteron.merge(list(files), output, share, progress))
 
 
 def convert(source: Path, output: Path, *, keep_quantized: bool = False, progress: Optional[Progress] = None) -> int:
-    """Converts `.ptd`, `.safetensors`, `.npz` or `.gguf` to what the output's name says, and gives the bytes written."""
+    """Converts `.ptd`, `.safetensors`, `.npz` or `.gguf` to the format of the output's extension. Returns the bytes written."""
     return _pteron.convert(source, output, keep_quantized, progress)
 
 
 @dataclass(frozen=True)
 class WeightSet:
-    """A weight that was set: its type and sizes, and how many tensors have it."""
+    """A weight that was set: its type and sizes, and the number of tensors that use it."""
 
     layout: str
     tensors: int
@@ -547,8 +546,8 @@ class WeightSet:
 def set_weight(
     source: Source, name: str, array: Any, output: Path, *, progress: Optional[Progress] = None
 ) -> WeightSet:
-    """Gives a weight of a program or of a `.ptd` new values: an array of its sizes and type, or the path of a `.npy` file. The output
-    may be the file itself."""
+    """Replaces the values of a weight of a program or a `.ptd` by an array of the same sizes and type, or by a `.npy` file. The
+    output may be the file itself."""
     if isinstance(array, (str, os.PathLike)):
         return parse(WeightSet, _pteron.set_weight(source, name, array, output, progress))
     with tempfile.TemporaryDirectory() as folder:
@@ -578,7 +577,7 @@ def _write_npy(path: str, tensor: _pteron.Tensor) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a file: where it goes in the folder, what it is, its name, and its bytes in the file."""
+    """A part of a file: its path in the output folder, a description, its byte range in the file, and its name."""
 
     path: str
     what: str
@@ -594,8 +593,8 @@ def extract(
     names: Optional[Sequence[str]] = None,
     progress: Optional[Progress] = None,
 ) -> Tuple[Part, ...]:
-    """Parts of a program or a `.ptd`, which are written to a folder if one is given: tensors as NumPy arrays, the rest as it is. `kinds`
-    are some of `segments`, `delegates`, `named_data` and `constants`; all but segments if there are none."""
+    """Lists parts of a program or a `.ptd`, and writes them to a folder if one is given: tensors as NumPy arrays, others unchanged.
+    `kinds` are some of `segments`, `delegates`, `named_data` and `constants`; if empty, all but segments."""
     text = _pteron.extract(source, folder, list(kinds), None if names is None else list(names), progress)
     return tuple(record(Part, values) for values in json.loads(text))
 
@@ -609,14 +608,14 @@ def bundle(
     data: Sequence[Path] = (),
     limits: Optional[Limits] = None,
 ) -> int:
-    """Writes a bundled program (`.bpte`) of a program, or of a bundled one, with one more test case: these inputs, or zeros, and what the
-    method gives for them as written. Gives the number of the method's cases. The output may be the file itself."""
+    """Adds a test case to a program or a bundled program, and writes a bundled program (`.bpte`). The case has these inputs, or
+    zeros, and the outputs of the method as written. Returns the number of cases of the method. The output may be the file itself."""
     given = None if inputs is None else tuple(inputs)
     return _pteron.bundle(source, given, method, output, {"data": list(data), "limits": limits})
 
 
 def report(source: Source, output: Path, *, data: Sequence[Path] = ()) -> None:
-    """Writes one page (`.html`) that shows a program, weights, an ETDump or a BEF program, and needs nothing but a browser."""
+    """Writes a self-contained page (`.html`) that shows a program, weights, an ETDump or a BEF program."""
     page = _pteron.report(source, {"data": list(data)})
     with open(output, "w", encoding="utf-8") as file:
         file.write(page)
@@ -625,13 +624,13 @@ def report(source: Source, output: Path, *, data: Sequence[Path] = ()) -> None:
 def translate(
     source: Source, *, optional_sections: bool = True, locations: bool = False, generic: bool = False
 ) -> Union[bytes, str]:
-    """MLIR text (the path of a `.mlir` file) as the bytes of a BEF program, and a BEF program as text."""
+    """Translates MLIR text (the path of a `.mlir` file) to the bytes of a BEF program, or a BEF program to text."""
     return _pteron.translate(source, (optional_sections, locations, generic))
 
 
 @dataclass(frozen=True)
 class CompiledDelegate:
-    """A part of a method that a backend has taken."""
+    """A part of a method that is delegated to a backend."""
 
     backend: str
     operators: Dict[str, int]
@@ -641,7 +640,7 @@ class CompiledDelegate:
 
 @dataclass(frozen=True)
 class QuantizedLayer:
-    """A product or convolution that was quantized."""
+    """A matrix product or convolution that was quantized."""
 
     name: str
     operator: str
@@ -650,7 +649,7 @@ class QuantizedLayer:
 
 @dataclass(frozen=True)
 class LeftNodes:
-    """Nodes that no backend has taken, and why the last that was asked has not."""
+    """Nodes that no backend took, and the reason of the last backend that was asked."""
 
     operator: str
     nodes: int
@@ -659,7 +658,7 @@ class LeftNodes:
 
 @dataclass(frozen=True)
 class CompiledMethod:
-    """What a method came to."""
+    """A compiled method."""
 
     name: str
     operators: Dict[str, int]
@@ -692,20 +691,20 @@ def compile(
     methods: Sequence[str] = (),
     source_frames: bool = False,
 ) -> Compiled:
-    """Compiles a torch.export archive (`.pt2`), or a program again (`.pte`), to a program.
+    """Compiles a torch.export archive (`.pt2`), or recompiles a program (`.pte`).
 
     Args:
         source: The archive or the program.
         output: The file to write.
-        backends: `bef` or `xnnpack`, in the order in which they are asked; none if it is empty.
-        native: Whether the backend `bef` also stores weights packed for machines like this one.
+        backends: The backends to delegate to, in order of preference: `bef`, `xnnpack`.
+        native: Whether the backend `bef` also stores weights packed for this kind of machine.
         all_operators: Whether the program may call every operator of Pteron, and not only those of the reference runtime.
         quantize: `int8` with `calibrate`, `dynamic-int8`, or `8da4w[:GROUP]`.
-        calibrate: Calls by which ranges of values are found: for each a sequence of inputs.
+        calibrate: Sample calls to find value ranges: a sequence of inputs for each call.
         external_data: A `.ptd` file to write weights to.
-        data: `.ptd` files with weights that a program keeps outside.
-        methods: The models of an archive to compile; all if it is empty.
-        source_frames: Whether the lines of source code are kept.
+        data: `.ptd` files with external weights of a program.
+        methods: The models of an archive to compile; if empty, all of them.
+        source_frames: Whether source locations are kept.
     """
     samples = None if calibrate is None else [tuple(sample) for sample in calibrate]
     text = _pteron.compile_to(
@@ -722,18 +721,18 @@ def compile(
 def quantize(
     source: Source, output: Path, scheme: str, calibrate: Optional[Sequence[Sequence[Any]]] = None, **options: Any
 ) -> Compiled:
-    """Compiles as `compile` does, quantized: `int8` with `calibrate`, `dynamic-int8`, or `8da4w[:GROUP]`."""
+    """Compiles and quantizes as `compile` does: `int8` with `calibrate`, `dynamic-int8`, or `8da4w[:GROUP]`."""
     return compile(source, output, quantize=scheme, calibrate=calibrate, **options)
 
 
 def retarget(source: Source, output: Path, backends: Sequence[str] = (), **options: Any) -> Compiled:
-    """Compiles a program again for other backends, or for none, without its source, as `compile` does."""
+    """Recompiles a program for other backends, or for none, without its source, as `compile` does."""
     return compile(source, output, backends=backends, **options)
 
 
 @dataclass(frozen=True)
 class BefRun:
-    """What functions of a BEF program gave: 0 or 1, what they returned and printed, and the errors with their places."""
+    """The result of running a BEF program: exit code 0 or 1, returned values and output, and errors with their locations."""
 
     exit_code: int
     output: str
@@ -742,13 +741,13 @@ class BefRun:
 
 def run_bef(source: Source, functions: Sequence[str] = (), *, threads: Optional[int] = None) -> BefRun:
     """Runs functions of a BEF program, such as `f` or `g(1, 2.5)`, or all that take no arguments, as the reference's executor
-    does; on `threads` threads beside the one that waits."""
+    does; on `threads` threads in addition to the waiting one."""
     return BefRun(*_pteron.run_bef(source, list(functions), threads))
 
 
 @dataclass(frozen=True)
 class BefFunction:
-    """A function of a BEF program: `async`, `sync` or `native`, and the types of what it takes and gives."""
+    """A function of a BEF program: its kind (`async`, `sync` or `native`), and its argument and result types."""
 
     name: str
     kind: str
@@ -774,7 +773,7 @@ class BefModule:
         return list(self.functions)
 
     def method(self, name: str) -> Callable[..., BefRun]:
-        """A function, to call with numbers. What goes wrong in it is an `ExecuteError`."""
+        """A function, which is called with numbers. Its errors are raised as `ExecuteError`."""
         if name not in self.functions:
             raise NoSuchMethodError(f"there is no function `{name}`: {', '.join(self.functions)}", method=name)
 

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use toolbox::batch::{Column, Row};
 
-/// A column that Python gives: an array whose first dimension is that of the rows, or a list of rows.
+/// An input column from Python: an array whose first dimension is the rows, or a list of rows.
 pub(super) struct Given {
     name: String,
     dtype: ScalarType,
@@ -18,16 +18,16 @@ pub(super) struct Given {
 }
 
 enum Data {
-    /// Rows where they lie.
+    /// The rows of a dense row-major array, borrowed.
     Lent(Box<Array>, TensorMeta),
-    /// Rows that were gathered.
+    /// The rows of another array, copied.
     Owned(Tensor),
-    /// Rows of their own, or why they are none.
+    /// Separate rows, each a tensor or the reason why it cannot be one.
     Rows(Vec<Result<Tensor, String>>),
 }
 
 impl Given {
-    /// A column for an input of elements `wanted`.
+    /// Converts a column for an input with elements of type `wanted`.
     pub(super) fn of(name: String, object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> PyResult<Self> {
         if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
             return Self::of_rows(name, object, wanted);
@@ -80,7 +80,7 @@ impl Given {
     }
 }
 
-/// A row as a tensor, or why it is none.
+/// Converts a row to a tensor, or gives the reason why it cannot be one.
 fn row_of(object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> Result<Tensor, String> {
     if object.is_none() {
         return Err("it is null".to_owned());

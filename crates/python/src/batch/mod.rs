@@ -1,4 +1,4 @@
-//! Rows of columns, executed in batches: what `pteron.batch` is made of.
+//! Executes rows of columns in batches, for `pteron.batch`.
 
 mod given;
 mod table;
@@ -19,10 +19,10 @@ use pyo3::types::PyList;
 use std::sync::Arc;
 use toolbox::batch::{self, Cells, Column, Joining, Outcome, OutputColumn, Plan, Runner, Spec};
 
-/// Rows that failed: the index, the column if it is one, and why.
+/// The failed rows: index, the column that caused the failure if any, and the reason.
 type Failures = Vec<(usize, Option<String>, String)>;
 
-/// Executes rows by a method of a program.
+/// Executes rows with a method of a program.
 #[pyclass(frozen, name = "BatchRunner", module = "pteron")]
 pub(crate) struct PyBatchRunner {
     module: Py<PyModule>,
@@ -71,7 +71,7 @@ impl PyBatchRunner {
         Ok(Self { module: module.clone().unbind(), signature, runner: Runner::new(plan, check) })
     }
 
-    /// What columns the method takes and gives, and the sizes of its batches, as JSON.
+    /// The input and output columns of the method, and its batch sizes, as JSON.
     fn describe(&self) -> String {
         let plan = &self.runner.plan;
         let columns = |specs: &[Spec]| -> Vec<serde_json::Value> {
@@ -88,8 +88,8 @@ impl PyBatchRunner {
         .to_string()
     }
 
-    /// Executes rows of arrays, of which each is a name and what has the rows. Gives an array for each output, or a list of arrays if
-    /// they have different sizes, and the failures. Rows that failed are NaN, or zeros where there is none.
+    /// Executes the rows of columns, each a name and an array or list. Returns an array for each output, or a list of arrays if
+    /// rows have different sizes, and the failures. Failed rows are NaN, or zeros for types without NaN.
     fn run_arrays<'py>(
         &self,
         py: Python<'py>,
@@ -109,7 +109,7 @@ impl PyBatchRunner {
         Ok((outputs, failures))
     }
 
-    /// Executes rows of Arrow columns. Gives a column of a name for each output, and the failures.
+    /// Executes the rows of Arrow columns. Returns a named column for each output, and the failures.
     fn run_arrow(
         &self,
         py: Python<'_>,
@@ -136,7 +136,7 @@ impl PyBatchRunner {
     }
 }
 
-/// A column as one array, or as a list of arrays and `None`.
+/// Converts an output column to one array, or to a list of arrays and `None`.
 fn array<'py>(py: Python<'py>, column: OutputColumn) -> PyResult<Bound<'py, PyAny>> {
     let dtype = column.spec.dtype;
     let tensor = |sizes: &[usize], bytes: &[u8]| -> Result<PyTensor> {
@@ -173,7 +173,7 @@ fn elements(row: &Shape) -> usize {
     row.iter().product()
 }
 
-/// Makes elements no numbers, where the type has such.
+/// Fills elements with NaN, if the type has NaN.
 fn make_nan(dtype: ScalarType, bytes: &mut [u8]) {
     let mut fill =
         |nan: &[u8]| bytes.chunks_exact_mut(nan.len()).for_each(|element| element.copy_from_slice(nan));

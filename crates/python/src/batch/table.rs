@@ -1,4 +1,4 @@
-//! Tables of Arrow, as Python holds them.
+//! Python classes for Arrow arrays, streams and tables.
 
 use crate::exchange::arrow::{Made, Stream, Table, export_field, export_stream};
 use crate::opened::lock;
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 use std::sync::Mutex;
 
-/// An array of Arrow: a column, or a batch of columns.
+/// An Arrow array: a column, or a batch of columns.
 #[pyclass(frozen, name = "ArrowArray", module = "pteron")]
 pub(crate) struct PyArrowArray {
     pub(super) table: Table,
@@ -15,13 +15,13 @@ pub(crate) struct PyArrowArray {
 
 #[pymethods]
 impl PyArrowArray {
-    /// What an object with `__arrow_c_array__` has.
+    /// Imports the array of an object with `__arrow_c_array__`.
     #[staticmethod]
     fn take(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self { table: Table::take(object)? })
     }
 
-    /// Columns of the same number of rows as a batch.
+    /// Combines columns with the same number of rows into a batch.
     #[staticmethod]
     fn batch(rows: usize, columns: Vec<Bound<'_, Self>>) -> PyResult<Self> {
         let columns: Vec<Table> = columns.iter().map(|column| column.get().table.clone()).collect();
@@ -34,7 +34,7 @@ impl PyArrowArray {
         }
     }
 
-    /// A column of texts.
+    /// A column of strings.
     #[staticmethod]
     fn texts(name: &str, texts: Vec<Option<String>>) -> PyResult<Self> {
         Ok(Self { table: Table::made(Made::of_texts(name, &texts)?) })
@@ -70,13 +70,13 @@ impl PyArrowArray {
     }
 }
 
-/// A stream of batches, to be read.
+/// An iterator over the batches of an Arrow stream.
 #[pyclass(frozen, name = "ArrowStream", module = "pteron")]
 pub(crate) struct PyArrowStream(Mutex<Stream>);
 
 #[pymethods]
 impl PyArrowStream {
-    /// The stream of an object with `__arrow_c_stream__`.
+    /// Imports the stream of an object with `__arrow_c_stream__`.
     #[staticmethod]
     fn take(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self(Mutex::new(Stream::take(object)?)))

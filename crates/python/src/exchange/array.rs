@@ -10,7 +10,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// An array of Python's, lent for as long as this lives.
+/// An array borrowed from Python for the lifetime of this value.
 pub(crate) struct Array {
     start: *mut u8,
     element: Element,
@@ -20,28 +20,28 @@ pub(crate) struct Array {
     _owner: Owner,
 }
 
-// SAFETY: what is lent may be given back by any thread (`Lent` of either kind sees to that), and the memory is only
-// read and written as this module says.
+// SAFETY: borrowed memory may be returned by any thread (both kinds of `Lent` attach to the interpreter or may be deleted
+// anywhere), and the memory is only read and written under the rules of this module.
 unsafe impl Send for Array {}
 // SAFETY: as above.
 unsafe impl Sync for Array {}
 
-/// What keeps the memory there.
-#[expect(dead_code, reason = "they are held, not looked at")]
+/// Keeps the memory alive.
+#[expect(dead_code, reason = "held only for their destructors")]
 enum Owner {
     Buffer(buffer::Lent),
     DlPack(dlpack::Lent),
     Tensor(Arc<Storage>),
 }
 
-/// Whether an object lends its memory by the buffer protocol.
+/// Whether an object supports the buffer protocol.
 pub(crate) fn is_lent(object: &Bound<'_, PyAny>) -> bool {
-    // SAFETY: the object is one; nothing is asked of it but whether its type has the protocol.
+    // SAFETY: the pointer is that of a live object; the function only checks its type.
     unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) == 1 }
 }
 
-/// Fails for views of PyTorch's whose elements are what is in memory, negated or conjugated.
-fn is_read_as_it_lies(object: &Bound<'_, PyAny>, element: Element) -> PyResult<()> {
+/// Fails for PyTorch views with the negative or conjugate bit, whose elements are the negated or conjugated memory.
+fn check_not_lazy(object: &Bound<'_, PyAny>, element: Element) -> PyResult<()> {
     use ScalarType as T;
     let Element::Known(dtype) = element else { return Ok(()) };
     let is_complex = matches!(dtype, T::ComplexHalf | T::ComplexFloat | T::ComplexDouble);
@@ -62,7 +62,7 @@ fn is_read_as_it_lies(object: &Bound<'_, PyAny>, element: Element) -> PyResult<(
 }
 
 impl Array {
-    /// The memory of an object that has the buffer protocol, `__dlpack__` or `__array__`; `None` if it has none of them.
+    /// The memory of an object that has the buffer protocol, DLPack or `__array__`; `None` if it has none of them.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let py = object.py();
         if is_lent(object) {
@@ -108,7 +108,7 @@ impl Array {
         Ok(Self { start, element, sizes, strides, is_read_only, _owner: Owner::Buffer(buffer) })
     }
 
-    /// Sizes and strides, unless there are more than tensors have.
+    /// Converts sizes and strides. Fails if the rank exceeds that of tensors.
     fn layout(sizes: impl Iterator<Item = usize>, strides: Option<Strides>) -> PyResult<(Shape, Strides)> {
         let mut shape = Shape::default();
         for size in sizes {
@@ -127,7 +127,7 @@ impl Array {
         };
         let dlpack::Place { start, element, sizes, strides, is_read_only } =
             lent.place().ok_or_else(unreadable)?;
-        is_read_as_it_lies(object, element)?;
+        check_not_lazy(object, element)?;
         let size = element.size() as isize;
         let bytes = |&n: &i64| isize::try_from(n).ok()?.checked_mul(size);
         let strides = strides.map_or_else(
@@ -138,7 +138,7 @@ impl Array {
         Ok(Self { start, element, sizes, strides, is_read_only, _owner: Owner::DlPack(lent) })
     }
 
-    /// The type of the elements, where one of `wanted` is asked for, or of what they are.
+    /// The type of the elements: `wanted` if they can be read as it, otherwise their own.
     pub(crate) fn dtype(&self, wanted: Option<ScalarType>) -> PyResult<ScalarType> {
         match (self.element, wanted) {
             (element, Some(wanted)) if element.read_as(wanted).is_some() => Ok(wanted),
@@ -149,7 +149,7 @@ impl Array {
         }
     }
 
-    /// What a tensor of these elements is, if they lie without gaps.
+    /// The tensor type with which the memory can be used in place, if the elements are dense.
     pub(crate) fn dense_meta(&self, dtype: ScalarType) -> Result<Option<TensorMeta>> {
         let Some(order) = dense_order(&self.sizes, &self.strides, self.element.size()) else {
             return Ok(None);
@@ -157,25 +157,26 @@ impl Array {
         Ok(Some(TensorMeta::new(dtype, &self.sizes, order)?))
     }
 
-    /// The elements as a tensor; `meta` is what [`Self::dense_meta`] gave.
+    /// A tensor view of the elements; `meta` is the result of [`Self::dense_meta`].
     pub(crate) fn view<'a>(&'a self, meta: &'a TensorMeta) -> pteron::tensor::Result<TensorView<'a>> {
         if meta.nbytes() == 0 {
             return TensorView::new(meta, &[]);
         }
-        // SAFETY: the exporter has lent memory of elements of these sizes and strides, which lie without a gap, so it is one
-        // run of bytes from the first element on. It stays until `self` goes, and nobody writes to it meanwhile.
+        // SAFETY: the exporter has lent memory for elements of these sizes and strides, which are dense, so it is one
+        // contiguous range from the first element on. It is valid until `self` is dropped, and nobody writes to it meanwhile
+        // by the rule of this module.
         let bytes = unsafe { std::slice::from_raw_parts(self.start.cast_const(), meta.nbytes()) };
         TensorView::new(meta, bytes)
     }
 
-    /// A row-major copy.
+    /// Copies the elements to a row-major tensor.
     pub(crate) fn gather(&self, dtype: ScalarType) -> Result<Tensor> {
         COPIES.input();
         let mut tensor = Tensor::zeros(TensorMeta::contiguous(dtype, &self.sizes)?)?;
         let (sizes, size, strides) = (*tensor.sizes(), self.element.size(), Strides::of(tensor.meta()));
         let mut view = tensor.view_mut();
         let target = view.bytes_mut().as_mut_ptr();
-        // SAFETY: the exporter has lent every element, and the tensor is new, with room for all of them.
+        // SAFETY: the exporter has lent every element, and the target is a new tensor of the same sizes.
         unsafe { strided::copy(&self.place(), &Place { start: target, strides: &strides }, &sizes, size) };
         Ok(tensor)
     }
@@ -184,7 +185,7 @@ impl Array {
         Place { start: self.start, strides: &self.strides }
     }
 
-    /// Fails if a tensor of this type and sizes cannot be written here.
+    /// Fails if a tensor of this type and sizes cannot be written to the array.
     pub(crate) fn check_room(&self, output: usize, dtype: ScalarType, sizes: &Shape) -> Result<()> {
         let problem = match () {
             () if self.is_read_only => "is read-only".to_owned(),
@@ -199,7 +200,7 @@ impl Array {
         Err(Failure::Input(format!("the array given for output {output} {problem}")))
     }
 
-    /// Writes a tensor of this array's type and sizes here, as [`Self::check_room`] has found.
+    /// Copies a tensor to the array. Fails as [`Self::check_room`].
     pub(crate) fn write(&self, output: usize, tensor: TensorView<'_>) -> Result<()> {
         self.check_room(output, tensor.dtype(), tensor.sizes())?;
         if tensor.nbytes() == 0 {
@@ -207,15 +208,15 @@ impl Array {
         }
         COPIES.output();
         if let Some(mut meta) = self.dense_meta(tensor.dtype())? {
-            // SAFETY: the exporter has lent memory to write, of elements that lie without a gap. The tensor is in memory of
-            // the method, of which Python has no part, and no other reference to the array's memory is there meanwhile.
+            // SAFETY: the exporter has lent writable memory of dense elements. The tensor is in memory of the method, which
+            // Python cannot access, and there is no other reference to the array's memory meanwhile.
             let bytes = unsafe { std::slice::from_raw_parts_mut(self.start, meta.nbytes()) };
             let written = TensorViewMut::new(&mut meta, bytes).and_then(|mut out| tensor.relayout(&mut out));
             return Ok(written?);
         }
         let (sizes, size, strides) = (*tensor.sizes(), self.element.size(), Strides::of(tensor.meta()));
         let from = Place { start: tensor.bytes().as_ptr().cast_mut(), strides: &strides };
-        // SAFETY: the source is only read; for the rest, as above.
+        // SAFETY: the source is only read; the target is as above, with any strides.
         unsafe { strided::copy(&from, &self.place(), &sizes, size) };
         Ok(())
     }

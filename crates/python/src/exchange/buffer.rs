@@ -7,17 +7,18 @@ use pyo3::prelude::*;
 use std::ffi::{CStr, c_int, c_void};
 use std::{ptr, slice};
 
-/// Memory that an object has lent, until it is dropped.
+/// A buffer borrowed from an object; released on drop.
 pub(super) struct Lent(Box<ffi::Py_buffer>);
 
-// SAFETY: the struct is only read until it is released, which is done attached to the interpreter, by any thread.
+// SAFETY: the struct is only read until it is released, which any thread may do while attached to the interpreter.
 unsafe impl Send for Lent {}
 
 impl Lent {
-    /// The memory of an object that has the protocol.
+    /// Requests the buffer of an object that has the protocol.
     pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut view = Box::new(ffi::Py_buffer::new());
-        // SAFETY: the object is one, and the view may be written to. It does not move until it is released.
+        // SAFETY: the pointer is that of a live object, and the view is writable. It is boxed, so it does not move until it is
+        // released.
         match unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, ffi::PyBUF_FULL_RO) } {
             0 => Ok(Self(view)),
             _ => Err(PyErr::fetch(object.py())),
@@ -29,7 +30,7 @@ impl Lent {
         self.0.buf.cast()
     }
 
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     pub(super) fn item_size(&self) -> usize {
         self.0.itemsize.unsigned_abs()
     }
@@ -38,7 +39,7 @@ impl Lent {
         self.0.readonly != 0
     }
 
-    /// The format of an element.
+    /// The format string of an element.
     pub(super) fn format(&self) -> &CStr {
         match self.0.format.is_null() {
             true => c"B",
@@ -57,14 +58,14 @@ impl Lent {
         self.numbers(self.0.strides)
     }
 
-    /// Whether elements are reached by pointers.
+    /// Whether elements are reached through pointers (suboffsets).
     pub(super) fn is_indirect(&self) -> bool {
         self.numbers(self.0.suboffsets).iter().any(|&offset| offset >= 0)
     }
 
     fn numbers(&self, at: *mut ffi::Py_ssize_t) -> &[isize] {
         match (usize::try_from(self.0.ndim), at.is_null()) {
-            // SAFETY: shape, strides and suboffsets have a number for each dimension if they are not null.
+            // SAFETY: shape, strides and suboffsets have `ndim` entries if they are not null.
             (Ok(rank), false) if rank > 0 => unsafe { slice::from_raw_parts(at.cast_const(), rank) },
             _ => &[],
         }
@@ -73,21 +74,21 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // SAFETY: the view was filled, and is released once.
+        // SAFETY: the view was filled by `PyObject_GetBuffer`, and is released once.
         Python::attach(|_| unsafe { ffi::PyBuffer_Release(&raw mut *self.0) });
     }
 }
 
-/// Sizes and strides that a view points to.
-struct Numbers {
+/// The sizes and strides that an exported view points to.
+struct Dims {
     shape: Box<[ffi::Py_ssize_t]>,
     strides: Box<[ffi::Py_ssize_t]>,
 }
 
-/// Fills a view of a tensor's memory, which `owner` keeps there.
+/// Fills a view of a tensor's memory, which `owner` keeps alive.
 ///
 /// # Safety
-/// `view` is null or may be written to, and is given to [`free_view`] when it is released.
+/// `view` must be null or writable, and must be passed to [`free_view`] when it is released.
 pub(crate) unsafe fn fill_view(
     owner: Bound<'_, PyAny>,
     storage: &Storage,
@@ -103,12 +104,12 @@ pub(crate) unsafe fn fill_view(
         return Err(PyBufferError::new_err("the tensor is not in row-major order, which was asked for"));
     }
     let shape = meta.sizes().iter().map(|&n| n as ffi::Py_ssize_t).collect();
-    let mut numbers = Box::new(Numbers { shape, strides: storage.byte_strides().into_boxed_slice() });
+    let mut dims = Box::new(Dims { shape, strides: storage.byte_strides().into_boxed_slice() });
     let format =
         if asks(ffi::PyBUF_FORMAT) { format_of(meta.dtype()).0.as_ptr().cast_mut() } else { ptr::null_mut() };
     let null_unless = |wanted: bool, at: *mut ffi::Py_ssize_t| if wanted { at } else { ptr::null_mut() };
-    // SAFETY: `view` may be written to. What it points to lives until it is released: the memory and the format by `owner`,
-    // sizes and strides by `internal`, which `free_view` frees.
+    // SAFETY: `view` is writable. Everything it points to lives until it is released: the memory is kept alive by `owner`, the
+    // format is static, and `free_view` frees sizes and strides, which `internal` owns.
     unsafe {
         (*view).buf = storage.start().cast::<c_void>();
         (*view).len = meta.nbytes() as ffi::Py_ssize_t;
@@ -116,20 +117,20 @@ pub(crate) unsafe fn fill_view(
         (*view).readonly = 0;
         (*view).format = format;
         (*view).ndim = meta.rank() as c_int;
-        (*view).shape = null_unless(asks(ffi::PyBUF_ND), numbers.shape.as_mut_ptr());
-        (*view).strides = null_unless(asks(ffi::PyBUF_STRIDES), numbers.strides.as_mut_ptr());
+        (*view).shape = null_unless(asks(ffi::PyBUF_ND), dims.shape.as_mut_ptr());
+        (*view).strides = null_unless(asks(ffi::PyBUF_STRIDES), dims.strides.as_mut_ptr());
         (*view).suboffsets = ptr::null_mut();
-        (*view).internal = Box::into_raw(numbers).cast();
+        (*view).internal = Box::into_raw(dims).cast();
         (*view).obj = owner.into_ptr();
     }
     Ok(())
 }
 
-/// Frees what [`fill_view`] has allocated.
+/// Frees the allocations of [`fill_view`].
 ///
 /// # Safety
-/// The view was filled by [`fill_view`], and is released once.
+/// The view must have been filled by [`fill_view`], and must be released only once.
 pub(crate) unsafe fn free_view(view: *mut ffi::Py_buffer) {
-    // SAFETY: `internal` is the box of `fill_view`.
-    unsafe { drop(Box::from_raw((*view).internal.cast::<Numbers>())) }
+    // SAFETY: `internal` is the box that `fill_view` leaked.
+    unsafe { drop(Box::from_raw((*view).internal.cast::<Dims>())) }
 }

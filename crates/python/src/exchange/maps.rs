@@ -1,9 +1,9 @@
 use pteron::Unchanged;
 
-/// Passes on the promise that the user makes with `mmap=True`: `docs/python.md` and the function's help say that a file
-/// which is mapped must not change while it is in use.
+/// Passes on the promise that the user makes with `mmap=True`: `docs/python.md` and the function's help say that a
+/// mapped file must not change while it is in use.
 pub(crate) fn promise() -> Unchanged {
-    // SAFETY: a process cannot keep others from writing to a file, so the condition of `promise` is handed on to the user.
-    // The functions of this package write files by renaming, which leaves mapped ones as they are.
+    // SAFETY: a process cannot keep others from writing to a file, so the condition of `promise` is passed on to the user.
+    // The functions of this package write files by renaming, which does not modify mapped files.
     unsafe { Unchanged::promise() }
 }

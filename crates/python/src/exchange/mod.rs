@@ -1,11 +1,11 @@
-//! Memory that Python and the runtime share: the one place of this crate with `unsafe` of its own.
+//! Memory shared between Python and the runtime: the only module of this crate with `unsafe` blocks of its own.
 //!
-//! Arrow's C data interface is read and made in `arrow`; its memory never changes.
+//! The module `arrow` imports and exports Arrow's C data interface, whose memory is immutable.
 //!
-//! What every other block here relies on is the rule of the buffer protocol and of DLPack: memory that an exporter has lent stays
-//! where it is until it is given back, and nobody writes to it while another reads it. Python enforces the first. The
-//! second is the caller's: an array that is an argument of a call must not be written to by other threads before the call
-//! returns, as with any function that releases the GIL. `docs/python.md` says so.
+//! All other `unsafe` blocks here rely on the rules of the buffer protocol and of DLPack: memory that an exporter has lent is
+//! neither moved nor freed until it is returned, and nobody writes to it while another reads it. Python enforces the first
+//! rule. The caller must observe the second: an array that is an argument of a call must not be written to by other threads
+//! before the call returns, as with any function that releases the GIL. `docs/python.md` says so.
 
 mod array;
 pub(crate) mod arrow;
@@ -24,7 +24,7 @@ pub(crate) use storage::Storage;
 use pteron::ScalarType;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often elements were copied, beside the copy that a method makes of each input into its own memory.
+/// Counts copies of elements, not including the copy that a method makes of each input into its own memory.
 #[derive(Default)]
 pub(crate) struct Copies {
     inputs: AtomicU64,
@@ -35,33 +35,33 @@ pub(crate) struct Copies {
 pub(crate) static COPIES: Copies = Copies { inputs: AtomicU64::new(0), outputs: AtomicU64::new(0) };
 
 impl Copies {
-    /// An input was copied before the method was given it.
+    /// Counts an input that was copied before it was passed to the method.
     pub(crate) fn input(&self) {
         self.inputs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An output was copied out of the method's memory.
+    /// Counts an output that was copied out of the method's memory.
     pub(crate) fn output(&self) {
         self.outputs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Those of inputs, and those of outputs.
+    /// The numbers of copies of inputs and of outputs.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.inputs.load(Ordering::Relaxed), self.outputs.load(Ordering::Relaxed))
     }
 }
 
-/// The type of elements as Python's arrays know it.
+/// The element type of a Python array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Element {
     /// A type that both sides have.
     Known(ScalarType),
-    /// Bytes without a type of their own, so many an element.
+    /// Untyped elements of this many bytes.
     Opaque(usize),
 }
 
 impl Element {
-    /// The element type of a buffer's format, such as `<f`; `None` if it is a structure or of the other byte order.
+    /// The element type of a buffer's format, such as `<f`; `None` for structures and for the other byte order.
     fn of_format(format: &str, size: usize) -> Option<Self> {
         let foreign = if cfg!(target_endian = "little") { ['>', '!'] } else { ['<', '\0'] };
         if size > 1 && format.starts_with(foreign) {
@@ -89,7 +89,7 @@ impl Element {
         }))
     }
 
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     pub(crate) fn size(self) -> usize {
         match self {
             Self::Known(dtype) => dtype.size(),
@@ -97,8 +97,8 @@ impl Element {
         }
     }
 
-    /// The type that such elements are where `wanted` is asked for, if they can be: types that Python's arrays lack are
-    /// given as bytes or unsigned integers of the same size.
+    /// `wanted`, if the elements can be read as that type: types that Python arrays lack are passed as untyped bytes or
+    /// unsigned integers of the same size.
     pub(crate) fn read_as(self, wanted: ScalarType) -> Option<ScalarType> {
         match self {
             Self::Known(dtype) if dtype == wanted => Some(wanted),
@@ -111,7 +111,7 @@ impl Element {
     }
 }
 
-/// The format of a buffer of such elements, and whether it stands for a type that the buffer protocol lacks.
+/// The buffer format for a type, and whether it only substitutes for a type that the buffer protocol lacks.
 pub(crate) fn format_of(dtype: ScalarType) -> (&'static std::ffi::CStr, bool) {
     match dtype {
         ScalarType::Bool => (c"?", false),

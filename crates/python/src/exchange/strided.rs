@@ -1,7 +1,7 @@
 use pteron::tensor::{MAX_RANK, TensorMeta};
 use pteron::{DimOrder, Shape};
 
-/// Strides in bytes, of as many dimensions as tensors have.
+/// Strides in bytes, of up to [`MAX_RANK`] dimensions.
 #[derive(Clone, Copy)]
 pub(super) struct Strides {
     rank: usize,
@@ -9,7 +9,7 @@ pub(super) struct Strides {
 }
 
 impl Strides {
-    /// `None` if there are too many, or one is no number of bytes.
+    /// `None` if there are too many dimensions, or a stride is `None`.
     pub(super) fn new(strides: impl ExactSizeIterator<Item = Option<isize>>) -> Option<Self> {
         let mut all = Self { rank: strides.len(), numbers: [0; MAX_RANK] };
         for (number, stride) in all.numbers.get_mut(..strides.len())?.iter_mut().zip(strides) {
@@ -18,7 +18,7 @@ impl Strides {
         Some(all)
     }
 
-    /// Those of elements of so many bytes in row-major order. `None` as for [`Self::new`].
+    /// The strides of row-major elements of `element` bytes. `None` as for [`Self::new`].
     pub(super) fn row_major(sizes: &[i64], element: usize) -> Option<Self> {
         let mut all = Self { rank: sizes.len(), numbers: [0; MAX_RANK] };
         let mut step = isize::try_from(element).ok()?;
@@ -29,7 +29,7 @@ impl Strides {
         Some(all)
     }
 
-    /// Those of a tensor.
+    /// The strides of a tensor.
     pub(super) fn of(meta: &TensorMeta) -> Self {
         let size = meta.dtype().size();
         let mut all = Self { rank: meta.rank(), numbers: [0; MAX_RANK] };
@@ -47,7 +47,7 @@ impl std::ops::Deref for Strides {
     }
 }
 
-/// Whether elements with these strides lie without a gap, the dimensions in this order, outermost first.
+/// Whether elements with these strides are dense in the given order of dimensions, outermost first.
 fn is_dense(
     sizes: &[usize],
     strides: &[isize],
@@ -67,13 +67,13 @@ fn is_dense(
     true
 }
 
-/// The dim order in which elements with these strides, in bytes, lie without a gap; `None` if they do not.
+/// The dim order in which elements with these strides, in bytes, are dense; `None` if there is none.
 pub(super) fn dense_order(sizes: &[usize], strides: &[isize], element: usize) -> Option<DimOrder> {
     let rank = sizes.len();
     if is_dense(sizes, strides, element, 0..rank) || sizes.contains(&0) {
         return Some(DimOrder::contiguous(rank));
     }
-    // Dimensions of one element may have any stride: they are outermost.
+    // Dimensions of size 1 may have any stride: sort them outermost.
     let mut order: Vec<u8> = (0..u8::try_from(rank).ok()?).collect();
     order.sort_by_key(|&d| (sizes[usize::from(d)] != 1, std::cmp::Reverse(strides[usize::from(d)]), d));
     match is_dense(sizes, strides, element, order.iter().map(|&d| usize::from(d))) {
@@ -82,17 +82,17 @@ pub(super) fn dense_order(sizes: &[usize], strides: &[isize], element: usize) ->
     }
 }
 
-/// Where elements lie: an address, and strides in bytes.
+/// The location of elements: the address of the first one, and strides in bytes.
 pub(super) struct Place<'a> {
     pub(super) start: *mut u8,
     pub(super) strides: &'a [isize],
 }
 
-/// Copies elements of `size` bytes from one place to another, whatever their strides.
+/// Copies elements of `size` bytes between places with any strides.
 ///
 /// # Safety
-/// Every element of a tensor of these sizes is, at both places, memory that may be read at `from` and written at `to`, and
-/// no byte is at both.
+/// For every element of a tensor of these sizes, the memory at `from` must be readable and the memory at `to` writable, and
+/// the two must not overlap.
 pub(super) unsafe fn copy(from: &Place<'_>, to: &Place<'_>, sizes: &Shape, size: usize) {
     if sizes.contains(&0) {
         return;
@@ -101,8 +101,8 @@ pub(super) unsafe fn copy(from: &Place<'_>, to: &Place<'_>, sizes: &Shape, size:
     let mut index = vec![0usize; rank];
     let (mut source, mut target) = (from.start.cast_const(), to.start);
     loop {
-        // SAFETY: `source` and `target` are the addresses of one element at both places, by the caller's promise memory to
-        // read and memory to write that does not overlap.
+        // SAFETY: `source` and `target` are the addresses of the same element at both places. By the contract of this function
+        // one is readable, the other writable, and they do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(source, target, size) };
         let mut d = rank;
         loop {

@@ -1,4 +1,4 @@
-//! What a payload holds and which of it runs, as its backend says.
+//! The backend's description of a payload: its nodes and tensors, and which nodes the backend supports.
 
 use std::fmt::{self, Display, Write};
 use std::ops::Range;
@@ -7,89 +7,89 @@ use tensor::ScalarType;
 /// The nodes and tensors of a payload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PayloadContents {
-    /// The format of the payload with its version.
+    /// The payload format and its version.
     pub format: String,
     /// The tensors.
     pub values: Vec<PayloadValue>,
-    /// The nodes, in the order in which they run. [`trace::Place::node`] is an index here.
+    /// The nodes in execution order. [`trace::Place::node`] is an index into this list.
     pub nodes: Vec<PayloadNode>,
 }
 
 /// A tensor of a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PayloadValue {
-    /// How the payload's format names it: `%3`.
+    /// Its name in the payload's format: `%3`.
     pub name: String,
-    /// The type of its elements, in the format's words.
+    /// The element type, as the payload's format names it.
     pub dtype: String,
     /// Bits of an element.
     pub bits: u32,
-    /// The type of a tensor that holds its elements as they are stored. `None` if they are packed.
+    /// The scalar type of the stored elements. `None` if several elements share a byte.
     pub scalar_type: Option<ScalarType>,
-    /// Its sizes, of the example with which the program was exported.
+    /// Its sizes for the example inputs with which the program was exported.
     pub sizes: Vec<usize>,
-    /// What its numbers stand for, without the scales that are bytes of their own; empty if for themselves.
+    /// Its quantization parameters, without the scales that are stored separately. Empty if it is not quantized.
     pub quantization: String,
-    /// Scales that are bytes of their own.
+    /// Quantization scales that are stored as separate constant bytes.
     pub scales: Option<PayloadBytes>,
-    /// Where its elements come from or go to.
+    /// Whether it is an input, an output, a constant or an intermediate value.
     pub role: PayloadRole,
 }
 
-/// Where the elements of a payload's tensor come from or go to.
+/// The role of a payload's tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PayloadRole {
-    /// The argument of this index of the delegate's calls, which is read.
+    /// Read from the delegate call's argument of this index.
     Input(usize),
-    /// The argument of this index of the delegate's calls, which is written.
+    /// Written to the delegate call's argument of this index.
     Output(usize),
-    /// Constant bytes.
+    /// A constant with these bytes.
     Constant(PayloadBytes),
-    /// Written and read by nodes.
+    /// An intermediate value, written and read by nodes.
     Internal,
 }
 
-/// Where constant bytes of a payload are.
+/// Where constant bytes of a payload are stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PayloadBytes {
-    /// A range of the payload.
+    /// A byte range of the payload.
     Payload(Range<u64>),
-    /// Named data of the program or of a `.ptd`: its key, and how many bytes the payload says it has.
+    /// Named data of the program or of a `.ptd` file: the key, and the number of bytes that the payload declares.
     Named(String, u64),
 }
 
 /// An operation of a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PayloadNode {
-    /// Its kind, in the format's words.
+    /// Its kind, as the payload's format names it.
     pub kind: String,
     /// The values that it reads, as indices into [`PayloadContents::values`].
     pub inputs: Vec<usize>,
-    /// The values that it writes.
+    /// The values that it writes, as indices into [`PayloadContents::values`].
     pub outputs: Vec<usize>,
-    /// Its parameters; empty if it has none.
+    /// Its parameters as text. Empty if it has none.
     pub attributes: String,
-    /// The id by which the exporter's debug maps know it.
+    /// The node's id in the exporter's debug maps.
     pub debug_handle: Option<u32>,
 }
 
-/// Which nodes of a payload a backend does not run.
+/// Which nodes of a payload a backend does not support.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PayloadSupport {
-    /// The nodes that are refused, in their order.
+    /// The unsupported nodes, in execution order.
     pub refused: Vec<RefusedNode>,
-    /// Keys of named data that were not there. The nodes that read them were not looked at.
+    /// Keys of named data that were not found. The nodes that read them were not checked.
     pub absent: Vec<String>,
 }
 
-/// A node that a backend does not run.
+/// A node that a backend does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedNode {
     /// Its index in the payload.
     pub node: usize,
-    /// Its kind, in the format's words.
+    /// Its kind, as the payload's format names it.
     pub kind: String,
-    /// Why it is refused.
+    /// Why it is not supported.
     pub reason: String,
 }
 
@@ -118,7 +118,7 @@ impl PayloadValue {
 }
 
 impl PayloadBytes {
-    /// How many there are.
+    /// The number of bytes.
     pub fn len(&self) -> u64 {
         match self {
             Self::Payload(range) => range.end.saturating_sub(range.start),
@@ -158,7 +158,7 @@ impl PayloadContents {
     }
 }
 
-/// The payload as an operator listing: a line for each value and for each node.
+/// A listing of the payload: one line per value and per node.
 impl Display for PayloadContents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });

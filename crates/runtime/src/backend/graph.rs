@@ -1,4 +1,4 @@
-//! Delegates that are graphs.
+//! Delegates that expose what they compute as a graph.
 
 use super::{BackendError, BackendExecutionContext, Delegate};
 use graph::{Executable, Graph};
@@ -6,63 +6,63 @@ use operator::{Arg, Budget, Isa, Out};
 use std::sync::Arc;
 use tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta, TensorView, TensorViewMut};
 
-/// Executables that a delegate keeps, for the sizes that it has met last.
-const KEPT: usize = 8;
+/// Executables that a delegate caches, one for each of the most recently used combinations of sizes.
+const MAX_CACHED: usize = 8;
 
-/// For which call of a delegate a graph is wanted.
+/// The call of a delegate for which a graph is requested.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct GraphRequest<'a> {
-    /// Type, sizes and layout of the inputs that are tensors.
+    /// Type, sizes and layout of the tensor inputs.
     pub inputs: &'a [TensorMeta],
-    /// Type and layout of the outputs. Their sizes are those that they have in the program, or had last.
+    /// Type and layout of the outputs. Their sizes are the ones in the program, or those of the last execution.
     pub outputs: &'a [TensorMeta],
-    /// Bytes that the nodes may write together.
+    /// Maximum number of bytes that all nodes together may write.
     pub bytes: usize,
-    /// What constants are taken from that the graph computes: see [`Graph::set_budget`].
+    /// The memory budget for constants that the graph computes: see [`Graph::set_budget`].
     pub budget: Budget,
 }
 
 impl<'a> GraphRequest<'a> {
-    /// A request for a call of these inputs and outputs, whose nodes may write so many bytes.
+    /// A request for a call with these inputs and outputs, whose nodes may write at most `bytes` bytes.
     pub fn new(inputs: &'a [TensorMeta], outputs: &'a [TensorMeta], bytes: usize) -> Self {
         Self { inputs, outputs, bytes, budget: Budget::default() }
     }
 
-    /// The same, whose computed constants are taken from a budget.
+    /// Charges the constants that the graph computes to `budget`.
     #[must_use]
     pub fn within(self, budget: &Budget) -> Self {
         Self { budget: budget.clone(), ..self }
     }
 }
 
-/// A payload that is known as a graph: what a delegate computes is then no secret to the method around it.
+/// A payload that the backend can express as a graph, so that it is transparent to the surrounding method.
 ///
-/// The runtime takes the nodes into the region of calls that surrounds a call of the delegate, where they are
-/// fused with what comes before and behind, share its workspace and its packed weights, and read what others
-/// have written without a copy. It asks again for other sizes.
+/// The runtime inlines the nodes into the region around the delegate call. There they fuse with the nodes before and
+/// after them, share the region's workspace and packed weights, and read the results of other nodes without a copy.
+/// The runtime requests another graph when the sizes change.
 pub trait DelegateGraph: Send + Sync {
-    /// How many of a call's arguments, from the first on, are inputs. The rest are outputs, which are tensors.
+    /// The number of leading arguments of a call that are inputs. The remaining arguments are output tensors.
     ///
-    /// Numbers among the inputs are not part of the graph: what it computes from them follows from the sizes of tensors.
+    /// Scalar inputs are not part of the graph: anything computed from them must follow from the tensor sizes.
     fn num_inputs(&self) -> usize;
 
-    /// What a call computes: a graph of one block and without state, whose inputs have the metas of the request.
-    /// Its outputs have the types of the request's, and as many dimensions; their sizes follow from the inputs', and
-    /// their layout is any. [`trace::Place::node`] as the [origin](Graph::set_origin) of a node says which of the
-    /// payload's it belongs to: listings, profiles and errors name it.
+    /// The graph that a call computes. It has one block and no state, and its inputs have the metas of the request.
+    /// Its outputs have the types and ranks of the request's outputs; their sizes follow from the input sizes, and
+    /// their layout is free. The [origin](Graph::set_origin) of each node gives its payload node in
+    /// [`trace::Place::node`], for listings, profiles and errors.
     ///
-    /// The same request is answered by the same graph. Weights whose bytes say which they are
-    /// ([`Bytes::identity`](graph::Bytes::identity), as those of [`ConstantBytes`](crate::ConstantBytes) do) are packed once
-    /// for all that reads them.
+    /// Equal requests must give the same graph. Weights with a known identity
+    /// ([`Bytes::identity`](graph::Bytes::identity), which [`ConstantBytes`](crate::ConstantBytes) provides) are packed
+    /// once for all their readers.
     fn graph(&self, request: &GraphRequest<'_>) -> Result<Graph, BackendError>;
 }
 
-/// A delegate that is a graph, for [`Backend::init`](super::Backend::init) to answer with. Where it is not taken into
-/// a region, it runs by itself.
+/// A delegate defined by a graph, which [`Backend::init`](super::Backend::init) can return. A call that is not inlined
+/// into a region runs the graph on its own.
 pub struct GraphDelegate {
     graph: Arc<dyn DelegateGraph>,
-    /// The one used last stands last.
+    /// Cached executables, the most recently used last.
     lowered: Vec<Lowered>,
 }
 
@@ -74,12 +74,12 @@ struct Lowered {
 }
 
 impl GraphDelegate {
-    /// A delegate that computes what a graph says.
+    /// A delegate that computes this graph.
     pub fn new(graph: impl DelegateGraph + 'static) -> Self {
         Self { graph: Arc::new(graph), lowered: Vec::new() }
     }
 
-    /// Makes the executable for a call the last.
+    /// The executable for a call, from the cache or newly lowered.
     fn lower(
         &mut self,
         ctx: &BackendExecutionContext<'_>,
@@ -96,7 +96,7 @@ impl GraphDelegate {
             let graph = self.graph.graph(&request)?;
             let executable =
                 Executable::with_packs(graph, ctx.kernels, &mut ctx.packs.clone())?.of_delegate();
-            if self.lowered.len() == KEPT {
+            if self.lowered.len() == MAX_CACHED {
                 self.lowered.remove(0);
             }
             self.lowered.push(Lowered { inputs, outputs: order, isa, executable });
@@ -154,7 +154,7 @@ impl Delegate for GraphDelegate {
     }
 }
 
-/// An error that names the node of the payload which it comes from, where that is known.
+/// Prefixes an error with the payload node that it comes from, if that is known.
 pub(crate) fn at_node(place: trace::Place, error: BackendError) -> BackendError {
     match place.node {
         Some(node) => BackendError::new(format!("node {node}: {error}")),

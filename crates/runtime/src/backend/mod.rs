@@ -1,4 +1,4 @@
-//! Delegate backends at run time: what a backend implements, and where backends are found.
+//! Delegate backends at run time: the traits that a backend implements, and the registry of backends.
 
 mod contents;
 mod graph;
@@ -20,21 +20,21 @@ use std::sync::Arc;
 use tensor::AlignedBuffer;
 use trace::Tracer;
 
-/// A number or text given to a backend: at load as a runtime spec, or later as an option.
+/// The value of a backend option, given at load time as a runtime spec or later with `set_option`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OptionValue {
     /// A flag.
     Bool(bool),
-    /// A number.
+    /// An integer.
     Int(i64),
-    /// A text.
+    /// A string.
     Str(String),
 }
 
 /// Options by key.
 pub type BackendOptions = BTreeMap<String, OptionValue>;
 
-/// Why a backend refused or failed.
+/// Why a backend refused a payload or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BackendError(String);
@@ -58,7 +58,7 @@ impl From<tensor::Error> for BackendError {
     }
 }
 
-/// A key and bytes that the ahead-of-time half of a backend left in the program.
+/// A key and value that the ahead-of-time half of a backend stored in the program.
 #[derive(Debug, Clone, Copy)]
 pub struct CompileSpec<'a> {
     /// The key.
@@ -72,16 +72,16 @@ pub trait Backend: Send + Sync {
     /// The id by which programs name it.
     fn id(&self) -> &str;
 
-    /// Whether it can run on this machine, now.
+    /// Whether the backend can run on this machine now.
     fn is_available(&self) -> bool {
         true
     }
 
-    /// Makes a delegate from its payload. Payload bytes live as long as a clone of `processed`
-    /// does; a backend that has copied what it needs drops it.
+    /// Creates a delegate from its payload. The payload bytes stay in memory as long as a clone of `processed` does; a
+    /// backend that has copied what it needs should drop it.
     ///
-    /// A backend that knows the payload as a graph answers with a [`GraphDelegate`], whose nodes the runtime takes
-    /// into the region of calls around it; any other delegate is opaque, and is called.
+    /// A backend that can express the payload as a graph returns a [`GraphDelegate`], whose nodes the runtime inlines
+    /// into the surrounding region. Any other delegate is opaque: the runtime calls its `execute`.
     fn init(
         &self,
         ctx: &BackendInitContext<'_>,
@@ -89,15 +89,15 @@ pub trait Backend: Send + Sync {
         compile_specs: &[CompileSpec<'_>],
     ) -> Result<Box<dyn Delegate>, BackendError>;
 
-    /// The nodes and tensors of a payload, for listings, comparisons and reports. `None` where the backend does not show
-    /// its payloads.
+    /// The nodes and tensors of a payload, for listings, comparisons and reports. `None` if the backend cannot list its
+    /// payloads.
     fn contents(&self, processed: &[u8]) -> Option<Result<PayloadContents, BackendError>> {
         let _ = processed;
         None
     }
 
-    /// Which nodes of a payload this backend does not run, all of them, where [`Self::init`] names the first. `None`
-    /// where the backend cannot say without loading.
+    /// All nodes of a payload that this backend does not support; [`Self::init`] only reports the first. `None` if the
+    /// backend cannot tell without loading the payload.
     fn support(
         &self,
         processed: &FreeableBuffer,
@@ -107,39 +107,36 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// Changes an option of the whole backend.
+    /// Sets a backend-wide option.
     fn set_option(&self, key: &str, value: &OptionValue) -> Result<(), BackendError> {
         let _ = value;
         Err(BackendError::new(format!("the backend `{}` has no option `{key}`", self.id())))
     }
 
-    /// Reads an option of the whole backend.
+    /// Reads a backend-wide option.
     fn get_option(&self, key: &str) -> Result<OptionValue, BackendError> {
         Err(BackendError::new(format!("the backend `{}` has no option `{key}`", self.id())))
     }
 }
 
-/// What a backend made of one payload: the handle that the reference calls `DelegateHandle`.
-/// Dropping it destroys it.
+/// An initialized payload: the reference's `DelegateHandle`. Dropping it destroys it.
 pub trait Delegate: Send {
-    /// Another delegate of the same payload, for another instance of the method: with its own memory and
-    /// state, sharing weights. `None`, the default, means that there is no other way than to load the method
-    /// again.
+    /// Another delegate for the same payload, for another instance of the method. It shares weights, and has its own
+    /// memory and state. `None`, the default, means that the method has to be loaded again instead.
     fn fork(&self) -> Option<Box<dyn Delegate>> {
         None
     }
 
-    /// What it computes as a graph, which may run in its place. `None`, the default, of a delegate that is opaque or
-    /// keeps state.
+    /// The graph that the delegate computes, which may run in its place. `None`, the default, if the delegate is opaque
+    /// or keeps state.
     fn graph(&self) -> Option<Arc<dyn DelegateGraph>> {
         None
     }
 
-    /// How many of a call's arguments, from the first on, are inputs. The rest are outputs.
+    /// The number of leading arguments of a call that are inputs. The remaining arguments are outputs.
     fn num_inputs(&self) -> usize;
 
-    /// Computes the outputs. Outputs are resized by the delegate where they are dynamic. Inputs and
-    /// outputs never overlap.
+    /// Computes the outputs. The delegate resizes outputs of dynamic shape. Inputs never alias outputs.
     fn execute(
         &mut self,
         ctx: &BackendExecutionContext<'_>,
@@ -148,7 +145,7 @@ pub trait Delegate: Send {
     ) -> Result<(), BackendError>;
 }
 
-/// What a backend may use while it makes a delegate.
+/// What a backend may use while it creates a delegate.
 pub struct BackendInitContext<'a> {
     pub(crate) method: &'a str,
     pub(crate) named_data: Option<&'a dyn NamedDataMap>,
@@ -165,42 +162,43 @@ impl<'a> BackendInitContext<'a> {
         self.method
     }
 
-    /// Named data of the program and of the `.ptd` files, if there are any.
+    /// The named data of the program and of the `.ptd` files, if there is any.
     pub fn named_data(&self) -> Option<&'a dyn NamedDataMap> {
         self.named_data
     }
 
-    /// An option that the caller gave for this backend when loading the method.
+    /// An option that the caller set for this backend when it loaded the method.
     pub fn runtime_spec(&self, key: &str) -> Option<&'a OptionValue> {
         self.specs.get(key)
     }
 
-    /// The listener for events.
+    /// The tracer for events.
     pub fn tracer(&self) -> Tracer<'a> {
         self.tracer
     }
 
-    /// The threads that the delegate may split its work over; it may keep a clone.
+    /// The thread pool for the delegate's work. The delegate may keep a clone.
     pub fn pool(&self) -> &'a Pool {
         self.pool
     }
 
-    /// The machine's instructions that the delegate may use.
+    /// The instruction set that the delegate may use.
     pub fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// Bytes that are left of the limit for backends: for those that do not take them from [`Self::allocate`].
+    /// Bytes left of `Limits::backend_bytes`, for backends that do not use [`Self::allocate`].
     pub fn bytes_left(&self) -> usize {
         self.memory.left.get()
     }
 
-    /// Zeroed memory to keep, counted against the limit for backends, and as memory of the method while that lives.
+    /// Zeroed memory for the delegate to keep. It counts against `Limits::backend_bytes`, and against the method's
+    /// memory budget for as long as the method lives.
     pub fn allocate(&self, bytes: usize) -> Result<AlignedBuffer, BackendError> {
         self.memory.allocate(bytes)
     }
 
-    /// What the method may hold: bytes that a delegate takes by itself are taken from it, and are seen in
+    /// The method's memory budget. A delegate that allocates on its own charges its bytes here; they are included in
     /// `Method::memory`.
     pub fn memory(&self) -> &Budget {
         &self.memory.budget
@@ -212,49 +210,49 @@ pub struct BackendExecutionContext<'a> {
     pub(crate) method: &'a str,
     pub(crate) tracer: Tracer<'a>,
     pub(crate) kernels: &'a KernelContext<'a>,
-    /// Packed weights that the delegates and regions of a method share.
+    /// Packed weights, shared by the delegates and regions of a method.
     pub(crate) packs: &'a Packs,
     pub(crate) memory: BackendMemory,
 }
 
 impl<'a> BackendExecutionContext<'a> {
-    /// The name of the method that is executed.
+    /// The name of the method that is being executed.
     pub fn method_name(&self) -> &'a str {
         self.method
     }
 
-    /// The listener for events.
+    /// The tracer for events.
     pub fn tracer(&self) -> Tracer<'a> {
         self.tracer
     }
 
-    /// The threads to split work over.
+    /// The thread pool for the delegate's work.
     pub fn pool(&self) -> &'a Pool {
         self.kernels.pool()
     }
 
-    /// The machine's instructions that the delegate may use.
+    /// The instruction set that the delegate may use.
     pub fn isa(&self) -> Isa {
         self.kernels.isa()
     }
 
-    /// Bytes that are left of the limit for backends: for those that do not take them from [`Self::allocate`].
+    /// Bytes left of `Limits::backend_bytes`, for backends that do not use [`Self::allocate`].
     pub fn bytes_left(&self) -> usize {
         self.memory.left.get()
     }
 
-    /// Zeroed memory for this execution, counted against the limit for backends, and as memory of the method while
-    /// it executes.
+    /// Zeroed memory for this execution. It counts against `Limits::backend_bytes`, and against the method's memory
+    /// budget until the execution ends.
     pub fn allocate(&self, bytes: usize) -> Result<AlignedBuffer, BackendError> {
         self.memory.allocate(bytes)
     }
 }
 
-/// What a backend takes through a context.
+/// Accounts for the memory that a backend allocates through a context.
 pub(crate) struct BackendMemory {
-    /// Bytes that are left of the limit for backends.
+    /// Bytes left of `Limits::backend_bytes`.
     left: Cell<usize>,
-    /// What the method may hold.
+    /// The method's memory budget.
     budget: Budget,
     held: RefCell<Vec<Held>>,
 }
@@ -276,19 +274,19 @@ impl BackendMemory {
         Ok(AlignedBuffer::zeroed(bytes)?)
     }
 
-    /// The memory that was taken.
+    /// The reservations of the memory that was allocated.
     pub(crate) fn into_held(self) -> Vec<Held> {
         self.held.into_inner()
     }
 }
 
-/// Where backends are found by id. A value, as the kernel registry is.
+/// Backends by id. A plain value, like the kernel registry.
 #[derive(Clone, Default)]
 pub struct BackendRegistry {
     backends: BTreeMap<String, Arc<dyn Backend>>,
 }
 
-/// A second backend under an id that is taken.
+/// A backend was registered under an id that is already in use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a backend `{id}` is registered already")]
 pub struct DuplicateBackend {
@@ -312,19 +310,19 @@ impl BackendRegistry {
         Ok(())
     }
 
-    /// The same, with a backend under its id, in the place of one that is there.
+    /// Adds a backend under its id, replacing any previous one.
     #[must_use]
     pub fn with(mut self, backend: impl Backend + 'static) -> Self {
         self.backends.insert(backend.id().to_owned(), Arc::new(backend));
         self
     }
 
-    /// The backend of an id.
+    /// The backend with this id.
     pub fn get(&self, id: &str) -> Option<&Arc<dyn Backend>> {
         self.backends.get(id)
     }
 
-    /// Leaves out the backends whose ids `keep` refuses.
+    /// Keeps only the backends for whose id `keep` returns `true`.
     pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
         self.backends.retain(|id, _| keep(id));
     }

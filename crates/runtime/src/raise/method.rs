@@ -1,7 +1,7 @@
-//! A method raised from its tables alone: for who asks what a method does, and does not run it.
+//! Raising a method from its tables alone, for tools that analyze a method without running it.
 
 use super::walk::Listing;
-use super::{DefUse, Reach, tensors_of};
+use super::{DefUse, Reaching, tensors_of};
 use crate::call::State;
 use crate::load::planned;
 use crate::meta::tensor_meta;
@@ -17,12 +17,13 @@ use std::sync::Arc;
 use tensor::{Arenas, Extent};
 use trace::Place;
 
-/// A method whose instructions were read once: what each reads and writes, and which one's result a read finds.
+/// A method in def-use form: what each instruction reads and writes, and which definition reaches each read.
 ///
-/// Weights are not read, and kernels and backends need not be there. A call of an operator that no kernel is known for
-/// writes its last argument; a delegate writes the arguments that have no contents before it.
+/// Weights are not read, and kernels and backends need not be registered. A call of an operator without a kernel is
+/// assumed to write its last argument; a delegate is assumed to write those of its arguments that nothing has written
+/// before.
 ///
-/// Instructions are counted from 0, those of all chains in a row; values have their indices in the plan.
+/// Instructions are numbered from 0 across all chains; values are identified by their index in the plan.
 pub struct RaisedMethod {
     program: Program,
     plan: usize,
@@ -35,15 +36,15 @@ pub struct RaisedMethod {
 /// One instruction of a [`RaisedMethod`].
 #[derive(Debug, Clone)]
 pub struct RaisedInstruction {
-    /// Its chain, and its number in the chain.
+    /// Its chain, and its index in the chain.
     pub place: Place,
     /// The tensors that it reads, in the order of its arguments.
     pub reads: Vec<RaisedRead>,
     /// The tensors that it writes.
     pub writes: Vec<usize>,
-    /// The views that it makes, and values that name again what it writes.
+    /// The views that it makes, and the result values that alias what it writes.
     pub views: Vec<RaisedView>,
-    /// What happens beside.
+    /// Its effect on control flow and on the names of tensors.
     pub flow: RaisedFlow,
 }
 
@@ -52,28 +53,28 @@ pub struct RaisedInstruction {
 pub struct RaisedRead {
     /// The value.
     pub value: usize,
-    /// What its place holds then.
+    /// The definition that reaches the read.
     pub found: Found,
 }
 
-/// What a read finds.
+/// The definition that reaches a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// A constant.
     Constant,
-    /// All of what an instruction wrote, or the caller as an input.
+    /// The whole result of one instruction, or an input set by the caller.
     Whole {
-        /// The instruction; none for an input.
+        /// The instruction; `None` for an input.
         instruction: Option<usize>,
-        /// The value that was written: another one than that which is read, if that is a view.
+        /// The value that was written. It differs from the value that is read if that is a view.
         value: usize,
     },
-    /// Something else: pieces of several results, or what was there when the block began.
+    /// Anything else: parts of several results, or contents from before the block.
     Parts {
-        /// The last instruction of the block that wrote any of it.
+        /// The last instruction of the block that wrote any of the bytes.
         latest: Option<usize>,
     },
-    /// The place is known when the instruction runs.
+    /// The location is only known at run time.
     Unknown,
 }
 
@@ -86,32 +87,32 @@ pub struct RaisedView {
     pub of: usize,
 }
 
-/// Where execution goes from an instruction, and what names change.
+/// The control flow after an instruction, and the tensors that it renames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RaisedFlow {
-    /// To the next one.
+    /// Continues with the next instruction.
     Next,
-    /// If the condition is false, to the target; otherwise to the next one.
+    /// Jumps to the target if the condition is false; otherwise continues with the next instruction.
     JumpFalse {
-        /// An instruction, or the one behind the last of the chain.
+        /// The target instruction, which may be one past the end of the chain.
         target: usize,
-        /// The condition, if it is always the same.
+        /// The condition, if it is constant.
         known: Option<bool>,
     },
-    /// To the next one, where some tensors are those that others were.
+    /// Continues with the next instruction, after the `to` values have become aliases of the `from` values.
     Move {
-        /// The tensors that are renamed.
+        /// The tensors that are moved.
         from: Vec<usize>,
-        /// Their new names.
+        /// The tensors that become their aliases.
         to: Vec<usize>,
     },
 }
 
 impl Program {
-    /// Reads the instructions of a method.
+    /// Raises a method to def-use form.
     ///
     /// # Errors
-    /// If there is no such method, or a tensor of it is larger than memory can be.
+    /// There is no such method, or the size of a tensor overflows.
     pub fn raise(&self, method: &str, kernels: &KernelRegistry) -> Result<RaisedMethod> {
         let plan = self.method_meta(method)?.index();
         let tables = &self.tables().execution_plan[plan];
@@ -140,17 +141,17 @@ impl Program {
 }
 
 impl RaisedMethod {
-    /// The method in the program's tables.
+    /// The method's execution plan in the program's tables.
     pub fn plan(&self) -> &ExecutionPlan {
         &self.program.tables().execution_plan[self.plan]
     }
 
-    /// The operators whose calls write their last argument, for want of a kernel whose schema they fit.
+    /// The operators without a kernel whose schema fits their calls. They are assumed to write their last argument.
     pub fn unknown_operators(&self) -> &[String] {
         &self.unknown
     }
 
-    /// The instructions of each chain.
+    /// The instruction range of each chain.
     pub fn chains(&self) -> impl Iterator<Item = Range<usize>> + '_ {
         let lengths = self.chains.iter().map(|chain| chain.steps.len());
         lengths.scan(0, |next, len| {
@@ -172,14 +173,14 @@ impl RaisedMethod {
         Some(self.instruction_of(chain, i, &self.chains[chain].steps[i]))
     }
 
-    /// The number of the instruction at a place, if one is there.
+    /// The number of the instruction at a place, if there is one.
     pub fn index_of(&self, place: Place) -> Option<usize> {
         let (chain, i) = (place.chain? as usize, place.instruction? as usize);
         let is_there = i < self.chains.get(chain)?.steps.len();
         is_there.then(|| self.def_use.position(chain, i) as usize - 1)
     }
 
-    /// What an instruction calls: the operator, or for others the kind of instruction.
+    /// The operator that an instruction calls, or the kind of instruction if it is no kernel call.
     pub fn name(&self, index: usize) -> Option<&str> {
         let (chain, i) = self.locate(index)?;
         match &self.chains[chain].steps[i] {
@@ -188,7 +189,7 @@ impl RaisedMethod {
         }
     }
 
-    /// The chain of an instruction, and its number there.
+    /// The chain of an instruction, and its index in the chain.
     fn locate(&self, index: usize) -> Option<(usize, usize)> {
         let starts = &self.def_use.starts;
         let chain = starts.partition_point(|&start| start as usize - 1 <= index).checked_sub(1)?;
@@ -202,30 +203,31 @@ impl RaisedMethod {
         matches!(step(), Some(Step::Delegate(_)))
     }
 
-    /// What an output finds when an execution ends.
+    /// The definition that reaches an output when an execution ends.
     pub fn result(&self, value: usize) -> Found {
         self.found(value, self.def_use.results.get(&value).copied())
     }
 
-    /// The tensors that a value of the plan is or lists, those that are there; none if there is no such value.
+    /// The tensors that a value is or contains, without absent list elements. Empty if there is no such value.
     pub fn tensors(&self, value: i32) -> Vec<usize> {
         let value = usize::try_from(value).ok().filter(|&value| value < self.state.values.len());
         value.map_or_else(Vec::new, |value| tensors_of(&self.state, value).to_vec())
     }
 
-    /// Whether a tensor's place is read before anything has written all of it: it is state.
+    /// Whether a tensor is state: an execution reads its bytes before writing all of them.
     pub fn is_read_first(&self, value: usize) -> bool {
         self.def_use.is_read_first(value)
     }
 
-    /// The value whose bytes a tensor names that is read before it is written itself: it is an elided view.
+    /// The value that a tensor is an elided view of: the tensor is read before it is written itself, and its extent
+    /// then holds what this value wrote.
     pub fn holder(&self, value: usize) -> Option<usize> {
         self.def_use.holders.get(&value).copied()
     }
 
-    fn found(&self, value: Id, reach: Option<Reach>) -> Found {
+    fn found(&self, value: Id, reach: Option<Reaching>) -> Found {
         let instruction = |at: u32| (at as usize).checked_sub(1);
-        let Some(Reach { def, latest, .. }) = reach else {
+        let Some(Reaching { def, latest, .. }) = reach else {
             let is_constant = self.state.values[value].tensor().is_some_and(|t| t.home == CONSTANT);
             let is_known = is_constant && !self.def_use.is_moving(value);
             return if is_known { Found::Constant } else { Found::Unknown };
@@ -278,7 +280,7 @@ impl RaisedMethod {
                     }
                 }
                 new.views.extend(step.kernel().into_iter().flat_map(|call| self.renamed(chain, index, call)));
-                // What a call changes it reads, too.
+                // An in-place call also reads the tensors that it writes.
                 let known: HashSet<Id> = new.reads.iter().map(|read| read.value).collect();
                 let is_changed = |id: &Id| !known.contains(id) && self.def_use.read(at, *id).is_some();
                 new.reads.extend(new.writes.iter().copied().filter(is_changed).map(read));
@@ -287,7 +289,7 @@ impl RaisedMethod {
         new
     }
 
-    /// The values of a call's result that name what it writes.
+    /// The result values of a call that alias the tensors that it writes.
     fn renamed(&self, chain: usize, index: usize, call: &KernelStep) -> Vec<RaisedView> {
         let schema = call.kernel.schema();
         let instruction = &self.plan().chains[chain].instructions[index];
@@ -305,19 +307,19 @@ impl RaisedMethod {
     }
 }
 
-/// Where constants are, whose bytes nobody looks at.
+/// The storage of all constants here: their bytes are never read.
 const CONSTANT: Storage = Storage::Constant(usize::MAX);
 
-/// Makes values and steps of tables.
+/// Builds values and steps from the tables of a plan.
 struct Reader<'p> {
     program: &'p Program,
     tables: &'p ExecutionPlan,
-    /// Of each entry of the operator table, if there is one.
+    /// By entry of the operator table, the kernel, if it is registered.
     kernels: Vec<Option<Arc<dyn Kernel>>>,
     state: State,
-    /// The next arena for a tensor that the plan gives no place.
+    /// The last arena index in use. Each tensor that the memory plan does not place gets an arena of its own.
     own_arenas: usize,
-    /// Values that the caller or an instruction has given contents.
+    /// Values that the caller, the file or an instruction so far has written.
     written: HashSet<Id>,
     unknown: BTreeSet<String>,
 }
@@ -379,7 +381,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A call of which only the arguments are known.
+    /// A call of an unknown operator, which is assumed to write its last argument.
     fn opaque(&self, operator: usize, name: &str, args: &[i32]) -> KernelStep {
         let out = args.last().map(|&id| id as Id);
         let ids = args.iter().map(|&id| id as Id).filter(|&id| Some(id) != out);
@@ -428,7 +430,7 @@ impl Reader<'_> {
     }
 }
 
-/// Stands for a kernel that is not known. It is never called.
+/// A placeholder for an unknown kernel. It is never called.
 struct Opaque(Schema);
 
 impl Kernel for Opaque {

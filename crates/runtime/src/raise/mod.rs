@@ -1,26 +1,26 @@
-//! A method raised: which instruction's result each read of memory finds.
+//! Raises a method to def-use form: a reaching-definitions analysis over arena memory.
 //!
-//! A plan gives values places in memory, not names to data: a view that was elided is another value at the same
-//! place without any instruction, and a place is used again once its tensor is dead. One pass over the
-//! instructions finds, with a map from bytes to what was last written there, the *definition* that each read
-//! sees, and what may still read each definition. All analyses of a loaded method stand on it: regions and
-//! their inputs and outputs, constant folding, keys of dynamic shapes, the state that a checkpoint holds.
+//! A memory plan assigns arena extents to values; it does not name data. An elided view is another value at the same
+//! extent, without any instruction, and an extent is reused once its tensor is dead. One pass over the instructions
+//! keeps an interval map from bytes to the *definition* that last wrote them. It finds the definition that reaches
+//! each read, and whether anything may still read each definition. All analyses of a loaded method use it: regions
+//! with their inputs and outputs, constant folding, keys of dynamic shapes, the state that a checkpoint saves.
 //!
-//! | in the method | what it means here |
+//! | in the method | in the analysis |
 //! | --- | --- |
-//! | a call or delegate that writes a tensor | a definition of the tensor's whole capacity, the bytes of its upper bound |
-//! | a call that changes what it finds (`add_`) | reads its outs, then defines them |
+//! | a call or delegate that writes a tensor | defines the tensor's whole capacity, the bytes of its upper bound |
+//! | an in-place call (`add_`) | reads its outs, then defines them |
 //! | an input | a definition before the first instruction: inputs are set before each execution |
-//! | bytes that are read before anything writes them | state: what the last execution left; definitions that reach the end of a block there are live-out |
+//! | bytes that are read before anything writes them | state of the previous execution; definitions of such bytes at the end of a block are live-out |
 //! | outputs and named tensors | live-out: read when an execution ends |
-//! | a write of some bytes of a definition | *tears* it: what is left can still be read, but no longer as a whole |
-//! | a read across several definitions, or of a part | uses all of them, as a whole none |
-//! | a view that an instruction makes | the place of what it views, for the rest of the block |
-//! | `MoveCall` of a tensor | from then on two values may be one place: all bytes that either may refer to are live-out always |
-//! | `FreeCall` | the value has no place until it is written again, at home |
-//! | `JumpFalseCall` and its targets | ends of blocks: what is in memory there is live-out if any block finds it there |
+//! | a write to some bytes of a definition | *clobbers* it: the rest can still be read, but no longer the whole |
+//! | a read across several definitions, or of a part of one | uses all of them, but none as a whole |
+//! | a view that an instruction makes | has the extent of what it views, for the rest of the block |
+//! | `MoveCall` of a tensor | two values may alias from then on: all bytes of either are always live-out |
+//! | `FreeCall` | the value has no memory until it is next written, at its planned extent |
+//! | `JumpFalseCall` and its targets | block boundaries: a definition there is live-out if any block reads its bytes before writing them |
 //!
-//! The cost is that of the operands, each in the logarithm of the number of pieces of memory.
+//! The cost is proportional to the number of operands, times the logarithm of the number of intervals in the map.
 
 mod method;
 mod numbers;
@@ -28,7 +28,7 @@ mod places;
 mod walk;
 
 pub use method::{Found, RaisedFlow, RaisedInstruction, RaisedMethod, RaisedRead, RaisedView};
-pub(crate) use walk::{number_of, tensors_of, writes_only_its_outs};
+pub(crate) use walk::{scalar_of, tensors_of, writes_only_its_outs};
 
 #[cfg(test)]
 mod tests;
@@ -41,33 +41,33 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use tensor::Extent;
 
-/// An instruction of a method: its number among those of all chains, counted from 1.
+/// The number of an instruction, counted from 1 across all chains of a method.
 pub(crate) type Position = u32;
 
-/// A definition of bytes, by its number.
+/// Index of a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct DefId(u32);
 
-/// Bytes as an instruction, or whoever sets an input, writes them.
+/// A definition: bytes written by an instruction, or by the caller as an input.
 #[derive(Debug)]
 struct Definition {
     /// The instruction; 0 for an input.
     at: Position,
-    /// All its bytes.
+    /// The bytes that it defines.
     extent: Extent,
-    /// The value that was written; none if it is put together of pieces.
+    /// The value that was written; `None` for a merged definition.
     id: Option<Id>,
     /// The last instruction that reads any of the bytes.
     last_use: Position,
-    /// Whether they can be observed behind the block, or through a value whose place is not known.
+    /// Whether the bytes can be observed after the block, or through a value whose location is unknown.
     live_out: bool,
-    /// Whether other bytes were written over some of them, or over all of what can be observed at any time.
-    is_torn: bool,
-    /// Reads of the whole through the value that was written.
+    /// Whether a later write overwrote a part of the bytes, or all of them although they are live-out.
+    is_clobbered: bool,
+    /// Reads of the whole definition through the value that was written.
     own_uses: u32,
-    /// Whether anything reads it in another way.
+    /// Whether it has any other use.
     has_other_uses: bool,
-    /// Of what it is put together, if it is: of pieces that were read together.
+    /// The parts of a merged definition, which stands for several definitions that were read together.
     pieces: Vec<DefId>,
 }
 
@@ -79,7 +79,7 @@ impl Definition {
             id,
             last_use: at,
             live_out: false,
-            is_torn: false,
+            is_clobbered: false,
             own_uses: 0,
             has_other_uses: false,
             pieces: Vec::new(),
@@ -87,74 +87,74 @@ impl Definition {
     }
 }
 
-/// What a read finds.
+/// The definition that reaches a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reach {
-    /// The definition, if the read is of the whole of one.
+pub(crate) struct Reaching {
+    /// The definition, if the read covers exactly the whole of one.
     pub(crate) def: Option<DefId>,
-    /// The last instruction that wrote any of the bytes; 0 if none of this block has.
+    /// The last instruction that wrote any of the bytes; 0 if none in this block did.
     pub(crate) latest: Position,
-    /// A value that is always at this place, if the one that is read is not.
+    /// The value whose planned extent this is, if the value that is read is a view of it.
     pub(crate) root: Option<Id>,
 }
 
-/// How instructions mention a value.
+/// Where and how often instructions mention a value.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mentions {
     first: Position,
     last: Position,
     /// Reads as a tensor.
     reads: u32,
-    /// Instructions that change it in any way.
+    /// Instructions that write, move, view-bind or free it.
     changes: u32,
 }
 
-/// Definitions and uses of a method. See the module's page.
+/// Def-use information of a method. See the module documentation.
 pub(crate) struct DefUse {
     /// By chain, the position of its first instruction.
     starts: Vec<Position>,
     defs: Vec<Definition>,
     /// What each instruction reads, sorted by value.
-    reads: Flat<(Id, Option<Reach>)>,
-    /// What each instruction defines, in the order of its outs; nothing for what has no bytes or no known place.
-    writes: Flat<Option<DefId>>,
-    /// Definitions that each instruction is the first to tear.
-    tears: HashMap<Position, SmallVec<[DefId; 2]>>,
-    /// Instructions whose outs overlap.
+    reads: PerInstruction<(Id, Option<Reaching>)>,
+    /// What each instruction defines, in the order of its outs; `None` for outs without bytes or of unknown location.
+    writes: PerInstruction<Option<DefId>>,
+    /// The definitions that each instruction is the first to clobber.
+    clobbers: HashMap<Position, SmallVec<[DefId; 2]>>,
+    /// Instructions whose outs overlap each other.
     overwrites_itself: HashSet<Position>,
     /// First instructions of blocks.
     blocks: HashSet<Position>,
     mentions: Vec<Mentions>,
     is_input: HashSet<Id>,
     is_output: HashSet<Id>,
-    /// Values that instructions move or make views.
+    /// Values that instructions rebind to other memory: targets of moves, and views.
     moving: HashSet<Id>,
     /// Values that instructions free.
     freed: HashSet<Id>,
-    /// Scalars and lists that some instruction computes, inputs among them.
+    /// Scalars and lists that some instruction computes, and the inputs.
     computed: HashSet<Id>,
     /// Scalars that depend only on sizes (transitively): never on tensor elements.
     from_shapes: HashSet<Id>,
-    /// Values that are read before anything writes their home, in the order of the instructions.
+    /// Values that are read before their planned extent is fully written, in instruction order.
     read_first: HashSet<Id>,
-    /// Values that are read before anything writes them, while their home holds all of what another one wrote, in
-    /// the order of the instructions: elided views. With the other.
+    /// Elided views, with the value that they view: a value that no instruction has written, first read while its
+    /// planned extent holds exactly what another value wrote, in instruction order.
     holders: HashMap<Id, Id>,
-    /// What the outputs find at the end of the last block, those whose place is known.
-    results: HashMap<Id, Reach>,
-    /// Values whose one writer was computed when the method was loaded.
+    /// The definitions that reach the outputs at the end of the last block, for outputs of known location.
+    results: HashMap<Id, Reaching>,
+    /// Values whose only writer was folded when the method was loaded.
     folded: HashSet<Id>,
     visited: u64,
 }
 
 impl DefUse {
-    /// The number of an instruction.
+    /// The position of an instruction.
     pub(crate) fn position(&self, chain: usize, instruction: usize) -> Position {
         self.starts[chain] + instruction as Position
     }
 
-    /// What an instruction's read of a tensor finds; `None` if its place is not known.
-    pub(crate) fn read(&self, at: Position, id: Id) -> Option<Reach> {
+    /// The definition that reaches an instruction's read of a tensor. `None` if the tensor's location is unknown.
+    pub(crate) fn read(&self, at: Position, id: Id) -> Option<Reaching> {
         let reads = self.reads.of(at);
         let found = reads.binary_search_by_key(&id, |&(id, _)| id).ok()?;
         reads[found].1
@@ -165,44 +165,44 @@ impl DefUse {
         self.writes.of(at)
     }
 
-    /// Whether anything behind an instruction may read what a definition has written.
+    /// Whether anything after an instruction may read a definition.
     pub(crate) fn is_needed_after(&self, def: DefId, at: Position) -> bool {
         let def = &self.defs[def.0 as usize];
         def.live_out || def.last_use > at
     }
 
-    /// Whether a definition can be observed behind its block.
+    /// Whether a definition can be observed after its block.
     pub(crate) fn is_live_out(&self, def: DefId) -> bool {
         self.defs[def.0 as usize].live_out
     }
 
-    /// The definitions of which an instruction is the first to overwrite a part.
-    pub(crate) fn torn_by(&self, at: Position) -> &[DefId] {
-        self.tears.get(&at).map_or(&[], |list| list)
+    /// The definitions that an instruction is the first to clobber.
+    pub(crate) fn clobbered_by(&self, at: Position) -> &[DefId] {
+        self.clobbers.get(&at).map_or(&[], |list| list)
     }
 
-    /// Whether outs of an instruction overlap each other.
+    /// Whether the outs of an instruction overlap each other.
     pub(crate) fn overwrites_itself(&self, at: Position) -> bool {
         self.overwrites_itself.contains(&at)
     }
 
-    /// Whether execution can come to an instruction from elsewhere than the one before.
+    /// Whether an instruction starts a block: it is a jump target or follows a jump.
     pub(crate) fn starts_block(&self, at: Position) -> bool {
         self.blocks.contains(&at)
     }
 
-    /// Whether instructions outside a range, or the outputs, mention a value.
+    /// Whether a value is an output, or instructions outside a range mention it.
     pub(crate) fn is_mentioned_outside(&self, id: Id, range: &Range<Position>) -> bool {
         let Mentions { first, last, .. } = self.mentions[id];
         self.is_output.contains(&id) || last > 0 && (first < range.start || last >= range.end)
     }
 
-    /// Whether the place of a value may change at run time.
+    /// Whether the location of a value may change at run time.
     pub(crate) fn is_moving(&self, id: Id) -> bool {
         self.moving.contains(&id) || self.freed.contains(&id)
     }
 
-    /// Whether an instruction computes a value that is no tensor.
+    /// Whether an instruction computes this non-tensor value, or it is an input.
     pub(crate) fn is_computed(&self, id: Id) -> bool {
         self.computed.contains(&id)
     }
@@ -212,18 +212,18 @@ impl DefUse {
         self.from_shapes.contains(&id)
     }
 
-    /// Whether no instruction changes a value, nor the caller.
+    /// Whether a value is constant: neither an instruction nor the caller changes it.
     pub(crate) fn is_fixed(&self, id: Id) -> bool {
         self.folded.contains(&id) || self.mentions[id].changes == 0 && !self.is_input.contains(&id)
     }
 
-    /// A value has become a constant.
+    /// Records that a value has become a constant.
     pub(crate) fn set_folded(&mut self, id: Id) {
         self.folded.insert(id);
     }
 
-    /// Whether a value may become a constant which an instruction writes now: nothing but reads of that value,
-    /// all of which find this definition, can tell whether its bytes were ever written.
+    /// Whether the definition of a value can be replaced by a constant: this definition reaches all reads of the value,
+    /// and nothing else observes its bytes.
     pub(crate) fn is_foldable(&self, method: &Method, id: Id, def: DefId) -> bool {
         let (def, mentions) = (&self.defs[def.0 as usize], &self.mentions[id]);
         !def.live_out
@@ -236,27 +236,27 @@ impl DefUse {
             && method.state.values[id].tensor().is_some_and(|t| t.name.is_none())
     }
 
-    /// Whether an execution reads what the last one has left at a value's place.
+    /// Whether a value is state: an execution reads its bytes before writing all of them.
     pub(crate) fn is_read_first(&self, id: Id) -> bool {
         self.read_first.contains(&id)
     }
 
-    /// Pieces of memory looked at: what raising has taken.
+    /// Interval map lookups made: the cost of raising.
     #[cfg(test)]
     pub(crate) fn visited(&self) -> u64 {
         self.visited
     }
 }
 
-/// Lists, one for each instruction, kept one behind another.
+/// One list per instruction, stored contiguously.
 #[derive(Default)]
-struct Flat<T> {
+struct PerInstruction<T> {
     items: Vec<T>,
-    /// Where each instruction's list ends.
+    /// The end of each instruction's list in `items`.
     ends: Vec<u32>,
 }
 
-impl<T> Flat<T> {
+impl<T> PerInstruction<T> {
     fn push(&mut self, list: impl IntoIterator<Item = T>) {
         self.items.extend(list);
         self.ends.push(self.items.len() as u32);
@@ -269,7 +269,7 @@ impl<T> Flat<T> {
     }
 }
 
-/// Where the plan puts a tensor, if in an arena.
+/// The planned extent of a tensor, if it is in an arena.
 fn home(state: &State, id: Id) -> Option<Extent> {
     match state.values[id].tensor()?.home {
         Storage::Arena(extent) => Some(extent),

@@ -8,14 +8,15 @@ use crate::value::{Id, Value};
 use operator::Results;
 use std::collections::HashSet;
 
-/// Times that all instructions are looked at: more than loops make of scalars.
-const ROUNDS: usize = 8;
+/// Maximum number of passes over all instructions until the fixed point is reached. If it is not, no scalar is taken to
+/// depend on sizes only.
+const MAX_ROUNDS: usize = 8;
 
 impl DefUse {
-    /// Finds the scalars all of whose writers compute them from sizes and from such scalars.
+    /// Finds the scalars whose writers all compute them from sizes and other such scalars only.
     pub(super) fn find_scalars_of_shapes(&mut self, method: Listing<'_>) {
         let mut from: HashSet<Id> = self.computed.difference(&self.is_input).copied().collect();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let before = from.len();
             for step in method.chains.iter().flat_map(|c| &c.steps) {
                 match step {
@@ -42,7 +43,7 @@ impl DefUse {
     }
 }
 
-/// The scalars, and elements of lists of integers, that a call reads.
+/// The scalars that a call reads, including the elements of integer lists.
 fn scalars_of<'a>(state: &'a State, call: &'a KernelStep) -> impl Iterator<Item = Id> + 'a {
     call.args.iter().flat_map(move |arg| {
         let ids: &[Id] = match arg {

@@ -1,26 +1,26 @@
-//! Maps and sets of bytes of arenas.
+//! Interval maps and sets over the bytes of arenas.
 
 use std::collections::BTreeMap;
 use tensor::Extent;
 
-/// What the bytes of the arenas hold: disjoint extents, each with one content. Every operation takes time in
-/// proportion to the pieces that it meets, and a write leaves at most two more than it found.
+/// A map from bytes of the arenas to contents: disjoint extents, each with one content. An operation takes time in
+/// proportion to the number of extents that it meets, and a write adds at most two.
 #[derive(Debug)]
-pub(super) struct Places<T> {
-    /// By arena and first byte: the byte behind the last, and the content.
+pub(super) struct IntervalMap<T> {
+    /// By arena and start offset: the end offset and the content.
     pieces: BTreeMap<(usize, usize), (usize, T)>,
-    /// Pieces looked at so far.
+    /// Lookups so far.
     visited: u64,
 }
 
-impl<T> Default for Places<T> {
+impl<T> Default for IntervalMap<T> {
     fn default() -> Self {
         Self { pieces: BTreeMap::new(), visited: 0 }
     }
 }
 
-impl<T: Copy> Places<T> {
-    /// An extent holds `content` from now on. `met` is told whatever was held by bytes of the extent.
+impl<T: Copy> IntervalMap<T> {
+    /// Writes `content` to an extent. Calls `met` with each content that it overwrites, in whole or in part.
     pub(super) fn write(&mut self, extent: Extent, content: T, mut met: impl FnMut(T)) {
         let (arena, start, end) = ends(extent);
         if start == end {
@@ -40,8 +40,8 @@ impl<T: Copy> Places<T> {
         self.pieces.insert((arena, start), (end, content));
     }
 
-    /// The pieces of an extent, from its end to its start, as far as they are asked for: bytes, and what they
-    /// hold, if anything was written there.
+    /// Calls `piece` with the pieces of an extent, from its end to its start: each with its content, or `None` if
+    /// nothing was written there.
     pub(super) fn read(&mut self, extent: Extent, mut piece: impl FnMut(Extent, Option<T>)) {
         let (arena, start, mut end) = ends(extent);
         let part = |from: usize, to: usize| Extent { arena, offset: from, len: to - from };
@@ -57,21 +57,21 @@ impl<T: Copy> Places<T> {
         }
     }
 
-    /// What exactly an extent holds, if it is one piece.
+    /// The content of an extent, if the map has exactly this extent.
     pub(super) fn exact(&mut self, extent: Extent) -> Option<T> {
         let (_, start, end) = ends(extent);
         let found = self.last_before(extent.arena, end)?;
         (start < end && (found.0, found.1) == (start, end)).then_some(found.2)
     }
 
-    /// Forgets everything, and tells it.
+    /// Removes and returns all extents with their contents.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (Extent, T)> + use<T> {
         std::mem::take(&mut self.pieces)
             .into_iter()
             .map(|((arena, offset), (end, content))| (Extent { arena, offset, len: end - offset }, content))
     }
 
-    /// Pieces looked at so far: what operations have taken.
+    /// Lookups so far: the cost of all operations.
     pub(super) fn visited(&self) -> u64 {
         self.visited
     }
@@ -85,9 +85,9 @@ impl<T: Copy> Places<T> {
 
 /// A set of bytes of arenas.
 #[derive(Debug, Default)]
-pub(super) struct Ranges(BTreeMap<(usize, usize), usize>);
+pub(super) struct IntervalSet(BTreeMap<(usize, usize), usize>);
 
-impl Ranges {
+impl IntervalSet {
     /// Adds an extent.
     pub(super) fn insert(&mut self, extent: Extent) {
         let (arena, mut start, mut end) = ends(extent);
@@ -139,14 +139,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn places_hold_what_an_array_of_bytes_holds(steps in prop::collection::vec((extent(), any::<bool>()), 1..60)) {
+        fn interval_map_matches_an_array_of_bytes(steps in prop::collection::vec((extent(), any::<bool>()), 1..60)) {
             let mut model = [[None; BYTES]; 2];
-            let mut places = Places::default();
+            let mut map = IntervalMap::default();
             for (content, (extent, is_write)) in steps.into_iter().enumerate() {
                 let bytes = &mut model[extent.arena][extent.offset..][..extent.len];
                 if is_write {
                     let mut met = Vec::new();
-                    places.write(extent, content, |old| met.push(old));
+                    map.write(extent, content, |old| met.push(old));
                     let mut expected: Vec<usize> = bytes.iter().copied().flatten().collect();
                     met.sort_unstable();
                     met.dedup();
@@ -157,7 +157,7 @@ mod tests {
                 } else {
                     let mut found = vec![None; extent.len];
                     let mut next = extent.offset + extent.len;
-                    places.read(extent, |piece, content| {
+                    map.read(extent, |piece, content| {
                         assert_eq!((piece.arena, piece.offset + piece.len), (extent.arena, next));
                         assert!(piece.len > 0);
                         next = piece.offset;
@@ -168,20 +168,20 @@ mod tests {
                 }
             }
             let mut left = [[None; BYTES]; 2];
-            places.drain().for_each(|(e, content)| left[e.arena][e.offset..][..e.len].fill(Some(content)));
+            map.drain().for_each(|(e, content)| left[e.arena][e.offset..][..e.len].fill(Some(content)));
             prop_assert_eq!(left, model);
         }
 
         #[test]
-        fn ranges_hold_what_an_array_of_bytes_holds(extents in prop::collection::vec((extent(), extent()), 1..40)) {
+        fn interval_set_matches_an_array_of_bytes(extents in prop::collection::vec((extent(), extent()), 1..40)) {
             let mut model = [[false; BYTES]; 2];
-            let mut ranges = Ranges::default();
+            let mut set = IntervalSet::default();
             for (add, ask) in extents {
-                ranges.insert(add);
+                set.insert(add);
                 model[add.arena][add.offset..][..add.len].fill(true);
                 let asked = &model[ask.arena][ask.offset..][..ask.len];
-                prop_assert_eq!(ranges.meets(ask), asked.contains(&true));
-                prop_assert_eq!(ranges.covers(ask), !asked.contains(&false));
+                prop_assert_eq!(set.meets(ask), asked.contains(&true));
+                prop_assert_eq!(set.covers(ask), !asked.contains(&false));
             }
         }
     }

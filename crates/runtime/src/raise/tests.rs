@@ -3,7 +3,7 @@ use crate::{BytesLoader, Limits, LoadOptions, Program};
 use format::pte::{AllocationDetails, Builder, Chain, EValue, ExecutionPlan, Instruction, Operator, Tensor};
 use std::sync::Arc;
 
-/// A method of calls of `aten::relu` on tensors of 4 numbers.
+/// Builds a method that calls `aten::relu` on tensors of 4 elements.
 #[derive(Default)]
 struct Relus {
     values: Vec<EValue>,
@@ -12,7 +12,7 @@ struct Relus {
 }
 
 impl Relus {
-    /// A tensor at a byte of the arena.
+    /// Adds a tensor at an arena offset.
     fn tensor(&mut self, offset: u64) -> i32 {
         self.end = self.end.max(offset + 16);
         let allocation_info = Some(AllocationDetails::new(1, offset));
@@ -51,7 +51,7 @@ impl Relus {
     }
 }
 
-/// Calls one after another, each at a place of its own.
+/// A chain of calls, each with an extent of its own.
 fn chain(len: usize) -> Method {
     let mut plan = Relus::default();
     let ids: Vec<i32> = (0..=len).map(|i| plan.tensor(16 * i as u64)).collect();
@@ -59,7 +59,7 @@ fn chain(len: usize) -> Method {
     plan.load(&ids[..1], &ids[len..])
 }
 
-/// Pairs of calls at the same two places, each followed by a `FreeCall`.
+/// Pairs of calls that reuse the same two extents, each pair followed by a `FreeCall`.
 fn pairs(len: usize) -> Method {
     let mut plan = Relus::default();
     let freed = plan.tensor(0);
@@ -75,7 +75,7 @@ fn pairs(len: usize) -> Method {
     plan.load(&[first], &[last])
 }
 
-/// Small tensors at places of their own, all of which are then read as pieces of others, again and again.
+/// Small tensors with extents of their own, which are then read repeatedly by tensors that straddle two of them.
 fn pieces(len: usize) -> Method {
     let mut plan = Relus::default();
     let x = plan.tensor(0);
@@ -88,16 +88,16 @@ fn pieces(len: usize) -> Method {
 }
 
 #[test]
-fn work_grows_as_the_number_of_instructions() {
+fn cost_is_linear_in_the_number_of_instructions() {
     for make in [chain, pairs, pieces] {
         let visited = |len: usize| DefUse::of(&make(len)).visited();
         let (once, more) = (visited(500), visited(5000));
-        assert!(once > 0 && more <= 11 * once, "{once} pieces of memory, {more} of ten times the calls");
+        assert!(once > 0 && more <= 11 * once, "{once} lookups, {more} for ten times the calls");
     }
 }
 
-/// What each read of the method's instructions finds: the instruction that wrote all of it, or the last that wrote
-/// some of it.
+/// For each read of the method's instructions: whether one definition reaches all of it, and the last instruction that
+/// wrote any of it.
 fn reads(method: &Method) -> Vec<(bool, Position)> {
     let def_use = DefUse::of(method);
     let steps = 1..=method.chains[0].steps.len() as Position;
@@ -106,25 +106,25 @@ fn reads(method: &Method) -> Vec<(bool, Position)> {
 }
 
 #[test]
-fn reads_find_the_last_writes() {
+fn the_last_write_reaches_a_read() {
     let mut plan = Relus::default();
     let (x, a, alias, across) = (plan.tensor(0), plan.tensor(16), plan.tensor(16), plan.tensor(24));
     let out = plan.tensor(64);
     plan.relu(x, a); // 1
     plan.relu(alias, out); // 2: the whole of 1 through another value
-    plan.relu(across, out); // 3: a part of 1, and what the last execution left
-    plan.relu(x, across); // 4: tears 1
-    plan.relu(a, out); // 5: of 1 and 4
+    plan.relu(across, out); // 3: a part of 1, and bytes of the previous execution
+    plan.relu(x, across); // 4: clobbers 1
+    plan.relu(a, out); // 5: parts of 1 and 4
     let method = plan.load(&[x], &[out]);
     assert_eq!(reads(&method), [(true, 0), (true, 1), (false, 1), (true, 0), (false, 4)]);
     let def_use = DefUse::of(&method);
     let first = def_use.writes(1)[0].unwrap();
-    assert_eq!(def_use.torn_by(4), [first]);
+    assert_eq!(def_use.clobbered_by(4), [first]);
     assert!(def_use.is_needed_after(first, 4) && !def_use.is_needed_after(first, 5));
-    // The next execution reads what was left between 16 and 40: at 24, the first such bytes.
+    // Instruction 3 reads bytes 24..40 before all of them are written, so the next execution reads what 4 wrote there.
     assert!(def_use.is_read_first(across as Id) && !def_use.is_read_first(a as Id));
-    let torn_by = def_use.writes(4)[0].unwrap();
-    assert!(def_use.is_live_out(torn_by) && !def_use.is_live_out(first));
+    let clobbered_by = def_use.writes(4)[0].unwrap();
+    assert!(def_use.is_live_out(clobbered_by) && !def_use.is_live_out(first));
 }
 
 #[test]
@@ -143,12 +143,12 @@ fn blocks_end_at_jumps() {
     let def_use = DefUse::of(&method);
     assert!(!def_use.starts_block(3) && def_use.starts_block(4) && def_use.starts_block(5));
     let live_out = |at| def_use.is_live_out(def_use.writes(at)[0].unwrap());
-    // 1 is read in its block alone, 2 behind the jump. That 5 always writes over 4 is not looked for.
+    // 1 is only read in its block, 2 after the jump. The analysis does not detect that 5 always overwrites 4.
     assert_eq!([1, 2, 4, 5].map(live_out), [false, true, true, true]);
 }
 
 #[test]
-fn what_may_be_moved_can_be_observed_at_any_time() {
+fn moved_tensors_are_always_live_out() {
     let mut plan = Relus::default();
     let (x, a, b, out) = (plan.tensor(0), plan.tensor(16), plan.tensor(32), plan.tensor(48));
     plan.relu(x, a); // 1
@@ -163,7 +163,7 @@ fn what_may_be_moved_can_be_observed_at_any_time() {
 }
 
 #[test]
-fn tables_alone_say_what_reads_find() {
+fn reaching_definitions_are_found_from_tables_alone() {
     let mut plan = Relus::default();
     let (x, a, view, out) = (plan.tensor(0), plan.tensor(16), plan.tensor(16), plan.tensor(32));
     plan.relu(x, a); // 0
@@ -180,7 +180,7 @@ fn tables_alone_say_what_reads_find() {
 }
 
 #[test]
-fn unknown_operators_write_their_last_argument() {
+fn unknown_operators_are_assumed_to_write_their_last_argument() {
     let mut plan = Relus::default();
     let (x, a, out) = (plan.tensor(0), plan.tensor(16), plan.tensor(32));
     plan.relu(x, a);

@@ -1,7 +1,7 @@
-//! The pass over the instructions.
+//! The reaching-definitions pass over the instructions.
 
-use super::places::{Places, Ranges};
-use super::{DefId, DefUse, Definition, Flat, Mentions, Position, Reach, home};
+use super::places::{IntervalMap, IntervalSet};
+use super::{DefId, DefUse, Definition, Mentions, PerInstruction, Position, Reaching, home};
 use crate::call::State;
 use crate::method::Method;
 use crate::step::{ArgStep, Chain, KernelStep, OutStep, Step};
@@ -10,20 +10,20 @@ use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 use tensor::{Extent, Scalar};
 
-/// Pieces that a read may be put together of before they are made one.
-const MOST_PIECES: usize = 8;
+/// A read that spans more pieces than this merges them into one definition.
+const MAX_PIECES: usize = 8;
 
-/// Where a tensor's bytes are at an instruction.
+/// The location of a tensor's bytes at an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// There, as the value `root` always is.
+enum Location {
+    /// This extent, which is the planned extent of this value.
     At(Extent, Id),
     /// In a constant, or nowhere.
     NotInArena,
     Unknown,
 }
 
-/// What is raised: instructions with the values that they work on.
+/// The instructions to be raised, with their values.
 #[derive(Clone, Copy)]
 pub(super) struct Listing<'m> {
     pub(super) state: &'m State,
@@ -42,7 +42,7 @@ impl DefUse {
     pub(super) fn raise(method: Listing<'_>) -> Self {
         let mut walk = Walk::new(method);
         walk.find_changes();
-        walk.find_wild_places();
+        walk.find_aliased_bytes();
         walk.define_inputs();
         for (chain, at) in (0..method.chains.len()).zip(walk.def_use.starts.clone()) {
             if chain > 0 {
@@ -64,20 +64,20 @@ struct Walk<'m> {
     method: Listing<'m>,
     state: &'m State,
     def_use: DefUse,
-    /// What memory holds, as far as this block has written it.
-    memory: Places<DefId>,
-    /// Places of values that move, where this block has given them one.
-    places: HashMap<Id, Place>,
-    /// All bytes that values of unknown place may refer to.
-    wild: Ranges,
-    /// Bytes that some block finds as they were left, and outputs and named tensors.
-    exposed: Ranges,
-    /// What was in memory at the ends of blocks.
+    /// The definitions in memory that this block has written.
+    memory: IntervalMap<DefId>,
+    /// Locations of rebound values, if this block has bound them.
+    locations: HashMap<Id, Location>,
+    /// All bytes that values of unknown location may alias.
+    aliased: IntervalSet,
+    /// Upward-exposed bytes, which some block reads before writing them, and the bytes of outputs and named tensors.
+    exposed: IntervalSet,
+    /// The definitions in memory at the ends of blocks.
     left: Vec<(Extent, DefId)>,
-    /// Bytes that an instruction so far has written, in the order of the program.
-    written: Ranges,
-    /// The value by which, in that order.
-    writers: Places<Id>,
+    /// Bytes that any instruction so far has written, in program order.
+    written: IntervalSet,
+    /// The value through which each of them was last written, in program order.
+    writers: IntervalMap<Id>,
 }
 
 impl<'m> Walk<'m> {
@@ -97,9 +97,9 @@ impl<'m> Walk<'m> {
         let mut def_use = DefUse {
             starts,
             defs: Vec::new(),
-            reads: Flat::default(),
-            writes: Flat::default(),
-            tears: HashMap::new(),
+            reads: PerInstruction::default(),
+            writes: PerInstruction::default(),
+            clobbers: HashMap::new(),
             overwrites_itself: HashSet::new(),
             blocks,
             mentions: vec![Mentions::default(); method.state.values.len()],
@@ -115,24 +115,24 @@ impl<'m> Walk<'m> {
             results: HashMap::new(),
             visited: 0,
         };
-        // Nothing stands at position 0.
+        // Position 0 is no instruction.
         def_use.reads.push([]);
         def_use.writes.push([]);
         Self {
             method,
             state: method.state,
             def_use,
-            memory: Places::default(),
-            places: HashMap::new(),
-            wild: Ranges::default(),
-            exposed: Ranges::default(),
+            memory: IntervalMap::default(),
+            locations: HashMap::new(),
+            aliased: IntervalSet::default(),
+            exposed: IntervalSet::default(),
             left: Vec::new(),
-            written: Ranges::default(),
-            writers: Places::default(),
+            written: IntervalSet::default(),
+            writers: IntervalMap::default(),
         }
     }
 
-    /// Notes which values instructions change, move and free.
+    /// Records which values instructions change, rebind and free.
     fn find_changes(&mut self) {
         let DefUse { mentions, moving, freed, computed, .. } = &mut self.def_use;
         for step in self.method.chains.iter().flat_map(|c| &c.steps) {
@@ -167,21 +167,21 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// Finds the bytes that values may refer to whose place is not known where they are used: those that a
-    /// `MoveCall` renames, and views that are used in other blocks than they are made in.
-    fn find_wild_places(&mut self) {
-        let (mut moved, mut viewed, mut is_wild) = (Vec::new(), Vec::new(), false);
+    /// Finds the bytes that values of unknown location may alias: values that a `MoveCall` renames, and views that are
+    /// used outside the block that makes them.
+    fn find_aliased_bytes(&mut self) {
+        let (mut moved, mut viewed, mut has_unknown_use) = (Vec::new(), Vec::new(), false);
         for (chain, start) in self.method.chains.iter().zip(self.def_use.starts.clone()) {
-            self.places.clear();
+            self.locations.clear();
             for (i, step) in chain.steps.iter().enumerate() {
                 if self.def_use.starts_block(start + i as Position) {
-                    self.places.clear();
+                    self.locations.clear();
                 }
                 if let Step::Move { from, to } = step {
-                    self.places.insert(*to, Place::Unknown);
+                    self.locations.insert(*to, Location::Unknown);
                     for id in tensors_of(self.state, *from).into_iter().chain(tensors_of(self.state, *to)) {
-                        is_wild |= self.place(id) == Place::Unknown;
-                        moved.extend([self.place(id), self.home(id)]);
+                        has_unknown_use |= self.location(id) == Location::Unknown;
+                        moved.extend([self.location(id), self.home(id)]);
                     }
                     continue;
                 }
@@ -190,46 +190,46 @@ impl<'m> Walk<'m> {
                     ArgStep::Value(id) => tensors_of(self.state, *id),
                     ArgStep::Out(_) => SmallVec::new(),
                 });
-                is_wild |= uses.any(|id| self.place(id) == Place::Unknown);
+                has_unknown_use |= uses.any(|id| self.location(id) == Location::Unknown);
                 let written = outs.iter().flat_map(|out| match out {
                     OutStep::Tensor(id) => std::slice::from_ref(id),
                     OutStep::Tensors(ids) => ids,
                     OutStep::View { .. } | OutStep::Scalar(_) => &[],
                 });
                 for &id in written {
-                    is_wild |= self.place(id) == Place::Unknown;
-                    if self.place(id) == Place::NotInArena {
-                        self.places.insert(id, self.home(id));
+                    has_unknown_use |= self.location(id) == Location::Unknown;
+                    if self.location(id) == Location::NotInArena {
+                        self.locations.insert(id, self.home(id));
                     }
                 }
                 for out in outs {
                     if let OutStep::View { to, of } = out {
-                        viewed.extend([self.place(*of), self.home(*to)]);
-                        self.places.insert(*to, self.place(*of));
+                        viewed.extend([self.location(*of), self.home(*to)]);
+                        self.locations.insert(*to, self.location(*of));
                     }
                 }
             }
         }
-        // A view whose place is asked for at the end is asked for somewhere else than in its block, or may be.
-        is_wild |= self.def_use.is_output.iter().any(|&id| self.place(id) == Place::Unknown);
-        let viewed = viewed.into_iter().filter(|_| is_wild);
-        for place in moved.into_iter().chain(viewed) {
-            if let Place::At(extent, _) = place {
-                self.wild.insert(extent);
+        // A view that is an output is, or may be, used outside its block.
+        has_unknown_use |= self.def_use.is_output.iter().any(|&id| self.location(id) == Location::Unknown);
+        let viewed = viewed.into_iter().filter(|_| has_unknown_use);
+        for location in moved.into_iter().chain(viewed) {
+            if let Location::At(extent, _) = location {
+                self.aliased.insert(extent);
             }
         }
-        self.places.clear();
+        self.locations.clear();
     }
 
-    fn home(&self, id: Id) -> Place {
-        home(self.state, id).map_or(Place::NotInArena, |extent| Place::At(extent, id))
+    fn home(&self, id: Id) -> Location {
+        home(self.state, id).map_or(Location::NotInArena, |extent| Location::At(extent, id))
     }
 
-    /// Where a tensor's bytes are now.
-    fn place(&self, id: Id) -> Place {
-        match self.places.get(&id) {
-            Some(place) => *place,
-            None if self.def_use.moving.contains(&id) => Place::Unknown,
+    /// The location of a tensor's bytes at the current instruction.
+    fn location(&self, id: Id) -> Location {
+        match self.locations.get(&id) {
+            Some(location) => *location,
+            None if self.def_use.moving.contains(&id) => Location::Unknown,
             None => self.home(id),
         }
     }
@@ -244,7 +244,7 @@ impl<'m> Walk<'m> {
     }
 
     fn step(&mut self, at: Position, step: &Step) {
-        let mut reads: Vec<(Id, Option<Reach>)> = Vec::new();
+        let mut reads: Vec<(Id, Option<Reaching>)> = Vec::new();
         let mut writes = Vec::new();
         match step {
             Step::Move { from, to } => {
@@ -254,10 +254,10 @@ impl<'m> Walk<'m> {
                     self.find_first_read(at, id);
                 }
                 self.mention(*from, at);
-                if let Place::At(extent, _) = self.home(*to) {
+                if let Location::At(extent, _) = self.home(*to) {
                     self.note_written(extent, *to);
                 }
-                self.places.insert(*to, Place::Unknown);
+                self.locations.insert(*to, Location::Unknown);
             }
             Step::JumpFalse { condition, .. } => {
                 self.mention(*condition, at);
@@ -291,7 +291,7 @@ impl<'m> Walk<'m> {
         at: Position,
         out: &OutStep,
         finds: bool,
-        reads: &mut Vec<(Id, Option<Reach>)>,
+        reads: &mut Vec<(Id, Option<Reaching>)>,
         writes: &mut Vec<Option<DefId>>,
     ) {
         let ids: &[Id] = match out {
@@ -300,13 +300,14 @@ impl<'m> Walk<'m> {
             OutStep::View { to, of } => {
                 self.mention(*of, at);
                 self.other_use(at, *of);
-                let place = self.place(*of);
-                self.places.insert(*to, place);
-                // Whether the place of the view is known.
-                let reach = (place != Place::Unknown).then_some(Reach { def: None, latest: at, root: None });
+                let location = self.location(*of);
+                self.locations.insert(*to, location);
+                // `None` if the location of the view is unknown.
+                let reach =
+                    (location != Location::Unknown).then_some(Reaching { def: None, latest: at, root: None });
                 reads.push((*to, reach));
-                // A view has the bytes of another, which its home has not.
-                if let Place::At(extent, _) = self.home(*to) {
+                // The view has the bytes of another tensor; its planned extent counts as written.
+                if let Location::At(extent, _) = self.home(*to) {
                     self.note_written(extent, *to);
                 }
                 return;
@@ -330,14 +331,14 @@ impl<'m> Walk<'m> {
         mentions.last = at;
     }
 
-    /// A read of a tensor, and what it finds; `None` if its place is not known.
-    fn read(&mut self, at: Position, id: Id) -> Option<Reach> {
+    /// Records a read of a tensor and returns the definition that reaches it. `None` if the location is unknown.
+    fn read(&mut self, at: Position, id: Id) -> Option<Reaching> {
         self.def_use.mentions[id].reads += 1;
         self.find_first_read(at, id);
-        let Place::At(extent, root) = self.place(id) else { return None };
+        let Location::At(extent, root) = self.location(id) else { return None };
         let found = self.find(at, extent);
         let root = (root != id).then_some(root);
-        let reach = Reach { root, ..self.reach(extent, &found) };
+        let reach = Reaching { root, ..self.reaching(extent, &found) };
         for (_, def) in found {
             let is_own = Some(def) == reach.def && self.def(def).id == Some(id);
             let def = self.def_mut(def);
@@ -347,8 +348,8 @@ impl<'m> Walk<'m> {
         Some(reach)
     }
 
-    /// What definitions of the bytes of an extent are to a read of all of it.
-    fn reach(&self, extent: Extent, found: &[(Extent, DefId)]) -> Reach {
+    /// The reaching definition of a read of a whole extent, given the definitions of its bytes.
+    fn reaching(&self, extent: Extent, found: &[(Extent, DefId)]) -> Reaching {
         let latest = found.iter().map(|&(_, def)| self.def(def).at).max().unwrap_or(0);
         let def = match *found {
             [(part, def)]
@@ -358,19 +359,19 @@ impl<'m> Walk<'m> {
             }
             _ => None,
         };
-        Reach { def, latest, root: None }
+        Reaching { def, latest, root: None }
     }
 
-    /// Notes what an output finds when an execution ends.
+    /// Records the definition that reaches an output when an execution ends.
     fn find_result(&mut self, id: Id) {
-        let Place::At(extent, _) = self.place(id) else { return };
+        let Location::At(extent, _) = self.location(id) else { return };
         let mut found = SmallVec::<[(Extent, DefId); 4]>::new();
         self.memory.read(extent, |part, def| found.extend(def.map(|def| (part, def))));
-        let reach = self.reach(extent, &found);
+        let reach = self.reaching(extent, &found);
         self.def_use.results.insert(id, reach);
     }
 
-    /// The definitions of the bytes of an extent, of which a read uses them.
+    /// The definitions of the bytes of an extent, which the instruction uses.
     fn find(&mut self, at: Position, extent: Extent) -> SmallVec<[(Extent, DefId); 4]> {
         let (mut found, mut gaps) = (SmallVec::new(), SmallVec::<[Extent; 4]>::new());
         self.memory.read(extent, |part, def| match def {
@@ -382,8 +383,8 @@ impl<'m> Walk<'m> {
         for &(_, def) in &found {
             self.def_mut(def).last_use = at;
         }
-        if pieces > MOST_PIECES {
-            // One definition stands for all of them from now on, so that the next read meets one.
+        if pieces > MAX_PIECES {
+            // One merged definition stands for all of them from now on, so that the next read meets only one.
             let mut merged = Definition::new(0, extent, None);
             merged.pieces = found.iter().map(|&(_, def)| def).collect();
             merged.at = merged.pieces.iter().map(|&def| self.def(def).at).max().unwrap_or(0);
@@ -395,16 +396,17 @@ impl<'m> Walk<'m> {
         found
     }
 
-    /// Something refers to a tensor's bytes without reading them.
+    /// Records a use of a tensor's bytes other than a read.
     fn other_use(&mut self, at: Position, id: Id) {
-        if let Place::At(extent, _) = self.place(id) {
+        if let Location::At(extent, _) = self.location(id) {
             for (_, def) in self.find(at, extent) {
                 self.def_mut(def).has_other_uses = true;
             }
         }
     }
 
-    /// Notes a value whose home nothing so far has written, or which names what was written as another.
+    /// Records a value that is read before its planned extent is written (state), or that names what was written
+    /// through another value (an elided view).
     fn find_first_read(&mut self, at: Position, id: Id) {
         let Some(extent) = home(self.state, id) else { return };
         if !self.written.covers(extent) {
@@ -420,15 +422,15 @@ impl<'m> Walk<'m> {
         self.writers.write(extent, id, |_| ());
     }
 
-    /// A write of a tensor, and what it defines.
+    /// Records a write of a tensor and returns its definition.
     fn write(&mut self, at: Position, id: Id) -> Option<DefId> {
-        if let Place::At(extent, _) = self.home(id) {
+        if let Location::At(extent, _) = self.home(id) {
             self.note_written(extent, id);
         }
-        if self.place(id) == Place::NotInArena && self.def_use.moving.contains(&id) {
-            self.places.insert(id, self.home(id));
+        if self.location(id) == Location::NotInArena && self.def_use.moving.contains(&id) {
+            self.locations.insert(id, self.home(id));
         }
-        if let Place::At(extent, _) = self.place(id) { self.define(at, extent, id) } else { None }
+        if let Location::At(extent, _) = self.location(id) { self.define(at, extent, id) } else { None }
     }
 
     fn define(&mut self, at: Position, extent: Extent, id: Id) -> Option<DefId> {
@@ -436,7 +438,7 @@ impl<'m> Walk<'m> {
             return None;
         }
         let mut new = Definition::new(at, extent, Some(id));
-        new.live_out = self.wild.meets(extent);
+        new.live_out = self.aliased.meets(extent);
         let new = self.push(new);
         let mut met: SmallVec<[DefId; 4]> = SmallVec::new();
         self.memory.write(extent, new, |old| met.push(old));
@@ -444,12 +446,12 @@ impl<'m> Walk<'m> {
             let def = self.def_mut(old);
             let is_covered = def.extent.offset >= extent.offset
                 && def.extent.offset + def.extent.len <= extent.offset + extent.len;
-            // Of what can be observed at any time nothing may be skipped.
-            let is_lost = !is_covered || def.live_out;
-            let (was_torn, own) = (def.is_torn, def.at == at);
-            def.is_torn |= is_lost;
-            if is_lost && !was_torn {
-                self.def_use.tears.entry(at).or_default().push(old);
+            // A live-out definition may be observed before it is overwritten, so its write must not be skipped.
+            let clobbers = !is_covered || def.live_out;
+            let (was_clobbered, own) = (def.is_clobbered, def.at == at);
+            def.is_clobbered |= clobbers;
+            if clobbers && !was_clobbered {
+                self.def_use.clobbers.entry(at).or_default().push(old);
             }
             if own {
                 self.def_use.overwrites_itself.insert(at);
@@ -471,24 +473,26 @@ impl<'m> Walk<'m> {
         &mut self.def_use.defs[def.0 as usize]
     }
 
-    /// What the block has written is left for others.
+    /// Ends a block: its definitions may be read by other blocks.
     fn end_block(&mut self) {
         self.left.extend(self.memory.drain());
-        self.places.clear();
+        self.locations.clear();
     }
 
     fn finish(mut self) -> DefUse {
         for id in self.def_use.is_output.clone() {
-            // 0 if nothing mentions it but the outputs.
+            // The position 0 matches an output that no instruction mentions.
             self.find_first_read(0, id);
-            if let (Place::At(extent, _), _) | (_, Place::At(extent, _)) = (self.place(id), self.home(id)) {
+            if let (Location::At(extent, _), _) | (_, Location::At(extent, _)) =
+                (self.location(id), self.home(id))
+            {
                 self.exposed.insert(extent);
             }
             self.find_result(id);
         }
         for id in 0..self.state.values.len() {
             let is_named = self.state.values[id].tensor().is_some_and(|t| t.name.is_some());
-            if let (true, Place::At(extent, _)) = (is_named, self.home(id)) {
+            if let (true, Location::At(extent, _)) = (is_named, self.home(id)) {
                 self.exposed.insert(extent);
             }
         }
@@ -496,7 +500,7 @@ impl<'m> Walk<'m> {
         for (extent, def) in std::mem::take(&mut self.left) {
             self.def_mut(def).live_out |= self.exposed.meets(extent);
         }
-        // Pieces stand before what they are put together to.
+        // Pieces precede the merged definitions that contain them.
         for index in (0..self.def_use.defs.len()).rev() {
             let Definition { last_use, live_out, .. } = self.def_use.defs[index];
             for piece in std::mem::take(&mut self.def_use.defs[index].pieces) {
@@ -512,7 +516,7 @@ impl<'m> Walk<'m> {
     }
 }
 
-/// The tensors that a value is or lists.
+/// The tensors that a value is or contains.
 pub(crate) fn tensors_of(state: &State, id: Id) -> SmallVec<[Id; 2]> {
     match &state.values[id] {
         Value::Tensor(_) => SmallVec::from_slice(&[id]),
@@ -522,8 +526,8 @@ pub(crate) fn tensors_of(state: &State, id: Id) -> SmallVec<[Id; 2]> {
     }
 }
 
-/// A value as a number.
-pub(crate) fn number_of(value: &Value) -> Option<Scalar> {
+/// The scalar that a value is, if it is one.
+pub(crate) fn scalar_of(value: &Value) -> Option<Scalar> {
     match value {
         Value::Int(v) => Some(Scalar::Int(*v)),
         Value::Double(v) => Some(Scalar::Double(*v)),
@@ -532,8 +536,8 @@ pub(crate) fn number_of(value: &Value) -> Option<Scalar> {
     }
 }
 
-/// Whether everything that a call writes is written anew: an out, or the target of a copy. A call
-/// that changes what it finds cannot be part of a region, whose values have no past.
+/// Whether a call overwrites everything that it writes without reading it: outs, or the target of a copy. An in-place
+/// call cannot be part of a region, whose graph is in SSA form.
 pub(crate) fn writes_only_its_outs(call: &KernelStep) -> bool {
     let schema = call.kernel.schema();
     let trailing = schema.args.iter().rev().take_while(|a| a.written).count();

@@ -1,4 +1,4 @@
-//! A graph that grows call by call from the instructions of a region.
+//! Builds the graph of a region, call by call.
 
 use crate::call::State;
 use crate::operands::Operands;
@@ -12,40 +12,40 @@ use std::sync::Arc;
 use tensor::{Scalar, Shape, ShapeDynamism, TensorMeta};
 use trace::Place;
 
-/// Calls of a region, at most: what a region reads and writes is compared with each other when it runs.
-pub(super) const MOST_CALLS: usize = 4096;
+/// Maximum number of calls in a region. Each run of a region compares the extents of its inputs and outputs pairwise.
+pub(super) const MAX_CALLS: usize = 4096;
 
-/// Tensors that a region reads, and tensors that outlive the execution that it writes, at most.
-pub(super) const MOST_ENDS: usize = 1024;
+/// Maximum number of inputs of a region, and of its definitions that are live-out.
+pub(super) const MAX_INTERFACE: usize = 1024;
 
-/// Where sizes and computed numbers come from.
+/// Where sizes and computed scalars come from.
 pub(crate) enum Sizes<'m> {
-    /// Everything is fixed: what is not cannot be added.
+    /// All sizes are static. A call with dynamic sizes cannot be added.
     Fixed,
-    /// The bounds of the plan, and no numbers: to see what can be added.
+    /// Sizes are the upper bounds of the plan and computed scalars are unknown. Used to find which calls can be added.
     Bounds,
-    /// What a run of the instructions has shown.
+    /// Sizes and scalars were recorded in an execution of the instructions.
     Recorded(&'m Recorded),
 }
 
-/// What a run of a region's instructions has shown.
+/// Sizes and scalars recorded in an execution of a region's instructions.
 #[derive(Debug, Default)]
 pub(crate) struct Recorded {
-    /// Sizes that tensors had before.
+    /// Sizes of tensors before the region.
     pub(crate) sizes_before: HashMap<Id, Shape>,
-    /// Numbers that were there before.
-    pub(crate) numbers_before: HashMap<Id, Scalar>,
-    /// What the calls gave, in the order of their outs.
-    pub(crate) notes: Vec<Note>,
-    /// Whether anything was empty that need not be.
+    /// Scalars before the region.
+    pub(crate) scalars_before: HashMap<Id, Scalar>,
+    /// The results of the calls, in the order of their outs.
+    pub(crate) results: Vec<Observed>,
+    /// Whether any tensor was empty whose upper bounds are not.
     pub(crate) is_empty: bool,
 }
 
-/// What a call gave to one of its outs.
+/// The recorded result of one out of a call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Note {
+pub(crate) enum Observed {
     Sizes(Shape),
-    Number(Scalar),
+    Scalar(Scalar),
 }
 
 pub(crate) struct Builder<'m> {
@@ -53,67 +53,70 @@ pub(crate) struct Builder<'m> {
     pub(super) delegates: &'m [DelegateEntry],
     pub(super) def_use: &'m DefUse,
     pub(super) sizes: Sizes<'m>,
-    /// Bytes that the nodes of a delegate may write.
+    /// Bytes that the nodes of one delegate may write.
     pub(crate) backend_bytes: usize,
-    /// The region's first instruction, and the one that is being added.
+    /// The region's first instruction.
     start: Position,
-    pub(super) at: Position,
-    /// How many notes were used.
-    pub(super) noted: usize,
-    pub(crate) graph: Graph,
     /// The instruction that is being added.
+    pub(super) at: Position,
+    /// The number of recorded results used so far.
+    pub(super) recorded_used: usize,
+    pub(crate) graph: Graph,
+    /// The origin of the instruction that is being added, for its nodes.
     pub(crate) place: Place,
-    /// What the region has defined: the value, and the table's id for it.
+    /// The graph value of each definition in the region.
     defined: HashMap<DefId, ValueId>,
+    /// The definitions in the region, in order, with their graph values and the table ids they are written to.
     pub(super) definitions: Vec<(DefId, ValueId, Id)>,
-    /// Tensors under other sizes than they were written with.
+    /// Graph values that are tensors read under other sizes than they were written with.
     pub(super) reshaped: Vec<(ValueId, Id)>,
-    /// How many of them outlive the execution.
+    /// The number of definitions that are live-out.
     live_out: usize,
-    /// Tensors that the region reads from outside; where sizes are bounded, numbers, too, and tensors of which it
-    /// looks at the sizes alone.
+    /// The inputs of the region. With [`Sizes::Bounds`] they include scalars, and tensors of which only the sizes are
+    /// read.
     pub(crate) inputs: Vec<(ValueId, Id)>,
-    /// Inputs by id, and the first one of each place.
+    /// Inputs by id.
     input_of: HashMap<Id, ValueId>,
+    /// The first input of each extent.
     input_at: HashMap<(usize, usize, usize), ValueId>,
     constants: HashMap<Id, ValueId>,
-    /// What was added to the maps, to take away again.
+    /// Undo log: entries added to the maps.
     pub(super) added: Vec<Added>,
-    /// Values that the call that is being added reads.
+    /// Operands of the call that is being added.
     pub(super) operands: Vec<ValueId>,
-    /// Sizes of tensors that the region has written or viewed.
+    /// Tensors that the region has written or made views.
     pub(super) written: HashMap<Id, Written>,
-    /// Numbers that the region has computed, as far as they are known.
-    pub(crate) numbers: HashMap<Id, Scalar>,
-    /// Computed numbers as values of the graph, where sizes are bounded.
-    pub(super) scalars: HashMap<Id, ValueId>,
-    /// Views that the region has made, and of what.
+    /// Scalars that the region has computed, if they are known.
+    pub(crate) known_scalars: HashMap<Id, Scalar>,
+    /// Computed scalars as values of the graph, with [`Sizes::Bounds`].
+    pub(super) graph_scalars: HashMap<Id, ValueId>,
+    /// Views that the region has made, as (view, viewed value).
     pub(super) views: Vec<(Id, Id)>,
-    /// Whether anything in it is not fixed.
+    /// Whether any size or scalar in the region is dynamic.
     pub(crate) is_dynamic: bool,
-    /// Calls that compute elements, and nodes of delegates.
+    /// The number of calls that compute elements and of inlined delegate nodes.
     pub(crate) calls: usize,
-    /// Whether kernels are called, whose results' sizes are seen when they run.
+    /// Whether the region calls kernels, whose output sizes are only known when they run.
     pub(crate) has_kernels: bool,
 }
 
-/// What the region has written, or viewed.
+/// A tensor that the region has written or made a view.
 pub(super) struct Written {
     pub(super) sizes: Shape,
-    /// The value of the graph with these sizes; none of a view whose sizes are known.
+    /// The graph value with these sizes; `None` for a view whose sizes were recorded.
     pub(super) value: Option<ValueId>,
 }
 
-/// An entry of one of a builder's maps.
+/// An entry in the undo log of a builder.
 pub(super) enum Added {
     Constant(Id),
     Input(Id),
     InputAt((usize, usize, usize)),
-    Number(Id),
+    Scalar(Id),
 }
 
 impl<'m> Builder<'m> {
-    /// A region that begins at an instruction.
+    /// A builder for a region that starts at an instruction.
     pub(crate) fn new(
         state: &'m State,
         delegates: &'m [DelegateEntry],
@@ -129,7 +132,7 @@ impl<'m> Builder<'m> {
             backend_bytes: usize::MAX,
             start,
             at: start,
-            noted: 0,
+            recorded_used: 0,
             graph: Graph::new(),
             place: Place::default(),
             defined: HashMap::new(),
@@ -143,8 +146,8 @@ impl<'m> Builder<'m> {
             added: Vec::new(),
             operands: Vec::new(),
             written: HashMap::new(),
-            numbers: HashMap::new(),
-            scalars: HashMap::new(),
+            known_scalars: HashMap::new(),
+            graph_scalars: HashMap::new(),
             views: Vec::new(),
             is_dynamic: false,
             calls: 0,
@@ -152,20 +155,21 @@ impl<'m> Builder<'m> {
         }
     }
 
-    /// The same, with what the nodes of a delegate may write, and what computed constants are taken from.
+    /// Sets the number of bytes that the nodes of a delegate may write, and the memory budget for computed constants.
     pub(crate) fn within(mut self, backend_bytes: usize, budget: &Budget) -> Self {
         self.backend_bytes = backend_bytes;
         self.graph.set_budget(budget.clone());
         self
     }
 
-    /// Adds the call of an instruction of a chain, which its nodes and values belong to; as [`Self::add`].
+    /// Adds the call of an instruction of a chain, as [`Self::add`]; the new nodes and values have it as their origin.
     pub(super) fn add_at(&mut self, chain: usize, instruction: usize, step: &Step) -> bool {
         self.place = Place::instruction(chain as u32, instruction as u32);
         self.add(step, self.def_use.position(chain, instruction))
     }
 
-    /// Adds the call of an instruction. `false` if it cannot be part of the region, which is as it was then.
+    /// Adds the call of an instruction. If it cannot be part of the region, returns `false` and leaves the region
+    /// unchanged.
     pub(crate) fn add(&mut self, step: &Step, at: Position) -> bool {
         let (mark, inputs, added) = (self.graph.mark(), self.inputs.len(), self.added.len());
         let (reshaped, was_dynamic) = (self.reshaped.len(), self.is_dynamic);
@@ -187,14 +191,14 @@ impl<'m> Builder<'m> {
                 Added::Constant(id) => self.constants.remove(&id),
                 Added::Input(id) => self.input_of.remove(&id),
                 Added::InputAt(place) => self.input_at.remove(&place),
-                Added::Number(id) => self.scalars.remove(&id),
+                Added::Scalar(id) => self.graph_scalars.remove(&id),
             };
         }
         false
     }
 
     fn add_call(&mut self, call: &KernelStep) -> Option<()> {
-        if self.calls >= MOST_CALLS {
+        if self.calls >= MAX_CALLS {
             return None;
         }
         self.has_kernels = true;
@@ -205,23 +209,23 @@ impl<'m> Builder<'m> {
         }
     }
 
-    /// Whether the instruction overwrites a part of what the region has written, of which the rest is needed: what
-    /// is torn here is written whole at the end of the region.
-    pub(super) fn tears_what_is_needed(&self) -> bool {
+    /// Whether the instruction clobbers a definition of the region that is needed afterwards. The region writes each
+    /// output as a whole at its end, so it cannot reproduce a partial overwrite.
+    pub(super) fn clobbers_needed_definition(&self) -> bool {
         let needed =
             |def: &DefId| self.defined.contains_key(def) && self.def_use.is_needed_after(*def, self.at);
-        self.def_use.torn_by(self.at).iter().any(needed)
+        self.def_use.clobbered_by(self.at).iter().any(needed)
     }
 
-    /// Counts the outs of the instruction that outlive the execution. `None` if there are too many, or if they overlap.
+    /// The number of outs of the instruction that are live-out. `None` if there are too many, or if the outs overlap.
     pub(super) fn room_for_outs(&self, written: usize) -> Option<usize> {
         let defs = self.def_use.writes(self.at);
         let live_out = defs.iter().flatten().filter(|&&def| self.def_use.is_live_out(def)).count();
-        let is_apart = written == defs.len() && (written < 2 || !self.def_use.overwrites_itself(self.at));
-        (is_apart && self.live_out + live_out <= MOST_ENDS).then_some(live_out)
+        let is_disjoint = written == defs.len() && (written < 2 || !self.def_use.overwrites_itself(self.at));
+        (is_disjoint && self.live_out + live_out <= MAX_INTERFACE).then_some(live_out)
     }
 
-    /// Notes what the instruction has defined.
+    /// Records the definitions of the instruction.
     pub(super) fn define(&mut self, written: Vec<(Id, TensorMeta)>, values: &[ValueId], live_out: usize) {
         self.live_out += live_out;
         for ((def, (id, meta)), &value) in self.def_use.writes(self.at).iter().zip(written).zip(values) {
@@ -233,9 +237,9 @@ impl<'m> Builder<'m> {
         }
     }
 
-    /// Adds a call that computes tensors. Places are only written once nothing can fail any more.
+    /// Adds a call that computes tensors. Definitions are only recorded once nothing can fail any more.
     fn add_elements(&mut self, call: &KernelStep) -> Option<()> {
-        if !writes_only_its_outs(call) || self.tears_what_is_needed() {
+        if !writes_only_its_outs(call) || self.clobbers_needed_definition() {
             return None;
         }
         self.operands.clear();
@@ -270,32 +274,32 @@ impl<'m> Builder<'m> {
         Some(())
     }
 
-    /// What a call gives to a tensor.
+    /// The meta of a tensor that a call writes, with its recorded sizes if there are any.
     fn out(&mut self, id: Id) -> Option<TensorMeta> {
-        let mut meta = self.place_of_out(id)?;
-        match self.note() {
-            Some(Note::Sizes(sizes)) => meta.reshape(&sizes).ok()?,
-            Some(Note::Number(_)) => return None,
+        let mut meta = self.out_meta(id)?;
+        match self.next_recorded() {
+            Some(Observed::Sizes(sizes)) => meta.reshape(&sizes).ok()?,
+            Some(Observed::Scalar(_)) => return None,
             None => {}
         }
         Some(meta)
     }
 
-    /// The tensor that an instruction writes, with the sizes that it has in the plan. `None` if it has no place of its
-    /// own, or if they may change and must not.
-    pub(super) fn place_of_out(&mut self, id: Id) -> Option<TensorMeta> {
+    /// The meta of a tensor that an instruction writes, with the sizes of the plan. `None` if it has no fixed extent,
+    /// or if its sizes are dynamic and must be static.
+    pub(super) fn out_meta(&mut self, id: Id) -> Option<TensorMeta> {
         let t = self.state.values[id].tensor()?;
         if self.def_use.is_moving(id) || !matches!(t.home, Storage::Arena(_)) {
             return None;
         }
         let mut meta = t.meta.clone();
         self.depends_on_sizes(&meta)?;
-        // What was there last says nothing of what comes.
+        // The current sizes are those of the last execution.
         meta.reshape(&t.bound).ok()?;
         Some(meta.with_dynamism(ShapeDynamism::Static))
     }
 
-    /// The value that a read of a tensor finds.
+    /// The graph value that a read of a tensor finds: a constant, a definition of the region, or an input.
     pub(super) fn read(&mut self, id: Id) -> Option<ValueId> {
         let t = self.state.values[id].tensor()?;
         if let Storage::Constant(index) = t.home
@@ -314,10 +318,10 @@ impl<'m> Builder<'m> {
         let meta = self.meta(id)?;
         let found = match reach.def.and_then(|def| self.defined.get(&def)) {
             Some(&value) => value,
-            // Pieces of what the region has written are no value of the graph.
+            // The read spans parts of what the region has written, so it is not a single value of the graph.
             None if reach.latest >= self.start => return None,
             None => match reach.root.filter(|_| self.written.contains_key(&id)) {
-                // A view that the region itself makes is not there when it begins.
+                // The region itself makes this view, so the input is the tensor that it views.
                 Some(root) => {
                     let meta = self.meta(root)?;
                     self.input(root, meta)?
@@ -329,7 +333,7 @@ impl<'m> Builder<'m> {
         if *written == meta {
             return Some(found);
         }
-        // The same bytes under another shape: a view, whether or not it has an instruction.
+        // The same bytes with another shape: a view, elided or not.
         let plain = written.dim_order().is_contiguous() && meta.dim_order().is_contiguous();
         if written.dtype() != meta.dtype() || written.numel() != meta.numel() || !plain {
             return None;
@@ -340,7 +344,7 @@ impl<'m> Builder<'m> {
         Some(reshaped)
     }
 
-    /// The input that is a tensor as the region finds it.
+    /// The graph input for a tensor that the region reads from outside. It is added if need be.
     pub(super) fn input(&mut self, id: Id, meta: TensorMeta) -> Option<ValueId> {
         if let Some(&known) = self.input_of.get(&id) {
             return Some(known);
@@ -357,7 +361,7 @@ impl<'m> Builder<'m> {
         {
             return Some(same);
         }
-        if self.inputs.len() == MOST_ENDS {
+        if self.inputs.len() == MAX_INTERFACE {
             return None;
         }
         let value = self.graph.input(meta);
@@ -371,8 +375,8 @@ impl<'m> Builder<'m> {
         Some(value)
     }
 
-    /// Makes what something behind the region can read a result of the graph, and gives the ids of the results.
-    /// `end` is the instruction behind the region.
+    /// Makes the definitions that are read after the region outputs of the graph, and returns where they are written.
+    /// `end` is the first instruction after the region.
     pub(crate) fn outputs(&mut self, end: Position) -> Box<[OutStep]> {
         let mut outs = Vec::new();
         for &(def, value, id) in &self.definitions {
@@ -384,19 +388,19 @@ impl<'m> Builder<'m> {
         outs.into()
     }
 
-    /// The tensors that the graph reads.
+    /// The arguments of the graph's inputs.
     pub(crate) fn input_args(&self) -> Box<[ArgStep]> {
         self.inputs.iter().map(|(_, id)| ArgStep::Value(*id)).collect()
     }
 
-    /// Whether every note was used.
-    pub(crate) fn used_all_notes(&self) -> bool {
-        matches!(&self.sizes, Sizes::Recorded(r) if r.notes.len() == self.noted)
+    /// Whether every recorded result was used.
+    pub(crate) fn used_all_recorded(&self) -> bool {
+        matches!(&self.sizes, Sizes::Recorded(r) if r.results.len() == self.recorded_used)
     }
 
-    /// What a run of the graph has to leave in the table besides its results, for whoever asks for a value:
-    /// sizes of tensors, and views with what they are of.
-    pub(crate) fn left_behind(&self, is_asked: impl Fn(Id) -> bool) -> LeftBehind {
+    /// The updates that a run of the graph makes to the value table besides its outputs: sizes of tensors, and views.
+    /// Limited to the values for which `is_asked` returns `true`, and to what those view.
+    pub(crate) fn table_updates(&self, is_asked: impl Fn(Id) -> bool) -> TableUpdates {
         let mut viewed = HashSet::new();
         let mut views = Vec::new();
         for &(to, of) in self.views.iter().rev() {
@@ -424,24 +428,24 @@ impl Operands for Builder<'_> {
         self.def_use.is_computed(id)
     }
 
-    fn number(&mut self, id: Id) -> Option<Scalar> {
-        self.fixed_number(id)
+    fn known_scalar(&mut self, id: Id) -> Option<Scalar> {
+        self.fixed_scalar(id)
     }
 
-    fn is_scalar(&self, id: Id) -> bool {
-        Builder::is_scalar(self, id)
+    fn is_graph_scalar(&self, id: Id) -> bool {
+        Builder::is_graph_scalar(self, id)
     }
 
-    fn scalar(&mut self, id: Id) -> Option<()> {
+    fn push_scalar(&mut self, id: Id) -> Option<()> {
         self.scalar_operand(id)
     }
 
-    fn tensor(&mut self, id: Id) -> Option<()> {
+    fn push_tensor(&mut self, id: Id) -> Option<()> {
         let value = self.read(id)?;
         self.operands.push(value);
         Some(())
     }
 }
 
-/// Sizes of tensors; views, of what, and their sizes.
-type LeftBehind = (Vec<(Id, Shape)>, Vec<(Id, Id, Shape)>);
+/// Sizes of tensors, and views as (view, viewed value, sizes).
+type TableUpdates = (Vec<(Id, Shape)>, Vec<(Id, Id, Shape)>);

@@ -1,9 +1,9 @@
-//! Calls of delegates that are known as graphs, as nodes of a region.
+//! Inlining the graphs of delegates into regions.
 
-use super::SHORTEST;
-use super::builder::{Builder, MOST_CALLS};
+use super::MIN_CALLS;
+use super::builder::{Builder, MAX_CALLS};
 use crate::backend::GraphRequest;
-use crate::raise::number_of;
+use crate::raise::scalar_of;
 use crate::step::{ArgStep, DelegateStep, OutStep};
 use crate::value::Id;
 use graph::{Fused, Relayout, ValueId};
@@ -11,24 +11,24 @@ use tensor::{ShapeDynamism, TensorMeta};
 use trace::Place;
 
 impl Builder<'_> {
-    /// Adds the nodes of a delegate that is known as a graph. Places are only written once nothing can fail any more.
+    /// Inlines the graph of a delegate. Definitions are only recorded once nothing can fail any more.
     pub(super) fn add_delegate(&mut self, call: &DelegateStep) -> Option<()> {
         let entry = &self.delegates[call.delegate];
-        if self.calls >= MOST_CALLS || !entry.is_graph() || self.tears_what_is_needed() {
+        if self.calls >= MAX_CALLS || !entry.is_graph() || self.clobbers_needed_definition() {
             return None;
         }
         let mut inputs = Vec::new();
         for arg in &call.args {
             let ArgStep::Value(id) = *arg else { return None };
-            // Numbers follow from the sizes of tensors.
-            if number_of(&self.state.values[id]).is_none() {
+            // Scalars follow from the tensor sizes and are not part of the graph.
+            if scalar_of(&self.state.values[id]).is_none() {
                 inputs.push(self.read(id)?);
             }
         }
         let mut written: Vec<(Id, TensorMeta)> = Vec::new();
         for out in &call.outs {
             let OutStep::Tensor(id) = *out else { return None };
-            written.push((id, self.place_of_out(id)?));
+            written.push((id, self.out_meta(id)?));
         }
         let metas: Vec<_> = inputs.iter().map(|&v| self.graph.meta(v).clone()).collect();
         let outputs: Vec<_> = written.iter().map(|(_, meta)| meta.clone()).collect();
@@ -55,11 +55,11 @@ impl Builder<'_> {
         let as_declared = |(v, (_, meta)): (ValueId, &(Id, TensorMeta))| self.in_layout(v, meta);
         let outputs: Vec<ValueId> = outputs.ok()?.into_iter().zip(&written).map(as_declared).collect();
         self.define(written, &outputs, live_out);
-        self.calls += graph.num_nodes().max(SHORTEST);
+        self.calls += graph.num_nodes().max(MIN_CALLS);
         Some(())
     }
 
-    /// A value in the layout of a meta whose type and sizes it has.
+    /// Converts a value to the layout of `meta`, which has the same type and sizes.
     fn in_layout(&mut self, value: ValueId, meta: &TensorMeta) -> ValueId {
         if self.graph.meta(value) == meta {
             return value;

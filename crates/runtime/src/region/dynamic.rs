@@ -1,20 +1,21 @@
-//! Regions whose sizes change: lowered for the sizes that they meet.
+//! Regions with dynamic sizes: specialized for the sizes that they get at run time.
 //!
-//! Everything that is not an element follows, within a region, from its *key*: the sizes of what it reads
-//! and the numbers computed from sizes before it, which are inputs of its graph ([`Builder::keys`]). For a key that it has not met, a region runs as it is
-//! written, and notes the sizes and numbers that its calls give; it is lowered for those, and kept. A
-//! handful of keys are kept. When they are taken, another one displaces the key that has not been used for
-//! the longest time, but only if it comes again and that one has rested for a while: a program that is called
-//! with other sizes each time runs as it is written, with its weights packed.
+//! All sizes and scalars within a region follow from its *key*: the sizes of its inputs and the scalars computed from
+//! sizes before it, which are inputs of its graph ([`Builder::keys`]). For a new key, a region runs its instructions
+//! one by one and records the sizes and scalars that the calls return; it is then lowered for those, and the
+//! specialization is cached. When the cache is full, a new key replaces the least recently used one, but only if the
+//! new key comes again while it is remembered, and the old key has been idle for some executions: a program that is
+//! called with other sizes each time runs its instructions one by one, with its weights packed.
 //!
-//! A lowered region in which something does not come out as it was noted gives nothing, and the region runs
-//! as it is written: results reach the method's memory only after all calls have succeeded.
+//! If a specialized run fails, for example because a size differs from the recorded one, it has no effect and the
+//! region runs its instructions one by one: results are written to the method's memory only after all calls have
+//! succeeded.
 
-use super::builder::{Builder, Note, Recorded, Sizes};
+use super::builder::{Builder, Observed, Recorded, Sizes};
 use super::{Lowered, Run, builder, calls};
 use crate::call::State;
 use crate::method::Method;
-use crate::raise::{DefUse, number_of};
+use crate::raise::{DefUse, scalar_of};
 use crate::step::{Chain, DelegateEntry, KernelStep, OutStep, Step};
 use crate::value::{Id, TensorValue, Value};
 use graph::{Executable, Graph, Packs};
@@ -25,43 +26,43 @@ use std::sync::Arc;
 use tensor::{Scalar, Shape};
 use trace::Place;
 
-/// Keys for which a region is kept lowered.
-const KEPT: usize = 4;
+/// Maximum number of cached specializations of a region.
+const MAX_SPECIALIZATIONS: usize = 4;
 
-/// Executions that a key must rest before another one displaces it.
-const REST: u64 = 16;
+/// Executions for which a specialization must be idle before it can be replaced.
+const MIN_IDLE: u64 = 16;
 
-/// Keys remembered that came when there was no room.
-const REMEMBERED: usize = 16;
+/// Number of keys remembered that came when the cache was full.
+const MAX_REMEMBERED: usize = 16;
 
-/// Lowered runs that may fail before the region is run as it is written for good.
-const FAILURES: u32 = 4;
+/// Specialized runs that may fail before the region is never specialized again.
+const MAX_FAILURES: u32 = 4;
 
 pub(crate) struct DynamicRegion {
-    /// The graph for the upper bounds of all sizes, before any pass, if it is kept.
+    /// The graph with the upper bounds of all sizes, before any pass, if it is kept.
     pub(crate) graph: Option<Box<Graph>>,
     def_use: Arc<DefUse>,
     chain: usize,
     range: Range<usize>,
-    /// Tensors whose sizes, and numbers, make the key.
+    /// The tensors whose sizes, and the scalars whose values, make up the key.
     keys: Box<[Id]>,
-    /// Whether the instructions have to run to see what comes of a key: the sizes that kernels give.
+    /// Whether the region calls kernels, whose output sizes are only known when they run.
     has_kernels: bool,
     backend_bytes: usize,
-    plans: Vec<Plan>,
-    /// Hashes of keys that found no room.
+    specializations: Vec<Specialization>,
+    /// Hashes of recent keys that came when the cache was full.
     remembered: VecDeque<u64>,
-    /// Executions so far.
+    /// Number of executions so far.
     clock: u64,
     /// The key of this execution.
     key: Vec<u64>,
-    /// What this execution shows, if that is noted.
+    /// Sizes and scalars of this execution, if they are being recorded.
     recorded: Recorded,
     failures: u32,
 }
 
-/// What of a method is needed to lower a region of it.
-pub(crate) struct Surroundings<'a> {
+/// The parts of a method that are needed to lower one of its regions.
+pub(crate) struct LoweringContext<'a> {
     pub(crate) state: &'a State,
     pub(crate) chains: &'a [Chain],
     pub(crate) delegates: &'a [DelegateEntry],
@@ -69,27 +70,28 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) packs: &'a mut Packs,
 }
 
-/// The region for one key.
-struct Plan {
+/// The region lowered for one key.
+struct Specialization {
     key: Box<[u64]>,
-    /// Nothing, if it cannot be lowered for this key.
+    /// `None` if the region cannot be lowered for this key, or its runs have failed.
     lowered: Option<Lowered>,
+    /// The execution that last used it.
     used: u64,
 }
 
-/// How a region is run this time.
+/// How to run a region in one execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// This plan.
+    /// Run this specialization.
     Lowered(usize),
-    /// As it is written, noting what comes out.
+    /// Run the instructions one by one, and record the sizes and scalars that they return.
     Record,
-    /// As it is written.
-    AsWritten,
+    /// Run the instructions one by one.
+    Interpret,
 }
 
 impl DynamicRegion {
-    /// A region of a run's calls. `None` if it is not worth it.
+    /// A dynamic region for a run. `None` if one of its calls cannot be added to the graph.
     pub(crate) fn new(method: &Method, def_use: &Arc<DefUse>, run: &Run) -> Option<Self> {
         let mut builder = builder(method, def_use, run.positions(def_use).start, Sizes::Bounds);
         for (i, call) in calls(&method.chains[run.chain].steps, run.range.clone()) {
@@ -108,7 +110,7 @@ impl DynamicRegion {
             keys,
             has_kernels: builder.has_kernels,
             backend_bytes: builder.backend_bytes,
-            plans: Vec::new(),
+            specializations: Vec::new(),
             remembered: VecDeque::new(),
             clock: 0,
             key: Vec::new(),
@@ -117,11 +119,11 @@ impl DynamicRegion {
         })
     }
 
-    /// The same region for another instance of the method, with what was lowered so far.
+    /// The same region for another instance of the method, with forks of its specializations.
     pub(crate) fn fork(&self) -> crate::Result<Self> {
-        let plan = |plan: &Plan| {
-            let lowered = plan.lowered.as_ref().map(Lowered::fork).transpose()?;
-            Ok(Plan { key: plan.key.clone(), lowered, used: plan.used })
+        let fork = |old: &Specialization| {
+            let lowered = old.lowered.as_ref().map(Lowered::fork).transpose()?;
+            Ok(Specialization { key: old.key.clone(), lowered, used: old.used })
         };
         Ok(Self {
             graph: self.graph.clone(),
@@ -131,7 +133,7 @@ impl DynamicRegion {
             keys: self.keys.clone(),
             has_kernels: self.has_kernels,
             backend_bytes: self.backend_bytes,
-            plans: self.plans.iter().map(plan).collect::<crate::Result<_>>()?,
+            specializations: self.specializations.iter().map(fork).collect::<crate::Result<_>>()?,
             remembered: self.remembered.clone(),
             clock: self.clock,
             key: Vec::new(),
@@ -140,34 +142,41 @@ impl DynamicRegion {
         })
     }
 
-    /// Looks at the sizes and numbers that are there now, and says how to run.
+    /// Reads the current key and decides how to run the region.
     pub(crate) fn choose(&mut self, state: &State) -> Choice {
         self.clock += 1;
-        if self.failures >= FAILURES || !self.read_key(state) {
-            return Choice::AsWritten;
+        if self.failures >= MAX_FAILURES || !self.read_key(state) {
+            return Choice::Interpret;
         }
-        if let Some(i) = self.plans.iter().position(|p| *p.key == *self.key) {
-            self.plans[i].used = self.clock;
-            return if self.plans[i].lowered.is_some() { Choice::Lowered(i) } else { Choice::AsWritten };
+        if let Some(i) = self.specializations.iter().position(|p| *p.key == *self.key) {
+            self.specializations[i].used = self.clock;
+            return if self.specializations[i].lowered.is_some() {
+                Choice::Lowered(i)
+            } else {
+                Choice::Interpret
+            };
         }
-        if self.plans.len() >= KEPT && !(self.came_before() && self.oldest().is_some()) {
-            return Choice::AsWritten;
+        if self.specializations.len() >= MAX_SPECIALIZATIONS
+            && !(self.was_remembered() && self.oldest().is_some())
+        {
+            return Choice::Interpret;
         }
         let keys = self.keys.iter();
         self.recorded = Recorded {
             sizes_before: keys.clone().filter_map(|&id| Some((id, sizes(state, id)?))).collect(),
-            numbers_before: keys.filter_map(|&id| Some((id, number_of(&state.values[id])?))).collect(),
-            notes: Vec::new(),
+            scalars_before: keys.filter_map(|&id| Some((id, scalar_of(&state.values[id])?))).collect(),
+            results: Vec::new(),
             is_empty: false,
         };
         Choice::Record
     }
 
-    /// Gathers the key. `false` for one that is not worth a plan: nothing is computed of empty tensors.
+    /// Reads the current key. Returns `false` if a tensor is empty, so that a specialization is not worthwhile, or if a
+    /// scalar has no value.
     fn read_key(&mut self, state: &State) -> bool {
         self.key.clear();
         for &id in &self.keys {
-            match (&state.values[id], number_of(&state.values[id])) {
+            match (&state.values[id], scalar_of(&state.values[id])) {
                 (Value::Tensor(tensor), _) if is_emptied(tensor) => return false,
                 (Value::Tensor(tensor), _) => {
                     self.key.extend(tensor.meta.sizes().iter().map(|&n| n as u64));
@@ -181,83 +190,84 @@ impl DynamicRegion {
         true
     }
 
-    /// Whether the key was here lately and found no room; from now on, it was.
-    fn came_before(&mut self) -> bool {
+    /// Whether the current key has recently come when the cache was full. Remembers the key.
+    fn was_remembered(&mut self) -> bool {
         let hash =
             self.key.iter().fold(0u64, |h, &k| (h.rotate_left(5) ^ k).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         if self.remembered.contains(&hash) {
             return true;
         }
-        if self.remembered.len() == REMEMBERED {
+        if self.remembered.len() == MAX_REMEMBERED {
             self.remembered.pop_front();
         }
         self.remembered.push_back(hash);
         false
     }
 
-    /// The plan that has rested the longest, and long enough.
+    /// The least recently used specialization, if it has been idle long enough to be replaced.
     fn oldest(&self) -> Option<usize> {
-        let (i, plan) = self.plans.iter().enumerate().min_by_key(|(_, p)| p.used)?;
-        (self.clock - plan.used > REST).then_some(i)
+        let (i, oldest) = self.specializations.iter().enumerate().min_by_key(|(_, p)| p.used)?;
+        (self.clock - oldest.used > MIN_IDLE).then_some(i)
     }
 
-    /// The plan that was chosen.
-    pub(crate) fn plan(&mut self, index: usize) -> Option<&mut Lowered> {
-        self.plans.get_mut(index)?.lowered.as_mut()
+    /// The specialization of this index.
+    pub(crate) fn specialization(&mut self, index: usize) -> Option<&mut Lowered> {
+        self.specializations.get_mut(index)?.lowered.as_mut()
     }
 
-    /// A plan's run has failed where the instructions have not: its sizes are not the key's alone.
-    pub(crate) fn give_up(&mut self, index: usize) {
+    /// Invalidates a specialization whose run has failed although the instructions succeeded: its sizes do not follow
+    /// from the key alone.
+    pub(crate) fn invalidate(&mut self, index: usize) {
         self.failures += 1;
-        if let Some(plan) = self.plans.get_mut(index) {
-            plan.lowered = None;
+        if let Some(failed) = self.specializations.get_mut(index) {
+            failed.lowered = None;
         }
     }
 
-    /// Notes what a call has given.
-    pub(crate) fn note(&mut self, state: &State, call: &KernelStep) {
+    /// Records the sizes and scalars that a call has returned.
+    pub(crate) fn record(&mut self, state: &State, call: &KernelStep) {
         for out in &call.outs {
             let ids: &[Id] = match out {
                 OutStep::Tensor(id) | OutStep::View { to: id, .. } => std::slice::from_ref(id),
                 OutStep::Tensors(ids) => ids,
                 OutStep::Scalar(id) => {
-                    let number = number_of(&state.values[*id]).unwrap_or(Scalar::Int(0));
-                    self.recorded.notes.push(Note::Number(number));
+                    let scalar = scalar_of(&state.values[*id]).unwrap_or(Scalar::Int(0));
+                    self.recorded.results.push(Observed::Scalar(scalar));
                     &[]
                 }
             };
             self.recorded.is_empty |= ids.iter().any(|&id| state.values[id].tensor().is_some_and(is_emptied));
-            let sizes = ids.iter().map(|&id| Note::Sizes(sizes(state, id).unwrap_or(Shape::SCALAR)));
-            self.recorded.notes.extend(sizes);
+            let sizes = ids.iter().map(|&id| Observed::Sizes(sizes(state, id).unwrap_or(Shape::SCALAR)));
+            self.recorded.results.extend(sizes);
         }
     }
 
-    /// Whether a key can be lowered for without running the instructions: all that is not an element is said by the
-    /// graphs of delegates.
-    pub(crate) fn follows_from_graphs(&self) -> bool {
+    /// Whether the region can be lowered for a new key without running its instructions, because the graphs of
+    /// delegates determine all sizes.
+    pub(crate) fn is_determined_by_graphs(&self) -> bool {
         !self.has_kernels
     }
 
-    /// Lowers the region for what was noted. `first` is the call in whose place the region stands. Gives the plan, if
-    /// it can be lowered.
-    pub(crate) fn lower(&mut self, first: &Step, method: Surroundings<'_>) -> Option<usize> {
+    /// Lowers the region for the recorded sizes and scalars, and caches the result. `first` is the call that the region
+    /// step replaces. Returns the index of the specialization if lowering succeeded.
+    pub(crate) fn lower(&mut self, first: &Step, method: LoweringContext<'_>) -> Option<usize> {
         let recorded = std::mem::take(&mut self.recorded);
         let lowered = self.lowered(&recorded, first, method);
-        let plan = Plan { key: self.key.as_slice().into(), lowered, used: self.clock };
-        let is_lowered = plan.lowered.is_some();
-        let at = if self.plans.len() < KEPT {
-            self.plans.push(plan);
-            self.plans.len() - 1
+        let new = Specialization { key: self.key.as_slice().into(), lowered, used: self.clock };
+        let is_lowered = new.lowered.is_some();
+        let at = if self.specializations.len() < MAX_SPECIALIZATIONS {
+            self.specializations.push(new);
+            self.specializations.len() - 1
         } else {
             let oldest = self.oldest()?;
-            self.plans[oldest] = plan;
+            self.specializations[oldest] = new;
             oldest
         };
         is_lowered.then_some(at)
     }
 
-    fn lowered(&self, recorded: &Recorded, first: &Step, method: Surroundings<'_>) -> Option<Lowered> {
-        let Surroundings { state, chains, delegates, ctx, packs } = method;
+    fn lowered(&self, recorded: &Recorded, first: &Step, method: LoweringContext<'_>) -> Option<Lowered> {
+        let LoweringContext { state, chains, delegates, ctx, packs } = method;
         if recorded.is_empty {
             return None;
         }
@@ -274,23 +284,23 @@ impl DynamicRegion {
                 return None;
             }
         }
-        if !builder.used_all_notes() {
+        if !builder.used_all_recorded() {
             return None;
         }
         let outs = builder.outputs(positions.end);
         let args = builder.input_args();
-        // What the next execution depends on is asked for, too.
+        // The next execution reads the key, so those values are updated, too.
         let keys: HashSet<Id> = self.keys.iter().copied().collect();
         let (sizes, views) =
-            builder.left_behind(|id| keys.contains(&id) || def_use.is_mentioned_outside(id, &positions));
-        let numbers = builder.numbers.iter().map(|(&id, &number)| (id, number)).collect();
+            builder.table_updates(|id| keys.contains(&id) || def_use.is_mentioned_outside(id, &positions));
+        let scalars = builder.known_scalars.iter().map(|(&id, &scalar)| (id, scalar)).collect();
         delegates.iter().for_each(DelegateEntry::forget_graph);
         let executable = Executable::with_packs(builder.graph, ctx, packs).ok()?;
-        Some(Lowered { graph: None, executable, args, outs, sizes, numbers, views })
+        Some(Lowered { graph: None, executable, args, outs, sizes, scalars, views })
     }
 }
 
-/// Whether a tensor is empty that may hold something.
+/// Whether a tensor is empty although its upper bounds are not.
 fn is_emptied(tensor: &TensorValue) -> bool {
     tensor.meta.numel() == 0 && !tensor.bound.contains(&0)
 }

@@ -1,21 +1,21 @@
-//! Regions: runs of calls that are lowered together through the graph crate. A call of a kernel is a node of the
-//! region's graph; of a delegate that is known as a graph, its nodes are.
+//! Regions: sequences of calls that are lowered together as one graph. A kernel call becomes a node of the graph; a
+//! call of a delegate that exposes a graph becomes that graph's nodes.
 //!
-//! A region follows the definitions and uses of the raised method ([`crate::raise`]). A read of what the region
-//! has not written is an input; the results are the definitions that something behind the region can read.
-//! A read of pieces that the region has written, or a write over a part of a definition of which the rest is
-//! still needed, ends it.
+//! A region is built from the def-use information of the raised method ([`crate::raise`]). A read that no definition of
+//! the region reaches is an input; the outputs are the definitions that something after the region can read. A region
+//! ends before a read of several partial definitions of its own, and before a write that clobbers a definition of
+//! its own that is still needed.
 //!
-//! A region whose sizes are fixed is lowered when the method is loaded. One whose sizes change is lowered
-//! for the sizes that it meets: see [`dynamic`]. A place's capacity is the bytes of the upper bound, and
-//! so are the overlaps that count.
+//! A region with static sizes is lowered when the method is loaded. A region with dynamic sizes is specialized at run
+//! time for the sizes that it gets: see [`dynamic`]. Overlaps are judged by the capacity of tensors, the bytes of their
+//! upper bounds.
 
 mod builder;
 mod delegate;
 mod dynamic;
 mod shapes;
 
-pub(crate) use dynamic::{Choice, DynamicRegion, Surroundings};
+pub(crate) use dynamic::{Choice, DynamicRegion, LoweringContext};
 
 use crate::method::Method;
 use crate::raise::{DefUse, Position};
@@ -28,11 +28,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use tensor::{Scalar, Shape};
 
-/// Calls below which a region is not worth its entry and exit.
-const SHORTEST: usize = 2;
+/// Minimum number of calls that make a region worth its entry and exit cost.
+const MIN_CALLS: usize = 2;
 
-/// Calls of fixed sizes at the start of a dynamic run that are a region of their own.
-const FIXED_START: usize = 8;
+/// Minimum number of static calls at the start of a dynamic run that become a static region of their own.
+const MIN_STATIC_PREFIX: usize = 8;
 
 /// A region of a method.
 pub(crate) enum Region {
@@ -41,7 +41,7 @@ pub(crate) enum Region {
 }
 
 impl Region {
-    /// The graph, before any pass, if it is kept.
+    /// The graph before any pass, if it is kept.
     pub(crate) fn graph(&self) -> Option<&Graph> {
         match self {
             Self::Fixed(lowered) => lowered.graph.as_deref(),
@@ -50,7 +50,7 @@ impl Region {
     }
 }
 
-/// A region, lowered: what runs, on which values, and what it leaves in the table besides.
+/// A lowered region: its executable, the values that it reads and writes, and its other updates to the value table.
 pub(crate) struct Lowered {
     /// The graph before any pass, if it is kept.
     pub(crate) graph: Option<Box<Graph>>,
@@ -58,8 +58,8 @@ pub(crate) struct Lowered {
     pub(crate) args: Box<[ArgStep]>,
     pub(crate) outs: Box<[OutStep]>,
     pub(crate) sizes: Vec<(Id, Shape)>,
-    pub(crate) numbers: Vec<(Id, Scalar)>,
-    /// Views, of what, and their sizes, in the order in which they are made.
+    pub(crate) scalars: Vec<(Id, Scalar)>,
+    /// Views as (view, viewed value, sizes), in the order in which they are made.
     pub(crate) views: Vec<(Id, Id, Shape)>,
 }
 
@@ -82,20 +82,20 @@ impl Lowered {
             args: self.args.clone(),
             outs: self.outs.clone(),
             sizes: self.sizes.clone(),
-            numbers: self.numbers.clone(),
+            scalars: self.scalars.clone(),
             views: self.views.clone(),
         })
     }
 }
 
-/// Lowers the regions of a method whose sizes are fixed.
+/// Lowers the regions of a method that have static sizes.
 pub(crate) fn lower_fixed(method: &mut Method, def_use: &DefUse) {
     each_run(method, def_use, |method, run, built| {
         if run.is_dynamic { None } else { Some(Region::Fixed(fixed(method, def_use, run, built)?)) }
     });
 }
 
-/// Makes dynamic regions of the other runs.
+/// Makes dynamic regions of the remaining runs, and lowers those that have become static through folding.
 pub(crate) fn find_dynamic(method: &mut Method, def_use: &Arc<DefUse>) {
     each_run(method, def_use, |method, run, built| {
         if !run.is_dynamic {
@@ -105,7 +105,7 @@ pub(crate) fn find_dynamic(method: &mut Method, def_use: &Arc<DefUse>) {
     });
 }
 
-/// Calls that can be lowered together.
+/// A range of instructions whose calls can be lowered together.
 pub(crate) struct Run {
     pub(crate) chain: usize,
     pub(crate) range: Range<usize>,
@@ -113,14 +113,14 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The instructions, numbered as those of all chains.
+    /// The positions of its instructions.
     fn positions(&self, def_use: &DefUse) -> Range<Position> {
         def_use.position(self.chain, self.range.start)..def_use.position(self.chain, self.range.end)
     }
 }
 
-/// Puts regions in the places of runs. A run that cannot be lowered is tried in halves; dynamic ones are left as
-/// they are. So no instruction is looked at more often than the logarithm of their number.
+/// Replaces runs by regions. A static run that cannot be lowered is halved and tried again; a dynamic run is left as it
+/// is. So each instruction is visited at most a logarithmic number of times.
 fn each_run(
     method: &mut Method,
     def_use: &DefUse,
@@ -146,7 +146,7 @@ fn each_run(
             };
             match region(method, &run, built) {
                 Some(region) => put(method, &run, region),
-                None if run.is_dynamic || run.range.len() < 2 * SHORTEST => {}
+                None if run.is_dynamic || run.range.len() < 2 * MIN_CALLS => {}
                 None => {
                     limits.push(run.range.start + run.range.len() / 2);
                     continue;
@@ -157,7 +157,7 @@ fn each_run(
     }
 }
 
-/// Puts a region in the place of a run's first call.
+/// Replaces the first call of a run by its region.
 fn put(method: &mut Method, run: &Run, region: Region) {
     method.regions.push(region);
     let slot = &mut method.chains[run.chain].steps[run.range.start];
@@ -165,7 +165,7 @@ fn put(method: &mut Method, run: &Run, region: Region) {
     *slot = Step::Region(RegionStep { region: method.regions.len() - 1, first, next: run.range.end });
 }
 
-/// Takes all regions away: their instructions run as they stand.
+/// Removes all regions, so that their instructions run one by one.
 pub(crate) fn undo(method: &mut Method) {
     for step in method.chains.iter_mut().flat_map(|chain| &mut chain.steps) {
         match std::mem::replace(step, Step::Free(0)) {
@@ -176,8 +176,9 @@ pub(crate) fn undo(method: &mut Method) {
     method.regions.clear();
 }
 
-/// The longest run that starts at an instruction of a range, with its graph if its sizes are fixed and the graph was built to
-/// find where the run ends; if no run is worth lowering, where to go on.
+/// The longest run that starts at the first instruction of a range, and the region's graph if it is static and was built to
+/// find the end of the run. If there is no run that is long enough, the error is the instruction at which to continue the
+/// search.
 fn longest<'m>(
     method: &'m Method,
     def_use: &'m DefUse,
@@ -205,28 +206,28 @@ fn longest<'m>(
             }
             end += 1;
         }
-        // Folded calls at the end are nobody's.
+        // Folded calls at the end are not part of the run.
         while end > start && matches!(steps[end - 1], Step::Folded(_)) {
             end -= 1;
         }
         (builder, end)
     };
     let (fixed, end) = grow(Sizes::Fixed);
-    if fixed.calls >= FIXED_START && !fixed.inputs.is_empty() {
+    if fixed.calls >= MIN_STATIC_PREFIX && !fixed.inputs.is_empty() {
         return Ok((Run { chain, range: start..end, is_dynamic: false }, Some(fixed)));
     }
     let (builder, end) = grow(Sizes::Bounds);
     let run = Run { chain, range: start..end, is_dynamic: builder.is_dynamic };
-    if builder.calls >= SHORTEST { Ok((run, None)) } else { Err(end.max(start + 1)) }
+    if builder.calls >= MIN_CALLS { Ok((run, None)) } else { Err(end.max(start + 1)) }
 }
 
-/// A builder of a region that begins at an instruction, within the limits of the method.
+/// A builder for a region that starts at an instruction, within the limits of the method.
 fn builder<'m>(method: &'m Method, def_use: &'m DefUse, start: Position, sizes: Sizes<'m>) -> Builder<'m> {
     let builder = Builder::new(&method.state, &method.delegates, def_use, start, sizes);
     builder.within(method.limits.backend_bytes, method.packs.budget())
 }
 
-/// The calls of a range of a chain, those of regions and those that were computed when loaded left out.
+/// The calls in a range of a chain: a region counts as its first call, and folded calls are skipped.
 fn calls(steps: &[Step], range: Range<usize>) -> impl Iterator<Item = (usize, &Step)> {
     range.filter_map(|i| match &steps[i] {
         call @ (Step::Kernel(_) | Step::Delegate(_)) => Some((i, call)),
@@ -235,7 +236,7 @@ fn calls(steps: &[Step], range: Range<usize>) -> impl Iterator<Item = (usize, &S
     })
 }
 
-/// Lowers a run of fixed sizes, whose graph `built` is if that was built before.
+/// Lowers a static run. `built` is the region's graph if it exists already.
 fn fixed(method: &Method, def_use: &DefUse, run: &Run, built: Option<Builder<'_>>) -> Option<Box<Lowered>> {
     let positions = run.positions(def_use);
     let mut builder = match built {
@@ -253,10 +254,10 @@ fn fixed(method: &Method, def_use: &DefUse, run: &Run, built: Option<Builder<'_>
     let args = builder.input_args();
     let ctx = KernelContext::new(&method.pool, &method.scratch, &method.generator).with_isa(method.isa);
     let graph = method.keep_graphs.then(|| Box::new(builder.graph.clone()));
-    // What delegates have computed of their weights goes as soon as it is packed.
+    // Drops the cached delegate graphs, so that weights computed for them are freed as soon as they are packed.
     method.delegates.iter().for_each(DelegateEntry::forget_graph);
     let executable = Executable::with_packs(builder.graph, &ctx, &mut method.packs.clone()).ok()?;
     let lowered =
-        Lowered { graph, executable, args, outs, sizes: Vec::new(), numbers: Vec::new(), views: Vec::new() };
+        Lowered { graph, executable, args, outs, sizes: Vec::new(), scalars: Vec::new(), views: Vec::new() };
     Some(Box::new(lowered))
 }

@@ -1,13 +1,13 @@
-//! Sizes and numbers of a region: the calls that compute them, and what they follow from.
+//! Sizes and scalars of a region: the calls that compute them, and the inputs that determine them.
 //!
-//! Of a region whose sizes change, the graph for their upper bounds has the numbers as values: a call that computes one
-//! is a node, calls that read it take it as an input, and what is computed before the region is an input of the graph,
-//! as is each tensor whose sizes matter, whether or not its elements do. So the inputs with bounded sizes and those
-//! that are numbers are the region's key: [`Builder::keys`].
+//! In the upper-bound graph of a dynamic region, scalars are SSA values: a call that computes a scalar is a node, calls
+//! that read it take it as an operand, and scalars computed before the region are inputs of the graph. A tensor is
+//! an input if its sizes are read, even if its elements are not. So the inputs with bounded sizes and the scalar
+//! inputs are the region's key: [`Builder::keys`].
 
-use super::builder::{Added, Builder, MOST_ENDS, Note, Sizes, Written};
+use super::builder::{Added, Builder, MAX_INTERFACE, Observed, Sizes, Written};
 use crate::operands::Operands;
-use crate::raise::number_of;
+use crate::raise::scalar_of;
 use crate::step::{ArgStep, KernelStep, OutStep};
 use crate::value::{Id, TensorValue, Value};
 use graph::{Call, CallArg, CallOut, Type, ValueId};
@@ -15,8 +15,8 @@ use std::sync::Arc;
 use tensor::{Scalar, ScalarType, ShapeDynamism, TensorMeta};
 
 impl Builder<'_> {
-    /// Adds a call that computes a number, or makes a view, from sizes and numbers. Where these are known, it is no
-    /// part of the graph: what it gives was noted.
+    /// Adds a call that computes a scalar or makes a view from sizes and scalars only. If its result was recorded, it
+    /// is not part of the graph.
     pub(super) fn add_shapes(&mut self, call: &KernelStep) -> Option<()> {
         if matches!(self.sizes, Sizes::Fixed) {
             return None;
@@ -26,20 +26,20 @@ impl Builder<'_> {
         let [out] = &call.outs[..] else { return None };
         match *out {
             OutStep::Scalar(id) => {
-                if let Some(note) = self.note() {
-                    let Note::Number(number) = note else { return None };
-                    self.numbers.insert(id, number);
+                if let Some(observed) = self.next_recorded() {
+                    let Observed::Scalar(scalar) = observed else { return None };
+                    self.known_scalars.insert(id, scalar);
                 } else {
-                    let declared = number_of(&self.state.values[id]).map_or(ScalarType::Long, Scalar::dtype);
+                    let declared = scalar_of(&self.state.values[id]).map_or(ScalarType::Long, Scalar::dtype);
                     let meta = TensorMeta::contiguous(declared, &[]).ok()?;
                     let value = self.append_shapes(call, args, Type::Scalar, meta)?;
-                    self.scalars.insert(id, value);
+                    self.graph_scalars.insert(id, value);
                 }
             }
             OutStep::View { to, of } => {
                 self.def_use.read(self.at, to)?;
-                let written = if let Some(note) = self.note() {
-                    let Note::Sizes(sizes) = note else { return None };
+                let written = if let Some(observed) = self.next_recorded() {
+                    let Observed::Sizes(sizes) = observed else { return None };
                     Written { sizes, value: None }
                 } else {
                     let meta = self.state.values[to].tensor()?.meta.clone();
@@ -57,7 +57,7 @@ impl Builder<'_> {
         Some(())
     }
 
-    /// Adds a call of one result, on the operands that were gathered.
+    /// Appends a call with one result to the graph, on the operands collected so far.
     fn append_shapes(
         &mut self,
         call: &KernelStep,
@@ -73,7 +73,7 @@ impl Builder<'_> {
         self.graph.node(node).outputs().first().copied()
     }
 
-    /// An argument of a call that looks at sizes and numbers alone.
+    /// Translates an argument of a call that reads only sizes and scalars.
     fn shape_arg(&mut self, arg: ArgStep) -> Option<CallArg> {
         let ArgStep::Value(id) = arg else { return None };
         match &self.state.values[id] {
@@ -93,14 +93,14 @@ impl Builder<'_> {
         }
     }
 
-    /// The next note, if there are notes.
-    pub(super) fn note(&mut self) -> Option<Note> {
+    /// The next recorded result, if results were recorded.
+    pub(super) fn next_recorded(&mut self) -> Option<Observed> {
         let Sizes::Recorded(recorded) = &self.sizes else { return None };
-        self.noted += 1;
-        recorded.notes.get(self.noted - 1).copied()
+        self.recorded_used += 1;
+        recorded.results.get(self.recorded_used - 1).copied()
     }
 
-    /// Notes that a tensor's sizes may change. `None` if they must not.
+    /// Marks the region as dynamic if a tensor's sizes are. `None` if the sizes must be static.
     pub(super) fn depends_on_sizes(&mut self, meta: &TensorMeta) -> Option<()> {
         if meta.dynamism() != ShapeDynamism::Static {
             if matches!(self.sizes, Sizes::Fixed) {
@@ -111,7 +111,8 @@ impl Builder<'_> {
         Some(())
     }
 
-    /// Type, sizes and layout of a tensor that is read. One whose sizes before the region matter becomes an input.
+    /// Type, sizes and layout of a tensor that is read. If its sizes are dynamic and come from outside the region, it
+    /// becomes an input.
     pub(super) fn meta(&mut self, id: Id) -> Option<TensorMeta> {
         let mut meta = self.state.values[id].tensor()?.meta.clone();
         let may_change = meta.dynamism() != ShapeDynamism::Static || self.def_use.is_moving(id);
@@ -136,14 +137,14 @@ impl Builder<'_> {
         Some(meta)
     }
 
-    /// A number that is fixed or follows from sizes: what it is now, if it is not known what it will be. One that was
-    /// computed before the region becomes an input.
-    pub(super) fn fixed_number(&mut self, id: Id) -> Option<Scalar> {
-        if let Some(&number) = self.numbers.get(&id) {
-            return Some(number);
+    /// A scalar that is constant or follows from sizes: its known value, else its current one. With [`Sizes::Bounds`],
+    /// a scalar that is computed before the region becomes an input.
+    pub(super) fn fixed_scalar(&mut self, id: Id) -> Option<Scalar> {
+        if let Some(&scalar) = self.known_scalars.get(&id) {
+            return Some(scalar);
         }
-        let present = number_of(&self.state.values[id])?;
-        if !self.def_use.is_computed(id) || self.scalars.contains_key(&id) {
+        let present = scalar_of(&self.state.values[id])?;
+        if !self.def_use.is_computed(id) || self.graph_scalars.contains_key(&id) {
             return Some(present);
         }
         if matches!(self.sizes, Sizes::Fixed) || !self.def_use.is_from_shapes(id) {
@@ -151,27 +152,27 @@ impl Builder<'_> {
         }
         self.is_dynamic = true;
         if let Sizes::Recorded(recorded) = &self.sizes {
-            return recorded.numbers_before.get(&id).copied();
+            return recorded.scalars_before.get(&id).copied();
         }
-        if self.inputs.len() == MOST_ENDS {
+        if self.inputs.len() == MAX_INTERFACE {
             return None;
         }
         let value = self.graph.scalar_input(present.dtype());
         self.inputs.push((value, id));
-        self.scalars.insert(id, value);
-        self.added.push(Added::Number(id));
+        self.graph_scalars.insert(id, value);
+        self.added.push(Added::Scalar(id));
         Some(present)
     }
 
-    /// Whether a number is a value of the graph.
-    pub(super) fn is_scalar(&self, id: Id) -> bool {
+    /// Whether a scalar is an SSA value of the graph.
+    pub(super) fn is_graph_scalar(&self, id: Id) -> bool {
         matches!(self.sizes, Sizes::Bounds) && self.def_use.is_computed(id)
     }
 
-    /// Takes a number as an operand.
+    /// Appends a scalar to the operands.
     pub(super) fn scalar_operand(&mut self, id: Id) -> Option<()> {
-        let present = self.fixed_number(id)?;
-        let value = match self.scalars.get(&id) {
+        let present = self.fixed_scalar(id)?;
+        let value = match self.graph_scalars.get(&id) {
             Some(&value) => value,
             None => self.graph.scalar(present),
         };
@@ -179,7 +180,7 @@ impl Builder<'_> {
         Some(())
     }
 
-    /// Marks the sizes of what may have others as bounds.
+    /// Marks the sizes of all values with dynamic sizes as upper bounds.
     pub(crate) fn mark_bounds(&mut self) {
         let written = self.definitions.iter().map(|&(_, value, id)| (value, id));
         for (value, id) in self.inputs.iter().chain(&self.reshaped).copied().chain(written) {
@@ -191,8 +192,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What everything in the graph that is not an element follows from: its inputs with bounded sizes, and its
-    /// inputs that are numbers.
+    /// The inputs that determine all sizes and scalars of the graph: those with bounded sizes, and the scalars.
     pub(crate) fn keys(&self) -> Box<[Id]> {
         let is_key = |value: ValueId| {
             let value = self.graph.value(value);

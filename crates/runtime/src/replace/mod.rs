@@ -1,4 +1,4 @@
-//! Files that are replaced as a whole.
+//! Atomic replacement of files.
 
 mod part;
 mod stale;
@@ -11,23 +11,22 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes gathered before they go to the file.
+/// Size of the write buffer in bytes.
 const BUFFER: usize = 1 << 16;
-/// Links to links that are followed, as many as Linux follows.
-const LINKS: usize = 40;
+/// Maximum number of chained symbolic links that are followed, as on Linux.
+const MAX_LINKS: usize = 40;
 
-/// Writes a file so that its name stands for the old bytes or the new ones, never for anything between,
-/// whenever the process or the machine stops: what `write` writes goes to a file beside it, which is made
-/// durable and then takes the name.
+/// Writes a file atomically: whenever the process or the machine stops, the file has either the old or the new bytes.
+/// `write` writes to a temporary file in the same folder, which is synced to disk and then renamed.
 ///
-/// Permissions stay those of the file that is replaced, and a symbolic link goes on pointing at it. What is
-/// no regular file, such as `/dev/null` or a pipe, is written to directly. If `write` fails, nothing has
-/// happened. If it is the file that cannot be written, the error says so and names it.
+/// The file keeps its permissions, and a symbolic link to it stays a link. Anything but a regular file, such as
+/// `/dev/null` or a pipe, is written to directly. If `write` fails, the file is unchanged. If writing to the file
+/// fails, the error says so and names the file.
 ///
-/// With the feature `unnamed-files`, on Linux and where the file system can do it, the file beside has no
-/// name until it is complete, so that nothing is left of it however the process ends. Otherwise its name is
-/// `.NAME.PROCESS-NUMBER.part`: [`discard_unfinished_files`] removes those of this process, and the next
-/// write of NAME those of processes that have died.
+/// With the feature `unnamed-files`, on Linux and if the file system supports it, the temporary file has no name until
+/// it is complete, so that nothing is left behind however the process ends. Otherwise it is named
+/// `.NAME.PROCESS-NUMBER.part`: [`discard_unfinished_files`] removes those of this process, and the next write of NAME
+/// removes those of processes that have died.
 pub fn replace_file<T, E: From<Error>>(
     path: impl AsRef<Path>,
     write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
@@ -48,14 +47,14 @@ pub fn replace_file<T, E: From<Error>>(
     Ok(result)
 }
 
-/// Writes what `write` writes to something that is open, such as stdout, through a buffer. If it is that which
-/// fails, the error says so and names it, whatever `write` makes of it.
+/// Calls `write` with a buffered writer to an open stream, such as stdout. If the stream fails, the error is that
+/// failure and names the stream, whatever error `write` returns.
 pub fn write_stream<T, E: From<Error>>(
     name: impl AsRef<Path>,
     out: impl Write,
     write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
 ) -> Result<T, E> {
-    let mut out = Noting::new(out);
+    let mut out = ErrorKeepingWriter::new(out);
     let result = write(&mut out);
     match out.finish() {
         Ok(()) => result,
@@ -63,10 +62,10 @@ pub fn write_stream<T, E: From<Error>>(
     }
 }
 
-/// The file that [`replace_file`] makes or replaces, which links lead to. Its folder need not be there.
+/// The file that [`replace_file`] creates or replaces, with symbolic links resolved. Its folder need not exist.
 pub fn replaced_path(path: impl AsRef<Path>) -> PathBuf {
     let mut path = path.as_ref().to_owned();
-    for _ in 0..LINKS {
+    for _ in 0..MAX_LINKS {
         let Ok(link) = fs::read_link(&path) else { break };
         path = folder_of(&path).join(link);
     }
@@ -79,23 +78,23 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A buffered file that keeps the first error, whatever becomes of it on its way up.
-struct Noting<W: Write> {
+/// A buffered writer that keeps its first error, so that it is not lost if the caller discards it.
+struct ErrorKeepingWriter<W: Write> {
     out: W,
-    /// What has not gone to the file yet: never more than [`BUFFER`], allocated by the first write such that it can fail.
+    /// Bytes not yet written to `out`, at most [`BUFFER`]. Allocated fallibly by the first write.
     buffer: Vec<u8>,
     error: Option<io::Error>,
 }
 
-impl<W: Write> Noting<W> {
+impl<W: Write> ErrorKeepingWriter<W> {
     fn new(out: W) -> Self {
         Self { out, buffer: Vec::new(), error: None }
     }
 
-    fn gather(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    fn write_buffered(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.buffer.try_reserve_exact(BUFFER - self.buffer.len())?;
         if self.buffer.len() + bytes.len() > BUFFER {
-            self.empty()?;
+            self.write_buffer()?;
         }
         if bytes.len() >= BUFFER {
             return self.out.write(bytes);
@@ -104,13 +103,13 @@ impl<W: Write> Noting<W> {
         Ok(bytes.len())
     }
 
-    fn empty(&mut self) -> io::Result<()> {
+    fn write_buffer(&mut self) -> io::Result<()> {
         let result = self.out.write_all(&self.buffer);
         self.buffer.clear();
         result
     }
 
-    fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+    fn keep_error<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
         if let Err(e) = &result
             && e.kind() != io::ErrorKind::Interrupted
         {
@@ -122,7 +121,7 @@ impl<W: Write> Noting<W> {
         result
     }
 
-    /// Writes what is left; the first error, if there was one.
+    /// Flushes the buffer. Fails with the first error, if there was one.
     fn finish(mut self) -> io::Result<()> {
         match self.error.take() {
             Some(e) => Err(e),
@@ -131,15 +130,15 @@ impl<W: Write> Noting<W> {
     }
 }
 
-impl<W: Write> Write for Noting<W> {
+impl<W: Write> Write for ErrorKeepingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let result = self.gather(bytes);
-        self.note(result)
+        let result = self.write_buffered(bytes);
+        self.keep_error(result)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let result = self.empty().and_then(|()| self.out.flush());
-        self.note(result)
+        let result = self.write_buffer().and_then(|()| self.out.flush());
+        self.keep_error(result)
     }
 }
 
@@ -147,7 +146,7 @@ impl<W: Write> Write for Noting<W> {
 mod tests {
     use super::*;
 
-    /// An empty folder of this test's own.
+    /// A new empty folder for one test.
     fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("pteron-replace-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_and_replaced() {
+    fn a_file_is_created_and_replaced() {
         let folder = folder("made");
         let path = folder.join("data");
         put(&path, b"old").unwrap();
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_leaves_the_old_file() {
+    fn a_failed_write_leaves_the_old_file() {
         let folder = folder("fails");
         let path = folder.join("data");
         put(&path, b"old").unwrap();
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_removes_what_has_a_name() {
+    fn named_temporary_files_are_discarded() {
         let folder = folder("signal");
         let path = folder.join("data");
         let part = Part::create_named(&path).unwrap();
@@ -198,7 +197,7 @@ mod tests {
         let left = discard_unfinished_files(|| fs::read_dir(&folder).unwrap().count());
         assert_eq!(left, 0);
         drop(part);
-        // A name that nobody removes when it ends is removed by the next write.
+        // The temporary file of a dead process is removed by the next write.
         fs::write(folder.join(".data.4294967294-0.part"), "half of it").unwrap();
         put(&path, b"new").unwrap();
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_file_takes_its_place() {
+    fn a_named_temporary_file_replaces_the_target() {
         let folder = folder("named");
         let path = folder.join("data");
         for (bytes, permissions) in [(b"old", None), (b"new", Some(()))] {
@@ -223,7 +222,7 @@ mod tests {
 
     #[cfg(all(target_os = "linux", feature = "unnamed-files"))]
     #[test]
-    fn what_is_being_written_has_no_name() {
+    fn an_unfinished_file_has_no_name() {
         let folder = folder("unnamed");
         let path = folder.join("data");
         for old in 0..2 {
@@ -250,7 +249,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn links_permissions_and_devices_stay() {
+    fn links_permissions_and_devices_are_preserved() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = folder("stay");
         let (path, link) = (folder.join("data"), folder.join("link"));
@@ -272,9 +271,9 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_full_disk_is_named() {
+    fn an_error_of_a_full_disk_names_the_file() {
         for bytes in [1, 2 * BUFFER] {
-            // Whatever those who write make of the error.
+            // The closure discards the I/O error and returns another one.
             let failed: Result<()> = replace_file("/dev/full", |out| {
                 out.write_all(&vec![0; bytes])
                     .map_err(|_| Error::NoSuchMethod { name: String::new(), available: Vec::new() })

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
-/// The named files that this process is writing.
+/// Paths of the named temporary files that this process is writing.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// What is called before the first of them is made.
+/// Called before the first of them is created.
 static BEFORE: OnceLock<fn()> = OnceLock::new();
 
-/// Has `prepare` called once, before [`replace_file`](super::replace_file) makes the first file that would be left if
-/// the process were killed: a command takes signals there, to call [`discard_unfinished_files`], and spends nothing
-/// on them where files that are being written have no names. The first `prepare` counts.
+/// Registers a callback that runs once, before [`replace_file`](super::replace_file) creates the first named temporary
+/// file, which would be left behind if the process were killed. A command can install signal handlers there that call
+/// [`discard_unfinished_files`]; if temporary files have no names, it needs none. Only the first registration counts.
 pub fn before_unfinished_files(prepare: fn()) {
     let _ = BEFORE.set(prepare);
 }
@@ -30,8 +30,8 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes the files beside that [`replace_file`](super::replace_file) is writing in this process, and then
-/// does `end`, during which no file is begun or takes its place: for a process that a signal ends.
+/// Removes the temporary files that [`replace_file`](super::replace_file) is writing in this process, and then calls
+/// `end`. During `end`, no named temporary file is created or renamed. For use when a signal ends the process.
 pub fn discard_unfinished_files<T>(end: impl FnOnce() -> T) -> T {
     let mut unfinished = unfinished();
     for path in unfinished.drain(..) {
@@ -40,15 +40,15 @@ pub fn discard_unfinished_files<T>(end: impl FnOnce() -> T) -> T {
     end()
 }
 
-/// A file beside another, whose place it will take.
+/// A temporary file in the folder of its target, which it will replace.
 pub(super) struct Part {
     file: File,
-    /// Its name, if it has one yet. The file is locked, by which others see that it is being written.
+    /// Its path, if it has a name. The file is locked, so that other processes see that it is being written.
     path: Option<PathBuf>,
 }
 
 impl Part {
-    /// A new file for this target, without a name where that can be had.
+    /// Creates a temporary file for `target`, unnamed if the system supports it.
     pub(super) fn create(target: &Path) -> io::Result<Self> {
         stale::remove(target);
         match unnamed(folder_of(target)) {
@@ -57,7 +57,7 @@ impl Part {
         }
     }
 
-    /// A new file that has a name.
+    /// Creates a named temporary file for `target`.
     pub(super) fn create_named(target: &Path) -> io::Result<Self> {
         prepare();
         loop {
@@ -68,7 +68,8 @@ impl Part {
                     unfinished.push(path.clone());
                     drop(unfinished);
                     let part = Self { file, path: Some(path) };
-                    // Not every file system has locks. Who sweeps may have had it before us, and removed it.
+                    // Not every file system has locks, so a failure is ignored. Before the lock was taken, another
+                    // process may have removed the file as stale.
                     let _ = part.file.lock();
                     if part.path.as_ref().is_some_and(|path| path.exists()) {
                         return Ok(part);
@@ -80,12 +81,12 @@ impl Part {
         }
     }
 
-    /// The file, to write to.
+    /// The file to write to.
     pub(super) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Makes the file durable and gives it the target's name.
+    /// Syncs the file to disk and renames it to the target.
     pub(super) fn take_place(&mut self, target: &Path, permissions: Option<Permissions>) -> io::Result<()> {
         let replaces = permissions.is_some();
         if let Some(permissions) = permissions {
@@ -103,7 +104,7 @@ impl Part {
             self.path = None;
         }
         drop(unfinished);
-        // The name is durable when the folder is. Not every system can open one.
+        // The rename is durable once the folder is synced. Not every system can open a folder.
         if let Ok(folder) = File::open(folder_of(target)) {
             let _ = folder.sync_all();
         }
@@ -120,7 +121,7 @@ impl Drop for Part {
     }
 }
 
-/// A name beside the target that this process has not given before.
+/// A path in the folder of the target that this process has not used before.
 fn fresh_name(target: &Path) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -130,12 +131,12 @@ fn fresh_name(target: &Path) -> PathBuf {
     target.with_file_name(name)
 }
 
-/// The number of this process; zero on `wasm32-unknown-unknown`, which has neither processes nor files.
+/// The id of this process; zero on `wasm32-unknown-unknown`, which has neither processes nor files.
 fn process() -> u32 {
     if cfg!(all(target_family = "wasm", target_os = "unknown")) { 0 } else { std::process::id() }
 }
 
-/// Gives a file without a name one beside the target.
+/// Links an unnamed file under a fresh name in the folder of the target.
 fn name(file: &File, target: &Path, unfinished: &mut Vec<PathBuf>) -> io::Result<PathBuf> {
     prepare();
     loop {
@@ -147,29 +148,29 @@ fn name(file: &File, target: &Path, unfinished: &mut Vec<PathBuf>) -> io::Result
     }
 }
 
-/// A file in a folder that has no name; `None` where there is no such thing.
+/// Creates an unnamed file (`O_TMPFILE`) in a folder. `None` if the system does not support it.
 #[cfg(all(target_os = "linux", feature = "unnamed-files"))]
 fn unnamed(folder: &Path) -> Option<File> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)).ok()?);
-    // It gets its name through its place among the open files, which a bare container may not show.
-    fs::metadata(place(&file)).ok()?;
+    // The file is linked through its entry in `/proc/self/fd`, which a minimal container may lack.
+    fs::metadata(fd_path(&file)).ok()?;
     let _ = file.lock();
     Some(file)
 }
 
 #[cfg(all(target_os = "linux", feature = "unnamed-files"))]
-fn place(file: &File) -> String {
+fn fd_path(file: &File) -> String {
     use std::os::fd::AsRawFd;
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Gives a file without a name this one; says false if something has it.
+/// Links an unnamed file at `path`. Returns `false` if the path exists.
 #[cfg(all(target_os = "linux", feature = "unnamed-files"))]
 fn link(file: &File, path: &Path) -> io::Result<bool> {
     use rustix::fs::{AtFlags, CWD};
-    match rustix::fs::linkat(CWD, place(file), CWD, path, AtFlags::SYMLINK_FOLLOW) {
+    match rustix::fs::linkat(CWD, fd_path(file), CWD, path, AtFlags::SYMLINK_FOLLOW) {
         Ok(()) => Ok(true),
         Err(rustix::io::Errno::EXIST) => Ok(false),
         Err(e) => Err(e.into()),

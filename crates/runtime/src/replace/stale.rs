@@ -1,17 +1,17 @@
-//! Files beside others that were being written when their process died.
+//! Removal of temporary files whose process died while it was writing them.
 
 use super::folder_of;
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
 
-/// How the name of a file that is not complete ends.
+/// The suffix of temporary files.
 pub(super) const END: &str = ".part";
 
-/// Removes what processes that are gone have left of writing this file.
+/// Removes the temporary files for `target` that dead processes have left behind.
 ///
-/// A process holds a lock on the file that it writes, which ends with it. Where the file system has no
-/// locks, the number of the process in the name decides, if the system can be asked for it.
+/// A process holds a lock on the temporary file that it writes, and the lock ends with the process. If the file system
+/// has no locks, the process id in the name decides, if the system can tell whether that process exists.
 pub(super) fn remove(target: &Path) {
     let Some(name) = target.file_name() else { return };
     for entry in fs::read_dir(folder_of(target)).into_iter().flatten().flatten() {
@@ -31,7 +31,7 @@ pub(super) fn remove(target: &Path) {
     }
 }
 
-/// The process that a name such as `.NAME.PROCESS-NUMBER.part` speaks of.
+/// The process id in a name of the form `.NAME.PROCESS-NUMBER.part`.
 fn process_of(entry: &OsStr, name: &OsStr) -> Option<u32> {
     let numbers = entry.as_encoded_bytes().strip_prefix(b".")?.strip_prefix(name.as_encoded_bytes())?;
     let numbers = numbers.strip_prefix(b".")?.strip_suffix(END.as_bytes())?;
@@ -40,7 +40,7 @@ fn process_of(entry: &OsStr, name: &OsStr) -> Option<u32> {
     process.parse().ok()
 }
 
-/// Whether the system says that there is no such process.
+/// Whether `/proc` exists and shows no such process.
 fn is_gone(process: u32) -> bool {
     Path::new("/proc/self").exists() && !Path::new(&format!("/proc/{process}")).exists()
 }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_ours_are_recognised() {
+    fn only_names_of_temporary_files_are_recognised() {
         let process = |entry: &str| process_of(entry.as_ref(), "a.pte".as_ref());
         assert_eq!(process(".a.pte.17-0.part"), Some(17));
         for other in
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_process_has_left_is_removed() {
+    fn temporary_files_of_dead_processes_are_removed() {
         let folder = std::env::temp_dir().join(format!("pteron-stale-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();

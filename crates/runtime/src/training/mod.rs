@@ -1,9 +1,9 @@
-//! Training on the device: programs that were exported with their backward pass.
+//! On-device training of programs that were exported with their backward pass.
 //!
-//! Such a program's method gives what the model gives, then the gradient of each parameter, then the
-//! parameters themselves. Where one ends and the next begins, and how the parameters are named, is said
-//! by three methods beside it: `__et_training_gradients_index_<method>`,
-//! `__et_training_parameters_index_<method>` and `__et_training_fqn_<method>`.
+//! A trainable method returns the outputs of the model, then the gradient of each parameter, then the parameters
+//! themselves. Three constant methods describe that list: `__et_training_gradients_index_<method>` and
+//! `__et_training_parameters_index_<method>` give the index of the first gradient and of the first parameter,
+//! `__et_training_fqn_<method>` gives the names of the parameters.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -38,26 +38,26 @@ pub struct TrainingModule {
     joints: BTreeMap<String, Joint>,
 }
 
-/// How the outputs of a method that computes gradients are divided.
+/// The output layout of a method that computes gradients.
 #[derive(Debug)]
 struct Joint {
-    /// The first output that is a gradient.
+    /// Index of the first gradient among the outputs.
     gradients: usize,
-    /// The first output that is a parameter.
+    /// Index of the first parameter among the outputs.
     parameters: usize,
-    /// The names of the parameters, in the order of both.
+    /// The names of the parameters. Gradients and parameters are in this order.
     names: Vec<String>,
-    /// Whether there are gradients to read.
+    /// Whether the method has run, so that its gradients are valid.
     ran: bool,
 }
 
 impl TrainingModule {
-    /// Opens a program file, of which ranges are read when they are needed.
+    /// Opens a program file and reads ranges of it on demand.
     pub fn open(path: impl AsRef<Path>, options: LoadOptions) -> Result<Self> {
         Ok(Self::new(Program::open_with(path, &options.limits)?, options))
     }
 
-    /// A module of an open program.
+    /// A training module for an open program.
     pub fn new(program: Program, options: LoadOptions) -> Self {
         Self { module: Module::new(program, options), joints: BTreeMap::new() }
     }
@@ -68,7 +68,7 @@ impl TrainingModule {
         names.into_iter().filter_map(|n| n.strip_prefix("__et_training_gradients_index_")).collect()
     }
 
-    /// Runs a method forward and backward, and gives what the model gives: usually the loss first.
+    /// Runs the forward and backward pass of a method and returns the outputs of the model, usually the loss first.
     pub fn execute_forward_backward(&mut self, method: &str, inputs: &[EValue]) -> Result<Vec<EValue>> {
         self.joint(method)?;
         let mut outputs = self.module.execute(method, inputs)?;
@@ -79,14 +79,13 @@ impl TrainingModule {
         Ok(outputs)
     }
 
-    /// The parameters of a method with their names, where they lie.
+    /// The parameters of a method by name, as views into the method's memory.
     pub fn named_parameters(&mut self, method: &str) -> Result<Vec<(&str, TensorView<'_>)>> {
         let first = self.joint(method)?.parameters;
         self.named(method, first)
     }
 
-    /// The gradients of the last run, by the names of their parameters, where they lie. An error
-    /// before the first run.
+    /// The gradients of the last run by parameter name, as views into the method's memory. Fails before the first run.
     pub fn named_gradients(&mut self, method: &str) -> Result<Vec<(&str, TensorView<'_>)>> {
         let joint = self.joint(method)?;
         if !joint.ran {
@@ -98,7 +97,7 @@ impl TrainingModule {
         self.named(method, first)
     }
 
-    /// Steps every parameter of a method along the gradients of its last run.
+    /// Updates every parameter of a method with the gradients of its last run.
     pub fn step(&mut self, method: &str, sgd: &mut Sgd) -> Result<()> {
         self.named_gradients(method)?;
         let Some(joint) = self.joints.get(method) else { return Ok(()) };
@@ -109,20 +108,20 @@ impl TrainingModule {
         Ok(())
     }
 
-    /// Writes the parameters of a method, and whatever else outlives an execution, to a `.ptd` file, as
-    /// a whole: see [`Method::save_checkpoint`]. Parameters stand under their names.
+    /// Writes the parameters and the other persistent tensors of a method to a `.ptd` file, atomically: see
+    /// [`Method::save_checkpoint`]. The key of a parameter is its name.
     pub fn save_checkpoint(&mut self, method: &str, path: impl AsRef<Path>) -> Result<()> {
         self.joint(method)?;
         self.module.save_checkpoint(method, path)
     }
 
-    /// Reads what [`Self::save_checkpoint`] has written: see [`Method::load_checkpoint`].
+    /// Restores a checkpoint written by [`Self::save_checkpoint`]: see [`Method::load_checkpoint`].
     pub fn load_checkpoint(&mut self, method: &str, path: impl AsRef<Path>) -> Result<()> {
         self.joint(method)?;
         self.module.load_checkpoint(method, path)
     }
 
-    /// The module, for methods that compute no gradients.
+    /// The underlying module, for methods that compute no gradients.
     pub fn module(&mut self) -> &mut Module {
         &mut self.module
     }
@@ -137,7 +136,7 @@ impl TrainingModule {
         Ok(list)
     }
 
-    /// How the outputs of a method are divided, read from the methods that say so.
+    /// The output layout of a method, read once from the methods that describe it.
     fn joint(&mut self, method: &str) -> Result<&Joint> {
         if !self.joints.contains_key(method) {
             let joint = self.read_joint(method)?;
@@ -159,7 +158,7 @@ impl TrainingModule {
             match value {
                 EValue::String(name) => names.push(name),
                 other => {
-                    let problem = format!("gives {} where a name is expected", other.tag());
+                    let problem = format!("returns {} where a name is expected", other.tag());
                     return Err(Error::Unsupported(format!("method `{of_names}` {problem}")));
                 }
             }
@@ -169,8 +168,8 @@ impl TrainingModule {
             && parameters.checked_add(names.len()) == Some(outputs);
         if !divided {
             return Err(Error::Unsupported(format!(
-                "method `{method}` has {outputs} outputs, of which the gradients are said to begin at \
-                 {gradients} and the parameters at {parameters}; with {} names that cannot be",
+                "method `{method}` has {outputs} outputs; its gradients begin at {gradients} and its parameters at \
+                 {parameters}, which does not fit {} parameter names",
                 names.len()
             )));
         }
@@ -181,7 +180,7 @@ impl TrainingModule {
         Ok(Joint { gradients, parameters, names, ran: false })
     }
 
-    /// The number that a constant method gives.
+    /// The index that a constant method returns.
     fn index(&mut self, name: &str, method: &str) -> Result<usize> {
         if !self.module.method_names().contains(&name) {
             return Err(Error::Unsupported(format!(
@@ -191,13 +190,13 @@ impl TrainingModule {
         }
         match self.module.execute(name, &[])?.first() {
             Some(EValue::Int(index)) if *index >= 0 => Ok(usize::try_from(*index).unwrap_or(usize::MAX)),
-            _ => Err(Error::Unsupported(format!("method `{name}` gives no index"))),
+            _ => Err(Error::Unsupported(format!("method `{name}` does not return an index"))),
         }
     }
 }
 
 impl Method {
-    /// Names the tensor that an output is, if the exporter has not.
+    /// Names an output tensor that the exporter left unnamed.
     fn name_output(&mut self, index: usize, name: &str) {
         let id = self.outputs.get(index).copied();
         if let Some(tensor) = id.and_then(|id| self.state.values[id].tensor_mut()) {
@@ -205,14 +204,14 @@ impl Method {
         }
     }
 
-    /// Steps a parameter along its gradient, both outputs of the method.
+    /// Updates a parameter with its gradient; both are given as output indices.
     fn step_output(&mut self, parameter: usize, gradient: usize, name: &str, sgd: &mut Sgd) -> Result<()> {
         let (p, p_dtype, p_order) = self.output_extent(parameter, name)?;
         let (g, g_dtype, g_order) = self.output_extent(gradient, name)?;
         if (p_dtype, g_dtype) != (ScalarType::Float, ScalarType::Float) || p_order != g_order {
             return Err(Error::Unsupported(format!(
-                "parameter `{name}` is a tensor of {p_dtype} and its gradient one of {g_dtype}; steps are \
-                 made in float32, both in one layout"
+                "parameter `{name}` is a tensor of {p_dtype} and its gradient one of {g_dtype}; both must be \
+                 float32 and have the same layout"
             )));
         }
         let mut loan = self.state.arenas.lend();
@@ -220,7 +219,7 @@ impl Method {
         sgd.step(name, floats_mut(parameter)?, floats(gradient)?)
     }
 
-    /// Where an output is, if it is in an arena, with its type and layout.
+    /// The arena extent, type and layout of an output. Fails if it is not in an arena.
     fn output_extent(&self, index: usize, name: &str) -> Result<(Extent, ScalarType, tensor::DimOrder)> {
         let tensor = self.outputs.get(index).and_then(|&id| self.state.values[id].tensor());
         match tensor.map(|t| (t, t.storage)) {
@@ -229,7 +228,7 @@ impl Method {
                 Ok((extent, t.meta.dtype(), *t.meta.dim_order()))
             }
             _ => Err(Error::Unsupported(format!(
-                "output {index} of method `{}`, of parameter `{name}`, is no tensor that can change",
+                "output {index} of method `{}`, for parameter `{name}`, is not a mutable tensor",
                 self.name()
             ))),
         }

@@ -1,14 +1,14 @@
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
-/// Stochastic gradient descent, as `torch.optim.SGD` has it.
+/// Stochastic gradient descent with the update rule of `torch.optim.SGD`.
 ///
 /// For a parameter `p` with gradient `g`, and a momentum buffer `v` that starts as the first `g`:
 ///
 /// ```text
 /// g = g + weight_decay * p
 /// v = momentum * v + (1 - dampening) * g      if momentum is not 0
-/// g = g + momentum * v if nesterov, else v    likewise
+/// g = g + momentum * v if nesterov, else v    if momentum is not 0
 /// p = p - lr * g
 /// ```
 #[derive(Debug, Clone)]
@@ -18,31 +18,31 @@ pub struct Sgd {
     buffers: BTreeMap<String, Vec<f32>>,
 }
 
-/// How an [`Sgd`] steps.
+/// Hyperparameters of [`Sgd`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SgdOptions {
     /// The learning rate.
     pub lr: f64,
-    /// How much of the last step goes into the next.
+    /// The momentum factor.
     pub momentum: f64,
-    /// How much less of a gradient goes into the momentum.
+    /// The dampening of the momentum: gradients are scaled by `1 - dampening` when they are accumulated.
     pub dampening: f64,
-    /// How strongly parameters are drawn to 0 (an L2 penalty).
+    /// The weight decay (L2 penalty).
     pub weight_decay: f64,
-    /// Whether the momentum is Nesterov's.
+    /// Whether to use Nesterov momentum.
     pub nesterov: bool,
 }
 
 impl Default for SgdOptions {
-    /// A learning rate of 1e-3, and nothing else.
+    /// A learning rate of 1e-3, without momentum or weight decay.
     fn default() -> Self {
         Self { lr: 1e-3, momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false }
     }
 }
 
 impl Sgd {
-    /// An optimizer that has not stepped. An error for options that have no meaning: a negative rate,
-    /// momentum or decay, and Nesterov's momentum without momentum or with dampening.
+    /// A new optimizer. Fails if `lr`, `momentum` or `weight_decay` is negative or NaN, or if `nesterov` is set without
+    /// momentum or with dampening.
     pub fn new(options: SgdOptions) -> Result<Self> {
         let SgdOptions { lr, momentum, dampening, weight_decay, nesterov } = options;
         for (name, value) in [("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)] {
@@ -51,40 +51,42 @@ impl Sgd {
             }
         }
         if nesterov && (momentum == 0.0 || dampening != 0.0) {
-            let problem = "SGD: Nesterov's momentum needs a momentum, and no dampening";
+            let problem = "SGD: Nesterov momentum needs a momentum and no dampening";
             return Err(Error::Unsupported(problem.to_owned()));
         }
         Ok(Self { options, buffers: BTreeMap::new() })
     }
 
-    /// How it steps.
+    /// The hyperparameters.
     pub fn options(&self) -> &SgdOptions {
         &self.options
     }
 
-    /// Sets the learning rate of further steps: for schedules.
+    /// Sets the learning rate of subsequent steps, for learning-rate schedules.
     pub fn set_lr(&mut self, lr: f64) {
         self.options.lr = lr;
     }
 
-    /// The momentum buffers by parameter: none before the first step, or without momentum.
+    /// The momentum buffers by parameter name. Empty before the first step and without momentum.
     pub fn momentum_buffers(&self) -> impl Iterator<Item = (&str, &[f32])> {
         self.buffers.iter().map(|(name, buffer)| (name.as_str(), buffer.as_slice()))
     }
 
-    /// Sets a parameter's momentum buffer, as a checkpoint has it.
+    /// Sets a parameter's momentum buffer, for example from a checkpoint.
     pub fn set_momentum_buffer(&mut self, parameter: impl Into<String>, buffer: Vec<f32>) {
         self.buffers.insert(parameter.into(), buffer);
     }
 
-    /// Steps one parameter along its gradient, which has as many elements. An error if a momentum
-    /// buffer was set that has not.
+    /// Updates one parameter with its gradient. Fails if the gradient, or a momentum buffer that was set, has another
+    /// number of elements.
     pub fn step(&mut self, name: &str, parameter: &mut [f32], gradient: &[f32]) -> Result<()> {
         let SgdOptions { lr, momentum, dampening, weight_decay, nesterov } = self.options;
         let (lr, momentum, decay) = (lr as f32, momentum as f32, weight_decay as f32);
         let fresh = 1.0 - dampening as f32;
         let lengths = |a: usize, b: usize| {
-            Error::Unsupported(format!("SGD: `{name}` has {a} elements, and {b} gradients or momenta"))
+            Error::Unsupported(format!(
+                "SGD: `{name}` has {a} elements, but its gradient or momentum buffer has {b}"
+            ))
         };
         if parameter.len() != gradient.len() {
             return Err(lengths(parameter.len(), gradient.len()));
@@ -116,7 +118,7 @@ impl Sgd {
 mod tests {
     use super::*;
 
-    /// Steps [1, -2] three times along [0.5, 0.25], [-1, 2] and [0.1, -0.3].
+    /// The parameter [1, -2] after three steps, with the gradients [0.5, 0.25], [-1, 2] and [0.1, -0.3].
     fn steps(options: SgdOptions) -> [f32; 2] {
         let mut sgd = Sgd::new(options).unwrap();
         let mut p = [1.0, -2.0];
@@ -130,9 +132,9 @@ mod tests {
         assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6), "{a:?} is not {b:?}");
     }
 
-    /// The expected values are those of `torch.optim.SGD`.
+    /// The expected values were computed by `torch.optim.SGD`.
     #[test]
-    fn steps_are_those_of_torch() {
+    fn steps_match_torch() {
         let plain = SgdOptions { lr: 0.1, ..SgdOptions::default() };
         close(steps(plain), [1.04, -2.195]);
         let momentum = SgdOptions { momentum: 0.9, ..plain };
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn options_without_meaning_are_refused() {
+    fn invalid_options_and_mismatched_lengths_are_refused() {
         let options = SgdOptions { nesterov: true, ..SgdOptions::default() };
         assert!(Sgd::new(options).unwrap_err().to_string().contains("Nesterov"));
         let options = SgdOptions { lr: -1.0, ..SgdOptions::default() };

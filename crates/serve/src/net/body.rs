@@ -1,4 +1,4 @@
-//! Bodies of requests, read within bounds, and of responses, sent piece by piece.
+//! Request bodies, which are read within limits, and response bodies, which are sent in chunks.
 
 use crate::budget::Held;
 use crate::refusal::{Reason, Refusal, Result};
@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Reads a body of at most `limit` bytes within `time`. What has come is held.
+/// Reads a body of at most `limit` bytes within `time`. The bytes read are taken from the memory budget.
 pub(super) async fn read(body: Incoming, limit: u64, time: Duration, held: &mut Held) -> Result<Bytes> {
     if body.size_hint().lower() > limit {
         return Err(too_large(limit));
@@ -43,7 +43,7 @@ async fn read_frames(mut body: Incoming, limit: u64, held: &mut Held) -> Result<
     Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
-/// What ends a body before its end: a client that has gone, or chunks that are none.
+/// The refusal for a body that ends early: the client has disconnected, or the chunked encoding is malformed.
 fn broken(error: &hyper::Error) -> Refusal {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
     match cause {
@@ -58,14 +58,14 @@ fn too_large(limit: u64) -> Refusal {
     Refusal::new(Reason::TooLarge, format!("the body is larger than {limit} bytes"))
 }
 
-/// Bytes of a response that are handed over at a time: what a slow reader has not taken is still held.
-const PIECE: usize = 64 << 10;
+/// The size of the data frames of a response. Small frames keep the unsent rest of a slow reader's response in the budget.
+const FRAME_BYTES: usize = 64 << 10;
 
-/// The body of a response, and what it holds of the server's memory until it has been sent.
+/// The body of a response, with its share of the memory budget until it has been sent.
 pub(super) struct Reply {
     bytes: Bytes,
     trailers: Option<HeaderMap>,
-    /// Dropped with the body.
+    /// Returned to the budget when the body is dropped.
     _held: Option<Held>,
 }
 
@@ -87,7 +87,7 @@ impl Body for Reply {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let len = self.bytes.len().min(PIECE);
+        let len = self.bytes.len().min(FRAME_BYTES);
         let frame = match len {
             0 => self.trailers.take().map(Frame::trailers),
             _ => Some(Frame::data(self.bytes.split_to(len))),

@@ -1,4 +1,4 @@
-//! What happens to a request of either protocol before it is known which it is, and what both use.
+//! Handling of requests that both protocols share: routing between them, the token check, and calls of the service.
 
 use super::body::{self, Reply};
 use super::log::Entry;
@@ -18,17 +18,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// Bytes above which texts are read and written on a thread of their own, not the reactor's.
-const HEAVY: usize = 32 << 10;
+/// The size above which bodies are parsed and written on a blocking thread instead of the reactor.
+const MAX_INLINE_BYTES: usize = 32 << 10;
 
-/// What all connections use.
+/// State shared by all connections.
 pub(super) struct Shared {
     pub(super) service: Arc<Service>,
     pub(super) options: ServerOptions,
     pub(super) connections: AtomicU64,
-    /// The most connections that were open at a time, since memory was last given back.
-    pub(super) crowd: AtomicU64,
-    /// Connections that were closed at once, since there were too many.
+    /// The maximum number of open connections since memory was last reclaimed.
+    pub(super) peak_connections: AtomicU64,
+    /// The number of connections that were closed at once because of the limit.
     pub(super) rejected: AtomicU64,
 }
 
@@ -79,7 +79,7 @@ impl Shared {
         }
     }
 
-    /// Whoever asks whether the server lives needs no token.
+    /// Checks the bearer token. Health checks need none.
     fn check_token(&self, parts: &Parts) -> Result<()> {
         let path = parts.uri.path();
         let Some(token) = &self.options.token else { return Ok(()) };
@@ -88,7 +88,7 @@ impl Shared {
         }
         let given = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
         let given = given.strip_prefix(b"Bearer ").unwrap_or_default();
-        match same(given, token.as_bytes()) {
+        match constant_time_eq(given, token.as_bytes()) {
             true => Ok(()),
             false => Err(Refusal::new(
                 Reason::Unauthenticated,
@@ -97,7 +97,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the result of a request. Whoever stops waiting ends it.
+    /// Executes a request and waits for its result. Dropping the future cancels the request.
     pub(super) async fn infer(&self, mut request: InferRequest) -> Result<InferResponse> {
         let latest = Instant::now() + self.service.options().deadline;
         let deadline = request.deadline.map_or(latest, |deadline| deadline.min(latest));
@@ -107,17 +107,18 @@ impl Shared {
         match tokio::time::timeout_at(deadline.into(), receive).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Refusal::new(Reason::Cancelled, "the request was dropped")),
-            Err(_) => Err(Refusal::new(Reason::Deadline, "the request's time is over")),
+            Err(_) => Err(Refusal::new(Reason::Deadline, "the request's deadline has passed")),
         }
     }
 
-    /// Does what takes time in proportion to `bytes` where it delays no other connection.
+    /// Runs work whose time is proportional to `bytes`: on a blocking thread if it is large, so that it does not delay other
+    /// connections.
     pub(super) async fn off_reactor<T: Send + 'static>(
         &self,
         bytes: usize,
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        if bytes <= HEAVY {
+        if bytes <= MAX_INLINE_BYTES {
             return work();
         }
         let panicked = |_| Err(Refusal::new(Reason::Failed, "the server panicked"));
@@ -145,10 +146,9 @@ impl Shared {
     fn check_control(&self) -> Result<()> {
         match self.options.allow_control {
             true => Ok(()),
-            false => Err(Refusal::new(
-                Reason::Forbidden,
-                "the server was not told to load and unload models on request",
-            )),
+            false => {
+                Err(Refusal::new(Reason::Forbidden, "loading and unloading models on request is not enabled"))
+            }
         }
     }
 
@@ -168,15 +168,15 @@ impl Shared {
     }
 }
 
-/// Why a request to load a model with files or a configuration of its own is refused.
+/// The refusal of a request to load a model with its own files or configuration.
 pub(super) fn no_load_parameters() -> Refusal {
     Refusal::new(
         Reason::Unsupported,
-        "models are loaded from the server's folder, as they are there: no parameters",
+        "models are loaded from the server's folder: load parameters are not supported",
     )
 }
 
-/// Compares in a time that does not tell where they differ.
-fn same(a: &[u8], b: &[u8]) -> bool {
+/// Compares in a time that does not depend on where the slices differ.
+fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

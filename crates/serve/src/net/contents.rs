@@ -1,4 +1,4 @@
-//! Parts of gRPC messages that are looked at before they are read, or read as what they are for.
+//! Parts of gRPC messages that are checked before they are decoded, or decoded by the type of their tensor.
 
 use super::messages::Contents;
 use crate::refusal::{Reason, Refusal, Result};
@@ -7,24 +7,24 @@ use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
 use pteron::{ScalarType, bf16, f16};
 
-/// Bytes that a message may have beside the elements of tensors: names, shapes, parameters. What these are read to may
-/// take a hundred times as much.
-const MOST_HEAD: usize = 64 << 10;
+/// The maximum number of bytes of a message other than tensor elements: names, shapes, parameters. Decoded, they may take
+/// a hundred times as much memory.
+const MAX_HEAD: usize = 64 << 10;
 
-/// The fields of an inference request with inputs and with raw contents, and that of an input with contents.
+/// The field numbers of an inference request's inputs and raw contents, and of an input's contents.
 const INPUTS: u32 = 5;
 const RAW_CONTENTS: u32 = 7;
 const CONTENTS: u32 = 5;
 
-/// Fails if a message has more than [`MOST_HEAD`] bytes that are no elements of tensors.
+/// Fails if a message has more than [`MAX_HEAD`] bytes other than tensor elements.
 pub(super) fn check_head(message: &Bytes) -> Result<()> {
-    if message.len() <= MOST_HEAD {
+    if message.len() <= MAX_HEAD {
         return Ok(());
     }
     let mut elements = 0;
     fields(message.clone(), |field, data| {
         match field {
-            // A piece of raw contents is an allocation of its own.
+            // Each entry of raw contents is a separate allocation, which counts as 64 bytes.
             RAW_CONTENTS => elements += data.len().saturating_sub(64),
             INPUTS => fields(data, |field, data| {
                 if field == CONTENTS {
@@ -36,16 +36,16 @@ pub(super) fn check_head(message: &Bytes) -> Result<()> {
         }
         Ok(())
     })?;
-    match message.len() - elements <= MOST_HEAD {
+    match message.len() - elements <= MAX_HEAD {
         true => Ok(()),
         false => Err(Refusal::new(
             Reason::TooLarge,
-            format!("the message has more than {MOST_HEAD} bytes beside the elements of its tensors"),
+            format!("the message has more than {MAX_HEAD} bytes that are not elements of tensors"),
         )),
     }
 }
 
-/// Calls `each` with the fields that have a length.
+/// Calls `each` with every length-delimited field.
 fn fields(mut message: Bytes, mut each: impl FnMut(u32, Bytes) -> Result<()>) -> Result<()> {
     let bad = |_| Refusal::invalid("the message cannot be read");
     let short = || Refusal::invalid("the message ends early");
@@ -64,7 +64,7 @@ fn fields(mut message: Bytes, mut each: impl FnMut(u32, Bytes) -> Result<()>) ->
                 0
             }
             WireType::StartGroup | WireType::EndGroup => {
-                return Err(Refusal::invalid("the message has groups, which the protocol has not"));
+                return Err(Refusal::invalid("the message has groups, which the protocol does not use"));
             }
         };
         if skipped > message.len() {
@@ -75,7 +75,7 @@ fn fields(mut message: Bytes, mut each: impl FnMut(u32, Bytes) -> Result<()>) ->
     Ok(())
 }
 
-/// The elements of a tensor whose contents are in the field for its type.
+/// The elements of a tensor, taken from the field of its contents for its type.
 pub(super) fn elements(contents: Bytes, dtype: ScalarType) -> Result<Vec<u8>> {
     let c = Contents::decode(contents).map_err(|e| Refusal::invalid(format!("contents: {e}")))?;
     macro_rules! narrow {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_small_parts_are_refused() {
+    fn many_small_entries_are_refused() {
         let many = InferRequest { inputs: vec![InputTensor::default(); 40_000], ..Default::default() };
         let refusal = check_head(&many.encode_to_vec().into()).unwrap_err();
         assert_eq!(refusal.reason, Reason::TooLarge);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_of_their_type() {
+    fn elements_are_converted_to_the_type_of_the_tensor() {
         let contents = Contents { ints: vec![-1, 300], ..Contents::default() };
         let bytes = || Bytes::from(contents.encode_to_vec());
         assert_eq!(elements(bytes(), ScalarType::Short).unwrap(), [255, 255, 44, 1]);

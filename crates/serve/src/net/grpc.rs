@@ -1,7 +1,7 @@
 //! gRPC: `inference.GRPCInferenceService`, and `grpc.health.v1.Health/Check`.
 //!
-//! All methods have one message and one answer, and bodies are read before it is known which they are for: a call is a
-//! message behind five bytes, an answer the same with trailers.
+//! All methods are unary, and bodies are read before the method is dispatched: a request is one message with a prefix of
+//! five bytes, a response the same with trailers.
 
 use super::body::Reply;
 use super::connection::{Shared, no_load_parameters};
@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A refusal as a response.
+/// The response for a refusal.
 pub(super) fn refused(refusal: &Refusal) -> Response<Reply> {
     let mut response = Response::new(Reply::bytes(Bytes::new(), None));
     *response.headers_mut() = status(refusal.reason.grpc_code(), &refusal.message);
@@ -30,7 +30,7 @@ pub(super) fn refused(refusal: &Refusal) -> Response<Reply> {
     response
 }
 
-/// The trailers of a call.
+/// The status trailers of a call.
 fn status(code: i32, message: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("grpc-status", HeaderValue::from(code));
@@ -49,7 +49,7 @@ fn status(code: i32, message: &str) -> HeaderMap {
     headers
 }
 
-/// The message of a body.
+/// The message in a body, without its prefix.
 fn message(body: &Bytes) -> Result<Bytes> {
     let head = body.get(..5).ok_or_else(|| Refusal::invalid("the call has no message"))?;
     if head[0] != 0 {
@@ -58,7 +58,7 @@ fn message(body: &Bytes) -> Result<Bytes> {
     let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
     match usize::try_from(len).is_ok_and(|len| len == body.len() - 5) {
         true => Ok(body.slice(5..)),
-        false => Err(Refusal::invalid("the call has not one message, of the length that it says")),
+        false => Err(Refusal::invalid("the call is not one message of the length in its prefix")),
     }
 }
 
@@ -160,7 +160,7 @@ async fn index(shared: &Arc<Shared>, only_ready: bool) -> Result<Response<Reply>
     write(&m::IndexResponse { models: models.collect() }, None)
 }
 
-/// The health of the server for an empty name, or of a model.
+/// The health of the server if the service name is empty, otherwise that of a model.
 fn health(shared: &Shared, request: &m::HealthRequest) -> Result<Response<Reply>> {
     let is_ready = match request.service.as_str() {
         "" | "inference.GRPCInferenceService" => shared.service.is_ready(),
@@ -169,7 +169,7 @@ fn health(shared: &Shared, request: &m::HealthRequest) -> Result<Response<Reply>
     write(&m::HealthResponse { status: if is_ready { 1 } else { 2 } }, None)
 }
 
-/// The time of a `grpc-timeout`: at most eight digits and a unit.
+/// Parses a `grpc-timeout`: at most eight digits and a unit.
 fn timeout(text: &str) -> Option<Duration> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let number = number.parse::<u32>().ok().filter(|_| number.len() <= 8)?;
@@ -194,7 +194,7 @@ async fn infer(
 ) -> Result<Response<Reply>> {
     let call: m::InferRequest = read(&body)?;
     entry.line.model = Some(call.model_name.chars().take(128).collect());
-    // Raw elements are not looked at.
+    // Raw contents are not converted, so they do not count.
     let heavy = call.inputs.iter().filter_map(|input| Some(input.contents.as_ref()?.len())).sum();
     let request = shared.off_reactor(heavy, move || request(call, deadline, held)).await?;
     let response = shared.infer(request).await?;
@@ -203,7 +203,7 @@ async fn infer(
     shared.off_reactor(size, move || respond(response)).await
 }
 
-/// The request of a message.
+/// Converts a message to a request.
 fn request(call: m::InferRequest, deadline: Option<Instant>, mut held: Held) -> Result<InferRequest> {
     let raw = call.raw_input_contents;
     if !raw.is_empty() && raw.len() != call.inputs.len() {
@@ -257,7 +257,7 @@ fn tensor(input: m::InputTensor, raw: Option<Bytes>, held: &mut Held) -> Result<
         }
         (None, contents) => {
             let contents = contents.unwrap_or_default();
-            // A number of eight bytes may be sent as one, and lists grow by doubling.
+            // An element of eight bytes may be encoded in one, and vectors grow by doubling.
             held.grow(contents.len() as u64 * 16)?;
             Box::new(contents::elements(contents, dtype).map_err(at_input)?)
         }
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_have_units() {
+    fn timeouts_are_parsed_with_units() {
         assert_eq!(timeout("20m"), Some(Duration::from_millis(20)));
         assert_eq!(timeout("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
         for text in ["", "m", "1", "123456789S", "-1S", "1x", "1ä"] {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_a_status_are_ascii() {
+    fn status_messages_are_percent_encoded() {
         let headers = status(3, "50 % of `ä`\n");
         assert_eq!(headers["grpc-message"], "50 %25 of `%C3%A4`%0A");
     }

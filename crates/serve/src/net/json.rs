@@ -1,4 +1,4 @@
-//! Inference requests and responses over REST: JSON, with tensors behind it where the binary extension is used.
+//! Inference requests and responses over REST: JSON, followed by the bytes of tensors if the binary extension is used.
 
 use super::numbers;
 use crate::budget::Held;
@@ -21,15 +21,15 @@ struct Request<'a> {
     #[serde(default)]
     parameters: Parameters,
     #[serde(borrow)]
-    inputs: AtMost<Input<'a>, MOST_TENSORS>,
+    inputs: AtMost<Input<'a>, MAX_TENSORS>,
     #[serde(default, borrow)]
-    outputs: AtMost<Output<'a>, MOST_TENSORS>,
+    outputs: AtMost<Output<'a>, MAX_TENSORS>,
 }
 
-/// Inputs and outputs that a request may name, and dimensions of a shape: what they are read to takes a hundred times the
-/// memory of their text, which is not held against the budget.
-const MOST_TENSORS: usize = 4096;
-const MOST_DIMENSIONS: usize = 64;
+/// The maximum numbers of inputs and outputs of a request, and of dimensions of a shape. Parsed, they may take a hundred
+/// times the memory of their text, which the budget does not count.
+const MAX_TENSORS: usize = 4096;
+const MAX_DIMENSIONS: usize = 64;
 
 /// A list of at most `N` items.
 struct AtMost<T, const N: usize>(Vec<T>);
@@ -71,7 +71,7 @@ impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Items<T, N> {
 struct Input<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
-    shape: AtMost<u64, MOST_DIMENSIONS>,
+    shape: AtMost<u64, MAX_DIMENSIONS>,
     #[serde(borrow)]
     datatype: Cow<'a, str>,
     #[serde(default)]
@@ -88,29 +88,29 @@ struct Output<'a> {
     parameters: Parameters,
 }
 
-/// The parameters that are known; others are passed over, as the protocol says.
+/// The known parameters; others are ignored, as the protocol requires.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Parameters {
     binary_data_size: Option<usize>,
     binary_data: Option<bool>,
     binary_data_output: Option<bool>,
-    /// Microseconds.
+    /// In microseconds.
     timeout: Option<u64>,
     classification: Option<u64>,
     shared_memory_region: Option<serde::de::IgnoredAny>,
 }
 
-/// A request, and which outputs are sent back as binary data.
+/// A request, and which of its outputs are sent as binary data.
 pub(super) struct Parsed {
     pub(super) request: InferRequest,
     pub(super) binary: Binary,
 }
 
-/// Which outputs are sent back behind the JSON.
+/// Which outputs are sent as binary data after the JSON.
 pub(super) struct Binary {
     all: bool,
-    /// In the order of the outputs that are asked for.
+    /// In the order of the requested outputs.
     each: Vec<Option<bool>>,
 }
 
@@ -120,7 +120,7 @@ impl Binary {
     }
 }
 
-/// Reads a request for a model. The first `header` bytes of the body are JSON.
+/// Parses a request for a model. The first `header` bytes of the body are JSON.
 pub(super) fn read(
     body: &Bytes,
     header: usize,
@@ -160,7 +160,7 @@ pub(super) fn read(
     Ok(Parsed { request, binary })
 }
 
-/// When a request ends that says how many microseconds it may take; 0 is as long as the server allows.
+/// The deadline of a request with a timeout in microseconds; `None` for 0, which means the server's limit.
 pub(super) fn deadline(microseconds: u64) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_micros(microseconds)).filter(|_| microseconds > 0)
 }
@@ -184,7 +184,7 @@ fn tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Held) -> Re
     let (shape, count) = shape
         .and_then(|shape| Some((shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size))?, shape)))
         .map(|(count, shape)| (shape, count))
-        .ok_or_else(|| at_input(Refusal::invalid("the shape has more elements than 64 bits count")))?;
+        .ok_or_else(|| at_input(Refusal::invalid("the number of elements of the shape exceeds 64 bits")))?;
     let data: crate::Data = match (parameters.binary_data_size, data) {
         (Some(bytes), None) => {
             let end = at.checked_add(bytes).filter(|&end| end <= body.len());
@@ -195,7 +195,7 @@ fn tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Held) -> Re
             Box::new(data)
         }
         (None, Some(data)) => {
-            // Each element takes two characters, but for the last.
+            // Check before allocating: the text has at least one character per element.
             if count > data.get().len() {
                 return Err(at_input(Refusal::invalid(format!(
                     "data: fewer elements than the shape's {count}"
@@ -213,31 +213,29 @@ fn tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Held) -> Re
     Ok(InputTensor { name: name.into_owned(), dtype, shape, data })
 }
 
-/// Bytes of a request to look at the repository, or to change what is loaded.
-const MOST_CONTROL: usize = 64 << 10;
+/// The maximum body size of a request of the repository extension.
+const MAX_CONTROL: usize = 64 << 10;
 
-/// What requests of the repository extension say.
+/// The body of a request of the repository extension.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Control<'a> {
-    /// Whether the index shall name models that are ready alone.
+    /// Whether the index shall list only models that are ready.
     pub(super) ready: bool,
     #[serde(borrow)]
     parameters: Option<&'a RawValue>,
 }
 
 impl<'a> Control<'a> {
-    /// Reads a body; none says nothing.
+    /// Parses a body; an empty one gives the defaults.
     pub(super) fn read(body: &'a [u8]) -> Result<Self> {
         if body.is_empty() {
             return Ok(Self::default());
         }
-        if body.len() > MOST_CONTROL {
+        if body.len() > MAX_CONTROL {
             return Err(Refusal::new(
                 Reason::TooLarge,
-                format!(
-                    "the body is larger than {MOST_CONTROL} bytes, which a request of this kind may have"
-                ),
+                format!("the body is larger than {MAX_CONTROL} bytes, the limit for a request of this kind"),
             ));
         }
         let read: Option<Self> =
@@ -267,7 +265,7 @@ struct BinarySize {
     binary_data_size: usize,
 }
 
-/// A response as JSON with the binary data behind it, and how many bytes of it are JSON.
+/// A response as JSON followed by binary data, and the number of bytes of JSON.
 pub(super) fn write(response: &InferResponse, binary: &Binary) -> Result<(Vec<u8>, usize)> {
     let failed = |e| Refusal::of(Reason::Failed, &e);
     let InferResponse { model, version, id, generation, .. } = response;

@@ -6,31 +6,31 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What is told of every request when it has been answered, or its client has gone.
+/// Called for every request when it has been answered, or its client has disconnected.
 pub type Log = Arc<dyn Fn(&RequestLog) + Send + Sync>;
 
-/// A request, in a line.
+/// The log line of a request.
 #[derive(Debug, Clone, Serialize)]
 pub struct RequestLog {
-    /// Who asked.
+    /// The address of the client.
     pub peer: SocketAddr,
     /// `GET`, `POST`, or `gRPC`.
     pub method: String,
-    /// The path that was asked for, at most 256 characters of it.
+    /// At most 256 characters of the requested path.
     pub path: String,
-    /// `ok`, or why not.
+    /// `ok`, or the name of the refusal's reason.
     pub outcome: &'static str,
-    /// The model, if one was asked to compute.
+    /// The model of an inference request.
     pub model: Option<String>,
-    /// Bytes of the request's body.
+    /// The size of the request's body.
     pub bytes_in: usize,
-    /// From the request's head to its answer, in microseconds.
+    /// The time from the request's head to its response, in microseconds.
     pub total_us: u64,
-    /// Waiting for a worker, in microseconds.
+    /// The time waiting for a worker, in microseconds.
     pub queued_us: u64,
-    /// Executing, in microseconds.
+    /// The time of the execution, in microseconds.
     pub computed_us: u64,
-    /// Rows of the batch that it was executed in with others.
+    /// The number of rows of its batch; 0 if it was executed alone.
     pub batch_rows: usize,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for RequestLog {
     }
 }
 
-/// Tells of a request when it is dropped.
+/// Logs a request when it is dropped.
 pub(super) struct Entry {
     begin: Instant,
     log: Option<Log>,
@@ -54,7 +54,7 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn new(log: Option<Log>, peer: SocketAddr, method: &str, path: &str) -> Self {
-        // Control characters would be lines of their own.
+        // Control characters such as line breaks could forge log lines.
         let path = path.chars().take(256).filter(|c| !c.is_control()).collect();
         let line = RequestLog {
             peer,

@@ -1,7 +1,7 @@
 //! The messages of the protocol's gRPC service, `inference.GRPCInferenceService`, and of `grpc.health.v1.Health`.
 //!
-//! Names and numbers of fields are those of the protocol's specification. Tensors of an inference request stay as they
-//! were sent until their shapes are known: `contents` is read as bytes, which have the same encoding.
+//! Names and numbers of fields follow the protocol's specification, with one exception: `contents` of an inference request
+//! is declared as bytes, which have the same wire format, so that it is decoded only once the tensor's type is known.
 
 use bytes::Bytes;
 use prost::Message;
@@ -190,7 +190,7 @@ pub(super) struct ModelIndex {
     pub(super) reason: String,
 }
 
-/// A request to load or to unload a model. Its parameters are not read but for whether there are any.
+/// A request to load or to unload a model. Of its parameters only their presence matters.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ControlRequest {
     #[prost(string, tag = "1")]

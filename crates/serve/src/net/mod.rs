@@ -1,4 +1,4 @@
-//! The protocols, REST and gRPC, on sockets.
+//! The network server: REST and gRPC.
 
 mod body;
 mod connection;

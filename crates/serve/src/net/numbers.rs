@@ -1,4 +1,4 @@
-//! Elements of tensors as JSON.
+//! Tensor elements as JSON.
 
 use crate::refusal::{Reason, Refusal, Result};
 use crate::request::OutputTensor;
@@ -6,7 +6,7 @@ use pteron::{ScalarType, bf16, f16};
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use std::fmt;
 
-/// Reads numbers, in lists of any nesting, as the bytes of a tensor with `count` elements.
+/// Parses numbers, in lists of any nesting, as the bytes of a tensor with `count` elements.
 pub(super) fn read(text: &str, dtype: ScalarType, count: usize) -> Result<Vec<u8>> {
     let mut elements = Elements { dtype, left: count, bytes: Vec::with_capacity(count * dtype.size()) };
     let mut json = serde_json::Deserializer::from_str(text);
@@ -62,7 +62,7 @@ impl Elements {
     }
 
     fn float<E: Error>(&mut self, value: f64) -> Result<(), E> {
-        // Hundreds of digits help nobody.
+        // Do not print hundreds of digits.
         let shown = |value: f64| if value.abs() < 1e16 { value.to_string() } else { format!("{value:e}") };
         let outside = || E::custom(format!("{} is no {}", shown(value), self.dtype.name()));
         match self.dtype {
@@ -114,7 +114,7 @@ impl<'de> Visitor<'de> for &mut Elements {
 /// Writes the elements of a tensor as a flat list.
 ///
 /// # Errors
-/// One of them is infinite or not a number, for which JSON has no text.
+/// An element is infinite or NaN, which JSON cannot represent.
 pub(super) fn write(out: &mut Vec<u8>, tensor: &OutputTensor) -> Result<()> {
     macro_rules! list {
         ($type:ty) => {{
@@ -154,7 +154,7 @@ fn floats<T: serde::Serialize + Into<f64> + Copy>(
         return Err(Refusal::new(
             Reason::Failed,
             format!(
-                "output `{}` has elements that are infinite or not a number, which JSON cannot say: ask for it as binary data",
+                "output `{}` has elements that are infinite or NaN, which JSON cannot represent: ask for it as binary data",
                 tensor.name
             ),
         ));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_every_type_are_read_and_written() {
+    fn elements_of_every_type_round_trip() {
         for (dtype, text) in [
             (ScalarType::Bool, "[true,false]"),
             (ScalarType::Byte, "[0,255]"),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_number_is_refused() {
+    fn elements_out_of_range_or_of_another_type_are_refused() {
         for (dtype, text, message) in [
             (ScalarType::Byte, "[256]", "256 is out of the range of uint8"),
             (ScalarType::Byte, "[-1]", "-1 is out of the range of uint8"),

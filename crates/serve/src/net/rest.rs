@@ -1,4 +1,4 @@
-//! REST: what a path means.
+//! REST: routing of paths, and the handlers.
 
 use super::body::Reply;
 use super::connection::Shared;
@@ -16,13 +16,13 @@ use pteron::ScalarType;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// How many bytes of a body, or of a response, are JSON, where tensors are behind it.
+/// The header with the number of bytes of JSON in a request or response that has binary tensor data after it.
 const HEADER_LENGTH: &str = "inference-header-content-length";
 
-/// What models are made of.
+/// The platform in the metadata of models.
 pub(super) const PLATFORM: &str = "pteron_pte";
 
-/// Extensions of the protocol that there are.
+/// The supported extensions of the protocol.
 pub(super) const EXTENSIONS: [&str; 3] = ["binary_tensor_data", "model_repository", "parameters"];
 
 pub(super) fn dtype(name: &str) -> Result<ScalarType> {
@@ -32,7 +32,7 @@ pub(super) fn dtype(name: &str) -> Result<ScalarType> {
     })
 }
 
-/// A refusal as a response.
+/// The response for a refusal.
 pub(super) fn refused(refusal: &Refusal) -> Response<Reply> {
     let mut response = document(&json!({ "error": refusal.message }));
     *response.status_mut() =
@@ -133,7 +133,7 @@ async fn index(shared: &Arc<Shared>, body: &Bytes) -> Result<Response<Reply>> {
     Ok(document(&models.collect()))
 }
 
-/// A configuration or files within a request to load a model are not taken.
+/// Refuses a configuration or files in a request to load a model.
 fn control_has_no_parameters(body: &Bytes) -> Result<()> {
     match Control::read(body)?.has_parameters() {
         true => Err(super::connection::no_load_parameters()),

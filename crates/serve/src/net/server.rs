@@ -20,38 +20,38 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 
-/// Connections that have to be closed, at least, before memory is given back.
+/// The minimum number of connections that must have been closed before memory is reclaimed.
 const RECLAIM_AFTER: u64 = 256;
 
-/// How a [`Server`] listens, and what it takes from whoever connects.
+/// The addresses of a [`Server`], and its limits for clients.
 #[derive(Clone)]
 pub struct ServerOptions {
-    /// Where it listens; each address speaks REST and gRPC.
+    /// The addresses to listen on, each for REST and gRPC.
     pub listen: Vec<SocketAddr>,
-    /// The bearer token that requests must have, but for those about health.
+    /// The bearer token that all requests except health checks must carry.
     pub token: Option<String>,
     /// Whether requests may load and unload models.
     pub allow_control: bool,
-    /// Bytes of a request's body.
+    /// The maximum size of a request's body.
     pub max_body: u64,
-    /// Connections that are open at a time; further ones are closed at once.
+    /// The maximum number of open connections; further ones are closed at once.
     pub max_connections: usize,
-    /// How long the head of a request may take, a TLS handshake, and the next request of a connection that is kept.
+    /// The timeout for the head of a request, for a TLS handshake, and for the next request of a persistent connection.
     pub head_timeout: Duration,
-    /// How long the body of a request may take.
+    /// The timeout for the body of a request.
     pub body_timeout: Duration,
-    /// How long a client may take nothing of a response.
+    /// The timeout for a client to accept more of a response.
     pub write_timeout: Duration,
-    /// How long requests may go on when the server stops.
+    /// How long running requests may continue when the server stops.
     pub grace: Duration,
-    /// Threads for connections; programs are executed by others.
+    /// The number of threads for connections; programs run on the service's workers.
     pub threads: usize,
-    /// Told of every request.
+    /// Called for every request.
     pub log: Option<Log>,
-    /// Called, away from connections, when most of many have been closed: it may have the allocator give back what they
-    /// used.
+    /// Called on a blocking thread when at least half of many connections have been closed: it may make the allocator
+    /// return free memory to the system.
     pub reclaim: Option<fn()>,
-    /// The server's identity; without it, connections are not encrypted.
+    /// The server's TLS certificate and key; without them, connections are not encrypted.
     #[cfg(feature = "tls")]
     pub tls: Option<super::TlsOptions>,
 }
@@ -77,7 +77,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// A [`Service`] on sockets.
+/// Serves a [`Service`] over the network.
 pub struct Server {
     shared: Arc<Shared>,
     runtime: Runtime,
@@ -87,17 +87,17 @@ pub struct Server {
     connections: Arc<GracefulShutdown>,
 }
 
-/// What every connection needs to start.
+/// Accepts connections.
 #[derive(Clone)]
 struct Acceptor {
     shared: Arc<Shared>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     #[cfg(feature = "tls")]
     tls: Option<tokio_rustls::TlsAcceptor>,
 }
 
 impl Server {
-    /// Listens, and answers requests from then on.
+    /// Binds the addresses and starts answering requests.
     ///
     /// # Errors
     /// An address cannot be bound, a certificate cannot be read, or threads cannot be started.
@@ -114,21 +114,21 @@ impl Server {
         };
         let listeners: Vec<TcpListener> = options.listen.iter().map(bind).collect::<io::Result<_>>()?;
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<_>>()?;
-        let places = Arc::new(Semaphore::new(options.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
+        let permits = Arc::new(Semaphore::new(options.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
         #[cfg(feature = "tls")]
         let tls = options.tls.as_ref().map(super::TlsOptions::acceptor).transpose()?;
         let shared = Arc::new(Shared {
             service,
             options,
             connections: AtomicU64::new(0),
-            crowd: AtomicU64::new(0),
+            peak_connections: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
         });
         let (stop, stopped) = watch::channel(false);
         let connections = Arc::new(GracefulShutdown::new());
         let acceptor = Acceptor {
             shared: Arc::clone(&shared),
-            places,
+            permits,
             #[cfg(feature = "tls")]
             tls,
         };
@@ -139,13 +139,13 @@ impl Server {
         Ok(Self { shared, runtime, addresses, stop, acceptors, connections })
     }
 
-    /// Where it listens: ports that were 0 are those that the system chose.
+    /// The bound addresses, with the ports that the system chose for port 0.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Connects to nobody any more, lets the requests that there are end, and stops the service. Returns when all is done,
-    /// or the grace is over; then what is left is cancelled.
+    /// Accepts no more connections, waits for running requests, and stops the service. After the grace period the remaining
+    /// requests are cancelled.
     pub fn stop(self) {
         let end = Instant::now() + self.shared.options.grace;
         self.shared.service.announce_stop();
@@ -153,10 +153,10 @@ impl Server {
         let Self { runtime, acceptors, connections, shared, .. } = self;
         runtime.block_on(async {
             for acceptor in acceptors {
-                // One that panicked has stopped, too.
+                // An acceptor that panicked has stopped, too.
                 let _ = acceptor.await;
             }
-            // No acceptor has it any more.
+            // The acceptors have dropped their references.
             if let Ok(connections) = Arc::try_unwrap(connections) {
                 let _ = tokio::time::timeout_at(end.into(), connections.shutdown()).await;
             }
@@ -179,13 +179,13 @@ impl Acceptor {
                 _ = stopped.wait_for(|&stopped| stopped) => return,
             };
             let Ok((stream, peer)) = accepted else {
-                // Such as too many open files: it helps to wait for some to be closed.
+                // An error such as too many open files: wait until some are closed.
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 continue;
             };
-            match Arc::clone(&self.places).try_acquire_owned() {
-                Ok(place) => {
-                    let open = Open::new(&self.shared, place);
+            match Arc::clone(&self.permits).try_acquire_owned() {
+                Ok(permit) => {
+                    let open = Open::new(&self.shared, permit);
                     tokio::spawn(self.clone().connect(
                         stream,
                         peer,
@@ -207,11 +207,11 @@ impl Acceptor {
         mut stopped: watch::Receiver<bool>,
         _open: Open,
     ) {
-        // Small answers are not held back for more.
+        // Send small responses without delay.
         let _ = stream.set_nodelay(true);
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
-            // Whoever has not finished it has sent no request, and does not keep the server from stopping.
+            // A client in the handshake has sent no request, and must not keep the server from stopping.
             let handshake = tokio::select! {
                 handshake = tokio::time::timeout(self.shared.options.head_timeout, tls.accept(stream)) => handshake,
                 _ = stopped.wait_for(|&stopped| stopped) => return,
@@ -249,33 +249,34 @@ where
     });
     let stream = Stalls::new(stream, options.head_timeout, options.write_timeout);
     let connection = builder.serve_connection(TokioIo::new(stream), answer);
-    // A connection that breaks is its client's affair.
+    // Errors of a connection concern only its client.
     let _ = watcher.watch(connection).await;
 }
 
-/// A connection that is open.
+/// Counts an open connection, and reclaims memory after many have been closed.
 struct Open {
     shared: Arc<Shared>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Open {
-    fn new(shared: &Arc<Shared>, place: OwnedSemaphorePermit) -> Self {
+    fn new(shared: &Arc<Shared>, permit: OwnedSemaphorePermit) -> Self {
         let connections = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        shared.crowd.fetch_max(connections, Ordering::Relaxed);
-        Self { shared: Arc::clone(shared), _place: place }
+        shared.peak_connections.fetch_max(connections, Ordering::Relaxed);
+        Self { shared: Arc::clone(shared), _permit: permit }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
         let left = self.shared.connections.fetch_sub(1, Ordering::Relaxed) - 1;
-        let most = self.shared.crowd.load(Ordering::Relaxed);
-        let many_closed = left <= most / 2 && most - left >= RECLAIM_AFTER;
+        let peak = self.shared.peak_connections.load(Ordering::Relaxed);
+        let many_closed = left <= peak / 2 && peak - left >= RECLAIM_AFTER;
         let Some(reclaim) = self.shared.options.reclaim.filter(|_| many_closed) else { return };
-        // Of connections that are closed at the same time, one does it.
-        let is_first =
-            self.shared.crowd.compare_exchange(most, left, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        // Only one of several connections that close at the same time reclaims.
+        let exchanged =
+            self.shared.peak_connections.compare_exchange(peak, left, Ordering::Relaxed, Ordering::Relaxed);
+        let is_first = exchanged.is_ok();
         if let (true, Ok(runtime)) = (is_first, Handle::try_current()) {
             drop(runtime.spawn_blocking(reclaim));
         }

@@ -1,4 +1,4 @@
-//! Connections whose other end takes nothing.
+//! Timeouts for connections whose client stalls.
 
 use std::io;
 use std::pin::Pin;
@@ -7,56 +7,58 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// What a connection of HTTP/2 begins with.
+/// The client preface of an HTTP/2 connection.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A connection that fails when a write has made no progress for some time, or when it has not said in time which version
-/// of HTTP it speaks: a client that reads nothing, or says nothing, keeps neither its place nor its response.
+/// A connection that fails when a write makes no progress for `write_timeout`, or when its first bytes do not show in time
+/// which version of HTTP it speaks: a client that reads or sends nothing does not hold its connection and its response.
 pub(super) struct Stalls<S> {
     stream: S,
-    patience: Duration,
-    /// Runs while a write waits.
+    write_timeout: Duration,
+    /// Runs while a write is pending.
     timer: Pin<Box<Sleep>>,
-    waits: bool,
-    /// Runs while what has come may become the preface, and how much of that it is.
-    beginning: Option<(Pin<Box<Sleep>>, usize)>,
+    is_writing: bool,
+    /// While the received bytes are a prefix of the preface: the timer, and the length of that prefix.
+    preface: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
 impl<S> Stalls<S> {
-    pub(super) fn new(stream: S, head: Duration, patience: Duration) -> Self {
-        let beginning = Some((Box::pin(sleep(head)), 0));
-        Self { stream, patience, timer: Box::pin(sleep(patience)), waits: false, beginning }
+    pub(super) fn new(stream: S, head_timeout: Duration, write_timeout: Duration) -> Self {
+        let preface = Some((Box::pin(sleep(head_timeout)), 0));
+        let timer = Box::pin(sleep(write_timeout));
+        Self { stream, write_timeout, timer, is_writing: false, preface }
     }
 
-    /// Takes note of the first bytes.
-    fn begin(&mut self, new: &[u8]) {
-        if let Some((_, matched)) = &mut self.beginning {
+    /// Compares newly received bytes with the preface. Its timer ends when it is complete or does not match.
+    fn match_preface(&mut self, new: &[u8]) {
+        if let Some((_, matched)) = &mut self.preface {
             let expected = &PREFACE[*matched..];
             let is_start = expected.starts_with(new);
             *matched += new.len();
             if !is_start || expected.len() == new.len() {
-                self.beginning = None;
+                self.preface = None;
             }
         }
     }
 
+    /// Starts the timer when a write becomes pending, and fails when it expires.
     fn watch<T>(&mut self, context: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if result.is_ready() {
-            self.waits = false;
+            self.is_writing = false;
             return result;
         }
-        if !self.waits {
-            self.waits = true;
-            self.timer.as_mut().reset(Instant::now() + self.patience);
+        if !self.is_writing {
+            self.is_writing = true;
+            self.timer.as_mut().reset(Instant::now() + self.write_timeout);
         }
         match self.timer.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(late()),
+            Poll::Ready(()) => Poll::Ready(timed_out()),
             Poll::Pending => Poll::Pending,
         }
     }
 }
 
-fn late<T>() -> io::Result<T> {
+fn timed_out<T>() -> io::Result<T> {
     Err(io::ErrorKind::TimedOut.into())
 }
 
@@ -68,10 +70,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Stalls<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(context, buffer);
-        match &mut self.beginning {
-            Some((timer, _)) if result.is_pending() => timer.as_mut().poll(context).map(|()| late()),
+        match &mut self.preface {
+            Some((timer, _)) if result.is_pending() => timer.as_mut().poll(context).map(|()| timed_out()),
             Some(_) => {
-                self.begin(&buffer.filled()[before..]);
+                self.match_preface(&buffer.filled()[before..]);
                 result
             }
             None => result,

@@ -7,17 +7,17 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{Error, InconsistentKeys, ServerConfig};
 
-/// The identity of a server.
+/// The certificate and private key of a server.
 #[derive(Debug, Clone)]
 pub struct TlsOptions {
-    /// Its chain of certificates, PEM: its own first.
+    /// The certificate chain, PEM, starting with the server's own.
     pub certificates: PathBuf,
-    /// The key of the first, PEM: PKCS #8, PKCS #1 or SEC 1, not encrypted.
+    /// The private key of the first certificate, PEM: PKCS #8, PKCS #1 or SEC 1, not encrypted.
     pub key: PathBuf,
 }
 
 impl TlsOptions {
-    /// Accepts TLS 1.2 and 1.3, and says by ALPN that both versions of HTTP are spoken.
+    /// An acceptor of TLS 1.2 and 1.3 that offers HTTP/2 and HTTP/1.1 by ALPN.
     pub(super) fn acceptor(&self) -> io::Result<TlsAcceptor> {
         let certificates = CertificateDer::pem_file_iter(&self.certificates)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)

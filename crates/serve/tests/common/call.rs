@@ -1,4 +1,4 @@
-//! Calls of the gRPC service over HTTP/2, by a client that is none of the server's code but for `h2`'s frames.
+//! A gRPC client over HTTP/2 that shares no code with the server except the `h2` crate.
 
 use bytes::Bytes;
 use h2::client::SendRequest;
@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// What the specification says of the messages that the tests send and read: names and numbers of fields.
+/// The messages that the tests send and read, with the field names and numbers of the specification.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct InferRequest {
     #[prost(string, tag = "1")]
@@ -88,7 +88,7 @@ pub struct InferResponse {
     pub raw_output_contents: Vec<Vec<u8>>,
 }
 
-/// What a call gave: its code, the text of its status, and the message.
+/// The result of a call: its status code and text, and the message.
 #[derive(Debug)]
 pub struct Answer {
     pub code: i32,
@@ -104,10 +104,10 @@ impl Answer {
     }
 }
 
-/// A connection that speaks HTTP/2 from its first byte.
+/// An HTTP/2 connection with prior knowledge, without an upgrade.
 pub struct Channel {
     pub send: SendRequest<Bytes>,
-    /// What drives the connection; aborting it closes the socket.
+    /// The task that drives the connection; aborting it closes the socket.
     pub driver: JoinHandle<()>,
 }
 
@@ -122,7 +122,7 @@ impl Channel {
         Self { send, driver }
     }
 
-    /// Sends a call, and gives what waits for the answer.
+    /// Sends a call, and returns the future of its response.
     pub async fn start(
         &mut self,
         method: &str,
@@ -140,7 +140,7 @@ impl Channel {
         }
         let mut send = self.send.clone().ready().await.unwrap();
         let (response, mut stream) = send.send_request(request.body(()).unwrap(), false).unwrap();
-        // Who refuses a call by its headers may have ended it before its body is sent; the response says so.
+        // A server that refuses a call by its headers may close the stream before the body is sent; the response says so.
         let _ = stream.send_data(body.into(), true);
         response
     }
@@ -174,7 +174,7 @@ impl Channel {
     }
 }
 
-/// Runs what is asynchronous.
+/// Runs a future to completion.
 pub fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap().block_on(work)
 }

@@ -1,4 +1,4 @@
-//! Folders with models of the repository's test data.
+//! Temporary folders with models of the repository's test data.
 #![allow(dead_code, unreachable_pub)]
 
 use pteron::format::container::Blob;
@@ -26,7 +26,7 @@ pub fn testdata(path: &str) -> PathBuf {
 const MLP: &str = "dynamic/mlp/model.pte";
 const LINEAR: &str = "corpus/tiny/ModuleLinear_extconst";
 
-/// A folder of its own, removed in the end.
+/// A temporary folder that is removed on drop.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -38,14 +38,14 @@ impl Folder {
         Self(path)
     }
 
-    /// A folder with `mlp`: softmax of three layers, f32[<=9, 12] to f32[<=9, 3].
+    /// A folder with `mlp`: three layers and a softmax, f32[<=9, 12] to f32[<=9, 3].
     pub fn with_mlp() -> Self {
         let folder = Self::new();
         folder.copy(MLP, "mlp.pte");
         folder
     }
 
-    /// A folder with `linear`, f32[3] to f32[3], its weights in a `.ptd`.
+    /// A folder with `linear`, f32[3] to f32[3], with its weights in a `.ptd`.
     pub fn with_linear() -> Self {
         let folder = Self::new();
         folder.copy(&format!("{LINEAR}/model.pte"), "linear.pte");
@@ -63,7 +63,7 @@ impl Folder {
         fs::set_permissions(&to, permissions).unwrap();
     }
 
-    /// Puts weights times `factor` in the place of `linear.ptd`, as a whole.
+    /// Replaces `linear.ptd` atomically by its original weights times `factor`.
     pub fn write_weights(&self, factor: f32) {
         let map = PtdDataMap::open(testdata(&format!("{LINEAR}/_default_external_constant.ptd"))).unwrap();
         let mut builder = Builder::new();
@@ -108,7 +108,7 @@ pub fn floats(tensor: &OutputTensor) -> Vec<f32> {
     tensor.data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
 }
 
-/// A request with arbitrary elements, others for each `seed`.
+/// A request with arbitrary elements, which depend on `seed`.
 pub fn request(model: &str, shape: &[usize], seed: usize) -> InferRequest {
     let elements: Vec<f32> =
         (0..shape.iter().product()).map(|i| ((i + 31 * seed) as f32 * 0.7).sin()).collect();
@@ -118,7 +118,7 @@ pub fn request(model: &str, shape: &[usize], seed: usize) -> InferRequest {
     InferRequest { model: model.to_owned(), inputs: vec![input], ..InferRequest::default() }
 }
 
-/// What the program gives for [`request`], without a server.
+/// The first output of a program for the input of [`request`], without a server.
 pub fn expected(path: &str, shape: &[usize], seed: usize) -> Vec<f32> {
     let mut module = pteron::open(testdata(path)).unwrap();
     let elements: Vec<f32> =
@@ -127,7 +127,7 @@ pub fn expected(path: &str, shape: &[usize], seed: usize) -> Vec<f32> {
     outputs[0].as_tensor().unwrap().to_vec().unwrap()
 }
 
-/// What `mlp` gives for [`request`].
+/// The output of `mlp` for the input of [`request`].
 pub fn expected_of_mlp(rows: usize, seed: usize) -> Vec<f32> {
     expected(MLP, &[rows, 12], seed)
 }

@@ -1,4 +1,4 @@
-//! A server on loopback, and clients that are sockets.
+//! A server on loopback, and clients on raw sockets.
 
 use super::{Folder, floats, request};
 use pteron_serve::net::{Server, ServerOptions};
@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-/// A server of its own, stopped in the end.
+/// A server that is stopped on drop.
 pub struct Fixture {
     pub server: Option<Server>,
     pub service: Arc<Service>,
@@ -26,9 +26,9 @@ impl Fixture {
         service: impl FnOnce(&mut ServiceOptions),
         server: impl FnOnce(&mut ServerOptions),
     ) -> Self {
-        let mut of_service = folder.options();
-        service(&mut of_service);
-        let service = folder.service_with(of_service);
+        let mut service_options = folder.options();
+        service(&mut service_options);
+        let service = folder.service_with(service_options);
         let mut options =
             ServerOptions { listen: vec![([127, 0, 0, 1], 0).into()], ..ServerOptions::default() };
         server(&mut options);
@@ -45,7 +45,7 @@ impl Fixture {
             "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n"
         );
         stream.write_all(head.as_bytes()).unwrap();
-        // The server may have answered already, and taken nothing of the body.
+        // The server may have answered already, without reading the body.
         let _ = stream.write_all(body);
         Response::read(&mut stream)
     }
@@ -58,8 +58,8 @@ impl Fixture {
         self.send("POST", path, "", body.to_string().as_bytes())
     }
 
-    /// Calls a method of the gRPC service over HTTP/1.1, which the server takes, too: what it says of a call is in headers
-    /// or trailers.
+    /// Calls a method of the gRPC service over HTTP/1.1, which the server accepts, too. The status is in headers or
+    /// trailers.
     pub fn call(&self, method: &str, message: &[u8]) -> Response {
         let mut body = vec![0];
         body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
@@ -97,7 +97,7 @@ impl Response {
         serde_json::from_slice(&self.body).unwrap()
     }
 
-    /// The error's text, and that it has this status.
+    /// Checks the status of an error response, and returns its message.
     pub fn error(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
         self.json()["error"].as_str().unwrap().to_owned()
@@ -111,7 +111,7 @@ pub fn mlp_request(rows: usize, seed: usize) -> Value {
     json!({ "inputs": [{ "name": "input_0", "datatype": "FP32", "shape": [rows, 12], "data": floats(&output) }] })
 }
 
-/// Waits until the service says so; what is waited for comes without further help.
+/// Spins until the metrics of the service contain the line.
 pub fn until(service: &Service, line: &str) {
     while !service.metrics().contains(line) {
         std::thread::yield_now();

@@ -5,15 +5,15 @@ use host::{
 };
 use std::sync::Mutex;
 
-/// Calls a function with a kernel's arguments from number `from` on, after checking that their number
-/// and that of the results fit.
+/// Calls a function with a kernel's arguments from index `from` on, after checking the numbers of arguments and
+/// results.
 fn call(frame: &mut Frame<'_>, function: FunctionRef<'_>, from: usize) -> Result<(), Fault> {
     check(frame, function, frame.arguments().saturating_sub(from), frame.results())?;
     frame.call(function, from);
     Ok(())
 }
 
-/// Refuses a function that does not take and give so many values.
+/// Fails unless the function has these numbers of arguments and results.
 #[inline]
 pub(super) fn check(
     frame: &Frame<'_>,
@@ -24,11 +24,16 @@ pub(super) fn check(
     if function.arguments() == arguments && function.results() == results {
         return Ok(());
     }
-    Err(misfit(frame, function, arguments, results))
+    Err(signature_mismatch(frame, function, arguments, results))
 }
 
 #[cold]
-fn misfit(frame: &Frame<'_>, function: FunctionRef<'_>, arguments: usize, results: usize) -> Fault {
+fn signature_mismatch(
+    frame: &Frame<'_>,
+    function: FunctionRef<'_>,
+    arguments: usize,
+    results: usize,
+) -> Fault {
     Fault::invalid(format!(
         "{} calls `{}` with {arguments} arguments for {results} results, but it has {} and {}",
         frame.name(),
@@ -54,12 +59,12 @@ fn case(frame: &mut Frame<'_>) -> Result<(), Fault> {
     call(frame, function, 1)
 }
 
-/// Values to be made available later, and the promises to do so.
+/// `count` asynchronous values and their promises.
 fn promised(count: usize) -> (Vec<Promise>, Results) {
     (0..count).map(|_| AsyncValue::new()).map(|(p, v)| (p, Value::Async(v))).unzip()
 }
 
-fn keep(promises: Vec<Promise>, values: impl IntoIterator<Item = Value>) {
+fn resolve_all(promises: Vec<Promise>, values: impl IntoIterator<Item = Value>) {
     promises.into_iter().zip(values).for_each(|(promise, value)| promise.set(value));
 }
 
@@ -76,22 +81,22 @@ fn when_all(mut values: impl Iterator<Item = Value> + Send + 'static, then: impl
     }
 }
 
-/// A `tfrt.while` under way.
+/// A running `tfrt.while`.
 struct While {
     context: ExecutionContext,
     body: Function,
     promises: Vec<Promise>,
-    /// Whether every iteration is a task.
+    /// Whether every iteration runs as a task of its own.
     tasks: bool,
 }
 
 impl While {
-    /// Goes on with a condition that is available.
+    /// Runs iterations, starting from an available condition, until a condition is false or not available.
     fn run(self, mut condition: Value, mut arguments: Results) {
         loop {
             let error = match condition.settle() {
                 Value::Bool(true) => self.context.cancelled().cloned(),
-                Value::Bool(false) => return keep(self.promises, arguments),
+                Value::Bool(false) => return resolve_all(self.promises, arguments),
                 Value::Error(error) => Some(error),
                 other => Some(host::ErrorValue::new(
                     ErrorCode::InvalidArgument,
@@ -99,10 +104,11 @@ impl While {
                 )),
             };
             if let Some(error) = error {
-                // Nothing of the loop is under way any more when its results are there.
+                // Resolve the results only when the last iteration's results are available, so that no part of the
+                // loop is still running.
                 let Self { promises, .. } = self;
                 let results = vec![Value::Error(error); promises.len()];
-                return when_all(arguments.into_iter(), move || keep(promises, results));
+                return when_all(arguments.into_iter(), move || resolve_all(promises, results));
             }
             let mut results = if self.tasks {
                 self.body.execute_later(&self.context, &arguments)
@@ -117,7 +123,7 @@ impl While {
                 return pending.and_then(move || {
                     let queue = self.context.host().queue().clone();
                     let go_on = move || self.run(Value::Async(later), arguments);
-                    // A task, so that iterations do not pile up on the stack.
+                    // Continue in a task, so that iterations do not nest on the stack.
                     queue.add_task(Box::new(go_on));
                 });
             }
@@ -125,7 +131,8 @@ impl While {
     }
 }
 
-/// `(condition, arguments...)`: calls the function on its own results while it says so.
+/// `(condition, arguments...)`: calls the function repeatedly on its own results while the condition, its last result,
+/// is true.
 fn while_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let condition = frame.argument(0).clone();
     let tasks = frame.attributes() > 0 && frame.attribute::<i64>(0)? > 1;
@@ -141,10 +148,10 @@ fn while_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     Ok(values)
 }
 
-/// Iterations between two looks at whether the first result is available.
+/// Number of iterations between two checks whether the first result is available.
 const BLOCK: i32 = 32;
 
-/// A `tfrt.repeat` under way.
+/// A running `tfrt.repeat`.
 struct Repeat {
     context: ExecutionContext,
     body: Function,
@@ -157,7 +164,7 @@ impl Repeat {
         while next < self.count {
             if let Some(error) = self.context.cancelled() {
                 let results = vec![Value::Error(error.clone()); self.promises.len()];
-                return keep(self.promises, results);
+                return resolve_all(self.promises, results);
             }
             arguments = self.body.execute(&self.context, &arguments);
             next += 1;
@@ -168,11 +175,11 @@ impl Repeat {
                 return pending.clone().and_then(move || self.run(next, arguments));
             }
         }
-        keep(self.promises, arguments);
+        resolve_all(self.promises, arguments);
     }
 }
 
-/// `(count, arguments...)`: calls the function on its own results so many times.
+/// `(count, arguments...)`: calls the function `count` times, each time on its previous results.
 fn repeat(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let count = frame.get::<i32>(0)?;
     let body = frame.function(0)?;
@@ -187,7 +194,7 @@ fn repeat(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     Ok(values)
 }
 
-/// The results of a function that is called once in a request.
+/// The results of a function that is called once per request.
 struct Once {
     promises: Mutex<Option<Vec<Promise>>>,
     values: Results,
@@ -204,12 +211,12 @@ fn once(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let once = once.ok_or_else(|| Fault::invalid(format!("the resource `{name}` is taken")))?;
     let promises = once.promises.lock().unwrap_or_else(|e| e.into_inner()).take();
     if let Some(promises) = promises {
-        keep(promises, function.execute(frame.context(), &frame.arguments_from(0)));
+        resolve_all(promises, function.execute(frame.context(), &frame.arguments_from(0)));
     }
     Ok(once.values.clone())
 }
 
-/// `(chain, value)`: the value, once the chain is there.
+/// `(chain, value)`: the value, which becomes available once the chain is.
 fn alias(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     match frame.arguments() {
         2 => Ok(frame.take_argument(1)),

@@ -1,7 +1,7 @@
 use crate::kernels::{RegistryExt, object};
 use host::{Frame, KernelRegistry};
 
-/// A device of the host: there is the processor alone.
+/// A device of the host. The only one is the CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Device(pub(crate) String);
 

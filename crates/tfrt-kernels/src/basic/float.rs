@@ -24,7 +24,7 @@ macro_rules! family {
 
 macro_rules! complex {
     ($registry:ident, $ty:ty, $suffix:literal) => {
-        // Attributes come by name: the imaginary part is first.
+        // Attributes are sorted by name, so the imaginary part comes first.
         $registry.pure(concat!("tfrt.constant.", $suffix), |Attr(im): Attr<$ty>, Attr(re): Attr<$ty>| {
             object(Complex::new(re, im))
         });

@@ -1,7 +1,7 @@
 use crate::kernels::{RegistryExt, out};
 use host::{Attr, Chain, Effect, Fault, Frame, KernelRegistry};
 
-/// What every integer type has.
+/// The kernels of an integer type.
 macro_rules! family {
     ($registry:ident, $ty:ty, $suffix:literal) => {
         $registry.pure(concat!("tfrt.constant.", $suffix), |Attr(v): Attr<$ty>| v);
@@ -21,7 +21,7 @@ macro_rules! family {
     };
 }
 
-/// A number cut off to an integer; what does not fit becomes the smallest integer, as on x86.
+/// Truncates a float to an integer; a value out of range becomes the smallest integer, as on x86.
 macro_rules! truncate {
     ($ty:ty) => {
         |v: $ty| match v {

@@ -1,4 +1,4 @@
-//! `tfrt.*`
+//! The `tfrt.*` kernels.
 
 mod boolean;
 mod control_flow;

@@ -5,7 +5,7 @@ use host::{
 };
 use std::sync::{Arc, Mutex};
 
-/// Blocks of a parallel loop, and what is to be done when all have ended.
+/// The blocks of a running parallel loop.
 struct Blocks {
     context: ExecutionContext,
     body: Function,
@@ -13,13 +13,13 @@ struct Blocks {
     start: i32,
     total: u64,
     block: u64,
-    /// Blocks that have not ended, an error of one that has, and the loop's result.
+    /// The number of unfinished blocks, the error of a failed block, and the promise of the loop's result.
     state: Mutex<(u64, Option<ErrorValue>, Option<Promise>)>,
 }
 
 impl Blocks {
-    /// Runs the first of a range of blocks here; halves of the rest become tasks. Blocks of a request that
-    /// has been cancelled end at once; each counts as a kernel, whatever its function has.
+    /// Runs the first of a range of blocks on this thread, and spawns tasks for halves of the rest. Once the request is
+    /// cancelled, blocks end at once. Each block counts as a kernel, even if its function has none.
     fn run(self: &Arc<Self>, first: u64, mut end: u64) {
         if let Some(error) = self.context.cancelled() {
             return self.ended(end - first, Some(error));
@@ -44,7 +44,7 @@ impl Blocks {
         }
     }
 
-    /// So many blocks have ended.
+    /// Records that this number of blocks has ended.
     fn ended(&self, blocks: u64, error: Option<&ErrorValue>) {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         state.0 -= blocks;
@@ -62,7 +62,7 @@ impl Blocks {
     }
 }
 
-/// `(start, end, block size, arguments...)`: calls the function for blocks of the range.
+/// `(start, end, block size, arguments...)`: calls the function for each block of the range.
 fn parallel_for(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let (start, end, block) = (frame.get::<i32>(0)?, frame.get::<i32>(1)?, frame.get::<i32>(2)?);
     let body = frame.function(0)?;

@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Mutex;
 
-/// Elements that are printed of an array.
-const SHOWN: usize = 5;
+/// Maximum number of elements printed of an array.
+const MAX_PRINTED: usize = 5;
 
-/// The attributes of an operator, by name.
+/// The attributes of an operator, keyed by name.
 #[derive(Clone, Default)]
 pub(crate) struct OpAttrs(BTreeMap<String, Attribute<'static>>);
 
 impl OpAttrs {
-    /// Attributes as `corert.executeop` holds them: an aggregate of pairs of name and value.
+    /// Attributes in the form of `corert.executeop`: an aggregate of pairs of name and value.
     pub(crate) fn from_pairs(pairs: &[Attribute<'static>]) -> Result<Self, Fault> {
         let mut attrs = Self::default();
         for pair in pairs {
@@ -26,7 +26,7 @@ impl OpAttrs {
         Ok(attrs)
     }
 
-    /// Adds an attribute; one that is there stays.
+    /// Adds an attribute, unless one of this name exists.
     fn set(&mut self, name: &str, value: Attribute<'static>) {
         self.0.entry(name.to_owned()).or_insert(value);
     }
@@ -39,7 +39,7 @@ impl OpAttrs {
         self.0.get(name).ok_or_else(|| Fault::from(format!("missing attribute '{name}'")))
     }
 
-    /// An integer.
+    /// The value of an integer attribute.
     pub(crate) fn int(&self, name: &str) -> Result<i64, Fault> {
         match self.get(name)? {
             Attribute::I32(v) => Ok((*v).into()),
@@ -48,12 +48,12 @@ impl OpAttrs {
         }
     }
 
-    /// A bool, false if it is missing.
+    /// The value of a bool attribute, false if it is missing.
     pub(crate) fn flag(&self, name: &str) -> bool {
         matches!(self.0.get(name), Some(Attribute::I1(true)))
     }
 
-    /// A string.
+    /// The value of a string attribute.
     pub(crate) fn text(&self, name: &str) -> Result<String, Fault> {
         match self.get(name)? {
             Attribute::String(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
@@ -61,7 +61,7 @@ impl OpAttrs {
         }
     }
 
-    /// Sizes: an array of integers.
+    /// The value of an attribute that is a list of sizes: an array of integers.
     pub(crate) fn dims(&self, name: &str) -> Result<Vec<i64>, Fault> {
         match self.get(name)? {
             Attribute::Array(a) if a.is_empty() => Ok(Vec::new()),
@@ -77,14 +77,14 @@ impl OpAttrs {
 }
 
 fn no_pair() -> Fault {
-    Fault::invalid("operator attributes are no pairs of name and value")
+    Fault::invalid("operator attributes are not pairs of name and value")
 }
 
 fn wrong(name: &str, found: &Attribute<'_>) -> Fault {
     Fault::invalid(format!("attribute '{name}' is {:?}", found.attribute_type()))
 }
 
-/// The type of an attribute, and its value, as they are printed.
+/// The type and the value of an attribute, as text.
 fn describe(value: &Attribute<'_>) -> (String, String) {
     let kind = |name: &str| name.to_owned();
     let complex = |re: f64, im: f64| format!("({},{})", Exponent(re), Exponent(im));
@@ -143,7 +143,7 @@ fn shape_text(shape: &Shape) -> String {
 
 fn list<T: fmt::Display>(items: impl Iterator<Item = T>) -> String {
     let mut items = items.peekable();
-    let shown = separated(items.by_ref().take(SHOWN));
+    let shown = separated(items.by_ref().take(MAX_PRINTED));
     let more = if items.peek().is_some() { "..." } else { "" };
     format!("[{shown}{more}]")
 }
@@ -177,14 +177,14 @@ impl fmt::Display for OpAttrs {
     }
 }
 
-/// Attributes that kernels add to.
-type Growing = Mutex<OpAttrs>;
+/// A mutable attribute set, which kernels add attributes to.
+type OpAttrsBuilder = Mutex<OpAttrs>;
 
 fn growing<'f>(frame: &'f Frame<'_>) -> Result<std::sync::MutexGuard<'f, OpAttrs>, Fault> {
-    Ok(frame.object::<Growing>(0)?.lock().unwrap_or_else(|e| e.into_inner()))
+    Ok(frame.object::<OpAttrsBuilder>(0)?.lock().unwrap_or_else(|e| e.into_inner()))
 }
 
-/// Attributes: key, value.
+/// Adds an attribute to a set. The kernel's attributes are the key and the value.
 fn set(
     registry: &mut KernelRegistry,
     name: &str,
@@ -199,7 +199,7 @@ fn set(
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.add_typed("corert.create_op_attrs", || object(Growing::default()));
+    registry.add_typed("corert.create_op_attrs", || object(OpAttrsBuilder::default()));
     set(registry, "corert.op_attrs_set.bool", |f| Ok(Attribute::I1(f.attribute(1)?)));
     set(registry, "corert.op_attrs_set.i32", |f| Ok(Attribute::I32(f.attribute(1)?)));
     set(registry, "corert.op_attrs_set.i64", |f| Ok(Attribute::I64(f.attribute(1)?)));

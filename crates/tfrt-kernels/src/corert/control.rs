@@ -7,7 +7,7 @@ use host::{
     Results, Value,
 };
 
-/// Whether a tensor means true: its only number is not zero, or its first string is not empty.
+/// The truth value of a tensor: its only element is not zero, or its first string is not empty.
 fn is_true(frame: &Frame<'_>, tensor: &Tensor) -> Result<bool, Fault> {
     if let Tensor::Strings(tensor) = tensor {
         return Ok(tensor.strings.first().is_some_and(|s| !s.is_empty()));
@@ -27,7 +27,7 @@ fn number_is_true(dense: &crate::tensor::Dense) -> Result<bool, Fault> {
     }
 }
 
-/// `(condition, chain, arguments...)`: calls the first or the second function.
+/// `(condition, chain, arguments...)`: calls the first function if the condition is true, otherwise the second.
 fn cond(frame: &mut Frame<'_>) -> Result<(), Fault> {
     let truth = is_true(frame, super::tensor(frame, 0)?)?;
     let function = frame.function(usize::from(!truth))?;
@@ -38,7 +38,7 @@ fn cond(frame: &mut Frame<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A `corert.while` under way.
+/// A running `corert.while`.
 struct While {
     context: ExecutionContext,
     condition: Function,
@@ -57,8 +57,8 @@ impl While {
         self.end(vec![Value::Error(error); count]);
     }
 
-    /// Asks the condition, and goes on when its chain and its answer are there.
-    fn ask(self, arguments: Results) {
+    /// Evaluates the condition function, and continues when its results are available.
+    fn evaluate_condition(self, arguments: Results) {
         let results = self.condition.execute(&self.context, &arguments);
         self.wait(results, arguments);
     }
@@ -70,10 +70,10 @@ impl While {
         }
         let failed = results.iter().position(Value::is_error).unwrap_or(results.len().saturating_sub(1));
         let answer = results.into_iter().nth(failed).unwrap_or_default();
-        self.answered(answer, arguments);
+        self.continue_with(answer, arguments);
     }
 
-    fn answered(self, answer: Value, arguments: Results) {
+    fn continue_with(self, answer: Value, arguments: Results) {
         if let Some(error) = answer.as_error().or(self.context.cancelled()).cloned() {
             return self.fail(error);
         }
@@ -81,7 +81,7 @@ impl While {
             Some(TensorHandle(Tensor::Strings(t))) => Ok(t.strings.first().is_some_and(|s| !s.is_empty())),
             Some(TensorHandle(Tensor::Dense(dense))) => number_is_true(dense),
             Some(TensorHandle(Tensor::Scalar(_, _, bytes))) => Ok(bytes.iter().any(|&b| b != 0)),
-            _ => Err(Fault::invalid("the condition is no tensor that can be asked")),
+            _ => Err(Fault::invalid("the condition is not a dense, scalar or string tensor")),
         };
         match truth {
             Err(fault) => {
@@ -92,13 +92,13 @@ impl While {
             Ok(true) => {
                 let next = self.body.execute(&self.context, &arguments);
                 let queue = self.context.host().queue().clone();
-                queue.add_task(Box::new(move || self.ask(next)));
+                queue.add_task(Box::new(move || self.evaluate_condition(next)));
             }
         }
     }
 }
 
-/// `(chain, arguments...)`: calls the second function on its own results while the first says so.
+/// `(chain, arguments...)`: calls the second function repeatedly on its own results while the first returns true.
 fn while_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let (condition, body, count) = (frame.function(0)?, frame.function(1)?, frame.arguments());
     let fits = condition.arguments() == count && condition.results() == 2;
@@ -110,7 +110,7 @@ fn while_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let context = frame.context().clone();
     let (condition, body) = (condition.to_function(), body.to_function());
     let state = While { context, condition, body, promises, reporter: frame.reporter() };
-    state.ask(frame.arguments_from(0));
+    state.evaluate_condition(frame.arguments_from(0));
     Ok(values)
 }
 

@@ -7,14 +7,14 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What finds operators by name.
+/// An op handler: finds operators by name and runs them.
 #[derive(Clone)]
 pub(crate) enum OpHandler {
-    /// Knows none.
+    /// Has no operators.
     Null,
-    /// Knows those of this crate, and asks another for the rest.
+    /// Has the operators of this crate, and delegates others to a fallback.
     Cpu(Arc<OpHandler>),
-    /// Writes what another does to standard error.
+    /// Logs the operators that another handler runs to standard error.
     Logging(Arc<Logging>),
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Logging {
     count: AtomicU32,
 }
 
-/// Op handlers deep: a handler asks the next only so often.
+/// Maximum length of a chain of fallback handlers.
 const MAX_DEPTH: usize = 64;
 
 impl OpHandler {
@@ -99,7 +99,7 @@ fn log<'t>(text: &mut String, what: &str, id: u32, name: &str, tensors: impl Ite
     text.push('\n');
 }
 
-/// Handlers by the names that programs gave them.
+/// Handlers that programs registered, by name.
 type Handlers = Mutex<HashMap<String, OpHandler>>;
 
 fn find(frame: &mut Frame<'_>) -> Result<host::Value, Fault> {

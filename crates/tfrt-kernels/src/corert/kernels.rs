@@ -8,7 +8,7 @@ use host::{
     Results, Value,
 };
 
-/// Operands from number `from` on, attributes and name of a call; runs the operator.
+/// Runs an operator on the operands from index `from` on.
 fn dispatch(
     frame: &Frame<'_>,
     handler: &OpHandler,
@@ -30,23 +30,23 @@ fn dispatch(
     Ok(values.collect())
 }
 
-/// Attributes: operator attributes, function attributes, operator name.
+/// Runs an operator. The kernel's attributes: operator attributes, function attributes, operator name.
 fn execute(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
     dispatch(frame, frame.object(0)?, 1, 2, frame.results())
 }
 
-/// As [`execute`], after a chain.
+/// As [`execute`], ordered by a chain.
 fn execute_seq(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
     let results = dispatch(frame, frame.object(0)?, 2, 2, frame.results().saturating_sub(1))?;
     Ok(std::iter::once(Value::Chain).chain(results).collect())
 }
 
-/// Attributes: operator attributes, operator name.
+/// Runs an operator synchronously. The kernel's attributes: operator attributes, operator name.
 fn execute_sync(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
     dispatch(frame, frame.object(0)?, 1, 1, frame.results())
 }
 
-/// An operator that a function computes: from a chain and tensors to a chain and tensors.
+/// An operator implemented by a function, which takes a chain and tensors and returns a chain and tensors.
 struct CompositeOp(Function);
 
 fn make_composite(frame: &mut Frame<'_>) -> Result<Value, Fault> {
@@ -106,7 +106,7 @@ fn const_dense(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     Ok(handle(Tensor::Dense(Dense::from_attribute(frame, attribute)?)))
 }
 
-/// Attributes: shape, elements.
+/// Creates a dense tensor. The kernel's attributes: shape, elements.
 fn create<T, A>(registry: &mut KernelRegistry, name: &str, element: fn(A) -> T)
 where
     T: Element,
@@ -143,7 +143,7 @@ fn shape(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     }))
 }
 
-/// `(tensor, device, type of tensors)`: the tensor as one of that type. There is one device.
+/// `(tensor, device, tensor type)`: converts the tensor to this type. There is only one device.
 fn transfer(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let (from, to) = (tensor(frame, 0)?, frame.object::<String>(2)?);
     let kind = from.kind();
@@ -182,7 +182,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     registry.fallible("corert.print_tensorhandle", print);
     registry.fallible("corert_sync.print_tensorhandle", |f: &mut Frame<'_>| print(f).map(drop));
     registry.fallible("corert.transfer", transfer);
-    // There is one device: what is transferred to it stays as it is.
+    // There is only one device, so the transfer returns the tensor unchanged.
     registry.fallible("corert.transfer_inferred_tensortype", |f: &mut Frame<'_>| {
         Ok(handle(tensor(f, 0)?.clone()))
     });

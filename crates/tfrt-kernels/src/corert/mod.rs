@@ -1,4 +1,4 @@
-//! `corert.*`: operators that are found by name through op handlers, and take and give tensors.
+//! The `corert.*` kernels: operators on tensors, dispatched by name through op handlers.
 
 mod attributes;
 mod control;
@@ -12,16 +12,16 @@ pub(crate) use handler::OpHandler;
 use crate::tensor::Tensor;
 use host::{Fault, Frame, KernelRegistry, Value};
 
-/// A tensor as operators take it. It is always there when its register is.
+/// A handle of a tensor. The tensor is available whenever the handle's register is.
 #[derive(Clone)]
 pub(crate) struct TensorHandle(pub(crate) Tensor);
 
-/// The tensor that an argument is a handle of.
+/// The tensor of an argument that is a handle.
 pub(crate) fn tensor<'f>(frame: &'f Frame<'_>, index: usize) -> Result<&'f Tensor, Fault> {
     frame.object::<TensorHandle>(index).map(|handle| &handle.0)
 }
 
-/// A handle as a result.
+/// A tensor handle as a result value.
 pub(crate) fn handle(tensor: Tensor) -> Value {
     Value::object(TensorHandle(tensor))
 }

@@ -1,4 +1,4 @@
-//! The operators that the processor's op handler knows.
+//! The operators of the CPU op handler.
 
 use super::OpAttrs;
 use crate::kernels::out;
@@ -7,10 +7,10 @@ use bef::{Attribute, DType};
 use half::f16;
 use host::{Fault, Frame};
 
-/// An operator: from tensors and attributes to tensors.
+/// An operator's function: takes tensors and attributes, and returns tensors.
 pub(crate) type Op = fn(&Frame<'_>, &[&Tensor], &OpAttrs) -> Result<Vec<Tensor>, Fault>;
 
-/// An operator, and the kinds of tensors that it takes beside dense ones.
+/// An operator, and the kinds of tensors that it supports besides dense ones.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
     op: Op,
@@ -18,7 +18,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Runs the operator. Operands of kinds that it does not take become dense; those that cannot are refused.
+    /// Runs the operator. Converts operands of unsupported kinds to dense tensors, or fails if that is not possible.
     pub(crate) fn run(
         &self,
         frame: &Frame<'_>,
@@ -68,7 +68,7 @@ pub(crate) fn find(name: &str) -> Option<Entry> {
     })
 }
 
-/// Calls a generic function for the element type of a number.
+/// Calls a generic function, instantiated for a numeric data type.
 macro_rules! dispatch {
     ($dtype:expr, $f:ident($($arg:expr),*)) => {
         match $dtype {
@@ -85,7 +85,7 @@ macro_rules! dispatch {
     };
 }
 
-/// Element types that can be calculated with.
+/// Numeric element types.
 trait Number: Element + PartialOrd {
     fn add(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
@@ -130,7 +130,7 @@ fn dtype(tensor: &Tensor) -> DType {
     }
 }
 
-/// A tensor in dense form.
+/// Converts a tensor to a dense one.
 pub(super) fn to_dense(frame: &Frame<'_>, tensor: &Tensor) -> Result<Dense, Fault> {
     match tensor {
         Tensor::Dense(t) => Ok(t.clone()),
@@ -184,7 +184,7 @@ fn create_from_scalar(_: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs) -> Result<V
     Ok(vec![Tensor::Scalar(dtype, shape, bytes)])
 }
 
-/// The element type of two tensors of equal type and shape; `dtypes` and `shapes` are the errors otherwise.
+/// The common element type of two tensors of equal type and shape; otherwise the error `dtypes` or `shapes`.
 fn same_kind(a: &Tensor, b: &Tensor, dtypes: &str, shapes: &str) -> Result<DType, Fault> {
     let shape = |t: &Tensor| match t {
         Tensor::Dense(t) => t.shape.clone(),
@@ -236,7 +236,7 @@ fn equal(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Te
     dispatch!(kind, compare(&a, &b))
 }
 
-/// The shape without an axis, and the sizes before, at, and after it.
+/// The shape without `axis`, and the products of the sizes before, at and after the axis.
 fn without(shape: &TensorShape, axis: i64) -> Result<(TensorShape, [usize; 3]), Fault> {
     let dims = shape.dims();
     let axis = usize::try_from(axis).ok().filter(|&a| a < dims.len());
@@ -254,7 +254,7 @@ fn reduce<T: Number, R: Element>(
 ) -> Result<Vec<Tensor>, Fault> {
     let (shape, [outer, size, inner]) = without(&tensor.shape, axis)?;
     let elements = tensor.elements::<T>()?;
-    // Refuses results that are too large, whatever the input's size along the axis.
+    // Fail early if the result is too large, whatever the input's size along the axis.
     Dense::zeros::<R>(frame, shape.clone())?;
     let mut results = Vec::with_capacity(outer * inner);
     for o in 0..outer {
@@ -323,7 +323,7 @@ fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<V
         let left = |i: usize, l: usize| if flip[0] { x[l * m + i] } else { x[i * k + l] };
         let right = |l: usize, j: usize| if flip[1] { y[j * k + l] } else { y[l * n + j] };
         let shape = TensorShape::new(vec![m as i64, n as i64])?;
-        // Refuses results that are too large, whatever the operands' inner size.
+        // Fail early if the result is too large, whatever the operands' inner size.
         Dense::zeros::<T>(frame, shape.clone())?;
         let cell = |i: usize, j: usize| (0..k).fold(T::ZERO, |sum, l| sum.add(left(i, l).mul(right(l, j))));
         let cells: Vec<T> =

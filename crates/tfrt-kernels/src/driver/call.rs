@@ -1,4 +1,4 @@
-//! Functions to run as users name them: `f`, or `f(1, 2.5)` with arguments.
+//! Parses the functions to run from the command line: `f`, or `f(1, 2.5)` with arguments.
 
 use host::{Function, Module, Value};
 use names::did_you_mean;
@@ -17,10 +17,10 @@ impl Call {
         Self { function, arguments: Vec::new() }
     }
 
-    /// Finds the function that `text` names, and reads the arguments that follow it.
+    /// Finds the function that `text` names, and parses the arguments that follow it.
     ///
     /// # Errors
-    /// What is wrong, as a sentence for the user.
+    /// A message for the user.
     pub(super) fn find(module: &Arc<Module>, text: &str) -> Result<Self, String> {
         if let Some(function) = module.find(text) {
             return Ok(Self::of(function));
@@ -44,7 +44,7 @@ impl Call {
     }
 }
 
-/// Reads arguments. Chains may be left out, if all are.
+/// Parses arguments. Either all chains are given or none; missing chains are filled in.
 fn arguments(function: &Function, given: &[&str]) -> Result<Vec<Value>, String> {
     let kinds: Vec<Option<&str>> = (0..function.arguments()).map(|i| function.argument_type(i)).collect();
     let is_chain = |kind: &Option<&str>| *kind == Some(CHAIN);
@@ -72,8 +72,8 @@ fn arguments(function: &Function, given: &[&str]) -> Result<Vec<Value>, String> 
 
 const CHAIN: &str = "!tfrt.chain";
 
-/// Reads one argument. Of a type that the program does not record, integers are `i32` and other numbers `f32`,
-/// unless it is said: `5:i64`.
+/// Parses one argument. If the program does not record its type, integers are `i32` and other numbers `f32`, unless
+/// the text has a type suffix, such as `5:i64`.
 fn value(text: &str, recorded: Option<&str>) -> Result<Value, String> {
     let (text, said) = match text.split_once(':') {
         Some((text, kind)) => (text.trim(), Some(kind.trim())),
@@ -108,7 +108,7 @@ fn value(text: &str, recorded: Option<&str>) -> Result<Value, String> {
         "ui64" => number::<u64>(text, kind),
         "f32" => number::<f32>(text, kind),
         "f64" => number::<f64>(text, kind),
-        _ => Err(format!("values of {kind} cannot be written here")),
+        _ => Err(format!("values of type {kind} cannot be given as text")),
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
     use super::value;
 
     #[test]
-    fn arguments_are_read_as_their_types() {
+    fn arguments_are_parsed_as_their_types() {
         let read = |text, kind| value(text, kind).map(|v| format!("{v:?}"));
         assert_eq!(read("5", Some("i64")).as_deref(), Ok("5i64"));
         assert_eq!(read("-2.5", Some("f32")).as_deref(), Ok("-2.5f32"));

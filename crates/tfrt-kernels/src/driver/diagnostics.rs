@@ -1,4 +1,4 @@
-//! Reports errors in the form of the reference's diagnostics, unless the source announces them.
+//! Reports errors in the format of the reference's diagnostics, except those that the source expects.
 
 use super::expected::{Expected, Kind, scan};
 use super::opaque;
@@ -7,18 +7,18 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Mutex;
 
-/// The largest source file that is looked into.
+/// Maximum size of a source file that is read.
 const MAX_SOURCE: u64 = 1 << 28;
 
-/// Listens for errors.
+/// The handler of errors, which matches them against expected ones.
 pub(super) struct Diagnostics(Mutex<State>);
 
 struct State {
     out: Box<dyn Write + Send>,
-    /// Source files that errors have named, as far as they can be read.
+    /// Source files that errors refer to; `None` for those that cannot be read.
     sources: BTreeMap<String, Option<Source>>,
-    /// Errors that were not announced.
-    unannounced: usize,
+    /// Number of errors that were not expected.
+    unexpected: usize,
 }
 
 struct Source {
@@ -28,29 +28,30 @@ struct Source {
 
 impl Diagnostics {
     pub(super) fn new(out: impl Write + Send + 'static) -> Self {
-        Self(Mutex::new(State { out: Box::new(out), sources: BTreeMap::new(), unannounced: 0 }))
+        Self(Mutex::new(State { out: Box::new(out), sources: BTreeMap::new(), unexpected: 0 }))
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// An error has come.
+    /// Handles an error.
     pub(super) fn report(&self, location: Option<&SourceLocation>, message: &str) {
-        // Nobody is left to tell if the output has gone away.
+        // A failure to write has nowhere to be reported.
         let _ = self.state().report(location, message);
     }
 
-    /// How many errors have come that were not announced.
-    pub(super) fn unannounced(&self) -> usize {
-        self.state().unannounced
+    /// Number of errors so far that were not expected.
+    pub(super) fn unexpected(&self) -> usize {
+        self.state().unexpected
     }
 
-    /// Whether exactly the announced errors have come, of those in files that errors have named.
+    /// Whether exactly the expected errors have occurred, considering the source files that errors refer to. Reports
+    /// the missing ones.
     pub(super) fn verify(&self) -> bool {
         let mut state = self.state();
-        let State { out, sources, unannounced } = &mut *state;
-        let mut passed = *unannounced == 0;
+        let State { out, sources, unexpected } = &mut *state;
+        let mut passed = *unexpected == 0;
         for (file, source) in std::mem::take(sources) {
             let Some(source) = source else { continue };
             for missing in source.expected.iter().filter(|e| !e.matched) {
@@ -70,7 +71,7 @@ impl State {
     fn report(&mut self, location: Option<&SourceLocation>, message: &str) -> io::Result<()> {
         let message = format!("runtime error: {message}");
         let Some(SourceLocation::File { file, line, column }) = location else {
-            self.unannounced += 1;
+            self.unexpected += 1;
             let place = location.and_then(opaque).map(|text| format!("loc(\"{}\"): ", escaped(text)));
             writeln!(
                 self.out,
@@ -90,7 +91,7 @@ impl State {
             found.matched = true;
             return Ok(());
         }
-        self.unannounced += 1;
+        self.unexpected += 1;
         let text = source.as_ref().map(|s| s.text.as_str());
         match near {
             Some((at, kind)) => {
@@ -116,8 +117,8 @@ fn read(file: &str) -> Option<Source> {
     Some(Source { text, expected })
 }
 
-/// Writes a message with its place and, if the source has it, the line, a caret, and a tilde below
-/// each of the `width` columns from there.
+/// Writes a message with its location and, if the source is available, the line and below it a caret followed by tildes
+/// that mark `width` columns.
 fn show(
     out: &mut dyn Write,
     file: &str,
@@ -137,7 +138,7 @@ fn show(
     let mut shown = String::new();
     let mut marks = String::new();
     for (i, c) in text.chars().enumerate() {
-        // Tabs reach to the next multiple of 8 columns.
+        // A tab advances to the next multiple of 8 columns.
         let columns = if c == '\t' { 8 - shown.chars().count() % 8 } else { 1 };
         shown.extend(std::iter::repeat_n(if c == '\t' { ' ' } else { c }, columns));
         let mark = match i.checked_sub(start) {
@@ -151,11 +152,11 @@ fn show(
         marks.push('^');
     }
     writeln!(out, "{shown}")?;
-    // Columns are bytes: with wide characters they say nothing.
+    // Columns count bytes, so the marks would be misplaced in a line that is not ASCII.
     if text.is_ascii() { writeln!(out, "{}", marks.trim_end()) } else { Ok(()) }
 }
 
-/// Text as MLIR prints it between quotes.
+/// Text escaped as in MLIR's string literals.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for &byte in text.as_bytes() {

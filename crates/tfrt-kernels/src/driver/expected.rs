@@ -1,4 +1,4 @@
-//! Comments that announce diagnostics: `// expected-error @+1 {{part of the message}}`.
+//! Parses comments that declare expected diagnostics: `// expected-error @+1 {{part of the message}}`.
 
 /// The kind of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,23 +18,23 @@ impl Kind {
     }
 }
 
-/// A diagnostic that a source file announces.
+/// A diagnostic that a source file expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Expected {
     pub(super) kind: Kind,
-    /// Line, from 1, at which it is to come.
+    /// Line, from 1, at which it is expected.
     pub(super) line: u64,
-    /// Part of its message; several parts, in order, where the comment has patterns between them.
+    /// Parts that its message must contain, in order; several if the comment has patterns between them.
     pub(super) parts: Vec<String>,
     /// The text between the braces.
     pub(super) text: String,
-    /// Where the comment stands, line and column from 1.
+    /// Line and column of the comment, from 1.
     pub(super) at: (u64, u64),
     pub(super) matched: bool,
 }
 
 impl Expected {
-    /// Whether a message contains the parts.
+    /// Whether a message contains the parts in order.
     pub(super) fn matches(&self, mut message: &str) -> bool {
         self.parts.iter().all(|part| match message.find(part.as_str()) {
             Some(at) => {
@@ -46,7 +46,7 @@ impl Expected {
     }
 }
 
-/// The diagnostics that a source announces.
+/// The diagnostics that a source expects.
 pub(super) fn scan(source: &str) -> Vec<Expected> {
     let mut found: Vec<Expected> = Vec::new();
     let (mut below, mut last_plain): (Vec<usize>, u64) = (Vec::new(), 1);
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_and_kinds() {
+    fn comments_are_parsed_with_their_lines_and_kinds() {
         let source = "// expected-error @+1 {{one}}\nop // expected-warning {{two}}\n\
                       // expected-note@above {{three}}\n// expected-error-re @below {{a {{[0-9]+}} b}}\nop\n\
                       // expected-error {{not closed\n";

@@ -1,5 +1,5 @@
-//! Runs a program the way the reference executor does: every function without arguments, in the
-//! order of the file, with the same text on both outputs and the same exit code.
+//! Runs a program like the reference executor: every function without arguments, in file order, with the same text on
+//! standard output and standard error and the same exit code.
 
 mod call;
 mod diagnostics;
@@ -18,33 +18,33 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use trace::{EventTracer, Place, SpanKind};
 
-/// Where tasks go.
+/// The work queue that tasks run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Queue {
-    /// Tasks run first in, first out, on the thread that waits.
+    /// Tasks run first in, first out, on the thread that waits for results.
     #[default]
     SingleThreaded,
-    /// Tasks run on so many threads, the one that waits not among them.
+    /// Tasks run on this number of threads, not including the thread that waits for results.
     MultiThreaded(usize),
 }
 
-/// What to run, and how.
+/// Options of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The functions to run, in this order; all if empty. One that takes arguments is called as `f(1, 2.5)`:
-    /// numbers, `true` and `false`, of the types that the program records or as `5:i64`; chains may be left out.
+    /// The functions to run, in this order; all if empty. Arguments are passed as in `f(1, 2.5)`: numbers, `true` and
+    /// `false`, of the types that the program records or with a type suffix as in `5:i64`. Chains may be left out.
     pub functions: Vec<String>,
-    /// A function to run first, and not again.
+    /// A function to run first, once.
     pub init: Option<String>,
-    /// Where tasks go.
+    /// The work queue.
     pub queue: Queue,
     /// Whether errors among results are printed with their codes.
     pub print_error_code: bool,
-    /// What a function may use.
+    /// The limits of each function's run.
     pub limits: Limits,
 }
 
-/// A writer that several may hold.
+/// A writer with several owners.
 struct Shared<W>(Arc<Mutex<W>>);
 
 impl<W> Clone for Shared<W> {
@@ -63,10 +63,10 @@ impl<W: Write> Write for Shared<W> {
     }
 }
 
-/// Runs a program with this crate's kernels. Errors are looked up in the source files that they name,
-/// relative to the current directory, and announced ones (`// expected-error`) are left out.
+/// Runs a program with this crate's kernels. Errors that the source file expects (`// expected-error`) are not
+/// reported; source files are looked up relative to the current directory.
 ///
-/// The exit code: 0, or 1 if an error was not announced, or an announced one did not come.
+/// Returns the exit code: 0, or 1 if an unexpected error occurred or an expected one did not.
 pub fn run(
     bytes: Bytes,
     options: &Options,
@@ -76,7 +76,7 @@ pub fn run(
     run_with(bytes, options, crate::registry(), stdout, stderr)
 }
 
-/// As [`run`], with these kernels.
+/// As [`run`], with the kernels of `registry`.
 pub fn run_with(
     bytes: Bytes,
     options: &Options,
@@ -94,16 +94,16 @@ pub fn run_with(
     program.status()
 }
 
-/// Runs a program with this crate's kernels to see what it does: the functions that [`run`] would run, each
-/// so many times, and [`Options::init`] once. The tracer is told of
+/// Runs a program with this crate's kernels under a tracer: the functions that [`run`] would run, `times` times each,
+/// and [`Options::init`] once. The tracer records
 ///
-/// - opening the program, [`SpanKind::LoadProgram`];
-/// - every run of a function, [`SpanKind::Execute`], until its results are there and nothing is left of it to
-///   be done, with the function's index as [`Place::chain`];
-/// - kernels and tasks, as [`host::HostBuilder::tracer`] says.
+/// - opening the program, as [`SpanKind::LoadProgram`];
+/// - every run of a function, as [`SpanKind::Execute`], until its results are available and all its tasks have ended,
+///   with the function's index as [`Place::chain`];
+/// - kernels and tasks, see [`host::HostBuilder::tracer`].
 ///
-/// A function in whose run an error was not announced is not run again. What kernels print goes to `stdout`,
-/// nothing else does; `stderr` and the exit code are as with [`run`].
+/// After an unexpected error, a function is not run again. Only the output of kernels goes to `stdout`; `stderr` and
+/// the exit code are as with [`run`].
 pub fn run_traced(
     bytes: Bytes,
     options: &Options,
@@ -119,10 +119,10 @@ pub fn run_traced(
     let init = program.init.iter().map(|call| (call, 1));
     let functions = program.functions.iter().map(|call| (call, times));
     for (call, times) in init.chain(functions).filter(|(call, _)| can_run(call)) {
-        let errors = program.diagnostics.unannounced();
+        let errors = program.diagnostics.unexpected();
         for _ in 0..times {
             trace_function(&program.host, call);
-            if program.diagnostics.unannounced() > errors {
+            if program.diagnostics.unexpected() > errors {
                 break;
             }
         }
@@ -130,17 +130,17 @@ pub fn run_traced(
     program.status()
 }
 
-/// A program, and what it runs with.
+/// An opened program, its host and the calls to run.
 struct Opened {
     host: HostContext,
     diagnostics: Arc<Diagnostics>,
     init: Option<Call>,
-    /// Without `init`.
+    /// The functions to run, except `init`.
     functions: Vec<Call>,
 }
 
 impl Opened {
-    /// Opens a program; the exit code if that fails, which has been reported.
+    /// Opens a program. Reports a failure and returns the exit code as the error.
     fn new(
         bytes: Bytes,
         options: &Options,
@@ -151,7 +151,7 @@ impl Opened {
     ) -> Result<Self, i32> {
         let queue = match options.queue {
             Queue::SingleThreaded => WorkQueue::single_threaded(),
-            // The thread that waits is not one of them.
+            // A pool includes the thread that waits, which must not count.
             Queue::MultiThreaded(threads) => WorkQueue::of_workers(&Pool::new(threads.saturating_add(1))),
         };
         let mut stderr = Shared(Arc::new(Mutex::new(stderr)));
@@ -193,16 +193,16 @@ impl Opened {
         Ok(Self { host, diagnostics, init, functions })
     }
 
-    /// The exit code, once everything has run: says which announced errors have not come.
+    /// The exit code after everything has run. Reports the expected errors that have not occurred.
     fn status(&self) -> i32 {
         i32::from(!self.diagnostics.verify())
     }
 }
 
-/// Unknown kernels for which names like theirs are looked for.
-const EXPLAINED: usize = 20;
+/// Maximum number of unknown kernels for which similar names are suggested.
+const MAX_HINTS: usize = 20;
 
-/// Reports why a file cannot be opened, in the reference's words where it has some.
+/// Reports why a file cannot be opened, with the reference's message if it has one.
 fn report_open(diagnostics: &Diagnostics, error: &Error, bytes: &[u8], registry: &KernelRegistry) {
     match error {
         Error::UnknownKernels(kernels) => {
@@ -210,7 +210,7 @@ fn report_open(diagnostics: &Diagnostics, error: &Error, bytes: &[u8], registry:
             let known = registry.names();
             for (i, kernel) in kernels.iter().enumerate() {
                 let location = kernel.location.as_ref().filter(|_| located);
-                let candidates: &[&str] = if i < EXPLAINED { &known } else { &[] };
+                let candidates: &[&str] = if i < MAX_HINTS { &known } else { &[] };
                 let hint = names::did_you_mean(&kernel.name, candidates.iter().copied());
                 diagnostics.report(location, &format!("unknown kernel name '{}'{hint}", kernel.name));
             }
@@ -223,8 +223,8 @@ fn report_open(diagnostics: &Diagnostics, error: &Error, bytes: &[u8], registry:
     }
 }
 
-/// The reference names the location of an unknown kernel only in files whose functions have neither
-/// arguments nor results: it looks for it before it has read the types.
+/// Whether the reference reports the location of an unknown kernel: only if no function has arguments or results,
+/// because it looks for the location before it has read the types.
 fn locates_unknown_kernels(bytes: &[u8]) -> bool {
     let untyped = |file: bef::File<'_>| {
         let index = file.function_index().ok()?;
@@ -271,7 +271,7 @@ fn run_function(host: &HostContext, call: &Call, print_error_code: bool) {
     context.clear_resources();
 }
 
-/// Runs a function that can run, and tells the tracer.
+/// Runs a function and records the run as a span.
 fn trace_function(host: &HostContext, call: &Call) {
     let context = ExecutionContext::new(host);
     let start = host.tracer().start();
@@ -282,14 +282,14 @@ fn trace_function(host: &HostContext, call: &Call) {
     context.clear_resources();
 }
 
-/// The results of a call, once they are there.
+/// Calls a function and waits for its results.
 fn execute(call: &Call, context: &ExecutionContext) -> Results {
     let results = call.function.execute_alone(context, &call.arguments);
     context.host().wait(&results);
     results
 }
 
-/// Whether a function has all its arguments, and is no region of a kernel.
+/// Whether a call has all arguments and its function is not a kernel's region.
 fn can_run(call: &Call) -> bool {
     call.function.arguments() == call.arguments.len() && !call.function.name().is_empty()
 }
@@ -302,7 +302,7 @@ fn error_text(error: &ErrorValue, with_code: bool) -> String {
     }
 }
 
-/// A value of the types that the driver knows, or the type's name.
+/// The text of a value if the driver can print its type, otherwise the type's name.
 fn value_text(value: &Value, kind: &str) -> String {
     match (kind, value) {
         ("i1", Value::Bool(v)) => i32::from(*v).to_string(),
@@ -314,7 +314,7 @@ fn value_text(value: &Value, kind: &str) -> String {
     }
 }
 
-/// The location as the reference's diagnostics print it.
+/// The text of an opaque location, as the reference's diagnostics print it.
 fn opaque(location: &SourceLocation) -> Option<&str> {
     match location {
         SourceLocation::Opaque(text) => Some(text),

@@ -2,7 +2,7 @@ use host::{ErrorCode, Fault, Frame};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Memory that tensors share, or a slice of it.
+/// A range of memory that tensors share.
 #[derive(Clone)]
 pub(crate) struct Buffer {
     memory: Arc<Mutex<Vec<u8>>>,
@@ -10,7 +10,7 @@ pub(crate) struct Buffer {
     len: usize,
 }
 
-/// The bytes of a buffer, locked.
+/// A lock guard of a buffer's bytes.
 pub(crate) struct Bytes<'a> {
     memory: MutexGuard<'a, Vec<u8>>,
     offset: usize,
@@ -31,7 +31,7 @@ impl std::ops::DerefMut for Bytes<'_> {
 }
 
 impl Buffer {
-    /// Zeroed memory, within what the host allows a kernel to take.
+    /// Allocates zeroed memory, up to [`host::Limits::value_bytes`].
     pub(crate) fn new(frame: &Frame<'_>, len: u64) -> Result<Self, Fault> {
         let limit = frame.context().host().limits().value_bytes;
         let refuse = |why: String| Fault::new(ErrorCode::ResourceExhausted, why);
@@ -54,7 +54,7 @@ impl Buffer {
         self.len
     }
 
-    /// A part of the same memory.
+    /// A subrange of the same memory.
     pub(crate) fn slice(&self, offset: i64, len: i64) -> Option<Self> {
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         let end = offset.checked_add(len)?;

@@ -4,11 +4,11 @@ use bef::DType;
 use host::{Chain, Fault, Frame, KernelRegistry, Value};
 use std::fmt;
 
-/// A sparse tensor: the indices and the values of the elements that are not zero.
+/// A sparse tensor in coordinate (COO) format: the indices and the values of the nonzero elements.
 #[derive(Clone)]
 pub(crate) struct Coo {
     shape: TensorShape,
-    /// A row for each value: its place in the tensor.
+    /// One row per value: its indices in the tensor.
     indices: Dense,
     values: Dense,
 }
@@ -22,7 +22,7 @@ impl Coo {
         self.values.dtype
     }
 
-    /// The tensor as one value: it has one element, or none that is not zero.
+    /// Converts the tensor to a scalar tensor, if it has one element or no nonzero element.
     pub(crate) fn to_scalar(&self) -> Result<Tensor, Fault> {
         let size = self.dtype().element_size().unwrap_or(1) as usize;
         let value = match self.shape.elements() {
@@ -35,7 +35,7 @@ impl Coo {
         Ok(Tensor::Scalar(self.dtype(), self.shape.clone(), value.unwrap_or_else(|| vec![0; size])))
     }
 
-    /// The tensor in dense form.
+    /// Converts the tensor to a dense one.
     pub(crate) fn to_dense(&self, frame: &Frame<'_>) -> Result<Dense, Fault> {
         match self.dtype() {
             DType::F32 => expand::<f32>(frame, self),
@@ -69,9 +69,8 @@ fn coo<'f>(frame: &'f Frame<'_>, index: usize) -> Result<&'f Coo, Fault> {
     }
 }
 
-/// Takes the elements that are not zero. The place of an element is computed as the reference does,
-/// which divides by the outermost size first: places differ from the true ones unless all sizes are
-/// equal.
+/// Collects the nonzero elements. Their indices are computed like in the reference, which divides by the outermost size
+/// first; so they are wrong unless all sizes are equal.
 fn from_dense<T: Element>(tensor: &Dense, rank: usize) -> Result<Value, Fault> {
     let dims = tensor.shape.dims();
     if dims.len() != rank {
@@ -94,7 +93,7 @@ fn from_dense<T: Element>(tensor: &Dense, rank: usize) -> Result<Value, Fault> {
     Ok(object(Tensor::Coo(Coo { shape: tensor.shape.clone(), indices, values })))
 }
 
-/// Puts the values at their places; those outside the tensor are left out.
+/// Stores the values at their indices; values out of bounds are skipped.
 fn expand<T: Element>(frame: &Frame<'_>, tensor: &Coo) -> Result<Dense, Fault> {
     let dense = Dense::zeros::<T>(frame, tensor.shape.clone())?;
     let (dims, indices) = (tensor.shape.dims(), tensor.indices.elements::<i64>()?);

@@ -6,10 +6,10 @@ use host::{Bf16Bits, Chain, F16Bits, Fault, Frame, FromValue, KernelRegistry, Va
 use num_complex::Complex;
 use std::fmt;
 
-/// Elements that are printed of a tensor.
-const SHOWN: usize = 16;
+/// Maximum number of elements printed of a tensor.
+const MAX_PRINTED: usize = 16;
 
-/// A tensor of numbers, row-major, in memory that others may share.
+/// A dense row-major tensor. Its memory may be shared with other tensors.
 #[derive(Clone)]
 pub(crate) struct Dense {
     pub(crate) dtype: DType,
@@ -24,7 +24,7 @@ impl Dense {
         Ok(Self { dtype: T::DTYPE, buffer: Buffer::new(frame, bytes)?, shape })
     }
 
-    /// A tensor of these elements, as many as the shape has.
+    /// A tensor of these elements; their number must be the shape's.
     pub(crate) fn from_elements<T: Element>(shape: TensorShape, elements: &[T]) -> Result<Self, Fault> {
         if elements.len() as u64 != shape.elements() {
             let count = elements.len();
@@ -66,7 +66,7 @@ impl Dense {
         Ok(())
     }
 
-    /// Whether both have the same type, shape and, as `same` sees it, elements.
+    /// Whether both have the same type and shape, and all elements are equal by `same`.
     pub(crate) fn equals<T: Element>(
         &self,
         other: &Dense,
@@ -84,14 +84,14 @@ impl fmt::Display for Dense {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = self.dtype.element_size().unwrap_or(1) as usize;
         let bytes = self.buffer.bytes();
-        let values = bytes.chunks_exact(size).take(SHOWN).map(|b| format_element(self.dtype, b));
-        let more = if self.shape.elements() > SHOWN as u64 { ", ... " } else { "" };
+        let values = bytes.chunks_exact(size).take(MAX_PRINTED).map(|b| format_element(self.dtype, b));
+        let more = if self.shape.elements() > MAX_PRINTED as u64 { ", ... " } else { "" };
         let (name, shape) = (dtype_name(self.dtype), &self.shape);
         write!(f, "DenseHostTensor dtype = {name}, shape = {shape}, values = [{}{more}]", separated(values))
     }
 }
 
-/// The dense tensor that an argument is.
+/// An argument that is a dense tensor.
 pub(crate) fn dense<'f>(frame: &'f Frame<'_>, index: usize) -> Result<&'f Dense, Fault> {
     match frame.object(index)? {
         Tensor::Dense(tensor) => Ok(tensor),
@@ -99,12 +99,12 @@ pub(crate) fn dense<'f>(frame: &'f Frame<'_>, index: usize) -> Result<&'f Dense,
     }
 }
 
-/// A dense tensor as a result.
+/// A dense tensor as a result value.
 pub(crate) fn value(tensor: Dense) -> Value {
     object(Tensor::Dense(tensor))
 }
 
-/// How an element type's attributes look.
+/// Decodes attributes that hold elements of this type.
 trait Attributes: Element {
     fn one(frame: &Frame<'_>, index: usize) -> Result<Self, Fault>;
     fn many(frame: &Frame<'_>, index: usize) -> Result<Vec<Self>, Fault>;
@@ -134,7 +134,7 @@ attributes! {
 macro_rules! complex_attributes {
     ($ty:ty) => {
         impl Attributes for Complex<$ty> {
-            /// A real number, or an array of both parts.
+            /// A complex number: an attribute that is its real part, or an array of both parts.
             fn one(frame: &Frame<'_>, index: usize) -> Result<Self, Fault> {
                 match Self::many(frame, index)?.as_slice() {
                     [one] => Ok(*one),
@@ -142,7 +142,7 @@ macro_rules! complex_attributes {
                 }
             }
 
-            /// Real and imaginary parts in turn.
+            /// Complex numbers: an array of alternating real and imaginary parts.
             fn many(frame: &Frame<'_>, index: usize) -> Result<Vec<Self>, Fault> {
                 let parts: Vec<$ty> = frame.attribute(index)?;
                 Ok(parts.as_chunks::<2>().0.iter().map(|&[re, im]| Complex::new(re, im)).collect())
@@ -229,7 +229,7 @@ fn creation<T: Attributes>(registry: &mut KernelRegistry, name: &str) {
     });
 }
 
-/// `(tensor, chain, values...)`: for types that registers hold as numbers.
+/// `(tensor, chain, values...)`: sets the elements, for types that registers hold as scalars.
 fn set_values<T: Element + FromValue>(registry: &mut KernelRegistry, name: &str) {
     registry.fallible(&format!("tfrt_dht.set_tensor_with_values.{name}"), |frame: &mut Frame<'_>| {
         let tensor = dense(frame, 0)?;
@@ -261,7 +261,7 @@ fn comparison<T: Element>(registry: &mut KernelRegistry, name: &str) {
     }
 }
 
-/// `(input, begin, chain, output)`: a box of the input's elements, of the output's shape.
+/// `(input, begin, chain, output)`: copies the slice of the input that starts at `begin` and has the output's shape.
 fn slice_in_place<T: Element>(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
     let (input, begin, output) = (dense(frame, 0)?, dense(frame, 1)?.elements::<i64>()?, dense(frame, 3)?);
     let (from, to) = (input.shape.dims(), output.shape.dims());

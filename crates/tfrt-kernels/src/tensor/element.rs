@@ -3,14 +3,14 @@ use bef::DType;
 use half::{bf16, f16};
 use num_complex::Complex;
 
-/// A Rust type of tensor elements: numbers convert to and from little-endian bytes explicitly.
+/// A Rust type of tensor elements, converted explicitly to and from little-endian bytes.
 pub(crate) trait Element: Copy + PartialEq + Send + Sync + 'static {
     const DTYPE: DType;
     const SIZE: usize;
     fn read(bytes: &[u8]) -> Self;
     fn write(self, bytes: &mut [u8]);
     fn is_zero(self) -> bool;
-    /// Whether two elements are equal up to so many units in the last place.
+    /// Whether two elements differ by at most `ulp` units in the last place.
     fn close(self, other: Self, _ulp: u32) -> bool {
         self == other
     }
@@ -95,7 +95,7 @@ macro_rules! complex {
 complex!(f32, Complex64);
 complex!(f64, Complex128);
 
-/// A data type as tensors print it.
+/// The name of a data type in printed tensors.
 pub(crate) fn dtype_name(dtype: DType) -> &'static str {
     match dtype {
         DType::UI8 => "u8",
@@ -124,7 +124,7 @@ pub(crate) fn dtype_name(dtype: DType) -> &'static str {
     }
 }
 
-/// An element, given as bytes, as tensors print it.
+/// The text of an element, given as bytes, in printed tensors.
 pub(crate) fn format_element(dtype: DType, bytes: &[u8]) -> String {
     let complex = |re: f64, im: f64| format!("({},{})", Exponent(re), Exponent(im));
     match dtype {

@@ -18,17 +18,17 @@ use bef::DType;
 use host::KernelRegistry;
 use std::fmt;
 
-/// A tensor, of whichever kind.
+/// A tensor of any kind.
 #[derive(Clone)]
 pub(crate) enum Tensor {
     Dense(Dense),
-    /// One value, as the bytes of its type, for every element.
+    /// A tensor whose elements are all equal: its element type, its shape, and the bytes of the element.
     Scalar(DType, TensorShape, Vec<u8>),
     Strings(Strings),
     Coo(Coo),
 }
 
-/// A kind of tensors.
+/// The kind of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Dense,
@@ -38,7 +38,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The name of the kind, as programs write it.
+    /// The name of the kind in programs.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Dense => "DenseHost",
@@ -76,7 +76,7 @@ impl fmt::Display for Tensor {
     }
 }
 
-/// The items of a list with `, ` between them.
+/// The items separated by `, `.
 pub(crate) fn separated<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|i| i.to_string()).collect::<Vec<_>>().join(", ")
 }

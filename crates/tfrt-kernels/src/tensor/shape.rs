@@ -3,7 +3,7 @@ use crate::kernels::{RegistryExt, object, out};
 use host::{Chain, Fault, Frame, KernelRegistry};
 use std::fmt;
 
-/// Sizes, outermost first, none of them negative.
+/// A shape: sizes from the outermost to the innermost dimension, none of them negative.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TensorShape(Vec<i64>);
 
@@ -25,7 +25,7 @@ impl TensorShape {
         self.0.len()
     }
 
-    /// The number of elements; the largest number where it does not fit.
+    /// The number of elements, saturating at `u64::MAX`.
     pub(crate) fn elements(&self) -> u64 {
         if self.0.contains(&0) {
             return 0;
@@ -40,7 +40,7 @@ impl fmt::Display for TensorShape {
     }
 }
 
-/// Sizes that may be unknown: a negative size is, and so may be the rank.
+/// A shape with unknown parts: a negative size is unknown, and the rank may be unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PartialShape(Option<Vec<i64>>);
 
@@ -53,7 +53,7 @@ impl fmt::Display for PartialShape {
     }
 }
 
-/// A shape whose rank is part of its type.
+/// A shape whose rank is part of its type in programs.
 struct FixedRankShape(TensorShape);
 
 fn to_shape(shape: &PartialShape) -> Result<TensorShape, Fault> {

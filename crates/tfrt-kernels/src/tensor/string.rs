@@ -4,8 +4,8 @@ use bef::Attribute;
 use host::{Fault, Frame, KernelRegistry, Value};
 use std::fmt;
 
-/// Elements that are printed of a tensor.
-const SHOWN: usize = 16;
+/// Maximum number of elements printed of a tensor.
+const MAX_PRINTED: usize = 16;
 
 /// A tensor of strings.
 #[derive(Clone)]
@@ -16,8 +16,8 @@ pub(crate) struct Strings {
 
 impl fmt::Display for Strings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values = self.strings.iter().take(SHOWN).map(|s| format!("\"{s}\""));
-        // The reference shows 16 elements, but says that there are more only beyond 32.
+        let values = self.strings.iter().take(MAX_PRINTED).map(|s| format!("\"{s}\""));
+        // The reference prints 16 elements, but the ellipsis only if there are more than 32.
         let more = if self.strings.len() > 32 { ", ... " } else { "" };
         write!(f, "StringHostTensor shape = {}, values = [{}{more}]", self.shape, separated(values))
     }
@@ -32,7 +32,7 @@ pub(crate) fn strings(values: &[Attribute<'static>]) -> Result<Vec<String>, Faul
     values.iter().map(text).collect()
 }
 
-/// An aggregate attribute; an empty one is recorded as an array.
+/// An aggregate attribute; an empty aggregate is recorded as an array.
 pub(crate) fn aggregate<'f>(frame: &Frame<'f>, index: usize) -> Result<&'f [Attribute<'static>], Fault> {
     match frame.attribute::<&[Attribute<'static>]>(index) {
         Ok(values) => Ok(values),

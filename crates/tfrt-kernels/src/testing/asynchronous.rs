@@ -2,10 +2,10 @@ use crate::kernels::{RegistryExt, out};
 use host::{AsyncValue, Chain, Fault, Frame, KernelRegistry, Results, Value};
 use std::time::Duration;
 
-/// What a copy with delay waits: long enough to be noticed, and the same every time.
+/// Delay of a copy with delay, long enough to have an effect on the order of execution.
 const DELAY: Duration = Duration::from_millis(2);
 
-/// The first argument, later.
+/// Returns the first argument, asynchronously.
 fn copy(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let value = frame.take_argument(0);
     Ok(frame.context().enqueue(move || value))
@@ -28,7 +28,7 @@ fn do_async(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     Ok(function.to_function().execute_later(frame.context(), &frame.arguments_from(0)))
 }
 
-/// Sleeps on a thread for blocking tasks, and gives `value` afterwards.
+/// Sleeps on a thread for blocking tasks. Returns an asynchronous value that resolves to `value` afterwards.
 fn sleep(frame: &Frame<'_>, value: Value) -> Result<Value, Fault> {
     let microseconds = frame.get::<i32>(0)?;
     let context = frame.context().clone();
@@ -50,12 +50,12 @@ fn sleep(frame: &Frame<'_>, value: Value) -> Result<Value, Fault> {
     Ok(Value::Async(result))
 }
 
-/// The value of an asynchronous chain once all arguments are there, which they are.
+/// Returns a chain once all arguments are available, which they are when the kernel runs.
 fn as_chain(_: &mut Frame<'_>) -> Result<Chain, Fault> {
     Ok(Chain)
 }
 
-/// Zero, or an error that comes later.
+/// Returns zero or an error, asynchronously.
 fn report_later(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let (input, reporter) = (frame.get::<i32>(0)?, frame.reporter());
     Ok(frame.context().enqueue(move || match input {
@@ -127,7 +127,7 @@ mod tests {
 
     const TASKS: i32 = 100;
 
-    /// Makes tasks, waits for all of them, and says how many have run.
+    /// A function that spawns tasks, waits for all of them, and returns the number of tasks that have run.
     fn counted() -> Function {
         let mut registry = KernelRegistry::new();
         super::register(&mut registry);

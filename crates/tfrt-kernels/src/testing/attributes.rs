@@ -6,7 +6,7 @@ fn shape() -> Fault {
     Fault::invalid("the attribute is not [[string, [i32, i32]], [f32]]")
 }
 
-/// Takes `[["string", [i32, i32]], [f32]]` apart.
+/// Returns the leaves of the nested attribute `[["string", [i32, i32]], [f32]]`.
 fn flat(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
     let outer: &[Attribute<'static>] = frame.attribute(0)?;
     let [Attribute::Aggregate(first), Attribute::Array(floats)] = outer else { return Err(shape()) };

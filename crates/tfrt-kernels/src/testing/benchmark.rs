@@ -6,7 +6,7 @@ use host::{
 };
 use std::time::Duration;
 
-/// How long a benchmark runs, and what it has measured.
+/// A benchmark's settings and its measurements.
 struct Stats {
     name: String,
     warm_up: usize,
@@ -17,7 +17,7 @@ struct Stats {
     times: Vec<Duration>,
 }
 
-/// Runs of a benchmark that are remembered.
+/// Maximum number of recorded runs.
 const MAX_RUNS: usize = 1 << 24;
 
 impl Stats {
@@ -59,7 +59,7 @@ impl Stats {
             ("Time 50%(ns)", at(0.5)),
             ("Time 95%(ns)", at(0.95)),
             ("Time 99%(ns)", at(0.99)),
-            // A run is all work and no waiting, so its processor time is its time.
+            // A run does not wait, so its CPU time equals its wall time.
             ("CPU Min(ns)", at(0.0)),
             ("CPU 50%(ns)", at(0.5)),
             ("CPU 95%(ns)", at(0.95)),
@@ -73,7 +73,7 @@ impl Stats {
     }
 }
 
-/// A benchmark under way, one run after another.
+/// A running benchmark; its runs are sequential.
 struct Runner {
     stats: Stats,
     function: Function,
@@ -107,7 +107,7 @@ impl Runner {
     }
 }
 
-/// Attributes: duration in seconds, largest number of runs, name, runs to warm up.
+/// The kernel's attributes: duration in seconds, maximum number of runs, name, number of warm-up runs.
 fn benchmark(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let function = frame.function(0)?.to_function();
     if function.results() != 1 {
@@ -121,7 +121,7 @@ fn benchmark(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     Ok(Value::Async(value))
 }
 
-/// Attributes: duration in seconds, largest number of runs, runs to warm up.
+/// The kernel's attributes: duration in seconds, maximum number of runs, number of warm-up runs.
 fn sync_benchmark(frame: &mut Frame<'_>) -> Result<(), Fault> {
     let function = frame.function(0)?.to_function();
     if function.kind() != FunctionKind::Sync {

@@ -1,4 +1,4 @@
-//! `tfrt_test.*`, `vt.*`, `tfrt_tutorial.*` and native functions: what test programs use.
+//! Kernels and native functions of test programs: `tfrt_test.*`, `vt.*`, `tfrt_tutorial.*`.
 
 mod asynchronous;
 mod atomic;

@@ -8,7 +8,7 @@ fn add(arguments: &[Value]) -> Value {
 }
 
 /// Sets the first result, if there is one.
-fn give(results: &mut [Value], value: impl Into<Value>) {
+fn set_first(results: &mut [Value], value: impl Into<Value>) {
     if let Some(result) = results.first_mut() {
         *result = value.into();
     }
@@ -16,14 +16,16 @@ fn give(results: &mut [Value], value: impl Into<Value>) {
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     registry.add_native("native_sink", |_: &ExecutionContext, _: &[Value], _: &mut [Value]| ());
+    registry.add_native("native_async_sink", |_: &ExecutionContext, _: &[Value], r: &mut [Value]| {
+        set_first(r, Chain)
+    });
     registry
-        .add_native("native_async_sink", |_: &ExecutionContext, _: &[Value], r: &mut [Value]| give(r, Chain));
-    registry.add_native("native_add", |_: &ExecutionContext, a: &[Value], r: &mut [Value]| give(r, add(a)));
+        .add_native("native_add", |_: &ExecutionContext, a: &[Value], r: &mut [Value]| set_first(r, add(a)));
     registry.add_native("native_async_add", |c: &ExecutionContext, a: &[Value], r: &mut [Value]| {
         let sum = add(a);
-        give(r, c.enqueue(move || sum));
+        set_first(r, c.enqueue(move || sum));
     });
     registry.add_native("native_error", |_: &ExecutionContext, _: &[Value], r: &mut [Value]| {
-        give(r, Value::Error(ErrorValue::new(ErrorCode::Internal, "something bad happened")));
+        set_first(r, Value::Error(ErrorValue::new(ErrorCode::Internal, "something bad happened")));
     });
 }

@@ -2,7 +2,7 @@ use crate::kernels::{RegistryExt, object, out};
 use host::{Chain, Fault, Frame, HostContext, KernelRegistry};
 use std::sync::Mutex;
 
-/// Says when it comes and goes.
+/// A resource that prints when it is created and destroyed.
 struct Resource(HostContext);
 
 impl Resource {
@@ -39,6 +39,6 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         let sample = frame.context().host().shared(|| SampleContext("sample_shared_context0"));
         Ok((object(sample.0.to_owned()), Chain))
     });
-    // The reference leaks an integer here, for its leak check to find. There is nothing to leak.
+    // In the reference this kernel leaks an integer on purpose, to test its leak checker. Here it does nothing.
     registry.fallible("tfrt_test.memory_leak_one_int32", |_: &mut Frame<'_>| Ok::<_, Fault>(()));
 }

@@ -9,7 +9,7 @@ fn sum(frame: &mut Frame<'_>) -> Result<i32, Fault> {
     (0..frame.arguments()).try_fold(0i32, |sum, i| Ok(sum.wrapping_add(frame.get::<i32>(i)?)))
 }
 
-/// The number of a thread, in the order in which threads ask.
+/// The number of the current thread; threads are numbered in the order of their first call.
 fn thread_id() -> i32 {
     static NEXT: AtomicI32 = AtomicI32::new(0);
     thread_local! {
@@ -18,7 +18,7 @@ fn thread_id() -> i32 {
     ID.with(|id| *id)
 }
 
-/// The name that a location is, or that is first among those that it is made of.
+/// The name of a named location, or the first name in a nested location.
 fn name_of<'l>(location: &'l Location<'_>) -> Option<&'l str> {
     let name = |l: &'l Location<'_>| if let Location::Name { name, .. } = l { Some(&**name) } else { None };
     match location {
@@ -43,7 +43,7 @@ fn unique_location(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
     }
 }
 
-/// The text of the first attribute as a number, and the elements of the second, together.
+/// The sum of the first attribute, a string that is parsed as a number, and the elements of the second.
 fn sum_array<T: std::str::FromStr + Copy + std::ops::Add<Output = T> + Into<Value>>(
     frame: &Frame<'_>,
     elements: impl Fn(&Array<'_>) -> Option<Vec<T>>,
@@ -51,7 +51,7 @@ fn sum_array<T: std::str::FromStr + Copy + std::ops::Add<Output = T> + Into<Valu
     let text: &str = frame.attribute(0)?;
     let start: T = text.parse().map_err(|_| format!("Cannot convert {text} to target int"))?;
     let array: &Array<'static> = frame.attribute(1)?;
-    let values = elements(array).ok_or_else(|| Fault::invalid("an array of other numbers"))?;
+    let values = elements(array).ok_or_else(|| Fault::invalid("the array has another element type"))?;
     Ok(values.into_iter().fold(start, |a, b| a + b).into())
 }
 

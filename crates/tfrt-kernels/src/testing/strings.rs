@@ -4,7 +4,7 @@ use host::{Chain, Fault, Frame, KernelRegistry};
 /// A string of bytes, usually UTF-8.
 type Text = String;
 
-/// The largest file that a kernel reads.
+/// Maximum size of a file that a kernel reads.
 const MAX_FILE: u64 = 1 << 30;
 
 fn read_file(path: &str) -> Result<Text, Fault> {
@@ -17,7 +17,7 @@ fn read_file(path: &str) -> Result<Text, Fault> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// `%d`, `%i` or `%u`, with zero padding and a width, replaced by a number.
+/// Replaces `%d`, `%i` or `%u`, with optional zero padding and width, by a number.
 fn format(pattern: &str, number: i32) -> String {
     let mut out = String::new();
     let mut rest = pattern;
@@ -76,7 +76,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn numbers_are_put_into_patterns() {
+    fn patterns_are_replaced_by_numbers() {
         assert_eq!(super::format("a%d/b%03d%%é%s", 7), "a7/b007%é%s");
         assert_eq!(super::format("%", 7), "%");
     }

@@ -1,14 +1,14 @@
 use crate::kernels::{RegistryExt, object, out};
 use host::{Chain, Frame, HostContext, KernelRegistry};
 
-/// A number that says when it comes and goes.
+/// A number that prints when it is created and destroyed.
 struct Tracked {
     value: i32,
     host: HostContext,
 }
 
 impl Tracked {
-    /// The reference makes the value and then moves it to its place, and says so.
+    /// Prints both the construction and the move, because the reference constructs the value and then moves it.
     fn new(frame: &Frame<'_>, value: i32) -> Self {
         out!(frame, "constructed vt.value({value})\nmove constructed vt.value({value})\n");
         Self { value, host: frame.context().host().clone() }
@@ -17,7 +17,7 @@ impl Tracked {
 
 impl Drop for Tracked {
     fn drop(&mut self) {
-        // As in the reference, which marks values that were moved away so.
+        // As in the reference, which marks moved-from values with -1.
         if self.value != -1 {
             self.host.print(|out| {
                 writeln!(out, "destroyed vt.value({})", self.value)?;

@@ -1,5 +1,5 @@
-//! Rows of columns, executed in batches: as many at a time as a program takes, padded and split, joined again in their
-//! order. A row that fails is named and leaves the others as they are.
+//! Runs a method over the rows of a table in batches: rows are grouped into the batch sizes that the program takes, padded,
+//! executed, and their results put back into row order. A row that fails is reported by index; the others still get results.
 
 mod convert;
 mod outputs;
@@ -13,7 +13,7 @@ pub use run::{Outcome, Runner};
 
 use tensor::{ScalarType, Shape};
 
-/// A column of a table: the same input for each row.
+/// A column of a table: for each row, the value of one input.
 pub trait Column: Sync {
     /// Its name, for messages.
     fn name(&self) -> &str;
@@ -24,16 +24,16 @@ pub trait Column: Sync {
     /// The type of its elements.
     fn dtype(&self) -> ScalarType;
 
-    /// The elements of a row, in row-major order; otherwise why there are none.
+    /// The elements of a row, in row-major order, or the reason why the row has none.
     fn row(&self, index: usize) -> Result<Row<'_>, String>;
 }
 
 /// The elements of one row.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a> {
-    /// The elements, in this machine's byte order.
+    /// The elements, in native byte order.
     pub bytes: &'a [u8],
-    /// The sizes; one size may stand for any sizes of as many elements.
+    /// The sizes. A row of rank 1 fits any input of the same number of elements.
     pub sizes: Shape,
 }
 
@@ -42,9 +42,9 @@ pub struct Row<'a> {
 pub struct Failure {
     /// The index of the row.
     pub row: usize,
-    /// The column that is why, if it is one.
+    /// The column at fault, if it is a single one.
     pub column: Option<String>,
-    /// Why.
+    /// Why the row failed.
     pub reason: String,
 }
 

@@ -2,10 +2,10 @@ use super::Spec;
 use crate::{Error, Result};
 use tensor::{ScalarType, Shape, memory};
 
-/// A column that was computed.
+/// A column of results.
 #[derive(Debug)]
 pub struct OutputColumn {
-    /// The output.
+    /// The output that it was computed by.
     pub spec: Spec,
     /// Which rows have a result.
     pub valid: Vec<bool>,
@@ -16,18 +16,18 @@ pub struct OutputColumn {
 /// The elements of a column, in the order of the rows.
 #[derive(Debug)]
 pub enum Cells {
-    /// All rows have the same sizes; those without a result are zeros.
+    /// All rows have the same sizes; rows without a result are filled with zeros.
     Equal {
         /// The sizes of a row.
         row: Shape,
         /// The elements.
         bytes: Vec<u8>,
     },
-    /// Rows have sizes of their own; those without a result have no elements.
+    /// Rows differ in size; rows without a result have no elements.
     Ragged {
         /// The sizes of each row.
         rows: Vec<Shape>,
-        /// The elements of all.
+        /// The elements of all rows.
         bytes: Vec<u8>,
     },
 }
@@ -41,11 +41,11 @@ impl Cells {
     }
 }
 
-/// Results as they come, in any order of the rows.
+/// Results in order of execution, which is not the order of the rows.
 pub(super) struct Collected {
     dtype: ScalarType,
     bytes: Vec<u8>,
-    /// Where the elements of each row begin, and which of `shapes` it has.
+    /// For each row the offset of its elements in `bytes` and the index of its shape in `shapes`; `None` without a result.
     places: Vec<Option<(usize, usize)>>,
     shapes: Vec<Shape>,
     in_order: bool,
@@ -57,7 +57,7 @@ impl Collected {
         Ok(Self { dtype: spec.dtype, bytes: Vec::new(), places, shapes: Vec::new(), in_order: true })
     }
 
-    /// Adds the results of rows that were executed together: each has the sizes `row`.
+    /// Adds the results of rows that were executed together; each result has the sizes `row`.
     pub(super) fn add(&mut self, rows: &[usize], row: &Shape, bytes: &[u8]) -> Result<()> {
         let shape = match self.shapes.iter().position(|known| known == row) {
             Some(known) => known,
@@ -80,19 +80,19 @@ impl Collected {
         Ok(())
     }
 
-    /// The result of a row; nothing if it has none.
+    /// The result of a row; empty if it has none.
     pub(super) fn row(&self, row: usize) -> &[u8] {
         let place = self.places[row]
             .and_then(|(start, shape)| Some(start..start + self.len(&self.shapes[shape]).ok()?));
         place.and_then(|place| self.bytes.get(place)).unwrap_or_default()
     }
 
-    /// The column.
+    /// Puts the results into row order.
     pub(super) fn finish(self, spec: &Spec) -> Result<OutputColumn> {
         let valid: Vec<bool> = self.places.iter().map(Option::is_some).collect();
         let rows = valid.len();
         let cells = match &self.shapes[..] {
-            // Without results, what there would be.
+            // No row has a result: all rows are zeros of the declared sizes.
             [] => {
                 let row = Shape::new(&spec.row)?;
                 Cells::Equal { bytes: memory::filled(self.len(&row)? * rows, 0)?, row }
@@ -130,7 +130,7 @@ impl Collected {
         Ok(OutputColumn { spec: spec.clone(), valid, cells })
     }
 
-    /// Bytes of a row.
+    /// Bytes of a row of these sizes.
     fn len(&self, row: &Shape) -> Result<usize> {
         Ok(row.numel()?.saturating_mul(self.dtype.size()))
     }

@@ -4,16 +4,16 @@ use operator::EValue;
 use runtime::{MethodMeta, TensorInfo};
 use tensor::{ScalarType, ShapeDynamism};
 
-/// Rows that are joined if the program allows any number of them and nobody says how many.
+/// The batch size if the program's batch dimension is dynamic and the caller sets none.
 const DEFAULT_BATCH: usize = 256;
 
-/// Batches of other sizes are padded: a dynamic region keeps what it has prepared for four keys.
-const MOST_BATCH_SIZES: usize = 4;
+/// Batches are padded to one of at most four sizes, because a dynamic region caches its preparation for four shape keys.
+const MAX_BATCH_SIZES: usize = 4;
 
-/// An input or output of a method as a column: what one row of it is.
+/// An input or output of a method as a column: the type and sizes of one row.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// Its position among the method's inputs or outputs.
+    /// Its index among the method's inputs or outputs.
     pub index: usize,
     /// The name that the exporter gave it.
     pub name: Option<String>,
@@ -21,12 +21,12 @@ pub struct Spec {
     pub dtype: ScalarType,
     /// The sizes of a row; upper bounds if the tensor is dynamic.
     pub row: Vec<usize>,
-    /// Whether sizes may change.
+    /// Whether the sizes may change between calls.
     pub is_dynamic: bool,
 }
 
 impl Spec {
-    /// The name, or `input 0` and the like.
+    /// A label for messages: the kind and name, or the kind and index (`input 0`).
     pub fn label(&self, kind: &str) -> String {
         self.name.as_ref().map_or_else(|| format!("{kind} {}", self.index), |name| format!("{kind} `{name}`"))
     }
@@ -40,29 +40,30 @@ pub enum Joining {
     Automatic,
     /// Together, along the first dimension.
     Together,
-    /// Each by a call of its own, with the sizes of the method's inputs.
+    /// Each row by a call of its own, with the sizes of the method's inputs.
     Alone,
 }
 
-/// What columns a method takes and gives, and how many rows at a time.
+/// The columns that a method takes and returns, and its batch sizes.
 #[derive(Debug)]
 pub struct Plan {
-    /// The columns that it takes.
+    /// The input columns.
     pub inputs: Vec<Spec>,
-    /// The columns that it gives.
+    /// The output columns.
     pub outputs: Vec<Spec>,
-    /// Inputs that the exporter fixed.
+    /// Non-tensor inputs, with the value that the exporter traced them with.
     pub(super) fixed: Vec<(usize, EValue)>,
-    /// The sizes of batches, in rising order; empty if each row is a call of its own.
+    /// The batch sizes, in ascending order; empty if each row is a call of its own.
     pub sizes: Vec<usize>,
 }
 
 impl Plan {
-    /// How rows are given to a method. `batch_size` is the most that is executed at once, where the program allows
-    /// fewer.
+    /// Plans how rows are given to a method. `batch_size` is the maximum number of rows per call; only a program with a
+    /// dynamic batch dimension allows less than its bound.
     ///
     /// # Errors
-    /// If inputs or outputs are no tensors of numbers, or rows cannot be joined as is asked for.
+    /// If an input is neither a tensor of a supported type nor fixed by the exporter, an output is no tensor, or rows
+    /// cannot be joined as requested.
     pub fn of(meta: &MethodMeta<'_>, joining: Joining, batch_size: Option<usize>) -> Result<Self> {
         let (mut inputs, mut fixed) = (Vec::new(), Vec::new());
         for ((index, input), name) in meta.inputs().into_iter().enumerate().zip(crate::input_names(meta)) {
@@ -97,14 +98,14 @@ impl Plan {
         match joining {
             Joining::Alone => {}
             Joining::Together => plan.join(batch_size)?,
-            // What cannot be joined is executed row by row.
+            // If the tensors share no first size, rows are executed one by one.
             Joining::Automatic if plan.common_first().is_ok() => plan.join(batch_size)?,
             Joining::Automatic => {}
         }
         Ok(plan)
     }
 
-    /// The size or bound of the first dimension of all tensors.
+    /// The size, or upper bound, of the first dimension, if all tensors have the same.
     fn common_first(&self) -> Result<usize, String> {
         let mut all = self
             .inputs
@@ -147,17 +148,17 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether rows are joined.
+    /// Whether rows are joined into batches.
     pub fn is_joined(&self) -> bool {
         !self.sizes.is_empty()
     }
 
-    /// The most rows that are executed at once.
+    /// The maximum number of rows per call.
     pub fn batch_size(&self) -> usize {
         self.sizes.last().copied().unwrap_or(1)
     }
 
-    /// Rows of the batch that is executed for so many: the next size that there is.
+    /// The size of the padded batch for this many rows: the smallest batch size that holds them.
     pub(super) fn padded(&self, rows: usize) -> usize {
         self.sizes.iter().copied().find(|&size| size >= rows).unwrap_or(rows)
     }
@@ -173,10 +174,10 @@ fn spec(index: usize, info: &TensorInfo, name: Option<String>) -> Spec {
     }
 }
 
-/// Sizes up to `most`: itself, its half, and so on.
+/// Batch sizes up to `most`: `most`, its half, and so on, at most [`MAX_BATCH_SIZES`] of them, ascending.
 fn batch_sizes(most: usize) -> Vec<usize> {
     let halves = std::iter::successors(Some(most), |&n| (n > 1).then_some(n.div_ceil(2)));
-    let mut sizes: Vec<_> = halves.take(MOST_BATCH_SIZES).collect();
+    let mut sizes: Vec<_> = halves.take(MAX_BATCH_SIZES).collect();
     sizes.reverse();
     sizes
 }
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_have_few_sizes() {
+    fn batch_sizes_halve_down_to_four_sizes() {
         assert_eq!(batch_sizes(8), [1, 2, 4, 8]);
         assert_eq!(batch_sizes(9), [2, 3, 5, 9]);
         assert_eq!(batch_sizes(1), [1]);

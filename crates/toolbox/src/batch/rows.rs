@@ -1,13 +1,13 @@
-//! Which sizes a row has as a part of an input.
+//! Matches the sizes of a column's row to the sizes of an input's row.
 
 use super::Spec;
 use super::{Column, Row, convert};
 use tensor::Shape;
 
-/// The sizes of a row for an input, if it can be one.
+/// The sizes that a row takes as part of an input, or why it does not fit.
 ///
-/// A list of numbers stands for any sizes of as many elements; lists of lists have the sizes of the input, but for those of
-/// one. Where sizes may change they are at most the bounds.
+/// A flat list fits any sizes of the same number of elements. Nested lists must have the sizes of the input, except for
+/// dimensions of size 1. A dynamic input takes any sizes of the same rank within its bounds.
 pub(super) fn fit(spec: &Spec, given: &Shape) -> Result<Shape, String> {
     let shape = |sizes: &[usize]| Shape::new(sizes).map_err(|e| e.to_string());
     let wanted = shape(&spec.row)?;
@@ -45,7 +45,7 @@ fn sizes_of(sizes: &Shape) -> String {
     format!("[{}]", sizes.join(", "))
 }
 
-/// The sizes of a row of a column for an input, if it can be one.
+/// The sizes that a row of a column takes as part of an input; also checks that its elements convert.
 pub(super) fn checked(spec: &Spec, column: &dyn Column, row: usize) -> Result<Shape, String> {
     let Row { bytes, sizes } = column.row(row)?;
     let fitting = fit(spec, &sizes)?;
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_have_the_sizes_of_the_input() {
+    fn flat_rows_take_the_sizes_of_the_input() {
         assert_eq!(fits(&[1, 8, 8], false, &[64]), Some(vec![1, 8, 8]));
         assert_eq!(fits(&[1, 8, 8], false, &[8, 8]), Some(vec![1, 8, 8]));
         assert_eq!(fits(&[1, 8, 8], false, &[4, 16]), None);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_change_are_within_their_bounds() {
+    fn dynamic_sizes_are_within_their_bounds() {
         assert_eq!(fits(&[16], true, &[5]), Some(vec![5]));
         assert_eq!(fits(&[16], true, &[17]), None);
         assert_eq!(fits(&[16, 4], true, &[3, 4]), Some(vec![3, 4]));

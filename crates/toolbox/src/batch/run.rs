@@ -6,46 +6,46 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensor::{DimOrder, ScalarType, Shape, Tensor, TensorMeta, TensorView, bf16, f16};
 
-/// Executes rows by one method.
+/// Executes a method over rows.
 #[derive(Debug)]
 pub struct Runner {
-    /// What it takes, and how many rows at a time.
+    /// The columns and batch sizes.
     pub plan: Plan,
-    /// Whether rows are known not to depend on the others of their batch, or nobody asks.
+    /// Whether the check that rows of a batch are independent has passed or was not requested.
     checked: AtomicBool,
 }
 
-/// What has become of rows.
+/// The results of a run over all rows.
 #[derive(Debug)]
 pub struct Outcome {
     /// A column for each output.
     pub outputs: Vec<OutputColumn>,
-    /// The rows that have no result, in their order.
+    /// The rows without a result, in row order.
     pub failures: Vec<Failure>,
 }
 
-/// Rows of the same sizes: sizes for each input.
+/// Rows of equal sizes: the sizes for each input, and the indices of the rows.
 type Group = (Vec<Shape>, Vec<usize>);
 
-/// What is wrong with an execution.
-enum Wrong {
-    /// The rows in it, or one of them.
+/// Why an execution failed.
+enum Failed {
+    /// Because of the data of at least one of its rows.
     Rows(String),
-    /// Nothing that other rows would change.
+    /// For a reason that does not depend on the rows.
     All(Error),
 }
 
-impl<E: Into<Error>> From<E> for Wrong {
+impl<E: Into<Error>> From<E> for Failed {
     fn from(error: E) -> Self {
         match error.into() {
-            Error::Runtime(error) if is_of_rows(&error) => Self::Rows(runtime::one_line(&error)),
+            Error::Runtime(error) if may_depend_on_rows(&error) => Self::Rows(runtime::one_line(&error)),
             other => Self::All(other),
         }
     }
 }
 
-/// Whether an error may follow from what is in the rows.
-fn is_of_rows(error: &runtime::Error) -> bool {
+/// Whether the data of the rows may have caused the error.
+fn may_depend_on_rows(error: &runtime::Error) -> bool {
     match error {
         runtime::Error::Input { .. } => true,
         runtime::Error::Execute { source, .. } => !matches!(**source, ExecuteError::Interrupted(_)),
@@ -54,20 +54,20 @@ fn is_of_rows(error: &runtime::Error) -> bool {
 }
 
 impl Runner {
-    /// A runner that gives rows to a method as `plan` says.
+    /// A runner that batches rows according to `plan`.
     ///
-    /// With `check`, one row of the first batch of several is executed without the others, too: if its results are others then,
-    /// what one row gives depends on the rows that happen to come with it.
+    /// With `check`, the first row of the first batch of several rows is executed alone as well. If the results differ, rows
+    /// depend on the other rows of their batch and the run fails.
     pub fn new(plan: Plan, check: bool) -> Self {
         let checked = AtomicBool::new(!check || plan.batch_size() == 1);
         Self { plan, checked }
     }
 
-    /// Executes all rows of columns, one for each input of the plan.
+    /// Executes all rows. `columns` has one column for each input of the plan.
     ///
     /// # Errors
-    /// If columns are of types or lengths that no row can be made of, the method has state, rows depend on each other, or memory or a
-    /// limit does not suffice. What is wrong with one row is one of the outcome's failures.
+    /// If the columns' number, types or lengths do not match, the method has mutable state, rows depend on each other, or memory
+    /// or a limit is exceeded. Errors of single rows are in [`Outcome::failures`].
     pub fn run(&self, method: &mut Method, columns: &[&dyn Column]) -> Result<Outcome> {
         self.check_columns(columns)?;
         if method.state().next().is_some() {
@@ -129,7 +129,7 @@ impl Runner {
     }
 }
 
-/// Rows that are being executed.
+/// A run in progress.
 struct Run<'a> {
     runner: &'a Runner,
     method: &'a mut Method,
@@ -139,10 +139,10 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Rows of the same sizes together, and those that no input can take as failures.
+    /// Groups rows of equal sizes. Rows that do not fit their input are recorded as failures.
     fn groups(&mut self, count: usize) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
-        // The ranks are those of the inputs.
+        // Sizes of all inputs, flattened: the ranks are fixed by the inputs, so that the key is unambiguous.
         let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
         let mut group = 0;
         let mut sizes = Vec::with_capacity(self.columns.len());
@@ -173,15 +173,15 @@ impl Run<'_> {
         groups
     }
 
-    /// Executes rows together. If that fails, halves of them, until it is one row that fails.
+    /// Executes rows together. If they fail because of their data, bisects them until single rows fail.
     fn execute(&mut self, sizes: &[Shape], rows: &[usize]) -> Result<()> {
         match self.call(sizes, rows).and_then(|()| self.collect(rows)) {
             Ok(()) => match rows {
                 [first, _, ..] if !self.runner.checked.load(Ordering::Relaxed) => self.check(sizes, *first),
                 _ => Ok(()),
             },
-            Err(Wrong::All(error)) => Err(error),
-            Err(Wrong::Rows(reason)) => match rows {
+            Err(Failed::All(error)) => Err(error),
+            Err(Failed::Rows(reason)) => match rows {
                 [row] => {
                     self.failures.push(Failure { row: *row, column: None, reason });
                     Ok(())
@@ -195,8 +195,8 @@ impl Run<'_> {
         }
     }
 
-    /// Sets the inputs to rows, padded with copies of the last, and runs the method.
-    fn call(&mut self, sizes: &[Shape], rows: &[usize]) -> Result<(), Wrong> {
+    /// Copies rows into the inputs, padded with copies of the last row, and runs the method.
+    fn call(&mut self, sizes: &[Shape], rows: &[usize]) -> Result<(), Failed> {
         let plan = &self.runner.plan;
         for (index, value) in &plan.fixed {
             self.method.set_input(*index, value)?;
@@ -218,9 +218,9 @@ impl Run<'_> {
         Ok(self.method.run()?)
     }
 
-    /// Takes the results of rows out of the method.
-    fn collect(&mut self, rows: &[usize]) -> Result<(), Wrong> {
-        // All outputs are looked at before one is taken: rows have all results or none.
+    /// Copies the results of rows out of the method.
+    fn collect(&mut self, rows: &[usize]) -> Result<(), Failed> {
+        // Check all outputs before copying any, so that a row has either all results or none.
         for spec in &self.runner.plan.outputs {
             self.row_of(self.method.output_tensor(spec.index)?, spec, rows.len())?;
         }
@@ -240,7 +240,7 @@ impl Run<'_> {
     }
 
     /// The sizes of one row of an output.
-    fn row_of(&self, view: TensorView<'_>, spec: &super::Spec, rows: usize) -> Result<Shape, Wrong> {
+    fn row_of(&self, view: TensorView<'_>, spec: &super::Spec, rows: usize) -> Result<Shape, Failed> {
         let plan = &self.runner.plan;
         let mut row = *view.sizes();
         if !plan.is_joined() {
@@ -248,7 +248,7 @@ impl Run<'_> {
         }
         let padded = plan.padded(rows);
         if row.first() != Some(&padded) {
-            return Err(Wrong::All(Error::Input(format!(
+            return Err(Failed::All(Error::Input(format!(
                 "{} of a batch of {padded} rows has the sizes {:?}: its rows cannot be told apart, so give it each row alone",
                 spec.label("output"),
                 &row[..]
@@ -258,14 +258,14 @@ impl Run<'_> {
         Ok(row)
     }
 
-    /// Executes a row without the others that it came with, and compares.
+    /// Executes a row alone and compares the results with those of its batch.
     fn check(&mut self, sizes: &[Shape], row: usize) -> Result<()> {
         let before: Vec<Vec<u8>> = self.outputs.iter().map(|output| output.row(row).to_vec()).collect();
         match self.call(sizes, &[row]) {
             Ok(()) => {}
-            Err(Wrong::All(error)) => return Err(error),
-            // The program takes no other number of rows than it was given.
-            Err(Wrong::Rows(reason)) => return Err(dependent(&reason)),
+            Err(Failed::All(error)) => return Err(error),
+            // The program accepted the whole batch but not a single row.
+            Err(Failed::Rows(reason)) => return Err(dependent(&reason)),
         }
         for (spec, together) in self.runner.plan.outputs.iter().zip(before) {
             let view = self.method.output_tensor(spec.index)?;
@@ -287,18 +287,18 @@ fn dependent(why: &str) -> Error {
     Error::Input(format!("rows cannot be joined to batches: {why}"))
 }
 
-/// Fills memory with rows, and what is left with copies of the last.
-fn fill(target: &mut [u8], column: &dyn Column, dtype: ScalarType, rows: &[usize]) -> Result<(), Wrong> {
+/// Writes rows to `target`, converted to `dtype`, and fills the rest with copies of the last row.
+fn fill(target: &mut [u8], column: &dyn Column, dtype: ScalarType, rows: &[usize]) -> Result<(), Failed> {
     let from = column.dtype();
     let mut filled = 0;
     let mut len = 0;
     for &row in rows {
-        let Row { bytes, .. } = column.row(row).map_err(Wrong::Rows)?;
+        let Row { bytes, .. } = column.row(row).map_err(Failed::Rows)?;
         len = bytes.len() / from.size() * dtype.size();
         let Some(place) = target.get_mut(filled..filled + len) else {
-            return Err(Wrong::Rows("the row has more elements than the input".to_owned()));
+            return Err(Failed::Rows("the row has more elements than the input".to_owned()));
         };
-        convert::convert(from, bytes, dtype, place).map_err(Wrong::Rows)?;
+        convert::convert(from, bytes, dtype, place).map_err(Failed::Rows)?;
         filled += len;
     }
     while filled < target.len() && len > 0 {
@@ -309,7 +309,7 @@ fn fill(target: &mut [u8], column: &dyn Column, dtype: ScalarType, rows: &[usize
     Ok(())
 }
 
-/// Whether two results differ by no more than sums in another order do.
+/// Whether two results are equal up to rounding differences of another summation order.
 fn is_close(dtype: ScalarType, a: &[u8], b: &[u8]) -> bool {
     let tolerance = match dtype {
         ScalarType::Double => 1e-6,

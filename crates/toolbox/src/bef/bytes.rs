@@ -3,13 +3,13 @@
 use crate::{Context, Result};
 use std::fmt::Write;
 
-/// Bytes of one line.
+/// Bytes shown per line.
 const PER_LINE: usize = 8;
-/// Lines of a run of bytes that mean one thing; the rest is left out.
-const LONGEST_RUN: usize = 4;
+/// Lines shown of one span; the rest is elided.
+const MAX_LINES: usize = 4;
 
 /// Every byte of a BEF file in hex, with the field it belongs to and what it means. A malformed file is
-/// explained up to its first fault, which comes last.
+/// shown up to its first error; the error is the last line.
 pub fn labelled_bytes(bytes: &[u8], name: &str) -> Result<String> {
     let mut out = String::new();
     let explained = bef::File::open(bytes)
@@ -22,14 +22,14 @@ pub fn labelled_bytes(bytes: &[u8], name: &str) -> Result<String> {
     }
 }
 
-/// Writes the lines of one run of bytes.
+/// Writes the lines of one span.
 fn line(out: &mut String, bytes: &[u8], span: &bef::Span) {
     let start = usize::try_from(span.start).unwrap_or(usize::MAX).min(bytes.len());
     let end = start.saturating_add(usize::try_from(span.len).unwrap_or(usize::MAX)).min(bytes.len());
     let lines = (end - start).div_ceil(PER_LINE);
     for (i, part) in bytes[start..end].chunks(PER_LINE).enumerate() {
-        if i == LONGEST_RUN && lines > LONGEST_RUN + 1 {
-            let left = end - start - LONGEST_RUN * PER_LINE;
+        if i == MAX_LINES && lines > MAX_LINES + 1 {
+            let left = end - start - MAX_LINES * PER_LINE;
             let _ = writeln!(out, "{:10} {:24} {left} more bytes", "", "...");
             break;
         }

@@ -1,4 +1,4 @@
-//! What the verbs do with BEF files and with the MLIR text that they are made from.
+//! The verbs for BEF files and for the MLIR text that BEF files are compiled from.
 
 mod bytes;
 mod report;
@@ -15,7 +15,7 @@ use crate::{Error, Result, kind};
 use format::FileKind;
 use runtime::{DataLoader, FreeableBuffer, Purpose};
 
-/// What a file with a BEF program is.
+/// A BEF program, in either of its forms.
 pub enum Program {
     /// The bytes of a BEF file.
     Bef(FreeableBuffer),
@@ -23,8 +23,8 @@ pub enum Program {
     Mlir(FreeableBuffer),
 }
 
-/// Loads a BEF program or MLIR text; `None` if the file is neither. Text is MLIR if the file's name
-/// ends so, or if it is standard input.
+/// Loads a BEF program or MLIR text; `None` if the file is neither. Text is taken for MLIR if the file's name
+/// ends with `.mlir`, or if it is UTF-8 from standard input.
 pub fn open(loader: &dyn DataLoader) -> Result<Option<Program>> {
     let found = kind::of(loader)?;
     let all = || loader.load(0, loader.size(), Purpose::Program);
@@ -39,7 +39,7 @@ pub fn open(loader: &dyn DataLoader) -> Result<Option<Program>> {
     })
 }
 
-/// The error for a file that is no BEF program and no MLIR text.
+/// The error for a file that is neither a BEF program nor MLIR text.
 pub fn wrong(loader: &dyn DataLoader, verb: &'static str, expected: &'static str) -> Error {
     match kind::of(loader) {
         Ok(found) => kind::wrong(loader, found, verb, expected),

@@ -4,10 +4,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What is in a BEF file.
+/// The contents of a BEF file.
 #[derive(Debug, Clone, Serialize)]
 pub struct BefReport {
-    /// The version of the report's shape.
+    /// The version of the report's schema.
     pub report: u32,
     /// The file.
     pub file: String,
@@ -15,30 +15,30 @@ pub struct BefReport {
     pub bytes: u64,
     /// The sections, in the order of the file.
     pub sections: Vec<SectionReport>,
-    /// The functions, regions included, in the order of the index.
+    /// The functions, regions included, in the order of the function index.
     pub functions: Vec<FunctionReport>,
-    /// The kernels, in the order of the table.
+    /// The kernels, in the order of the kernel table.
     pub kernels: Vec<KernelReport>,
-    /// The attributes, as far as the file lists them: it does if it has the section of their types.
+    /// The attributes; empty if the file has no AttributeTypes section, which lists them.
     pub attributes: Vec<AttributeReport>,
-    /// The names of the types.
+    /// The names of the types, in the order of the type table.
     pub types: Vec<String>,
 }
 
 /// A section of a BEF file.
 #[derive(Debug, Clone, Serialize)]
 pub struct SectionReport {
-    /// Its number.
+    /// Its id.
     pub id: u8,
-    /// Its name; none for one that the format does not define.
+    /// Its name; `None` for an id that the format does not define.
     pub name: Option<&'static str>,
-    /// Where it starts in the file, its header included.
+    /// The file offset of its header.
     pub offset: u64,
-    /// Where its contents start.
+    /// The file offset of its payload.
     pub data_offset: u64,
-    /// Bytes of its contents.
+    /// Bytes of its payload.
     pub bytes: u64,
-    /// Its alignment, if it states one.
+    /// The alignment that its header declares, if any.
     pub alignment: Option<u8>,
 }
 
@@ -53,13 +53,13 @@ pub struct FunctionReport {
     pub arguments: Vec<String>,
     /// The types of its results.
     pub results: Vec<String>,
-    /// The number of kernels it calls; none for a native function.
+    /// The number of kernel calls; `None` for a native function.
     pub kernels: Option<usize>,
-    /// The number of its registers.
+    /// The number of registers; `None` for a native function.
     pub registers: Option<usize>,
-    /// The number of streams its kernels run in.
+    /// The number of streams that its kernels are assigned to; `None` for a native function.
     pub streams: Option<usize>,
-    /// Where it comes from.
+    /// Its source location.
     pub location: Option<String>,
 }
 
@@ -68,27 +68,30 @@ pub struct FunctionReport {
 pub struct KernelReport {
     /// Its name.
     pub name: String,
-    /// How often the program's text calls it.
+    /// The number of call sites in the program.
     pub calls: usize,
-    /// Whether this build has it.
+    /// Whether this build implements it.
     pub supported: bool,
 }
 
 /// An attribute of a BEF file.
 #[derive(Debug, Clone, Serialize)]
 pub struct AttributeReport {
-    /// Where it lies in the section of attributes.
+    /// Its offset in the file.
     pub offset: u64,
     /// Its type.
     pub kind: String,
-    /// Its value, cut short if it is long.
+    /// Its value, truncated if it is long.
     pub value: String,
 }
 
-/// Characters of an attribute's value that are shown.
-const LONGEST_VALUE: usize = 60;
+/// Characters of an attribute's value that are shown at most.
+const MAX_VALUE_CHARS: usize = 60;
 
-/// Looks into a BEF file, which must be valid.
+/// Lists the contents of a BEF file.
+///
+/// # Errors
+/// If the file is not valid.
 pub fn report(bytes: &[u8], name: &str) -> Result<BefReport> {
     let context = || format!("{name} is not a valid BEF file");
     let program = bef::File::open(bytes).and_then(|file| file.verify()).context(context)?;
@@ -133,7 +136,7 @@ pub fn report(bytes: &[u8], name: &str) -> Result<BefReport> {
     })
 }
 
-/// The kernels that a program names, in the order of its table, and whether this build has them.
+/// The kernels that a program names, in the order of its kernel table.
 pub(crate) fn kernels(program: &Verified<'_>) -> bef::Result<Vec<KernelReport>> {
     let registry = tfrt_kernels::registry();
     let mut calls = BTreeMap::<u32, usize>::new();
@@ -166,16 +169,16 @@ fn sections(program: &Verified<'_>) -> Vec<SectionReport> {
     program.file().sections().map(section).collect()
 }
 
-/// An attribute's value, cut short if it is long.
+/// An attribute's value, truncated to [`MAX_VALUE_CHARS`].
 pub(crate) fn brief(attribute: &Attribute<'_>) -> String {
-    let mut brief = Brief { text: String::new(), left: LONGEST_VALUE };
+    let mut brief = Brief { text: String::new(), left: MAX_VALUE_CHARS };
     match write!(brief, "{attribute}") {
         Ok(()) => brief.text,
         Err(_) => brief.text + "…",
     }
 }
 
-/// Text that takes `left` more characters, then fails.
+/// A text that takes `left` more characters; then writing fails.
 struct Brief {
     text: String,
     left: usize,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use tfrt_kernels::driver;
 pub use tfrt_kernels::driver::{Options as RunOptions, Queue};
 
-/// Runs the functions of a BEF program as the reference executor does: `--- Running 'f':` and what `f`
-/// returned on `stdout`, errors with their places on `stderr`. Gives the exit code, 0 or 1.
+/// Runs the functions of a BEF program as the reference executor does: prints `--- Running 'f':` and the values that `f`
+/// returned to `stdout`, errors with their locations to `stderr`. Returns the exit code, 0 or 1.
 pub fn run(
     program: FreeableBuffer,
     options: &RunOptions,

@@ -1,17 +1,17 @@
 use crate::{Context, Result};
 use mlir::{Diagnostic, FromBefOptions, Options, PrintOptions};
 
-/// What came of reading or translating text.
+/// The outcome of parsing or translating a program.
 pub enum Translation<T> {
     /// The result.
     Done(T),
-    /// Why there is none, each with its place.
+    /// The errors, each with its location.
     Refused(Vec<Diagnostic>),
 }
 
-/// Compares what reading and translating a text reports with the text's `expected-error` comments. What
-/// was reported unannounced, or announced and not reported, is why the text is refused. With `split`, each
-/// piece between lines that say `// -----` is a program of its own.
+/// Compares the errors of parsing and translating a text with its `expected-error` comments. The text is refused
+/// with every error that was not expected and every expectation without an error. With `split`, the text is split
+/// at lines `// -----` into independent programs.
 pub fn check_diagnostics(source: &[u8], name: &str, options: Options, split: bool) -> Translation<()> {
     let pieces = if split { mlir::split(source) } else { vec![(0, source)] };
     let mut left = Vec::new();
@@ -38,7 +38,7 @@ pub fn to_bef(source: &[u8], name: &str, options: Options) -> Translation<Vec<u8
     }
 }
 
-/// A warning, if a BEF file lacks sections without which its text says less than the program did.
+/// A warning, if a BEF file lacks optional sections and its MLIR text will therefore lose attributes or types.
 pub fn missing_sections(bytes: &[u8], name: &str) -> Option<Diagnostic> {
     let file = bef::File::open(bytes).ok()?;
     let optional =

@@ -9,17 +9,17 @@ use std::io::{self, BufReader};
 use std::sync::Arc;
 use tensor::ScalarType;
 
-/// Bytes that are read at a time.
-const PIECE: u64 = 1 << 18;
+/// Bytes read at a time, rounded down to whole blocks.
+const CHUNK: u64 = 1 << 18;
 
-/// The head of a `.gguf` file.
+/// Reads the header of a `.gguf` file: metadata and tensor table.
 pub(crate) fn head(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Gguf> {
     let reader = BufReader::with_capacity(1 << 16, LoaderReader::new(loader));
     gguf::read(reader, loader.size(), &limits.format).in_file(loader.name())
 }
 
-/// What a `.gguf` file holds. Tensors that are quantized in blocks become the float32 numbers that the blocks
-/// stand for or, if they are kept, the bytes of each row. Of the metadata, arrays are left out.
+/// Reads a `.gguf` file. Block-quantized tensors are dequantized to float32 or, with `keep_quantized`, keep the bytes of
+/// their rows. Metadata arrays are left out.
 pub(super) fn read(
     loader: &Arc<dyn DataLoader>,
     options: Options,
@@ -62,7 +62,7 @@ pub(super) fn read(
     Ok(Contents { builder, metadata })
 }
 
-/// The layout of the bytes of quantized rows.
+/// The layout of a tensor that keeps its quantized blocks: uint8, the last dimension in bytes.
 fn layout_of_rows(tensor: &Tensor) -> Result<TensorLayout, String> {
     let mut sizes = tensor.sizes.clone();
     match sizes.last_mut() {
@@ -72,7 +72,7 @@ fn layout_of_rows(tensor: &Tensor) -> Result<TensorLayout, String> {
     row_major(ScalarType::Byte, &sizes)
 }
 
-/// The numbers that blocks stand for, made when they are written.
+/// The dequantized float32 values, computed while the blob is written. `bytes` is their size.
 fn dequantized(
     loader: &Arc<dyn DataLoader>,
     tensor: &Tensor,
@@ -81,17 +81,17 @@ fn dequantized(
 ) -> Blob<'static> {
     let (loader, progress) = (Arc::clone(loader), progress.clone());
     let (kind, range): (TensorKind, _) = (tensor.kind, tensor.data.clone());
-    let piece = PIECE / kind.block_bytes() * kind.block_bytes();
+    let piece = CHUNK / kind.block_bytes() * kind.block_bytes();
     Blob::stream(bytes, move |out| {
-        let (mut blocks, mut numbers, mut text) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut blocks, mut values, mut text) = (Vec::new(), Vec::new(), Vec::new());
         let mut at = range.start;
         while at < range.end {
             blocks.resize((range.end - at).min(piece) as usize, 0);
             loader.load_into(at, &mut blocks, Purpose::Named).map_err(io::Error::other)?;
-            numbers.clear();
-            kind.dequantize(&blocks, &mut numbers);
+            values.clear();
+            kind.dequantize(&blocks, &mut values);
             text.clear();
-            text.extend(numbers.iter().flat_map(|number: &f32| number.to_le_bytes()));
+            text.extend(values.iter().flat_map(|value: &f32| value.to_le_bytes()));
             out.write_all(&text)?;
             at += blocks.len() as u64;
             progress.advance(blocks.len() as u64);

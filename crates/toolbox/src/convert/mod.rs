@@ -1,4 +1,4 @@
-//! Named data in the formats of others: `.safetensors` and `.npz` both ways, `.gguf` into any of them.
+//! Converts named data between formats: `.ptd`, `.safetensors` and `.npz` in both directions, `.gguf` into any of them.
 
 mod gguf;
 mod npz;
@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
-/// A format that can be written.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Named data, `.ptd`.
@@ -35,10 +35,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// All of them.
+    /// All output formats.
     pub const ALL: [Self; 3] = [Self::Ptd, Self::Safetensors, Self::Npz];
 
-    /// The usual end of a file's name, without the dot.
+    /// The usual file extension, without the dot.
     pub const fn extension(self) -> &'static str {
         match self {
             Self::Ptd => "ptd",
@@ -47,34 +47,34 @@ impl Format {
         }
     }
 
-    /// The format that a file of this name has.
+    /// The format of a file, by its extension.
     pub fn of(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         Self::ALL.into_iter().find(|format| format.extension() == extension)
     }
 }
 
-/// How to convert.
+/// Options of a conversion.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Tensors that are quantized in blocks stay as they are, as bytes, instead of becoming float32.
+    /// Keeps block-quantized tensors as the bytes of their blocks instead of dequantizing them to float32.
     pub keep_quantized: bool,
 }
 
-/// What a file holds, to be written in another format.
+/// The contents of a source file, independent of its format.
 struct Contents {
     builder: Builder<'static>,
-    /// What the file says about itself.
+    /// The file's metadata.
     metadata: BTreeMap<String, String>,
 }
 
-/// Converts a `.ptd`, `.safetensors`, `.npz` or `.gguf`, told apart by their bytes. Memory does not grow with
-/// the file, but with its largest tensor where elements have to be put into another order, where an `.npz` is
-/// written, and with a whole `.npz` entry, which may be compressed.
+/// Converts a `.ptd`, `.safetensors`, `.npz` or `.gguf` file; the source format is recognised by its bytes. Data is
+/// streamed: at most one tensor is in memory, where its elements are permuted or an `.npz` is written, or one `.npz`
+/// entry, which may be compressed.
 ///
-/// `.safetensors` has neither blobs nor dim orders. Blobs become vectors of bytes, tensors row-major, and
-/// the file's metadata remembers which they were, for the way back. `.npz` has no metadata, and types that
-/// NumPy lacks become what [`npy::File`](crate::npy::File) makes of them. `.ptd` has no metadata.
+/// `.safetensors` has neither blobs nor dim orders: blobs become uint8 vectors, tensors become row-major, and the
+/// file's metadata records both, so that the round trip restores them. `.npz` has no metadata; types that NumPy lacks
+/// are stored as [`npy::File`](crate::npy::File) stores them. `.ptd` has no metadata.
 pub fn convert(
     loader: &Arc<dyn DataLoader>,
     to: Format,
@@ -122,15 +122,15 @@ fn is_row_major(order: &[u8]) -> bool {
     order.iter().enumerate().all(|(i, &dim)| i == usize::from(dim))
 }
 
-/// The sizes and type of a tensor in its own dim order, checked.
+/// The checked tensor meta of a layout, in the layout's dim order.
 fn meta_of(layout: &TensorLayout) -> Result<TensorMeta> {
     let sizes: Vec<usize> = layout.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
     let dtype = ScalarType::from_i8(layout.scalar_type)?;
     Ok(TensorMeta::new(dtype, &sizes, DimOrder::new(&layout.dim_order)?)?)
 }
 
-/// The bytes of a tensor with its elements in another order, made when they are written. Elements move whole,
-/// so that their byte order does not matter.
+/// The bytes of a tensor permuted to another dim order, computed while the blob is written. Only whole elements move,
+/// so that byte order does not matter.
 fn reordered(blob: Blob<'static>, meta: TensorMeta, to: DimOrder) -> Blob<'static> {
     Blob::stream(blob.len(), move |out| {
         let bytes = blob.to_vec().map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! What stands for `.safetensors` in a build without the feature of that name.
+//! Stub of the `.safetensors` conversion for builds without the feature `safetensors`: both directions fail.
 
 use super::Contents;
 use crate::edit::Output;

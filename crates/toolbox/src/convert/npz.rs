@@ -12,9 +12,9 @@ use tensor::{ScalarType, Tensor, TensorMeta};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-/// The arrays of an `.npz`: a zip archive of `.npy` files. Their names are the keys.
+/// Reads the arrays of an `.npz`, a zip archive of `.npy` files. The file names without `.npy` are the keys.
 ///
-/// An array is unpacked when it is written; before that, only its header is.
+/// Only the headers are decompressed here; each array is decompressed while it is written.
 pub(super) fn read(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &Progress) -> Result<Contents> {
     let file = loader.name().to_owned();
     let wrong = |problem: String| Error::bad_file(&file, problem);
@@ -49,10 +49,10 @@ pub(super) fn read(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &Pro
     Ok(Contents { builder, metadata: BTreeMap::new() })
 }
 
-/// An `.npz` of these entries, stored without compression, as `numpy.savez` does. Blobs become vectors of bytes.
+/// Writes entries as an `.npz` without compression, as `numpy.savez` does. Blobs become uint8 vectors.
 pub(super) fn write(builder: Builder<'static>, progress: &Progress) -> Result<Output> {
     let bytes = builder.entries.iter().map(|entry| entry.blob.len()).sum();
-    // What cannot be written is refused before anything is.
+    // Reject unsupported layouts before any output is written.
     for entry in &builder.entries {
         entry.layout.as_ref().map(meta_of).transpose().context(|| format!("`{}`", entry.key))?;
     }
@@ -71,7 +71,7 @@ pub(super) fn write(builder: Builder<'static>, progress: &Progress) -> Result<Ou
     }))
 }
 
-/// An entry as a `.npy` file.
+/// Converts an entry to a `.npy` file.
 fn array_of(entry: &Entry<'_>) -> Result<npy::File> {
     let meta = match &entry.layout {
         Some(layout) => meta_of(layout)?,
@@ -92,7 +92,7 @@ fn array_of(entry: &Entry<'_>) -> Result<npy::File> {
     npy::File::new(&tensor)
 }
 
-/// The header of an array, whose elements are within the limit.
+/// Reads the header of an array and checks its size in bytes against the limit `most`.
 fn open_array<R: Read>(entry: R, most: u64) -> Result<npy::Array<R>, String> {
     let array = npy::Array::open(entry)?;
     match array.meta().nbytes() as u64 {

@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tensor::{DimOrder, ScalarType};
 
-/// Bytes of the header's length, at the start of a file.
+/// Size of the header-length field at the start of a file.
 const LENGTH_BYTES: u64 = 8;
-/// The longest header that the format allows.
+/// The maximum header size that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
-/// The metadata that holds what the format cannot say.
+/// The metadata key of [`Notes`].
 const NOTES: &str = "pteron";
 
-/// The types that both formats have.
+/// The element types that both formats support.
 const TYPES: &[(ScalarType, Dtype)] = &[
     (ScalarType::Bool, Dtype::BOOL),
     (ScalarType::Byte, Dtype::U8),
@@ -39,7 +39,7 @@ const TYPES: &[(ScalarType, Dtype)] = &[
     (ScalarType::Float8E4M3FNUZ, Dtype::F8_E4M3FNUZ),
 ];
 
-/// What a `.ptd` says and a `.safetensors` cannot.
+/// The properties of a `.ptd` that `.safetensors` cannot represent, kept in its metadata as JSON.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Notes {
@@ -57,7 +57,7 @@ impl Notes {
     }
 }
 
-/// The header of a file, the same for the same contents.
+/// The header of a file; its serialization is deterministic.
 #[derive(Serialize)]
 struct Header {
     #[serde(rename = "__metadata__", skip_serializing_if = "BTreeMap::is_empty")]
@@ -66,8 +66,8 @@ struct Header {
     tensors: Metadata,
 }
 
-/// A `.safetensors` file of these entries. Its tensors are ordered by type, the widest first, and by name,
-/// which keeps them aligned. `file` is what they were read from.
+/// Writes entries as a `.safetensors` file. Tensors are sorted by type, widest first, then by name, which keeps them
+/// aligned. `file` is the name of the source file, for errors.
 pub(super) fn write(contents: Contents, file: &str, progress: &Progress) -> Result<Output> {
     let mut notes = Notes::default();
     let mut tensors = Vec::new();
@@ -133,7 +133,7 @@ pub(super) fn write(contents: Contents, file: &str, progress: &Progress) -> Resu
     }))
 }
 
-/// What a `.safetensors` file holds.
+/// Reads a `.safetensors` file.
 pub(super) fn read(loader: &Arc<dyn DataLoader>, progress: &Progress) -> Result<Contents> {
     let file = loader.name().to_owned();
     let wrong = |problem: String| Error::bad_file(&file, problem);

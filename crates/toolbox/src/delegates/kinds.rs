@@ -7,14 +7,14 @@ use trace::Place;
 /// The kinds of the nodes in the payloads of a method's delegates.
 #[derive(Debug, Clone, Default)]
 pub struct NodeKinds {
-    /// Of each delegate.
+    /// For each delegate, the kind of each node.
     kinds: Vec<Vec<String>>,
-    /// Which delegate an instruction of a chain calls.
+    /// The delegate that the instruction at (chain, instruction) calls.
     called: HashMap<(u32, u32), usize>,
 }
 
 impl NodeKinds {
-    /// Reads the payloads of a method. Those that nothing here can show have no kinds.
+    /// Reads the payloads of a method. Payloads that no registered backend can read contribute no kinds.
     pub fn of(program: &Program, method: &str, backends: &BackendRegistry) -> Result<Self> {
         let plan = program.method_meta(method)?.plan();
         let mut found = Self::default();

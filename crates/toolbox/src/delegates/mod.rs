@@ -1,4 +1,4 @@
-//! What the delegates of a program were given: as their backends show it, or what it looks like.
+//! The payloads of a program's delegates: nodes and tensors if the backend can read them, otherwise size and magic.
 
 mod kinds;
 mod text;
@@ -15,46 +15,46 @@ use runtime::{
 };
 use serde::Serialize;
 
-/// Bytes of a payload by which it is recognised.
+/// Bytes at the start of a payload that are searched for a magic.
 const HEAD: usize = 64;
 
-/// A delegate with its payload.
+/// A delegate and its payload.
 #[derive(Debug, Clone, Serialize)]
 pub struct DelegatePayload {
     /// The method.
     pub method: String,
-    /// Index in the method's table of delegates.
+    /// Its index in the method's delegate table.
     pub index: usize,
     /// The backend's id.
     pub backend: String,
     /// `INLINE` or `SEGMENT`.
     pub location: String,
-    /// Which of the inline payloads or segments.
+    /// Index among the inline payloads or the segments.
     pub number: u32,
     /// Bytes of the payload.
     pub bytes: u64,
-    /// What the payload's first bytes say it is.
+    /// The format of the payload, recognised by its first bytes.
     pub magic: Option<String>,
-    /// MLIR, of a payload that is a BEF program.
+    /// The MLIR text of a payload that is a BEF program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mlir: Option<String>,
-    /// Nodes and tensors, if the backend is known, shows its payloads and can read this one.
+    /// Nodes and tensors, if the backend is registered, supports listing payloads and can read this one.
     pub contents: Option<Contents>,
-    /// Why there are no contents.
+    /// Why `contents` is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// Nodes and tensors of a payload.
+/// The nodes and tensors of a payload.
 #[derive(Debug, Clone, Serialize)]
 pub struct Contents {
     /// The format with its version.
     pub format: String,
     /// The tensors.
     pub values: Vec<ValueReport>,
-    /// The nodes, in the order in which they run.
+    /// The nodes, in execution order.
     pub nodes: Vec<NodeReport>,
-    /// What both were made from.
+    /// The contents as the backend reported them; values and nodes above are derived from it.
     #[serde(skip)]
     pub(crate) read: PayloadContents,
 }
@@ -62,45 +62,45 @@ pub struct Contents {
 /// A tensor of a payload.
 #[derive(Debug, Clone, Serialize)]
 pub struct ValueReport {
-    /// How the format names it.
+    /// Its name, in the format's notation.
     pub name: String,
-    /// The type of its elements, in the format's words.
+    /// The type of its elements, in the format's notation.
     pub dtype: String,
-    /// Its sizes, of the example with which the program was exported.
+    /// Its sizes for the example inputs of the export.
     pub sizes: Vec<usize>,
-    /// What its numbers stand for; absent if for themselves.
+    /// Its quantization parameters; absent if it is not quantized.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantization: Option<String>,
-    /// Scales that are bytes of their own.
+    /// The bytes of its quantization scales, if they are stored separately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scales: Option<Source>,
     /// `input`, `output`, `constant` or `internal`.
     pub role: &'static str,
-    /// Of an input or output the index among the arguments of a call.
+    /// For an input or output, its index among the arguments of a call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub argument: Option<usize>,
-    /// Of a constant its bytes.
+    /// For a constant, the location of its bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Source>,
 }
 
-/// Where constant bytes are: in the payload, or in named data.
+/// Location of constant bytes: in the payload, or in named data.
 #[derive(Debug, Clone, Serialize)]
 pub struct Source {
-    /// Where in the payload they start.
+    /// Their offset in the payload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// The key of named data.
+    /// Their key in the named data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// How many.
+    /// Their size.
     pub bytes: u64,
 }
 
 /// A node of a payload.
 #[derive(Debug, Clone, Serialize)]
 pub struct NodeReport {
-    /// Its kind, in the format's words.
+    /// Its kind, in the format's notation.
     pub kind: String,
     /// Names of the values that it reads.
     pub inputs: Vec<String>,
@@ -109,12 +109,12 @@ pub struct NodeReport {
     /// Its parameters.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub attributes: String,
-    /// The id by which the exporter's debug maps know it.
+    /// Its id in the exporter's debug maps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub debug_handle: Option<u32>,
 }
 
-/// The payloads of a program, in the order of the file. They are read for that.
+/// Reads all payloads of a program, in the order of its delegate tables.
 pub fn payloads(program: &Program, backends: &BackendRegistry) -> Result<Vec<DelegatePayload>> {
     let mut all = Vec::new();
     for plan in &program.tables().execution_plan {
@@ -125,7 +125,7 @@ pub fn payloads(program: &Program, backends: &BackendRegistry) -> Result<Vec<Del
     Ok(all)
 }
 
-/// A payload of a program.
+/// Reads one payload of a program.
 pub(crate) fn payload(
     program: &Program,
     plan: &ExecutionPlan,
@@ -153,7 +153,7 @@ pub(crate) fn payload(
     })
 }
 
-/// A payload that is a BEF program as MLIR.
+/// The MLIR text of a payload, if it is a valid BEF program.
 #[cfg(feature = "bef")]
 fn mlir(bytes: &[u8], name: &str) -> Option<String> {
     use crate::bef::{Translation, to_text};

@@ -2,8 +2,8 @@ use super::DelegatePayload;
 use crate::show::bytes;
 use std::fmt::Write;
 
-/// Payloads as a person reads them: MLIR of those that are BEF programs, the nodes and tensors of others, or size and
-/// magic.
+/// Payloads as text: MLIR for BEF programs, otherwise nodes and tensors, or the reason why there are none; always with size
+/// and magic.
 pub fn text(payloads: &[DelegatePayload]) -> String {
     let mut out = String::new();
     for payload in payloads {

@@ -1,12 +1,12 @@
-//! Which items of two lists belong together.
+//! Sequence alignment of two lists by their longest common subsequence.
 
-/// Products of lengths up to which the longest common subsequence is looked for.
-const MOST: usize = 16 << 20;
+/// Maximum number of cells of the longest-common-subsequence table.
+const MAX_CELLS: usize = 16 << 20;
 
-/// A pair of items, or an item that stands alone.
+/// A pair of items, or an unpaired item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pair {
-    /// Both have it.
+    /// Both lists have it, at these indices.
     Both(usize, usize),
     /// Only the first list has it.
     OnlyA(usize),
@@ -14,15 +14,15 @@ pub(super) enum Pair {
     OnlyB(usize),
 }
 
-/// Aligns two lists so that as many equal items as possible are pairs. What lies between equal ends and is
-/// very long is paired by position.
+/// Aligns two lists so that as many equal items as possible are paired. If the lists without their common prefix and
+/// suffix are too long for the table, the middle is paired by position.
 pub(super) fn align<T: PartialEq>(a: &[T], b: &[T]) -> Vec<Pair> {
     let prefix = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let suffix = a[prefix..].iter().rev().zip(b[prefix..].iter().rev()).take_while(|(a, b)| a == b).count();
     let (mid_a, mid_b) = (&a[prefix..a.len() - suffix], &b[prefix..b.len() - suffix]);
     let mut pairs: Vec<Pair> = (0..prefix).map(|i| Pair::Both(i, i)).collect();
     match mid_a.len().checked_mul(mid_b.len()) {
-        Some(cells) if cells <= MOST && middle(mid_a, mid_b, prefix, &mut pairs).is_ok() => {}
+        Some(cells) if cells <= MAX_CELLS && middle(mid_a, mid_b, prefix, &mut pairs).is_ok() => {}
         _ => {
             for i in 0..mid_a.len().max(mid_b.len()) {
                 match (mid_a.get(i), mid_b.get(i)) {
@@ -39,8 +39,8 @@ pub(super) fn align<T: PartialEq>(a: &[T], b: &[T]) -> Vec<Pair> {
     pairs
 }
 
-/// The longest common subsequence, by the table of those of all ends. Fails if there is no memory for the table, and
-/// has added no pairs then.
+/// The longest common subsequence by dynamic programming over all suffixes. Fails if there is no memory for the table;
+/// no pairs are added then.
 fn middle<T: PartialEq>(a: &[T], b: &[T], base: usize, pairs: &mut Vec<Pair>) -> tensor::Result<()> {
     let width = b.len() + 1;
     let mut longest = tensor::memory::filled((a.len() + 1) * width, 0u32)?;
@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_item_stands_once_and_in_order(a in "[abc]{0,12}", b in "[abc]{0,12}") {
+        fn every_item_appears_once_and_in_order(a in "[abc]{0,12}", b in "[abc]{0,12}") {
             let (x, y): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
             let pairs = align(&x, &y);
             let of_a = pairs.iter().filter_map(|p| match *p { Pair::Both(i, _) | Pair::OnlyA(i) => Some(i), _ => None });

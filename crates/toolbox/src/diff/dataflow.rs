@@ -1,25 +1,25 @@
-//! Whether what stands in one method at a place works on the same data as in another.
+//! Compares the dataflow of two methods: whether aligned instructions read the same data.
 
 use runtime::{Found, RaisedInstruction, RaisedMethod};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use trace::Place;
 
-/// Two raised methods, and which results of the one are those of the other. Where their plans put values and what
-/// numbers they give them does not matter; only what reads find there does.
+/// Two raised methods, and the correspondence between their results. Memory offsets and value ids are irrelevant; only
+/// the definitions that each read observes count.
 pub(super) struct Dataflow {
     a: RaisedMethod,
     b: RaisedMethod,
-    /// What instructions have written, or the caller.
+    /// Values written by instructions, and inputs.
     results: Pairing<Definition>,
     instructions: Pairing<usize>,
-    /// Values whose contents are not known to come from one instruction: state, or what another block has left. They
-    /// correspond if they do wherever they are read.
+    /// Values whose contents do not come from one known instruction: state, or results of another block. They
+    /// correspond if all their reads agree.
     others: Pairing<usize>,
     pairs: BTreeSet<(usize, usize)>,
 }
 
-/// Which item of one method is which of another.
+/// A one-to-one correspondence between the items of two methods.
 pub(super) struct Pairing<T> {
     a_to_b: HashMap<T, T>,
     b_to_a: HashMap<T, T>,
@@ -32,13 +32,13 @@ impl<T> Default for Pairing<T> {
 }
 
 impl<T: Copy + Eq + Hash> Pairing<T> {
-    /// Takes two items to be the same; false if one of them is another's already.
+    /// Pairs two items; `false` if one of them is already paired with another.
     pub(super) fn connect(&mut self, a: T, b: T) -> bool {
         *self.a_to_b.entry(a).or_insert(b) == b && *self.b_to_a.entry(b).or_insert(a) == a
     }
 }
 
-/// The instruction, none for an input, and the value that it wrote.
+/// The instruction (`None` for an input) and the value that it wrote.
 type Definition = (Option<usize>, usize);
 
 impl Dataflow {
@@ -47,7 +47,7 @@ impl Dataflow {
         Self { a, b, results, instructions, others, pairs: BTreeSet::new() }
     }
 
-    /// Two inputs correspond.
+    /// Pairs two inputs.
     pub(super) fn input(&mut self, a: i32, b: i32) {
         for (x, y) in self.tensors(a, b) {
             self.results.connect((None, x), (None, y));
@@ -55,7 +55,7 @@ impl Dataflow {
         }
     }
 
-    /// Two instructions correspond, of the values in turn that they name. False if they read other data.
+    /// Pairs two instructions; `values` are the pairs of their operands. Returns `false` if they read different data.
     pub(super) fn instruction(
         &mut self,
         a: Place,
@@ -84,12 +84,12 @@ impl Dataflow {
                 written.push(((Some(at_a), x), (Some(at_b), y)));
             }
         }
-        // Not before: what an instruction reads is older, although it may be of the same value.
+        // Only now: an instruction that reads a value it also writes reads the older definition.
         written.into_iter().for_each(|(a, b)| _ = self.results.connect(a, b));
         is_same
     }
 
-    /// Whether two outputs find the same when an execution ends.
+    /// Whether two outputs hold the same data when an execution ends.
     pub(super) fn output(&mut self, a: i32, b: i32) -> bool {
         self.tensors(a, b).into_iter().all(|(x, y)| {
             self.pairs.insert((x, y));
@@ -97,17 +97,17 @@ impl Dataflow {
         })
     }
 
-    /// The tensors that have stood in the same places, sorted.
+    /// The pairs of tensors that were used in corresponding positions, sorted.
     pub(super) fn into_pairs(self) -> impl Iterator<Item = (usize, usize)> {
         self.pairs.into_iter()
     }
 
     fn agree(&mut self, (x, a): (usize, Found), (y, b): (usize, Found)) -> bool {
         match (a, b) {
-            // Their bytes are compared.
+            // The bytes of constants are compared separately.
             (Found::Constant, Found::Constant) => true,
-            // Those of instructions that only one method has correspond if they do wherever they are read: that such
-            // an instruction stands for another is told of itself.
+            // Results of unaligned instructions correspond if all their reads agree: the instructions themselves are
+            // reported as differences already.
             (Found::Whole { instruction: i, value: v }, Found::Whole { instruction: j, value: w }) => {
                 self.results.connect((i, v), (j, w))
             }
@@ -120,18 +120,18 @@ impl Dataflow {
         }
     }
 
-    /// The tensors that two values are or list, in turn.
+    /// The tensors of two values (a tensor, or a list of tensors), paired by position.
     fn tensors(&self, a: i32, b: i32) -> Vec<(usize, usize)> {
         self.a.tensors(a).into_iter().zip(self.b.tensors(b)).collect()
     }
 }
 
-/// What an instruction finds in the values that it reads.
+/// For each value that an instruction reads, the definition that it finds there.
 fn reads(instruction: &RaisedInstruction) -> HashMap<usize, Found> {
     instruction.reads.iter().map(|read| (read.value, read.found)).collect()
 }
 
-/// The values that an instruction writes, or makes views.
+/// The values that an instruction writes or turns into views.
 fn defined(instruction: &RaisedInstruction) -> HashSet<usize> {
     let views = instruction.views.iter().map(|view| view.value);
     instruction.writes.iter().copied().chain(views).collect()
@@ -147,8 +147,9 @@ mod tests {
     use runtime::{BackendRegistry, BytesLoader, Limits, Program};
     use std::sync::Arc;
 
-    /// `b = relu(x)`, `c = relu(x)`, `out = relu(read)`, of tensors of 16 bytes at these places: x, b, c, out, read.
-    fn program(places: [u64; 5], read: i32) -> File {
+    /// `b = relu(x)`, `c = relu(x)`, `out = relu(read)` on tensors of 16 bytes; `offsets` are those of x, b, c, out, and of
+    /// another value 4. `read` is the value that the last instruction reads.
+    fn program(offsets: [u64; 5], read: i32) -> File {
         let tensor = |offset| {
             let allocation_info = Some(AllocationDetails::new(1, offset));
             let (scalar_type, sizes, dim_order) = (6, vec![4], vec![0]);
@@ -158,7 +159,7 @@ mod tests {
         let mut builder = Builder::new();
         builder.execution_plan.push(ExecutionPlan {
             name: "forward".to_owned(),
-            values: places.into_iter().map(tensor).collect(),
+            values: offsets.into_iter().map(tensor).collect(),
             inputs: vec![0],
             outputs: vec![3],
             chains: vec![Chain {
@@ -183,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_find_counts_and_not_where() {
+    fn definitions_are_compared_and_not_offsets() {
         let first = program([0, 16, 32, 48, 64], 1);
         assert!(places_of_differences(&first, &program([64, 48, 32, 0, 16], 1)).is_empty());
-        // An elided view of what the first call wrote.
+        // Value 4 is an elided view of the result of the first call.
         assert!(places_of_differences(&first, &program([0, 16, 32, 48, 16], 4)).is_empty());
         let other = ["forward, instruction 2 works on other values"];
         assert_eq!(places_of_differences(&first, &program([0, 16, 32, 48, 32], 4)), other);
-        // The same listing, but the second call writes over what the first has left.
+        // The same listing, but the second call overwrites the result of the first.
         assert_eq!(places_of_differences(&first, &program([0, 16, 16, 48, 64], 1)), other);
     }
 }

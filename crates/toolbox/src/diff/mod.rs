@@ -1,4 +1,4 @@
-//! What differs between two files, by meaning: not where bytes lie, but what they say.
+//! Semantic comparison of two files: contents and dataflow, independent of offsets and value ids.
 
 mod align;
 mod dataflow;
@@ -18,56 +18,55 @@ use std::ops::Range;
 use std::sync::Arc;
 use trace::Place;
 
-/// What differs between two files.
+/// The differences between two files.
 #[derive(Debug, Serialize)]
 pub struct DiffReport {
     /// The first file.
     pub a: String,
     /// The second.
     pub b: String,
-    /// What differs, in the order of the first file.
+    /// The differences, in the order of the first file.
     pub differences: Vec<Difference>,
 }
 
-/// One thing that differs.
+/// One difference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// Whether it can change what is computed.
     pub class: Class,
-    /// Where: `forward, instruction 3`.
+    /// Where it is: `forward, instruction 3`.
     pub place: String,
-    /// What the first file has there; absent if it has nothing.
+    /// The text of the first file; absent if it has no counterpart.
     pub a: Option<String>,
-    /// What the second file has there; absent if it has nothing.
+    /// The text of the second file; absent if it has no counterpart.
     pub b: Option<String>,
-    /// The instruction of the first file that it is about: its method and where it stands.
+    /// The instruction of the first file that differs: its method and its position.
     #[serde(skip)]
     pub instruction: Option<(String, Place)>,
 }
 
-/// What kind of difference one is.
+/// The class of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// It can change what is computed, or what is needed for that.
+    /// It can change the results, or what is needed to compute them.
     Meaning,
-    /// It cannot: headers, alignments, memory plans, names, source frames.
+    /// It cannot change the results: headers, alignments, memory plans, names, source frames.
     Form,
 }
 
-/// What is known of programs beside their files.
+/// The registries that a comparison of programs needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Registries<'a> {
-    /// They tell which arguments an operator writes.
+    /// Tells which arguments an operator writes.
     pub kernels: &'a KernelRegistry,
-    /// They tell what is in payloads.
+    /// Reads the payloads of delegates.
     pub backends: &'a BackendRegistry,
 }
 
-/// Compares two programs or two files of named data. Weights are compared by their bytes, values and
-/// instructions by what they are and by whose results they read: that they have other numbers, or other places in memory,
-/// does not count.
-/// Payloads of delegates are compared by their nodes and tensors where their backend shows them.
+/// Compares two programs or two files of named data. Weights are compared by their bytes; values and instructions by
+/// type, operator and the definitions that they read, so that different value ids or memory offsets do not count.
+/// Delegate payloads are compared by their nodes and tensors if the backend can read them, otherwise by their bytes.
 pub fn diff(a: &File, b: &File, registries: Registries<'_>, progress: &Progress) -> Result<DiffReport> {
     let mut notes = Notes { differences: Vec::new(), digests: HashMap::new(), progress: progress.clone() };
     let (name_a, name_b) = match (a, b) {
@@ -87,14 +86,14 @@ pub fn diff(a: &File, b: &File, registries: Registries<'_>, progress: &Progress)
 }
 
 impl DiffReport {
-    /// The same without what cannot change what is computed.
+    /// Drops the differences that cannot change results.
     #[must_use]
     pub fn of_meaning(mut self) -> Self {
         self.differences.retain(|difference| difference.class == Class::Meaning);
         self
     }
 
-    /// The report as a person reads it: a place, what the first file has (`-`), what the second has (`+`).
+    /// The report as text: for each difference its place, then the text of the first file (`-`) and of the second (`+`).
     pub fn text(&self) -> String {
         if self.differences.is_empty() {
             return format!("{} and {} say the same\n", self.a, self.b);
@@ -112,21 +111,21 @@ impl DiffReport {
     }
 }
 
-/// To what places are aligned whose bits are these: a page, what the reference does, or less.
-fn alignment_of(places: u64) -> u64 {
-    [4096, 128, 16].into_iter().find(|&step| places.is_multiple_of(step)).unwrap_or(1)
+/// The alignment of a set of offsets, given their bitwise OR: 4096 (a page), 128 (the reference's default), 16 or 1.
+fn alignment_of(offsets: u64) -> u64 {
+    [4096, 128, 16].into_iter().find(|&step| offsets.is_multiple_of(step)).unwrap_or(1)
 }
 
-/// The differences found so far, and what is known of bytes.
+/// The differences found so far, and the digests of byte ranges computed so far.
 struct Notes {
     differences: Vec<Difference>,
-    /// By file and range.
+    /// Digests by file (0 or 1) and byte range.
     digests: HashMap<(usize, Range<u64>), Digest>,
     progress: Progress,
 }
 
 impl Notes {
-    /// Notes what differs, if it does.
+    /// Notes a difference if the two texts differ.
     fn compare(&mut self, class: Class, place: impl FnOnce() -> String, a: &str, b: &str) {
         if a != b {
             self.note(class, place(), Some(a.to_owned()), Some(b.to_owned()));
@@ -138,7 +137,7 @@ impl Notes {
         self.differences.push(Difference { class, place, a, b, instruction: None });
     }
 
-    /// Says of which instruction of the first file the differences are that were noted since there were so many.
+    /// Attributes all differences from index `since` on to an instruction of the first file.
     fn about(&mut self, since: usize, method: &str, place: Place) {
         for difference in &mut self.differences[since..] {
             difference.instruction = Some((method.to_owned(), place));
@@ -167,7 +166,7 @@ impl Notes {
         Ok(digest)
     }
 
-    /// Notes bytes that differ.
+    /// Notes a difference if the bytes of two ranges differ.
     fn bytes(
         &mut self,
         place: impl FnOnce() -> String,

@@ -1,4 +1,4 @@
-//! What differs between the payloads of two delegates: nodes, tensors, and the bytes of constants.
+//! Compares the payloads of two delegates: nodes, tensors, and the bytes of constants.
 
 use super::align::{Pair, align};
 use super::dataflow::Pairing;
@@ -12,15 +12,16 @@ use runtime::{
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// A payload whose backend has shown what is in it.
+/// A payload that its backend has read.
 struct Side<'a> {
     program: &'a Program,
-    /// Where in the file it is.
+    /// Its byte range in the file.
     range: Range<u64>,
     contents: PayloadContents,
 }
 
-/// Compares two payloads of one backend whose bytes differ. False, with nothing noted, if the backend does not show both.
+/// Compares two payloads of the same backend whose bytes differ. Returns `false` and notes nothing if the backend cannot
+/// read both.
 pub(super) fn diff(
     place: &str,
     a: (&Program, &BackendDelegate),
@@ -107,7 +108,7 @@ impl<'a> Side<'a> {
         self.contents.values.get(index)
     }
 
-    /// A node by what it computes of which types, without names of values.
+    /// A node as text without value names: kind, types of inputs and outputs, attributes.
     fn text(&self, node: &PayloadNode, type_text: &dyn Fn(&PayloadValue) -> String) -> String {
         let types = |list: &[usize]| {
             list.iter().filter_map(|&v| self.value(v)).map(type_text).collect::<Vec<_>>().join(", ")
@@ -125,7 +126,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Where constant bytes are in the file. `None` if they are not in it.
+    /// The file range of constant bytes; `None` if they are not in the file.
     fn place(&self, bytes: &PayloadBytes) -> Option<Range<u64>> {
         match bytes {
             PayloadBytes::Payload(part) => {

@@ -182,7 +182,7 @@ fn method(
     Ok(())
 }
 
-/// The values that an instruction names, in order.
+/// The ids of an instruction's operands, in order.
 fn ids(step: &Instruction) -> Vec<i32> {
     match step {
         Instruction::KernelCall { args, .. } | Instruction::DelegateCall { args, .. } => args.clone(),
@@ -192,7 +192,7 @@ fn ids(step: &Instruction) -> Vec<i32> {
     }
 }
 
-/// An instruction without the numbers of its values.
+/// An instruction as text without value ids.
 fn step_text(plan: &ExecutionPlan, step: &Instruction) -> String {
     let args = ids(step).into_iter().map(|id| value_text(plan, id)).collect::<Vec<_>>().join(", ");
     match step {
@@ -209,13 +209,13 @@ fn step_text(plan: &ExecutionPlan, step: &Instruction) -> String {
     }
 }
 
-/// What a value is, without its number.
+/// A value as text without its id: the type of a tensor, the contents of anything else.
 fn value_text(plan: &ExecutionPlan, id: i32) -> String {
     let Some(value) = usize::try_from(id).ok().and_then(|index| plan.values.get(index)) else {
         return "none".to_owned();
     };
     let each = |ids: &[i32]| {
-        // Lists hold tensors, which hold nothing.
+        // Items are tensors or null: lists do not nest.
         let item = |&id: &i32| match usize::try_from(id).ok().and_then(|index| plan.values.get(index)) {
             Some(EValue::Tensor(tensor)) => tensor_text(tensor),
             _ => "none".to_owned(),
@@ -250,16 +250,16 @@ fn tensor_text(tensor: &Tensor) -> String {
     }
 }
 
-/// Compares where two tensors of one type and shape have their bytes.
+/// Compares the data of two corresponding tensors: where it is stored and, for constants and initial values, its bytes.
 fn tensor(
     method: &str,
     (program_a, id_a, a): (&Program, usize, &Tensor),
     (program_b, id_b, b): (&Program, usize, &Tensor),
     notes: &mut Notes,
 ) -> Result<()> {
-    let numbers = if id_a == id_b { format!("%{id_a}") } else { format!("%{id_a} and %{id_b}") };
+    let ids = if id_a == id_b { format!("%{id_a}") } else { format!("%{id_a} and %{id_b}") };
     let name = a.fully_qualified_name().map_or_else(String::new, |name| format!(" {name:?}"));
-    let place = || format!("{method}, {numbers}{name}, {}", tensor_text(a));
+    let place = || format!("{method}, {ids}{name}, {}", tensor_text(a));
     match (program_a.tables().tensor_data(a), program_b.tables().tensor_data(b)) {
         (TensorData::Constant(x), TensorData::Constant(y))
         | (TensorData::Initial(x), TensorData::Initial(y)) => {
@@ -270,7 +270,7 @@ fn tensor(
     let names = (a.fully_qualified_name(), b.fully_qualified_name());
     if names.0 != names.1 && !a.is_external() && !b.is_external() {
         let show = |name: Option<&str>| Some(name.map_or_else(|| "no name".to_owned(), |n| format!("{n:?}")));
-        notes.note(Class::Form, format!("{method}, {numbers}, name"), show(names.0), show(names.1));
+        notes.note(Class::Form, format!("{method}, {ids}, name"), show(names.0), show(names.1));
     }
     Ok(())
 }

@@ -1,13 +1,13 @@
-//! Finds the first instruction at which two runs of a method part: prepared and as written, or as
-//! written and what an ETDump has recorded.
+//! Finds the first instruction at which two runs of a method diverge: the prepared run and the unprepared one
+//! (`no_prepare`), or a run and the values that an ETDump recorded.
 //!
-//! What an instruction writes is compared with what it wrote in the other run, iteration by iteration. The
-//! value of a fused step is that of the last instruction that it computes; the instructions before that
-//! leave no value of their own, and are reported as fused.
+//! The values that an instruction writes are compared with those of the same instruction and iteration in the other run. A
+//! fused step yields the value of the last instruction that it computes; the instructions fused before it have no value
+//! and are reported as fused.
 //!
-//! What the program rounds to half precision and a prepared run keeps in f32, this one or the recorded one, is
-//! rounded before it is compared. Both runs are the method's second, since what has dynamic shapes is lowered in the first; a
-//! recording is compared with the first run.
+//! Where one run has a value in half precision and the other, prepared one keeps it in f32, the f32 value is rounded before
+//! the comparison. The prepared and the unprepared run are each the method's second execution, because regions with dynamic
+//! shapes are lowered in the first. A recording is compared with the first execution.
 
 mod operands;
 
@@ -26,37 +26,37 @@ use std::collections::HashMap;
 use tensor::{DimOrder, Element, ScalarType, Tensor, TensorMeta, bf16, f16};
 use trace::Place;
 
-/// With what a run is compared.
+/// The run to compare with.
 #[derive(Debug, Clone, Copy)]
 pub enum Against<'a> {
-    /// The prepared run is compared with the run as written.
+    /// The same method, executed without preparation.
     AsWritten,
-    /// The run is compared with a recording and its debug buffer.
+    /// A recording with its debug buffer.
     Recorded {
         /// The recording.
         dump: &'a ETDump,
-        /// The bytes of its tensors.
+        /// The debug buffer, which holds the bytes of the recorded tensors.
         buffer: &'a [u8],
     },
 }
 
-/// What a comparison has found.
+/// The result of a comparison.
 #[derive(Debug, Clone, Serialize)]
 pub struct Divergence {
     /// The method.
     pub method: String,
-    /// What the inputs were made of, if none were given.
+    /// If no inputs were given, a description of those that were used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zeros: Option<Vec<String>>,
-    /// Values that the other run has.
+    /// The number of values of the other run.
     pub recorded: usize,
-    /// Values that were compared, in the order of the other run.
+    /// The compared values, in the order of the other run.
     pub values: Vec<Compared>,
-    /// Values that this run does not compute on their own, since the instructions were fused into others.
+    /// Values that this run does not materialize, because their instructions were fused into others.
     pub fused: Vec<Fused>,
     /// The first value that differs, as an index into `values`.
     pub first: Option<usize>,
-    /// What that value is computed from: the nearest results that were compared, and what is fused between.
+    /// The operands of that value: the nearest results that were compared, and the fused ones in between.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub operands: Vec<Operand>,
 }
@@ -64,39 +64,39 @@ pub struct Divergence {
 /// A value that both runs have.
 #[derive(Debug, Clone, Serialize)]
 pub struct Compared {
-    /// Chain and instruction; none for an output of the method.
+    /// Chain and instruction; `None` for an output of the method.
     pub place: Option<(u32, u32)>,
-    /// If the instruction calls a delegate, the node of its payload whose result it is.
+    /// If the instruction calls a delegate, the node of its payload that computed the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
     /// The operator or backend that the instruction calls.
     pub what: String,
-    /// The line of the model's source that it came from, if the program records it.
+    /// The source line of the model, if the program records it.
     pub source: Option<String>,
-    /// How often the instruction had run before.
+    /// The number of earlier executions of the instruction.
     pub iteration: usize,
-    /// Which of its outputs.
+    /// The index of the value among the instruction's outputs.
     pub output: usize,
-    /// The largest difference; none where the values cannot be subtracted.
+    /// The largest absolute difference; `None` if the values cannot be subtracted.
     pub largest: Option<f64>,
-    /// How they differ, if by more than is allowed.
+    /// How the values differ, if by more than the tolerance.
     pub difference: Option<String>,
 }
 
 /// A value that was not compared.
 #[derive(Debug, Clone, Serialize)]
 pub struct Fused {
-    /// Chain and instruction; none for an output of the method.
+    /// Chain and instruction; `None` for an output of the method.
     pub place: Option<(u32, u32)>,
     /// The operator or backend that the instruction calls.
     pub what: String,
-    /// How often the instruction had run before.
+    /// The number of earlier executions of the instruction.
     pub iteration: usize,
-    /// Which of its outputs.
+    /// The index of the value among the instruction's outputs.
     pub output: usize,
 }
 
-/// Runs a method and compares what its instructions compute.
+/// Runs a method and compares the values of its instructions.
 pub fn find(
     program: &Program,
     request: &Request,
@@ -169,7 +169,7 @@ pub fn find(
     Ok(report)
 }
 
-/// The type of half precision that rounds more, of what was seen so far and a further type.
+/// The half-precision type with the fewest mantissa bits, of those seen so far and `dtype`.
 fn coarser(seen: Option<ScalarType>, dtype: ScalarType) -> Option<ScalarType> {
     match (seen, dtype) {
         (_, ScalarType::BFloat16) => Some(ScalarType::BFloat16),
@@ -178,24 +178,24 @@ fn coarser(seen: Option<ScalarType>, dtype: ScalarType) -> Option<ScalarType> {
     }
 }
 
-/// A tensor of f32 rounded to half precision, if that is what the other run has; otherwise the same.
+/// Rounds an f32 tensor to `dtype` if that is a half-precision type; otherwise returns the tensor unchanged.
 fn rounded(tensor: Tensor, dtype: ScalarType) -> Result<Tensor> {
     match (tensor.dtype(), dtype) {
-        (ScalarType::Float, ScalarType::Half) => halves(&tensor, dtype, f16::from_f32),
-        (ScalarType::Float, ScalarType::BFloat16) => halves(&tensor, dtype, bf16::from_f32),
+        (ScalarType::Float, ScalarType::Half) => convert(&tensor, dtype, f16::from_f32),
+        (ScalarType::Float, ScalarType::BFloat16) => convert(&tensor, dtype, bf16::from_f32),
         _ => Ok(tensor),
     }
 }
 
-/// Elements of f32 as those of another type.
-fn halves<T: Element>(tensor: &Tensor, dtype: ScalarType, round: impl Fn(f32) -> T) -> Result<Tensor> {
+/// Converts the elements of an f32 tensor by `round`; the result is row-major.
+fn convert<T: Element>(tensor: &Tensor, dtype: ScalarType, round: impl Fn(f32) -> T) -> Result<Tensor> {
     let mut halves = Tensor::zeros(TensorMeta::contiguous(dtype, tensor.sizes())?)?;
     let elements = tensor.to_vec::<f32>()?;
     halves.as_mut_slice::<T>()?.iter_mut().zip(elements).for_each(|(half, x)| *half = round(x));
     Ok(halves)
 }
 
-/// Which value of a run: of an instruction, in which iteration, which of its outputs.
+/// Identifies a value of a run: the instruction, its iteration, and the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     place: Place,
@@ -203,7 +203,7 @@ struct Key {
     output: usize,
 }
 
-/// Numbers the iterations of values, which stand in the order in which they were computed.
+/// Numbers the iterations of values; `values` is in the order of computation.
 fn keyed(values: Vec<Value>) -> Vec<(Key, Value)> {
     let mut seen: HashMap<(Place, usize), usize> = HashMap::new();
     let key = |value: Value| {
@@ -215,13 +215,13 @@ fn keyed(values: Vec<Value>) -> Vec<(Key, Value)> {
     values.into_iter().map(key).collect()
 }
 
-/// The values of a recording, which has all of them.
+/// The values of a recording. Fails if some were not recorded.
 fn values_of(recording: Recording) -> Result<Vec<Value>> {
     recording.expect_values()?;
     Ok(recording.blocks.into_iter().flat_map(|b| b.values).collect())
 }
 
-/// The tensors of the first block of a recording that has any.
+/// The tensors of the first block of an ETDump that recorded values.
 fn recorded(dump: &ETDump, buffer: &[u8]) -> Result<Vec<Value>> {
     let debug = |run: &etdump::RunData| run.events.iter().filter_map(|e| e.debug_event.clone()).collect();
     let blocks = dump.run_data.iter().map(debug);
@@ -236,12 +236,12 @@ fn recorded(dump: &ETDump, buffer: &[u8]) -> Result<Vec<Value>> {
             (Some(chain), Some(instruction)) => Place::instruction(chain, instruction),
             _ => Place::default(),
         };
-        // What other recorders call a step is known to them alone.
+        // String ids are specific to the delegate that recorded them and cannot be mapped to nodes.
         if event.delegate_debug_id_str.is_some() {
             continue;
         }
         let place = Place { node: u32::try_from(event.delegate_debug_id_int).ok(), ..place };
-        // Events of one instruction follow each other: its outputs.
+        // Consecutive events of one instruction are its outputs.
         output = if before == Some(place) { output } else { 0 };
         before = Some(place);
         let tensors = match event.debug_entry.map(|v| v.kind) {
@@ -258,7 +258,8 @@ fn recorded(dump: &ETDump, buffer: &[u8]) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// Of a delegate's call ExecuTorch records every argument, the results last; a run here has its results alone.
+/// Drops the inputs of delegate calls from a recording: ExecuTorch records all arguments of a call, the results last, whereas
+/// `found` has only the results.
 fn results_alone(recorded: Vec<Value>, found: &[Value], raised: &RaisedMethod) -> Vec<Value> {
     let outputs = |values: &[Value]| {
         let mut outputs: HashMap<Place, usize> = HashMap::new();
@@ -282,7 +283,7 @@ fn results_alone(recorded: Vec<Value>, found: &[Value], raised: &RaisedMethod) -
     recorded.into_iter().filter_map(result).collect()
 }
 
-/// A recorded tensor, row-major.
+/// Reads a recorded tensor into row-major order.
 fn tensor_of(tensor: &etdump::Tensor, buffer: &[u8]) -> Result<Tensor> {
     let wrong = |why: &str| {
         Error::input(format!(
@@ -312,7 +313,7 @@ fn tensor_of(tensor: &etdump::Tensor, buffer: &[u8]) -> Result<Tensor> {
     Ok(Tensor::from_bytes(meta, &bytes)?.to_dim_order(DimOrder::contiguous(sizes.len()))?)
 }
 
-/// The dimensions from the largest stride to the smallest.
+/// The dim order of a dense tensor with these strides: the dimensions from the largest stride to the smallest.
 fn order_of(sizes: &[usize], strides: &[i64]) -> DimOrder {
     let mut order: Vec<u8> = (0..sizes.len().min(u8::MAX.into()) as u8).collect();
     if strides.len() == sizes.len() {
@@ -391,21 +392,21 @@ fn ordinal(n: usize) -> String {
     format!("{n}{suffix}")
 }
 
-/// The largest difference of two tensors; infinite where only one element is finite or a number.
+/// The largest absolute difference of two tensors; infinite if an element is NaN or infinite in only one of them.
 fn largest(a: &Tensor, b: &Tensor) -> Option<f64> {
     let row_major = |t: &Tensor| t.to_dim_order(DimOrder::contiguous(t.rank())).ok();
     let (left, right) = (row_major(a)?, row_major(b)?);
     let (a, b) = (show::numbers(&left)?, show::numbers(&right)?);
-    let apart = |a: f64, b: f64| match a == b || (a.is_nan() && b.is_nan()) {
+    let abs_diff = |a: f64, b: f64| match a == b || (a.is_nan() && b.is_nan()) {
         true => 0.0,
         false => Some((a - b).abs()).filter(|d| !d.is_nan()).unwrap_or(f64::INFINITY),
     };
     let elements = 0..left.numel();
-    (left.numel() == right.numel()).then(|| elements.map(|i| apart(a(i), b(i))).fold(0.0, f64::max))
+    (left.numel() == right.numel()).then(|| elements.map(|i| abs_diff(a(i), b(i))).fold(0.0, f64::max))
 }
 
 impl Divergence {
-    /// The report as a person reads it; with `all`, every value that was compared.
+    /// The report as text; with `all`, it lists every value.
     pub fn text(&self, all: bool) -> String {
         let number = |d: Option<f64>| d.map_or_else(|| "-".to_owned(), |d| format!("{d:.3e}"));
         let mut out = format!("{}: {} of {} values compared", self.method, self.values.len(), self.recorded);
@@ -455,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn iterations_of_a_loop_are_told_apart() {
+    fn loop_iterations_have_distinct_keys() {
         let keys: Vec<_> = keyed(vec![value(3, 0), value(3, 1), value(4, 0), value(3, 0)])
             .into_iter()
             .map(|(k, _)| (k.place.instruction.unwrap(), k.iteration, k.output))
@@ -464,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_run_has_in_half_precision_is_rounded() {
+    fn f32_values_are_rounded_to_half_precision() {
         let sizes = [1, 2, 1, 2];
         let plain = Tensor::from_slice(&sizes, &[1.0f32, 1.0001, 65536.0, 0.1]).unwrap();
         for order in [[0, 1, 2, 3], [0, 2, 3, 1]] {
@@ -490,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn largest_differences_know_nan_and_infinity() {
+    fn largest_difference_handles_nan_and_infinity() {
         let t = |v: &[f32]| Tensor::from_slice(&[v.len()], v).unwrap();
         assert_eq!(largest(&t(&[1.0, f32::NAN]), &t(&[1.5, f32::NAN])), Some(0.5));
         assert_eq!(largest(&t(&[f32::NAN]), &t(&[1.0])), Some(f64::INFINITY));

@@ -1,4 +1,4 @@
-//! What the first value that differs was computed from.
+//! The operands of the first value that differs.
 
 use super::Divergence;
 use runtime::{Found, RaisedMethod};
@@ -14,19 +14,19 @@ pub struct Operand {
     pub place: (u32, u32),
     /// The operator, or the kind of instruction.
     pub what: String,
-    /// What is known of it.
+    /// The outcome of its comparison.
     pub state: OperandState,
 }
 
-/// What a comparison says of a result.
+/// The outcome of comparing a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OperandState {
-    /// It is the same in both runs.
+    /// It agrees in both runs.
     Agrees,
-    /// It differs, too.
+    /// It differs as well.
     Differs,
-    /// It is fused into what follows it.
+    /// It is fused into its consumer, so that it has no value.
     Fused,
     /// It was not compared.
     Unknown,
@@ -46,8 +46,8 @@ impl fmt::Display for Operand {
     }
 }
 
-/// The results that the first value that differs reads, and those that fused ones among them read in turn, in the
-/// order of the instructions.
+/// The results that the first differing value reads and, transitively through fused results, their operands; in
+/// instruction order.
 pub(super) fn of_first(report: &Divergence, raised: &RaisedMethod) -> Vec<Operand> {
     let first = report.first.and_then(|first| report.values[first].place);
     let place = |(chain, instruction)| Place::instruction(chain, instruction);

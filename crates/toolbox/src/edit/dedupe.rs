@@ -1,5 +1,5 @@
-use super::externalize::{Digests, is_seen_outside, keys_in_use, look_outside, staying_constant};
-use super::keys::{Shelf, layout_of};
+use super::externalize::{Digests, is_input_or_output, kept_constant, keys_in_use, make_external};
+use super::keys::{DedupBuilder, layout_of};
 use super::{Output, take_apart};
 use crate::file::{Progress, source};
 use crate::{Error, Result};
@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-/// Programs that share weights.
+/// The result of [`dedupe`]: programs that share their common weights.
 #[derive(Debug, Serialize)]
 pub struct Deduped {
     /// The programs, in the order in which they were given.
@@ -18,9 +18,9 @@ pub struct Deduped {
     pub keys: Vec<String>,
     /// Bytes of the shared weights.
     pub bytes_shared: u64,
-    /// Bytes of all programs before.
+    /// Bytes of all programs before the edit.
     pub bytes_before: u64,
-    /// Bytes of all programs and the weights after.
+    /// Bytes of all programs and of the shared weights after it.
     pub bytes_after: u64,
     /// The shared weights.
     #[serde(skip)]
@@ -32,21 +32,21 @@ pub struct Deduped {
 pub struct Member {
     /// The old file.
     pub file: String,
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes_before: u64,
-    /// The bytes of the new one.
+    /// The size of the new file in bytes.
     pub bytes_after: u64,
     /// The new program.
     #[serde(skip)]
     pub program: Output,
 }
 
-/// Moves the constants and named data that are the same in two or more programs into one `.ptd`.
+/// Moves the constants and named data that two or more programs have in common into one `.ptd`.
 ///
-/// Only weights of `at_least` bytes are looked at, and of these only those are read whose length occurs in
-/// several programs. A tensor's key is its name in the model where the programs agree on it, otherwise the
-/// SHA-256 of its bytes. Named data moves if no program has something else under its key. What
-/// [`externalize`](super::externalize()) leaves in a program stays here too.
+/// Only weights of `at_least` bytes or more are considered, and only those whose length occurs in several programs are
+/// read. A tensor's key is its name in the model if the programs agree on it, otherwise the SHA-256 of its bytes. Named
+/// data moves only if no program has different bytes under its key. Weights that [`externalize`](super::externalize())
+/// leaves in a program stay here too.
 pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Result<Deduped> {
     let all: Vec<Weights> = programs.iter().map(|program| Weights::of(program, at_least.max(1))).collect();
     let lengths = common(all.iter().map(|weights| weights.ranges().map(len).collect()));
@@ -64,17 +64,17 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
     }
     let shared = common(seen.into_iter());
 
-    let mut shelf = Shelf::new(programs.iter().flat_map(keys_in_use).collect());
+    let mut data = DedupBuilder::new(programs.iter().flat_map(keys_in_use).collect());
     let mut builders = Vec::new();
     let moved_keys = movable_keys(programs, &all, &mut digests, &lengths, &shared)?;
     for ((program, weights), digests) in programs.iter().zip(&all).zip(&mut digests) {
         let bytes_of = source(program.loader(), progress);
         let mut builder = take_apart(program, progress);
-        // No runtime knows inline constants and weights outside at once.
+        // No runtime supports inline constants together with external weights.
         builder.inline_constants = false;
         for (key, range) in weights.named.iter().filter(|(key, _)| moved_keys.contains(key.as_str())) {
             let digest = digests.of(range.clone())?;
-            shelf.blob(key, digest, || bytes_of(range.clone()))?;
+            data.blob(key, digest, || bytes_of(range.clone()))?;
         }
         builder.named_data.retain(|entry| !moved_keys.contains(entry.key.as_str()));
         for &(plan, value, ref range) in &weights.constants {
@@ -84,18 +84,18 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
             let EValue::Tensor(tensor) = &mut builder.execution_plan[plan].values[value] else { continue };
             let name = tensor.fully_qualified_name().map(str::to_owned);
             let bytes = || bytes_of(range.clone());
-            let key = shelf.tensor(name.as_deref(), digest, layout_of(tensor), bytes);
-            look_outside(tensor, key);
+            let key = data.tensor(name.as_deref(), digest, layout_of(tensor), bytes);
+            make_external(tensor, key);
         }
         builders.push(builder);
     }
-    let keys: Vec<String> = shelf.keys().map(str::to_owned).collect();
+    let keys: Vec<String> = data.keys().map(str::to_owned).collect();
     if keys.is_empty() {
         return Err(Error::input(format!(
             "the programs have no weights of at least {at_least} bytes in common"
         )));
     }
-    let bytes_shared = shelf.bytes();
+    let bytes_shared = data.bytes();
     let mut members = Vec::new();
     for (program, builder) in programs.iter().zip(builders) {
         let output = Output::program(builder, progress)?;
@@ -106,7 +106,7 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
             program: output,
         });
     }
-    let data = Output::data(shelf.into_builder(), progress)?;
+    let data = Output::data(data.into_builder(), progress)?;
     Ok(Deduped {
         keys,
         bytes_shared,
@@ -117,11 +117,11 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
     })
 }
 
-/// What a program could share.
+/// The weights of a program that are candidates for sharing.
 struct Weights {
-    /// Method, value, and the bytes of the file.
+    /// Method, value, and file range.
     constants: Vec<(usize, usize, Range<u64>)>,
-    /// Key, and the bytes of the file.
+    /// Key and file range.
     named: Vec<(String, Range<u64>)>,
 }
 
@@ -129,7 +129,7 @@ impl Weights {
     fn of(program: &Program, at_least: u64) -> Self {
         let tables = program.tables();
         let mut constants = Vec::new();
-        let stays = staying_constant(program);
+        let stays = kept_constant(program);
         for (p, plan) in tables.execution_plan.iter().enumerate() {
             for (v, tensor) in
                 plan.values.iter().enumerate().filter_map(|(v, value)| Some((v, value.as_tensor()?)))
@@ -137,7 +137,7 @@ impl Weights {
                 if let TensorData::Constant(range) = tables.tensor_data(tensor)
                     && len(&range) >= at_least
                     && Some(&range) != stays.as_ref()
-                    && !is_seen_outside(plan, v)
+                    && !is_input_or_output(plan, v)
                 {
                     constants.push((p, v, range));
                 }
@@ -159,7 +159,7 @@ fn len(range: &Range<u64>) -> u64 {
     range.end - range.start
 }
 
-/// What stands in at least two of the sets.
+/// The items that occur in at least two of the sets.
 fn common<T: std::hash::Hash + Eq>(sets: impl Iterator<Item = HashSet<T>>) -> HashSet<T> {
     let mut counts: HashMap<T, usize> = HashMap::new();
     for item in sets.flatten() {
@@ -168,7 +168,7 @@ fn common<T: std::hash::Hash + Eq>(sets: impl Iterator<Item = HashSet<T>>) -> Ha
     counts.into_iter().filter(|(_, count)| *count > 1).map(|(item, _)| item).collect()
 }
 
-/// Keys of named data whose bytes are shared, and that mean the same in every program that has them.
+/// The keys of named data whose bytes are shared and are the same in every program that has the key.
 fn movable_keys(
     programs: &[Program],
     all: &[Weights],

@@ -7,24 +7,25 @@ use runtime::{NamedDataMap, Program, PtdDataMap};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 
-/// A program that needs no `.ptd` any more.
+/// The result of [`embed`]: a self-contained program that needs no `.ptd`.
 #[derive(Debug, Serialize)]
 pub struct Embedded {
-    /// Keys of tensors whose bytes are in the program now.
+    /// Keys of tensors that became constants or initial values of the program.
     pub tensors: Vec<String>,
-    /// Keys that are named data of the program now, where its delegates find them.
+    /// Keys that became named data of the program, for its delegates.
     pub named_data: Vec<String>,
-    /// Keys that nothing in the program can use, and that were left out.
+    /// Keys that the program does not use and that were left out.
     pub left_out: Vec<String>,
     /// The new program.
     #[serde(skip)]
     pub program: Output,
 }
 
-/// Puts the weights that a program looks for in `.ptd` files into the program. What no tensor asks for
-/// becomes named data if the program has delegates, which may.
+/// Moves the external weights of a program from `.ptd` files into the program. Entries that no tensor refers to
+/// become named data if the program has delegates, which may look them up.
 ///
-/// Fails, naming them, if the files lack keys, or hold a tensor of another type, shape or layout.
+/// # Errors
+/// If the files lack keys, have a key twice, or hold a tensor of another type, shape or layout; the error names the keys.
 pub fn embed(program: &Program, data: &[PtdDataMap], progress: &Progress) -> Result<Embedded> {
     let mut entries: HashMap<&str, (usize, &NamedData)> = HashMap::new();
     for (file, map) in data.iter().enumerate() {
@@ -44,7 +45,7 @@ pub fn embed(program: &Program, data: &[PtdDataMap], progress: &Progress) -> Res
 
     let mut builder = take_apart(program, progress);
     let (mut missing, mut used) = (BTreeSet::new(), BTreeSet::new());
-    // By key, and whether it is an initial value.
+    // The new buffer index by key and whether it is an initial value.
     let mut places: HashMap<(String, bool), u32> = HashMap::new();
     let mut wanted: Vec<(String, bool)> = Vec::new();
     for tensor in tensors_mut(&mut builder).filter(|tensor| tensor.is_external()) {
@@ -112,7 +113,7 @@ pub fn embed(program: &Program, data: &[PtdDataMap], progress: &Progress) -> Res
     })
 }
 
-/// Fails unless an entry is what a tensor asks for.
+/// Fails if an entry's type, sizes or dim order are not those of the tensor.
 fn check_fit(tensor: &Tensor, entry: &NamedData, file: &str) -> Result<()> {
     let wanted = super::keys::layout_of(tensor);
     if entry.tensor_layout.as_ref() == Some(&wanted) {

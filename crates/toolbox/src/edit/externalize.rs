@@ -1,4 +1,4 @@
-use super::keys::{Shelf, layout_of, sha256};
+use super::keys::{DedupBuilder, layout_of, sha256};
 use super::{Output, take_apart};
 use crate::file::{Progress, source};
 use crate::{Error, Result};
@@ -8,21 +8,21 @@ use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// Which weights leave a program.
+/// Which weights to move out of a program.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MoveOptions {
-    /// Only those of at least this many bytes.
+    /// Moves only weights of at least this many bytes.
     pub at_least: u64,
-    /// Also the initial values of tensors that the program changes.
+    /// Moves the initial values of mutable tensors, too.
     pub initial: bool,
 }
 
-/// A program and the weights that have left it.
+/// The result of [`externalize`]: a program and its moved weights.
 #[derive(Debug, Serialize)]
 pub struct Externalized {
-    /// The keys under which the program asks for its weights.
+    /// The keys under which the program looks up its weights.
     pub keys: Vec<String>,
-    /// Bytes of weights that were moved.
+    /// Bytes of the moved weights; weights with equal bytes count once.
     pub bytes: u64,
     /// The new program.
     #[serde(skip)]
@@ -32,12 +32,12 @@ pub struct Externalized {
     pub data: Output,
 }
 
-/// Moves the weights of a program into a `.ptd` file: constants, and named data, which is what delegates
-/// keep their weights in. The program does the same if it is given that file.
+/// Moves the weights of a program into a `.ptd` file: constants, and named data, in which delegates
+/// keep their weights. Together with that file, the new program computes the same results.
 ///
-/// A tensor's key is its name in the model, or the SHA-256 of its bytes if it has none. What the reference
-/// runtime does not look for outside stays: constants that are outputs, and tensors without elements, which
-/// one constant keeps company, as it refuses a segment without bytes.
+/// A tensor's key is its name in the model, or the SHA-256 of its bytes if it has none. Tensors that the reference
+/// runtime does not resolve externally stay in the program: inputs, outputs, and tensors without elements. If there are
+/// tensors without elements, the smallest other constant stays too, because the reference refuses an empty segment.
 pub fn externalize(program: &Program, options: MoveOptions, progress: &Progress) -> Result<Externalized> {
     let mut builder = take_apart(program, progress);
     let tables = program.tables();
@@ -53,20 +53,20 @@ pub fn externalize(program: &Program, options: MoveOptions, progress: &Progress)
         })
         .map(|entry| entry.key.as_str())
         .collect();
-    let mut shelf = Shelf::new(keys_in_use(program));
+    let mut data = DedupBuilder::new(keys_in_use(program));
     for entry in tables.named_data.iter().filter(|entry| moved.contains(entry.key.as_str())) {
         let range = tables.named_data(&entry.key).unwrap_or_default();
-        shelf.blob(&entry.key, digests.of(range.clone())?, || bytes_of(range))?;
+        data.blob(&entry.key, digests.of(range.clone())?, || bytes_of(range))?;
     }
     builder.named_data.retain(|entry| !moved.contains(entry.key.as_str()));
 
-    // No runtime knows inline constants and weights outside at once.
+    // No runtime supports inline constants together with external weights.
     builder.inline_constants = false;
-    let stays = staying_constant(program);
+    let stays = kept_constant(program);
     for (plan, new) in tables.execution_plan.iter().zip(&mut builder.execution_plan) {
         for (id, (old, new)) in plan.values.iter().zip(&mut new.values).enumerate() {
             let (EValue::Tensor(old), EValue::Tensor(new)) = (old, new) else { continue };
-            if is_seen_outside(plan, id) {
+            if is_input_or_output(plan, id) {
                 continue;
             }
             let range = match tables.tensor_data(old) {
@@ -78,11 +78,11 @@ pub fn externalize(program: &Program, options: MoveOptions, progress: &Progress)
                 continue;
             }
             let digest = digests.of(range.clone())?;
-            let key = shelf.tensor(old.fully_qualified_name(), digest, layout_of(old), || bytes_of(range));
-            look_outside(new, key);
+            let key = data.tensor(old.fully_qualified_name(), digest, layout_of(old), || bytes_of(range));
+            make_external(new, key);
         }
     }
-    if shelf.keys().next().is_none() {
+    if data.keys().next().is_none() {
         let name = program.loader().name();
         return Err(Error::input(match options.at_least {
             0 => format!("{name} has no weights to move"),
@@ -90,21 +90,21 @@ pub fn externalize(program: &Program, options: MoveOptions, progress: &Progress)
         }));
     }
     Ok(Externalized {
-        keys: shelf.keys().map(str::to_owned).collect(),
-        bytes: shelf.bytes(),
+        keys: data.keys().map(str::to_owned).collect(),
+        bytes: data.bytes(),
         program: Output::program(builder, progress)?,
-        data: Output::data(shelf.into_builder(), progress)?,
+        data: Output::data(data.into_builder(), progress)?,
     })
 }
 
-/// Whether a value is an input or output, which the reference runtime does not look for outside.
-pub(super) fn is_seen_outside(plan: &ExecutionPlan, id: usize) -> bool {
+/// Whether a value is an input or output of the method, which the reference runtime does not resolve externally.
+pub(super) fn is_input_or_output(plan: &ExecutionPlan, id: usize) -> bool {
     plan.inputs.iter().chain(&plan.outputs).any(|&seen| usize::try_from(seen) == Ok(id))
 }
 
-/// The smallest constant, if the program has constants without bytes too: without it their segment would have
-/// none, which the reference runtime refuses.
-pub(super) fn staying_constant(program: &Program) -> Option<Range<u64>> {
+/// The smallest non-empty constant, if the program has empty constants as well. It must stay in the program, because the
+/// reference runtime refuses the empty segment that would be left.
+pub(super) fn kept_constant(program: &Program) -> Option<Range<u64>> {
     let tables = program.tables();
     let constants = tables.execution_plan.iter().flat_map(|plan| &plan.values).filter_map(EValue::as_tensor);
     let ranges = constants.filter_map(|tensor| match tables.tensor_data(tensor) {
@@ -115,7 +115,7 @@ pub(super) fn staying_constant(program: &Program) -> Option<Range<u64>> {
     full.into_iter().min_by_key(|range| (range.end - range.start, range.start)).filter(|_| !empty.is_empty())
 }
 
-/// Keys that stand for something already: named data of a program, and what it asks other files for.
+/// Keys that are in use already: those of a program's named data and of its external tensors.
 pub(super) fn keys_in_use(program: &Program) -> HashSet<String> {
     let tables = program.tables();
     let external = tables
@@ -128,8 +128,8 @@ pub(super) fn keys_in_use(program: &Program) -> HashSet<String> {
     tables.named_data.iter().map(|entry| entry.key.as_str()).chain(external).map(str::to_owned).collect()
 }
 
-/// Makes a tensor one whose bytes are outside the program, under this key.
-pub(super) fn look_outside(tensor: &mut Tensor, key: String) {
+/// Makes a tensor external, with this key.
+pub(super) fn make_external(tensor: &mut Tensor, key: String) {
     let info = tensor.extra_tensor_info.get_or_insert_default();
     info.fully_qualified_name = Some(key);
     info.location = TensorDataLocation::External;
@@ -137,7 +137,7 @@ pub(super) fn look_outside(tensor: &mut Tensor, key: String) {
     tensor.data_buffer_idx = 0;
 }
 
-/// The SHA-256 of ranges of a program, each read once.
+/// The SHA-256 of byte ranges of a program; each range is read once.
 pub(super) struct Digests<'p> {
     pub(super) program: &'p Program,
     pub(super) progress: &'p Progress,

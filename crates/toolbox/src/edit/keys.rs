@@ -1,4 +1,4 @@
-//! What to call weights that leave a program.
+//! Assigns keys to the weights that are moved out of programs.
 
 use crate::file::Progress;
 use crate::{Error, Result};
@@ -12,17 +12,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use tensor::AlignedBuffer;
 
-/// Bytes that are hashed at a time.
-const PIECE: u64 = 1 << 20;
+/// Bytes hashed at a time.
+const CHUNK: u64 = 1 << 20;
 
-/// The SHA-256 of a range of a file in lowercase hexadecimal: what the reference calls data that has no
-/// name.
+/// The SHA-256 of a range of a file in lowercase hexadecimal, which the reference uses as the key of unnamed
+/// data.
 pub(crate) fn sha256(loader: &Arc<dyn DataLoader>, range: Range<u64>, progress: &Progress) -> Result<String> {
     let mut digest = Digest::default();
-    let mut piece = AlignedBuffer::zeroed(range.end.saturating_sub(range.start).min(PIECE) as usize)?;
+    let mut piece = AlignedBuffer::zeroed(range.end.saturating_sub(range.start).min(CHUNK) as usize)?;
     let mut at = range.start;
     while at < range.end {
-        let piece = &mut piece[..(range.end - at).min(PIECE) as usize];
+        let piece = &mut piece[..(range.end - at).min(CHUNK) as usize];
         loader.load_into(at, piece, Purpose::Named)?;
         digest.update(piece);
         at += piece.len() as u64;
@@ -31,7 +31,7 @@ pub(crate) fn sha256(loader: &Arc<dyn DataLoader>, range: Range<u64>, progress: 
     Ok(digest.name())
 }
 
-/// The layout that a tensor's bytes must have outside the program.
+/// The layout of a tensor as a `.ptd` entry.
 pub(crate) fn layout_of(tensor: &Tensor) -> TensorLayout {
     TensorLayout {
         scalar_type: tensor.scalar_type,
@@ -42,24 +42,24 @@ pub(crate) fn layout_of(tensor: &Tensor) -> TensorLayout {
 
 /// A `.ptd` file under construction: entries with unique keys; entries with equal bytes share one blob.
 #[derive(Debug, Default)]
-pub(crate) struct Shelf {
+pub(crate) struct DedupBuilder {
     entries: Vec<Entry<'static>>,
-    /// By the SHA-256 of their bytes.
+    /// Blobs by the SHA-256 of their bytes.
     blobs: HashMap<String, Blob<'static>>,
-    /// What each key stands for: the SHA-256 of its bytes, and its layout.
+    /// For each assigned key, the SHA-256 of its bytes and its layout.
     taken: HashMap<String, (String, Option<TensorLayout>)>,
-    /// Keys that stand for something elsewhere.
+    /// Keys that are in use elsewhere and are not assigned to tensors.
     reserved: HashSet<String>,
 }
 
-impl Shelf {
-    /// A shelf that gives nothing one of these keys.
+impl DedupBuilder {
+    /// An empty builder that assigns none of the `reserved` keys to tensors.
     pub(crate) fn new(reserved: HashSet<String>) -> Self {
         Self { reserved, ..Self::default() }
     }
 
-    /// Puts a tensor on the shelf and tells its key: its name in the model or, if it has none or another
-    /// tensor took it, the SHA-256 of its bytes.
+    /// Adds a tensor and returns its key: its name in the model or, if it has none or the name is taken or reserved, the
+    /// SHA-256 of its bytes, if necessary with a number. A tensor with the same bytes and layout is added once per key.
     pub(crate) fn tensor(
         &mut self,
         name: Option<&str>,
@@ -89,8 +89,7 @@ impl Shelf {
         }
     }
 
-    /// Puts a blob on the shelf under its own key, which nothing else on it may have. It may be one of those
-    /// that are reserved.
+    /// Adds a blob under the given key, which may be reserved. Fails if the key is taken by a tensor or by other bytes.
     pub(crate) fn blob(
         &mut self,
         key: &str,
@@ -119,17 +118,17 @@ impl Shelf {
         self.entries.push(Entry { key, layout, blob, alignment: 1 });
     }
 
-    /// The keys, in the order in which they came.
+    /// The keys, in insertion order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.key.as_str())
     }
 
-    /// Bytes of the entries, each distinct run of bytes counted once.
+    /// Total bytes of the entries; equal contents count once.
     pub(crate) fn bytes(&self) -> u64 {
         self.blobs.values().map(Blob::len).sum()
     }
 
-    /// The file. What is equal is shared already.
+    /// The builder of the file. Equal blobs are shared already, so that the builder need not compare them.
     pub(crate) fn into_builder(self) -> Builder<'static> {
         Builder { entries: self.entries, share: false, ..Builder::new() }
     }

@@ -1,6 +1,6 @@
-//! Programs and named data with something changed: taken apart, edited and laid out anew.
+//! Edits of programs and named data: a file is taken apart, changed and laid out again.
 //!
-//! An edit gives an [`Output`]: a file whose bytes pass from the old one to it when it is written, and are
+//! An edit returns an [`Output`], a file that streams its bytes from the old file when it is written; they are
 //! never all in memory.
 
 mod dedupe;
@@ -32,7 +32,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// The bytes of the file.
+    /// The size of the file in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -50,19 +50,19 @@ impl Output {
         Ok(bytes)
     }
 
-    /// A program.
+    /// Lays out and verifies a program.
     pub(crate) fn program(builder: Builder<'static>, progress: &Progress) -> Result<Self> {
         let prepared = builder.finish().and_then(pte::Draft::prepare).in_file("the new program")?;
         let bytes = prepared.header().file_len;
         Ok(Self { bytes, write: Box::new(move |out| prepared.write_to(out)), progress: progress.clone() })
     }
 
-    /// Named data.
+    /// Lays out and verifies named data, within the default limits.
     pub(crate) fn data(builder: ptd::Builder<'static>, progress: &Progress) -> Result<Self> {
         Self::data_within(builder, &Limits::default(), progress)
     }
 
-    /// Named data within these limits.
+    /// Lays out and verifies named data, within these limits.
     pub(crate) fn data_within(
         builder: ptd::Builder<'static>,
         limits: &Limits,
@@ -73,7 +73,7 @@ impl Output {
         Ok(Self { bytes, write: Box::new(move |out| prepared.write_to(out)), progress: progress.clone() })
     }
 
-    /// A file of these bytes and what `write` adds behind them.
+    /// A file of `bytes` bytes that `write` produces.
     pub(crate) fn stream(
         bytes: u64,
         progress: &Progress,
@@ -89,13 +89,13 @@ impl std::fmt::Debug for Output {
     }
 }
 
-/// The program, taken apart. Its bytes are read when they are written.
+/// Converts a program back to a builder, for editing. Its segments are read only when the new file is written.
 pub(crate) fn take_apart(program: &Program, progress: &Progress) -> Builder<'static> {
     progress.begin("reading", program.loader().size());
     Builder::from_program(program.tables(), source(program.loader(), progress))
 }
 
-/// The tensors of a program that is taken apart.
+/// The tensors of a builder, in all methods.
 pub(crate) fn tensors_mut<'b>(builder: &'b mut Builder<'_>) -> impl Iterator<Item = &'b mut Tensor> {
     builder.execution_plan.iter_mut().flat_map(|plan| &mut plan.values).filter_map(|value| match value {
         EValue::Tensor(tensor) => Some(tensor),

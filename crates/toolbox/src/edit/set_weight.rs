@@ -9,24 +9,23 @@ use serde::Serialize;
 use std::path::Path;
 use tensor::{DimOrder, ScalarType, bf16};
 
-/// A file with another weight.
+/// The result of [`set_weight`]: a file with a weight replaced.
 #[derive(Debug, Serialize)]
 pub struct WeightSet {
-    /// What the weight is: `float32[2, 3]`.
+    /// The type of the weight: `float32[2, 3]`.
     pub layout: String,
-    /// Tensors of the program that have it, in all methods; or the entry of a `.ptd`.
+    /// The number of tensors, in all methods, that use the weight; 1 for a `.ptd`.
     pub tensors: usize,
     /// The new file.
     #[serde(skip)]
     pub file: Output,
 }
 
-/// Gives a weight new values, those of a NumPy array of its shape and type.
+/// Replaces the values of a weight by those of a NumPy array of the same shape and type.
 ///
-/// In a program, `name` is the name that constants and initial values have in the model or, for those
-/// without, the number that `pteron print` shows: `7` for `constant 7`. In a `.ptd` it is a key. Other
-/// weights that happened to share the old bytes keep them. bfloat16, which NumPy lacks, takes float32 and
-/// is rounded.
+/// In a program, `name` is the name of a constant or initial value in the model or, for an unnamed constant, the number
+/// that `pteron print` shows: `7` for `constant 7`. In a `.ptd` it is a key. Other weights that shared the
+/// old bytes keep them. A bfloat16 weight, a type that NumPy lacks, takes a float32 array, which is rounded.
 pub fn set_weight(file: &File, name: &str, array: &Path, progress: &Progress) -> Result<WeightSet> {
     match file {
         File::Program(program) => in_program(program, name, array, progress),
@@ -106,8 +105,8 @@ fn in_data(data: &PtdDataMap, name: &str, array: &Path, progress: &Progress) -> 
     Ok(WeightSet { layout: text, tensors: 1, file: Output::data(builder, progress)? })
 }
 
-/// The bytes of a `.npy` file as a tensor of this layout has them in a file. An array that does not fit is not
-/// read.
+/// The values of a `.npy` file as the little-endian bytes of a tensor of this layout. Shape and type are checked before the
+/// elements are read.
 fn values(layout: &TensorLayout, path: &Path) -> Result<Vec<u8>> {
     let array = npy::open(path)?;
     let dtype = ScalarType::from_i8(layout.scalar_type)?;

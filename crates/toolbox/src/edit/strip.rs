@@ -8,29 +8,29 @@ use serde::Serialize;
 /// What to strip besides stack traces.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StripOptions {
-    /// Also the names that tensors have in the source model, but for those that a `.ptd` is searched for,
-    /// and Python's containers around inputs and outputs.
+    /// Also strips the names that tensors have in the source model, except those that are keys of external data, and
+    /// the description of Python's containers around inputs and outputs.
     pub names: bool,
 }
 
-/// What was stripped.
+/// The result of [`strip`].
 #[derive(Debug, Serialize)]
 pub struct Stripped {
-    /// Source frames that were left out.
+    /// The number of source frames removed.
     pub frames: usize,
-    /// Names of tensors that were left out.
+    /// The number of tensor names removed.
     pub names: usize,
     /// Bytes of the old file.
     pub bytes_before: u64,
-    /// Bytes of the new one.
+    /// Bytes of the new file.
     pub bytes_after: u64,
     /// The new file.
     #[serde(skip)]
     pub program: Output,
 }
 
-/// Leaves out what only people and tools read: the source frames of instructions, and names if asked for.
-/// What the program computes, and which `.ptd` entries it needs, stays.
+/// Removes debug information: the source frames of instructions and, if requested, names. Results and the required
+/// `.ptd` entries stay the same.
 pub fn strip(program: &Program, options: StripOptions, progress: &Progress) -> Result<Stripped> {
     let mut builder = take_apart(program, progress);
     let (mut frames, mut names) = (0, 0);

@@ -4,18 +4,18 @@ use runtime::{DataLoader, Limits, NamedDataMap, PtdDataMap};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// What a `.ptd` file holds.
+/// The contents of a `.ptd` file.
 #[derive(Debug, Clone, Serialize)]
 pub struct FlatTensorReport {
-    /// The version of the report's shape.
+    /// The version of the report's schema.
     pub report: u32,
     /// The file.
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Bytes that were read to tell this, those aside that said what kind of file it is.
+    /// Bytes that were read for the report, without those that identified the format.
     pub bytes_read: u64,
-    /// The version of the schema.
+    /// The version of the file's schema.
     pub version: u32,
     /// The sizes of the segments, in bytes.
     pub segments: Vec<u64>,
@@ -36,7 +36,7 @@ pub struct EntryReport {
     pub dtype: Option<String>,
     /// The sizes; absent for a blob.
     pub sizes: Option<Vec<i32>>,
-    /// The layout; absent for a blob.
+    /// The dim order; absent for a blob.
     pub dim_order: Option<Vec<u8>>,
 }
 

@@ -7,20 +7,20 @@ use serde::Serialize;
 use serde_json::json;
 use std::sync::Arc;
 
-/// What a `.gguf` file holds.
+/// The contents of a `.gguf` file.
 #[derive(Debug, Clone, Serialize)]
 pub struct GgufReport {
-    /// The version of the report's shape.
+    /// The version of the report's schema.
     pub report: u32,
     /// The file.
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Bytes that were read to tell this, those aside that said what kind of file it is.
+    /// Bytes that were read for the report, without those that identified the format.
     pub bytes_read: u64,
     /// The version of the format.
     pub version: u32,
-    /// The metadata: pairs of key and value. Of an array only its length and first values are given.
+    /// The metadata: pairs of key and value. For an array, only its length and first values.
     pub metadata: Vec<(String, serde_json::Value)>,
     /// The tensors, in the order of the file.
     pub tensors: Vec<GgufTensorReport>,
@@ -31,9 +31,9 @@ pub struct GgufReport {
 pub struct GgufTensorReport {
     /// Its name.
     pub name: String,
-    /// How its elements are kept: `F32`, `Q8_0`.
+    /// Its element or block type: `F32`, `Q8_0`.
     pub kind: &'static str,
-    /// Its sizes, the outermost first.
+    /// Its sizes, outermost first.
     pub sizes: Vec<u64>,
     /// Its size in bytes.
     pub bytes: u64,

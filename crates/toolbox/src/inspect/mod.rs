@@ -1,7 +1,7 @@
-//! What is in a file: a report for people ([`text`]) and for programs (the same structs as JSON).
+//! Reports on the contents of a file, as text ([`text`]) and as JSON (the same structs, serialized).
 //!
-//! Only the header, the tables and a few bytes of each delegate's payload are read, however large the
-//! file is.
+//! Of programs and named data, only the header, the tables and the first bytes of each delegate's payload are read, however
+//! large the file is.
 
 mod flat_tensor;
 mod gguf;
@@ -31,8 +31,8 @@ use runtime::{BackendRegistry, DataLoader, Limits, Purpose};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// What a file holds. In JSON, `format` says which kind of report it is, and `report` the version
-/// of the report's own shape.
+/// The contents of a file. In JSON, the field `format` is the kind of report and `report` the version of its
+/// schema.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "format", rename_all = "lowercase")]
 #[non_exhaustive]
@@ -44,18 +44,18 @@ pub enum Report {
     /// A program in the Binary Executable Format.
     #[cfg(feature = "bef")]
     Bef(BefReport),
-    /// A program with test cases.
+    /// A bundled program: a program with test cases.
     Bpte(Box<BundleReport>),
-    /// What a runtime recorded.
+    /// A recording of a runtime.
     Etdump(EtdumpReport),
-    /// Weights of a language model.
+    /// The weights of a language model.
     Gguf(GgufReport),
 }
 
-/// The version of the reports' shape: it grows when a field is renamed or removed.
+/// The version of the reports' schema. It is incremented when a field is renamed or removed.
 pub const REPORT_VERSION: u32 = 1;
 
-/// Looks into a file. The registries decide what is missing to run it.
+/// Reports the contents of a file. The registries determine which operators and backends are reported as missing.
 pub fn inspect(
     loader: &Arc<dyn DataLoader>,
     kernels: &KernelRegistry,

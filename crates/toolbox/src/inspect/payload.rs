@@ -1,7 +1,7 @@
-/// What the first bytes of a delegate's payload say it is; 64 are plenty.
+/// Recognises the format of a delegate's payload by its first bytes; 64 are enough.
 ///
-/// Magics as the reference's backends write them: XNNPACK and Vulkan have a 30-byte header with the
-/// magic at byte 4 and a flatbuffer behind it, MPS and Samsung's ENN a flatbuffer or header of their
+/// The magics are those that the reference's backends write: XNNPACK and Vulkan have a 30-byte header with the
+/// magic at byte 4, followed by a flatbuffer; MPS and Samsung's ENN have a flatbuffer or a header of their
 /// own.
 pub fn sniff_payload(head: &[u8]) -> Option<&'static str> {
     const AT_FOUR: &[(&[u8], &str)] = &[
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn payloads_are_told_by_their_magic() {
+    fn payloads_are_recognised_by_their_magic() {
         assert_eq!(sniff_payload(b"\0\0\0\0XH00\x1e\0"), Some("XNNPACK, header XH00"));
         assert_eq!(sniff_payload(b"\x10\0\0\0XN01"), Some("XNNPACK, flatbuffer XN01"));
         assert_eq!(sniff_payload(b"\0\0\0\0VH00"), Some("Vulkan, header VH00"));

@@ -9,23 +9,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tensor::{ScalarType, ShapeDynamism};
 
-/// Bytes of a payload that are read to tell what it is.
+/// Bytes of a payload that are read to recognise its format.
 const PAYLOAD_HEAD: u64 = 64;
 
-/// What a `.pte` file holds.
+/// The contents of a `.pte` file.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProgramReport {
-    /// The version of the report's shape.
+    /// The version of the report's schema.
     pub report: u32,
     /// The file.
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Bytes that were read to tell this, those aside that said what kind of file it is.
+    /// Bytes that were read for the report, without those that identified the format.
     pub bytes_read: u64,
     /// The header.
     pub header: HeaderReport,
-    /// The version of the schema.
+    /// The version of the file's schema.
     pub version: u32,
     /// The methods, in the order of the file.
     pub methods: Vec<MethodReport>,
@@ -33,7 +33,7 @@ pub struct ProgramReport {
     pub segments: Vec<SegmentReport>,
     /// The program's own named data.
     pub named_data: Vec<NamedDataReport>,
-    /// The constants that tensors use, the largest first. A constant of several methods stands once.
+    /// The constants that tensors use, largest first. A constant that several methods use is listed once.
     pub constants: Vec<ConstantReport>,
 }
 
@@ -42,7 +42,7 @@ pub struct ProgramReport {
 pub struct HeaderReport {
     /// Bytes of the tables, the header included.
     pub program_size: u64,
-    /// Where the segments start; absent if the file has no extended header.
+    /// The extended header, if the file has one.
     pub extended: Option<ExtendedHeaderReport>,
 }
 
@@ -51,9 +51,9 @@ pub struct HeaderReport {
 pub struct ExtendedHeaderReport {
     /// Its length in bytes: 24 before release 1.0, 32 since.
     pub length: u32,
-    /// Where the segments start.
+    /// The file offset of the segments.
     pub segment_base_offset: u64,
-    /// Bytes of all segments, if the header says.
+    /// Bytes of all segments, if the header has that field.
     pub segment_data_size: Option<u64>,
 }
 
@@ -62,19 +62,19 @@ pub struct ExtendedHeaderReport {
 pub struct MethodReport {
     /// Its name.
     pub name: String,
-    /// What it takes.
+    /// Its inputs.
     pub inputs: Vec<ValueReport>,
-    /// What it gives.
+    /// Its outputs.
     pub outputs: Vec<ValueReport>,
     /// Its instructions by kind.
     pub instructions: InstructionCounts,
-    /// The operators it calls, the most frequent first.
+    /// The operators it calls, most frequent first.
     pub operators: Vec<OperatorReport>,
     /// The parts that are delegated.
     pub delegates: Vec<DelegateReport>,
-    /// The memory arenas that it plans with.
+    /// The arenas of its memory plan.
     pub arenas: Vec<ArenaReport>,
-    /// Its tensors by where their bytes are.
+    /// The number of its tensors by storage.
     pub tensors: TensorCounts,
     /// What is missing to run it here; absent if nothing is.
     pub missing: Option<MissingReport>,
@@ -91,16 +91,16 @@ pub struct ValueReport {
     /// The sizes of a tensor: upper bounds if it is dynamic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sizes: Option<Vec<usize>>,
-    /// The layout of a tensor.
+    /// The dim order of a tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dim_order: Option<Vec<u8>>,
     /// Whether the sizes of a tensor may change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dynamic: Option<bool>,
-    /// Whether the plan gives a tensor memory.
+    /// Whether the memory plan allocates the tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<bool>,
-    /// The value that the exporter fixed, of anything but a tensor, as [`crate::json::Json`] has it.
+    /// The value that the exporter fixed for a non-tensor, in the form of [`crate::json::Json`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traced: Option<serde_json::Value>,
 }
@@ -115,61 +115,61 @@ pub struct InstructionCounts(pub BTreeMap<String, usize>);
 pub struct OperatorReport {
     /// Its full name.
     pub name: String,
-    /// How many instructions call it.
+    /// The number of instructions that call it.
     pub calls: usize,
-    /// Whether there is a kernel for it.
+    /// Whether the registry has a kernel for it.
     pub available: bool,
 }
 
 /// A part of a method that a backend executes.
 #[derive(Debug, Clone, Serialize)]
 pub struct DelegateReport {
-    /// Index in the method's table of delegates.
+    /// Its index in the method's delegate table.
     pub index: usize,
     /// The backend's id.
     pub backend: String,
     /// `INLINE` or `SEGMENT`.
     pub location: String,
-    /// Where in the file the payload starts.
+    /// The file offset of the payload.
     pub offset: u64,
     /// Bytes of the payload.
     pub bytes: u64,
-    /// What the payload's first bytes say it is.
+    /// The format of the payload, recognised by its first bytes.
     pub magic: Option<String>,
-    /// The keys of the settings that the exporter left, with the bytes of their values.
+    /// The compile specs: their keys, with the sizes of their values in bytes.
     pub compile_specs: BTreeMap<String, u64>,
-    /// How many instructions call it.
+    /// The number of instructions that call it.
     pub calls: usize,
 }
 
-/// A memory arena of a plan.
+/// An arena of a memory plan.
 #[derive(Debug, Clone, Serialize)]
 pub struct ArenaReport {
     /// Its memory id, from 1.
     pub memory_id: usize,
     /// Its size in bytes.
     pub bytes: u64,
-    /// The tensors that are planned into it.
+    /// The number of tensors that are planned into it.
     pub tensors: usize,
     /// The device, if it is not the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
 }
 
-/// The tensors of a method by where their bytes are.
+/// The number of a method's tensors by storage.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct TensorCounts {
     /// In the program, never written.
     pub constant: usize,
     /// In an arena.
     pub planned: usize,
-    /// In an arena, with initial bytes in the program.
+    /// In an arena, with an initial value in the program.
     pub mutable: usize,
     /// In a `.ptd` file.
     pub external: usize,
-    /// Nowhere: an input or output whose memory the reference asks the caller for.
+    /// Without storage: an input or output whose memory the caller of the reference runtime provides.
     pub unplanned: usize,
-    /// The keys of those in a `.ptd` file.
+    /// The keys of the tensors in a `.ptd` file.
     pub external_keys: Vec<String>,
 }
 
@@ -180,18 +180,18 @@ pub struct MissingReport {
     pub operators: Vec<String>,
     /// Backends that are not registered, or not available.
     pub backends: Vec<String>,
-    /// All of that, a sentence each, with calls and sizes.
+    /// All of these as sentences, with calls and sizes.
     pub sentences: Vec<String>,
 }
 
 /// A segment.
 #[derive(Debug, Clone, Serialize)]
 pub struct SegmentReport {
-    /// Where in the file it starts.
+    /// Its offset in the file.
     pub offset: u64,
     /// Its size in bytes.
     pub bytes: u64,
-    /// What uses it.
+    /// Descriptions of its users.
     pub holds: Vec<String>,
 }
 
@@ -206,7 +206,7 @@ pub struct NamedDataReport {
     pub bytes: u64,
 }
 
-/// A constant, or the initial bytes of a mutable tensor.
+/// A constant, or the initial value of a mutable tensor.
 #[derive(Debug, Clone, Serialize)]
 pub struct ConstantReport {
     /// Its size in bytes.
@@ -215,11 +215,11 @@ pub struct ConstantReport {
     pub dtype: String,
     /// Its sizes.
     pub sizes: Vec<i32>,
-    /// Its layout.
+    /// Its dim order.
     pub dim_order: Vec<u8>,
-    /// Its name in the model, where the exporter kept it.
+    /// Its name in the model, if the exporter kept it.
     pub name: Option<String>,
-    /// Whether it is the initial value of a tensor that changes.
+    /// Whether it is the initial value of a mutable tensor.
     pub mutable: bool,
     /// The methods that use it.
     pub methods: Vec<String>,
@@ -385,7 +385,7 @@ fn tensors(plan: &pte::ExecutionPlan) -> TensorCounts {
     counts
 }
 
-/// What uses a segment, in a few words.
+/// Short descriptions of the users of a segment.
 pub(crate) fn holds(program: &pte::Program, segment: u32) -> Vec<String> {
     let mut uses = Vec::new();
     if program.constant_segment.as_ref().is_some_and(|c| c.segment_index == segment) {
@@ -408,7 +408,7 @@ pub(crate) fn holds(program: &pte::Program, segment: u32) -> Vec<String> {
 }
 
 fn constants(program: &pte::Program) -> Vec<ConstantReport> {
-    // Whether it is mutable, its index, its bytes: tensors that agree in these are one constant.
+    // Tensors that agree in mutability, index and size in bytes are one constant.
     let mut all = BTreeMap::<(bool, u32, u64), ConstantReport>::new();
     for plan in &program.execution_plan {
         for t in plan.values.iter().filter_map(pte::EValue::as_tensor) {
@@ -437,7 +437,7 @@ fn constants(program: &pte::Program) -> Vec<ConstantReport> {
     all
 }
 
-/// PyTorch's name of a scalar type of a file.
+/// PyTorch's name of a scalar type, given its number in the file.
 pub(super) fn dtype_name(number: i8) -> String {
     ScalarType::from_i8(number).map_or_else(|_| format!("type {number}"), |t| t.name().to_owned())
 }

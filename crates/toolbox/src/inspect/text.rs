@@ -5,11 +5,11 @@ use crate::bundle::BundleReport;
 use crate::show::{bytes, count, table};
 use std::fmt::{self, Write};
 
-/// Entries of a long list that are shown unless all are asked for.
+/// Rows of a long list that are shown by default.
 const FEW: usize = 12;
 
-/// The report as a person reads it. Long lists are cut unless `all` is set. The text may change from
-/// release to release; the JSON form is for programs.
+/// The report as text. Long lists are truncated unless `all` is set. The text is not stable across releases; use the
+/// JSON form in programs.
 pub fn text(report: &Report, all: bool) -> String {
     let mut out = String::new();
     let written = match report {
@@ -258,7 +258,7 @@ fn value_text(v: &ValueReport) -> String {
     text
 }
 
-/// A layout that is worth a word: any but row-major.
+/// A note on the dim order; empty if it is row-major.
 fn in_order(order: &[u8]) -> String {
     match order.iter().enumerate().all(|(i, &d)| i == usize::from(d)) {
         true => String::new(),
@@ -287,7 +287,7 @@ fn few(out: &mut String, rows: Vec<Vec<String>>, all: bool, align: &str) -> fmt:
     few_at(out, rows, all, align, 2)
 }
 
-/// A table, cut after a few rows.
+/// Writes a table, truncated to [`FEW`] rows unless `all` is set.
 fn few_at(
     out: &mut String,
     mut rows: Vec<Vec<String>>,

@@ -1,4 +1,4 @@
-//! Image files as inputs of image models.
+//! Reads image files as inputs of image models.
 
 #[cfg(feature = "image")]
 mod read;
@@ -13,49 +13,49 @@ pub use read::{decode, read};
 #[cfg(not(feature = "image"))]
 use std::path::Path;
 
-/// What is made of a picture before it is an input.
+/// The preprocessing of a picture.
 ///
-/// As in `torchvision`, the picture is resized (bilinear, antialiased, as Pillow does it), then its middle is
-/// cut out, then each byte `b` becomes `(b * scale - mean) / std`. Without `resize` and `crop` it is stretched to
-/// the size of the input.
+/// As in `torchvision`, the picture is resized (bilinear, antialiased, as Pillow does it), then center-cropped, then
+/// each byte `b` becomes `(b * scale - mean) / std`. Without `resize` and `crop`, the picture is stretched to the size
+/// of the input.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Preparation {
-    /// Resize to this.
+    /// The size to resize to.
     pub resize: Option<Resize>,
-    /// Cut out the middle: height and width. What is larger than the picture is filled with black.
+    /// The center crop: height and width. If it is larger than the picture, the border is black.
     pub crop: Option<(usize, usize)>,
-    /// The factor of bytes; 1/255 by default.
+    /// The factor for the bytes; 1/255 by default.
     pub scale: Option<f32>,
-    /// What is subtracted: for all channels, or one for each.
+    /// The mean that is subtracted: one value for all channels, or one per channel.
     pub mean: Vec<f32>,
-    /// What is divided by then: for all channels, or one for each.
+    /// The standard deviation that is divided by: one value for all channels, or one per channel.
     pub std: Vec<f32>,
-    /// The input is [N, H, W, C] or [H, W, C] instead of [N, C, H, W] or [C, H, W].
+    /// Whether the input is [N, H, W, C] or [H, W, C] instead of [N, C, H, W] or [C, H, W].
     pub channels_last: bool,
 }
 
 /// A size to resize to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resize {
-    /// The shorter side gets this size, the longer one what keeps the picture's shape.
+    /// The size of the shorter side; the aspect ratio is kept.
     Shorter(usize),
     /// Height and width.
     To(usize, usize),
 }
 
-/// What is usual in the place of `scale`, `mean` and `std`.
+/// Common values of `scale`, `mean` and `std`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preset {
-    /// 0 to 1.
+    /// Values from 0 to 1.
     Unit,
-    /// -1 to 1.
+    /// Values from -1 to 1.
     Signed,
-    /// Mean 0 and deviation 1 over the pictures of ImageNet, as models of `torchvision` are trained.
+    /// Mean 0 and standard deviation 1 over ImageNet, as the models of `torchvision` are trained.
     ImageNet,
 }
 
 impl Preset {
-    /// Sets scale, mean and deviation.
+    /// Sets scale, mean and standard deviation.
     pub fn apply(self, preparation: &mut Preparation) {
         let (mean, std) = match self {
             Self::Unit => (vec![0.0], vec![1.0]),
@@ -67,7 +67,7 @@ impl Preset {
 }
 
 impl Preparation {
-    /// Whether anything is said.
+    /// Whether any option is set.
     pub fn is_given(&self) -> bool {
         *self != Self::default()
     }

@@ -5,28 +5,28 @@ use image::DynamicImage;
 use std::path::Path;
 use tensor::{Element, ScalarType, Tensor, TensorMeta, bf16, f16, memory};
 
-/// Pixels of a picture at most.
+/// The maximum number of pixels of a picture.
 const PIXELS: usize = 1 << 26;
 
-/// Reads a PNG or JPEG file into a tensor such as `meta` describes.
+/// Reads a PNG or JPEG file into a tensor of the type and sizes of `meta`.
 ///
-/// The sizes must be those of one picture: [1, C, H, W] or [C, H, W], where C is 1 (grey), 3 (red, green, blue)
-/// or 4 (with opacity). Elements of a floating-point type are in 0..1 with black 0 unless `preparation` says
-/// otherwise, computed in f32 whatever the type; those of uint8, int16, int32 and int64 are in 0..255.
+/// The sizes must be those of one picture: [1, C, H, W] or [C, H, W] (or channels-last, if `preparation` says so), where C
+/// is 1 (grey), 3 (RGB) or 4 (RGBA). Floating-point elements are in 0..1 with black 0 unless `preparation` says otherwise,
+/// and are computed in f32 whatever the type; uint8, int16, int32 and int64 elements are the bytes, 0..255.
 ///
-/// Decoders of JPEG round differently. Beside libjpeg-turbo's, which Pillow and torchvision have, on a noisy picture:
-/// bytes of grey pictures are the same to within 1; of colours at full size 99 in 100 are the same, none off by more
-/// than 3; of colours at half the size 73 in 100 are the same, 89 to within 1, none off by more than 5.
+/// JPEG decoders round differently. Compared with libjpeg-turbo, which Pillow and torchvision use, on a noisy picture:
+/// bytes of grey pictures agree to within 1; with chroma at full resolution 99 in 100 bytes are equal and none is off by
+/// more than 3; with chroma at half resolution 73 in 100 are equal, 89 agree to within 1, and none is off by more than 5.
 pub fn read(path: &Path, meta: &TensorMeta, preparation: &Preparation) -> Result<Tensor> {
     made(path, meta, preparation, || stream::read(path))
 }
 
-/// As [`read`], of the bytes of such a file; `name` is what errors call it.
+/// As [`read`], from the bytes of the file; `name` is the file's name in errors.
 pub fn decode(name: &str, bytes: &[u8], meta: &TensorMeta, preparation: &Preparation) -> Result<Tensor> {
     made(Path::new(name), meta, preparation, || Ok(bytes))
 }
 
-/// Nothing is read for an input that takes no picture.
+/// Decodes and prepares a picture. `bytes` is called only after `meta` has been found to take a picture.
 fn made<B: AsRef<[u8]>>(
     path: &Path,
     meta: &TensorMeta,
@@ -60,26 +60,26 @@ fn made<B: AsRef<[u8]>>(
         false => (i % area * channels + i / area, i / area),
     };
     let bytes = (0..area * channels).map(|i| pixels.bytes[at(i).0]);
-    let numbers = (0..area * channels).map(at).map(|(i, channel)| values[channel](pixels.bytes[i]));
+    let floats = (0..area * channels).map(at).map(|(i, channel)| values[channel](pixels.bytes[i]));
     let sizes = meta.sizes();
     match kind {
         ScalarType::Byte => filled(sizes, bytes),
         ScalarType::Short => filled(sizes, bytes.map(i16::from)),
         ScalarType::Int => filled(sizes, bytes.map(i32::from)),
         ScalarType::Long => filled(sizes, bytes.map(i64::from)),
-        ScalarType::Half => filled(sizes, numbers.map(f16::from_f32)),
-        ScalarType::BFloat16 => filled(sizes, numbers.map(bf16::from_f32)),
-        ScalarType::Double => filled(sizes, numbers.map(f64::from)),
-        _ => filled(sizes, numbers),
+        ScalarType::Half => filled(sizes, floats.map(f16::from_f32)),
+        ScalarType::BFloat16 => filled(sizes, floats.map(bf16::from_f32)),
+        ScalarType::Double => filled(sizes, floats.map(f64::from)),
+        _ => filled(sizes, floats),
     }
 }
 
-/// A tensor of as many elements as its sizes say.
+/// A tensor of these elements; `sizes` must match their number.
 fn filled<T: Element>(sizes: &[usize], elements: impl ExactSizeIterator<Item = T>) -> Result<Tensor> {
     Ok(Tensor::from_slice(sizes, &memory::collected(elements)?)?)
 }
 
-/// The bytes of a picture in this many channels. Grey is as Pillow has it, by ITU-R 601.
+/// The bytes of a picture, converted to 1, 3 or 4 channels. Grey is computed by ITU-R 601, as Pillow does.
 fn pixels(image: &DynamicImage, channels: usize) -> Pixels {
     let (width, height) = (image.width() as usize, image.height() as usize);
     let bytes = match channels {
@@ -97,7 +97,7 @@ fn pixels(image: &DynamicImage, channels: usize) -> Pixels {
     Pixels { width, height, channels, bytes }
 }
 
-/// Where the picture stands in an input.
+/// The dimensions of the picture in an input.
 struct Place {
     channels: usize,
     height: usize,
@@ -105,7 +105,7 @@ struct Place {
 }
 
 impl Place {
-    /// Of an input of these sizes, or why it takes no picture.
+    /// The dimensions for an input of these sizes, or why it takes no picture.
     fn of(sizes: &[usize], channels_last: bool) -> Result<Self, String> {
         let (count, three) = match *sizes {
             [n, a, b, c] => (n, [a, b, c]),
@@ -150,12 +150,12 @@ fn check_size(height: usize, width: usize) -> Result<(), String> {
 }
 
 impl Preparation {
-    /// Whether any option about the values is given.
+    /// Whether scale, mean or standard deviation is set.
     fn has_values(&self) -> bool {
         self.scale.is_some() || !self.mean.is_empty() || !self.std.is_empty()
     }
 
-    /// What a byte becomes, by channel.
+    /// For each channel, the function from a byte to the element.
     fn values(&self, channels: usize) -> Result<Vec<impl Fn(u8) -> f32>, String> {
         let of = |name: &str, given: &[f32], channel: usize, default: f32| match given.len() {
             0 => Ok(default),
@@ -176,7 +176,7 @@ impl Preparation {
             .collect()
     }
 
-    /// The picture in the size of the input.
+    /// Resizes and crops the picture to the size of the input.
     fn shaped(&self, mut pixels: Pixels, place: &Place) -> Result<Pixels, String> {
         if self.resize.is_none() && self.crop.is_none() {
             return pixels.resized(place.width, place.height);

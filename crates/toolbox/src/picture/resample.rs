@@ -1,8 +1,8 @@
-//! Bytes of a picture in another size, as Pillow's bilinear filter gives them: a triangle that is as wide as a
-//! pixel of the smaller picture, across and then down, rounded to bytes after each. (Pillow from 13 on goes down
-//! first where the height shrinks much more than the width, which can make a byte larger or smaller by one.)
+//! Resizes pictures as Pillow's antialiased bilinear filter does: a triangle filter whose support is a pixel of the
+//! smaller picture, applied horizontally, then vertically, with rounding to bytes after each pass. (Pillow 13 and later
+//! runs the vertical pass first where the height shrinks much more than the width, which can change a byte by one.)
 
-/// Bits behind the point of a weight, so that the sum of a pixel's products fits in 32 bits.
+/// Fraction bits of a fixed-point weight; a pixel's sum of products fits in 32 bits.
 const FRACTION: u32 = 32 - 8 - 2;
 
 /// A picture: rows of pixels of interleaved channels.
@@ -15,7 +15,7 @@ pub(super) struct Pixels {
 }
 
 impl Pixels {
-    /// Room for a picture. The error is what there is no memory for.
+    /// Reserves memory for a picture. Fails, with the size of the picture, if there is not enough.
     fn room(width: usize, height: usize, channels: usize) -> Result<Vec<u8>, String> {
         let bytes = width.saturating_mul(height).saturating_mul(channels);
         let mut room = Vec::new();
@@ -25,8 +25,8 @@ impl Pixels {
         Ok(room)
     }
 
-    /// The picture in another size. Colours count by their opacity: those of a pixel that is not seen are not mixed
-    /// into its neighbours'.
+    /// Resizes the picture. RGBA pictures are resized with premultiplied alpha, so that the colours of transparent pixels
+    /// do not bleed into their neighbours.
     pub(super) fn resized(mut self, width: usize, height: usize) -> Result<Self, String> {
         if self.channels != 4 || (width, height) == (self.width, self.height) {
             return self.each_resized(width, height);
@@ -43,7 +43,7 @@ impl Pixels {
         Ok(resized)
     }
 
-    /// Changes the colours of pixels with opacity, from which the opacity is given, too.
+    /// Replaces each colour of RGBA pixels by `change(colour, opacity)`.
     fn each_colour(&mut self, change: impl Fn(u8, u8) -> u8) {
         for pixel in self.bytes.as_chunks_mut::<4>().0 {
             let [colours @ .., opacity] = pixel;
@@ -51,7 +51,7 @@ impl Pixels {
         }
     }
 
-    /// Each channel in another size.
+    /// Resizes each channel separately.
     fn each_resized(self, width: usize, height: usize) -> Result<Self, String> {
         let across = match width == self.width {
             true => self,
@@ -69,8 +69,8 @@ impl Pixels {
         }
     }
 
-    /// Each pixel (x, y) from pixels of this picture. `place` gives the step and the first pixel of the line that
-    /// the step runs along, `stride` how far apart the pixels of the line are.
+    /// One filter pass: computes each pixel (x, y) of the new picture. `place` maps it to the index of its step and to
+    /// the first pixel of the line that the filter runs along; `stride` is the distance between pixels of the line.
     fn resampled(
         &self,
         width: usize,
@@ -96,7 +96,7 @@ impl Pixels {
         Ok(Self { width, height, channels: self.channels, bytes })
     }
 
-    /// The middle of the picture in this size, with black around it where it is smaller.
+    /// The center crop of this size; if it is larger than the picture, the border is black.
     pub(super) fn centre(&self, width: usize, height: usize) -> Result<Self, String> {
         let (left, top) = (offset(self.width, width), offset(self.height, height));
         let mut bytes = Self::room(width, height, self.channels)?;
@@ -115,8 +115,8 @@ impl Pixels {
     }
 }
 
-/// Where the middle begins, to the left of the picture if it is the larger: halves are rounded to even where
-/// pixels are cut away, down where they are added.
+/// The offset of a center crop of size `to`; negative if the crop is larger than the picture. Halves are rounded to even
+/// when cropping, down when padding.
 fn offset(from: usize, to: usize) -> isize {
     match from.checked_sub(to) {
         Some(cut) => (cut as f64 / 2.0).round_ties_even() as isize,
@@ -124,13 +124,13 @@ fn offset(from: usize, to: usize) -> isize {
     }
 }
 
-/// The pixels that a new pixel is made of.
+/// The source pixels of a new pixel, and their fixed-point weights.
 struct Step {
     first: usize,
     weights: Vec<i32>,
 }
 
-/// What each of `to` pixels is made of, out of `from`.
+/// The filter taps of each of `to` pixels over `from` source pixels.
 fn steps(from: usize, to: usize) -> Vec<Step> {
     let scale = from as f64 / to as f64;
     let reach = scale.max(1.0);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_those_of_a_triangle() {
+    fn weights_form_a_triangle_filter() {
         assert_eq!(row(&[0, 100]).resized(4, 1).unwrap().bytes, [0, 25, 75, 100]);
         assert_eq!(row(&[7; 9]).resized(4, 3).unwrap().bytes, [7; 12]);
         assert_eq!(row(&[10, 20, 30]).resized(1, 1).unwrap().bytes, [20]);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_is_cut_or_padded() {
+    fn center_crops_cut_or_pad() {
         assert_eq!(row(&[1, 2, 3, 4, 5]).centre(3, 1).unwrap().bytes, [2, 3, 4]);
         assert_eq!(row(&[1, 2, 3, 4]).centre(1, 1).unwrap().bytes, [3]);
         assert_eq!(row(&[1, 2]).centre(5, 2).unwrap().bytes, [0, 1, 2, 0, 0, 0, 0, 0, 0, 0]);

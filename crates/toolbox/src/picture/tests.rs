@@ -3,7 +3,7 @@ use crate::{Result, npy};
 use std::path::{Path, PathBuf};
 use tensor::{ScalarType, Tensor, TensorMeta};
 
-/// A picture of two rows: red and green, blue and white.
+/// A picture of 2 by 2 pixels: red and green, blue and white.
 fn four_colours(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("pteron-{name}-{}.png", std::process::id()));
     let pixels = vec![255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255];
@@ -34,9 +34,9 @@ fn channels_are_planes_unless_they_come_last() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// Each transform of `tools/reference/pictures.py`, for which torchvision's result is recorded.
+/// Runs each transform of `tools/reference/pictures.py`, which recorded torchvision's results.
 #[test]
-fn pictures_are_as_torchvision_makes_them() {
+fn results_match_torchvision() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/pictures");
     let with = |preset: Preset, resize, crop| {
         let mut preparation = Preparation { resize, crop, ..Preparation::default() };
@@ -64,7 +64,7 @@ fn pictures_are_as_torchvision_makes_them() {
 }
 
 #[test]
-fn every_type_of_an_input_has_the_same_picture() {
+fn all_element_types_hold_the_same_picture() {
     let path = four_colours("types");
     let grey = |dtype| plain(&path, dtype, &[1, 2, 2]).unwrap();
     let of_f32 = grey(ScalarType::Float).to_vec::<f32>().unwrap();
@@ -94,7 +94,7 @@ fn values_are_scaled_by_channel() {
 }
 
 #[test]
-fn what_does_not_fit_is_explained() {
+fn unfit_inputs_and_options_are_explained() {
     let path = four_colours("unfit");
     let crop = |height, width| Preparation { crop: Some((height, width)), ..Preparation::default() };
     let resize = |resize| Preparation { resize: Some(resize), ..Preparation::default() };

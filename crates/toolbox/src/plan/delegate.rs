@@ -1,4 +1,4 @@
-//! What a method's delegates hold and compute beside the plan.
+//! The memory of a method's delegates, which the memory plan does not cover.
 
 use crate::Result;
 use crate::delegates;
@@ -6,27 +6,27 @@ use format::pte::ExecutionPlan;
 use runtime::{BackendRegistry, PayloadContents, PayloadRole, PayloadValue, Program};
 use serde::Serialize;
 
-/// The memory of a delegate, as its payload says it: backends may use less, since they compute several nodes at once,
-/// or more, for weights in another layout.
+/// The memory of a delegate, computed from its payload. The backend may use less, if it fuses nodes, or more, if it
+/// packs weights.
 #[derive(Debug, Serialize)]
 pub struct DelegatePlan {
-    /// Index in the method's table of delegates.
+    /// Its index in the method's delegate table.
     pub index: usize,
     /// The backend's id.
     pub backend: String,
-    /// How many nodes there are.
+    /// The number of nodes.
     pub nodes: usize,
     /// Bytes of constants, each counted once.
     pub constants: u64,
-    /// Bytes of all tensors that nodes write for other nodes, of the sizes with which the program was exported.
+    /// Bytes of all intermediate tensors, with the sizes of the export.
     pub intermediates: u64,
-    /// The most bytes of those that are needed at a time.
+    /// The peak of the bytes of intermediate tensors that are live at the same time.
     pub peak: u64,
-    /// The node at which they are.
+    /// The first node at which the peak is reached.
     pub peak_at: Option<String>,
 }
 
-/// The delegates of a method whose backends show their payloads.
+/// The delegates of a method whose payloads their backends can read.
 pub(super) fn delegates_of(
     program: &Program,
     plan: &ExecutionPlan,
@@ -75,7 +75,7 @@ fn constants(contents: &PayloadContents) -> u64 {
     distinct.into_iter().fold(0, |n, bytes| n.saturating_add(bytes.len()))
 }
 
-/// The most bytes of intermediate tensors that are needed at a time, and the first node at which they are.
+/// The peak of the bytes of live intermediate tensors, and the first node at which it is reached.
 fn peak(contents: &PayloadContents) -> (u64, usize) {
     let mut last_use = vec![0; contents.values.len()];
     for (index, node) in contents.nodes.iter().enumerate() {
@@ -103,7 +103,7 @@ mod tests {
     use runtime::PayloadNode;
 
     #[test]
-    fn the_peak_is_of_what_is_still_read() {
+    fn the_peak_counts_live_tensors_only() {
         let value = |elements: usize| PayloadValue {
             name: String::new(),
             dtype: "fp32".to_owned(),
@@ -121,7 +121,7 @@ mod tests {
             attributes: String::new(),
             debug_handle: None,
         };
-        // 0 is read by the last node; 1 is gone when 3 is written.
+        // Value 0 is read by the last node; value 1 is dead when value 3 is written.
         let contents = PayloadContents {
             format: String::new(),
             values: vec![value(1), value(10), value(2), value(4)],

@@ -1,4 +1,4 @@
-//! From when to when the tensors of a method are needed.
+//! The lifetimes of a method's planned tensors.
 
 use super::Block;
 use format::pte::{EValue, ExecutionPlan, Tensor};
@@ -6,7 +6,7 @@ use runtime::{RaisedFlow, RaisedInstruction, RaisedMethod};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// One planned value.
+/// The bytes and lifetime of one planned value.
 #[derive(Debug, Clone)]
 struct Life {
     memory_id: u32,
@@ -25,7 +25,7 @@ impl Life {
     }
 }
 
-/// An instruction in words, by its number among those of all chains.
+/// Describes an instruction, given its index over all chains.
 pub(super) fn describe(raised: &RaisedMethod, at: i64) -> String {
     match usize::try_from(at).ok().map(|index| raised.name(index)) {
         None => "when inputs are set".to_owned(),
@@ -34,13 +34,13 @@ pub(super) fn describe(raised: &RaisedMethod, at: i64) -> String {
     }
 }
 
-/// The blocks of memory that a method's tensors need.
+/// The memory blocks of a method's tensors, with their lifetimes.
 ///
-/// A tensor lives from the first instruction that names it, itself or in a list, to the last; an input from
-/// before the first, an output to behind the last, and state, which starts with a value or is read before it
-/// is written, all the time. What is needed across the start of a loop lives to its end. A value that a
-/// `MoveCall` gives another name lives on wherever execution can go from there, up to the last use of that
-/// name. A view, made by an instruction or elided, is one block with what it views.
+/// A tensor is live from the first instruction that uses it, directly or in a list, to the last. An input is live from
+/// before the first instruction, an output to after the last. State (a tensor with an initial value, or read before it is
+/// written) is always live. A tensor that is live at the start of a loop is live to its end. A value that a
+/// `MoveCall` aliases is live wherever execution can continue from there, up to the last use of the alias. A view, made
+/// by an instruction or elided, shares the block of its base.
 pub(super) fn blocks(raised: &RaisedMethod) -> Vec<Block> {
     let plan = raised.plan();
     let steps: Vec<RaisedInstruction> = raised.instructions().collect();
@@ -117,7 +117,7 @@ fn has_initial_value(tensor: &Tensor) -> bool {
     tensor.initial_data_idx().is_some() || tensor.is_external()
 }
 
-/// The value whose memory a value's is, at the end of all that are views of one another.
+/// The root of a chain of views: the value that owns the memory (union-find with path halving).
 fn root(owners: &mut [usize], mut id: usize) -> usize {
     while owners[id] != id {
         owners[id] = owners[owners[id]];
@@ -126,15 +126,15 @@ fn root(owners: &mut [usize], mut id: usize) -> usize {
     id
 }
 
-/// For each value that a `MoveCall` gives another name, where it is needed for that: what execution can
-/// reach from there, up to the last use of the name.
+/// For each value that a `MoveCall` aliases, the additional ranges in which it is live: the instructions reachable from
+/// there, up to the last use of the alias.
 fn follow_moves(
     chains: &[Range<usize>],
     steps: &[RaisedInstruction],
     lives: &[Option<Life>],
 ) -> Vec<(usize, Vec<(i64, i64)>)> {
-    /// Moves times instructions up to which the ways are followed; beyond, everything between is taken.
-    const MOST: usize = 1 << 28;
+    /// Limit of moves times instructions; beyond it, the whole range up to the last use is taken.
+    const MAX_WORK: usize = 1 << 28;
     let moves = steps.iter().filter(|step| matches!(step.flow, RaisedFlow::Move { .. })).count();
     let mut extra = Vec::new();
     for chain in chains {
@@ -145,7 +145,7 @@ fn follow_moves(
                 continue;
             };
             let needed = match moves.checked_mul(steps.len()) {
-                Some(work) if work <= MOST => {
+                Some(work) if work <= MAX_WORK => {
                     let inside = reachable(chain, at, steps);
                     let mut needed: Vec<(i64, i64)> = inside
                         .into_iter()
@@ -166,8 +166,8 @@ fn follow_moves(
     extra
 }
 
-/// The instructions of a chain that can be executed after `from`, as ranges with both ends. A jump on a
-/// constant goes one way.
+/// The instructions of a chain that can be executed after `from`, as inclusive ranges. A jump on a
+/// constant condition has one successor.
 fn reachable(chain: &Range<usize>, from: usize, steps: &[RaisedInstruction]) -> Vec<(usize, usize)> {
     let mut seen = vec![false; chain.len()];
     let mut open = vec![from + 1];
@@ -195,7 +195,7 @@ fn reachable(chain: &Range<usize>, from: usize, steps: &[RaisedInstruction]) -> 
     ranges
 }
 
-/// One block for each value that is no view, with its views.
+/// Makes one block for each value that is not a view, together with its views.
 fn gather(
     plan: &ExecutionPlan,
     lives: &[Option<Life>],
@@ -240,7 +240,7 @@ fn gather(
     blocks
 }
 
-/// Ranges in order, those that meet made one.
+/// Sorts inclusive ranges and merges overlapping and adjacent ones.
 fn joined(mut ranges: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
     ranges.sort_unstable();
     let mut all: Vec<(i64, i64)> = Vec::new();
@@ -253,16 +253,16 @@ fn joined(mut ranges: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
     all
 }
 
-/// What is needed at the start of a loop is needed until its end.
+/// Extends the lifetime of blocks that are live at the start of a loop to the whole loop.
 fn close_loops(steps: &[RaisedInstruction], blocks: &mut [Block]) {
-    /// Loops times blocks up to which each loop counts for itself; beyond, loops that meet are one.
-    const MOST: usize = 1 << 24;
+    /// Limit of loops times blocks; beyond it, overlapping loops are merged.
+    const MAX_WORK: usize = 1 << 24;
     let mut loops: Vec<(i64, i64)> = Vec::new();
     for (at, step) in steps.iter().enumerate() {
         let RaisedFlow::JumpFalse { target, .. } = step.flow else { continue };
         loops.extend((target <= at).then_some((target as i64, at as i64)));
     }
-    if loops.len().saturating_mul(blocks.len()) > MOST {
+    if loops.len().saturating_mul(blocks.len()) > MAX_WORK {
         loops = joined(loops);
         for block in blocks {
             let within = |&(first, last): &(i64, i64)| {

@@ -1,5 +1,5 @@
-//! The memory plan of a program: what lies where in its arenas, from when to when, and whether anything
-//! that is needed is overwritten.
+//! The memory plan of a program: the blocks of its arenas with their offsets and lifetimes, and a check that no live
+//! block is overwritten.
 
 mod delegate;
 mod lifetime;
@@ -31,17 +31,17 @@ pub struct PlanReport {
 pub struct MethodPlan {
     /// The method's name.
     pub name: String,
-    /// How many instructions it has, those of all chains.
+    /// The number of instructions of all chains.
     pub instructions: usize,
     /// Its arenas.
     pub arenas: Vec<ArenaPlan>,
-    /// Pairs of blocks of which one is written over the other while that is still needed, the first
-    /// [`MAX_OVERLAPS`] of an arena.
+    /// Pairs of blocks of which one is overwritten by the other while it is live; at most
+    /// [`MAX_OVERLAPS`] per arena.
     pub overlaps: Vec<Overlap>,
-    /// What the delegates hold and compute beside the arenas, where their backends show it.
+    /// The memory of delegates outside the arenas, if their backends can read the payloads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<DelegatePlan>,
-    /// Operators that are not known here, of whose arguments the last is taken to be what they write.
+    /// Operators without a kernel in the registry; their last argument is assumed to be their output.
     pub unknown_operators: Vec<String>,
 }
 
@@ -50,68 +50,71 @@ pub struct MethodPlan {
 pub struct ArenaPlan {
     /// Its memory id, from 1.
     pub memory_id: u32,
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// The most bytes that are needed at a time.
+    /// The peak of the bytes that are live at the same time.
     pub peak: u64,
-    /// An instruction at which they are, with what it calls.
+    /// A description of the first instruction at which the peak is reached.
     pub peak_at: Option<String>,
-    /// What lies in it, by offset and then by time.
+    /// Its blocks, sorted by offset, then by lifetime.
     pub blocks: Vec<Block>,
 }
 
-/// Tensors that are the same memory: one, and what is a view of it.
+/// A block of memory: a tensor and its views.
 #[derive(Debug, Clone, Serialize)]
 pub struct Block {
     /// The arena.
     #[serde(skip)]
     pub memory_id: u32,
-    /// Bytes of the arena.
+    /// Its byte range in the arena.
     pub bytes: Range<u64>,
-    /// Instructions during which it is needed, as ranges with both ends, those of all chains counted on. -1
-    /// is before the first, the number of instructions behind the last.
+    /// The instructions during which it is live, as inclusive ranges; indices count over all chains. -1 is before the
+    /// first instruction, the number of instructions is after the last.
     pub life: Vec<(i64, i64)>,
     /// Instructions that write it.
     #[serde(skip)]
     pub writes: Vec<i64>,
-    /// The values, as ids.
+    /// The ids of its values.
     pub values: Vec<usize>,
     /// Its type and sizes.
     pub layout: String,
-    /// `input`, `output`, `state`: why it lives longer than instructions use it.
+    /// `input`, `output` or `state` if it is live beyond its uses by instructions; otherwise empty.
     pub role: &'static str,
 }
 
-/// Two blocks that have bytes in common, of which one is written while the other is needed.
+/// Two blocks that share bytes, of which one is written while the other is live.
 #[derive(Debug, Serialize)]
 pub struct Overlap {
     /// The arena.
     pub memory_id: u32,
     /// The first block.
     pub one: Block,
-    /// The second.
+    /// The second block.
     pub other: Block,
-    /// The bytes that they have in common.
+    /// The bytes that they share.
     pub bytes: Range<u64>,
-    /// An instruction that writes one of them while the other is needed.
+    /// An instruction that writes one of them while the other is live.
     pub at: i64,
 }
 
 impl PlanReport {
-    /// Whether nothing that is needed is written over.
+    /// Whether no live block is overwritten.
     pub fn is_sound(&self) -> bool {
         self.methods.iter().all(|method| method.overlaps.is_empty())
     }
 }
 
-/// The plans of a program. The kernels tell which arguments an operator writes, the backends what is in payloads.
+/// The plans of a program. `kernels` tells which arguments an operator writes, `backends` read the payloads.
 pub fn plan(program: &Program, kernels: &KernelRegistry, backends: &BackendRegistry) -> Result<PlanReport> {
     let plans = program.tables().execution_plan.iter();
     let methods = plans.map(|plan| method(program, plan, kernels, backends)).collect::<Result<_>>()?;
     Ok(PlanReport { file: program.loader().name().to_owned(), methods })
 }
 
-/// The plan of one method of this program, if it has it.
+/// The plan of one method of a program.
+///
+/// # Errors
+/// If the program has no such method.
 pub fn plan_of(
     program: &Program,
     method: &str,
@@ -160,10 +163,10 @@ fn method(
     })
 }
 
-/// Pairs of blocks that a report lists for an arena.
+/// Pairs of overlapping blocks that a report lists for an arena at most.
 pub const MAX_OVERLAPS: usize = 1000;
 
-/// The pairs among blocks, sorted by where they start, of which one is written over the other.
+/// Finds the pairs of blocks of which one is overwritten by the other while it is live. `blocks` is sorted by offset.
 fn find_overlaps(blocks: &[Block], overlaps: &mut Vec<Overlap>) {
     let mut pairs = BTreeSet::new();
     each_meeting(blocks, |a, b| {
@@ -187,9 +190,9 @@ fn find_overlaps(blocks: &[Block], overlaps: &mut Vec<Overlap>) {
     }
 }
 
-/// Calls `met` with each pair of blocks that have bytes in common and are needed at the same time, roughly: from
-/// the first instruction to the last. Goes on while `met` says so. In a sound plan blocks seldom meet, and the
-/// cost is that of sorting them.
+/// Calls `met` with each pair of blocks that share bytes and whose lifetimes overlap, where a lifetime is approximated by
+/// its first and last instruction. Stops when `met` returns `false`. In a sound plan such pairs are rare, and the
+/// cost is dominated by sorting.
 fn each_meeting(blocks: &[Block], mut met: impl FnMut(usize, usize) -> bool) {
     let span = |block: &Block| Some((block.life.first()?.0, block.life.last()?.1));
     let mut order: Vec<(i64, i64, usize)> = blocks
@@ -199,8 +202,8 @@ fn each_meeting(blocks: &[Block], mut met: impl FnMut(usize, usize) -> bool) {
         .collect();
     order.sort_unstable();
     let mut leaving: BinaryHeap<Reverse<(i64, usize)>> = BinaryHeap::new();
-    // Those that are needed now, by the power of two that their length is below, and by where they start: a
-    // block that meets another begins no further before it than its length.
+    // The blocks that are live now, by size class (the next power of two), then by offset: a block that overlaps another
+    // starts before it by at most its own size, which bounds the search within a class.
     let mut now: BTreeMap<u32, BTreeSet<(u64, usize)>> = BTreeMap::new();
     let class =
         |block: &Block| (block.bytes.end - block.bytes.start).checked_ilog2().map_or(0, |log| log + 1);
@@ -227,17 +230,17 @@ fn each_meeting(blocks: &[Block], mut met: impl FnMut(usize, usize) -> bool) {
     }
 }
 
-/// An instruction that writes one of two blocks while the other is needed. That both are needed is no harm
-/// where execution came by different ways.
+/// The first instruction that writes one of two blocks while the other is live. Overlapping lifetimes alone are no
+/// conflict: the blocks may be live on different execution paths.
 fn clash(a: &Block, b: &Block) -> Option<i64> {
-    let needed =
+    let is_live =
         |block: &Block, at: i64| block.life.iter().any(|&(first, last)| (first..=last).contains(&at));
-    let writes = |by: &Block, over: &Block| by.writes.iter().copied().filter(|&at| needed(over, at)).min();
+    let writes = |by: &Block, over: &Block| by.writes.iter().copied().filter(|&at| is_live(over, at)).min();
     writes(a, b).into_iter().chain(writes(b, a)).min()
 }
 
-/// The most bytes that blocks need at a time, and the first instruction at which they do. Bytes of blocks
-/// that overlap count for each.
+/// The peak of the bytes of live blocks, and the first instruction at which it is reached. Bytes that several
+/// blocks share count for each of them.
 fn peak(blocks: &[Block]) -> (u64, i64) {
     let mut changes: BTreeMap<i64, i128> = BTreeMap::new();
     for block in blocks {
@@ -268,8 +271,8 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_use_the_same_places_in_turn_are_not_compared() {
-        // Each is needed by the next; three places are used in turn.
+    fn blocks_that_reuse_memory_in_turn_do_not_meet() {
+        // Each block is read by the next; three offsets are used in turn.
         let blocks: Vec<Block> =
             (0..3000).map(|i: i64| block(i as u64 % 3 * 64..(i as u64 % 3 + 1) * 64, (i, i + 1))).collect();
         let mut pairs = 0;
@@ -282,7 +285,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_meet_that_share_bytes_and_time(
+        fn blocks_meet_if_bytes_and_lifetimes_overlap(
             blocks in prop::collection::vec((0..60u64, 1..20u64, 0..30i64, 0..8i64), 0..40),
         ) {
             let mut blocks: Vec<Block> = blocks

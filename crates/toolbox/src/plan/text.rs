@@ -4,11 +4,11 @@ use std::fmt::{self, Write};
 
 /// Columns of a chart of lifetimes.
 const COLUMNS: usize = 48;
-/// Blocks of an arena that are shown unless all are asked for.
+/// Blocks of an arena that are shown by default.
 const FEW: usize = 24;
 
-/// The plans as a person reads them: of each arena its size, its peak, and a chart in which a row is a block
-/// of memory and a column some instructions, from before the first to behind the last.
+/// The plans as text: for each arena its size, its peak, and a chart with one row per block and one column per
+/// instruction or group of instructions, from before the first to after the last.
 pub fn text(report: &PlanReport, all: bool) -> String {
     let mut out = String::new();
     let written = write(&mut out, report, all);
@@ -73,7 +73,7 @@ fn write(out: &mut String, report: &PlanReport, all: bool) -> fmt::Result {
     Ok(())
 }
 
-/// The overlaps alone, a line each; nothing if there are none.
+/// Only the overlaps, one per line; empty if there are none.
 pub fn overlaps_text(report: &PlanReport) -> String {
     let mut out = String::new();
     for method in report.methods.iter().filter(|method| !method.overlaps.is_empty()) {
@@ -119,9 +119,9 @@ fn values(block: &Block) -> String {
     }
 }
 
-/// A bar over the columns in which a block lives.
+/// A bar over the columns in which a block is live.
 fn chart(block: &Block, instructions: usize) -> String {
-    // Before the first and behind the last instruction count as moments too.
+    // One more moment each before the first and after the last instruction.
     let moments = instructions as i64 + 2;
     let columns = moments.min(COLUMNS as i64);
     let column = |at: i64| (at + 1) * columns / moments;

@@ -1,4 +1,4 @@
-//! What the instructions of a method become: the graph of each run of them, after any pass.
+//! Prints the graphs that regions of a method's instructions are lowered through, after any pass.
 
 use super::program::frame;
 use crate::show::count;
@@ -11,31 +11,30 @@ use runtime::{LoadOptions, MethodGraph, Program};
 use std::fmt::Write;
 use trace::Place;
 
-/// When a graph is looked at.
+/// A stage of compilation: the number of passes that have run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stage(usize);
 
-/// The names of the stages, in order, and what was done last: `calls` before any pass, then every pass.
+/// The stages in order, as name and description: `calls` before any pass, then each pass.
 pub fn stages() -> impl Iterator<Item = (&'static str, &'static str)> {
     let first = ("calls", "the calls of the program, before any pass");
     std::iter::once(first).chain(PASSES.iter().map(|pass| (pass.name, pass.about)))
 }
 
 impl Stage {
-    /// After the last pass: what is lowered to steps.
+    /// After the last pass: the graph that is lowered to steps.
     pub fn last() -> Self {
         Self(PASSES.len())
     }
 
-    /// The stage of a name.
+    /// The stage of this name.
     pub fn named(name: &str) -> Option<Self> {
         stages().position(|(stage, _)| stage == name).map(Self)
     }
 }
 
-/// The graphs of a program's methods, or of one method, as text: each run of instructions that becomes a
-/// graph, with the instructions and source lines that each node stands for. Methods are loaded, and nothing is
-/// executed.
+/// The graphs of a program's methods, or of one method, as text: one for each region of instructions that becomes a
+/// graph, with the instructions and source lines of each node. Methods are loaded but not executed.
 pub fn graphs(
     program: &Program,
     method: Option<&str>,
@@ -61,7 +60,7 @@ pub fn graphs(
     Ok(out)
 }
 
-/// The graph of a run of instructions at a stage.
+/// The graph of a region at a stage.
 pub(crate) fn at_stage(found: &MethodGraph<'_>, stage: Stage, ctx: &KernelContext<'_>) -> Graph {
     let mut graph: Graph = found.graph.clone();
     if stage != Stage(0) {

@@ -1,5 +1,5 @@
-//! Whole files as readable text: every value, instruction and source frame of a program, every entry of
-//! named data. The text may change from release to release.
+//! Prints whole files as text: all values, instructions and source frames of a program, all entries of
+//! named data. The text is not stable across releases.
 
 mod flat_tensor;
 mod graph;
@@ -13,14 +13,14 @@ pub(crate) use program::{argument as argument_text, place as place_text, tensor_
 use crate::Result;
 use crate::file::File;
 
-/// What to print besides.
+/// Options of [`print()`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PrintOptions {
-    /// All source frames of an instruction, not only the innermost.
+    /// Prints all source frames of an instruction, not only the innermost.
     pub frames: bool,
 }
 
-/// A file as text. Only its tables are read.
+/// Prints a file as text. Only its tables are read.
 pub fn print(file: &File, options: PrintOptions) -> Result<String> {
     let mut out = String::new();
     let written = match file {

@@ -123,8 +123,8 @@ fn print_chain(out: &mut String, plan: &ExecutionPlan, chain: &Chain, options: P
     Ok(())
 }
 
-/// An instruction: `aten::add.out(%0, %1, %2=1, %4, %4) -> float32[2, 2]`. Values that are no tensors stand
-/// with what they are.
+/// An instruction as text: `aten::add.out(%0, %1, %2=1, %4, %4) -> float32[2, 2]`. Operands that are not tensors are
+/// printed with their values.
 pub fn instruction(plan: &ExecutionPlan, step: &Instruction) -> String {
     let args = |ids: &[i32]| ids.iter().map(|&id| argument(plan, id)).collect::<Vec<_>>().join(", ");
     match step {
@@ -151,7 +151,7 @@ pub fn instruction(plan: &ExecutionPlan, step: &Instruction) -> String {
     }
 }
 
-/// A value as an instruction names it: `%3`, or `%4=1` if it is no tensor.
+/// An operand of an instruction: `%3`, or `%4=1` if it is not a tensor.
 pub(crate) fn argument(plan: &ExecutionPlan, id: i32) -> String {
     match usize::try_from(id).ok().and_then(|index| plan.values.get(index)) {
         None | Some(EValue::Tensor(_)) => format!("%{id}"),
@@ -159,7 +159,8 @@ pub(crate) fn argument(plan: &ExecutionPlan, id: i32) -> String {
     }
 }
 
-/// A value that is no tensor. Lists of ints, which are values themselves, show what these are.
+/// A value as text; mostly used for values that are not tensors. The items of an int list are values themselves; their
+/// integers are printed. `short` omits the kind.
 fn scalar(plan: &ExecutionPlan, value: &EValue, short: bool) -> String {
     let kind = |kind: &str, text: String| if short { text } else { format!("{kind} {text}") };
     match value {
@@ -189,7 +190,7 @@ fn tensors(ids: &[i32]) -> String {
     format!("[{}]", ids.iter().map(item).collect::<Vec<_>>().join(", "))
 }
 
-/// Type, sizes and layout of a tensor: `float32[at most 8, 2]` if the sizes may change.
+/// Type, sizes and dim order of a tensor: `float32[at most 8, 2]` if the sizes are upper bounds.
 pub(crate) fn tensor_type(tensor: &Tensor) -> String {
     let text = typed(tensor.scalar_type, &tensor.sizes, &tensor.dim_order);
     match tensor.shape_dynamism {
@@ -199,7 +200,7 @@ pub(crate) fn tensor_type(tensor: &Tensor) -> String {
     }
 }
 
-/// Where a tensor's bytes are.
+/// Where a tensor's data is stored, and its name.
 pub(crate) fn place(program: &VerifiedProgram, tensor: &Tensor) -> String {
     let mut text = match program.tensor_data(tensor) {
         TensorData::Constant(range) => {

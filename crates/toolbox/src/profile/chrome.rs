@@ -1,5 +1,5 @@
-//! Recordings as traces of the Chrome format, which Chrome (`chrome://tracing`) and Perfetto
-//! (<https://ui.perfetto.dev>) show. The format is Google's "Trace Event Format".
+//! Writes recordings as traces in Google's "Trace Event Format", for Chrome (`chrome://tracing`) and Perfetto
+//! (<https://ui.perfetto.dev>).
 
 use super::{Recording, Span};
 use crate::Result;
@@ -8,7 +8,7 @@ use serde_json::json;
 use std::io::{self, Write};
 use trace::SpanKind;
 
-/// Writes a recording as one JSON object. Times are microseconds since the recorder was made.
+/// Writes a recording as one JSON object. Times are in microseconds since the recorder was created.
 pub fn trace(recording: &Recording, out: &mut dyn Write) -> Result<()> {
     write(recording, out).map_err(|e| crate::Error::Context {
         context: "cannot write the trace".to_owned(),
@@ -16,7 +16,7 @@ pub fn trace(recording: &Recording, out: &mut dyn Write) -> Result<()> {
     })
 }
 
-/// A span that is complete.
+/// A complete event (phase `X`).
 #[derive(Serialize)]
 struct Event<'a> {
     name: &'a str,
@@ -29,7 +29,7 @@ struct Event<'a> {
     args: Args<'a>,
 }
 
-/// Where in the program a span belongs.
+/// The place of a span in the program.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Args<'a> {
@@ -90,7 +90,7 @@ mod tests {
     use trace::Place;
 
     #[test]
-    fn spans_say_where_in_the_program_they_belong() {
+    fn events_have_their_place_in_the_program() {
         let span = |chain| Span {
             kind: SpanKind::Kernel,
             name: "k\"".into(),

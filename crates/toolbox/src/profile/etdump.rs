@@ -1,10 +1,10 @@
-//! Recordings as ETDumps, in the words of the reference: an operator call is an event
-//! `native_call_<operator>` and one `OPERATOR_CALL` about it, a delegate's a `DELEGATE_CALL`; what
-//! belongs to the whole method stands at chain -1, instruction 0. Times are nanoseconds. Allocations are
-//! left out, since the Inspector refuses a recording that has any.
+//! Writes recordings as ETDumps, with the event names of the reference: an operator call is an event
+//! `native_call_<operator>` and an event `OPERATOR_CALL` of the same span, a delegate call a `DELEGATE_CALL`; events
+//! of the whole method have chain -1 and instruction 0. Times are in nanoseconds. Allocations are
+//! left out, because the Inspector refuses a recording with allocations.
 //!
-//! What a node of a delegate's payload takes is an event of a delegate's step whose id is the node's kind and index,
-//! `Conv2d #3`, wherever it ran; a value that it computes has the index alone.
+//! The span of a node of a delegate's payload is an event whose delegate debug id is the node's kind and index,
+//! `Conv2d #3`, wherever it ran; the id of a value that it computes is the index alone.
 
 use super::{Recording, Span, Value};
 use crate::delegates::NodeKinds;
@@ -15,7 +15,7 @@ use format::etdump::{
 use std::io::Write;
 use trace::SpanKind;
 
-/// To what recorded tensors are aligned in the debug buffer.
+/// Alignment of recorded tensors in the debug buffer.
 const ALIGNMENT: usize = 64;
 
 /// Writes an ETDump.
@@ -23,10 +23,10 @@ pub fn write(dump: &ETDump, out: &mut dyn Write) -> Result<()> {
     format::etdump::write(dump, out).context(|| "cannot write the ETDump".to_owned())
 }
 
-/// The recording, and the debug buffer that holds its tensors.
+/// Converts a recording to an ETDump and the debug buffer that holds its tensors.
 ///
 /// # Errors
-/// A value is missing, or there is no memory for the buffer.
+/// If a value could not be recorded, or there is no memory for the buffer.
 pub fn dump(recording: &Recording, nodes: &NodeKinds) -> Result<(ETDump, Vec<u8>)> {
     recording.expect_values()?;
     let mut buffer = Vec::new();
@@ -95,7 +95,7 @@ fn debug_event(value: &Value, buffer: &mut Vec<u8>) -> Result<Event> {
         strides: value.tensor.strides().iter().map(long).collect(),
         offset: long(&offset),
     };
-    // An output of the method stands at chain -1, instruction 0, and says that it is one.
+    // An output of the method has chain -1, instruction 0, and the flag `output`.
     let output = value.place.instruction.is_none().then_some(true);
     Ok(Event {
         debug_event: Some(DebugEvent {
@@ -116,7 +116,7 @@ mod tests {
     use trace::Place;
 
     #[test]
-    fn nodes_of_delegates_have_ids() {
+    fn delegate_nodes_have_debug_ids() {
         let place = Place { node: Some(3), ..Place::instruction(0, 7) };
         let span =
             Span { kind: SpanKind::Kernel, name: "linear".into(), place, start: 10, end: 25, thread: 1 };

@@ -1,5 +1,5 @@
-//! Profiles: runs a method and says which operators took the time, or the functions of a BEF program and
-//! which kernels did.
+//! Profiles: runs a method and reports the time by operator, or the functions of a BEF program and
+//! reports the time by kernel.
 //!
 //! ```text
 //! run ─► Recorder ─► Recording ─► Report         a table, or JSON
@@ -25,26 +25,26 @@ use operator::EValue;
 use runtime::{LoadOptions, Program};
 use std::sync::Arc;
 
-/// What was recorded of a method.
+/// The recorded runs of a method.
 #[derive(Debug)]
 pub struct Profile {
     /// The method.
     pub method: String,
-    /// What the inputs were made of, if none were given: a text such as `1x1x8x8xf32`.
+    /// If no inputs were given, descriptions of those that were used, such as `1x1x8x8xf32`.
     pub zeros: Option<Vec<String>>,
     /// Loading, then each run.
     pub recording: Recording,
 }
 
-/// Loads a method and runs it [`Request::repeat`] times, at least once, with every event recorded. With
-/// `values`, every tensor that an instruction computes is recorded too. Without, one run goes before
-/// that is not recorded, since first runs touch memory for the first time.
+/// Loads a method and runs it [`Request::repeat`] times, at least once, recording all events. With
+/// `values`, every tensor that an instruction computes is recorded as well. Without, an unrecorded warm-up run comes
+/// first, which takes the page faults.
 pub fn profile(program: &Program, request: &Request, values: bool, options: LoadOptions) -> Result<Profile> {
     record(program, request, values, !values, options)
 }
 
-/// As [`profile`]; with `warm`, one run goes before those that are recorded. Parts whose sizes change are
-/// lowered then, and recorded as they run from the second time on.
+/// As [`profile`]; with `warm`, an unrecorded run comes first. It lowers the regions with dynamic shapes, so that the
+/// recorded runs show their steady state.
 pub(crate) fn record(
     program: &Program,
     request: &Request,

@@ -1,12 +1,12 @@
-//! Spans within spans.
+//! Self times of nested spans.
 
 use super::Span;
 use std::collections::HashMap;
 
-/// Of each span, the nanoseconds that were not spent in others within it on the same thread. The spans stand
-/// in the order in which they ended: those of a thread lie within each other or apart.
+/// The self time of each span in nanoseconds: its duration without spans nested in it on the same thread. The spans
+/// are in the order in which they ended; spans of one thread are nested or disjoint.
 pub(super) fn self_times(spans: &[&Span]) -> Vec<u64> {
-    // Of each thread, spans that are within none so far.
+    // For each thread, the spans so far that are not nested in another.
     let mut outermost: HashMap<usize, Vec<(u64, u64)>> = HashMap::new();
     spans
         .iter()
@@ -22,7 +22,7 @@ pub(super) fn self_times(spans: &[&Span]) -> Vec<u64> {
         .collect()
 }
 
-/// The nanoseconds in which there is a span, of whichever thread.
+/// The length of the union of the spans of all threads, in nanoseconds.
 pub(super) fn covered(spans: &[&Span]) -> u64 {
     let mut parts: Vec<(u64, u64)> = spans.iter().map(|s| (s.start, s.end)).collect();
     parts.sort_unstable();
@@ -58,20 +58,20 @@ mod tests {
     }
 
     #[test]
-    fn inner_spans_are_taken_off_once() {
+    fn nested_spans_are_subtracted_once() {
         // 0..100 holds 10..60, which holds 20..30 and 40..50; then 70..80.
         let nested = [(1, 20, 30), (1, 40, 50), (1, 10, 60), (1, 70, 80), (1, 0, 100)];
         assert_eq!(of(&nested), (vec![10, 10, 30, 10, 40], 100));
     }
 
     #[test]
-    fn spans_apart_and_of_other_threads_stay_whole() {
-        let apart = [(1, 0, 10), (2, 5, 25), (1, 10, 20), (3, 6, 26), (1, 30, 40)];
-        assert_eq!(of(&apart), (vec![10, 20, 10, 20, 10], 36));
+    fn disjoint_spans_and_other_threads_are_not_subtracted() {
+        let disjoint = [(1, 0, 10), (2, 5, 25), (1, 10, 20), (3, 6, 26), (1, 30, 40)];
+        assert_eq!(of(&disjoint), (vec![10, 20, 10, 20, 10], 36));
     }
 
     #[test]
-    fn spans_without_length_take_nothing() {
+    fn empty_spans_take_no_time() {
         assert_eq!(of(&[(1, 5, 5), (1, 5, 5), (1, 5, 9), (1, 9, 9), (1, 5, 9)]), (vec![0, 0, 4, 0, 0], 4));
         assert_eq!(of(&[]), (vec![], 0));
     }

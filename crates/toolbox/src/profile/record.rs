@@ -1,4 +1,4 @@
-//! The listener that keeps what it hears.
+//! An event tracer that keeps all events.
 
 use crate::Result;
 use clock::Instant;
@@ -10,22 +10,24 @@ use std::thread::{self, ThreadId};
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 use trace::{EventTracer, Place, SpanKind, Tracer};
 
-/// What happened, in blocks: loading, then each execution.
+/// The recorded events, in blocks: loading, then each execution.
 #[derive(Debug, Clone, Default)]
 pub struct Recording {
     /// The blocks, in order.
     pub blocks: Vec<Block>,
-    /// Names of what [`Place::chain`] counts, where those are functions with names.
+    /// For BEF programs, in which [`Place::chain`] is the index of a function, the names of the functions.
     pub functions: Vec<String>,
-    /// Spans that were left out, since there were too many.
+    /// The number of spans beyond the recorder's limit, which were dropped.
     pub left_out: usize,
-    /// When the first of them ended: what ended before is complete.
+    /// When the first dropped span ended: the recording is complete up to then.
     pub complete_until: Option<u64>,
-    /// Bytes of the first value that was left out for want of memory.
+    /// The size in bytes of the first value that could not be recorded for lack of memory.
     pub lost_value: Option<usize>,
 }
 
 impl Recording {
+    /// Checks that all values were recorded.
+    ///
     /// # Errors
     /// If there was no memory for a value.
     pub(crate) fn expect_values(&self) -> Result<()> {
@@ -39,20 +41,20 @@ impl Recording {
 /// A block of events.
 #[derive(Debug, Clone, Default)]
 pub struct Block {
-    /// As ETDumps name them: `Default` for loading, `Execute`.
+    /// Its name, as in ETDumps: `Default` for loading, `Execute` for an execution.
     pub name: String,
-    /// What took time, in the order in which it ended.
+    /// The spans, in the order in which they ended.
     pub spans: Vec<Span>,
-    /// What memory was taken.
+    /// The allocations.
     pub allocations: Vec<Allocation>,
-    /// What was computed, if that was asked for.
+    /// The computed values, if the recorder records values.
     pub values: Vec<Value>,
 }
 
-/// A span of time. Times are nanoseconds since the recorder was made.
+/// A span of time. Times are in nanoseconds since the recorder was created.
 #[derive(Debug, Clone)]
 pub struct Span {
-    /// What it was spent on.
+    /// The kind of work.
     pub kind: SpanKind,
     /// The method, operator or backend.
     pub name: Arc<str>,
@@ -62,7 +64,7 @@ pub struct Span {
     pub start: u64,
     /// When it ended.
     pub end: u64,
-    /// The thread, counted from 1 in the order in which they were heard of.
+    /// The thread's number, from 1 in the order of their first spans.
     pub thread: usize,
 }
 
@@ -73,12 +75,12 @@ impl Span {
     }
 }
 
-/// Memory that was taken.
+/// An allocation.
 #[derive(Debug, Clone)]
 pub struct Allocation {
     /// The arena or allocator.
     pub owner: String,
-    /// How much.
+    /// Its size.
     pub bytes: usize,
 }
 
@@ -87,22 +89,22 @@ pub struct Allocation {
 pub struct Value {
     /// The operator or backend that wrote it; empty for an output of the method.
     pub name: String,
-    /// The instruction; none for an output of the method.
+    /// The instruction; empty for an output of the method.
     pub place: Place,
-    /// Which of its outputs.
+    /// The index among its outputs.
     pub output: usize,
     /// The tensor, row-major.
     pub tensor: Tensor,
 }
 
-/// Keeps every event that it is told of.
+/// An [`EventTracer`] that keeps every event.
 pub struct Recorder {
-    /// Tells recorders apart.
+    /// A unique number.
     id: u64,
     zero: Instant,
     values: bool,
     limit: usize,
-    /// Executions so far, and other spans.
+    /// The number of executions so far, and of other spans.
     counts: [AtomicUsize; 2],
     complete_until: AtomicU64,
     threads: Mutex<HashMap<ThreadId, Arc<Mutex<Spans>>>>,
@@ -116,7 +118,7 @@ struct Kept {
     lost_value: Option<usize>,
 }
 
-/// The spans of one thread, which owns them until a block ends.
+/// The spans of one thread in the current block. Only that thread adds to them, so that their lock is uncontended.
 struct Spans {
     thread: usize,
     spans: Vec<Span>,
@@ -124,12 +126,12 @@ struct Spans {
 }
 
 thread_local! {
-    /// Where the recorder of this number keeps this thread's spans.
+    /// This thread's spans in the recorder of this id: a cache of the recorder's map.
     static MINE: RefCell<Option<(u64, Arc<Mutex<Spans>>)>> = const { RefCell::new(None) };
 }
 
 impl Recorder {
-    /// A recorder, of values too if they are wanted.
+    /// A recorder of events and, with `values`, of computed values.
     pub fn new(values: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -144,12 +146,12 @@ impl Recorder {
         }
     }
 
-    /// A recorder that keeps at most so many executions and so many other spans, and drops later ones.
+    /// A recorder that keeps at most `limit` executions and `limit` other spans, and drops later ones.
     pub fn with_limit(limit: usize) -> Self {
         Self { limit, ..Self::new(false) }
     }
 
-    /// About how many nanoseconds it takes to record a span: the best of several attempts.
+    /// The overhead of recording a span in nanoseconds: the best of several measurements.
     pub fn nanoseconds_per_span() -> f64 {
         const SPANS: u32 = 500;
         let recorder = Self::new(false);
@@ -164,7 +166,7 @@ impl Recorder {
         (0..20).map(attempt).fold(f64::INFINITY, f64::min)
     }
 
-    /// Ends a block of this name: what was recorded since the last one.
+    /// Ends the current block, which holds all events since the previous one, and names it.
     pub fn block(&self, name: &str) {
         let mut threads: Vec<_> = lock(&self.threads).values().map(Arc::clone).collect();
         threads.sort_by_key(|spans| lock(spans).thread);
@@ -175,7 +177,7 @@ impl Recorder {
                 false => spans.append(&mut lock(&thread).spans),
             }
         }
-        // Those of one thread are in order already, and stay so.
+        // The sort is stable: spans of one thread, already in order, stay so.
         spans.sort_by_key(|span| span.end);
         let mut kept = lock(&self.kept);
         let block = std::mem::take(&mut kept.block);
@@ -190,7 +192,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// The blocks so far; the recorder starts anew.
+    /// Takes the blocks recorded so far and resets the recorder.
     pub fn finish(&self) -> Recording {
         let left_out = |count: &AtomicUsize| count.swap(0, Ordering::Relaxed).saturating_sub(self.limit);
         let complete_until = self.complete_until.swap(u64::MAX, Ordering::Relaxed);
@@ -208,7 +210,7 @@ impl Recorder {
         u64::try_from(at.saturating_duration_since(self.zero).as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Where this thread's spans go.
+    /// The buffer of this thread's spans, created on first use.
     fn of_this_thread(&self) -> Arc<Mutex<Spans>> {
         let mut threads = lock(&self.threads);
         let thread = threads.len() + 1;
@@ -254,7 +256,7 @@ impl EventTracer for Recorder {
             }
         });
         if recorded.is_err() {
-            // The thread is about to end.
+            // The thread is exiting: its thread-local storage is already destroyed.
             lock(&self.of_this_thread()).push(span, start, end);
         }
     }
@@ -292,11 +294,11 @@ mod tests {
     }
 
     #[test]
-    fn spans_of_threads_stand_in_the_order_in_which_they_ended() {
+    fn spans_of_all_threads_are_in_order_of_their_ends() {
         let recorder = Recorder::new(false);
         record(&recorder, "a");
         thread::scope(|scope| scope.spawn(|| record(&recorder, "b")).join()).unwrap();
-        // Another recorder in between: threads keep their numbers.
+        // A recorder in between replaces the thread's cache: threads keep their numbers.
         record(&Recorder::new(false), "x");
         record(&recorder, "c");
         recorder.block("first");
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_left_out_and_counted() {
+    fn spans_beyond_the_limit_are_dropped_and_counted() {
         let recorder = Recorder::with_limit(2);
         ["a", "b", "c", "d"].iter().for_each(|name| record(&recorder, name));
         let tracer = Tracer::new(&recorder);

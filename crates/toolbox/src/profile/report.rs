@@ -1,4 +1,4 @@
-//! Where the time went, by operator and by instruction.
+//! Reports the time of a profile by operator and by instruction.
 
 use super::{Profile, Span};
 use crate::delegates::NodeKinds;
@@ -13,26 +13,26 @@ use std::fmt::Write;
 use tensor::ScalarType;
 use trace::{Place, SpanKind};
 
-/// Where the time of a method went. Times are microseconds of one run, the mean of all runs.
+/// The profile of a method. Times are in microseconds per run, the mean over all runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// The method.
     pub method: String,
     /// The number of runs.
     pub runs: usize,
-    /// Loading the method, preparation included.
+    /// The time to load the method, preparation included.
     pub load_us: f64,
-    /// Preparing kernels and lowering regions, a part of loading.
+    /// The part of loading that prepared kernels and lowered regions.
     pub prepare_us: f64,
-    /// A whole run, inputs set before.
+    /// The time of a run, without setting the inputs.
     pub run_us: f64,
-    /// The shortest run.
+    /// The time of the fastest run.
     pub fastest_run_us: f64,
-    /// What was not spent in operators and delegates.
+    /// The part of a run outside operators and delegates.
     pub outside_us: f64,
-    /// The operators, those that took longest first.
+    /// The operators, by descending time.
     pub operators: Vec<OperatorTime>,
-    /// The steps, in the order in which they ran.
+    /// The steps, in execution order.
     pub steps: Vec<StepTime>,
 }
 
@@ -41,38 +41,38 @@ pub struct Report {
 pub struct OperatorTime {
     /// The operator, the kind of fused step, or the backend.
     pub name: String,
-    /// Calls in one run.
+    /// Calls per run.
     pub calls: f64,
-    /// Time in one run.
+    /// Time per run.
     pub total_us: f64,
-    /// Of the time of the whole run, in per cent.
+    /// Percentage of the time of the run.
     pub share: f64,
 }
 
-/// One step of a run: an instruction, or what was made of several.
+/// One step of a run: an instruction, or a fused step.
 #[derive(Debug, Clone, Serialize)]
 pub struct StepTime {
-    /// The chain and the instruction whose result it computes, where there is one.
+    /// The chain and the instruction whose result it computes, if there is one.
     pub place: Option<(u32, u32)>,
     /// If the instruction calls a delegate, the node of its payload whose result it computes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
     /// The operator, the kind of fused step, or the backend.
     pub name: String,
-    /// The operator of the instruction, where the step's name is another.
+    /// The operator of the instruction, if it differs from the step's name.
     pub instruction: Option<String>,
-    /// The tensors that the instruction takes and gives, by their sizes in the file.
+    /// The types of the instruction's input and output tensors, with the sizes in the file.
     pub shapes: Option<String>,
-    /// How often it ran in one run.
+    /// Executions per run.
     pub calls: f64,
-    /// Time in one run.
+    /// Time per run.
     pub total_us: f64,
-    /// Of the time of the whole run, in per cent.
+    /// Percentage of the time of the run.
     pub share: f64,
 }
 
 impl Profile {
-    /// Adds up what was recorded.
+    /// Aggregates the recorded spans.
     pub fn report(&self, program: &Program, kernels: &KernelRegistry, nodes: &NodeKinds) -> Report {
         let us = |ns: u64| ns as f64 / 1e3;
         let all = || self.recording.blocks.iter().flat_map(|b| &b.spans);
@@ -104,7 +104,7 @@ impl Profile {
                 });
                 operators[at].calls += 1.0 / runs as f64;
                 operators[at].total_us += time;
-                // Steps without an instruction are told apart by their order in the run.
+                // Steps without an instruction are identified by their order in the run.
                 let order = if span.place == Place::default() { nameless + 1 } else { 0 };
                 nameless += usize::from(order > 0);
                 let key = (span.place, &*span.name, order);
@@ -159,7 +159,7 @@ fn step(
     }
 }
 
-/// What an instruction calls, and the tensors that it takes and gives.
+/// The operator or delegate that an instruction calls, and the types of its input and output tensors.
 fn instruction(
     program: &Program,
     method: &str,
@@ -182,7 +182,7 @@ fn instruction(
     let kernel = kernels.get(&name);
     let written =
         |i: usize| kernel.as_ref().is_some_and(|k| k.schema().args.get(i).is_some_and(|a| a.written));
-    // What stands behind the schema's arguments is a result, named among them already.
+    // Values after the schema's arguments repeat outputs that are among the arguments already.
     let declared = kernel.as_ref().map_or(args.len(), |k| k.schema().args.len());
     let (mut taken, mut given) = (Vec::new(), Vec::new());
     for (i, &arg) in args.iter().take(declared).enumerate() {
@@ -210,7 +210,7 @@ fn shape(t: &pte::Tensor) -> Option<String> {
 }
 
 impl Report {
-    /// The report as a person reads it; with `steps`, every step with its shapes.
+    /// The report as text; with `steps`, it lists every step with its shapes.
     pub fn text(&self, steps: bool) -> String {
         let mut out = String::new();
         let _ = writeln!(
@@ -254,12 +254,12 @@ impl Report {
     }
 }
 
-/// Calls in a run: a whole number unless runs differ.
+/// Formats calls per run: an integer unless runs differ.
 pub(super) fn calls(n: f64) -> String {
     if (n - n.round()).abs() < 1e-6 { format!("{}", n.round()) } else { format!("{n:.1}") }
 }
 
-/// Microseconds with the unit that suits them.
+/// Formats a time in microseconds with a suitable unit.
 pub(crate) fn time(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{us:.2} µs"),

@@ -1,4 +1,4 @@
-//! Functions of BEF programs.
+//! The report data of BEF programs: a graph for each function.
 
 use super::data::{Cell, Column, GraphKind, Node, Operand, ReportData, Row};
 use super::family::family;
@@ -13,7 +13,7 @@ use ::bef::section::functions::{FunctionRecord, KernelRecord};
 use ::bef::{FunctionId, KernelCode, Location, Verified};
 use std::collections::HashMap;
 
-/// What is known of a BEF program.
+/// Collects the report data of a BEF program.
 pub(super) fn gather(file: &[u8], report: &BefReport, measured: &Measured<'_>) -> Result<ReportData> {
     let context = || format!("{} is not a valid BEF file", report.file);
     let program = ::bef::File::open(file).and_then(|file| file.verify()).context(context)?;
@@ -30,7 +30,7 @@ pub(super) fn gather(file: &[u8], report: &BefReport, measured: &Measured<'_>) -
         ));
     }
     let names: Vec<String> = labels(&program).context(context)?.into_iter().map(|(_, name)| name).collect();
-    // Functions that are native have no graph.
+    // Native functions have no graph.
     let mut graphs: HashMap<u32, u32> = HashMap::new();
     for index in 0..names.len() as u32 {
         if program.function(FunctionId(index)).context(context)?.is_some() {
@@ -52,7 +52,7 @@ struct Function<'a> {
     program: &'a Verified<'a>,
     index: u32,
     record: FunctionRecord<'a>,
-    /// The graph of each function.
+    /// The index of each function's graph.
     graphs: &'a HashMap<u32, u32>,
     names: &'a [String],
 }
@@ -174,7 +174,7 @@ fn tables(to: &mut Gathered, report: &BefReport) {
     );
 }
 
-/// Puts times on kernels.
+/// Adds the times of a profile to the nodes, and a table of them.
 fn times(to: &mut Gathered, names: &[String], graphs: &HashMap<u32, u32>, measured: &Measured<'_>) {
     let Some(report) = measured.bef_profile else { return };
     to.data.time_unit = Some("µs");
@@ -213,5 +213,5 @@ fn times(to: &mut Gathered, names: &[String], graphs: &HashMap<u32, u32>, measur
         ("Calls", Column::Number),
         ("Time", Column::Time),
     ];
-    to.table("Time", "What kernels took themselves in one run.", &columns, rows);
+    to.table("Time", "Self times of kernels in one run.", &columns, rows);
 }

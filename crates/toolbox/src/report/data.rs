@@ -1,9 +1,9 @@
-//! What a page shows, as it is written into it.
+//! The data of a report page, as it is serialized into the page.
 
 use serde::{Serialize, Serializer};
 use std::collections::HashMap;
 
-/// A text, as its index among [`ReportData::strings`]; 0 is the empty one.
+/// An interned text: an index into [`ReportData::strings`]; 0 is the empty text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Text(u32);
@@ -14,7 +14,7 @@ impl Text {
     }
 }
 
-/// Texts, each of which is kept once.
+/// Interned texts.
 #[derive(Debug, Clone)]
 pub struct Strings {
     all: Vec<String>,
@@ -34,7 +34,7 @@ impl Serialize for Strings {
 }
 
 impl Strings {
-    /// The text, which is added if it is new.
+    /// Interns a text.
     pub fn add(&mut self, text: impl Into<String>) -> Text {
         let text = text.into();
         if let Some(&id) = self.ids.get(&text) {
@@ -46,47 +46,47 @@ impl Strings {
         id
     }
 
-    /// A text that was added.
+    /// An interned text.
     pub fn get(&self, text: Text) -> &str {
         self.all.get(text.0 as usize).map_or("", String::as_str)
     }
 }
 
-/// Everything that a page shows.
+/// All data of a page.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReportData {
-    /// The version of the shape of this data.
+    /// The version of this data's schema.
     pub report: u32,
     /// The file.
     pub file: String,
-    /// What the file is, in words.
+    /// The format of the file, in words.
     pub format: String,
-    /// What is to be known first: pairs of name and value.
+    /// Key facts: pairs of name and value.
     pub facts: Vec<(Text, Text)>,
-    /// What is missing to run the program here, and what could not be shown.
+    /// Notes: what is missing to run the program, and what could not be shown.
     pub notes: Vec<Text>,
     /// The unit of the times of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_unit: Option<&'static str>,
-    /// The graphs: methods first.
+    /// The graphs, methods first.
     pub graphs: Vec<Graph>,
-    /// Memory that is planned, over time.
+    /// The arenas of the memory plans.
     pub arenas: Vec<Arena>,
-    /// Tables.
+    /// The tables.
     pub tables: Vec<Table>,
     /// Source frames: file, line, function, the line's text.
     pub frames: Vec<(Text, i32, Text, Text)>,
-    /// The texts.
+    /// The interned texts.
     pub strings: Strings,
 }
 
-/// What a graph shows.
+/// The kind of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GraphKind {
-    /// A method as it is written.
+    /// A method as written in the file.
     Method,
-    /// What a run of a method's instructions becomes when it is prepared.
+    /// The prepared form of a region of a method's instructions.
     Run,
     /// The payload of a delegate.
     Payload,
@@ -94,19 +94,19 @@ pub enum GraphKind {
     Function,
 }
 
-/// A graph and its drawing. Coordinates are pixels.
+/// A graph and its drawing. Coordinates are in pixels.
 #[derive(Debug, Clone, Serialize)]
 pub struct Graph {
     /// Its name.
     pub name: Text,
-    /// What it shows.
+    /// Its kind.
     pub kind: GraphKind,
-    /// The graph in which a node opens it, or that it is another form of.
+    /// The graph with the node that opens this one, or the graph of which it is another form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
     /// Width and height of the drawing.
     pub size: (i64, i64),
-    /// The nodes, in the order in which they run.
+    /// The nodes, in execution order.
     pub nodes: Vec<Node>,
     /// The edges.
     pub edges: Vec<Edge>,
@@ -115,22 +115,22 @@ pub struct Graph {
 /// A node.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Node {
-    /// What stands on it.
+    /// The text on it.
     pub label: Text,
     /// A second line: what it computes.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub detail: Text,
-    /// Its family, which decides its colour: an index into [`super::FAMILIES`].
+    /// Its family, which determines its colour: an index into [`super::FAMILIES`].
     pub family: u8,
-    /// Centre and width.
+    /// The x and y of its centre, and its width.
     pub at: (i64, i64, u32),
     /// Whether it is drawn as an input, output or state.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub pill: bool,
-    /// What it reads.
+    /// Its operands.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub operands: Vec<Operand>,
-    /// What else is known: pairs of name and value.
+    /// Further properties: pairs of name and value.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub about: Vec<(Text, Text)>,
     /// Source frames, outermost first: indices into [`ReportData::frames`].
@@ -139,29 +139,29 @@ pub struct Node {
     /// The graph that it opens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens: Option<u32>,
-    /// Related nodes: how, graph, node.
+    /// Related nodes: the relation, graph, node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<(Text, u32, u32)>,
-    /// The time of one run.
+    /// Its time in one run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<f64>,
-    /// The largest difference of its results in two runs; infinite ones are text.
+    /// The largest difference of its results between two runs; an infinite one is only in `alert`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
-    /// What is to be noticed: how it differs in another file or run.
+    /// A warning: how the node differs in another file or run.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub alert: Text,
 }
 
-/// What a node reads.
+/// An operand of a node.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Operand {
     /// The name of the argument.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub name: Text,
-    /// The value: type and sizes of a tensor, or what it is.
+    /// The type and sizes of a tensor, or the value of anything else.
     pub text: Text,
-    /// Bytes of a constant.
+    /// The size in bytes of a constant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// The node that computes it.
@@ -172,39 +172,39 @@ pub struct Operand {
 /// An edge.
 #[derive(Debug, Clone, Serialize)]
 pub struct Edge {
-    /// The nodes.
+    /// The source and target node.
     pub ends: (u32, u32),
-    /// What runs along it.
+    /// The value that it carries.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub text: Text,
-    /// Whether what is read is more than this result, or no data: it is drawn broken.
+    /// Whether the reader reads more than this result, or the edge carries no data: it is drawn dashed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
-    /// Its points, x and y in turn; none if it is too long to be drawn.
+    /// Its points, alternating x and y; empty if it is too long to be drawn.
     pub route: Vec<i64>,
 }
 
-/// Memory that is planned.
+/// An arena of a memory plan.
 #[derive(Debug, Clone, Serialize)]
 pub struct Arena {
-    /// Whose it is.
+    /// The method and the arena's id, in words.
     pub name: Text,
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// The most bytes that are needed at a time.
+    /// The peak of the bytes that are live at the same time.
     pub peak: u64,
-    /// When they are.
+    /// Where the peak is reached.
     pub peak_at: Text,
     /// The number of instructions.
     pub instructions: u64,
     /// The graph of the instructions.
     pub graph: Option<u32>,
-    /// Blocks: first byte, bytes, first and last instruction, what lies there, why it lives longer than instructions
-    /// use it.
+    /// The blocks, one entry per range of a lifetime: offset, size in bytes, first and last instruction, description of the
+    /// values, and the role (input, output or state) if it keeps the block live beyond its uses.
     pub blocks: Vec<(u64, u64, i64, i64, Text, Text)>,
 }
 
-/// What the cells of a column are.
+/// The type of a column's cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Column {
@@ -212,23 +212,23 @@ pub enum Column {
     Text,
     /// A number.
     Number,
-    /// A number of bytes.
+    /// A size in bytes.
     Bytes,
-    /// A time, in the report's unit.
+    /// A time in the report's unit.
     Time,
-    /// Per cent.
+    /// A percentage.
     Share,
 }
 
 /// A table.
 #[derive(Debug, Clone, Serialize)]
 pub struct Table {
-    /// What it is of.
+    /// Its title.
     pub title: Text,
-    /// What is to be known to read it.
+    /// An explanation.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub note: Text,
-    /// Headings and what stands below.
+    /// The headings and types of the columns.
     pub columns: Vec<(Text, Column)>,
     /// The rows.
     pub rows: Vec<Row>,
@@ -237,9 +237,9 @@ pub struct Table {
 /// A row of a table.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The cells: texts and numbers, as the columns say.
+    /// The cells, of the types of the columns.
     pub cells: Vec<Cell>,
-    /// A graph and a node of it that the row is about.
+    /// The graph and node that the row is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<(u32, u32)>,
 }

@@ -1,5 +1,5 @@
-//! Families of operations, by which nodes are coloured. What they are called decides, since kinds of nodes in payloads,
-//! fused steps and kernels of BEF programs have nothing but a name in common with operators; nothing but colour depends on it.
+//! Families of operations, which determine the colours of nodes. A family is guessed from the name, because the name is all
+//! that operators, nodes of payloads, fused steps and BEF kernels have in common; only the colour depends on it.
 
 /// The names of the families, in the order of their colours.
 pub const FAMILIES: [&str; 13] = [
@@ -18,10 +18,10 @@ pub const FAMILIES: [&str; 13] = [
     "Delegate",
 ];
 
-/// The family of what has no other.
+/// The default family.
 const ELEMENTWISE: u8 = 6;
 
-/// Parts of names, the most telling first.
+/// Substrings of names, in order of precedence.
 const PARTS: &[(&str, u8)] = &[
     ("delegate", 12),
     ("quantize", 9),
@@ -95,7 +95,7 @@ const PARTS: &[(&str, u8)] = &[
     ("constant", 0),
 ];
 
-/// The family of an operator, a kind of node or a kernel.
+/// The family of an operator, kind of node or kernel, as an index into [`FAMILIES`].
 pub(super) fn family(name: &str) -> u8 {
     let name = name.to_ascii_lowercase();
     PARTS.iter().find(|(part, _)| name.contains(part)).map_or(ELEMENTWISE, |&(_, family)| family)
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_families() {
+    fn families_are_recognised_by_name() {
         for (name, expected) in [
             ("aten::convolution.out", "Convolution"),
             ("Conv2d", "Convolution"),

@@ -1,4 +1,4 @@
-//! Times, errors and differences, on the nodes that they are about.
+//! Adds measured times, errors and differences to the nodes.
 
 use super::Gathered;
 use super::data::{Cell, Column, Row};
@@ -10,27 +10,27 @@ use format::etdump::ETDump;
 use std::collections::HashMap;
 use trace::Place;
 
-/// What was measured of a file, or compared with it.
+/// Measurements and comparisons of a file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Measured<'a> {
-    /// Where the time of a method went.
+    /// The profile of a method.
     pub profile: Option<&'a profile::Report>,
-    /// Where the time of a BEF program went.
+    /// The profile of a BEF program.
     #[cfg(feature = "bef")]
     pub bef_profile: Option<&'a profile::bef::Report>,
-    /// What a runtime recorded, and of which method, if no profile is given.
+    /// The recording of a runtime and the method that it is of; ignored if there is a profile.
     pub etdump: Option<(&'a ETDump, &'a str)>,
-    /// Where two runs part.
+    /// The divergence of two runs.
     pub divergence: Option<&'a Divergence>,
-    /// What differs in another file.
+    /// The differences from another file.
     pub diff: Option<&'a DiffReport>,
 }
 
-/// The unit of profiles, in microseconds.
+/// The unit of the times of profiles.
 const MICROSECONDS: &str = "µs";
 
 impl Measured<'_> {
-    /// Puts what was measured on nodes.
+    /// Adds the measurements to the nodes.
     pub(super) fn mark(&self, to: &mut Gathered) {
         if let Some(report) = self.profile {
             to.data.time_unit = Some(MICROSECONDS);
@@ -66,7 +66,7 @@ impl Measured<'_> {
                 let alert = value.difference.as_ref().map(|d| to.text(format!("differs: {d}")));
                 each_node(to, &found.method, place, |node| {
                     let larger = node.error.into_iter().chain(value.largest).fold(0.0, f64::max);
-                    // What is no finite number has no place in JSON; the alert says it.
+                    // JSON has no NaN and infinities; the alert mentions them.
                     node.error = Some(larger).filter(|e| e.is_finite());
                     node.alert = alert.unwrap_or(node.alert);
                 });
@@ -84,7 +84,7 @@ impl Measured<'_> {
         }
     }
 
-    /// Adds tables of what was measured.
+    /// Adds the tables of the measurements.
     pub(super) fn tables(&self, to: &mut Gathered) {
         if let Some(report) = self.profile {
             let rows = report.operators.iter().map(|o| Row {
@@ -103,7 +103,7 @@ impl Measured<'_> {
                 ("Time", Column::Time),
                 ("Share", Column::Share),
             ];
-            to.table("Time", "One run, the mean of all that were recorded.", &columns, rows);
+            to.table("Time", "One run: the mean over all recorded runs.", &columns, rows);
         }
         if let Some(found) = self.divergence {
             let rows = found.values.iter().map(|v| {
@@ -121,7 +121,7 @@ impl Measured<'_> {
             let columns = [
                 ("Value", Column::Text),
                 ("Largest difference", Column::Number),
-                ("Beyond what is allowed", Column::Text),
+                ("Beyond tolerance", Column::Text),
             ];
             let note = format!(
                 "{} of {} values were compared; {} were fused into others.",
@@ -155,19 +155,19 @@ impl Measured<'_> {
             if rows.is_empty() {
                 to.note(format!("{} says the same", diff.b));
             }
-            to.table("Differences", &format!("What {} has otherwise.", diff.b), &columns, rows);
+            to.table("Differences", &format!("Differences from {}.", diff.b), &columns, rows);
         }
     }
 }
 
-/// Changes every node that computes what an instruction does.
+/// Applies a change to every node that computes the result of an instruction.
 fn each_node(to: &mut Gathered, method: &str, place: Place, change: impl Fn(&mut super::Node)) {
     for &(graph, node) in to.places.get(&(method.to_owned(), place)).into_iter().flatten() {
         change(&mut to.data.graphs[graph as usize].nodes[node as usize]);
     }
 }
 
-/// Adds a time to the nodes of a place; that of a node of a payload to the delegate's call, too.
+/// Adds a time to the nodes of a place; the time of a payload's node is added to the delegate call as well.
 fn add_time(to: &mut Gathered, method: &str, place: Place, time: f64) {
     each_node(to, method, place, |node| node.time = Some(node.time.unwrap_or(0.0) + time));
     if place.node.is_some()
@@ -178,7 +178,8 @@ fn add_time(to: &mut Gathered, method: &str, place: Place, time: f64) {
     }
 }
 
-/// The ticks of each instruction in one run. Recorders write events of the same call by several names.
+/// The mean ticks of each instruction per run. Only `OPERATOR_CALL`, `DELEGATE_CALL` and the steps of payload nodes count,
+/// because recorders write several events for the same call.
 fn recorded(dump: &ETDump) -> HashMap<Place, f64> {
     let mut ticks: HashMap<Place, f64> = HashMap::new();
     let mut runs = 0.0;

@@ -1,4 +1,4 @@
-//! Methods as they are written, what runs of their instructions become, and payloads of delegates.
+//! The graphs of methods: as written in the file, as prepared, and the payloads of delegates.
 
 use super::Gathered;
 use super::data::{GraphKind, Node, Operand, Text};
@@ -20,13 +20,13 @@ use trace::Place;
 /// How an instruction runs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum How {
-    /// As part of a step of this kind.
+    /// Fused into a step of this kind.
     Fused(String),
-    /// By its kernel, as a prepared step.
+    /// By its kernel, as a step of a prepared region.
     Step,
-    /// By its kernel, as it is written.
+    /// By its kernel, outside any prepared region.
     Written,
-    /// Once, when the program is loaded, or not at all.
+    /// Not at all at run time: it was constant-folded when the program was loaded, or is dead.
     Folded,
 }
 
@@ -41,7 +41,7 @@ impl How {
     }
 }
 
-/// Adds the graphs of a method: itself, payloads, what its instructions become.
+/// Adds the graphs of a method: its instructions as written, the payloads of its delegates, and the prepared regions.
 pub(super) fn add(to: &mut Gathered, program: &Program, method: &str, options: &LoadOptions) -> Result<()> {
     let raised = program.raise(method, &options.kernels)?;
     let payloads = raised
@@ -76,7 +76,7 @@ pub(super) fn add(to: &mut Gathered, program: &Program, method: &str, options: &
     Ok(())
 }
 
-/// The graph of a method.
+/// Draws the instructions of a method as written.
 struct Written<'a> {
     program: &'a Program,
     raised: &'a RaisedMethod,
@@ -92,17 +92,18 @@ struct Added {
     first: u32,
 }
 
-/// Nodes by what they compute.
+/// The nodes that define values.
 struct Sources {
-    /// Inputs, by their values.
+    /// The nodes of inputs, by value.
     inputs: HashMap<usize, u32>,
-    /// State, by its values.
+    /// The nodes of state, by value.
     states: HashMap<usize, u32>,
+    /// The node of the first instruction.
     first: u32,
 }
 
 impl Sources {
-    /// The node whose result a read finds, and whether that is all of it.
+    /// The node whose result a read observes, and whether the read observes only that result.
     fn of(&self, value: usize, found: Found) -> Option<(u32, bool)> {
         match found {
             Found::Whole { instruction: Some(i), .. } => Some((self.first + i as u32, true)),
@@ -160,7 +161,7 @@ impl Written<'_> {
         added
     }
 
-    /// Adds nodes of inputs and of state that is read.
+    /// Adds the nodes of inputs and of state that is read.
     fn sources(&self, to: &mut Gathered, sketch: &mut Sketch, all: &[RaisedInstruction]) -> Sources {
         let plan = self.plan();
         let mut sources = Sources { inputs: HashMap::new(), states: HashMap::new(), first: 0 };
@@ -247,7 +248,7 @@ impl Written<'_> {
         self.operands(to, sketch, sources, node, step, &name, args);
     }
 
-    /// What a call reads. Values that no operand shows, elements of lists, are edges alone.
+    /// Adds the operands of a call. Items of list operands are shown as edges only.
     #[expect(clippy::too_many_arguments, reason = "one caller")]
     fn operands(
         &self,
@@ -300,7 +301,7 @@ pub(super) fn short(name: &str) -> &str {
     name.split_once('.').map_or(name, |(name, _)| name)
 }
 
-/// Sizes of a value as they stand on a node.
+/// The sizes or value of an operand, as shown on a node.
 fn value_shape(plan: &ExecutionPlan, id: i32) -> String {
     match usize::try_from(id).ok().and_then(|id| plan.values.get(id)) {
         Some(EValue::Tensor(t)) => {
@@ -314,7 +315,7 @@ fn value_shape(plan: &ExecutionPlan, id: i32) -> String {
     }
 }
 
-/// Adds the graph of a payload whose backend shows it.
+/// Adds the graph of a payload that its backend can read.
 fn add_payload(to: &mut Gathered, parent: u32, payload: &DelegatePayload, raised: &RaisedMethod) {
     let Some(contents) = payload.contents.as_ref().map(|c| &c.read).filter(|c| !c.nodes.is_empty()) else {
         return;
@@ -351,7 +352,7 @@ fn outputs(contents: &PayloadContents) -> u32 {
     contents.values.iter().filter(|v| matches!(v.role, PayloadRole::Output(_))).count() as u32
 }
 
-/// Inputs, then nodes, then outputs.
+/// A sketch of a payload: its inputs, then its nodes, then its outputs.
 fn payload_sketch(to: &mut Gathered, name: String, contents: &PayloadContents) -> Sketch {
     let mut sketch = Sketch::new(name, GraphKind::Payload);
     let mut made: HashMap<usize, u32> = HashMap::new();
@@ -406,7 +407,7 @@ fn payload_sketch(to: &mut Gathered, name: String, contents: &PayloadContents) -
     sketch
 }
 
-/// Adds what a run of instructions becomes.
+/// Adds the graph of a prepared region.
 fn add_run(to: &mut Gathered, written: &Added, name: String, found: &MethodGraph<'_>, options: &LoadOptions) {
     let (scratch, generator) = (Scratch::new(options.limits.scratch_bytes), Generator::new(options.seed));
     let ctx = KernelContext::new(&options.pool, &scratch, &generator).with_isa(options.isa);
@@ -451,7 +452,7 @@ fn add_run(to: &mut Gathered, written: &Added, name: String, found: &MethodGraph
         for &origin in each.origins() {
             let key = (written.method.clone(), origin);
             let computes = to.text(if origin == result { "Computes" } else { "Stands for" });
-            // What was made of the same instruction in this graph, or in one before, is no source.
+            // Link only to the instruction as written, not to nodes of prepared regions for the same instruction.
             let is_written =
                 |at: &(u32, u32)| to.data.graphs.get(at.0 as usize).is_some_and(|g| g.kind != GraphKind::Run);
             let source = to.places.get(&key).and_then(|all| all.first()).copied().filter(is_written);
@@ -500,7 +501,7 @@ impl std::fmt::Display for Attributes<'_> {
     }
 }
 
-/// Says of each instruction how it runs, and counts.
+/// Notes on each instruction's node how it runs, and collects the calls by operator.
 fn note_how(to: &mut Gathered, method: &str, written: &Added, raised: &RaisedMethod) {
     let places: Vec<Place> = raised.instructions().map(|step| step.place).collect();
     for (index, place) in places.into_iter().enumerate() {
@@ -523,5 +524,5 @@ fn note_how(to: &mut Gathered, method: &str, written: &Added, raised: &RaisedMet
     }
 }
 
-/// Calls of each operator of a method, by how they run.
+/// The nodes of the calls of each (method, operator), by how they run.
 pub(super) type Calls = BTreeMap<(String, String), BTreeMap<How, Vec<(u32, u32)>>>;

@@ -1,4 +1,5 @@
-//! One page about a file: its graphs, drawn ahead of time, with operators, weights, memory, times and differences.
+//! A self-contained page about a file: its graphs, with precomputed layout, operators, weights, memory, times and
+//! differences.
 //!
 //! ```text
 //! inspect, plan, delegates, graphs ─┐
@@ -6,8 +7,8 @@
 //! BEF                              ─┘    layout        (or JSON)
 //! ```
 //!
-//! What stands on the page is found by the other verbs; what is here brings it together. Every text of the file reaches
-//! the page as data, never as markup.
+//! The information comes from the other verbs; this module combines it. Every text of the file reaches the page as data,
+//! never as markup.
 
 #[cfg(feature = "bef")]
 mod bef;
@@ -39,18 +40,19 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use trace::Place;
 
-/// The version of the data's shape: it grows when a field is renamed or removed.
+/// The version of the data's schema. It is incremented when a field is renamed or removed.
 const REPORT_VERSION: u32 = 1;
 
-/// What has been gathered so far, and where the instructions of methods are in it.
+/// The report data gathered so far, and an index from instructions to nodes.
 struct Gathered {
     data: ReportData,
     frames: HashMap<(Text, i32, Text, Text), u32>,
-    /// The nodes that compute what instructions do, by method and place; those of the method's own graph first.
+    /// The nodes (graph, node) that compute an instruction's result, by method and place; the node of the method's own
+    /// graph comes first.
     places: HashMap<(String, Place), Vec<(u32, u32)>>,
-    /// How instructions run that are part of a graph that was prepared.
+    /// How the instructions run that nodes of prepared graphs stand for.
     how: HashMap<(String, Place), method::How>,
-    /// Instructions that became part of a graph, whether anything is left of them or not.
+    /// The instructions of prepared regions, even if no node is left of them.
     prepared: HashSet<(String, Place)>,
     calls: method::Calls,
 }
@@ -103,7 +105,7 @@ impl Gathered {
         self.data.graphs.push(graph);
     }
 
-    /// Adds source frames.
+    /// Interns source frames and returns their indices.
     fn frames(&mut self, frames: &[Frame]) -> Vec<u32> {
         let mut all = Vec::with_capacity(frames.len());
         for frame in frames {
@@ -126,12 +128,12 @@ impl Gathered {
     }
 }
 
-/// Everything that is known of a file: of a program its methods as graphs, of a BEF program its functions, of weights and
-/// recordings tables. Methods are loaded with these options, to show what they become, and nothing is executed.
+/// Gathers the report data of a file: graphs of the methods of a program or of the functions of a BEF program, tables for
+/// weights and recordings. Methods are loaded with `options`, to show their prepared form, but not executed.
 ///
 /// # Errors
-/// If the file is of no kind that [`inspect::inspect`] knows, or is not valid. That a method cannot be loaded here is no
-/// error: the data says so.
+/// If the file is of a format that [`inspect::inspect`] does not know, or is not valid. A method that cannot be loaded is
+/// not an error; the data has a note about it.
 pub fn gather(
     loader: &Arc<dyn DataLoader>,
     options: &LoadOptions,

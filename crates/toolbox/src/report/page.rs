@@ -1,4 +1,4 @@
-//! The page: data, style and script in one file of HTML.
+//! Generates the page: data, style and script in one HTML file.
 
 use super::ReportData;
 use crate::{Error, Result};
@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 const HEAD: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-/// In the order in which the parts use each other.
+/// In dependency order.
 const SCRIPT: &[&str] = &[
     include_str!("js/state.js"),
     include_str!("js/canvas.js"),
@@ -16,8 +16,8 @@ const SCRIPT: &[&str] = &[
     include_str!("js/main.js"),
 ];
 
-/// The page of this data: it refers to nothing outside of itself, and its security policy forbids that and every script
-/// but its own. Texts of the data stand in it as JSON without `<`, `>` and `&`.
+/// Generates the page of this data. It refers to nothing outside itself; its content security policy forbids external
+/// resources and all scripts but its own. The data is embedded as JSON with `<`, `>` and `&` escaped.
 pub fn page(data: &ReportData) -> Result<String> {
     let json = serde_json::to_string(data)
         .map_err(|e| Error::Context { context: "cannot write the report".to_owned(), source: Box::new(e) })?;
@@ -31,7 +31,7 @@ pub fn page(data: &ReportData) -> Result<String> {
     );
     let mut out = String::with_capacity(json.len() + script.len() + STYLE.len() + HEAD.len());
     let mut rest = HEAD;
-    // The data comes last, so that nothing in it is taken for a place.
+    // Substitute from front to back, and never scan inserted text, so that `{{` in the data is not taken for a placeholder.
     while let Some((before, after)) = rest.split_once("{{") {
         out.push_str(before);
         let (name, after) = after.split_once("}}").unwrap_or((after, ""));
@@ -50,8 +50,8 @@ pub fn page(data: &ReportData) -> Result<String> {
     Ok(out)
 }
 
-/// JSON that can stand in a script element: what could end it, or begin markup, is escaped within strings, where alone
-/// it can occur.
+/// Escapes JSON for a script element: characters that could end the element or begin markup. They occur only within
+/// strings, where escapes are valid.
 fn escape_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -63,7 +63,7 @@ fn escape_json(json: &str) -> String {
     out
 }
 
-/// Text as HTML.
+/// Escapes text for HTML.
 fn escape_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -79,7 +79,7 @@ fn escape_text(text: &str) -> String {
     out
 }
 
-/// The SHA-256 of a text in base64, as security policies name scripts.
+/// The SHA-256 of a text in base64, as content security policies identify scripts.
 fn digest(text: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let hexadecimal = names::Digest::of(text.as_bytes());
@@ -103,13 +103,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts_are_named_by_their_digest() {
+    fn digests_are_base64_of_sha256() {
         // `printf 'alert(1)' | openssl dgst -sha256 -binary | base64`
         assert_eq!(digest("alert(1)"), "bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI=");
     }
 
     #[test]
-    fn nothing_in_json_ends_the_script() {
+    fn json_cannot_end_the_script_element() {
         assert_eq!(escape_json(r#"["</script><!--&"]"#), r#"["\u003c/script\u003e\u003c!--\u0026"]"#);
         assert_eq!(escape_text("<a b='\"&'>"), "&lt;a b=&#39;&quot;&amp;&#39;&gt;");
     }

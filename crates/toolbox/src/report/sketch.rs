@@ -1,4 +1,4 @@
-//! Graphs before they are drawn.
+//! Graphs before layout.
 
 use super::data::{Edge, Graph, GraphKind, Node, Operand, Strings, Text};
 use super::layout::{self, layout};
@@ -6,13 +6,13 @@ use super::layout::{self, layout};
 /// Heights of nodes, in pixels.
 const HEIGHT: u32 = 42;
 const PILL_HEIGHT: u32 = 28;
-/// Widths of the characters of a label, of the characters below, and of what is left and right of them, in pixels.
+/// Estimated width of a label's character, of a detail's character, and of the margins of a node, in pixels.
 const LABEL_WIDTH: f64 = 7.9;
 const DETAIL_WIDTH: f64 = 7.5;
 const MARGINS: f64 = 30.0;
 const WIDTHS: (f64, f64) = (76.0, 290.0);
 
-/// A graph that is being made: its nodes have no coordinates yet.
+/// A graph under construction, whose nodes have no coordinates yet.
 pub(super) struct Sketch {
     pub(super) name: String,
     pub(super) kind: GraphKind,
@@ -37,12 +37,12 @@ impl Sketch {
         self.node(Node { label, detail, pill: true, ..Node::default() })
     }
 
-    /// Adds an edge, along which this text runs.
+    /// Adds an edge that carries the value `text`.
     pub(super) fn edge(&mut self, from: u32, to: u32, text: Text, partial: bool) {
         self.edges.push((from, to, text, partial));
     }
 
-    /// Adds what a node reads, and the edge if a node computes it.
+    /// Adds an operand of a node, and the edge from the node that computes it, if any.
     pub(super) fn operand(&mut self, node: u32, operand: Operand) {
         if let Some(from) = operand.from {
             self.edge(from, node, operand.text, false);
@@ -50,7 +50,7 @@ impl Sketch {
         self.nodes[node as usize].operands.push(operand);
     }
 
-    /// Draws it.
+    /// Computes the layout.
     pub(super) fn draw(mut self, strings: &mut Strings) -> Graph {
         self.edges.sort_by_key(|&(from, to, _, partial)| (to, from, partial));
         self.edges.dedup_by_key(|&mut (from, to, ..)| (to, from));
@@ -87,7 +87,7 @@ impl Sketch {
     }
 }
 
-/// Sizes as they stand on a node: `1×3×224×224`, with the type if it is not the usual one.
+/// Sizes as shown on a node: `1×3×224×224`, with the type if it is not float32.
 pub(super) fn shape(dtype: &str, sizes: &[impl ToString]) -> String {
     let sizes = sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join("×");
     match (dtype, sizes.is_empty()) {

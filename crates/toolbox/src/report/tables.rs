@@ -1,4 +1,4 @@
-//! What stands in tables: operators, weights, memory, delegates.
+//! The tables and key facts of a page: operators, weights, memory, delegates.
 
 use super::data::{Arena, Cell, Column, ReportData, Row, Table};
 use super::method::How;
@@ -36,7 +36,7 @@ fn row(cells: Vec<Cell>) -> Row {
     Row { cells, link: None }
 }
 
-/// What is to be known first.
+/// Adds the key facts of a program.
 pub(super) fn facts(to: &mut Gathered, report: &ProgramReport) {
     to.fact("Size", bytes(report.bytes));
     let weights: u64 = report.constants.iter().map(|c| c.bytes).sum();
@@ -56,7 +56,7 @@ pub(super) fn facts(to: &mut Gathered, report: &ProgramReport) {
     }
     for method in &report.methods {
         let name = &method.name;
-        // Of one method alone, what is about it is about the file.
+        // If there is only one method, its name is omitted.
         let of =
             |what: &str| if report.methods.len() == 1 { capital(what) } else { format!("{name}, {what}") };
         let instructions: usize = method.instructions.0.values().sum();
@@ -92,7 +92,7 @@ pub(super) fn facts(to: &mut Gathered, report: &ProgramReport) {
     }
 }
 
-/// A text that begins with a capital letter.
+/// The text with its first letter in upper case.
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
@@ -108,7 +108,7 @@ fn value_text(value: &ValueReport) -> String {
     }
 }
 
-/// Operators, and which of them nothing fused.
+/// Adds the table of operators, and a table of the calls that were not fused.
 pub(super) fn operators(to: &mut Gathered, report: &ProgramReport) {
     let timed = to.data.time_unit.is_some();
     let mut columns = vec![
@@ -139,7 +139,7 @@ pub(super) fn operators(to: &mut Gathered, report: &ProgramReport) {
             all.push((time, nodes.len(), row));
         }
     }
-    // Methods that could not be loaded have operators nevertheless.
+    // Methods that could not be loaded are listed by their operator tables.
     for method in report.methods.iter().filter(|method| !known.contains(&method.name)) {
         for operator in &method.operators {
             let runs = to.cell(if operator.available { "" } else { "no kernel here" });
@@ -156,7 +156,7 @@ pub(super) fn operators(to: &mut Gathered, report: &ProgramReport) {
     to.table("Not fused", note, &columns, own.into_iter().map(|(_, row)| row).collect());
 }
 
-/// A weight that has a row.
+/// A row of the table of weights.
 struct Weight {
     bytes: u64,
     name: String,
@@ -164,7 +164,7 @@ struct Weight {
     place: String,
 }
 
-/// Constants of the program, of payloads, and outside, the largest first.
+/// Adds the table of weights, largest first: constants of the program and of payloads, and external tensors.
 pub(super) fn weights(
     to: &mut Gathered,
     program: &Program,
@@ -226,7 +226,7 @@ fn table_of_weights(to: &mut Gathered, mut all: Vec<Weight>) {
     to.table("Weights", "", &columns, rows);
 }
 
-/// Arenas over time.
+/// Adds the arenas with the lifetimes of their blocks, and notes on overlaps.
 pub(super) fn memory(to: &mut Gathered, program: &Program, report: &PlanReport) {
     for method in &report.methods {
         let plan = program.tables().execution_plan.iter().find(|plan| plan.name == method.name);
@@ -276,7 +276,7 @@ pub(super) fn memory(to: &mut Gathered, program: &Program, report: &PlanReport) 
     }
 }
 
-/// The delegates of all methods.
+/// Adds the table of the delegates of all methods.
 pub(super) fn delegates(to: &mut Gathered, report: &ProgramReport, plan: &PlanReport) {
     let mut rows = Vec::new();
     for method in &report.methods {
@@ -314,7 +314,7 @@ pub(super) fn delegates(to: &mut Gathered, report: &ProgramReport, plan: &PlanRe
     to.table("Delegates", "", &columns, rows);
 }
 
-/// Named data: the entries as weights.
+/// The report data of named data: its entries as weights.
 pub(super) fn of_flat_tensor(report: &FlatTensorReport) -> ReportData {
     let mut to = Gathered::new(&report.file, "Named data");
     to.fact("Size", bytes(report.bytes));
@@ -332,7 +332,7 @@ pub(super) fn of_flat_tensor(report: &FlatTensorReport) -> ReportData {
     to.data
 }
 
-/// Weights of a language model.
+/// The report data of a `.gguf` file: its tensors as weights.
 pub(super) fn of_gguf(report: &GgufReport) -> ReportData {
     let mut to = Gathered::new(&report.file, "GGUF weights");
     to.fact("Size", bytes(report.bytes));
@@ -347,7 +347,7 @@ pub(super) fn of_gguf(report: &GgufReport) -> ReportData {
     to.data
 }
 
-/// What a runtime recorded.
+/// The report data of an ETDump: a table of spans for each block.
 pub(super) fn of_etdump(report: &EtdumpReport) -> ReportData {
     let mut to = Gathered::new(&report.file, "ETDump");
     to.fact("Size", bytes(report.bytes));
@@ -363,7 +363,7 @@ pub(super) fn of_etdump(report: &EtdumpReport) -> ReportData {
     to.data
 }
 
-/// Texts of a row, for tests.
+/// The texts of a row's cells, for tests.
 #[cfg(test)]
 pub(super) fn texts(data: &ReportData, row: &Row) -> Vec<String> {
     let cell = |cell: &Cell| match cell {

@@ -1,4 +1,4 @@
-//! What reaches the page.
+//! Tests of the page and of the gathered data.
 
 use super::*;
 use crate::report::tables::texts;
@@ -25,7 +25,7 @@ fn texts_of_a_file_are_data_and_never_markup() {
     for what in ["<script", "</script", "<!--", "<img", "<svg", "<b>", "<td>", "<h1>", "\u{2028}"] {
         assert_eq!(count(&page, what), count(&own, what), "{what}");
     }
-    // What stands in the script element is what was put there.
+    // The data element holds the data unchanged.
     let start = page.find("id=\"data\">").unwrap() + "id=\"data\">".len();
     let end = start + page[start..].find("</script>").unwrap();
     let data: serde_json::Value = serde_json::from_str(&page[start..end]).unwrap();
@@ -33,7 +33,7 @@ fn texts_of_a_file_are_data_and_never_markup() {
 }
 
 #[test]
-fn a_page_asks_for_nothing() {
+fn a_page_has_no_external_references() {
     let page = page(&hostile()).unwrap();
     for outside in ["src=\"", "href=", "@import", "url(", "fetch(", "XMLHttpRequest", "innerHTML", "eval("] {
         assert!(!page.contains(outside), "{outside}");
@@ -55,7 +55,7 @@ fn weights_are_listed_by_size() {
     assert!(sizes.is_sorted_by(|a, b| a >= b) && sizes.len() > 3, "{sizes:?}");
     let kinds: Vec<GraphKind> = report.graphs.iter().map(|graph| graph.kind).collect();
     assert_eq!(kinds, [GraphKind::Method, GraphKind::Run]);
-    // Every instruction is there, and says how it runs.
+    // Every instruction has a node with properties and operands.
     let written = &report.graphs[0];
     assert!(written.nodes.iter().filter(|n| !n.pill).all(|n| !n.about.is_empty() && !n.operands.is_empty()));
     let linked = written.nodes.iter().filter(|n| !n.links.is_empty()).count();

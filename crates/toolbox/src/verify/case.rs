@@ -1,4 +1,4 @@
-//! Conformance cases: `case.json`, one program with its runs, and `cases.json`, many small ones.
+//! Conformance cases: `case.json` has one program with its runs, `cases.json` many small cases.
 
 use super::compare::{Scope, Tolerance};
 use crate::bundle::{self, Bundle};
@@ -17,27 +17,27 @@ use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 /// The files that hold cases.
 const NAMES: [&str; 2] = ["case.json", "cases.json"];
 
-/// A program, or a file of named data, and what is known about it.
+/// A program, or a file of named data, with its expected results.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// What to call it in a report: its folder, and its number or file in a `cases.json`.
+    /// Its name in reports: the folder, and for a case of a `cases.json` its file.
     pub name: String,
-    /// The program. A case of named data alone has none.
+    /// The program; `None` for a case of named data alone.
     pub program: Option<PathBuf>,
     /// The `.ptd` files given to the runtime.
     pub data: Vec<PathBuf>,
-    /// What the named data holds, for a case of named data alone.
+    /// The expected entries, for a case of named data alone.
     pub entries: BTreeMap<String, Entry>,
-    /// The runs, in order, on one loaded instance.
+    /// The runs, executed in order on one loaded instance.
     pub runs: Vec<Run>,
     /// Whether only shapes and types are compared, because the values are random.
     pub random: bool,
-    /// Whether anything but a crash is right: the case says `"expect": "no_crash"`, or the reference could
-    /// not load the program or died of it.
+    /// Whether any outcome but a crash passes: the case says `"expect": "no_crash"`, or the reference could
+    /// not load the program or crashed on it.
     pub no_crash: bool,
-    /// How close the outputs must be.
+    /// The tolerance of the comparison.
     pub tolerance: Tolerance,
-    /// The folder of the files that hold tensors.
+    /// The folder with the files that hold tensors.
     folder: PathBuf,
 }
 
@@ -48,26 +48,26 @@ pub struct Run {
     pub method: String,
     /// The inputs.
     pub inputs: Vec<Recorded>,
-    /// Outputs of which any is right: those of the reference first. If empty, none are recorded, and the
-    /// case fails unless the run is set aside.
+    /// Alternative sets of expected outputs, any of which passes; the reference's first. If empty, none are recorded, and
+    /// the case fails unless the run is set aside.
     pub outputs: Vec<Vec<Recorded>>,
-    /// How far the reference is from PyTorch, if that is known and finite.
+    /// The largest absolute difference between the reference and PyTorch; 0 if unknown or not finite.
     pub rounding: f64,
-    /// Why a difference does not count, if it does not.
+    /// Why a failure of the run does not count; `None` if it does.
     pub set_aside: Option<SetAside>,
 }
 
 /// Why a run that differs is set aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetAside {
-    /// The reference departs from PyTorch there.
+    /// The reference departs from PyTorch in this run.
     Departs,
-    /// The reference refused or failed, and said this.
+    /// The reference refused or failed, with this error.
     Refused(String),
     /// A test case of a bundled program without expected outputs.
     NotRecorded,
-    /// The file says one layout of its constants and has another, and no release of the reference
-    /// runs it: recorded is what PyTorch computed before the export.
+    /// The declared layout of the file's constants does not match their bytes, and no release of the reference
+    /// runs the file; the recorded outputs are those that PyTorch computed before the export.
     Mislaid,
 }
 
@@ -78,11 +78,11 @@ pub enum Entry {
     Tensor(Recorded),
     /// Bytes without a type.
     Bytes(String),
-    /// Something that the record only describes.
+    /// An entry that the record describes without its contents: only its presence is checked.
     Described,
 }
 
-/// A value as it stands in a case.
+/// A value as recorded in a case.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Recorded {
@@ -92,13 +92,13 @@ pub enum Recorded {
         dtype: String,
         /// The sizes.
         shape: Vec<usize>,
-        /// The layout that the caller's tensor had.
+        /// The dim order of the caller's tensor.
         dim_order: Vec<u8>,
         /// The file.
         file: String,
-        /// Its first byte there.
+        /// Its offset in the file.
         offset: u64,
-        /// The number of bytes.
+        /// Its size in bytes.
         nbytes: u64,
     },
     /// An integer.
@@ -111,7 +111,7 @@ pub enum Recorded {
         /// The value.
         value: bool,
     },
-    /// A number.
+    /// A floating-point number.
     Double {
         /// The value.
         value: Number,
@@ -123,12 +123,12 @@ pub enum Recorded {
     },
     /// No value.
     None,
-    /// A value that a bundled program holds.
+    /// A value of a bundled program.
     #[serde(skip)]
     Given(Box<EValue>),
 }
 
-/// A number; one that is not finite stands as a string.
+/// A floating-point number; NaN and infinities are strings.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub enum Number {
@@ -161,7 +161,7 @@ struct CaseFile {
 #[derive(Deserialize, Clone, Copy, PartialEq)]
 #[serde(rename_all = "snake_case")]
 enum Expect {
-    /// That loading and executing end, with a result or with an error.
+    /// Loading and executing end, with a result or with an error.
     NoCrash,
 }
 
@@ -240,7 +240,7 @@ impl fmt::Display for SetAside {
     }
 }
 
-/// Reads the cases of a folder and of all folders in it, of a `case.json` or `cases.json` file, or
+/// Reads the cases of a folder, recursively, of a `case.json` or `cases.json` file, or
 /// of a bundled program.
 pub fn find(path: &Path) -> Result<Vec<Case>> {
     if path.is_file() {
@@ -273,8 +273,8 @@ pub fn find(path: &Path) -> Result<Vec<Case>> {
 }
 
 impl Case {
-    /// The same case with the archives (`.pt2`) of the same model that lie beside its program in its place, each of
-    /// them a case. Weights are in the archives.
+    /// One case for each archive (`.pt2`) of the same model in the program's folder, with the archive instead of the program.
+    /// The archives contain the weights, so that the cases have no data files.
     pub fn of_archives(&self) -> Vec<Case> {
         let Some(program) = &self.program else { return Vec::new() };
         let stem = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -315,7 +315,7 @@ pub fn read(path: &Path) -> Result<Vec<Case>> {
     }
 }
 
-/// The test cases of a bundled program, each on an instance of its own.
+/// The test cases of a bundled program; each is a case of its own, with its own instance.
 fn bundled(path: &Path, loader: &FileLoader) -> Result<Vec<Case>> {
     let limits = Limits::default();
     let bundle = Bundle::open(loader, &limits)?;
@@ -357,8 +357,8 @@ fn bundled(path: &Path, loader: &FileLoader) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Python writes `NaN` and `Infinity` as they are, which JSON does not have. They stand in fields that
-/// tell about a case and decide nothing, so null will do.
+/// Replaces `NaN` and `Infinity`, which Python writes but JSON does not allow, by null. They occur only in informational
+/// fields.
 fn strict_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut in_string = false;
@@ -434,8 +434,8 @@ impl CasesFile {
 }
 
 impl RunFile {
-    /// With `mislaid`, a program of an old release whose channels-last constants are stored as NCHW
-    /// bytes: what the newest reference computes of them is right, or what its own release did.
+    /// `mislaid` marks a program of an old release whose channels-last constants are stored as NCHW
+    /// bytes: the expected outputs are those of the newest reference or, if there are none, of the program's own release.
     fn into_run(self, mislaid: bool) -> Run {
         let from_eager = self.expected_from.as_deref() == Some("eager");
         let set_aside = match self.runtime_error {
@@ -479,7 +479,7 @@ impl<'a> Values<'a> {
         Self { case, files: HashMap::new() }
     }
 
-    /// Makes a value: a tensor in the layout that the caller's had.
+    /// Makes a value; a tensor gets the dim order of the caller's tensor.
     pub fn value(&mut self, recorded: &Recorded) -> Result<EValue> {
         Ok(match recorded {
             Recorded::Int { value } => EValue::Int(*value),
@@ -506,7 +506,7 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// Some bytes of a file of the case.
+    /// Reads a byte range of a file of the case.
     fn bytes(&mut self, name: &str, offset: u64, len: u64) -> io::Result<Vec<u8>> {
         let file = match self.files.entry(name.to_owned()) {
             Slot::Occupied(file) => file.into_mut(),
@@ -533,7 +533,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_judged_is_read_from_the_record() {
+    fn expected_outputs_and_set_aside_reasons_are_read_from_the_record() {
         let run = |json: &str, mislaid| serde_json::from_str::<RunFile>(json).unwrap().into_run(mislaid);
         let values = r#"[{"kind": "int", "value": 1}]"#;
         let plain = run(&format!(r#"{{"outputs": {values}, "eager_outputs": {values}}}"#), false);
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn pythons_numbers_become_null_outside_strings() {
+    fn nan_and_infinity_become_null_outside_strings() {
         assert_eq!(strict_json(r#"{"NaN\"": [NaN, -Infinity, 1]}"#), r#"{"NaN\"": [null, null, 1]}"#);
         assert_eq!(strict_json(r#"["\\", Infinity, "é"]"#), r#"["\\", null, "é"]"#);
     }

@@ -1,4 +1,4 @@
-//! Runs a case and says whether it passes.
+//! Runs a case and determines whether it passes.
 
 use super::case::{Case, Entry, Recorded, Run, SetAside, Values};
 use super::compare::{Tolerance, compare};
@@ -12,10 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tensor::Tensor;
 
-/// A file, and the named data beside it.
+/// A file and its named data.
 pub type WithData = (Arc<dyn DataLoader>, Option<Arc<dyn NamedDataMap>>);
 
-/// Makes a program of a file and the named data beside it, and says what that looks for outside.
+/// Converts a file and its named data to a program and the named data that the program needs.
 pub type Convert = Arc<dyn Fn(WithData) -> Result<WithData> + Send + Sync>;
 
 /// How to run cases.
@@ -23,27 +23,27 @@ pub type Convert = Arc<dyn Fn(WithData) -> Result<WithData> + Send + Sync>;
 pub struct Options {
     /// Kernels, backends, threads, limits, and whether to prepare.
     pub load: LoadOptions,
-    /// Leave out cases whose program has delegates.
+    /// Skips cases whose program has delegates.
     pub undelegated: bool,
-    /// An `atol` that stands in the place of all others.
+    /// Overrides the absolute tolerance of all cases.
     pub atol: Option<f64>,
-    /// An `rtol` that stands in the place of all others.
+    /// Overrides the relative tolerance of all cases.
     pub rtol: Option<f64>,
-    /// What makes a program of a file that is none, such as an archive, or another of one that is.
+    /// Converts each file before it is loaded: an archive to a program, or a program to another one.
     pub convert: Option<Convert>,
 }
 
-/// What came of a case.
+/// The outcome of a case.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "outcome", content = "reason", rename_all = "snake_case")]
 pub enum Outcome {
-    /// Every run gave what is recorded, or failed cleanly where the record has nothing better.
+    /// Every run produced the recorded outputs, or failed cleanly where the record has no outputs.
     Passed,
-    /// A run failed, or gave something else.
+    /// A run failed, or produced other outputs.
     Failed(String),
     /// Nothing failed, but some run cannot be judged by the record.
     SetAside(String),
-    /// It was left out.
+    /// It was skipped.
     Skipped,
 }
 
@@ -71,7 +71,7 @@ const NO_RUNS: &str =
 fn check_program(case: &Case, options: &Options) -> Outcome {
     let mut module = match open(case, options) {
         Ok(module) => module,
-        // A missing file says nothing about the program.
+        // An I/O error says nothing about the program: it always fails the case.
         Err(e @ (Error::Io { .. } | Error::Runtime(runtime::Error::Io { .. }))) => {
             return Outcome::Failed(one_line(&e));
         }
@@ -110,9 +110,9 @@ fn check_program(case: &Case, options: &Options) -> Outcome {
 }
 
 enum Verdict {
-    /// As recorded.
+    /// The outcome is the recorded one.
     Right,
-    /// The record does not say enough.
+    /// The record does not determine the outcome.
     Unjudged(String),
 }
 
@@ -154,12 +154,15 @@ fn check_run(
 }
 
 enum Difference {
-    /// Types and sizes agree, and values need not.
+    /// Only values differ, which are random.
     Random,
     Found(String),
 }
 
-/// The first difference, if there is one. Fails if the record cannot be read.
+/// The first difference, if there is one.
+///
+/// # Errors
+/// If the record cannot be read.
 fn check_outputs(
     outputs: &[EValue],
     expected: &[Recorded],
@@ -187,7 +190,7 @@ fn check_outputs(
     Ok(seen)
 }
 
-/// The verdict on a program that could not be opened.
+/// The outcome for a program that could not be opened.
 fn not_opened(case: &Case, problem: &str) -> Outcome {
     let refused = |r: &Run| matches!(r.set_aside, Some(SetAside::Refused(_)));
     match !case.runs.is_empty() && case.runs.iter().all(refused) {
@@ -236,7 +239,7 @@ fn with_overrides(tolerance: Tolerance, options: &Options) -> Tolerance {
     }
 }
 
-/// Compares the entries of named data with what is recorded of them.
+/// Compares the entries of named data with the record.
 fn check_entries(case: &Case) -> Result<Outcome> {
     let mut values = Values::new(case);
     for file in &case.data {

@@ -1,51 +1,51 @@
-//! How close a computed value must be to the recorded one.
+//! Compares computed values with recorded ones, within a tolerance.
 //!
-//! | element type | one operator | a whole network |
+//! | element type | single operator | whole network |
 //! | --- | --- | --- |
 //! | float32, float64, complex | 1e-5 + 1e-5·\|expected\| | 1e-4 of the largest output |
 //! | float16 | 2e-3 + 2e-3·\|expected\| | 2e-3 of the largest output |
 //! | bfloat16 | 2e-2 + 2e-2·\|expected\| | 2e-2 of the largest output |
 //! | integers, bool | equal | equal |
-//! | 8 and 16-bit integers of a quantized program | one step | one step |
+//! | 8 and 16-bit integers of a quantized program | 1 | 1 |
 //!
-//! Where the record says how far the reference itself is from PyTorch, because it rounds to 16 bits on
-//! the way, float16 and bfloat16 results may be as much further off.
+//! If the record has the difference between the reference and PyTorch (the reference rounds intermediate results to 16
+//! bits), the tolerance of float16 and bfloat16 results increases by it.
 //!
-//! NaN equals NaN, an infinity equals itself only. A case may say its own `atol` and `rtol`, and so
-//! may whoever verifies.
+//! NaN equals NaN; an infinity equals only itself. A case, and the caller, may override the tolerance by `atol` and
+//! `rtol`.
 
 use crate::show;
 use operator::EValue;
 use std::fmt;
 use tensor::{Bool, Complex, DimOrder, ScalarType, Tensor, bf16, f16};
 
-/// What is compared: it decides how close floating-point results must be.
+/// The scope of a comparison, which determines the tolerance of floating-point results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
-    /// The result of one operator.
+    /// The result of a single operator.
     #[default]
     Operator,
-    /// The result of several, whose roundings add up.
+    /// The result of several operators, whose rounding errors accumulate.
     Network,
 }
 
-/// How close results must be.
+/// The tolerance of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Tolerance {
-    /// What is compared.
+    /// The scope of the comparison.
     pub scope: Scope,
     /// Whether integers of 8 and 16 bits are quantized values, which may be off by one.
     pub quantized: bool,
-    /// How far the reference is from PyTorch: what float16 and bfloat16 results may be further off.
+    /// The difference between the reference and PyTorch, which is added to the tolerance of float16 and bfloat16 results.
     pub rounding: f64,
-    /// The coarsest type to which two runs have rounded values on the way, each in places of its own: twice
-    /// what is allowed of that type, and float32 results that are computed from float16 are no closer.
+    /// The coarsest type to which two runs have rounded intermediate values, each at other places. The tolerance of all
+    /// floating-point results is then twice that of this type; in particular that of float32 results computed from float16.
     pub rounded_to: Option<ScalarType>,
-    /// `atol` and `rtol` that stand in the place of the table's, if given.
+    /// `atol` and `rtol`, which replace all other tolerances if given.
     pub explicit: Option<(f64, f64)>,
 }
 
-/// The difference that is allowed at an element: `atol + rtol·|expected| + of_largest·|largest|`.
+/// The allowed absolute difference at an element: `atol + rtol·|expected| + of_largest·|largest|`.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     atol: f64,
@@ -79,28 +79,28 @@ impl Tolerance {
 /// How two values differ.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Difference {
-    /// They are of different kinds, types or sizes, or are no tensors and not equal.
+    /// They are of different kinds, types or sizes, or are unequal values other than tensors.
     Value {
-        /// What was computed.
+        /// The computed value.
         found: String,
-        /// What is recorded.
+        /// The recorded value.
         expected: String,
     },
-    /// Elements differ by more than is allowed.
+    /// Elements differ by more than the tolerance.
     Elements {
-        /// How many.
+        /// The number of elements beyond the tolerance.
         count: usize,
-        /// Of how many.
+        /// The number of all elements.
         of: usize,
-        /// The index of the first.
+        /// The index of the first one.
         first: Vec<usize>,
-        /// What was computed there.
+        /// The computed element there.
         found: String,
-        /// What is recorded there.
+        /// The recorded element there.
         expected: String,
-        /// The largest difference of all elements; infinite where only one is finite.
+        /// The largest absolute difference of all elements; infinite if only one of a pair is finite.
         largest: f64,
-        /// What is allowed at the first.
+        /// The allowed difference at the first one.
         allowed: f64,
     },
 }
@@ -126,7 +126,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares a computed value with the recorded one. Layouts may differ, logical order counts.
+/// Compares a computed value with the recorded one. Tensors are compared in logical order, whatever their dim orders.
 pub fn compare(found: &EValue, expected: &EValue, tolerance: &Tolerance) -> Result<(), Difference> {
     let different = || Err(Difference::Value { found: brief(found), expected: brief(expected) });
     match (found, expected) {
@@ -161,7 +161,7 @@ pub fn compare(found: &EValue, expected: &EValue, tolerance: &Tolerance) -> Resu
     }
 }
 
-/// A value in a few words.
+/// A short description of a value.
 fn brief(value: &EValue) -> String {
     match value {
         EValue::Tensor(t) => t.meta().to_string(),
@@ -169,13 +169,13 @@ fn brief(value: &EValue) -> String {
     }
 }
 
-/// Whether a difference is allowed. An infinite or undefined limit comes of an expected value that is not
-/// finite, and allows that value only.
+/// Whether a difference is allowed. If the limit is infinite or NaN, the expected value is not finite, and only that
+/// value is allowed.
 fn is_within(difference: f64, limit: f64) -> bool {
     difference == 0.0 || (limit.is_finite() && difference <= limit)
 }
 
-/// `|a - b|`, where NaN equals NaN and each infinity itself.
+/// `|a - b|`, where NaN equals NaN and each infinity equals itself.
 fn abs_diff(a: f64, b: f64) -> f64 {
     if a == b || (a.is_nan() && b.is_nan()) {
         return 0.0;
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_that_is_not_finite_must_be_matched_exactly() {
+    fn non_finite_scalars_must_match_exactly() {
         let t = Tolerance::default();
         let double = |a, b| check(EValue::Double(a), EValue::Double(b), t);
         assert_eq!(double(f64::INFINITY, f64::INFINITY), Ok(()));
@@ -335,14 +335,14 @@ mod tests {
     }
 
     #[test]
-    fn elements_that_cannot_be_read_as_their_type_are_a_difference() {
+    fn unreadable_elements_are_a_difference() {
         let (a, b) = (Tensor::scalar(1.0f32).unwrap(), Tensor::scalar(1.0f32).unwrap());
         let e = elements::<f64>(&a, &b, |a, b| (a - b).abs(), |_, _| 0.0, |v| v).unwrap_err();
         assert!(e.to_string().contains("cannot be read"), "{e}");
     }
 
     #[test]
-    fn an_operator_is_held_to_each_element_a_network_to_its_largest() {
+    fn operators_are_compared_by_element_and_networks_by_the_largest_element() {
         let (a, b) = (floats(&[1000.0, 0.01]), floats(&[1000.0, 0.0]));
         let e = check(a.clone(), b.clone(), Tolerance::default()).unwrap_err();
         assert!(e.contains("1 of 2 elements differ, first at [1]: got 0.01, expected 0"), "{e}");
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn explicit_tolerances_stand_in_the_place_of_all() {
+    fn explicit_tolerances_replace_all_others() {
         let loose = Tolerance { explicit: Some((0.5, 0.0)), ..Tolerance::default() };
         assert_eq!(check(floats(&[1.4]), floats(&[1.0]), loose), Ok(()));
         assert!(check(floats(&[1.6]), floats(&[1.0]), loose).is_err());
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn half_types_may_be_off_by_the_rounding_of_the_reference() {
+    fn the_rounding_of_the_reference_widens_half_precision_tolerances() {
         let halves = |v: f32| EValue::from(Tensor::scalar(f16::from_f32(v)).unwrap());
         let rounding = Tolerance { rounding: 0.25, ..Tolerance::default() };
         assert!(check(halves(1.25), halves(1.0), Tolerance::default()).is_err());
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_do_not_matter() {
+    fn dim_orders_do_not_matter() {
         let t = Tensor::from_slice(&[1, 2, 1, 2], &[1i32, 2, 3, 4]).unwrap();
         let other = t.to_dim_order(DimOrder::channels_last(4)).unwrap();
         assert_eq!(compare(&other.into(), &t.into(), &Tolerance::default()), Ok(()));

@@ -1,4 +1,4 @@
-//! Conformance: runs recorded cases and compares the outputs.
+//! Conformance tests: runs recorded cases and compares the outputs.
 
 mod case;
 mod check;
@@ -14,21 +14,21 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-/// How many cases came out how.
+/// The number of cases by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// As recorded.
+    /// See [`Outcome::Passed`].
     pub passed: usize,
-    /// Otherwise.
+    /// See [`Outcome::Failed`].
     pub failed: usize,
-    /// Not to be judged by the record.
+    /// See [`Outcome::SetAside`].
     pub set_aside: usize,
-    /// Left out.
+    /// See [`Outcome::Skipped`].
     pub skipped: usize,
 }
 
 impl Counts {
-    /// Counts those of another pass too.
+    /// Adds the counts of another run.
     pub fn merge(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -36,7 +36,7 @@ impl Counts {
         self.skipped += other.skipped;
     }
 
-    /// Counts one more.
+    /// Counts an outcome.
     pub fn add(&mut self, outcome: &Outcome) {
         *match outcome {
             Outcome::Passed => &mut self.passed,
@@ -47,7 +47,7 @@ impl Counts {
     }
 }
 
-/// Checks cases on several threads, or on this one, and hands each outcome to `report`, in the order of the cases.
+/// Checks cases on several threads, or on the calling thread, and passes each outcome to `report` in the order of the cases.
 pub fn check_all(
     cases: &[Case],
     options: &Options,
@@ -79,7 +79,7 @@ pub fn check_all(
                     }
                 }
             };
-            // Threads that the system refuses are done without; one works in any case.
+            // If the system refuses threads, continue with fewer, or with the calling thread.
             match std::thread::Builder::new().spawn_scoped(scope, work.clone()) {
                 Ok(_) => started += 1,
                 Err(_) if started == 0 => work(),
@@ -88,13 +88,13 @@ pub fn check_all(
         }
         drop(sender);
         let mut waiting: Vec<Option<Outcome>> = vec![None; cases.len()];
-        let mut told = 0;
+        let mut reported = 0;
         for (i, outcome) in receiver {
             counts.add(&outcome);
             waiting[i] = Some(outcome);
-            while let Some(outcome) = waiting.get_mut(told).and_then(Option::take) {
-                report(&cases[told], &outcome);
-                told += 1;
+            while let Some(outcome) = waiting.get_mut(reported).and_then(Option::take) {
+                report(&cases[reported], &outcome);
+                reported += 1;
             }
         }
     });

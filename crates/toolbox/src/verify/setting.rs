@@ -1,4 +1,4 @@
-//! The ways in which a program can be run, all of which must agree.
+//! The settings under which a program can be run; the results must agree.
 
 use operator::Isa;
 use pool::Pool;
@@ -6,15 +6,15 @@ use runtime::LoadOptions;
 use serde::Serialize;
 use std::fmt;
 
-/// One way to run programs.
+/// A setting to run programs with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Setting {
-    /// Whether instructions run as they stand.
+    /// Whether instructions run as written, without preparation.
     pub no_prepare: bool,
-    /// The machine's instructions to use.
+    /// The instruction set to use.
     #[serde(serialize_with = "isa_name")]
     pub isa: Isa,
-    /// Threads to split work over.
+    /// The number of threads.
     pub threads: usize,
 }
 
@@ -23,8 +23,8 @@ fn isa_name<S: serde::Serializer>(isa: &Isa, to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Setting {
-    /// Prepared and as written, with every level of instructions that this machine has, on one thread
-    /// and on two.
+    /// All combinations of prepared and as written, each instruction-set level that this machine supports, and one and two
+    /// threads.
     pub fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for no_prepare in [false, true] {
@@ -35,7 +35,7 @@ impl Setting {
         all
     }
 
-    /// These options, changed to run programs so.
+    /// The options with this setting applied.
     pub fn apply(&self, load: &LoadOptions) -> LoadOptions {
         LoadOptions {
             no_prepare: self.no_prepare,
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_once() {
+    fn every_combination_occurs_once() {
         let all = Setting::all();
         assert_eq!(all.len(), 4 * Isa::available().count());
         assert_eq!(all[0].to_string(), "prepared, portable, 1 thread");

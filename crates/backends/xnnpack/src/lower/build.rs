@@ -1,4 +1,4 @@
-//! The payload under construction: values in one or both layouts, constants, nodes.
+//! Builds a payload: values in one or both layouts, constants, nodes.
 
 use super::call::{Reason, is_constant};
 use super::quantized::Affine;
@@ -12,14 +12,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::ScalarType;
 
-/// From an image's logical dimensions to those of payloads, `[N, H, W, C]`.
-pub(super) const TO_IMAGE: [usize; 4] = [0, 2, 3, 1];
-/// The other way.
-pub(super) const FROM_IMAGE: [usize; 4] = [0, 3, 1, 2];
-/// To what constants are aligned in the file.
+/// The permutation from NCHW to NHWC, the layout of images in payloads.
+pub(super) const NCHW_TO_NHWC: [usize; 4] = [0, 2, 3, 1];
+/// The permutation from NHWC to NCHW.
+pub(super) const NHWC_TO_NCHW: [usize; 4] = [0, 3, 1, 2];
+/// Alignment of constants in the file, in bytes.
 const ALIGNMENT: u64 = 16;
 
-/// The values of the payload that a value of the part is: in the order of its dimensions, as an image, or both.
+/// The payload values of a value of the partition: in the original dimension order, as an NHWC image, or both.
 #[derive(Clone, Copy, Default)]
 struct Forms {
     plain: Option<usize>,
@@ -31,14 +31,14 @@ pub(super) struct Builder<'p> {
     pub(super) part: &'p ExportedProgram,
     quantization: &'p super::Quantization<'p>,
     forms: HashMap<VarId, Forms>,
-    /// The external ids of the part's outputs.
+    /// The external ids of the partition's outputs.
     outputs: HashMap<VarId, u32>,
     payload: Payload,
     named: Vec<NamedBytes>,
     by_key: HashMap<String, usize>,
-    /// Values that are quantized when the payload runs, by what they quantize and how many dimensions share a scale.
-    pub(super) rows_of: HashMap<(usize, usize), usize>,
-    /// The handle of the nodes that are made.
+    /// Dynamically quantized values, by the value that they quantize and the number of dimensions that share a scale.
+    pub(super) dynamic_values: HashMap<(usize, usize), usize>,
+    /// The debug handle for new nodes.
     pub(super) handle: u32,
 }
 
@@ -68,7 +68,7 @@ impl<'p> Builder<'p> {
             payload,
             named: Vec::new(),
             by_key: HashMap::new(),
-            rows_of: HashMap::new(),
+            dynamic_values: HashMap::new(),
             handle: 0,
         };
         for (id, &input) in (0..).zip(&part.graph.inputs) {
@@ -80,7 +80,7 @@ impl<'p> Builder<'p> {
         Ok(builder)
     }
 
-    /// The payload and what it names.
+    /// The payload and its named data.
     pub(super) fn finish(mut self) -> Result<(Payload, Vec<NamedBytes>), Reason> {
         for output in self.part.graph.outputs.iter().filter_map(Argument::var) {
             let value = self.plain(output)?;
@@ -89,7 +89,7 @@ impl<'p> Builder<'p> {
         Ok((self.payload, self.named))
     }
 
-    /// The greatest sizes of a tensor.
+    /// The upper bounds of a tensor's sizes.
     pub(super) fn dims(&self, var: VarId) -> Result<Vec<usize>, Reason> {
         let name = &self.part.var(var).name;
         let spec = self.part.spec(var).ok_or_else(|| format!("%{name} is no tensor"))?;
@@ -110,7 +110,7 @@ impl<'p> Builder<'p> {
         index
     }
 
-    /// A value that a value of the part is: numbers if that is of int8.
+    /// A payload value for a value of the partition, with its quantization if it is int8.
     fn value_of(&mut self, var: VarId, dims: Vec<usize>, role: Role) -> Result<usize, Reason> {
         let is_int8 = self.is_int8(var);
         let affine = self.quantization.affine_of(var).filter(|_| is_int8);
@@ -125,7 +125,7 @@ impl<'p> Builder<'p> {
         Ok(value)
     }
 
-    /// Whether a value of the part is of numbers.
+    /// Whether a value of the partition is int8.
     pub(super) fn is_int8(&self, var: VarId) -> bool {
         self.part.spec(var).is_some_and(|spec| spec.dtype == ScalarType::Char)
     }
@@ -135,7 +135,7 @@ impl<'p> Builder<'p> {
         (value.datatype, value.quantization) = (datatype, quantization);
     }
 
-    /// A value between two nodes, of the type of another.
+    /// A new intermediate value with the type and quantization of another one.
     pub(super) fn temporary(&mut self, dims: Vec<usize>, like: usize) -> usize {
         let value = self.value(dims, Role::Internal);
         let Value { datatype, quantization, .. } = self.payload.values[like].clone();
@@ -143,13 +143,13 @@ impl<'p> Builder<'p> {
         value
     }
 
-    /// A constant value of these bytes.
+    /// A constant value with these bytes.
     pub(super) fn constant(&mut self, bytes: Vec<u8>, dims: Vec<usize>) -> usize {
         let index = self.constant_bytes("", Arc::new(bytes));
         self.value(dims, Role::Constant(index))
     }
 
-    /// Constant bytes, by their index. Their key is their SHA-256, with a prefix.
+    /// The index of a constant with these bytes. Its key is `prefix` and the SHA-256 of the bytes.
     pub(super) fn constant_bytes(&mut self, prefix: &str, bytes: SharedBytes) -> usize {
         let key = format!("{prefix}{}", Digest::of(bytes.bytes()));
         let size = bytes.len() as u64;
@@ -160,22 +160,22 @@ impl<'p> Builder<'p> {
         })
     }
 
-    /// The numbers that a value of the part dequantizes, which are a value of the payload where it is not yet one.
-    fn numbers_of(&self, var: VarId) -> Option<VarId> {
+    /// The quantized value that a value of the partition dequantizes.
+    fn quantized_of(&self, var: VarId) -> Option<VarId> {
         self.quantization.dequantized(var).map(|(numbers, _)| numbers)
     }
 
-    /// Whether there is a value of the payload that a value of the part is.
+    /// Whether the payload already has a value for a value of the partition.
     fn is_there(&self, var: VarId) -> bool {
         self.forms.get(&var).is_some_and(|forms| forms.image.is_some() || forms.plain.is_some())
     }
 
-    /// A constant value of these numbers.
-    pub(super) fn numbers(&mut self, numbers: &[f32], dims: Vec<usize>) -> usize {
+    /// A constant value with these float elements.
+    pub(super) fn float_constant(&mut self, numbers: &[f32], dims: Vec<usize>) -> usize {
         self.constant(numbers.iter().flat_map(|x| x.to_le_bytes()).collect(), dims)
     }
 
-    /// A value of the part in the order of its dimensions.
+    /// A value of the partition in its original dimension order.
     pub(super) fn plain(&mut self, var: VarId) -> Result<usize, Reason> {
         let forms = self.forms.get(&var).copied().unwrap_or_default();
         if let Some(value) = forms.plain {
@@ -183,10 +183,10 @@ impl<'p> Builder<'p> {
         }
         if let Some(image) = forms.image {
             let value = self.define(var)?;
-            self.node(Op::Transpose { perm: FROM_IMAGE.to_vec() }, vec![image], vec![value]);
+            self.node(Op::Transpose { perm: NHWC_TO_NCHW.to_vec() }, vec![image], vec![value]);
             return Ok(value);
         }
-        if let Some(numbers) = self.numbers_of(var) {
+        if let Some(numbers) = self.quantized_of(var) {
             let (input, value) = (self.plain(numbers)?, self.define(var)?);
             self.node(Op::Convert, vec![input], vec![value]);
             return Ok(value);
@@ -198,13 +198,13 @@ impl<'p> Builder<'p> {
         Ok(value)
     }
 
-    /// A value of the part of four dimensions as an image.
+    /// A 4D value of the partition as an NHWC image.
     pub(super) fn image(&mut self, var: VarId) -> Result<usize, Reason> {
         let forms = self.forms.get(&var).copied().unwrap_or_default();
         if let Some(value) = forms.image {
             return Ok(value);
         }
-        if let (None, Some(numbers)) = (forms.plain, self.numbers_of(var)) {
+        if let (None, Some(numbers)) = (forms.plain, self.quantized_of(var)) {
             let (input, value) = (self.image(numbers)?, self.define_image(var)?);
             self.node(Op::Convert, vec![input], vec![value]);
             return Ok(value);
@@ -212,12 +212,12 @@ impl<'p> Builder<'p> {
         let value = match forms.plain {
             None if is_constant(self.part, var) && !self.is_int8(var) => {
                 let dims = self.dims(var)?;
-                let numbers = permuted(&floats(self.part, var), &dims, &TO_IMAGE);
-                self.numbers(&numbers, TO_IMAGE.map(|d| dims[d]).to_vec())
+                let numbers = permuted(&floats(self.part, var), &dims, &NCHW_TO_NHWC);
+                self.float_constant(&numbers, NCHW_TO_NHWC.map(|d| dims[d]).to_vec())
             }
             _ => {
                 let (plain, value) = (self.plain(var)?, self.define_image(var)?);
-                self.node(Op::Transpose { perm: TO_IMAGE.to_vec() }, vec![plain], vec![value]);
+                self.node(Op::Transpose { perm: NCHW_TO_NHWC.to_vec() }, vec![plain], vec![value]);
                 value
             }
         };
@@ -225,15 +225,15 @@ impl<'p> Builder<'p> {
         Ok(value)
     }
 
-    /// Whether a value is there as an image, and not in the order of its dimensions.
+    /// Whether a value is available as an NHWC image only.
     pub(super) fn is_image(&self, var: VarId) -> bool {
-        if let (false, Some(numbers)) = (self.is_there(var), self.numbers_of(var)) {
+        if let (false, Some(numbers)) = (self.is_there(var), self.quantized_of(var)) {
             return self.is_image(numbers);
         }
         self.forms.get(&var).is_some_and(|forms| forms.image.is_some() && forms.plain.is_none())
     }
 
-    /// The value that a node is to write, in the order of its dimensions.
+    /// A new value for a node to write, in the original dimension order.
     pub(super) fn define(&mut self, var: VarId) -> Result<usize, Reason> {
         let role = self.outputs.get(&var).map_or(Role::Internal, |&id| Role::Output(id));
         let dims = self.dims(var)?;
@@ -242,10 +242,10 @@ impl<'p> Builder<'p> {
         Ok(value)
     }
 
-    /// The value that a node is to write, as an image.
+    /// A new value for a node to write, as an NHWC image.
     pub(super) fn define_image(&mut self, var: VarId) -> Result<usize, Reason> {
         let dims = self.dims(var)?;
-        let value = self.value_of(var, TO_IMAGE.map(|d| dims[d]).to_vec(), Role::Internal)?;
+        let value = self.value_of(var, NCHW_TO_NHWC.map(|d| dims[d]).to_vec(), Role::Internal)?;
         self.forms.entry(var).or_default().image = Some(value);
         Ok(value)
     }
@@ -277,8 +277,8 @@ impl<'p> Builder<'p> {
     }
 }
 
-/// The elements of a tensor of these sizes with its dimensions in another order: `perm` says for each of the result
-/// which it was.
+/// The elements of a tensor of these sizes with permuted dimensions: `perm` gives for each dimension of the result the
+/// dimension of the input.
 pub(super) fn permuted(from: &[f32], dims: &[usize], perm: &[usize]) -> Vec<f32> {
     let mut strides = vec![1; dims.len()];
     for d in (1..dims.len()).rev() {

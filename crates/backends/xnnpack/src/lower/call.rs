@@ -1,9 +1,9 @@
-//! The arguments of a node, read by name.
+//! Access to the arguments of a node by name.
 
 use ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
 use tensor::ScalarType;
 
-/// Why the backend does not take a node.
+/// Why the backend does not support a node.
 pub(super) type Reason = String;
 
 /// A node of a program.
@@ -18,24 +18,24 @@ impl<'p> Call<'p> {
         self.node.arg(name).filter(|arg| !matches!(arg, Argument::None | Argument::Ignored))
     }
 
-    /// A tensor that must be there.
+    /// A required tensor.
     pub(super) fn tensor(&self, name: &str) -> Result<VarId, Reason> {
         let var = self.given(name).and_then(Argument::var).ok_or_else(|| format!("`{name}` is no tensor"))?;
-        self.real(var).map(|_| var)
+        self.float_spec(var).map(|_| var)
     }
 
-    /// A tensor that may be left out.
+    /// An optional tensor.
     pub(super) fn optional(&self, name: &str) -> Result<Option<VarId>, Reason> {
         self.given(name).map(|_| self.tensor(name)).transpose()
     }
 
-    /// A tensor whose bytes the program brings.
+    /// A constant tensor.
     pub(super) fn constant(&self, name: &str) -> Result<VarId, Reason> {
         let var = self.tensor(name)?;
         if is_constant(self.program, var) { Ok(var) } else { Err(format!("`{name}` is no constant")) }
     }
 
-    /// A number of integers; one stands for all. `default` is what the schema has.
+    /// `N` integers; a single one is repeated. `default` is the schema's default.
     pub(super) fn ints<const N: usize>(&self, name: &str, default: [i64; N]) -> Result<[i64; N], Reason> {
         let list = match self.given(name) {
             None => return Ok(default),
@@ -51,7 +51,7 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// As [`Self::ints`], none negative and none too large for a payload.
+    /// As [`Self::ints`], but none may be negative or too large for a payload.
     pub(super) fn counts<const N: usize>(&self, name: &str, default: [i64; N]) -> Result<[usize; N], Reason> {
         let ints = self.ints(name, default)?;
         match ints.iter().find(|v| !(0..=1 << 20).contains(*v)) {
@@ -64,7 +64,7 @@ impl<'p> Call<'p> {
         self.ints(name, [default]).map(|[v]| v)
     }
 
-    /// A number; `None` if it is left out.
+    /// A scalar; `None` if it is absent.
     pub(super) fn number(&self, name: &str) -> Result<Option<f64>, Reason> {
         match self.given(name) {
             None => Ok(None),
@@ -82,7 +82,7 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// Refuses another value of an argument than the one that the backend computes with.
+    /// Fails if an argument has another value than `value`, the only one that the backend supports.
     pub(super) fn expect(&self, name: &str, value: f64) -> Result<(), Reason> {
         match self.number(name)? {
             Some(found) if found != value => Err(format!("`{name}` is {found}, not {value}")),
@@ -93,15 +93,15 @@ impl<'p> Call<'p> {
     /// The result.
     pub(super) fn output(&self) -> Result<VarId, Reason> {
         let var = *self.node.outputs.first().ok_or("it has no result")?;
-        self.real(var).map(|_| var)
+        self.float_spec(var).map(|_| var)
     }
 
-    /// The spec of a tensor that payloads can hold.
-    pub(super) fn real(&self, var: VarId) -> Result<&'p TensorSpec, Reason> {
-        real(self.program, var)
+    /// The spec of a float tensor. Fails if a payload cannot hold the tensor.
+    pub(super) fn float_spec(&self, var: VarId) -> Result<&'p TensorSpec, Reason> {
+        float_spec(self.program, var)
     }
 
-    /// A dimension that may be counted from the last.
+    /// A dimension index; negative ones count from the end.
     pub(super) fn dim(&self, dim: i64, rank: usize) -> Result<usize, Reason> {
         let at = if dim < 0 { dim + rank as i64 } else { dim };
         let at = usize::try_from(at).ok().filter(|at| *at < rank);
@@ -109,13 +109,14 @@ impl<'p> Call<'p> {
     }
 }
 
-/// Whether a value's bytes are those that the program brings, always.
+/// Whether a value is a constant of the program that is never mutated.
 pub(super) fn is_constant(program: &ExportedProgram, var: VarId) -> bool {
     program.constants.contains_key(&var) && !program.is_mutated(var)
 }
 
-/// The spec of a float32 tensor, row-major, of at most six dimensions that are bounded and not empty.
-fn real(program: &ExportedProgram, var: VarId) -> Result<&TensorSpec, Reason> {
+/// The spec of a tensor. Fails unless it is a row-major float32 tensor with at most six dimensions, all of them bounded
+/// and not empty.
+fn float_spec(program: &ExportedProgram, var: VarId) -> Result<&TensorSpec, Reason> {
     let name = &program.var(var).name;
     let spec = program.spec(var).ok_or_else(|| format!("%{name} is no tensor"))?;
     if spec.dtype != ScalarType::Float {

@@ -1,10 +1,10 @@
-//! The ahead-of-time half: which nodes of a program XNNPACK takes, and their payloads.
+//! The ahead-of-time half: partitioning of an exported program, and serialization of the parts as payloads.
 //!
-//! What is taken are operators of float32 tensors that a payload's nodes compute alike, and those between a dequantize and
-//! a quantize of int8, which compute with the numbers; products of rows that are quantized when the program runs, too. Images are `[N, H, W, C]` in a
-//! payload: a value is turned round where a node first wants it so, and stays until a node wants the order of its
-//! dimensions. Batch normalization and bounds are drawn into the node before them. Constants are named data whose keys
-//! are the SHA-256 of their bytes, as the reference's exporter has it.
+//! The backend takes float32 operators that a payload's nodes compute identically; operators between a dequantize and a
+//! quantize of int8, which then compute on the quantized values; and products with dynamically quantized inputs.
+//! Images are NHWC in a payload: a value is transposed to NHWC when a node first needs it, and stays in that layout
+//! until a node needs the original dimension order. Batch normalization and clamps are fused into the node before them.
+//! Constants are named data whose keys are the SHA-256 of their bytes, as in the reference's exporter.
 
 mod build;
 mod call;
@@ -27,14 +27,14 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use taken::{Operand, Taken, TakenConv, taken};
 
-/// How far XNNPACK reads behind the end of a tensor.
+/// Bytes that XNNPACK may read past the end of a tensor.
 const READS_PAST_END: u64 = 64;
 
-/// Gives XNNPACK every node that it takes, in the largest parts that can run at once.
+/// Delegates every supported node to XNNPACK, in partitions that are as large as possible.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct XnnpackPartitioner;
 
-/// Makes payloads of parts.
+/// Serializes partitions as payloads.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct XnnpackPreprocess;
 
@@ -50,7 +50,7 @@ impl Partitioner for XnnpackPartitioner {
                 false
             }
         });
-        // Weights are made where they are used, wherever their nodes stand.
+        // Nodes that dequantize weights go into the partition of the product that uses them.
         for (weights, product) in uses.quantization.weights_of_products() {
             if let Some(tag) = tagged.tags.get(&product).cloned() {
                 tagged.tags.insert(weights, tag);
@@ -81,9 +81,9 @@ impl Preprocess for XnnpackPreprocess {
         let uses = Uses::of(part);
         let mut builder = Builder::new(part, &uses.quantization).map_err(fail)?;
         let mut debug_handle_map = BTreeMap::new();
-        let mut drawn_in = vec![false; part.graph.nodes.len()];
+        let mut fused = vec![false; part.graph.nodes.len()];
         for (index, node) in part.graph.nodes.iter().enumerate() {
-            if drawn_in[index] {
+            if fused[index] {
                 continue;
             }
             let refused = |problem: String| DelegationError::Preprocess {
@@ -94,11 +94,11 @@ impl Preprocess for XnnpackPreprocess {
             };
             let taken = taken(part, node, &uses).map_err(refused)?;
             let (target, followers) = target(part, &uses, node, &taken);
-            let taken = if target.of_numbers { taken.of_numbers(&uses.quantization) } else { taken };
+            let taken = if target.on_quantized { taken.on_quantized(&uses.quantization) } else { taken };
             builder.handle = index as u32 + 1;
             let mut names = vec![part.node_name(node)];
             for follower in followers {
-                drawn_in[follower] = true;
+                fused[follower] = true;
                 names.push(part.node_name(&part.graph.nodes[follower]));
             }
             debug_handle_map.insert(DebugHandle::Int(builder.handle), names);
@@ -110,7 +110,7 @@ impl Preprocess for XnnpackPreprocess {
     }
 }
 
-/// Lets the views that are tagged infer the size that is computed, since payloads are given tensors alone.
+/// Rewrites the sizes of tagged views so that a computed size is inferred (-1), since payload inputs are tensors only.
 fn infer_sizes(program: &ExportedProgram, graph: &mut ExportedGraph) {
     for node in &mut graph.nodes {
         if program.tag_of(node).is_some() && *node.target == *"aten.view.default" {
@@ -125,8 +125,8 @@ fn infer_sizes(program: &ExportedProgram, graph: &mut ExportedGraph) {
     }
 }
 
-/// What the payload's node for a node writes, and the nodes behind it that are drawn into it: batch normalization into a
-/// convolution, bounds into what can have them.
+/// The target of a node's payload node, and the following nodes that are fused into it: batch normalization into a
+/// convolution, a clamp into a node that can have bounds, and a quantize into a node that can run on quantized values.
 fn target<'u>(
     part: &ExportedProgram,
     uses: &'u Uses<'_>,
@@ -134,12 +134,12 @@ fn target<'u>(
     taken: &Taken,
 ) -> (Target<'u>, Vec<usize>) {
     let product = uses.quantization.product(node);
-    let mut target = Target { var: node.outputs[0], norm: None, bounds: None, product, of_numbers: false };
+    let mut target = Target { var: node.outputs[0], norm: None, bounds: None, product, on_quantized: false };
     let mut followers = Vec::new();
     let can_scale = matches!(taken, Taken::Conv(_)) && product.is_none();
     let can_bound = matches!(taken, Taken::Conv(_))
         || matches!(taken, Taken::Product { .. } | Taken::Binary(Binary::Add, ..));
-    while let Some(index) = uses.sole(target.var) {
+    while let Some(index) = uses.sole_user(target.var) {
         let next = &part.graph.nodes[index];
         match self::taken::taken(part, next, uses) {
             Ok(Taken::Norm { scale, shift, .. })
@@ -155,22 +155,22 @@ fn target<'u>(
         target.var = next.outputs[0];
         followers.push(index);
     }
-    if let (Some(numbers), Some((quantize, to))) =
-        (taken.numbers(&uses.quantization), uses.quantization.quantized(target.var))
-        && numbers.is_none_or(|from| from == to)
-        && let Some(index) = uses.sole(target.var)
+    if let (Some(required), Some((quantize, to))) =
+        (taken.quantized_result(&uses.quantization), uses.quantization.quantized(target.var))
+        && required.is_none_or(|from| from == to)
+        && let Some(index) = uses.sole_user(target.var)
     {
         target.var = quantize.outputs[0];
-        target.of_numbers = true;
+        target.on_quantized = true;
         followers.push(index);
     }
     (target, followers)
 }
 
 impl Taken {
-    /// Whether a node can compute with the numbers of quantized values, as all of its operands are; and how numbers must
-    /// stand for reals in its result if it only moves them.
-    fn numbers(&self, quantization: &Quantization<'_>) -> Option<Option<Affine>> {
+    /// Whether a node can compute on quantized values, given that all of its operands are dequantized. The inner value
+    /// is the quantization that its result must have, if the node only moves elements.
+    fn quantized_result(&self, quantization: &Quantization<'_>) -> Option<Option<Affine>> {
         let of = |var: &VarId| quantization.dequantized(*var).map(|(_, affine)| affine);
         let moved = |var: &VarId| of(var).map(Some);
         match self {
@@ -194,8 +194,8 @@ impl Taken {
         }
     }
 
-    /// The same node of the numbers of its operands.
-    fn of_numbers(self, quantization: &Quantization<'_>) -> Self {
+    /// The same node on the quantized values of its operands.
+    fn on_quantized(self, quantization: &Quantization<'_>) -> Self {
         let of = |var: VarId| quantization.dequantized(var).map_or(var, |(numbers, _)| numbers);
         let operand = |operand| match operand {
             Operand::Var(var) => Operand::Var(of(var)),
@@ -221,10 +221,10 @@ impl Taken {
     }
 }
 
-/// What uses the values of a program.
+/// The uses of a program's values.
 struct Uses<'p> {
     count: Vec<u32>,
-    /// The last node of the outermost graph that uses each.
+    /// By value, its last user in the outermost graph.
     node: Vec<Option<usize>>,
     quantization: Quantization<'p>,
 }
@@ -240,7 +240,7 @@ impl<'p> Uses<'p> {
         let products = program.graph.nodes.iter().filter(|node| uses.quantization.product(node).is_some());
         let lost = products.filter(|node| taken(program, node, &uses).is_err());
         let lost = lost.filter_map(|node| node.outputs.first().copied()).collect();
-        uses.quantization.lose(lost);
+        uses.quantization.discard(lost);
         uses
     }
 
@@ -248,8 +248,8 @@ impl<'p> Uses<'p> {
         self.count.get(var.index()).is_some_and(|count| *count > 0)
     }
 
-    /// The node that alone uses a value, once.
-    fn sole(&self, var: VarId) -> Option<usize> {
+    /// The user of a value that has exactly one use.
+    fn sole_user(&self, var: VarId) -> Option<usize> {
         self.node[var.index()].filter(|_| self.count[var.index()] == 1)
     }
 }

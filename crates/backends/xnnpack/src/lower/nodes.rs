@@ -1,33 +1,33 @@
-//! Nodes of a part as nodes of its payload.
+//! Translates the nodes of a partition to nodes of its payload.
 
-use super::build::{Builder, FROM_IMAGE, TO_IMAGE, permuted};
+use super::build::{Builder, NCHW_TO_NHWC, NHWC_TO_NCHW, permuted};
 use super::call::{Reason, is_constant};
 use super::quantized::{Activation, Product};
 use super::taken::{Operand, Taken, TakenConv, floats};
 use crate::payload::{Binary, Op, Pool, Unary};
 use ir::exported::{ExportedProgram, VarId};
 
-/// Where a node's result goes, and what has been drawn into the node that computes it.
+/// The value that a payload node writes, and the operators that are fused into it.
 pub(super) struct Target<'u> {
     /// The value that it writes.
     pub(super) var: VarId,
-    /// The batch normalization behind a convolution: a factor and a summand for each channel.
+    /// The batch normalization after a convolution: scale and shift of each channel.
     pub(super) norm: Option<(Vec<f32>, Vec<f32>)>,
-    /// Bounds of the result.
+    /// Minimum and maximum of the result.
     pub(super) bounds: Option<(f32, f32)>,
-    /// The product of quantized values that it is.
+    /// The product of quantized values, if the node is one.
     pub(super) product: Option<&'u Product>,
-    /// Whether operands and result are numbers that stand for reals.
-    pub(super) of_numbers: bool,
+    /// Whether operands and result are quantized values.
+    pub(super) on_quantized: bool,
 }
 
 impl Builder<'_> {
-    /// Adds what computes a node.
+    /// Adds the payload nodes that compute a node.
     pub(super) fn add(&mut self, taken: Taken, target: Target<'_>) -> Result<(), Reason> {
         let to = target.var;
         match taken {
-            // A value that is dequantized is there once a node asks for it.
-            Taken::Drawn | Taken::Dequantize => Ok(()),
+            // A dequantized value is added when a node needs it.
+            Taken::Fused | Taken::Dequantize => Ok(()),
             Taken::Quantize(x) => self.elementwise(Op::Convert, x, to, None),
             Taken::Unary(f, x) => self.elementwise(Op::Unary(f), x, to, None),
             Taken::Bounded { x, low, high } => {
@@ -53,7 +53,7 @@ impl Builder<'_> {
             Taken::Conv(conv) => self.convolution(&conv, &target),
             Taken::MaxPool(x, pool) => self.image_node(Op::MaxPool(pool), x, &target),
             Taken::AvgPool(x, pool) => self.image_node(Op::AvgPool(pool), x, &target),
-            Taken::Greatest(x, pool) => self.greatest(x, pool, to),
+            Taken::SpatialMax(x, pool) => self.spatial_max(x, pool, to),
             Taken::SpatialMean(x) => self.image_node(Op::GlobalAvgPool { keep_dims: true }, x, &target),
             Taken::Resize { x, align_corners } => {
                 let dims = self.dims(to)?;
@@ -69,7 +69,8 @@ impl Builder<'_> {
             Taken::Slice { x, axis, start } => self.slice(x, axis, start, to),
             Taken::Pad { x, pre, post, value } => {
                 if self.is_image(x) {
-                    let (pre, post) = (TO_IMAGE.map(|d| pre[d]).to_vec(), TO_IMAGE.map(|d| post[d]).to_vec());
+                    let (pre, post) =
+                        (NCHW_TO_NHWC.map(|d| pre[d]).to_vec(), NCHW_TO_NHWC.map(|d| post[d]).to_vec());
                     return self.image_node(Op::Pad { pre, post, value }, x, &target);
                 }
                 self.plain_node(Op::Pad { pre, post, value }, &[x], to)
@@ -91,8 +92,9 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Pools, brings channels before the one row or column that is left, and drops what is of size 1.
-    fn greatest(&mut self, x: VarId, pool: Pool, to: VarId) -> Result<(), Reason> {
+    /// A maximum over height or width: max pooling, then a transpose to NCHW, then a reshape that drops the pooled
+    /// dimension.
+    fn spatial_max(&mut self, x: VarId, pool: Pool, to: VarId) -> Result<(), Reason> {
         let input = self.image(x)?;
         let [batch, height, width, channels] = self.dims_of_value(input)[..] else {
             return Err("its image is not of 4 dimensions".to_owned());
@@ -101,7 +103,7 @@ impl Builder<'_> {
         let pooled = self.temporary(vec![batch, height, width, channels], input);
         self.node(Op::MaxPool(pool), vec![input], vec![pooled]);
         let turned = self.temporary(vec![batch, channels, height, width], input);
-        self.node(Op::Transpose { perm: FROM_IMAGE.to_vec() }, vec![pooled], vec![turned]);
+        self.node(Op::Transpose { perm: NHWC_TO_NCHW.to_vec() }, vec![pooled], vec![turned]);
         let sizes = self.new_sizes(to);
         let output = self.define(to)?;
         self.node(Op::Reshape { sizes }, vec![turned], vec![output]);
@@ -117,7 +119,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// As an image if an operand is one, and the others are of four dimensions or constant.
+    /// A binary node, in NHWC if an operand is, and the others have four dimensions or are constant.
     fn binary(&mut self, f: Binary, a: Operand, b: Operand, target: &Target<'_>) -> Result<(), Reason> {
         let of = |operand| if let Operand::Var(var) = operand { Some(var) } else { None };
         let vars: Vec<VarId> = [a, b].into_iter().filter_map(of).collect();
@@ -129,14 +131,14 @@ impl Builder<'_> {
         let mut inputs = Vec::with_capacity(2);
         for operand in [a, b] {
             inputs.push(match operand {
-                Operand::Number(number) => self.numbers(&[number], vec![1]),
+                Operand::Number(number) => self.float_constant(&[number], vec![1]),
                 Operand::Var(var) if !as_image => self.plain(var)?,
                 Operand::Var(var) if rank(var) == 4 => self.image(var)?,
                 Operand::Var(var) => {
                     let mut dims = vec![1; 4 - rank(var)];
                     dims.extend(self.dims(var)?);
-                    let numbers = permuted(&floats(self.part, var), &dims, &TO_IMAGE);
-                    self.numbers(&numbers, TO_IMAGE.map(|d| dims[d]).to_vec())
+                    let numbers = permuted(&floats(self.part, var), &dims, &NCHW_TO_NHWC);
+                    self.float_constant(&numbers, NCHW_TO_NHWC.map(|d| dims[d]).to_vec())
                 }
             });
         }
@@ -146,14 +148,15 @@ impl Builder<'_> {
     }
 
     fn norm(&mut self, x: VarId, scale: &[f32], shift: &[f32], to: VarId) -> Result<(), Reason> {
-        let is_line = self.dims(x)?.len() == 3;
-        let input = if is_line { self.plain(x)? } else { self.image(x)? };
-        let channels = if is_line { vec![scale.len(), 1] } else { vec![scale.len()] };
-        let (scale, shift) = (self.numbers(scale, channels.clone()), self.numbers(shift, channels));
+        let is_1d = self.dims(x)?.len() == 3;
+        let input = if is_1d { self.plain(x)? } else { self.image(x)? };
+        let channels = if is_1d { vec![scale.len(), 1] } else { vec![scale.len()] };
+        let (scale, shift) =
+            (self.float_constant(scale, channels.clone()), self.float_constant(shift, channels));
         let dims = self.dims_of_value(input).to_vec();
         let scaled = self.temporary(dims, input);
         self.node(Op::Binary(Binary::Multiply), vec![input, scale], vec![scaled]);
-        let output = if is_line { self.define(to)? } else { self.define_image(to)? };
+        let output = if is_1d { self.define(to)? } else { self.define_image(to)? };
         self.node(Op::Binary(Binary::Add), vec![scaled, shift], vec![output]);
         Ok(())
     }
@@ -163,14 +166,14 @@ impl Builder<'_> {
         let outputs = attributes.outputs();
         let [kh, kw] = attributes.kernel;
         let weights = match target.product {
-            Some(product) => bytes_of(self.part, product.weights.numbers),
+            Some(product) => int8_elements(self.part, product.weights.elements),
             None => floats(self.part, conv.weight),
         };
         let (groups, ins, outs) = (attributes.groups, attributes.group_inputs, attributes.group_outputs);
         // [out, kh, kw, in / groups]
         let mut weights = match conv.is_transposed {
             true => permuted(&weights, &[groups, ins, outs, kh, kw], &[0, 2, 3, 4, 1]),
-            false => permuted(&weights, &[outputs, ins, kh, kw], &TO_IMAGE),
+            false => permuted(&weights, &[outputs, ins, kh, kw], &NCHW_TO_NHWC),
         };
         let mut bias = match conv.bias {
             Some(bias) => floats(self.part, bias),
@@ -193,31 +196,31 @@ impl Builder<'_> {
         };
         if let Some(product) = target.product {
             let channel = if conv.is_depthwise() { 3 } else { 0 };
-            let filter = self.weights_of_bytes(&product.weights, &weights, dims, channel);
+            let filter = self.int8_weights(&product.weights, &weights, dims, channel);
             let input = match product.activation {
-                Activation::Numbers(..) => self.convolved(conv)?,
-                Activation::Rows(x) => self.quantized_images(x)?,
+                Activation::Static(..) => self.convolved(conv)?,
+                Activation::Dynamic(x) => self.quantized_images(x)?,
             };
             let mut inputs = vec![input, filter];
             match (conv.bias, product.activation) {
-                (Some(bias), Activation::Numbers(_, input)) => {
+                (Some(bias), Activation::Static(_, input)) => {
                     inputs.push(self.quantized_bias(bias, input, &product.weights));
                 }
-                (Some(_), Activation::Rows(_)) => inputs.push(self.numbers(&bias, vec![outputs])),
+                (Some(_), Activation::Dynamic(_)) => inputs.push(self.float_constant(&bias, vec![outputs])),
                 (None, _) => {}
             }
             return self.convolve(op, inputs, conv, target);
         }
-        let mut inputs = vec![self.convolved(conv)?, self.numbers(&weights, dims)];
+        let mut inputs = vec![self.convolved(conv)?, self.float_constant(&weights, dims)];
         if conv.bias.is_some() || target.norm.is_some() {
-            inputs.push(self.numbers(&bias, vec![outputs]));
+            inputs.push(self.float_constant(&bias, vec![outputs]));
         }
         self.convolve(op, inputs, conv, target)
     }
 
-    /// What a convolution reads as an image; of lines, one of width 1.
+    /// The input image of a convolution. A 1D convolution reads an image of width 1.
     fn convolved(&mut self, conv: &TakenConv) -> Result<usize, Reason> {
-        if !conv.is_line {
+        if !conv.is_1d {
             return self.image(conv.x);
         }
         let plain = self.plain(conv.x)?;
@@ -227,12 +230,12 @@ impl Builder<'_> {
         dims.push(1);
         let widened = self.temporary(dims.clone(), plain);
         self.node(Op::Reshape { sizes }, vec![plain], vec![widened]);
-        let image = self.temporary(TO_IMAGE.map(|d| dims[d]).to_vec(), plain);
-        self.node(Op::Transpose { perm: TO_IMAGE.to_vec() }, vec![widened], vec![image]);
+        let image = self.temporary(NCHW_TO_NHWC.map(|d| dims[d]).to_vec(), plain);
+        self.node(Op::Transpose { perm: NCHW_TO_NHWC.to_vec() }, vec![widened], vec![image]);
         Ok(image)
     }
 
-    /// Adds a convolution of what [`Self::convolved`] gives.
+    /// Adds a convolution whose input comes from [`Self::convolved`].
     fn convolve(
         &mut self,
         op: Op,
@@ -240,7 +243,7 @@ impl Builder<'_> {
         conv: &TakenConv,
         target: &Target<'_>,
     ) -> Result<(), Reason> {
-        if !conv.is_line {
+        if !conv.is_1d {
             let output = self.define_image(target.var)?;
             self.bounded_node(op, inputs, vec![output], target.bounds);
             return Ok(());
@@ -248,25 +251,25 @@ impl Builder<'_> {
         let output = self.define(target.var)?;
         let mut dims = self.dims(target.var)?;
         dims.push(1);
-        let image = self.temporary(TO_IMAGE.map(|d| dims[d]).to_vec(), output);
+        let image = self.temporary(NCHW_TO_NHWC.map(|d| dims[d]).to_vec(), output);
         self.bounded_node(op, inputs, vec![image], target.bounds);
         let widened = self.temporary(dims, output);
-        self.node(Op::Transpose { perm: FROM_IMAGE.to_vec() }, vec![image], vec![widened]);
+        self.node(Op::Transpose { perm: NHWC_TO_NCHW.to_vec() }, vec![image], vec![widened]);
         let sizes = self.new_sizes(target.var);
         self.node(Op::Reshape { sizes }, vec![widened], vec![output]);
         Ok(())
     }
 
-    /// The sizes that a reshape asks for: 0 for the one that is computed.
+    /// The sizes for a reshape: 0 for the one that is computed at run time.
     fn new_sizes(&self, to: VarId) -> Vec<usize> {
         let sizes = self.part.spec(to).map_or(&[][..], |spec| &spec.sizes);
         sizes.iter().map(|size| size.known().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)).collect()
     }
 
-    /// Five at once, which is as many as a node takes.
+    /// A concatenation, split into nodes of at most five inputs.
     fn concat(&mut self, tensors: &[VarId], axis: usize, to: VarId) -> Result<(), Reason> {
         let as_image = tensors.iter().all(|&x| self.is_image(x));
-        let axis = if as_image { TO_IMAGE.iter().position(|&d| d == axis).unwrap_or(axis) } else { axis };
+        let axis = if as_image { NCHW_TO_NHWC.iter().position(|&d| d == axis).unwrap_or(axis) } else { axis };
         let mut inputs = Vec::with_capacity(tensors.len());
         for &x in tensors {
             inputs.push(if as_image { self.image(x)? } else { self.plain(x)? });
@@ -284,12 +287,12 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A part; if the result has fewer dimensions, the one that was cut is dropped.
+    /// A slice. If the result has fewer dimensions, the sliced one is dropped.
     fn slice(&mut self, x: VarId, axis: usize, start: usize, to: VarId) -> Result<(), Reason> {
         let spec = |var| self.part.spec(var).map_or(&[][..], |spec| &spec.sizes);
         let (from, result) = (spec(x), spec(to));
         let dropped = result.len() < from.len();
-        // The rest of a dimension, from 0 on, is all of it.
+        // A size of 0 means the rest of the dimension: all of it, since the offset is 0.
         let mut sizes: Vec<usize> =
             from.iter().map(|size| size.known().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)).collect();
         sizes[axis] = if dropped { 1 } else { self.new_sizes(to)[axis] };
@@ -297,8 +300,8 @@ impl Builder<'_> {
         offsets[axis] = start;
         if !dropped && self.is_image(x) {
             let (offsets, sizes) =
-                (TO_IMAGE.map(|d| offsets[d]).to_vec(), TO_IMAGE.map(|d| sizes[d]).to_vec());
-            let target = Target { var: to, norm: None, bounds: None, product: None, of_numbers: false };
+                (NCHW_TO_NHWC.map(|d| offsets[d]).to_vec(), NCHW_TO_NHWC.map(|d| sizes[d]).to_vec());
+            let target = Target { var: to, norm: None, bounds: None, product: None, on_quantized: false };
             return self.image_node(Op::Slice { offsets, sizes }, x, &target);
         }
         if !dropped {
@@ -316,8 +319,8 @@ impl Builder<'_> {
     }
 }
 
-/// The numbers of a constant of int8.
-fn bytes_of(program: &ExportedProgram, var: VarId) -> Vec<f32> {
+/// The elements of an int8 constant.
+fn int8_elements(program: &ExportedProgram, var: VarId) -> Vec<f32> {
     let bytes = program.constants.get(&var).map_or(&[][..], |data| data.data());
     bytes.iter().map(|&byte| f32::from(byte as i8)).collect()
 }

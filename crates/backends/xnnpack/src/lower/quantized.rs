@@ -1,5 +1,5 @@
-//! What programs say of quantization: pairs of quantize and dequantize around operators, weights that are dequantized,
-//! and parameters that are chosen from rows.
+//! Recognizes quantization in programs: quantize and dequantize pairs around operators, dequantized weights, and
+//! dynamic quantization with parameters chosen per row.
 
 use super::call::{Call, Reason, is_constant};
 use super::taken::floats;
@@ -7,41 +7,41 @@ use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use std::collections::{HashMap, HashSet};
 use tensor::ScalarType;
 
-/// How the numbers of a tensor of int8 stand for reals.
+/// The scale and zero point of an int8 tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Affine {
     pub(super) scale: f32,
     pub(super) zero: i32,
 }
 
-/// Constant numbers that stand for weights.
+/// Constant quantized weights.
 pub(super) struct Weights {
-    pub(super) numbers: VarId,
-    /// One, or one for each channel or group.
+    pub(super) elements: VarId,
+    /// One scale, or one for each channel or group.
     pub(super) scales: Vec<f32>,
     pub(super) per: Per,
 }
 
-/// What shares a scale of weights.
+/// The granularity of weight scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Per {
     Tensor,
-    /// The elements at an index of this dimension; numbers of four bits or of eight.
+    /// One scale for each index of dimension `axis`, of 4-bit or 8-bit values.
     Channel {
         axis: usize,
         four_bits: bool,
     },
-    /// So many behind each other of a row, of four bits.
+    /// One scale for each group of this many consecutive 4-bit values in a row.
     Group(usize),
 }
 
-/// What a product or a convolution is given.
+/// The input of a product or convolution of quantized values.
 #[derive(Clone, Copy)]
 pub(super) enum Activation {
-    /// Numbers, and how they stand for reals.
-    Numbers(VarId, Affine),
-    /// Reals that are quantized row by row.
-    Rows(VarId),
+    /// Quantized values with static scale and zero point.
+    Static(VarId, Affine),
+    /// A float value that is dynamically quantized per row.
+    Dynamic(VarId),
 }
 
 /// A product or a convolution of quantized values.
@@ -56,14 +56,14 @@ pub(super) struct Quantization<'p> {
     producers: HashMap<VarId, &'p ExportedNode>,
     users: HashMap<VarId, Vec<&'p ExportedNode>>,
     escaping: HashSet<VarId>,
-    /// By the first result of their node.
+    /// Products of quantized values, by their result.
     products: HashMap<VarId, Product>,
-    /// The nodes that dequantize the weights of products, by their results, with the product's.
-    of_weights: HashMap<VarId, VarId>,
-    /// The nodes that quantize the rows of a product's input, by their first results.
+    /// From the result of each node that dequantizes weights to the result of the product that uses it.
+    product_of_weights: HashMap<VarId, VarId>,
+    /// From the result of each product to the first results of the nodes that dynamically quantize its input.
     rows: HashMap<VarId, Vec<VarId>>,
-    /// Those of all products.
-    of_rows: HashSet<VarId>,
+    /// The union of the values of `rows`.
+    quantizing_nodes: HashSet<VarId>,
 }
 
 const PREFIX: &str = "quantized_decomposed.";
@@ -76,9 +76,9 @@ impl<'p> Quantization<'p> {
             users: HashMap::new(),
             escaping: program.graph.outputs.iter().flat_map(Argument::vars).collect(),
             products: HashMap::new(),
-            of_weights: HashMap::new(),
+            product_of_weights: HashMap::new(),
             rows: HashMap::new(),
-            of_rows: HashSet::new(),
+            quantizing_nodes: HashSet::new(),
         };
         found.escaping.extend(program.mutations.iter().map(|mutation| mutation.value));
         if !program.graph.nodes.iter().any(|node| node.target.starts_with(PREFIX)) {
@@ -89,7 +89,7 @@ impl<'p> Quantization<'p> {
             for operand in node.operands() {
                 found.users.entry(operand).or_default().push(node);
             }
-            // What nested graphs use is out of sight.
+            // Uses in nested graphs are not analyzed, so these values escape.
             node.graphs().for_each(|inner| {
                 inner.for_each_node(&mut |node| found.escaping.extend(node.operands()));
                 found.escaping.extend(inner.outputs.iter().flat_map(Argument::vars));
@@ -102,27 +102,27 @@ impl<'p> Quantization<'p> {
     fn find_products(&mut self) {
         for node in &self.program.graph.nodes {
             let Some(&out) = node.outputs.first() else { continue };
-            let Some((product, drawn, chain)) = self.product_of(node) else { continue };
-            self.of_weights.extend(drawn.into_iter().map(|var| (var, out)));
+            let Some((product, weight_nodes, chain)) = self.product_of(node) else { continue };
+            self.product_of_weights.extend(weight_nodes.into_iter().map(|var| (var, out)));
             self.rows.insert(out, chain);
             self.products.insert(out, product);
         }
-        self.lose(Vec::new());
+        self.discard(Vec::new());
     }
 
-    /// Forgets products that are not taken, and those whose rows are quantized for anything else, too: kernels compute
-    /// these.
-    pub(super) fn lose(&mut self, mut lost: Vec<VarId>) {
+    /// Drops the products in `lost`, which the backend does not support, and those whose dynamic quantization has other
+    /// users, too. Kernels compute these.
+    pub(super) fn discard(&mut self, mut lost: Vec<VarId>) {
         loop {
             for out in lost {
                 self.rows.remove(&out);
                 self.products.remove(&out);
-                self.of_weights.retain(|_, product| *product != out);
+                self.product_of_weights.retain(|_, product| *product != out);
             }
-            self.of_rows = self.rows.values().flatten().copied().collect();
+            self.quantizing_nodes = self.rows.values().flatten().copied().collect();
             let is_inside = |user: &&ExportedNode| {
                 let out = user.outputs.first();
-                out.is_some_and(|out| self.of_rows.contains(out) || self.rows.contains_key(out))
+                out.is_some_and(|out| self.quantizing_nodes.contains(out) || self.rows.contains_key(out))
             };
             let escapes = |first: &VarId| {
                 let outputs = self.producers.get(first).map_or(&[][..], |node| &node.outputs);
@@ -139,15 +139,15 @@ impl<'p> Quantization<'p> {
         }
     }
 
-    /// The product that a node is, if it is one of quantized values, the nodes that make its weights, and those that
-    /// quantize rows for it.
+    /// If a node is a product of quantized values: the product, the nodes that dequantize its weights, and those that
+    /// dynamically quantize its input.
     fn product_of(&self, node: &ExportedNode) -> Option<(Product, Vec<VarId>, Vec<VarId>)> {
         let is_linear = *node.target == *"aten.linear.default";
         if !is_linear && *node.target != *"aten.convolution.default" {
             return None;
         }
         let operand = |name: &str| node.arg(name).and_then(Argument::var);
-        let (weights, drawn) = self.weights(operand("weight")?)?;
+        let (weights, weight_nodes) = self.weights(operand("weight")?)?;
         let x = operand("input")?;
         if let Some((numbers, affine)) = self.dequantized(x) {
             let axis = usize::from(!is_linear && is_transposed(node));
@@ -159,19 +159,19 @@ impl<'p> Quantization<'p> {
                 }
                 _ => false,
             } && self.is_quantized_behind(*node.outputs.first()?);
-            let product = Product { activation: Activation::Numbers(numbers, affine), weights };
-            return fits.then_some((product, drawn, Vec::new()));
+            let product = Product { activation: Activation::Static(numbers, affine), weights };
+            return fits.then_some((product, weight_nodes, Vec::new()));
         }
         let fits = match is_linear {
             true => matches!(weights.per, Per::Channel { axis: 0, .. } | Per::Group(_)),
             false => self.takes_quantized_images(node, x, &weights),
         };
         let (rows, chain) = self.rows(x).filter(|_| fits)?;
-        Some((Product { activation: Activation::Rows(rows), weights }, drawn, chain))
+        Some((Product { activation: Activation::Dynamic(rows), weights }, weight_nodes, chain))
     }
 
-    /// Whether XNNPACK has a convolution whose images are quantized when it runs: over two dimensions, neither transposed nor
-    /// of each channel by itself, of images that share a scale.
+    /// Whether XNNPACK supports a convolution with dynamically quantized input: a 2D convolution that is neither
+    /// transposed nor depthwise, with per-channel 8-bit weights, whose input is quantized per tensor.
     fn takes_quantized_images(&self, node: &ExportedNode, x: VarId, weights: &Weights) -> bool {
         let whole = "quantized_decomposed.dequantize_per_tensor.tensor";
         let is_whole = self.producers.get(&x).is_some_and(|node| *node.target == *whole);
@@ -183,7 +183,7 @@ impl<'p> Quantization<'p> {
         is_whole && per_channel && !is_transposed(node) && !is_depthwise
     }
 
-    /// Whether a result, perhaps within bounds, is quantized, and nothing else becomes of it.
+    /// Whether the only use of a result, possibly after a clamp, is to be quantized.
     fn is_quantized_behind(&self, var: VarId) -> bool {
         let Some(user) = self.sole_user(var) else { return false };
         let bounds = ["aten.relu.default", "aten.clamp.default", "aten.hardtanh.default"];
@@ -193,7 +193,7 @@ impl<'p> Quantization<'p> {
         }
     }
 
-    /// The only user of a value.
+    /// The user of a value, if it has exactly one and does not escape.
     fn sole_user(&self, var: VarId) -> Option<&'p ExportedNode> {
         match self.users.get(&var)?.as_slice() {
             [one] if !self.escaping.contains(&var) => Some(one),
@@ -201,16 +201,17 @@ impl<'p> Quantization<'p> {
         }
     }
 
-    /// Constant weights, and the nodes that make their reals; nothing else uses these.
+    /// Matches dequantized constant weights that have no other users. Returns them with the results of the nodes that
+    /// dequantize them.
     fn weights(&self, var: VarId) -> Option<(Weights, Vec<VarId>)> {
         let mut node = *self.producers.get(&var)?;
-        let mut drawn = vec![var];
+        let mut weight_nodes = vec![var];
         self.sole_user(var)?;
         if *node.target == *"aten.view.default" {
             let reals = node.arg("self")?.var()?;
             node = self.producers.get(&reals)?;
             self.sole_user(reals)?;
-            drawn.push(reals);
+            weight_nodes.push(reals);
         }
         let call = Call { program: self.program, node };
         let numbers = node.arg("input")?.var().filter(|&v| is_constant(self.program, v))?;
@@ -220,10 +221,10 @@ impl<'p> Quantization<'p> {
         if !of_bytes || !four_bits && !matches!(bits, (-128 | -127, 127)) {
             return None;
         }
-        let is_viewed = drawn.len() > 1;
+        let is_viewed = weight_nodes.len() > 1;
         if let Some(affine) = affine(&call).filter(|_| !is_viewed && !four_bits) {
-            let weights = Weights { numbers, scales: vec![affine.scale], per: Per::Tensor };
-            return (affine.zero == 0).then_some((weights, drawn));
+            let weights = Weights { elements: numbers, scales: vec![affine.scale], per: Per::Tensor };
+            return (affine.zero == 0).then_some((weights, weight_nodes));
         }
         if *node.target != *"quantized_decomposed.dequantize_per_channel.default" {
             return None;
@@ -240,17 +241,18 @@ impl<'p> Quantization<'p> {
             let sizes = self.program.spec(numbers)?.known_sizes()?;
             let group = usize::try_from(*sizes.last()?).ok()?;
             let row = self.program.spec(var)?.known_sizes()?.last().copied()? as usize;
-            // The reference's runtime takes groups of whole blocks of 32.
+            // The reference's runtime requires group sizes that are multiples of 32.
             let fits =
                 four_bits && axis == 0 && group > 0 && group.is_multiple_of(32) && row.is_multiple_of(group);
             fits.then_some(Per::Group(group))?
         } else {
             Per::Channel { axis, four_bits }
         };
-        Some((Weights { numbers, scales, per }, drawn))
+        Some((Weights { elements: numbers, scales, per }, weight_nodes))
     }
 
-    /// The reals that a value quantizes row by row, and the nodes from these to it.
+    /// Matches a value that is dynamically quantized and dequantized again. Returns the float value before, and the
+    /// results of the nodes between.
     fn rows(&self, var: VarId) -> Option<(VarId, Vec<VarId>)> {
         let dequantize = *self.producers.get(&var)?;
         let by_row = dequantize.target.starts_with("quantized_decomposed.dequantize_per_token.");
@@ -288,7 +290,7 @@ impl<'p> Quantization<'p> {
         Some((x, chain))
     }
 
-    /// The numbers behind reals, and how they stand for them.
+    /// If a value is dequantized from int8 with static parameters: the quantized value and its parameters.
     pub(super) fn dequantized(&self, var: VarId) -> Option<(VarId, Affine)> {
         let node = *self.producers.get(&var)?;
         let is_one = *node.target == *"quantized_decomposed.dequantize_per_tensor.default";
@@ -297,13 +299,13 @@ impl<'p> Quantization<'p> {
         Some((numbers, affine))
     }
 
-    /// What the only user of reals quantizes them to.
+    /// The node that quantizes a value, if it is the only user, with its parameters.
     pub(super) fn quantized(&self, var: VarId) -> Option<(&'p ExportedNode, Affine)> {
         let node = self.sole_user(var)?;
         Some((node, self.quantizes(node)?))
     }
 
-    /// How a node quantizes its operand.
+    /// The parameters by which a node quantizes its operand to int8.
     pub(super) fn quantizes(&self, node: &ExportedNode) -> Option<Affine> {
         let is_one = *node.target == *"quantized_decomposed.quantize_per_tensor.default";
         let numbers = *node.outputs.first().filter(|_| is_one)?;
@@ -316,7 +318,7 @@ impl<'p> Quantization<'p> {
             && (call.int("quant_min", 0), call.int("quant_max", 0)) == (Ok(-128), Ok(127))
     }
 
-    /// How the numbers of a value stand for reals, by the nodes that make or use it.
+    /// The quantization parameters of an int8 value, taken from the nodes that produce or use it.
     pub(super) fn affine_of(&self, numbers: VarId) -> Option<Affine> {
         let by_producer = self.producers.get(&numbers).and_then(|node| self.quantizes(node));
         by_producer.or_else(|| {
@@ -325,25 +327,27 @@ impl<'p> Quantization<'p> {
         })
     }
 
-    /// The product of quantized values that a node is.
+    /// The product of quantized values, if a node is one.
     pub(super) fn product(&self, node: &ExportedNode) -> Option<&Product> {
         self.products.get(node.outputs.first()?)
     }
 
-    /// Whether a node is part of a product: makes its weights, or quantizes its rows.
-    pub(super) fn is_drawn_in(&self, node: &ExportedNode) -> bool {
+    /// Whether a node is fused into a product: it dequantizes its weights or dynamically quantizes its input.
+    pub(super) fn is_fused(&self, node: &ExportedNode) -> bool {
         let first = node.outputs.first();
-        first.is_some_and(|var| self.of_weights.contains_key(var) || self.of_rows.contains(var))
+        first.is_some_and(|var| {
+            self.product_of_weights.contains_key(var) || self.quantizing_nodes.contains(var)
+        })
     }
 
-    /// Whether a node makes the weights of a product.
+    /// Whether a node dequantizes the weights of a product.
     pub(super) fn makes_weights(&self, node: &ExportedNode) -> bool {
-        node.outputs.first().is_some_and(|var| self.of_weights.contains_key(var))
+        node.outputs.first().is_some_and(|var| self.product_of_weights.contains_key(var))
     }
 
-    /// The nodes that make weights, each with its product, by their results.
+    /// The results of nodes that dequantize weights, each with the result of its product.
     pub(super) fn weights_of_products(&self) -> impl Iterator<Item = (VarId, VarId)> + '_ {
-        self.of_weights.iter().map(|(&weights, &product)| (weights, product))
+        self.product_of_weights.iter().map(|(&weights, &product)| (weights, product))
     }
 }
 
@@ -351,7 +355,7 @@ fn is_transposed(node: &ExportedNode) -> bool {
     matches!(node.arg("transposed"), Some(Argument::Bool(true)))
 }
 
-/// One scale and zero point, which a node names.
+/// The per-tensor scale and zero point in a node's arguments.
 fn affine(call: &Call<'_>) -> Option<Affine> {
     let scale = call.number("scale").ok()??;
     let zero = call.int("zero_point", 0).ok()?;
@@ -360,7 +364,7 @@ fn affine(call: &Call<'_>) -> Option<Affine> {
     Some(Affine { scale, zero: i32::try_from(zero).ok()? }).filter(|_| fits)
 }
 
-/// Checks a node that quantizes or dequantizes by one scale: it is of int8.
+/// Checks that a per-tensor quantize or dequantize node is of int8.
 pub(super) fn expect_int8(found: Option<Affine>) -> Result<Affine, Reason> {
     found.ok_or_else(|| "it is not of int8 with a scale above 0 and the range -128 to 127".to_owned())
 }

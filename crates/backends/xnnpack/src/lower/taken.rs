@@ -1,4 +1,4 @@
-//! What the backend takes: nodes of float32 tensors, read into what their payload's nodes need.
+//! Matches the nodes that the backend supports, and extracts what their payload nodes need.
 
 use super::Uses;
 use super::call::{Call, Reason};
@@ -6,16 +6,16 @@ use super::quantized::expect_int8;
 use crate::payload::{Binary, Conv, Pool, Unary};
 use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
 
-/// A node that the backend takes.
+/// A node that the backend supports.
 pub(super) enum Taken {
-    /// Part of a product that is taken: it makes its weights, or quantizes its rows.
-    Drawn,
-    /// Reals as numbers.
+    /// Fused into a supported product: it dequantizes the weights or dynamically quantizes the input.
+    Fused,
+    /// Quantization to int8.
     Quantize(VarId),
-    /// Numbers as reals, which the nodes that use them ask for.
+    /// Dequantization from int8, which is added when a node needs the result.
     Dequantize,
     Unary(Unary, VarId),
-    /// The same numbers within bounds.
+    /// A clamp.
     Bounded {
         x: VarId,
         low: f32,
@@ -23,17 +23,17 @@ pub(super) enum Taken {
     },
     Binary(Binary, Operand, Operand),
     Softmax(VarId),
-    /// A product with constant weights.
+    /// A matrix product with constant weights (fully connected).
     Product {
         x: VarId,
         weight: VarId,
         bias: Option<VarId>,
         transposed: bool,
     },
-    /// Products of matrices.
+    /// A batched matrix product.
     BatchProduct(VarId, VarId),
     Conv(TakenConv),
-    /// What is left of batch normalization: a factor and a summand for each channel.
+    /// Batch normalization, reduced to a scale and a shift of each channel.
     Norm {
         x: VarId,
         scale: Vec<f32>,
@@ -41,8 +41,8 @@ pub(super) enum Taken {
     },
     MaxPool(VarId, Pool),
     AvgPool(VarId, Pool),
-    /// The greatest of each row or column of images, whose dimension is not kept.
-    Greatest(VarId, Pool),
+    /// The maximum of an image over height or width, whose dimension is dropped.
+    SpatialMax(VarId, Pool),
     SpatialMean(VarId),
     Resize {
         x: VarId,
@@ -57,7 +57,7 @@ pub(super) enum Taken {
         tensors: Vec<VarId>,
         axis: usize,
     },
-    /// A part; with fewer dimensions if one of size 1 is dropped.
+    /// A slice. If the result has fewer dimensions, the sliced one has size 1 and is dropped.
     Slice {
         x: VarId,
         axis: usize,
@@ -71,19 +71,19 @@ pub(super) enum Taken {
     },
 }
 
-/// A convolution over two dimensions, or over one, which is the first of two.
+/// A 2D convolution, or a 1D convolution as a 2D one of width 1.
 pub(super) struct TakenConv {
     pub(super) x: VarId,
     pub(super) weight: VarId,
     pub(super) bias: Option<VarId>,
     pub(super) attributes: Conv,
     pub(super) is_transposed: bool,
-    /// Whether it is over one dimension: image and result are of three.
-    pub(super) is_line: bool,
+    /// Whether it is a 1D convolution, with 3D input and result.
+    pub(super) is_1d: bool,
 }
 
 impl TakenConv {
-    /// Whether each channel of the image is convolved by itself.
+    /// Whether it is a depthwise convolution.
     pub(super) fn is_depthwise(&self) -> bool {
         !self.is_transposed && self.attributes.group_inputs == 1 && self.attributes.groups > 1
     }
@@ -96,10 +96,10 @@ pub(super) enum Operand {
     Number(f32),
 }
 
-/// Reads a node.
+/// Matches a node.
 ///
 /// # Errors
-/// Why the backend does not take it.
+/// The reason why the backend does not support it.
 pub(super) fn taken(
     program: &ExportedProgram,
     node: &ExportedNode,
@@ -107,8 +107,8 @@ pub(super) fn taken(
 ) -> Result<Taken, Reason> {
     let call = Call { program, node };
     let quantization = &uses.quantization;
-    if quantization.is_drawn_in(node) {
-        return Ok(Taken::Drawn);
+    if quantization.is_fused(node) {
+        return Ok(Taken::Fused);
     }
     match &*node.target {
         "quantized_decomposed.quantize_per_tensor.default" => {
@@ -188,7 +188,7 @@ pub(super) fn taken(
         "avg_pool2d.default" => avg_pool(&call),
         "max.dim" => {
             expect_first_alone(&call, uses, "its indices are used")?;
-            greatest(&call)
+            spatial_max(&call)
         }
         "mean.dim" => spatial_mean(&call),
         "upsample_bilinear2d.vec" => resize(&call),
@@ -225,13 +225,13 @@ fn binary(call: &Call<'_>, f: Binary) -> Result<Taken, Reason> {
         _ => call.tensor(name).map(Operand::Var),
     };
     let (a, b) = (operand("self")?, operand("other")?);
-    let rank = call.real(call.output()?)?.rank();
+    let rank = call.float_spec(call.output()?)?.rank();
     if rank == 0 { Err("its result has no dimensions".to_owned()) } else { Ok(Taken::Binary(f, a, b)) }
 }
 
 fn softmax(call: &Call<'_>) -> Result<Taken, Reason> {
     let x = call.tensor("self")?;
-    let rank = call.real(x)?.rank();
+    let rank = call.float_spec(x)?.rank();
     if call.flag("half_to_float", false)? || rank == 0 || call.dim(call.int("dim", -1)?, rank)? + 1 != rank {
         return Err("it is not over the last dimension".to_owned());
     }
@@ -245,19 +245,19 @@ fn product(
     bias: Option<VarId>,
     transposed: bool,
 ) -> Result<Taken, Reason> {
-    let weights = call.real(weight)?.known_sizes().unwrap_or_default();
+    let weights = call.float_spec(weight)?.known_sizes().unwrap_or_default();
     let [rows, columns] = weights[..] else { return Err("the weights are no matrix".to_owned()) };
-    if call.real(x)?.rank() == 0 {
+    if call.float_spec(x)?.rank() == 0 {
         return Err("the input has no dimensions".to_owned());
     }
     bias_of(call, bias, if transposed { columns } else { rows })?;
     Ok(Taken::Product { x, weight, bias, transposed })
 }
 
-/// Checks that a summand is a constant of one number for each output.
+/// Checks that a bias is a constant with one element for each output.
 fn bias_of(call: &Call<'_>, bias: Option<VarId>, outputs: i64) -> Result<(), Reason> {
     let Some(bias) = bias else { return Ok(()) };
-    let fits = call.real(bias)?.known_sizes().is_some_and(|sizes| sizes == [outputs]);
+    let fits = call.float_spec(bias)?.known_sizes().is_some_and(|sizes| sizes == [outputs]);
     if fits && super::call::is_constant(call.program, bias) {
         return Ok(());
     }
@@ -266,21 +266,21 @@ fn bias_of(call: &Call<'_>, bias: Option<VarId>, outputs: i64) -> Result<(), Rea
 
 fn convolution(call: &Call<'_>, weight: VarId) -> Result<Taken, Reason> {
     let x = call.tensor("input")?;
-    let sizes = call.real(weight)?.known_sizes().unwrap_or_default();
-    let (first, second, height, width, is_line) = match sizes[..] {
+    let sizes = call.float_spec(weight)?.known_sizes().unwrap_or_default();
+    let (first, second, height, width, is_1d) = match sizes[..] {
         [first, second, height, width] => (first, second, height, width, false),
         [first, second, length] => (first, second, length, 1, true),
         _ => return Err(format!("it is over {} dimensions, not 1 or 2", sizes.len().saturating_sub(2))),
     };
-    if call.real(x)?.rank() != sizes.len() {
+    if call.float_spec(x)?.rank() != sizes.len() {
         return Err("its image has no batch".to_owned());
     }
-    if is_line {
+    if is_1d {
         expect_one_symbol(call, x)?;
         expect_one_symbol(call, call.output()?)?;
     }
     let count = |n: i64| usize::try_from(n).unwrap_or(usize::MAX);
-    let pair = |name: &str, unit: usize| match is_line {
+    let pair = |name: &str, unit: usize| match is_1d {
         true => call.counts(name, [unit as i64]).map(|[n]| [n, unit]),
         false => call.counts(name, [unit as i64; 2]),
     };
@@ -304,18 +304,18 @@ fn convolution(call: &Call<'_>, weight: VarId) -> Result<Taken, Reason> {
     };
     let bias = call.optional("bias")?;
     bias_of(call, bias, attributes.outputs() as i64)?;
-    Ok(Taken::Conv(TakenConv { x, weight, bias, attributes, is_transposed, is_line }))
+    Ok(Taken::Conv(TakenConv { x, weight, bias, attributes, is_transposed, is_1d }))
 }
 
-/// Fails for a tensor whose sizes a reshape cannot compute.
+/// Fails if more than one size of a tensor is dynamic, since a reshape can infer only one.
 fn expect_one_symbol(call: &Call<'_>, var: VarId) -> Result<(), Reason> {
-    match call.real(var)?.sizes.iter().filter(|size| size.known().is_none()).count() {
+    match call.float_spec(var)?.sizes.iter().filter(|size| size.known().is_none()).count() {
         0 | 1 => Ok(()),
         _ => Err("more than one of its sizes change".to_owned()),
     }
 }
 
-/// Fails if more than the first result of a node is used.
+/// Fails with the message `otherwise` if a result other than the first is used.
 fn expect_first_alone(call: &Call<'_>, uses: &Uses<'_>, otherwise: &str) -> Result<(), Reason> {
     match call.node.outputs.iter().skip(1).any(|&v| uses.any(v)) {
         true => Err(otherwise.to_owned()),
@@ -326,7 +326,7 @@ fn expect_first_alone(call: &Call<'_>, uses: &Uses<'_>, otherwise: &str) -> Resu
 fn norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
     expect_first_alone(call, uses, "more than its first result is used")?;
     let x = call.tensor("input")?;
-    if !matches!(call.real(x)?.rank(), 3 | 4) {
+    if !matches!(call.float_spec(x)?.rank(), 3 | 4) {
         return Err("its image is not of 3 or 4 dimensions".to_owned());
     }
     let numbers = |name: &str| -> Result<Vec<f32>, Reason> { Ok(floats(call.program, call.constant(name)?)) };
@@ -347,7 +347,7 @@ fn norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
     Ok(Taken::Norm { x, scale: channels.map(|c| scale(c) as f32).collect(), shift })
 }
 
-/// The numbers of a constant.
+/// The elements of a float constant.
 pub(super) fn floats(program: &ExportedProgram, var: VarId) -> Vec<f32> {
     let bytes = program.constants.get(&var).map_or(&[][..], |data| data.data());
     bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
@@ -355,7 +355,7 @@ pub(super) fn floats(program: &ExportedProgram, var: VarId) -> Vec<f32> {
 
 fn pool(call: &Call<'_>) -> Result<(VarId, Pool), Reason> {
     let x = call.tensor("self")?;
-    if call.real(x)?.rank() != 4 {
+    if call.float_spec(x)?.rank() != 4 {
         return Err("its image is not of 4 dimensions".to_owned());
     }
     if call.flag("ceil_mode", false)? {
@@ -370,10 +370,10 @@ fn pool(call: &Call<'_>) -> Result<(VarId, Pool), Reason> {
     Ok((x, Pool { padding: [rows, columns, rows, columns], window, stride, dilation: [1; 2] }))
 }
 
-/// The greatest element over height or width: that of windows as high or wide as the image.
-fn greatest(call: &Call<'_>) -> Result<Taken, Reason> {
+/// A maximum over height or width: max pooling with a window as high or as wide as the image.
+fn spatial_max(call: &Call<'_>) -> Result<Taken, Reason> {
     let x = call.tensor("self")?;
-    let spec = call.real(x)?;
+    let spec = call.float_spec(x)?;
     if spec.rank() != 4 {
         return Err("its image is not of 4 dimensions".to_owned());
     }
@@ -390,7 +390,7 @@ fn greatest(call: &Call<'_>) -> Result<Taken, Reason> {
         return Ok(Taken::MaxPool(x, pool));
     }
     match spec.sizes.iter().filter(|size| size.known().is_none()).count() {
-        0 | 1 => Ok(Taken::Greatest(x, pool)),
+        0 | 1 => Ok(Taken::SpatialMax(x, pool)),
         _ => Err("more than one of its sizes change".to_owned()),
     }
 }
@@ -414,7 +414,7 @@ fn avg_pool(call: &Call<'_>) -> Result<Taken, Reason> {
 
 fn spatial_mean(call: &Call<'_>) -> Result<Taken, Reason> {
     let x = call.tensor("self")?;
-    let rank = call.real(x)?.rank();
+    let rank = call.float_spec(x)?.rank();
     let dims = call.node.arg("dim").and_then(Argument::known_ints).unwrap_or_default();
     let mut dims = dims.iter().map(|&d| call.dim(d, rank)).collect::<Result<Vec<_>, _>>()?;
     dims.sort_unstable();
@@ -426,7 +426,7 @@ fn spatial_mean(call: &Call<'_>) -> Result<Taken, Reason> {
 
 fn resize(call: &Call<'_>) -> Result<Taken, Reason> {
     let x = call.tensor("input")?;
-    let sizes = |var| call.real(var).map(|spec| spec.known_sizes().unwrap_or_default());
+    let sizes = |var| call.float_spec(var).map(|spec| spec.known_sizes().unwrap_or_default());
     let (from, to) = (sizes(x)?, sizes(call.output()?)?);
     let ([_, _, h, w], [_, _, new_h, new_w]) = (&from[..], &to[..]) else {
         return Err("its sizes are not known".to_owned());
@@ -442,7 +442,7 @@ fn resize(call: &Call<'_>) -> Result<Taken, Reason> {
 
 fn permute(call: &Call<'_>) -> Result<Taken, Reason> {
     let x = call.tensor("self")?;
-    let rank = call.real(x)?.rank();
+    let rank = call.float_spec(x)?.rank();
     let dims = call.node.arg("dims").and_then(Argument::known_ints).ok_or("`dims` is not known")?;
     let perm = dims.iter().map(|&d| call.dim(d, rank)).collect::<Result<Vec<_>, _>>()?;
     if rank == 0 { Err("it has no dimensions".to_owned()) } else { Ok(Taken::Transpose { x, perm }) }
@@ -450,12 +450,12 @@ fn permute(call: &Call<'_>) -> Result<Taken, Reason> {
 
 fn reshape(call: &Call<'_>) -> Result<Taken, Reason> {
     let x = call.tensor("self")?;
-    let to = call.real(call.output()?)?;
+    let to = call.float_spec(call.output()?)?;
     let computed = to.sizes.iter().filter(|size| size.known().is_none()).count();
     if computed > 1 {
         return Err("more than one of its sizes is computed".to_owned());
     }
-    if to.rank() == 0 || call.real(x)?.rank() == 0 {
+    if to.rank() == 0 || call.float_spec(x)?.rank() == 0 {
         return Err("a tensor without dimensions".to_owned());
     }
     Ok(Taken::Reshape(x))
@@ -465,9 +465,9 @@ fn concat(call: &Call<'_>) -> Result<Taken, Reason> {
     let Some(Argument::Vars(tensors)) = call.node.arg("tensors") else {
         return Err("`tensors` is no list of tensors".to_owned());
     };
-    let rank = call.real(call.output()?)?.rank();
+    let rank = call.float_spec(call.output()?)?.rank();
     for &tensor in tensors {
-        if call.real(tensor)?.rank() != rank {
+        if call.float_spec(tensor)?.rank() != rank {
             return Err("its tensors are of different ranks".to_owned());
         }
     }
@@ -480,10 +480,10 @@ fn concat(call: &Call<'_>) -> Result<Taken, Reason> {
 fn slice(call: &Call<'_>) -> Result<Taken, Reason> {
     call.expect("step", 1.0)?;
     let x = call.tensor("self")?;
-    let spec = call.real(x)?;
+    let spec = call.float_spec(x)?;
     let axis = call.dim(call.int("dim", 0)?, spec.rank())?;
     let size = spec.sizes[axis].known().ok_or("the size that is cut is computed")?;
-    let result = call.real(call.output()?)?.sizes[axis].known().ok_or("its size is computed")?;
+    let result = call.float_spec(call.output()?)?.sizes[axis].known().ok_or("its size is computed")?;
     let start = call.int("start", 0)?;
     let start = if start < 0 { start + size } else { start }.clamp(0, size);
     if start + result > size {
@@ -494,7 +494,7 @@ fn slice(call: &Call<'_>) -> Result<Taken, Reason> {
 
 fn select(call: &Call<'_>) -> Result<Taken, Reason> {
     let x = call.tensor("self")?;
-    let spec = call.real(x)?;
+    let spec = call.float_spec(x)?;
     let axis = call.dim(call.int("dim", 0)?, spec.rank())?;
     let size = spec.sizes[axis].known().ok_or("the size that is cut is computed")?;
     let index = match call.node.arg("index") {
@@ -511,8 +511,8 @@ fn select(call: &Call<'_>) -> Result<Taken, Reason> {
 
 fn pad(call: &Call<'_>) -> Result<Taken, Reason> {
     let x = call.tensor("self")?;
-    let rank = call.real(x)?.rank();
-    // Pairs of before and behind, the last dimension's first.
+    let rank = call.float_spec(x)?.rank();
+    // Pairs of padding before and after, starting with the last dimension.
     let pads = call.node.arg("pad").and_then(Argument::known_ints).ok_or("`pad` is not known")?;
     let (mut pre, mut post) = (vec![0; rank], vec![0; rank]);
     for (n, pair) in pads.chunks(2).enumerate() {

@@ -1,4 +1,4 @@
-//! Quantized weights and biases as constants of a payload, and rows that are quantized when it runs.
+//! Quantized weights and biases as constants of a payload, and dynamically quantized inputs.
 
 use super::build::Builder;
 use super::call::Reason;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tensor::bf16;
 
 impl Builder<'_> {
-    /// What a product of quantized values is given: input, weights and bias; `weight` are the reals of the weights.
+    /// The inputs of a product of quantized values: input, weights and bias. `weight` is the dequantized weight tensor.
     pub(super) fn quantized_product(
         &mut self,
         product: &Product,
@@ -20,15 +20,13 @@ impl Builder<'_> {
         let weights = &product.weights;
         let dims = self.dims(weight)?;
         let input = match product.activation {
-            Activation::Numbers(numbers, _) => self.plain(numbers)?,
-            Activation::Rows(x) => self.rows(x)?,
+            Activation::Static(numbers, _) => self.plain(numbers)?,
+            Activation::Dynamic(x) => self.rows(x)?,
         };
         let filter = match weights.per {
-            Per::Group(_) | Per::Channel { four_bits: true, .. } => {
-                self.weights_of_four_bits(weights, dims)?
-            }
+            Per::Group(_) | Per::Channel { four_bits: true, .. } => self.int4_weights(weights, dims)?,
             _ => {
-                let bytes = self.part.constants.get(&weights.numbers).map(|data| data.data().to_vec());
+                let bytes = self.part.constants.get(&weights.elements).map(|data| data.data().to_vec());
                 let value = self.constant(bytes.unwrap_or_default(), dims);
                 self.set_weights(value, weights, 0);
                 value
@@ -37,40 +35,40 @@ impl Builder<'_> {
         let mut inputs = vec![input, filter];
         if let Some(bias) = bias {
             inputs.push(match product.activation {
-                Activation::Numbers(_, input) => self.quantized_bias(bias, input, weights),
-                Activation::Rows(_) => self.plain(bias)?,
+                Activation::Static(_, input) => self.quantized_bias(bias, input, weights),
+                Activation::Dynamic(_) => self.plain(bias)?,
             });
         }
         Ok(inputs)
     }
 
-    /// Reals, quantized row by row.
+    /// A float value, dynamically quantized per row.
     fn rows(&mut self, x: VarId) -> Result<usize, Reason> {
         let input = self.plain(x)?;
-        Ok(self.quantized_anew(input, 1))
+        Ok(self.dynamically_quantized(input, 1))
     }
 
-    /// Images, each quantized by parameters of its own.
+    /// A batch of images, each dynamically quantized with parameters of its own.
     pub(super) fn quantized_images(&mut self, x: VarId) -> Result<usize, Reason> {
         let input = self.image(x)?;
-        Ok(self.quantized_anew(input, 3))
+        Ok(self.dynamically_quantized(input, 3))
     }
 
-    /// A value, quantized when the payload runs; so many of its last dimensions share a scale.
-    fn quantized_anew(&mut self, input: usize, num_nonbatch_dims: usize) -> usize {
-        if let Some(&known) = self.rows_of.get(&(input, num_nonbatch_dims)) {
+    /// A dynamically quantized value, whose last `num_nonbatch_dims` dimensions share a scale.
+    fn dynamically_quantized(&mut self, input: usize, num_nonbatch_dims: usize) -> usize {
+        if let Some(&known) = self.dynamic_values.get(&(input, num_nonbatch_dims)) {
             return known;
         }
         let dims = self.dims_of_value(input).to_vec();
         let value = self.temporary(dims, input);
         self.set_type(value, Datatype::Qdint8, Quantization::PerToken { num_nonbatch_dims });
         self.node(Op::Convert, vec![input], vec![value]);
-        self.rows_of.insert((input, num_nonbatch_dims), value);
+        self.dynamic_values.insert((input, num_nonbatch_dims), value);
         value
     }
 
-    /// Weights of eight bits whose numbers were moved; `channel` is the dimension of the channels.
-    pub(super) fn weights_of_bytes(
+    /// 8-bit weights whose elements were permuted; `channel` is the channel dimension.
+    pub(super) fn int8_weights(
         &mut self,
         weights: &Weights,
         numbers: &[f32],
@@ -101,10 +99,10 @@ impl Builder<'_> {
         Scales::Constant { index: self.constant_bytes("scale_", Arc::new(bytes)), count: scales.len() }
     }
 
-    /// Two numbers a byte, the lower bits first, with 8 added; rows are of whole bytes.
-    fn weights_of_four_bits(&mut self, weights: &Weights, dims: Vec<usize>) -> Result<usize, Reason> {
+    /// 4-bit weights: two values per byte, low nibble first, with an offset of 8. Rows are padded to whole bytes.
+    fn int4_weights(&mut self, weights: &Weights, dims: Vec<usize>) -> Result<usize, Reason> {
         let &[_, columns] = &dims[..] else { return Err("weights of four bits are no matrix".to_owned()) };
-        let bytes = self.part.constants.get(&weights.numbers).map_or(&[][..], |data| data.data());
+        let bytes = self.part.constants.get(&weights.elements).map_or(&[][..], |data| data.data());
         let number = |byte: &u8| (*byte as i8 + 8) as u8 & 15;
         let packed = bytes.chunks(columns.max(1)).flat_map(|row| {
             row.chunks(2).map(move |pair| number(&pair[0]) | pair.get(1).map_or(8, number) << 4)
@@ -112,7 +110,7 @@ impl Builder<'_> {
         let value = self.constant(packed.collect(), dims);
         match weights.per {
             Per::Group(group_size) => {
-                // The reference's runtime reads scales of groups as bf16.
+                // The reference's runtime reads group scales as bf16.
                 let halves = weights.scales.iter().map(|&scale| bf16::from_f32(scale));
                 let bytes: Vec<u8> = halves.flat_map(|half| half.to_bits().to_le_bytes()).collect();
                 let scales = Scales::Constant {
@@ -131,7 +129,7 @@ impl Builder<'_> {
         Ok(value)
     }
 
-    /// A bias in units of what the products of numbers stand for.
+    /// A bias quantized with the scale of the accumulators: input scale times weight scale.
     pub(super) fn quantized_bias(&mut self, bias: VarId, input: Affine, weights: &Weights) -> usize {
         let reals = floats(self.part, bias);
         let scales: Vec<f32> = weights.scales.iter().map(|scale| scale * input.scale).collect();

@@ -1,14 +1,14 @@
-//! What nodes say, decoded, and compared with what values say.
+//! Decodes nodes, and checks nodes and values for consistency.
 
 use super::node::{Binary, Conv, Node, Op, Pool, Unary};
 use super::read::{Graph, In};
 use super::value::{Datatype, Quantization, Role, Value};
 use format::{ErrorKind, Result};
 
-/// What was expected, and what was found.
+/// What was expected and what was found.
 type Fault = (String, String);
 
-/// The largest kernel, stride, padding or dilation.
+/// Maximum kernel size, stride, padding, dilation and number of channels.
 const MAX_STEP: u32 = 1 << 20;
 
 fn fault<T>(expected: impl Into<String>, found: impl ToString) -> Option<T>
@@ -18,7 +18,7 @@ where
     Some(T::from((expected.into(), found.to_string())))
 }
 
-/// What is wrong with a value's type, role and quantization taken together.
+/// The inconsistency between a value's type, role and quantization, if there is one.
 pub(super) fn check_constant(value: &Value) -> Option<Fault> {
     use Datatype as D;
     let name = value.datatype.name();
@@ -59,7 +59,7 @@ pub(super) fn check_constant(value: &Value) -> Option<Fault> {
     }
 }
 
-/// Decodes a node of a kind of the schema's union.
+/// Decodes a node with a tag of the schema's union.
 pub(super) fn decode(graph: &mut Graph<'_>, kind: u8, t: In<'_, '_, '_>) -> Result<Node> {
     let unary = |f| Op::Unary(f);
     match kind {
@@ -152,7 +152,7 @@ fn node(t: In<'_, '_, '_>, flags: usize, op: Op, inputs: Vec<usize>, outputs: Ve
     Ok(Node { flags: t.get(flags, "flags", 0)?, ..Node::new(op, inputs, outputs) })
 }
 
-/// A node whose input is field `first`, its output the next, its flags the one behind.
+/// Decodes a node with one input and one output: `first` is the input field, followed by output and flags.
 fn single(graph: &mut Graph<'_>, t: In<'_, '_, '_>, first: usize, op: Op) -> Result<Node> {
     let input = graph.input(t, first, "input_id")?;
     let output = graph.output(t, first + 1, "output_id")?;
@@ -165,7 +165,7 @@ fn binary(graph: &mut Graph<'_>, t: In<'_, '_, '_>, op: Op) -> Result<Node> {
     node(t, 3, op, inputs, vec![output])
 }
 
-/// Input, filter and bias at three fields from `first` on, and the output behind them.
+/// Decodes input, filter and optional bias from three fields, starting at `first`, and the output from the next one.
 fn weighted(graph: &mut Graph<'_>, t: In<'_, '_, '_>, first: usize) -> Result<(Vec<usize>, Vec<usize>)> {
     let mut inputs = vec![graph.input(t, first, "input1_id")?, graph.input(t, first + 1, "filter_id")?];
     inputs.extend(graph.optional(t, first + 2, "bias_id")?);
@@ -194,7 +194,7 @@ fn convolution(graph: &mut Graph<'_>, t: In<'_, '_, '_>, op: fn(Conv) -> Op) -> 
 }
 
 fn pooling(graph: &mut Graph<'_>, t: In<'_, '_, '_>, op: fn(Pool) -> Op) -> Result<Node> {
-    // Average pooling has no dilation, and 0 in the fields.
+    // Average pooling has no dilation; its fields are 0.
     let dilation = [step(t, 8, "dilation_height")?.max(1), step(t, 9, "dilation_width")?.max(1)];
     let pool = Pool {
         padding: padding(t)?,
@@ -244,12 +244,12 @@ fn padding(t: In<'_, '_, '_>) -> Result<[usize; 4]> {
     Ok(padding)
 }
 
-/// A number that may be large: a size.
+/// Reads a size, which may be large.
 fn size(t: In<'_, '_, '_>, id: usize, name: &'static str) -> Result<usize> {
     Ok(t.get::<u32>(id, name, 0)? as usize)
 }
 
-/// A number that kernels, strides, paddings and channels have.
+/// Reads a kernel size, stride, padding, dilation or number of channels.
 fn step(t: In<'_, '_, '_>, id: usize, name: &'static str) -> Result<usize> {
     let found: u32 = t.get(id, name, 0)?;
     if found <= MAX_STEP {
@@ -265,7 +265,7 @@ fn positive(t: In<'_, '_, '_>, id: usize, name: &'static str) -> Result<usize> {
     }
 }
 
-/// A vector of sizes; `count` is the field that says how many there are.
+/// Reads a vector of sizes; `count` is the field with its length.
 fn sizes(t: In<'_, '_, '_>, id: usize, name: &'static str, count: Option<usize>) -> Result<Vec<usize>> {
     let sizes = t.scalars::<u32>(id, name)?;
     if let Some(count) = count {
@@ -278,7 +278,7 @@ fn sizes(t: In<'_, '_, '_>, id: usize, name: &'static str, count: Option<usize>)
     Ok(sizes.into_iter().map(|size| size as usize).collect())
 }
 
-/// What is wrong with a node, given its values.
+/// The inconsistency between a node and its values, if there is one.
 pub(super) fn check_node(values: &[Value], node: &Node) -> Option<Fault> {
     let dims = |input: usize| &values[node.inputs[input]].dims[..];
     let rank = dims(0).len();

@@ -1,4 +1,4 @@
-//! A payload as every backend shows its own.
+//! Describes a payload in the runtime's format for listings.
 
 use super::{Constant, Node, Op, Payload, Quantization, Role, Scales, Value};
 use runtime::{PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadValue};

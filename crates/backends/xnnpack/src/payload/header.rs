@@ -1,20 +1,20 @@
 use format::{Error, ErrorKind, Result};
 use std::ops::Range;
 
-/// Bytes of the header.
+/// Length of the header in bytes.
 const LENGTH: usize = 30;
 
-/// Where the parts of a payload lie.
+/// The byte ranges of a payload's parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// The flatbuffer.
     pub flatbuffer: Range<u64>,
-    /// The constants behind it.
+    /// The constants after it.
     pub constants: Range<u64>,
 }
 
 impl Header {
-    /// Reads the header. `None` if there is none: then all of the payload is the flatbuffer.
+    /// Reads the header. `None` if there is none: then the whole payload is the flatbuffer.
     pub(super) fn parse(bytes: &[u8]) -> Result<Option<Self>> {
         if bytes.get(4..8) != Some(b"XH00") {
             return Ok(None);

@@ -6,9 +6,9 @@
 //! ..  constants that are neither named data nor in the flatbuffer
 //! ```
 //!
-//! The header is absent in the oldest payloads. What a [`Payload`] says has been checked: ids refer to values,
-//! values are defined before they are used and once, and constants lie in the payload. Sizes are those of the
-//! example with which the program was exported; sizes at run time follow from the inputs.
+//! The oldest payloads have no header. A [`Payload`] has been verified: ids refer to values, each value is defined
+//! exactly once and before its uses, and constants are in bounds. Sizes are those of the example inputs with which
+//! the program was exported; sizes at run time follow from the inputs.
 
 mod check;
 mod contents;
@@ -25,25 +25,25 @@ pub use value::{Constant, Datatype, Quantization, Role, Scales, Value};
 use format::{Limits, Result};
 use runtime::PayloadContents;
 
-/// The most dimensions that a value has.
+/// Maximum rank of a value.
 pub const MAX_RANK: usize = 6;
-/// The most external values that a payload has.
+/// Maximum number of external values (inputs and outputs) of a payload.
 pub const MAX_EXTERNALS: u32 = 4096;
 
-/// A payload, verified.
+/// A verified payload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Payload {
     /// The flatbuffer's identifier: `XN00` or `XN01`.
     pub identifier: [u8; 4],
-    /// Where its parts lie, if it has a header.
+    /// The header, if there is one.
     pub header: Option<Header>,
     /// The version that the writer gave the graph.
     pub version: String,
-    /// The values. Nodes name them by their index here.
+    /// The values. Nodes refer to them by index.
     pub values: Vec<Value>,
-    /// The nodes, in an order in which they can run.
+    /// The nodes, in topological order.
     pub nodes: Vec<Node>,
-    /// Bytes that values and their scales refer to by index. The first is reserved.
+    /// The constants that values and their scales refer to by index. The first entry is reserved.
     pub constants: Vec<Constant>,
     /// The values that are inputs, in the order of their external ids.
     pub inputs: Vec<usize>,
@@ -52,21 +52,21 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// Reads and verifies a payload. Errors name bytes of `bytes`.
+    /// Reads and verifies a payload. Errors give offsets into `bytes`.
     pub fn read(bytes: &[u8], limits: &Limits) -> Result<Self> {
         read::payload(bytes, limits)
     }
 
-    /// The payload as bytes, with a header. `source` has the bytes that [`Constant::Payload`] names: those from which the
-    /// payload was read, or others that whoever made it gathered.
+    /// Serializes the payload, with a header. `source` contains the bytes that [`Constant::Payload`] ranges refer to:
+    /// the bytes that the payload was read from, or a buffer that its maker filled.
     ///
     /// # Errors
-    /// A constant that is not of the source, sizes of 2^32 and up, or more than a flatbuffer holds.
+    /// A constant is out of the bounds of `source`, a size is 2^32 or more, or the flatbuffer would be too large.
     pub fn to_bytes(&self, source: &[u8]) -> Result<Vec<u8>> {
         write::bytes(self, source)
     }
 
-    /// Values with types, shapes, quantization and places, and nodes. As text it is an operator listing.
+    /// The values with types, shapes, quantization and locations, and the nodes. Its `Display` is an operator listing.
     pub fn contents(&self) -> PayloadContents {
         contents::contents(self)
     }

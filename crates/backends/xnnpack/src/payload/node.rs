@@ -1,24 +1,25 @@
 /// An operation of a payload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// What it does.
+    /// The operation.
     pub op: Op,
     /// The name of its kind in the schema, without `XNN`.
     pub name: &'static str,
-    /// The values it reads, by index: of products and convolutions input, filter and, where there is one, bias.
+    /// The values that it reads, by index. Fully connected nodes and convolutions read input, filter and an optional
+    /// bias.
     pub inputs: Vec<usize>,
-    /// The values it writes, by index.
+    /// The values that it writes, by index.
     pub outputs: Vec<usize>,
-    /// Bounds of its results.
+    /// Minimum and maximum to which its results are clamped, if its kind of node clamps.
     pub bounds: (f32, f32),
-    /// Flags as the file has them; those that matter are in `op`.
+    /// The raw flags of the file. `op` has those that it needs, except for TensorFlow's `SAME` padding.
     pub flags: u32,
-    /// The id by which debuggers know it.
+    /// Its id in the exporter's debug maps.
     pub debug_handle: u32,
 }
 
 impl Node {
-    /// A node whose results have no bounds, with the flags that its operation says.
+    /// A node without bounds, with the flags that its operation needs.
     pub fn new(op: Op, inputs: Vec<usize>, outputs: Vec<usize>) -> Self {
         let flags = match op {
             Op::FullyConnected { transposed: true } | Op::BatchMatMul { transposed: true } => 1,
@@ -32,26 +33,26 @@ impl Node {
         Self { name: op.kind(inputs.len()).1, op, inputs, outputs, bounds, flags, debug_handle: 0 }
     }
 
-    /// Whether results have a bound.
+    /// Whether it has bounds.
     pub fn is_bounded(&self) -> bool {
         self.bounds != (f32::NEG_INFINITY, f32::INFINITY)
     }
 }
 
-/// What a node does. Images are `[N, H, W, C]`.
+/// The operation of a node. Images are NHWC.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
-    /// An elementwise function; results are within the node's bounds.
+    /// An elementwise function of one value.
     Unary(Unary),
-    /// An elementwise function of two values that are broadcast to each other.
+    /// An elementwise function of two values, with broadcasting.
     Binary(Binary),
-    /// Another type, or other quantization.
+    /// Conversion to another type or quantization.
     Convert,
-    /// The same elements.
+    /// A copy.
     Copy,
     /// Softmax over the last dimension.
     Softmax,
-    /// `x` where it is positive, else `x` times the slope of its channel, the last dimension.
+    /// `x` where it is positive, else `x` times the slope of its channel. Channels are the last dimension.
     PRelu,
     /// `x wᵀ + bias` over the last dimension; filters are `[out, in]`.
     FullyConnected {
@@ -60,50 +61,50 @@ pub enum Op {
     },
     /// A convolution; filters are `[out, kh, kw, in / groups]`.
     Conv(Conv),
-    /// A convolution of each channel by itself; filters are `[1, kh, kw, out]`.
+    /// A depthwise convolution; filters are `[1, kh, kw, out]`.
     DepthwiseConv(Conv),
     /// A transposed convolution; filters are `[out, kh, kw, in / groups]`.
     ConvTranspose(Conv),
-    /// The mean of each window's pixels that are not padding.
+    /// Average pooling over the pixels of each window, without padding.
     AvgPool(Pool),
-    /// The greatest of each window.
+    /// Max pooling.
     MaxPool(Pool),
-    /// The greatest of each window, and its index in the window. Windows do not overlap.
+    /// Max pooling with the index of each maximum in its window. Windows do not overlap.
     ArgMaxPool(Pool),
-    /// The mean over the space of an image.
+    /// The mean over height and width.
     GlobalAvgPool {
-        /// Whether the space stays, as two dimensions of 1.
+        /// Whether height and width are kept as dimensions of size 1.
         keep_dims: bool,
     },
-    /// Dimensions in another order.
+    /// A permutation of the dimensions.
     Transpose {
-        /// For each dimension of the result the input's.
+        /// For each dimension of the result the dimension of the input.
         perm: Vec<usize>,
     },
-    /// The same elements under other sizes.
+    /// The same elements with other sizes.
     Reshape {
-        /// The sizes. At most one is 0, which follows from the number of elements.
+        /// The sizes. At most one is 0 and is inferred from the number of elements.
         sizes: Vec<usize>,
     },
-    /// A part.
+    /// A slice.
     Slice {
-        /// Where it starts in each dimension.
+        /// Its start in each dimension.
         offsets: Vec<usize>,
-        /// Its sizes. 0 is the rest of the dimension.
+        /// Its sizes. 0 means the rest of the dimension.
         sizes: Vec<usize>,
     },
-    /// A value around a value.
+    /// Constant padding.
     Pad {
         /// Elements before, in each dimension.
         pre: Vec<usize>,
         /// Elements after, in each dimension.
         post: Vec<usize>,
-        /// The value.
+        /// The padding value.
         value: f32,
     },
-    /// Values one after the other.
+    /// Concatenation.
     Concat {
-        /// Along which dimension.
+        /// The dimension along which values are concatenated.
         axis: usize,
     },
     /// Bilinear interpolation.
@@ -112,22 +113,22 @@ pub enum Op {
         height: usize,
         /// Width of the result.
         width: usize,
-        /// Whether corners are centres of pixels.
+        /// Whether the centers of the corner pixels of input and result are aligned.
         align_corners: bool,
-        /// Whether pixels are points at whole coordinates.
+        /// Whether pixels are points at integer coordinates (TensorFlow's legacy mode).
         legacy: bool,
     },
-    /// Products of matrices, the other dimensions being broadcast.
+    /// Batched matrix multiplication; the batch dimensions are broadcast.
     BatchMatMul {
-        /// Whether the second's last two dimensions are exchanged.
+        /// Whether the second operand is transposed.
         transposed: bool,
     },
-    /// Attention: in the schema, but no runtime has it.
+    /// Attention. The schema has it, but no runtime implements it.
     ScaledDotProductAttention,
 }
 
 impl Op {
-    /// Its number in the schema's union, and the name there without `XNN`; `inputs` is how many values it reads.
+    /// Its tag in the schema's union, and its name there without `XNN`. `inputs` is the number of values that it reads.
     pub(super) fn kind(&self, inputs: usize) -> (u8, &'static str) {
         match self {
             Self::Unary(f) => f.kind(),
@@ -233,48 +234,48 @@ impl Binary {
     }
 }
 
-/// A convolution over height and width, in this order.
+/// The parameters of a 2D convolution. Pairs are height, then width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conv {
-    /// Zeros above, right, below and left.
+    /// Zero padding at the top, right, bottom and left.
     pub padding: [usize; 4],
-    /// Rows and columns of the kernel.
+    /// The kernel size.
     pub kernel: [usize; 2],
-    /// Steps between windows; of a transposed convolution between their results.
+    /// The stride; for a transposed convolution the stride in the result.
     pub stride: [usize; 2],
-    /// Steps between the elements of a window.
+    /// The dilation.
     pub dilation: [usize; 2],
-    /// Input channels of each group.
+    /// Input channels per group.
     pub group_inputs: usize,
-    /// Output channels of each group.
+    /// Output channels per group.
     pub group_outputs: usize,
-    /// Groups of channels.
+    /// The number of groups.
     pub groups: usize,
-    /// Rows and columns that are added to a transposed convolution's result.
+    /// Rows and columns added to the result of a transposed convolution.
     pub adjustment: [usize; 2],
 }
 
 impl Conv {
-    /// Channels of the image.
+    /// Input channels.
     pub fn inputs(&self) -> usize {
         self.groups * self.group_inputs
     }
 
-    /// Channels of the result.
+    /// Output channels.
     pub fn outputs(&self) -> usize {
         self.groups * self.group_outputs
     }
 }
 
-/// A pooling over height and width, in this order.
+/// The parameters of a 2D pooling. Pairs are height, then width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
-    /// Pixels that are not there above, right, below and left.
+    /// Padding at the top, right, bottom and left, which is not part of any window.
     pub padding: [usize; 4],
-    /// Rows and columns of a window.
+    /// The window size.
     pub window: [usize; 2],
-    /// Steps between windows.
+    /// The stride.
     pub stride: [usize; 2],
-    /// Steps between the pixels of a window.
+    /// The dilation.
     pub dilation: [usize; 2],
 }

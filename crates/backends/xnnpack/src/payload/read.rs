@@ -1,4 +1,4 @@
-//! The flatbuffer, decoded and verified as it is decoded, so that errors name its bytes.
+//! Decodes the flatbuffer. It is verified while it is decoded, so that errors give byte offsets.
 
 use super::check::{check_constant, check_node};
 use super::value::{Constant, Datatype, Quantization, Role, Scales, Value};
@@ -11,9 +11,9 @@ use std::ops::Range;
 /// A table that is being decoded.
 pub(super) type In<'t, 'r, 'a> = &'t Table<'r, 'a>;
 
-/// The id that stands for no value.
+/// The id that means "no value".
 pub(super) const NO_VALUE: u32 = u32::MAX;
-/// The offset of constants that are named data.
+/// The offset that marks a constant as named data.
 pub(super) const NAMED: u64 = u64::MAX;
 
 pub(super) fn payload(bytes: &[u8], limits: &Limits) -> Result<Payload> {
@@ -60,7 +60,7 @@ pub(super) fn payload(bytes: &[u8], limits: &Limits) -> Result<Payload> {
     })
 }
 
-/// The constants: with a header `constant_data`, without one the flatbuffer's own buffers.
+/// Reads the constants: from `constant_data` if there is a header, else from the flatbuffer's own buffers.
 fn constants(t: In<'_, '_, '_>, header: Option<&Header>) -> Result<Vec<Constant>> {
     let Some(header) = header else {
         return t
@@ -86,26 +86,26 @@ fn region(constants: &Range<u64>, offset: u64, size: u64) -> Option<Range<u64>> 
     Some(start..end)
 }
 
-/// Who has written a value.
+/// What defines a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writer {
-    /// Nobody yet.
+    /// Nothing yet.
     Nobody,
-    /// The caller, or it is constant.
+    /// The caller (an input), or it is a constant.
     Caller,
-    /// The node of this index.
+    /// The node with this index.
     Node(usize),
 }
 
-/// The graph as far as it has been read.
+/// The part of the graph that has been read so far.
 pub(super) struct Graph<'l> {
     limits: &'l Limits,
     num_externs: u32,
     constants: Vec<Constant>,
     pub(super) values: Vec<Value>,
-    /// The value of each id.
+    /// Value indices by id.
     by_id: HashMap<u32, usize>,
-    /// The value of each external id.
+    /// Value indices by external id.
     by_external: HashMap<u32, usize>,
     writers: Vec<Writer>,
     nodes: usize,
@@ -176,7 +176,8 @@ impl<'l> Graph<'l> {
         }
     }
 
-    /// The scales of a table: `index` and `count` are the fields that refer to constants of `width` bytes.
+    /// Reads the scales of a table. `index` and `count` are the fields that refer to a constant; its scales have
+    /// `width` bytes each.
     fn scales(&self, t: In<'_, '_, '_>, index: usize, count: usize, width: u64) -> Result<Scales> {
         let place: u32 = t.get(index, "scale_buffer_idx", 0)?;
         if place == 0 {
@@ -287,7 +288,7 @@ impl<'l> Graph<'l> {
         Ok(if flags == 1 { Role::Input(external) } else { Role::Output(external) })
     }
 
-    /// A value that a node reads.
+    /// Reads the id of a value that a node reads. Fails if the value is not defined yet.
     pub(super) fn input(&self, t: In<'_, '_, '_>, field: usize, name: &'static str) -> Result<usize> {
         let id: u32 = t.get(field, name, 0)?;
         let index = self.find(t, field, name, id)?;
@@ -301,7 +302,7 @@ impl<'l> Graph<'l> {
         }
     }
 
-    /// A value that a node reads, if it has it.
+    /// Reads the id of an optional input of a node.
     pub(super) fn optional(
         &self,
         t: In<'_, '_, '_>,
@@ -314,7 +315,7 @@ impl<'l> Graph<'l> {
         }
     }
 
-    /// A value that a node writes.
+    /// Reads the id of a value that a node writes. Fails if the value is already defined.
     pub(super) fn output(&mut self, t: In<'_, '_, '_>, field: usize, name: &'static str) -> Result<usize> {
         let id: u32 = t.get(field, name, 0)?;
         let index = self.find(t, field, name, id)?;
@@ -360,7 +361,7 @@ impl<'l> Graph<'l> {
         read.ok_or_else(|| t.error(ErrorKind::Invalid, 0, "xnode_union", "a node", "none"))
     }
 
-    /// Checks that the outputs are written.
+    /// Checks that every output is written.
     fn check_written(&self, t: In<'_, '_, '_>) -> Result<()> {
         let missing =
             |i: &usize| matches!(self.values[*i].role, Role::Output(_)) && self.writers[*i] == Writer::Nobody;
@@ -388,7 +389,7 @@ fn is_scale(scale: f32) -> bool {
     scale.is_normal() && scale > 0.0
 }
 
-/// A field that is a small number, not negative.
+/// Reads a field that is a non-negative `i32`.
 fn small(t: In<'_, '_, '_>, id: usize, name: &'static str) -> Result<usize> {
     let number: i32 = t.get(id, name, 0)?;
     usize::try_from(number)
@@ -403,7 +404,7 @@ fn datatype(t: In<'_, '_, '_>, id: usize, name: &'static str) -> Result<Option<D
     }
 }
 
-/// Whether an input is quantized by row before any node sees it.
+/// Whether nodes read an input dynamically quantized, per token, as the first releases wrote it.
 fn datatype_of_dynamic(t: In<'_, '_, '_>, role: Role) -> Result<bool> {
     match (datatype(t, 7, "dq_datatype")?, role) {
         (None, _) => Ok(false),

@@ -1,26 +1,26 @@
 use std::ops::Range;
 
-/// The type of a value's elements.
+/// The element type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the schema's own names")]
 pub enum Datatype {
     Fp32,
     Fp16,
-    /// Signed, one scale and zero point.
+    /// Signed 8-bit, per-tensor scale and zero point.
     Qint8,
-    /// Unsigned, one scale and zero point.
+    /// Unsigned 8-bit, per-tensor scale and zero point.
     Quint8,
-    /// A bias, one scale.
+    /// A bias with a per-tensor scale.
     Qint32,
-    /// Weights, a scale a channel.
+    /// 8-bit weights with per-channel scales.
     Qcint8,
-    /// A bias, a scale a channel.
+    /// A bias with per-channel scales.
     Qcint32,
-    /// Weights of four bits, a scale a channel.
+    /// 4-bit weights with per-channel scales.
     Qcint4,
-    /// Activations, quantized when they are computed, by parameters for each row.
+    /// Dynamically quantized 8-bit activations, with per-token parameters.
     Qdint8,
-    /// Weights of four bits, a scale for each block of a row.
+    /// 4-bit weights with a scale for each block of a row.
     Qbint4,
     /// As `Qdint8`, in a packed layout.
     Qpint8,
@@ -48,13 +48,13 @@ impl Datatype {
         (Self::Bf16, "bf16", 16),
     ];
 
-    /// The type of a number of the schema: 1 to 14.
+    /// The type with this code in the schema, 1 to 14.
     pub fn from_code(code: i16) -> Option<Self> {
         let index = usize::try_from(code).ok()?.checked_sub(1)?;
         Self::ALL.get(index).map(|(datatype, ..)| *datatype)
     }
 
-    /// Its number in the schema.
+    /// Its code in the schema.
     pub fn code(self) -> i16 {
         self as i16 + 1
     }
@@ -69,7 +69,7 @@ impl Datatype {
         Self::ALL[self as usize].2
     }
 
-    /// Bytes of a tensor of these sizes. Rows of four-bit elements are of whole bytes. `None` if that overflows.
+    /// Bytes of a tensor of these sizes. Rows of 4-bit elements are padded to whole bytes. `None` on overflow.
     pub fn nbytes(self, dims: &[usize]) -> Option<u64> {
         let product = |dims: &[usize]| dims.iter().try_fold(1u64, |n, &d| n.checked_mul(d as u64));
         match (self.bits(), dims.split_last()) {
@@ -78,7 +78,7 @@ impl Datatype {
         }
     }
 
-    /// Whether values of it are described by [`Quantization`].
+    /// Whether values of this type have [`Quantization`] parameters.
     pub fn is_quantized(self) -> bool {
         !matches!(self, Self::Fp32 | Self::Fp16 | Self::Int32 | Self::Pfp32 | Self::Bf16)
     }
@@ -87,18 +87,18 @@ impl Datatype {
 /// A tensor of a payload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
-    /// The id by which the file's nodes name it.
+    /// Its id in the file.
     pub id: u32,
-    /// The type of its elements.
+    /// The element type.
     pub datatype: Datatype,
-    /// Its sizes, of constants as they are, of others as they were when the program was exported.
+    /// Its sizes. Values that are not constant have the sizes of the example inputs at export.
     pub dims: Vec<usize>,
-    /// Where its elements come from or go to.
+    /// Whether it is an input, an output, a constant or an intermediate value.
     pub role: Role,
-    /// What its numbers stand for.
+    /// Its quantization parameters.
     pub quantization: Quantization,
-    /// Whether nodes see it quantized by row although its own type is real: how the first releases
-    /// wrote dynamic quantization.
+    /// Whether it is a float input that nodes read dynamically quantized, per token. The first releases wrote dynamic
+    /// quantization this way.
     pub quantized_by_row: bool,
 }
 
@@ -109,64 +109,64 @@ impl Value {
     }
 }
 
-/// Where a value's elements come from or go to.
+/// The role of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The argument of this index of the delegate's calls, which nodes read.
+    /// Read from the delegate call's argument of this index.
     Input(u32),
-    /// The argument of this index of the delegate's calls, which a node writes.
+    /// Written to the delegate call's argument of this index.
     Output(u32),
-    /// Constant bytes: their index in [`Payload::constants`](super::Payload::constants).
+    /// A constant, by its index in [`Payload::constants`](super::Payload::constants).
     Constant(usize),
-    /// Written and read by nodes.
+    /// An intermediate value, written and read by nodes.
     Internal,
 }
 
-/// What a value's numbers stand for.
+/// How a quantized value `q` is dequantized.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Quantization {
-    /// Themselves.
+    /// Not quantized.
     None,
     /// `(q - zero_point) * scale`.
     PerTensor {
         /// The scale, above 0.
         scale: f32,
-        /// The number that stands for 0.
+        /// The zero point.
         zero_point: i32,
     },
-    /// `q * scale`, a scale for each channel. Four-bit numbers are stored with 8 added.
+    /// `q * scale`, with a scale for each channel. 4-bit values are stored with an offset of 8.
     PerChannel {
         /// The scales.
         scales: Scales,
         /// The dimension of the channels.
         channel_dim: usize,
     },
-    /// By parameters chosen from the elements, for each index of the other dimensions.
+    /// Dynamic: parameters are computed at run time from the elements, one set for each index of the batch dimensions.
     PerToken {
-        /// How many dimensions, counted from the last, share parameters.
+        /// The number of trailing dimensions that share parameters.
         num_nonbatch_dims: usize,
     },
-    /// `q * scale`, a scale for each group of elements of a row. Numbers are stored with 8 added.
+    /// `q * scale`, with a scale for each group of elements in a row. Values are stored with an offset of 8.
     PerGroup {
-        /// The scales: those of the first row, then of the second. As bytes they are bf16.
+        /// The scales, row by row. If they are stored as bytes, they are bf16.
         scales: Scales,
         /// The dimension of the rows.
         channel_dim: usize,
-        /// Elements that share a scale.
+        /// The number of elements that share a scale.
         group_size: usize,
     },
 }
 
-/// Where scales are.
+/// Where scales are stored.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scales {
     /// In the flatbuffer.
     Inline(Vec<f32>),
-    /// Bytes of the payload's constants.
+    /// In one of the payload's constants.
     Constant {
-        /// The index of the bytes.
+        /// The index of the constant.
         index: usize,
-        /// How many there are.
+        /// The number of scales.
         count: usize,
     },
 }
@@ -174,19 +174,19 @@ pub enum Scales {
 /// Constant bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Constant {
-    /// Bytes of the payload.
+    /// A byte range of the payload.
     Payload(Range<u64>),
-    /// Named data of the program or of a `.ptd`.
+    /// Named data of the program or of a `.ptd` file.
     Named {
         /// The key.
         key: String,
-        /// Bytes, as the payload has it.
+        /// The number of bytes that the payload declares.
         size: u64,
     },
 }
 
 impl Constant {
-    /// Bytes.
+    /// The number of bytes.
     pub fn size(&self) -> u64 {
         match self {
             Self::Payload(range) => range.end - range.start,

@@ -1,4 +1,4 @@
-//! Payloads as bytes.
+//! Serializes payloads.
 
 use super::node::{Conv, Node, Op, Pool, Unary};
 use super::value::{Constant, Datatype, Quantization, Role, Scales, Value};
@@ -7,12 +7,12 @@ use format::flatbuffer::{Field, Ref, Writer};
 use format::{Error, ErrorKind, Result};
 use std::ops::Range;
 
-/// Where the flatbuffer starts, behind the header.
+/// Offset of the flatbuffer, after the header.
 const FLATBUFFER_START: u64 = 32;
-/// To what the parts, and constants among themselves, are aligned.
+/// Alignment in bytes of the parts, and of each constant.
 const ALIGNMENT: usize = 16;
 
-/// The bytes of a payload; `source` has those that [`Constant::Payload`] names.
+/// Serializes a payload; `source` contains the bytes that [`Constant::Payload`] ranges refer to.
 pub(super) fn bytes(payload: &Payload, source: &[u8]) -> Result<Vec<u8>> {
     let too_large = payload.values.iter().flat_map(|value| &value.dims).find(|&&d| u32::try_from(d).is_err());
     if let Some(size) = too_large {
@@ -36,7 +36,8 @@ pub(super) fn bytes(payload: &Payload, source: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The constants that lie in the payload, and where each does; an empty range for those that are named.
+/// The bytes of the constants that are stored in the payload, and the range of each constant in them. Named constants
+/// have an empty range.
 fn constants(payload: &Payload, source: &[u8]) -> Result<(Vec<Range<usize>>, Vec<u8>)> {
     let (mut places, mut bytes) = (Vec::with_capacity(payload.constants.len()), Vec::new());
     for (index, constant) in payload.constants.iter().enumerate() {
@@ -92,7 +93,7 @@ fn sizes(w: &mut Writer, sizes: &[usize]) -> Ref {
     w.scalars(&sizes)
 }
 
-/// A number that is left out if it is 0.
+/// An integer field that is omitted if it is 0.
 fn count(n: usize) -> Field {
     Field::number(n as u32, 0)
 }
@@ -125,9 +126,9 @@ fn write_value(w: &mut Writer, value: &Value) -> Ref {
     w.table(&[Field::number(kind, 0), Field::Ref(value)])
 }
 
-/// The parameters, and their kind in the schema's union.
+/// Writes quantization parameters; returns their tag in the schema's union.
 fn write_quantization(w: &mut Writer, quantization: &Quantization) -> Option<(u8, Ref)> {
-    /// The scales in the flatbuffer, or the fields of the constant that holds them.
+    /// The field of inline scales, and the index and count fields of scales in a constant.
     fn scales(w: &mut Writer, scales: &Scales) -> (Field, [Field; 2]) {
         match scales {
             Scales::Inline(scales) => (Field::Ref(w.scalars(scales)), [Field::Absent; 2]),

@@ -1,4 +1,4 @@
-//! Products of batches of rows that are quantized when they are there, by constant matrices of 8-bit numbers.
+//! Batched matrix products of dynamically quantized rows with constant 8-bit matrices.
 
 use super::Raise;
 use super::elementwise::broadcast;
@@ -12,9 +12,9 @@ use tensor::memory::collected;
 use tensor::{ScalarType, Tensor};
 
 impl Raise<'_> {
-    /// A product of batches of matrices, the rows of the first of which (`x`) are quantized. The second is constant, of
-    /// numbers with a scale for each column of each matrix.
-    pub(super) fn batches_of_rows(&mut self, node: &Node, x: usize, transposed: bool) -> Result<()> {
+    /// A batched matrix product whose first operand (`x`) is dynamically quantized per row. The second operand is
+    /// constant int8, with a scale for each column of each matrix.
+    pub(super) fn dynamic_batch_mat_mul(&mut self, node: &Node, x: usize, transposed: bool) -> Result<()> {
         let [_, matrices] = node.inputs[..] else { return fail("a node of other than two inputs") };
         let value = &self.payload.values[matrices];
         if value.datatype != Datatype::Qcint8 || self.datatype(node.outputs[0]) != Datatype::Fp32 {
@@ -45,9 +45,9 @@ impl Raise<'_> {
         }
         let plain = self.plain(x)?;
         let plain = self.emit.cast(plain, ScalarType::Float)?;
-        let mut from = items_of(batch_b, &batch);
+        let mut from = matrix_of_items(batch_b, &batch);
         if from.iter().all(|&b| b == 0) {
-            // One matrix for all rows.
+            // A single matrix multiplies all rows.
             from.truncate(1);
         }
         let each = items / from.len() * m;
@@ -56,9 +56,9 @@ impl Raise<'_> {
         let bytes = self.data.of(value)?;
         let mut parts = Vec::with_capacity(from.len());
         for (item, &b) in from.iter().enumerate() {
-            let numbers: Vec<i8> = collected(bytes[b * size..][..size].iter().map(|&b| b as i8))?;
+            let elements: Vec<i8> = collected(bytes[b * size..][..size].iter().map(|&b| b as i8))?;
             let sizes = if transposed { [n, k] } else { [k, n] };
-            let weights = self.emit.computed(Tensor::from_slice(&sizes, &numbers)?)?;
+            let weights = self.emit.computed(Tensor::from_slice(&sizes, &elements)?)?;
             let scales = self.emit.computed(Tensor::from_slice(&[n], &scales[b * n..][..n])?)?;
             let rows = self.emit.slice(x, 0, item * each, each)?;
             parts.push(self.product_of(rows, [weights, scales], transposed, [each, k, n])?);
@@ -76,7 +76,7 @@ impl Raise<'_> {
         self.set_plain(node, id)
     }
 
-    /// Rows times one matrix with its scales.
+    /// The product of rows with one matrix and its scales.
     fn product_of(
         &mut self,
         rows: ValueId,
@@ -97,8 +97,8 @@ impl Raise<'_> {
     }
 }
 
-/// For each item of a batch the number of the matrix, of those of another batch that is broadcast to it.
-fn items_of(own: &[usize], batch: &[usize]) -> Vec<usize> {
+/// For each item of a batch, the index of its matrix in another batch (`own`) that is broadcast to it.
+fn matrix_of_items(own: &[usize], batch: &[usize]) -> Vec<usize> {
     let mut from = vec![0];
     for (d, &size) in batch.iter().enumerate() {
         let own = (d + own.len()).checked_sub(batch.len()).map_or(1, |d| own[d]);
@@ -112,14 +112,14 @@ fn items_of(own: &[usize], batch: &[usize]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::items_of;
+    use super::matrix_of_items;
 
     #[test]
-    fn matrices_are_broadcast() {
-        assert_eq!(items_of(&[], &[]), [0]);
-        assert_eq!(items_of(&[3], &[3]), [0, 1, 2]);
-        assert_eq!(items_of(&[2, 1], &[2, 3]), [0, 0, 0, 1, 1, 1]);
-        assert_eq!(items_of(&[3], &[2, 3]), [0, 1, 2, 0, 1, 2]);
-        assert_eq!(items_of(&[1, 2], &[3, 2]), [0, 1, 0, 1, 0, 1]);
+    fn matrix_indices_follow_broadcasting() {
+        assert_eq!(matrix_of_items(&[], &[]), [0]);
+        assert_eq!(matrix_of_items(&[3], &[3]), [0, 1, 2]);
+        assert_eq!(matrix_of_items(&[2, 1], &[2, 3]), [0, 0, 0, 1, 1, 1]);
+        assert_eq!(matrix_of_items(&[3], &[2, 3]), [0, 1, 2, 0, 1, 2]);
+        assert_eq!(matrix_of_items(&[1, 2], &[3, 2]), [0, 1, 0, 1, 0, 1]);
     }
 }

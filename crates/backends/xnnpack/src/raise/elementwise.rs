@@ -2,7 +2,7 @@
 
 use super::emit::In;
 use super::quantized::Quantizer;
-use super::{FROM_IMAGE, Form, Raise};
+use super::{Form, NCHW_TO_NHWC, Raise};
 use crate::error::{Result, fail};
 use crate::forms::HasForms;
 use crate::payload::{Binary, Node, Unary};
@@ -17,21 +17,21 @@ impl Raise<'_> {
         if let (Unary::Clamp, Some(from), Some(to)) = (f, self.quantizer(v), self.quantizer(node.outputs[0]))
             && from == to
         {
-            let id = self.clamp_numbers(node, id, to)?;
+            let id = self.clamp_quantized(node, id, to)?;
             return self.set_like(node, form, id);
         }
         if let (Unary::LeakyRelu { slope }, Some(from), Some(to)) =
             (f, self.quantizer(v), self.quantizer(node.outputs[0]))
-            && let Some(id) = self.leaky_numbers(node, id, slope, (from, to))?
+            && let Some(id) = self.quantized_leaky_relu(node, id, slope, (from, to))?
         {
             return self.set_like(node, form, id);
         }
-        let x = self.reals(v, id)?;
+        let x = self.dequantized(v, id)?;
         let mut y = self.function(f, x)?;
         if let (Some(q), Unary::Log | Unary::SquareRoot | Unary::ReciprocalSquareRoot) =
             (self.quantizer(node.outputs[0]), f)
         {
-            // What is no number is the number 0.
+            // The reference quantizes NaN as the integer 0.
             let sizes = self.emit.sizes(y);
             let zero = In::Real(f64::from(-q.zero as f32 * q.scale));
             let args = vec![In::Tensor(y), zero, In::Absent, In::Absent];
@@ -40,15 +40,16 @@ impl Raise<'_> {
         }
         let id = match f {
             Unary::Clamp => self.stored(node, y)?,
-            // Only clamps have bounds.
+            // Among unary nodes, only clamps have bounds.
             _ => self.stored_within(node, y, (f32::NEG_INFINITY, f32::INFINITY))?,
         };
         self.set_like(node, form, id)
     }
 
-    /// A leaky ReLU of numbers, or with a slope of 1 their change to another scale, as the reference computes it: by
-    /// factors of 8 bits behind the point, halves rounded up. `None` for scales and slopes for which it has none.
-    pub(super) fn leaky_numbers(
+    /// A leaky ReLU of quantized values, or with a slope of 1 their requantization, with the reference's arithmetic:
+    /// fixed-point factors with 8 fractional bits, halves rounded up. `None` if the reference does not support the
+    /// scales and slope.
+    pub(super) fn quantized_leaky_relu(
         &mut self,
         node: &Node,
         id: ValueId,
@@ -73,7 +74,7 @@ impl Raise<'_> {
             Instr::Binary(graph::Binary::Mul, 1, 3),
             Instr::Binary(graph::Binary::Mul, 2, 4),
             Instr::Binary(graph::Binary::Add, 5, 6),
-            // Less than the distance of two results.
+            // Rounds halves up: the offset is less than the distance between two unrounded results.
             Instr::Const(1.0 / 1024.0),
             Instr::Binary(graph::Binary::Add, 7, 8),
         ];
@@ -123,12 +124,12 @@ impl Raise<'_> {
         let ([x, y], form) = self.together([a, b], dims.len())?;
         let sizes = match form {
             Form::Plain(_) => dims,
-            Form::Image(_) => super::TO_IMAGE.map(|d| dims[d]).to_vec(),
+            Form::Image(_) => super::NHWC_TO_NCHW.map(|d| dims[d]).to_vec(),
         };
-        if let Some(id) = self.sum_of_numbers(node, f, [x, y], &sizes)? {
+        if let Some(id) = self.quantized_binary(node, f, [x, y], &sizes)? {
             return self.set_like(node, form, id);
         }
-        let (x, y) = (self.reals(a, x)?, self.reals(b, y)?);
+        let (x, y) = (self.dequantized(a, x)?, self.dequantized(b, y)?);
         let dtype = self.emit.dtype(x);
         if self.emit.dtype(y) != dtype {
             return Err(self.unsupported(node));
@@ -147,7 +148,7 @@ impl Raise<'_> {
         }
         let id = self.emit.call(name, args, dtype, &sizes)?;
         let id = match f {
-            // The reference gives these two no bounds.
+            // In the reference, these two have no bounds.
             Binary::Maximum | Binary::Minimum => {
                 self.stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?
             }
@@ -156,7 +157,7 @@ impl Raise<'_> {
         self.set_like(node, form, id)
     }
 
-    /// Two values in one form: as images where one of them is there as such, and the other can be.
+    /// Two values in a common form: as NCHW images if one is only available so and the other can be converted.
     fn together(&mut self, inputs: [usize; 2], rank: usize) -> Result<([ValueId; 2], Form)> {
         let is_image =
             |s: &Self, v: usize| s.values[v].forms.plain.is_none() && s.values[v].forms.image.is_some();
@@ -187,7 +188,7 @@ impl Raise<'_> {
     }
 
     pub(super) fn prelu(&mut self, node: &Node) -> Result<()> {
-        self.need_reals(node)?;
+        self.need_floats(node)?;
         let [v, slope] = node.inputs[..] else { return fail("a node of other than two inputs") };
         let dims = self.dims(v);
         let channels = dims.last().copied().unwrap_or(0);
@@ -218,9 +219,9 @@ impl Raise<'_> {
         let last = self.dims(v).len() - 1;
         let dim = match form {
             Form::Plain(_) => last,
-            Form::Image(_) => FROM_IMAGE[last],
+            Form::Image(_) => NCHW_TO_NHWC[last],
         };
-        let x = self.reals(v, id)?;
+        let x = self.dequantized(v, id)?;
         let (dtype, sizes) = (self.emit.dtype(x), self.emit.sizes(x));
         let args = vec![In::Tensor(x), In::Int(dim as i64), In::Bool(false)];
         let id = self.emit.call("aten::_softmax.out", args, dtype, &sizes)?;
@@ -241,7 +242,7 @@ fn leaky(slope: Instr) -> Vec<Instr> {
     ]
 }
 
-/// The sizes of two values that are broadcast to each other.
+/// The broadcast sizes of two values.
 pub(super) fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     let rank = a.len().max(b.len());
     let size = |dims: &[usize], d: usize| (d + dims.len()).checked_sub(rank).map_or(1, |d| dims[d]);

@@ -1,4 +1,4 @@
-//! The only place that knows how nodes are added to a graph.
+//! Adds nodes to a graph. All other code of `raise` goes through this.
 
 use crate::error::{Error, Result, fail};
 use graph::{Call, CallArg, CallOut, Fused, Graph, Operation, Reshape, ValueId};
@@ -19,29 +19,29 @@ pub(crate) enum In {
 }
 
 impl In {
-    /// Rows and columns.
+    /// A pair of integers: height and width.
     pub(crate) fn pair(sizes: [usize; 2]) -> Self {
         Self::Ints(sizes.map(|n| n as i64).to_vec())
     }
 }
 
-/// A graph that grows.
+/// A graph under construction.
 pub(crate) struct Emit<'k> {
     pub(crate) graph: Graph,
     kernels: &'k KernelRegistry,
-    /// Bytes that nodes may still write.
+    /// The number of bytes that further nodes may write.
     bytes: usize,
 }
 
 impl<'k> Emit<'k> {
-    /// An empty graph, whose nodes may write so many bytes together, and whose constants are taken from a budget.
+    /// An empty graph, whose nodes may write `bytes` bytes in total. Computed constants are charged to `budget`.
     pub(crate) fn new(kernels: &'k KernelRegistry, bytes: usize, budget: &Budget) -> Self {
         let mut graph = Graph::new();
         graph.set_budget(budget.clone());
         Self { graph, kernels, bytes }
     }
 
-    /// The meta of a value that a node writes, contiguous.
+    /// The contiguous meta of a value that a node writes; its size is deducted from the limit.
     fn written(&mut self, dtype: ScalarType, sizes: &[usize]) -> Result<TensorMeta> {
         let meta = TensorMeta::contiguous(dtype, sizes)?;
         let left = self.bytes.checked_sub(meta.nbytes());
@@ -70,12 +70,12 @@ impl<'k> Emit<'k> {
         self.meta(value).dtype()
     }
 
-    /// A constant that was computed.
+    /// Adds a computed constant.
     pub(crate) fn computed(&mut self, tensor: Tensor) -> Result<ValueId> {
         Ok(self.graph.computed(tensor)?)
     }
 
-    /// A node of the graph's own kinds with one result, contiguous.
+    /// Adds a fused graph node with one contiguous result.
     pub(crate) fn node(
         &mut self,
         operation: impl Operation,
@@ -89,7 +89,7 @@ impl<'k> Emit<'k> {
         Ok(self.graph.node(node).outputs()[0])
     }
 
-    /// A call of an operator with one result, contiguous.
+    /// Adds an operator call with one contiguous result.
     pub(crate) fn call(
         &mut self,
         name: &str,
@@ -101,7 +101,7 @@ impl<'k> Emit<'k> {
         Ok(outs[0])
     }
 
-    /// A call of an operator with several results, contiguous. `args` are those that the schema does not write.
+    /// Adds an operator call with several contiguous results. `args` are the arguments that the operator only reads.
     pub(crate) fn calls(
         &mut self,
         name: &str,
@@ -150,7 +150,7 @@ impl<'k> Emit<'k> {
         Ok(self.graph.node(node).outputs().to_vec())
     }
 
-    /// The same elements under other sizes.
+    /// Reshapes a value.
     pub(crate) fn view(&mut self, value: ValueId, sizes: &[usize]) -> Result<ValueId> {
         if self.meta(value).sizes()[..] == *sizes {
             return Ok(value);
@@ -159,7 +159,7 @@ impl<'k> Emit<'k> {
         self.node(Reshape, vec![value], dtype, sizes)
     }
 
-    /// The same elements, broadcast to other sizes.
+    /// Broadcasts a value.
     pub(crate) fn expand(&mut self, value: ValueId, sizes: &[usize]) -> Result<ValueId> {
         if self.meta(value).sizes()[..] == *sizes {
             return Ok(value);
@@ -170,7 +170,7 @@ impl<'k> Emit<'k> {
         self.call("aten::expand_copy.out", args, dtype, sizes)
     }
 
-    /// The part of a dimension of which these elements are.
+    /// Slices a value along a dimension.
     pub(crate) fn slice(
         &mut self,
         value: ValueId,
@@ -189,7 +189,7 @@ impl<'k> Emit<'k> {
         self.call("aten::slice_copy.Tensor_out", args, dtype, &sizes)
     }
 
-    /// Dimensions in another order: for each of the result the input's.
+    /// Permutes dimensions: `perm` gives for each dimension of the result the dimension of the input.
     pub(crate) fn permute(&mut self, value: ValueId, perm: &[usize]) -> Result<ValueId> {
         if perm.iter().copied().eq(0..perm.len()) {
             return Ok(value);
@@ -201,7 +201,7 @@ impl<'k> Emit<'k> {
         self.call("aten::permute_copy.out", vec![In::Tensor(value), In::Ints(dims)], dtype, &sizes)
     }
 
-    /// The same elements in another type.
+    /// Casts a value to another type.
     pub(crate) fn cast(&mut self, value: ValueId, dtype: ScalarType) -> Result<ValueId> {
         if self.dtype(value) == dtype {
             return Ok(value);

@@ -1,4 +1,4 @@
-//! Nodes of images: convolutions, poolings, interpolation.
+//! Image nodes: convolution and pooling.
 
 use super::emit::In;
 use super::{Form, Raise};
@@ -8,13 +8,15 @@ use crate::payload::{Conv, Node, Pool};
 use graph::ValueId;
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
-/// The flag of padding by TensorFlow's rule.
+/// The node flag for TensorFlow's `SAME` padding.
 pub(crate) const SAME_PADDING: u32 = 4;
 
-/// A convolution's weights as the graph has them, `[out, in / groups, kernel..]`, or transposed
-/// `[in, out / groups, kernel..]`: sizes, and for each dimension of what is stored the graph's.
+/// The layout of a convolution's weights. In the graph they are `[out, in / groups, kernel..]`, of a transposed
+/// convolution `[in, out / groups, kernel..]`.
 pub(super) struct Filter {
+    /// The sizes in the graph's dimension order.
     pub(super) sizes: [usize; 4],
+    /// The dim order: for each stored dimension its index in the graph's order.
     pub(super) order: [u8; 4],
     pub(super) groups: usize,
     pub(super) transposed: bool,
@@ -31,13 +33,13 @@ impl Filter {
         }
     }
 
-    /// Of a depthwise convolution, stored as `[1, kernel.., out]`.
+    /// The filter of a depthwise convolution, stored as `[1, kernel.., out]`.
     fn depthwise(conv: &Conv) -> Self {
         let [h, w] = conv.kernel;
         Self { sizes: [conv.outputs(), 1, h, w], order: [1, 2, 3, 0], groups: conv.groups, transposed: false }
     }
 
-    /// Of a transposed convolution, stored as `[out, kernel.., in / groups]`.
+    /// The filter of a transposed convolution, stored as `[out, kernel.., in / groups]`.
     fn transposed(conv: &Conv) -> Self {
         let [h, w] = conv.kernel;
         Self {
@@ -48,32 +50,33 @@ impl Filter {
         }
     }
 
-    /// The meta under which what is stored is read.
+    /// The meta of the stored weights.
     pub(super) fn meta(&self, dtype: ScalarType) -> Result<TensorMeta> {
         let order = DimOrder::new(&self.order)?;
         Ok(TensorMeta::new(dtype, &self.sizes, order)?)
     }
 }
 
-/// What a convolution computes, but for its operands.
+/// A convolution without its operands.
 pub(super) struct Spec {
     pub(super) conv: Conv,
     pub(super) filter: Filter,
     /// Sizes of the result, `[N, C, H, W]`.
     pub(super) out: [usize; 4],
-    /// Zeros above and left.
+    /// Symmetric zero padding of rows and columns.
     pub(super) padding: [usize; 2],
-    /// What is added below and right of a transposed result.
+    /// The output padding of a transposed convolution.
     pub(super) extra: [usize; 2],
 }
 
 impl Spec {
-    /// The greatest size that a sum of products of numbers less than 256 with these weights, and of a bias, can have.
-    pub(super) fn most_of_sums(&self, weights: &[f64], bias: Option<&[i32]>) -> f64 {
+    /// An upper bound on the absolute value of an accumulator: the sum of a bias and of products of these weights with
+    /// values below 256.
+    pub(super) fn max_abs_sum(&self, weights: &[f64], bias: Option<&[i32]>) -> f64 {
         let most = |size: f64, x: f64| size.max(x.abs());
         let weight = weights.iter().copied().fold(0.0, most);
         let bias = bias.into_iter().flatten().map(|&x| f64::from(x)).fold(0.0, most);
-        // Of a transposed convolution only each stride-th tap of a kernel meets a pixel.
+        // In a transposed convolution, only every stride-th tap of a kernel contributes to a pixel.
         let taps = |d: usize| match (self.filter.transposed, self.conv.dilation[d]) {
             (true, 1) => self.conv.kernel[d].div_ceil(self.conv.stride[d]),
             _ => self.conv.kernel[d],
@@ -82,7 +85,7 @@ impl Spec {
         terms * 255.0 * weight + bias
     }
 
-    /// The arguments of the operator behind input, weights and bias.
+    /// The operator's arguments after input, weights and bias.
     pub(super) fn args(&self) -> Vec<In> {
         let Conv { stride, dilation, .. } = self.conv;
         let transposed = In::Bool(self.filter.transposed);
@@ -115,8 +118,8 @@ impl Raise<'_> {
         self.set_image(node, id)
     }
 
-    /// The padding above, right, below and left of an image: what the node says, or, with a flag, what TensorFlow's rule
-    /// `SAME` makes of a kernel, a stride and a dilation, the odd pixel below and right.
+    /// The padding at the top, right, bottom and left of an image: the node's own or, if the flag is set, that of
+    /// TensorFlow's `SAME` rule, with an odd pixel at the bottom and right.
     fn padding(
         &self,
         node: &Node,
@@ -156,7 +159,8 @@ impl Raise<'_> {
             let (Some(length), true) = (length, sizes[2 + d] > 0) else {
                 return fail(format!("padding {:?} of an image of {:?}", conv.padding, &sizes[2..]));
             };
-            // The operator cuts as much behind as before, and adds what is missing. Other cuts are made of the whole.
+            // The operator crops the same amount on both sides, and output padding restores the difference at the end.
+            // If that is not possible, the full result is computed and sliced.
             let most = conv.stride[d].max(conv.dilation[d]);
             if let Some(more) = (before + conv.adjustment[d]).checked_sub(behind).filter(|&n| n < most) {
                 (extra[d], padding[d], out[2 + d], kept[d]) = (more, before, length, (0, length));
@@ -181,17 +185,17 @@ impl Raise<'_> {
         fail(format!("an image of {} channels for a convolution of {}", sizes[1], conv.inputs()))
     }
 
-    /// The image that a convolution makes, as its output is stored.
+    /// Adds a convolution and converts its result to what the node's output stores.
     fn weighted(&mut self, node: &Node, x: ValueId, spec: &Spec) -> Result<ValueId> {
         if self.quantizer(node.inputs[0]).is_some() {
             return self.quantized_convolution(node, x, spec);
         }
-        let (filter, bias) = if self.values[node.inputs[0]].by_row.is_some() {
-            let weights = self.real_weights(node, node.inputs[1])?;
+        let (filter, bias) = if self.values[node.inputs[0]].dynamic_source.is_some() {
+            let weights = self.dequantized_weights(node, node.inputs[1])?;
             let filter = self.stored_filter(spec, ScalarType::Float, &weights)?;
-            (filter, node.inputs.get(2).map(|&b| self.real_bias(node, b)).transpose()?)
+            (filter, node.inputs.get(2).map(|&b| self.float_bias(node, b)).transpose()?)
         } else {
-            self.need_reals(node)?;
+            self.need_floats(node)?;
             (self.filter(node.inputs[1], spec)?, node.inputs.get(2).map(|&b| self.plain(b)).transpose()?)
         };
         let bias = bias.map_or(In::Absent, In::Tensor);
@@ -201,7 +205,7 @@ impl Raise<'_> {
         self.stored(node, id)
     }
 
-    /// The weights of a convolution as the graph has them.
+    /// The float weights of a convolution in the graph's layout.
     fn filter(&mut self, v: usize, spec: &Spec) -> Result<ValueId> {
         let value = &self.payload.values[v];
         if value.constant().is_none() {
@@ -212,12 +216,12 @@ impl Raise<'_> {
         let constant = self.data.shared(value)?;
         let meta = spec.filter.meta(super::scalar_type(value.datatype))?;
         let stored = self.emit.graph.constant(meta, constant);
-        self.grouped(spec, stored)
+        self.in_graph_layout(spec, stored)
     }
 
-    /// Weights as the graph has them, from those that are read as they are stored: of a transposed convolution of
-    /// several groups from `[in / groups, groups * out, kernel..]` to `[groups * in, out, kernel..]`.
-    pub(super) fn grouped(&mut self, spec: &Spec, stored: ValueId) -> Result<ValueId> {
+    /// Converts stored weights to the graph's layout. Only transposed convolutions with several groups need a change:
+    /// from `[in / groups, groups * out, kernel..]` to `[groups * in, out, kernel..]`.
+    pub(super) fn in_graph_layout(&mut self, spec: &Spec, stored: ValueId) -> Result<ValueId> {
         if !spec.filter.transposed || spec.filter.groups == 1 {
             return Ok(stored);
         }
@@ -229,8 +233,8 @@ impl Raise<'_> {
         self.emit.view(moved, &[groups * inputs, outputs / groups, h, w])
     }
 
-    /// An image that is padded where the operator cannot: not the same on both sides, or of more than `most` pixels.
-    /// Gives what is left above and left, which is as much as below and right.
+    /// Pads an image with a separate node if the operator cannot do it: if the padding is asymmetric or more than
+    /// `most` pixels. Returns the image and the symmetric padding (rows, columns) that is left for the operator.
     fn padded(
         &mut self,
         x: ValueId,
@@ -280,7 +284,7 @@ impl Raise<'_> {
         }
         let v = node.inputs[0];
         let image = self.image(v)?;
-        let x = self.reals(v, image)?;
+        let x = self.dequantized(v, image)?;
         let around = self.padding(node, x, pool.padding, [pool.window, pool.stride, pool.dilation])?;
         let most = pool.window.map(|n| n / 2);
         let whole = self.emit.sizes(x);
@@ -288,7 +292,8 @@ impl Raise<'_> {
         let out = self.pooled(x, pool, padding)?;
         let padded = self.emit.sizes(x) != whole;
         let mut args = windows_of(x, pool, padding);
-        // Of an image that was padded by itself sums are taken, and divided by how many of their pixels are not padding.
+        // If the image was padded separately, window sums are computed and divided by the number of pixels that are not
+        // padding.
         args.extend([In::Bool(false), In::Bool(false), if padded { In::Int(1) } else { In::Absent }]);
         let dtype = self.emit.dtype(x);
         let mut id = self.emit.call("aten::avg_pool2d.out", args, dtype, &out)?;
@@ -313,7 +318,7 @@ impl Raise<'_> {
         self.set_image(node, id)
     }
 
-    /// The sizes of an image that was pooled.
+    /// The sizes of a pooling's result.
     fn pooled(&self, x: ValueId, pool: &Pool, padding: [usize; 2]) -> Result<[usize; 4]> {
         let sizes = self.emit.sizes(x);
         let space =
@@ -326,9 +331,9 @@ impl Raise<'_> {
         let image = self.image(v)?;
         let sizes = self.emit.sizes(image);
         let id = match self.quantizer(v) {
-            Some(from) => self.mean_of_numbers(node, image, from)?,
+            Some(from) => self.quantized_mean(node, image, from)?,
             None => {
-                let x = self.reals(v, image)?;
+                let x = self.dequantized(v, image)?;
                 let args = vec![In::Tensor(x), In::Ints(vec![2, 3]), In::Bool(true), In::Absent];
                 let dtype = self.emit.dtype(x);
                 let id = self.emit.call("aten::mean.out", args, dtype, &[sizes[0], sizes[1], 1, 1])?;
@@ -342,7 +347,7 @@ impl Raise<'_> {
         self.set_plain(node, id)
     }
 
-    /// Windows that do not overlap are dimensions of their own.
+    /// Max pooling with indices. Windows do not overlap, so they are split off as dimensions of their own.
     pub(super) fn arg_max_pool(&mut self, node: &Node, pool: &Pool) -> Result<()> {
         let mut x = self.image(node.inputs[0])?;
         let mut sizes = self.emit.sizes(x);
@@ -353,7 +358,7 @@ impl Raise<'_> {
         if rows * columns == 0 || sizes[2] * sizes[3] == 0 {
             return fail(format!("windows of {:?} of an image of {:?}", pool.window, &sizes[2..]));
         }
-        // Pixels that are not there are the nearest that are.
+        // Replicated pixels in the padding do not change a maximum.
         let behind = [rows * h - sizes[2] - top, columns * w - sizes[3] - left];
         if [top, left] != [0; 2] || behind != [0; 2] {
             (sizes[2], sizes[3]) = (rows * h, columns * w);
@@ -364,7 +369,7 @@ impl Raise<'_> {
         }
         let dtype = self.emit.dtype(x);
         let split = self.emit.view(x, &[n, c, rows, h, columns, w])?;
-        // The reference counts the pixels of a window column by column.
+        // The reference numbers the pixels of a window column by column.
         let moved = self.emit.permute(split, &[0, 1, 2, 4, 5, 3])?;
         let flat = self.emit.view(moved, &[n, c, rows, columns, w * h])?;
         let out = [n, c, rows, columns];

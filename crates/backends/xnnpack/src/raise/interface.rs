@@ -1,9 +1,8 @@
-//! The caller's tensors as the payload's, and back.
+//! Conversion between the caller's tensors and the payload's inputs and outputs.
 //!
-//! A payload has the dimensions of a tensor in the order in which they lie in memory: images whose channels lie
-//! together are `[N, H, W, C]`.
+//! A payload lists the dimensions of a tensor in memory order: a channels-last image is `[N, H, W, C]`.
 
-use super::{FROM_IMAGE, Form, Raise, scalar_type};
+use super::{Form, NCHW_TO_NHWC, Raise, scalar_type};
 use crate::error::{Error, Result, fail};
 use crate::forms::HasForms;
 use graph::{Fused, Permute, Relayout, ValueId};
@@ -29,7 +28,7 @@ impl Raise<'_> {
         let (dtype, rank) = (scalar_type(value.datatype), value.dims.len());
         let order = dims_of(meta.dim_order());
         let stored: Vec<usize> = order.iter().map(|&d| meta.sizes()[d]).collect();
-        let Some(sizes) = of_rank(&stored, rank).filter(|_| meta.dtype() == dtype) else {
+        let Some(sizes) = with_rank(&stored, rank).filter(|_| meta.dtype() == dtype) else {
             return fail(format!("input {i} is {meta}, the payload's is {dtype} of {rank} dimensions"));
         };
         let id = self.emit.graph.input(meta.clone());
@@ -38,22 +37,22 @@ impl Raise<'_> {
             return self.set(v, &value.dims, Form::Plain(copy));
         }
         let stored = self.permuted(id, &order, TensorMeta::contiguous(dtype, &stored)?);
-        if order == FROM_IMAGE && rank == 4 {
+        if order == NCHW_TO_NHWC && rank == 4 {
             self.set(v, &sizes, Form::Image(id))?;
         }
         let plain = self.emit.view(stored, &sizes)?;
         self.set(v, &sizes, Form::Plain(plain))
     }
 
-    /// Whether an input lies otherwise than the payload has it, and its sizes as they are called are the payload's: how
-    /// the first releases wrote images whose channels lie together. It is copied.
+    /// Whether the sizes of an input match the payload's dimensions directly, but not in memory order. The first
+    /// releases wrote channels-last images this way. Such an input is copied to the payload's layout.
     fn is_copied(&self, i: usize, meta: &TensorMeta) -> bool {
         let dims = &self.payload.values[self.payload.inputs[i]].dims;
         let stored = dims_of(meta.dim_order()).into_iter().map(|d| meta.sizes()[d]).collect::<Vec<_>>();
-        of_rank(&stored, dims.len()).as_ref() != Some(dims) && meta.sizes()[..] == **dims
+        with_rank(&stored, dims.len()).as_ref() != Some(dims) && meta.sizes()[..] == **dims
     }
 
-    /// The same bytes with the dimensions in another order.
+    /// A view of the same bytes with permuted dimensions.
     fn permuted(&mut self, value: ValueId, dims: &[usize], meta: TensorMeta) -> ValueId {
         if *self.emit.meta(value) == meta {
             return value;
@@ -81,17 +80,17 @@ impl Raise<'_> {
         Ok(())
     }
 
-    /// An output as the caller has its dimensions.
+    /// An output in the caller's dimension order and rank.
     fn output(&mut self, v: usize, order: &DimOrder) -> Result<ValueId> {
         let (dims, rank) = (self.dims(v), order.len());
         if order.is_contiguous() || dims.len() != rank {
-            let sizes = of_rank(&dims, rank).filter(|_| order.is_contiguous());
+            let sizes = with_rank(&dims, rank).filter(|_| order.is_contiguous());
             let sizes =
                 sizes.ok_or_else(|| Error::new(format!("an output of {rank} dimensions for {dims:?}")))?;
             let plain = self.plain(v)?;
             return self.emit.view(plain, &sizes);
         }
-        if dims_of(order) == FROM_IMAGE
+        if dims_of(order) == NCHW_TO_NHWC
             && let Form::Image(image) = self.form(v)?
         {
             return Ok(image);
@@ -105,7 +104,7 @@ impl Raise<'_> {
         Ok(self.permuted(plain, &perm, meta))
     }
 
-    /// An output in the caller's type.
+    /// Casts an output to the caller's type.
     fn of_type(&mut self, id: ValueId, dtype: ScalarType) -> Result<ValueId> {
         match (self.emit.dtype(id), dtype) {
             (from, to) if from == to => Ok(id),
@@ -121,8 +120,8 @@ fn dims_of(order: &DimOrder) -> Vec<usize> {
     order.iter().map(|&d| usize::from(d)).collect()
 }
 
-/// Sizes with as many dimensions of 1 before them, or fewer, as make them so many. `None` if others are in the way.
-fn of_rank(sizes: &[usize], rank: usize) -> Option<Vec<usize>> {
+/// Adds or removes leading dimensions of size 1 to reach a rank. `None` if a removed dimension has another size.
+fn with_rank(sizes: &[usize], rank: usize) -> Option<Vec<usize>> {
     let cut = sizes.len().saturating_sub(rank);
     if sizes[..cut].iter().any(|&n| n != 1) {
         return None;

@@ -1,17 +1,17 @@
-//! Nodes that move elements, of any type.
+//! Nodes that move elements of any type: transpose, reshape, slice, pad, concat.
 
 use super::emit::In;
-use super::{FROM_IMAGE, Form, Raise, TO_IMAGE};
+use super::{Form, NCHW_TO_NHWC, NHWC_TO_NCHW, Raise};
 use crate::error::{Result, fail};
 use crate::forms::HasForms;
 use crate::payload::{Node, Quantization};
 
-/// How many parts a value may have that are listed in its place: no list grows with all nodes before it.
+/// A concatenation of more parts than this is not flattened into another one, so that lists of parts stay short.
 const MAX_PARTS: usize = 64;
 
 impl Raise<'_> {
-    /// Fails where the numbers of a node's values stand for different things.
-    fn need_same_numbers(&self, node: &Node) -> Result<()> {
+    /// Fails unless all values of a node have the same type and quantization, which must not be per channel or group.
+    fn need_same_quantization(&self, node: &Node) -> Result<()> {
         let of = |v: usize| (self.datatype(v), &self.payload.values[v].quantization);
         let out = of(node.outputs[0]);
         let fits = |&v: &usize| {
@@ -21,19 +21,19 @@ impl Raise<'_> {
     }
 
     pub(super) fn transpose(&mut self, node: &Node, perm: &[usize]) -> Result<()> {
-        self.need_same_numbers(node)?;
+        self.need_same_quantization(node)?;
         let (v, out) = (node.inputs[0], node.outputs[0]);
         let from = self.dims(v);
         let dims: Vec<usize> = perm.iter().map(|&d| from[d]).collect();
         match self.form(v)? {
-            // An image becomes what it is in the graph.
-            Form::Image(id) if *perm == TO_IMAGE => self.set(out, &dims, Form::Plain(id)),
+            // A transpose between NHWC and NCHW only changes the form in which the value is known.
+            Form::Image(id) if *perm == NHWC_TO_NCHW => self.set(out, &dims, Form::Plain(id)),
             Form::Image(id) => {
-                let perm: Vec<usize> = perm.iter().map(|&d| FROM_IMAGE[d]).collect();
+                let perm: Vec<usize> = perm.iter().map(|&d| NCHW_TO_NHWC[d]).collect();
                 let id = self.emit.permute(id, &perm)?;
                 self.set(out, &dims, Form::Plain(id))
             }
-            Form::Plain(id) if *perm == FROM_IMAGE => self.set(out, &dims, Form::Image(id)),
+            Form::Plain(id) if *perm == NCHW_TO_NHWC => self.set(out, &dims, Form::Image(id)),
             Form::Plain(id) => {
                 let id = self.emit.permute(id, perm)?;
                 self.set(out, &dims, Form::Plain(id))
@@ -42,7 +42,7 @@ impl Raise<'_> {
     }
 
     pub(super) fn reshape(&mut self, node: &Node, sizes: &[usize]) -> Result<()> {
-        self.need_same_numbers(node)?;
+        self.need_same_quantization(node)?;
         let from = self.dims(node.inputs[0]);
         let elements: usize = from.iter().product();
         let others: usize =
@@ -58,11 +58,11 @@ impl Raise<'_> {
     }
 
     pub(super) fn slice(&mut self, node: &Node, offsets: &[usize], sizes: &[usize]) -> Result<()> {
-        self.need_same_numbers(node)?;
+        self.need_same_quantization(node)?;
         let (form, dims) = (self.form(node.inputs[0])?, self.dims(node.inputs[0]));
         let mut id = form.id();
         for (d, &whole) in dims.iter().enumerate() {
-            // Offsets and sizes that reach beyond the dimension are cut, as the reference does.
+            // Offsets and sizes past the end are clamped, as in the reference.
             let start = offsets[d].min(whole);
             let left = whole - start;
             let size = if sizes[d] == 0 { left } else { sizes[d].min(left) };
@@ -75,7 +75,7 @@ impl Raise<'_> {
     }
 
     pub(super) fn pad(&mut self, node: &Node, pre: &[usize], post: &[usize], value: f32) -> Result<()> {
-        self.need_same_numbers(node)?;
+        self.need_same_quantization(node)?;
         let form = self.form(node.inputs[0])?;
         let id = form.id();
         let mut sizes = self.emit.sizes(id);
@@ -89,11 +89,11 @@ impl Raise<'_> {
         if sizes.contains(&usize::MAX) {
             return fail(format!("padding of {pre:?} and {post:?}"));
         }
-        // The operator has the last dimension first.
+        // The operator's padding starts with the last dimension.
         let pad = around.iter().rev().flat_map(|&(before, behind)| [before as i64, behind as i64]).collect();
         let dtype = self.emit.dtype(id);
         let value = match self.quantizer(node.outputs[0]) {
-            Some(q) => In::Int(i64::from(q.number(value))),
+            Some(q) => In::Int(i64::from(q.quantize(value))),
             None => In::Real(f64::from(value)),
         };
         let id = self.emit.call(
@@ -106,7 +106,7 @@ impl Raise<'_> {
     }
 
     pub(super) fn concat(&mut self, node: &Node, axis: usize) -> Result<()> {
-        self.need_same_numbers(node)?;
+        self.need_same_quantization(node)?;
         let inputs = self.parts(node, axis);
         let first = self.dims(node.inputs[0]);
         let mut total = 0usize;
@@ -130,16 +130,16 @@ impl Raise<'_> {
         let dtype = self.emit.dtype(ids[0]);
         let id =
             self.emit.call("aten::cat.out", vec![In::Tensors(ids), In::Int(at as i64)], dtype, &sizes)?;
-        self.values[node.outputs[0]].joined = Some((axis, inputs));
+        self.values[node.outputs[0]].concatenated = Some((axis, inputs));
         self.set_like(node, form, id)
     }
 
-    /// What a node joins along a dimension: in the place of inputs that were joined along it, too, what these are made of. A
-    /// node takes five inputs at most, and exporters write trees of them.
+    /// The values that a node concatenates. Inputs that are concatenations along the same dimension are replaced by
+    /// their parts: a node has at most five inputs, so exporters write trees of nodes.
     fn parts(&self, node: &Node, axis: usize) -> Vec<usize> {
         let mut parts = Vec::with_capacity(node.inputs.len());
         for v in &node.inputs {
-            match &self.values[*v].joined {
+            match &self.values[*v].concatenated {
                 Some((along, joined)) if *along == axis && joined.len() <= MAX_PARTS => parts.extend(joined),
                 _ => parts.push(*v),
             }
@@ -157,7 +157,8 @@ mod tests {
     use runtime::{FreeableBuffer, GraphRequest};
     use tensor::{ScalarType, TensorMeta};
 
-    /// Joins three inputs along a dimension, and three times the result along another: how many tensors the last call joins.
+    /// Concatenates three inputs along one dimension, and the result three times along another. Returns the number of
+    /// inputs of the last call.
     fn joined(along: usize, then: usize) -> usize {
         let value = |id: u32, dims: &[usize], role| Value {
             id,
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_joined_twice_along_a_dimension_is_copied_once() {
+    fn nested_concatenations_along_one_dimension_are_flattened() {
         assert_eq!([joined(0, 0), joined(1, 1)], [9, 9]);
         assert_eq!([joined(0, 1), joined(1, 0)], [3, 3]);
     }

@@ -1,8 +1,8 @@
-//! From a payload to the graph of a call of its delegate.
+//! Raises a payload to the graph of a delegate call.
 //!
-//! Nodes become operator calls, and where the graph has a kind of node for it, such nodes. Images are `[N, H, W, C]`
-//! in a payload and `[N, C, H, W]` in a graph, so a value exists in two forms: as the payload has it, and as an
-//! image. A transpose between the two moves nothing; only what needs the other form makes it.
+//! Nodes become operator calls, or fused graph nodes where the graph has them. Images are NHWC in a payload and NCHW in
+//! a graph, so a value has two forms: in the payload's order, and as an NCHW image. A transpose between the two only
+//! changes the form in which a value is known; a permute is added when a node needs the other form.
 
 mod batches;
 mod decoded;
@@ -22,7 +22,7 @@ pub(crate) use quantized::nibbles;
 
 use crate::data::Data;
 use crate::error::{Error, Result, fail};
-use crate::forms::{self, FROM_IMAGE, Forms, HasForms, TO_IMAGE};
+use crate::forms::{self, Forms, HasForms, NCHW_TO_NHWC, NHWC_TO_NCHW};
 use crate::payload::{Datatype, Node, Op, Payload, Role};
 use emit::{Emit, In};
 use graph::{Graph, ValueId};
@@ -32,7 +32,7 @@ use std::collections::HashSet;
 use tensor::{ScalarType, TensorMeta};
 use trace::Place;
 
-/// The type by which a value's elements are stored.
+/// The scalar type in which a value's elements are stored.
 pub(crate) fn scalar_type(datatype: Datatype) -> ScalarType {
     match datatype {
         Datatype::Fp32 | Datatype::Pfp32 => ScalarType::Float,
@@ -44,7 +44,7 @@ pub(crate) fn scalar_type(datatype: Datatype) -> ScalarType {
     }
 }
 
-/// Raises a payload to the graph of a call.
+/// Raises a payload to the graph for a request.
 pub(crate) fn raise(
     payload: &Payload,
     data: &Data,
@@ -63,9 +63,9 @@ pub(crate) fn raise(
     Ok(raise.emit.graph)
 }
 
-/// The nodes of a payload that cannot be raised, each with the reason. The results of such a node are taken to be there,
-/// so that the nodes behind it are looked at for themselves; nodes that read one of the values `unread`, or what has no
-/// form in a graph but by a node that is refused, are not looked at.
+/// The nodes of a payload that cannot be raised, each with the reason. The outputs of such a node are replaced by
+/// placeholders, so that the nodes after it are checked on their own. Nodes that read one of the values `unread`, or an
+/// output for which there is no placeholder, are not checked.
 pub(crate) fn refused_nodes(
     payload: &Payload,
     data: &Data,
@@ -94,16 +94,16 @@ pub(crate) fn refused_nodes(
     Ok(refused)
 }
 
-/// A value of the payload in the graph.
+/// The graph values for a value of the payload.
 #[derive(Debug, Clone, Default)]
 struct Slot {
     /// Its sizes, once they are known.
     dims: Option<Vec<usize>>,
     forms: Forms<ValueId>,
-    /// The real value that it quantizes row by row, which is all there is of it.
-    by_row: Option<usize>,
-    /// The values that it is made of, one behind the other along a dimension.
-    joined: Option<(usize, Vec<usize>)>,
+    /// The float value that it quantizes dynamically. Such a value has no form of its own.
+    dynamic_source: Option<usize>,
+    /// The dimension and the values that it is a concatenation of.
+    concatenated: Option<(usize, Vec<usize>)>,
 }
 
 type Form = forms::Form<ValueId>;
@@ -146,7 +146,7 @@ impl Raise<'_> {
         known.unwrap_or(&self.payload.values[v].dims).clone()
     }
 
-    /// Gives a value that no node has written, as it was when the program was exported.
+    /// Adds a placeholder for a value, with its sizes at export. Fails for dynamically quantized values.
     fn stand_in(&mut self, v: usize) -> Result<()> {
         let value = &self.payload.values[v];
         if matches!(value.datatype, Datatype::Qdint8 | Datatype::Qpint8) || value.quantized_by_row {
@@ -161,7 +161,7 @@ impl Raise<'_> {
         self.payload.values[v].datatype
     }
 
-    /// Notes what a value is; `dims` are those that the payload's order gives.
+    /// Records a form of a value; `dims` are its sizes in the payload's order.
     fn set(&mut self, v: usize, dims: &[usize], form: Form) -> Result<()> {
         let value = &self.payload.values[v];
         if dims.len() != value.dims.len() {
@@ -173,20 +173,20 @@ impl Raise<'_> {
         Ok(())
     }
 
-    /// Notes the only output of a node as it stands in the payload.
+    /// Records the only output of a node, in the payload's order.
     fn set_plain(&mut self, node: &Node, id: ValueId) -> Result<()> {
         let dims = self.emit.sizes(id);
         self.set(node.outputs[0], &dims, Form::Plain(id))
     }
 
-    /// Notes the only output of a node as an image.
+    /// Records the only output of a node, as an NCHW image.
     fn set_image(&mut self, node: &Node, id: ValueId) -> Result<()> {
         let sizes = self.emit.sizes(id);
-        let dims = FROM_IMAGE.map(|d| sizes[d]);
+        let dims = NCHW_TO_NHWC.map(|d| sizes[d]);
         self.set(node.outputs[0], &dims, Form::Image(id))
     }
 
-    /// Notes the only output of a node in the form of what it was made of.
+    /// Records the only output of a node, in the same form as `like`.
     fn set_like(&mut self, node: &Node, like: Form, id: ValueId) -> Result<()> {
         match like {
             Form::Plain(_) => self.set_plain(node, id),
@@ -210,9 +210,9 @@ impl Raise<'_> {
         if node
             .inputs
             .iter()
-            .any(|&v| self.values[v].by_row.is_some() || self.payload.values[v].quantized_by_row)
+            .any(|&v| self.values[v].dynamic_source.is_some() || self.payload.values[v].quantized_by_row)
         {
-            return self.of_rows(node);
+            return self.dynamically_quantized(node);
         }
         match &node.op {
             Op::Unary(f) => self.unary(node, *f),
@@ -245,7 +245,7 @@ impl Raise<'_> {
         }
     }
 
-    /// Real results within a node's bounds.
+    /// Clamps float results to a node's bounds.
     fn bounded(&mut self, node: &Node, id: ValueId) -> Result<ValueId> {
         let (low, high) = node.bounds;
         let bound = |x: f32| if x.is_finite() { In::Real(f64::from(x)) } else { In::Absent };
@@ -262,8 +262,8 @@ impl Raise<'_> {
         }
     }
 
-    /// Fails where a node's values are not all of one of the real types.
-    fn need_reals(&self, node: &Node) -> Result<()> {
+    /// Fails unless all values of a node have the same float type.
+    fn need_floats(&self, node: &Node) -> Result<()> {
         let types = node.inputs.iter().chain(&node.outputs).map(|&v| self.datatype(v));
         let real = |d: &Datatype| matches!(d, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16);
         let found: Vec<Datatype> = types.collect();

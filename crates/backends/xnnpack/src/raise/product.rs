@@ -1,4 +1,4 @@
-//! Products: fully connected, and of batches of matrices.
+//! Matrix products: fully connected and batched.
 
 use super::Raise;
 use super::elementwise::broadcast;
@@ -21,13 +21,13 @@ impl Raise<'_> {
         if self.quantizer(v).is_some() {
             return self.quantized_product(node, transposed);
         }
-        let reals = |d: Datatype| matches!(d, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16);
-        if !node.inputs.iter().chain(&node.outputs).all(|&v| reals(self.datatype(v))) {
+        let floats = |d: Datatype| matches!(d, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16);
+        if !node.inputs.iter().chain(&node.outputs).all(|&v| floats(self.datatype(v))) {
             return Err(self.unsupported(node));
         }
         let to = super::scalar_type(self.datatype(node.outputs[0]));
         let mut ids = node.inputs.iter().map(|&v| self.plain(v)).collect::<Result<Vec<_>>>()?;
-        // Types that differ meet in f32.
+        // Mixed types are computed in f32.
         let wide = ids.iter().any(|&id| self.emit.dtype(id) != to);
         if wide {
             for id in &mut ids {
@@ -54,7 +54,7 @@ impl Raise<'_> {
         self.emit.call("aten::linear.out", vec![In::Tensor(ids[0]), In::Tensor(ids[1]), bias], dtype, out)
     }
 
-    /// `x w + bias` of matrices.
+    /// `x w + bias` for 2D operands.
     fn product(&mut self, ids: &[ValueId], [rows, inputs, outputs]: [usize; 3]) -> Result<ValueId> {
         let dtype = self.emit.dtype(ids[0]);
         let x = self.emit.view(ids[0], &[rows, inputs])?;
@@ -69,7 +69,7 @@ impl Raise<'_> {
     }
 
     pub(super) fn batch_mat_mul(&mut self, node: &Node, transposed: bool) -> Result<()> {
-        self.need_reals(node)?;
+        self.need_floats(node)?;
         let [a, b] = node.inputs[..] else { return fail("a node of other than two inputs") };
         let (a_dims, b_dims) = (self.dims(a), self.dims(b));
         let (Some((batch_a, &[m, k])), Some((batch_b, &[rows, columns]))) =
@@ -99,7 +99,7 @@ impl Raise<'_> {
         self.set_plain(node, id)
     }
 
-    /// Matrices, broadcast over the items of a batch, one behind the other.
+    /// Broadcasts matrices to a batch and flattens the batch dimensions: `[items, rows, columns]`.
     pub(super) fn items(
         &mut self,
         id: ValueId,

@@ -1,8 +1,8 @@
-//! Nodes of quantized values, with the reference's arithmetic: sums in integers, one multiplication by
-//! `input scale * weight scale / output scale`, halves rounded to the even number.
+//! Nodes on quantized values, with the reference's arithmetic: integer accumulation, one multiplication by
+//! `input scale * weight scale / output scale`, and rounding of halves to even.
 //!
-//! Numbers are kept in units of their own scale where that saves a rounding: a tensor that is dequantized by a
-//! scale of 1 holds whole numbers, which f32 adds and multiplies without error.
+//! Values are kept in units of their own scale where that avoids a rounding: a tensor that is dequantized with a scale
+//! of 1 holds integers, which f32 adds and multiplies exactly.
 
 use super::decoded::Encoding;
 use super::emit::In;
@@ -17,11 +17,11 @@ use kernels::compute::{Activation, ConvParams, Layout, PackedWeights, QuantizedC
 use tensor::memory::{collected, filled};
 use tensor::{ScalarType, Tensor, TensorView};
 
-/// Pixels of an image of 8-bit numbers, at most, whose sum follows from its mean: below 2^22, times a rounded mean is off
-/// by less than a half.
-const MOST_PIXELS_OF_MEANS: usize = (1 << 22) / 256;
+/// Maximum number of pixels of an 8-bit image whose exact sum can be recovered from its rounded mean: as long as the
+/// sum is below 2^22, the error of mean times pixels is less than one half.
+const MAX_PIXELS_FROM_MEAN: usize = (1 << 22) / 256;
 
-/// How 8-bit numbers stand for reals.
+/// Per-tensor quantization parameters of an 8-bit value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Quantizer {
     pub(super) scale: f32,
@@ -30,34 +30,34 @@ pub(super) struct Quantizer {
 }
 
 impl Quantizer {
-    /// The least number.
-    pub(super) fn least(&self) -> i32 {
+    /// The least quantized value.
+    pub(super) fn min(&self) -> i32 {
         if self.signed { -128 } else { 0 }
     }
 
-    /// The number of a real.
-    pub(super) fn number(&self, x: f32) -> i32 {
+    /// Quantizes a float.
+    pub(super) fn quantize(&self, x: f32) -> i32 {
         let number = (x / self.scale).round_ties_even() as i32;
-        number.saturating_add(self.zero).clamp(self.least(), self.least() + 255)
+        number.saturating_add(self.zero).clamp(self.min(), self.min() + 255)
     }
 
     fn affine(&self) -> Affine {
         Affine { scale: self.scale, zero: self.zero }
     }
 
-    /// In units of the scale.
+    /// The parameters that dequantize to units of the scale: scale 1.
     fn units(&self) -> Affine {
         Affine { scale: 1.0, zero: self.zero }
     }
 
-    /// How reals become numbers within bounds.
+    /// Quantization with these parameters, clamped to float bounds.
     fn within(&self, affine: Affine, (low, high): (f32, f32)) -> graph::Quantization {
-        graph::Quantization { affine, low: self.number(low), high: self.number(high) }
+        graph::Quantization { affine, low: self.quantize(low), high: self.quantize(high) }
     }
 }
 
 impl Raise<'_> {
-    /// How a value's numbers stand for reals, if they are 8-bit numbers with one scale.
+    /// The quantization parameters of a value, if it is 8-bit with per-tensor quantization.
     pub(super) fn quantizer(&self, v: usize) -> Option<Quantizer> {
         let value = &self.payload.values[v];
         let signed = match value.datatype {
@@ -85,8 +85,8 @@ impl Raise<'_> {
         self.emit.node(Quantize(q.within(affine, bounds)), vec![id], dtype, &sizes)
     }
 
-    /// The reals of a value, of which `id` is a form.
-    pub(super) fn reals(&mut self, v: usize, id: ValueId) -> Result<ValueId> {
+    /// Dequantizes a value, of which `id` is a form. Float values are returned unchanged.
+    pub(super) fn dequantized(&mut self, v: usize, id: ValueId) -> Result<ValueId> {
         match (self.quantizer(v), self.datatype(v)) {
             (Some(q), _) => self.dequantize(id, q.affine()),
             (None, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16) => Ok(id),
@@ -94,15 +94,15 @@ impl Raise<'_> {
         }
     }
 
-    /// The numbers of a value in units of its scale, or its reals.
+    /// As [`Self::dequantized`], but quantized values are returned in units of their scale.
     pub(super) fn units(&mut self, v: usize, id: ValueId) -> Result<ValueId> {
         match self.quantizer(v) {
             Some(q) => self.dequantize(id, q.units()),
-            None => self.reals(v, id),
+            None => self.dequantized(v, id),
         }
     }
 
-    /// A node's real results as its output is stored, within the node's bounds.
+    /// Converts a node's float result to what its output stores, clamped to the node's bounds.
     pub(super) fn stored(&mut self, node: &Node, id: ValueId) -> Result<ValueId> {
         match self.quantizer(node.outputs[0]) {
             Some(_) => self.stored_within(node, id, node.bounds),
@@ -113,7 +113,7 @@ impl Raise<'_> {
         }
     }
 
-    /// A node's real results as its output is stored; only of numbers within bounds.
+    /// Converts a node's float result to what its output stores. Only quantized outputs are clamped to `bounds`.
     pub(super) fn stored_within(&mut self, node: &Node, id: ValueId, bounds: (f32, f32)) -> Result<ValueId> {
         let out = node.outputs[0];
         match (self.quantizer(out), self.datatype(out)) {
@@ -125,18 +125,18 @@ impl Raise<'_> {
         }
     }
 
-    /// A node's results in units of its output's scale, as that is stored, within the node's bounds.
+    /// Quantizes a node's result, which is in units of its output's scale, and clamps it to the node's bounds.
     pub(super) fn stored_units(&mut self, node: &Node, id: ValueId, q: Quantizer) -> Result<ValueId> {
         self.quantize(id, q, q.units(), node.bounds)
     }
 
-    /// Numbers that stay what they are but for a node's bounds.
-    pub(super) fn clamp_numbers(&mut self, node: &Node, id: ValueId, q: Quantizer) -> Result<ValueId> {
+    /// Clamps quantized values to a node's bounds, without requantization.
+    pub(super) fn clamp_quantized(&mut self, node: &Node, id: ValueId, q: Quantizer) -> Result<ValueId> {
         if !node.is_bounded() {
             return Ok(id);
         }
         let units = self.dequantize(id, q.units())?;
-        let (low, high) = (q.number(node.bounds.0) - q.zero, q.number(node.bounds.1) - q.zero);
+        let (low, high) = (q.quantize(node.bounds.0) - q.zero, q.quantize(node.bounds.1) - q.zero);
         let (sizes, args) = (
             self.emit.sizes(units),
             vec![In::Tensor(units), In::Real(f64::from(low)), In::Real(f64::from(high))],
@@ -145,8 +145,8 @@ impl Raise<'_> {
         self.stored_units(node, id, q)
     }
 
-    /// Sums, differences and products of numbers, as the reference computes them. `None` for other nodes.
-    pub(super) fn sum_of_numbers(
+    /// Sums, differences and products of quantized values, with the reference's arithmetic. `None` for other nodes.
+    pub(super) fn quantized_binary(
         &mut self,
         node: &Node,
         f: Binary,
@@ -180,8 +180,8 @@ impl Raise<'_> {
             zeros: [qa.zero, qb.zero],
             shift,
             zero: out.zero,
-            low: out.number(node.bounds.0),
-            high: out.number(node.bounds.1),
+            low: out.quantize(node.bounds.0),
+            high: out.quantize(node.bounds.1),
             signed: out.signed,
         };
         let ids = vec![self.emit.expand(ids[0], sizes)?, self.emit.expand(ids[1], sizes)?];
@@ -189,22 +189,17 @@ impl Raise<'_> {
         self.emit.node(SumOfQuantized(sum), ids, dtype, sizes).map(Some)
     }
 
-    /// The mean over the space of an image of numbers, as its output is stored: their sum in units of the scale, which
-    /// is whole, times the reciprocal of how many they are, times the scales' ratio, each product rounded. The zero
-    /// point is added before halves go to the even number.
-    pub(super) fn mean_of_numbers(
-        &mut self,
-        node: &Node,
-        image: ValueId,
-        from: Quantizer,
-    ) -> Result<ValueId> {
+    /// The mean over height and width of a quantized image, as the output stores it: the sum in units of the scale,
+    /// which is an integer, times the reciprocal of the number of pixels, times the ratio of the scales, where each
+    /// product is rounded to f32. The zero point is added before halves are rounded to even.
+    pub(super) fn quantized_mean(&mut self, node: &Node, image: ValueId, from: Quantizer) -> Result<ValueId> {
         let Some(to) = self.quantizer(node.outputs[0]) else { return Err(self.unsupported(node)) };
         let x = self.units(node.inputs[0], image)?;
         let sizes = self.emit.sizes(x);
         let args = vec![In::Tensor(x), In::Ints(vec![2, 3]), In::Bool(true), In::Absent];
         let (out, pixels) = ([sizes[0], sizes[1], 1, 1], sizes[2] * sizes[3]);
-        let sum = if pixels <= MOST_PIXELS_OF_MEANS {
-            // Means of images are a step of their own; times the pixels they are next to the sum.
+        let sum = if pixels <= MAX_PIXELS_FROM_MEAN {
+            // The graph has an efficient step for means of images. Mean times pixels, rounded, is the exact sum.
             let mean = self.emit.call("aten::mean.out", args, ScalarType::Float, &out)?;
             let near = self.scaled(mean, pixels as f32)?;
             self.emit.call("aten::round.out", vec![In::Tensor(near)], ScalarType::Float, &out)?
@@ -213,18 +208,18 @@ impl Raise<'_> {
         };
         let mean = self.scaled(sum, 1.0 / pixels as f32)?;
         let mean = self.scaled(mean, from.scale / to.scale)?;
-        let zero = self.number(to.zero as f32)?;
+        let zero = self.scalar(to.zero as f32)?;
         let args = vec![In::Tensor(mean), In::Tensor(zero), In::Int(1)];
         let id = self.emit.call("aten::add.out", args, ScalarType::Float, &out)?;
         self.quantize(id, to, Affine { scale: 1.0, zero: 0 }, node.bounds)
     }
 
-    fn number(&mut self, x: f32) -> Result<ValueId> {
+    fn scalar(&mut self, x: f32) -> Result<ValueId> {
         self.emit.computed(Tensor::from_slice(&[1], &[x])?)
     }
 
     fn scaled(&mut self, id: ValueId, factor: f32) -> Result<ValueId> {
-        let (sizes, factor) = (self.emit.sizes(id), self.number(factor)?);
+        let (sizes, factor) = (self.emit.sizes(id), self.scalar(factor)?);
         self.emit.call("aten::mul.out", vec![In::Tensor(id), In::Tensor(factor)], ScalarType::Float, &sizes)
     }
 
@@ -242,7 +237,7 @@ impl Raise<'_> {
                 ));
             }
             let slot = &mut self.values[out];
-            (slot.dims, slot.by_row) = (Some(dims), Some(v));
+            (slot.dims, slot.dynamic_source) = (Some(dims), Some(v));
             return Ok(());
         }
         let form = self.form(v)?;
@@ -253,19 +248,19 @@ impl Raise<'_> {
             return self.set_like(node, form, id);
         }
         if let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(out))
-            && let Some(id) = self.leaky_numbers(node, id, 1.0, (from, to))?
+            && let Some(id) = self.quantized_leaky_relu(node, id, 1.0, (from, to))?
         {
             return self.set_like(node, form, id);
         }
-        let x = self.reals(v, id)?;
+        let x = self.dequantized(v, id)?;
         let id = self.stored_within(node, x, (f32::NEG_INFINITY, f32::INFINITY))?;
         self.set_like(node, form, id)
     }
 
-    /// A node of a value that is quantized row by row.
-    pub(super) fn of_rows(&mut self, node: &Node) -> Result<()> {
-        let source = |s: &Self, v: usize| s.values[v].by_row.unwrap_or(v);
-        if node.inputs[1..].iter().any(|&v| self.values[v].by_row.is_some()) {
+    /// A node with a dynamically quantized input.
+    pub(super) fn dynamically_quantized(&mut self, node: &Node) -> Result<()> {
+        let source = |s: &Self, v: usize| s.values[v].dynamic_source.unwrap_or(v);
+        if node.inputs[1..].iter().any(|&v| self.values[v].dynamic_source.is_some()) {
             return Err(self.unsupported(node));
         }
         let v = node.inputs[0];
@@ -275,25 +270,27 @@ impl Raise<'_> {
         };
         let x = source(self, v);
         match &node.op {
-            NodeOp::FullyConnected { transposed: false } if shared == 1 => self.product_of_rows(node, x),
-            NodeOp::BatchMatMul { transposed } if shared == 1 => self.batches_of_rows(node, x, *transposed),
+            NodeOp::FullyConnected { transposed: false } if shared == 1 => self.dynamic_linear(node, x),
+            NodeOp::BatchMatMul { transposed } if shared == 1 => {
+                self.dynamic_batch_mat_mul(node, x, *transposed)
+            }
             NodeOp::Conv(conv) if shared == 3 => {
-                self.values[v].forms.image = Some(self.image_of_rows(x)?);
+                self.values[v].forms.image = Some(self.dynamically_quantized_image(x)?);
                 self.convolution(node, conv)
             }
             NodeOp::DepthwiseConv(conv) if shared == 3 => {
-                self.values[v].forms.image = Some(self.image_of_rows(x)?);
+                self.values[v].forms.image = Some(self.dynamically_quantized_image(x)?);
                 self.depthwise(node, conv)
             }
             NodeOp::ConvTranspose(conv) if shared == 3 => {
-                self.values[v].forms.image = Some(self.image_of_rows(x)?);
+                self.values[v].forms.image = Some(self.dynamically_quantized_image(x)?);
                 self.transposed_convolution(node, conv)
             }
             _ => Err(self.unsupported(node)),
         }
     }
 
-    fn product_of_rows(&mut self, node: &Node, x: usize) -> Result<()> {
+    fn dynamic_linear(&mut self, node: &Node, x: usize) -> Result<()> {
         let (filter, mut dims) = (node.inputs[1], self.dims(x));
         let value = &self.payload.values[filter];
         let &[outputs, inputs] = &value.dims[..] else { return Err(self.unsupported(node)) };
@@ -335,7 +332,7 @@ impl Raise<'_> {
         let plain = self.plain(x)?;
         let mut ids = vec![self.emit.cast(plain, ScalarType::Float)?, weights, scales];
         if let Some(&bias) = node.inputs.get(2) {
-            ids.push(self.real_bias(node, bias)?);
+            ids.push(self.float_bias(node, bias)?);
         }
         let op = QuantizedLinear {
             input: QuantizedInput::ByFactorOfRow,
@@ -353,8 +350,8 @@ impl Raise<'_> {
         self.set_plain(node, id)
     }
 
-    /// A bias of reals as a constant of f32.
-    pub(super) fn real_bias(&mut self, node: &Node, bias: usize) -> Result<ValueId> {
+    /// A float bias as an f32 constant.
+    pub(super) fn float_bias(&mut self, node: &Node, bias: usize) -> Result<ValueId> {
         if self.payload.values[bias].constant().is_none() || self.datatype(bias).is_quantized() {
             return Err(self.unsupported(node));
         }
@@ -371,8 +368,8 @@ impl Raise<'_> {
         self.emit.computed(Tensor::from_slice(&[wide.len()], &wide)?)
     }
 
-    /// What the numbers of an image stand for that is quantized by parameters of its own: the image of a convolution.
-    fn image_of_rows(&mut self, x: usize) -> Result<ValueId> {
+    /// The input image of a convolution, dynamically quantized with parameters for each batch item, and dequantized.
+    fn dynamically_quantized_image(&mut self, x: usize) -> Result<ValueId> {
         let plain = self.plain(x)?;
         let plain = self.emit.cast(plain, ScalarType::Float)?;
         let dims = self.dims(x);
@@ -388,16 +385,16 @@ impl Raise<'_> {
             operands.chain([In::Int(-128), In::Int(127), char.clone()]).collect::<Vec<_>>()
         };
         let name = "quantized_decomposed::quantize_per_token.out";
-        let numbers = self.emit.call(name, with(rows), ScalarType::Char, &sizes)?;
+        let elements = self.emit.call(name, with(rows), ScalarType::Char, &sizes)?;
         let name = "quantized_decomposed::dequantize_per_token.out";
-        let args = with(numbers).into_iter().chain([float]).collect();
-        let reals = self.emit.call(name, args, ScalarType::Float, &sizes)?;
-        let reals = self.emit.view(reals, &dims)?;
-        self.emit.permute(reals, &super::TO_IMAGE)
+        let args = with(elements).into_iter().chain([float]).collect();
+        let floats = self.emit.call(name, args, ScalarType::Float, &sizes)?;
+        let floats = self.emit.view(floats, &dims)?;
+        self.emit.permute(floats, &super::NHWC_TO_NCHW)
     }
 
-    /// The reals of constant weights of a scale for each channel, as they are stored.
-    pub(super) fn real_weights(&self, node: &Node, v: usize) -> Result<Vec<f64>> {
+    /// Dequantized constant 8-bit weights, per tensor or per channel, in stored order.
+    pub(super) fn dequantized_weights(&self, node: &Node, v: usize) -> Result<Vec<f64>> {
         let value = &self.payload.values[v];
         let channel = match (value.datatype, &value.quantization) {
             (Datatype::Qint8, Quantization::PerTensor { zero_point: 0, .. }) => None,
@@ -433,8 +430,8 @@ impl Raise<'_> {
             return fail(format!("{inputs} inputs are not supported here"));
         }
         let scales = self.requantization(node, filter, usize::from(transposed), outputs, from, to)?;
-        let Some(weights) = self.weight_numbers(filter)? else {
-            return self.product_of_units(node, transposed, &scales);
+        let Some(weights) = self.int8_weights(filter)? else {
+            return self.integer_linear(node, transposed, &scales);
         };
         let mut ids = vec![self.plain(v)?, weights];
         ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?)?);
@@ -458,27 +455,26 @@ impl Raise<'_> {
         self.set_plain(node, id)
     }
 
-    /// Constant weights as signed numbers whose zero is 0, as they are stored. `None` where the zero point makes them
-    /// other numbers than those of 8 bits.
-    fn weight_numbers(&mut self, v: usize) -> Result<Option<ValueId>> {
-        match (self.datatype(v), self.zero_of_weights(v)) {
+    /// Constant weights as int8 with zero point 0, in stored order. `None` if their zero point does not allow that.
+    fn int8_weights(&mut self, v: usize) -> Result<Option<ValueId>> {
+        match (self.datatype(v), self.weight_zero_point(v)) {
             (Datatype::Quint8, 128) => self.decoded(&self.payload.values[v], Encoding::Offset).map(Some),
             (Datatype::Quint8, _) => Ok(None),
             _ => self.plain(v).map(Some),
         }
     }
 
-    /// The number that stands for zero in weights.
-    fn zero_of_weights(&self, v: usize) -> i32 {
+    /// The zero point of weights.
+    fn weight_zero_point(&self, v: usize) -> i32 {
         match self.payload.values[v].quantization {
             Quantization::PerTensor { zero_point, .. } => zero_point,
             _ => 0,
         }
     }
 
-    /// Constant weights in units of their scale, as they are stored.
-    fn weight_units(&self, v: usize) -> Result<Vec<f64>> {
-        let (value, zero) = (&self.payload.values[v], self.zero_of_weights(v));
+    /// Constant weights in units of their scale (minus the zero point), in stored order.
+    fn integer_weights(&self, v: usize) -> Result<Vec<f64>> {
+        let (value, zero) = (&self.payload.values[v], self.weight_zero_point(v));
         let bytes = self.data.of(value)?;
         let bytes = bytes.iter().take(value.dims.iter().product());
         let number = |&b: &u8| {
@@ -487,8 +483,8 @@ impl Raise<'_> {
         Ok(collected(bytes.map(|b| f64::from(number(b) - zero)))?)
     }
 
-    /// A product of numbers for which the graph has no node: of whole numbers in f64.
-    fn product_of_units(&mut self, node: &Node, transposed: bool, scales: &[f32]) -> Result<()> {
+    /// A product of quantized values for which the graph has no node: computed on integers in f64.
+    fn integer_linear(&mut self, node: &Node, transposed: bool, scales: &[f32]) -> Result<()> {
         let (v, filter) = (node.inputs[0], node.inputs[1]);
         let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(node.outputs[0])) else {
             return Err(self.unsupported(node));
@@ -497,7 +493,7 @@ impl Raise<'_> {
         let x = self.plain(v)?;
         let x = self.dequantize(x, from.units())?;
         let x = self.emit.cast(x, ScalarType::Double)?;
-        let weights = Tensor::from_slice(&self.dims(filter), &self.weight_units(filter)?)?;
+        let weights = Tensor::from_slice(&self.dims(filter), &self.integer_weights(filter)?)?;
         let mut weights = self.emit.computed(weights)?;
         if transposed {
             weights = self.emit.permute(weights, &[1, 0])?;
@@ -521,7 +517,7 @@ impl Raise<'_> {
         self.set_plain(node, id)
     }
 
-    /// What sums are multiplied with: for each output, or one for all.
+    /// The requantization multipliers of the accumulators: one for each output, or one for all.
     fn requantization(
         &self,
         node: &Node,
@@ -552,7 +548,7 @@ impl Raise<'_> {
         }
     }
 
-    /// A bias of numbers, which are added to the sums.
+    /// An int32 bias, which is added to the accumulators.
     fn bias(&self, node: &Node, bias: usize) -> Result<Vec<i32>> {
         let value = &self.payload.values[bias];
         if !matches!(value.datatype, Datatype::Qint32 | Datatype::Qcint32 | Datatype::Int32) {
@@ -574,10 +570,10 @@ impl Raise<'_> {
         let params = params(spec);
         let sizes = self.emit.sizes(x);
         let elements = sizes.iter().chain(&spec.out).all(|&n| n > 0);
-        let numbers = self.weight_numbers(filter)?.filter(|_| elements && QuantizedConv::supports(&params));
-        let Some(numbers) = numbers else { return self.convolution_of_units(node, x, spec, &scales) };
+        let elements = self.int8_weights(filter)?.filter(|_| elements && QuantizedConv::supports(&params));
+        let Some(elements) = elements else { return self.integer_convolution(node, x, spec, &scales) };
         let meta = spec.filter.meta(ScalarType::Char)?;
-        let stored = self.emit.graph.value(numbers).constant().cloned();
+        let stored = self.emit.graph.value(elements).constant().cloned();
         let stored = stored.ok_or_else(|| Error::new("weights without bytes"))?;
         let stored = self.emit.graph.constant(meta, stored);
         let mut ids = vec![x, self.emit.node(Relayout, vec![stored], ScalarType::Char, &spec.filter.sizes)?];
@@ -600,9 +596,9 @@ impl Raise<'_> {
         self.emit.node(op, ids, dtype, &spec.out)
     }
 
-    /// A convolution of numbers for which the graph has no node: of whole numbers in f32, or in f64 where sums may have
-    /// more than its 24 bits.
-    fn convolution_of_units(
+    /// A convolution of quantized values for which the graph has no node: computed on integers in f32, or in f64 if
+    /// sums may exceed the 24 bits of f32.
+    fn integer_convolution(
         &mut self,
         node: &Node,
         x: ValueId,
@@ -617,8 +613,8 @@ impl Raise<'_> {
             Some(&bias) => Some(self.bias(node, bias)?),
             None => None,
         };
-        let weights = self.weight_units(filter)?;
-        let dtype = if spec.most_of_sums(&weights, bias.as_deref()) < 2f64.powi(24) {
+        let weights = self.integer_weights(filter)?;
+        let dtype = if spec.max_abs_sum(&weights, bias.as_deref()) < 2f64.powi(24) {
             ScalarType::Float
         } else {
             ScalarType::Double
@@ -629,7 +625,7 @@ impl Raise<'_> {
         let bias = match bias {
             Some(bias) => {
                 let bias: Vec<f64> = bias.iter().map(|&x| f64::from(x)).collect();
-                In::Tensor(self.emit.computed(numbers_of(dtype, &[bias.len()], &bias)?)?)
+                In::Tensor(self.emit.computed(float_tensor(dtype, &[bias.len()], &bias)?)?)
             }
             None => In::Absent,
         };
@@ -642,30 +638,30 @@ impl Raise<'_> {
         self.stored_units(node, id, to)
     }
 
-    /// Weights that were computed, in the order in which they are stored, as the graph has them.
+    /// Computed weights, given in stored order, in the graph's layout.
     pub(super) fn stored_filter(
         &mut self,
         spec: &Spec,
         dtype: ScalarType,
-        numbers: &[f64],
+        elements: &[f64],
     ) -> Result<ValueId> {
         let meta = spec.filter.meta(dtype)?;
-        let flat = numbers_of(dtype, &[meta.numel()], numbers)?;
+        let flat = float_tensor(dtype, &[meta.numel()], elements)?;
         let stored = TensorView::new(&meta, flat.bytes())?.to_tensor()?;
         let stored = self.emit.computed(stored)?;
-        self.grouped(spec, stored)
+        self.in_graph_layout(spec, stored)
     }
 }
 
-/// Numbers as a tensor of f32 or f64.
-fn numbers_of(dtype: ScalarType, sizes: &[usize], numbers: &[f64]) -> Result<Tensor> {
+/// A tensor of f32 or f64.
+fn float_tensor(dtype: ScalarType, sizes: &[usize], elements: &[f64]) -> Result<Tensor> {
     Ok(match dtype {
-        ScalarType::Double => Tensor::from_slice(sizes, numbers)?,
-        _ => Tensor::from_slice(sizes, &collected(numbers.iter().map(|&x| x as f32))?)?,
+        ScalarType::Double => Tensor::from_slice(sizes, elements)?,
+        _ => Tensor::from_slice(sizes, &collected(elements.iter().map(|&x| x as f32))?)?,
     })
 }
 
-/// A convolution's parameters as the compute core has them.
+/// The parameters of a convolution for the compute core.
 fn params(spec: &Spec) -> ConvParams {
     let three = |[h, w]: [usize; 2], depth: usize| [depth, h, w];
     ConvParams {
@@ -680,8 +676,7 @@ fn params(spec: &Spec) -> ConvParams {
     }
 }
 
-/// The values of a matrix of 4-bit weights, -8 to 7, a byte each. Stored are two a byte, plus 8, the lower bits first; rows
-/// start at whole bytes.
+/// Unpacks 4-bit values, -8 to 7. Each byte holds two, plus 8, low nibble first; rows are padded to whole bytes.
 #[cfg(feature = "compile")]
 pub(crate) fn nibbles(bytes: &[u8], rows: usize, columns: usize) -> Result<Vec<i8>> {
     let mut weights = filled(rows * columns, 0)?;

@@ -8,21 +8,21 @@ use crate::payload::Node;
 use graph::ValueId;
 use tensor::{ScalarType, Tensor};
 
-/// Bits behind the point of the weights by which the reference interpolates numbers.
+/// Fractional bits of the weights with which the reference interpolates quantized values.
 const WEIGHT_BITS: i32 = 11;
 
-/// Where the pixels of a result lie in an image.
+/// How pixels of the result map to coordinates in the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Grid {
-    /// Pixels are areas.
-    Centres,
-    /// The outermost pixels are those of the image.
+    /// Pixels are areas, and coordinates are those of their centers (half-pixel centers).
+    Centers,
+    /// The centers of the corner pixels are aligned.
     Corners,
-    /// Pixels are points at whole coordinates.
+    /// Pixels are points at integer coordinates.
     Points,
 }
 
-/// For each result along a dimension the pixel before, the pixel behind, and how far it is from the first.
+/// For each result along a dimension: the pixels before and after it, and the interpolation weight of the latter.
 struct Along {
     before: Vec<i64>,
     behind: Vec<i64>,
@@ -37,7 +37,7 @@ impl Along {
         let mut along = Self { before: Vec::new(), behind: Vec::new(), weights: Vec::new() };
         for i in 0..to {
             let at = match grid {
-                Grid::Centres => (i as f32 * scale + (0.5 * scale - 0.5)).max(0.0).min(last as f32),
+                Grid::Centers => (i as f32 * scale + (0.5 * scale - 0.5)).max(0.0).min(last as f32),
                 Grid::Corners | Grid::Points => i as f32 * scale,
             };
             let before = (at as usize).min(last);
@@ -65,7 +65,7 @@ impl Raise<'_> {
         let grid = match (align_corners, legacy) {
             (true, _) => Grid::Corners,
             (_, true) => Grid::Points,
-            _ => Grid::Centres,
+            _ => Grid::Centers,
         };
         if sizes.contains(&0) || out.contains(&0) {
             return Err(self.unsupported(node));
@@ -73,16 +73,16 @@ impl Raise<'_> {
         let id = match to.filter(|_| self.quantizer(v) == to) {
             Some(q) => {
                 let x = self.units(v, image)?;
-                let id = self.interpolated_numbers(x, &out, grid)?;
+                let id = self.interpolated_quantized(x, &out, grid)?;
                 self.stored_units(node, id, q)?
             }
             None if grid == Grid::Points => {
-                let x = self.reals(v, image)?;
+                let x = self.dequantized(v, image)?;
                 let id = self.interpolated(x, &out, grid)?;
                 self.stored_within(node, id, unbounded)?
             }
             None => {
-                let x = self.reals(v, image)?;
+                let x = self.dequantized(v, image)?;
                 let args = vec![In::Tensor(x), In::pair(size), In::Bool(align_corners), In::Absent];
                 let dtype = self.emit.dtype(x);
                 let id = self.emit.call("aten::upsample_bilinear2d.vec_out", args, dtype, &out)?;
@@ -92,7 +92,7 @@ impl Raise<'_> {
         self.set_image(node, id)
     }
 
-    /// Reals between the four pixels around each result: columns first.
+    /// Interpolates float values: horizontally, then vertically.
     fn interpolated(&mut self, x: ValueId, out: &[usize; 4], grid: Grid) -> Result<ValueId> {
         let dtype = self.emit.dtype(x);
         let weights = |raise: &mut Self, along: &Along, sizes: &[usize]| -> Result<ValueId> {
@@ -110,9 +110,9 @@ impl Raise<'_> {
         self.between(a, b, weight)
     }
 
-    /// Whole numbers between the four pixels around each result, halves rounded up. Weights have 11 bits, so sums have
-    /// 30: f64 holds them.
-    fn interpolated_numbers(&mut self, x: ValueId, out: &[usize; 4], grid: Grid) -> Result<ValueId> {
+    /// Interpolates quantized values, in units of their scale, and rounds halves up. Weights have 11 bits, so sums have
+    /// 30 bits, which f64 represents exactly.
+    fn interpolated_quantized(&mut self, x: ValueId, out: &[usize; 4], grid: Grid) -> Result<ValueId> {
         let unit = 2f64.powi(WEIGHT_BITS);
         let mut x = self.emit.cast(x, ScalarType::Double)?;
         for dim in [3, 2] {
@@ -131,7 +131,7 @@ impl Raise<'_> {
         self.emit.cast(x, ScalarType::Float)
     }
 
-    /// The pixels before and behind each result along a dimension.
+    /// The pixels before and after each result along a dimension.
     fn neighbours(&mut self, x: ValueId, dim: usize, along: &Along) -> Result<[ValueId; 2]> {
         let (dtype, mut sizes) = (self.emit.dtype(x), self.emit.sizes(x));
         sizes[dim] = along.before.len();

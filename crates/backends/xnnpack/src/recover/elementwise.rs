@@ -46,7 +46,7 @@ impl Recovery<'_> {
             Binary::Maximum => "aten.maximum.default",
             Binary::Minimum => "aten.minimum.default",
         };
-        let sizes = broadcast(&self.of(x).sizes, &self.of(y).sizes)?;
+        let sizes = broadcast(&self.spec(x).sizes, &self.spec(y).sizes)?;
         let dtype = self.dtype(x);
         if self.dtype(y) != dtype {
             return Err(self.unsupported(node));
@@ -54,13 +54,13 @@ impl Recovery<'_> {
         let args = vec![("self", Argument::Var(x)), ("other", Argument::Var(y))];
         let var = self.emit(target, args, dtype, sizes);
         match f {
-            // The reference gives these two no bounds.
+            // In the reference, these two have no bounds.
             Binary::Maximum | Binary::Minimum => self.store(node, form.with(var)),
             _ => self.store_bounded(node, form.with(var)),
         }
     }
 
-    /// Two values in one form: as images where one of them is there as such only, and the other can be.
+    /// Two values in a common form: as NCHW images if one is only available so and the other can be converted.
     fn together(&mut self, inputs: [usize; 2]) -> Result<([VarId; 2], Form)> {
         let is_image =
             |s: &Self, v: usize| s.values[v].forms.plain.is_none() && s.values[v].forms.image.is_some();
@@ -94,7 +94,7 @@ impl Recovery<'_> {
         let slope = self.plain(slope)?;
         let slope = self.view(slope, vec![slopes])?;
         let rank = self.sizes(v)?.len();
-        // Channels are the second dimension of what the operator takes.
+        // For the operator, channels are the second dimension.
         let (form, back) = match rank {
             4 => (Form::Image(self.image(v)?), None),
             0..=2 => (self.form(v)?, None),
@@ -120,7 +120,7 @@ impl Recovery<'_> {
     }
 }
 
-/// The sizes of two values that are broadcast to each other. What is not known is taken to fit.
+/// The broadcast sizes of two values. Unknown sizes are assumed to fit.
 pub(super) fn broadcast(a: &[Size], b: &[Size]) -> Result<Vec<Size>> {
     let rank = a.len().max(b.len());
     let one = Size::Int(1);

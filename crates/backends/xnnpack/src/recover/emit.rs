@@ -1,4 +1,4 @@
-//! Nodes of the program under construction.
+//! Adds nodes to the program under construction.
 
 use super::Recovery;
 use crate::error::Result;
@@ -6,26 +6,26 @@ use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
 use std::sync::Arc;
 use tensor::ScalarType;
 
-/// An argument by its name.
+/// A named argument.
 pub(super) type Arg = (&'static str, Argument);
 
-/// Whole numbers as an argument.
+/// A list of integers as an argument.
 pub(super) fn ints(values: impl IntoIterator<Item = usize>) -> Argument {
     Argument::ints(&values.into_iter().map(|n| n as i64).collect::<Vec<_>>())
 }
 
 impl Recovery<'_> {
-    pub(super) fn of(&self, var: VarId) -> &TensorSpec {
+    pub(super) fn spec(&self, var: VarId) -> &TensorSpec {
         static NONE: std::sync::LazyLock<TensorSpec> =
             std::sync::LazyLock::new(|| TensorSpec::contiguous(ScalarType::Float, Vec::new()));
         self.program.spec(var).unwrap_or(&NONE)
     }
 
     pub(super) fn dtype(&self, var: VarId) -> ScalarType {
-        self.of(var).dtype
+        self.spec(var).dtype
     }
 
-    /// A node of several tensors.
+    /// Adds a node with several results.
     pub(super) fn nodes(&mut self, target: &str, args: Vec<Arg>, specs: Vec<TensorSpec>) -> Vec<VarId> {
         let mut add = |spec| {
             let name = format!("x{}", self.program.num_vars());
@@ -38,7 +38,7 @@ impl Recovery<'_> {
         outputs
     }
 
-    /// A node of one tensor, row-major.
+    /// Adds a node with one row-major result.
     pub(super) fn emit(
         &mut self,
         target: &str,
@@ -49,28 +49,28 @@ impl Recovery<'_> {
         self.nodes(target, args, vec![TensorSpec::contiguous(dtype, sizes)])[0]
     }
 
-    /// A node whose result is like its operand `self`.
+    /// Adds a node whose result has the type and sizes of its operand `self`.
     pub(super) fn like(&mut self, target: &str, x: VarId, more: Vec<Arg>) -> VarId {
-        let (dtype, sizes) = (self.dtype(x), self.of(x).sizes.clone());
+        let (dtype, sizes) = (self.dtype(x), self.spec(x).sizes.clone());
         let args = std::iter::once(("self", Argument::Var(x))).chain(more).collect();
         self.emit(target, args, dtype, sizes)
     }
 
-    /// Dimensions in another order: for each of the result the operand's.
+    /// Permutes dimensions: `perm` gives for each dimension of the result the dimension of the operand.
     pub(super) fn permute(&mut self, x: VarId, perm: &[usize]) -> Result<VarId> {
         if perm.iter().copied().eq(0..perm.len()) {
             return Ok(x);
         }
-        let from = &self.of(x).sizes;
+        let from = &self.spec(x).sizes;
         let sizes = perm.iter().map(|&d| from.get(d).cloned().unwrap_or(Size::Int(1))).collect();
         let dtype = self.dtype(x);
         let args = vec![("self", Argument::Var(x)), ("dims", ints(perm.iter().copied()))];
         Ok(self.emit("aten.permute.default", args, dtype, sizes))
     }
 
-    /// The same elements under other sizes, of which one at most is not known.
+    /// Views a tensor with other sizes. At most one may be unknown.
     pub(super) fn view(&mut self, x: VarId, sizes: Vec<Size>) -> Result<VarId> {
-        if self.of(x).sizes == sizes {
+        if self.spec(x).sizes == sizes {
             return Ok(x);
         }
         let known: Vec<i64> = sizes.iter().map(|size| size.known().unwrap_or(-1)).collect();
@@ -82,17 +82,17 @@ impl Recovery<'_> {
         Ok(self.emit("aten.view.default", args, dtype, sizes))
     }
 
-    /// The same elements in another type.
+    /// Casts a tensor to another type.
     pub(super) fn cast(&mut self, x: VarId, dtype: ScalarType) -> VarId {
         if self.dtype(x) == dtype {
             return x;
         }
-        let sizes = self.of(x).sizes.clone();
+        let sizes = self.spec(x).sizes.clone();
         let args = vec![("self", Argument::Var(x)), ("dtype", Argument::Dtype(dtype))];
         self.emit("aten._to_copy.default", args, dtype, sizes)
     }
 
-    /// The elements within bounds.
+    /// Clamps a tensor.
     pub(super) fn bounded(&mut self, x: VarId, (low, high): (f32, f32)) -> VarId {
         let bound = |b: f32| if b.is_finite() { Argument::Float(f64::from(b)) } else { Argument::None };
         match (low.is_finite(), high.is_finite()) {

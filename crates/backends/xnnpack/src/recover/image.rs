@@ -1,4 +1,4 @@
-//! Nodes of images: convolutions, poolings, interpolation.
+//! Image nodes: convolution, pooling, interpolation.
 
 use super::emit::{Arg, ints};
 use super::{Form, Recovery};
@@ -9,7 +9,7 @@ use crate::raise::SAME_PADDING;
 use ir::exported::{Argument, Size, SymOp, TensorSpec, VarId};
 use tensor::ScalarType;
 
-/// Windows over two dimensions: size, step, and the step inside of a window.
+/// The windows of a convolution or pooling over two dimensions.
 struct Windows {
     kernel: [usize; 2],
     stride: [usize; 2],
@@ -25,25 +25,26 @@ impl Windows {
         Self { kernel: pool.window, stride: pool.stride, dilation: pool.dilation }
     }
 
-    /// Pixels from the first of a window to behind its last.
-    fn reach(&self, d: usize) -> i64 {
+    /// The extent of a window in pixels, with dilation.
+    fn extent(&self, d: usize) -> i64 {
         let reach = self.kernel[d].saturating_sub(1).saturating_mul(self.dilation[d]);
         i64::try_from(reach).unwrap_or(i64::MAX - 1).saturating_add(1)
     }
 
-    /// How many there are along a dimension with `padding` on both sides.
+    /// The number of windows along a dimension with `padding` on both sides.
     fn count(&self, d: usize, size: &Size, padding: usize) -> Result<Size> {
-        let room = size.add(&Size::Int((2 * padding as i64).saturating_sub(self.reach(d))));
+        let room = size.add(&Size::Int((2 * padding as i64).saturating_sub(self.extent(d))));
         if room.known().is_some_and(|n| n < 0) {
-            return fail(format!("windows of {} in an image of {size}", self.reach(d)));
+            return fail(format!("windows of {} in an image of {size}", self.extent(d)));
         }
         Ok(room.combine(SymOp::FloorDiv, &Size::Int(self.stride[d] as i64)).add(&Size::Int(1)))
     }
 }
 
 impl Recovery<'_> {
-    /// An image, padded by itself where an operator cannot, and the padding above and left that is left to do.
-    fn around(
+    /// The input image and the symmetric padding (rows, columns) for the operator. Asymmetric padding is applied to the
+    /// image by a separate node.
+    fn padded_input(
         &mut self,
         node: &Node,
         given: [usize; 4],
@@ -58,28 +59,28 @@ impl Recovery<'_> {
         Ok((self.padded(x, &[(0, 0), (0, 0), (top, bottom), (left, right)], value), [0; 2]))
     }
 
-    /// The padding above, right, below and left: what the node says, or what TensorFlow's rule `SAME` makes of it.
+    /// The padding at the top, right, bottom and left: the node's own, or that of TensorFlow's `SAME` rule.
     fn padding(&self, node: &Node, x: VarId, given: [usize; 4], windows: &Windows) -> Result<[usize; 4]> {
         if node.flags & SAME_PADDING == 0 {
             return Ok(given);
         }
-        let size = |d: usize| self.of(x).sizes[2 + d].known().and_then(|n| usize::try_from(n).ok());
+        let size = |d: usize| self.spec(x).sizes[2 + d].known().and_then(|n| usize::try_from(n).ok());
         let (Some(height), Some(width)) = (size(0), size(1)) else {
             return fail("padding that follows from sizes that change");
         };
         let [rows, columns] = [(0, height), (1, width)].map(|(d, size)| {
             let last = size.div_ceil(windows.stride[d]).saturating_sub(1) * windows.stride[d];
-            (last + windows.reach(d) as usize).saturating_sub(size)
+            (last + windows.extent(d) as usize).saturating_sub(size)
         });
         Ok([rows / 2, columns.div_ceil(2), rows.div_ceil(2), columns / 2])
     }
 
-    /// A convolution; `perm` brings its filters to `[out, in / groups, kernel..]`.
+    /// A convolution; `perm` permutes its filters to `[out, in / groups, kernel..]`.
     pub(super) fn convolution(&mut self, node: &Node, conv: &Conv, perm: &[usize]) -> Result<()> {
         let windows = Windows::of(conv);
-        let (x, padding) = self.around(node, conv.padding, &windows, 0.0)?;
+        let (x, padding) = self.padded_input(node, conv.padding, &windows, 0.0)?;
         let weight = self.weights(node, node.inputs[1], perm)?;
-        let sizes = self.of(x).sizes.clone();
+        let sizes = self.spec(x).sizes.clone();
         let space = |d: usize| windows.count(d, &sizes[2 + d], padding[d]);
         let out = vec![sizes[0].clone(), Size::Int(conv.outputs() as i64), space(0)?, space(1)?];
         self.convolved(node, conv, [x, weight], padding, (None, out))
@@ -89,17 +90,17 @@ impl Recovery<'_> {
         let x = self.image(node.inputs[0])?;
         let windows = Windows::of(conv);
         let [top, right, bottom, left] = conv.padding;
-        let sizes = self.of(x).sizes.clone();
+        let sizes = self.spec(x).sizes.clone();
         let (mut extra, mut padding) = ([0; 2], [0; 2]);
         let mut out = vec![sizes[0].clone(), Size::Int(conv.outputs() as i64)];
         for (d, (before, behind)) in [(top, bottom), (left, right)].into_iter().enumerate() {
-            // The operator cuts as much behind as before, and adds what is missing.
+            // The operator crops the same amount on both sides; `output_padding` restores the difference at the end.
             let most = conv.stride[d].max(conv.dilation[d]);
             let more = (before + conv.adjustment[d]).checked_sub(behind).filter(|&n| n < most);
             let Some(more) = more else { return fail(format!("padding {:?}", conv.padding)) };
             (extra[d], padding[d]) = (more, before);
             let stride = conv.stride[d] as i64;
-            let added = windows.reach(d) - stride + conv.adjustment[d] as i64 - (before + behind) as i64;
+            let added = windows.extent(d) - stride + conv.adjustment[d] as i64 - (before + behind) as i64;
             out.push(sizes[2 + d].mul(&Size::Int(stride)).add(&Size::Int(added)));
         }
         let weight = self.transposed_weights(node, conv)?;
@@ -120,7 +121,7 @@ impl Recovery<'_> {
         self.view(moved, [groups * ins, outs, kh, kw].map(|n| Size::Int(n as i64)).to_vec())
     }
 
-    /// The convolution of an image with weights; `extra` is what a transposed one adds below and right.
+    /// Adds a convolution; `extra` is the output padding of a transposed one.
     fn convolved(
         &mut self,
         node: &Node,
@@ -129,7 +130,7 @@ impl Recovery<'_> {
         padding: [usize; 2],
         (extra, out): (Option<[usize; 2]>, Vec<Size>),
     ) -> Result<()> {
-        let channels = &self.of(x).sizes[1];
+        let channels = &self.spec(x).sizes[1];
         if channels.known().is_some_and(|n| n != conv.inputs() as i64) {
             return fail(format!("an image of {channels} channels for a convolution of {}", conv.inputs()));
         }
@@ -150,11 +151,12 @@ impl Recovery<'_> {
         self.store_bounded(node, Form::Image(var))
     }
 
-    /// The first arguments of a pooling, and the sizes of what it gives.
+    /// The input of a pooling, the first arguments, and the sizes of the result. `value` is the value for padding that
+    /// is applied separately.
     fn pooled(&mut self, node: &Node, pool: &Pool, value: f32) -> Result<(VarId, Vec<Arg>, Vec<Size>)> {
         let windows = Windows::of_pool(pool);
-        let (x, padding) = self.around(node, pool.padding, &windows, value)?;
-        let sizes = self.of(x).sizes.clone();
+        let (x, padding) = self.padded_input(node, pool.padding, &windows, value)?;
+        let sizes = self.spec(x).sizes.clone();
         let space = |d: usize| windows.count(d, &sizes[2 + d], padding[d]);
         let out = vec![sizes[0].clone(), sizes[1].clone(), space(0)?, space(1)?];
         let args = vec![
@@ -188,7 +190,7 @@ impl Recovery<'_> {
 
     pub(super) fn global_avg_pool(&mut self, node: &Node, keep_dims: bool) -> Result<()> {
         let x = self.image(node.inputs[0])?;
-        let mut sizes = self.of(x).sizes.clone();
+        let mut sizes = self.spec(x).sizes.clone();
         sizes[2..].fill(Size::Int(1));
         let dtype = self.dtype(x);
         let args = vec![("self", Argument::Var(x)), ("dim", ints([2, 3])), ("keepdim", Argument::Bool(true))];
@@ -203,7 +205,7 @@ impl Recovery<'_> {
 
     pub(super) fn resize(&mut self, node: &Node, size: [usize; 2], align_corners: bool) -> Result<()> {
         let x = self.image(node.inputs[0])?;
-        let mut sizes = self.of(x).sizes.clone();
+        let mut sizes = self.spec(x).sizes.clone();
         sizes.truncate(2);
         sizes.extend(size.map(|n| Size::Int(n as i64)));
         let args = vec![

@@ -1,6 +1,6 @@
-//! The tensors of a call as the payload's, constants, and back.
+//! Conversion between the tensors of a call and the payload's inputs and outputs.
 
-use super::{FROM_IMAGE, Form, Recovery, Slot};
+use super::{Form, NCHW_TO_NHWC, Recovery, Slot};
 use crate::error::{Error, Result, fail};
 use crate::forms::HasForms;
 use crate::raise::scalar_type;
@@ -8,7 +8,7 @@ use ir::exported::{Argument, ConstantTensor, InputKind, Size, TensorSpec, VarId,
 use runtime::{FreeableBuffer, NamedDataMap};
 use tensor::TensorMeta;
 
-/// What a program has under keys, as backends are given it.
+/// A program's named data, looked up by a callback.
 pub(super) struct KeyedBytes<'a>(pub(super) &'a (dyn Fn(&str) -> Option<ConstantTensor> + Send + Sync));
 
 impl NamedDataMap for KeyedBytes<'_> {
@@ -49,7 +49,7 @@ impl Recovery<'_> {
             let var = self.program.add_var(format!("input{i}"), VarType::Tensor(spec.clone()));
             self.program.graph.inputs.push(var);
             self.program.inputs.push(InputKind::User);
-            self.called_alike |= self.is_called_alike(self.payload.inputs[i], spec);
+            self.has_payload_sizes |= self.matches_payload_sizes(self.payload.inputs[i], spec);
             self.input(self.payload.inputs[i], var, spec)?;
         }
         Ok(())
@@ -66,24 +66,24 @@ impl Recovery<'_> {
             ));
         }
         let order: Vec<usize> = spec.dim_order.iter().map(|&d| usize::from(d)).collect();
-        let form = if spec.dim_order.is_contiguous() || self.is_called_alike(v, spec) {
-            let sizes = of_rank(&spec.sizes, value.dims.len());
+        let form = if spec.dim_order.is_contiguous() || self.matches_payload_sizes(v, spec) {
+            let sizes = with_rank(&spec.sizes, value.dims.len());
             let sizes = sizes.ok_or_else(|| {
                 Error::new(format!("an input of other dimensions than value %{}", value.id))
             })?;
             Form::Plain(self.view(var, sizes)?)
-        } else if order == FROM_IMAGE && value.dims.len() == 4 {
+        } else if order == NCHW_TO_NHWC && value.dims.len() == 4 {
             Form::Image(var)
         } else {
             return fail(format!("an input in dim order {}", spec.dim_order));
         };
-        let form = self.reals_of_numbers(v, form)?;
+        let form = self.dequantized(v, form)?;
         self.set(v, form)
     }
 
-    /// Whether sizes as they are called are the payload's although the tensor lies otherwise: how the first releases
-    /// wrote images whose channels lie together.
-    fn is_called_alike(&self, v: usize, spec: &TensorSpec) -> bool {
+    /// Whether the sizes of a tensor match the payload's dimensions directly, but not in its dim order. The first
+    /// releases wrote channels-last images this way.
+    fn matches_payload_sizes(&self, v: usize, spec: &TensorSpec) -> bool {
         let dims = self.payload.values[v].dims.iter().map(|&n| Some(n as i64));
         let max = |size: &Size| Some(size.bounds(&self.program.ranges).max);
         let stored = spec.dim_order.iter().map(|&d| max(&spec.sizes[usize::from(d)]));
@@ -107,29 +107,30 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// An output as the call takes it.
+    /// An output in the layout and rank that the call expects.
     fn output(&mut self, v: usize, spec: &TensorSpec) -> Result<VarId> {
-        let Slot { numbers, .. } = self.values[v];
+        let Slot { quantized, .. } = self.values[v];
         let order: Vec<usize> = spec.dim_order.iter().map(|&d| usize::from(d)).collect();
-        let is_image = order == FROM_IMAGE && self.payload.values[v].dims.len() == 4 && !self.called_alike;
-        if !is_image && !spec.dim_order.is_contiguous() && !self.called_alike {
+        let is_image =
+            order == NCHW_TO_NHWC && self.payload.values[v].dims.len() == 4 && !self.has_payload_sizes;
+        if !is_image && !spec.dim_order.is_contiguous() && !self.has_payload_sizes {
             return fail(format!("an output in dim order {}", spec.dim_order));
         }
-        let var = match (numbers, is_image) {
+        let var = match (quantized, is_image) {
             (Some(Form::Plain(var)), false) | (Some(Form::Image(var)), true) => var,
-            (Some(Form::Plain(var)), true) => self.permute(var, &super::TO_IMAGE)?,
-            (Some(Form::Image(var)), false) => self.permute(var, &FROM_IMAGE)?,
+            (Some(Form::Plain(var)), true) => self.permute(var, &super::NHWC_TO_NCHW)?,
+            (Some(Form::Image(var)), false) => self.permute(var, &NCHW_TO_NHWC)?,
             (None, true) => self.image(v)?,
             (None, false) => self.plain(v)?,
         };
-        let sizes = of_rank(&self.of(var).sizes, spec.rank());
+        let sizes = with_rank(&self.spec(var).sizes, spec.rank());
         let sizes = sizes.ok_or_else(|| Error::new("an output of other dimensions than the payload's"))?;
         self.view(var, sizes)
     }
 }
 
-/// Sizes with as many dimensions of 1 before them, or fewer, as make them so many. `None` if others are in the way.
-fn of_rank(sizes: &[Size], rank: usize) -> Option<Vec<Size>> {
+/// Adds or removes leading dimensions of size 1 to reach a rank. `None` if a removed dimension has another size.
+fn with_rank(sizes: &[Size], rank: usize) -> Option<Vec<Size>> {
     let cut = sizes.len().saturating_sub(rank);
     if sizes[..cut].iter().any(|size| *size != Size::Int(1)) {
         return None;

@@ -1,7 +1,7 @@
-//! Nodes that move elements.
+//! Nodes that move elements: transpose, reshape, slice, pad, concat.
 
 use super::emit::ints;
-use super::{FROM_IMAGE, Form, Recovery, TO_IMAGE};
+use super::{Form, NCHW_TO_NHWC, NHWC_TO_NCHW, Recovery};
 use crate::error::{Result, fail};
 use crate::forms::HasForms;
 use crate::payload::Node;
@@ -10,13 +10,13 @@ use ir::exported::{Argument, Size, SymOp, VarId};
 impl Recovery<'_> {
     pub(super) fn transpose(&mut self, node: &Node, perm: &[usize]) -> Result<()> {
         let form = match self.form(node.inputs[0])? {
-            // An image becomes what it is in the program.
-            Form::Image(var) if *perm == TO_IMAGE => Form::Plain(var),
+            // A transpose between NHWC and NCHW only changes the form in which the value is known.
+            Form::Image(var) if *perm == NHWC_TO_NCHW => Form::Plain(var),
             Form::Image(var) => {
-                let perm: Vec<usize> = perm.iter().map(|&d| FROM_IMAGE[d]).collect();
+                let perm: Vec<usize> = perm.iter().map(|&d| NCHW_TO_NHWC[d]).collect();
                 Form::Plain(self.permute(var, &perm)?)
             }
-            Form::Plain(var) if *perm == FROM_IMAGE => Form::Image(var),
+            Form::Plain(var) if *perm == NCHW_TO_NHWC => Form::Image(var),
             Form::Plain(var) => Form::Plain(self.permute(var, perm)?),
         };
         self.store(node, form)
@@ -24,7 +24,7 @@ impl Recovery<'_> {
 
     pub(super) fn reshape(&mut self, node: &Node, new: &[usize]) -> Result<()> {
         let from = self.sizes(node.inputs[0])?;
-        let inferred = rest_of(&from, new);
+        let inferred = inferred_size(&from, new);
         let size = |&n: &usize| if n == 0 { inferred.clone() } else { Size::Int(n as i64) };
         let sizes: Vec<Size> = new.iter().map(size).collect();
         let x = self.plain(node.inputs[0])?;
@@ -44,7 +44,7 @@ impl Recovery<'_> {
         let mut var = form.id();
         for (d, size) in whole.iter().enumerate() {
             let (start, length) = (offsets[d] as i64, new[d] as i64);
-            // Offsets and sizes that reach behind the end are cut, as the reference does.
+            // Offsets and sizes past the end are clamped, as in the reference.
             let (end, length) = match size.known() {
                 Some(size) => {
                     let start = start.min(size);
@@ -57,7 +57,7 @@ impl Recovery<'_> {
             if length == *size {
                 continue;
             }
-            let mut sizes = self.of(var).sizes.clone();
+            let mut sizes = self.spec(var).sizes.clone();
             sizes[form.dim(d)] = length;
             let numbers = [("dim", form.dim(d) as i64), ("start", start), ("end", end), ("step", 1)];
             let args = numbers.map(|(name, n)| (name, Argument::Int(n)));
@@ -78,16 +78,16 @@ impl Recovery<'_> {
         self.store(node, form.with(var))
     }
 
-    /// A value with elements around it: for each dimension how many before and behind.
+    /// Pads a value: `around` gives for each dimension the padding before and after.
     pub(super) fn padded(&mut self, x: VarId, around: &[(usize, usize)], value: f32) -> VarId {
         if around.iter().all(|pair| *pair == (0, 0)) {
             return x;
         }
-        let mut sizes = self.of(x).sizes.clone();
+        let mut sizes = self.spec(x).sizes.clone();
         for (size, (before, behind)) in sizes.iter_mut().zip(around) {
             *size = size.add(&Size::Int((before + behind) as i64));
         }
-        // The operator has the last dimension first.
+        // The operator's padding starts with the last dimension.
         let pad = ints(around.iter().rev().flat_map(|&(before, behind)| [before, behind]));
         let value = Argument::Float(f64::from(value));
         let args = vec![("self", Argument::Var(x)), ("pad", pad), ("value", value)];
@@ -105,9 +105,9 @@ impl Recovery<'_> {
         }
         let form = if images { Form::Image(vars[0]) } else { Form::Plain(vars[0]) };
         let dim = form.dim(axis);
-        let mut sizes = self.of(vars[0]).sizes.clone();
+        let mut sizes = self.spec(vars[0]).sizes.clone();
         for &var in &vars[1..] {
-            let (Some(total), Some(more)) = (sizes.get(dim), self.of(var).sizes.get(dim)) else {
+            let (Some(total), Some(more)) = (sizes.get(dim), self.spec(var).sizes.get(dim)) else {
                 return fail(format!("no dimension {axis} to concatenate along"));
             };
             sizes[dim] = total.add(more);
@@ -119,8 +119,8 @@ impl Recovery<'_> {
     }
 }
 
-/// The size that a reshape leaves to be computed.
-fn rest_of(from: &[Size], new: &[usize]) -> Size {
+/// The size that a reshape infers.
+fn inferred_size(from: &[Size], new: &[usize]) -> Size {
     let divisor: i64 = new.iter().filter(|n| **n != 0).map(|&n| n as i64).product();
     let known: i64 = from.iter().filter_map(Size::known).product();
     let computed = from.iter().filter(|size| size.known().is_none());

@@ -1,9 +1,9 @@
-//! From a payload back to the operators of an exported program: the inverse of `lower`.
+//! Converts a payload back to operators of an exported program: the inverse of `lower`.
 //!
-//! Every value is real here: what a payload quantizes is quantized and dequantized again behind the node that writes
-//! it, as quantization of exported programs has it (`quantized_decomposed`). Images are `[N, H, W, C]` in a payload and
-//! `[N, C, H, W]` in a program, so a value exists in two forms, as in `raise`; the second is made where a node needs it.
-//! Sizes follow from those of the call's inputs, whatever they are.
+//! All values are float here: a quantized value is quantized and dequantized again after the node that writes it, in
+//! the form of quantized exported programs (`quantized_decomposed`). Images are NHWC in a payload and NCHW in a
+//! program, so a value has two forms, as in `raise`; the second is added when a node needs it. Sizes are derived from
+//! the sizes of the call's inputs, symbolic or not.
 
 mod elementwise;
 mod emit;
@@ -17,7 +17,7 @@ use crate::BACKEND_ID;
 use crate::data::Data;
 use crate::delegate::inputs_of_calls;
 use crate::error::{Error, Result, fail};
-use crate::forms::{self, FROM_IMAGE, Forms, HasForms, TO_IMAGE};
+use crate::forms::{self, Forms, HasForms, NCHW_TO_NHWC, NHWC_TO_NCHW};
 use crate::payload::{Node, Op, Payload};
 use interface::KeyedBytes;
 use ir::exported::delegate::{DelegationError, LoweredCall, Recover};
@@ -25,7 +25,7 @@ use ir::exported::{ExportedProgram, Size, VarId};
 use operator::Budget;
 use runtime::{FreeableBuffer, Limits};
 
-/// Brings payloads back to operators.
+/// Converts payloads back to operators.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct XnnpackRecover;
 
@@ -59,7 +59,7 @@ fn recover(call: &LoweredCall<'_>) -> Result<ExportedProgram> {
     let mut program = ExportedProgram::new("payload");
     program.ranges = call.ranges.clone();
     let values = vec![Slot::default(); payload.values.len()];
-    let mut recovery = Recovery { payload: &payload, data, program, values, called_alike: false };
+    let mut recovery = Recovery { payload: &payload, data, program, values, has_payload_sizes: false };
     recovery.inputs(call.inputs)?;
     for (index, node) in payload.nodes.iter().enumerate() {
         recovery.node(node).map_err(|e| e.at(&payload, index))?;
@@ -68,15 +68,15 @@ fn recover(call: &LoweredCall<'_>) -> Result<ExportedProgram> {
     Ok(recovery.program)
 }
 
-/// A value of the payload in the program.
+/// The program's values for a value of the payload.
 #[derive(Debug, Clone, Default)]
 struct Slot {
     /// Its sizes in the payload's order, once they are known.
     sizes: Option<Vec<Size>>,
-    /// Its dequantized values.
+    /// Its dequantized forms.
     forms: Forms<VarId>,
-    /// Its numbers, if it is quantized; as an image if that is how it was computed.
-    numbers: Option<Form>,
+    /// Its quantized value, if it is quantized, in the form in which it was computed.
+    quantized: Option<Form>,
 }
 
 type Form = forms::Form<VarId>;
@@ -86,8 +86,8 @@ struct Recovery<'a> {
     data: Data,
     program: ExportedProgram,
     values: Vec<Slot>,
-    /// Whether sizes of tensors are in the order of the payload's dimensions, in whichever order they lie.
-    called_alike: bool,
+    /// Whether the call's tensors have their sizes in the payload's order even if their dim order is another.
+    has_payload_sizes: bool,
 }
 
 impl HasForms for Recovery<'_> {
@@ -102,7 +102,7 @@ impl HasForms for Recovery<'_> {
     }
 
     fn rank(&self, id: VarId) -> usize {
-        self.of(id).rank()
+        self.spec(id).rank()
     }
 
     fn permute(&mut self, id: VarId, order: &[usize; 4]) -> Result<VarId> {
@@ -128,7 +128,7 @@ impl Recovery<'_> {
             Op::PRelu => self.prelu(node),
             Op::FullyConnected { transposed } => self.fully_connected(node, *transposed),
             Op::BatchMatMul { transposed } => self.batch_mat_mul(node, *transposed),
-            Op::Conv(conv) => self.convolution(node, conv, &TO_IMAGE),
+            Op::Conv(conv) => self.convolution(node, conv, &NHWC_TO_NCHW),
             Op::DepthwiseConv(conv) => self.convolution(node, conv, &[3, 0, 1, 2]),
             Op::ConvTranspose(conv) => self.transposed_convolution(node, conv),
             Op::AvgPool(pool) => self.avg_pool(node, pool),
@@ -157,12 +157,12 @@ impl Recovery<'_> {
         sizes.ok_or_else(|| Error::new(format!("value %{} is not there", self.payload.values[v].id)))
     }
 
-    /// Notes the reals of a value.
+    /// Records a dequantized form of a value.
     fn set(&mut self, v: usize, form: Form) -> Result<()> {
         let value = &self.payload.values[v];
-        let sizes = self.of(form.id()).sizes.clone();
+        let sizes = self.spec(form.id()).sizes.clone();
         let sizes = match form {
-            Form::Image(_) => FROM_IMAGE.map(|d| sizes[d].clone()).to_vec(),
+            Form::Image(_) => NCHW_TO_NHWC.map(|d| sizes[d].clone()).to_vec(),
             Form::Plain(_) => sizes,
         };
         if sizes.len() != value.dims.len() {
@@ -179,14 +179,14 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Notes the reals of the only output of a node, as they are stored.
+    /// Records the result of a node with one output, after conversion to what the output stores.
     fn store(&mut self, node: &Node, form: Form) -> Result<()> {
         let out = node.outputs[0];
         let form = self.stored(node, out, form)?;
         self.set(out, form)
     }
 
-    /// The same, within the node's bounds.
+    /// As [`Self::store`], clamped to the node's bounds.
     fn store_bounded(&mut self, node: &Node, form: Form) -> Result<()> {
         let var = self.bounded(form.id(), node.bounds);
         self.store(node, form.with(var))

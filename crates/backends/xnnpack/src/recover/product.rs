@@ -1,4 +1,4 @@
-//! Products: fully connected, and of batches of matrices.
+//! Matrix products: fully connected and batched.
 
 use super::elementwise::broadcast;
 use super::{Form, Recovery};
@@ -13,8 +13,8 @@ impl Recovery<'_> {
         let perm = if transposed { [1, 0] } else { [0, 1] };
         let mut weight = self.weights(node, node.inputs[1], &perm)?;
         let mut bias = node.inputs.get(2).map(|&v| self.plain(v)).transpose()?;
-        let weights = self.of(weight).sizes.clone();
-        let mut sizes = self.of(x).sizes.clone();
+        let weights = self.spec(weight).sizes.clone();
+        let mut sizes = self.spec(x).sizes.clone();
         let ([outputs, inputs], Some(last)) = (&weights[..], sizes.last_mut()) else {
             return fail("a product of other than a matrix");
         };
@@ -22,7 +22,7 @@ impl Recovery<'_> {
             return fail(format!("an input of {last} for {inputs} inputs"));
         }
         *last = outputs.clone();
-        // Types that differ meet in that of the input.
+        // Weights and bias of another type are cast to the type of the input.
         let dtype = self.dtype(x);
         weight = self.cast(weight, dtype);
         bias = bias.map(|bias| self.cast(bias, dtype));
@@ -39,14 +39,14 @@ impl Recovery<'_> {
         let [a, b] = node.inputs[..] else { return fail("a node of other than two inputs") };
         let (x, mut y) = (self.plain(a)?, self.plain(b)?);
         if transposed {
-            let rank = self.of(y).rank();
+            let rank = self.spec(y).rank();
             let mut perm: Vec<usize> = (0..rank).collect();
             if rank >= 2 {
                 perm.swap(rank - 2, rank - 1);
             }
             y = self.permute(y, &perm)?;
         }
-        let (left, right) = (self.of(x).sizes.clone(), self.of(y).sizes.clone());
+        let (left, right) = (self.spec(x).sizes.clone(), self.spec(y).sizes.clone());
         let (Some((batch, [m, k])), Some((other, [inner, n]))) =
             (left.split_last_chunk::<2>(), right.split_last_chunk::<2>())
         else {

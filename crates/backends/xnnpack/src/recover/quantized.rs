@@ -1,4 +1,5 @@
-//! What a payload quantizes: numbers behind the nodes that write them, weights, and parameters chosen from rows.
+//! Quantization in the recovered program: quantize and dequantize pairs after nodes, weights, and dynamic quantization
+//! with parameters chosen per row.
 
 use super::emit::Arg;
 use super::{Form, Recovery};
@@ -11,17 +12,17 @@ use ir::exported::{Argument, ConstantTensor, Size, TensorSpec, VarId};
 use std::sync::Arc;
 use tensor::ScalarType;
 
-/// The least and the greatest of the numbers that a type holds.
+/// The range of an 8-bit type.
 fn range(dtype: ScalarType) -> (i64, i64) {
     if dtype == ScalarType::Byte { (0, 255) } else { (-128, 127) }
 }
 
-/// The last arguments of quantization: the range and the type of the numbers.
-fn numbers_of(dtype: ScalarType, (low, high): (i64, i64)) -> [Arg; 3] {
+/// The last arguments of quantize and dequantize operators: the range and type of the quantized values.
+fn quant_args(dtype: ScalarType, (low, high): (i64, i64)) -> [Arg; 3] {
     [("quant_min", Argument::Int(low)), ("quant_max", Argument::Int(high)), ("dtype", Argument::Dtype(dtype))]
 }
 
-/// Scale, zero point and type of a value whose numbers share them.
+/// Scale, zero point and type of a value with per-tensor quantization.
 fn per_tensor(value: &Value) -> Option<(f32, i32, ScalarType)> {
     match (value.datatype, &value.quantization) {
         (Datatype::Qint8 | Datatype::Quint8, Quantization::PerTensor { scale, zero_point }) => {
@@ -32,18 +33,18 @@ fn per_tensor(value: &Value) -> Option<(f32, i32, ScalarType)> {
 }
 
 impl Recovery<'_> {
-    /// Reals as a value stores them: quantized, and dequantized again.
+    /// Converts a node's float result to what its output stores: quantized and dequantized again, or cast.
     pub(super) fn stored(&mut self, node: &Node, v: usize, form: Form) -> Result<Form> {
         let value = &self.payload.values[v];
         if let Some((scale, zero, dtype)) = per_tensor(value) {
-            let sizes = self.of(form.id()).sizes.clone();
+            let sizes = self.spec(form.id()).sizes.clone();
             let args = std::iter::once(("input", Argument::Var(form.id())))
                 .chain(affine(scale, zero))
-                .chain(numbers_of(dtype, range(dtype)))
+                .chain(quant_args(dtype, range(dtype)))
                 .collect();
             let target = "quantized_decomposed.quantize_per_tensor.default";
             let numbers = self.emit(target, args, dtype, sizes);
-            return self.reals_of_numbers(v, form.with(numbers));
+            return self.dequantized(v, form.with(numbers));
         }
         match value.datatype {
             Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16 => {
@@ -54,8 +55,8 @@ impl Recovery<'_> {
         }
     }
 
-    /// What the numbers of a value stand for; reals are themselves.
-    pub(super) fn reals_of_numbers(&mut self, v: usize, form: Form) -> Result<Form> {
+    /// Dequantizes a stored value. Float values are returned unchanged.
+    pub(super) fn dequantized(&mut self, v: usize, form: Form) -> Result<Form> {
         let value = &self.payload.values[v];
         let Some((scale, zero, dtype)) = per_tensor(value) else {
             return match value.datatype {
@@ -63,11 +64,11 @@ impl Recovery<'_> {
                 other => fail(format!("value %{} of {} is not given", value.id, other.name())),
             };
         };
-        self.values[v].numbers = Some(form);
-        let sizes = self.of(form.id()).sizes.clone();
+        self.values[v].quantized = Some(form);
+        let sizes = self.spec(form.id()).sizes.clone();
         let args = std::iter::once(("input", Argument::Var(form.id())))
             .chain(affine(scale, zero))
-            .chain(numbers_of(dtype, range(dtype)))
+            .chain(quant_args(dtype, range(dtype)))
             .collect();
         let target = "quantized_decomposed.dequantize_per_tensor.default";
         Ok(form.with(self.emit(target, args, ScalarType::Float, sizes)))
@@ -79,23 +80,24 @@ impl Recovery<'_> {
         match self.payload.values[out].quantization {
             Quantization::PerToken { num_nonbatch_dims } => {
                 let plain = self.plain(node.inputs[0])?;
-                let reals = self.quantized_by_rows(plain, num_nonbatch_dims)?;
+                let reals = self.dynamically_quantized(plain, num_nonbatch_dims)?;
                 self.set(out, Form::Plain(reals))
             }
             _ => self.store(node, form),
         }
     }
 
-    /// Reals, quantized by parameters that are chosen from the last `shared` dimensions, and dequantized again.
-    fn quantized_by_rows(&mut self, x: VarId, shared: usize) -> Result<VarId> {
-        let sizes = self.of(x).sizes.clone();
+    /// Quantizes a float value dynamically, with parameters chosen over the last `shared` dimensions, and dequantizes
+    /// it.
+    fn dynamically_quantized(&mut self, x: VarId, shared: usize) -> Result<VarId> {
+        let sizes = self.spec(x).sizes.clone();
         let Some((batch, row)) =
             sizes.len().checked_sub(shared).filter(|_| shared > 0).map(|n| sizes.split_at(n))
         else {
             return fail(format!("{shared} dimensions that share parameters of {}", sizes.len()));
         };
         let x = self.cast(x, ScalarType::Float);
-        // The operators choose for the last dimension alone.
+        // The operators choose parameters over the last dimension only.
         let whole = row.iter().fold(Size::Int(1), |n, size| n.mul(size));
         let rows: Vec<Size> = batch.iter().cloned().chain([whole]).collect();
         let flat = self.view(x, rows.clone())?;
@@ -107,7 +109,7 @@ impl Recovery<'_> {
         let with = |var: VarId| -> Vec<Arg> {
             let vars = [("input", var), ("scales", params[0]), ("zero_points", params[1])];
             let vars = vars.map(|(name, var)| (name, Argument::Var(var)));
-            vars.into_iter().chain(numbers_of(ScalarType::Char, (-128, 127))).collect()
+            vars.into_iter().chain(quant_args(ScalarType::Char, (-128, 127))).collect()
         };
         let target = "quantized_decomposed.quantize_per_token.default";
         let numbers = self.emit(target, with(flat), ScalarType::Char, rows.clone());
@@ -118,7 +120,7 @@ impl Recovery<'_> {
         self.view(reals, sizes)
     }
 
-    /// The reals of a constant in the payload's order.
+    /// A dequantized constant in the payload's dimension order.
     pub(super) fn constant(&mut self, v: usize) -> Result<VarId> {
         let rank = self.payload.values[v].dims.len();
         let perm: Vec<usize> = (0..rank).collect();
@@ -127,7 +129,7 @@ impl Recovery<'_> {
         Ok(var)
     }
 
-    /// The reals of weights with their dimensions in another order. Numbers are moved before they are dequantized.
+    /// Dequantized weights with permuted dimensions. Quantized 8-bit values are permuted before they are dequantized.
     pub(super) fn weights(&mut self, node: &Node, v: usize, perm: &[usize]) -> Result<VarId> {
         if self.payload.values[v].constant().is_none() {
             let plain = self.plain(v)?;
@@ -154,10 +156,10 @@ impl Recovery<'_> {
                 let stored = self.bytes_of(v)?;
                 let numbers = self.permute(stored, perm)?;
                 let dtype = self.dtype(numbers);
-                let (sizes, bounds) = (self.of(numbers).sizes.clone(), range(dtype));
+                let (sizes, bounds) = (self.spec(numbers).sizes.clone(), range(dtype));
                 let args = std::iter::once(("input", Argument::Var(numbers)))
                     .chain(affine(*scale, *zero_point))
-                    .chain(numbers_of(dtype, bounds))
+                    .chain(quant_args(dtype, bounds))
                     .collect();
                 let target = "quantized_decomposed.dequantize_per_tensor.default";
                 Ok(self.emit(target, args, ScalarType::Float, sizes))
@@ -178,7 +180,7 @@ impl Recovery<'_> {
             (Datatype::Qbint4, Quantization::PerGroup { group_size, .. }) => {
                 let scales = self.data.scales(&value.quantization)?;
                 let numbers = self.unpacked(value)?;
-                let whole = self.of(numbers).sizes.clone();
+                let whole = self.spec(numbers).sizes.clone();
                 let rows = [scales.len() as i64, *group_size as i64];
                 if whole.iter().map(Size::known).product::<Option<i64>>() != Some(rows[0] * rows[1]) {
                     return fail(format!(
@@ -198,13 +200,13 @@ impl Recovery<'_> {
                 let scale = |i: usize| scales[if scales.len() == 1 { 0 } else { i % scales.len() }];
                 let reals: Vec<f32> =
                     words.enumerate().map(|(i, b)| i32::from_le_bytes(*b) as f32 * scale(i)).collect();
-                Ok(self.numbers(&reals))
+                Ok(self.float_constant(&reals))
             }
             _ => fail(format!("constant %{} of {} has no other form", value.id, value.datatype.name())),
         }
     }
 
-    /// The numbers of a constant of four bits, a byte each.
+    /// The elements of a 4-bit constant, unpacked to one byte each.
     fn unpacked(&mut self, value: &Value) -> Result<VarId> {
         let &[rows, columns] = &value.dims[..] else {
             return fail(format!("value %{} of four bits is no matrix", value.id));
@@ -221,7 +223,7 @@ impl Recovery<'_> {
         axis: usize,
         bounds: (i64, i64),
     ) -> Result<VarId> {
-        let sizes = self.of(numbers).sizes.clone();
+        let sizes = self.spec(numbers).sizes.clone();
         let channels = sizes.get(axis).and_then(Size::known).unwrap_or(0);
         let scales = if scales.len() == 1 { vec![scales[0]; channels as usize] } else { scales.to_vec() };
         if scales.len() as i64 != channels {
@@ -229,18 +231,18 @@ impl Recovery<'_> {
         }
         let zeros: Vec<u8> = vec![0; 8 * scales.len()];
         let zeros = self.tensor(None, ScalarType::Long, &[scales.len()], Arc::new(zeros));
-        let scales = self.numbers(&scales);
+        let scales = self.float_constant(&scales);
         let args = [("input", numbers), ("scales", scales), ("zero_points", zeros)]
             .map(|(name, var)| (name, Argument::Var(var)))
             .into_iter()
             .chain([("axis", Argument::Int(axis as i64))])
-            .chain(numbers_of(ScalarType::Char, bounds))
+            .chain(quant_args(ScalarType::Char, bounds))
             .collect();
         let target = "quantized_decomposed.dequantize_per_channel.default";
         Ok(self.emit(target, args, ScalarType::Float, sizes))
     }
 
-    /// The bytes of a constant as they are stored.
+    /// A constant as it is stored, without dequantization.
     fn bytes_of(&mut self, v: usize) -> Result<VarId> {
         let payload = self.payload;
         let value = &payload.values[v];
@@ -252,8 +254,8 @@ impl Recovery<'_> {
         Ok(self.tensor(key, scalar_type(value.datatype), &value.dims, bytes))
     }
 
-    /// A constant tensor of one dimension.
-    fn numbers(&mut self, numbers: &[f32]) -> VarId {
+    /// A 1D float constant.
+    fn float_constant(&mut self, numbers: &[f32]) -> VarId {
         let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
         self.tensor(None, ScalarType::Float, &[numbers.len()], Arc::new(bytes))
     }
@@ -267,7 +269,7 @@ impl Recovery<'_> {
     }
 }
 
-/// The arguments that say how numbers stand for reals.
+/// The scale and zero point as arguments.
 fn affine(scale: f32, zero: i32) -> [Arg; 2] {
     [("scale", Argument::Float(f64::from(scale))), ("zero_point", Argument::Int(i64::from(zero)))]
 }

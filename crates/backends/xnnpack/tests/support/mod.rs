@@ -1,4 +1,4 @@
-//! Payloads: of files, and made here.
+//! Payloads from files, and a builder for payloads.
 #![allow(dead_code, unreachable_pub)]
 
 use format::Limits;
@@ -11,12 +11,12 @@ mod files;
 #[path = "../../../../format/tests/support/random.rs"]
 pub mod random;
 
-/// The payloads in `testdata/xnnpack`, those of the sample corpus and, if `PTERON_CORPUS` names it, of the corpus.
+/// The payloads in `testdata/xnnpack`, in the sample corpus and, if `PTERON_CORPUS` names it, in the full corpus.
 pub fn payloads() -> Vec<(String, Vec<u8>)> {
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../testdata");
     let roots = files::roots(vec![testdata.join("xnnpack"), testdata.join("corpus")]);
     let mut files = files::under(&roots, &["pte", "xnn"]);
-    // Operators have no delegates, and many files.
+    // The operator tests are many files and have no delegates.
     files.retain(|path| path.iter().all(|part| part != "ops"));
     let mut all = Vec::new();
     for file in files {
@@ -52,18 +52,18 @@ pub struct Value {
     pub id: u32,
     pub datatype: i16,
     pub dims: Vec<u32>,
-    /// The index of its bytes, or 0.
+    /// The index of its constant, or 0.
     pub constant: u32,
-    /// The external id and the flags, or neither.
+    /// The external id and the flags.
     pub external: Option<(u32, u32)>,
     /// Scale and zero point.
     pub per_tensor: Option<(f32, i32)>,
-    /// Scales and their dimension.
+    /// Scales and channel dimension.
     pub per_channel: Option<(Vec<f32>, i32)>,
 }
 
 impl Value {
-    /// An internal value of floats.
+    /// An internal fp32 value.
     pub fn new(id: u32, dims: &[u32]) -> Self {
         let dims = dims.to_vec();
         Self { id, datatype: 1, dims, constant: 0, external: None, per_tensor: None, per_channel: None }
@@ -124,7 +124,7 @@ pub enum Part {
 }
 
 impl Node {
-    /// A node whose fields are all numbers.
+    /// A node whose fields are all integers.
     pub fn new(kind: u8, fields: &[u32]) -> Self {
         Self { kind, fields: fields.iter().map(|n| Part::Number(*n)).collect(), bounds: None }
     }
@@ -142,7 +142,7 @@ impl Node {
     }
 }
 
-/// A payload with a header, its constants behind the flatbuffer, each of which starts at a multiple of 16.
+/// A payload with a header. Its constants follow the flatbuffer, each aligned to 16 bytes.
 pub fn payload(values: &[Value], nodes: &[Node], constants: &[Vec<u8>]) -> Vec<u8> {
     let mut w = Writer::new();
     let xnodes = w.tables(nodes, |w, node| node.write(w));

@@ -17,8 +17,8 @@
 //! args[nargs]  attrs[nattrs]  funcs[nfuncs]  results[nresults]  used_bys, result after result
 //! ```
 //!
-//! Kernel 0 is the pseudo kernel. Its results are a register that does not exist (numbered `nregs`), whose users are
-//! the kernels without operands, and then the function's arguments.
+//! Kernel 0 is the pseudo kernel. Its results are a virtual register (number `nregs`), whose users are the kernels
+//! without operands, and then the function's arguments.
 
 use super::function_index::FunctionEntry;
 use crate::error::{Error, ErrorKind, Result, Within};
@@ -36,21 +36,21 @@ pub const PSEUDO_KERNEL_CODE: u32 = 0xABAB_ABAB;
 /// The location of kernel 0.
 pub const PSEUDO_KERNEL_LOCATION: u32 = 0xCDCD_CDCD;
 
-/// Kernels, and so the section, stand at multiples of this.
+/// Alignment of kernels, and so of the section.
 pub const KERNEL_ALIGNMENT: u64 = 4;
 
-/// What the kernel table says about a kernel.
+/// An entry of the kernel table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelEntry {
-    /// Where it starts, counted from the first kernel.
+    /// Offset of the kernel, relative to the first kernel.
     pub offset: u64,
-    /// Operands that must be available before it runs.
+    /// Number of operands that must be available before it runs.
     pub num_operands: u32,
-    /// Kernels of one stream run one after another on one thread.
+    /// Its stream: kernels of one stream run one after another on one thread.
     pub stream_id: u64,
 }
 
-/// A function's tables, decoded; its kernels are read when asked for.
+/// A function's decoded tables; its kernels are decoded on demand.
 #[derive(Clone, Debug, Default)]
 pub struct FunctionRecord<'a> {
     start: u64,
@@ -63,7 +63,7 @@ pub struct FunctionRecord<'a> {
 }
 
 impl<'a> FunctionRecord<'a> {
-    /// Memory for the record of a function of so many registers and kernels, to be [read](Self::read_into).
+    /// An empty record with capacity for `count` registers and kernels, to be [read into](Self::read_into).
     pub(crate) fn with_capacity(count: usize) -> Self {
         FunctionRecord {
             register_uses: Vec::with_capacity(count),
@@ -72,14 +72,14 @@ impl<'a> FunctionRecord<'a> {
         }
     }
 
-    /// The record of `entry`, which is not native, in the Functions section.
+    /// Reads the record of `entry`, which is not native, in the Functions section.
     pub(crate) fn read(section: Region<'a>, entry: &FunctionEntry<'_>, limits: &Limits) -> Result<Self> {
         let mut record = Self::default();
         record.read_into(section, entry, limits)?;
         Ok(record)
     }
 
-    /// As [`Self::read`], into the memory of another function's record, which without success is no record.
+    /// As [`Self::read`], reusing this record's memory. After an error the contents are unspecified.
     pub(crate) fn read_into(
         &mut self,
         section: Region<'a>,
@@ -117,7 +117,7 @@ impl<'a> FunctionRecord<'a> {
         self.location
     }
 
-    /// How often each register is used: by kernels, and by the function's results.
+    /// Number of uses of each register, by kernels and by the function's results.
     pub fn register_uses(&self) -> &[u32] {
         &self.register_uses
     }
@@ -244,14 +244,14 @@ impl<'a> Words<'a> {
     }
 }
 
-/// That `part` of a kernel, so many words from `offset` on, is not all there.
+/// The error that `part` of a kernel, `words` words at `offset`, runs past the end.
 #[cold]
 fn past_end(list: Region<'_>, offset: u64, words: u64, part: &str) -> Error {
     list.past_end(offset, words.saturating_mul(4)).within(part)
 }
 
-/// One kernel, its lists still in the file. Every list is known to lie inside the section; the indices in it are
-/// only checked by [verification](crate::File::verify).
+/// One kernel, whose lists are read in place. Every list is known to be inside the section; only
+/// [verification](crate::File::verify) checks the indices in it.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelRecord<'a> {
     start: u64,
@@ -269,7 +269,7 @@ const HEADER_WORDS: usize = 6;
 
 impl<'a> KernelRecord<'a> {
     /// The kernel at `offset`, a multiple of 4.
-    // Lists that are handed over in memory cost more than what it takes to find them.
+    // Inlined, because returning the lists through memory costs more than finding them.
     #[inline(always)]
     fn read(list: Region<'a>, offset: u64) -> Result<Self> {
         let words = list.bytes().as_chunks::<4>().0;
@@ -341,7 +341,7 @@ impl<'a> KernelRecord<'a> {
         self.results
     }
 
-    /// For each result, the kernels that use it; one that uses it twice is there twice.
+    /// For each result, the kernels that use it; a kernel is listed once for each use.
     #[inline]
     pub fn used_bys(&self) -> impl ExactSizeIterator<Item = Words<'a>> + use<'a> {
         let mut rest = self.used_bys;

@@ -7,10 +7,10 @@ use crate::ids::{AttributeId, FunctionId, Register};
 use crate::model::{Body, Kernel, Module};
 use crate::section::locations::LocationsWriter;
 
-/// Appends the record of every function that has a body; the section, and the offset of each function's record. A
-/// native function gets the offset where the next record will start.
+/// Writes the record of every function that has a body. Returns the section and the offset of each function's record.
+/// A native function gets the offset of the next record.
 ///
-/// `attributes` are the offsets of the module's attributes.
+/// `attributes` are the offsets of the module's attributes in section 1.
 pub(crate) fn write<'m>(
     module: &'m Module<'_>,
     attributes: &[u64],
@@ -51,7 +51,7 @@ struct BodyWriter<'m, 'w> {
     functions: usize,
 }
 
-/// For each register, the kernels that use it: last user first, and one that uses it twice is there twice.
+/// For each register, the kernels that use it, the last user first; a kernel is listed once for each use.
 struct Users {
     starts: Vec<usize>,
     users: Vec<u32>,
@@ -86,7 +86,7 @@ impl<'m> BodyWriter<'m, '_> {
         Ok(())
     }
 
-    /// Checks every register on the way.
+    /// Collects the users of each register, and checks every register index.
     fn users(&self) -> Result<Users> {
         let registers = self.body.registers.len();
         let check = |register: &Register| match register.index() < registers {
@@ -116,7 +116,7 @@ impl<'m> BodyWriter<'m, '_> {
         Ok(Users { starts, users })
     }
 
-    /// Use counts include those by the function's results.
+    /// Writes the use counts, which include the uses by the function's results.
     fn register_table(&self, users: &Users, out: &mut Buffer<'static>) -> Result<()> {
         let mut returned = vec![0u64; self.body.registers.len()];
         self.body.results.iter().for_each(|register| returned[register.index()] += 1);

@@ -1,4 +1,4 @@
-// An error that the program does not announce: its place, and exit status 1.
+// An error without an `expected-error` comment: its location is printed, and the exit status is 1.
 // FAIL: run %
 func.func @fails() -> (i32, i32) {
   %a = tfrt.constant.i32 1

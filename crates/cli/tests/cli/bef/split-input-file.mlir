@@ -1,4 +1,4 @@
-// Each piece is a program: symbols of one are unknown in the others, and lines are those of the whole file.
+// Each part is a separate program with its own symbols; line numbers are those of the whole file.
 // FAIL: translate % --verify-diagnostics --split-input-file
 func.func @main() {
   // expected-error @+1 {{BEF files cannot encode}}

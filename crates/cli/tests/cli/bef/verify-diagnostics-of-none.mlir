@@ -1,4 +1,4 @@
-// A text without errors that announces none.
+// A text without errors that expects none.
 // RUN: translate % --verify-diagnostics
 func.func @main() {
   tfrt.return

@@ -1,4 +1,4 @@
-// An error that is announced comes in every run.
+// An expected error occurs in every run.
 // TIMES:
 // RUN: profile % --functions none,fails --repeat 2 -o %tmp/report.txt
 func.func @none() {

@@ -1,4 +1,4 @@
-// An error that is not announced is told once, for the function is not run again; exit status 1.
+// An unexpected error is printed once, because the function is not run again; the exit status is 1.
 // FAIL: profile % -o %tmp/report.txt
 func.func @fails() -> (i32, i32) {
   %a = tfrt.constant.i32 1

@@ -1,4 +1,4 @@
-// What runs before is no part of the runs; what was asked for and cannot run is named.
+// The --init function is not part of the runs; a selected function that cannot run is named.
 // TIMES:
 // RUN: profile % --init setup --functions main,setup,takes --work-queue mt:2
 func.func @setup() -> i32 {

@@ -1,4 +1,4 @@
-// With -v it goes to stderr: of the run that comes before, and of two that are reported.
+// With -v the output of the program goes to stderr: that of the warm-up run, and of the two reported runs.
 // RUN: profile % -v --repeat 2 --json -o %tmp/report.json
 func.func @main() -> i32 {
   %ch = tfrt.new.chain

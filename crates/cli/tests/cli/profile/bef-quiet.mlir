@@ -1,4 +1,4 @@
-// What the program prints does not mix with the report.
+// The output of the program does not mix with the report.
 // RUN: profile % -o %tmp/report.txt --trace %tmp/trace.json
 func.func @main() -> i32 {
   %ch = tfrt.new.chain

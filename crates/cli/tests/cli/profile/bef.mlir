@@ -1,4 +1,4 @@
-// A function a table, and with -v a second one of the places of kernels. The order of functions is that of the file.
+// One table per function, in the order of the file, and with -v a second one of the call sites of kernels.
 // TIMES:
 // RUN: profile % -v --repeat 3
 func.func @constant() -> i32 {

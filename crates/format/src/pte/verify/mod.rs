@@ -1,4 +1,4 @@
-//! What an untrusted program can say, checked once. Afterwards [`VerifiedProgram`] carries the proof.
+//! Verifies untrusted programs once; a [`VerifiedProgram`] is the proof.
 
 mod plan;
 mod program;
@@ -13,12 +13,12 @@ use crate::{Error, ErrorKind, Limits, Result};
 use std::borrow::Cow;
 use std::fmt::Display;
 
-/// Checks everything that the tables of a program say: schema version, segments within the file,
-/// every index, every size and product of sizes, planned places within their arenas, constants and
-/// initial data within their segments, dim orders, jump destinations, duplicate names.
+/// Checks everything that the tables of a program say: the schema version, that segments are in bounds of the file, all
+/// indices, sizes and products of sizes, that planned tensors are in bounds of their arenas and constants and initial
+/// data in bounds of their segments, dim orders, jump destinations, and duplicate names.
 ///
-/// Returns the first error. It has a path; the byte offset is added by [`VerifiedProgram::read`],
-/// which has the bytes. Argument counts are checked against operator schemas when a method is loaded.
+/// Returns the first error, with its path; [`VerifiedProgram::read`], which has the bytes, adds the byte offset. The
+/// number of arguments is checked against operator schemas when a method is loaded.
 pub fn verify(program: &Program, header: &Header, limits: &Limits) -> Result<()> {
     run(program, header, limits, 1).into_iter().next().map_or(Ok(()), Err)
 }
@@ -40,7 +40,7 @@ fn run(program: &Program, header: &Header, limits: &Limits, most: usize) -> Vec<
     verifier.errors
 }
 
-/// The errors found so far, and what they are looked for in.
+/// The errors found so far, and the program that is verified.
 struct Verifier<'v> {
     program: &'v Program,
     header: &'v Header,
@@ -82,7 +82,7 @@ impl Verifier<'_> {
         self.fail(ErrorKind::Limit, path, format!("at most {limit} {what}"), found);
     }
 
-    /// Checks an index into a vector of `len` entries, which `what` names.
+    /// Checks an index into a vector of `len` entries; `what` names the entries in errors.
     fn index(&mut self, path: Path<'_>, index: impl Into<i64>, len: usize, what: &str) -> Option<usize> {
         let index = index.into();
         match usize::try_from(index) {
@@ -94,7 +94,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Checks a vector of indices of values.
+    /// Checks a vector of value indices.
     fn indices(&mut self, path: Path<'_>, indices: &[i32], values: usize) {
         for (i, &index) in indices.iter().enumerate() {
             if self.full() {

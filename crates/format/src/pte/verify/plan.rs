@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use tensor::ScalarType;
 
 impl Verifier<'_> {
-    /// What an execution plan says, except its name.
+    /// Checks an execution plan, except its name.
     pub(super) fn plan(&mut self, plan: &ExecutionPlan, path: Path<'_>) {
         let count = plan.values.len();
         if count as u64 > self.limits.values {
@@ -90,7 +90,7 @@ impl Verifier<'_> {
                 self.items(plan, path, items.iter().copied().map(i64::from), "Tensor", is_tensor);
             }
             EValue::OptionalTensorList(items) => {
-                // -1 is None; it keeps its place in the numbering of the items.
+                // -1 stands for None and keeps its position in the list.
                 let is_tensor = |value: &EValue| matches!(value, EValue::Tensor(_) | EValue::Null);
                 let some = items.iter().map(|&item| (item != -1).then_some(i64::from(item)));
                 self.optional_items(plan, path, some, "Tensor", is_tensor);
@@ -210,9 +210,9 @@ impl Verifier<'_> {
         }
     }
 
-    /// A scalar's kind is that of the last write to it, so the declared kind of a condition says nothing: an
-    /// exporter declares the comparison of a size as `Int`. A condition that is no Bool when it is read is an
-    /// error of that execution.
+    /// Checks the condition of a jump. A scalar has the kind of the last write to it, so its declared kind does not
+    /// matter: an exporter declares the comparison of a size as `Int`. A condition that is not a Bool when the jump is
+    /// executed is an error of that execution.
     fn condition(&mut self, value: &EValue, index: usize, path: Path<'_>) {
         let expected = "the index of a scalar or of a tensor of bool";
         match value {

@@ -6,7 +6,7 @@ use crate::pte::SubsegmentOffsets;
 use std::collections::HashMap;
 
 impl Verifier<'_> {
-    /// What the program's root table says.
+    /// Checks the root table of the program.
     pub(super) fn program(&mut self) {
         let program = self.program;
         let root = Path::ROOT;
@@ -61,10 +61,10 @@ impl Verifier<'_> {
         }
     }
 
-    /// A segment of several tensors: the segment exists and every tensor starts in it.
+    /// Checks a segment of several tensors: that it exists, and that the start of every tensor is in its bounds.
     fn subsegments(&mut self, path: Path<'_>, subsegments: &SubsegmentOffsets) {
         let segments = &self.program.segments;
-        // A table without entries refers to nothing; old files have it beside inline constants.
+        // A table without entries refers to nothing; old files have one in addition to inline constants.
         if subsegments.offsets.is_empty() {
             return;
         }

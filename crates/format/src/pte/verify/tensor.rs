@@ -6,7 +6,7 @@ use crate::shape::Shape;
 use tensor::ScalarType;
 
 impl Verifier<'_> {
-    /// What a tensor says about itself and where its bytes are.
+    /// Checks the properties of a tensor, and where its bytes are.
     pub(super) fn tensor(&mut self, plan: &ExecutionPlan, tensor: &Tensor, path: Path<'_>) {
         let shape =
             Shape { scalar_type: tensor.scalar_type, sizes: &tensor.sizes, dim_order: &tensor.dim_order };
@@ -29,7 +29,7 @@ impl Verifier<'_> {
             self.place(plan, place, dtype, nbytes, path.field("allocation_info"));
         }
         if tensor.is_external() {
-            // Its buffer index means nothing: the bytes are found by name.
+            // Its buffer index is meaningless: the bytes are looked up by name.
             if tensor.fully_qualified_name().is_none() {
                 let info = path.field("extra_tensor_info");
                 let expected = "the name of a tensor outside the program";
@@ -82,7 +82,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Checks type, sizes and dim order; tells the type and the number of bytes if all are sound.
+    /// Checks type, sizes and dim order; returns the type and the number of bytes if all are valid.
     fn shape(&mut self, shape: Shape<'_>, path: Path<'_>) -> Option<(ScalarType, u64)> {
         let mut errors = Vec::new();
         let found = shape.check(self.limits.tensor_bytes, path, |error| errors.push(error));

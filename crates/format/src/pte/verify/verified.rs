@@ -5,29 +5,29 @@ use crate::pte::{BackendDelegate, ExecutionPlan, Header, Program, SubsegmentOffs
 use crate::{Error, Limits, Result};
 use std::ops::{Deref, Range};
 
-/// A program of which everything that [`verify`] checks is true.
+/// A program for which everything that [`verify`] checks holds.
 ///
-/// Derefs to [`Program`], which cannot be changed through it.
+/// Derefs to [`Program`], without mutable access.
 #[derive(Debug, Clone)]
 pub struct VerifiedProgram {
     program: Program,
     header: Header,
-    /// The entries of the named data, by their keys, which are distinct.
+    /// The indices of the named data, sorted by key; keys are unique.
     by_key: Vec<u32>,
-    /// The methods, by their names, which are distinct.
+    /// The indices of the methods, sorted by name; names are unique.
     by_name: Vec<u32>,
 }
 
-/// Where a tensor's bytes come from. Ranges are of the file.
+/// Where a tensor's bytes come from. Ranges are byte ranges of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TensorData<'p> {
     /// Constant bytes in the file.
     Constant(Range<u64>),
-    /// Planned memory, to which these bytes of the file are copied when the method is loaded.
+    /// Planned memory, initialized with these bytes of the file when the method is loaded.
     Initial(Range<u64>),
-    /// Constant bytes outside the program, under this key.
+    /// Constant bytes outside the program, looked up by this key.
     External(&'p str),
-    /// Planned memory, to which the bytes outside the program under this key are copied.
+    /// Planned memory, initialized with bytes outside the program that are looked up by this key.
     ExternalInitial(&'p str),
     /// Planned memory that starts as zeros.
     Planned,
@@ -48,8 +48,8 @@ impl VerifiedProgram {
         })
     }
 
-    /// Everything that [`read`](Self::read) would refuse the program for, up to [`Limits::errors`].
-    /// An error in the flatbuffer's structure hides what would come after it.
+    /// All errors for which [`read`](Self::read) would reject the program, up to [`Limits::errors`]. An error in the
+    /// structure of the flatbuffer hides all later ones.
     pub fn errors(program_bytes: &[u8], header: &Header, limits: &Limits) -> Vec<Error> {
         let program = check_tables(program_bytes, header.program_size, limits)
             .and_then(|()| read_program_with(program_bytes, limits));
@@ -81,20 +81,20 @@ impl VerifiedProgram {
         &self.header
     }
 
-    /// The tables and the header, to be changed.
+    /// The tables and the header, to be modified.
     pub fn into_parts(self) -> (Program, Header) {
         (self.program, self.header)
     }
 
-    /// The method of this name.
+    /// The method with this name.
     pub fn plan(&self, name: &str) -> Option<&ExecutionPlan> {
         let plan = |i: u32| &self.program.execution_plan[i as usize];
         let found = self.by_name.binary_search_by_key(&name, |&i| plan(i).name.as_str()).ok()?;
         Some(plan(self.by_name[found]))
     }
 
-    /// The bytes of the file that segment `index` takes. Empty for a segment without bytes, wherever
-    /// it claims to be; `None` if there is no such segment.
+    /// The byte range of segment `index` in the file. `0..0` for an empty segment, whatever its offset; `None` if there
+    /// is no such segment.
     pub fn segment(&self, index: u32) -> Option<Range<u64>> {
         let segment = self.program.segments.get(index as usize)?;
         if segment.size == 0 {
@@ -103,7 +103,7 @@ impl VerifiedProgram {
         self.program.segment_range(&self.header, index)
     }
 
-    /// The bytes of the file that hold all constants, if they are in a segment.
+    /// The byte range of all constants in the file, if they are in a segment.
     pub fn constant_segment(&self) -> Option<Range<u64>> {
         self.program
             .constant_segment
@@ -134,12 +134,12 @@ impl VerifiedProgram {
         if planned { TensorData::Planned } else { TensorData::Unplanned }
     }
 
-    /// The bytes of the file that hold the payload of a delegate of this program.
+    /// The byte range in the file of the payload of a delegate of this program.
     pub fn delegate_data(&self, delegate: &BackendDelegate) -> Range<u64> {
         self.program.delegate_range(&self.header, &delegate.processed).unwrap_or_default()
     }
 
-    /// The bytes of the file that a named entry stands for.
+    /// The byte range in the file of the named data with this key.
     pub fn named_data(&self, key: &str) -> Option<Range<u64>> {
         let entry = |i: u32| &self.program.named_data[i as usize];
         let found = self.by_key.binary_search_by_key(&key, |&i| entry(i).key.as_str()).ok()?;

@@ -9,15 +9,14 @@ use crate::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// To what constants are aligned in their segment unless asked otherwise, as the reference has it.
+/// The default alignment of constants in their segment, that of the reference implementation.
 pub const DEFAULT_CONSTANT_ALIGNMENT: u64 = 16;
 
-/// Puts a program together from execution plans and the bytes they use, or takes one apart to be edited.
+/// Builds a program from execution plans and the bytes that they use, or breaks one down to be edited.
 ///
-/// Plans refer to bytes by index into the vectors here: a tensor's `data_buffer_idx` into `constants`
-/// or, if it is planned, `initial_data`; a delegate's `processed.index` into `delegate_data`,
-/// whatever its location. [`finish`](Self::finish) drops what nothing refers to, writes equal bytes
-/// once, and numbers everything anew.
+/// Plans refer to bytes by index into the vectors here: a tensor's `data_buffer_idx` into `constants` or, if it is
+/// planned, `initial_data`; a delegate's `processed.index` into `delegate_data`, whatever its location.
+/// [`finish`](Self::finish) drops bytes that nothing refers to, writes equal bytes once, and renumbers everything.
 #[derive(Debug, Clone)]
 pub struct Builder<'d> {
     /// The methods.
@@ -30,17 +29,17 @@ pub struct Builder<'d> {
     pub delegate_data: Vec<Blob<'d>>,
     /// Named blobs for delegates.
     pub named_data: Vec<NamedBlob<'d>>,
-    /// Whether constants are written into the tables, for runtimes before release 0.4.
+    /// Whether constants are written inline into the tables, for runtimes from before release 0.4.
     pub inline_constants: bool,
-    /// To what segments are aligned.
+    /// Alignment of segments.
     pub segment_alignment: u64,
-    /// To what constants are aligned in their segment.
+    /// Alignment of constants in their segment.
     pub constant_alignment: u64,
-    /// To what inline data is aligned.
+    /// Alignment of inline data.
     pub inline_alignment: usize,
-    /// To what delegates' segments are aligned besides.
+    /// Additional alignment of the segments of delegates.
     pub delegate_alignment: u64,
-    /// Whether equal bytes are written once, for which blobs of one length are read once more.
+    /// Whether equal bytes are written once; to find them, blobs with equal lengths are read once more.
     pub share: bool,
 }
 
@@ -51,7 +50,7 @@ pub struct NamedBlob<'d> {
     pub key: String,
     /// Its bytes.
     pub blob: Blob<'d>,
-    /// To what it is aligned besides the file's segment alignment; 1 if that is enough.
+    /// Alignment in addition to the file's segment alignment; 1 for none.
     pub alignment: u64,
 }
 
@@ -94,9 +93,10 @@ impl<'d> Builder<'d> {
         add(&mut self.delegate_data, blob)
     }
 
-    /// Takes a program apart. `source` gives the bytes of a range of the file it was read from.
+    /// Breaks a program down. `source` returns the bytes of a range of the file that it was read from.
     ///
-    /// Segments stay aligned to a page if they were. Constants keep their indices; how many bytes each has follows from the largest tensor that uses it.
+    /// Segments stay page-aligned if they were. Constants keep their indices; the length of a constant is that of the
+    /// largest tensor that uses it.
     pub fn from_program(program: &VerifiedProgram, source: impl Fn(Range<u64>) -> Blob<'d>) -> Self {
         let mut source = remember(source);
         let mut builder = Self {
@@ -118,7 +118,7 @@ impl<'d> Builder<'d> {
                 TensorData::Initial(range) => {
                     let info = tensor.extra_tensor_info.as_mut();
                     let which = info.map_or(0, |info| std::mem::take(&mut info.mutable_data_segments_idx));
-                    // A tensor that uses the same initial bytes as another has as many of them.
+                    // Tensors may share initial bytes; the blob covers the largest of them.
                     let index = initial
                         .entry((which, tensor.data_buffer_idx))
                         .or_insert_with(|| builder.add_initial_data(source(range.clone())));
@@ -144,7 +144,7 @@ impl<'d> Builder<'d> {
         builder
     }
 
-    /// Lays everything out.
+    /// Lays out all bytes, and builds the tables that refer to them.
     pub fn finish(mut self) -> Result<Draft<'d>> {
         let mut draft = Draft {
             segment_alignment: self.segment_alignment,
@@ -222,8 +222,7 @@ fn as_tensor_mut(value: &mut EValue) -> Option<&mut Tensor> {
     }
 }
 
-/// The blobs that tensors use, in their order, each distinct one once, behind a placeholder; the
-/// tensors are made to refer to these.
+/// The distinct blobs that tensors use, in order, after a placeholder. Renumbers the tensors' indices accordingly.
 fn gather<'d>(
     plans: &mut [ExecutionPlan],
     blobs: &[Blob<'d>],

@@ -7,13 +7,13 @@ use crate::{Error, ErrorKind, Limits, Result};
 use std::io::Write;
 use std::ops::Range;
 
-/// To what a segment's start is aligned unless asked otherwise, as the reference has it.
+/// The default alignment of segments, that of the reference implementation.
 pub const DEFAULT_SEGMENT_ALIGNMENT: u64 = 128;
 
-/// A program as it is to be written: tables that are complete, and the bytes they refer to.
+/// A program to be written: complete tables, and the bytes that they refer to.
 ///
-/// What refers to segments and inline data by index is written as it stands; [`Builder`](super::Builder)
-/// makes a draft from loose parts.
+/// References to segments and inline data by index are written unchanged; [`Builder`](super::Builder) makes a draft
+/// from loose parts.
 #[derive(Debug, Clone, Default)]
 pub struct Draft<'d> {
     /// The tables. `segments`, `constant_buffer` and `backend_delegate_data` are filled in from the
@@ -21,25 +21,24 @@ pub struct Draft<'d> {
     pub program: Program,
     /// The segments, in the order of their indices.
     pub segments: Vec<Segment<'d>>,
-    /// Inline constants, entry 0 a placeholder; empty if constants are in a segment.
+    /// Inline constants, with a placeholder as entry 0; empty if constants are in a segment.
     pub inline_constants: Vec<Blob<'d>>,
     /// Inline delegate payloads.
     pub inline_delegates: Vec<Blob<'d>>,
-    /// To what the segments' base and starts are aligned: a power of two. 0 stands for
-    /// [`DEFAULT_SEGMENT_ALIGNMENT`].
+    /// Alignment of the segment base and of segments: a power of two. 0 means [`DEFAULT_SEGMENT_ALIGNMENT`].
     pub segment_alignment: u64,
-    /// To what inline data is aligned: a power of two, at least 16.
+    /// Alignment of inline data: a power of two, at least 16.
     pub inline_alignment: usize,
 }
 
-/// A draft whose tables are made and verified, ready to be written.
+/// A draft whose tables are built and verified, ready to be written.
 pub type Prepared<'d> = crate::container::Prepared<'d, Header>;
 
 impl<'d> Draft<'d> {
-    /// The draft that writes `program` again: the same tables, every segment at its place. `source`
-    /// gives the bytes of a range of the file it was read from.
+    /// The draft that writes `program` again: the same tables, and every segment at the same offset. `source` returns
+    /// the bytes of a range of the file that it was read from.
     ///
-    /// The header is written in its current length whatever it was.
+    /// The header is always written in its current length.
     pub fn rewrite(program: &VerifiedProgram, source: impl Fn(Range<u64>) -> Blob<'d>) -> Self {
         let indices = 0..program.segments.len() as u32;
         let segment = |index: u32| {
@@ -57,7 +56,7 @@ impl<'d> Draft<'d> {
         }
     }
 
-    /// Makes the tables and verifies them: whatever is written can be read.
+    /// Builds the tables and verifies them, so that whatever is written can be read.
     pub fn prepare(self) -> Result<Prepared<'d>> {
         self.prepare_with(&Limits::DEFAULT)
     }
@@ -69,7 +68,7 @@ impl<'d> Draft<'d> {
         Ok(prepared)
     }
 
-    /// Makes the tables without verifying what they say, for tests of those who read them.
+    /// Builds the tables without verifying them, for tests of readers.
     pub fn prepare_unverified(self) -> Result<Prepared<'d>> {
         self.assemble().map(|(prepared, _)| prepared)
     }
@@ -111,7 +110,7 @@ impl<'d> Draft<'d> {
         Ok((Prepared { tables, header, base, segments: self.segments, placed }, self.program))
     }
 
-    /// Writes the file, front to back; the segments pass through and are never all in memory.
+    /// Writes the file from front to back. Segments are streamed and are never all in memory.
     pub fn write(self, out: &mut dyn Write) -> Result<Header> {
         let prepared = self.prepare()?;
         prepared.write_to(out)?;
@@ -119,7 +118,7 @@ impl<'d> Draft<'d> {
     }
 }
 
-/// To what the segments of a file seem to be aligned: a page, the default, or as little as 16 bytes.
+/// The apparent alignment of a file's segments: a page, the default, or 16 bytes.
 pub(super) fn alignment_of(program: &VerifiedProgram) -> u64 {
     const PAGE: u64 = 4096;
     let starts = program.segments.iter().filter(|segment| segment.size > 0).map(|segment| segment.offset);

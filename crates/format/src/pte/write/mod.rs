@@ -1,4 +1,4 @@
-//! Writing programs: [`Draft`] writes what its tables say, [`Builder`] puts a program together.
+//! Writes programs: [`Draft`] writes given tables, [`Builder`] builds a program from its parts.
 
 mod builder;
 mod draft;

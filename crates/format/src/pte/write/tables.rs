@@ -7,11 +7,11 @@ use crate::pte::{
     Program, SubsegmentOffsets, Tensor,
 };
 
-/// The flatbuffer of a program. `constants` and `delegates` are its inline data, whose first bytes
-/// are aligned to `inline_alignment`.
+/// The flatbuffer of a program. `constants` and `delegates` are its inline data, whose first bytes are aligned to
+/// `inline_alignment`.
 ///
-/// Every vector is written even if empty, because readers of the reference expect them; but the
-/// optional ones (stack traces, devices) only if there is something in them.
+/// Empty vectors are written, too, because readers of the reference implementation expect them; optional ones (stack
+/// traces, devices) are written only if they are not empty.
 pub(super) fn tables(
     program: &Program,
     constants: &[Blob<'_>],
@@ -56,7 +56,7 @@ fn subsegments(w: &mut Writer, segment: &SubsegmentOffsets) -> Ref {
     w.table(&[Field::number(segment.segment_index, 0), offsets.into()])
 }
 
-/// A string, if there is one.
+/// An optional string.
 fn optional(w: &mut Writer, text: &Option<String>) -> Field {
     text.as_ref().map(|text| w.string(text)).into()
 }
@@ -156,7 +156,7 @@ fn evalue(w: &mut Writer, value: &EValue) -> Ref {
         EValue::Null => (1u8, w.table(&[])),
         EValue::Int(value) => (2, w.table(&[Field::number(*value, 0)])),
         EValue::Bool(value) => (3, w.table(&[Field::number(*value, false)])),
-        // A zero is compared by its bits: -0.0 equals the default and is not it.
+        // Compared by its bits: -0.0 equals the default, but is another value.
         EValue::Double(value) => (4, w.table(&[Field::number(value.to_bits(), 0)])),
         EValue::Tensor(value) => (5, tensor(w, value)),
         EValue::String(value) => {

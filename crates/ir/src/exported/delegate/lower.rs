@@ -1,4 +1,4 @@
-//! Tagged parts taken out of a program, and calls in their places.
+//! Replaces tagged parts of a program by calls of lowered payloads.
 
 use super::tags::{Group, groups_in_order};
 use super::{
@@ -9,14 +9,14 @@ use crate::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, In
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Lets a partitioner tag a program and gives each tagged part to its backend. The result has a call of
-/// [`CALL_DELEGATE`] for each part; other nodes stay as they are, in an order in which all can run.
+/// Tags a program with a partitioner and compiles each tagged part with its backend. In the result a
+/// [`CALL_DELEGATE`] node replaces each part; other nodes stay, reordered as needed so that all can run.
 ///
-/// A program whose parts are for several backends in order of preference goes through one call for each.
+/// To delegate to several backends in order of preference, call this once for each.
 ///
 /// # Errors
-/// Tags that are not of one graph, not explained, or of a part that cannot run at once; a backend that is not given or
-/// cannot take a part.
+/// A tag is used in several graphs, is not among the partition tags, or tags a part that depends on itself through
+/// other nodes; a backend is not among `backends`, or cannot compile a part.
 pub fn to_backend(
     program: &ExportedProgram,
     partitioner: &dyn Partitioner,
@@ -25,10 +25,10 @@ pub fn to_backend(
     lower_partition(partitioner.partition(program)?, backends)
 }
 
-/// Gives each part that a partitioner has tagged to its backend: the second half of [`to_backend`].
+/// Compiles each part that a partitioner has tagged with its backend: the second half of [`to_backend`].
 ///
 /// # Errors
-/// As those of [`to_backend`].
+/// As for [`to_backend`].
 pub fn lower_partition(
     result: PartitionResult,
     backends: &[&dyn Preprocess],
@@ -41,10 +41,10 @@ pub fn lower_partition(
     Ok(program)
 }
 
-/// Gives a whole program to a backend: all nodes of its outermost graph become one call.
+/// Compiles a whole program with a backend: all nodes of its outermost graph become one call.
 ///
 /// # Errors
-/// The backend cannot take it.
+/// The backend cannot compile it.
 pub fn to_backend_whole(
     program: &ExportedProgram,
     backend: &dyn Preprocess,
@@ -84,7 +84,7 @@ struct Lowering<'a> {
     used: Vec<u32>,
     specs: &'a BTreeMap<Arc<str>, DelegationSpec>,
     backends: &'a [&'a dyn Preprocess],
-    /// The named data of all payloads.
+    /// The named data of all payloads, by key.
     keys: HashMap<String, SharedBytes>,
 }
 
@@ -110,7 +110,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The call that takes the place of the nodes of a tag.
+    /// Compiles the nodes of a tag and returns the call that replaces them.
     fn part(&mut self, tag: &Arc<str>, members: Vec<ExportedNode>) -> Result<ExportedNode, DelegationError> {
         let spec = self.specs.get(tag).ok_or_else(|| DelegationError::UnknownTag {
             tag: tag.to_string(),
@@ -136,12 +136,12 @@ impl Lowering<'_> {
     }
 }
 
-/// A part as a program of its own.
+/// A part extracted as a program of its own.
 struct Part {
     program: ExportedProgram,
-    /// The values of the whole program that calls give.
+    /// The values of the whole program that the call passes.
     inputs: Vec<VarId>,
-    /// The values of the whole program that calls take.
+    /// The values of the whole program that the call defines.
     outputs: Vec<VarId>,
     source: Arc<crate::exported::Source>,
 }
@@ -164,7 +164,7 @@ impl Part {
             copier.node(node, &mut inside);
             order.extend_from_slice(&node.outputs);
         }
-        // The nodes name the part's values now; what they define is told in those of the whole.
+        // The nodes use the part's values now. Outputs are determined on the whole program's values.
         let back: HashMap<VarId, VarId> = copier.of.iter().map(|(&whole, &part)| (part, whole)).collect();
         let escapes = |v: &VarId| {
             let opaque = matches!(whole.var(*v).ty, VarType::Opaque);
@@ -178,7 +178,7 @@ impl Part {
     }
 }
 
-/// Values of a program, copied to that of a part as its nodes name them.
+/// Copies values of the whole program to the part's program when its nodes first refer to them.
 struct Copier<'w> {
     whole: &'w ExportedProgram,
     part: ExportedProgram,
@@ -187,7 +187,7 @@ struct Copier<'w> {
 }
 
 impl Copier<'_> {
-    /// Lets a node name the part's values, and counts what it uses of the whole's in `inside`.
+    /// Renames the values of a node to the part's, and counts in `inside` its uses of the whole program's values.
     fn node(&mut self, node: &mut ExportedNode, inside: &mut HashMap<VarId, u32>) {
         let mut own = HashSet::new();
         self.node_in(node, inside, &mut own);
@@ -222,7 +222,7 @@ impl Copier<'_> {
         }
     }
 
-    /// A value that is used: defined before, a constant, or from now on an input.
+    /// The part's value for a used value. If it is not known yet, it becomes a constant or an input of the part.
     fn used(&mut self, var: VarId, own: &HashSet<VarId>) -> VarId {
         if let Some(&known) = self.of.get(&var) {
             return known;

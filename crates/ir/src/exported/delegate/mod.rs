@@ -1,5 +1,5 @@
-//! Delegation ahead of time: a partitioner tags the nodes that a backend takes, the backend makes a payload of each
-//! tagged part, and one call of the payload takes the part's place.
+//! Ahead-of-time delegation: a partitioner tags the nodes that a backend supports, the backend compiles each tagged
+//! part to a payload, and a call of the payload replaces the part.
 //!
 //! ```text
 //! ExportedProgram ─ Partitioner::partition ─► tagged ─ to_backend ─► parts ─ Preprocess::preprocess ─► payloads
@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The target of a node that calls a payload: its first argument, `lowered_module`, is the payload's index in
-/// [`ExportedProgram::lowered`]; the others are what the payload is given, in order.
+/// The target of a node that calls a payload. Its first argument, `lowered_module`, is the payload's index in
+/// [`ExportedProgram::lowered`]; the others are the payload's inputs, in order.
 pub const CALL_DELEGATE: &str = "executorch_call_delegate";
 
 /// A setting of a backend.
@@ -30,11 +30,11 @@ pub const CALL_DELEGATE: &str = "executorch_call_delegate";
 pub struct CompileSpec {
     /// Its name.
     pub key: String,
-    /// Its value, meaningful to the backend.
+    /// Its value, which only the backend interprets.
     pub value: Vec<u8>,
 }
 
-/// For which backend a tagged part is, and with which settings.
+/// The backend of a tagged part, and its settings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DelegationSpec {
     /// The id by which programs name the backend.
@@ -43,23 +43,23 @@ pub struct DelegationSpec {
     pub compile_specs: Vec<CompileSpec>,
 }
 
-/// What a partitioner decided.
+/// The result of a partitioner.
 #[derive(Debug, Clone)]
 pub struct PartitionResult {
     /// The program, with [tags](ExportedProgram::tags).
     pub tagged_exported_program: ExportedProgram,
-    /// What each tag stands for.
+    /// The backend and settings of each tag.
     pub partition_tags: BTreeMap<Arc<str>, DelegationSpec>,
-    /// Why nodes that the backend does not take are left, by their first results: for reports, and may be empty.
+    /// Why the backend does not take certain nodes, keyed by their first results. It is for reports and may be empty.
     pub reasons: BTreeMap<VarId, String>,
 }
 
-/// Decides which nodes a backend takes.
+/// Decides which nodes are delegated to a backend.
 pub trait Partitioner {
     /// Tags the nodes of each part. The partitioner may rewrite the program, but not change what it computes.
     ///
     /// # Errors
-    /// Why the program cannot be partitioned at all. Nodes that the backend does not take are left without a tag.
+    /// The program cannot be partitioned at all. Nodes that the backend does not support are no error; they get no tag.
     fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError>;
 }
 
@@ -68,11 +68,12 @@ pub trait Preprocess {
     /// The id by which programs name the backend.
     fn backend_id(&self) -> &str;
 
-    /// Makes a payload of a part: a program whose inputs are all [`InputKind::User`](super::InputKind::User), in the
-    /// order in which calls give them, and whose outputs are values, in the order in which calls take them.
+    /// Compiles a part to a payload. The part is a program whose inputs are all
+    /// [`InputKind::User`](super::InputKind::User), in the order in which calls pass them, and whose outputs are values,
+    /// in the order in which calls receive them.
     ///
     /// # Errors
-    /// Why the part cannot be brought into the backend's form.
+    /// The backend cannot compile the part.
     fn preprocess(
         &self,
         part: &ExportedProgram,
@@ -80,20 +81,20 @@ pub trait Preprocess {
     ) -> Result<PreprocessResult, DelegationError>;
 }
 
-/// What a backend makes of a part.
+/// The result of compiling a part.
 #[derive(Debug, Clone, Default)]
 pub struct PreprocessResult {
-    /// The payload that the backend is given at run time.
+    /// The payload, which the backend receives at run time.
     pub processed_bytes: Vec<u8>,
-    /// For each handle that the backend reports at run time the nodes of the source program that it stands for.
+    /// Maps each debug handle that the backend reports at run time to the nodes of the source program it stands for.
     pub debug_handle_map: BTreeMap<DebugHandle, Vec<String>>,
-    /// Bytes that the payload names.
+    /// The named data that the payload refers to.
     pub named_data: Vec<NamedBytes>,
-    /// How many bytes the backend reads behind the end of a tensor in an arena.
+    /// How many bytes the backend may read past the end of a tensor in an arena.
     pub reads_past_end: u64,
 }
 
-/// What a backend calls a place of its payload.
+/// A backend's identifier for a place in its payload.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DebugHandle {
     /// A number.
@@ -102,14 +103,14 @@ pub enum DebugHandle {
     Str(String),
 }
 
-/// Bytes that a payload names by a key. Equal keys of one program must stand for equal bytes.
+/// Bytes that a payload refers to by a key. Equal keys in one program must have equal bytes.
 #[derive(Clone)]
 pub struct NamedBytes {
     /// The key.
     pub key: String,
-    /// The bytes, or their owner, which is asked for them when the program is written.
+    /// The bytes, or an owner that provides them when the program is written.
     pub bytes: SharedBytes,
-    /// To what the first byte is aligned in the file.
+    /// The alignment of the first byte in the file.
     pub alignment: u64,
 }
 
@@ -120,63 +121,63 @@ impl fmt::Debug for NamedBytes {
     }
 }
 
-/// A part of a program that a backend has taken.
+/// A part of a program that was lowered to a backend.
 #[derive(Debug, Clone)]
 pub struct LoweredModule {
     /// The backend, and its settings.
     pub spec: DelegationSpec,
     /// The payload.
     pub result: PreprocessResult,
-    /// What it computes.
+    /// The part before lowering.
     pub original: ExportedProgram,
 }
 
 /// Why a program could not be delegated.
 #[derive(Debug, thiserror::Error)]
 pub enum DelegationError {
-    /// A part would have to run before and after other nodes.
+    /// A part depends on itself through nodes outside it, so it cannot run in one call.
     #[error(
         "the nodes tagged `{tag}` cannot run at once: {path}; give the nodes before and behind another tag"
     )]
     Cycle {
         /// The tag.
         tag: String,
-        /// From a node of the part through others back into it.
+        /// The path from a node of the part through others back into it.
         path: String,
     },
-    /// A tag stands in more than one graph.
+    /// A tag is used in more than one graph.
     #[error(
-        "the tag `{tag}` stands in a nested graph and around it, or in two of them; tags are those of one graph"
+        "the tag `{tag}` is used in several graphs (the outermost or nested ones); use each tag in one graph only"
     )]
     Spread {
         /// The tag.
         tag: String,
     },
-    /// A tag that the partitioner does not explain.
+    /// A tag is missing from the partition tags.
     #[error("the tag `{tag}` of node `{node}` is not among the partition tags: {known}")]
     UnknownTag {
         /// The tag.
         tag: String,
         /// A node that has it.
         node: String,
-        /// The tags that there are.
+        /// The existing tags.
         known: String,
     },
-    /// A part is for a backend that was not given.
-    #[error("there is no backend `{backend_id}`, for which the nodes tagged `{tag}` are")]
+    /// A part is tagged for a backend that was not provided.
+    #[error("there is no backend `{backend_id}` for the nodes tagged `{tag}`")]
     NoBackend {
         /// The tag.
         tag: String,
         /// The backend.
         backend_id: String,
     },
-    /// Two payloads name different bytes by one key.
-    #[error("two payloads name different bytes `{key}`")]
+    /// Two payloads use one key for different bytes.
+    #[error("two payloads use the key `{key}` for different bytes")]
     SameKey {
         /// The key.
         key: String,
     },
-    /// A backend could not preprocess a part.
+    /// A backend cannot compile a part.
     #[error("{backend_id} cannot take node `{node}` ({target}): {problem}")]
     Preprocess {
         /// The backend.
@@ -188,7 +189,7 @@ pub enum DelegationError {
         /// Why.
         problem: String,
     },
-    /// A backend could not write its payload.
+    /// A backend cannot write its payload.
     #[error("{backend_id}: the payload: {problem}")]
     Payload {
         /// The backend.
@@ -196,7 +197,7 @@ pub enum DelegationError {
         /// Why.
         problem: String,
     },
-    /// A payload could not be brought back to operators.
+    /// A payload cannot be converted back to operators.
     #[error("{backend_id}: the payload cannot be brought back to operators: {problem}")]
     Recover {
         /// The backend.
@@ -204,7 +205,7 @@ pub enum DelegationError {
         /// Why.
         problem: String,
     },
-    /// What a partitioner or a backend made of the program breaks a rule.
+    /// The program that a partitioner or a backend produced breaks an invariant.
     #[error(transparent)]
     Malformed(#[from] Malformed),
 }
@@ -236,7 +237,7 @@ mod tests {
         x
     }
 
-    /// Nodes `v0`, `v1`, … of these targets, each of the one before.
+    /// Nodes `v0`, `v1`, … with these targets, each of which uses the one before.
     pub(super) fn chain(targets: &[&str]) -> ExportedProgram {
         let mut program = ExportedProgram::new("forward");
         let mut at = input(&mut program);
@@ -251,7 +252,7 @@ mod tests {
         program.graph.nodes.iter().map(|node| &*node.target).collect()
     }
 
-    /// Takes the nodes whose target starts with `+`, and puts their targets into its payload.
+    /// A backend that supports the nodes whose targets begin with `+` and writes their targets as its payload.
     struct Plus;
 
     impl Partitioner for Plus {
@@ -292,14 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn a_part_does_not_wait_for_itself() {
-        // x -> +a -> b -> +c, and +a -> +c: all supported nodes at once would need what `b` gives.
+    fn parts_do_not_depend_on_themselves() {
+        // x -> +a -> b -> +c, and +a -> +c: one part of all supported nodes would depend on itself through `b`.
         let mut program = ExportedProgram::new("forward");
         let x = input(&mut program);
         let a = node(&mut program, "+a", &[x]);
         let b = node(&mut program, "b", &[a]);
         let c = node(&mut program, "+c", &[a, b]);
-        // Of the level of `+a`, but behind it in the file.
+        // On the level of `+a`, but later in the program.
         let d = node(&mut program, "+d", &[a]);
         program.graph.outputs.extend([Argument::Var(c), Argument::Var(d)]);
         let lowered = to_backend(&program, &Plus, &[&Plus]).unwrap();
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_and_backends_must_be_there() {
+    fn unknown_tags_and_backends_are_rejected() {
         struct Wrong;
         impl Partitioner for Wrong {
             fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError> {
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_work_grows_with_the_nodes() {
+    fn delegation_is_linear_in_the_number_of_nodes() {
         let targets: Vec<&str> = (0..60_000).map(|i| if i % 3 == 0 { "b" } else { "+a" }).collect();
         let program = to_backend(&chain(&targets), &Plus, &[&Plus]).unwrap();
         assert_eq!(program.lowered.len(), 20_000);

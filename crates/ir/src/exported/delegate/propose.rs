@@ -1,15 +1,16 @@
-//! The largest parts that hold supported nodes alone.
+//! Proposes maximal parts of supported nodes.
 
 use crate::exported::{ExportedGraph, ExportedNode, ExportedProgram, VarId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Tags the nodes that `is_supported` takes and that have no tag yet: connected ones alike, in the largest parts of
-/// which each can run at once. Returns the tags, `PREFIX0`, `PREFIX1` and so on, in the order in which the parts stand.
+/// Tags the untagged nodes that `is_supported` accepts. Connected nodes get the same tag as long as the part can run in
+/// one call. Returns the tags, `PREFIX0`, `PREFIX1` and so on, in the order of the parts.
 ///
-/// The cost grows with the number of operands. A node's *level* is the greatest number of changes from a supported
-/// node to another one on the ways to it. What joins two parts of one level without lying in them would be of a higher
-/// level, so that connected supported nodes of one level can run at once, and parts never wait for each other in turn.
+/// The cost is linear in the number of operands. A node's *level* is the maximum, over all paths that lead to it, of the
+/// number of steps from a supported node to an unsupported one. A path that leaves a level through an unsupported node
+/// never returns to that level, so the connected supported nodes of one level do not depend on each other through other
+/// nodes, and parts have no cyclic dependencies.
 pub fn tag_supported(
     program: &mut ExportedProgram,
     prefix: &str,
@@ -22,11 +23,11 @@ pub fn tag_supported(
     (0..next).map(|n| format!("{prefix}{n}").into()).collect()
 }
 
-/// What is known of a node that defines a value.
+/// The node that defines a value.
 #[derive(Clone, Copy)]
 struct Producer {
     level: u32,
-    /// Its index among the supported nodes, if it is one.
+    /// Its index among the supported nodes, if it is supported.
     supported: Option<usize>,
 }
 
@@ -53,7 +54,7 @@ fn propose(
             let index = parts.add();
             for producer in operands.iter().filter_map(|v| producers.get(v)) {
                 if let Some(other) = producer.supported.filter(|_| producer.level == level) {
-                    parts.join(index, other);
+                    parts.union(index, other);
                 }
             }
             index
@@ -74,7 +75,7 @@ fn propose(
     }
 }
 
-/// What a node uses, that which only its nested graphs use with it.
+/// All values that a node uses, including those that only its nested graphs use.
 pub(super) fn all_operands(node: &ExportedNode) -> Vec<VarId> {
     fn of_graph(graph: &ExportedGraph, all: &mut Vec<VarId>) {
         for node in &graph.nodes {
@@ -88,28 +89,28 @@ pub(super) fn all_operands(node: &ExportedNode) -> Vec<VarId> {
     all
 }
 
-/// Sets that are joined.
+/// Union-find over supported nodes.
 #[derive(Default)]
 struct Parts {
-    above: Vec<usize>,
+    parent: Vec<usize>,
 }
 
 impl Parts {
     fn add(&mut self) -> usize {
-        self.above.push(self.above.len());
-        self.above.len() - 1
+        self.parent.push(self.parent.len());
+        self.parent.len() - 1
     }
 
     fn root(&mut self, mut index: usize) -> usize {
-        while self.above[index] != index {
-            self.above[index] = self.above[self.above[index]];
-            index = self.above[index];
+        while self.parent[index] != index {
+            self.parent[index] = self.parent[self.parent[index]];
+            index = self.parent[index];
         }
         index
     }
 
-    fn join(&mut self, a: usize, b: usize) {
+    fn union(&mut self, a: usize, b: usize) {
         let (a, b) = (self.root(a), self.root(b));
-        self.above[a.max(b)] = a.min(b);
+        self.parent[a.max(b)] = a.min(b);
     }
 }

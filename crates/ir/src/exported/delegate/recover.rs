@@ -1,40 +1,40 @@
-//! The way back: from payloads to the operators that they compute.
+//! The inverse of lowering: converts payloads back to operators.
 
 use super::{CompileSpec, DelegationError};
 use crate::exported::{ConstantTensor, ExportedProgram, Ranges, TensorSpec};
 
-/// The ahead-of-time half of a backend, backwards: for programs whose source is not at hand.
+/// The inverse of a backend's ahead-of-time half, for programs whose source is not available.
 pub trait Recover {
     /// The id by which programs name the backend.
     fn backend_id(&self) -> &str;
 
-    /// How many of a call's arguments a payload is given; the others it gives.
+    /// How many of a call's arguments are inputs of the payload; the others are outputs.
     ///
     /// # Errors
     /// The payload is malformed.
     fn num_inputs(&self, processed: &[u8]) -> Result<usize, DelegationError>;
 
-    /// What a call of a payload computes: a program whose inputs are all
-    /// [`InputKind::User`](crate::exported::InputKind::User), in the order in which the call gives them, and whose
-    /// outputs are values, in the order in which the call takes them.
+    /// Converts a call of a payload to a program whose inputs are all
+    /// [`InputKind::User`](crate::exported::InputKind::User), in the order in which the call passes them, and whose
+    /// outputs are values, in the order in which the call receives them.
     ///
     /// # Errors
-    /// The payload is malformed, or computes something for which there are no operators.
+    /// The payload is malformed, or computes something that no operators express.
     fn recover(&self, call: &LoweredCall<'_>) -> Result<ExportedProgram, DelegationError>;
 }
 
-/// A call of a payload, as a program has it.
+/// A call of a payload in a program.
 pub struct LoweredCall<'a> {
     /// The payload.
     pub processed: &'a [u8],
     /// The settings with which it was made.
     pub compile_specs: &'a [CompileSpec],
-    /// What the call gives.
+    /// The specs of the call's inputs.
     pub inputs: &'a [TensorSpec],
-    /// What the call takes; sizes that change are upper bounds, or symbols that have them.
+    /// The specs of the call's outputs. Dynamic sizes are upper bounds, or symbols with bounds.
     pub outputs: &'a [TensorSpec],
-    /// How far the symbols in sizes go.
+    /// The bounds of the symbols in sizes.
     pub ranges: &'a Ranges,
-    /// The bytes that the program has under a key.
+    /// Looks up the program's named data by key.
     pub named_data: &'a (dyn Fn(&str) -> Option<ConstantTensor> + Send + Sync),
 }

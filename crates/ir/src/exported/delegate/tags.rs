@@ -1,4 +1,4 @@
-//! Whether tagged parts can each run at once, and in which order.
+//! Checks that each tagged part can run in one call, and orders the parts.
 
 use super::DelegationError;
 use super::propose::all_operands;
@@ -13,10 +13,10 @@ impl ExportedProgram {
         self.tags.get(node.outputs.first()?)
     }
 
-    /// Checks that the nodes of each tag are of one graph and can run at once.
+    /// Checks that the nodes of each tag belong to one graph and can run in one call.
     ///
     /// # Errors
-    /// A tag of two graphs, or a way from a part through other nodes back into it.
+    /// A tag is used in two graphs, or a path leads from a part through other nodes back into it.
     pub fn check_tags(&self) -> Result<(), DelegationError> {
         let mut seen = BTreeMap::new();
         self.check_graph_tags(&self.graph, &mut 0, &mut seen)
@@ -43,14 +43,14 @@ impl ExportedProgram {
     }
 }
 
-/// Nodes that run at once: those of a tag, or one without.
+/// Nodes that run together: all nodes of a tag, or one untagged node.
 pub(super) struct Group {
     pub(super) tag: Option<Arc<str>>,
-    /// Their indices, rising.
+    /// Their indices, in increasing order.
     pub(super) nodes: Vec<usize>,
 }
 
-/// The groups of a graph in an order in which they can run, as near to that of the nodes as can be.
+/// Sorts the groups of a graph topologically. Ready groups keep the order of their first nodes.
 pub(super) fn groups_in_order(
     program: &ExportedProgram,
     graph: &ExportedGraph,
@@ -98,7 +98,8 @@ pub(super) fn groups_in_order(
     Ok(order.into_iter().filter_map(|group| taken[group].take()).collect())
 }
 
-/// A way from a part through other nodes back into it. There is one among the groups that wait.
+/// The error for a cycle: a path from a part through other nodes back into it. It exists among the groups with unmet
+/// dependencies (`waits`).
 fn cycle(
     program: &ExportedProgram,
     graph: &ExportedGraph,
@@ -121,7 +122,7 @@ fn cycle(
     };
     let number = group_of_cycle(graph, group_of, defined_by, waits);
     let tag = groups[number].tag.as_deref().unwrap_or_default().to_owned();
-    // The node from which each was reached, the groups that were entered, and what is to be followed.
+    // Breadth-first search: the predecessor of each reached node, the groups that were reached, and the queue.
     let (mut before, mut entered) = (HashMap::new(), HashSet::new());
     let mut queue: VecDeque<usize> = groups[number].nodes.iter().copied().collect();
     while let Some(at) = queue.pop_front() {
@@ -136,7 +137,7 @@ fn cycle(
                 return DelegationError::Cycle { tag, path: path.join(" -> ") };
             }
             before.entry(user).or_insert(at);
-            // What a part gives is there once all of it has run.
+            // A part's outputs are available once all of it has run, so reaching one node reaches the whole group.
             if entered.insert(group_of[user]) {
                 for &other in &groups[group_of[user]].nodes {
                     if other != user {
@@ -150,8 +151,8 @@ fn cycle(
     DelegationError::Cycle { tag, path: "its nodes are in no order in which they can run".to_owned() }
 }
 
-/// A tagged group that waits for itself: on the way back from a group that waits, the first that is met again, or one
-/// between.
+/// A tagged group on a dependency cycle. Follows dependencies back from a group that waits until a group repeats, and
+/// takes the first group of that cycle with several nodes.
 fn group_of_cycle(
     graph: &ExportedGraph,
     group_of: &[usize],
@@ -184,7 +185,7 @@ mod tests {
     use super::super::tests::{chain, names};
 
     #[test]
-    fn a_cycle_is_shown() {
+    fn errors_show_a_cycle_through_an_untagged_node() {
         let mut program = chain(&["a", "b", "c"]);
         for at in [0, 2] {
             let var = program.graph.nodes[at].outputs[0];
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_wait_for_each_other_are_shown() {
+    fn errors_show_a_cycle_between_two_parts() {
         let mut program = chain(&["a", "b", "c", "d"]);
         for (at, tag) in [(0, "s"), (1, "t"), (2, "s"), (3, "t")] {
             let var = program.graph.nodes[at].outputs[0];

@@ -1,8 +1,8 @@
-//! Convolutions one after another, strip by strip: some lines of the last one's output at a time, and of each image between
-//! two of them the lines that these read. Between pointwise and depthwise convolutions, which do little for each element,
-//! whole images would go out to the farther caches and come back.
+//! Chains of convolutions, computed strip by strip: some lines of the last output at a time, and of each intermediate
+//! image the lines that these read. Pointwise and depthwise convolutions do little work for each element; run one by
+//! one, they would write whole intermediate images to the outer caches and read them back.
 //!
-//! Results are those of one convolution after another, bit for bit.
+//! Results are bit-identical to those of the convolutions run one by one.
 
 use super::super::gemm::Activation;
 use super::super::gemm::driver::share;
@@ -13,12 +13,12 @@ use pool::Pool;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Elements of the lines between convolutions that are held at once, about: they stay in the second cache.
+/// Approximate number of elements of intermediate lines that are held at once: they stay in the L2 cache.
 const HELD: usize = 1 << 17;
-/// Elements of an image between two convolutions from which these become a chain.
-const LARGE: usize = 1 << 16;
-/// What part of the lines between convolutions that a thread computes may be computed by another, too: one of so many.
-const SHARED: usize = 2;
+/// Elements of an intermediate image from which on the convolutions before and after it are chained.
+const LARGE_IMAGE: usize = 1 << 16;
+/// Intermediate lines of its own that a thread needs for each line of halo, which another thread computes as well.
+const OWN_PER_HALO: usize = 2;
 
 /// A convolution of a chain.
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +33,8 @@ pub struct Link<'a> {
     pub activation: Activation,
 }
 
-/// Whether a convolution of images of this layout and these sizes can be part of a chain: a pointwise or a depthwise one of
-/// two dimensions, of channels-last images, whose padding is the same on all sides.
+/// Whether a convolution of images of this layout and these sizes can be a link of a chain: a pointwise or depthwise
+/// 2-D convolution of channels-last images with the same padding on all sides.
 pub fn chains(p: &ConvParams, layout: Layout, frame: &ConvFrame) -> bool {
     let flat = [p.kernel[0], p.stride[0], p.dilation[0], frame.input[0]] == [1; 4] && p.padding[0] == 0;
     let pointwise = is_pointwise(p) && p.in_channels > 0;
@@ -43,30 +43,31 @@ pub fn chains(p: &ConvParams, layout: Layout, frame: &ConvFrame) -> bool {
     layout == Layout::ChannelsLast && flat && fits && (pointwise || depthwise) && frame.out_pixels() > 0
 }
 
-/// Whether a convolution that [chains] is faster as a link after what computes its input: that is large enough not to stay in
-/// a near cache, and has lines enough for so many threads.
+/// Whether a convolution that can be a link ([`chains`]) is faster chained to the convolution that computes its
+/// input: if that image is too large to stay in a near cache, and there are enough lines for `threads` threads.
 pub fn chain_pays(p: &ConvParams, frame: &ConvFrame, threads: usize) -> bool {
-    let large = frame.in_pixels().saturating_mul(p.in_channels) >= LARGE;
+    let large = frame.in_pixels().saturating_mul(p.in_channels) >= LARGE_IMAGE;
     let lines = frame.batch.saturating_mul(frame.output[1]);
     large && lines / least_lines(lines_of(p, 1), p.stride[1]) >= threads
 }
 
-/// Lines of the input for so many of the output.
+/// The number of input lines that `lines` output lines read.
 fn lines_of(p: &ConvParams, lines: usize) -> usize {
     (lines - 1) * p.stride[1] + (p.kernel[1] - 1) * p.dilation[1] + 1
 }
 
-/// Lines of the output that a thread takes at least: one needs `one` lines of what is computed before, and one more `more`.
+/// The least lines of the output for a thread, if the first needs `one` intermediate lines and each further one
+/// `more`.
 fn least_lines(one: usize, more: usize) -> usize {
-    (SHARED * one.saturating_sub(more)).div_ceil(more).max(1)
+    (OWN_PER_HALO * one.saturating_sub(more)).div_ceil(more).max(1)
 }
 
-/// Whether an output pixel reads the input pixel at its place and no other.
+/// Whether an output pixel reads only the input pixel at its own position.
 fn is_pointwise(p: &ConvParams) -> bool {
     !p.transposed && p.groups == 1 && p.taps() == 1 && p.stride == [1; 3] && p.padding == [0; 3]
 }
 
-/// The lines of the input that these lines of the output read, and that the image has. They rise with the lines.
+/// The lines of the input image that these lines of the output read. Both ends increase with `lines`.
 fn reads(link: &Link<'_>, lines: &Range<usize>) -> Range<usize> {
     let (p, height) = (link.conv.params(), link.frame.input[1]);
     let reach = (p.kernel[1] - 1) * p.dilation[1] + 1;
@@ -78,11 +79,12 @@ fn reads(link: &Link<'_>, lines: &Range<usize>) -> Range<usize> {
     first..end.max(first)
 }
 
-/// Computes `links` one after another, of `x` into `out`; `residual` has the last output's sizes and layout, and is added to
-/// it before the activation. Divided among the threads of `pool` by lines of the output.
+/// Runs `links` one after another, from `x` to `out`; `residual` has the sizes and layout of the last output, and is
+/// added to it before the activation. Lines of the output are divided among the threads of `pool`.
 ///
 /// # Panics
-/// If a link does not [chain](chains), does not fit the one before it, or a slice has not the size that the frames say.
+/// If a link [cannot be chained](chains) or does not fit the one before it, or the length of a slice does not match
+/// the frames.
 pub fn chain(pool: &Pool, links: &[Link<'_>], x: &[f32], out: &mut [f32], residual: Option<&[f32]>) {
     let (Some(first), Some(last)) = (links.first(), links.last()) else { return };
     for link in links {
@@ -93,10 +95,7 @@ pub fn chain(pool: &Pool, links: &[Link<'_>], x: &[f32], out: &mut [f32], residu
     for pair in links.windows(2) {
         let (from, to) = (&pair[0].frame, &pair[1].frame);
         let channels = pair[0].conv.params().out_channels == pair[1].conv.params().in_channels;
-        assert!(
-            from.batch == to.batch && from.output == to.input && channels,
-            "links that follow each other"
-        );
+        assert!(from.batch == to.batch && from.output == to.input && channels, "shapes of consecutive links");
     }
     let channels = [first.conv.params().in_channels, last.conv.params().out_channels];
     assert_eq!(x.len(), first.frame.batch * first.frame.in_pixels() * channels[0], "input of a chain");
@@ -113,7 +112,7 @@ pub fn chain(pool: &Pool, links: &[Link<'_>], x: &[f32], out: &mut [f32], residu
     let out = Shared::new(out);
     let task = |t: usize| {
         let lines = share(t, threads, lines, 1);
-        // SAFETY: shares have lines of their own.
+        // SAFETY: tasks have lines of their own.
         unsafe { Strips { links, x, out, residual }.run(lines) };
     };
     if threads == 1 {
@@ -123,8 +122,8 @@ pub fn chain(pool: &Pool, links: &[Link<'_>], x: &[f32], out: &mut [f32], residu
     }
 }
 
-/// Lines of the first image between convolutions that `lines` lines of the last output read, and how many more one more
-/// line does.
+/// The lines of the first intermediate image that `lines` lines of the last output read, and how many more each
+/// further line needs.
 fn lines_for(links: &[Link<'_>], lines: usize) -> (usize, usize) {
     links[1..].iter().rev().fold((lines, 1), |(lines, more), link| {
         let p = link.conv.params();
@@ -139,17 +138,17 @@ struct Strips<'a> {
     residual: Option<&'a [f32]>,
 }
 
-/// Lines of an image between convolutions.
-struct Between<'a> {
+/// Consecutive lines of an intermediate image.
+struct IntermediateLines<'a> {
     elements: &'a mut [f32],
-    /// Which lines there are.
+    /// The lines that it holds.
     lines: Range<usize>,
     /// Elements of a line.
     len: usize,
 }
 
-impl Between<'_> {
-    /// Keeps of its lines those from `first` on.
+impl IntermediateLines<'_> {
+    /// Drops the lines before `first`.
     fn keep_from(&mut self, first: usize) {
         let Range { start, end } = self.lines;
         if first < end {
@@ -163,11 +162,11 @@ impl Strips<'_> {
     /// Computes lines of the output, counted through all images.
     ///
     /// # Safety
-    /// No other task uses these meanwhile.
+    /// No other task accesses these meanwhile.
     unsafe fn run(&self, lines: Range<usize>) {
         let [.., last] = self.links else { return };
         let height = last.frame.output[1];
-        // Elements between convolutions for a strip of so many lines.
+        // Elements of intermediate lines for a strip of `lines` lines.
         let held = |lines: usize| -> usize {
             (1..self.links.len()).map(|i| self.most_lines(i, lines) * self.line_len(i)).sum()
         };
@@ -175,12 +174,12 @@ impl Strips<'_> {
         let strip = (1 + HELD.saturating_sub(one) / (two - one).max(1)).min(height);
         scratch::with(held(strip), |mut scratch| {
             let mut line = lines.start;
-            let mut between = SmallVec::<[Between<'_>; 3]>::new();
+            let mut between = SmallVec::<[IntermediateLines<'_>; 3]>::new();
             for i in 1..self.links.len() {
                 let (len, most) = (self.line_len(i), self.most_lines(i, strip));
                 let (elements, rest) = std::mem::take(&mut scratch).split_at_mut(most * len);
                 scratch = rest;
-                between.push(Between { elements, lines: 0..0, len });
+                between.push(IntermediateLines { elements, lines: 0..0, len });
             }
             while line < lines.end {
                 let (n, y) = (line / height, line % height);
@@ -195,7 +194,7 @@ impl Strips<'_> {
         });
     }
 
-    /// Lines of the `i`th link's input that so many lines of the output read, at most.
+    /// The most lines of the `i`th link's input that `lines` lines of the output read.
     fn most_lines(&self, i: usize, lines: usize) -> usize {
         lines_for(&self.links[i - 1..], lines).0.min(self.links[i].frame.input[1])
     }
@@ -205,12 +204,12 @@ impl Strips<'_> {
         self.links[i].frame.input[2] * self.links[i].conv.params().in_channels
     }
 
-    /// Computes lines of the output of image `n`, and before that what they read.
+    /// Computes lines of the output of image `n`, and before them the intermediate lines that they read.
     ///
     /// # Safety
     /// As for [`Self::run`].
-    unsafe fn strip(&self, n: usize, lines: Range<usize>, between: &mut [Between<'_>]) {
-        // Of the output of each link, the last first.
+    unsafe fn strip(&self, n: usize, lines: Range<usize>, between: &mut [IntermediateLines<'_>]) {
+        // The lines needed of each link's output, from the last link to the first.
         let mut needed = SmallVec::<[Range<usize>; 4]>::from_iter([lines]);
         for link in self.links[1..].iter().rev() {
             let lines = reads(link, needed.last().expect("the last link's lines"));
@@ -232,12 +231,12 @@ impl Strips<'_> {
             (n * last.frame.output[1] + lines.start) * len..(n * last.frame.output[1] + lines.end) * len;
         // SAFETY: as the caller promises.
         let mut out = unsafe { self.out.matrix(elements.start, (1, elements.len()), (elements.len(), 1)) };
-        let out = out.row(0).expect("lines that lie together");
+        let out = out.row(0).expect("contiguous lines");
         last.lines(from, lines.clone(), out, self.residual.map(|r| &r[elements]));
     }
 }
 
-/// Lines of an image from one of them on.
+/// Consecutive lines of an image, from line `first` on.
 #[derive(Clone, Copy)]
 pub(super) struct Window<'a> {
     pub(super) elements: &'a [f32],
@@ -245,7 +244,7 @@ pub(super) struct Window<'a> {
 }
 
 impl Link<'_> {
-    /// Computes lines of the output of one image, and no others are in `out` and `residual`.
+    /// Computes lines of the output of one image; `out` and `residual` hold these lines and no others.
     fn lines(&self, from: Window<'_>, lines: Range<usize>, out: &mut [f32], residual: Option<&[f32]>) {
         let epilogue = ConvEpilogue { bias: self.bias, residual, activation: self.activation, tail: None };
         self.conv.lines(&self.frame, from, lines, out, &epilogue);
@@ -258,11 +257,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn numbers(len: usize, seed: usize) -> Vec<f32> {
+    fn values(len: usize, seed: usize) -> Vec<f32> {
         (0..len).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.0 - 1.0).collect()
     }
 
-    /// Parameters of a link for images of so many channels: a pointwise convolution to `out` channels, or a depthwise one.
+    /// Parameters of a link for images of `channels` channels: a pointwise convolution to `out` channels, or a
+    /// depthwise one.
     fn link(channels: usize, (depthwise, out, kernel, stride, padding): Kind) -> ConvParams {
         if !depthwise {
             return ConvParams::conv2d(channels, out, [1, 1]);
@@ -283,7 +283,8 @@ mod tests {
         (any::<bool>(), 1usize..40, two(6), two(4), [0usize..4, 0usize..4])
     }
 
-    /// Runs a chain on threads and its convolutions one after another, and compares. `false` if they do not fit.
+    /// Compares a chain run on each number of threads with its convolutions run one by one. `false` if the sizes do
+    /// not fit.
     fn agree(
         isa: Isa,
         batch: usize,
@@ -303,12 +304,12 @@ mod tests {
             if !chains(&p, last, &frame) {
                 return false;
             }
-            let conv = Conv::new(isa, p, &numbers(p.weights(), convs.len()), last, last).unwrap();
+            let conv = Conv::new(isa, p, &values(p.weights(), convs.len()), last, last).unwrap();
             (width, frames) = (p.out_channels, [frames, vec![frame]].concat());
-            convs.push((conv, numbers(p.out_channels, 50)));
+            convs.push((conv, values(p.out_channels, 50)));
         }
-        let x = numbers(batch * input[0] * input[1] * channels, 99);
-        let residual = numbers(batch * frame.out_pixels() * width, 77);
+        let x = values(batch * input[0] * input[1] * channels, 99);
+        let residual = values(batch * frame.out_pixels() * width, 77);
         let mut want = x.clone();
         for (i, ((conv, bias), frame)) in convs.iter().zip(&frames).enumerate() {
             let residual = (i + 1 == convs.len()).then_some(&residual[..]);
@@ -339,7 +340,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
-        fn a_chain_is_its_convolutions_one_after_another(
+        fn a_chain_equals_its_convolutions_run_one_by_one(
             kinds in prop::collection::vec(kind(), 1..5), batch in 1usize..3, input in [1usize..30, 1usize..20],
             channels in 1usize..40,
         ) {
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn strips_meet_where_lines_are_shared() {
+    fn strips_that_share_halo_lines_match() {
         let (pointwise, depthwise) = ((false, 48, [1; 2], [1; 2], [0; 2]), (true, 0, [3; 2], [1; 2], [1; 2]));
         let strided = (true, 0, [5; 2], [2; 2], [2; 2]);
         let threads: &[usize] = if cfg!(miri) { &[1] } else { &[1, 2, 4] };
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn small_images_and_many_threads_are_no_chain() {
+    fn small_images_and_many_threads_are_not_chained() {
         let p = link(96, (true, 0, [3; 2], [1; 2], [1; 2]));
         let frame = |n| ConvFrame { batch: 1, input: [1, n, n], output: [1, n, n] };
         assert!(chain_pays(&p, &frame(56), 2) && chain_pays(&p, &frame(56), 14));

@@ -1,6 +1,6 @@
-//! Depthwise convolution of channels-first images: neighbouring pixels of a line are the lanes. A block
-//! of a plane is copied with its margins, and its columns sorted by stride, so that every tap reads
-//! contiguous elements and none needs a check.
+//! Depthwise convolution of channels-first images: neighbouring pixels of a line are the lanes. A block of a plane is
+//! copied with its halo, and its columns are sorted by stride phase, so that every tap reads contiguous elements
+//! without bounds checks.
 
 use super::super::gemm::Activation;
 use super::super::isa::Isa;
@@ -13,19 +13,19 @@ use pool::Pool;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// Most taps of a kernel done this way.
+/// Most taps of a kernel that is computed this way.
 pub(super) const MAX_TAPS: usize = 128;
 /// Columns of a block of output.
 const COLUMNS: usize = 1024;
-/// Elements of the copy that a block of more than one line may take.
+/// Most elements of the copy for a block of more than one line.
 const PATCH: usize = 1 << 15;
-/// How many times more elements a block may copy than it adds up: beyond, kernels reach so far that each tap
-/// is looked up on its own.
+/// Most elements that a block may copy for each multiply-add. Where kernels extend so far that it would copy more,
+/// each tap reads the plane directly.
 const MAX_COPIED: usize = 8;
-/// Elements of a vector of any level.
+/// Elements of a vector of any level, at most.
 const ROOM: usize = 16;
 
-/// Whether the kernel lies in a plane and is small enough.
+/// Whether the kernel has depth 1 and is small enough.
 pub(super) fn fits(p: &ConvParams) -> bool {
     p.kernel[0] == 1
         && p.kernel.iter().all(|&k| k > 0)
@@ -81,7 +81,7 @@ struct Plane<'a> {
     isa: Isa,
     p: &'a ConvParams,
     frame: &'a ConvFrame,
-    /// The plane of the input, unless it is all margin.
+    /// The plane of the input; none if it is all padding.
     x: Option<&'a [f32]>,
     weights: &'a [f32],
     bias: f32,
@@ -97,16 +97,16 @@ impl Plane<'_> {
         let stride = p.stride[2];
         let reach = [(p.kernel[1] - 1) * p.dilation[1], (p.kernel[2] - 1) * p.dilation[2]];
         let columns = COLUMNS.min(width);
-        // Elements of one phase of a line.
+        // Elements of one stride phase of a line.
         let phase = columns + reach[1] / stride + 1;
         let line = phase * stride;
         let lines = (PATCH / line).saturating_sub(reach[0]).max(1).div_ceil(p.stride[1]).min(height);
         let patch_lines = (lines - 1) * p.stride[1] + reach[0] + 1;
         let sums = lines * columns * p.taps();
         if patch_lines.saturating_mul(line) > sums.saturating_mul(MAX_COPIED) {
-            return self.far_apart();
+            return self.run_without_copy();
         }
-        // The last vector of a line may read on into the next, or into the room after the last.
+        // The last vector of a line may read into the next line, or past the last line into the extra room.
         scratch::with(patch_lines * line + ROOM, |patch| {
             let mut taps: SmallVec<[(usize, f32); 32]> = smallvec![(0, 0.0); p.taps()];
             for (t, tap) in taps.iter_mut().enumerate() {
@@ -125,8 +125,8 @@ impl Plane<'_> {
         });
     }
 
-    /// Adds up the taps of each line one after another, those that meet the image.
-    fn far_apart(&mut self) {
+    /// Sums each line tap by tap over the pixels that are in the image, without a copy.
+    fn run_without_copy(&mut self) {
         let p = self.p;
         let [_, height, width] = self.frame.output;
         let [_, in_height, in_width] = self.frame.input;
@@ -157,7 +157,8 @@ impl Plane<'_> {
         }
     }
 
-    /// Copies the `lines` input lines that the block at `(y, x)` reads: of each, its columns by phase.
+    /// Copies the `lines` input lines that the block at `(y, x)` reads, with the columns of each sorted by stride
+    /// phase.
     fn fill(&self, patch: &mut [f32], phase: usize, lines: usize, y: usize, x: usize) {
         let p = self.p;
         let [_, in_height, in_width] = self.frame.input;
@@ -231,7 +232,7 @@ fn every_other(source: &[f32], dst: &mut [f32]) {
     tail.copy_from_slice(&rest[..tail.len()]);
 }
 
-/// Lines of `n` pixels, `width` apart, each of whose sums is `patch[line * step + pixel + tap.0] * tap.1`.
+/// Lines of `n` pixels, `width` apart. A sum adds up `patch[line * step + pixel + tap.0] * tap.1` over the taps.
 struct Block<'a> {
     patch: &'a [f32],
     step: usize,
@@ -256,10 +257,11 @@ impl Op for Block<'_> {
         assert!(self.taps.iter().all(|&(at, _)| at + last <= self.patch.len()));
         let end = (self.lines - 1) * self.width + self.n;
         assert!(end <= self.out.len() && self.residual.is_none_or(|r| end <= r.len()));
-        // SAFETY: the assertions hold every element of the lines, and of the patch up to whole vectors.
+        // SAFETY: by the assertions all elements of the lines are in bounds, and those of the patch up to whole
+        // vectors.
         unsafe {
             let mut y = 0;
-            // Vectors of one line where it is long, of several lines where it is short.
+            // Several vectors of one line if it is long, of several lines if it is short.
             if self.n > S::LANES {
                 for y in 0..self.lines {
                     let mut x = 0;
@@ -290,14 +292,14 @@ impl Op for Block<'_> {
 }
 
 impl Block<'_> {
-    /// Computes the vectors at these lines and pixels; those at pixel `n` are not stored.
+    /// Computes the vectors at these lines and pixels. A vector at pixel `n` is computed but not stored.
     ///
     /// # Safety
     /// The assertions of `run` hold; lines are below `lines`, and pixels are multiples of a vector or `n`.
     #[inline(always)]
     unsafe fn vectors<S: Simd, const P: usize>(&mut self, s: S, at: [(usize, usize); P]) {
         let mut acc = [s.splat(0.0); P];
-        // A vector past the line's end reads its first elements instead.
+        // A vector past the end of its line reads the first elements of the line instead.
         let base: [*const f32; P] = std::array::from_fn(|i| {
             let (y, x) = at[i];
             self.patch.as_ptr().wrapping_add(y * self.step + if x < self.n { x } else { 0 })
@@ -305,7 +307,7 @@ impl Block<'_> {
         for &(offset, w) in self.taps {
             let w = s.splat(w);
             for (acc, base) in acc.iter_mut().zip(&base) {
-                // SAFETY: the patch holds a whole vector here.
+                // SAFETY: the patch has a whole vector here.
                 *acc = s.mul_add(unsafe { s.load(base.wrapping_add(offset)) }, w, *acc);
             }
         }
@@ -314,7 +316,7 @@ impl Block<'_> {
             let place = y * self.width + x;
             let mut v = s.add(sum, s.splat(self.bias));
             if let Some(r) = self.residual {
-                // SAFETY: `left` pixels of the line are there.
+                // SAFETY: `left` pixels of the line are in bounds.
                 v = s.add(v, unsafe { s.load_first(r.as_ptr().wrapping_add(place), left) });
             }
             if let Some((low, high)) = self.bounds {

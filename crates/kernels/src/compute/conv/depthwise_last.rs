@@ -2,7 +2,7 @@
 //! of the weights.
 
 use super::super::isa::Isa;
-use super::super::laid::{Laid, LaidOut};
+use super::super::laid::{LaidOut, WeightBuffer};
 use super::super::math;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
@@ -12,13 +12,13 @@ use pool::Pool;
 use std::ops::Range;
 use tensor::{AlignedBuffer, Result};
 
-/// Most taps of a kernel done this way.
+/// Most taps of a kernel that is computed this way.
 pub(super) const MAX_TAPS: usize = 128;
 
-/// Weights, tap by tap, the channels of each together.
+/// Weights stored tap by tap; the channels of a tap are contiguous.
 #[derive(Debug)]
 pub(super) struct DepthwiseLast {
-    weights: Laid,
+    weights: WeightBuffer,
 }
 
 impl DepthwiseLast {
@@ -32,7 +32,7 @@ impl DepthwiseLast {
                 tap.iter_mut().zip(from).for_each(|(to, &w)| *to = w);
             }
         }
-        Ok(Self { weights: Laid::Own(buffer) })
+        Ok(Self { weights: WeightBuffer::Owned(buffer) })
     }
 
     pub(super) fn taken(p: &ConvParams, from: &mut LaidOut) -> Option<Self> {
@@ -62,7 +62,7 @@ impl DepthwiseLast {
         let line_len = width * p.out_channels;
         let per_line = line_len * p.taps();
         let pixels = frame.in_pixels() * p.in_channels;
-        // As many lines as what follows is best done for at once.
+        // With a tail, lines are grouped to about `TAIL_PART` elements.
         let at_once = epilogue.tail.map_or(1, |_| TAIL_PART.div_ceil(line_len));
         let some = |group: usize, out: &mut [f32]| {
             let first = group * at_once;
@@ -88,7 +88,7 @@ impl DepthwiseLast {
 }
 
 impl DepthwiseLast {
-    /// Computes lines of the output of one image of two dimensions, whose input lines are in a window.
+    /// Computes lines of the output of one 2-D image, whose input lines are in a window.
     pub(super) fn lines(
         &self,
         isa: Isa,
@@ -112,17 +112,17 @@ impl DepthwiseLast {
 struct Line<'a> {
     p: &'a ConvParams,
     frame: &'a ConvFrame,
-    /// What the line reads of the input, at least.
+    /// The input, or at least the lines of it that this line reads.
     image: Window<'a>,
     z: usize,
     y: usize,
     weights: &'a [f32],
-    /// With the residual of the line.
+    /// Its residual is that of this line.
     epilogue: &'a ConvEpilogue<'a>,
     out: &'a mut [f32],
 }
 
-/// A tap that meets the image: where its input pixel's channels begin, and its number.
+/// A tap that is in the image: the offset of its input pixel, and its index in the kernel.
 type Tap = (usize, usize);
 
 impl Line<'_> {
@@ -159,7 +159,7 @@ impl Line<'_> {
         }
     }
 
-    /// The pixels, from the first to before the second, whose taps are all within the image's width.
+    /// The range, as start and end, of the pixels whose taps are all within the width of the image.
     fn inner(&self) -> (usize, usize) {
         let (s, pad) = (self.p.stride[2], self.p.padding[2]);
         let reach = (self.p.kernel[2] - 1) * self.p.dilation[2];
@@ -168,7 +168,7 @@ impl Line<'_> {
         (first, end.min(self.frame.output[2]))
     }
 
-    /// Lists the taps that meet the image for the pixel at `x`.
+    /// Writes the taps of the pixel at `x` that are in the image to `taps`, and returns their number.
     fn taps(&self, x: usize, taps: &mut [Tap]) -> usize {
         let p = self.p;
         let at = [self.z, self.y, x];
@@ -194,7 +194,7 @@ impl Line<'_> {
     }
 }
 
-/// Neighbouring pixels that meet the same taps, each `step` elements further into the image.
+/// Neighbouring pixels with the same taps, each `step` elements further into the image.
 struct Pixels<'a> {
     image: &'a [f32],
     taps: &'a [Tap],
@@ -225,7 +225,7 @@ impl Op for Pixels<'_> {
         assert!(self.residual.is_none_or(|r| r.len() == self.out.len()));
         let mut at = 0;
         while at < self.count {
-            // SAFETY: the assertions hold every element of these pixels.
+            // SAFETY: by the assertions all elements of these pixels are in bounds.
             unsafe {
                 if self.count - at >= 4 {
                     self.pixels::<S, 4>(s, at);
@@ -263,12 +263,12 @@ impl Pixels<'_> {
     /// Computes `V` vectors of channels from `ch` on of `P` pixels from `at` on.
     ///
     /// # Safety
-    /// As for `pixels`; if `V > 1`, so many channels are left.
+    /// As for `pixels`; if `V > 1`, at least `V` vectors of channels are left.
     #[inline(always)]
     unsafe fn group<S: Simd, const P: usize, const V: usize>(&mut self, s: S, at: usize, ch: usize) {
         let left = self.channels - ch;
         let whole = left >= V * S::LANES;
-        // SAFETY: at least `left` elements are there, or `V` whole vectors.
+        // SAFETY: at least `left` elements are in bounds, or `V` whole vectors.
         let load = |p: *const f32, v: usize| unsafe {
             let p = p.wrapping_add(v * S::LANES);
             if whole { s.load(p) } else { s.load_first(p, left) }
@@ -299,7 +299,7 @@ impl Pixels<'_> {
                     y = s.min(s.splat(high), s.max(s.splat(low), y));
                 }
                 let out = self.out.as_mut_ptr().wrapping_add(place + v * S::LANES);
-                // SAFETY: these channels of this pixel are in the output.
+                // SAFETY: these channels of this pixel are in bounds of the output.
                 unsafe { if whole { s.store(out, y) } else { s.store_first(out, left, y) } }
             }
         }

@@ -1,8 +1,8 @@
-//! Rows of patches of channels-last images, line by line: neighbouring pixels of a line of the output read pixels a
-//! fixed distance apart, the same for every tap. No row needs a pointer of its own, and what is true of one group is
-//! true of all. Where patches leave the image, its lines are copied with their padding, some at a time.
+//! Convolution of channels-last images line by line: neighbouring pixels of an output line read pixels a fixed stride
+//! apart, and every tap adds a fixed offset. No row needs a pointer of its own, and all groups use the same offsets.
+//! If patches cross the border of the image, its lines are copied with their padding, a strip at a time.
 
-use super::super::gemm::driver::{LONG, grid, run_of, share};
+use super::super::gemm::driver::{MAX_F32_SUM, grid, run_of, share};
 use super::super::gemm::sweep::{Left, Right, Sweep};
 use super::super::gemm::tile;
 use super::super::scratch;
@@ -11,29 +11,29 @@ use super::{ConvFrame, ConvParams, Layout};
 use pool::Pool;
 use std::ops::Range;
 
-/// Pixels of a line, at least: tiles end with it.
+/// Least width of an output line: tiles end with the line.
 const MIN_WIDTH: usize = 4;
 /// Most taps.
 const MAX_TAPS: usize = 64;
-/// Channels below which the taps of a line of the kernel are taken as one.
+/// Channels below which the taps of a kernel line are treated as one.
 const FEW_CHANNELS: usize = 16;
-/// Most lines, or pixels of a line, by which a patch leaves its first pixel, or the image.
+/// Largest extent of the kernel beyond its first tap, largest padding and largest stride along each dimension.
 const MAX_REACH: usize = 64;
-/// Elements of the lines that are copied at once, about: they stay in the second cache.
+/// Approximate number of elements of the lines that are copied at once: they stay in the L2 cache.
 const COPIED: usize = 1 << 15;
-/// Most elements of the lines of a block.
+/// Most elements of the copied lines of a block.
 const MAX_COPIED: usize = 1 << 20;
 
-/// How the lines of a convolution's images lie.
+/// The layout of the lines that a convolution reads.
 pub(super) struct Lines {
-    /// Whether they are copied.
+    /// Whether lines are copied.
     copied: bool,
-    /// Elements from one line of the image, or of the copy, to the next.
+    /// Line stride of the image, or of the copy, in elements.
     pitch: usize,
-    /// Taps that are taken as one, because their pixels lie together.
+    /// Neighbouring taps that are treated as one, because their pixels are contiguous.
     wide: usize,
     offsets: [usize; MAX_TAPS],
-    /// How many taps there are, then.
+    /// The number of taps after merging.
     taps: usize,
     /// Lines of the output in a block.
     block: usize,
@@ -64,11 +64,11 @@ impl Lines {
             || p.taps() > MAX_TAPS
             || frame.output[2] < MIN_WIDTH
             || ci == 0
-            || ci * p.taps() > LONG
+            || ci * p.taps() > MAX_F32_SUM
         {
             return None;
         }
-        // Pixels of the image and its padding that the output reads, along each dimension.
+        // Extent of the image and its padding that the output reads, along each dimension.
         let needed: [usize; 2] =
             std::array::from_fn(|d| (frame.output[d + 1] - 1) * p.stride[d + 1] + reach[d] + 1);
         let copied = p.padding != [0; 3] || (0..2).any(|d| needed[d] > frame.input[d + 1]);
@@ -78,7 +78,7 @@ impl Lines {
         if copied && copied_by(block) > MAX_COPIED {
             return None;
         }
-        // What follows is done after each strip.
+        // A tail runs after each strip: strips are then a single block.
         let blocks = if tail || !copied { 1 } else { (COPIED / copied_by(block)).max(1) };
         let whole = p.groups == 1 && p.dilation[2] == 1 && ci < FEW_CHANNELS && ci * p.taps() <= KC;
         let wide = if whole { p.kernel[2] } else { 1 };
@@ -91,7 +91,7 @@ impl Lines {
     }
 }
 
-/// Some lines of the output, counted through all images, some groups, and some channels of each.
+/// A task: some lines of the output, counted through all images, some groups, and some channels of each.
 struct Share {
     lines: Range<usize>,
     groups: Range<usize>,
@@ -99,12 +99,12 @@ struct Share {
 }
 
 impl Run<'_> {
-    /// Computes all images, divided among `threads` threads: by lines, then by groups or by channels.
+    /// Computes all images, divided among `threads` threads by lines, then by groups or by channels.
     pub(super) fn by_lines(&self, pool: &Pool, threads: usize, lines: &Lines) {
         let (p, frame) = (self.p, self.frame);
         let (all, cols) = (frame.batch * frame.output[1], p.out_channels / p.groups);
         let unit = tile::panel_cols(self.isa.level());
-        // Whole rows, if something follows them.
+        // A tail needs all channels of a pixel.
         let units = if self.epilogue.tail.is_some() { 1 } else { p.groups.max(cols.div_ceil(unit)) };
         let (tm, tn) = grid(threads, all, units);
         let part = |t: usize| {
@@ -114,7 +114,7 @@ impl Run<'_> {
                 _ => groups = share(t % tn, tn, p.groups, 1),
             }
             let lines_of = share(t / tn, tm, all, 1);
-            // SAFETY: shares have lines, groups or channels of their own.
+            // SAFETY: tasks have lines, groups or channels of their own.
             unsafe { self.share(lines, &Share { lines: lines_of, groups, cols: columns }) };
         };
         if threads == 1 {
@@ -124,8 +124,10 @@ impl Run<'_> {
         }
     }
 
+    /// Computes the lines of a task, strip by strip.
+    ///
     /// # Safety
-    /// No other task uses the pixels and channels of the share meanwhile.
+    /// No other task accesses the pixels and channels of the share meanwhile.
     unsafe fn share(&self, lines: &Lines, share: &Share) {
         if share.groups.is_empty() || share.cols.is_empty() {
             return;
@@ -155,15 +157,15 @@ impl Run<'_> {
             if self.epilogue.tail.is_some() {
                 let rows = strip.start * width..strip.end * width;
                 // SAFETY: as the caller promises.
-                let c = unsafe { self.place(n, 0, rows.clone(), share.cols.clone()) };
-                self.pass_on(n, rows, c);
+                let c = unsafe { self.output_block(n, 0, rows.clone(), share.cols.clone()) };
+                self.run_tail(n, rows, c);
             }
             line = end;
         }
     }
 
-    /// Copies the lines of the image that line `y` of the output reads and those after, and what is before and after
-    /// each, to lines of `pitch` elements.
+    /// Copies the input lines that are read by output line `y` and those after it, with zeros on either side, to
+    /// lines of `pitch` elements. Lines outside the image are zero.
     fn copy_lines(&self, image: &[f32], y: usize, pitch: usize, copy: &mut [f32]) {
         let (p, frame) = (self.p, self.frame);
         let len = frame.input[2] * p.in_channels;
@@ -182,7 +184,7 @@ impl Run<'_> {
         }
     }
 
-    /// Computes lines of the output of image `n`; `data` begins with what the first of them reads.
+    /// Computes lines of the output of image `n`; `data` begins with the first line that the first of them reads.
     ///
     /// # Safety
     /// As for [`Self::share`].
@@ -198,7 +200,7 @@ impl Run<'_> {
             let data = &data[(first - strip.start) * p.stride[1] * lines.pitch..];
             for g in share.groups.clone() {
                 // SAFETY: as the caller promises.
-                let mut c = unsafe { self.place(n, g, rows.clone(), share.cols.clone()) };
+                let mut c = unsafe { self.output_block(n, g, rows.clone(), share.cols.clone()) };
                 let epilogue = self.gemm_epilogue(n, g, rows.clone());
                 for chunk in self.phase.chunks(lines.taps, k, run) {
                     let row = chunk.taps.start * k + chunk.channels.start;

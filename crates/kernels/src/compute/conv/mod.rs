@@ -1,16 +1,16 @@
 //! Convolution in f32, in one, two or three dimensions, and its transpose.
 //!
-//! A [`Conv`] holds the weights in the form that suits its parameters and layouts:
+//! A [`Conv`] holds its weights in the form that suits its parameters and layouts:
 //!
 //! | form | layouts | patches |
 //! | --- | --- | --- |
-//! | depthwise | first to first, last to last | read directly |
-//! | planes | first to first | laid out a block at a time; none for 1x1 |
-//! | rows | any, and transposed | read in place where the input is channels-last, else gathered a block at a time |
-//! | [Winograd](Method::Winograd) | last to last, 3 x 3 taps of stride 1 | tiles of 4 x 4 pixels are transformed, some at a time |
+//! | depthwise | NCHW to NCHW, NHWC to NHWC | read directly |
+//! | planes | NCHW to NCHW | im2col of a block at a time; none for 1x1 |
+//! | rows | any, and transposed | read in place where the input is NHWC, else im2col of a block at a time |
+//! | [Winograd](Method::Winograd) | NHWC to NHWC, 3 x 3 taps of stride 1 | tiles of 4 x 4 pixels are transformed, some at a time |
 //!
-//! No matrix of all patches is ever made. The taps of a pixel are summed in one order, which depends on
-//! the form and the level, never on the number of threads.
+//! No matrix of all patches is ever built. The taps of a pixel are summed in an order that depends on the form and
+//! the level, never on the number of threads.
 
 mod chain;
 mod depthwise_first;
@@ -31,7 +31,7 @@ pub use params::{ConvFrame, ConvParams, Layout};
 
 use super::gemm::Activation;
 use super::isa::Isa;
-use super::laid::{Laid, LaidOut};
+use super::laid::{LaidOut, WeightBuffer};
 use chain::Window;
 use depthwise_last::DepthwiseLast;
 use planes::PlanesConv;
@@ -42,8 +42,9 @@ use tensor::{AlignedBuffer, Result};
 pub use weights::ConvWeights;
 use winograd::Winograd;
 
-/// What is done to a result part by part, while a part is in the caches: called once with every element of the
-/// result, in parts of any length, with the index of a part's first element. Parts may be done at once.
+/// A function that is applied to a result part by part, while a part is in the caches: it is called once with every
+/// element of the result, in contiguous parts of any length, with the index of a part's first element. Several
+/// threads may call it concurrently.
 #[derive(Clone, Copy)]
 pub struct Tail<'a>(pub &'a (dyn Fn(usize, &mut [f32]) + Sync));
 
@@ -53,10 +54,10 @@ impl std::fmt::Debug for Tail<'_> {
     }
 }
 
-/// Elements of a part of a result, about.
+/// Approximate number of elements of a part of a result.
 const TAIL_PART: usize = 1 << 13;
 
-/// What happens to a convolution's sums before they are stored: `tail(activation(sum + bias + residual))`.
+/// The epilogue of a convolution: `tail(activation(sum + bias + residual))`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConvEpilogue<'a> {
     /// One value an output channel.
@@ -65,24 +66,24 @@ pub struct ConvEpilogue<'a> {
     pub residual: Option<&'a [f32]>,
     /// Function to apply.
     pub activation: Activation,
-    /// What follows. Channels-last results of one group that is no transpose are passed on as they are made;
-    /// others once they are complete.
+    /// Applied last. Channels-last results of a convolution with one group that is not transposed are passed to it as
+    /// they are computed; other results once they are complete.
     pub tail: Option<Tail<'a>>,
 }
 
 impl ConvEpilogue<'_> {
-    /// The same for some of the elements.
+    /// The epilogue of a range of the elements.
     fn part(&self, elements: Range<usize>) -> Self {
         Self { residual: self.residual.map(|r| &r[elements]), ..*self }
     }
 }
 
-/// A convolution with its weights laid out for a level and for the layouts of its images.
+/// A convolution, with weights packed for a level and for the layouts of its images.
 #[derive(Debug)]
 pub struct Conv {
     isa: Isa,
     params: ConvParams,
-    /// The layout of what it writes.
+    /// The layout of the output.
     output: Layout,
     form: Form,
 }
@@ -91,24 +92,25 @@ pub struct Conv {
 enum Form {
     Rows(RowsConv),
     Planes(PlanesConv),
-    DepthwiseFirst(Laid),
+    DepthwiseFirst(WeightBuffer),
     DepthwiseLast(DepthwiseLast),
     Winograd(Winograd),
 }
 
-/// How the sums of a convolution are made.
+/// The algorithm of a convolution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// Tap by tap.
+    /// Direct summation, tap by tap.
     #[default]
     Direct,
-    /// By Winograd's minimal filtering of 2 x 2 pixels, where it can be: the weights take 16/9 of the memory, the sums 16/36
-    /// of the multiplications. Results differ from direct ones by rounding of what is near them.
+    /// Winograd's minimal filtering of 2 x 2 pixels, where it applies: the weights take 16/9 of the memory, the sums
+    /// 16/36 of the multiplications. Results differ from direct ones by rounding errors relative to the values
+    /// nearby.
     Winograd,
 }
 
 impl Method {
-    /// The faster one for images of this layout and size.
+    /// The faster method for images of this layout and size.
     pub fn of(params: &ConvParams, layout: Layout, frame: &ConvFrame) -> Self {
         match layout {
             Layout::ChannelsLast if Winograd::pays(params, frame) => Method::Winograd,
@@ -117,7 +119,7 @@ impl Method {
     }
 }
 
-/// Which form the weights have.
+/// The form of the weights.
 enum FormKind {
     Rows,
     Planes,
@@ -149,21 +151,21 @@ fn form_of(params: &ConvParams, method: Method, input: Layout, output: Layout) -
 }
 
 impl Conv {
-    /// Lays out weights of shape `[out, in / groups, depth, height, width]`, or if transposed
-    /// `[in, out / groups, depth, height, width]`, dense. Fails if the memory cannot be had.
+    /// Packs dense weights of shape `[out, in / groups, depth, height, width]`, or if transposed
+    /// `[in, out / groups, depth, height, width]`. Fails if memory runs out.
     ///
     /// # Panics
-    /// If the parameters contradict each other, or there are not so many weights.
+    /// If the parameters contradict each other, or the number of weights does not match them.
     pub fn new(isa: Isa, params: ConvParams, weights: &[f32], input: Layout, output: Layout) -> Result<Self> {
         params.check();
         Self::of(isa, params, Method::Direct, &ConvWeights::plain(&params, weights), input, output)
     }
 
-    /// Lays out weights of any order, for a method where that computes such a convolution and the weights are finite. Fails if
-    /// the memory cannot be had.
+    /// Packs weights with dimensions in any order for `method`, or for the direct method if `method` does not support
+    /// the convolution or the weights are not finite. Fails if memory runs out.
     ///
     /// # Panics
-    /// If the parameters contradict each other, or the weights are those of others.
+    /// If the parameters contradict each other, or the weights have other sizes.
     pub fn of(
         isa: Isa,
         params: ConvParams,
@@ -188,9 +190,9 @@ impl Conv {
         let plain = reordered.as_deref().unwrap_or(weights.values);
         let form = match kind {
             FormKind::DepthwiseLast => Form::DepthwiseLast(DepthwiseLast::new(&params, weights)?),
-            FormKind::DepthwiseFirst => {
-                Form::DepthwiseFirst(Laid::Own(AlignedBuffer::from_slice(bytemuck::cast_slice(plain))?))
-            }
+            FormKind::DepthwiseFirst => Form::DepthwiseFirst(WeightBuffer::Owned(AlignedBuffer::from_slice(
+                bytemuck::cast_slice(plain),
+            )?)),
             FormKind::Planes => Form::Planes(PlanesConv::new(isa, &params, plain)?),
             FormKind::Rows | FormKind::Winograd => {
                 Form::Rows(RowsConv::new(isa, &params, weights, input, output)?)
@@ -199,8 +201,8 @@ impl Conv {
         Ok(Self { isa, params, output, form })
     }
 
-    /// Takes weights that were laid out for the instructions, the parameters, the method and the layouts, and stored. `None`
-    /// if they are not so many.
+    /// Loads weights that were packed for this instruction set and these parameters, method and layouts, and stored.
+    /// `None` if their number does not match.
     ///
     /// # Panics
     /// If the parameters contradict each other.
@@ -224,7 +226,7 @@ impl Conv {
         from.is_empty().then_some(Self { isa, params, output, form })
     }
 
-    /// Appends the weights as [`Self::taken`] takes them.
+    /// Appends the weights in the form that [`Self::taken`] reads.
     pub fn store(&self, out: &mut Vec<u8>) {
         match &self.form {
             Form::Rows(rows) => rows.store(out),
@@ -235,12 +237,12 @@ impl Conv {
         }
     }
 
-    /// What it is.
+    /// Its parameters.
     pub fn params(&self) -> &ConvParams {
         &self.params
     }
 
-    /// Bytes of memory that the weights take; none if they were [taken](Self::taken).
+    /// Bytes of memory that the weights own; none if they were [loaded](Self::taken).
     pub fn bytes(&self) -> usize {
         match &self.form {
             Form::Rows(rows) => rows.bytes(),
@@ -251,11 +253,10 @@ impl Conv {
         }
     }
 
-    /// Convolves `frame.batch` images of `x` into `out`. Divided among the threads of `pool` if it is
-    /// large enough.
+    /// Convolves `frame.batch` images of `x` into `out`. Runs in parallel on `pool` if there is enough work.
     ///
     /// # Panics
-    /// If a slice has not the size that the frame says.
+    /// If the length of a slice does not match the frame.
     pub fn run(
         &self,
         pool: &Pool,
@@ -283,7 +284,7 @@ impl Conv {
         let epilogue = &ConvEpilogue { tail: epilogue.tail.filter(|_| self.makes_parts()), ..*epilogue };
         let complete = whole.filter(|_| x.is_empty() || epilogue.tail.is_none());
         match &self.form {
-            _ if x.is_empty() => self.of_nothing(frame, out, epilogue),
+            _ if x.is_empty() => self.run_empty(frame, out, epilogue),
             Form::Rows(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
             Form::Planes(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
             Form::DepthwiseFirst(weights) => {
@@ -298,10 +299,11 @@ impl Conv {
         }
     }
 
-    /// Computes lines of the output of one image, of a convolution that [chains], on this thread.
+    /// Computes lines of the output of one image on this thread, for a convolution that can be a link of a chain
+    /// ([`chains`]).
     ///
     /// # Panics
-    /// If the window has not all lines that these read, or `out` not their size.
+    /// If the window lacks lines that these read, or `out` has another size.
     fn lines(
         &self,
         frame: &ConvFrame,
@@ -322,12 +324,12 @@ impl Conv {
                 form.lines(self.isa, &self.params, frame, from, lines, out, epilogue);
             }
             Form::Planes(_) | Form::DepthwiseFirst(_) | Form::Winograd(_) => {
-                panic!("{:?} is no link of a chain", self.params)
+                panic!("{:?} cannot be a link of a chain", self.params)
             }
         }
     }
 
-    /// Whether results are made in parts that lie together.
+    /// Whether results are computed in contiguous parts, to each of which a tail can be applied.
     fn makes_parts(&self) -> bool {
         match &self.form {
             Form::Rows(form) => form.makes_parts(&self.params),
@@ -338,8 +340,8 @@ impl Conv {
 }
 
 impl Conv {
-    /// The result where images have no pixels, or no channels: every sum is zero.
-    fn of_nothing(&self, frame: &ConvFrame, out: &mut [f32], epilogue: &ConvEpilogue<'_>) {
+    /// The result where images have no pixels or no channels: every sum is zero.
+    fn run_empty(&self, frame: &ConvFrame, out: &mut [f32], epilogue: &ConvEpilogue<'_>) {
         let channels = self.params.out_channels;
         let (channel, _) = self.output.strides(channels, frame.out_pixels());
         for (i, out) in out.iter_mut().enumerate() {
@@ -350,8 +352,8 @@ impl Conv {
     }
 }
 
-/// Convolves once with weights that were not laid out ahead of time: [`Conv::new`], then
-/// [`Conv::run`]. Fails if the memory for the weights cannot be had.
+/// Convolves once with weights that were not packed ahead of time: [`Conv::new`], then [`Conv::run`]. Fails if memory
+/// for the weights runs out.
 ///
 /// # Panics
 /// As those do.

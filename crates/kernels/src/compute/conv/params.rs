@@ -17,25 +17,26 @@ impl Layout {
     }
 }
 
-/// What a convolution is, but for the sizes of its images. Space has three dimensions, depth, height
-/// and width; those that an operator lacks have kernel, stride and dilation 1 and padding 0.
+/// The parameters of a convolution, without the sizes of its images. There are three spatial dimensions, depth,
+/// height and width; a dimension that an operator lacks has kernel, stride and dilation 1 and padding 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvParams {
     /// Channels of the input.
     pub in_channels: usize,
     /// Channels of the output.
     pub out_channels: usize,
-    /// Groups; they divide both numbers of channels.
+    /// Groups; their number divides both numbers of channels.
     pub groups: usize,
-    /// Taps of the kernel.
+    /// Size of the kernel, in taps.
     pub kernel: [usize; 3],
-    /// Input pixels (of a transposed convolution: output pixels) from one application to the next.
+    /// Distance between neighbouring positions of the kernel, in input pixels (for a transposed convolution: output
+    /// pixels).
     pub stride: [usize; 3],
-    /// Zeros before the first pixel; those after the last follow from the size of the output.
+    /// Zeros before the first pixel; the padding after the last follows from the size of the output.
     pub padding: [usize; 3],
-    /// Pixels from one tap to the next.
+    /// Distance between neighbouring taps, in pixels.
     pub dilation: [usize; 3],
-    /// Whether it is the transpose of a convolution.
+    /// Whether it is a transposed convolution.
     pub transposed: bool,
 }
 
@@ -60,16 +61,16 @@ impl ConvParams {
         self.kernel.iter().product()
     }
 
-    /// The size of the output for an input and, past the last pixel, as much padding as before the
-    /// first; of a transposed convolution, with `output_padding` more pixels. `None` if the kernel does not
-    /// fit, or a size overflows.
+    /// The size of the output, with as much padding after the last pixel as before the first; for a transposed
+    /// convolution, with `output_padding` more pixels. `None` if the kernel does not fit, or a size overflows.
     pub fn output_size(&self, input: [usize; 3], output_padding: [usize; 3]) -> Option<[usize; 3]> {
         let mut size = [0; 3];
         for d in 0..3 {
             let reach = self.dilation[d].checked_mul(self.kernel[d].checked_sub(1)?)?.checked_add(1)?;
             let pad = self.padding[d].checked_mul(2)?;
             size[d] = if self.transposed {
-                // An empty image has one step less than none: padding may make up for it.
+                // Subtract last: for an empty input `(input - 1) * stride` is negative, which output padding may make
+                // up for.
                 let end = input[d].checked_mul(self.stride[d])?.checked_add(reach)?;
                 end.checked_add(output_padding[d])?.checked_sub(self.stride[d])?.checked_sub(pad)?
             } else {
@@ -103,7 +104,7 @@ impl ConvParams {
         );
     }
 
-    /// Whether each channel has its own filter and gives one channel.
+    /// Whether each input channel has a filter of its own and yields one output channel.
     pub(crate) fn is_depthwise(&self) -> bool {
         !self.transposed
             && self.taps() > 0
@@ -119,8 +120,8 @@ pub struct ConvFrame {
     pub batch: usize,
     /// Depth, height, width of an input image.
     pub input: [usize; 3],
-    /// Depth, height, width of an output image. Pixels that the input does not reach are zero before
-    /// the epilogue.
+    /// Depth, height, width of an output image. Output pixels that no input pixel contributes to are zero before the
+    /// epilogue.
     pub output: [usize; 3],
 }
 

@@ -1,8 +1,8 @@
-//! Convolution of channels-first images as a product of the weights by patches: each output pixel is a
-//! column. Patches are laid out a block at a time, straight into the panels that the product reads; a
-//! 1x1 kernel needs none of that, its patches being the image.
+//! Convolution of channels-first images as a product of the weights by patches: a column of the right operand is the
+//! patch of one output pixel. Patches are gathered (im2col) a block at a time, directly into the panels that the
+//! product reads; a 1x1 kernel needs none of that, because the image is its matrix of patches.
 
-use super::super::gemm::driver::{Job, LONG, LongSums, PART, even, grid, run_of, share};
+use super::super::gemm::driver::{Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, even, grid, run_of, share};
 use super::super::gemm::sweep::{Left, Right, Sweep};
 use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
@@ -16,12 +16,12 @@ use pool::Pool;
 use std::ops::Range;
 use tensor::Result;
 
-/// Inner elements of a block.
+/// Inner dimension of a block.
 const KC: usize = 256;
 /// Pixels of a block.
 const NC: usize = 512;
 
-/// For each group, its output channels by its input channels and taps.
+/// For each group, a matrix of output channels by input channels and taps.
 #[derive(Debug)]
 pub(super) struct PlanesConv {
     weights: Vec<PackedA>,
@@ -67,7 +67,7 @@ impl PlanesConv {
         let threads = split::threads(pool, work, split::PRODUCTS);
         let (row_unit, col_unit) = (self.weights[0].height(), tile::panel_cols(isa.level()));
         let (tm, tn) = grid(threads.div_ceil(units), rows.div_ceil(row_unit), cols.div_ceil(col_unit));
-        // A row for each plane: those of a unit lie together.
+        // One row a plane; the planes of a unit are adjacent.
         let out = MatMut::new(out, units * rows, cols).blocks();
         let part = |t: usize| {
             let (unit, t) = (t / (tm * tn), t % (tm * tn));
@@ -75,7 +75,7 @@ impl PlanesConv {
             let pixels = share(t % tn, tn, cols, col_unit);
             if !planes.is_empty() && !pixels.is_empty() {
                 let first = unit * rows;
-                // SAFETY: units have planes of their own, and shares of one have planes or pixels of their own.
+                // SAFETY: units have planes of their own, and the shares of a unit differ in their planes or pixels.
                 let c = unsafe { out.block(first + planes.start..first + planes.end, pixels.clone()) };
                 run.part(unit / p.groups, unit % p.groups, planes, pixels, c);
             }
@@ -98,7 +98,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Computes some channels and pixels of image `n`, group `g`: C has these and no others.
+    /// Computes a range of channels and pixels of image `n`, group `g`. C is that block.
     fn part(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
         let (p, frame) = (self.p, self.frame);
         let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
@@ -126,7 +126,7 @@ impl Run<'_> {
             let (panels, line) = scratch.split_at_mut(kc * nc);
             for jb in cols.clone().step_by(nc) {
                 let jcols = jb..cols.end.min(jb + nc);
-                let mut long = (k > LONG).then(|| LongSums::new(rows.len(), jcols.len()));
+                let mut long = (k > MAX_F32_SUM).then(|| LongSums::new(rows.len(), jcols.len()));
                 let mut c = c.block(0..rows.len(), jb - cols.start..jcols.end - cols.start);
                 let plain = if long.is_some() { Epilogue::NONE } else { epilogue };
                 for kb in (0..k).step_by(kc) {
@@ -147,7 +147,7 @@ impl Run<'_> {
                         height: weights.height(),
                         k: ks.len(),
                         b: Right { elements: panels, step: nr, panel, tail: None },
-                        accumulate: if long.is_some() { !kb.is_multiple_of(PART) } else { kb > 0 },
+                        accumulate: if long.is_some() { !kb.is_multiple_of(PARTIAL_SUM) } else { kb > 0 },
                         last: ks.end == k,
                     };
                     let to = match &mut long {
@@ -157,7 +157,7 @@ impl Run<'_> {
                     let elements = &weights.elements()[rows.start * k..];
                     sweep.run(Left::Packed { elements, k, skip: ks.start }, to);
                     if let Some(sums) = &mut long
-                        && (ks.end.is_multiple_of(PART) || ks.end == k)
+                        && (ks.end.is_multiple_of(PARTIAL_SUM) || ks.end == k)
                     {
                         sums.add();
                     }
@@ -169,7 +169,7 @@ impl Run<'_> {
         });
     }
 
-    /// What each of the pixels `cols` reads for one channel and tap, and zeros after.
+    /// Writes what each of the pixels `cols` reads for one channel and tap, then zeros.
     fn patches(&self, image: &[f32], row: usize, cols: Range<usize>, line: &mut [f32]) {
         pool::count(line.len());
         let (p, frame) = (self.p, self.frame);

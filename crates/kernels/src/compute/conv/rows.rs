@@ -1,11 +1,11 @@
-//! Convolution as a product of rows of patches by a matrix of weights: each output pixel is a row.
-//! Where channels are contiguous the rows are read in place, through a table of pointers; else they
-//! are gathered, a block at a time.
+//! Convolution as a product of patches by weights: a row of the left operand is the patch of one output pixel. If
+//! channels are contiguous, the rows are read in place, through a table of pointers; otherwise they are gathered
+//! (im2col), a block at a time.
 //!
-//! A transposed convolution of stride `s` is `s` ordinary ones a dimension, its phases: the output
-//! pixels of one phase all meet the same taps.
+//! A transposed convolution of stride `s` decomposes into `s` ordinary ones a dimension, its phases: all output
+//! pixels of a phase use the same taps.
 
-use super::super::gemm::driver::{Job, LONG, LongSums, PART, even, grid, run_of, share};
+use super::super::gemm::driver::{Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, even, grid, run_of, share};
 use super::super::gemm::row_table::RowTable;
 use super::super::gemm::sweep::{Left, Right, Sweep};
 use super::super::gemm::tile;
@@ -20,14 +20,14 @@ use pool::Pool;
 use std::ops::Range;
 use tensor::{AlignedBuffer, Result};
 
-/// Most inner elements of a block.
+/// Largest inner dimension of a block.
 pub(super) const KC: usize = 256;
 /// Most rows of a block.
 pub(super) const MC: usize = 112;
-/// Channels from which rows are read in place.
+/// Channels from which on rows are read in place.
 const IN_PLACE_CHANNELS: usize = 4;
 
-/// What a row reads where the image has no pixel.
+/// Read in place of pixels outside the image.
 static ZEROS: [f32; KC] = [0.0; KC];
 
 #[derive(Debug)]
@@ -46,21 +46,21 @@ pub(super) struct Phase {
     taps: Vec<[isize; 3]>,
     /// The least and the greatest tap along each dimension.
     reach: [(isize, isize); 3],
-    /// For each group, `taps * channels` rows by its output channels.
+    /// For each group, a matrix of `taps * channels` rows by the output channels of the group.
     pub(super) weights: Vec<PackedB>,
 }
 
-/// The input pixel that the taps of a row count from.
+/// The input pixel that the taps of a row are relative to.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct Origin {
     at: [isize; 3],
     /// Its index: see [`linear`].
     pixel: isize,
-    /// Whether the image has the pixels of all taps.
+    /// Whether the pixels of all taps are in the image.
     inner: bool,
 }
 
-/// A part of the inner dimension: some taps, and of each some channels.
+/// A part of the inner dimension: a range of taps, and a range of channels of each.
 #[derive(Clone)]
 pub(super) struct Chunk {
     pub(super) taps: Range<usize>,
@@ -75,7 +75,7 @@ impl RowsConv {
         input: Layout,
         output: Layout,
     ) -> Result<Self> {
-        let phases = firsts(p).map(|first| Phase::new(isa, p, weights, first));
+        let phases = first_pixels(p).map(|first| Phase::new(isa, p, weights, first));
         Ok(Self { phases: phases.collect::<Result<_>>()?, input, output })
     }
 
@@ -85,7 +85,7 @@ impl RowsConv {
         (input, output): (Layout, Layout),
         from: &mut LaidOut,
     ) -> Option<Self> {
-        let phases = firsts(p).map(|first| Phase::taken(isa, p, first, from));
+        let phases = first_pixels(p).map(|first| Phase::taken(isa, p, first, from));
         Some(Self { phases: phases.collect::<Option<_>>()?, input, output })
     }
 
@@ -93,7 +93,7 @@ impl RowsConv {
         self.phases.iter().flat_map(|phase| &phase.weights).for_each(|group| group.store(out));
     }
 
-    /// Whether the channels of an output pixel are computed together, and pixels that are neighbours.
+    /// Whether results are contiguous: all channels of neighbouring pixels are computed together.
     pub(super) fn makes_parts(&self, p: &ConvParams) -> bool {
         self.output == Layout::ChannelsLast && p.groups == 1 && !p.transposed
     }
@@ -102,10 +102,10 @@ impl RowsConv {
         self.phases.iter().flat_map(|phase| &phase.weights).map(PackedB::bytes).sum()
     }
 
-    /// Computes some pixels and channels of image `n`, of a convolution that is no transpose and has one group.
+    /// Computes a range of pixels and channels of image `n`, for a convolution with one group that is not transposed.
     ///
     /// # Safety
-    /// No other task uses these meanwhile.
+    /// No other task accesses these meanwhile.
     pub(super) unsafe fn pixels(
         &self,
         isa: Isa,
@@ -155,15 +155,15 @@ impl RowsConv {
                 continue;
             }
             let (row_unit, col_unit) = (tile::max_rows_in_place(isa.level()), tile::panel_cols(isa.level()));
-            // Whole rows, if something follows them.
+            // A tail needs all channels of a pixel.
             let col_units = if epilogue.tail.is_some() { 1 } else { cols.div_ceil(col_unit) };
             let (tm, tn) = grid(threads.div_ceil(units.max(1)), rows.div_ceil(row_unit), col_units);
             let part = |t: usize| {
                 let (unit, t) = (t / (tm * tn), t % (tm * tn));
                 let rows = share(t / tn, tm, rows, row_unit);
                 let cols = share(t % tn, tn, cols, col_unit);
-                // SAFETY: units have an image or a group of their own, and shares of one have rows or columns of
-                // their own.
+                // SAFETY: units have an image or a group of their own, and the shares of a unit differ in their rows
+                // or columns.
                 unsafe { run.part(unit / p.groups, unit % p.groups, rows, cols) };
             };
             if threads == 1 {
@@ -175,17 +175,17 @@ impl RowsConv {
     }
 }
 
-/// The first output pixels of the phases.
-fn firsts(p: &ConvParams) -> impl Iterator<Item = [usize; 3]> + use<> {
+/// The first output pixel of each phase.
+fn first_pixels(p: &ConvParams) -> impl Iterator<Item = [usize; 3]> + use<> {
     let [depth, height, width] = if p.transposed { p.stride } else { [1; 3] };
     (0..depth).flat_map(move |z| (0..height).flat_map(move |y| (0..width).map(move |x| [z, y, x])))
 }
 
 impl Phase {
-    /// The phase without its weights, and of its taps their numbers.
+    /// The phase without its weights, and the indices of its taps in the kernel.
     fn geometry(p: &ConvParams, first: [usize; 3]) -> (Self, Vec<usize>) {
         let mut taps = Vec::new();
-        let mut numbers = Vec::new();
+        let mut indices = Vec::new();
         for z in 0..p.kernel[0] {
             for y in 0..p.kernel[1] {
                 for x in 0..p.kernel[2] {
@@ -204,7 +204,7 @@ impl Phase {
                     });
                     if meets {
                         taps.push(tap);
-                        numbers.push((z * p.kernel[1] + y) * p.kernel[2] + x);
+                        indices.push((z * p.kernel[1] + y) * p.kernel[2] + x);
                     }
                 }
             }
@@ -214,7 +214,7 @@ impl Phase {
             let along = taps.iter().map(|t: &[isize; 3]| t[d]);
             (along.clone().min().unwrap_or(0), along.max().unwrap_or(0))
         });
-        (Self { first, step, scale, taps, reach, weights: Vec::new() }, numbers)
+        (Self { first, step, scale, taps, reach, weights: Vec::new() }, indices)
     }
 
     fn taken(isa: Isa, p: &ConvParams, first: [usize; 3], from: &mut LaidOut) -> Option<Self> {
@@ -225,17 +225,17 @@ impl Phase {
     }
 
     fn new(isa: Isa, p: &ConvParams, weights: &ConvWeights<'_>, first: [usize; 3]) -> Result<Self> {
-        let (phase, numbers) = Self::geometry(p, first);
+        let (phase, indices) = Self::geometry(p, first);
         let taps = &phase.taps;
         let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
         let mut packed = tensor::memory::with_room(p.groups)?;
         let [outer, inner, _] = weights.strides;
-        let as_they_lie = match p.transposed {
+        let strided = match p.transposed {
             false => weights.step_within_taps().map(|step| (co, taps.len() * ci, step)),
-            true => (p.taps() == 1 && numbers == [0]).then_some((ci, co, inner)),
+            true => (p.taps() == 1 && indices == [0]).then_some((ci, co, inner)),
         };
-        if let Some((rows, columns, step)) = as_they_lie {
-            // The weights of a group are the matrix, or its transpose.
+        if let Some((rows, columns, step)) = strided {
+            // The weights of a group are a strided matrix, or its transpose.
             for g in 0..p.groups {
                 let matrix = MatRef::strided(weights.from(g * rows), rows, columns, outer, step);
                 packed.push(PackedB::new(isa, if p.transposed { matrix } else { matrix.t() })?);
@@ -245,7 +245,7 @@ impl Phase {
             let matrix: &mut [f32] = bytemuck::cast_slice_mut(&mut matrix);
             for g in 0..p.groups {
                 if co > 0 {
-                    gather(p, weights, g, &numbers, matrix);
+                    gather(p, weights, g, &indices, matrix);
                 }
                 packed.push(PackedB::new(isa, MatRef::new(matrix, taps.len() * ci, co))?);
             }
@@ -258,7 +258,7 @@ impl Phase {
         std::array::from_fn(|d| out[d].saturating_sub(self.first[d]).div_ceil(self.step[d]))
     }
 
-    /// The inner dimension of `taps` taps of `channels` each, in even parts of at most `most` elements.
+    /// Splits the inner dimension of `taps` taps by `channels` channels into even chunks of at most `most` elements.
     pub(super) fn chunks(&self, taps: usize, channels: usize, most: usize) -> impl Iterator<Item = Chunk> {
         let some_taps = even(taps, (most / channels.max(1)).max(1));
         let some_channels = even(channels, most);
@@ -271,15 +271,15 @@ impl Phase {
     }
 }
 
-/// The weights of a group as a matrix of a row for each of the taps with these numbers, and each input channel in turn,
-/// by its output channels.
-fn gather(p: &ConvParams, weights: &ConvWeights<'_>, group: usize, numbers: &[usize], matrix: &mut [f32]) {
+/// Gathers the weights of a group into a matrix with a row for each of the taps at these indices and each input
+/// channel, and a column for each output channel.
+fn gather(p: &ConvParams, weights: &ConvWeights<'_>, group: usize, indices: &[usize], matrix: &mut [f32]) {
     /// Output channels whose weights are read at a time: a cache line of the matrix.
     const LINE: usize = 16;
     let (ci, co, [outer, inner, tap]) =
         (p.in_channels / p.groups, p.out_channels / p.groups, weights.strides);
     if p.transposed {
-        let rows = numbers.iter().flat_map(|&t| (0..ci).map(move |c| (t, c)));
+        let rows = indices.iter().flat_map(|&t| (0..ci).map(move |c| (t, c)));
         for (row, (t, c)) in matrix.chunks_exact_mut(co).zip(rows) {
             let from = weights.from(group * ci + c)[t * tap..].iter().step_by(inner);
             row.iter_mut().zip(from).for_each(|(to, &w)| *to = w);
@@ -290,7 +290,7 @@ fn gather(p: &ConvParams, weights: &ConvWeights<'_>, group: usize, numbers: &[us
         let channels = LINE.min(co - first);
         let from = weights.from(group * co + first);
         for c in 0..ci {
-            for (i, &t) in numbers.iter().enumerate() {
+            for (i, &t) in indices.iter().enumerate() {
                 let line = &mut matrix[(i * ci + c) * co + first..][..channels];
                 let weights = from[c * inner + t * tap..].iter().step_by(outer);
                 line.iter_mut().zip(weights).for_each(|(to, &w)| *to = w);
@@ -299,13 +299,13 @@ fn gather(p: &ConvParams, weights: &ConvWeights<'_>, group: usize, numbers: &[us
     }
 }
 
-/// The index of a pixel of an image of these sizes; of one that it has not, any number.
+/// The linear index of a pixel of an image of these sizes; meaningless for a pixel outside the image.
 fn linear(at: [isize; 3], sizes: [usize; 3]) -> isize {
     let [_, h, w] = sizes.map(|n| n as isize);
     at[0].wrapping_mul(h).wrapping_add(at[1]).wrapping_mul(w).wrapping_add(at[2])
 }
 
-/// One phase of one run.
+/// The computation of one phase.
 pub(super) struct Run<'a> {
     pub(super) isa: Isa,
     pub(super) p: &'a ConvParams,
@@ -319,48 +319,48 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Computes some pixels and channels of image `n`, group `g`.
+    /// Computes a range of pixels and channels of image `n`, group `g`.
     ///
     /// # Safety
-    /// No other task uses these meanwhile.
+    /// No other task accesses these meanwhile.
     unsafe fn part(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) {
         if rows.is_empty() || cols.is_empty() {
             return;
         }
         if self.is_pointwise() {
             // SAFETY: as the caller promises.
-            let c = unsafe { self.place(n, g, rows.clone(), cols.clone()) };
+            let c = unsafe { self.output_block(n, g, rows.clone(), cols.clone()) };
             return self.pointwise(n, g, rows, cols, c);
         }
         let width = self.count[2];
         let mut row = rows.start;
         while row < rows.end {
-            // Rows a fixed distance apart in the output: all of them, or those of a line.
+            // Rows with a fixed stride in the output: all of them, or those of a line.
             let end =
                 if self.phase.step == [1; 3] { rows.end } else { rows.end.min((row / width + 1) * width) };
             let end = end.min(row + MC);
             // SAFETY: as the caller promises.
-            let mut c = unsafe { self.place(n, g, row..end, cols.clone()) };
+            let mut c = unsafe { self.output_block(n, g, row..end, cols.clone()) };
             self.block(n, g, row..end, cols.clone(), c.reborrow());
-            self.pass_on(n, row..end, c);
+            self.run_tail(n, row..end, c);
             row = end;
         }
     }
 
-    /// Lets what follows have finished rows, if anything does: then the rows are pixels of the output, and all of
-    /// their channels are done, in C.
-    pub(super) fn pass_on(&self, n: usize, rows: Range<usize>, c: MatMut<'_>) {
+    /// Applies the tail, if there is one, to finished rows in C, which are then pixels of the output with all their
+    /// channels.
+    pub(super) fn run_tail(&self, n: usize, rows: Range<usize>, c: MatMut<'_>) {
         let Some(tail) = self.epilogue.tail else { return };
         let first = (n * self.frame.out_pixels() + rows.start) * self.p.out_channels;
         let mut c = c.joined();
-        (tail.0)(first, c.row(0).expect("pixels that lie together, channels last"));
+        (tail.0)(first, c.row(0).expect("contiguous channels-last pixels"));
     }
 
-    /// Rows a fixed distance apart and columns of the output of image `n`, group `g`.
+    /// The block of the output of image `n`, group `g`, with these columns and these rows, which have a fixed stride.
     ///
     /// # Safety
-    /// No other task uses these meanwhile.
-    pub(super) unsafe fn place(
+    /// No other task accesses the block meanwhile.
+    pub(super) unsafe fn output_block(
         &self,
         n: usize,
         g: usize,
@@ -372,8 +372,8 @@ impl Run<'_> {
         unsafe { self.out.matrix(first + cols.start * cs, (rows.len(), rs), (cols.len(), cs)) }
     }
 
-    /// Of the output of image `n`, group `g`: the element of row `row` and the first channel, and the distances of
-    /// rows and of channels.
+    /// For the output of image `n`, group `g`: the offset of the first channel of row `row`, the row stride and the
+    /// channel stride.
     fn strides(&self, n: usize, g: usize, row: usize) -> (usize, usize, usize) {
         let (p, out_pixels) = (self.p, self.frame.out_pixels());
         let (channel, pixel) = self.conv.output.strides(p.out_channels, out_pixels);
@@ -381,7 +381,7 @@ impl Run<'_> {
         (base + self.out_pixel(row) * pixel, self.phase.step[2] * pixel, channel)
     }
 
-    /// What happens to the sums of rows a fixed distance apart, of image `n` and group `g`.
+    /// The epilogue of rows with a fixed stride, of image `n` and group `g`.
     pub(super) fn gemm_epilogue(&self, n: usize, g: usize, rows: Range<usize>) -> Epilogue<'_> {
         let co = self.p.out_channels / self.p.groups;
         let (first, rs, cs) = self.strides(n, g, rows.start);
@@ -396,14 +396,14 @@ impl Run<'_> {
         }
     }
 
-    /// Whether output pixel `i` reads input pixel `i` and no other.
+    /// Whether output pixel `i` reads input pixel `i` only.
     fn is_pointwise(&self) -> bool {
         let p = self.p;
         let plain = self.phase.taps.len() == 1 && self.phase.taps[0] == [0; 3];
         plain && p.stride == [1; 3] && self.frame.input == self.frame.output && p.in_channels > 0
     }
 
-    /// A product of the image itself, whose rows are its pixels, by the weights.
+    /// Computes a pointwise convolution as a product of the image, whose rows are pixels, by the weights.
     fn pointwise(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
         let (p, pixels) = (self.p, self.frame.out_pixels());
         let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
@@ -421,11 +421,11 @@ impl Run<'_> {
             let part = row..rows.end.min(row + some);
             let mut c = c.block(row - rows.start..part.end - rows.start, 0..cols.len());
             job.part(part.clone(), cols.clone(), c.reborrow());
-            self.pass_on(n, part, c);
+            self.run_tail(n, part, c);
         }
     }
 
-    /// Computes some rows and columns of image `n`, group `g`: C has these and no others.
+    /// Computes a block of the output of image `n`, group `g`. C is that block.
     fn block(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
         let p = self.p;
         let ci = p.in_channels / p.groups;
@@ -437,7 +437,7 @@ impl Run<'_> {
         let most = if in_place { tile::max_rows_in_place(level) } else { tile::max_rows(level) };
         let height = rows.len().div_ceil(rows.len().div_ceil(most));
         let all = self.phase.taps.len() * ci;
-        let mut long = (all > LONG).then(|| LongSums::new(rows.len(), cols.len()));
+        let mut long = (all > MAX_F32_SUM).then(|| LongSums::new(rows.len(), cols.len()));
         let plain = if long.is_some() { Epilogue::NONE } else { epilogue };
         let sweep = |k: usize, row: usize, accumulate: bool, last: bool| Sweep {
             isa: self.isa,
@@ -453,9 +453,9 @@ impl Run<'_> {
         if ci == 0 || self.phase.taps.is_empty() {
             return sweep(0, 0, false, true).run(Left::Packed { elements: &[], k: 0, skip: 0 }, c);
         }
-        let mut places = [Place::default(); MC];
-        let places = &mut places[..rows.len()];
-        self.places(rows.start, places);
+        let mut origins = [Origin::default(); MC];
+        let origins = &mut origins[..rows.len()];
+        self.origins(rows.start, origins);
         let ci = ci * wide;
         let end = (self.phase.taps.len() / wide, ci);
         let (run, mut summed) = (run_of(all, KC), 0);
@@ -469,26 +469,26 @@ impl Run<'_> {
             };
             if in_place {
                 let taps = chunk.taps.len();
-                let borders = if wide > 1 { places.len() * taps * ci } else { 0 };
+                let borders = if wide > 1 { origins.len() * taps * ci } else { 0 };
                 let len = chunk.channels.len();
                 scratch::with(borders, |borders| {
                     RowTable::with(len, |table| {
                         match wide {
-                            1 => self.fill_table(table, n, g, places, height, &chunk),
-                            _ => self.fill_wide(table, n, places, height, (&chunk, wide), borders),
+                            1 => self.fill_table(table, n, g, origins, height, &chunk),
+                            _ => self.fill_wide(table, n, origins, height, (&chunk, wide), borders),
                         }
                         sweep(len, row, accumulate, last).run(Left::Table { table, taps }, to);
                     });
                 });
             } else {
                 let k = chunk.taps.len() * chunk.channels.len();
-                scratch::with(2 * k * places.len(), |s| {
-                    let (plain, packed) = s.split_at_mut(k * places.len());
-                    self.gather(n, g, places, &chunk, plain);
+                scratch::with(2 * k * origins.len(), |s| {
+                    let (plain, packed) = s.split_at_mut(k * origins.len());
+                    self.gather(n, g, origins, &chunk, plain);
                     pack::pack_a(
                         self.isa,
-                        MatRef::new(plain, places.len(), k),
-                        0..places.len(),
+                        MatRef::new(plain, origins.len(), k),
+                        0..origins.len(),
                         0..k,
                         height,
                         packed,
@@ -498,7 +498,7 @@ impl Run<'_> {
             }
             if let Some(sums) = &mut long {
                 summed += chunk.taps.len() * chunk.channels.len();
-                if summed + run > PART || last {
+                if summed + run > PARTIAL_SUM || last {
                     sums.add();
                     summed = 0;
                 }
@@ -509,32 +509,32 @@ impl Run<'_> {
         }
     }
 
-    /// The index of a row's pixel in the output image.
+    /// The index in the output image of a row's pixel.
     fn out_pixel(&self, row: usize) -> usize {
         let q = self.split(row);
         let o: [usize; 3] = std::array::from_fn(|d| self.phase.first[d] + q[d] * self.phase.step[d]);
         (o[0] * self.frame.output[1] + o[1]) * self.frame.output[2] + o[2]
     }
 
-    /// Where the taps of rows from `first` on count from.
-    fn places(&self, first: usize, places: &mut [Place]) {
+    /// The origins of the rows from `first` on.
+    fn origins(&self, first: usize, origins: &mut [Origin]) {
         let (input, reach, scale) = (self.frame.input, &self.phase.reach, &self.phase.scale);
         let inner = |d: usize, at: isize| {
             let has = |tap: isize| (at.wrapping_add(tap) as usize) < input[d];
             has(reach[d].0) && has(reach[d].1)
         };
         let mut q = self.split(first);
-        let mut left = places;
+        let mut left = origins;
         // A line of the output at a time.
         while !left.is_empty() {
             let (line, rest) = left.split_at_mut((self.count[2] - q[2]).min(left.len()));
             let [z, y] = [0, 1].map(|d| (q[d] * scale[d]) as isize);
             let within = inner(0, z) && inner(1, y);
             let start = linear([z, y, 0], input);
-            for (i, place) in line.iter_mut().enumerate() {
+            for (i, origin) in line.iter_mut().enumerate() {
                 let x = ((q[2] + i) * scale[2]) as isize;
                 let inner = within && inner(2, x);
-                *place = Place { at: [z, y, x], pixel: start.wrapping_add(x), inner };
+                *origin = Origin { at: [z, y, x], pixel: start.wrapping_add(x), inner };
             }
             q = if q[1] + 1 < self.count[1] { [q[0], q[1] + 1, 0] } else { [q[0] + 1, 0, 0] };
             left = rest;
@@ -546,35 +546,35 @@ impl Run<'_> {
         [row / (h * w), row / w % h, row % w]
     }
 
-    /// Finds the input pixels that one tap meets, if the image has them.
+    /// A function that finds the input pixel that a row reads at one tap, if it is in the image.
     #[inline(always)]
-    fn pixels_of(&self, tap: &[isize; 3]) -> impl Fn(&Place) -> Option<usize> {
+    fn pixels_of(&self, tap: &[isize; 3]) -> impl Fn(&Origin) -> Option<usize> {
         let (tap, input) = (*tap, self.frame.input);
         let distance = linear(tap, input);
-        move |place| {
-            let has = |d: usize| (place.at[d].wrapping_add(tap[d]) as usize) < input[d];
-            (place.inner || (0..3).all(has)).then(|| place.pixel.wrapping_add(distance) as usize)
+        move |origin| {
+            let has = |d: usize| (origin.at[d].wrapping_add(tap[d]) as usize) < input[d];
+            (origin.inner || (0..3).all(has)).then(|| origin.pixel.wrapping_add(distance) as usize)
         }
     }
 
-    /// How many neighbouring taps are taken as one, because their pixels lie together and have few
-    /// channels: a line of the kernel, or one tap.
+    /// How many neighbouring taps are treated as one, because their pixels are contiguous and have few channels: a
+    /// line of the kernel, or one tap.
     fn wide(&self) -> usize {
         let p = self.p;
         let line = p.kernel[2];
         let together = self.conv.input == Layout::ChannelsLast && p.groups == 1 && !p.transposed;
         let few = p.in_channels < IN_PLACE_CHANNELS && line * p.in_channels <= KC;
-        let short = p.taps() * p.in_channels <= LONG;
+        let short = p.taps() * p.in_channels <= MAX_F32_SUM;
         if together && few && short && p.dilation[2] == 1 && line > 1 { line } else { 1 }
     }
 
-    /// As [`Self::fill_table`], for taps of which each stands for `wide`. What lies across the border of
-    /// the image is copied to `borders`.
+    /// As [`Self::fill_table`], for taps that each stand for `wide` neighbouring taps. Rows that cross the border of
+    /// the image are copied to `borders`, with zeros outside.
     fn fill_wide<'a>(
         &'a self,
         table: &mut RowTable<'a>,
         n: usize,
-        places: &[Place],
+        origins: &[Origin],
         height: usize,
         (chunk, wide): (&Chunk, usize),
         borders: &'a mut [f32],
@@ -583,20 +583,20 @@ impl Run<'_> {
         let image = &self.x[n * self.frame.in_pixels() * channels..];
         let len = wide * channels;
         let mut borders = borders.chunks_exact_mut(len);
-        for places in places.chunks(height) {
+        for origins in origins.chunks(height) {
             for t in chunk.taps.clone() {
                 let taps = &self.phase.taps[t * wide..][..wide];
-                if self.extend_inner(table, image, places, &taps[0], channels) {
+                if self.extend_inner(table, image, origins, &taps[0], channels) {
                     continue;
                 }
                 let (first, last) = (self.pixels_of(&taps[0]), self.pixels_of(&taps[wide - 1]));
-                table.extend_rows(places.iter().map(|place| {
-                    if let (Some(pixel), Some(_)) = (first(place), last(place)) {
+                table.extend_rows(origins.iter().map(|origin| {
+                    if let (Some(pixel), Some(_)) = (first(origin), last(origin)) {
                         return &image[pixel * channels..];
                     }
                     let border = borders.next().expect("a border for each row and tap");
                     for (dst, tap) in border.chunks_exact_mut(channels).zip(taps) {
-                        match self.pixels_of(tap)(place) {
+                        match self.pixels_of(tap)(origin) {
                             Some(at) => dst.copy_from_slice(&image[at * channels..][..channels]),
                             None => dst.fill(0.0),
                         }
@@ -607,45 +607,45 @@ impl Run<'_> {
         }
     }
 
-    /// Adds the rows of one tap, whose pixels are `step` elements apart in the image, if it has all pixels that
-    /// all taps of these rows meet. Says whether it has.
+    /// If all pixels that any tap of these rows reads are in the image, adds the rows of one tap, whose pixels are
+    /// `step` elements apart, and returns true. Otherwise adds nothing and returns false.
     #[inline(always)]
     fn extend_inner<'a>(
         &self,
         table: &mut RowTable<'a>,
         image: &'a [f32],
-        places: &[Place],
+        origins: &[Origin],
         tap: &[isize; 3],
         step: usize,
     ) -> bool {
-        let all = places.iter().all(|p| p.inner);
+        let all = origins.iter().all(|p| p.inner);
         if all {
             let distance = linear(*tap, self.frame.input);
-            table.extend(image, places.iter().map(|p| ((p.pixel + distance) as usize).wrapping_mul(step)));
+            table.extend(image, origins.iter().map(|p| ((p.pixel + distance) as usize).wrapping_mul(step)));
         }
         all
     }
 
-    /// Adds for each `height` rows, for each tap of the chunk, the channels that they read.
+    /// Adds, for each `height` rows and each tap of the chunk, the channels that the rows read.
     fn fill_table<'a>(
         &'a self,
         table: &mut RowTable<'a>,
         n: usize,
         g: usize,
-        places: &[Place],
+        origins: &[Origin],
         height: usize,
         chunk: &Chunk,
     ) {
         let (p, ci) = (self.p, self.p.in_channels / self.p.groups);
         let image = &self.x[n * self.frame.in_pixels() * p.in_channels..];
         let channel = g * ci + chunk.channels.start;
-        for places in places.chunks(height) {
+        for origins in origins.chunks(height) {
             for tap in &self.phase.taps[chunk.taps.clone()] {
-                if self.extend_inner(table, &image[channel..], places, tap, p.in_channels) {
+                if self.extend_inner(table, &image[channel..], origins, tap, p.in_channels) {
                     continue;
                 }
                 let pixel_of = self.pixels_of(tap);
-                table.extend_rows(places.iter().map(|place| match pixel_of(place) {
+                table.extend_rows(origins.iter().map(|origin| match pixel_of(origin) {
                     Some(pixel) => &image[pixel * p.in_channels + channel..],
                     None => &ZEROS[..],
                 }));
@@ -653,8 +653,8 @@ impl Run<'_> {
         }
     }
 
-    /// The chunk's elements of each row, row after row.
-    fn gather(&self, n: usize, g: usize, places: &[Place], chunk: &Chunk, rows: &mut [f32]) {
+    /// Copies the chunk's elements of each row, row after row.
+    fn gather(&self, n: usize, g: usize, origins: &[Origin], chunk: &Chunk, rows: &mut [f32]) {
         let (p, ci) = (self.p, self.p.in_channels / self.p.groups);
         let pixels = self.frame.in_pixels();
         let image = &self.x[n * pixels * p.in_channels..][..pixels * p.in_channels];
@@ -662,9 +662,9 @@ impl Run<'_> {
         let first = (g * ci + chunk.channels.start) * channel;
         let taps = &self.phase.taps[chunk.taps.clone()];
         let len = chunk.channels.len();
-        for (row, place) in rows.chunks_exact_mut(taps.len() * len).zip(places) {
+        for (row, origin) in rows.chunks_exact_mut(taps.len() * len).zip(origins) {
             for (dst, tap) in row.chunks_exact_mut(len).zip(taps) {
-                match self.pixels_of(tap)(place) {
+                match self.pixels_of(tap)(origin) {
                     Some(at) => {
                         for (c, x) in dst.iter_mut().enumerate() {
                             *x = image[first + at * pixel + c * channel];

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use std::sync::Arc;
 
-fn numbers(len: usize, seed: u32) -> Vec<f32> {
+fn random_values(len: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(99);
     (0..len)
         .map(|_| {
@@ -21,7 +21,7 @@ fn index(layout: Layout, channels: usize, size: [usize; 3], n: usize, c: usize, 
     n * channels * pixels + c * cs + pixel * ps
 }
 
-/// The sums of a convolution, scattered from its definition: every input pixel meets every tap.
+/// The sums of a convolution by its definition: every input pixel is scattered through every tap.
 fn naive(p: &ConvParams, f: &ConvFrame, x: &[f32], w: &[f32], layouts: (Layout, Layout)) -> Vec<f64> {
     let mut out = vec![0.0; f.batch * p.out_channels * f.out_pixels()];
     let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
@@ -30,7 +30,7 @@ fn naive(p: &ConvParams, f: &ConvFrame, x: &[f32], w: &[f32], layouts: (Layout, 
     };
     for n in 0..f.batch {
         for (tap, t) in points(p.kernel).enumerate() {
-            // The image whose pixels are `stride` apart in the other.
+            // The image whose neighbouring pixels are `stride` apart in the other.
             let coarse = if p.transposed { f.input } else { f.output };
             let fine = if p.transposed { f.output } else { f.input };
             for q in points(coarse) {
@@ -70,8 +70,8 @@ impl AsRef<[u8]> for Stored {
     }
 }
 
-/// The convolution with its weights taken from bytes, of which no other number will do.
-fn stored_and_taken(conv: &Conv, isa: Isa, method: Method, (input, output): (Layout, Layout)) -> Conv {
+/// The convolution with its weights loaded from stored bytes. Any other number of bytes is refused.
+fn store_and_load(conv: &Conv, isa: Isa, method: Method, (input, output): (Layout, Layout)) -> Conv {
     let mut bytes = Vec::new();
     conv.store(&mut bytes);
     let take = |bytes: &[u8]| {
@@ -84,7 +84,7 @@ fn stored_and_taken(conv: &Conv, isa: Isa, method: Method, (input, output): (Lay
     let taken = take(&bytes).unwrap();
     bytes.extend([0; 64]);
     assert!(take(&bytes).is_none());
-    assert_eq!(taken.bytes(), 0, "what is taken takes no memory");
+    assert_eq!(taken.bytes(), 0, "loaded weights own no memory");
     taken
 }
 
@@ -99,10 +99,10 @@ fn check_with(
     layouts: (Layout, Layout),
     variant: u32,
 ) {
-    let x = numbers(f.batch * p.in_channels * f.in_pixels(), 1);
-    let w = numbers(p.weights(), 2);
+    let x = random_values(f.batch * p.in_channels * f.in_pixels(), 1);
+    let w = random_values(p.weights(), 2);
     let len = f.batch * p.out_channels * f.out_pixels();
-    let (bias, residual) = (numbers(p.out_channels, 3), numbers(len, 4));
+    let (bias, residual) = (random_values(p.out_channels, 3), random_values(len, 4));
     let sums = naive(&p, &f, &x, &w, layouts);
     let epilogue = ConvEpilogue {
         bias: (variant & 1 != 0).then_some(&bias[..]),
@@ -124,7 +124,7 @@ fn check_with(
         Layout::ChannelsLast => i % p.out_channels,
     };
     let tolerance = 1e-6 * (p.in_channels / p.groups * p.taps() + 4) as f64;
-    // An interpreter takes minutes to make threads, and the pool has tests of its own.
+    // Under Miri starting threads takes minutes, and the pool has tests of its own.
     let threads: &[usize] = if cfg!(miri) { &[1] } else { &[1, 3] };
     let methods = [Method::Direct, Method::Winograd];
     let methods = if winograd::Winograd::fits(&p) { &methods[..] } else { &methods[..1] };
@@ -132,7 +132,7 @@ fn check_with(
         let weights = ConvWeights::plain(&p, &w);
         let conv = Conv::of(isa, p, method, &weights, layouts.0, layouts.1).unwrap();
         let mut first: Option<Vec<f32>> = None;
-        let taken = stored_and_taken(&conv, isa, method, layouts);
+        let taken = store_and_load(&conv, isa, method, layouts);
         for &threads in threads {
             let mut out = vec![f32::NAN; len];
             conv.run(&Pool::new(threads), &f, &x, &mut out, &epilogue);
@@ -159,12 +159,12 @@ fn check_with(
             }
             let mut again = vec![f32::NAN; len];
             taken.run(&Pool::new(threads), &f, &x, &mut again, &epilogue);
-            assert!(again == out, "weights that are taken give other results: {p:?}");
+            assert!(again == out, "loaded weights give other results: {p:?}");
             let mut followed = vec![f32::NAN; len];
             let with_tail = ConvEpilogue { tail: Some(Tail(&tail)), ..epilogue };
             conv.run(&Pool::new(threads), &f, &x, &mut followed, &with_tail);
             let want: Vec<f32> = out.iter().enumerate().map(|(i, &x)| follow(i, x)).collect();
-            assert!(followed == want, "what follows {p:?} is not done once to every element");
+            assert!(followed == want, "the tail of {p:?} is not applied once to every element");
             assert!(first.get_or_insert_with(|| out.clone()) == &out, "threads change results: {p:?}");
         }
     }
@@ -219,7 +219,7 @@ proptest! {
     }
 
     #[test]
-    fn tiles_of_any_image_match_their_definition(
+    fn winograd_matches_the_definition_for_any_image(
         ci in 1usize..40, co in 1usize..40, batch in 1usize..3, input in prop::array::uniform3(1usize..12),
         more in prop::array::uniform3(0usize..2), padding in prop::array::uniform2(0usize..3), variant in 0u32..16,
     ) {
@@ -242,14 +242,14 @@ fn winograd_of(isa: Isa, p: ConvParams, w: &[f32], size: [usize; 2]) -> (Conv, C
     (Conv::of(isa, p, Method::Winograd, &weights, last, last).unwrap(), frame)
 }
 
-/// What is not finite reaches the pixels that read it, and no other pixel of their tiles.
+/// A value that is not finite reaches the pixels that read it, and no other pixel of their tiles.
 #[test]
-fn infinities_reach_the_pixels_that_read_them() {
+fn non_finite_values_reach_only_the_pixels_that_read_them() {
     let p = ConvParams { padding: [0, 1, 1], ..ConvParams::conv2d(20, 24, [3, 3]) };
-    let w = numbers(p.weights(), 2);
+    let w = random_values(p.weights(), 2);
     for isa in Isa::available() {
         let (conv, frame) = winograd_of(isa, p, &w, [9, 7]);
-        let mut x = numbers(20 * 63, 1);
+        let mut x = random_values(20 * 63, 1);
         let direct = Conv::new(isa, p, &w, Layout::ChannelsLast, Layout::ChannelsLast).unwrap();
         for (pixel, value) in [(0, f32::NAN), (24, f32::INFINITY), (62, f32::MAX)] {
             x[pixel * 20 + 3] = value;
@@ -270,9 +270,9 @@ fn infinities_reach_the_pixels_that_read_them() {
 }
 
 #[test]
-fn weights_that_are_not_finite_are_summed_directly() {
+fn non_finite_weights_fall_back_to_direct_sums() {
     let p = ConvParams::conv2d(16, 16, [3, 3]);
-    let mut w = numbers(p.weights(), 2);
+    let mut w = random_values(p.weights(), 2);
     let direct = p.weights() * size_of::<f32>();
     let bytes_of = |w: &[f32]| winograd_of(Isa::portable(), p, w, [8, 8]).0.bytes();
     assert_eq!(bytes_of(&w), direct / 9 * 16);
@@ -283,10 +283,10 @@ fn weights_that_are_not_finite_are_summed_directly() {
 }
 
 #[test]
-fn tiles_take_fewer_multiplications() {
+fn winograd_takes_16_of_36_multiplications() {
     let p = ConvParams { padding: [0, 1, 1], ..ConvParams::conv2d(32, 32, [3, 3]) };
-    let (conv, frame) = winograd_of(Isa::portable(), p, &numbers(p.weights(), 2), [12, 12]);
-    let (x, mut out) = (numbers(32 * 144, 1), vec![0.0; 32 * 144]);
+    let (conv, frame) = winograd_of(Isa::portable(), p, &random_values(p.weights(), 2), [12, 12]);
+    let (x, mut out) = (random_values(32 * 144, 1), vec![0.0; 32 * 144]);
     let before = pool::counted();
     conv.run(&Pool::serial(), &frame, &x, &mut out, &ConvEpilogue::default());
     assert_eq!(pool::counted() - before, (144 * p.weights() * 16 / 36) as u64);
@@ -319,7 +319,7 @@ fn usual_shapes() {
     }
 }
 
-/// Every form, on shapes that an interpreter gets through: there, each form in one of the layouts.
+/// Every form, on shapes small enough for Miri, under which each form runs in one of the layouts.
 #[test]
 fn small_shapes() {
     let conv2d = ConvParams::conv2d;
@@ -346,7 +346,7 @@ fn small_shapes() {
 }
 
 #[test]
-fn sizes_follow_the_field() {
+fn output_sizes_match_the_formula() {
     let p = ConvParams { stride: [1, 2, 2], padding: [0, 1, 1], ..ConvParams::conv2d(3, 8, [3, 3]) };
     assert_eq!(p.output_size([1, 224, 224], [0; 3]), Some([1, 112, 112]));
     let t = ConvParams { transposed: true, ..p };
@@ -364,7 +364,7 @@ fn no_input_channels_leave_the_bias() {
 }
 
 #[test]
-fn kernels_that_reach_far_copy_little_more_than_they_add_up() {
+fn widely_dilated_kernels_do_not_copy_far_more_than_they_sum() {
     for (kernel, dilation, input) in
         [([3, 3], [40, 1], [8, 50]), ([3, 3], [1, 300], [20, 8]), ([2, 1], [90, 1], [3, 3])]
     {
@@ -390,7 +390,7 @@ fn kernels_that_reach_far_copy_little_more_than_they_add_up() {
 const LAYOUTS: [Layout; 2] = [Layout::ChannelsFirst, Layout::ChannelsLast];
 
 #[test]
-fn long_sums_are_those_of_f64() {
+fn long_sums_are_as_exact_as_f64() {
     let plain = ConvParams { in_channels: 1, out_channels: 3, ..params_of(1) };
     let cases = [
         (ConvParams { in_channels: 200_000, ..plain }, [1, 1, 1]),
@@ -417,7 +417,7 @@ fn long_sums_are_those_of_f64() {
     }
 }
 
-/// Parameters of a convolution of so many channels that does nothing else.
+/// Parameters of a 1x1 convolution with one group.
 fn params_of(channels: usize) -> ConvParams {
     ConvParams {
         in_channels: channels,
@@ -431,7 +431,7 @@ fn params_of(channels: usize) -> ConvParams {
     }
 }
 
-/// Padding makes pixels where the image has none.
+/// Padding creates output pixels where the input image has none.
 #[test]
 fn images_without_pixels_leave_the_bias() {
     for groups in [1, 2, 4] {

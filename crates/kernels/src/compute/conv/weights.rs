@@ -1,34 +1,34 @@
-//! The weights of a convolution before they are laid out for it.
+//! The weights of a convolution before they are packed.
 
 use super::ConvParams;
 use tensor::Result;
 use tensor::memory::with_room;
 
-/// The weights of a convolution, with their dimensions in any order: `[out, in / groups, tap]`, or if it is transposed
-/// `[in, out / groups, tap]`, where the taps lie one after another at one distance.
+/// The weights of a convolution, with their dimensions in any order: `[out, in / groups, tap]`, or if it is
+/// transposed `[in, out / groups, tap]`. One stride separates all taps.
 #[derive(Clone, Copy, Debug)]
 pub struct ConvWeights<'a, T = f32> {
     pub(crate) values: &'a [T],
-    /// Elements from one to the next along each of the three.
+    /// The strides of the three dimensions, in elements.
     pub(crate) strides: [usize; 3],
     sizes: [usize; 3],
 }
 
 impl<'a, T: Copy> ConvWeights<'a, T> {
-    /// Weights in the order of their dimensions, dense.
+    /// Dense weights in the order of their dimensions.
     ///
     /// # Panics
-    /// If there is another number of them.
+    /// If their number does not match the parameters.
     pub fn plain(params: &ConvParams, values: &'a [T]) -> Self {
         let [_, inner, taps] = sizes(params);
         assert_eq!(values.len(), params.weights(), "weights of {params:?}");
         Self::strided(params, values, [inner * taps, taps, 1])
     }
 
-    /// Weights with so many elements from one to the next along each dimension.
+    /// Weights with the given strides.
     ///
     /// # Panics
-    /// If one of them lies outside `values`.
+    /// If a weight is out of bounds of `values`.
     pub fn strided(params: &ConvParams, values: &'a [T], strides: [usize; 3]) -> Self {
         let sizes = sizes(params);
         let last = sizes
@@ -36,16 +36,20 @@ impl<'a, T: Copy> ConvWeights<'a, T> {
             .zip(&strides)
             .try_fold(0usize, |sum, (&n, &step)| sum.checked_add(n.saturating_sub(1).checked_mul(step)?));
         let fits = sizes.contains(&0) || last.is_some_and(|last| last < values.len());
-        assert!(fits, "weights of {params:?} with strides {strides:?} leave their {} elements", values.len());
+        assert!(
+            fits,
+            "weights of {params:?} with strides {strides:?} exceed a slice of {} elements",
+            values.len()
+        );
         Self { values, strides, sizes }
     }
 
-    /// Panics if these are not the weights of a convolution of these parameters.
+    /// Panics if the weights do not have the sizes of these parameters.
     pub(crate) fn check(&self, params: &ConvParams) {
         assert_eq!(self.sizes, sizes(params), "weights of {params:?}");
     }
 
-    /// The weights from this one on along the first dimension: none if there are no weights.
+    /// The weights from index `first` of the first dimension on; empty if there are no weights.
     pub(crate) fn from(&self, first: usize) -> &'a [T] {
         self.values.get(first * self.strides[0]..).unwrap_or_default()
     }
@@ -56,8 +60,8 @@ impl<'a, T: Copy> ConvWeights<'a, T> {
         self.values[first * a + second * b + tap * c]
     }
 
-    /// The distance between weights of one output channel that follow each other when the second dimension is counted
-    /// within each tap, if it is the same everywhere.
+    /// The stride between consecutive weights of one output channel when they are ordered by tap, then by the second
+    /// dimension; `None` if it is not uniform.
     pub(crate) fn step_within_taps(&self) -> Option<usize> {
         let ([_, inner, taps], [_, step, tap]) = (self.sizes, self.strides);
         match (inner, taps) {
@@ -67,7 +71,7 @@ impl<'a, T: Copy> ConvWeights<'a, T> {
         }
     }
 
-    /// The weights in the order of their dimensions, if they do not lie so.
+    /// The weights in the order of their dimensions, dense; `None` if they already are.
     pub(crate) fn reordered(&self) -> Result<Option<Vec<T>>> {
         let [outer, inner, taps] = self.sizes;
         let place = |n: usize, step: usize, dense: usize| n <= 1 || step == dense;
@@ -114,8 +118,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "leave their 11 elements")]
-    fn weights_that_are_not_there_are_refused() {
+    #[should_panic(expected = "exceed a slice of 11 elements")]
+    fn weights_out_of_bounds_are_refused() {
         ConvWeights::strided(&ConvParams::conv2d(2, 3, [1, 2]), &[0; 11], [4, 1, 2]);
     }
 }

@@ -1,12 +1,13 @@
-//! Convolution by kernels of 3 x 3 taps and stride 1 with 16 multiplications for what takes 36: Winograd's minimal filtering
-//! F(2 x 2, 3 x 3), as Lavin and Gray apply it ("Fast Algorithms for Convolutional Neural Networks", 2015).
+//! Convolution by kernels of 3 x 3 taps and stride 1 with 16 multiplications instead of 36: Winograd's minimal
+//! filtering F(2 x 2, 3 x 3), as Lavin and Gray apply it ("Fast Algorithms for Convolutional Neural Networks", 2015).
 //!
-//! A tile is 2 x 2 pixels of the output, which read 4 x 4 pixels of the input. These are transformed to 4 x 4 points, as the
-//! weights were ahead of time; point by point the tiles are multiplied by the weights as matrices, of a row for each tile
-//! and a column for each output channel; and what comes out is transformed to the pixels.
+//! A tile is 2 x 2 pixels of the output, which read 4 x 4 pixels of the input. The input transform turns these into
+//! 4 x 4 points, as the weight transform has done with the weights ahead of time. For each point, the tiles are
+//! multiplied by the weights as matrices, with a row for each tile and a column for each output channel. The output
+//! transform turns the products into pixels.
 //!
-//! Results differ from direct sums by rounding. An infinity or a NaN would spread to all pixels of a tile, whichever it
-//! belongs to: tiles whose sums are not all finite are summed directly, with the taps that the points stand for.
+//! Results differ from direct sums by rounding. An infinity or a NaN would spread to all pixels of its tile: tiles
+//! whose sums are not all finite are summed directly instead, with taps reconstructed from the transformed weights.
 
 use super::super::gemm::PackedB;
 use super::super::gemm::driver::{even, grid, share};
@@ -18,46 +19,48 @@ use super::super::mat::{MatMut, MatRef, Shared};
 use super::super::simd::dispatch;
 use super::super::{math, scratch, split};
 use super::rows::{KC, RowsConv};
-use super::winograd_transforms::{Enter, Leave, POINTS, TAPS, Weights, taps_of};
+use super::winograd_transforms::{InputTransform, OutputTransform, POINTS, TAPS, WeightTransform, taps_of};
 use super::{ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout};
 use pool::Pool;
 use std::ops::Range;
 use std::sync::OnceLock;
 use tensor::Result;
 
-/// Elements of transformed tiles and of their products that are held at once, about: they stay in the second cache.
+/// Approximate number of elements of transformed tiles and their products that are held at once: they stay in the L2
+/// cache.
 const HELD: usize = 1 << 17;
-/// How many tiles are held however many channels there are: for each such number of them all weights are read.
+/// Least number of tiles held at once, however many channels there are: all weights are read once for that many
+/// tiles.
 const LEAST_HELD: usize = 64;
-/// Tiles of an image, and of many weights, from which it pays.
+/// Least number of tiles for which the method pays, with few weights and with many (more than [`FEW_WEIGHTS`]).
 const LEAST_TILES: [usize; 2] = [12, 48];
 
-/// Channels, of input and of output, from which it pays.
+/// Least number of input channels, and of output channels, for which the method pays.
 const LEAST_CHANNELS: usize = 16;
-/// Weights of which there are few: transformed, they stay in the second cache.
+/// Most weights that stay in the L2 cache when transformed.
 const FEW_WEIGHTS: usize = 1 << 18;
 
-/// Elements between the points of tiles, beyond the tiles themselves: points a power of two apart would share a few places
-/// of the nearest cache.
+/// Unused elements between the points of tiles: points a power of two apart would compete for few sets of the L1
+/// cache.
 const GAP: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Winograd {
-    /// For each point a row for each input channel, by output channels.
+    /// For each point, a matrix of a row for each input channel by output channels.
     weights: PackedB,
-    /// The same for direct sums, once they were needed.
+    /// The weights for direct sums, made when first needed.
     direct: OnceLock<RowsConv>,
 }
 
 impl Winograd {
-    /// Whether a convolution of channels-last images can be computed so.
+    /// Whether the method applies to a convolution of channels-last images.
     pub(super) fn fits(p: &ConvParams) -> bool {
         let plain = !p.transposed && p.groups == 1 && p.padding[0] == 0;
         plain && p.kernel == [1, 3, 3] && p.stride == [1; 3] && p.dilation == [1; 3] && p.weights() > 0
     }
 
-    /// Whether that is faster for images of this size: transforming a tile costs little beside its products, and reading the
-    /// larger weights little beside the tiles that share them.
+    /// Whether the method is faster for images of this size: transforming a tile must cost little compared with its
+    /// products, and reading the larger weights little compared with the tiles that share them.
     pub(super) fn pays(p: &ConvParams, frame: &ConvFrame) -> bool {
         let [depth, height, width] = frame.output;
         let tiles = [depth, height.div_ceil(2), width.div_ceil(2)]
@@ -82,7 +85,7 @@ impl Winograd {
                     taps[columns.len()..].fill(0.0);
                 }
                 let (out, pitch) = (&mut panel[out..], p.in_channels * nr);
-                finite &= dispatch(isa, Weights { taps: &taps, out, pitch });
+                finite &= dispatch(isa, WeightTransform { taps: &taps, out, pitch });
             }
         })?;
         Ok(finite.then(|| Self { weights, direct: OnceLock::new() }))
@@ -119,7 +122,7 @@ impl Winograd {
         pool::count(work);
         let threads = split::threads(pool, work, split::PRODUCTS);
         let (panel, height) = (tile::panel_cols(isa.level()), tile::max_rows_in_place(isa.level()));
-        // Whole lines of whole pixels, if something follows them.
+        // A tail needs whole lines of tiles, and all channels of a pixel.
         let (tile_unit, col_units) = match epilogue.tail {
             Some(_) => (lines[1], 1),
             None => (height, p.out_channels.div_ceil(panel)),
@@ -128,7 +131,7 @@ impl Winograd {
         let part = |t: usize| {
             let tiles = share(t / tn, tm, tiles, tile_unit);
             let cols = share(t % tn, tn, p.out_channels, panel);
-            // SAFETY: shares have tiles or channels of their own.
+            // SAFETY: tasks have tiles or channels of their own.
             unsafe { run.part(tiles, cols) };
         };
         if threads == 1 {
@@ -163,27 +166,27 @@ struct Run<'a> {
     out: Shared<'a>,
     epilogue: &'a ConvEpilogue<'a>,
     conv: &'a Winograd,
-    /// Lines of tiles of an image, and tiles of a line.
+    /// Lines of tiles in an image, and tiles in a line.
     lines: [usize; 2],
 }
 
-/// Neighbouring tiles of a line of tiles.
+/// Neighbouring tiles in one line of tiles.
 struct Segment {
     /// The image, counted through batch and depth.
     image: usize,
-    /// The first line and column of their pixels.
+    /// The line and column of their first pixel.
     first: [usize; 2],
-    /// How many tiles there are.
+    /// The number of tiles.
     count: usize,
-    /// How many lines and columns of pixels they have.
+    /// The lines and columns of pixels that they cover.
     size: [usize; 2],
 }
 
 impl Run<'_> {
-    /// Computes some tiles, counted through all images, and some channels of them.
+    /// Computes a range of tiles, counted through all images, and a range of their channels.
     ///
     /// # Safety
-    /// No other task uses these meanwhile.
+    /// No other task accesses these meanwhile.
     unsafe fn part(&self, tiles: Range<usize>, cols: Range<usize>) {
         if tiles.is_empty() || cols.is_empty() {
             return;
@@ -193,7 +196,7 @@ impl Run<'_> {
         let held = (HELD / (POINTS * (channels + cols.len()))).max(LEAST_HELD);
         let most = even(tiles.len(), held).next_multiple_of(unit).min(tiles.len());
         let pitches = [channels, cols.len()].map(|n| most * n + GAP);
-        // What follows is done for lines of tiles, as soon as about so many tiles are complete.
+        // A tail is applied to whole lines of tiles, as soon as about `most` tiles are complete.
         let group = match self.epilogue.tail {
             Some(_) => (most / self.lines[1]).max(1) * self.lines[1],
             None => tiles.len(),
@@ -204,18 +207,18 @@ impl Run<'_> {
                 let group = first..tiles.end.min(first + group);
                 for first in group.clone().step_by(most) {
                     let some = first..group.end.min(first + most);
-                    self.enter(some.clone(), points, pitches[0]);
+                    self.transform_inputs(some.clone(), points, pitches[0]);
                     self.multiply(some.len(), cols.clone(), (points, pitches[0]), (products, pitches[1]));
                     // SAFETY: as the caller promises.
-                    unsafe { self.leave(some, cols.clone(), products, pitches[1]) };
+                    unsafe { self.transform_outputs(some, cols.clone(), products, pitches[1]) };
                 }
                 // SAFETY: as the caller promises.
-                unsafe { self.pass_on(group) };
+                unsafe { self.run_tail(group) };
             }
         });
     }
 
-    /// Tiles, line by line.
+    /// Splits a range of tiles by lines of tiles.
     fn segments(&self, tiles: Range<usize>) -> impl Iterator<Item = Segment> {
         let ([lines, columns], [_, height, width]) = (self.lines, self.frame.output);
         let mut next = tiles.start;
@@ -229,13 +232,13 @@ impl Run<'_> {
         })
     }
 
-    /// Transforms the input of some tiles.
-    fn enter(&self, tiles: Range<usize>, points: &mut [f32], pitch: usize) {
+    /// Applies the input transform for a range of tiles.
+    fn transform_inputs(&self, tiles: Range<usize>, points: &mut [f32], pitch: usize) {
         let (channels, [depth, height, width]) = (self.p.in_channels, self.frame.input);
         let len = height * width * channels;
         let mut done = 0;
         for Segment { image, first, count, .. } in self.segments(tiles) {
-            // The output may have more planes than the input; there is nothing in these.
+            // The output may have more planes than the input; these read nothing.
             let (n, z) = (image / self.frame.output[0], image % self.frame.output[0]);
             let (image, size) = match z < depth {
                 true => (&self.x[(n * depth + z) * len..][..len], [height, width]),
@@ -243,12 +246,12 @@ impl Run<'_> {
             };
             let first = [0, 1].map(|d| first[d].wrapping_sub(self.p.padding[d + 1]) as isize);
             let out = &mut points[done * channels..];
-            dispatch(self.isa, Enter { image, size, channels, first, count, out, pitch });
+            dispatch(self.isa, InputTransform { image, size, channels, first, count, out, pitch });
             done += count;
         }
     }
 
-    /// Multiplies so many tiles by the weights of some output channels, point by point.
+    /// Multiplies `tiles` tiles by the weights of a range of output channels, point by point.
     fn multiply(
         &self,
         tiles: usize,
@@ -280,18 +283,24 @@ impl Run<'_> {
         }
     }
 
-    /// Makes the pixels of some tiles of their products.
+    /// Applies the output transform and the epilogue to the products of a range of tiles.
     ///
     /// # Safety
     /// As for [`Self::part`].
-    unsafe fn leave(&self, tiles: Range<usize>, cols: Range<usize>, products: &[f32], pitch: usize) {
+    unsafe fn transform_outputs(
+        &self,
+        tiles: Range<usize>,
+        cols: Range<usize>,
+        products: &[f32],
+        pitch: usize,
+    ) {
         let mut done = 0;
         for segment in self.segments(tiles) {
             let products = &products[done * cols.len()..];
             done += segment.count;
-            // SAFETY: as the caller promises; the lines of a segment are apart.
+            // SAFETY: as the caller promises; the two lines of a segment are disjoint.
             let mut lines = [0, 1].map(|y| unsafe { self.line(&segment, y, cols.clone()) });
-            let leave = Leave {
+            let transform = OutputTransform {
                 products,
                 pitch,
                 out: lines.each_mut().map(MatMut::reborrow),
@@ -300,20 +309,20 @@ impl Run<'_> {
                 residual_step: self.p.out_channels,
                 bounds: self.epilogue.activation.bounds(),
             };
-            if !dispatch(self.isa, leave) {
+            if !dispatch(self.isa, transform) {
                 // SAFETY: as the caller promises.
-                unsafe { self.directly(&segment, cols.clone()) };
+                unsafe { self.sum_directly(&segment, cols.clone()) };
             } else if let Some(function) = self.epilogue.activation.function() {
                 lines.into_iter().for_each(|line| math::activate_rows(self.isa, function, line));
             }
         }
     }
 
-    /// Computes the pixels of a segment from their direct sums.
+    /// Computes the pixels of a segment by direct sums.
     ///
     /// # Safety
     /// As for [`Self::part`].
-    unsafe fn directly(&self, segment: &Segment, cols: Range<usize>) {
+    unsafe fn sum_directly(&self, segment: &Segment, cols: Range<usize>) {
         let (direct, n) = (self.conv.direct(self.isa, self.p), segment.image / self.frame.output[0]);
         let epilogue = ConvEpilogue { tail: None, ..*self.epilogue };
         for y in 0..segment.size[0] {
@@ -330,7 +339,7 @@ impl Run<'_> {
         (segment.image * height + segment.first[0] + y) * width + segment.first[1]
     }
 
-    /// Channels of line `y` of a segment: none if it has not so many lines.
+    /// The channels `cols` of line `y` of a segment; empty if the segment has no such line.
     ///
     /// # Safety
     /// As for [`Self::part`].
@@ -344,17 +353,17 @@ impl Run<'_> {
         unsafe { self.out.matrix(first, (width, step), (cols.len(), 1)) }
     }
 
-    /// What is added to [`Self::line`].
+    /// The residual for [`Self::line`].
     fn residual(&self, segment: &Segment, y: usize, cols: &Range<usize>) -> Option<&[f32]> {
         let residual = self.epilogue.residual.filter(|_| y < segment.size[0])?;
         Some(&residual[self.pixel(segment, y) * self.p.out_channels + cols.start..])
     }
 
-    /// Lets what follows have the pixels of whole lines of tiles, if anything does: then all their channels are done.
+    /// Applies the tail, if there is one, to the pixels of whole lines of tiles, all of whose channels are complete.
     ///
     /// # Safety
     /// As for [`Self::part`].
-    unsafe fn pass_on(&self, tiles: Range<usize>) {
+    unsafe fn run_tail(&self, tiles: Range<usize>) {
         let Some(tail) = self.epilogue.tail else { return };
         let [_, height, width] = self.frame.output;
         let pixel = |line: usize| (line / self.lines[0] * height + line % self.lines[0] * 2) * width;
@@ -362,6 +371,6 @@ impl Run<'_> {
         let end = pixel(tiles.end / self.lines[1]) * self.p.out_channels;
         // SAFETY: as the caller promises.
         let mut pixels = unsafe { self.out.matrix(first, (1, end - first), (end - first, 1)) };
-        (tail.0)(first, pixels.row(0).expect("elements that lie together"));
+        (tail.0)(first, pixels.row(0).expect("contiguous elements"));
     }
 }

@@ -1,4 +1,5 @@
-//! What [`Winograd`](super::winograd::Winograd) makes of weights, of input tiles and of products, in vectors of channels.
+//! The transforms of weights, input tiles and products for [`Winograd`](super::winograd::Winograd), in vectors of
+//! channels.
 //!
 //! Along one dimension the three taps `g` become `[g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2]`, four input
 //! pixels `d` become `[d0 - d2, d1 + d2, d2 - d1, d1 - d3]`, and of four products `m` the two output pixels are
@@ -7,14 +8,14 @@
 use super::super::mat::MatMut;
 use super::super::simd::{Op, Simd};
 
-/// Places of a transformed tile: 4 x 4.
+/// Points of a transformed tile: 4 x 4.
 pub(super) const POINTS: usize = 16;
 /// Taps of a kernel: 3 x 3.
 pub(super) const TAPS: usize = 9;
 
 /// Transforms three vectors of taps.
 #[inline(always)]
-fn of_taps<S: Simd>(s: S, g: [S::F; 3]) -> [S::F; 4] {
+fn transform_taps<S: Simd>(s: S, g: [S::F; 3]) -> [S::F; 4] {
     let half = s.splat(0.5);
     let (ends, middle) = (s.mul(half, s.add(g[0], g[2])), s.mul(half, g[1]));
     [g[0], s.add(ends, middle), s.sub(ends, middle), g[2]]
@@ -22,48 +23,48 @@ fn of_taps<S: Simd>(s: S, g: [S::F; 3]) -> [S::F; 4] {
 
 /// Transforms four vectors of pixels.
 #[inline(always)]
-fn of_pixels<S: Simd>(s: S, d: [S::F; 4]) -> [S::F; 4] {
+fn transform_pixels<S: Simd>(s: S, d: [S::F; 4]) -> [S::F; 4] {
     [s.sub(d[0], d[2]), s.add(d[1], d[2]), s.sub(d[2], d[1]), s.sub(d[1], d[3])]
 }
 
 /// Transforms four vectors of products.
 #[inline(always)]
-fn of_products<S: Simd>(s: S, m: [S::F; 4]) -> [S::F; 2] {
+fn transform_products<S: Simd>(s: S, m: [S::F; 4]) -> [S::F; 2] {
     [s.add(s.add(m[0], m[1]), m[2]), s.sub(s.sub(m[1], m[2]), m[3])]
 }
 
-/// Loads a vector, or the first `left` elements if these are fewer.
+/// Loads a vector, or only its first `left` elements if it has more.
 ///
 /// # Safety
-/// So many can be read at `p`.
+/// `left` elements, or a whole vector if that is less, can be read at `p`.
 #[inline(always)]
 unsafe fn load<S: Simd>(s: S, p: *const f32, left: usize) -> S::F {
     // SAFETY: as the caller promises.
     unsafe { if left >= S::LANES { s.load(p) } else { s.load_first(p, left) } }
 }
 
-/// Stores a vector, or its first `left` elements if these are fewer.
+/// Stores a vector, or only its first `left` elements if it has more.
 ///
 /// # Safety
-/// So many can be written at `p`.
+/// `left` elements, or a whole vector if that is less, can be written at `p`.
 #[inline(always)]
 unsafe fn store<S: Simd>(s: S, p: *mut f32, left: usize, a: S::F) {
     // SAFETY: as the caller promises.
     unsafe { if left >= S::LANES { s.store(p, a) } else { s.store_first(p, left, a) } }
 }
 
-/// Transforms weights of one input channel and of consecutive output channels.
-pub(super) struct Weights<'a> {
-    /// The weights of each tap: as many of each as there are output channels, a multiple of the lanes.
+/// Transforms the weights of one input channel and consecutive output channels.
+pub(super) struct WeightTransform<'a> {
+    /// The weights tap by tap: for each tap, one for each output channel; their number is a multiple of the lanes.
     pub(super) taps: &'a [f32],
-    /// Where the first point's are written.
+    /// Starts where the weights of the first point are written.
     pub(super) out: &'a mut [f32],
     /// Elements from one point to the next.
     pub(super) pitch: usize,
 }
 
-impl Op for Weights<'_> {
-    /// Whether all are finite.
+impl Op for WeightTransform<'_> {
+    /// Whether all transformed weights are finite.
     type Out = bool;
 
     #[inline(always)]
@@ -76,14 +77,14 @@ impl Op for Weights<'_> {
             for (x, column) in columns.iter_mut().enumerate() {
                 let mut g = [s.splat(0.0); 3];
                 for (y, g) in g.iter_mut().enumerate() {
-                    // SAFETY: `c` and so many lanes are within the `n` of each tap.
+                    // SAFETY: the vector at `c` is within the `n` weights of each tap.
                     *g = unsafe { s.load(self.taps.as_ptr().add((3 * y + x) * n + c)) };
                 }
-                *column = of_taps(s, g);
+                *column = transform_taps(s, g);
             }
             let [a, b, d] = columns;
             for (y, ((&a, &b), &d)) in a.iter().zip(&b).zip(&d).enumerate() {
-                for (x, &u) in of_taps(s, [a, b, d]).iter().enumerate() {
+                for (x, &u) in transform_taps(s, [a, b, d]).iter().enumerate() {
                     check = s.mul_add(u, s.splat(0.0), check);
                     // SAFETY: asserted above.
                     unsafe { s.store(self.out.as_mut_ptr().add((4 * y + x) * self.pitch + c), u) };
@@ -94,7 +95,7 @@ impl Op for Weights<'_> {
     }
 }
 
-/// The taps of a kernel from its [transformed](Weights) points: those, but for rounding.
+/// The taps of a kernel, reconstructed from its [transformed](WeightTransform) points; exact up to rounding.
 pub(super) fn taps_of(points: [f32; POINTS]) -> [f32; TAPS] {
     let gather = |u: [f32; 4]| [u[0], u[1] - u[2], u[3]];
     let columns: [[f32; 3]; 4] =
@@ -103,9 +104,9 @@ pub(super) fn taps_of(points: [f32; POINTS]) -> [f32; TAPS] {
     std::array::from_fn(|t| rows[t / 3][t % 3])
 }
 
-/// Transforms the input of neighbouring tiles of a line of tiles, with all its channels.
-pub(super) struct Enter<'a> {
-    /// An image, channels last.
+/// Transforms the input of neighbouring tiles in one line of tiles, with all its channels.
+pub(super) struct InputTransform<'a> {
+    /// A channels-last image.
     pub(super) image: &'a [f32],
     /// Lines and columns of the image.
     pub(super) size: [usize; 2],
@@ -114,16 +115,16 @@ pub(super) struct Enter<'a> {
     pub(super) first: [isize; 2],
     /// Number of tiles, two columns apart.
     pub(super) count: usize,
-    /// Where the first tile's first point is written: tiles are `channels` elements apart.
+    /// Starts at the first point of the first tile; tiles are `channels` elements apart.
     pub(super) out: &'a mut [f32],
     /// Elements from one point to the next.
     pub(super) pitch: usize,
 }
 
-/// What lines read that the image has not.
+/// Read in place of lines outside the image.
 static ZEROS: [f32; 16] = [0.0; 16];
 
-impl Op for Enter<'_> {
+impl Op for InputTransform<'_> {
     type Out = ();
 
     #[inline(always)]
@@ -132,7 +133,7 @@ impl Op for Enter<'_> {
         let ([height, width], channels) = (self.size, self.channels);
         assert!(self.image.len() >= height * width * channels);
         assert!(self.out.len() >= (POINTS - 1) * self.pitch + self.count * channels);
-        // A line that is not there is one pixel of one vector, again and again.
+        // A line outside the image is one pixel of one vector, with strides of zero.
         let lines: [PixelLine; 4] = std::array::from_fn(|i| {
             let y = self.first[0].wrapping_add(i as isize) as usize;
             if y < height {
@@ -152,7 +153,7 @@ impl Op for Enter<'_> {
                 let after = unsafe { [column.at(s, x.wrapping_add(2)), column.at(s, x.wrapping_add(3))] };
                 let out = self.out.as_mut_ptr().wrapping_add(i * channels + c);
                 for y in 0..4 {
-                    let v = of_pixels(s, [before[0][y], before[1][y], after[0][y], after[1][y]]);
+                    let v = transform_pixels(s, [before[0][y], before[1][y], after[0][y], after[1][y]]);
                     for (x, &v) in v.iter().enumerate() {
                         // SAFETY: asserted above: these are the tile's channels from `c` on.
                         unsafe { store(s, out.wrapping_add((4 * y + x) * self.pitch), left, v) };
@@ -165,10 +166,10 @@ impl Op for Enter<'_> {
     }
 }
 
-/// Where a line of pixels is, elements from one pixel to the next, and elements from one channel to the next.
+/// Address of a line of pixels, pixel stride and channel stride.
 type PixelLine = (*const f32, usize, usize);
 
-/// Some channels of four lines of pixels.
+/// A range of channels of four lines of pixels.
 struct Column<'a> {
     lines: &'a [PixelLine; 4],
     width: usize,
@@ -179,7 +180,7 @@ struct Column<'a> {
 }
 
 impl Column<'_> {
-    /// Four pixels, transformed; of no pixels zeros.
+    /// The four pixels in column `x`, transformed; zeros if the column is outside the image.
     ///
     /// # Safety
     /// Each line has `width` pixels, with `left` elements from the channel `c` on.
@@ -189,32 +190,33 @@ impl Column<'_> {
         let x = x as usize;
         if x < self.width {
             for (d, &(line, pixel, channel)) in d.iter_mut().zip(self.lines) {
-                // SAFETY: as the caller promises; a line that is not there is a vector of zeros.
+                // SAFETY: as the caller promises; a line outside the image is a vector of zeros.
                 *d = unsafe { load(s, line.wrapping_add(x * pixel + self.c * channel), self.left) };
             }
         }
-        of_pixels(s, d)
+        transform_pixels(s, d)
     }
 }
 
-/// Makes pixels of the products of neighbouring tiles of a line of tiles.
-pub(super) struct Leave<'a> {
-    /// From the first tile's first point on: tiles are as many elements apart as a pixel of `out` has.
+/// Transforms the products of neighbouring tiles in one line of tiles to pixels.
+pub(super) struct OutputTransform<'a> {
+    /// Starts at the first point of the first tile; the distance between tiles is the number of columns of `out`.
     pub(super) products: &'a [f32],
     /// Elements from one point to the next.
     pub(super) pitch: usize,
-    /// The two lines of pixels, one row a pixel. The second may have none; of both, the last tile's second pixel may lack.
+    /// The two lines of pixels, one row a pixel. The second may be empty; in both, the last tile may lack its second
+    /// pixel.
     pub(super) out: [MatMut<'a>; 2],
-    /// A value for each column of `out`.
+    /// One value for each column of `out`.
     pub(super) bias: Option<&'a [f32]>,
-    /// From the first pixel of either line on, pixels `residual_step` apart.
+    /// Each starts at the first pixel of its line; pixels are `residual_step` apart.
     pub(super) residual: [Option<&'a [f32]>; 2],
     pub(super) residual_step: usize,
     /// Bounds of the results.
     pub(super) bounds: Option<(f32, f32)>,
 }
 
-impl Op for Leave<'_> {
+impl Op for OutputTransform<'_> {
     /// Whether all sums are finite.
     type Out = bool;
 
@@ -238,7 +240,7 @@ impl Op for Leave<'_> {
         let mut check = zero;
         for c in (0..channels).step_by(S::LANES) {
             let left = channels - c;
-            // SAFETY: asserted above, as is all that follows: these are the channels from `c` on.
+            // SAFETY: asserted above, as is everything below: these are the channels from `c` on.
             let bias = self.bias.map(|b| unsafe { load(s, b.as_ptr().wrapping_add(c), left) });
             for i in 0..count {
                 let at = self.products.as_ptr().wrapping_add(i * channels + c);
@@ -249,10 +251,11 @@ impl Op for Leave<'_> {
                         // SAFETY: as above.
                         *m = unsafe { load(s, at.wrapping_add((4 * y + x) * self.pitch), left) };
                     }
-                    *column = of_products(s, m);
+                    *column = transform_products(s, m);
                 }
                 for y in 0..lines {
-                    let row = of_products(s, [columns[0][y], columns[1][y], columns[2][y], columns[3][y]]);
+                    let row =
+                        transform_products(s, [columns[0][y], columns[1][y], columns[2][y], columns[3][y]]);
                     for (pixel, &sum) in (2 * i..width).zip(&row) {
                         check = s.mul_add(sum, zero, check);
                         let mut sum = sum;

@@ -1,20 +1,21 @@
-//! Products of few rows by a matrix whose columns are contiguous, as a weight that was not packed:
-//! each result is a dot product of two contiguous vectors.
+//! Products of few rows by a matrix with contiguous columns, such as a weight that was not packed: each result is a
+//! dot product of two contiguous vectors.
 
 use super::super::isa::Isa;
 use super::super::mat::MatRef;
 use super::super::simd::{Op, Simd, dispatch};
 
-/// Rows up to which this is the way.
+/// Rows of A up to which dot products are used.
 pub(crate) const MAX_ROWS: usize = 4;
-/// Products that a lane adds up one after another, and sums of so many.
+/// Products that a lane sums in one accumulator, and accumulators that are summed in f32 before the sum is added in
+/// f64.
 const RUN: usize = 32;
 
-/// Dot products of the rows of A and of B, which are contiguous and equally long: of row `i` of A and row `j` of
-/// B at `i * b.rows() + j` of `sums`.
+/// Dot products of the rows of A with the rows of B, all of them contiguous and equally long. Row `i` of A by row `j`
+/// of B goes to `sums[i * b.rows() + j]`.
 ///
 /// # Panics
-/// If there are more than [`MAX_ROWS`] rows of A or more than 32 sums, or rows are not contiguous.
+/// If there are more than [`MAX_ROWS`] rows of A or more than 32 results, or rows are not contiguous.
 pub(crate) fn dots(isa: Isa, a: MatRef<'_>, b: MatRef<'_>, sums: &mut [f32; 32]) {
     let (m, n) = (a.rows(), b.rows());
     let mut j = 0;
@@ -41,14 +42,14 @@ pub(crate) fn dots(isa: Isa, a: MatRef<'_>, b: MatRef<'_>, sums: &mut [f32; 32])
     }
 }
 
-/// Puts the dot products of a block of columns from `j` on where [`dots`] says.
+/// Stores the dot products of a block of columns from `j` on in the order of [`dots`].
 fn spread<const M: usize, const N: usize>(block: [[f32; N]; M], j: usize, n: usize, sums: &mut [f32; 32]) {
     for (r, row) in block.iter().enumerate() {
         sums[r * n + j..][..N].copy_from_slice(row);
     }
 }
 
-/// The dot products of `M` rows and `N` rows.
+/// The dot products of `M` rows of A with `N` rows of B.
 struct Block<'a, const M: usize, const N: usize> {
     a: MatRef<'a>,
     b: MatRef<'a>,
@@ -59,7 +60,7 @@ impl<'a, const M: usize, const N: usize> Block<'a, M, N> {
     fn new(a: MatRef<'a>, b: MatRef<'a>) -> Self {
         assert!(a.rows() == M && b.rows() == N && a.cols() == b.cols(), "rows of a block of dot products");
         let contiguous = a.cols() <= 1 || (a.col_stride() == 1 && b.col_stride() == 1);
-        assert!(contiguous, "rows of dot products are contiguous");
+        assert!(contiguous, "rows of dot products must be contiguous");
         Self { a, b }
     }
 }
@@ -82,7 +83,8 @@ impl<const M: usize, const N: usize> Op for Block<'_, M, N> {
                 let mut acc = [[s.splat(0.0); N]; M];
                 while at < run {
                     let left = k - at;
-                    // SAFETY: `new` found M and N rows of k contiguous elements, of which `left` are at or past `at`.
+                    // SAFETY: `new` checked that A and B have M and N rows of k contiguous elements; `left` of them
+                    // are at or past `at`.
                     let load = |p: *const f32| unsafe {
                         if left >= S::LANES { s.load(p) } else { s.load_first(p, left) }
                     };

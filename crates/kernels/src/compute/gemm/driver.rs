@@ -1,4 +1,4 @@
-//! From a product to its tiles: how it is divided among threads, and into blocks that fit the caches.
+//! The driver of a product: divides it among threads, and into blocks that fit the caches.
 
 use super::super::isa::Isa;
 use super::super::mat::MatMut;
@@ -12,32 +12,33 @@ use super::{Lhs, Rhs, dot};
 use pool::Pool;
 use std::ops::Range;
 
-/// Inner dimension of a block: a tile of A of this many columns stays in the nearest cache.
+/// Inner dimension of a block: the part of A that a tile reads at this depth stays in the L1 cache.
 const KC: usize = 256;
-/// Rows of a block: as many rows of A stay in the second cache.
+/// Rows of a block: this many rows of A stay in the L2 cache.
 const MC: usize = 168;
-/// Columns of a block of B that must be packed first.
+/// Columns of a block of B, if B has to be packed.
 const NC: usize = 512;
-/// Rows of A up to which B is read in place rather than packed.
+/// Rows of A up to which B is read in place instead of being packed.
 const DIRECT_ROWS: usize = 28;
-/// Inner dimension above which a sum is taken in parts.
-pub(crate) const LONG: usize = 8192;
-/// A part: what is summed in f32 before it is added up in f64.
-pub(crate) const PART: usize = 1024;
-/// Products of a long sum that are added one after another.
-const RUN: usize = 32;
+/// Longest inner dimension that is summed in f32 alone; longer ones are summed in parts, with totals in f64.
+pub(crate) const MAX_F32_SUM: usize = 8192;
+/// Length of such a part, which is summed in f32 and then added to the f64 total.
+pub(crate) const PARTIAL_SUM: usize = 1024;
+/// Products in one accumulator of a sum longer than [`MAX_F32_SUM`].
+const LONG_SUM_RUN: usize = 32;
 
-/// How many products of a sum of `k` are added one after another at most, where a block has `block` of them.
+/// The most products of a sum of `k` that are added up in one accumulator, where a cache block holds `block` of them.
 pub(crate) fn run_of(k: usize, block: usize) -> usize {
-    if k > LONG { RUN } else { block }
+    if k > MAX_F32_SUM { LONG_SUM_RUN } else { block }
 }
 
-/// The length of the parts of `len`, as even as they can be, if each is at most `most`; at least one.
+/// The part length that divides `len` most evenly into the fewest parts of at most `most`; at least one.
 pub(crate) fn even(len: usize, most: usize) -> usize {
     len.div_ceil(len.div_ceil(most).max(1)).max(1)
 }
 
-/// The sums of a product of a long inner dimension: of `m` rows by `n` columns.
+/// Accumulators of a product with a long inner dimension: an f32 partial sum and an f64 total for each of `m x n`
+/// results.
 pub(crate) struct LongSums {
     n: usize,
     partial: Vec<f32>,
@@ -49,18 +50,19 @@ impl LongSums {
         Self { n, partial: scratch::filled(m * n, 0.0), totals: scratch::filled(m * n, 0.0) }
     }
 
-    /// Where a part of the product is to be written.
+    /// The matrix to write the next partial product to.
     pub(crate) fn partial(&mut self) -> MatMut<'_> {
         let rows = self.totals.len() / self.n.max(1);
         MatMut::new(&mut self.partial, rows, self.n)
     }
 
-    /// Adds the part that was written.
+    /// Adds the partial product to the totals.
     pub(crate) fn add(&mut self) {
         self.totals.iter_mut().zip(&self.partial).for_each(|(total, &part)| *total += f64::from(part));
     }
 
-    /// Stores the product in C, whose first element is `(row, col)` of the result that `epilogue` is for.
+    /// Applies `epilogue` to the totals and stores them in C, whose element `(0, 0)` is `(row, col)` of the
+    /// epilogue's result.
     pub(crate) fn store(&self, mut c: MatMut<'_>, epilogue: &Epilogue<'_>, row: usize, col: usize) {
         for (r, totals) in self.totals.chunks_exact(self.n.max(1)).enumerate() {
             for (j, &total) in totals.iter().enumerate() {
@@ -72,7 +74,7 @@ impl LongSums {
     }
 }
 
-/// A product whose shapes were checked.
+/// A product whose shapes have been checked.
 pub(crate) struct Job<'a> {
     pub(crate) isa: Isa,
     pub(crate) m: usize,
@@ -83,26 +85,26 @@ pub(crate) struct Job<'a> {
     pub(crate) epilogue: Epilogue<'a>,
 }
 
-enum Way {
+enum Strategy {
     /// Dot products of contiguous rows of A and columns of B.
     Dots,
-    /// Tiles over blocks.
+    /// Tiles, in cache blocks.
     Blocks,
 }
 
 impl Job<'_> {
-    fn way(&self) -> Way {
+    fn strategy(&self) -> Strategy {
         match (self.a, self.b) {
             (Lhs::Plain(a), Rhs::Plain(b))
                 if self.m <= dot::MAX_ROWS && b.row_stride() == 1 && (a.col_stride() == 1 || self.k == 1) =>
             {
-                Way::Dots
+                Strategy::Dots
             }
-            _ => Way::Blocks,
+            _ => Strategy::Blocks,
         }
     }
 
-    /// Computes the product into C, divided among the threads of `pool` where that pays.
+    /// Computes the product into C; in parallel on `pool` where that pays.
     pub(super) fn run(&self, pool: &Pool, c: MatMut<'_>) {
         let work = self.m.max(split::LEAST_ROWS).saturating_mul(self.n).saturating_mul(self.k);
         pool::count(self.m.saturating_mul(self.n).saturating_mul(self.k));
@@ -112,7 +114,7 @@ impl Job<'_> {
         });
     }
 
-    /// The rows that a division must keep together.
+    /// The tile height of packed rows, or of the level: tasks get whole multiples of it.
     fn row_unit(&self) -> usize {
         match self.a {
             Lhs::Packed(a) => a.height(),
@@ -120,12 +122,12 @@ impl Job<'_> {
         }
     }
 
-    /// The columns that a division must keep together.
+    /// The width of a panel: tasks get whole multiples of it.
     fn col_unit(&self) -> usize {
         tile::panel_cols(self.isa.level())
     }
 
-    /// Computes some rows and columns of the result: C has these and no others.
+    /// Computes the block of the result with these rows and columns. `c` is that block.
     pub(crate) fn part(&self, rows: Range<usize>, cols: Range<usize>, c: MatMut<'_>) {
         if rows.is_empty() || cols.is_empty() {
             return;
@@ -133,14 +135,14 @@ impl Job<'_> {
         if self.k == 0 {
             return self.no_product(rows, cols, c);
         }
-        match self.way() {
-            Way::Dots => self.dots(rows, cols, c),
-            Way::Blocks => self.blocks(rows, cols, c),
+        match self.strategy() {
+            Strategy::Dots => self.dots(rows, cols, c),
+            Strategy::Blocks => self.blocks(rows, cols, c),
         }
     }
 
-    /// Whether rows of A are read where they are. Packed rows allow taller tiles; that pays where each is
-    /// read for many columns, and where the rows' distance would make them evict each other.
+    /// Whether rows of A are read in place. Packing allows taller tiles; it pays if each row is read for many
+    /// columns, the more so if the row stride makes rows evict each other from the cache.
     fn in_place(&self, rows: &Range<usize>, cols: &Range<usize>) -> bool {
         match self.a {
             Lhs::Plain(a) if a.col_stride() == 1 => {
@@ -179,7 +181,7 @@ impl Job<'_> {
     }
 
     fn blocks(&self, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
-        if self.k <= LONG {
+        if self.k <= MAX_F32_SUM {
             return self.products(rows, cols, 0..self.k, c, &self.epilogue);
         }
         let height = (MC / self.row_unit()).max(1) * self.row_unit();
@@ -188,8 +190,8 @@ impl Job<'_> {
             for j in cols.clone().step_by(NC) {
                 let cols_of = j..cols.end.min(j + NC);
                 let mut sums = LongSums::new(block.len(), cols_of.len());
-                for k in (0..self.k).step_by(PART) {
-                    let ks = k..self.k.min(k + PART);
+                for k in (0..self.k).step_by(PARTIAL_SUM) {
+                    let ks = k..self.k.min(k + PARTIAL_SUM);
                     self.products(block.clone(), cols_of.clone(), ks, sums.partial(), &Epilogue::NONE);
                     sums.add();
                 }
@@ -199,8 +201,7 @@ impl Job<'_> {
         }
     }
 
-    /// Computes some rows and columns of the product of a part of the inner dimension into `c`, which has these
-    /// and no others.
+    /// Computes a block of the product over a range of the inner dimension. `c` is that block.
     fn products(
         &self,
         rows: Range<usize>,
@@ -271,7 +272,7 @@ impl Job<'_> {
         });
     }
 
-    /// Where the panels of B for these rows and columns are, packing them into `scratch` if need be.
+    /// The panels of B for these rows and columns, packed into `scratch` unless B is packed or read in place.
     fn panels<'a>(
         &'a self,
         ks: Range<usize>,
@@ -299,12 +300,13 @@ impl Job<'_> {
     }
 }
 
-/// A range that lies at or past `start`, counted from there.
+/// A range at or past `start`, relative to it.
 fn within(range: &Range<usize>, start: usize) -> Range<usize> {
     range.start - start..range.end - start
 }
 
-/// Computes C in blocks of whole units of rows and of columns, a task each: at most `threads` tasks.
+/// Divides C into blocks of whole row units and column units, at most `threads` of them, and runs `body` as a task
+/// for each.
 pub(crate) fn divide(
     pool: &Pool,
     threads: usize,
@@ -321,22 +323,22 @@ pub(crate) fn divide(
     pool.parallel_for(tm * tn, 1, &|tasks| {
         for t in tasks {
             let (rows, cols) = (share(t / tn, tm, m, row_unit), share(t % tn, tn, n, col_unit));
-            // SAFETY: shares of different tasks have rows or columns of their own.
+            // SAFETY: different tasks have disjoint shares of the rows or of the columns.
             let c = unsafe { c.block(rows.clone(), cols.clone()) };
             body(rows, cols, c);
         }
     });
 }
 
-/// The numbers of row and column tasks, for at most `threads` tasks of `rows x cols` units, that leave
-/// tasks nearest to square.
+/// The numbers of tasks along rows and along columns of `rows x cols` units, at most `threads` tasks in all, that
+/// minimize the largest task; among equals, the tasks nearest to square.
 pub(crate) fn grid(threads: usize, rows: usize, cols: usize) -> (usize, usize) {
-    // Reading counts only between tasks that multiply as much.
+    // The cost of reading only breaks ties between tasks of equal size.
     grid_of(threads, rows, cols, [1e-3; 2])
 }
 
-/// As [`grid`], where reading a unit of rows, and one of columns, takes so many times as long as multiplying one by the
-/// other.
+/// Like [`grid`], but counting reads: reading one unit of rows costs `of_rows`, and one unit of columns `of_cols`,
+/// relative to multiplying one unit of rows by one of columns.
 pub(crate) fn grid_of(
     threads: usize,
     rows: usize,
@@ -348,7 +350,7 @@ pub(crate) fn grid_of(
     for tm in 1..=threads.min(rows) {
         let tn = (threads / tm).min(cols).max(1);
         let (r, c) = (rows.div_ceil(tm) as f64, cols.div_ceil(tn) as f64);
-        // The slowest task's.
+        // The cost of the largest task.
         let cost = r * c + r * of_rows + c * of_cols;
         if cost < least {
             (least, best) = (cost, (tm, tn));

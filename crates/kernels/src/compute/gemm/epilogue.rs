@@ -16,9 +16,9 @@ pub enum Activation {
         /// Greatest result.
         high: f32,
     },
-    /// A function of one element, applied while the result is in the nearest cache.
+    /// A function of one element, applied while the result is in the L1 cache.
     Unary(Unary),
-    /// `min(max(f(x), low), high)` of such a function; NaN stays; `high` wins if `low > high`.
+    /// A function of one element within bounds: `min(max(f(x), low), high)`; NaN stays; `high` wins if `low > high`.
     Bounded {
         /// The function.
         function: Unary,
@@ -30,7 +30,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// What this activation and another one after it are, if they are one.
+    /// This activation followed by `next`, if a single activation can express both.
     pub fn then(self, next: Self) -> Option<Self> {
         match (self, next) {
             (Activation::Identity, next) => Some(next),
@@ -42,7 +42,7 @@ impl Activation {
         }
     }
 
-    /// The bounds that stand for this activation, if it is no more than bounds.
+    /// The bounds of this activation, if it only clamps.
     pub(crate) fn bounds(self) -> Option<(f32, f32)> {
         match self {
             Activation::Identity | Activation::Unary(_) | Activation::Bounded { .. } => None,
@@ -51,7 +51,7 @@ impl Activation {
         }
     }
 
-    /// What it applies to each element, if it is more than bounds.
+    /// The function that it applies to each element, if it does more than clamp.
     pub(crate) fn function(self) -> Option<Function> {
         match self {
             Activation::Identity | Activation::Relu | Activation::Clamp { .. } => None,
@@ -62,7 +62,7 @@ impl Activation {
         }
     }
 
-    /// Whether it is no more than bounds.
+    /// Whether it does no more than clamp.
     pub fn is_simple(self) -> bool {
         self.function().is_none()
     }
@@ -81,13 +81,13 @@ pub enum Bias<'a> {
 }
 
 impl<'a> Bias<'a> {
-    /// One value a column, if there are any.
+    /// One value a column, if `bias` is given.
     pub fn per_col(bias: Option<&'a [f32]>) -> Self {
         bias.map_or(Bias::None, Bias::PerCol)
     }
 }
 
-/// What happens to a product `p = a b` before it is stored:
+/// What is applied to a product `p = a b` before it is stored:
 /// `activation(alpha * p + bias + beta * residual)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue<'a> {
@@ -99,12 +99,12 @@ pub struct Epilogue<'a> {
     pub residual: Option<(f32, MatRef<'a>)>,
     /// Function to apply.
     pub activation: Activation,
-    /// Whether the product's sum starts from what the result holds, rather than from zero.
+    /// Whether the sum of the product starts from the previous value of the result rather than from zero.
     pub accumulate: bool,
 }
 
 impl Epilogue<'_> {
-    /// Stores the product as it is.
+    /// Stores the product unchanged.
     pub const NONE: Epilogue<'static> = Epilogue {
         alpha: 1.0,
         bias: Bias::None,
@@ -140,7 +140,7 @@ impl<'a> Epilogue<'a> {
         Self { bias, residual: self.residual.map(|(beta, r)| (beta, r.t())), ..self }
     }
 
-    /// Panics unless every part has the shape that an `m x n` result needs.
+    /// Panics unless every operand has the shape that an `m x n` result needs.
     pub(crate) fn check(&self, m: usize, n: usize) {
         match self.bias {
             Bias::None => {}

@@ -1,9 +1,9 @@
 //! Matrix products in f32.
 //!
-//! `C = activation(alpha * A B + bias + beta * residual)`, with any strides, either operand packed
-//! ahead of time or not. The inner dimension is summed in one order that depends on the shapes, the
-//! forms of the operands and the level, never on the number of threads. Every multiplication is made:
-//! NaN and infinity propagate as IEEE 754 says.
+//! `C = activation(alpha * A B + bias + beta * residual)`, for any strides; either operand may be packed ahead of
+//! time. The inner dimension is summed in an order that depends on the shapes, on which operands are packed and on
+//! the level, never on the number of threads. No multiplication is skipped: NaN and infinity propagate as in IEEE
+//! 754.
 
 mod dot;
 pub(crate) mod driver;
@@ -25,7 +25,7 @@ use pool::Pool;
 /// The left operand of a product.
 #[derive(Clone, Copy, Debug)]
 pub enum Lhs<'a> {
-    /// As it is.
+    /// Not packed.
     Plain(MatRef<'a>),
     /// Packed ahead of time.
     Packed(&'a PackedA),
@@ -34,7 +34,7 @@ pub enum Lhs<'a> {
 /// The right operand of a product.
 #[derive(Clone, Copy, Debug)]
 pub enum Rhs<'a> {
-    /// As it is.
+    /// Not packed.
     Plain(MatRef<'a>),
     /// Packed ahead of time.
     Packed(&'a PackedB),
@@ -82,11 +82,11 @@ impl Rhs<'_> {
     }
 }
 
-/// `c = epilogue(a b)`: `a` is `m x k`, `b` is `k x n`, `c` is `m x n`; any of them may be zero.
-/// Divided among the threads of `pool` if it is large enough.
+/// `c = epilogue(a b)`: `a` is `m x k`, `b` is `k x n`, `c` is `m x n`; any of them may be zero. Runs in parallel on
+/// `pool` if the product is large enough.
 ///
 /// # Panics
-/// If the shapes do not fit each other, or a packed operand was packed for another level.
+/// If the shapes do not match, or a packed operand was packed for another level.
 pub fn gemm<'a>(
     pool: &Pool,
     isa: Isa,
@@ -100,13 +100,13 @@ pub fn gemm<'a>(
     }
 }
 
-/// `c[i] = epilogue(i)(a(i) b(i))` for `i` in `0..count`, where `c[i]` starts at `i * c_step` of `c` and is
-/// `m x n`, row-major and dense. Operands are asked for by number, which makes any broadcast of batches
-/// a matter of the caller's arithmetic. Divided among the threads of `pool` by results, and by rows
-/// and columns too if there are fewer results than threads.
+/// `c[i] = epilogue(i)(a(i) b(i))` for `i` in `0..count`, where `c[i]` starts at `i * c_step` of `c` and is `m x n`,
+/// row-major and dense. `a`, `b` and `epilogue` map an index to an operand, so that callers can broadcast batches in
+/// any way. The work is divided among the threads of `pool` by results, and by rows and columns too if there are
+/// fewer results than threads.
 ///
 /// # Panics
-/// As [`gemm`]; and if results overlap (`c_step < m * n`) or leave `c`.
+/// As [`gemm`]; also if results overlap (`c_step < m * n`) or exceed `c`.
 pub fn bmm<'a>(
     pool: &Pool,
     isa: Isa,
@@ -122,7 +122,7 @@ pub fn bmm<'a>(
     }
     let end = (count - 1).checked_mul(c_step).and_then(|s| s.checked_add(each));
     assert!(count == 1 || c_step >= each, "results of {each} elements overlap at steps of {c_step}");
-    assert!(end.is_some_and(|e| e <= c.len()), "{count} results leave their {} elements", c.len());
+    assert!(end.is_some_and(|e| e <= c.len()), "{count} results exceed a slice of {} elements", c.len());
     if count < pool.threads() {
         for i in 0..count {
             gemm(pool, isa, a(i), b(i), MatMut::new(&mut c[i * c_step..][..each], m, n), &epilogue(i));
@@ -137,7 +137,7 @@ pub fn bmm<'a>(
     });
 }
 
-/// Checks a product, and chooses which of its operands is the left one; `None` if there is nothing to compute.
+/// Checks the operands of a product and transposes it where that pays; `None` if the result is empty.
 fn job<'a, 'c>(
     isa: Isa,
     a: Lhs<'a>,
@@ -167,8 +167,7 @@ fn job<'a, 'c>(
     })
 }
 
-/// Whether `C' = B' A'` is the better way: where C is contiguous down its columns, or there are too few
-/// columns for vectors.
+/// Whether to compute `C' = B' A'` instead: if C is contiguous along its columns, or has too few columns for vectors.
 fn transposing_pays(c: &MatMut<'_>, a: MatRef<'_>, b: MatRef<'_>) -> bool {
     let (m, n) = (c.rows(), c.cols());
     let down = c.col_stride() != 1 && c.row_stride() == 1 && n > 1;

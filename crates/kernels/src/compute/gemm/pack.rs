@@ -1,7 +1,7 @@
-//! Operands laid out as the tiles read them.
+//! Operands packed in the layout that the tiles read.
 
 use super::super::isa::{Isa, Level};
-use super::super::laid::{Laid, LaidOut};
+use super::super::laid::{LaidOut, WeightBuffer};
 use super::super::mat::{MatMut, MatRef};
 use super::super::simd::dispatch;
 use super::super::transpose::Transpose;
@@ -9,19 +9,19 @@ use super::tile;
 use std::ops::Range;
 use tensor::{AlignedBuffer, Result};
 
-/// The right operand of a product, laid out once for a level: panels of columns, each holding its
-/// rows one after another, the last padded with zero columns.
+/// The right operand of a product, packed for a level: panels of columns, each stored row by row, the last padded
+/// with zero columns.
 #[derive(Clone, Debug)]
 pub struct PackedB {
-    data: Laid,
+    data: WeightBuffer,
     k: usize,
     n: usize,
     level: Level,
 }
 
 impl PackedB {
-    /// A `k x n` matrix whose elements `fill` writes: for the columns of each panel, their rows one after another, each
-    /// [as long as a panel is wide](tile::panel_cols). Fails if the memory cannot be had.
+    /// A `k x n` matrix whose panels `fill` writes, given their columns: row by row, each row [as long as a panel is
+    /// wide](tile::panel_cols). Fails if memory runs out.
     pub(crate) fn filled(
         isa: Isa,
         k: usize,
@@ -35,17 +35,17 @@ impl PackedB {
         for (first, panel) in (0..n).step_by(nr).zip(panels.chunks_exact_mut((k * nr).max(1))) {
             fill(first..n.min(first + nr), panel);
         }
-        Ok(Self { data: Laid::Own(data), k, n, level: isa.level() })
+        Ok(Self { data: WeightBuffer::Owned(data), k, n, level: isa.level() })
     }
 
-    /// Packs a `k x n` matrix of any strides: a weight of shape `[n, k]` as PyTorch's linear has it is
-    /// `MatRef::new(w, n, k).t()`. Fails if the memory cannot be had.
+    /// Packs a `k x n` matrix of any strides: a weight of shape `[n, k]`, as in PyTorch's linear, is
+    /// `MatRef::new(w, n, k).t()`. Fails if memory runs out.
     pub fn new(isa: Isa, b: MatRef<'_>) -> Result<Self> {
         let (k, nr) = (b.rows(), tile::panel_cols(isa.level()));
         Self::filled(isa, k, b.cols(), |columns, panel| pack_b(isa, b, 0..k, columns, nr, panel))
     }
 
-    /// Takes a `k x n` matrix that was packed for the level and stored.
+    /// Loads a `k x n` matrix that was packed for this level and stored; `None` if too few bytes are left.
     pub fn taken(isa: Isa, k: usize, n: usize, from: &mut LaidOut) -> Option<Self> {
         let data = from.take(Self::elements_of(isa, k, n)?)?;
         Some(Self { data, k, n, level: isa.level() })
@@ -57,7 +57,7 @@ impl PackedB {
         n.div_ceil(nr).checked_mul(nr)?.checked_mul(k)
     }
 
-    /// Appends the elements as [`Self::taken`] takes them.
+    /// Appends the elements in the form that [`Self::taken`] reads.
     pub fn store(&self, out: &mut Vec<u8>) {
         self.data.store(out);
     }
@@ -77,7 +77,7 @@ impl PackedB {
         self.level
     }
 
-    /// Bytes of memory that it takes; none if it was taken.
+    /// Bytes of memory that it owns; none if it was loaded from stored weights.
     pub fn bytes(&self) -> usize {
         self.data.own_bytes()
     }
@@ -93,11 +93,10 @@ impl PackedB {
     }
 }
 
-/// The left operand of a product, laid out once for a level: panels of rows of even height, each
-/// holding its columns one after another.
+/// The left operand of a product, packed for a level: panels of rows, each stored column by column.
 #[derive(Clone, Debug)]
 pub struct PackedA {
-    data: Laid,
+    data: WeightBuffer,
     m: usize,
     k: usize,
     height: usize,
@@ -105,23 +104,23 @@ pub struct PackedA {
 }
 
 impl PackedA {
-    /// Packs an `m x k` matrix of any strides. Fails if the memory cannot be had.
+    /// Packs an `m x k` matrix of any strides. Fails if memory runs out.
     pub fn new(isa: Isa, a: MatRef<'_>) -> Result<Self> {
         let (m, k) = (a.rows(), a.cols());
         let height = panel_height(isa.level(), m);
         let len = m.checked_mul(k).and_then(|l| l.checked_mul(size_of::<f32>())).unwrap_or(usize::MAX / 8);
         let mut data = AlignedBuffer::zeroed(len)?;
         pack_a(isa, a, 0..m, 0..k, height, bytemuck::cast_slice_mut(&mut data));
-        Ok(Self { data: Laid::Own(data), m, k, height, level: isa.level() })
+        Ok(Self { data: WeightBuffer::Owned(data), m, k, height, level: isa.level() })
     }
 
-    /// Takes an `m x k` matrix that was packed for the level and stored.
+    /// Loads an `m x k` matrix that was packed for this level and stored; `None` if too few bytes are left.
     pub(crate) fn taken(isa: Isa, m: usize, k: usize, from: &mut LaidOut) -> Option<Self> {
         let data = from.take(m.checked_mul(k)?)?;
         Some(Self { data, m, k, height: panel_height(isa.level(), m), level: isa.level() })
     }
 
-    /// Appends the elements as [`Self::taken`] takes them.
+    /// Appends the elements in the form that [`Self::taken`] reads.
     pub(crate) fn store(&self, out: &mut Vec<u8>) {
         self.data.store(out);
     }
@@ -141,7 +140,7 @@ impl PackedA {
         self.level
     }
 
-    /// Bytes of memory that it takes; none if it was taken.
+    /// Bytes of memory that it owns; none if it was loaded from stored weights.
     pub fn bytes(&self) -> usize {
         self.data.own_bytes()
     }
@@ -155,7 +154,7 @@ impl PackedA {
     }
 }
 
-/// The height of row panels that divides `m` rows most evenly among the fewest panels.
+/// The panel height that divides `m` rows most evenly into the fewest panels.
 pub(crate) fn panel_height(level: Level, m: usize) -> usize {
     let max = tile::max_rows(level);
     m.div_ceil(m.div_ceil(max).max(1)).max(1)

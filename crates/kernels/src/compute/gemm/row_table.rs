@@ -2,11 +2,11 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 
 thread_local! {
-    /// Kept from table to table, so that filling one allocates nothing after a thread's first.
+    /// Reused by the next table, so that only a thread's first table allocates.
     static STARTS: RefCell<Vec<*const f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Where rows of A are that lie anywhere: each `len` contiguous elements, borrowed for `'a`.
+/// Addresses of rows of A in any places: each row has `len` contiguous elements, borrowed for `'a`.
 pub(crate) struct RowTable<'a> {
     starts: Vec<*const f32>,
     len: usize,
@@ -14,7 +14,7 @@ pub(crate) struct RowTable<'a> {
 }
 
 impl<'a> RowTable<'a> {
-    /// Lends an empty table of rows of `len` elements. A table within the use of a table has memory of its own.
+    /// Lends an empty table of rows of `len` elements. A nested table has its own memory.
     pub(crate) fn with<R>(len: usize, body: impl FnOnce(&mut Self) -> R) -> R {
         let mut starts = STARTS.take();
         starts.clear();
@@ -24,10 +24,10 @@ impl<'a> RowTable<'a> {
         result
     }
 
-    /// Adds rows: the first elements of each.
+    /// Adds rows: each is the first `len` elements of a slice.
     ///
     /// # Panics
-    /// If one has too few.
+    /// If a slice is shorter.
     #[inline(always)]
     pub(crate) fn extend_rows(&mut self, rows: impl Iterator<Item = &'a [f32]>) {
         let len = self.len;
@@ -37,21 +37,21 @@ impl<'a> RowTable<'a> {
         }));
     }
 
-    /// Adds rows that begin at these elements of `data`.
+    /// Adds the rows that begin at the given elements of `data`.
     ///
     /// # Panics
-    /// If one leaves `data`.
+    /// If a row exceeds `data`.
     #[inline(always)]
     pub(crate) fn extend(&mut self, data: &'a [f32], firsts: impl Iterator<Item = usize>) {
         let (before, mut greatest) = (self.starts.len(), 0);
-        // One check for all: a check for each would stand in the way of a loop without branches.
+        // One check for all rows: a check for each would keep the compiler from removing branches from the loop.
         self.starts.extend(firsts.map(|first| {
             greatest = greatest.max(first);
             data.as_ptr().wrapping_add(first)
         }));
         if greatest.saturating_add(self.len) > data.len() && self.starts.len() > before {
             self.starts.truncate(before);
-            panic!("a row at {greatest} leaves {} elements", data.len());
+            panic!("a row at {greatest} exceeds a slice of {} elements", data.len());
         }
     }
 
@@ -60,7 +60,7 @@ impl<'a> RowTable<'a> {
         self.len
     }
 
-    /// The first element of each row.
+    /// The address of each row.
     pub(super) fn starts(&self) -> &[*const f32] {
         &self.starts
     }

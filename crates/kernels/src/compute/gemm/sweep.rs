@@ -1,5 +1,5 @@
-//! From a block of a product to its tiles. [`Sweep::run`] checks the operands of a whole block; the tiles read and
-//! write them unchecked.
+//! The loop over the tiles of a block of a product. [`Sweep::run`] checks the operands of the whole block; the tiles
+//! access them unchecked.
 
 use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef, last_of};
@@ -13,20 +13,20 @@ use std::ops::Range;
 /// The rows of A of a block.
 #[derive(Clone, Copy)]
 pub(crate) enum Left<'a> {
-    /// Packed: the panel of the rows from `i` on starts `i * k` elements into `elements`, and its first `skip`
-    /// columns are not of this block.
+    /// Packed: the panel of the rows from `i` on starts at element `i * k`, and its first `skip` columns are not in
+    /// this block.
     Packed { elements: &'a [f32], k: usize, skip: usize },
-    /// In place: contiguous rows, any distance apart.
+    /// In place: contiguous rows at any row stride.
     Strided(MatRef<'a>),
-    /// In place: for each tile its rows of the first of `taps` taps, those of the second, and so on.
+    /// In place: for each tile, its rows at the first of `taps` taps, then its rows at the second, and so on.
     Table { table: &'a RowTable<'a>, taps: usize },
-    /// In place: lines of `width` rows `step` elements apart, lines `line` elements apart, and for each tap how many
-    /// elements after these its rows begin.
+    /// In place: lines of `width` rows, with row stride `step` and line stride `line`; and for each tap the offset of
+    /// its rows.
     Lines { data: &'a [f32], width: usize, line: usize, step: usize, offsets: &'a [usize] },
 }
 
 impl Left<'_> {
-    /// How often the inner dimension is run through.
+    /// How many times the loop over the inner dimension runs.
     fn taps(&self) -> usize {
         match *self {
             Left::Table { taps, .. } => taps,
@@ -35,12 +35,12 @@ impl Left<'_> {
         }
     }
 
-    /// How many of `rows` rows from the `i`th on can be taken tile by tile.
+    /// How many of `rows` rows from the `i`th on have one row stride, so that consecutive tiles can cover them.
     fn together(&self, i: usize, rows: usize) -> usize {
         if let Left::Lines { width, .. } = *self { rows.min(width - i % width) } else { rows }
     }
 
-    /// Whether there are `rows` rows of `k` elements for each tap.
+    /// Whether `rows` rows of `k` elements are in bounds for each tap.
     fn has(&self, rows: usize, k: usize) -> bool {
         match *self {
             Left::Packed { elements, k: all, skip } => {
@@ -61,7 +61,7 @@ impl Left<'_> {
         }
     }
 
-    /// Where the `h` rows of a tile are that begin `i` rows after the block's first.
+    /// The rows of the tile of `h` rows that begins at row `i` of the block.
     #[inline(always)]
     fn tile(&self, i: usize, h: usize) -> Rows {
         match *self {
@@ -80,7 +80,7 @@ impl Left<'_> {
     }
 }
 
-/// The panels of B of a block: whole ones, whatever the number of columns of C.
+/// The panels of B of a block: whole panels, even if C has fewer columns.
 #[derive(Clone, Copy)]
 pub(crate) struct Right<'a> {
     /// From the first row of the first panel on.
@@ -89,19 +89,19 @@ pub(crate) struct Right<'a> {
     pub(crate) step: usize,
     /// Elements from one panel to the next.
     pub(crate) panel: usize,
-    /// The last, partial panel, if it is not after the others. Its rows lie close.
+    /// The last, partial panel, if it is stored separately. Its rows are contiguous.
     pub(crate) tail: Option<&'a [f32]>,
 }
 
 impl<'a> Right<'a> {
-    /// The panels of columns from `col` on, and their rows from `k` on.
+    /// The panels of the columns from `col` on, without their rows before `k`.
     pub(crate) fn of_packed(b: &'a PackedB, col: usize, k: usize) -> Self {
         let nr = tile::panel_cols(b.level());
         let elements = &b.elements()[col * b.rows() + k * nr..];
         Right { elements, step: nr, panel: b.rows() * nr, tail: None }
     }
 
-    /// Whether there are `panels` panels of `rows` rows of `nr` elements.
+    /// Whether `panels` panels of `rows` rows of `nr` elements are in bounds.
     fn has(&self, panels: usize, rows: usize, nr: usize) -> bool {
         let own = panels - usize::from(self.tail.is_some());
         let end = last_of(own, self.panel).saturating_add(last_of(rows, self.step)).saturating_add(nr);
@@ -115,26 +115,26 @@ impl<'a> Right<'a> {
 pub(crate) struct Sweep<'a> {
     pub(crate) isa: Isa,
     pub(crate) epilogue: &'a Epilogue<'a>,
-    /// The rows, by their numbers in the epilogue.
+    /// The rows, as the epilogue numbers them.
     pub(crate) rows: Range<usize>,
-    /// The columns, by their numbers in the epilogue.
+    /// The columns, as the epilogue numbers them.
     pub(crate) cols: Range<usize>,
-    /// Rows of a tile; the last may have fewer.
+    /// Rows of a tile; the last tile may have fewer.
     pub(crate) height: usize,
-    /// Inner dimension (of each tap).
+    /// Inner dimension (per tap).
     pub(crate) k: usize,
     pub(crate) b: Right<'a>,
     /// Whether the sums are added to C.
     pub(crate) accumulate: bool,
-    /// Whether this ends the inner dimension.
+    /// Whether this block completes the inner dimension.
     pub(crate) last: bool,
 }
 
 impl Sweep<'_> {
-    /// Computes every tile of the block into C, which has its rows and columns and no others, from its rows of A.
+    /// Computes the tiles of the block from its rows of A. C has the rows and columns of the block and no others.
     ///
     /// # Panics
-    /// If C has another shape, or an operand does not reach as far as the block says.
+    /// If C has another shape, or an operand is too small for the block.
     pub(crate) fn run(&self, a: Left<'_>, mut c: MatMut<'_>) {
         let level = self.isa.level();
         let nr = tile::panel_cols(level);
@@ -144,10 +144,10 @@ impl Sweep<'_> {
         }
         self.check(&a, &c, panels, nr);
         let at_once = tile::panels_at_once(level, self.height);
-        // A tail of its own cannot be taken together with the panels before it.
+        // A separate tail panel cannot be computed together with the panels before it.
         let joined = panels - usize::from(self.b.tail.is_some());
         let c_raw = RawC { first: c.as_mut_ptr(), rs: c.row_stride(), cs: c.col_stride() };
-        let by_panel = by_panel(self.epilogue, &c_raw);
+        let panel_activation = panel_activation(self.epilogue, &c_raw);
         let mut p = 0;
         while p < panels {
             let wide = if p + at_once <= joined { at_once } else { 1 };
@@ -162,7 +162,7 @@ impl Sweep<'_> {
             while i < self.rows.len() {
                 let left = a.together(i, self.rows.len() - i);
                 let h = self.height.min(left);
-                // What is stored across its rows is stored a tile at a time.
+                // If the rows of C are not contiguous, tiles are computed and stored one at a time.
                 let count = if c_raw.cs == 1 || n == 1 { left / h } else { 1 };
                 let mut args = Args {
                     a: a.tile(i, h),
@@ -177,9 +177,9 @@ impl Sweep<'_> {
                     finish: None,
                     ahead: ahead.clone(),
                 };
-                // The last rows may be too few for so many panels at once, or could take more.
+                // The last rows, if fewer, may go with another number of panels at once.
                 if wide == 1 || tile::panels_at_once(level, h) == wide {
-                    // SAFETY: `check` found every element of the block, of which this is a tile.
+                    // SAFETY: `check` found every element of the block to be in bounds, and this tile is part of it.
                     unsafe { self.tiles((h, count), wide, &mut args, c_raw, (i, j)) };
                 } else {
                     for q in 0..wide {
@@ -193,15 +193,16 @@ impl Sweep<'_> {
                     ahead.start.wrapping_add(count * self.k * a.taps() * tile::AHEAD).min(ahead.end);
                 i += h * count;
             }
-            if let (true, Some(function)) = (self.last, by_panel) {
+            if let (true, Some(function)) = (self.last, panel_activation) {
                 math::activate_rows(self.isa, function, c.block(0..self.rows.len(), j..j + n));
             }
             p += wide;
         }
     }
 
-    /// The panel after the `p`th, to be in the nearer caches when it is needed: of weights, the first tile would wait
-    /// for memory at every step. Nothing where there is none that lies in one piece.
+    /// The panel after the `p`th, for prefetching: otherwise the first tile on a panel of weights would wait for
+    /// memory at every step. Empty if there is no such panel, if it is not contiguous, or if no further tile runs
+    /// before it is needed.
     fn ahead(&self, a: &Left<'_>, p: usize, wide: usize, joined: usize) -> Range<*const f32> {
         let nr = tile::panel_cols(self.isa.level());
         if wide > 1 || p + 1 >= joined || self.b.step != nr || self.rows.len() <= self.height {
@@ -211,7 +212,7 @@ impl Sweep<'_> {
         start..start.wrapping_add(self.k * a.taps() * nr)
     }
 
-    /// Panics unless every element is there that the tiles of the block read and write.
+    /// Panics unless all elements that the tiles of the block read and write are in bounds.
     fn check(&self, a: &Left<'_>, c: &MatMut<'_>, panels: usize, nr: usize) {
         let (rows, cols) = (self.rows.len(), self.cols.len());
         assert_eq!((c.rows(), c.cols()), (rows, cols), "C of a block");
@@ -228,13 +229,14 @@ impl Sweep<'_> {
         }
     }
 
-    /// Computes tiles of C, one below the other, of which the first begins at `(i, j)` and, if the block is the last of
-    /// the inner dimension, finishes them, but for what is done [`by_panel`]. More than one are stored row by row. The arguments are completed where they are: a copy would wait
-    /// for the last tile's stores.
+    /// Computes `count` tiles of C, one below the other, the first of which begins at `(i, j)`. If the block
+    /// completes the inner dimension, it also applies the epilogue, apart from what [`panel_activation`] leaves for
+    /// whole panels. C, its row stride and the epilogue are set in `args` itself: a copy of `args` would wait for the
+    /// stores of the tile before.
     ///
     /// # Safety
-    /// As [`tile::run`] says of `args`, which lacks only C and the last step; [`Self::check`] holds, and the tiles
-    /// are the block's. Where C is neither contiguous along its rows nor of one column, there is one.
+    /// As [`tile::run`] requires for `args`, which lacks only C and the epilogue; [`Self::check`] has passed, and the
+    /// tiles are in the block. If the rows of C are not contiguous and it has more than one column, `count` is one.
     unsafe fn tiles(
         &self,
         (height, count): (usize, usize),
@@ -245,9 +247,11 @@ impl Sweep<'_> {
     ) {
         let epilogue = self.epilogue;
         let rows = height * count;
-        // What the tile itself cannot do follows it: a residual across its rows, an activation beyond bounds.
+        // The tile itself cannot apply a residual whose rows are not contiguous, or an activation beyond bounds: they
+        // follow below.
         let fused = epilogue.residual.is_none_or(|(_, r)| r.col_stride() == 1);
-        let own = if by_panel(epilogue, &c).is_some() { Activation::Identity } else { epilogue.activation };
+        let own =
+            if panel_activation(epilogue, &c).is_some() { Activation::Identity } else { epilogue.activation };
         let simple = fused && own.is_simple();
         let (row, col) = (self.rows.start + i, self.cols.start + j);
         let null = std::ptr::null();
@@ -310,7 +314,7 @@ impl Sweep<'_> {
     }
 }
 
-/// Where the C of a block is, for its tiles.
+/// The C of a block: address and strides.
 #[derive(Clone, Copy)]
 struct RawC {
     first: *mut f32,
@@ -318,8 +322,8 @@ struct RawC {
     cs: usize,
 }
 
-/// The function that is applied to whole panels of C once they are done: one that is more than bounds, where
-/// the elements of a row lie together.
-fn by_panel(epilogue: &Epilogue<'_>, c: &RawC) -> Option<math::Function> {
+/// The function to apply to whole panels of C once their tiles are done: an activation beyond bounds, if the rows of
+/// C are contiguous.
+fn panel_activation(epilogue: &Epilogue<'_>, c: &RawC) -> Option<math::Function> {
     epilogue.activation.function().filter(|_| c.cs == 1)
 }

@@ -3,8 +3,8 @@ use super::*;
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Numbers that repeat after no useful period, between -1 and 1.
-fn numbers(len: usize, seed: u32) -> Vec<f32> {
+/// Pseudorandom values between -1 and 1.
+fn random_values(len: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12345);
     (0..len)
         .map(|_| {
@@ -22,15 +22,15 @@ enum Form {
     Packed,
 }
 
-/// A matrix in a slice of its own, off any alignment.
-struct Held {
+/// A matrix in a slice of its own, deliberately misaligned.
+struct TestMatrix {
     data: Vec<f32>,
     rows: usize,
     cols: usize,
     strides: (usize, usize),
 }
 
-impl Held {
+impl TestMatrix {
     fn new(rows: usize, cols: usize, form: Form, seed: u32) -> Self {
         let strides = match form {
             Form::ColMajor => (1, rows.max(1) + 1),
@@ -38,7 +38,7 @@ impl Held {
             Form::RowMajor | Form::Packed => (cols + 3, 1),
         };
         let len = 1 + rows * strides.0 + cols * strides.1;
-        Self { data: numbers(len, seed), rows, cols, strides }
+        Self { data: random_values(len, seed), rows, cols, strides }
     }
 
     fn view(&self) -> MatRef<'_> {
@@ -57,12 +57,12 @@ fn check(
     forms: (Form, Form, Form),
     variant: u32,
 ) {
-    let a = Held::new(m, k, forms.0, 1);
-    let b = Held::new(k, n, forms.1, 2);
-    let mut c = Held::new(m, n, forms.2, 3);
-    let before = Held::new(m, n, forms.2, 3);
-    let residual = Held::new(m, n, if variant & 64 != 0 { Form::ColMajor } else { Form::RowMajor }, 4);
-    let (per_col, per_row) = (numbers(n, 5), numbers(m, 6));
+    let a = TestMatrix::new(m, k, forms.0, 1);
+    let b = TestMatrix::new(k, n, forms.1, 2);
+    let mut c = TestMatrix::new(m, n, forms.2, 3);
+    let before = TestMatrix::new(m, n, forms.2, 3);
+    let residual = TestMatrix::new(m, n, if variant & 64 != 0 { Form::ColMajor } else { Form::RowMajor }, 4);
+    let (per_col, per_row) = (random_values(n, 5), random_values(m, 6));
     let mut ep = Epilogue { accumulate: variant & 1 != 0, ..Epilogue::NONE };
     if variant & 2 != 0 {
         ep.alpha = 0.5;
@@ -178,7 +178,7 @@ fn edges_of_tiles_and_blocks() {
     }
 }
 
-/// Every way, in every form, on shapes that an interpreter gets through.
+/// Every strategy with every form of operands, on shapes small enough for Miri.
 #[test]
 fn small_shapes() {
     let forms = [Form::RowMajor, Form::ColMajor, Form::Spread, Form::Packed];
@@ -189,15 +189,15 @@ fn small_shapes() {
         let (c, variant) = results[i % 3];
         check(Isa::portable(), 1, shapes[i % 3], (a, b, c), variant);
     }
-    // On two threads: sixteen rows are two tasks.
+    // On two threads: sixteen rows make two tasks.
     check(Isa::portable(), 2, (16, 9, 2), (Form::RowMajor, Form::Packed, Form::RowMajor), 0);
 }
 
 #[test]
-fn threads_do_not_change_a_bit() {
+fn results_do_not_depend_on_the_number_of_threads() {
     for isa in Isa::available() {
         let (m, n, k) = (150, 200, 300);
-        let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
+        let (a, b) = (random_values(m * k, 1), random_values(k * n, 2));
         let (a, b) = (MatRef::new(&a, m, k), MatRef::new(&b, k, n));
         let (pa, pb) = (PackedA::new(isa, a).unwrap(), PackedB::new(isa, b).unwrap());
         let run = |threads: usize, lhs: Lhs<'_>, rhs: Rhs<'_>| {
@@ -251,10 +251,10 @@ fn nan_and_infinity_propagate() {
 }
 
 #[test]
-fn batches_are_products() {
+fn batched_products_equal_single_products() {
     for isa in Isa::available() {
         let (count, m, n, k) = (6, 5, 7, 9);
-        let (a, b) = (numbers(count * m * k, 1), numbers(2 * k * n, 2));
+        let (a, b) = (random_values(count * m * k, 1), random_values(2 * k * n, 2));
         let mut c = vec![7.0; count * 40];
         bmm(
             &Pool::new(2),
@@ -276,7 +276,7 @@ fn batches_are_products() {
 }
 
 #[test]
-fn shapes_that_do_not_fit_are_refused() {
+fn mismatched_shapes_are_refused() {
     let refuse = |body: &mut dyn FnMut()| catch_unwind(AssertUnwindSafe(body)).is_err();
     let (isa, pool) = (Isa::detect(), Pool::serial());
     let x = [0.0; 12];
@@ -309,15 +309,16 @@ fn shapes_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn long_sums_are_those_of_f64() {
-    let positive =
-        |len: usize, seed: u32| numbers(len, seed).into_iter().map(|x| x * 0.5 + 0.5).collect::<Vec<_>>();
+fn long_sums_are_as_exact_as_f64() {
+    let positive = |len: usize, seed: u32| {
+        random_values(len, seed).into_iter().map(|x| x * 0.5 + 0.5).collect::<Vec<_>>()
+    };
     for (m, n, k) in [(1, 1, 1_000_000), (2, 5, 1_000_000), (9, 3, 100_000), (15, 40, 20_000)] {
         for constant in [true, false] {
             let of = |len: usize, seed: u32| if constant { vec![0.1; len] } else { positive(len, seed) };
             let (a, b) = (of(m * k, 1), of(k * n, 2));
             let a = MatRef::new(&a, m, k);
-            // Rows and columns of B in turn are what lies together.
+            // B is contiguous along its rows, then along its columns.
             for b in [MatRef::new(&b, k, n), MatRef::new(&b, n, k).t()] {
                 let (want, i, j) = (
                     (0..k).map(|q| f64::from(*a.at(m - 1, q)) * f64::from(*b.at(q, n - 1))).sum::<f64>(),
@@ -326,9 +327,9 @@ fn long_sums_are_those_of_f64() {
                 );
                 for isa in Isa::available() {
                     let (pa, pb) = (PackedA::new(isa, a).unwrap(), PackedB::new(isa, b).unwrap());
-                    let ways: [(Lhs<'_>, Rhs<'_>); 3] =
+                    let operands: [(Lhs<'_>, Rhs<'_>); 3] =
                         [(a.into(), b.into()), ((&pa).into(), b.into()), (a.into(), (&pb).into())];
-                    for (way, (a, b)) in ways.into_iter().enumerate() {
+                    for (way, (a, b)) in operands.into_iter().enumerate() {
                         let mut c = vec![0.0; m * n];
                         gemm(&Pool::serial(), isa, a, b, MatMut::new(&mut c, m, n), &Epilogue::NONE);
                         let error = (f64::from(c[i * n + j]) - want).abs() / want;

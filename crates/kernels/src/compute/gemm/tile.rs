@@ -1,5 +1,5 @@
-//! The GEMM tile: a block of `MR` rows by `NP` panels of the result, held in registers while the
-//! inner dimension passes by. Written once; compiled for each instruction set and block shape.
+//! The GEMM micro-kernel: a tile of `MR` rows by `NP` panels of the result, kept in registers throughout the loop
+//! over the inner dimension. Written once; compiled for each instruction set and tile shape.
 
 use super::super::isa::{Isa, Level};
 use super::super::simd::{Op, Simd, dispatch};
@@ -28,12 +28,13 @@ pub(crate) fn max_rows(level: Level) -> usize {
     }
 }
 
-/// Rows of the largest tile that reads its rows in place: each row needs a pointer of its own.
+/// Rows of the largest tile that reads its rows in place: each row needs its own pointer.
 pub(crate) fn max_rows_in_place(level: Level) -> usize {
     max_rows(level).min(8)
 }
 
-/// How many panels a tile of `rows` rows takes at once, to keep the multipliers busy.
+/// How many panels a tile of `rows` rows covers, so that it has enough independent accumulators to keep the
+/// multipliers busy.
 pub(crate) fn panels_at_once(level: Level, rows: usize) -> usize {
     match (level, rows) {
         (Level::Avx512, 1 | 2) => 4,
@@ -44,21 +45,21 @@ pub(crate) fn panels_at_once(level: Level, rows: usize) -> usize {
     }
 }
 
-/// Where the rows of A are.
+/// The rows of A of a tile.
 #[derive(Clone, Copy)]
 pub(super) enum Rows {
-    /// Packed: `MR` elements of one column after those of the last; and elements from one tile to the next.
+    /// Packed: column by column, `MR` elements each; and the number of elements from one tile to the next.
     Packed(*const f32, usize),
-    /// In place: the first row, and elements from one row to the next.
+    /// In place: the first row, and the row stride.
     Strided(*const f32, usize),
-    /// In place: for each of `taps` runs, `MR` pointers to rows of `k` elements each.
+    /// In place: for each of `taps` taps, `MR` pointers to rows of `k` elements each.
     Table(*const *const f32, usize),
-    /// In place: the first row, elements from one row to the next, and for each of `taps` runs how many elements
-    /// after these its rows begin.
+    /// In place: the first row, the row stride, and for each of `taps` taps the offset of its rows from these.
     Taps { first: *const f32, step: usize, offsets: *const usize, taps: usize },
 }
 
-/// A tile's last step: `clamp(alpha * acc + bias + beta * residual)`. Null pointers: absent.
+/// The epilogue of a tile: `clamp(alpha * acc + bias + beta * residual)`. A null pointer means that the operand is
+/// absent.
 #[derive(Clone, Copy)]
 pub(super) struct Finish {
     pub(super) alpha: f32,
@@ -71,7 +72,7 @@ pub(super) struct Finish {
 }
 
 impl Rows {
-    /// How often the inner dimension is run through.
+    /// How many times the loop over the inner dimension runs.
     #[inline(always)]
     fn taps(&self) -> usize {
         match *self {
@@ -80,7 +81,7 @@ impl Rows {
         }
     }
 
-    /// Those of the tile after one of `rows` rows.
+    /// Advances from a tile of `rows` rows to the one below.
     #[inline(always)]
     fn next(&mut self, rows: usize) {
         match self {
@@ -93,16 +94,17 @@ impl Rows {
 }
 
 impl Finish {
-    /// Whether it is done over the stored tile. What nearly every product needs, a bias per column and
-    /// bounds, is done in registers; the rest there would double the code of each tile for little.
-    fn is_late(&self) -> bool {
+    /// Whether it runs over the stored tile instead of in registers. A column bias and bounds, all that nearly every
+    /// product needs, are applied in registers; doing the rest there would double the code of each tile for little
+    /// gain.
+    fn is_after_store(&self) -> bool {
         self.alpha != 1.0 || !self.row_bias.is_null() || !self.residual.is_null()
     }
 }
 
-/// A tile's operands, for [`run`], whose callers promise that every element is there that it names: `k` columns
-/// (times taps) of `MR` rows of A and of the panels of B, and `MR` rows of `n` elements of C, of the
-/// residual and the biases.
+/// The operands of a tile. Callers of [`run`] promise that all elements named here are in bounds: `k` columns (times
+/// taps) of `MR` rows of A, as many rows of the panels of B, and `MR` rows of `n` elements of C, of the residual and
+/// the biases.
 #[derive(Clone)]
 pub(super) struct Args {
     pub(super) a: Rows,
@@ -120,28 +122,28 @@ pub(super) struct Args {
     /// Whether the sums are added to C.
     pub(super) accumulate: bool,
     pub(super) finish: Option<Finish>,
-    /// What the tiles after these read of B, from where it has not been asked for to its end. Null: nothing.
+    /// The part of B still to be prefetched for later tiles; empty if there is none.
     pub(super) ahead: Range<*const f32>,
 }
 
-/// Elements of B that are asked for ahead at each step of the inner dimension: a line of memory.
+/// Elements of B that are prefetched at each step along the inner dimension: one cache line.
 pub(super) const AHEAD: usize = 16;
 
 impl Args {
-    /// The last step, if it is one of those done before the tile is stored.
+    /// The epilogue, if it is applied before the tile is stored.
     #[inline(always)]
     fn in_registers(&self) -> Option<&Finish> {
-        self.finish.as_ref().filter(|f| !f.is_late())
+        self.finish.as_ref().filter(|f| !f.is_after_store())
     }
 }
 
 /// Computes `count` tiles of `rows` rows by `panels` panels, one below the other.
 ///
 /// # Safety
-/// The promise of [`Args`] holds, for so many times the rows; `rows` is 1 to [`max_rows`] ([`max_rows_in_place`] for rows in
-/// place) and `panels` is 1 or [`panels_at_once`].
+/// The promise of [`Args`] holds, with `rows * count` rows; `rows` is 1 to [`max_rows`] ([`max_rows_in_place`] for
+/// rows in place) and `panels` is 1 or [`panels_at_once`].
 pub(super) unsafe fn run(isa: Isa, rows: usize, count: usize, panels: usize, args: &Args) {
-    // Half a panel is enough for few columns.
+    // Few columns need only half a panel.
     let vectors = if panels == 1 && 2 * args.n <= panel_cols(isa.level()) { 1 } else { PANEL_VECTORS };
     macro_rules! shapes {
         ($in_place:literal: $(($mr:literal, $np:literal, $nv:literal)),*) => {
@@ -164,13 +166,13 @@ pub(super) unsafe fn run(isa: Isa, rows: usize, count: usize, panels: usize, arg
             (1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1), (6, 1, 1), (7, 1, 1), (8, 1, 1),
             (1, 4, 2), (2, 4, 2), (2, 2, 2), (3, 2, 2), (4, 2, 2), (5, 2, 2), (6, 2, 2)),
     }
-    if let Some(finish) = args.finish.filter(Finish::is_late) {
+    if let Some(finish) = args.finish.filter(Finish::is_after_store) {
         // SAFETY: as the caller promises.
-        dispatch(isa, unsafe { Late::new(rows * count, args, finish) });
+        dispatch(isa, unsafe { StoredFinish::new(rows * count, args, finish) });
     }
 }
 
-/// Tiles of `MR` rows by `NP` panels, one below the other; of each panel the first `NV` vectors are computed.
+/// Tiles of `MR` rows by `NP` panels, one below the other; only the first `NV` vectors of each panel are computed.
 struct Tile<'a, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> {
     args: &'a Args,
     count: usize,
@@ -180,8 +182,8 @@ impl<'a, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool
     Tile<'a, MR, NP, NV, IN_PLACE>
 {
     /// # Safety
-    /// The promise of [`Args`] holds for `count * MR` rows and `NP` panels, no column lies past the `NV`th vector of the last
-    /// panel, and `IN_PLACE` says whether the rows of A are in place.
+    /// The promise of [`Args`] holds for `count * MR` rows and `NP` panels, no column is past the `NV`th vector of
+    /// the last panel, and `IN_PLACE` says whether the rows of A are in place.
     #[inline(always)]
     unsafe fn new(args: &'a Args, count: usize) -> Self {
         Self { args, count }
@@ -198,13 +200,13 @@ impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
         let mut args = self.args.clone();
         let steps = args.k * args.a.taps();
         for _ in 0..self.count {
-            // SAFETY: as `new` demands.
+            // SAFETY: as `new` requires.
             unsafe {
-                // Constants of blocks of their own: what a level never takes is not compiled for it.
+                // `const` conditions: shapes that a level never uses are not compiled for it.
                 if const { MR > S::MAX_ROWS } {
                     unreachable!("no tile of this level is so tall");
                 } else if const { S::IS_ARRAY } {
-                    plain::<S, MR, NP, IN_PLACE>(s, &args);
+                    array_tile::<S, MR, NP, IN_PLACE>(s, &args);
                 } else {
                     tile::<S, MR, NP, NV, IN_PLACE>(s, &args);
                 }
@@ -216,8 +218,8 @@ impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
     }
 }
 
-/// Repeats a body for each number below a constant, as code: what is indexed by the number stays in
-/// registers, which a loop does not promise.
+/// Unrolls a body over the indices below a constant: arrays indexed by constants stay in registers, which a loop does
+/// not guarantee.
 macro_rules! repeat {
     ($count:expr, [$($number:literal)*], $i:ident => $body:block) => {{
         $(
@@ -231,7 +233,7 @@ macro_rules! repeat {
 
 pub(crate) use repeat;
 
-/// Repeats a body for each row, panel and vector of a tile.
+/// Unrolls a body over the rows, panels and vectors of a tile.
 macro_rules! each_vector {
     ($mr:ident, $np:ident, $nv:ident, |$i:ident, $p:ident, $v:ident| $body:block) => {
         repeat!($mr, [0 1 2 3 4 5 6 7 8 9 10 11 12 13], $i => {
@@ -251,7 +253,7 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const
 ) {
     let panel = PANEL_VECTORS * S::LANES;
     let whole = args.n == NP * NV * S::LANES;
-    // How many columns of C are at or past the first of a vector.
+    // The number of columns of C at or past the first lane of a vector.
     let left = |p: usize, v: usize| args.n.saturating_sub(p * panel + v * S::LANES);
     let c = |i: usize, p: usize, v: usize| args.c.wrapping_add(i * args.c_step + p * panel + v * S::LANES);
 
@@ -312,7 +314,7 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const
         }
     }
 
-    // Not before: to a large sum small products would be added one by one.
+    // Added last: adding products one by one to a large sum would lose precision.
     if args.accumulate {
         each_vector!(MR, NP, NV, |i, p, v| {
             // SAFETY: C has MR rows of n columns; `left` of them are read.
@@ -351,28 +353,28 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const
     });
 }
 
-/// The last step over a tile that has been stored.
-struct Late<'a> {
+/// The epilogue, over a tile that has been stored.
+struct StoredFinish<'a> {
     rows: usize,
     args: &'a Args,
     finish: Finish,
 }
 
-impl<'a> Late<'a> {
+impl<'a> StoredFinish<'a> {
     /// # Safety
-    /// The promise of [`Args`] holds for so many rows, and `finish` is their last step.
+    /// The promise of [`Args`] holds for `rows` rows, and `finish` is their epilogue.
     #[inline(always)]
     unsafe fn new(rows: usize, args: &'a Args, finish: Finish) -> Self {
         Self { rows, args, finish }
     }
 }
 
-impl Op for Late<'_> {
+impl Op for StoredFinish<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Late { rows, args, finish: f } = self;
+        let StoredFinish { rows, args, finish: f } = self;
         let (alpha, beta) = (s.splat(f.alpha), s.splat(f.beta));
         let bounds = f.bounds.map(|(low, high)| (s.splat(low), s.splat(high)));
         for i in 0..rows {
@@ -401,15 +403,15 @@ impl Op for Late<'_> {
     }
 }
 
-/// The tile in loops over arrays of lanes, which the compiler makes vectors of whatever the target has.
+/// The tile as loops over arrays of lanes, which the compiler vectorizes for the target.
 ///
 /// # Safety
 /// As [`Tile::new`].
 #[inline(always)]
-unsafe fn plain<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>(s: S, args: &Args) {
+unsafe fn array_tile<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>(s: S, args: &Args) {
     let panel = PANEL_VECTORS * S::LANES;
     let mut acc = [[[s.splat(0.0); PANEL_VECTORS]; NP]; MR];
-    // Runs over the vectors of C: its row, its first column, where it is and how much of it is there.
+    // Calls `body` for each vector of C: row, panel, vector, first column, address and number of columns.
     let each = |body: &mut dyn FnMut(usize, usize, usize, usize, *mut f32, usize)| {
         for i in 0..MR {
             for p in 0..NP {
@@ -472,11 +474,10 @@ unsafe fn plain<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>
     });
 }
 
-/// The result for the sum `x` in column `j`, where the last step is no more than a bias per column and
-/// bounds.
+/// The result for the sum `x` in column `j`, if the epilogue is no more than a column bias and bounds.
 ///
 /// # Safety
-/// The bias of `f` is null or reaches so far.
+/// The bias of `f` is null or has an element `j`.
 #[inline(always)]
 unsafe fn finished(f: &Finish, mut x: f32, j: usize) -> f32 {
     if !f.col_bias.is_null() {

@@ -15,7 +15,7 @@ use pool::Pool;
 
 pub use operator::{Binary, Unary};
 
-// Errors, in ulp of the exact result; what is not named is correctly rounded.
+// Errors, in ulp of the exact result; functions not listed are correctly rounded.
 //
 // | function | error |
 // | --- | --- |
@@ -24,10 +24,10 @@ pub use operator::{Binary, Unary};
 // | `Tanh`, `Erf`, `Hardswish` | 2 |
 // | `Sigmoid` | 3 |
 // | `Silu` | 4 |
-// | `Gelu`, `GeluTanh` | 4, below zero of `max(1, |x|)` |
-// | `HardswishBySixth` | 2, below zero of `max(1, |x|)` |
+// | `Gelu`, `GeluTanh` | 4, for negative `x` in ulp of `max(1, |x|)` |
+// | `HardswishBySixth` | 2, for negative `x` in ulp of `max(1, |x|)` |
 
-/// `out[i] = op(x[i])`, divided among the threads of `pool` if there is much of it.
+/// `out[i] = op(x[i])`; in parallel on `pool` if there are many elements.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -38,10 +38,10 @@ pub fn unary(pool: &Pool, isa: Isa, op: Unary, x: &[f32], out: &mut [f32]) {
 
 /// `x[i] = op(x[i])`, as [`unary`].
 pub fn unary_in_place(pool: &Pool, isa: Isa, op: Unary, x: &mut [f32]) {
-    elements(pool, ELEMENTS, x, &|_, x| dispatch(isa, UnaryIn { op, x }));
+    elements(pool, ELEMENTS, x, &|_, x| dispatch(isa, UnaryInPlace { op, x }));
 }
 
-/// `out[i] = op(a[i], b[i])`, divided among the threads of `pool` if there is much of it.
+/// `out[i] = op(a[i], b[i])`; in parallel on `pool` if there are many elements.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -49,7 +49,7 @@ pub fn binary(pool: &Pool, isa: Isa, op: Binary, a: &[f32], b: &[f32], out: &mut
     assert_eq!((a.len(), b.len()), (out.len(), out.len()), "lengths of an elementwise function");
     elements(pool, ELEMENTS, out, &|at, out| {
         let n = out.len();
-        dispatch(isa, BinaryTo { op, a: &a[at..][..n], b: Other::Each(&b[at..][..n]), out });
+        dispatch(isa, BinaryTo { op, a: &a[at..][..n], b: Operand::Elements(&b[at..][..n]), out });
     });
 }
 
@@ -60,7 +60,7 @@ pub fn binary(pool: &Pool, isa: Isa, op: Binary, a: &[f32], b: &[f32], out: &mut
 pub fn binary_scalar(pool: &Pool, isa: Isa, op: Binary, a: &[f32], b: f32, out: &mut [f32]) {
     assert_eq!(a.len(), out.len(), "lengths of an elementwise function");
     elements(pool, ELEMENTS, out, &|at, out| {
-        dispatch(isa, BinaryTo { op, a: &a[at..][..out.len()], b: Other::All(b), out });
+        dispatch(isa, BinaryTo { op, a: &a[at..][..out.len()], b: Operand::Scalar(b), out });
     });
 }
 
@@ -73,7 +73,7 @@ pub fn clamp(isa: Isa, (low, high): (f32, f32), x: &[f32], out: &mut [f32]) {
     dispatch(isa, Clamp { low, high, x, out });
 }
 
-/// `out[i] = a * x[i] + y[i]`, rounded once where the level can.
+/// `out[i] = a * x[i] + y[i]`, rounded once where the level has fused multiply-add.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -85,7 +85,7 @@ pub fn scale_add(pool: &Pool, isa: Isa, a: f32, x: &[f32], y: &[f32], out: &mut 
     });
 }
 
-/// `out[i] = f(x[i])`, where `f` is short enough that the compiler finds vectors for it.
+/// `out[i] = f(x[i])`, for an `f` simple enough for the compiler to vectorize.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -109,18 +109,18 @@ impl<F: Fn(f32) -> f32> Op for Each<'_, F> {
     }
 }
 
-/// A function of one element, and bounds of what it gives.
+/// A function of one element, and bounds to clamp its result to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function {
     pub(crate) op: Unary,
     pub(crate) bounds: Option<(f32, f32)>,
 }
 
-/// `x` within bounds; NaN stays, and the upper one wins if they contradict each other.
+/// Clamps `x`; NaN stays, and the upper bound wins if they contradict each other.
 #[inline(always)]
 pub(crate) fn bounded(x: f32, bounds: Option<(f32, f32)>) -> f32 {
     let Some((low, high)) = bounds else { return x };
-    // Comparisons that NaN fails keep it.
+    // NaN fails both comparisons and stays.
     let x = if x < low { low } else { x };
     if x > high { high } else { x }
 }
@@ -133,19 +133,19 @@ pub(crate) fn activate(isa: Isa, function: Function, x: &mut [f32]) {
 /// Applies a function to each element of a matrix whose rows are contiguous.
 ///
 /// # Panics
-/// If they are not.
+/// If they are not contiguous.
 pub(crate) fn activate_rows(isa: Isa, function: Function, x: MatMut<'_>) {
     dispatch(isa, ActivateRows { function, x: x.joined() });
 }
 
-/// One element, as the portable level computes it.
+/// Applies `op` to one element, at the portable level.
 pub(crate) fn unary_scalar(op: Unary, x: f32) -> f32 {
     let mut y = [x];
-    UnaryIn { op, x: &mut y }.run(Portable);
+    UnaryInPlace { op, x: &mut y }.run(Portable);
     y[0]
 }
 
-/// Calls a macro with the body of the function that `op` names.
+/// Calls a macro with the body of the function `op`.
 macro_rules! with_unary {
     ($s:ident, $op:expr, $apply:ident) => {
         match $op {
@@ -203,12 +203,12 @@ impl Op for UnaryTo<'_> {
     }
 }
 
-struct UnaryIn<'a> {
+struct UnaryInPlace<'a> {
     op: Unary,
     x: &'a mut [f32],
 }
 
-impl Op for UnaryIn<'_> {
+impl Op for UnaryInPlace<'_> {
     type Out = ();
 
     #[inline(always)]
@@ -242,7 +242,7 @@ impl Op for Activate<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Function { op, bounds } = self.function;
-        UnaryIn { op, x: &mut *self.x }.run(s);
+        UnaryInPlace { op, x: &mut *self.x }.run(s);
         if bounds.is_some() {
             self.x.iter_mut().for_each(|x| *x = bounded(*x, bounds));
         }
@@ -261,22 +261,22 @@ impl Op for ActivateRows<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         for i in 0..self.x.rows() {
-            let x = self.x.row(i).expect("rows that are contiguous");
+            let x = self.x.row(i).expect("contiguous rows");
             Activate { function: self.function, x }.run(s);
         }
     }
 }
 
 #[derive(Clone, Copy)]
-enum Other<'a> {
-    Each(&'a [f32]),
-    All(f32),
+enum Operand<'a> {
+    Elements(&'a [f32]),
+    Scalar(f32),
 }
 
 struct BinaryTo<'a> {
     op: Binary,
     a: &'a [f32],
-    b: Other<'a>,
+    b: Operand<'a>,
     out: &'a mut [f32],
 }
 
@@ -289,12 +289,12 @@ impl Op for BinaryTo<'_> {
         macro_rules! apply {
             ($f:expr) => {
                 match self.b {
-                    Other::Each(b) => {
+                    Operand::Elements(b) => {
                         for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
                             *out = $f(a, b);
                         }
                     }
-                    Other::All(b) => {
+                    Operand::Scalar(b) => {
                         for (out, &a) in out.iter_mut().zip(a) {
                             *out = $f(a, b);
                         }

@@ -1,13 +1,13 @@
-//! Elementary functions of one f32, without branches or tables, so that a loop over a slice becomes
-//! vectors of whatever the level has. The stated errors are the largest found over all of a function's
-//! domain that the tests walk, in units in the last place of the exact result.
+//! Elementary functions of one f32, without branches or tables, so that the compiler vectorizes loops over them for
+//! each level. The stated errors are the largest that the tests find over the domain of a function, in units in the
+//! last place of the exact result.
 
-#![allow(clippy::excessive_precision, reason = "coefficients stand as they were computed")]
+#![allow(clippy::excessive_precision, reason = "coefficients are kept as they were computed")]
 
 use super::super::simd::Simd;
 use std::f32::consts::{FRAC_1_SQRT_2, LOG2_E};
 
-/// Adding this rounds to an integer, which then stands in the low bits.
+/// Adding this rounds to an integer, which is then in the low bits.
 const ROUND: f32 = 12_582_912.0;
 
 /// `p(x)` by Horner's rule, highest coefficient first.
@@ -34,13 +34,14 @@ pub(crate) fn exp<S: Simd>(s: S, x: f32) -> f32 {
     let shifted = s.mul_add1(x, LOG2_E, ROUND);
     let n = shifted - ROUND;
     let bits = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
-    let y = exp_of_rest(s, x, n);
-    // Two factors, because one of them could leave the range of normal numbers.
+    let y = exp_of_remainder(s, x, n);
+    // Two factors, because a single one could be outside the range of normal numbers.
     let half = bits >> 1;
     y * power_of_two(half) * power_of_two(bits.wrapping_sub(half))
 }
 
-/// `e^x` of numbers up to zero, and zero below -87, where results would soon be subnormal, with which processors take long; 1 ulp.
+/// `e^x` for `x` up to zero, and zero for `x` below -87, where results would soon be subnormal, which processors
+/// handle slowly; 1 ulp.
 #[inline(always)]
 pub(crate) fn exp_nonpositive<S: Simd>(s: S, x: f32) -> f32 {
     const LEAST: f32 = -87.0;
@@ -48,13 +49,13 @@ pub(crate) fn exp_nonpositive<S: Simd>(s: S, x: f32) -> f32 {
     let shifted = s.mul_add1(held, LOG2_E, ROUND);
     let n = shifted - ROUND;
     let bits = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
-    let y = exp_of_rest(s, held, n) * power_of_two(bits);
+    let y = exp_of_remainder(s, held, n) * power_of_two(bits);
     if x < LEAST { 0.0 } else { y }
 }
 
 /// `e^(x - n ln 2)` where `n` is nearest to `x / ln 2`.
 #[inline(always)]
-fn exp_of_rest<S: Simd>(s: S, x: f32, n: f32) -> f32 {
+fn exp_of_remainder<S: Simd>(s: S, x: f32, n: f32) -> f32 {
     let r = s.mul_add1(n, -0.693_359_4, x);
     let r = s.mul_add1(n, 2.121_944_4e-4, r);
     let p = polynomial(
@@ -71,7 +72,7 @@ pub(crate) fn log<S: Simd>(s: S, x: f32) -> f32 {
     let small = x < f32::MIN_POSITIVE;
     let scaled = if small { x * 8_388_608.0 } else { x };
     let bits = scaled.to_bits();
-    // The mantissa from sqrt(1/2) to sqrt(2), and the exponent that goes with it.
+    // The mantissa in sqrt(1/2) to sqrt(2), and the matching exponent.
     let e = (bits.wrapping_sub(0x3f35_04f3) as i32) >> 23;
     let m = f32::from_bits(bits.wrapping_sub((e << 23) as u32));
     let e = e as f32 - if small { 23.0 } else { 0.0 };
@@ -121,7 +122,7 @@ pub(crate) fn tanh<S: Simd>(s: S, x: f32) -> f32 {
     let near = s.mul_add1(p * x2, x, x);
     let a = x.abs();
     let far = 1.0 - 2.0 / (exp(s, 2.0 * a) + 1.0);
-    // Of negative zero, too: the sum of zeros of both signs is positive.
+    // `copysign` covers negative zero, too: the sum of zeros of both signs is positive.
     if a < 0.625 { near } else { far }.copysign(x)
 }
 
@@ -161,17 +162,17 @@ pub(crate) fn gelu_tanh<S: Simd>(s: S, x: f32) -> f32 {
     0.5 * x * (1.0 + tanh(s, inner))
 }
 
-/// `x` from which [`sin`] and [`cos`] are not exact enough.
+/// The magnitude of `x` above which [`sin`] and [`cos`] are not exact enough.
 pub(crate) const TRIG_LIMIT: f32 = 1.0e6;
 
-/// The quarter turn nearest to `x`, and what is left of `x`, up to [`TRIG_LIMIT`].
+/// The quarter turn nearest to `x` and the remainder, for magnitudes up to [`TRIG_LIMIT`].
 #[inline(always)]
 fn quarter(x: f32) -> (i32, f32) {
     const ROUND: f64 = 6_755_399_441_055_744.0;
     let x = f64::from(x);
     let shifted = x * std::f64::consts::FRAC_2_PI + ROUND;
     let n = shifted - ROUND;
-    // A quarter turn in two parts, the first short enough that its products are exact.
+    // A quarter turn is split into two parts, the first short enough that its products are exact.
     let r = (x - n * 1.570_796_326_734_125_6) - n * 6.077_100_506_506_192e-11;
     (shifted.to_bits() as i32, r as f32)
 }
@@ -180,7 +181,7 @@ fn quarter(x: f32) -> (i32, f32) {
 fn sin_or_cos<S: Simd>(s: S, quarter: i32, r: f32) -> f32 {
     let r2 = r * r;
     let p = polynomial(s, r2, [2.718_311_4e-6, -1.983_930_3e-4, 8.333_329e-3, -1.666_666_6e-1]);
-    // The sum of zeros of both signs would be positive.
+    // `copysign`, because the sum of zeros of both signs is positive.
     let sin = s.mul_add1(p * r2, r, r).copysign(r);
     let p = polynomial(s, r2, [-2.605_374e-7, 2.476_016_1e-5, -1.388_837_1e-3, 4.166_664_2e-2, -0.5]);
     let cos = s.mul_add1(p, r2, 1.0);
@@ -202,7 +203,7 @@ pub(crate) fn cos<S: Simd>(s: S, x: f32) -> f32 {
     sin_or_cos(s, q.wrapping_add(1), r)
 }
 
-/// `min(max(x + 3, 0), 6) / 6`, and NaN of NaN.
+/// `min(max(x + 3, 0), 6) / 6`; NaN for NaN.
 #[inline(always)]
 pub(crate) fn hardsigmoid(x: f32) -> f32 {
     let y = x + 3.0;
@@ -211,7 +212,7 @@ pub(crate) fn hardsigmoid(x: f32) -> f32 {
     y / 6.0
 }
 
-/// `x min(max(x + 3, 0), 6) / 6`, and NaN of NaN.
+/// `x min(max(x + 3, 0), 6) / 6`; NaN for NaN.
 #[inline(always)]
 pub(crate) fn hardswish(x: f32) -> f32 {
     let y = x + 3.0;
@@ -220,7 +221,7 @@ pub(crate) fn hardswish(x: f32) -> f32 {
     x * y / 6.0
 }
 
-/// [`hardswish`] by a multiplication with 1/6.
+/// [`hardswish`], multiplying by 1/6 instead of dividing by 6.
 #[inline(always)]
 pub(crate) fn hardswish_by_sixth<S: Simd>(s: S, x: f32) -> f32 {
     let y = s.mul_add1(x, 1.0 / 6.0, 0.5);
@@ -229,14 +230,14 @@ pub(crate) fn hardswish_by_sixth<S: Simd>(s: S, x: f32) -> f32 {
     y * x
 }
 
-/// The nearest float16, ties to even; infinity beyond them.
+/// The nearest float16, ties to even; infinity if out of range.
 #[inline(always)]
 pub(crate) fn round_to_half(x: f32) -> f32 {
     let bits = x.to_bits();
     let magnitude = f32::from_bits(bits & 0x7fff_ffff);
-    // Thirteen bits go. A carry goes into the exponent, as it should.
+    // Drops thirteen bits. A carry goes into the exponent, as it should.
     let normal = f32::from_bits((bits & 0x7fff_ffff).wrapping_add(0xfff + (bits >> 13 & 1)) & !0x1fff);
-    // Below the normal numbers steps are 2^-24, as those of f32 from one half on.
+    // Subnormal float16 values are 2^-24 apart, as are f32 values from one half to one.
     let small = (magnitude + 0.5) - 0.5;
     let y = if magnitude < 6.103_515_6e-5 { small } else { normal };
     let y = if magnitude >= 65_520.0 { f32::INFINITY } else { y };
@@ -244,7 +245,7 @@ pub(crate) fn round_to_half(x: f32) -> f32 {
     if magnitude.is_nan() { x } else { y }
 }
 
-/// The nearest bfloat16, ties to even; infinity beyond them.
+/// The nearest bfloat16, ties to even; infinity if out of range.
 #[inline(always)]
 pub(crate) fn round_to_bfloat16(x: f32) -> f32 {
     let bits = x.to_bits();

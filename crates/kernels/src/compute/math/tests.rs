@@ -1,6 +1,6 @@
 use super::*;
 
-/// The error function by its series, and by its continued fraction far out.
+/// The error function by its power series, and for large arguments by its continued fraction.
 fn erf64(x: f64) -> f64 {
     let a = x.abs();
     if a > 6.0 {
@@ -21,13 +21,13 @@ fn erf64(x: f64) -> f64 {
     (1.0 - (-a * a).exp() / std::f64::consts::PI.sqrt() / (a + f)) * x.signum()
 }
 
-/// The distance of neighbouring f32 at `x`.
+/// The distance between neighbouring f32 values at `x`.
 fn ulp(x: f64) -> f64 {
     let x = (x.abs() as f32).clamp(f32::MIN_POSITIVE, f32::MAX);
     f64::from(f32::from_bits(x.to_bits() + 1).min(f32::MAX) - x).max(f64::from(f32::MIN_POSITIVE) * 1.2e-7)
 }
 
-/// Finite numbers over all exponents between `low` and `high`.
+/// Finite values of all exponents between `low` and `high`.
 fn walk(low: f32, high: f32) -> Vec<f32> {
     let mut xs: Vec<f32> = (0..=u32::MAX / 20_011)
         .map(|i| f32::from_bits(i * 20_011))
@@ -56,7 +56,7 @@ fn largest_error(op: Unary, exact: impl Fn(f64) -> f64, unit: impl Fn(f64, f64) 
 }
 
 #[test]
-fn errors_are_as_stated() {
+fn errors_do_not_exceed_the_stated_ulp() {
     let own = |_: f64, y: f64| ulp(y);
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     let gelu = |x: f64| 0.5 * x * (1.0 + erf64(x / 2f64.sqrt()));
@@ -91,7 +91,7 @@ fn errors_are_as_stated() {
 }
 
 #[test]
-fn special_values_are_kept() {
+fn nan_infinity_and_signed_zero_follow_the_definitions() {
     let inf = f32::INFINITY;
     for isa in Isa::available() {
         let one = |op, x: f32| {
@@ -148,7 +148,7 @@ fn special_values_are_kept() {
 }
 
 #[test]
-fn pairs_are_combined() {
+fn binary_functions_match_their_definitions_and_keep_nan() {
     for isa in Isa::available() {
         let a: Vec<f32> = (0..100).map(|i| i as f32 - 50.0).collect();
         let b: Vec<f32> = (0..100).map(|i| if i == 7 { f32::NAN } else { 3.0 - i as f32 }).collect();
@@ -170,7 +170,7 @@ fn pairs_are_combined() {
 }
 
 #[test]
-fn halves_are_the_nearest_and_ties_go_to_even() {
+fn rounding_to_half_types_is_to_nearest_even() {
     let (mut xs, mut ties) = (walk(f32::MIN, f32::MAX), Vec::new());
     for bits in 0..=u16::MAX {
         for x in [half::f16::from_bits(bits).to_f32(), half::bf16::from_bits(bits).to_f32()] {

@@ -1,4 +1,4 @@
-//! Depthwise convolutions: sums of a few taps for each channel.
+//! Depthwise convolution: sums of a few taps for each channel.
 
 use super::super::conv::{ConvFrame, ConvParams, ConvWeights};
 use super::super::gemm::tile::repeat;
@@ -19,18 +19,19 @@ use std::ops::Range;
 use tensor::Result;
 use tensor::memory::filled;
 
-/// Channels that are summed at once, where there are as many.
+/// Channels that are summed together, if there are as many.
 pub(super) const CHANNELS: usize = 64;
-/// Pixels of a line that are stored at once.
+/// Pixels of a line whose results are stored together.
 const PIXELS: usize = MAX_TILE / CHANNELS;
-/// Multiplications below which work is not divided among threads.
+/// Least number of multiplications that is divided among threads.
 const SPLIT_WORK: usize = split::worth(1 << 18);
-/// Most taps: so many products of 8-bit values stay below 2^22, where f32 holds and rounds integers.
+/// Most taps: sums of that many products of 8-bit values stay below 2^22, where f32 holds and rounds integers
+/// exactly.
 const MAX_TAPS: usize = 128;
-/// Most pixels by which a line is longer with its padding.
+/// Most pixels by which the kernel and the padding extend a line.
 const MAX_PADDING: usize = 4096;
 
-/// Weights and what is known of each channel, padded to whole panels.
+/// Weights, scales and sums of the channels, padded to whole panels.
 #[derive(Debug)]
 pub(super) struct Depthwise {
     taps: Taps,
@@ -41,7 +42,7 @@ pub(super) struct Depthwise {
 
 #[derive(Debug)]
 enum Taps {
-    /// Tap by tap, the channels of each together.
+    /// Tap by tap; the channels of a tap are contiguous.
     Single(Vec<f32>),
     Quads(Quads),
 }
@@ -71,7 +72,7 @@ impl Depthwise {
         let taps = match ColumnPath::of(isa) {
             Some(path) if Quads::fits(p) => Taps::Quads(Quads::new(path, p, weights)?),
             _ => {
-                // Blocks of channels may read past the last.
+                // Blocks of channels may read past the last channel.
                 let mut all = filled(p.taps() * padded + CHANNELS, 0.0)?;
                 for (t, to) in all.chunks_exact_mut(padded.max(1)).take(p.taps()).enumerate() {
                     to[..p.in_channels]
@@ -93,7 +94,7 @@ impl Depthwise {
         taps + size_of_val(&*self.scales) + size_of_val(&*self.sums)
     }
 
-    /// Convolves images that stand for `affine`.
+    /// Convolves images with the scale and zero point `affine`.
     pub(super) fn run(
         &self,
         isa: Isa,
@@ -142,7 +143,7 @@ impl Depthwise {
         }
     }
 
-    /// Computes a line of an output image from its sums, of which `tile` holds some.
+    /// Computes a line of an output image from its sums, of which `tile` holds a part at a time.
     fn line(
         &self,
         isa: Isa,
@@ -179,7 +180,7 @@ impl Depthwise {
     }
 }
 
-/// Pixels of a line that a line of the output reads, padding included.
+/// Pixels of the input that a line of the output reads, padding included.
 pub(super) fn width_read(p: &ConvParams, frame: &ConvFrame) -> usize {
     (frame.output[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1
 }
@@ -190,16 +191,17 @@ pub(super) fn of_tap(weights: &ConvWeights<'_, i8>, tap: usize) -> impl Iterator
     weights.values.get(tap * step..).unwrap_or_default().iter().step_by(channel.max(1)).copied()
 }
 
-/// The sums of a line of the output.
+/// The source of the sums of a line of the output.
 pub(super) trait Sums {
-    /// Writes the sums of some pixels, a row for each, and of some channels from a multiple of [`CHANNELS`] on.
+    /// Writes the sums of a range of pixels, a row for each, and of a range of channels that begins at a multiple of
+    /// [`CHANNELS`].
     fn sums(&self, pixels: Range<usize>, channels: Range<usize>, out: &mut [[i32; CHANNELS]]);
 }
 
-/// Computes a line of the output from its sums, with room for [`MAX_TILE`] of them.
+/// Computes a line of the output from its sums, with a buffer for [`MAX_TILE`] of them.
 pub(super) type FinishLine<'a> = &'a dyn Fn(usize, &mut [i32], &dyn Sums);
 
-/// Sums of products of single taps in f32.
+/// Sums tap by tap, in f32.
 struct Single<'a> {
     isa: Isa,
     input: Input<'a>,
@@ -210,7 +212,7 @@ struct Single<'a> {
 }
 
 impl Single<'_> {
-    /// Where the taps of a pixel are, from the pixel's first on.
+    /// The offsets of the taps from the first tap of a pixel.
     fn taps(p: &ConvParams, frame: &ConvFrame) -> Vec<usize> {
         let len = width_read(p, frame) * p.in_channels;
         let line = |line| (0..p.kernel[2]).map(move |x| line * len + x * p.dilation[2] * p.in_channels);
@@ -233,7 +235,7 @@ impl Single<'_> {
         });
     }
 
-    /// Copies the line that a line of the kernel meets, as unsigned values, with the padding before and after.
+    /// Copies the input line that a kernel line reads, as unsigned values, with the padding before and after.
     fn gather(&self, line: usize, after: [usize; 2], out: &mut [u8]) {
         let Input { p, zero, flip, .. } = self.input;
         let Some(from) = self.input.line(line, after) else {
@@ -270,7 +272,7 @@ impl Sums for SingleLine<'_> {
     }
 }
 
-/// The sums of some channels of neighbouring output pixels.
+/// The sums of a range of channels of neighbouring output pixels.
 struct Block<'a> {
     lines: &'a [u8],
     /// Bytes from one pixel to the next.
@@ -290,10 +292,10 @@ impl Op for Block<'_> {
     fn run<S: Simd>(self, s: S) {
         assert!(!self.sums.is_empty() && self.channels <= CHANNELS);
         let last = (self.sums.len() - 1) * self.step + self.taps.iter().max().unwrap_or(&0);
-        assert!(last + CHANNELS <= self.lines.len(), "lines go on past the last channel");
+        assert!(last + CHANNELS <= self.lines.len(), "lines must extend past the last channel");
         assert!(
             self.taps.len().saturating_sub(1) * self.tap_step + CHANNELS <= self.weights.len(),
-            "so do weights"
+            "weights must extend past the last channel"
         );
         for (i, sums) in self.sums.iter_mut().enumerate() {
             let lines = self.lines[i * self.step..].as_ptr();
@@ -301,8 +303,8 @@ impl Op for Block<'_> {
             while c < self.channels {
                 let wide = c + 4 * S::LANES <= self.channels.next_multiple_of(PANEL);
                 let weights = self.weights[c..].as_ptr();
-                // SAFETY: a block of channels lies within `CHANNELS`, of which there are as many bytes and weights from
-                // the first tap's on, as was made sure.
+                // SAFETY: the assertions put `CHANNELS` bytes and weights at every tap in bounds, and a block of
+                // channels is within `CHANNELS`.
                 unsafe {
                     let (lines, to) = (lines.add(c), sums.as_mut_ptr().add(c));
                     if wide {
@@ -317,10 +319,10 @@ impl Op for Block<'_> {
     }
 }
 
-/// The sums of `V` vectors of channels of a pixel. Those past the last channel mean nothing.
+/// The sums of `V` vectors of channels of a pixel. Those past the last channel are meaningless.
 ///
 /// # Safety
-/// As many bytes and weights are there from each tap on, and as many sums can be written.
+/// `V` vectors of bytes and of weights can be read at each tap, and as many sums can be written.
 #[inline(always)]
 unsafe fn block<S: Simd, const V: usize>(
     s: S,

@@ -1,8 +1,8 @@
-//! Convolution of channels-last images of 8-bit values, summed in 32-bit integers.
+//! Convolution of channels-last images of 8-bit values, accumulated in 32-bit integers.
 //!
-//! A depthwise convolution sums a few taps for each channel; any other is a product of rows of patches by weights
-//! packed for it. [`qgemm`](super::qgemm) copies its rows a block at a time: here lines of the image, which rows of
-//! neighbouring pixels share, or the patches.
+//! A depthwise convolution sums a few taps for each channel; any other is a product of patches by packed weights,
+//! with a row for each output pixel. [`qgemm`](super::qgemm) copies its rows a block at a time: here either lines of
+//! the image, which the rows of neighbouring pixels share, or whole patches.
 
 mod depthwise;
 mod lines;
@@ -14,38 +14,38 @@ mod tests;
 use super::conv::{ConvFrame, ConvParams, ConvWeights};
 use super::isa::Isa;
 use super::mat::{MatMut, MatRef};
-use super::qgemm::driver::{Fill, Job, Laid, Path};
+use super::qgemm::driver::{Fill, Job, Path, RowLayout};
 use super::qgemm::epilogue::Params;
 use super::qgemm::pack::PANEL;
 use super::qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, WeightBits, Weights, unsigned};
 use super::quantize::{Affine, Quantization};
 use depthwise::Depthwise;
-use lines::{Lines, Pieces};
+use lines::{Lines, Segments};
 use pool::Pool;
 use std::ops::Range;
 use tensor::{AlignedBuffer, Result};
 
-/// Images of 8-bit values, channels last.
+/// Channels-last images of 8-bit values.
 #[derive(Clone, Copy, Debug)]
 pub struct QuantizedImages<'a> {
     /// The quantized values.
     pub bytes: &'a [u8],
-    /// Whether they are `i8`; else they are `u8`.
+    /// Whether they are `i8` rather than `u8`.
     pub signed: bool,
-    /// What they stand for. Padding is zero: the zero point is a number of the type.
+    /// Their scale and zero point. Padding is zero: the zero point must be a value of the type.
     pub affine: Affine,
 }
 
-/// Where images go, channels last.
+/// The destination of channels-last images.
 #[derive(Debug)]
 pub enum QuantizedConvOut<'a> {
-    /// As f32.
+    /// Dequantized, as f32.
     Real(&'a mut [f32]),
-    /// Quantized: each number as its lowest byte.
+    /// Requantized: the lowest byte of each quantized value.
     Quantized(&'a mut [u8], Quantization),
 }
 
-/// A convolution with its weights laid out.
+/// A convolution with packed weights.
 #[derive(Debug)]
 pub struct QuantizedConv {
     isa: Isa,
@@ -55,7 +55,7 @@ pub struct QuantizedConv {
 
 #[derive(Debug)]
 enum Form {
-    /// For each group, or for some together, the weights of a product; and how its rows are read.
+    /// For each group, or for some groups together, the weights of a product; and how its rows are read.
     Rows(Vec<PackedWeights>, Reads),
     Depthwise(Depthwise),
 }
@@ -63,39 +63,39 @@ enum Form {
 /// How the rows of a product are read.
 #[derive(Clone, Copy, Debug)]
 enum Reads {
-    /// In pieces, from lines.
-    Lines(Pieces),
-    /// From copies of patches; or from lines, where these are long enough for tiles of AMX.
-    Patches(Option<Pieces>),
+    /// In segments, from copied lines.
+    Lines(Segments),
+    /// From copied patches; or with AMX from lines, if these are long enough to fill its tiles.
+    Patches(Option<Segments>),
 }
 
-/// Output channels and bytes of a piece of a patch from which on tiles of AMX pay, which read pieces of whole steps, or copies
-/// of whole patches: of fewer, copying takes longer than the products of other tiles.
+/// Output channels and bytes of a segment from which on AMX pays. Its tiles read segments of whole steps, or copies
+/// of whole patches: with fewer, copying takes longer than the products of other tiles.
 const AMX_CHANNELS: usize = 32;
-const AMX_PIECE: usize = 32;
+const AMX_SEGMENT: usize = 32;
 
 impl QuantizedConv {
-    /// Whether there is code for such a convolution: it is not transposed, and its sums fit 32 bits.
+    /// Whether such a convolution is supported: it is not transposed, and its sums fit 32 bits.
     pub fn supports(params: &ConvParams) -> bool {
         let inner = (params.in_channels / params.groups.max(1)).saturating_mul(params.taps());
         let fits = !params.is_depthwise() || Depthwise::fits(params);
         !params.transposed && inner <= PackedWeights::MAX_ROWS && fits
     }
 
-    /// Lays out weights of shape `[out, in / groups, depth, height, width]`, dense, with one scale for all or one
-    /// for each output channel. Fails if the memory cannot be had.
+    /// Packs dense weights of shape `[out, in / groups, depth, height, width]`, with one scale for all or one for
+    /// each output channel. Fails if memory runs out.
     ///
     /// # Panics
-    /// If the parameters contradict each other or are not [supported](Self::supports), or there is another
-    /// number of weights or scales.
+    /// If the parameters contradict each other or are not [supported](Self::supports), or the number of weights or
+    /// scales does not match them.
     pub fn new(isa: Isa, params: ConvParams, weights: &[i8], scales: &[f32]) -> Result<Self> {
         Self::of(isa, params, &ConvWeights::plain(&params, weights), scales)
     }
 
-    /// As [`Self::new`], of weights of any order.
+    /// As [`Self::new`], for weights with dimensions in any order.
     ///
     /// # Panics
-    /// As there.
+    /// As [`Self::new`].
     pub fn of(isa: Isa, params: ConvParams, weights: &ConvWeights<'_, i8>, scales: &[f32]) -> Result<Self> {
         params.check();
         assert!(Self::supports(&params), "no quantized form of {params:?}");
@@ -105,34 +105,35 @@ impl QuantizedConv {
             Form::Depthwise(Depthwise::new(isa, &params, weights, scales)?)
         } else {
             let (taps, channels) = (params.taps(), params.in_channels / params.groups);
-            let together = together(&params);
-            // The rows of a product are taps, and of each the channels of its groups.
+            let groups_together = groups_together(&params);
+            // The inner dimension of a product consists of taps, and within each tap of the channels of its groups.
             let own = params.out_channels / params.groups;
-            let pixel = channels * together;
+            let pixel = channels * groups_together;
             let is_amx = Path::of(isa).is_amx();
-            let all = Pieces::of(&params, pixel);
-            let pieces = all.filter(|p| {
+            let all = Segments::of(&params, pixel);
+            let segments = all.filter(|p| {
                 let fits = taps / p.taps * p.padded <= PackedWeights::MAX_ROWS;
-                fits && (!is_amx || own * together < AMX_CHANNELS || p.len < AMX_PIECE)
+                fits && (!is_amx || own * groups_together < AMX_CHANNELS || p.len < AMX_SEGMENT)
             });
-            let Pieces { taps: of_piece, len, padded } =
-                pieces.unwrap_or(Pieces { taps: taps.max(1), len: taps * pixel, padded: taps * pixel });
-            let (k, n) = (taps.div_ceil(of_piece) * padded, own * together);
-            let dense = together == 1 && len == padded;
+            let Segments { taps: per_segment, len, padded } =
+                segments.unwrap_or(Segments { taps: taps.max(1), len: taps * pixel, padded: taps * pixel });
+            let (k, n) = (taps.div_ceil(per_segment) * padded, own * groups_together);
+            let dense = groups_together == 1 && len == padded;
             let step = if dense { weights.step_within_taps() } else { None };
             let mut matrix = AlignedBuffer::zeroed(if step.is_none() { k * n } else { 0 })?;
             let matrix: &mut [i8] = bytemuck::cast_slice_mut(&mut matrix);
-            let mut groups = tensor::memory::with_room(params.groups / together)?;
-            for g in 0..params.groups / together {
+            let mut groups = tensor::memory::with_room(params.groups / groups_together)?;
+            for g in 0..params.groups / groups_together {
                 let quantized = match step {
                     Some(step) => MatRef::strided(weights.from(g * n), n, k, weights.strides[0], step).t(),
                     None => {
                         for (o, row) in matrix.chunks_exact_mut(k.max(1)).enumerate() {
                             for t in 0..taps {
-                                let at = t / of_piece * padded + t % of_piece * pixel + o / own * channels;
+                                let at =
+                                    t / per_segment * padded + t % per_segment * pixel + o / own * channels;
                                 let row = &mut row[at..][..channels];
-                                let numbers = row.iter_mut().enumerate();
-                                numbers.for_each(|(c, x)| *x = weights.at(g * n + o, c, t));
+                                let weights_of_tap = row.iter_mut().enumerate();
+                                weights_of_tap.for_each(|(c, x)| *x = weights.at(g * n + o, c, t));
                             }
                         }
                         MatRef::new(matrix, n, k).t()
@@ -142,14 +143,14 @@ impl QuantizedConv {
                 let bits = WeightBits::Eight;
                 groups.push(PackedWeights::new(&Weights { quantized, bits, scales, group: usize::MAX })?);
             }
-            let reads =
-                pieces.map_or_else(|| Reads::Patches(all.filter(|p| is_amx && p.are_whole())), Reads::Lines);
+            let reads = segments
+                .map_or_else(|| Reads::Patches(all.filter(|p| is_amx && p.are_whole())), Reads::Lines);
             Form::Rows(groups, reads)
         };
         Ok(Self { isa, params, form })
     }
 
-    /// Bytes that the weights take.
+    /// Bytes of memory that the weights own.
     pub fn bytes(&self) -> usize {
         match &self.form {
             Form::Rows(groups, _) => groups.iter().map(PackedWeights::bytes).sum(),
@@ -157,11 +158,11 @@ impl QuantizedConv {
         }
     }
 
-    /// Convolves `frame.batch` images of `x` into `out`: `activation((sums + offset) * scales + bias)`. Divided among the threads of
-    /// `pool` if it is large enough.
+    /// Convolves `frame.batch` images of `x` into `out`: `activation((sums + offset) * scales + bias)`. Runs in
+    /// parallel on `pool` if there is enough work.
     ///
     /// # Panics
-    /// If a slice has not the size that the frame says, or the zero point is not a number of the type.
+    /// If the length of a slice does not match the frame, or the zero point is not a value of the type.
     pub fn run(
         &self,
         pool: &Pool,
@@ -182,7 +183,9 @@ impl QuantizedConv {
         assert_eq!(Some(length), elements(frame.output, p.out_channels), "output of {p:?} for {frame:?}");
         let lift = i32::from(x.signed) * 128;
         let zero = u8::try_from(x.affine.zero.saturating_add(lift));
-        let zero = zero.unwrap_or_else(|_| panic!("a zero point of {} in bytes", x.affine.zero));
+        let zero = zero.unwrap_or_else(|_| {
+            panic!("the zero point {} is not an 8-bit value of the input's type", x.affine.zero)
+        });
         epilogue.check(p.out_channels);
         if length == 0 {
             return;
@@ -207,11 +210,11 @@ impl QuantizedConv {
                         Job { path, isa, m, fill, zero: lift, params, b, epilogue }.run(pool, out);
                     };
                     let out = out.block(0..m, g * n..(g + 1) * n);
-                    let lines = |pieces| Lines::new(input, pieces, g, groups.len());
+                    let lines = |segments| Lines::new(input, segments, g, groups.len());
                     let patches = || Patches { input, group: g, groups: groups.len() };
                     match *reads {
-                        Reads::Lines(pieces) => run(Path::of_pieces(self.isa), &lines(pieces), out),
-                        Reads::Patches(pieces) => match pieces.map(lines).filter(Lines::fill_amx) {
+                        Reads::Lines(segments) => run(Path::for_segments(self.isa), &lines(segments), out),
+                        Reads::Patches(segments) => match segments.map(lines).filter(Lines::fill_amx) {
                             Some(lines) => run(Path::of(self.isa), &lines, out),
                             None => run(Path::of(self.isa), &patches(), out),
                         },
@@ -222,9 +225,9 @@ impl QuantizedConv {
     }
 }
 
-/// How many neighbouring groups are best computed as one, whose weights are zero where an output channel does not read an
-/// input channel: as many as fill a panel of columns, which a group of few channels would leave empty.
-fn together(p: &ConvParams) -> usize {
+/// How many neighbouring groups to compute as one, with weights of zero where an output channel does not read an
+/// input channel: as many as fill a panel of columns, which a group of few channels would leave mostly empty.
+fn groups_together(p: &ConvParams) -> usize {
     let (k, n) = (p.in_channels / p.groups * p.taps(), p.out_channels / p.groups);
     let fits = |many: &usize| {
         p.groups.is_multiple_of(*many) && many * n <= PANEL && many * k <= PackedWeights::MAX_ROWS
@@ -232,32 +235,32 @@ fn together(p: &ConvParams) -> usize {
     (2..=PANEL).rev().find(fits).unwrap_or(1)
 }
 
-/// Images that a convolution reads.
+/// The images that a convolution reads.
 #[derive(Clone, Copy)]
 struct Input<'a> {
     p: &'a ConvParams,
     frame: &'a ConvFrame,
     x: &'a [u8],
-    /// What is read where the image has no pixel, as an unsigned value.
+    /// Read in place of pixels outside the image: zero, as an unsigned value.
     zero: u8,
-    /// The bits in which quantized values differ from unsigned ones.
+    /// The bits that differ between quantized values and unsigned ones.
     flip: u8,
 }
 
-/// The input pixels that the taps of an output pixel read.
+/// Rows of copied patches: the input pixels that the taps of an output pixel read.
 struct Patches<'a> {
     input: Input<'a>,
     group: usize,
-    /// How many groups there are, those that are computed together counted as one.
+    /// The number of groups; those that are computed together count as one.
     groups: usize,
 }
 
-/// Bytes that are copied at once where a piece has no more, and where more may be read and written.
-const WHOLE: usize = 16;
+/// Bytes that are copied at once for a segment of at most as many, where more may be read and written.
+const CHUNK: usize = 16;
 
 impl Fill for Patches<'_> {
-    fn laid(&self, k: usize) -> Laid<'_> {
-        Laid::rows(k)
+    fn layout(&self, k: usize) -> RowLayout<'_> {
+        RowLayout::rows(k)
     }
 
     fn fill(&self, rows: Range<usize>, step: usize, out: &mut [u8]) {
@@ -266,9 +269,9 @@ impl Fill for Patches<'_> {
         if channels == 0 || p.taps() == 0 {
             return;
         }
-        // The pixels of a line of the kernel lie together, if they are neighbours and all of their channels count.
-        let together = self.groups == 1 && p.dilation[2] == 1;
-        let (taps, pieces) = if together { (p.kernel[2], 1) } else { (1, p.kernel[2]) };
+        // The pixels of a kernel line are contiguous if they are neighbours and all of their channels are read.
+        let contiguous = self.groups == 1 && p.dilation[2] == 1;
+        let (taps, segments) = if contiguous { (p.kernel[2], 1) } else { (1, p.kernel[2]) };
         let width = frame.output[2];
         let mut row = rows.start;
         while row < rows.end {
@@ -279,12 +282,13 @@ impl Fill for Patches<'_> {
             for z in 0..p.kernel[0] {
                 for y in 0..p.kernel[1] {
                     let line = self.input.line(line, [z * p.dilation[0], y * p.dilation[1]]);
-                    for piece in 0..pieces {
-                        let from = (x * p.stride[2] + piece * p.dilation[2]) as isize - p.padding[2] as isize;
+                    for segment in 0..segments {
+                        let from =
+                            (x * p.stride[2] + segment * p.dilation[2]) as isize - p.padding[2] as isize;
                         let rows = out[at..].chunks_mut(step).take(end - row);
-                        // Each has what is left of its row.
+                        // What is left of each row.
                         let rows = rows.map(|row| row.split_at_mut(row.len().min(step - at)).0);
-                        self.pieces(line, from, taps, end - row, rows);
+                        self.segments(line, from, taps, end - row, rows);
                         at += taps * channels;
                     }
                 }
@@ -295,8 +299,8 @@ impl Fill for Patches<'_> {
 }
 
 impl<'a> Input<'a> {
-    /// The line of the image that a line of the output, counted through all images, meets so many planes and lines after
-    /// its first tap, if there is one.
+    /// The input line that a line of the output, counted through all images, reads `after` planes and lines after its
+    /// first tap; `None` if it is outside the image.
     fn line(&self, line: usize, after: [usize; 2]) -> Option<&'a [u8]> {
         let (p, frame) = (self.p, self.frame);
         let at = [line / frame.output[1] % frame.output[0], line % frame.output[1]];
@@ -314,9 +318,9 @@ impl<'a> Input<'a> {
 }
 
 impl Patches<'_> {
-    /// Writes the channels of `taps` neighbouring pixels to the front of each of `count` rows: of those from `from` on,
-    /// and then of those a stride further each. Of what follows in a row anything may be overwritten.
-    fn pieces<'b>(
+    /// Writes the channels of `taps` neighbouring pixels to the front of each of `count` rows: the first row gets the
+    /// pixels from `from` on, each further row those a stride further. What follows in a row may be overwritten.
+    fn segments<'b>(
         &self,
         line: Option<&[u8]>,
         from: isize,
@@ -346,7 +350,7 @@ impl Patches<'_> {
         }
     }
 
-    /// Writes `len` bytes of the line from each of these on.
+    /// Writes `len` bytes of the line from each of these offsets on.
     #[inline]
     fn inner<'b>(
         &self,
@@ -355,10 +359,10 @@ impl Patches<'_> {
         len: usize,
         rows: &mut impl Iterator<Item = &'b mut [u8]>,
     ) {
-        let flip = u128::from_ne_bytes([self.input.flip; WHOLE]);
+        let flip = u128::from_ne_bytes([self.input.flip; CHUNK]);
         for (from, out) in from.zip(rows) {
-            match (line[from..].first_chunk::<WHOLE>(), out.first_chunk_mut::<WHOLE>()) {
-                (Some(from), Some(out)) if len <= WHOLE => {
+            match (line[from..].first_chunk::<CHUNK>(), out.first_chunk_mut::<CHUNK>()) {
+                (Some(from), Some(out)) if len <= CHUNK => {
                     *out = (u128::from_ne_bytes(*from) ^ flip).to_ne_bytes();
                 }
                 _ => unsigned(&mut out[..len], &line[from..][..len], self.input.flip),
@@ -366,7 +370,7 @@ impl Patches<'_> {
         }
     }
 
-    /// Writes the channels of neighbouring pixels, some of which the image has not.
+    /// Writes the channels of neighbouring pixels, some of which are outside the image.
     fn border(&self, line: &[u8], from: isize, (taps, channels): (usize, usize), out: Option<&mut [u8]>) {
         let Some(out) = out else { return };
         let Input { p, frame, zero, .. } = self.input;

@@ -1,6 +1,6 @@
-//! Depthwise convolutions by dot products of four 8-bit values: the bytes of a channel in four lines of an image are
-//! interleaved, so that one product takes a column of the kernel. Lines of the output that read the same four lines
-//! have weights of their own, with zeros where a line is not theirs.
+//! Depthwise convolution by dot products of four 8-bit values: the bytes of a channel in four lines of an image are
+//! interleaved, so that one dot product covers four taps of a kernel column. Output lines that read the same four
+//! lines have separate weights, with zeros for lines that they do not read.
 
 use super::super::conv::{ConvFrame, ConvParams, ConvWeights};
 use super::super::isa::Isa;
@@ -19,9 +19,9 @@ use tensor::memory::filled;
 #[derive(Debug)]
 pub(super) struct Quads {
     path: ColumnPath,
-    /// For each line of a strip, each quad of lines of the kernel and each of its columns: four weights of each channel.
+    /// For each line of a strip, each quad of kernel lines and each kernel column: four weights of each channel.
     weights: Vec<i8>,
-    /// Quads of lines that the lines of a strip read.
+    /// Quads of lines that a strip reads.
     quads: usize,
     /// Lines of the output in a strip.
     lines: usize,
@@ -59,14 +59,14 @@ impl Quads {
         self.lines
     }
 
-    /// Where columns of the kernel are, quad after quad, from a pixel's first on.
+    /// The offsets of the kernel's columns, quad after quad, from the first tap of a pixel.
     pub(super) fn taps(&self, p: &ConvParams, frame: &ConvFrame) -> Vec<usize> {
         let len = width_read(p, frame) * p.in_channels * QUAD;
         let quad = |q| (0..p.kernel[2]).map(move |x| q * len + x * p.dilation[2] * p.in_channels * QUAD);
         (0..self.quads).flat_map(quad).collect()
     }
 
-    /// Computes lines of an image of the output, counted through all: no more than are computed together.
+    /// Computes lines of an output image, counted through all images: at most [`Self::lines`].
     pub(super) fn run(
         &self,
         isa: Isa,
@@ -78,7 +78,7 @@ impl Quads {
         let (p, frame) = (input.p, input.frame);
         let len = width_read(p, frame) * p.in_channels * QUAD;
         let outside = frame.input[2] * p.in_channels;
-        // Vectors go on past the last channel of the last pixel.
+        // Vectors extend past the last channel of the last pixel.
         let bytes = self.quads * len + CHANNELS * QUAD + outside;
         pool::count(bytes);
         scratch::with(MAX_TILE + bytes.div_ceil(size_of::<f32>()), |scratch| {
@@ -101,7 +101,7 @@ impl Quads {
     }
 }
 
-/// Interleaves the bytes of four lines, as unsigned values, with the padding before and after.
+/// Interleaves four lines as unsigned values, with the padding before and after.
 fn interleave(isa: Isa, input: Input<'_>, lines: [&[u8]; QUAD], out: &mut [u8]) {
     let out = out.as_chunks_mut::<QUAD>().0;
     let before = input.p.padding[2] * input.p.in_channels;
@@ -136,7 +136,7 @@ struct QuadLine<'a> {
     quads: &'a [u8],
     taps: &'a [usize],
     weights: &'a [i8],
-    /// Weights from one column to the next.
+    /// Weights from one kernel column to the next.
     step: usize,
 }
 

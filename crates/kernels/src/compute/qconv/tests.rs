@@ -6,7 +6,7 @@ fn bytes(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| ((i + seed) * 7919 % 1013 * 31 / 8) as u8).collect()
 }
 
-/// Convolves as the definition says.
+/// Convolution by the definition.
 fn naive(
     p: &ConvParams,
     frame: &ConvFrame,
@@ -49,7 +49,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn convolutions_are_those_of_the_definition(
+    fn convolutions_match_the_definition(
         (groups, ci, co) in prop_oneof![
             (Just(1usize), 1usize..20, 1usize..40),
             (2usize..4, 1usize..9, 1usize..20),
@@ -77,7 +77,7 @@ proptest! {
     }
 }
 
-/// Both forms, on shapes that an interpreter gets through.
+/// Both forms, on shapes small enough for Miri.
 #[test]
 fn small_shapes() {
     let padded = |p: ConvParams| ConvParams { padding: [0, 1, 1], ..p };
@@ -94,9 +94,9 @@ fn small_shapes() {
     }
 }
 
-/// Pieces of whole steps of AMX, on lines that its tiles fill, or nearly.
+/// Segments of whole AMX steps, on lines that fill its tiles or nearly do.
 #[test]
-#[cfg_attr(miri, ignore = "an interpreter has no AMX")]
+#[cfg_attr(miri, ignore = "Miri has no AMX")]
 fn lines_of_many_channels() {
     for (width, stride, dilation, channels, groups) in [
         (13, 1, 1, 64, 1),
@@ -145,16 +145,16 @@ fn check(p: ConvParams, frame: &ConvFrame, signed: bool, threads: usize) {
             assert_eq!(found, real(i, 1.0), "{isa:?} element {i} of {p:?}");
         }
         let q = Quantization { affine: Affine { scale: 3.0, zero: -100 }, low: -128, high: 127 };
-        let mut numbers = vec![0; sums.len()];
-        conv.run(&pool, frame, images, QuantizedConvOut::Quantized(&mut numbers, q), &epilogue);
-        for (i, &found) in numbers.iter().enumerate() {
+        let mut quantized = vec![0; sums.len()];
+        conv.run(&pool, frame, images, QuantizedConvOut::Quantized(&mut quantized, q), &epilogue);
+        for (i, &found) in quantized.iter().enumerate() {
             let want = real(i, 1.0 / 3.0).round_ties_even() as i32 - 100;
             assert_eq!(i32::from(found as i8), want.clamp(-128, 127), "{isa:?} element {i} of {p:?}");
         }
     }
 }
 
-/// Images of which some lines, or parts of a line, are copied at once.
+/// Images whose lines are copied a few at a time, or in parts.
 #[test]
 fn large_images() {
     let padded = |p: ConvParams| ConvParams { padding: [0, p.kernel[1] / 2, p.kernel[2] / 2], ..p };
@@ -173,7 +173,7 @@ fn large_images() {
     }
 }
 
-/// Padding makes pixels where the image has none.
+/// Padding creates output pixels where the input image has none.
 #[test]
 fn images_without_pixels_leave_the_bias() {
     for (groups, channels) in [(1, 3), (2, 4), (4, 4), (70, 70)] {

@@ -1,5 +1,5 @@
-//! Tiles by AMX-INT8. The compiler has neither its intrinsics nor its detection yet: both are
-//! instructions written out.
+//! Tiles with AMX-INT8. The compiler supports neither its intrinsics nor its detection yet: both are written out as
+//! instructions.
 
 use super::pack::PANEL;
 use super::tile::{AMX_STEP, Args};
@@ -8,13 +8,13 @@ use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
-/// Whether the machine has AMX-INT8 and the system lets this process use it. Asked once.
+/// Whether the machine has AMX-INT8 and the system lets this process use it. Checked once.
 pub(super) fn is_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| has_instructions() && permitted())
 }
 
-/// Whether the processor has AMX-INT8 and the system keeps its state.
+/// Whether the processor has AMX-INT8 and the system saves its state.
 pub(super) fn has_instructions() -> bool {
     const TILE: u32 = 1 << 24;
     const INT8: u32 = 1 << 25;
@@ -23,7 +23,7 @@ pub(super) fn has_instructions() -> bool {
     if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
         return false;
     }
-    // SAFETY: OSXSAVE says that the instruction is there.
+    // SAFETY: OSXSAVE says that the instruction exists.
     let state = unsafe { xgetbv() };
     __cpuid_count(7, 0).edx & (TILE | INT8) == TILE | INT8 && state & TILE_STATE == TILE_STATE
 }
@@ -36,14 +36,14 @@ unsafe fn xgetbv() -> u64 {
     unsafe { _xgetbv(0) }
 }
 
-/// Asks the system for the state of the tiles, which it saves only for processes that asked.
+/// Requests the use of the tile state, which the system saves only for processes that have asked.
 #[cfg(target_os = "linux")]
 fn permitted() -> bool {
     const ARCH_PRCTL: u64 = 158;
     const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
     const XTILEDATA: u64 = 18;
     let result: i64;
-    // SAFETY: this call changes nothing but what the process may use.
+    // SAFETY: this system call changes nothing but what the process may use.
     unsafe {
         asm!(
             "syscall",
@@ -72,7 +72,7 @@ struct Config {
     rows: [u8; 16],
 }
 
-/// Eight tiles of 16 rows of 64 bytes: four of sums, two of A and two of B, of which a step may take fewer.
+/// Eight tiles of 16 rows of 64 bytes: four for sums, two for A and two for B, which are smaller for smaller steps.
 const fn config(step: usize) -> Config {
     let mut config =
         Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
@@ -85,29 +85,29 @@ const fn config(step: usize) -> Config {
     config
 }
 
-/// For steps of [`AMX_STEP`], and of half as much, for groups that end there.
+/// Configurations for steps of [`AMX_STEP`] and of half as much, for groups that do not end at a whole step.
 static WHOLE: Config = config(AMX_STEP);
 static HALF: Config = config(AMX_STEP / 2);
 
-/// The tiles of this thread, configured while it lives for steps of so many bytes of a row. It cannot be sent to another.
+/// The AMX tiles of this thread, configured while this value lives for steps of `step` bytes of a row. Not `Send`.
 pub(super) struct Tiles {
     step: usize,
-    here: PhantomData<*const ()>,
+    not_send: PhantomData<*const ()>,
 }
 
 impl Tiles {
-    /// For rows whose groups have so many bytes.
+    /// Configures the tiles for rows whose groups have `group` bytes.
     ///
     /// # Safety
-    /// [`is_available`].
+    /// [`is_available`] has returned true.
     pub(super) unsafe fn configure(group: usize) -> Self {
         let whole = group.is_multiple_of(AMX_STEP);
         let (config, step) = if whole { (&WHOLE, AMX_STEP) } else { (&HALF, AMX_STEP / 2) };
-        // SAFETY: AMX is there, and the configuration is one that it has.
+        // SAFETY: AMX is available, and the configuration is one that it supports.
         unsafe {
             asm!("ldtilecfg [{}]", in(reg) config, options(nostack, readonly, preserves_flags));
         }
-        Self { step, here: PhantomData }
+        Self { step, not_send: PhantomData }
     }
 
     /// Bytes of a row that a step takes.
@@ -118,15 +118,15 @@ impl Tiles {
 
 impl Drop for Tiles {
     fn drop(&mut self) {
-        // SAFETY: a value of this type is made only where AMX is there.
+        // SAFETY: a value of this type exists only where AMX is available.
         unsafe { asm!("tilerelease", options(nostack, preserves_flags)) };
     }
 }
 
-/// The sums of 32 rows by two panels, those past `args.rows` and `args.panels` undefined, for each group.
+/// The sums of 32 rows by two panels for each group; those past `args.rows` and `args.panels` are unspecified.
 ///
 /// # Safety
-/// [`Args`] were checked, and numbers of B are of 8 bits.
+/// [`Args`] were checked, and B has 8-bit values.
 pub(super) unsafe fn tile(tiles: &Tiles, args: &mut Args<'_>) {
     if args.k == 0 {
         return args.sums.fill(0);
@@ -142,36 +142,37 @@ pub(super) unsafe fn tile(tiles: &Tiles, args: &mut Args<'_>) {
     }
 }
 
-/// What is read once for a piece of a row.
+/// Operands of the tile loop that do not change within a row segment.
 #[repr(C)]
 struct Rows {
-    /// Where the rows begin.
+    /// The first row.
     first: *const u8,
-    /// Bytes from there to the second half of them.
+    /// Bytes from there to the second half of the rows.
     low: usize,
-    /// Steps of a piece.
+    /// Steps of a segment.
     steps: usize,
-    /// The end of the pieces.
+    /// The end of the list of segments.
     end: *const usize,
 }
 
 /// # Safety
-/// As [`tile`], which has so many groups. The tiles are configured for steps of `STEP` bytes, for which B has `STEP_B`.
+/// As for [`tile`], and `group` is below `args.groups`. The tiles are configured for steps of `STEP` bytes of A and
+/// `STEP_B` of B.
 #[inline(always)]
 unsafe fn group<const STEP: usize, const STEP_B: usize>(args: &mut Args<'_>, group: usize) {
     let b = args.b.as_ptr().wrapping_add(group * args.k * PANEL);
     let sums = args.sums.as_mut_ptr().wrapping_add(group * args.group_step);
-    // Tiles of rows or panels that are missing are computed from those that are present.
+    // Where the second half of the rows or the second panel is missing, the first is computed in its place.
     let right = if args.panels > 1 { b.wrapping_add(args.b_step) } else { b };
-    let pieces = args.pieces.as_ptr_range();
+    let segments = args.segments.as_ptr_range();
     let rows = Rows {
         first: args.a.as_ptr().wrapping_add(group * args.k),
         low: if args.rows > 16 { args.low } else { 0 },
         steps: args.k.div_ceil(STEP),
-        end: pieces.end,
+        end: segments.end,
     };
-    // SAFETY: each step of each piece reads its bytes of 16 rows from `a` and `low`, and 16 times as many of `b` and
-    // `right`; the sums fill 32 rows of 128 bytes.
+    // SAFETY: each step of each segment reads its bytes of 16 rows from `a` and `low`, and 16 times as many from `b`
+    // and `right`; the sums fill 32 rows of 128 bytes.
     unsafe {
         asm!(
             "tilezero tmm0",
@@ -179,7 +180,7 @@ unsafe fn group<const STEP: usize, const STEP_B: usize>(args: &mut Args<'_>, gro
             "tilezero tmm2",
             "tilezero tmm3",
             "2:",
-            "mov {a}, [{piece}]",
+            "mov {a}, [{segment}]",
             "add {a}, [{rows}]",
             "mov {low}, [{rows} + 8]",
             "add {low}, {a}",
@@ -199,8 +200,8 @@ unsafe fn group<const STEP: usize, const STEP_B: usize>(args: &mut Args<'_>, gro
             "add {right}, {next_b}",
             "dec {steps}",
             "jnz 3b",
-            "add {piece}, 8",
-            "cmp {piece}, [{rows} + 24]",
+            "add {segment}, 8",
+            "cmp {segment}, [{rows} + 24]",
             "jne 2b",
             "tilestored [{c} + {line}*2], tmm0",
             "tilestored [{c} + {line}*2 + 64], tmm1",
@@ -212,7 +213,7 @@ unsafe fn group<const STEP: usize, const STEP_B: usize>(args: &mut Args<'_>, gro
             a_step = in(reg) args.a_step,
             b = inout(reg) b => _,
             right = inout(reg) right => _,
-            piece = inout(reg) pieces.start => _,
+            segment = inout(reg) segments.start => _,
             rows = in(reg) &raw const rows,
             line = in(reg) 64usize,
             c = in(reg) sums,

@@ -1,53 +1,54 @@
-//! Dot products of four 8-bit values whose operands both differ from column to column.
+//! Sums of dot products of four 8-bit values, both of whose operands differ from column to column.
 
 use super::super::isa::Isa;
 use super::super::mat::last_of;
 #[cfg(target_arch = "x86_64")]
 use super::tile::{Kind, Path};
 
-/// Values of a column that are multiplied at once.
+/// Values of a column in one dot product.
 pub(crate) const QUAD: usize = 4;
 
-/// A way to compute such products, on a machine that has the instructions: [`ColumnPath::of`] is its only source.
+/// An instruction path for such sums, on a machine that has the instructions: [`ColumnPath::of`] is its only
+/// constructor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ColumnPath(#[cfg(target_arch = "x86_64")] Kind);
 
-/// Sums of some columns in rows: of column `c` in row `i`, those of the products of `a[i * a_step + taps[t] + 4 c..]` with
-/// `b[t * b_step + 4 c..]`.
+/// Rows of sums. Column `c` of row `i` adds up, over the taps `t`, the dot products of the four values at
+/// `a[i * a_step + taps[t] + 4 c..]` and at `b[t * b_step + 4 c..]`.
 pub(crate) struct Columns<'a> {
     pub(crate) a: &'a [u8],
     pub(crate) a_step: usize,
     pub(crate) taps: &'a [usize],
     pub(crate) b: &'a [i8],
     pub(crate) b_step: usize,
-    /// Columns that count. Operands and sums go on to a multiple of 16.
+    /// Columns whose sums are meaningful. Operands and sums are padded to a multiple of 16.
     pub(crate) columns: usize,
     /// Whole rows.
     pub(crate) sums: &'a mut [i32],
-    /// Sums from one row to the next.
+    /// Elements from one row of sums to the next.
     pub(crate) step: usize,
 }
 
 impl ColumnPath {
-    /// The fastest for a level, if there is one.
+    /// The fastest path for a level, if there is one.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn of(isa: Isa) -> Option<Self> {
         let takes = |path: &Path| matches!(path.0, Kind::AvxVnni | Kind::Avx512Vnni);
         Path::available(isa).filter(takes).last().map(|path| Self(path.0))
     }
 
-    /// The fastest for a level, if there is one.
+    /// The fastest path for a level, if there is one.
     #[cfg(not(target_arch = "x86_64"))]
     pub(crate) fn of(_: Isa) -> Option<Self> {
         None
     }
 
     /// # Panics
-    /// If operands or sums do not reach as far as they are read or written.
+    /// If operands or sums are too short for what is read or written.
     pub(crate) fn run(self, columns: &mut Columns<'_>) {
         columns.check();
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the path exists only where the machine has its instructions, and operands were checked.
+        // SAFETY: the path exists only where the machine has its instructions, and the operands were checked.
         unsafe {
             match self.0 {
                 Kind::AvxVnni => super::x86::avx_vnni_columns(columns),

@@ -1,4 +1,4 @@
-//! From a product to its tiles: how it is divided among threads, and into blocks that fit the caches.
+//! The driver of a product: divides it among threads, and into blocks that fit the caches.
 
 use super::super::gemm::driver::{grid_of, share};
 use super::super::isa::Isa;
@@ -8,94 +8,94 @@ use super::super::split;
 use super::epilogue::{Params, QuantizedEpilogue, QuantizedOut};
 use super::finish::{Finish, MAX_TILE};
 use super::pack::{PANEL, PackedWeights, WeightBits};
-use super::tile::{AMX_HALF, Args, ROWS_READ, Ready};
+use super::tile::{AMX_HALF, Args, ROWS_READ, SetUp};
 
 pub(crate) use super::tile::{AMX_STEP, Path};
 
 use pool::Pool;
 use std::ops::Range;
 
-/// Bytes of the rows of A that are copied at once: they stay in the second cache.
+/// Bytes of the rows of A that are copied at once: they stay in the L2 cache.
 const BLOCK_BYTES: usize = 512 << 10;
-/// Rows that a task keeps together.
+/// The rows of a task are a multiple of this.
 const ROW_UNIT: usize = 32;
-/// Panels that a task keeps together.
+/// The panels of a task are a multiple of this.
 const PANEL_UNIT: usize = 2;
-/// Sums past a tile that the last of several lines may write.
-const TILE_PAST: usize = 8 * 4 * PANEL;
-/// Groups of the largest tile that are finished together.
+/// Sums that the tiles of a block's last line may write past the end of their own.
+const SUMS_PAST_TILE: usize = 8 * 4 * PANEL;
+/// Groups of the largest tile whose sums are held together.
 const GROUPS: usize = 4;
-/// Work below which a product is not divided among threads: [`Path::work`].
+/// Least work, in units of [`Path::work`], that is divided among threads.
 const SPLIT_WORK: usize = split::worth(1 << 21);
-/// As much work as copying an inner element of a row of A, or storing an element of the result: at hundreds of
-/// multiplications in a nanosecond, products of few channels do little else.
+/// Work of copying an inner element of a row of A, or of storing an element of the result: at hundreds of
+/// multiplications a nanosecond, products of few channels do little else.
 const ELEMENT_WORK: usize = 64;
 
-/// How many times as long as multiplying a unit of rows by one of columns it takes to copy the rows, some of which another
-/// core may have computed, and to read the columns from a far cache, where the fastest path multiplies.
-const READING: [f64; 2] = [10.0, 4.0];
+/// Cost of copying a unit of rows, some of which another core may have computed, and of reading a unit of columns
+/// from a far cache, relative to multiplying the two on the fastest path.
+const READ_COST: [f64; 2] = [10.0, 4.0];
 
-/// The left operand of a product, given a block of rows at a time, as unsigned values. It lies in lines: of equal
-/// numbers of rows, one after another, where a row may be where the one before it goes on.
+/// The left operand of a product, provided a block of rows at a time, as unsigned values. A block consists of lines
+/// with equal numbers of rows; the rows of a line may overlap.
 pub(crate) trait Fill: Sync {
-    /// How rows of `k` elements lie that were given.
-    fn laid(&self, k: usize) -> Laid<'_>;
-    /// The rows that are given at once, from the first of these on.
-    fn block(&self, rows: Range<usize>, laid: &Laid<'_>) -> Range<usize> {
-        let block = (BLOCK_BYTES / laid.step / ROW_UNIT * ROW_UNIT).max(ROW_UNIT);
+    /// The layout of rows of `k` elements in a block.
+    fn layout(&self, k: usize) -> RowLayout<'_>;
+    /// The rows of the block that begins with the first of these.
+    fn block(&self, rows: Range<usize>, layout: &RowLayout<'_>) -> Range<usize> {
+        let block = (BLOCK_BYTES / layout.step / ROW_UNIT * ROW_UNIT).max(ROW_UNIT);
         rows.start..rows.end.min(rows.start.saturating_add(block))
     }
-    /// Bytes that any block of so many rows takes, with all that tiles read past it.
-    fn bytes(&self, rows: usize, laid: &Laid<'_>) -> usize {
-        self.block(0..rows, laid).len().next_multiple_of(ROWS_READ) * laid.step
+    /// Bytes that any block of `rows` rows takes, including what tiles read past its end.
+    fn bytes(&self, rows: usize, layout: &RowLayout<'_>) -> usize {
+        self.block(0..rows, layout).len().next_multiple_of(ROWS_READ) * layout.step
     }
-    /// Writes rows of a block as they are [laid](Self::laid). Of what is between them anything may be overwritten.
+    /// Writes the rows of a block in this [layout](Self::layout). Bytes between the rows may be overwritten.
     fn fill(&self, rows: Range<usize>, step: usize, out: &mut [u8]);
 }
 
-/// How the rows of a block lie.
+/// The layout of the rows of a block.
 #[derive(Clone, Copy)]
-pub(crate) struct Laid<'a> {
-    /// Bytes from one row to the next of its line.
+pub(crate) struct RowLayout<'a> {
+    /// Bytes from one row to the next in a line.
     pub(crate) step: usize,
     /// Rows of a line.
     pub(crate) width: usize,
     /// Bytes from one line to the next.
     pub(crate) line: usize,
-    /// Where the pieces of a row are that lie apart, from its beginning on.
-    pub(crate) pieces: &'a [usize],
-    /// Elements of a piece.
+    /// Offsets of the segments of a row, which are not contiguous, from its beginning.
+    pub(crate) segments: &'a [usize],
+    /// Elements of a segment.
     pub(crate) len: usize,
 }
 
-impl Laid<'_> {
-    /// Rows one after another, each whole.
+impl RowLayout<'_> {
+    /// Dense rows of one segment each.
     pub(crate) fn rows(k: usize) -> Self {
-        // An odd number of cache lines: rows at a power of two would evict each other.
+        // An odd number of cache lines: rows at strides of a power of two would evict each other.
         let step = (k.div_ceil(AMX_STEP) | 1) * AMX_STEP;
-        Self { step, width: usize::MAX, line: 0, pieces: &[0], len: k }
+        Self { step, width: usize::MAX, line: 0, segments: &[0], len: k }
     }
 
-    /// Where a row of a block begins, and how many rows of its line are left.
+    /// The offset of a row in the block, and the number of rows from it to the end of its line.
     fn at(&self, row: usize) -> (usize, usize) {
         (row / self.width * self.line + row % self.width * self.step, self.width - row % self.width)
     }
 
-    /// How many rows the halves of a tile of AMX have that begins at `row`, of which `left` rows are left: none goes on
-    /// in another line.
+    /// The numbers of rows in the two halves of the AMX tile that begins at `row`, if `left` rows are left: neither
+    /// half continues in another line.
     fn halves(&self, row: usize, left: usize) -> [usize; 2] {
         let first = AMX_HALF.min(self.at(row).1).min(left);
         [first, AMX_HALF.min(self.at(row + first).1).min(left - first)]
     }
 }
 
-/// A product whose shapes were checked.
+/// A product whose shapes have been checked.
 pub(crate) struct Job<'a> {
     pub(crate) path: Path,
     pub(crate) isa: Isa,
     pub(crate) m: usize,
     pub(crate) fill: &'a dyn Fill,
-    /// What `fill` adds to the quantized values.
+    /// The offset that `fill` adds to the quantized values.
     pub(crate) zero: i32,
     pub(crate) params: Params<'a>,
     pub(crate) b: &'a PackedWeights,
@@ -103,7 +103,7 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Computes the product into `out`, divided among the threads of `pool` where that pays.
+    /// Computes the product into `out`; in parallel on `pool` where that pays.
     ///
     /// # Panics
     /// If `out` is not an `m x n` matrix with contiguous rows.
@@ -119,66 +119,74 @@ impl Job<'_> {
         if threads == 1 {
             return self.part(0..self.m, 0..panels, out);
         }
-        // Whole lines.
-        let width = self.fill.laid(self.b.rows()).width;
+        // Tasks get whole lines, if there are several.
+        let width = self.fill.layout(self.b.rows()).width;
         let unit = if width < self.m { width } else { ROW_UNIT };
-        let reading = READING.map(|reading| reading / path.work(1) as f64);
-        let (tm, tn) = grid_of(threads, self.m.div_ceil(unit), panels.div_ceil(PANEL_UNIT), reading);
+        let read_cost = READ_COST.map(|cost| cost / path.work(1) as f64);
+        let (tm, tn) = grid_of(threads, self.m.div_ceil(unit), panels.div_ceil(PANEL_UNIT), read_cost);
         let out = out.blocks();
         pool.parallel_for(tm * tn, 1, &|tasks| {
             for t in tasks {
                 let rows = share(t / tn, tm, self.m, unit);
                 let panels = share(t % tn, tn, panels, PANEL_UNIT);
                 let cols = (panels.start * PANEL).min(n)..(panels.end * PANEL).min(n);
-                // SAFETY: shares of different tasks have rows or panels of their own.
+                // SAFETY: different tasks have disjoint shares of the rows or of the panels.
                 let out = unsafe { out.block(rows.clone(), cols) };
                 self.part(rows, panels, out);
             }
         });
     }
 
-    /// Computes some rows and panels of the result: `out` has these and no others.
+    /// Computes the block of the result with these rows and panels. `out` is that block.
     fn part(&self, rows: Range<usize>, panels: Range<usize>, mut out: QuantizedOut<'_>) {
         if rows.is_empty() {
             return;
         }
-        let laid = self.fill.laid(self.b.rows());
+        let layout = self.fill.layout(self.b.rows());
         let path = self.path.for_shape(rows.len(), self.b.rows(), self.b.group());
-        let a_len = self.fill.bytes(rows.len(), &laid).next_multiple_of(AMX_STEP);
+        let a_len = self.fill.bytes(rows.len(), &layout).next_multiple_of(AMX_STEP);
         let widen = path.is_amx() && self.b.bits() == WeightBits::Four;
         let b_len = if widen { PANEL_UNIT * PANEL * self.b.depth() } else { 0 };
         let (tile, several) = if self.b.groups() > 1 { (GROUPS * MAX_TILE, MAX_TILE) } else { (MAX_TILE, 0) };
-        let tile = tile + TILE_PAST;
-        let ready = path.ready(if self.b.groups() > 1 { self.b.group() } else { 0 });
-        let numbers = tile + several + (a_len + b_len).div_ceil(size_of::<f32>());
-        scratch::with(numbers, |scratch| {
+        let tile = tile + SUMS_PAST_TILE;
+        let set_up = path.set_up(if self.b.groups() > 1 { self.b.group() } else { 0 });
+        let scratch_len = tile + several + (a_len + b_len).div_ceil(size_of::<f32>());
+        scratch::with(scratch_len, |scratch| {
             let (sums, rest) = scratch.split_at_mut(tile);
             let (dequantized, rest) = rest.split_at_mut(several);
             let tiles = &mut (bytemuck::cast_slice_mut(sums), dequantized);
             let (a, b) = bytemuck::cast_slice_mut(rest).split_at_mut(a_len);
             let mut first = rows.start;
             while first < rows.end {
-                let block = self.fill.block(first..rows.end, &laid);
+                let block = self.fill.block(first..rows.end, &layout);
                 first = block.end;
-                self.fill.fill(block.clone(), laid.step, a);
+                self.fill.fill(block.clone(), layout.step, a);
                 let cols = panels.start * PANEL..self.b.cols().min(panels.end * PANEL);
                 let out = out.block(block.start - rows.start..block.end - rows.start, 0..cols.len());
-                self.block(&ready, block, panels.clone(), (a, &laid), widen.then_some(&mut *b), tiles, out);
+                self.block(
+                    &set_up,
+                    block,
+                    panels.clone(),
+                    (a, &layout),
+                    widen.then_some(&mut *b),
+                    tiles,
+                    out,
+                );
             }
         });
     }
 
     fn block(
         &self,
-        ready: &Ready,
+        set_up: &SetUp,
         rows: Range<usize>,
         panels: Range<usize>,
-        (a, laid): (&[u8], &Laid<'_>),
+        (a, layout): (&[u8], &RowLayout<'_>),
         mut wide: Option<&mut [u8]>,
         tiles: &mut (&mut [i32], &mut [f32]),
         mut out: QuantizedOut<'_>,
     ) {
-        let (b, n, path) = (self.b, self.b.cols(), ready.path());
+        let (b, n, path) = (self.b, self.b.cols(), set_up.path());
         let first_col = panels.start * PANEL;
         let mut p = panels.start;
         while p < panels.end {
@@ -192,43 +200,43 @@ impl Job<'_> {
             let cols = p * PANEL - first_col..((p + at_once) * PANEL).min(n) - first_col;
             let mut r = 0;
             while r < rows.len() {
-                // What finishing costs once, it costs once for tiles below each other.
+                // Tiles are finished together with those below them, to pay the fixed cost of that once.
                 let height = match path.is_amx() {
-                    true => laid.halves(r, rows.len() - r).iter().sum(),
+                    true => layout.halves(r, rows.len() - r).iter().sum(),
                     false => (MAX_TILE / path.step(at_once)).min(rows.len() - r),
                 };
                 let out = out.block(r..r + height, cols.clone());
                 let tile = (rows.start, r, p, at_once);
-                self.tile(ready, tile, (a, laid), wide.as_deref(), tiles, out);
+                self.tile(set_up, tile, (a, layout), wide.as_deref(), tiles, out);
                 r += height;
             }
             p += at_once;
         }
     }
 
-    /// Computes tiles of the result below each other, which are `out`: its rows from `row` of a block on, whose first
-    /// is `first`, of `panels` panels from `panel` on.
+    /// Computes tiles of the result, one below the other, into `out`: its rows begin at row `row` of the block whose
+    /// first row is `first`, and it covers `panels` panels from `panel` on.
     fn tile(
         &self,
-        ready: &Ready,
+        set_up: &SetUp,
         (first, row, panel, panels): (usize, usize, usize, usize),
-        (a, laid): (&[u8], &Laid<'_>),
+        (a, layout): (&[u8], &RowLayout<'_>),
         wide: Option<&[u8]>,
         (sums, dequantized): &mut (&mut [i32], &mut [f32]),
         mut out: QuantizedOut<'_>,
     ) {
-        let (b, step, is_amx) = (self.b, ready.path().step(panels), ready.path().is_amx());
+        let (b, step, is_amx) = (self.b, set_up.path().step(panels), set_up.path().is_amx());
         let (rows, cols) = out.shape();
-        let [first_half, second_half] = if is_amx { laid.halves(row, rows) } else { [rows, 0] };
+        let [first_half, second_half] = if is_amx { layout.halves(row, rows) } else { [rows, 0] };
         let four = b.bits() == WeightBits::Four && wide.is_none();
         let groups = b.groups();
         // As many groups at once as there is room for their sums.
-        let group_step = if groups > 1 { ready.path().rows_written(rows) * step } else { sums.len() };
+        let group_step = if groups > 1 { set_up.path().rows_written(rows) * step } else { sums.len() };
         let at_once = (sums.len() / group_step).clamp(1, groups);
         for some in (0..groups).step_by(at_once) {
             let some = some..groups.min(some + at_once);
-            // All have as many rows of B but the last, which may have fewer.
-            let whole = some.start..some.end.min(laid.len / b.group().max(1)).max(some.start);
+            // All groups have the same number of rows of B, except that the last may have fewer.
+            let whole = some.start..some.end.min(layout.len / b.group().max(1)).max(some.start);
             for run in [whole.clone(), whole.end..some.end] {
                 if run.is_empty() {
                     continue;
@@ -238,25 +246,27 @@ impl Job<'_> {
                     Some(wide) => (&wide[from * PANEL..], PANEL * b.depth()),
                     None => (b.panel(panel, from), b.panel_step()),
                 };
-                // Of several groups each is a part of a row's only piece.
-                let k = b.group().min(laid.len - from);
+                // With several groups, each is a part of the only segment of a row.
+                let k = b.group().min(layout.len - from);
                 let sums = &mut sums[(run.start - some.start) * group_step..];
                 let mut done = 0;
                 while done < rows {
-                    let (at, left) = laid.at(row + done);
+                    let (at, left) = layout.at(row + done);
                     let (low, rows) = match is_amx {
-                        true if second_half > 0 => (laid.at(row + first_half).0 - at, AMX_HALF + second_half),
+                        true if second_half > 0 => {
+                            (layout.at(row + first_half).0 - at, AMX_HALF + second_half)
+                        }
                         true => (0, first_half),
                         false => (0, left.min(rows - done)),
                     };
                     let (a, sums) = (&a[at + from..], &mut sums[done * step..]);
-                    let (a_step, pieces, groups) = (laid.step, laid.pieces, run.len());
+                    let (a_step, segments, groups) = (layout.step, layout.segments, run.len());
                     let b = data;
-                    ready.run(&mut Args {
+                    set_up.run(&mut Args {
                         a,
                         a_step,
                         low,
-                        pieces,
+                        segments,
                         b,
                         b_step,
                         k,
@@ -271,7 +281,7 @@ impl Job<'_> {
                 }
             }
             let (scales, column_sums) = b.columns(panel);
-            // Halves of a tile whose sums lie together are finished together.
+            // Halves of a tile whose sums are adjacent are finished together.
             let split = if first_half == AMX_HALF { rows } else { first_half };
             for (rows, slot) in [(0..split, 0), (split..rows, AMX_HALF)] {
                 if rows.is_empty() {
@@ -298,7 +308,7 @@ impl Job<'_> {
     }
 }
 
-/// A panel of 4-bit values as one of 8-bit values.
+/// Widens a panel of 4-bit values to 8 bits.
 struct Widen<'a> {
     panel: &'a [u8],
     out: &'a mut [u8],

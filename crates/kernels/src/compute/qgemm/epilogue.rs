@@ -3,14 +3,14 @@ use super::super::mat::{Blocks, MatMut};
 use super::super::quantize::{Affine, Quantization};
 use std::ops::Range;
 
-/// What happens to a product before it is stored: `activation((sums + offset) * scales + bias)`.
+/// The epilogue of a product: `activation((sums + offset) * scales + bias)`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QuantizedEpilogue<'a> {
-    /// One number a column, added to its sums before they are scaled.
+    /// One integer a column, added to its sums before they are scaled.
     pub offset: Option<&'a [i32]>,
     /// One value a column.
     pub bias: Option<&'a [f32]>,
-    /// Function to apply. To a result that is quantized again, no more than bounds can be applied.
+    /// Function to apply. If the result is requantized, it can only clamp.
     pub activation: Activation,
 }
 
@@ -24,7 +24,7 @@ impl QuantizedEpilogue<'_> {
         }
     }
 
-    /// That of the columns from one on.
+    /// The epilogue of the columns from `column` on.
     pub(crate) fn from(self, column: usize) -> Self {
         Self {
             offset: self.offset.map(|o| &o[column..]),
@@ -34,12 +34,12 @@ impl QuantizedEpilogue<'_> {
     }
 }
 
-/// Where a product goes. Rows are contiguous.
+/// The destination of a product. Rows are contiguous.
 #[derive(Debug)]
 pub enum QuantizedOut<'a> {
-    /// As f32.
+    /// Dequantized, as f32.
     Real(MatMut<'a, f32>),
-    /// Quantized: each number as its lowest byte.
+    /// Requantized: the lowest byte of each quantized value.
     Quantized(MatMut<'a, u8>, Quantization),
 }
 
@@ -51,13 +51,13 @@ impl<'a> QuantizedOut<'a> {
             Self::Quantized(c, _) => ((c.rows(), c.cols()), c.col_stride()),
         };
         assert_eq!(shape, (m, n), "result of a product");
-        assert!(step == 1 || n <= 1, "rows of a quantized product's result are contiguous");
+        assert!(step == 1 || n <= 1, "rows of a quantized product's result must be contiguous");
     }
 
-    /// Some of its rows and columns.
+    /// The block of the given rows and columns.
     ///
     /// # Panics
-    /// If it has not all of them.
+    /// If the ranges are not within the matrix.
     pub(crate) fn block(&mut self, rows: Range<usize>, cols: Range<usize>) -> QuantizedOut<'_> {
         match self {
             Self::Real(c) => QuantizedOut::Real(c.block(rows, cols)),
@@ -82,7 +82,7 @@ impl<'a> QuantizedOut<'a> {
     }
 }
 
-/// A result that tasks write at once, each its own block.
+/// A result that several tasks write concurrently, each a block of its own.
 pub(crate) enum QuantizedBlocks<'a> {
     Real(Blocks<'a, f32>),
     Quantized(Blocks<'a, u8>, Quantization),
@@ -93,7 +93,7 @@ impl<'a> QuantizedBlocks<'a> {
     /// As [`Blocks::block`].
     ///
     /// # Panics
-    /// If the result has not all of these rows and columns.
+    /// If the ranges are not within the result.
     pub(crate) unsafe fn block(&self, rows: Range<usize>, cols: Range<usize>) -> QuantizedOut<'a> {
         // SAFETY: as the caller promises.
         unsafe {
@@ -105,17 +105,17 @@ impl<'a> QuantizedBlocks<'a> {
     }
 }
 
-/// The parameters of a product's rows.
+/// The scale and zero point of the rows of a product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Params<'a> {
-    /// The same for all.
+    /// Shared by all rows.
     All(Affine),
-    /// One for each.
+    /// One for each row.
     Rows(&'a [Affine]),
 }
 
 impl<'a> Params<'a> {
-    /// Those of the rows from one on.
+    /// The parameters of the rows from `row` on.
     pub(crate) fn from(self, row: usize) -> Self {
         match self {
             Self::All(_) => self,

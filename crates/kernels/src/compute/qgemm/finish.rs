@@ -1,4 +1,4 @@
-//! What follows the sums of a tile: they are dequantized, and stored as they are or quantized again.
+//! The epilogue of a tile's sums: they are dequantized, and stored as f32 or requantized.
 
 use super::super::isa::Isa;
 use super::super::mat::last_of;
@@ -12,36 +12,36 @@ use std::ops::Range;
 /// Elements of the largest tile.
 pub(crate) const MAX_TILE: usize = 1024;
 
-/// Dequantizes the sums of a tile, of some groups of rows of the weights, and after the last group stores them.
+/// Dequantizes the sums of a tile for some groups of the weights' rows; after the last group, stores the results.
 pub(crate) struct Finish<'a> {
-    /// Row after row, group after group.
+    /// Row by row in each group, group after group.
     pub(crate) sums: &'a [i32],
-    /// The groups, and sums from one to the next.
+    /// The groups, and the number of sums from one to the next.
     pub(crate) groups: Range<usize>,
     pub(crate) group_step: usize,
-    /// How often the sums count as double.
+    /// The sums are `2^shift` times too large.
     pub(crate) shift: u32,
-    /// The results so far, if there are groups before these; written if there are groups after them. Otherwise there are
-    /// none.
+    /// Partial results: read if there are groups before these, written if there are groups after them. Otherwise
+    /// empty.
     pub(crate) dequantized: &'a mut [f32],
-    /// Elements from one row of the tile to the next: whole panels.
+    /// Elements from one row of the tile to the next: a whole number of panels.
     pub(crate) step: usize,
-    /// The parameters of the rows, and what is added to the zero points.
+    /// The parameters of the rows, and the offset to add to their zero points.
     pub(crate) params: Params<'a>,
     pub(crate) zero: i32,
-    /// Of each column of a panel, group after group, all of them, and from one panel to the next `panel_step`.
+    /// Values of the columns of a panel for all groups, group after group; panels are `panel_step` apart.
     pub(crate) scales: &'a [f32],
     pub(crate) column_sums: &'a [i32],
     pub(crate) panel_step: usize,
-    /// Of the columns from the tile's first on.
+    /// For the columns from the tile's first on.
     pub(crate) epilogue: QuantizedEpilogue<'a>,
-    /// Contiguous rows: as many as the tile has, and columns that it has.
+    /// As many rows as the tile, contiguous, and as many of its columns as the result has.
     pub(crate) out: QuantizedOut<'a>,
 }
 
 impl Finish<'_> {
     /// # Panics
-    /// If there are fewer sums, scales, biases or parameters than rows and columns.
+    /// If there are too few sums, scales, biases or parameters for the rows and columns.
     pub(crate) fn run(mut self, isa: Isa) {
         dispatch(isa, &mut self);
         let function = self.epilogue.activation.function();
@@ -60,60 +60,60 @@ impl Op for &mut Finish<'_> {
         let quantized = matches!(self.out, QuantizedOut::Quantized(..));
         if self.all_groups() > 1 {
             return match (self.is_last(), quantized) {
-                (false, _) => self.of_groups::<S, KEPT>(s),
-                (true, false) => self.of_groups::<S, REAL>(s),
-                (true, true) => self.of_groups::<S, QUANTIZED>(s),
+                (false, _) => self.finish_groups::<S, PARTIAL>(s),
+                (true, false) => self.finish_groups::<S, REAL>(s),
+                (true, true) => self.finish_groups::<S, QUANTIZED>(s),
             };
         }
         let each = matches!(self.params, Params::Rows(_));
         let plain = !each && self.shift == 0 && self.epilogue.bias.is_none();
         match (quantized, each, plain) {
-            (false, false, false) => self.of_one::<S, REAL, false, false>(s),
-            (false, false, true) => self.of_one::<S, REAL, false, true>(s),
-            (false, true, _) => self.of_one::<S, REAL, true, false>(s),
-            (true, false, false) => self.of_one::<S, QUANTIZED, false, false>(s),
-            (true, false, true) => self.of_one::<S, QUANTIZED, false, true>(s),
-            (true, true, _) => self.of_one::<S, QUANTIZED, true, false>(s),
+            (false, false, false) => self.finish_one_group::<S, REAL, false, false>(s),
+            (false, false, true) => self.finish_one_group::<S, REAL, false, true>(s),
+            (false, true, _) => self.finish_one_group::<S, REAL, true, false>(s),
+            (true, false, false) => self.finish_one_group::<S, QUANTIZED, false, false>(s),
+            (true, false, true) => self.finish_one_group::<S, QUANTIZED, false, true>(s),
+            (true, true, _) => self.finish_one_group::<S, QUANTIZED, true, false>(s),
         }
     }
 }
 
-/// Results stay until the next groups.
-const KEPT: u8 = 0;
-/// Results are stored as they are.
+/// Results are kept as partial results for the next groups.
+const PARTIAL: u8 = 0;
+/// Results are stored as f32.
 const REAL: u8 = 1;
-/// Results are quantized.
+/// Results are requantized.
 const QUANTIZED: u8 = 2;
 
-/// Where results are stored, and between which bounds.
+/// The destination of results, and the bounds to clamp them to.
 #[derive(Clone, Copy)]
-enum To {
+enum Target {
     Real { to: *mut f32, step: usize, low: f32, high: f32 },
     Quantized { to: *mut u8, step: usize, quantizer: Quantizer },
 }
 
-impl To {
-    /// What results are multiplied with: those that are to be quantized are summed in units of the scale to come.
+impl Target {
+    /// A factor for results: those to be requantized are computed in units of the output scale.
     fn factor(&self) -> f32 {
         match self {
-            To::Real { .. } => 1.0,
-            To::Quantized { quantizer, .. } => quantizer.inverse(),
+            Target::Real { .. } => 1.0,
+            Target::Quantized { quantizer, .. } => quantizer.inverse(),
         }
     }
 
-    /// Stores as many results of a row as are left.
+    /// Stores the first `left` results of a vector, or all if that is fewer.
     ///
     /// # Safety
-    /// The result has these elements.
+    /// These elements are in bounds of the result.
     #[inline(always)]
     unsafe fn store<S: Simd, const END: u8>(self, s: S, (row, col): (usize, usize), left: usize, y: S::F) {
         // SAFETY: as the caller promises.
         unsafe {
             match self {
-                To::Quantized { to, step, quantizer } if END == QUANTIZED => {
+                Target::Quantized { to, step, quantizer } if END == QUANTIZED => {
                     s.store_bytes_first(to.add(row * step + col), left, quantizer.quantized(s, y));
                 }
-                To::Real { to, step, low, high } if END == REAL => {
+                Target::Real { to, step, low, high } if END == REAL => {
                     let y = s.min(s.splat(high), s.max(s.splat(low), y));
                     s.store_first(to.add(row * step + col), left, y);
                 }
@@ -128,14 +128,14 @@ impl Finish<'_> {
         self.panel_step / PANEL
     }
 
-    /// Whether no groups follow.
+    /// Whether no further groups follow.
     fn is_last(&self) -> bool {
         self.groups.end == self.all_groups()
     }
 
     /// # Panics
-    /// If there are fewer sums, scales, biases or parameters than rows and columns.
-    fn check(&mut self) -> To {
+    /// If there are too few sums, scales, biases or parameters for the rows and columns.
+    fn check(&mut self) -> Target {
         let (rows, cols) = self.out.shape();
         self.out.check(rows, cols);
         let padded = cols.next_multiple_of(PANEL);
@@ -152,13 +152,13 @@ impl Finish<'_> {
         match &mut self.out {
             QuantizedOut::Quantized(c, q) => {
                 let quantizer = Quantizer::new(q).bounded(low, high);
-                To::Quantized { to: c.as_mut_ptr(), step: c.row_stride(), quantizer }
+                Target::Quantized { to: c.as_mut_ptr(), step: c.row_stride(), quantizer }
             }
-            QuantizedOut::Real(c) => To::Real { to: c.as_mut_ptr(), step: c.row_stride(), low, high },
+            QuantizedOut::Real(c) => Target::Real { to: c.as_mut_ptr(), step: c.row_stride(), low, high },
         }
     }
 
-    /// The bias of columns, in units of what is stored.
+    /// The bias of columns, in the unit of what is stored.
     #[inline(always)]
     fn bias<S: Simd>(&self, s: S, col: usize, cols: usize, factor: f32) -> S::F {
         match self.epilogue.bias {
@@ -170,11 +170,11 @@ impl Finish<'_> {
         }
     }
 
-    /// Results of one group. Parameters of all rows are multiplied with those of the columns once. Those of a row come
-    /// first, and the bias of a column is added without rounding before, where the machine can: as XNNPACK does.
-    /// `PLAIN`: sums count once, and there is no bias.
+    /// Finishes a tile with one group. A scale shared by all rows is multiplied into the column scales once.
+    /// Otherwise the scale of the row is applied first, and the bias of the column is added in a fused multiply-add,
+    /// where the machine has one: as XNNPACK does. `PLAIN`: the shift is zero, and there is no bias.
     #[inline(always)]
-    fn of_one<S: Simd, const END: u8, const EACH: bool, const PLAIN: bool>(&mut self, s: S) {
+    fn finish_one_group<S: Simd, const END: u8, const EACH: bool, const PLAIN: bool>(&mut self, s: S) {
         let to = self.check();
         let (rows, cols) = self.out.shape();
         let (all, each) = match self.params {
@@ -182,8 +182,8 @@ impl Finish<'_> {
             Params::Rows(each) => (Affine { scale: 1.0, zero: 0 }, each),
         };
         for col in (0..cols).step_by(S::LANES) {
-            // SAFETY: `check` held scales and sums of whole panels, room for `rows` rows of whole panels in the tile and
-            // parameters for each row; the result has these rows and columns.
+            // SAFETY: `check` has found scales and sums of whole panels, `rows` rows of whole panels in the tile and
+            // parameters for each row to be in bounds; the result has these rows and columns.
             unsafe {
                 let column = col / PANEL * self.panel_step + col % PANEL;
                 let scales = s.load(self.scales.as_ptr().add(column));
@@ -191,7 +191,7 @@ impl Finish<'_> {
                 let sums = s.load_int(self.column_sums.as_ptr().add(column));
                 let mut zeros = s.mul_int(sums, s.splat_int(all.zero.wrapping_add(self.zero)));
                 if let Some(offset) = self.epilogue.offset {
-                    zeros = s.sub_int(zeros, s.load_int(lanes(&offset[col..cols]).as_ptr()));
+                    zeros = s.sub_int(zeros, s.load_int(load_padded(&offset[col..cols]).as_ptr()));
                 }
                 let bias = self.bias(s, col, cols, to.factor());
                 for row in 0..rows {
@@ -215,22 +215,23 @@ impl Finish<'_> {
         }
     }
 
-    /// Results of several groups, whose scales differ: those of the rows come last. What a row's zero point takes away is
-    /// that many times what the weights of a column stand for, which is summed in f32, once for several rows.
+    /// Finishes a tile with several groups, whose scales differ: the scale of the row is applied last. The zero point
+    /// of a row is subtracted as a multiple of the column's sum of dequantized weights, which is computed in f32,
+    /// once for several rows.
     #[inline(always)]
-    fn of_groups<S: Simd, const END: u8>(&mut self, s: S) {
+    fn finish_groups<S: Simd, const END: u8>(&mut self, s: S) {
         let to = self.check();
         let (rows, cols) = self.out.shape();
         for col in (0..cols).step_by(S::LANES) {
             let mut row = 0;
-            // SAFETY: as in `of_one`; so many rows are left.
+            // SAFETY: as in `finish_one_group`; at least as many rows are left as are processed.
             unsafe {
                 while row + 8 <= rows {
-                    self.some_rows::<S, END, 8>(s, to, (row, col), cols);
+                    self.finish_rows::<S, END, 8>(s, to, (row, col), cols);
                     row += 8;
                 }
                 while row < rows {
-                    self.some_rows::<S, END, 1>(s, to, (row, col), cols);
+                    self.finish_rows::<S, END, 1>(s, to, (row, col), cols);
                     row += 1;
                 }
             }
@@ -238,16 +239,16 @@ impl Finish<'_> {
     }
 
     /// # Safety
-    /// [`Self::check`] has held, and there are `N` rows from `row` on and columns from `col` on.
+    /// [`Self::check`] has passed, and there are `N` rows from `row` on and columns from `col` on.
     #[expect(
         clippy::needless_range_loop,
         reason = "iterators that give vectors may be compiled without the level"
     )]
     #[inline(always)]
-    unsafe fn some_rows<S: Simd, const END: u8, const N: usize>(
+    unsafe fn finish_rows<S: Simd, const END: u8, const N: usize>(
         &mut self,
         s: S,
-        to: To,
+        to: Target,
         (row, col): (usize, usize),
         cols: usize,
     ) {
@@ -268,9 +269,9 @@ impl Finish<'_> {
                         results[i] = s.load(self.dequantized.as_ptr().add(at(i)));
                     }
                 }
-                // All groups have one offset.
+                // One offset serves all groups, in units of the first group's scale.
                 Some(offset) => {
-                    let offset = s.real(s.load_int(lanes(&offset[col..cols]).as_ptr()));
+                    let offset = s.real(s.load_int(load_padded(&offset[col..cols]).as_ptr()));
                     results = [s.mul(offset, scales(0)); N];
                 }
                 None => {}
@@ -282,7 +283,7 @@ impl Finish<'_> {
                     results[i] = s.mul_add(s.real(s.load_int(sums.add(at(i)))), scales, results[i]);
                 }
             }
-            if END == KEPT {
+            if END == PARTIAL {
                 for i in 0..N {
                     s.store(self.dequantized.as_mut_ptr().add(at(i)), results[i]);
                 }
@@ -304,9 +305,9 @@ impl Finish<'_> {
     }
 }
 
-/// The first numbers, as many as the widest vector has, and zeros for those that are not there.
+/// The first values, as many as the widest vector has lanes, padded with zeros.
 #[inline(always)]
-fn lanes(quantized: &[i32]) -> [i32; PANEL] {
+fn load_padded(quantized: &[i32]) -> [i32; PANEL] {
     let mut all = [0; PANEL];
     let there = quantized.len().min(PANEL);
     all[..there].copy_from_slice(&quantized[..there]);

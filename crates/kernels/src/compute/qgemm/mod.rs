@@ -1,21 +1,20 @@
-//! Matrix products of 8-bit values, or of 8-bit with 4-bit values, summed in 32-bit integers.
+//! Matrix products of 8-bit by 8-bit values, or by 4-bit values, accumulated in 32-bit integers.
 //!
-//! `C = activation((A - zero) B * scales + bias)`, where the rows of A have a scale and a zero point each,
-//! or all the same one, and the columns of B a scale each, or one for each group of their rows. C is
-//! f32, or quantized again. The sums of a group are exact on every path, so that paths, shapes of tiles
-//! and numbers of threads give the same result to the bit.
+//! `C = activation((A - zero) B * scales + bias)`. The rows of A have a scale and a zero point each, or share them;
+//! the columns of B have a scale each, or one for each group of their rows. C is f32, or requantized. The sums of a
+//! group are exact on every path, so that all paths, tile shapes and numbers of threads give bit-identical results.
 //!
-//! | path | machine | a tile's step |
+//! | path | machine | step of a tile |
 //! | --- | --- | --- |
 //! | AMX | AMX-INT8 | 32 rows by 32 columns by 64, or by 32 where groups end there |
 //! | VNNI | AVX-512 VNNI, or AVX-VNNI | 8 (4) rows by 32 (16) columns by 4 |
 //! | multiply-add | AVX2 | 2 rows by 16 columns by 4, widened to 16 bits: nothing saturates |
 //! | portable | any | a row by 16 columns by 4 |
 //!
-//! B is packed once, in one layout that all paths read: panels of 16 columns, in which four rows of
-//! every column lie together. 4-bit values stay two a byte in memory and are widened in registers. A
-//! is copied a block at a time, as unsigned bytes: signed values and their zero point go up by 128. Rows
-//! of patches of an image overlap in the copy, where tiles can read rows in pieces: all but AMX can.
+//! B is packed once, in one layout that all paths read: panels of 16 columns, in which four rows of every column are
+//! adjacent. 4-bit values stay packed two a byte in memory and are widened in registers. A is copied a block at a
+//! time, as unsigned bytes: signed values and their zero points are offset by 128. Rows that are patches of an image
+//! overlap in the copy, if tiles can read rows in segments: AMX can do so only if segments are whole steps.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -36,12 +35,12 @@ pub use pack::{PackedWeights, WeightBits, Weights};
 
 use super::isa::Isa;
 use super::quantize::Affine;
-use driver::{Fill, Job, Laid};
+use driver::{Fill, Job, RowLayout};
 use epilogue::Params;
 use pool::Pool;
 use tile::Path;
 
-/// The left operand of a product: `rows x cols` 8-bit values, row after row.
+/// The left operand of a product: `rows x cols` 8-bit values, row-major.
 #[derive(Clone, Copy, Debug)]
 pub struct QuantizedRows<'a> {
     bytes: &'a [u8],
@@ -52,18 +51,18 @@ pub struct QuantizedRows<'a> {
 }
 
 impl<'a> QuantizedRows<'a> {
-    /// The quantized values are `i8` if `signed`, else `u8`. All rows have the same parameters.
+    /// The quantized values are `i8` if `signed`, else `u8`. All rows share one scale and zero point.
     ///
     /// # Panics
-    /// If there are fewer bytes.
+    /// If `bytes` is too short.
     pub fn new(bytes: &'a [u8], signed: bool, rows: usize, cols: usize, params: Affine) -> Self {
         Self::with(bytes, signed, rows, cols, Params::All(params))
     }
 
-    /// As [`Self::new`]; each row has parameters of its own.
+    /// As [`Self::new`], with a scale and zero point for each row.
     ///
     /// # Panics
-    /// If there are fewer bytes or another number of parameters.
+    /// If `bytes` is too short, or the number of parameters is not `rows`.
     pub fn by_row(bytes: &'a [u8], signed: bool, rows: usize, cols: usize, params: &'a [Affine]) -> Self {
         assert_eq!(params.len(), rows, "parameters of {rows} rows");
         Self::with(bytes, signed, rows, cols, Params::Rows(params))
@@ -76,11 +75,11 @@ impl<'a> QuantizedRows<'a> {
     }
 }
 
-/// `out = epilogue(a b)`: `a` is `m x k`, `b` is `k x n`, `out` is `m x n`; any of them may be zero. Divided
-/// among the threads of `pool` if it is large enough.
+/// `out = epilogue(a b)`: `a` is `m x k`, `b` is `k x n`, `out` is `m x n`; any of them may be zero. Runs in parallel
+/// on `pool` if the product is large enough.
 ///
 /// # Panics
-/// If the shapes do not fit each other.
+/// If the shapes do not match.
 pub fn qgemm(
     pool: &Pool,
     isa: Isa,
@@ -108,19 +107,19 @@ fn qgemm_by(
     if m == 0 || n == 0 {
         return;
     }
-    let fill = Copied { a };
+    let fill = DenseRows { a };
     let zero = i32::from(a.signed) * 128;
     Job { path, isa, m, fill: &fill, zero, params: a.params, b, epilogue: *epilogue }.run(pool, out);
 }
 
-/// Rows that lie one after another.
-struct Copied<'a> {
+/// Dense rows.
+struct DenseRows<'a> {
     a: QuantizedRows<'a>,
 }
 
-impl Fill for Copied<'_> {
-    fn laid(&self, k: usize) -> Laid<'_> {
-        Laid::rows(k)
+impl Fill for DenseRows<'_> {
+    fn layout(&self, k: usize) -> RowLayout<'_> {
+        RowLayout::rows(k)
     }
 
     fn fill(&self, rows: std::ops::Range<usize>, step: usize, out: &mut [u8]) {
@@ -136,7 +135,7 @@ impl Fill for Copied<'_> {
     }
 }
 
-/// Copies bytes, flipping the bits of `flip`. The slices are of one length.
+/// Copies bytes, flipping the bits that are set in `flip`. The slices have equal lengths.
 #[inline]
 pub(crate) fn unsigned(to: &mut [u8], from: &[u8], flip: u8) {
     let ((to, to_rest), (from, from_rest)) = (to.as_chunks_mut::<16>(), from.as_chunks::<16>());

@@ -1,4 +1,4 @@
-//! The right operand of a product laid out as the tiles read it.
+//! The right operand of a product, packed in the layout that the tiles read.
 
 use super::super::mat::MatRef;
 use tensor::memory::filled;
@@ -6,12 +6,12 @@ use tensor::{AlignedBuffer, Result};
 
 /// Columns of a panel.
 pub(crate) const PANEL: usize = 16;
-/// Long panels are padded to a multiple of so many rows: those of a step of AMX.
+/// The rows of a long panel are padded to a multiple of this: the rows of an AMX step.
 const STEP: usize = 64;
-/// Rows of the last block of a short panel: what a step of 4-bit values takes.
+/// The rows of a short panel are padded to a multiple of this: the rows of a step of 4-bit values.
 const SHORT_STEP: usize = 8;
 
-/// How wide the quantized values of a matrix of weights are in memory.
+/// The width in memory of quantized weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightBits {
     /// Two a byte: -8 to 7.
@@ -20,24 +20,24 @@ pub enum WeightBits {
     Eight,
 }
 
-/// A `k x n` matrix that stands for `number * scale`.
+/// A `k x n` matrix of quantized weights, which stand for `quantized * scale`.
 #[derive(Clone, Copy, Debug)]
 pub struct Weights<'a> {
-    /// The quantized values, of any strides. A weight of shape `[n, k]` as PyTorch's linear has it is
+    /// The quantized values, of any strides. A weight of shape `[n, k]`, as in PyTorch's linear, is
     /// `MatRef::new(w, n, k).t()`.
     pub quantized: MatRef<'a, i8>,
-    /// How wide they are to be in memory.
+    /// Their width in memory.
     pub bits: WeightBits,
-    /// One scale for all columns, or one for each, or for each group of rows one for each column:
+    /// One scale for all columns, or one for each column, or one for each column in each group of rows:
     /// `[groups, n]`.
     pub scales: &'a [f32],
-    /// Rows of a group; the last may have fewer. `k` or more: one group.
+    /// Rows of a group; the last group may have fewer. `k` or more means one group.
     pub group: usize,
 }
 
-/// Weights laid out once, for every level: panels of 16 columns, each a sequence of blocks in which four
-/// rows of each column lie together (of 4-bit values eight rows: four in the low halves of the bytes,
-/// the next four in the high ones). Padding is zero.
+/// Weights packed once, for every level: panels of 16 columns, each a sequence of blocks in which four rows of each
+/// column are adjacent (with 4-bit values, eight rows: four in the low halves of the bytes, the next four in the high
+/// halves). Padding is zero.
 #[derive(Clone, Debug)]
 pub struct PackedWeights {
     data: AlignedBuffer,
@@ -45,23 +45,23 @@ pub struct PackedWeights {
     n: usize,
     bits: WeightBits,
     group: usize,
-    /// `[panels, groups, PANEL]`: those of a panel lie together, as a tile reads them.
+    /// `[panels, groups, PANEL]`: the scales of a panel are contiguous, as a tile reads them.
     scales: Vec<f32>,
-    /// The sums of the columns of each group, like the scales.
+    /// The sum of each column in each group, in the layout of the scales.
     sums: Vec<i32>,
 }
 
 impl PackedWeights {
-    /// The greatest inner dimension: the sum of so many products of 8-bit values fits 32 bits.
+    /// The largest inner dimension: the sum of that many products of 8-bit values fits 32 bits.
     pub const MAX_ROWS: usize = 1 << 16;
-    /// What the rows of a group are a multiple of, if there are several groups.
+    /// The number of rows of a group is a multiple of this, if there are several groups.
     pub const GROUP_UNIT: usize = 32;
 
-    /// Packs weights. Fails if the memory cannot be had.
+    /// Packs weights. Fails if memory runs out.
     ///
     /// # Panics
-    /// If there are more than [`Self::MAX_ROWS`] rows, the rows of one of several groups are no multiple of
-    /// [`Self::GROUP_UNIT`], the number of scales does not fit, or a 4-bit number leaves its range.
+    /// If there are more than [`Self::MAX_ROWS`] rows, there are several groups whose rows are not a multiple of
+    /// [`Self::GROUP_UNIT`], the number of scales does not match, or a 4-bit value is out of range.
     pub fn new(weights: &Weights<'_>) -> Result<Self> {
         let Weights { quantized, bits, scales, group } = *weights;
         let (k, n) = (quantized.rows(), quantized.cols());
@@ -86,8 +86,8 @@ impl PackedWeights {
         let depth = k.next_multiple_of(step);
         let per_byte = if bits == WeightBits::Four { 2 } else { 1 };
         let data = AlignedBuffer::long_lived(padded.saturating_mul(depth) / per_byte)?;
-        let (mut of_columns, sums) = (filled(groups * padded, 0.0)?, filled(groups * padded, 0)?);
-        for (i, to) in of_columns.chunks_exact_mut(PANEL).enumerate() {
+        let (mut column_scales, sums) = (filled(groups * padded, 0.0)?, filled(groups * padded, 0)?);
+        for (i, to) in column_scales.chunks_exact_mut(PANEL).enumerate() {
             let (first, g) = (i / groups * PANEL, i % groups);
             let to = &mut to[..PANEL.min(n - first)];
             match one {
@@ -95,7 +95,7 @@ impl PackedWeights {
                 false => to.copy_from_slice(&scales[g * n + first..][..to.len()]),
             }
         }
-        let mut packed = Self { data, k, n, bits, group, scales: of_columns, sums };
+        let mut packed = Self { data, k, n, bits, group, scales: column_scales, sums };
         packed.fill(quantized, depth);
         Ok(packed)
     }
@@ -119,21 +119,21 @@ impl PackedWeights {
                     match self.bits {
                         WeightBits::Eight => data[i / 4 * 64 + lane + i % 4] = x as u8,
                         WeightBits::Four => {
-                            assert!((-8..8).contains(&x), "{x} as a number of 4 bits");
+                            assert!((-8..8).contains(&x), "{x} does not fit 4 bits");
                             data[i / 8 * 64 + lane + i % 4] |= (x as u8 & 15) << (i / 4 % 2 * 4);
                         }
                     }
                     i += 1;
                 }
-                let at = place(groups, g, j);
+                let at = scale_index(groups, g, j);
                 self.sums[at] = sum;
             }
         }
     }
 
-    /// As [`Self::fill`], of columns whose numbers lie one after another.
+    /// As [`Self::fill`], for contiguous columns.
     fn fill_from_columns(&mut self, quantized: MatRef<'_, i8>, panel: usize) {
-        // Groups start at whole blocks: they are one, or each of a multiple of `GROUP_UNIT` rows.
+        // Groups start at whole blocks: there is one group, or the rows of each are a multiple of `GROUP_UNIT`.
         let groups = self.groups();
         let rows_of_block = if self.bits == WeightBits::Four { 8 } else { 4 };
         for j in 0..self.n {
@@ -141,7 +141,7 @@ impl PackedWeights {
             let lane = j % PANEL * 4;
             for (g, start) in (0..self.k).step_by(self.group).enumerate() {
                 let column = &quantized.from(start, j)[..self.group.min(self.k - start)];
-                let at = place(groups, g, j);
+                let at = scale_index(groups, g, j);
                 let blocks = data[start / rows_of_block * 64..].chunks_exact_mut(64);
                 let mut places = blocks.map(|block| &mut block[lane..lane + 4]);
                 match self.bits {
@@ -159,14 +159,14 @@ impl PackedWeights {
                         let mut last = [0; 8];
                         last[..rest.len()].copy_from_slice(rest);
                         let blocks = whole.iter().chain((!rest.is_empty()).then_some(&last));
-                        let (mut sum, mut outside) = (0, 0);
+                        let (mut sum, mut out_of_range) = (0, 0);
                         for (rows, to) in blocks.zip(&mut places) {
                             let eight = Nibbles::of(rows);
                             sum += eight.sum;
-                            outside |= eight.outside;
+                            out_of_range |= eight.out_of_range;
                             to.copy_from_slice(&eight.packed);
                         }
-                        assert!(outside == 0, "a weight of 4 bits outside -8..=7 in column {j}");
+                        assert!(out_of_range == 0, "a value of column {j} does not fit 4 bits");
                         self.sums[at] = sum;
                     }
                 }
@@ -191,12 +191,12 @@ impl PackedWeights {
         self.n
     }
 
-    /// How wide the quantized values are.
+    /// The width in memory of the quantized values.
     pub fn bits(&self) -> WeightBits {
         self.bits
     }
 
-    /// Bytes held.
+    /// Bytes of memory that it owns.
     pub fn bytes(&self) -> usize {
         self.data.len() + size_of_val(&*self.scales) + size_of_val(&*self.sums)
     }
@@ -226,46 +226,46 @@ impl PackedWeights {
         }
     }
 
-    /// A panel from a row on, which is a multiple of what one block of it holds.
+    /// A panel from a row on, which must be a multiple of the rows of a block.
     pub(super) fn panel(&self, panel: usize, row: usize) -> &[u8] {
         let at = self.panel_bytes(row);
         &self.data[panel * self.panel_step() + at..]
     }
 
-    /// The scales and sums of the columns from a panel on: of its first group, of its next ones, then those of the next
-    /// panel.
+    /// The scales and sums of the columns from a panel on: of its groups one after another, then of the groups of the
+    /// next panel.
     pub(super) fn columns(&self, panel: usize) -> (&[f32], &[i32]) {
-        let at = place(self.groups(), 0, panel * PANEL);
+        let at = scale_index(self.groups(), 0, panel * PANEL);
         (&self.scales[at..], &self.sums[at..])
     }
 }
 
-/// Eight rows of a column of 4-bit values, packed at once in one register.
+/// Eight rows of a column of 4-bit values, packed together in a general-purpose register.
 struct Nibbles {
     /// Each byte holds a row in its low half and the row four below it in its high half.
     packed: [u8; 4],
     sum: i32,
-    /// Not zero if a value does not fit four bits.
-    outside: u64,
+    /// Nonzero if a value does not fit 4 bits.
+    out_of_range: u64,
 }
 
 impl Nibbles {
     #[inline(always)]
     fn of(rows: &[i8; 8]) -> Self {
-        const HALVES: u64 = 0x0f0f_0f0f_0f0f_0f0f;
+        const LOW_HALVES: u64 = 0x0f0f_0f0f_0f0f_0f0f;
         const ONES: u64 = 0x0101_0101_0101_0101;
         let rows = u64::from_le_bytes(rows.map(|x| x as u8));
-        // Every byte plus 8, without a carry into the next: 0 to 15 if the value fits.
+        // Adds 8 to every byte without carries between bytes: a value that fits becomes 0 to 15.
         let offset = ((rows & 0x7f7f_7f7f_7f7f_7f7f) + 8 * ONES) ^ (rows & 0x8080_8080_8080_8080);
-        let sum = (offset & HALVES).wrapping_mul(ONES) >> 56;
-        let nibbles = rows & HALVES;
+        let sum = (offset & LOW_HALVES).wrapping_mul(ONES) >> 56;
+        let nibbles = rows & LOW_HALVES;
         let packed = (nibbles as u32 | (nibbles >> 32 << 4) as u32).to_le_bytes();
-        Self { packed, sum: sum as i32 - 64, outside: offset & !HALVES }
+        Self { packed, sum: sum as i32 - 64, out_of_range: offset & !LOW_HALVES }
     }
 }
 
-/// Where the scale and the sum of a column of one of so many groups are.
-fn place(groups: usize, group: usize, column: usize) -> usize {
+/// The index of the scale and the sum of a column in one of `groups` groups.
+fn scale_index(groups: usize, group: usize, column: usize) -> usize {
     (column / PANEL * groups + group) * PANEL + column % PANEL
 }
 
@@ -274,14 +274,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nibbles_are_packed_summed_and_bounded_together() {
+    fn nibbles_are_packed_summed_and_checked() {
         for x in i8::MIN..=i8::MAX {
             for at in 0..8 {
                 let mut rows = [3, -8, 7, 0, -1, 5, -4, 1];
                 rows[at] = x;
-                let Nibbles { packed, sum, outside } = Nibbles::of(&rows);
-                assert_eq!(outside == 0, (-8..8).contains(&x), "{x}");
-                if outside == 0 {
+                let Nibbles { packed, sum, out_of_range } = Nibbles::of(&rows);
+                assert_eq!(out_of_range == 0, (-8..8).contains(&x), "{x}");
+                if out_of_range == 0 {
                     assert_eq!(sum, rows.iter().map(|&x| i32::from(x)).sum::<i32>());
                     let pairs = std::array::from_fn(|i| rows[i] as u8 & 15 | (rows[i + 4] as u8) << 4);
                     assert_eq!(packed, pairs);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_and_rows_that_follow_each_other_are_packed_alike() {
+    fn contiguous_columns_and_rows_are_packed_alike() {
         for bits in [WeightBits::Four, WeightBits::Eight] {
             for (k, n, group) in [(1, 1, 1), (7, 3, 7), (8, 16, 8), (45, 17, 45), (96, 20, 32), (100, 33, 64)]
             {

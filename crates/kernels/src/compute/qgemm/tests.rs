@@ -6,8 +6,8 @@ use super::super::quantize::Quantization;
 use super::*;
 use proptest::prelude::*;
 
-/// Numbers from `low` to `high` that repeat after no useful period; the extremes are frequent.
-fn numbers(len: usize, seed: u32, low: i32, high: i32) -> Vec<i32> {
+/// Pseudorandom integers from `low` to `high`; the extremes are frequent.
+fn random_ints(len: usize, seed: u32, low: i32, high: i32) -> Vec<i32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12345);
     (0..len)
         .map(|_| {
@@ -31,11 +31,11 @@ struct Case {
     one_scale: bool,
     bias: bool,
     activation: Activation,
-    /// The bounds of a quantized result.
+    /// The bounds of a requantized result.
     quantized: Option<(i32, i32)>,
 }
 
-/// A case's operands.
+/// The operands of a case.
 struct Operands {
     a: Vec<u8>,
     params: Vec<Affine>,
@@ -53,23 +53,24 @@ impl Case {
         let groups = k.div_ceil(self.group.min(k).max(1)).max(1);
         let rows = if self.per_row { m } else { 1 };
         let scales = if self.one_scale { 1 } else { groups * n };
-        let zeros = numbers(rows, 3, low, high);
+        let zeros = random_ints(rows, 3, low, high);
         Operands {
-            a: numbers(m * k, 1, low, high).iter().map(|&x| x as u8).collect(),
+            a: random_ints(m * k, 1, low, high).iter().map(|&x| x as u8).collect(),
             params: zeros
                 .iter()
                 .enumerate()
                 .map(|(i, &zero)| Affine { scale: 0.5 + i as f32, zero })
                 .collect(),
-            weights: numbers(k * n, 2, -bound, bound - 1).iter().map(|&x| x as i8).collect(),
-            scales: numbers(scales, 4, 1, 99).iter().map(|&x| x as f32 / 1024.0).collect(),
-            offset: numbers(n, 6, -9999, 9999),
-            bias: numbers(n, 5, -99, 99).iter().map(|&x| x as f32).collect(),
+            weights: random_ints(k * n, 2, -bound, bound - 1).iter().map(|&x| x as i8).collect(),
+            scales: random_ints(scales, 4, 1, 99).iter().map(|&x| x as f32 / 1024.0).collect(),
+            offset: random_ints(n, 6, -9999, 9999),
+            bias: random_ints(n, 5, -99, 99).iter().map(|&x| x as f32).collect(),
         }
     }
 
-    /// What the definition gives, by the same steps in f32 after exact sums, of several groups after sums of which each
-    /// is exact, and of what their weights stand for; of a quantized result, before it is rounded. `fused` is whether the machine multiplies and adds in one instruction.
+    /// The result by the definition, with the steps of the kernel in f32 after exact sums: with several groups, after
+    /// the exact sums of each group, and with the sum of the dequantized weights. A requantized result is given
+    /// before it is rounded. `fused` is whether the machine multiplies and adds in one instruction.
     fn expected(&self, o: &Operands, fused: bool) -> Vec<f32> {
         let (m, k, n) = self.shape;
         let group = self.group.min(k).max(1);
@@ -79,7 +80,7 @@ impl Case {
             let Affine { scale, zero } = o.params[if self.per_row { i } else { 0 }];
             for j in 0..n {
                 let bias = if self.bias { o.bias[j] * factor } else { 0.0 };
-                // A is unsigned in sums.
+                // Sums take A as unsigned values.
                 let lift = if self.signed { 128 } else { 0 };
                 let add = |x: f32, s: f32, y: f32| if fused { x.mul_add(s, y) } else { x * s + y };
                 let offset = if self.bias { i64::from(o.offset[j]) } else { 0 };
@@ -101,7 +102,7 @@ impl Case {
                     let weights = parts.fold(0.0, |y, (_, w, s)| add(w as f32, s, y));
                     add(-(i64::from(zero) + lift) as f32, weights, sums) * (scale * factor) + bias
                 } else {
-                    // A scale for all rows is multiplied with those of the columns; so is that of the result.
+                    // A scale shared by all rows is multiplied into those of the columns; so is that of the output.
                     let (all, row) = if self.per_row { (1.0, scale) } else { (scale, 1.0) };
                     let (x, w, s) = parts.clone().next().unwrap();
                     let x = (x - w * (i64::from(zero) + lift) + offset) as f32;
@@ -176,7 +177,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(160))]
 
     #[test]
-    fn every_path_gives_the_definition(
+    fn every_path_matches_the_definition(
         shape in (0usize..71, 0usize..200, 0usize..100),
         (signed, four) in any::<(bool, bool)>(),
         group in prop_oneof![Just(usize::MAX), Just(32), Just(64), Just(128)],
@@ -210,7 +211,7 @@ fn plain(shape: (usize, usize, usize), bits: WeightBits, group: usize) -> Case {
     }
 }
 
-/// Every kind of weights and of result, on shapes that an interpreter gets through.
+/// Every kind of weights and of result, on shapes small enough for Miri.
 #[test]
 fn small_shapes() {
     for (shape, group, threads) in [((1, 36, 3), 32, 1), ((5, 3, 17), usize::MAX, 2)] {
@@ -236,14 +237,14 @@ fn larger_products_on_several_threads() {
         .check(1);
 }
 
-/// Every product is of the greatest numbers: nothing on the way saturates.
+/// Every product is one of extreme values: no intermediate result saturates.
 #[test]
 fn sums_of_extremes_are_exact() {
     let k = PackedWeights::MAX_ROWS;
-    for (byte, number) in [(255u8, -128i8), (255, 127)] {
-        let (a, b) = (vec![byte; 9 * k], vec![number; k]);
-        let numbers = MatRef::new(&b, k, 1);
-        let weights = Weights { quantized: numbers, bits: WeightBits::Eight, scales: &[1.0], group: k };
+    for (byte, weight) in [(255u8, -128i8), (255, 127)] {
+        let (a, b) = (vec![byte; 9 * k], vec![weight; k]);
+        let quantized = MatRef::new(&b, k, 1);
+        let weights = Weights { quantized, bits: WeightBits::Eight, scales: &[1.0], group: k };
         let packed = PackedWeights::new(&weights).unwrap();
         let a = QuantizedRows::new(&a, false, 9, k, Affine { scale: 1.0, zero: 0 });
         for isa in Isa::available() {
@@ -251,17 +252,17 @@ fn sums_of_extremes_are_exact() {
                 let mut out = [0.0; 9];
                 let to = QuantizedOut::Real(MatMut::new(&mut out, 9, 1));
                 qgemm_by(path, &Pool::serial(), isa, a, &packed, to, &QuantizedEpilogue::default());
-                let want = 255.0 * f32::from(number) * k as f32;
+                let want = 255.0 * f32::from(weight) * k as f32;
                 assert_eq!(out, [want; 9], "{path:?}");
             }
         }
     }
 }
 
-/// What the machine has is tested: a path that is not available is not silently left out.
+/// Compares with the CPU's flags, so that a path that is not detected is not silently left untested.
 #[test]
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-fn paths_are_those_of_the_machine() {
+fn available_paths_match_the_cpu_flags() {
     let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let has = |flag: &str| flags.split_whitespace().any(|f| f == flag);
     let paths: Vec<Path> = Path::available(Isa::detect()).collect();

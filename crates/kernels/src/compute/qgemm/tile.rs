@@ -1,4 +1,4 @@
-//! The tile of a product: sums of a few rows of A by a few panels of B, and the ways to compute it.
+//! The tile of a product: sums of a few rows of A by a few panels of B, and the instruction paths that compute it.
 
 use super::super::isa::Isa;
 #[cfg(target_arch = "x86_64")]
@@ -6,8 +6,8 @@ use super::super::isa::Level;
 use super::super::mat::last_of;
 use super::pack::PANEL;
 
-/// A way to compute tiles. There is none for what the machine lacks: [`Path::available`] is the only
-/// source of them.
+/// An instruction path for tiles. [`Path::available`] is its only constructor, so that a path exists only on a
+/// machine that has its instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Path(pub(super) Kind);
 
@@ -25,17 +25,17 @@ pub(super) enum Kind {
 }
 
 impl Path {
-    /// The fastest for a level.
+    /// The fastest path for a level.
     pub(crate) fn of(isa: Isa) -> Path {
         Self::available(isa).last().unwrap_or(Path(Kind::Portable))
     }
 
-    /// The fastest for a level that reads rows in pieces.
-    pub(crate) fn of_pieces(isa: Isa) -> Path {
+    /// The fastest path for a level that reads rows in segments of any length.
+    pub(crate) fn for_segments(isa: Isa) -> Path {
         Self::available(isa).filter(|path| !path.is_amx()).last().unwrap_or(Path(Kind::Portable))
     }
 
-    /// Those that a level may take on this machine, slowest first.
+    /// The paths that a level may use on this machine, slowest first.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn available(isa: Isa) -> impl Iterator<Item = Path> {
         let level = isa.level();
@@ -50,13 +50,14 @@ impl Path {
         all.into_iter().filter(|(_, there)| *there).map(|(kind, _)| Path(kind))
     }
 
-    /// Those that a level may take on this machine, slowest first.
+    /// The paths that a level may use on this machine, slowest first.
     #[cfg(not(target_arch = "x86_64"))]
     pub(crate) fn available(_: Isa) -> impl Iterator<Item = Path> {
         [Path(Kind::Portable)].into_iter()
     }
 
-    /// The path for products of `m` rows and groups of `group` of `k`: of few rows, tiles of AMX stay empty.
+    /// The path for products of `m` rows and groups of `group` out of `k` inner elements: with few rows, AMX tiles
+    /// are mostly empty.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
     pub(crate) fn for_shape(self, m: usize, k: usize, group: usize) -> Path {
         match self.0 {
@@ -79,12 +80,12 @@ impl Path {
         false
     }
 
-    /// Sums from one row of a tile of so many panels to the next.
+    /// Sums from one row to the next in a tile of `panels` panels.
     pub(super) fn step(self, panels: usize) -> usize {
         if self.is_amx() { 2 * PANEL } else { panels * PANEL }
     }
 
-    /// The rows of which tiles below each other, of so many rows in all, write sums.
+    /// How many rows of sums are written by tiles below each other that have `rows` rows in all.
     pub(super) fn rows_written(self, rows: usize) -> usize {
         match self.0 {
             Kind::Portable => rows,
@@ -95,7 +96,7 @@ impl Path {
         }
     }
 
-    /// Multiplications, counted as those of the fastest path that take as long.
+    /// The work of this many multiplications on this path, in multiplications of the fastest path that take as long.
     pub(super) fn work(self, multiplications: usize) -> usize {
         let slower = match self.0 {
             Kind::Portable => 64,
@@ -123,7 +124,7 @@ impl Path {
         }
     }
 
-    /// The panels that tiles take at once, of blocks of `rows` rows of which `panels` panels are left.
+    /// How many panels a tile covers, for blocks of `rows` rows if `panels` panels are left.
     pub(super) fn panels(self, rows: usize, panels: usize) -> usize {
         let (one, several) = match self.0 {
             Kind::Portable => (1, 1),
@@ -141,20 +142,20 @@ impl Path {
     }
 }
 
-/// Rows from which on tiles of AMX are full enough.
+/// Rows from which on AMX tiles are full enough.
 #[cfg(target_arch = "x86_64")]
 const AMX_ROWS: usize = 8;
-/// Rows of a tile of AMX.
+/// Rows of an AMX tile.
 #[cfg(target_arch = "x86_64")]
 const AMX_TILE_ROWS: usize = 32;
-/// Rows of a half of it, which may lie anywhere.
+/// Rows of half an AMX tile. The two halves can be anywhere in memory.
 pub(super) const AMX_HALF: usize = 16;
-/// Bytes of a row that a step of AMX takes.
+/// Bytes of a row that an AMX step takes.
 pub(crate) const AMX_STEP: usize = 64;
 /// Rows past the last that a tile may read.
 pub(super) const ROWS_READ: usize = 32;
 
-/// The operands of tiles below each other. Rows of A and panels of B go on past the end of what counts, to the tile's step and to as
+/// The operands of tiles below each other. Rows of A and panels of B are padded: to the step of the tile, and to as
 /// many rows as the path takes at once.
 pub(super) struct Args<'a> {
     pub(super) a: &'a [u8],
@@ -162,26 +163,27 @@ pub(super) struct Args<'a> {
     pub(super) a_step: usize,
     /// Bytes from the first row of A to the 17th, for AMX.
     pub(super) low: usize,
-    /// Where the pieces of a row of A begin, each of `k` elements. B goes on from piece to piece with the next block.
-    pub(super) pieces: &'a [usize],
+    /// Offsets of the segments of a row of A, of `k` elements each. Each segment goes with the next blocks of B.
+    pub(super) segments: &'a [usize],
     pub(super) b: &'a [u8],
     /// Bytes from one panel of B to the next.
     pub(super) b_step: usize,
     pub(super) k: usize,
-    /// Groups that follow each other in A and B, of `k` elements each, and sums from one to the next. Of more than one, a
-    /// row of A has one piece, and `k` is a multiple of a step; for AMX it is, too, of several pieces.
+    /// Consecutive groups in A and B, of `k` elements each, and the number of sums from one group to the next. With
+    /// several groups, a row of A has one segment and `k` is a multiple of a step; with several segments, AMX needs
+    /// such a `k`, too.
     pub(super) groups: usize,
     pub(super) group_step: usize,
-    /// Whether B is of 4-bit values: the sums come out 16 times as great.
+    /// Whether B has 4-bit values: the sums are then 16 times too large.
     pub(super) four: bool,
     pub(super) rows: usize,
     pub(super) panels: usize,
-    /// Room for the rows that the path [writes](Path::rows_written), which may be more than those that count.
+    /// Room for the rows that the path [writes](Path::rows_written), which may be more than `rows`.
     pub(super) sums: &'a mut [i32],
 }
 
 impl Args<'_> {
-    /// The tile from a row on, of at most so many rows.
+    /// The tile from `row` on, of at most `most` rows.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn tile(&mut self, row: usize, most: usize) -> Args<'_> {
         let sums = &mut self.sums[row * self.panels * PANEL..];
@@ -193,25 +195,28 @@ impl Args<'_> {
         path.step(self.panels)
     }
 
-    /// Panics unless every byte is there that the path reads, and room for the sums that it writes.
-    fn check(&self, ready: &Ready) {
-        let path = ready.path;
+    /// Panics unless all that the path reads and the sums that it writes are in bounds.
+    fn check(&self, set_up: &SetUp) {
+        let path = set_up.path;
         let (rows, low, unit) = match path.0 {
             #[cfg(target_arch = "x86_64")]
             Kind::Amx => {
                 assert!(!self.four && self.rows <= AMX_TILE_ROWS && self.panels <= 2, "a tile of AMX");
-                (AMX_HALF, if self.rows > AMX_HALF { self.low } else { 0 }, ready.amx_step())
+                (AMX_HALF, if self.rows > AMX_HALF { self.low } else { 0 }, set_up.amx_step())
             }
             _ => (path.rows_written(self.rows), 0, if self.four { 8 } else { 4 }),
         };
         let k = self.k.next_multiple_of(unit);
-        assert!(!path.is_amx() || k == self.k || self.pieces.len() == 1, "pieces of a row of AMX");
-        assert!(self.groups == 1 || self.groups > 1 && k == self.k && self.pieces == [0], "groups of a tile");
+        assert!(!path.is_amx() || k == self.k || self.segments.len() == 1, "segments of a row of AMX");
+        assert!(
+            self.groups == 1 || self.groups > 1 && k == self.k && self.segments == [0],
+            "groups of a tile"
+        );
         let k = k.saturating_mul(self.groups);
-        assert!(!self.pieces.is_empty(), "pieces of a row");
-        let piece = self.pieces.iter().max().unwrap_or(&0).saturating_add(k).saturating_add(low);
-        assert!(last_of(rows, self.a_step).saturating_add(piece) <= self.a.len() || k == 0, "A of a tile");
-        let panel = k.saturating_mul(self.pieces.len()) * PANEL / if self.four { 2 } else { 1 };
+        assert!(!self.segments.is_empty(), "segments of a row");
+        let segment = self.segments.iter().max().unwrap_or(&0).saturating_add(k).saturating_add(low);
+        assert!(last_of(rows, self.a_step).saturating_add(segment) <= self.a.len() || k == 0, "A of a tile");
+        let panel = k.saturating_mul(self.segments.len()) * PANEL / if self.four { 2 } else { 1 };
         assert!(
             last_of(self.panels, self.b_step).saturating_add(panel) <= self.b.len() || k == 0,
             "B of a tile"
@@ -222,46 +227,47 @@ impl Args<'_> {
     }
 }
 
-/// A path on a thread that is ready to take it.
-pub(super) struct Ready {
+/// A path that is set up on this thread.
+pub(super) struct SetUp {
     path: Path,
     #[cfg(target_arch = "x86_64")]
     tiles: Option<super::amx::Tiles>,
 }
 
 impl Path {
-    /// Makes this thread ready for the path, for groups of so many rows of B.
+    /// Sets up this thread for the path, for groups of `group` rows of B.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
-    pub(super) fn ready(self, group: usize) -> Ready {
-        Ready {
+    pub(super) fn set_up(self, group: usize) -> SetUp {
+        SetUp {
             path: self,
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: a path by AMX exists only where it is available.
+            // SAFETY: an AMX path exists only where AMX is available.
             tiles: self.is_amx().then(|| unsafe { super::amx::Tiles::configure(group) }),
         }
     }
 }
 
-impl Ready {
+impl SetUp {
     pub(super) fn path(&self) -> Path {
         self.path
     }
 
-    /// Bytes of a row that a step of AMX takes.
+    /// Bytes of a row that an AMX step takes.
     #[cfg(target_arch = "x86_64")]
     fn amx_step(&self) -> usize {
         self.tiles.as_ref().map_or(AMX_STEP, |tiles| tiles.step())
     }
 
-    /// Computes the sums of tiles below each other, of as many panels as [`Path::panels`] gives; by AMX of one.
+    /// Computes the sums of tiles below each other, of as many panels as [`Path::panels`] gives; with AMX, of a
+    /// single tile.
     ///
     /// # Panics
-    /// If the path has no tile of so many panels, or operands do not reach as far as it reads.
+    /// If the path has no tile of so many panels, or operands are too short for what it reads.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_unsafe))]
     pub(super) fn run(&self, args: &mut Args<'_>) {
         args.check(self);
-        // SAFETY: `check` holds for the path, which proves that the machine has its instructions; the tiles of
-        // AMX are configured while this value lives, on the thread that it cannot leave.
+        // SAFETY: `check` has passed for the path, which proves that the machine has its instructions; the AMX tiles
+        // are configured while this value lives, on the thread that it cannot leave.
         unsafe {
             match self.path.0 {
                 Kind::Portable => portable(args),
@@ -274,7 +280,7 @@ impl Ready {
                 #[cfg(target_arch = "x86_64")]
                 Kind::Amx => match &self.tiles {
                     Some(tiles) => super::amx::tile(tiles, args),
-                    None => unreachable!("tiles that are not configured"),
+                    None => unreachable!("AMX tiles are not configured"),
                 },
             }
         }
@@ -285,16 +291,17 @@ fn portable(args: &mut Args<'_>) {
     for (g, r) in (0..args.groups).flat_map(|g| (0..args.rows).map(move |r| (g, r))) {
         for p in 0..args.panels {
             let mut sums = [0i32; PANEL];
-            let mut add = |k: usize, block: &[u8; 64], number: fn(u8) -> i32| {
+            let mut add = |k: usize, block: &[u8; 64], widen: fn(u8) -> i32| {
                 let a = &args.a[r * args.a_step + g * args.k + k..][..4];
                 for (sum, b) in sums.iter_mut().zip(block.as_chunks::<4>().0) {
                     for t in 0..4 {
-                        *sum += i32::from(a[t]) * number(b[t]);
+                        *sum += i32::from(a[t]) * widen(b[t]);
                     }
                 }
             };
             let rows = if args.four { 8 } else { 4 };
-            let ks = args.pieces.iter().flat_map(|piece| (0..args.k).step_by(rows).map(move |k| piece + k));
+            let ks =
+                args.segments.iter().flat_map(|segment| (0..args.k).step_by(rows).map(move |k| segment + k));
             let group = g * args.k * PANEL / if args.four { 2 } else { 1 };
             let blocks = args.b[p * args.b_step + group..].as_chunks::<64>().0;
             for (k, block) in ks.zip(blocks) {

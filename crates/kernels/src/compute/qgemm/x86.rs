@@ -1,4 +1,4 @@
-//! Tiles by the vector instructions of x86-64, written once over [`Dots`].
+//! Tiles with the vector instructions of x86-64, written once, generic over [`Dots`].
 
 use super::super::gemm::tile::repeat;
 use super::columns::{Columns, QUAD};
@@ -6,20 +6,20 @@ use super::pack::PANEL;
 use super::tile::Args;
 use std::arch::x86_64::*;
 
-/// Vectors whose 32-bit lanes are columns, and 8-bit dot products of four.
+/// Vectors whose 32-bit lanes are columns, with dot products of four 8-bit values.
 ///
-/// Implementations are zero-sized and made only where the machine has the instructions; every method
-/// relies on that.
+/// Implementations are zero-sized and constructed only where the machine has the instructions; every method relies on
+/// that.
 trait Dots: Copy {
     /// Four unsigned bytes of a row of A, for every column.
     type A: Copy;
-    /// Four rows of some columns of B.
+    /// Four rows of a vector of columns of B.
     type B: Copy;
-    /// The sums of as many columns.
+    /// The sums of a vector of columns.
     type Sums: Copy;
     /// Columns of a vector.
     const LANES: usize;
-    /// Whether there are registers for twice the sums of one row.
+    /// Whether there are registers for two sets of the sums of one row.
     const SPLIT: bool;
 
     fn zero(self) -> Self::Sums;
@@ -29,7 +29,7 @@ trait Dots: Copy {
     /// # Safety
     /// Four bytes a column can be read.
     unsafe fn b(self, p: *const u8) -> Self::B;
-    /// 4-bit values times 16: of the low halves of the bytes, and of the high halves.
+    /// 4-bit values times 16: those in the low halves of the bytes, and those in the high halves.
     ///
     /// # Safety
     /// Four bytes a column can be read.
@@ -41,7 +41,7 @@ trait Dots: Copy {
     unsafe fn store(self, p: *mut i32, sums: Self::Sums);
 }
 
-/// [`Dots`] whose left operands may differ from column to column.
+/// [`Dots`] whose left operands may differ between columns.
 trait ColumnDots: Dots {
     /// # Safety
     /// Four bytes a column can be read.
@@ -54,22 +54,24 @@ const fn vectors<D: Dots>() -> usize {
 }
 
 /// # Safety
-/// [`Args`] were checked, and `args` is of this shape or smaller.
+/// [`Args`] were checked; `args` has at most `MR` rows and `NP` panels.
 #[inline(always)]
 unsafe fn tile<D: Dots, const MR: usize, const NP: usize, const FOUR: bool>(d: D, args: &mut Args<'_>) {
     let mut b = args.b.as_ptr();
-    // The few sums of one row would wait for each other: those of every other four rows of B are taken by themselves.
+    // The few sums of one row would wait for each other: every other block of four rows of B has accumulators of its
+    // own.
     let split = const { MR == 1 && D::SPLIT };
     for group in 0..args.groups {
         let mut sums = [[[d.zero(); 2]; NP]; MR];
         let mut others = sums;
-        // The sums of four rows of B, whose vectors the closure finds.
+        // Accumulates a block of four rows of B, whose vectors the closure loads.
         macro_rules! dots {
             ($sums:ident, $row:expr, |$at:ident| $column:expr) => {
                 repeat!(NP, [0 1 2 3], p => {
                     repeat!(vectors::<D>(), [0 1], v => {
                         let $at = b.wrapping_add(p * args.b_step + v * D::LANES * 4);
-                        // SAFETY: B has k rows of the panels, rounded up to a block; A has as many bytes of MR rows.
+                        // SAFETY: B has k rows of the panels, rounded up to a block; A has as many bytes in each of
+                        // MR rows.
                         unsafe {
                             let column = $column;
                             repeat!(MR, [0 1 2 3 4 5 6 7], i => {
@@ -81,8 +83,8 @@ unsafe fn tile<D: Dots, const MR: usize, const NP: usize, const FOUR: bool>(d: D
                 })
             };
         }
-        for &piece in args.pieces {
-            let a = args.a.as_ptr().wrapping_add(piece + group * args.k);
+        for &segment in args.segments {
+            let a = args.a.as_ptr().wrapping_add(segment + group * args.k);
             let mut k = 0;
             while k < args.k {
                 let row = a.wrapping_add(k);
@@ -122,7 +124,7 @@ unsafe fn tile<D: Dots, const MR: usize, const NP: usize, const FOUR: bool>(d: D
                 repeat!(vectors::<D>(), [0 1], v => {
                     let to = out.wrapping_add((i * NP + p) * PANEL + v * D::LANES);
                     let sums = if split { d.add(sums[i][p][v], others[i][p][v]) } else { sums[i][p][v] };
-                    // SAFETY: there is room for every tile.
+                    // SAFETY: there is room for the sums of every tile.
                     unsafe { d.store(to, sums) };
                 });
             });
@@ -135,7 +137,7 @@ unsafe fn tile<D: Dots, const MR: usize, const NP: usize, const FOUR: bool>(d: D
 #[inline(always)]
 unsafe fn columns<D: ColumnDots>(d: D, args: &mut Columns<'_>) {
     let mut row = 0;
-    // SAFETY: as the caller promises; so many rows are left.
+    // SAFETY: as the caller promises; at least as many rows are left as are computed.
     unsafe {
         while row + 4 <= args.rows() {
             columns_of::<D, 4>(d, args, row);
@@ -149,7 +151,7 @@ unsafe fn columns<D: ColumnDots>(d: D, args: &mut Columns<'_>) {
 }
 
 /// # Safety
-/// [`Columns`] were checked, and have `M` rows from this one on.
+/// [`Columns`] were checked, and there are `M` rows from `row` on.
 #[inline(always)]
 unsafe fn columns_of<D: ColumnDots, const M: usize>(d: D, args: &mut Columns<'_>, row: usize) {
     let a = args.a.as_ptr().wrapping_add(row * args.a_step);
@@ -159,7 +161,8 @@ unsafe fn columns_of<D: ColumnDots, const M: usize>(d: D, args: &mut Columns<'_>
         let mut b = args.b.as_ptr().wrapping_add(column * QUAD).cast::<u8>();
         for &tap in args.taps {
             let at = a.wrapping_add(tap + column * QUAD);
-            // SAFETY: operands have vectors of columns, as many as a multiple of a panel's, in each row and tap.
+            // SAFETY: in each row and at each tap, operands have columns up to a multiple of a panel, and so whole
+            // vectors.
             unsafe {
                 let weights = d.b(b);
                 repeat!(M, [0 1 2 3], i => {
@@ -169,13 +172,13 @@ unsafe fn columns_of<D: ColumnDots, const M: usize>(d: D, args: &mut Columns<'_>
             b = b.wrapping_add(args.b_step);
         }
         repeat!(M, [0 1 2 3], i => {
-            // SAFETY: rows of sums have as many vectors.
+            // SAFETY: rows of sums have as many columns.
             unsafe { d.store(out.wrapping_add(i * args.step + column), sums[i]) };
         });
     }
 }
 
-/// Runs tiles below each other, of at most so many rows: of each shape the least of those listed that holds the rows.
+/// Runs tiles below each other, each of at most `$rows` rows: the first of the listed shapes that holds its rows.
 macro_rules! shapes {
     ($d:expr, $args:ident, $rows:expr, $(($most:literal, $np:literal)),*) => {
         for row in (0..$args.rows).step_by($rows) {
@@ -191,8 +194,8 @@ macro_rules! shapes {
     };
 }
 
-/// Rows of which the last of tiles below each other writes sums at most, if it has so many: those of its shape, of which
-/// one of two panels has two.
+/// The most rows of sums that the last of tiles below each other writes if it has `rows` rows: those of its shape,
+/// which has at least two rows if it has two panels.
 pub(super) fn rows_written(rows: usize) -> usize {
     if rows == 0 { 0 } else { rows.next_power_of_two().max(2) }
 }
@@ -318,7 +321,7 @@ impl ColumnDots for Avx512Vnni {
     }
 }
 
-/// 4-bit values of 32 bytes times 16: of the low halves, and of the high halves.
+/// 4-bit values of 32 bytes times 16: those in the low halves, and those in the high halves.
 ///
 /// # Safety
 /// The machine has AVX2, and 32 bytes can be read.
@@ -386,8 +389,8 @@ impl ColumnDots for AvxVnni {
     }
 }
 
-/// Without an exact 8-bit dot product: values are widened to 16 bits, and of a column there are two
-/// sums until the end.
+/// Without exact dot products of 8-bit values: they are widened to 16 bits, and each column has two partial sums
+/// until the end.
 #[derive(Clone, Copy)]
 struct MultiplyAdd;
 
@@ -417,7 +420,7 @@ impl Dots for MultiplyAdd {
     unsafe fn halves(self, p: *const u8) -> [[__m256i; 2]; 2] {
         // SAFETY: as the caller promises.
         unsafe {
-            // Without `map`, which is a function that may not use AVX2, and would be called with vectors in memory.
+            // Not `map`: it may be compiled without AVX2, and would then pass the vectors in memory.
             let [low, high] = halves(p);
             [widen(low), widen(high)]
         }

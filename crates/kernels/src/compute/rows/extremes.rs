@@ -1,15 +1,15 @@
-//! The greatest and least elements of rows and of columns, and where they stand.
+//! The greatest or least elements of rows and of columns, and their positions.
 
 use super::super::isa::Isa;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split::ELEMENTS;
 use pool::Pool;
 
-/// Types with an order, in which NaN comes before everything.
+/// Element types with an order, in which NaN beats every other value.
 pub trait Ordered: Copy + Default + Send + Sync + 'static {
-    /// Whether `self` is a greater (or, if `least`, a lesser) extreme than `other`.
+    /// Whether `self` is greater (or, if `least`, less) than `other`, or the only NaN of the two.
     fn beats(self, other: Self, least: bool) -> bool;
-    /// Whether both are the same extreme.
+    /// Whether both are equal, or both NaN.
     fn same(self, other: Self) -> bool;
 }
 
@@ -35,30 +35,30 @@ ordered! {
     i64, |_| false;
 }
 
-/// Elements that are compared beside each other.
+/// Elements that are compared lane by lane.
 const LANES: usize = 16;
-/// Elements among which a place is looked for at once.
+/// Elements that are searched together for the position of the extreme.
 const BLOCK: usize = 64;
-/// Columns that are gone through at once.
+/// Columns that are processed together.
 const COLUMNS: usize = 64;
-/// Rows after which the places of columns are written down: as many as an i32 counts, and no more.
+/// Rows after which the i32 positions within columns are added to the i64 results.
 const ROWS: usize = 1 << 24;
 
-/// What is wanted of extremes: the elements, and the first place of each along its row or column. One of each result.
+/// The results wanted of [`extremes`]: the elements, and the first position of each along its row or column.
 pub struct Extremes<'a, T> {
-    /// The least rather than the greatest.
+    /// Whether to find the least elements rather than the greatest.
     pub least: bool,
-    /// The elements.
+    /// The extreme elements.
     pub values: Option<&'a mut [T]>,
-    /// Their places.
+    /// Their positions.
     pub places: Option<&'a mut [i64]>,
 }
 
-/// The extremes along the middle of three dimensions `[outer, n, inner]`, of which none is zero; NaN if there is one. Divided
-/// among the threads of `pool` by `outer`.
+/// The extremes along the middle of three dimensions `[outer, n, inner]`, none of which is zero; NaN if any element
+/// is NaN. The work is divided among the threads of `pool` along `outer`.
 ///
 /// # Panics
-/// If `x` has no such size, or the results have others than `outer * inner` elements.
+/// If the length of `x` is not a multiple of `n * inner`, or a result does not have `outer * inner` elements.
 pub fn extremes<T: Ordered>(
     pool: &Pool,
     isa: Isa,
@@ -69,14 +69,14 @@ pub fn extremes<T: Ordered>(
     let block = n * inner;
     assert!(
         block > 0 && x.len().is_multiple_of(block),
-        "{} elements are no matrices of {n} x {inner}",
+        "{} elements are not whole matrices of {n} x {inner}",
         x.len()
     );
     let results = x.len() / n;
     let Extremes { least, mut values, mut places } = out;
     assert!(values.as_ref().is_none_or(|v| v.len() == results), "values of extremes");
     assert!(places.as_ref().is_none_or(|p| p.len() == results), "places of extremes");
-    // A piece of each of the results, for each thread of its own.
+    // Pieces of the input and the results, each for one thread.
     let each = (ELEMENTS / block).max(1);
     let mut pieces = Vec::new();
     for x in x.chunks(each * block) {
@@ -93,26 +93,26 @@ pub fn extremes<T: Ordered>(
                 places: out.places.as_deref_mut().map(|p| &mut p[part]),
             };
             match inner {
-                1 => dispatch(isa, OfRow { x, out }),
-                _ => dispatch(isa, OfColumns { x, inner, out }),
+                1 => dispatch(isa, RowExtremes { x, out }),
+                _ => dispatch(isa, ColumnExtremes { x, inner, out }),
             }
         }
     });
 }
 
-/// The first `n` elements of what is left.
+/// Splits off the first `n` elements of `rest`.
 fn take<'a, T>(rest: &mut Option<&'a mut [T]>, n: usize) -> Option<&'a mut [T]> {
     let (first, others) = rest.take()?.split_at_mut(n);
     *rest = Some(others);
     Some(first)
 }
 
-struct OfRow<'a, T> {
+struct RowExtremes<'a, T> {
     x: &'a [T],
     out: Extremes<'a, T>,
 }
 
-impl<T: Ordered> Op for OfRow<'_, T> {
+impl<T: Ordered> Op for RowExtremes<'_, T> {
     type Out = ();
 
     #[inline(always)]
@@ -153,13 +153,13 @@ impl<T: Ordered> Op for OfRow<'_, T> {
     }
 }
 
-struct OfColumns<'a, T> {
+struct ColumnExtremes<'a, T> {
     x: &'a [T],
     inner: usize,
     out: Extremes<'a, T>,
 }
 
-impl<T: Ordered> Op for OfColumns<'_, T> {
+impl<T: Ordered> Op for ColumnExtremes<'_, T> {
     type Out = ();
 
     #[inline(always)]

@@ -8,15 +8,15 @@ use super::norm::mean_rstd;
 use super::reduce::{COLUMNS, column_sums_of};
 use pool::Pool;
 
-/// Elements of a channels-last image that are looked at together: they stay in a near cache.
+/// Elements of a block of a channels-last image: they stay in a near cache.
 const BLOCK: usize = 1 << 14;
-/// Pixels of such a block at most.
+/// Pixels of a block, at most.
 const PIXELS: usize = 512;
 
-/// The factors of group normalisation: for each image and channel those `scale` and `shift` with which
-/// it is `x * scale + shift`. `x` holds images of `channels` by `pixels` in `layout`; `weight` and `bias`
-/// have `channels` elements, `scale` and `shift` as many for each image. The variance is that of the
-/// whole population. Divided among the threads of `pool` if there is much of it.
+/// The factors of group normalisation: for each image and channel the `scale` and `shift` that normalise it as
+/// `x * scale + shift`. `x` holds images of `channels` by `pixels` in `layout`; `weight` and `bias` have `channels`
+/// elements, `scale` and `shift` as many for each image. The variance is the population variance. Runs in parallel on
+/// `pool` if there are many elements.
 ///
 /// # Panics
 /// If lengths contradict each other, or the groups do not divide the channels.
@@ -50,7 +50,7 @@ pub fn group_norm_factors(
                     pair[0] = mean_rstd(isa, &x[g * each * pixels..][..each * pixels], eps);
                 });
             }
-            Layout::ChannelsLast => last(pool, isa, eps, channels, x, &mut statistics),
+            Layout::ChannelsLast => channels_last_statistics(pool, isa, eps, channels, x, &mut statistics),
         }
         for (c, (scale, shift)) in scale.iter_mut().zip(shift).enumerate() {
             let (mean, rstd) = statistics[c / each];
@@ -60,12 +60,19 @@ pub fn group_norm_factors(
     }
 }
 
-/// Mean and reciprocal deviation of each group of a channels-last image.
-fn last(pool: &Pool, isa: Isa, eps: f32, channels: usize, x: &[f32], statistics: &mut [(f32, f32)]) {
+/// Mean and reciprocal standard deviation of each group of a channels-last image.
+fn channels_last_statistics(
+    pool: &Pool,
+    isa: Isa,
+    eps: f32,
+    channels: usize,
+    x: &[f32],
+    statistics: &mut [(f32, f32)],
+) {
     let pixels = x.len() / channels;
     let block = (BLOCK / channels).clamp(1, PIXELS);
     let each = channels / statistics.len();
-    // For each block of pixels, each channel's mean, then its sum of squared distances from that.
+    // For each block of pixels: the mean of each channel, then each channel's sum of squared deviations from it.
     let mut moments = scratch::filled(pixels.div_ceil(block) * 2 * channels, 0.0f32);
     pool.parallel_chunks_mut(&mut moments, 2 * channels, 1, &|b, moments| {
         let first = b * block * channels;
@@ -105,10 +112,10 @@ impl Op for Moments<'_> {
         for (i, (means, squares)) in means.chunks_mut(COLUMNS).zip(squares.chunks_mut(COLUMNS)).enumerate() {
             let columns = i * COLUMNS..i * COLUMNS + means.len();
             let sums = column_sums_of(x, channels, columns.clone(), |_, x| x);
-            let mut middles = [0.0; COLUMNS];
-            middles.iter_mut().zip(sums).for_each(|(m, sum)| *m = (sum / pixels) as f32);
-            let sums = column_sums_of(x, channels, columns, |c, x| (x - middles[c]) * (x - middles[c]));
-            means.copy_from_slice(&middles[..means.len()]);
+            let mut centers = [0.0; COLUMNS];
+            centers.iter_mut().zip(sums).for_each(|(m, sum)| *m = (sum / pixels) as f32);
+            let sums = column_sums_of(x, channels, columns, |c, x| (x - centers[c]) * (x - centers[c]));
+            means.copy_from_slice(&centers[..means.len()]);
             squares.iter_mut().zip(sums).for_each(|(square, sum)| *square = sum as f32);
         }
     }

@@ -1,5 +1,5 @@
-//! Functions of rows: reductions, softmax, norms. Each row is a thread's own, so results do not depend
-//! on how rows are divided.
+//! Functions of rows: reductions, softmax, norms. Each row is computed by one thread, so results do not depend on how
+//! rows are divided among threads.
 
 mod extremes;
 mod group;
@@ -25,7 +25,7 @@ fn each_row(pool: &Pool, n: usize, x: &[f32], out: &mut [f32], body: &(dyn Fn(&[
     if x.is_empty() {
         return;
     }
-    assert!(n > 0 && x.len().is_multiple_of(n), "{} elements are no rows of {n}", x.len());
+    assert!(n > 0 && x.len().is_multiple_of(n), "{} elements are not whole rows of {n}", x.len());
     let rows = |i: usize, out: &mut [f32]| body(&x[i * n..][..n], out);
     if x.len() < ELEMENTS || pool.threads() == 1 {
         out.chunks_exact_mut(n).enumerate().for_each(|(i, out)| rows(i, out));
@@ -39,7 +39,7 @@ fn each_row_in_place(pool: &Pool, n: usize, x: &mut [f32], body: &(dyn Fn(&mut [
     if x.is_empty() {
         return;
     }
-    assert!(n > 0 && x.len().is_multiple_of(n), "{} elements are no rows of {n}", x.len());
+    assert!(n > 0 && x.len().is_multiple_of(n), "{} elements are not whole rows of {n}", x.len());
     if x.len() < ELEMENTS || pool.threads() == 1 {
         x.chunks_exact_mut(n).for_each(body);
     } else {

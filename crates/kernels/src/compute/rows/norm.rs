@@ -6,7 +6,7 @@ use super::each_row;
 use super::reduce::sum_of;
 use pool::Pool;
 
-/// `(mean, 1 / sqrt(variance + eps))` of the elements, the variance that of the whole population.
+/// `(mean, 1 / sqrt(variance + eps))` of the elements, with the population variance.
 pub fn mean_rstd(isa: Isa, x: &[f32], eps: f32) -> (f32, f32) {
     dispatch(isa, MeanRstd { x, eps })
 }
@@ -48,7 +48,7 @@ pub fn rms_norm(
     each_row(pool, n, x, out, &|x, out| dispatch(isa, RmsNorm { x, weight, eps, out }));
 }
 
-/// `x * scale + shift`, both constant over the slice.
+/// `x * scale + shift`, with the same factors for all elements.
 pub fn affine(isa: Isa, scale: f32, shift: f32, x: &[f32], out: &mut [f32]) {
     assert_eq!(x.len(), out.len(), "lengths of an affine map");
     dispatch(isa, Affine { scale, shift, x, out });

@@ -1,6 +1,6 @@
-//! Sums and extremes of contiguous f32, in an order that is the same for every level: sixteen lanes
-//! over a block, then the blocks, in f64. What a lane adds up one after another is short: if all elements
-//! have one sign, the relative error stays below 1e-6, however many there are.
+//! Sums and extremes of contiguous f32 values, in the same order at every level: sixteen lanes over a block, then the
+//! blocks in f64. The sequential f32 sum of a lane is short: if all elements have one sign, the relative error stays
+//! below 1e-6, however many there are.
 
 use super::super::isa::Isa;
 use super::super::scratch;
@@ -10,47 +10,47 @@ use pool::Pool;
 use std::ops::Range;
 
 const LANES: usize = 16;
-/// Elements whose sum is taken in f32.
+/// Elements of a block, which is summed in f32.
 const BLOCK: usize = 256;
-/// Rows whose sums are taken in f32, one after another.
+/// Rows that are summed in f32, one after another.
 pub(super) const ROWS: usize = 16;
-/// Columns that are summed at once.
+/// Columns that are summed together.
 pub(super) const COLUMNS: usize = 64;
-/// Parts of the rows of a matrix whose columns are summed, at most.
+/// Parts into which the rows of a matrix are split to sum its columns, at most.
 const PARTS: usize = 8;
-/// Rows of a part, or a multiple of them.
+/// The number of rows of a part is a multiple of this.
 const PART_ROWS: usize = 4 * ROWS;
 
-/// The sum; its error is that of summing 20 numbers in f32, however many there are. Zero of none.
+/// The sum; its error is that of summing 20 values in f32, however many there are. Zero for an empty slice.
 pub fn sum(isa: Isa, x: &[f32]) -> f32 {
     dispatch(isa, Sum { x, of: |x| x }) as f32
 }
 
-/// The sum of the squares, as [`sum`].
+/// The sum of the squares, as exact as [`sum`].
 pub fn sum_of_squares(isa: Isa, x: &[f32]) -> f32 {
     dispatch(isa, Sum { x, of: |x| x * x }) as f32
 }
 
-/// The sum of the squares, in f64 throughout: it does not overflow.
+/// The sum of the squares, computed in f64 throughout, so that it does not overflow.
 pub fn wide_sum_of_squares(isa: Isa, x: &[f32]) -> f64 {
     dispatch(isa, WideSquares(x))
 }
 
-/// The mean, as [`sum`]. NaN of none.
+/// The mean, as exact as [`sum`]. NaN for an empty slice.
 pub fn mean(isa: Isa, x: &[f32]) -> f32 {
     (dispatch(isa, Sum { x, of: |x| x }) / x.len() as f64) as f32
 }
 
-/// The mean of each column of a matrix of `out.len()` columns, as [`mean`]. Rows are divided among the threads of `pool`, as
-/// those are that compute pixels, if there is enough to add up.
+/// The mean of each column of a matrix of `out.len()` columns, as exact as [`mean`]. If there are enough elements,
+/// the rows are divided among the threads of `pool` like the pixels of the kernel that computed them.
 ///
 /// # Panics
-/// If `x` is no such matrix.
+/// If the length of `x` is not a multiple of the number of columns.
 pub fn column_means(pool: &Pool, isa: Isa, x: &[f32], out: &mut [f32]) {
     let columns = out.len();
     assert!(columns > 0 && x.len().is_multiple_of(columns), "no matrix of {columns} columns");
     let rows = x.len() / columns;
-    // The same parts for any number of threads.
+    // The parts do not depend on the number of threads.
     let part = rows.div_ceil(PARTS).next_multiple_of(PART_ROWS).max(PART_ROWS);
     let mut totals = scratch::filled(rows.div_ceil(part) * columns, 0.0);
     let grain = (ELEMENTS / (part * columns)).max(1);
@@ -65,11 +65,11 @@ pub fn column_means(pool: &Pool, isa: Isa, x: &[f32], out: &mut [f32]) {
     out.iter_mut().zip(all).for_each(|(out, total)| *out = (*total / rows as f64) as f32);
 }
 
-/// The mean of each of `out.len()` rows of a matrix, as [`mean`]: rows are divided among the threads of `pool` if there is
-/// enough to add up.
+/// The mean of each of `out.len()` rows of a matrix, as exact as [`mean`]. Rows are divided among the threads of
+/// `pool` if there are enough elements.
 ///
 /// # Panics
-/// If `x` is no such matrix.
+/// If the length of `x` is not a multiple of the number of rows.
 pub fn row_means(pool: &Pool, isa: Isa, x: &[f32], out: &mut [f32]) {
     let rows = out.len();
     assert!(rows > 0 && x.len().is_multiple_of(rows), "no matrix of {rows} rows");
@@ -79,12 +79,12 @@ pub fn row_means(pool: &Pool, isa: Isa, x: &[f32], out: &mut [f32]) {
     });
 }
 
-/// The greatest; NaN if any is. Negative infinity of none.
+/// The greatest element; NaN if any is NaN. Negative infinity for an empty slice.
 pub fn max(isa: Isa, x: &[f32]) -> f32 {
     dispatch(isa, Max(x))
 }
 
-/// The least; NaN if any is. Infinity of none.
+/// The least element; NaN if any is NaN. Infinity for an empty slice.
 pub fn min(isa: Isa, x: &[f32]) -> f32 {
     dispatch(isa, Min(x))
 }
@@ -123,7 +123,7 @@ impl<F: Fn(f32) -> f32> Op for Sum<'_, F> {
     }
 }
 
-/// The sum of a function of each element.
+/// The sum of `of` over the elements.
 #[inline(always)]
 pub(super) fn sum_of(x: &[f32], of: impl Fn(f32) -> f32) -> f64 {
     let mut total = 0.0;
@@ -150,7 +150,7 @@ pub(super) fn sum_of(x: &[f32], of: impl Fn(f32) -> f32) -> f64 {
     total
 }
 
-/// The sum of each column of a matrix of as many columns as there are totals.
+/// The sum of each column of a matrix with one column a total.
 struct ColumnSums<'a> {
     x: &'a [f32],
     totals: &'a mut [f64],
@@ -170,8 +170,8 @@ impl Op for ColumnSums<'_> {
     }
 }
 
-/// The sums of a function of the elements of some columns of a matrix, of [`COLUMNS`] at most. The function is given the
-/// column, counted from the first of them, and the element.
+/// The sums of `of` over the columns `first..end` of a matrix, at most [`COLUMNS`] of them. `of` gets the column,
+/// relative to `first`, and the element.
 #[inline(always)]
 pub(super) fn column_sums_of(
     x: &[f32],
@@ -215,7 +215,7 @@ impl Op for Min<'_> {
     }
 }
 
-/// Folds every element into `start` by a function whose order does not matter.
+/// Folds every element into `start` by a function for which the order does not matter.
 #[inline(always)]
 pub(super) fn extreme(x: &[f32], start: f32, fold: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [start; LANES];

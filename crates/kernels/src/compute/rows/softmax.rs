@@ -7,12 +7,12 @@ use super::reduce::{ROWS, extreme, sum_of};
 use super::{each_row, each_row_in_place};
 use pool::Pool;
 
-/// Softmax of each row of `n` elements, or its logarithm: `e^(x - max) / sum`, `x - max - ln(sum)`. A row
-/// that holds NaN or infinity, or nothing but negative infinity, becomes NaN where the formula says so. What would be subnormal is zero.
-/// Rows are divided among the threads of `pool`.
+/// Softmax of each row of `n` elements, or its logarithm: `e^(x - max) / sum`, `x - max - ln(sum)`. A row that
+/// contains NaN or infinity, or only negative infinity, becomes NaN where the formula says so. Subnormal results are
+/// flushed to zero. Rows are divided among the threads of `pool`.
 ///
 /// # Panics
-/// If the lengths differ, or are no multiple of `n`.
+/// If the lengths differ, or are not a multiple of `n`.
 pub fn softmax(pool: &Pool, isa: Isa, log: bool, n: usize, x: &[f32], out: &mut [f32]) {
     each_row(pool, n, x, out, &|x, out| {
         out.copy_from_slice(x);
@@ -20,10 +20,10 @@ pub fn softmax(pool: &Pool, isa: Isa, log: bool, n: usize, x: &[f32], out: &mut 
     });
 }
 
-/// [`softmax`] of each row of `x`, in its place.
+/// [`softmax`] of each row of `x`, in place.
 ///
 /// # Panics
-/// If the length is no multiple of `n`.
+/// If the length is not a multiple of `n`.
 pub fn softmax_in_place(pool: &Pool, isa: Isa, log: bool, n: usize, x: &mut [f32]) {
     each_row_in_place(pool, n, x, &|x| dispatch(isa, Softmax { x, log }));
 }
@@ -31,7 +31,7 @@ pub fn softmax_in_place(pool: &Pool, isa: Isa, log: bool, n: usize, x: &mut [f32
 /// [`softmax`] along the middle of three dimensions `[outer, n, inner]`.
 ///
 /// # Panics
-/// If the lengths differ, or are no multiple of `n * inner`.
+/// If the lengths differ, or are not a multiple of `n * inner`.
 pub fn softmax_across(
     pool: &Pool,
     isa: Isa,
@@ -46,7 +46,7 @@ pub fn softmax_across(
     each_row(pool, n.saturating_mul(inner), x, out, &|x, out| {
         for at in (0..inner).step_by(COLUMNS) {
             let width = COLUMNS.min(inner - at);
-            dispatch(isa, Across { x, out: &mut *out, inner, at, width, log });
+            dispatch(isa, ColumnSoftmax { x, out: &mut *out, inner, at, width, log });
         }
     });
 }
@@ -76,28 +76,28 @@ impl Op for Softmax<'_> {
             let sum = sum_of(x, |x| x);
             let (scale, least) = ((1.0 / sum) as f32, least(sum as f32));
             for x in x.iter_mut() {
-                *x = normal(*x, least) * scale;
+                *x = flush_subnormal(*x, least) * scale;
             }
         }
     }
 }
 
-/// What divided by this sum is the least normal number.
+/// The least value that divided by `sum` is a normal number.
 #[inline(always)]
 fn least(sum: f32) -> f32 {
     f32::MIN_POSITIVE * sum
 }
 
-/// The number, or zero below `least`: before it is multiplied, since subnormal products take long.
+/// `x`, or zero if it is below `least`: flushed before the multiplication, since subnormal products are slow.
 #[inline(always)]
-fn normal(x: f32, least: f32) -> f32 {
+fn flush_subnormal(x: f32, least: f32) -> f32 {
     if x < least { 0.0 } else { x }
 }
 
-/// Columns taken together where softmax runs across rows.
+/// Columns that softmax across rows processes together.
 const COLUMNS: usize = 64;
 
-struct Across<'a> {
+struct ColumnSoftmax<'a> {
     x: &'a [f32],
     out: &'a mut [f32],
     inner: usize,
@@ -106,12 +106,12 @@ struct Across<'a> {
     log: bool,
 }
 
-impl Op for Across<'_> {
+impl Op for ColumnSoftmax<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Across { x, out, inner, at, width, log } = self;
+        let ColumnSoftmax { x, out, inner, at, width, log } = self;
         let mut max = [f32::NEG_INFINITY; COLUMNS];
         let mut totals = [0.0f64; COLUMNS];
         for row in x.chunks_exact(inner) {
@@ -138,7 +138,7 @@ impl Op for Across<'_> {
         }
         for out in out.chunks_exact_mut(inner) {
             for ((out, &sum), &least) in out[at..at + width].iter_mut().zip(&sum).zip(&leasts) {
-                *out = if log { *out - sum } else { normal(*out, least) * sum };
+                *out = if log { *out - sum } else { flush_subnormal(*out, least) * sum };
             }
         }
     }

@@ -1,7 +1,7 @@
 use super::super::isa::Isa;
 use super::*;
 
-fn numbers(len: usize) -> Vec<f32> {
+fn test_values(len: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 7919 + 13) % 1009) as f32 / 100.0 - 5.0).collect()
 }
 
@@ -14,7 +14,7 @@ fn sums_and_extremes() {
     let mut first: Vec<f32> = Vec::new();
     for isa in Isa::available() {
         for (at, n) in [0, 1, 15, 16, 17, 511, 512, 513, 5000].into_iter().enumerate() {
-            let x = numbers(n);
+            let x = test_values(n);
             let want: f64 = x.iter().map(|&x| f64::from(x)).sum();
             let got = sum(isa, &x);
             assert!((f64::from(got) - want).abs() < 1e-5 * (n as f64 + 1.0));
@@ -41,7 +41,7 @@ fn sums_and_extremes() {
 fn softmax_matches_f64() {
     for isa in Isa::available() {
         for (outer, n, inner) in [(3, 1, 1), (5, 7, 1), (2, 100, 1), (2, 9, 5), (1, 33, 70), (3, 4, 130)] {
-            let x = numbers(outer * n * inner);
+            let x = test_values(outer * n * inner);
             for log in [false, true] {
                 let mut out = vec![0.0; x.len()];
                 softmax_across(&Pool::new(2), isa, log, (n, inner), &x, &mut out);
@@ -81,8 +81,8 @@ fn softmax_matches_f64() {
 fn norms_match_f64() {
     for isa in Isa::available() {
         for n in [1, 5, 16, 100, 768, 1000] {
-            let x = numbers(4 * n);
-            let (weight, bias) = (numbers(n), numbers(2 * n)[n..].to_vec());
+            let x = test_values(4 * n);
+            let (weight, bias) = (test_values(n), test_values(2 * n)[n..].to_vec());
             for (w, b) in [
                 (None, None),
                 (Some(&weight[..]), None),
@@ -108,8 +108,8 @@ fn norms_match_f64() {
             }
         }
         let mut out = vec![0.0; 100];
-        affine(isa, 2.0, 1.0, &numbers(100), &mut out);
-        assert_eq!(out[0], numbers(1)[0] * 2.0 + 1.0);
+        affine(isa, 2.0, 1.0, &test_values(100), &mut out);
+        assert_eq!(out[0], test_values(1)[0] * 2.0 + 1.0);
     }
 }
 
@@ -120,13 +120,13 @@ fn group_norm_factors_match_f64() {
         for (images, channels, pixels, groups) in
             [(1, 4, 9, 2), (2, 6, 700, 3), (1, 40, 1000, 8), (1, 1, 1, 1)]
         {
-            let planes = numbers(images * channels * pixels);
+            let planes = test_values(images * channels * pixels);
             let mut rows = planes.clone();
             for (i, &x) in planes.iter().enumerate() {
                 let (image, c, p) = (i / (channels * pixels), i / pixels % channels, i % pixels);
                 rows[(image * pixels + p) * channels + c] = x;
             }
-            let (weight, bias) = (numbers(channels), numbers(channels + 1)[1..].to_vec());
+            let (weight, bias) = (test_values(channels), test_values(channels + 1)[1..].to_vec());
             for (layout, x) in [(Layout::ChannelsFirst, &planes), (Layout::ChannelsLast, &rows)] {
                 let (mut scale, mut shift) = (vec![0.0; images * channels], vec![0.0; images * channels]);
                 group_norm_factors(
@@ -158,7 +158,7 @@ fn group_norm_factors_match_f64() {
 }
 
 #[test]
-fn long_sums_are_those_of_f64() {
+fn long_sums_are_as_exact_as_f64() {
     let n = 1 << 20;
     for x in [vec![0.1f32; n], (0..n).map(|i| (i * 7919 % 1000) as f32 * 1e-3 + 1e-3).collect()] {
         let exact = x.iter().map(|&x| f64::from(x)).sum::<f64>();
@@ -213,7 +213,7 @@ fn long_sums_are_those_of_f64() {
             let mut out = vec![0.0; n];
             softmax(&Pool::serial(), isa, true, n, &x, &mut out);
             near("logarithm of a sum", x[5] - most - out[5], total.ln());
-            // Two columns of a half each, whose sums are about half of the whole.
+            // Two columns, each of which sums to about half of the whole.
             softmax_across(&Pool::serial(), isa, true, (n / 2, 2), &x, &mut out);
             let halves = (most - x[5] + out[5]).exp() + (most - x[4] + out[4]).exp();
             assert!((f64::from(halves) * total / 4.0 - 1.0).abs() < 1e-3, "{halves}");
@@ -221,14 +221,14 @@ fn long_sums_are_those_of_f64() {
     }
 }
 
-/// The greatest and least along the middle dimension by looking at each, NaN first, the first of equals.
+/// Compares with a scan of the middle dimension, in which NaN beats everything and the first of equals wins.
 #[test]
 fn extremes_of_rows_and_columns() {
     for isa in Isa::available() {
         for (outer, n, inner) in
             [(1, 1, 1), (3, 5, 1), (2, 100, 1), (1, 5000, 1), (2, 9, 5), (3, 33, 70), (1, 2, 130)]
         {
-            let mut x = numbers(outer * n * inner);
+            let mut x = test_values(outer * n * inner);
             let nan = x.len() / 2;
             for with_nan in [false, true] {
                 if with_nan {

@@ -1,7 +1,7 @@
 use super::{Op, Simd};
 use std::arch::x86_64::*;
 
-/// AVX2 and FMA. Made only by [`enter`], whose caller promises that the machine has them.
+/// AVX2 and FMA. Constructed only by [`enter`], whose caller promises that the machine has them.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 
@@ -18,7 +18,7 @@ pub(super) unsafe fn enter<O: Op>(op: O) -> O::Out {
 #[inline(always)]
 fn first(n: usize) -> __m256i {
     const ONES: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
-    // SAFETY: AVX2 is there (an `Avx2` exists); 8 elements from index 0..=8 of 16 are read.
+    // SAFETY: AVX2 is available (an `Avx2` exists); 8 elements from index 0..=8 of 16 are read.
     unsafe { _mm256_loadu_si256(ONES.as_ptr().add(8 - n.min(8)).cast()) }
 }
 
@@ -31,7 +31,7 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {
-        // SAFETY: AVX2 is there: `self` proves it. The same holds for every block below.
+        // SAFETY: AVX2 is available: `self` proves it. The same holds for every block below.
         unsafe { _mm256_set1_ps(x) }
     }
     #[inline(always)]
@@ -56,7 +56,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn prefetch(self, p: *const f32) {
-        // SAFETY: nothing is read, whatever the address.
+        // SAFETY: a prefetch reads nothing, whatever the address.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
 

@@ -1,7 +1,7 @@
 use super::{Op, Simd};
 use std::arch::x86_64::*;
 
-/// AVX-512 F, BW, DQ and VL. Made only by [`enter`], whose caller promises that the machine has them.
+/// AVX-512 F, BW, DQ and VL. Constructed only by [`enter`], whose caller promises that the machine has them.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(());
 
@@ -29,7 +29,7 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {
-        // SAFETY: AVX-512 is there: `self` proves it. The same holds for every block below.
+        // SAFETY: AVX-512 is available: `self` proves it. The same holds for every block below.
         unsafe { _mm512_set1_ps(x) }
     }
     #[inline(always)]
@@ -54,7 +54,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn prefetch(self, p: *const f32) {
-        // SAFETY: nothing is read, whatever the address.
+        // SAFETY: a prefetch reads nothing, whatever the address.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
 

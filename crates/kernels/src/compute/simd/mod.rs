@@ -1,8 +1,8 @@
-//! One body of code for every instruction set. An [`Op`] is written once over a [`Simd`];
-//! [`dispatch`] runs the copy of it that was compiled for the level of an [`Isa`].
+//! SIMD code written once for every instruction set. An [`Op`] is generic over a [`Simd`]; [`dispatch`] runs the
+//! instance that was compiled for the level of an [`Isa`].
 //!
-//! Bodies must be `#[inline(always)]` down to the intrinsics: only what is inlined into the
-//! dispatcher is compiled with the level's instructions.
+//! Bodies must be `#[inline(always)]` down to the intrinsics: only code inlined into the dispatcher is compiled with
+//! the level's instructions.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -18,19 +18,20 @@ use super::isa::{Isa, Level};
 
 pub(crate) use portable::Portable;
 
-/// The vectors of f32 of an instruction set, and of as many i32. A value of such a type is proof that the machine has it.
+/// Vectors of f32 of an instruction set, and vectors of as many i32. A value of a type that implements this proves
+/// that the machine has the instruction set.
 pub(crate) trait Simd: Copy {
-    /// A vector.
+    /// A vector of f32.
     type F: Copy;
-    /// A vector of integers.
+    /// A vector of i32.
     type I: Copy;
-    /// Elements in a vector.
+    /// Lanes of a vector.
     const LANES: usize;
-    /// Rows of the largest GEMM tile: with two vectors a row it leaves no register unused.
+    /// Rows of the largest GEMM tile: with two vectors a row it uses all vector registers.
     const MAX_ROWS: usize;
     /// Whether multiply-add rounds once, in one instruction.
     const FUSED: bool;
-    /// Whether a vector is an array, for which the compiler finds instructions where loops over it are plain.
+    /// Whether a vector is an array, so that the compiler vectorizes plain loops over it.
     const IS_ARRAY: bool = false;
 
     /// A vector of one value.
@@ -63,12 +64,12 @@ pub(crate) trait Simd: Copy {
     /// Loads the first `n.min(LANES)` elements; the rest are zero.
     ///
     /// # Safety
-    /// So many elements can be read at `p`.
+    /// `n.min(LANES)` elements can be read at `p`.
     unsafe fn load_first(self, p: *const f32, n: usize) -> Self::F;
     /// Stores the first `n.min(LANES)` elements.
     ///
     /// # Safety
-    /// So many elements can be written at `p`.
+    /// `n.min(LANES)` elements can be written at `p`.
     unsafe fn store_first(self, p: *mut f32, n: usize, a: Self::F);
 
     /// A vector of one integer.
@@ -81,9 +82,9 @@ pub(crate) trait Simd: Copy {
     fn mul_int(self, a: Self::I, b: Self::I) -> Self::I;
     /// `a >> n`, keeping the sign; `n` is below 32.
     fn shift_right(self, a: Self::I, n: u32) -> Self::I;
-    /// The nearest f32 values.
+    /// Converts to the nearest f32 values.
     fn real(self, a: Self::I) -> Self::F;
-    /// The nearest integers, halves to the even one, of f32 values below 2^22.
+    /// Rounds f32 values below 2^22 in magnitude to the nearest integers, half to even.
     fn round(self, a: Self::F) -> Self::I;
 
     /// Loads integers from any address.
@@ -99,15 +100,15 @@ pub(crate) trait Simd: Copy {
     /// Stores the lowest bytes of the first `n.min(LANES)` elements.
     ///
     /// # Safety
-    /// So many bytes can be written at `p`.
+    /// `n.min(LANES)` bytes can be written at `p`.
     unsafe fn store_bytes_first(self, p: *mut u8, n: usize, a: Self::I);
-    /// Unsigned bytes as f32.
+    /// Converts unsigned bytes to f32.
     ///
     /// # Safety
     /// `LANES` bytes can be read at `p`.
     unsafe fn load_bytes(self, p: *const u8) -> Self::F;
 
-    /// Has the line of memory at any address brought to the second cache, where there is an instruction for it.
+    /// Prefetches the cache line of any address to the second-level cache, where there is an instruction for it.
     #[inline(always)]
     fn prefetch(self, p: *const f32) {
         let _ = p;
@@ -116,8 +117,8 @@ pub(crate) trait Simd: Copy {
     /// Transposes a block of at most `LANES x LANES`: `dst[c * dst_step + r] = src[r * src_step + c]`.
     ///
     /// # Safety
-    /// `rows` rows of `cols` elements can be read, `cols` rows of `rows` elements written; neither number
-    /// is above `LANES`.
+    /// `rows` rows of `cols` elements can be read and `cols` rows of `rows` elements written; both numbers are at
+    /// most `LANES`.
     #[inline(always)]
     unsafe fn transpose(
         self,
@@ -144,13 +145,13 @@ pub(crate) trait Simd: Copy {
 
 /// Code written once for every instruction set. `run` must be `#[inline(always)]`.
 pub(crate) trait Op {
-    /// What it gives.
+    /// The result.
     type Out;
     /// The body.
     fn run<S: Simd>(self, s: S) -> Self::Out;
 }
 
-/// Runs the copy of `op` that was compiled for the level of `isa`.
+/// Runs the instance of `op` that was compiled for the level of `isa`.
 #[inline]
 pub(crate) fn dispatch<O: Op>(isa: Isa, op: O) -> O::Out {
     match isa.level() {

@@ -61,7 +61,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn round(self, a: Self::F) -> Self::I {
-        // Adding it leaves the integer in the lowest bits.
+        // After this addition the lowest bits hold the integer.
         const ROUND: f32 = 12_582_912.0;
         from_fn(|i| ((a[i] + ROUND).to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32))
     }

@@ -1,5 +1,5 @@
-//! The portable level where WebAssembly has 128-bit vectors: the same lanes and the same results as the plain one, bit for
-//! bit. A module is made for one set of instructions, so that this is no level of its own.
+//! The portable level on WebAssembly with 128-bit vectors: the same lanes as the plain Rust version and bit-identical
+//! results. A module is compiled for one instruction set, so this is not a level of its own.
 
 use super::Simd;
 use std::arch::wasm32::*;
@@ -39,7 +39,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn max(self, a: v128, b: v128) -> v128 {
-        // Its second operand if that is greater, its first otherwise.
+        // `pmax` returns its second operand if that is greater, otherwise its first.
         f32x4_pmax(b, a)
     }
     #[inline(always)]
@@ -103,7 +103,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn round(self, a: v128) -> v128 {
-        // Adding it leaves the integer in the lowest bits.
+        // After this addition the lowest bits hold the integer.
         let round = f32x4_splat(12_582_912.0);
         i32x4_sub(f32x4_add(a, round), round)
     }
@@ -122,7 +122,7 @@ impl Simd for Portable {
         let lowest = i8x16_shuffle::<0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12>(a, a);
         let bytes = i32x4_extract_lane::<0>(lowest).to_le_bytes();
         if n >= LANES {
-            // SAFETY: the caller lets n bytes be written, and there are that many.
+            // SAFETY: the caller lets n bytes be written, and n is at least LANES.
             unsafe { p.cast::<[u8; LANES]>().write(bytes) };
             return;
         }

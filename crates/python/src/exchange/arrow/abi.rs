@@ -1,4 +1,4 @@
-//! The structs of the Arrow C data interface and C stream interface, and who releases them.
+//! The structs of the Arrow C data interface and C stream interface, and ownership of them.
 
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -44,18 +44,18 @@ pub(super) struct ArrowArrayStream {
     pub(super) private_data: *mut c_void,
 }
 
-/// One of the structs, which marks by its `release` whether it holds anything.
+/// One of the structs. Its `release` is null if it is empty: released or moved.
 pub(super) trait Released: Sized {
-    /// The name of capsules with it.
+    /// The name of capsules that hold it.
     const NAME: &'static CStr;
 
-    /// One that holds nothing.
+    /// An empty struct.
     fn empty() -> Self;
 
-    /// Whether it holds something.
+    /// Whether it is not empty.
     fn is_full(&self) -> bool;
 
-    /// Gives back what it holds.
+    /// Releases its contents.
     fn release(&mut self);
 }
 
@@ -74,8 +74,8 @@ macro_rules! released {
 
             fn release(&mut self) {
                 if let Some(release) = self.release {
-                    // SAFETY: the producer gave this function for this struct, which was not released yet: that would have
-                    // cleared it.
+                    // SAFETY: the producer provided this function for this struct, and the struct was not released yet, or
+                    // `release` would be null.
                     unsafe { release(self) }
                 }
             }
@@ -126,7 +126,7 @@ released!(
     }
 );
 
-/// A struct, released when this is dropped.
+/// Owns a struct, and releases it on drop.
 pub(super) struct Owned<T: Released>(pub(super) Box<T>);
 
 impl<T: Released> Drop for Owned<T> {
@@ -135,22 +135,22 @@ impl<T: Released> Drop for Owned<T> {
     }
 }
 
-// SAFETY: the interface lets a struct be moved and released by any thread; it is only read meanwhile, but for streams, which
-// stay on the thread that has taken them.
+// SAFETY: the interface allows any thread to move and release a struct. Schemas and arrays are only read meanwhile; streams
+// are accessed by one thread at a time.
 unsafe impl<T: Released> Send for Owned<T> {}
 // SAFETY: as above.
 unsafe impl<T: Released> Sync for Owned<T> {}
 
 impl<T: Released> Owned<T> {
-    /// An empty struct, for a producer to fill.
+    /// An empty struct for a producer to fill.
     pub(super) fn empty() -> Self {
         Self(Box::new(T::empty()))
     }
 
-    /// Takes what is in a capsule, which is empty then.
+    /// Moves the struct out of a capsule, which is empty afterwards.
     pub(super) fn take(capsule: &Bound<'_, PyAny>) -> PyResult<Self> {
         let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(T::NAME))?.cast::<T>();
-        // SAFETY: a capsule of this name holds such a struct. A consumer may move what is in it and leave it empty.
+        // SAFETY: a capsule of this name holds such a struct. A consumer may move it out and leave an empty one.
         let taken = unsafe { ptr::replace(pointer.as_ptr(), T::empty()) };
         if !taken.is_full() {
             return Err(pyo3::exceptions::PyValueError::new_err(format!(
@@ -162,16 +162,16 @@ impl<T: Released> Owned<T> {
     }
 }
 
-/// A struct in a capsule, which releases it if nobody takes it.
+/// Puts a struct into a capsule, which releases it unless a consumer moves it out.
 pub(super) fn capsule<T: Released>(py: Python<'_>, value: T) -> PyResult<Bound<'_, PyCapsule>> {
     let pointer = ptr::NonNull::from(Box::leak(Box::new(value))).cast();
-    // SAFETY: the pointer is that of a box, which `destroy` frees when the capsule goes.
+    // SAFETY: the pointer is that of a leaked box, which `destroy` frees when the capsule is destroyed.
     unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, T::NAME, Some(destroy::<T>)) }
 }
 
-/// Frees the struct of a capsule, and what is still in it.
+/// Frees the struct of a capsule, and releases its contents if it is not empty.
 unsafe extern "C" fn destroy<T: Released>(capsule: *mut pyo3::ffi::PyObject) {
-    // SAFETY: Python calls it with a capsule of `capsule`, once; the struct is the box that was leaked there.
+    // SAFETY: Python calls this once, with a capsule that `capsule` created; the struct is the box that was leaked there.
     unsafe {
         let pointer = pyo3::ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()).cast::<T>();
         if !pointer.is_null() {
@@ -180,11 +180,11 @@ unsafe extern "C" fn destroy<T: Released>(capsule: *mut pyo3::ffi::PyObject) {
     }
 }
 
-/// A C string as text.
+/// Copies a C string; empty for null.
 pub(super) fn text(at: *const c_char) -> CString {
     match at.is_null() {
         true => CString::default(),
-        // SAFETY: the strings of the interface end with a zero, and live as long as their struct.
+        // SAFETY: strings of the interface are null-terminated, and live as long as their struct.
         false => unsafe { CStr::from_ptr(at) }.to_owned(),
     }
 }

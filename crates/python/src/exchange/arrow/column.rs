@@ -1,45 +1,45 @@
-//! Columns of Arrow as rows of elements.
+//! Reads rows of elements from Arrow columns.
 
 use super::field::Field;
 use super::node::Node;
 use pteron::{ScalarType, Shape};
 use toolbox::batch::{Column, Row};
 
-/// A column to read. The memory is its owner's, who must outlive it.
+/// A column with borrowed memory.
 pub(crate) struct ArrowColumn<'a> {
     name: String,
     levels: Vec<Level<'a>>,
     dtype: ScalarType,
-    /// Elements in bytes where they have some.
+    /// The bytes of the elements of the innermost level.
     elements: Elements<'a>,
     rows: usize,
 }
 
 enum Elements<'a> {
     Lent(&'a [u8]),
-    /// Truth values, a byte each: Arrow has bits.
+    /// Booleans expanded from bits to a byte each.
     Made(Vec<u8>),
 }
 
-/// One level of nesting, outermost first; the last has the elements.
+/// One level of nesting. Levels are ordered outermost first; the last one has the elements.
 struct Level<'a> {
     kind: Kind<'a>,
     offset: usize,
     length: usize,
-    /// Bits that say what is no null, if there may be nulls.
+    /// The validity bitmap, if there may be nulls.
     validity: Option<&'a [u8]>,
 }
 
 enum Kind<'a> {
-    /// Lists of so many.
+    /// Lists of a fixed size.
     Fixed(usize),
-    /// Lists that begin and end at these.
+    /// Lists with these offsets.
     Lists(&'a [i32]),
     LargeLists(&'a [i64]),
     Elements,
 }
 
-/// Why a column is none that can be read.
+/// The error for a column of an unsupported type.
 fn unreadable(name: &str, field: &Field) -> String {
     let kind = if field.has_dictionary() { "a dictionary of" } else { "of" };
     format!(
@@ -48,14 +48,14 @@ fn unreadable(name: &str, field: &Field) -> String {
     )
 }
 
-/// A buffer of an array as elements of a type.
+/// A buffer of an array as a slice of `count` elements.
 ///
 /// # Safety
-/// The array has a buffer of this index that is null or has so many elements, which nobody writes to while `'a` lasts.
+/// The buffer with this index must be null or have at least `count` elements, which nobody may write to during `'a`.
 unsafe fn buffer<'a, T>(node: &Node, index: usize, count: usize) -> Result<&'a [T], String> {
     match node.buffers.get(index).copied() {
         Some(at) if !at.is_null() && at.cast::<T>().is_aligned() => {
-            // SAFETY: the caller's promise.
+            // SAFETY: the pointer is not null and aligned; the rest is the caller's obligation.
             Ok(unsafe { std::slice::from_raw_parts(at.cast(), count) })
         }
         _ if count == 0 => Ok(&[]),
@@ -63,23 +63,23 @@ unsafe fn buffer<'a, T>(node: &Node, index: usize, count: usize) -> Result<&'a [
     }
 }
 
-/// As [`buffer`], of offsets, of which there is one more than there are lists; arrays without lists may have none.
+/// The offsets buffer of an array of lists, which has one more entry than there are lists. An array of length 0 may lack it.
 ///
 /// # Safety
 /// As [`buffer`].
 unsafe fn offsets<'a, T>(node: &Node) -> Result<&'a [T], String> {
     match node.length {
         0 => Ok(&[]),
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         _ => unsafe { buffer(node, 1, node.offset + node.length + 1) },
     }
 }
 
 impl<'a> ArrowColumn<'a> {
-    /// A column, if rows of it can be given to programs.
+    /// A column, if its type is supported.
     ///
     /// # Safety
-    /// The field is the array's, and the array's memory is there, and not written to, while `'a` lasts.
+    /// The field must be that of the array, and the array's memory must be valid and not written to during `'a`.
     pub(super) unsafe fn new(field: &Field, node: &Node) -> Result<Self, String> {
         let mut column = Self {
             name: field.name(),
@@ -88,12 +88,12 @@ impl<'a> ArrowColumn<'a> {
             elements: Elements::Lent(&[]),
             rows: node.length,
         };
-        // SAFETY: passed on.
+        // SAFETY: the caller's obligation.
         unsafe { column.descend(field, node)? };
         Ok(column)
     }
 
-    /// Adds the levels of an array.
+    /// Adds the levels of an array and its children.
     ///
     /// # Safety
     /// As [`Self::new`].
@@ -104,14 +104,14 @@ impl<'a> ArrowColumn<'a> {
             Level { kind: Kind::Elements, offset: node.offset, length: node.length, validity: None };
         let may_be_null = node.null_count != 0 && node.buffers.first().is_some_and(|at| !at.is_null());
         if may_be_null {
-            // SAFETY: a validity buffer has a bit for each element.
+            // SAFETY: by the interface, a validity buffer has a bit for each element.
             level.validity = Some(unsafe { buffer(node, 0, end.div_ceil(8))? });
         }
         if field.has_dictionary() {
             return Err(unreadable(&self.name, field));
         }
         let fixed = |prefix: &str| format.strip_prefix(prefix).and_then(|n| n.parse::<usize>().ok());
-        // SAFETY: which buffers arrays of a format have, and how long they are, is the interface's.
+        // SAFETY: the interface defines which buffers arrays of a format have, and their lengths.
         unsafe {
             if let Some(dtype) = dtype_of(format) {
                 self.dtype = dtype;
@@ -159,7 +159,7 @@ impl<'a> ArrowColumn<'a> {
         Ok(())
     }
 
-    /// The last level: bytes of binary values.
+    /// Adds the innermost level of binary values: their bytes.
     fn bytes(&mut self, bytes: &'a [u8]) {
         self.elements = Elements::Lent(bytes);
         let kind = Kind::Elements;
@@ -179,7 +179,7 @@ fn is_set(bits: &[u8], index: usize) -> bool {
     bits.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
 }
 
-/// The type of elements of a format.
+/// The element type of a primitive format.
 fn dtype_of(format: &str) -> Option<ScalarType> {
     Some(match format {
         "c" => ScalarType::Char,
@@ -197,7 +197,8 @@ fn dtype_of(format: &str) -> Option<ScalarType> {
     })
 }
 
-/// Where lists of a level begin and end: the first and the last, if all are equally long.
+/// The position of the first element of `count` lists, their total number of elements, and the length of each list. Fails if
+/// the lists have different lengths.
 fn lists<T: Copy + TryInto<usize>>(
     offsets: &[T],
     first: usize,

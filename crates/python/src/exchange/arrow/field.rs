@@ -1,13 +1,13 @@
-//! Types of columns: copies of `ArrowSchema`s, and such structs of them.
+//! Column types: copies of `ArrowSchema`s, and export to new ones.
 
 use super::abi::{ArrowSchema, text};
 use std::ffi::{CString, c_char};
 use std::ptr;
 
-/// The flag of fields that may have nulls.
+/// The flag of nullable fields.
 const NULLABLE: i64 = 2;
 
-/// The type and name of a column, as the interface has them.
+/// The type and name of a column: an owned `ArrowSchema`.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
     format: CString,
@@ -19,19 +19,19 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// A field that may have nulls.
+    /// A nullable field.
     pub(super) fn new(format: &str, name: &str, children: Vec<Field>) -> Self {
         let string = |text: &str| CString::new(text.replace('\0', "")).unwrap_or_default();
         let (format, name) = (string(format), string(name));
         Self { format, name, metadata: None, flags: NULLABLE, children, dictionary: None }
     }
 
-    /// A struct of fields, as batches have it.
+    /// The struct type of a batch.
     pub(crate) fn of_batch(children: Vec<Field>) -> Self {
         Self { flags: 0, ..Self::new("+s", "", children) }
     }
 
-    /// The format of the interface, such as `f`.
+    /// The format string, such as `f`.
     pub(super) fn format(&self) -> &str {
         self.format.to_str().unwrap_or_default()
     }
@@ -41,12 +41,12 @@ impl Field {
         self.name.to_string_lossy().into_owned()
     }
 
-    /// Whether values are indices of a dictionary.
+    /// Whether the values are dictionary-encoded.
     pub(super) fn has_dictionary(&self) -> bool {
         self.dictionary.is_some()
     }
 
-    /// The number of buffers that arrays of the type have; `None` if it is not one of those that are known here.
+    /// The number of buffers of arrays of this type; `None` if the type is not known here.
     pub(super) fn buffers(&self) -> Option<usize> {
         Some(match self.format() {
             "n" => 0,
@@ -59,16 +59,16 @@ impl Field {
         })
     }
 
-    /// The type of values that are indices of a dictionary.
+    /// The type of the dictionary's values, if the values are dictionary-encoded.
     pub(super) fn dictionary(&self) -> Option<&Field> {
         self.dictionary.as_deref()
     }
 
-    /// A copy of a schema.
+    /// Copies a schema.
     pub(super) fn of(schema: &ArrowSchema) -> Self {
         let count = usize::try_from(schema.n_children).unwrap_or(0);
         let children = (0..count).map(|i| {
-            // SAFETY: a schema that was not released has so many children, each of them valid.
+            // SAFETY: a schema that was not released has `n_children` valid children.
             Self::of(unsafe { &**schema.children.add(i) })
         });
         Self {
@@ -83,7 +83,7 @@ impl Field {
         }
     }
 
-    /// The field as a struct for a consumer.
+    /// Exports the field to a consumer.
     pub(super) fn export(&self) -> ArrowSchema {
         let mut kept = Box::new(Kept {
             field: Self { children: Vec::new(), dictionary: None, ..self.clone() },
@@ -111,7 +111,7 @@ impl Field {
     }
 }
 
-/// What an exported schema points to.
+/// Owns everything that an exported schema points to.
 struct Kept {
     field: Field,
     children: Vec<*mut ArrowSchema>,
@@ -120,7 +120,7 @@ struct Kept {
 
 /// The `release` of exported schemas.
 unsafe extern "C" fn release(schema: *mut ArrowSchema) {
-    // SAFETY: `export` made the boxes. A consumer that has taken a child has cleared its `release`, not its struct.
+    // SAFETY: `export` leaked the boxes. A consumer that has moved a child has cleared its `release`, but not freed its struct.
     unsafe {
         let kept = Box::from_raw((*schema).private_data.cast::<Kept>());
         for child in kept.children.iter().copied().chain([kept.dictionary]).filter(|child| !child.is_null()) {
@@ -131,12 +131,12 @@ unsafe extern "C" fn release(schema: *mut ArrowSchema) {
     }
 }
 
-/// A copy of metadata: a number of pairs, and each key and value with its length before it.
+/// Copies metadata: a number of pairs, then each key and value prefixed by its length.
 fn metadata(at: *const c_char) -> Option<Vec<u8>> {
     if at.is_null() {
         return None;
     }
-    // SAFETY: metadata is as the interface says: every length is followed by so many bytes.
+    // SAFETY: by the interface, every length is followed by that number of bytes.
     unsafe {
         let length = |offset: usize| at.add(offset).cast::<i32>().read_unaligned();
         let mut end = size_of::<i32>();

@@ -1,4 +1,4 @@
-//! Computed columns as arrays.
+//! Creates Arrow arrays from computed columns.
 
 use super::field::Field;
 use super::node::Node;
@@ -9,16 +9,16 @@ use std::ffi::c_void;
 use std::ptr;
 use toolbox::batch::{Cells, OutputColumn};
 
-/// How rows of several elements are written.
+/// The list type for rows of several elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lists {
-    /// Lists of a size that is part of their type: the sizes of the output.
+    /// Fixed-size lists, of the sizes of the output.
     Fixed,
-    /// Lists of any size, which engines know that lack the former.
+    /// Variable-size lists, for engines without fixed-size lists.
     Any,
 }
 
-/// An array that is being made.
+/// A new array with its buffers.
 pub(crate) struct Made {
     pub(super) field: Field,
     pub(super) node: Node,
@@ -26,7 +26,7 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Keeps a buffer for the array, and gives its address.
+    /// Copies bytes to a new buffer of the array, and returns its address.
     fn keep(buffers: &mut Vec<AlignedBuffer>, bytes: &[u8]) -> Result<*const c_void> {
         let buffer = AlignedBuffer::from_slice(bytes)?;
         let start = buffer.as_ptr().cast();
@@ -34,7 +34,7 @@ impl Made {
         Ok(start)
     }
 
-    /// The validity of rows, null if all are valid.
+    /// The validity bitmap of rows, null if all are valid, and the number of nulls.
     fn validity(buffers: &mut Vec<AlignedBuffer>, valid: &[bool]) -> Result<(*const c_void, usize)> {
         let nulls = valid.iter().filter(|&&valid| !valid).count();
         match nulls {
@@ -43,10 +43,10 @@ impl Made {
         }
     }
 
-    /// A column of an output.
+    /// The column of an output.
     ///
     /// # Errors
-    /// If Arrow has no such elements, or rows are of other sizes than their type says.
+    /// If Arrow lacks the element type, or if rows do not have the fixed sizes of the list type.
     pub(crate) fn of_output(column: &OutputColumn, name: &str, lists: Lists) -> Result<Self> {
         let mut buffers = Vec::new();
         let rows = column.valid.len();
@@ -97,7 +97,7 @@ impl Made {
         Ok(Self { field, node, buffers })
     }
 
-    /// A column of texts, or nulls.
+    /// A nullable column of strings.
     pub(crate) fn of_texts(name: &str, texts: &[Option<String>]) -> Result<Self> {
         let mut buffers = Vec::new();
         let valid: Vec<bool> = texts.iter().map(Option::is_some).collect();
@@ -114,7 +114,7 @@ impl Made {
     }
 }
 
-/// Truth values as bits.
+/// Packs booleans into bits.
 fn bits(values: impl ExactSizeIterator<Item = bool>) -> Vec<u8> {
     let mut bits = vec![0; values.len().div_ceil(8)];
     for (i, value) in values.enumerate() {
@@ -123,7 +123,7 @@ fn bits(values: impl ExactSizeIterator<Item = bool>) -> Vec<u8> {
     bits
 }
 
-/// The format of elements, and their bytes as Arrow has them.
+/// The Arrow format of elements, and their bytes in that format.
 fn elements<'a>(
     dtype: ScalarType,
     bytes: &'a [u8],
@@ -142,7 +142,7 @@ fn elements<'a>(
         ScalarType::Float => "f",
         ScalarType::Double => "g",
         ScalarType::Bool => return Ok(("b", bits(bytes.iter().map(|&byte| byte != 0)).into())),
-        // Arrow lacks the type; every number of it is one of float32.
+        // Arrow lacks bfloat16: convert it to float32, which is exact.
         ScalarType::BFloat16 => {
             let wide = bytes.chunks_exact(2).map(|pair| bf16::from_ne_bytes([pair[0], pair[1]]).to_f32());
             return Ok(("f", wide.flat_map(f32::to_ne_bytes).collect::<Vec<_>>().into()));
@@ -162,7 +162,7 @@ fn offset(n: usize, name: &str) -> Result<i32> {
     })
 }
 
-/// Where the lists of a level begin, and where the last ends.
+/// The offsets of the lists of a level, as bytes.
 fn offsets(cells: &Cells, rows: usize, depth: usize, name: &str) -> Result<Vec<u8>> {
     let mut all = vec![0; size_of::<i32>()];
     let mut end = 0;

@@ -1,7 +1,7 @@
-//! Tables by the Arrow PyCapsule interface: `__arrow_c_array__`, `__arrow_c_stream__`.
+//! Import and export of tables by the Arrow PyCapsule interface: `__arrow_c_array__`, `__arrow_c_stream__`.
 //!
-//! The two structs of the C data interface are read and made here. Columns that are handed on are never looked into, so they may
-//! be of any type.
+//! The structs of the C data interface are read and created here. Columns that are only passed through are not read, so they
+//! may be of any type.
 
 mod abi;
 mod column;
@@ -22,10 +22,10 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
-/// An array that was taken from its producer, released when this is dropped.
-pub(crate) struct Taken(#[expect(dead_code, reason = "it is held, not looked at")] Owned<ArrowArray>);
+/// An array that was moved from its producer; released on drop.
+pub(crate) struct Taken(#[expect(dead_code, reason = "held only for its destructor")] Owned<ArrowArray>);
 
-/// An array with its type, and what keeps its memory.
+/// An array with its type and the owner of its memory.
 #[derive(Clone)]
 pub(crate) struct Table {
     pub(crate) field: Field,
@@ -40,7 +40,7 @@ impl Table {
         Ok(Self { field, node, owner: Arc::new(Owner::Taken(Taken(array))) })
     }
 
-    /// What an object with `__arrow_c_array__` has.
+    /// Imports the array of an object with `__arrow_c_array__`.
     pub(crate) fn take(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let capsules = object.call_method0(pyo3::intern!(object.py(), "__arrow_c_array__"))?;
         let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) = capsules.extract()?;
@@ -66,20 +66,20 @@ impl Table {
         columns.collect()
     }
 
-    /// The rows of a column, to read.
+    /// A reader of the column's rows.
     pub(crate) fn rows_of(&self) -> Result<ArrowColumn<'_>, String> {
-        // SAFETY: the field came with the array, whose memory is there while its owner is, and is written to by nobody: arrays
-        // of Arrow do not change.
+        // SAFETY: the field came with the array. The memory is valid while the owner lives, and nobody writes to it: Arrow
+        // arrays are immutable.
         unsafe { ArrowColumn::new(&self.field, &self.node) }
     }
 
-    /// A column that was made.
+    /// A newly created column.
     pub(crate) fn made(made: Made) -> Self {
         let owner = Arc::new(Owner::Buffers(made.buffers));
         Self { field: made.field, node: made.node, owner }
     }
 
-    /// Columns as a batch.
+    /// Combines columns into a batch.
     pub(crate) fn batch(rows: usize, columns: Vec<Self>) -> Self {
         let mut owners = Vec::with_capacity(columns.len());
         let (mut fields, mut nodes) = (Vec::new(), Vec::new());
@@ -92,26 +92,26 @@ impl Table {
         Self { field: Field::of_batch(fields), node, owner: Arc::new(Owner::Several(owners)) }
     }
 
-    /// Capsules for a consumer: the type and the array.
+    /// Exports the type and the array to a consumer, as capsules.
     pub(crate) fn export<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let array = capsule(py, self.node.export(&self.owner))?;
         (export_field(py, &self.field)?, array).into_pyobject(py)
     }
 }
 
-/// A capsule with a type.
+/// Exports a type as a capsule.
 pub(crate) fn export_field<'py>(py: Python<'py>, field: &Field) -> PyResult<Bound<'py, PyCapsule>> {
     capsule(py, field.export())
 }
 
-/// A stream of batches that a producer gives one after the other.
+/// A stream of batches from a producer.
 pub(crate) struct Stream {
     stream: Owned<ArrowArrayStream>,
     field: Field,
 }
 
 impl Stream {
-    /// The stream of an object with `__arrow_c_stream__`.
+    /// Imports the stream of an object with `__arrow_c_stream__`.
     pub(crate) fn take(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let given = object.call_method0(pyo3::intern!(object.py(), "__arrow_c_stream__"))?;
         let mut stream = Owned::<ArrowArrayStream>::take(&given)?;
@@ -128,7 +128,7 @@ impl Stream {
             return Ok(());
         }
         let last = stream.0.get_last_error;
-        // SAFETY: a stream that was not released has this function, whose text is there until the next call.
+        // SAFETY: a stream that was not released has this function, whose result is valid until the next call.
         let message = last.map_or(ptr::null(), |last| unsafe { last(&raw mut *stream.0) });
         let message = abi::text(message);
         Err(PyRuntimeError::new_err(format!(
@@ -137,7 +137,7 @@ impl Stream {
         )))
     }
 
-    /// A batch of the stream's columns without rows.
+    /// A batch with the stream's columns and no rows.
     pub(crate) fn empty(&self) -> PyResult<Table> {
         let node = Node::empty(&self.field);
         let node = node
@@ -150,7 +150,8 @@ impl Stream {
         use abi::Released;
         let mut array = Owned::<ArrowArray>::empty();
         let get = self.stream.0.get_next;
-        // SAFETY: as for the schema. At the end of the stream the struct stays empty.
+        // SAFETY: a stream that was not released has this function, which fills an empty struct, or leaves it empty at the end
+        // of the stream.
         let code = get.map_or(-1, |get| unsafe { get(&raw mut *self.stream.0, &raw mut *array.0) });
         Self::check(&mut self.stream, code)?;
         match array.0.is_full() {
@@ -160,13 +161,13 @@ impl Stream {
     }
 }
 
-/// Batches that are given to a consumer one after the other.
+/// The remaining batches of an exported stream.
 struct Queue {
     field: Field,
     batches: std::vec::IntoIter<Table>,
 }
 
-/// A capsule with a stream of batches.
+/// Exports a stream of batches as a capsule.
 pub(crate) fn export_stream<'py>(
     py: Python<'py>,
     field: Field,
@@ -184,14 +185,14 @@ pub(crate) fn export_stream<'py>(
 }
 
 unsafe extern "C" fn get_schema(stream: *mut ArrowArrayStream, out: *mut ArrowSchema) -> c_int {
-    // SAFETY: `export_stream` made the box, and the consumer gives memory to write to.
+    // SAFETY: `export_stream` leaked the box, and the consumer passes writable memory.
     unsafe { out.write((*(*stream).private_data.cast::<Queue>()).field.export()) };
     0
 }
 
 unsafe extern "C" fn get_next(stream: *mut ArrowArrayStream, out: *mut ArrowArray) -> c_int {
     use abi::Released;
-    // SAFETY: as above.
+    // SAFETY: as in `get_schema`; a consumer does not call the functions of a stream concurrently.
     unsafe {
         let queue = &mut *(*stream).private_data.cast::<Queue>();
         let next = queue.batches.next().map(|table| table.node.export(&table.owner));
@@ -205,7 +206,7 @@ unsafe extern "C" fn get_last_error(_: *mut ArrowArrayStream) -> *const c_char {
 }
 
 unsafe extern "C" fn release_stream(stream: *mut ArrowArrayStream) {
-    // SAFETY: `export_stream` made the box, and a stream is released once.
+    // SAFETY: `export_stream` leaked the box, and a stream is released once.
     unsafe {
         drop(Box::from_raw((*stream).private_data.cast::<Queue>()));
         (*stream).release = None;

@@ -1,4 +1,4 @@
-//! Arrays: where the buffers of a column are, and structs for consumers that share them.
+//! Arrays: the buffers of a column, and export to consumers that share them.
 
 use super::abi::{ArrowArray, Released};
 use pteron::tensor::AlignedBuffer;
@@ -6,12 +6,12 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-/// The buffer of arrays without rows.
+/// The buffer contents of arrays without rows.
 #[repr(align(64))]
 struct Zero([u8; 64]);
 static ZERO: Zero = Zero([0; 64]);
 
-/// Where an array lies. What it points to is kept by somebody else: an [`Owner`], or the struct that it was read from.
+/// The length and buffer addresses of an array. The memory is owned by an [`Owner`], or by the struct that it was read from.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(super) length: usize,
@@ -22,13 +22,13 @@ pub(crate) struct Node {
     dictionary: Option<Box<Node>>,
 }
 
-// SAFETY: the pointers are only read from, of memory that nobody writes to while its owner is there.
+// SAFETY: the pointers are only read through, and nobody writes to the memory while its owner lives.
 unsafe impl Send for Node {}
 // SAFETY: as above.
 unsafe impl Sync for Node {}
 
-/// What keeps buffers there.
-#[expect(dead_code, reason = "they are held, not looked at")]
+/// Keeps buffers alive.
+#[expect(dead_code, reason = "held only for their destructors")]
 pub(crate) enum Owner {
     Taken(super::Taken),
     Buffers(Vec<AlignedBuffer>),
@@ -36,7 +36,7 @@ pub(crate) enum Owner {
 }
 
 impl Node {
-    /// An array of buffers that start here.
+    /// An array with these buffers and no offset.
     pub(super) fn new(
         length: usize,
         null_count: usize,
@@ -46,14 +46,14 @@ impl Node {
         Self { length, null_count: null_count as i64, offset: 0, buffers, children, dictionary: None }
     }
 
-    /// An array of a type without rows, if it is known what that has.
+    /// An array without rows; `None` if the buffers of its type are not known.
     pub(super) fn empty(field: &super::Field) -> Option<Self> {
         let children = field.children.iter().map(Self::empty).collect::<Option<_>>()?;
         let dictionary = match field.dictionary() {
             Some(dictionary) => Some(Box::new(Self::empty(dictionary)?)),
             None => None,
         };
-        // Validity may be null. Lists without rows have one offset, which is 0.
+        // The validity buffer may be null. An offsets buffer without rows has one entry, which is 0.
         let mut buffers = vec![ZERO.0.as_ptr().cast::<c_void>(); field.buffers()?];
         if let Some(validity) = buffers.first_mut() {
             *validity = ptr::null();
@@ -61,10 +61,10 @@ impl Node {
         Some(Self { length: 0, null_count: 0, offset: 0, buffers, children, dictionary })
     }
 
-    /// Where an array lies; `None` if a number of it is negative.
+    /// Reads an array; `None` if one of its lengths or counts is negative or overflows.
     pub(super) fn of(array: &ArrowArray) -> Option<Self> {
         let count = |n: i64| usize::try_from(n).ok();
-        // SAFETY: an array that was not released has so many buffers and children, each of them valid.
+        // SAFETY: an array that was not released has `n_buffers` buffers and `n_children` valid children.
         let (buffers, children) = unsafe {
             let buffers = (0..count(array.n_buffers)?).map(|i| *array.buffers.add(i)).collect();
             let children = (0..count(array.n_children)?).map(|i| Self::of(&**array.children.add(i)));
@@ -80,7 +80,7 @@ impl Node {
         Some(Self { length, null_count: array.null_count, offset, buffers, children, dictionary })
     }
 
-    /// The rows of a child of a struct that its parent shows.
+    /// The rows of a struct's child that are within the offset and length of the parent; `None` if the child is too short.
     pub(super) fn shown_by(mut self, parent: &Node) -> Option<Self> {
         if parent.offset != 0 || parent.length != self.length {
             (parent.offset + parent.length <= self.length).then_some(())?;
@@ -91,7 +91,7 @@ impl Node {
         Some(self)
     }
 
-    /// The array as a struct for a consumer, which keeps `owner`.
+    /// Exports the array to a consumer; the struct keeps `owner` alive.
     pub(super) fn export(&self, owner: &Arc<Owner>) -> ArrowArray {
         let export = |node: &Node| Box::into_raw(Box::new(node.export(owner)));
         let mut kept = Box::new(Kept {
@@ -115,7 +115,7 @@ impl Node {
     }
 }
 
-/// What an exported array points to.
+/// Owns everything that an exported array points to.
 struct Kept {
     _owner: Arc<Owner>,
     buffers: Vec<*const c_void>,
@@ -125,7 +125,7 @@ struct Kept {
 
 /// The `release` of exported arrays.
 unsafe extern "C" fn release(array: *mut ArrowArray) {
-    // SAFETY: `export` made the boxes. A consumer that has taken a child has cleared its `release`, not its struct.
+    // SAFETY: `export` leaked the boxes. A consumer that has moved a child has cleared its `release`, but not freed its struct.
     unsafe {
         let kept = Box::from_raw((*array).private_data.cast::<Kept>());
         for child in kept.children.iter().copied().chain([kept.dictionary]).filter(|child| !child.is_null()) {

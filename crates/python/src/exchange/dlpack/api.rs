@@ -1,4 +1,5 @@
-//! DLPack's functions in C, which a library's type has beside `__dlpack__`: no method of Python is called, and no capsule made.
+//! DLPack's C exchange API, which a type may provide in addition to `__dlpack__`: no Python method is called, and no capsule
+//! is created.
 
 use super::{DlManagedTensorVersioned, Lent, MAJOR};
 use pyo3::exceptions::PyBufferError;
@@ -7,7 +8,7 @@ use pyo3::types::PyCapsule;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull};
 
-/// The name of the capsule that holds them.
+/// The name of the capsule that holds the API.
 const NAME: &CStr = c"dlpack_exchange_api";
 
 /// `DLPackExchangeAPIHeader` of `dlpack.h`.
@@ -18,7 +19,7 @@ struct Header {
     earlier: *const Self,
 }
 
-/// `DLPackExchangeAPI` of `dlpack.h`, up to what is called here.
+/// `DLPackExchangeAPI` of `dlpack.h`, up to the function that is called here.
 #[repr(C)]
 struct Api {
     header: Header,
@@ -26,7 +27,7 @@ struct Api {
     lend: Option<unsafe extern "C" fn(*mut c_void, *mut *mut DlManagedTensorVersioned) -> c_int>,
 }
 
-/// The memory of an object whose type has the functions; `None` if it has none that are known here, or if they refuse the object.
+/// The memory of an object whose type provides the API; `None` if it does not, or not in a supported version.
 pub(super) fn lend(object: &Bound<'_, PyAny>) -> PyResult<Option<Lent>> {
     let py = object.py();
     let kind = object.get_type();
@@ -35,8 +36,8 @@ pub(super) fn lend(object: &Bound<'_, PyAny>) -> PyResult<Option<Lent>> {
     };
     let Ok(capsule) = capsule.cast::<PyCapsule>() else { return Ok(None) };
     let mut header: *const Header = capsule.pointer_checked(Some(NAME))?.as_ptr().cast();
-    // SAFETY: a capsule of this name points to the functions of a library, which stay as long as the process; each table, and
-    // each earlier one, begins with a header. A table of this major version has the fields that `Api` names.
+    // SAFETY: a capsule of this name points to a function table with static lifetime; each table, and each earlier one, begins
+    // with a header. A table of this major version has the fields of `Api`.
     let function = unsafe {
         while !header.is_null() && (*header).major != MAJOR {
             header = (*header).earlier;
@@ -48,7 +49,7 @@ pub(super) fn lend(object: &Bound<'_, PyAny>) -> PyResult<Option<Lent>> {
     };
     let Some(function) = function else { return Ok(None) };
     let mut lent = ptr::null_mut();
-    // SAFETY: the object is of the type that the function is for, the interpreter is attached, and there is room for a pointer.
+    // SAFETY: the object is of the type that provides the function, the interpreter is attached, and `lent` is writable.
     if unsafe { function(object.as_ptr().cast(), &raw mut lent) } != 0 {
         return Err(PyErr::fetch(py));
     }

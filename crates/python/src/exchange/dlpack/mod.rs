@@ -1,4 +1,4 @@
-//! DLPack: a struct in a capsule that says where a tensor lies, as NumPy, PyTorch, JAX and others give and take it.
+//! DLPack: tensors as structs in capsules, which NumPy, PyTorch, JAX and others import and export.
 
 mod api;
 
@@ -15,22 +15,22 @@ use std::sync::Arc;
 /// The device type of main memory.
 pub(crate) const CPU: i32 = 1;
 
-/// The name of a capsule that nobody has taken yet, and of one that somebody has.
+/// The names of a capsule before and after a consumer has taken its struct.
 pub(crate) const NAME: &CStr = c"dltensor";
 const TAKEN: &CStr = c"used_dltensor";
 
-/// Those of capsules whose struct says its version, and whether the memory may be written to.
+/// The same for capsules with the versioned struct, which also has flags such as read-only.
 const VERSIONED: &CStr = c"dltensor_versioned";
 const VERSIONED_TAKEN: &CStr = c"used_dltensor_versioned";
 
-/// The version that is known here: in structs of the same first number, what is read here lies where it does.
+/// The supported version. Structs with the same major version have the fields that are read here at the same offsets.
 const MAJOR: u32 = 1;
 const MINOR: u32 = 0;
 
-/// The bit of the flags that says that the memory may not be written to.
+/// The flag of read-only memory.
 const READ_ONLY: u64 = 1;
 
-/// More dimensions than any library has; what says it has more is broken.
+/// More dimensions than any library supports; a struct with more is broken.
 const MAX_DIMS: i32 = 64;
 
 /// `DLTensor` of `dlpack.h`.
@@ -67,28 +67,28 @@ pub(super) struct DlManagedTensorVersioned {
     tensor: DlTensor,
 }
 
-/// A tensor that another library has lent, until it is dropped.
+/// A tensor borrowed from another library; returned on drop.
 pub(super) enum Lent {
     Plain(NonNull<DlManagedTensor>),
     Versioned(NonNull<DlManagedTensorVersioned>),
 }
 
-// SAFETY: DLPack lets a deleter be called from any thread, and the struct is only read meanwhile.
+// SAFETY: DLPack allows the deleter to be called from any thread, and the struct is only read meanwhile.
 unsafe impl Send for Lent {}
 
-/// Where a tensor lies.
+/// The location and layout of a tensor.
 pub(super) struct Place<'a> {
     /// The address of its first element.
     pub(super) start: *mut u8,
     pub(super) element: Element,
     pub(super) sizes: &'a [i64],
-    /// In elements; if there are none, these lie in row-major order.
+    /// In elements; `None` for row-major order.
     pub(super) strides: Option<&'a [i64]>,
     pub(super) is_read_only: bool,
 }
 
 impl Lent {
-    /// The memory of an object whose type has DLPack's functions in C, or which has `__dlpack__`; `None` if it has neither.
+    /// The memory of an object whose type provides DLPack's C exchange API, or which has `__dlpack__`; `None` if it has neither.
     pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         if let Some(lent) = api::lend(object)? {
             return lent.checked().map(Some);
@@ -99,7 +99,7 @@ impl Lent {
         }
     }
 
-    /// What `__dlpack__` gives.
+    /// Calls `__dlpack__`.
     fn asked(object: &Bound<'_, PyAny>, method: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = object.py();
         if let Ok(device) = object.call_method0(pyo3::intern!(py, "__dlpack_device__")) {
@@ -109,29 +109,30 @@ impl Lent {
         let options = PyDict::new(py);
         options.set_item(pyo3::intern!(py, "max_version"), (MAJOR, MINOR))?;
         let capsule = match method.call((), Some(&options)) {
-            // Libraries of before 2024 do not know the parameter.
+            // Libraries from before 2024 do not have the parameter.
             Err(error) if error.is_instance_of::<PyTypeError>(py) => method.call0()?,
             called => called?,
         };
         Self::take(capsule.cast::<PyCapsule>()?)
     }
 
-    /// Takes what is in a capsule.
+    /// Takes the struct of a capsule.
     fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         let is_versioned = capsule.is_valid_checked(Some(VERSIONED));
         let (name, taken) = if is_versioned { (VERSIONED, VERSIONED_TAKEN) } else { (NAME, TAKEN) };
         let pointer = capsule.pointer_checked(Some(name))?;
-        // SAFETY: the capsule is one, and the new name is static. With it, its own destructor leaves the struct to us.
+        // SAFETY: the object is a capsule, and the new name is static. With the new name, the capsule's destructor does not
+        // delete the struct.
         if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), taken.as_ptr()) } != 0 {
             return Err(PyErr::fetch(capsule.py()));
         }
         Ok(if is_versioned { Self::Versioned(pointer.cast()) } else { Self::Plain(pointer.cast()) })
     }
 
-    /// The same, if it is of a version that is known here, and in main memory.
+    /// Checks that the version is supported, and that the memory is main memory.
     fn checked(self) -> PyResult<Self> {
         if let Self::Versioned(managed) = &self {
-            // SAFETY: whatever the version, the struct begins with it.
+            // SAFETY: the struct begins with its version in every version.
             let (major, minor) = unsafe { (managed.as_ref().major, managed.as_ref().minor) };
             if major != MAJOR {
                 let message = format!("DLPack {major}.{minor} is not known here; {MAJOR}.{MINOR} is");
@@ -143,9 +144,9 @@ impl Lent {
         Ok(self)
     }
 
-    /// What was lent; of a struct whose version is known.
+    /// The tensor; its version must be supported.
     fn tensor(&self) -> &DlTensor {
-        // SAFETY: both hold a valid struct until its deleter is called, which dropping this does.
+        // SAFETY: both variants hold a valid struct until its deleter is called, which happens on drop.
         unsafe {
             match self {
                 Self::Plain(managed) => &managed.as_ref().tensor,
@@ -154,7 +155,7 @@ impl Lent {
         }
     }
 
-    /// Where it lies. `None` if it is of a kind that cannot be read here.
+    /// The location and layout. `None` if the tensor cannot be read here.
     pub(super) fn place(&self) -> Option<Place<'_>> {
         let tensor = self.tensor();
         if tensor.lanes != 1 || !(0..=MAX_DIMS).contains(&tensor.ndim) {
@@ -163,12 +164,12 @@ impl Lent {
         let rank = usize::try_from(tensor.ndim).ok()?;
         let numbers = |at: *mut i64| match at.is_null() || rank == 0 {
             true => &[][..],
-            // SAFETY: both point to `ndim` numbers if they are not null.
+            // SAFETY: `shape` and `strides` point to `ndim` integers if they are not null.
             false => unsafe { std::slice::from_raw_parts(at.cast_const(), rank) },
         };
         let sizes = numbers(tensor.shape);
         (sizes.len() == rank && sizes.iter().all(|&n| n >= 0)).then_some(())?;
-        // What has no memory, such as a tensor that is only traced, has elements that cannot be read.
+        // A tensor without memory, such as one that is only traced, has elements that cannot be read.
         (!tensor.data.is_null() || sizes.contains(&0)).then_some(())?;
         let strides = (!tensor.strides.is_null()).then(|| numbers(tensor.strides));
         let is_read_only = match self {
@@ -184,8 +185,8 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // SAFETY: the struct was taken over from who made it, and its consumer calls the deleter once. It lies where it does in
-        // structs of any version.
+        // SAFETY: this value owns the struct, and the deleter is called once. The deleter is at the same offset in every
+        // version.
         unsafe {
             match self {
                 Self::Plain(managed) => {
@@ -213,7 +214,7 @@ fn on_cpu(kind: i32, index: i32) -> PyResult<()> {
     }
 }
 
-/// The type of elements that DLPack's type code and number of bits say.
+/// The element type of a DLPack type code and number of bits.
 fn element(code: u8, bits: u8) -> Option<Element> {
     Some(Element::Known(match (code, bits) {
         (0, 8) => ScalarType::Char,
@@ -240,20 +241,20 @@ fn element(code: u8, bits: u8) -> Option<Element> {
     }))
 }
 
-/// The code and bits of a type; types that DLPack lacks are unsigned integers of their size.
+/// The type code and bits of a type; types that DLPack lacks become unsigned integers of the same size.
 fn code(dtype: ScalarType) -> (u8, u8) {
     let bits = (dtype.size() * 8) as u8;
     let known = (0..=13).find(|&code| element(code, bits) == Some(Element::Known(dtype)));
     (known.unwrap_or(1), bits)
 }
 
-/// What an exported struct refers to.
+/// Owns everything that an exported struct points to.
 struct Exported {
     _storage: Arc<Storage>,
     numbers: Box<[i64]>,
 }
 
-/// A capsule with a tensor, which lives until its consumer gives it back.
+/// Exports a tensor as a capsule. The memory lives until the consumer calls the deleter.
 pub(crate) fn export<'py>(py: Python<'py>, storage: &Arc<Storage>) -> PyResult<Bound<'py, PyCapsule>> {
     let meta = storage.meta();
     let numbers = meta.sizes().iter().chain(meta.strides().iter()).map(|&n| n as i64).collect();
@@ -275,28 +276,28 @@ pub(crate) fn export<'py>(py: Python<'py>, storage: &Arc<Storage>) -> PyResult<B
     let context = Box::into_raw(context).cast();
     let managed = Box::into_raw(Box::new(DlManagedTensor { tensor, context, deleter: Some(delete) }));
     let Some(pointer) = NonNull::new(managed) else { unreachable!("a box is not null") };
-    // SAFETY: the struct is valid until `delete` is called: by who takes it, or by the capsule if nobody has.
+    // SAFETY: the struct is valid until `delete` is called, by the consumer, or by the capsule if nobody has taken the struct.
     let capsule =
         unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer.cast(), NAME, Some(destroy)) };
     if capsule.is_err() {
-        // SAFETY: no capsule has come to own the struct.
+        // SAFETY: no capsule owns the struct.
         unsafe { delete(managed) };
     }
     capsule
 }
 
-/// Frees an exported struct and what it refers to.
+/// Frees an exported struct and everything it points to.
 unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
-    // SAFETY: `export` made both boxes, and a deleter is called once.
+    // SAFETY: `export` leaked both boxes, and a deleter is called once.
     unsafe {
         let managed = Box::from_raw(managed);
         drop(Box::from_raw(managed.context.cast::<Exported>()));
     }
 }
 
-/// Frees what is in a capsule that nobody has taken.
+/// Frees the struct of a capsule unless a consumer has taken it.
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
-    // SAFETY: the capsule is one of `export`; it has its first name only if nobody has taken what is in it.
+    // SAFETY: `export` created the capsule; it has its original name only if nobody has taken the struct.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) == 1 {
             delete(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());

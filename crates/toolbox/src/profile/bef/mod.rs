@@ -1,7 +1,7 @@
-//! Profiles of BEF programs: runs their functions and says which kernels took the time.
+//! Profiles of BEF programs: runs their functions and reports the time by kernel.
 //!
-//! A kernel that calls functions runs them, as far as nothing keeps them waiting, before it ends: its span
-//! has those of their kernels in it. What it took itself is its *self time*.
+//! A kernel that calls functions runs them before it returns, up to the point where they wait for a value; its span
+//! contains the spans of their kernels. Its *self time* is its duration without those.
 
 mod report;
 
@@ -21,35 +21,35 @@ use std::sync::Arc;
 use tfrt_kernels::driver;
 use trace::SpanKind;
 
-/// Spans of kernels and tasks that a profile keeps, 64 bytes each. Then it goes on without recording.
+/// Spans of kernels and tasks that a profile keeps at most, 64 bytes each. Later spans are not recorded.
 pub const MAX_SPANS: usize = 4_000_000;
 
-/// Regions within each other that are looked through for the function in which they stand.
+/// Levels of nested regions that are followed to find the enclosing function.
 const MAX_NESTING: usize = 64;
 
-/// The row of what kernels handed to the work queue.
+/// The name of the row for tasks that kernels enqueued on the work queue.
 const TASKS: &str = "(tasks)";
 
-/// What was recorded of a BEF program.
+/// The recorded run of a BEF program.
 #[derive(Debug)]
 pub struct Profile {
     /// Opening the program, then all runs.
     pub recording: Recording,
-    /// As of [`crate::bef::run`]: 0 if exactly the announced errors came, or 1.
+    /// The exit code of [`crate::bef::run`]: 0 if exactly the expected errors occurred, otherwise 1.
     pub exit_code: i32,
     program: Arc<FreeableBuffer>,
     options: RunOptions,
-    /// Of each function, the one with a name around it, or itself.
+    /// For each function, the nearest enclosing function with a name, or itself.
     owners: Vec<u32>,
-    /// What recording took of a span, in nanoseconds.
+    /// The overhead of recording one span, in nanoseconds.
     cost: f64,
 }
 
-/// Runs the functions of a BEF program, each `repeat` times, and once before, since a first run reads the
-/// function and touches memory for the first time; [`RunOptions::init`] runs once and first. A function in
-/// whose run an error was not announced is not run again.
+/// Runs the functions of a BEF program: each once to warm up, because a first run decodes the function and takes page
+/// faults, then `repeat` times. [`RunOptions::init`] runs first, and once. A function with an unexpected error is not run
+/// again.
 ///
-/// What kernels print goes to `stdout`, errors with their places to `stderr`.
+/// The output of kernels goes to `stdout`, errors with their locations to `stderr`.
 pub fn profile(
     program: FreeableBuffer,
     options: RunOptions,
@@ -66,14 +66,14 @@ pub fn profile(
     recorder.block("Execute");
     let mut recording = recorder.finish();
     let verified = ::bef::File::open(&program).and_then(|file| file.verify());
-    // What cannot be read has not run.
+    // An invalid program has not run; it needs no labels.
     let labels = verified.and_then(|p| labels(&p)).unwrap_or_default();
     let owners;
     (owners, recording.functions) = labels.into_iter().unzip();
     Profile { recording, exit_code, program, options, owners, cost }
 }
 
-/// Of each function, itself and its name; of a region, the function in which it stands.
+/// For each function, its index and name; for a region, the index of the enclosing function and a label.
 pub(crate) fn labels(program: &Verified<'_>) -> ::bef::Result<Vec<(u32, String)>> {
     let index = program.functions();
     let mut outer = HashMap::new();
@@ -98,14 +98,14 @@ pub(crate) fn labels(program: &Verified<'_>) -> ::bef::Result<Vec<(u32, String)>
     Ok((0..names.len() as u32).map(label).collect())
 }
 
-/// Kernels and tasks that ran, in the order in which they ended.
+/// The spans of kernels and tasks, in the order in which they ended, and their self times.
 struct Work<'a> {
     spans: Vec<&'a Span>,
     self_times: Vec<u64>,
 }
 
 impl Work<'_> {
-    /// Those of a run. Runs come one after another.
+    /// The indices of the spans of one run. Runs do not overlap.
     fn of(&self, run: &Span) -> Range<usize> {
         let start = self.spans.partition_point(|s| s.end < run.start);
         start..start.max(self.spans.partition_point(|s| s.end <= run.end))
@@ -113,7 +113,7 @@ impl Work<'_> {
 }
 
 impl Profile {
-    /// Whether a function has run.
+    /// Whether any function has run.
     pub fn has_runs(&self) -> bool {
         self.spans().any(|s| s.kind == SpanKind::Execute)
     }
@@ -122,10 +122,10 @@ impl Profile {
         self.recording.blocks.iter().flat_map(|block| &block.spans)
     }
 
-    /// The report on a program of this name.
+    /// The report; `name` is the name of the program.
     ///
     /// # Errors
-    /// When the program is not a valid BEF file; then nothing has run.
+    /// If the program is not a valid BEF file; nothing has run then.
     pub fn report(&self, name: &str) -> Result<Report> {
         let context = || format!("{name} is not a valid BEF file");
         let program = ::bef::File::open(&self.program).and_then(|file| file.verify()).context(context)?;
@@ -166,7 +166,7 @@ impl Profile {
         })
     }
 
-    /// Where the time of some runs of a function went.
+    /// The times of a function, averaged over its completely recorded runs without the warm-up run.
     fn function(&self, program: &Verified<'_>, runs: &[&Span], work: &Work<'_>) -> FunctionTime {
         let until = self.recording.complete_until.unwrap_or(u64::MAX);
         let complete = &runs[..runs.partition_point(|run| run.end < until)];
@@ -200,7 +200,7 @@ impl Profile {
             kernels.into_iter().map(|(name, time)| KernelTime { name: name.to_owned(), time }).collect();
         kernels.iter_mut().for_each(|k| k.time.per_run(runs.len(), run_us));
         kernels.sort_by(|a, b| b.time.self_us.total_cmp(&a.time.self_us));
-        // Regions stand behind the function that they belong to.
+        // Regions follow the function that they belong to.
         let mut places: Vec<_> = places.into_iter().collect();
         places.sort_by_key(|&((function, _), _)| {
             let owner = self.owners.get(function as usize).copied().unwrap_or(function);
@@ -231,10 +231,10 @@ impl Profile {
     }
 }
 
-/// Looks up where kernels stand in their source.
+/// Looks up the source locations of kernels.
 struct Sources<'a> {
     program: &'a Verified<'a>,
-    /// The function that was asked for last.
+    /// The last function that was looked up.
     last: Option<(u32, FunctionRecord<'a>)>,
 }
 
@@ -249,7 +249,7 @@ impl<'a> Sources<'a> {
             self.last = Some((function, record));
         }
         let (_, record) = self.last.as_ref()?;
-        // Before the first kernel stands the one that gives the arguments.
+        // Kernel 0 of the record is the pseudo kernel that defines the arguments.
         let kernel = record.kernel(kernel as usize + 1).ok()?;
         let location = self.program.location(kernel.location()).ok()??;
         (location != Location::Unknown).then(|| location.to_string())
@@ -332,7 +332,7 @@ func.func @fails() -> i32 {
     }
 
     #[test]
-    fn kernels_of_called_functions_and_regions_are_counted_where_they_stand() {
+    fn kernels_of_called_functions_and_regions_are_counted_by_place() {
         for queue in [Queue::SingleThreaded, Queue::MultiThreaded(2)] {
             let options = RunOptions {
                 init: Some("setup".into()),
@@ -366,7 +366,7 @@ func.func @fails() -> i32 {
                 places.contains(&("main (region 2)", 0, "tfrt.call", Some("t.mlir:18:10"))),
                 "{places:?}"
             );
-            // The call is within the `if`, and the addition within that.
+            // The call is nested in the `if`, and the addition in the call.
             let total = |name: &str| main.kernels.iter().find(|k| k.name == name).unwrap().time;
             assert!(total("tfrt.if").self_us < total("tfrt.if").total_us);
             let inside: f64 = main.kernels.iter().map(|k| k.time.self_us).sum();
@@ -377,7 +377,7 @@ func.func @fails() -> i32 {
     }
 
     #[test]
-    fn what_fails_runs_once() {
+    fn failing_functions_run_once() {
         let (profile, _, stderr) = profiled(RunOptions::default());
         assert_eq!((profile.exit_code, stderr.matches(": error: ").count()), (1, 1));
         let report = profile.report("t.mlir").unwrap();
@@ -386,7 +386,7 @@ func.func @fails() -> i32 {
     }
 
     #[test]
-    fn what_takes_arguments_is_named() {
+    fn functions_that_take_arguments_are_reported_as_not_run() {
         let options = RunOptions { functions: vec!["double".into()], ..RunOptions::default() };
         let (profile, ..) = profiled(options);
         let report = profile.report("t.mlir").unwrap();

@@ -6,25 +6,25 @@ use crate::show::{count, table};
 use serde::Serialize;
 use std::fmt::Write;
 
-/// Where the time of a BEF program went. Times are microseconds; those of kernels have in them what
-/// recording took.
+/// The profile of a BEF program. Times are in microseconds; the times of kernels include the overhead of
+/// recording.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// The program.
     pub program: String,
-    /// Opening the program: verifying it and finding its kernels.
+    /// The time to open the program: to verify it and look up its kernels.
     pub load_us: f64,
-    /// The function that ran first, and once.
+    /// The initialization function, if any, which ran first and once.
     pub init: Option<InitTime>,
-    /// The functions that ran, in their order.
+    /// The functions that ran, in execution order.
     pub functions: Vec<FunctionTime>,
-    /// Functions that were asked for and did not run, since they take arguments.
+    /// Functions that were requested but did not run, because they take arguments.
     pub not_run: Vec<String>,
-    /// Spans that were not recorded, since there were more than [`MAX_SPANS`].
+    /// The number of spans beyond [`MAX_SPANS`], which were not recorded.
     pub spans_left_out: usize,
 }
 
-/// The run of the function that ran first.
+/// The run of the initialization function.
 #[derive(Debug, Clone, Serialize)]
 pub struct InitTime {
     /// Its name.
@@ -33,36 +33,36 @@ pub struct InitTime {
     pub run_us: f64,
 }
 
-/// Where the time of a function went: of one run, the mean of all runs that were recorded completely, the
-/// very first left out if there are others.
+/// The times of one run of a function: the mean over all completely recorded runs, without the very first if there are
+/// others.
 #[derive(Debug, Clone, Serialize)]
 pub struct FunctionTime {
     /// The function.
     pub name: String,
     /// The number of runs.
     pub runs: usize,
-    /// Whether there is but one run, and recording ended in it: what happened later is missing.
+    /// Whether there is only one run and recording stopped during it, so that its later spans are missing.
     pub cut: bool,
-    /// A whole run, until its results were there and nothing was left of it to be done.
+    /// The duration of a run, until its results were available and all its tasks were done.
     pub run_us: f64,
-    /// The shortest run.
+    /// The duration of the fastest run.
     pub fastest_run_us: f64,
-    /// When no thread was in a kernel or a task.
+    /// The time in which no thread was in a kernel or task.
     pub outside_us: f64,
-    /// About what recording took.
+    /// The estimated overhead of recording.
     pub recording_us: f64,
-    /// The kernels by name, those that took longest themselves first.
+    /// The kernels by name, by descending self time.
     pub kernels: Vec<KernelTime>,
-    /// The kernels by place, in the order of the file; those of regions stand behind the function around them.
+    /// The kernels by place, in the order of the file; the kernels of regions follow those of the enclosing function.
     pub places: Vec<PlaceTime>,
 }
 
-/// The calls of one kernel, wherever it stands.
+/// The calls of one kernel at all places.
 #[derive(Debug, Clone, Serialize)]
 pub struct KernelTime {
-    /// The kernel; `(tasks)` for what kernels handed to the work queue.
+    /// The kernel; `(tasks)` for tasks that kernels enqueued on the work queue.
     pub name: String,
-    /// How long they took.
+    /// The times of the calls.
     #[serde(flatten)]
     pub time: CallTime,
 }
@@ -70,29 +70,29 @@ pub struct KernelTime {
 /// The calls of one kernel at one place.
 #[derive(Debug, Clone, Serialize)]
 pub struct PlaceTime {
-    /// The function that the kernel stands in; of a region, the one around it, and its own number.
+    /// The function of the call; for a region, the enclosing function and the region's index.
     pub function: String,
-    /// Which of the function's kernels it is.
+    /// The index of the call in the function.
     pub kernel: u32,
     /// The kernel.
     pub name: String,
-    /// Where it stands in its source, if the program records that: `file:line:column`.
+    /// The source location, if the program records it: `file:line:column`.
     pub location: Option<String>,
-    /// How long they took.
+    /// The times of the calls.
     #[serde(flatten)]
     pub time: CallTime,
 }
 
-/// What calls took in one run.
+/// The times of a group of calls in one run.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct CallTime {
-    /// Calls.
+    /// The number of calls.
     pub calls: f64,
-    /// Their time, with all that ran within them on the same thread.
+    /// Their total time, including nested spans on the same thread.
     pub total_us: f64,
-    /// Their time without that.
+    /// Their self time, without nested spans.
     pub self_us: f64,
-    /// That of the time of the whole run, in per cent. With several threads, shares can exceed 100 together.
+    /// The self time as a percentage of the run. With several threads, the sum of all shares can exceed 100.
     pub share: f64,
 }
 
@@ -104,7 +104,7 @@ impl CallTime {
         self.self_us += own as f64 / 1e3;
     }
 
-    /// Makes of the sums of runs what one takes.
+    /// Converts sums over `runs` runs to the mean of one run, and computes the share.
     pub(super) fn per_run(&mut self, runs: usize, run_us: f64) {
         let runs = runs.max(1) as f64;
         self.calls /= runs;
@@ -115,7 +115,7 @@ impl CallTime {
 }
 
 impl Report {
-    /// The report as a person reads it; with `places`, every place of a kernel.
+    /// The report as text; with `places`, also by place.
     pub fn text(&self, places: bool) -> String {
         let mut out = format!("{}: opened in {}", self.program, time(self.load_us));
         if let Some(init) = &self.init {

@@ -1,10 +1,10 @@
-// The drawing of a graph: pan, zoom, and as much detail as there is room for.
+// Draws a graph with pan, zoom, and a level of detail that depends on the scale.
 
 const canvas = byId("graph"), pen = canvas.getContext("2d", { alpha: false });
 const map = byId("map"), mapPen = map.getContext("2d");
-// Scales below which text, second lines and cards are left out.
+// Scales below which nodes are plain rectangles, and below which their second lines are left out.
 const CARDS = 0.2, DETAILS = 0.42;
-// Edges that share a path: what is not in view is not drawn.
+// Edges per Path2D: paths outside the view are not drawn.
 const EDGES_A_PATH = 200;
 let colours = {}, drawn = false, mapped = null;
 
@@ -19,7 +19,7 @@ function readColours() {
   mapped = null;
 }
 
-// Fill, border and solid colour of a family.
+// The fill, border and solid colour of a family.
 function tint(family) {
   const [h, s] = [HUES[family], SATURATIONS[family]];
   return state.dark
@@ -27,7 +27,7 @@ function tint(family) {
     : { fill: `hsl(${h} ${s}% 96.5%)`, border: `hsl(${h} ${s * 0.6}% 78%)`, solid: `hsl(${h} ${s}% 52%)` };
 }
 
-// From cold to hot, for a share of the largest.
+// The colours of a heat map; `share` is relative to the largest value.
 function heat(share) {
   const warm = Math.sqrt(share), hue = 44 - 36 * warm;
   return state.dark
@@ -35,7 +35,7 @@ function heat(share) {
     : { fill: `hsl(${hue} 95% ${98 - 25 * warm}%)`, border: `hsl(${hue} ${30 + 50 * warm}% ${80 - 22 * warm}%)`, solid: `hsl(${hue} ${40 + 52 * warm}% ${72 - 20 * warm}%)` };
 }
 
-// The second line of a node: what it computes, or what it is coloured by.
+// The second line of a node: its detail, or the measurement that it is coloured by.
 function secondLine(node) {
   if (state.colours === "time" && node.time != null) return time(node.time);
   if (state.colours === "error" && node.error != null) return `± ${Number(node.error.toPrecision(2))}`;
@@ -60,7 +60,7 @@ function traceRoute(path, route) {
   }
 }
 
-// An edge that is too long to have a route: a curve beside the graph.
+// An edge without a route, because it is too long: a curve beside the graph.
 function traceLong(path, graph, edge) {
   const [from, to] = edge.ends.map((node) => graph.nodes[node]);
   const [y0, y1] = [from.at[1] + HEIGHT / 2, to.at[1] - HEIGHT / 2];
@@ -70,7 +70,7 @@ function traceLong(path, graph, edge) {
   path.bezierCurveTo(from.at[0] + side * bow, y0 + 120, to.at[0] + side * bow, y1 - 120, to.at[0], y1);
 }
 
-// Stubs where an edge without a route leaves and arrives.
+// Stubs at both ends of an edge without a route.
 function traceStubs(path, graph, edge) {
   const [from, to] = edge.ends.map((node) => graph.nodes[node]);
   const half = (node) => (node.pill ? PILL : HEIGHT) / 2;
@@ -123,7 +123,7 @@ function size(element, context) {
   return [width, height];
 }
 
-// Draws when the browser is ready to, once for however many changes.
+// Schedules a draw for the next animation frame; several calls before it cause one draw.
 function redraw() {
   if (drawn) return;
   drawn = true;
@@ -166,7 +166,7 @@ function dots(width, height) {
 function drawEdges(graph, view, scale) {
   pen.lineWidth = Math.max(1.3, 0.9 / scale);
   pen.strokeStyle = pen.fillStyle = colours.edge;
-  // Where nodes are small, edges must not hide them.
+  // At small scales, edges are translucent so that they do not hide the nodes.
   pen.globalAlpha = scale < CARDS / 2 && graph.edges.length > 500 ? 0.5 : 1;
   for (const path of pathsOf(graph)) {
     if (path.bottom < view.top || path.top > view.bottom) continue;
@@ -189,7 +189,7 @@ function drawEdges(graph, view, scale) {
   }
 }
 
-// The first of the nodes, from top to bottom, that is not above this height.
+// The index in `graph.rows` (nodes sorted from top to bottom) of the first node not above `y`.
 function firstRow(graph, y) {
   let [low, high] = [0, graph.rows.length];
   while (low < high) {
@@ -263,7 +263,7 @@ function drawNode(graph, index, scale) {
   const at = node.pill ? x : left + 14;
   writeFitted(nameOf(node), room - (node.opens != null ? 12 : 0), at, detailed ? y - 8 : y + 0.5);
   if (detailed) {
-    // Grey cannot be read on every colour of the scale.
+    // Grey is not legible on every colour of the heat map.
     pen.fillStyle = state.colours === "family" ? colours.quiet : colours.text;
     pen.font = `11px ${colours.sans}`;
     writeFitted(secondLine(node), room, left + 14, y + 9.5);
@@ -285,7 +285,7 @@ function drawNode(graph, index, scale) {
   }
 }
 
-// Text that is set closer, and then cut short, where there is no room for it: fonts differ in their widths.
+// Fits text into a width: it is condensed by at most this factor, then truncated. Fonts differ in their widths.
 const CLOSER = 1.12;
 function writeFitted(words, room, x, y) {
   pen.fillText(fitted(words, room * CLOSER), x, y, room);
@@ -312,7 +312,7 @@ function fitted(words, room) {
   return short;
 }
 
-// The whole graph in small, with what is in view.
+// Draws the overview map: the whole graph, and the current view as a rectangle.
 function drawMap(graph, view) {
   const [w, h] = graph.size;
   map.hidden = graph.nodes.length < 12;
@@ -376,7 +376,7 @@ function fit() {
   redraw();
 }
 
-// The beginning of the graph, at a scale at which it can be read.
+// Shows the top of the graph at a legible scale.
 function begin() {
   const graph = current();
   if (!graph) return;
@@ -394,7 +394,7 @@ function begin() {
   redraw();
 }
 
-// Brings a node into view, if it is not.
+// Scrolls a node into view, if it is not visible.
 function reveal(index) {
   const graph = current(), [x, y, w] = graph.nodes[index].at, view = state.view;
   if (view.scale < DETAILS) view.scale = 0.85;

@@ -1,4 +1,4 @@
-// Tabs, search, keys, and what moves the view.
+// Tabs, search, keyboard and pointer input.
 
 function say(words) {
   byId("said").textContent = words;
@@ -19,7 +19,7 @@ function setTheme(theme) {
   if (state.tab !== "graph") showTab(state.tab);
 }
 
-// Goes to a node of a graph, or to the graph.
+// Shows a graph and selects a node of it; -1 selects none.
 function go(graph, node, remember = true) {
   if (remember && (graph !== state.graph)) state.back.push([state.graph, state.node, { ...state.view }]);
   if (state.tab !== "graph") showTab("graph");
@@ -57,7 +57,7 @@ function select(node) {
   redraw();
 }
 
-// Buttons of which one is pressed.
+// A segmented control: a row of buttons of which one is pressed.
 function segments(element, choices, chosen, choose) {
   element.replaceChildren(...choices.map(([value, label]) =>
     make("button", { type: "button", "aria-pressed": String(value === chosen), onclick: () => choose(value) }, label)));
@@ -119,7 +119,7 @@ function makeTabs() {
   }
 }
 
-// Puts the tabs on a line of their own where they do not fit beside the rest.
+// Moves the tabs to a line of their own if they do not fit into the header.
 function fitTabs() {
   const list = byId("tabs"), header = list.parentElement;
   header.classList.remove("narrow");
@@ -127,7 +127,7 @@ function fitTabs() {
   fadeTabs();
 }
 
-// Fades the tabs out on a side where there are more of them.
+// Fades out the side of the tab list on which more tabs are scrolled out of view.
 function fadeTabs() {
   const list = byId("tabs");
   list.classList.toggle("before", list.scrollLeft > 1);
@@ -152,7 +152,7 @@ function showTab(id) {
   else if (id) showTable(Number(id.split(" ")[1]));
 }
 
-// Nodes of all graphs that have these words in what is known of them, those of this graph first.
+// Nodes of all graphs whose texts contain all of these words, those of the current graph first; at most 200.
 function search(words) {
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
   if (!wanted.length) return [];
@@ -210,7 +210,7 @@ function listenToSearch() {
   field.addEventListener("focus", () => { field.select(); showFound(); });
 }
 
-// The node to which an arrow key goes.
+// The node that an arrow key moves to.
 function neighbour(key) {
   const graph = current();
   if (state.node < 0) return graph.rows[0] ?? -1;
@@ -312,8 +312,8 @@ function listenToPointer() {
   map.addEventListener("pointermove", jump);
 }
 
-// In a page that shows the report in a frame and opens files, such as that of the npm package: it is told how many more
-// elements a dragged file is over, and given what is dropped, and the keys that the report has no use for.
+// For a page that embeds the report in a frame and opens files, such as the page of the npm package: posts to it drag
+// enter (+1) and leave (-1) events, dropped files, and the shortcut keys that the embedding page handles.
 function listenForPage() {
   if (parent === window) return;
   addEventListener("keydown", ({ key, ctrlKey, metaKey, altKey, target }) => {
@@ -332,7 +332,8 @@ function listenForPage() {
   addEventListener("drop", (event) => tell(event, { files: [...event.dataTransfer.files] }));
 }
 
-// What the address says after `#`, such as `graph=1&node=7&tab=memory&colours=time&theme=dark`: links lead to a node.
+// Applies the address's fragment, such as `#graph=1&node=7&tab=memory&colours=time&theme=dark`, so that links can point
+// to a node.
 function followAddress() {
   const wanted = new URLSearchParams(location.hash.slice(1));
   const index = (name, count) => {
@@ -360,14 +361,14 @@ function followAddress() {
   if (tab) showTab(tab[0]);
 }
 
-// Draws the graph at once, its beginning and whole, and notes on the document how many milliseconds have passed since the
-// page began: `--dump-dom` shows it.
+// For benchmarks: draws the top of the graph and the whole graph synchronously, and stores the milliseconds since the page
+// began in `data-drawn` of the document element, which Chromium's `--dump-dom` prints.
 function measure() {
   for (const show of [begin, fit]) {
     show();
     draw();
   }
-  // What is drawn is there once it is read.
+  // Reading a pixel waits until drawing has finished.
   pen.getImageData(0, 0, 1, 1);
   document.documentElement.dataset.drawn = Math.round(performance.now() - began);
 }
@@ -404,7 +405,7 @@ function start() {
   listenForPage();
   fitTabs();
   state.tab = tabs[0]?.[0] ?? "";
-  // Of a BEF program, a function comes before the regions within others.
+  // For a BEF program, start with a function rather than a region.
   state.graph = Math.max(0, data.graphs.findIndex((graph) => !title(graph).includes("(region ")));
   setTheme();
   showTab(state.tab);

@@ -1,4 +1,4 @@
-// The panel at the side: what is known of the node that is selected, or of the file.
+// The side panel: the properties of the selected node, or of the file.
 
 const panel = byId("panel");
 
@@ -66,7 +66,7 @@ function ofNode(graph, node) {
   return parts;
 }
 
-// The number of an instruction, a node or a kernel in its program.
+// The number of a node's instruction, payload node or kernel in its program.
 function numberOf(node, index) {
   const first = node.about?.find(([name]) => ["Instruction", "Node", "Kernel"].includes(text(name)));
   return first ? `${text(first[0]).toLowerCase()} ${text(first[1])}` : `step ${index}`;

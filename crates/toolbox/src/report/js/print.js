@@ -1,9 +1,9 @@
-// What goes to a printer: the graph that is shown, as drawings of a page each, and the tables.
+// The printed form: the current graph, split into drawings of one page each, and the tables.
 
 const SVG = "http://www.w3.org/2000/svg";
-// The most pages that a graph is printed on, and rows of a table.
+// The maximum number of pages of a graph, and of rows of a table.
 const PAGES = 40, ROWS = 200;
-// Width of a drawing at least, and height to width, so that it fills a page.
+// The minimum width of a drawing, and its ratio of height to width, which fills a page.
 const WIDTH = 760, TALL = 1.22;
 
 function svg(tag, attributes, words) {

@@ -1,11 +1,11 @@
-// The data of the page, and what is shown of it.
+// The data of the page, and the state of the view.
 
 const began = performance.now();
 const byId = (id) => document.getElementById(id);
 const data = JSON.parse(byId("data").textContent);
 const families = JSON.parse(byId("families").textContent);
 const text = (id) => data.strings[id ?? 0];
-// The file without the folders that it is in, but for the last.
+// The file name with its innermost folder.
 const shortName = data.file.split(/[\\/]/).slice(-2).join("/");
 const HEIGHT = 42, PILL = 28;
 
@@ -18,10 +18,10 @@ const state = {
   back: [], found: [], at: -1, dark: false,
 };
 
-// Text that may go on in another line after the separators of paths and names.
+// Text with line-break opportunities after the separators of paths and names.
 const breakable = (words) => words.split(/(?<=[/\\_])/).flatMap((part, i) => i ? [make("wbr"), part] : [part]);
 
-// A new element with these attributes and children. Text becomes text: nothing of the data is ever markup.
+// Makes an element with these attributes and children. Strings become text nodes: report data is never parsed as HTML.
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) {
@@ -52,7 +52,7 @@ function number(n) {
   return Number.isInteger(rounded) ? rounded.toLocaleString("en") : String(rounded);
 }
 
-// What drawing and keys need of a graph, made when it is first shown.
+// Computes the derived data of a graph (adjacency, nodes by row, maxima) when it is first shown.
 function prepare(graph) {
   if (graph.ready) return graph;
   const count = graph.nodes.length;

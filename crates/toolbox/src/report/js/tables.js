@@ -1,7 +1,7 @@
-// Tables and memory.
+// The tabs with tables and memory charts.
 
 const sheet = byId("sheet");
-// Rows that are shown at first.
+// Rows that are shown initially.
 const FEW = 500;
 
 const heading = (name, note) => [make("h2", {}, name), make("p", {}, note)];
@@ -72,14 +72,14 @@ function showTable(index) {
   show();
 }
 
-// The node of an instruction of a method.
+// The index of an instruction's node in the graph of a method; -1 before the first instruction.
 function nodeOf(graph, instruction) {
   const nodes = data.graphs[graph].nodes;
   data.graphs[graph].first ??= nodes.findIndex((node) => !node.pill);
   return instruction < 0 ? -1 : data.graphs[graph].first + instruction;
 }
 
-// A block has the colour of what computes it first.
+// A block has the colour of the node that first writes it.
 function blockColour(arena, first) {
   const node = arena.graph != null ? data.graphs[arena.graph].nodes[nodeOf(arena.graph, first)] : null;
   return node ? tint(node.family).solid : colours.quiet;
@@ -107,7 +107,7 @@ function drawArena(arena, chart, over) {
     context.lineWidth = 1.5;
     context.strokeRect(px(first), py(start), Math.max(2, px(last + 1) - px(first)), Math.max(2, py(start + length) - py(start)));
   }
-  // What is needed at each moment.
+  // The curve of live bytes over the instructions.
   const needed = needs(arena), most = Math.max(1, ...needed);
   context.beginPath();
   context.moveTo(0, top - 8);
@@ -141,7 +141,7 @@ function needs(arena) {
 
 function arenaNote(arena) {
   const peak = arena.peak_at ? `, of which at most ${bytes(arena.peak)} are needed at a time: at ${text(arena.peak_at)}` : "";
-  return `${bytes(arena.bytes)}${peak}. From left to right the instructions, from top to bottom the bytes; above, what is needed.`;
+  return `${bytes(arena.bytes)}${peak}. Instructions run from left to right, bytes from top to bottom; the curve above shows the bytes in use.`;
 }
 
 function showMemory() {

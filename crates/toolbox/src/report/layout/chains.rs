@@ -1,11 +1,11 @@
-//! Nodes and the joints of long edges, in layers.
+//! The layered graph: nodes, and dummy vertices where long edges pass a layer.
 
-/// Layers that an edge may pass to be drawn.
+/// The maximum number of layers that a drawn edge spans.
 const MAX_SPAN: u32 = 48;
-/// Joints for each node and edge.
-const JOINTS_PER_ELEMENT: usize = 4;
+/// The budget of dummy vertices per node and edge.
+const DUMMIES_PER_ELEMENT: usize = 4;
 
-/// Neighbours of each vertex, in one allocation.
+/// The neighbours of each vertex, in compressed sparse row form.
 #[derive(Debug, Default)]
 pub(super) struct Adjacency {
     starts: Vec<u32>,
@@ -13,7 +13,7 @@ pub(super) struct Adjacency {
 }
 
 impl Adjacency {
-    /// Of pairs of a vertex and its neighbour.
+    /// Built from pairs of a vertex and its neighbour.
     pub(super) fn new(vertices: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         let mut starts = vec![0u32; vertices + 1];
         pairs.clone().for_each(|(a, _)| starts[a as usize + 1] += 1);
@@ -35,8 +35,8 @@ impl Adjacency {
     }
 }
 
-/// Nodes, and behind them joints: edges between layers that are not neighbours run through a joint in each layer on
-/// their way. All edges of a node run through the same joints, as far as they go.
+/// Vertices: the nodes, followed by dummy vertices. An edge that spans several layers runs through a dummy vertex in each
+/// layer between its ends. All edges that leave a node share one chain of dummy vertices, as far as they go.
 #[derive(Debug)]
 pub(super) struct Chains {
     nodes: u32,
@@ -44,10 +44,10 @@ pub(super) struct Chains {
     pub(super) layer: Vec<u32>,
     /// The vertices of each layer.
     pub(super) layers: Vec<Vec<u32>>,
-    /// Of each node the first of its joints, which follow each other downward.
-    first_joint: Vec<u32>,
-    /// Of each node how many joints there are.
-    joints: Vec<u32>,
+    /// The first dummy vertex of each node; the others follow it, layer by layer downward.
+    first_dummy: Vec<u32>,
+    /// The number of dummy vertices of each node.
+    dummies: Vec<u32>,
     above: Adjacency,
     below: Adjacency,
 }
@@ -56,36 +56,37 @@ impl Chains {
     pub(super) fn new(rank: &[u32], edges: &[(u32, u32)], work: &mut u64) -> Self {
         let n = rank.len();
         let spans = |&(a, b): &(u32, u32)| rank[b as usize] - rank[a as usize];
-        // The longest edge of each node that is drawn, those of the shortest first while there are joints.
+        // The chain length that each node needs for its longest drawn edge. The shortest chains get dummy vertices first,
+        // until the budget is spent.
         let mut wanted = vec![0u32; n];
         for edge in edges {
             let span = spans(edge);
             if span <= MAX_SPAN {
-                let joints = &mut wanted[edge.0 as usize];
-                *joints = (*joints).max(span - 1);
+                let dummies = &mut wanted[edge.0 as usize];
+                *dummies = (*dummies).max(span - 1);
             }
         }
         let mut by_need: Vec<u32> = (0..n as u32).collect();
         by_need.sort_by_key(|&v| wanted[v as usize]);
-        let mut left = JOINTS_PER_ELEMENT * (n + edges.len());
-        let (mut layer, mut first_joint, mut joints) = (rank.to_vec(), vec![0; n], vec![0; n]);
+        let mut left = DUMMIES_PER_ELEMENT * (n + edges.len());
+        let (mut layer, mut first_dummy, mut dummies) = (rank.to_vec(), vec![0; n], vec![0; n]);
         let mut pairs = Vec::with_capacity(edges.len());
         for v in by_need {
             let need = wanted[v as usize] as usize;
             let Some(rest) = left.checked_sub(need) else { continue };
             left = rest;
-            first_joint[v as usize] = layer.len() as u32;
-            joints[v as usize] = need as u32;
+            first_dummy[v as usize] = layer.len() as u32;
+            dummies[v as usize] = need as u32;
             for step in 0..need as u32 {
-                let joint = layer.len() as u32;
-                pairs.push((if step == 0 { v } else { joint - 1 }, joint));
+                let dummy = layer.len() as u32;
+                pairs.push((if step == 0 { v } else { dummy - 1 }, dummy));
                 layer.push(rank[v as usize] + 1 + step);
             }
         }
         for edge in edges {
             let (a, passed) = (edge.0 as usize, spans(edge) - 1);
-            if passed <= joints[a] {
-                pairs.push((if passed == 0 { edge.0 } else { first_joint[a] + passed - 1 }, edge.1));
+            if passed <= dummies[a] {
+                pairs.push((if passed == 0 { edge.0 } else { first_dummy[a] + passed - 1 }, edge.1));
             }
         }
         let count = layer.iter().max().map_or(0, |&last| last as usize + 1);
@@ -98,8 +99,8 @@ impl Chains {
             below: Adjacency::new(layer.len(), pairs.iter().copied()),
             layer,
             layers,
-            first_joint,
-            joints,
+            first_dummy,
+            dummies,
         }
     }
 
@@ -107,8 +108,8 @@ impl Chains {
         self.layer.len() as u32
     }
 
-    /// Whether a vertex is a joint and no node.
-    pub(super) fn is_joint(&self, vertex: u32) -> bool {
+    /// Whether a vertex is a dummy vertex rather than a node.
+    pub(super) fn is_dummy(&self, vertex: u32) -> bool {
         vertex >= self.nodes
     }
 
@@ -122,10 +123,10 @@ impl Chains {
         self.below.of(vertex)
     }
 
-    /// The joints of an edge, downward; `None` if it is not drawn.
-    pub(super) fn joints(&self, from: u32, to: u32) -> Option<std::ops::Range<u32>> {
+    /// The dummy vertices of an edge, downward; `None` if it is not drawn.
+    pub(super) fn dummies(&self, from: u32, to: u32) -> Option<std::ops::Range<u32>> {
         let passed = (self.layer[to as usize] - self.layer[from as usize]).checked_sub(1)?;
-        let first = self.first_joint[from as usize];
-        (passed <= self.joints[from as usize]).then_some(first..first + passed)
+        let first = self.first_dummy[from as usize];
+        (passed <= self.dummies[from as usize]).then_some(first..first + passed)
     }
 }

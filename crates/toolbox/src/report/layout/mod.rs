@@ -1,13 +1,13 @@
-//! Layered drawings of graphs, after Sugiyama: nodes stand in layers, edges run downward.
+//! Layered graph drawing after Sugiyama: nodes are placed in layers, edges run downward.
 //!
 //! ```text
-//! rank    ─► a layer for each node (longest path, of bounded width)
-//! chains  ─► a joint in each layer that an edge passes; edges of one node share them
-//! order   ─► positions within layers (barycenter sweeps, fewest crossings kept)
-//! place   ─► coordinates (Brandes and Köpf: four alignments, balanced; isotonic regression where that gets too wide)
+//! rank    ─► a layer for each node (longest path, with bounded layer width)
+//! chains  ─► a dummy vertex in each layer that an edge passes; edges that leave one node share them
+//! order   ─► positions within layers (barycenter sweeps; the order with the fewest crossings is kept)
+//! place   ─► coordinates (Brandes and Köpf: four alignments, balanced; isotonic regression if the result is too wide)
 //! ```
 //!
-//! All arithmetic is of integers, so that a graph has one drawing on every machine, and the cost is that of sorting the
+//! All arithmetic is on integers, so that drawings are deterministic across machines. The cost is that of sorting the
 //! nodes and edges.
 
 mod chains;
@@ -24,25 +24,25 @@ use chains::Chains;
 const NODE_GAP: i64 = 26;
 /// Pixels between an edge and its neighbour in a layer.
 const EDGE_GAP: i64 = 14;
-/// Pixels between layers, where edges run straight down.
+/// Pixels between layers whose edges run straight down.
 const LAYER_GAP: i64 = 34;
-/// The most pixels between layers.
+/// The maximum number of pixels between layers.
 const MAX_LAYER_GAP: i64 = 120;
 
-/// How many times the width of the widest layer a drawing may have whose vertices are aligned.
+/// The maximum width of an aligned drawing, as a multiple of the width of its widest layer.
 const MAX_SPREAD: i64 = 3;
 
 /// A graph to be drawn.
 #[derive(Debug, Clone, Default)]
 pub struct Input {
-    /// Width and height of each node, in pixels. The order of the nodes is that in which they run: an edge to an
-    /// earlier node runs upward.
+    /// Width and height of each node, in pixels. Nodes are in execution order; an edge to an
+    /// earlier node is drawn upward.
     pub sizes: Vec<(u32, u32)>,
-    /// Pairs of nodes.
+    /// Pairs of source and target node.
     pub edges: Vec<(u32, u32)>,
 }
 
-/// A drawing, in pixels from its upper left corner.
+/// A drawing; coordinates are in pixels from its upper left corner.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Its width.
@@ -53,18 +53,18 @@ pub struct Layout {
     pub nodes: Vec<(i64, i64)>,
     /// The layer of each node, from 0.
     pub layers: Vec<u32>,
-    /// Of each edge the points through which it runs, from its first node to its second; none of an edge that is too
-    /// long to be drawn, or that joins a node with itself.
+    /// The points of each edge, from source to target; empty for an edge that is too long to be drawn, and for a
+    /// self-loop.
     pub routes: Vec<Vec<(i64, i64)>>,
-    /// Steps that were taken, for tests of the growth.
+    /// The number of elementary steps, for tests of the complexity.
     pub work: u64,
 }
 
-/// Draws a graph. Edges that name nodes that are not there have no route.
+/// Draws a graph. Edges to nodes that do not exist have no route.
 pub fn layout(input: &Input) -> Layout {
     let n = input.sizes.len();
     let valid = |&(a, b): &(u32, u32)| a != b && (a as usize) < n && (b as usize) < n;
-    // Downward: from the node that runs first.
+    // Orient edges downward: from the node that runs first.
     let down = |&(a, b): &(u32, u32)| (a.min(b), a.max(b));
     let mut edges: Vec<(u32, u32)> = input.edges.iter().filter(|e| valid(e)).map(down).collect();
     edges.sort_unstable();
@@ -75,7 +75,7 @@ pub fn layout(input: &Input) -> Layout {
     let order = order::order(&chains, &mut work);
     let width = |v: u32| input.sizes.get(v as usize).map_or(2, |&(w, _)| i64::from(w.div_ceil(2)) * 2);
     let separation = |a: u32, b: u32| {
-        let gap = if chains.is_joint(a) || chains.is_joint(b) { EDGE_GAP } else { NODE_GAP };
+        let gap = if chains.is_dummy(a) || chains.is_dummy(b) { EDGE_GAP } else { NODE_GAP };
         (width(a) + width(b)) / 2 + gap
     };
     let mut x = place::place(&chains, &order, &separation, &mut work);
@@ -96,11 +96,11 @@ pub fn layout(input: &Input) -> Layout {
             return Vec::new();
         }
         let (from, to) = down(edge);
-        let Some(joints) = chains.joints(from, to) else { return Vec::new() };
+        let Some(dummies) = chains.dummies(from, to) else { return Vec::new() };
         let mut points = vec![(x[from as usize], centre(from) + half(from))];
-        for joint in joints {
-            let (at, row) = (x[joint as usize], layer(joint));
-            // A straight piece is its two ends.
+        for dummy in dummies {
+            let (at, row) = (x[dummy as usize], layer(dummy));
+            // Merge straight segments: only their ends are kept.
             if points.len() > 1 && points[points.len() - 1].0 == at && points[points.len() - 2].0 == at {
                 points.pop();
             } else {
@@ -126,7 +126,7 @@ pub fn layout(input: &Input) -> Layout {
     }
 }
 
-/// The upper edge and height of each layer. Layers between which edges run far to the side stand further apart.
+/// The top and height of each layer. The gap below a layer grows with the horizontal reach of its edges.
 fn rows(input: &Input, chains: &Chains, x: &[i64]) -> (Vec<i64>, Vec<i64>) {
     let count = chains.layers.len();
     let mut heights = vec![0; count];

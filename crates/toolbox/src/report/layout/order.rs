@@ -1,22 +1,22 @@
-//! The order within layers.
+//! Crossing reduction: the order of the vertices within each layer.
 
 use super::chains::Chains;
 
-/// Passes over all layers, down and up in turn.
+/// Maximum number of passes over all layers, alternately down and up.
 const SWEEPS: usize = 16;
-/// Passes without fewer crossings after which the search ends.
-const PATIENCE: usize = 4;
-/// Parts of a position that means are counted in.
+/// The search ends after this many consecutive passes without fewer crossings.
+const MAX_FRUITLESS_SWEEPS: usize = 4;
+/// Fixed-point scale of mean positions.
 const SCALE: i64 = 1 << 10;
 
-/// The vertices of each layer from left to right, so that few edges cross.
+/// The vertices of each layer from left to right, ordered so that few edges cross.
 pub(super) fn order(chains: &Chains, work: &mut u64) -> Vec<Vec<u32>> {
     let mut layers = chains.layers.clone();
     let mut position = vec![0u32; chains.num_vertices() as usize];
     layers.iter().for_each(|layer| number(layer, &mut position));
     let mut best = layers.clone();
     let mut fewest = u64::MAX;
-    let mut in_vain = 0;
+    let mut fruitless = 0;
     for sweep in 0..SWEEPS {
         let downward = sweep % 2 == 0;
         let count = layers.len();
@@ -26,12 +26,12 @@ pub(super) fn order(chains: &Chains, work: &mut u64) -> Vec<Vec<u32>> {
         }
         let found = crossings(chains, &layers, &position, work);
         if found < fewest {
-            (fewest, in_vain) = (found, 0);
+            (fewest, fruitless) = (found, 0);
             best.clone_from(&layers);
         } else {
-            in_vain += 1;
+            fruitless += 1;
         }
-        if fewest == 0 || in_vain == PATIENCE {
+        if fewest == 0 || fruitless == MAX_FRUITLESS_SWEEPS {
             break;
         }
     }
@@ -42,7 +42,8 @@ fn number(layer: &[u32], position: &mut [u32]) {
     layer.iter().enumerate().for_each(|(i, &v)| position[v as usize] = i as u32);
 }
 
-/// Sorts a layer by the mean positions of the neighbours in the layer before; a vertex without stays about where it is.
+/// Sorts a layer by the mean position of each vertex's neighbours in the previous layer; a vertex without neighbours keeps
+/// its position.
 fn sort(chains: &Chains, layer: &mut [u32], position: &mut [u32], downward: bool, work: &mut u64) {
     let mut keys: Vec<(i64, u32)> = layer
         .iter()
@@ -64,7 +65,7 @@ pub(super) fn crossings(chains: &Chains, layers: &[Vec<u32>], position: &[u32], 
     let mut all = 0;
     let mut ends = Vec::new();
     for rows in layers.windows(2) {
-        // The lower ends of edges, by their upper ends: pairs that are not in order cross.
+        // Positions of the lower ends, sorted by the upper ends: each inversion is a crossing. A Fenwick tree counts them.
         ends.clear();
         for &v in &rows[0] {
             let from = ends.len();

@@ -1,11 +1,11 @@
-//! Horizontal coordinates, after Brandes and Köpf, "Fast and Simple Horizontal Coordinate Assignment" (2001): each
-//! vertex is aligned with a median neighbour, up or down, left or right first; blocks of aligned vertices are packed as
-//! a graph of their own; the four results are balanced. Each keeps the distances, and so does their mean.
+//! Horizontal coordinates after Brandes and Köpf, "Fast and Simple Horizontal Coordinate Assignment" (2001): each
+//! vertex is aligned with a median neighbour above or below, preferring left or right; the blocks of aligned vertices are
+//! compacted; the four results are balanced. Each result keeps the minimum distances, and so does their mean.
 
 use super::chains::{Adjacency, Chains};
 use std::collections::HashSet;
 
-/// What is needed between the centres of neighbours in a layer.
+/// The minimum distance between the centres of two neighbours in a layer.
 type Separation<'a> = &'a dyn Fn(u32, u32) -> i64;
 
 /// The coordinate of the centre of each vertex.
@@ -16,7 +16,7 @@ pub(super) fn place(
     work: &mut u64,
 ) -> Vec<i64> {
     let vertices = chains.num_vertices() as usize;
-    let crossed = crossing_joints(chains, order, work);
+    let crossed = type_1_conflicts(chains, order, work);
     let mut candidates: Vec<Vec<i64>> = Vec::with_capacity(4);
     let mut layers = order.to_vec();
     for _rightmost in [false, true] {
@@ -36,8 +36,8 @@ pub(super) fn place(
     (0..vertices).map(mean).collect()
 }
 
-/// Moves the candidates to the narrowest: those that were packed to the left share its left side, the others its
-/// right.
+/// Aligns the candidates with the narrowest one: those compacted to the left at its left side, the others at its
+/// right side.
 fn join(candidates: &mut [Vec<i64>]) {
     let ends = |x: &[i64]| (x.iter().copied().min().unwrap_or(0), x.iter().copied().max().unwrap_or(0));
     let all: Vec<(i64, i64)> = candidates.iter().map(|x| ends(x)).collect();
@@ -48,14 +48,15 @@ fn join(candidates: &mut [Vec<i64>]) {
     }
 }
 
-/// Edges that cross a piece of a long edge between two joints: long edges stay straight, and these give way.
-fn crossing_joints(chains: &Chains, order: &[Vec<u32>], work: &mut u64) -> HashSet<(u32, u32)> {
+/// Type 1 conflicts: edges that cross an inner segment of a long edge (between two dummy vertices). They are not aligned,
+/// so that long edges stay straight.
+fn type_1_conflicts(chains: &Chains, order: &[Vec<u32>], work: &mut u64) -> HashSet<(u32, u32)> {
     let mut position = vec![0u32; chains.num_vertices() as usize];
     for layer in order {
         layer.iter().enumerate().for_each(|(i, &v)| position[v as usize] = i as u32);
     }
     let inner = |v: u32| {
-        chains.is_joint(v).then(|| chains.above(v).first().copied()).flatten().filter(|&w| chains.is_joint(w))
+        chains.is_dummy(v).then(|| chains.above(v).first().copied()).flatten().filter(|&w| chains.is_dummy(w))
     };
     let mut crossed = HashSet::new();
     for rows in order.windows(2) {
@@ -70,7 +71,7 @@ fn crossing_joints(chains: &Chains, order: &[Vec<u32>], work: &mut u64) -> HashS
                 for &above in chains.above(w) {
                     let at = position[above as usize];
                     *work += 1;
-                    if (at < from || at > to) && !(chains.is_joint(w) && chains.is_joint(above)) {
+                    if (at < from || at > to) && !(chains.is_dummy(w) && chains.is_dummy(above)) {
                         crossed.insert((above, w));
                     }
                 }
@@ -81,23 +82,24 @@ fn crossing_joints(chains: &Chains, order: &[Vec<u32>], work: &mut u64) -> HashS
     crossed
 }
 
-/// Of each vertex, whether a neighbour on the side from which vertices are aligned with it is of its own kind: what
-/// computes stays straight below what computes, and a joint below a joint.
+/// Whether each vertex has a neighbour of its own kind (node or dummy vertex) on the side from which vertices are aligned
+/// with it. Nodes are preferably aligned with nodes, dummy vertices with dummy vertices.
 fn has_kin(chains: &Chains, upward: bool) -> Vec<bool> {
     let around = |v| if upward { chains.above(v) } else { chains.below(v) };
     (0..chains.num_vertices())
-        .map(|v| around(v).iter().any(|&w| chains.is_joint(v) == chains.is_joint(w)))
+        .map(|v| around(v).iter().any(|&w| chains.is_dummy(v) == chains.is_dummy(w)))
         .collect()
 }
 
-/// Vertices that stand exactly below each other.
+/// Blocks of vertically aligned vertices.
 struct Blocks {
-    /// The vertex that names the block of each.
+    /// The root of each vertex's block, which identifies the block.
     root: Vec<u32>,
 }
 
 impl Blocks {
-    /// Aligns each vertex with a median of its neighbours above, layer by layer downward, or the other way round.
+    /// Aligns each vertex with a median of its neighbours above, layer by layer downward or, with `upward`, with a median
+    /// of its neighbours below, layer by layer upward.
     fn align(
         chains: &Chains,
         layers: &[Vec<u32>],
@@ -116,7 +118,7 @@ impl Blocks {
         let mut around = Vec::new();
         for step in 0..layers.len() {
             let layer = &layers[if upward { layers.len() - 1 - step } else { step }];
-            // Of the layer before, what lies left of this is to the left of something that is aligned.
+            // Vertices of the previous layer left of this position may not be aligned with: the alignments would cross.
             let mut free_from = 0;
             for &v in layer {
                 around.clear();
@@ -125,8 +127,8 @@ impl Blocks {
                 *work += 1 + around.len() as u64;
                 let Some(last) = around.len().checked_sub(1) else { continue };
                 let mut medians = [around[last / 2], around[last.div_ceil(2)]];
-                // Of two, a node rather than a joint: what computes runs straight, and what skips it runs beside.
-                if chains.is_joint(medians[0]) && !chains.is_joint(medians[1]) {
+                // Of two medians, prefer a node to a dummy vertex: the main path stays straight, skip edges run beside it.
+                if chains.is_dummy(medians[0]) && !chains.is_dummy(medians[1]) {
                     medians.swap(0, 1);
                 }
                 for w in medians {
@@ -135,7 +137,7 @@ impl Blocks {
                         && position[w as usize] >= free_from
                         && !taken[w as usize]
                         && !crossed.contains(&edge)
-                        && (chains.is_joint(v) == chains.is_joint(w) || !has_kin[w as usize])
+                        && (chains.is_dummy(v) == chains.is_dummy(w) || !has_kin[w as usize])
                     {
                         taken[w as usize] = true;
                         root[v as usize] = root[w as usize];
@@ -147,13 +149,13 @@ impl Blocks {
         Self { root }
     }
 
-    /// Packs the blocks to the left as closely as the distances allow, then moves each to the right as far as those that
-    /// limit it leave room.
+    /// Compacts the blocks to the left as far as the minimum distances allow, then moves each block to the right as far as
+    /// its right neighbours leave room.
     fn pack(&self, layers: &[Vec<u32>], separation: Separation<'_>, work: &mut u64) -> Vec<i64> {
         let pairs = || layers.iter().flat_map(|layer| layer.windows(2)).map(|pair| (pair[0], pair[1]));
         let block = |v: u32| self.root[v as usize];
         let vertices = self.root.len();
-        // Neighbours, by their blocks; the right one's index says which pair it was.
+        // Adjacency of blocks; the targets are indices into `pairs`.
         let pairs: Vec<(u32, u32)> = pairs().collect();
         let ids = || 0..pairs.len() as u32;
         let after = Adjacency::new(vertices, ids().map(|i| (block(pairs[i as usize].0), i)));

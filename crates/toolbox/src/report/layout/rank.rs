@@ -1,18 +1,18 @@
-//! Layers.
+//! Layer assignment.
 
 use super::chains::Adjacency;
 
-/// Layers above its own that a node may be held back from, for want of room.
+/// Layers above the latest possible one that are searched for room when a node is moved down.
 const NEARBY: u32 = 8;
 
-/// The layer of each of `n` nodes. Edges lead from lower to higher numbers, and go down at least one layer. A layer
-/// has a bounded number of nodes, so that what does not depend on each other does not stand in one endless row.
+/// The layer of each of `n` nodes. Edges lead from lower to higher node numbers and span at least one layer. The number of
+/// nodes per layer is bounded, so that independent nodes do not form one very wide layer.
 pub(super) fn rank(n: usize, edges: &[(u32, u32)], work: &mut u64) -> Vec<u32> {
     let above = Adjacency::new(n, edges.iter().map(|&(a, b)| (b, a)));
     let below = Adjacency::new(n, edges.iter().copied());
     let capacity = (2 * n).isqrt().max(12) as u32;
     let mut rank = vec![0; n];
-    // Nodes in each layer, and from each full layer a further one to look at.
+    // The number of nodes in each layer, and for each full layer a later one to try (union-find).
     let (mut filled, mut next) = (vec![0u32; n + 1], (0..=n as u32).collect::<Vec<_>>());
     for v in 0..n {
         let earliest = above.of(v as u32).iter().map(|&u| rank[u as usize] + 1).max().unwrap_or(0);
@@ -24,7 +24,7 @@ pub(super) fn rank(n: usize, edges: &[(u32, u32)], work: &mut u64) -> Vec<u32> {
         }
         *work += 1 + above.of(v as u32).len() as u64;
     }
-    // What more reads than it reads itself stands near its readers: the sum of the lengths of edges shrinks.
+    // A node with more readers than operands moves down to its readers, which shortens the edges in total.
     for v in (0..n).rev() {
         let readers = below.of(v as u32);
         *work += 1 + readers.len() as u64;
@@ -44,7 +44,7 @@ pub(super) fn rank(n: usize, edges: &[(u32, u32)], work: &mut u64) -> Vec<u32> {
     rank
 }
 
-/// The first layer from this one on that has room.
+/// The first layer with room, from `layer` on.
 fn with_room(next: &mut [u32], mut layer: u32, work: &mut u64) -> u32 {
     while next[layer as usize] != layer {
         let further = next[layer as usize];
@@ -55,7 +55,7 @@ fn with_room(next: &mut [u32], mut layer: u32, work: &mut u64) -> u32 {
     layer
 }
 
-/// Counts layers anew, without those that became empty.
+/// Renumbers the layers without the empty ones.
 fn without_gaps(rank: &mut [u32], filled: &[u32]) {
     let mut used = 0;
     let renumbered: Vec<u32> = filled

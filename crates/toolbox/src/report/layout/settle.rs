@@ -1,12 +1,14 @@
-//! Horizontal coordinates for graphs in which alignments pull each other ever further to the side: each vertex goes
-//! towards the mean of its neighbours, by the isotonic regression that keeps the distances within a layer.
+//! Horizontal coordinates for graphs that alignment makes too wide, because aligned blocks push each other ever further to
+//! the side. Each vertex moves towards the mean of its neighbours; isotonic regression keeps the minimum distances within
+//! a layer.
 
 use super::chains::Chains;
 
-/// Passes over all layers, down and up in turn.
+/// Number of passes over all layers, alternately down and up.
 const SWEEPS: usize = 10;
 
-/// The coordinate of the centre of each vertex. No layer is much wider than it and its neighbours need.
+/// The coordinate of the centre of each vertex. No layer becomes much wider than its vertices and its neighbouring layers
+/// require.
 pub(super) fn settle(
     chains: &Chains,
     order: &[Vec<u32>],
@@ -14,7 +16,7 @@ pub(super) fn settle(
     work: &mut u64,
 ) -> Vec<i64> {
     let mut x = vec![0i64; chains.num_vertices() as usize];
-    // From the left end of each layer to each of its vertices, packed closely.
+    // The offset of each vertex from the left end of its layer, packed closely.
     let packed: Vec<Vec<i64>> = order.iter().map(|layer| offsets(layer, separation)).collect();
     for (layer, offsets) in order.iter().zip(&packed) {
         let half = offsets.last().copied().unwrap_or(0) / 2;
@@ -49,9 +51,10 @@ fn offsets(layer: &[u32], separation: &dyn Fn(u32, u32) -> i64) -> Vec<i64> {
     all
 }
 
-/// The numbers that do not fall and are closest to these: neighbours that would fall share their mean.
+/// Isotonic regression by pooling adjacent violators: the non-decreasing sequence that is closest to `wanted` in the
+/// least-squares sense, up to rounding.
 fn rising(wanted: impl Iterator<Item = i64>) -> Vec<i64> {
-    // Sums and counts of runs that share a mean.
+    // Sums and counts of the pools, each of which takes its mean.
     let mut runs: Vec<(i64, i64)> = Vec::new();
     for value in wanted {
         let mut run = (value, 1);
@@ -71,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_fall_shares_its_mean() {
+    fn decreasing_values_are_replaced_by_their_mean() {
         assert_eq!(rising([1, 5, 3, 4, 9].into_iter()), [1, 4, 4, 4, 9]);
         assert_eq!(rising([3, 2, 1].into_iter()), [2, 2, 2]);
         assert!(rising(std::iter::empty()).is_empty());

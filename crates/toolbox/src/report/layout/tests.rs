@@ -15,7 +15,7 @@ fn a_chain_is_a_straight_line() {
 }
 
 #[test]
-fn what_is_skipped_stays_straight_and_the_skip_runs_beside() {
+fn a_skip_edge_runs_beside_a_straight_chain() {
     let edges = vec![(0, 1), (1, 2), (2, 3), (0, 3)];
     let drawn = layout(&Input { sizes: vec![(100, 40); 4], edges });
     assert!(drawn.nodes.iter().all(|&(x, _)| x == drawn.nodes[0].0), "{drawn:?}");
@@ -24,8 +24,8 @@ fn what_is_skipped_stays_straight_and_the_skip_runs_beside() {
 }
 
 #[test]
-fn what_two_branches_share_does_not_cross() {
-    // Two chains, whose nodes are listed crosswise.
+fn two_chains_do_not_cross() {
+    // Two chains whose nodes are numbered alternately.
     let drawn = layout(&Input { sizes: vec![(50, 20); 6], edges: vec![(0, 3), (1, 2), (2, 5), (3, 4)] });
     let x = |v: usize| drawn.nodes[v].0;
     assert_eq!([x(0), x(1)], [x(3), x(2)]);
@@ -40,7 +40,7 @@ fn a_graph_without_nodes_is_empty() {
 }
 
 #[test]
-fn independent_nodes_stand_in_several_rows() {
+fn independent_nodes_are_spread_over_several_layers() {
     let drawn = layout(&Input { sizes: vec![(100, 40); 1000], edges: Vec::new() });
     assert!(drawn.width < 10_000 && drawn.height < 10_000, "{} x {}", drawn.width, drawn.height);
 }
@@ -58,7 +58,7 @@ fn drawings_are_about_as_wide_as_their_layers() {
 }
 
 #[test]
-fn the_work_grows_with_the_graph() {
+fn the_work_is_about_linear_in_the_graph() {
     let hub = |n: u32| Input {
         sizes: vec![(80, 30); n as usize],
         edges: (1..n).flat_map(|v| [(v - 1, v), (0, v), (v, n - 1)]).filter(|(a, b)| a != b).collect(),
@@ -70,7 +70,7 @@ fn the_work_grows_with_the_graph() {
     let skips = |n: u32| chain_with_skips(n, 8);
     for (make, nodes) in [(&skips as &dyn Fn(u32) -> Input, 6_000), (&hub, 1_500), (&tree, 1_500)] {
         let (small, large) = (layout(&make(nodes)).work, layout(&make(4 * nodes)).work);
-        // Four times the nodes; how many passes pay varies by less than two.
+        // Four times the nodes; the number of useful passes varies by less than a factor of two.
         assert!(large < small * 8, "{small} then {large}");
     }
 }
@@ -96,8 +96,8 @@ proptest! {
             prop_assert!(left >= 0 && right <= drawn.width && top >= 0 && bottom <= drawn.height);
             for b in 0..a {
                 let other = within(b);
-                let apart = right <= other.0 || other.1 <= left || bottom <= other.2 || other.3 <= top;
-                prop_assert!(apart, "{a} and {b}: {:?} {:?}", within(a), other);
+                let disjoint = right <= other.0 || other.1 <= left || bottom <= other.2 || other.3 <= top;
+                prop_assert!(disjoint, "{a} and {b}: {:?} {:?}", within(a), other);
             }
         }
         for (&(a, b), route) in input.edges.iter().zip(&drawn.routes) {
@@ -115,8 +115,8 @@ proptest! {
 }
 
 #[test]
-fn several_skips_leave_what_computes_straight() {
-    // Residual blocks, one after another, as in most networks.
+fn residual_blocks_stay_in_a_straight_line() {
+    // Consecutive residual blocks, as in most networks.
     let edges = (0..8u32).flat_map(|b| {
         [
             (4 * b, 4 * b + 1),
