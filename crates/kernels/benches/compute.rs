@@ -158,9 +158,33 @@ fn functions(c: &mut Criterion) {
     group.finish();
 }
 
+/// Operations on one row, as of attention (197 scores) and of products with dynamically quantized rows.
+fn rows(c: &mut Criterion) {
+    let mut group = c.benchmark_group("row");
+    for n in [49, 197, 768, 3072] {
+        let (x, mut out, mut quantized) = (numbers(n), vec![0.0; n], vec![0; n]);
+        group.throughput(Throughput::Elements(n as u64));
+        for isa in Isa::available() {
+            let mut bench = |name: &str, run: &mut dyn FnMut()| {
+                group.bench_function(
+                    BenchmarkId::new(format!("{name} {}", isa.level().name()), n),
+                    |bench| {
+                        bench.iter(&mut *run);
+                    },
+                );
+            };
+            let pool = Pool::serial();
+            bench("softmax", &mut || softmax(&pool, isa, false, n, black_box(&x), &mut out));
+            bench("range", &mut || _ = black_box(range(isa, black_box(&x))));
+            bench("quantize", &mut || _ = black_box(quantize_row(isa, black_box(&x), &mut quantized)));
+        }
+    }
+    group.finish();
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default().warm_up_time(Duration::from_millis(200)).measurement_time(Duration::from_millis(600)).sample_size(20);
-    targets = products, quantized_products, convolutions, functions
+    targets = products, quantized_products, convolutions, functions, rows
 }
 criterion_main!(benches);

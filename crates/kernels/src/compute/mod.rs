@@ -38,11 +38,11 @@ pub use mat::{MatMut, MatRef};
 pub use math::{Binary, Unary, binary, binary_scalar, clamp, each, scale_add, unary, unary_in_place};
 pub use qconv::{QuantizedConv, QuantizedConvOut, QuantizedImages};
 pub use qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, WeightBits, Weights, qgemm};
-pub use quantize::{Affine, Quantization, dequantize, quantize, quantize_row, range};
+pub use quantize::{Affine, Quantization, dequantize, quantize, quantize_row};
 pub use quantized_sum::{QuantizedSum, quantized_sum};
 pub use rows::{
     Extremes, Ordered, affine, column_means, extremes, group_norm_factors, layer_norm, max, mean, mean_rstd,
-    min, rms_norm, row_means, softmax, softmax_across, softmax_in_place, sum, sum_of_squares,
+    min, range, rms_norm, row_means, softmax, softmax_across, softmax_in_place, sum, sum_of_squares,
     wide_sum_of_squares,
 };
 pub use split::attention_rows;

@@ -1,7 +1,7 @@
 //! Quantization of f32 to 8-bit values, and dequantization.
 
 use super::isa::Isa;
-use super::rows::{max, min};
+use super::rows::range;
 use super::simd::{Op, Simd, dispatch};
 use super::split;
 use pool::Pool;
@@ -62,11 +62,6 @@ impl Quantization {
         let zero = zero.max(min).min(max).round_ties_even() as i32;
         Self { affine: Affine { scale, zero }, low: -128, high: 127 }
     }
-}
-
-/// The least and greatest elements; (infinity, -infinity) of an empty slice.
-pub fn range(isa: Isa, x: &[f32]) -> (f32, f32) {
-    (min(isa, x), max(isa, x))
 }
 
 /// A [`Quantization`] in the form that vector code uses: the reciprocal of the scale, and bounds relative to the zero

@@ -40,16 +40,21 @@ pub(crate) fn exp<S: Simd>(s: S, x: f32) -> f32 {
     y * power_of_two(half) * power_of_two(bits.wrapping_sub(half))
 }
 
+/// `e^x` for magnitudes of `x` up to 87, whose results are normal; 1 ulp.
+#[inline(always)]
+fn exp_of_small<S: Simd>(s: S, x: f32) -> f32 {
+    let shifted = s.mul_add1(x, LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let bits = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+    exp_of_remainder(s, x, n) * power_of_two(bits)
+}
+
 /// `e^x` for `x` up to zero, and zero for `x` below -87, where results would soon be subnormal, which processors
 /// handle slowly; 1 ulp.
 #[inline(always)]
 pub(crate) fn exp_nonpositive<S: Simd>(s: S, x: f32) -> f32 {
     const LEAST: f32 = -87.0;
-    let held = if x < LEAST { LEAST } else { x };
-    let shifted = s.mul_add1(held, LOG2_E, ROUND);
-    let n = shifted - ROUND;
-    let bits = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
-    let y = exp_of_remainder(s, held, n) * power_of_two(bits);
+    let y = exp_of_small(s, if x < LEAST { LEAST } else { x });
     if x < LEAST { 0.0 } else { y }
 }
 
@@ -121,7 +126,8 @@ pub(crate) fn tanh<S: Simd>(s: S, x: f32) -> f32 {
         polynomial(s, x2, [-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1]);
     let near = s.mul_add1(p * x2, x, x);
     let a = x.abs();
-    let far = 1.0 - 2.0 / (exp(s, 2.0 * a) + 1.0);
+    // From 10 on, the result rounds to 1.
+    let far = 1.0 - 2.0 / (exp_of_small(s, 2.0 * if a > 10.0 { 10.0 } else { a }) + 1.0);
     // `copysign` covers negative zero, too: the sum of zeros of both signs is positive.
     if a < 0.625 { near } else { far }.copysign(x)
 }
@@ -138,7 +144,8 @@ pub(crate) fn erf<S: Simd>(s: S, x: f32) -> f32 {
     let r = s.mul_add1(r, t, -1.067_778_8e-1);
     let r = s.mul_add1(r, t, -6.348_467e-1);
     let r = s.mul_add1(r, t, -1.287_175_1e-1);
-    let far = (1.0 - exp(s, s.mul_add1(r, t, -t))).copysign(x);
+    // The exponent is between -19 and 0.
+    let far = (1.0 - exp_of_small(s, s.mul_add1(r, t, -t))).copysign(x);
     let p = polynomial(
         s,
         x2,

@@ -9,7 +9,7 @@ use super::super::split::ELEMENTS;
 use pool::Pool;
 use std::ops::Range;
 
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 /// Elements of a block, which is summed in f32.
 const BLOCK: usize = 256;
 /// Rows that are summed in f32, one after another.
@@ -87,6 +87,11 @@ pub fn max(isa: Isa, x: &[f32]) -> f32 {
 /// The least element; NaN if any is NaN. Infinity for an empty slice.
 pub fn min(isa: Isa, x: &[f32]) -> f32 {
     dispatch(isa, Min(x))
+}
+
+/// The least and greatest elements, NaN if any is NaN; (infinity, -infinity) of an empty slice.
+pub fn range(isa: Isa, x: &[f32]) -> (f32, f32) {
+    dispatch(isa, MinMax(x))
 }
 
 struct WideSquares<'a>(&'a [f32]);
@@ -200,7 +205,7 @@ impl Op for Max<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> f32 {
-        extreme(self.0, f32::NEG_INFINITY, |m, x| if x > m || x.is_nan() { x } else { m })
+        extreme(self.0, f32::NEG_INFINITY, greater_or_nan)
     }
 }
 
@@ -211,8 +216,79 @@ impl Op for Min<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> f32 {
-        extreme(self.0, f32::INFINITY, |m, x| if x < m || x.is_nan() { x } else { m })
+        extreme(self.0, f32::INFINITY, less_or_nan)
     }
+}
+
+#[inline(always)]
+fn greater_or_nan(m: f32, x: f32) -> f32 {
+    if x > m || x.is_nan() { x } else { m }
+}
+
+#[inline(always)]
+fn less_or_nan(m: f32, x: f32) -> f32 {
+    if x < m || x.is_nan() { x } else { m }
+}
+
+/// The least and greatest elements in one pass.
+struct MinMax<'a>(&'a [f32]);
+
+impl Op for MinMax<'_> {
+    type Out = (f32, f32);
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> (f32, f32) {
+        // Independent chains: a single one would wait for the latency of each comparison.
+        const CHAINS: usize = 4;
+        let x = self.0;
+        let one_by_one =
+            || (extreme(x, f32::INFINITY, less_or_nan), extreme(x, f32::NEG_INFINITY, greater_or_nan));
+        let Some(last) = x.len().checked_sub(S::LANES) else { return one_by_one() };
+        let mut low = [s.splat(f32::INFINITY); CHAINS];
+        let mut high = [s.splat(f32::NEG_INFINITY); CHAINS];
+        // Becomes NaN if an element is NaN or infinite.
+        let mut probe = [s.splat(0.0); CHAINS];
+        let zero = s.splat(0.0);
+        let mut at = 0;
+        while at < last {
+            for i in 0..CHAINS {
+                // The last vector overlaps the one before it: folding an element twice changes nothing.
+                let start = (at + i * S::LANES).min(last);
+                // SAFETY: `S::LANES` elements follow `start`, which is at most `last`.
+                let v = unsafe { s.load(x.as_ptr().add(start)) };
+                (low[i], high[i]) = (s.min(low[i], v), s.max(high[i], v));
+                probe[i] = s.mul_add(v, zero, probe[i]);
+            }
+            at += CHAINS * S::LANES;
+        }
+        // SAFETY: `S::LANES` elements follow `last`.
+        let v = unsafe { s.load(x.as_ptr().add(last)) };
+        (low[0], high[0]) = (s.min(low[0], v), s.max(high[0], v));
+        probe[0] = s.mul_add(v, zero, probe[0]);
+        let [a, b, c, d] = probe;
+        if s.sum(s.add(s.add(a, b), s.add(c, d))).is_nan() {
+            return one_by_one();
+        }
+        let ([a, b, c, d], [e, f, g, h]) = (low, high);
+        let (low, high) = (s.min(s.min(a, b), s.min(c, d)), s.max(s.max(e, f), s.max(g, h)));
+        (fold_lanes(s, low, less_or_nan), fold_lanes(s, high, greater_or_nan))
+    }
+}
+
+/// Folds the lanes of a vector by a function for which the order does not matter.
+#[inline(always)]
+fn fold_lanes<S: Simd>(s: S, v: S::F, fold: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    // SAFETY: a vector has at most `LANES` lanes.
+    unsafe { s.store(lanes.as_mut_ptr(), v) };
+    let mut step = S::LANES / 2;
+    while step > 0 {
+        for i in 0..step {
+            lanes[i] = fold(lanes[i], lanes[i + step]);
+        }
+        step /= 2;
+    }
+    lanes[0]
 }
 
 /// Folds every element into `start` by a function for which the order does not matter.
@@ -225,6 +301,15 @@ pub(super) fn extreme(x: &[f32], start: f32, fold: impl Fn(f32, f32) -> f32) -> 
             lanes[i] = fold(lanes[i], chunk[i]);
         }
     }
-    let folded = rest.iter().fold(start, |m, &x| fold(m, x));
-    lanes.iter().fold(folded, |m, &x| fold(m, x))
+    for (lane, &x) in lanes.iter_mut().zip(rest) {
+        *lane = fold(*lane, x);
+    }
+    let mut step = LANES / 2;
+    while step > 0 {
+        for i in 0..step {
+            lanes[i] = fold(lanes[i], lanes[i + step]);
+        }
+        step /= 2;
+    }
+    lanes[0]
 }

@@ -3,7 +3,7 @@
 use super::super::isa::Isa;
 use super::super::math::{self, exp_nonpositive as exp};
 use super::super::simd::{Op, Simd, dispatch};
-use super::reduce::{ROWS, extreme, sum_of};
+use super::reduce::{LANES, ROWS, extreme, sum_of};
 use super::{each_row, each_row_in_place};
 use pool::Pool;
 
@@ -70,15 +70,29 @@ impl Op for Softmax<'_> {
                 *x = (*x - max) - shift;
             }
         } else {
-            for x in x.iter_mut() {
-                *x = exp(s, *x - max);
-            }
+            map_vectors(s, x, |x| exp(s, x - max));
             let sum = sum_of(x, |x| x);
             let (scale, least) = ((1.0 / sum) as f32, least(sum as f32));
             for x in x.iter_mut() {
                 *x = flush_subnormal(*x, least) * scale;
             }
         }
+    }
+}
+
+/// Replaces each element by a function of it, the remainder as a part of a vector: one by one it would take as long as
+/// several vectors.
+#[inline(always)]
+fn map_vectors<S: Simd>(s: S, x: &mut [f32], f: impl Fn(f32) -> f32) {
+    let (whole, rest) = x.split_at_mut(x.len() / S::LANES * S::LANES);
+    whole.iter_mut().for_each(|x| *x = f(*x));
+    if !rest.is_empty() {
+        let mut lanes = [0.0; LANES];
+        // SAFETY: `rest` has fewer elements than a vector has lanes, and `lanes` at least as many as a vector.
+        unsafe { s.store(lanes.as_mut_ptr(), s.load_first(rest.as_ptr(), rest.len())) };
+        lanes[..S::LANES].iter_mut().for_each(|x| *x = f(*x));
+        // SAFETY: as above.
+        unsafe { s.store_first(rest.as_mut_ptr(), rest.len(), s.load(lanes.as_ptr())) };
     }
 }
 
