@@ -41,7 +41,7 @@ mod tests {
     use tensor::ScalarType::Float;
 
     #[test]
-    fn halves_gate_each_other() {
+    fn the_second_half_gates_the_first() {
         let x = t(&[1, 4], &[2f32, 3.0, 0.0, f32::NEG_INFINITY]);
         let r = call("aten::glu.out", &[a(&x)], out(Float, &[1, 2])).unwrap();
         assert_eq!(r.storage::<f32>().unwrap(), &[1.0, 0.0]);
