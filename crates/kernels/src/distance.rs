@@ -39,7 +39,7 @@ fn distance<C: Copy + Into<f64>>(a: &[C], b: &[C], p: f64) -> f64 {
 
 fn norm(args: &Args<'_>, index: usize) -> Result<f64> {
     let p = args.double(index)?;
-    ensure!(p >= 0.0, "p: {p} is no norm");
+    ensure!(p >= 0.0, "p: {p} is not a valid order of a norm, which is at least 0");
     Ok(p)
 }
 

@@ -279,7 +279,7 @@ fn bincount(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     ensure!(x.rank() == 1, "self: expected one dimension, found the shape {}", x.sizes());
     let numbers = indices(ctx, args.name(0), &x)?;
     let greatest = numbers.iter().max().copied();
-    ensure!(numbers.iter().all(|&n| n >= 0), "self: only numbers from 0 on are counted");
+    ensure!(numbers.iter().all(|&n| n >= 0), "self: elements must not be negative");
     let bins = to_size("self", greatest.map_or(0, |n| n.saturating_add(1)))?.max(least);
     let out = outs.tensor(0)?;
     let weights = match weights {

@@ -20,7 +20,7 @@ pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
 /// second out is the mask of the elements kept. Without training, the elements are copied.
 fn dropout(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, p, train) = (args.tensor(0)?, args.double(1)?, args.optional_bool(2)?.unwrap_or(true));
-    ensure!((0.0..=1.0).contains(&p), "p: {p} is no probability");
+    ensure!((0.0..=1.0).contains(&p), "p: {p} is not a probability");
     let [out, mask] = outs.tensors([0, 1])?;
     expect_type("out0", x.dtype(), out.dtype())?;
     expect_type("out1", ScalarType::Bool, mask.dtype())?;

@@ -113,7 +113,7 @@ fn extreme(
 ) -> Result<()> {
     let x = args.tensor(0)?;
     let empty = (0..x.rank()).any(|d| dims.contains(d) && x.sizes()[d] == 0);
-    ensure!(!empty, "self: a reduction over no elements of the shape {} has no extreme", x.sizes());
+    ensure!(!empty, "self: the shape {} has no elements to reduce over", x.sizes());
     expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
     for index in value.into_iter().chain(place) {
         let dtype = outs.tensor(index)?.dtype();

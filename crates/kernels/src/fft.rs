@@ -237,7 +237,7 @@ fn r2c(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     let last = dims[dims.len() - 1];
     dims.iter().try_for_each(|&d| signal.transform(ctx, d, true))?;
     let (n, onesided) = (signal.sizes[last], args.bool(3)?);
-    ensure!(n > 0 || !onesided, "dim: the onesided transform of no elements");
+    ensure!(n > 0 || !onesided, "dim: a onesided transform needs at least one element");
     signal.write(ctx, outs, last, if onesided { n / 2 + 1 } else { n }, scale)
 }
 
@@ -263,7 +263,7 @@ fn c2r(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     let half = signal.sizes[last];
     ensure!(
         n / 2 < half,
-        "last_dim_size: {n} numbers follow from {} complex ones, not from {half}",
+        "last_dim_size: {n} real values need at least {} complex ones, found {half}",
         n / 2 + 1
     );
     others.iter().try_for_each(|&d| signal.transform(ctx, d, false))?;

@@ -16,10 +16,10 @@ pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
 /// The first half of a dimension times the sigmoid of the second.
 fn glu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor(0)?;
-    ensure!(x.rank() > 0, "self: a zero-dim tensor has no halves");
+    ensure!(x.rank() > 0, "self: a zero-dim tensor cannot be halved");
     let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
     let size = x.sizes()[dim];
-    ensure!(size.is_multiple_of(2), "self: dimension {dim} of size {size} has no halves");
+    ensure!(size.is_multiple_of(2), "self: dimension {dim} has the odd size {size} and cannot be halved");
     let half = |start: usize| Layout::of(x.meta()).slice(dim, start, size / 2, 1);
     let (first, second) = (half(0), half(if size == 0 { 0 } else { size / 2 }));
     let out = outs.tensor(0)?;

@@ -125,7 +125,7 @@ fn round_half_even<C: Compute + Float>(x: C) -> C {
 /// coordinates; the coordinate of the innermost dimension comes first.
 fn grid_sampler<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, grid) = (args.tensor(0)?, args.tensor(1)?);
-    let unknown = |i: usize, v: i64| Error::invalid(format!("{}: {v} is unknown here", args.name(i)));
+    let unknown = |i: usize, v: i64| Error::invalid(format!("{}: {v} is not a supported mode", args.name(i)));
     let mode = match args.int(2)? {
         0 => Mode::Linear,
         1 => Mode::Nearest,

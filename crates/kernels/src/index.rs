@@ -229,7 +229,7 @@ fn index_select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     let sizes = if x.rank() == 0 {
         ensure!(
             values.len() == 1,
-            "index: a zero-dim tensor has one element, {} are asked for",
+            "index: a zero-dim tensor has one element, found {} indices",
             values.len()
         );
         layout = layout.insert(0, 1, 1)?;

@@ -52,7 +52,7 @@ pub(crate) fn store(cache: &mut TensorViewMut<'_>, value: &TensorView<'_>, start
     let (start, len, places) = (to_size("start_pos", start)?, value.sizes()[1], cache.sizes()[1]);
     ensure!(
         start.checked_add(len).is_some_and(|end| end <= places),
-        "start_pos: {len} elements from {start} on leave a cache of {places}"
+        "start_pos: {len} elements from position {start} on exceed a cache of {places} positions"
     );
     let into = Layout::of(cache.meta()).slice(1, start, len, 1);
     copy_into(value, &Layout::of(value.meta()), cache, &into)

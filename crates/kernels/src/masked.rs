@@ -73,11 +73,7 @@ fn scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     copy_to(&x, &Layout::of(x.meta()).expand(&sizes)?, out)?;
     let mask = mask(ctx, args, &sizes)?;
     let wanted = mask.iter().filter(|m| **m != 0).count();
-    ensure!(
-        wanted <= source.numel(),
-        "source: {} elements for the {wanted} that the mask chooses",
-        source.numel()
-    );
+    ensure!(wanted <= source.numel(), "source: {} elements, but the mask selects {wanted}", source.numel());
     let walk = Layout::of(out.meta()).walk();
     let source = all_rows(ctx, &source)?;
     by_size!(x.dtype().size(), E => {

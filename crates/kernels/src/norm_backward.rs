@@ -76,7 +76,7 @@ fn gradients(
     ensure!(mask.len() == 3, "output_mask: expected three booleans, found {}", mask.len());
     ensure!(
         grad.sizes() == x.sizes(),
-        "grad_out: the shape {} is not the input's, {}",
+        "grad_out: the shape {} differs from the input's, {}",
         grad.sizes(),
         x.sizes()
     );
@@ -147,7 +147,7 @@ fn layer_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
     let (sizes, normalized) = (args.meta(1)?.sizes(), to_shape(args.name(2), args.ints(2)?)?);
     ensure!(
         !normalized.is_empty() && sizes.ends_with(&normalized),
-        "normalized_shape: {normalized} does not end the input's shape {sizes}"
+        "normalized_shape: {normalized} is not the end of the input's shape {sizes}"
     );
     let n: usize = normalized.iter().product();
     let rows = sizes[..sizes.len() - normalized.len()].iter().product();

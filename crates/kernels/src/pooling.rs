@@ -186,7 +186,7 @@ impl Windows {
     fn read<const D: usize>(args: &Args<'_>, dilation: Option<usize>, ceil: usize) -> Result<Self> {
         let x = args.meta(0)?;
         let (planes, input) = Self::image::<D>(x)?;
-        ensure!(!args.ints(1)?.is_empty(), "kernel_size: there is none");
+        ensure!(!args.ints(1)?.is_empty(), "kernel_size: the list is empty");
         let kernel = numbers::<D>(args, 1, [1; 3], 1)?;
         let stride = numbers::<D>(args, 2, kernel, 1)?;
         let padding = numbers::<D>(args, 3, [0; 3], 0)?;

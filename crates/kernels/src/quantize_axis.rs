@@ -119,7 +119,7 @@ fn per_token(args: &Args<'_>, index: usize) -> Result<Input> {
     let view = Layout::of(p).reshape(&sizes);
     let view = view.ok_or_else(|| {
         operator::Error::invalid(format!(
-            "{}: a layout of {p} that cannot be seen as {sizes}",
+            "{}: the layout of {p} cannot be viewed as {sizes}",
             args.name(index)
         ))
     })?;

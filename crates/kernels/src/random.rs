@@ -254,7 +254,7 @@ fn draw_bernoulli(
     write_rows::<i64>(ctx, out, |out| {
         for (i, x) in out.iter_mut().enumerate() {
             let p = p(i);
-            ensure!((0.0..=1.0).contains(&p), "{p} is no probability");
+            ensure!((0.0..=1.0).contains(&p), "{p} is not a probability");
             *x = (ctx.generator().uniform() < p) as i64;
         }
         Ok(())
@@ -300,11 +300,11 @@ fn multinomial(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     write_rows::<i64>(ctx, out, |out| {
         for (row, out) in weights.chunks_exact(n.max(1)).zip(out.chunks_exact_mut(samples)) {
             let bad = row.iter().find(|w| !w.is_finite() || **w < 0.0);
-            ensure!(bad.is_none(), "self: {} is no weight", bad.unwrap_or(&0.0));
+            ensure!(bad.is_none(), "self: {} is not a valid weight", bad.unwrap_or(&0.0));
             let positive = row.iter().filter(|w| **w > 0.0).count();
             ensure!(
                 positive >= if again { 1 } else { samples },
-                "self: {positive} weights that are not zero"
+                "self: too few nonzero weights ({positive})"
             );
             if again {
                 let mut sum = 0.0;

@@ -158,7 +158,7 @@ fn checked<const N: usize>(
 ) -> Result<Target<N>> {
     let x = args.meta(0)?;
     ensure!(x.rank() == N + 2, "{}: expected {} dimensions, found {x}", args.name(0), N + 2);
-    ensure!(!x.sizes()[1..].contains(&0), "{}: {x} has nothing to take numbers from", args.name(0));
+    ensure!(!x.sizes()[1..].contains(&0), "{}: {x} has an empty dimension", args.name(0));
     let mut all = *x.sizes();
     all[2..].copy_from_slice(&sizes);
     Ok(Target { sizes: all, scales })

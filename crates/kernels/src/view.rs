@@ -157,7 +157,7 @@ fn select(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 
 /// The dimension at an argument; fails for a zero-dim tensor.
 fn dim_of(args: &Args<'_>, index: usize, x: &Layout) -> Result<usize> {
-    ensure!(x.rank() > 0, "self: a zero-dim tensor has no dimension to take from");
+    ensure!(x.rank() > 0, "self: a zero-dim tensor has no dimensions");
     wrap_dim(args.name(index), args.int(index)?, x.rank())
 }
 
