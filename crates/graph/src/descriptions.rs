@@ -1,22 +1,22 @@
-//! What is known of values, kept once for the many that are alike.
+//! Shares equal tensor metas between executables.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use tensor::TensorMeta;
 
-/// How many descriptions are found again.
+/// The number of slots of the cache.
 const RECENT: usize = 64;
 
-/// The descriptions of values that were asked for last.
+/// A direct-mapped cache of recently requested metas.
 ///
-/// A program may be a hundred thousand regions of two calls, and a description is 0.3 kB: those of regions that are alike are
-/// one. Each has one place, by its hash, and leaves it to the next that has the same: no more are held than there are
-/// places, whatever sizes come.
+/// A program may have a hundred thousand regions of two calls, and a meta takes 0.3 kB, so equal metas of different
+/// regions are shared. Each meta has one slot, chosen by its hash, and replaces the meta that was there: the size of
+/// the cache is bounded, whatever sizes occur.
 #[derive(Default)]
 pub(crate) struct Descriptions(Vec<Option<Arc<TensorMeta>>>);
 
 impl Descriptions {
-    /// The description, shared with whoever has asked for an equal one.
+    /// The meta in an `Arc`, shared with earlier requests for an equal one that is still in the cache.
     pub(crate) fn share(&mut self, meta: &TensorMeta) -> Arc<TensorMeta> {
         let mut hasher = DefaultHasher::new();
         (meta.dtype().name(), &meta.sizes()[..]).hash(&mut hasher);
@@ -35,7 +35,7 @@ mod tests {
     use tensor::ScalarType;
 
     #[test]
-    fn equal_descriptions_are_one_and_few_are_held() {
+    fn equal_metas_are_shared_and_the_cache_is_bounded() {
         let mut descriptions = Descriptions::default();
         let meta = |size| TensorMeta::contiguous(ScalarType::Float, &[size, 2]).unwrap();
         let first = descriptions.share(&meta(1));

@@ -10,26 +10,25 @@ use std::sync::Arc;
 use tensor::{AlignedBuffer, Arenas, Extent, TensorMeta, TensorView, TensorViewMut};
 use trace::{Place, SpanKind, Tracer};
 
-/// What takes the memory of a workspace, for messages.
+/// Names the use of workspace memory in budget errors.
 pub(crate) const WORKSPACE: &str = "its workspaces";
 
-/// How output memory is aligned that steps write themselves: as the widest element.
+/// The alignment required of output memory that steps write directly: that of the widest element type.
 const OUTPUT_ALIGNMENT: usize = 16;
 
-/// A graph ready to run: steps in the order in which they run, weights packed, a workspace with a place
-/// for every value.
+/// A graph ready to run: steps in execution order, packed weights, and a workspace with an offset for every value.
 pub struct Executable {
     pub(crate) steps: Arc<[PlacedStep]>,
     pub(crate) values: Arc<[Slot]>,
-    /// By their numbers among the values.
+    /// Indices into `values`, as are `outputs`.
     pub(crate) inputs: Arc<[usize]>,
     pub(crate) outputs: Arc<[usize]>,
     pub(crate) arena: Arenas,
     pub(crate) workspace: usize,
-    /// As what steps are reported.
+    /// The span kind with which steps are traced.
     pub(crate) kind: SpanKind,
     pub(crate) held: Held,
-    /// The instruction whose result the step computes that failed last.
+    /// The instruction of the step that failed last.
     pub(crate) failed: Place,
 }
 
@@ -37,46 +36,46 @@ pub struct Executable {
 pub(crate) struct Slot {
     pub(crate) meta: Arc<TensorMeta>,
     pub(crate) source: Source,
-    /// The output of the graph that has its bytes, if it is one alone: in a run whose output lies as the value, that is
-    /// where the value is.
+    /// The index of the graph output that holds this value, if there is exactly one. In a run whose output tensor has
+    /// the value's layout, the value is stored there instead of the workspace.
     pub(crate) output: Option<usize>,
 }
 
-/// The memory of a run.
+/// The memory of one run.
 pub(crate) struct Memory<'r, 'a> {
     pub(crate) arena: &'r mut Arenas,
     pub(crate) inputs: &'r [TensorView<'r>],
-    /// The outputs, those that steps write themselves.
+    /// The output tensors; `None` for those that steps do not write directly.
     pub(crate) outputs: &'r mut [Option<TensorViewMut<'a>>],
 }
 
-/// Where a step finds a value.
+/// The storage of a value.
 pub(crate) enum Source {
     /// In the workspace.
     Workspace(Extent),
-    /// A constant that a step reads as it is.
+    /// A constant that a step reads unpacked.
     Constant(Constant),
-    /// The caller's input.
+    /// The caller's input with this index.
     Input(usize),
-    /// Nowhere: packed away, or not used.
+    /// No storage: it is only used in packed form, or not at all.
     None,
 }
 
 impl Executable {
-    /// Lowers a graph: runs the passes, packs weights, plans the workspace. The executable
-    /// is compiled for the instruction set of `ctx` and keeps it, even if it is run under another context.
+    /// Lowers a graph: runs the passes, packs weights, plans the workspace. The executable is compiled for the
+    /// instruction set of `ctx` and keeps it, even if it is run under another context.
     pub fn new(graph: Graph, ctx: &KernelContext<'_>) -> Result<Self> {
         Self::with_packs(graph, ctx, &mut Packs::default())
     }
 
-    /// As [`Self::new`], sharing weights that other executables have packed.
+    /// As [`Self::new`], sharing weights that other executables have packed through `packs`.
     pub fn with_packs(mut graph: Graph, ctx: &KernelContext<'_>, packs: &mut Packs) -> Result<Self> {
         crate::passes::run(&mut graph, ctx);
         crate::layouts::check(&graph)?;
         lower(graph, ctx, packs)
     }
 
-    /// The same steps, with their weights, over a workspace of their own.
+    /// An executable that shares the steps and their packed weights, with its own workspace.
     pub fn fork(&self) -> Result<Self> {
         let held = self.held.again(WORKSPACE)?;
         let mut arena = Arenas::new();
@@ -94,14 +93,15 @@ impl Executable {
         })
     }
 
-    /// The same, whose steps are those of a delegate: they are reported so, within its call.
+    /// Marks the executable as a delegate's: its steps are traced as [`SpanKind::DelegateStep`], within the delegate's
+    /// call.
     #[must_use]
     pub fn of_delegate(mut self) -> Self {
         self.kind = SpanKind::DelegateStep;
         self
     }
 
-    /// Bytes of the workspace.
+    /// The size of the workspace in bytes.
     pub fn workspace_bytes(&self) -> usize {
         self.workspace
     }
@@ -111,19 +111,19 @@ impl Executable {
         self.steps.len()
     }
 
-    /// The steps in order: the name of each and the instructions that it stands for, the last of which is the
-    /// one whose result it computes.
+    /// The steps in order: the name of each and the instructions that it implements, the last of which is the one whose
+    /// result it computes.
     pub fn steps(&self) -> impl Iterator<Item = (&str, &[Place])> {
         self.steps.iter().map(|step| (&*step.name, &*step.origins))
     }
 
-    /// The instruction whose result the step computes that failed last, where the graph's maker named
-    /// instructions.
+    /// The instruction of the step that failed last, if the builder of the graph set instructions.
     pub fn failed_at(&self) -> Place {
         self.failed
     }
 
-    /// Runs the steps. Inputs and outputs are those of the graph, in its order and of its metas.
+    /// Runs the steps. Inputs and outputs are in the order of the graph's and have their metas; outputs may have other
+    /// layouts.
     pub fn run(
         &mut self,
         ctx: &KernelContext<'_>,
@@ -132,7 +132,7 @@ impl Executable {
         outputs: &mut [TensorViewMut<'_>],
     ) -> Result<()> {
         if inputs.len() != self.inputs.len() || outputs.len() != self.outputs.len() {
-            return Err(Error::invalid("a graph is run with other inputs or outputs than it has"));
+            return Err(Error::invalid("the numbers of inputs or outputs differ from the graph's"));
         }
         for (given, &input) in inputs.iter().zip(&*self.inputs) {
             let expected = &self.values[input].meta;
@@ -140,14 +140,16 @@ impl Executable {
             let same = given.meta().sizes() == sizes && given.dtype() == expected.dtype();
             if !same || !order.same_layout(expected.dim_order(), sizes) {
                 let given = given.meta();
-                return Err(Error::invalid(format!("an input {given} of a graph lowered for {expected}")));
+                return Err(Error::invalid(format!(
+                    "the input is {given}, and the graph was lowered for {expected}"
+                )));
             }
         }
         let mut direct: SmallVec<[Option<TensorViewMut<'_>>; 2]> = SmallVec::new();
         for (&v, out) in self.outputs.iter().zip(&mut *outputs) {
             let slot = &self.values[v];
             out.resize(slot.meta.sizes())?;
-            direct.push((slot.output.is_some() && slot.lies_as(out)).then(|| out.reborrow()));
+            direct.push((slot.output.is_some() && slot.matches_layout(out)).then(|| out.reborrow()));
         }
         for step in &*self.steps {
             let memory = Memory { arena: &mut self.arena, inputs, outputs: &mut direct };
@@ -168,14 +170,15 @@ impl Executable {
 }
 
 impl Slot {
-    /// Whether a tensor of the same sizes has the value's layout, and memory that any element type can lie in.
-    fn lies_as(&self, out: &TensorViewMut<'_>) -> bool {
+    /// Whether a tensor of the same sizes has the value's element type and layout, and memory aligned for any element
+    /// type.
+    fn matches_layout(&self, out: &TensorViewMut<'_>) -> bool {
         out.dtype() == self.meta.dtype()
             && self.meta.dim_order().same_layout(out.dim_order(), self.meta.sizes())
             && out.bytes().as_ptr().align_offset(OUTPUT_ALIGNMENT) == 0
     }
 
-    /// The value, where `lent` gives bytes of the workspace.
+    /// The value as a tensor; `lent` returns bytes of the workspace.
     pub(crate) fn view<'a>(
         &'a self,
         inputs: &[TensorView<'a>],
@@ -185,10 +188,10 @@ impl Slot {
             Source::Workspace(extent) => lent(*extent)?,
             Source::Constant(constant) => {
                 let bytes = constant.bytes().get(..self.meta.nbytes());
-                bytes.ok_or_else(|| Error::invalid("a constant with fewer bytes than its shape asks for"))?
+                bytes.ok_or_else(|| Error::invalid("a constant has fewer bytes than its shape needs"))?
             }
             Source::Input(i) => inputs[*i].bytes(),
-            Source::None => return Err(Error::invalid("a value of a graph that nothing computes is read")),
+            Source::None => return Err(Error::invalid("a step reads a value that no step computes")),
         };
         Ok(TensorView::new(&self.meta, bytes)?)
     }

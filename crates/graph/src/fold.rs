@@ -1,9 +1,8 @@
-//! Constant folding: what is computed from constants alone is computed once. The one place where that happens: for
-//! the nodes of a graph, and for the instructions of a method that no graph takes in.
+//! Constant folding, of graph nodes and of the instructions of a method that are outside of graphs.
 //!
-//! A result of some size is computed when its bytes are looked at, and says how ([`Derivation`]). A pass that finds
-//! use for what it is computed from spares it: of weights that are dequantized, transposed and multiplied, neither
-//! the f32 weights nor their transpose ever take memory.
+//! Large results are lazy: they are computed when their bytes are accessed, and keep their [`Derivation`]. If a pass
+//! uses the operands of the derivation instead, the result is never computed: for a matrix multiplication by weights
+//! that are dequantized and transposed, neither the f32 weights nor their transpose are materialized.
 
 use crate::graph::{Bytes, Constant, Derivation, Graph, Kind, NodeId, ValueId};
 use crate::operation::Fused;
@@ -19,17 +18,17 @@ use std::ops::DerefMut;
 use std::sync::{Arc, OnceLock};
 use tensor::{Tensor, TensorMeta, TensorView, TensorViewMut};
 
-/// Bytes of a node's results above which it stays in the graph.
+/// The maximum size in bytes of a node's results for the node to be folded.
 const MAX_FOLDED: usize = 256 << 20;
 
-/// What takes the memory of results, for messages.
+/// Names the use of memory in budget errors.
 const CONSTANTS: &str = "its constants";
 
-/// Bytes of a result up to which it is computed at once.
-const SMALL: usize = 4096;
+/// The maximum size in bytes of a result that is computed eagerly.
+const MAX_EAGER: usize = 4096;
 
-/// Folds a node whose inputs are all constants, unless a result of the graph is its own. Says whether it did: the
-/// node is gone then, and its results are constants.
+/// Folds a node whose inputs are all constants, unless one of its results is live-out. Returns whether it did: the node
+/// is removed then, and its results are constants.
 pub(crate) fn fold(graph: &mut Graph, id: NodeId, ctx: &KernelContext<'_>) -> bool {
     let node = graph.node(id);
     let is_live_out = node.outputs().iter().any(|&v| graph.is_live_out(v));
@@ -52,7 +51,7 @@ pub(crate) fn fold(graph: &mut Graph, id: NodeId, ctx: &KernelContext<'_>) -> bo
     true
 }
 
-/// The results of a node: of one that is not small, the computation is left to whoever looks at it.
+/// The results of a node as constants; a large result is lazy.
 fn constants(
     kind: &Arc<dyn Kind>,
     inputs: Vec<(TensorMeta, Constant)>,
@@ -63,7 +62,7 @@ fn constants(
     if let [meta] = outputs
         && let Some(derivation) = Derivation::new(Arc::clone(kind), inputs.iter().cloned())
     {
-        return lazy(derivation, meta, budget, ctx).map(|constant| vec![constant]);
+        return lazy_constant(derivation, meta, budget, ctx).map(|constant| vec![constant]);
     }
     let views: Option<Vec<_>> = inputs.iter().map(|(meta, constant)| constant.view(meta)).collect();
     let zeros = |meta: &TensorMeta| CountedTensor::zeros(meta.clone(), CONSTANTS, budget).ok();
@@ -73,8 +72,8 @@ fn constants(
     same.then(|| tensors.into_iter().map(Constant::from).collect())
 }
 
-/// A constant that is derived from others. `None` if it is small and cannot be computed.
-fn lazy(
+/// A lazy constant. Small ones are computed now; `None` if that fails.
+fn lazy_constant(
     derivation: Derivation,
     meta: &TensorMeta,
     budget: &Budget,
@@ -83,34 +82,34 @@ fn lazy(
     let (pool, isa, scratch) = (ctx.pool().clone(), ctx.isa(), ctx.scratch_limit());
     let (meta, budget, computed) = (meta.clone(), budget.clone(), OnceLock::new());
     let lazy = Lazy { derivation, meta, pool, isa, scratch, budget, computed };
-    let is_known = lazy.meta.nbytes() > SMALL || lazy.computed().is_some();
+    let is_known = lazy.meta.nbytes() > MAX_EAGER || lazy.computed().is_some();
     is_known.then(|| Constant::Shared(Arc::new(lazy)))
 }
 
-/// The elements of a constant in the layout of another meta of the same type and sizes.
-pub(crate) fn laid_as(
+/// A constant converted to the layout of another meta of the same element type and sizes.
+pub(crate) fn to_layout(
     graph: &Graph,
     value: ValueId,
     meta: &TensorMeta,
     ctx: &KernelContext<'_>,
 ) -> Option<Constant> {
     let (from, constant) = (graph.meta(value), graph.value(value).constant()?);
-    // Dimensions of size one move nothing.
+    // The layouts may differ only in dimensions of size 1.
     if from.dim_order().same_layout(meta.dim_order(), from.sizes()) {
         return Some(constant.clone());
     }
     let derivation = Derivation::new(Fused::kind(Relayout), [(from.clone(), constant.clone())])?;
-    lazy(derivation, meta, graph.budget(), ctx)
+    lazy_constant(derivation, meta, graph.budget(), ctx)
 }
 
-/// The tensor whose elements a constant has in another layout.
-pub(crate) fn laid_otherwise(constant: &Constant) -> Option<(TensorMeta, Constant)> {
+/// The constant before a conversion to another layout, if it was derived by one.
+pub(crate) fn before_relayout(constant: &Constant) -> Option<(TensorMeta, Constant)> {
     let derivation = constant.derivation()?;
     operation::<Relayout>(&**derivation.kind())?;
     derivation.inputs().first().map(|(meta, constant)| (meta.clone(), constant.again()))
 }
 
-/// Whether nodes of a kind depend on their inputs alone and [`compute`] knows them.
+/// Whether the results of a kind depend only on its inputs, and [`compute`] supports it.
 fn is_computable(kind: &dyn Kind) -> bool {
     match kind.downcast_ref::<crate::Call>() {
         Some(call) => call.kernel.results() == Results::Elements,
@@ -122,8 +121,8 @@ fn is_computable(kind: &dyn Kind) -> bool {
     }
 }
 
-/// Computes the results of a call, or of a conversion of elements, on constants. The sizes of what a call gives may
-/// be smaller than those of `results`. `None` if it fails: it fails again when it runs, and says then what is wrong.
+/// Computes a call, or a conversion of type, layout or precision, on constants. A call may resize `results` to smaller
+/// sizes. `None` if it fails; the node then stays in the graph and reports its error when it runs.
 pub fn compute(
     kind: &dyn Kind,
     inputs: &[TensorView<'_>],
@@ -150,7 +149,7 @@ fn operation<T: 'static>(kind: &dyn Kind) -> Option<&T> {
     (kind.downcast_ref::<Fused>()?.operation() as &dyn Any).downcast_ref()
 }
 
-/// The one function of an elementwise node of a single one: how results are rounded to half precision.
+/// The function of an elementwise node that applies exactly one unary function, such as rounding to half precision.
 fn rounding(kind: &dyn Kind) -> Option<operator::Unary> {
     match &operation::<Pointwise>(kind)?.0.instrs[..] {
         &[Instr::Input(0), Instr::Unary(f, 0)] => Some(f),
@@ -158,15 +157,15 @@ fn rounding(kind: &dyn Kind) -> Option<operator::Unary> {
     }
 }
 
-/// A constant that is computed when its bytes are looked at.
+/// A constant that is computed when its bytes are accessed.
 struct Lazy {
     derivation: Derivation,
     meta: TensorMeta,
     pool: Pool,
     isa: Isa,
-    /// Bytes of temporary memory that computing it may take.
+    /// The limit of scratch memory for its computation, in bytes.
     scratch: usize,
-    /// What its bytes are taken from when it is computed.
+    /// The memory budget that its bytes count against once it is computed.
     budget: Budget,
     computed: OnceLock<Option<CountedTensor>>,
 }
@@ -204,7 +203,7 @@ impl Bytes for Lazy {
     }
 }
 
-/// The matrix whose transpose a constant of this meta is.
+/// The matrix before transposition, if a constant with this meta was derived as its transpose.
 pub(crate) fn untransposed(meta: &TensorMeta, constant: &Constant) -> Option<(TensorMeta, Constant)> {
     let derivation = constant.derivation()?;
     let Meaning::View(ViewOf::Permute(dims)) = derivation.meaning()? else { return None };

@@ -1,4 +1,4 @@
-//! What this crate uses of [`ir`], and what it asks of graphs beside.
+//! Re-exports from [`ir`], and queries on graphs.
 
 pub use ir::{
     Bytes, Call, CallArg, CallOut, Constant, Derivation, Graph, Identity, IntoKind, Kind, Mark, NodeId,
@@ -8,34 +8,34 @@ pub use ir::{
 use operator::{Facts, Meaning};
 use tensor::Tensor;
 
-/// What the call of a node means, if it is a call and something is known of it.
+/// The meaning of a node's call, if the node is a call and its kernel declares one.
 pub(crate) fn meaning(graph: &Graph, node: NodeId) -> Option<Meaning> {
     let node = graph.node(node);
     node.call()?.meaning(node.inputs().iter().map(|&v| graph.meta(v)))
 }
 
-/// What is known of the operator that a node calls.
+/// The facts of the operator that a node calls; [`Facts::NONE`] if it is not a call.
 pub(crate) fn facts(graph: &Graph, node: NodeId) -> Facts {
     graph.node(node).call().map_or(Facts::NONE, |call| call.kernel.facts())
 }
 
-/// The input of a node that stands at a position of its call's arguments.
+/// The node's input at a position of its call's arguments.
 pub(crate) fn argument(graph: &Graph, node: NodeId, position: usize) -> Option<ValueId> {
     let node = graph.node(node);
     node.inputs().get(node.call()?.input_at(position)?).copied()
 }
 
-/// The node that alone uses a value, and uses it once.
+/// The user of a value that is used exactly once.
 pub(crate) fn single_user(graph: &Graph, value: ValueId) -> Option<NodeId> {
     if graph.uses(value).len() == 1 { graph.only_user(value) } else { None }
 }
 
-/// The node that defines a value for one user alone.
-pub(crate) fn own_producer(graph: &Graph, value: ValueId) -> Option<NodeId> {
+/// The node that defines a value, if the value is used exactly once.
+pub(crate) fn single_use_producer(graph: &Graph, value: ValueId) -> Option<NodeId> {
     if graph.uses(value).len() == 1 { graph.producer(value) } else { None }
 }
 
-/// Adds a constant of these elements.
+/// Adds an f32 constant with these elements.
 pub(crate) fn constant(graph: &mut Graph, sizes: &[usize], elements: &[f32]) -> Option<ValueId> {
     graph.computed(Tensor::from_slice(sizes, elements).ok()?).ok()
 }

@@ -1,5 +1,5 @@
-//! How tensors lie in memory: what the kinds of node ask for, checked of every node before a graph is lowered, and
-//! the two layouts of images.
+//! Memory layouts of tensors: the requirements of operations, which are checked for every node before a graph is
+//! lowered, and the two image layouts.
 
 use crate::graph::{Graph, NodeId};
 use crate::operation::operation;
@@ -7,20 +7,20 @@ use kernels::compute::Layout;
 use operator::{Error, Result};
 use tensor::{DimOrder, TensorMeta};
 
-/// How a tensor must lie for a node to read or write it. Dimensions of size one lie anywhere.
+/// The memory layout that a node requires of an operand. The order of dimensions of size 1 never matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lies {
-    /// In any dim order.
+    /// Any dim order.
     Anyhow,
     /// Row-major.
     Plain,
-    /// As an image of this layout.
+    /// An image in this layout.
     Image(Layout),
-    /// As an image of either layout.
+    /// An image in either layout.
     AnyImage,
-    /// As the node's first input, whose sizes it has.
+    /// The sizes and layout of the node's first input.
     AsFirst,
-    /// The elements in the order in which the node's first input has them.
+    /// A layout in which a reshape of the node's first input keeps the order of elements in memory.
     Reshaped,
 }
 
@@ -29,17 +29,18 @@ pub(crate) fn check(graph: &Graph) -> Result<()> {
     graph.order().into_iter().try_for_each(|node| check_layout(graph, node))
 }
 
-/// Whether a node may stand in a graph.
-pub(crate) fn fit(graph: &Graph, node: NodeId) -> bool {
+/// Whether the operands of a node have the layouts that it requires.
+pub(crate) fn layouts_fit(graph: &Graph, node: NodeId) -> bool {
     check_layout(graph, node).is_ok()
 }
 
-/// Checks that the operands of a node lie as its kind asks ([`Operation::lies`](crate::Operation::lies)).
+/// Checks that the operands of a node have the layouts that its operation requires
+/// ([`Operation::lies`](crate::Operation::lies)).
 ///
 /// # Errors
-/// Which does not.
+/// An operand has another layout.
 pub fn check_layout(graph: &Graph, id: NodeId) -> Result<()> {
-    // A kernel is told how its tensors lie.
+    // Kernels of calls receive the layouts of their tensors at run time.
     let Some(operation) = operation(graph, id) else { return Ok(()) };
     let node = graph.node(id);
     let first = node.inputs().first().map(|&v| graph.meta(v));
@@ -48,7 +49,9 @@ pub fn check_layout(graph: &Graph, id: NodeId) -> Result<()> {
         if !lies(meta, operation.lies(i, node.inputs().len()), first) {
             let place = if i < node.inputs().len() { "reads" } else { "writes" };
             let name = node.name();
-            return Err(Error::invalid(format!("{name} {place} {meta}, which does not lie as it needs it")));
+            return Err(Error::invalid(format!(
+                "{name} {place} {meta}, which is not in the layout that it requires"
+            )));
         }
     }
     Ok(())
@@ -71,8 +74,8 @@ fn is_plain(meta: &TensorMeta) -> bool {
     meta.dim_order().same_layout(&DimOrder::contiguous(meta.rank()), meta.sizes())
 }
 
-/// Whether elements that are taken one after another in the order of the indices are the same in both: both are
-/// row-major, or their dimensions other than those of size one are the same.
+/// Whether a reshape between the metas moves no elements: both are row-major, or they have the same dimensions apart
+/// from those of size 1.
 fn reshapes(from: &TensorMeta, to: &TensorMeta) -> bool {
     let steps = |m: &TensorMeta| -> Vec<(usize, usize)> {
         m.sizes().iter().copied().zip(m.strides().iter().copied()).filter(|(n, _)| *n != 1).collect()
@@ -81,12 +84,12 @@ fn reshapes(from: &TensorMeta, to: &TensorMeta) -> bool {
     same && (from.numel() == 0 || is_plain(from) && is_plain(to) || steps(from) == steps(to))
 }
 
-/// Whether an image lies in a layout.
+/// Whether a tensor is an image in this layout.
 pub(crate) fn has_layout(meta: &TensorMeta, layout: Layout) -> bool {
     meta.rank() >= 3 && meta.dim_order().same_layout(&order_of(layout, meta.rank()), meta.sizes())
 }
 
-/// The dim order of images `[N, C, space..]` of a layout.
+/// The dim order of images `[N, C, space..]` in a layout.
 pub(crate) fn order_of(layout: Layout, rank: usize) -> DimOrder {
     let mut order: Vec<u8> = (0..rank as u8).collect();
     if layout == Layout::ChannelsLast && rank >= 3 {
@@ -95,8 +98,8 @@ pub(crate) fn order_of(layout: Layout, rank: usize) -> DimOrder {
     DimOrder::new(&order).unwrap_or_default()
 }
 
-/// The layout in which an image `[N, C, space..]` of this meta lies, if it is one of the two: the one that its dim
-/// order says, where sizes of one make both true.
+/// The layout of an image `[N, C, space..]` with this meta, if it is one of the two. If it has both, because of
+/// dimensions of size 1, the one that its dim order names.
 pub(crate) fn image_layout(meta: &TensorMeta) -> Option<Layout> {
     let layouts = [Layout::ChannelsFirst, Layout::ChannelsLast];
     let named =

@@ -1,18 +1,18 @@
-//! From graphs to what runs: passes, lowering, steps.
+//! Compiles graphs to executables: passes, lowering, steps.
 //!
 //! ```text
 //! ir::Graph of calls ─► passes ─────────────────────────────► lower ─► Executable: steps in order
-//!                       calls become the graph's own nodes,    weights packed,
-//!                       nodes are joined, layouts chosen       workspace planned
+//!                       calls become operations,               weights packed,
+//!                       nodes are fused, layouts chosen        workspace planned
 //! ```
 //!
-//! A caller makes an [`ir::Graph`] of operator calls ([`Call`]), or of the kinds of node here where it has them
-//! ready ([`Fused`]), and [`Executable::new`] runs the passes ([`passes::PASSES`]) and lowers it. What a call
-//! means is said by its kernel ([`operator::Kernel::meaning`]); this crate names no operator. Calls of which
-//! nothing is known stay calls. Sizes are those of the values' metas; a graph is lowered again for others.
+//! A caller builds an [`ir::Graph`] of operator calls ([`Call`]), or of this crate's operations ([`Fused`]), and
+//! [`Executable::new`] runs the passes ([`passes::PASSES`]) and lowers it. Kernels declare what their calls mean
+//! ([`operator::Kernel::meaning`]); this crate names no operator. Calls without a declared meaning stay calls. An
+//! executable is specialized to the sizes of the values' metas; for other sizes the graph is lowered again.
 //!
-//! A kind of node is an [`Operation`]: it says how its operands must lie, what can be fused into it, and makes
-//! the [`Step`] that runs. Each stands in one file of `steps/` with its step.
+//! An [`Operation`] declares the memory layout that it requires of its operands and what can be fused into it, and
+//! creates the [`Step`] that runs. Each operation is in one file of `steps/` with its step.
 #![forbid(unsafe_code)]
 
 mod descriptions;

@@ -1,8 +1,8 @@
-//! From a graph to its executable: steps of nodes, what is constant packed, places in the workspace.
+//! Lowers a graph to an executable: creates steps, packs constants, assigns workspace offsets.
 
 mod pack;
 
-use self::pack::Ahead;
+use self::pack::LoweredAhead;
 use crate::executable::{Executable, Slot, Source, WORKSPACE};
 use crate::graph::{Constant, Graph, NodeId, ValueId};
 use crate::operation::{Lowered, Lowering, as_op, operation};
@@ -18,26 +18,28 @@ use std::sync::Arc;
 use tensor::{AlignedBuffer, Arenas, Extent};
 use trace::{Place, SpanKind};
 
-/// Makes steps of nodes, packs what is constant, and plans the workspace.
+/// Lowers nodes to steps, packs constants, and plans the workspace.
 ///
-/// Constants that only packing reads go as soon as they are packed, so that they do not all lie beside what is
-/// made of them.
+/// A constant that only packing reads is released as soon as it is packed, so that not all constants are in memory
+/// together with their packed forms.
 pub(crate) fn lower(mut graph: Graph, ctx: &KernelContext<'_>, packs: &Packs) -> Result<Executable> {
     if graph.num_blocks() != 1 {
-        return Err(Error::invalid("a graph of several blocks is lowered block by block"));
+        return Err(Error::invalid(
+            "a graph of several blocks cannot be lowered at once; lower it block by block",
+        ));
     }
     forget_unused(&mut graph);
-    // A step whose output has the bytes of its input runs nothing: the output is that input.
+    // A node that lowers to an alias runs nothing: its output is its input.
     let mut alias: Vec<usize> = (0..graph.num_values()).collect();
     let mut steps = Vec::new();
-    // Reads of each value that lowering has yet to see. What is read at run time is never counted down to none.
-    let mut left: Vec<usize> = uses_of_values(&graph);
+    // The reads of each value by nodes that are not lowered yet. Reads at run time are not subtracted.
+    let mut remaining: Vec<usize> = uses_of_values(&graph);
     let nodes = graph.order();
-    let mut ahead = Ahead::new(ctx.pool());
+    let mut ahead = LoweredAhead::new(ctx.pool());
     for (i, &node) in nodes.iter().enumerate() {
         let lowered = match ahead.take(&graph, &nodes[i..], ctx.isa(), packs) {
             Some(lowered) => lowered,
-            None => of_node(&graph, node, ctx.isa(), packs)?,
+            None => lower_node(&graph, node, ctx.isa(), packs)?,
         };
         let (step, reads) = match lowered {
             Lowered::Step { step, reads } => (step, reads),
@@ -47,13 +49,13 @@ pub(crate) fn lower(mut graph: Graph, ctx: &KernelContext<'_>, packs: &Packs) ->
                 continue;
             }
         };
-        let unread = packed_away(&graph, node, &reads, &mut left);
+        let unread = no_longer_read(&graph, node, &reads, &mut remaining);
         steps.push(placed(&graph, node, step, &reads));
         unread.into_iter().for_each(|v| graph.forget_constant(v));
     }
     let (values, workspace) = slots(&graph, &steps, &alias, packs);
     for step in &mut steps {
-        step.meets_outputs = step.inputs.iter().chain(&step.outputs).any(|&v| values[v].output.is_some());
+        step.touches_outputs = step.inputs.iter().chain(&step.outputs).any(|&v| values[v].output.is_some());
     }
     let (values, [inputs, outputs]) = numbered(&graph, values, &mut steps);
     values.iter().try_for_each(check_readable)?;
@@ -73,8 +75,8 @@ pub(crate) fn lower(mut graph: Graph, ctx: &KernelContext<'_>, packs: &Packs) ->
     })
 }
 
-/// What a node becomes.
-fn of_node(graph: &Graph, node: NodeId, isa: Isa, packs: &Packs) -> Result<Lowered> {
+/// Lowers a node.
+fn lower_node(graph: &Graph, node: NodeId, isa: Isa, packs: &Packs) -> Result<Lowered> {
     match graph.node(node).call() {
         Some(call) => Ok(Lowered::step(CallStep(call.clone()), 0..graph.node(node).inputs().len())),
         None => match operation(graph, node) {
@@ -84,25 +86,28 @@ fn of_node(graph: &Graph, node: NodeId, isa: Isa, packs: &Packs) -> Result<Lower
     }
 }
 
-/// Lets go of constants that passes have put others in the places of.
+/// Drops constants that are unused because passes have replaced them.
 fn forget_unused(graph: &mut Graph) {
     let unused: Vec<ValueId> =
         graph.values().filter(|&v| graph.value(v).constant().is_some() && !graph.is_used(v)).collect();
     unused.into_iter().for_each(|v| graph.forget_constant(v));
 }
 
-/// Fails if a step would find no bytes where a constant is: they are read now, not when the step runs.
+/// Fails if the bytes of a constant cannot be loaded. They are loaded now, not when the step runs.
 fn check_readable(slot: &Slot) -> Result<()> {
     match &slot.source {
         Source::Constant(constant @ Constant::Shared(_)) if constant.bytes().len() < slot.meta.nbytes() => {
-            Err(Error::invalid("a constant that cannot be read"))
+            Err(Error::invalid("the bytes of a constant cannot be loaded"))
         }
         _ => Ok(()),
     }
 }
 
 fn no_step(graph: &Graph, node: NodeId) -> Error {
-    Error::invalid(format!("{} is no kind of node that can run here", graph.node(node).name()))
+    Error::invalid(format!(
+        "{} is neither a call nor an operation that can be lowered",
+        graph.node(node).name()
+    ))
 }
 
 fn uses_of_values(graph: &Graph) -> Vec<usize> {
@@ -114,12 +119,12 @@ fn uses_of_values(graph: &Graph) -> Vec<usize> {
     uses
 }
 
-/// The inputs of a node that nothing reads any more once the node is lowered.
-fn packed_away(graph: &Graph, node: NodeId, reads: &[usize], left: &mut [usize]) -> Vec<ValueId> {
+/// The inputs of a node that are no longer read once the node is lowered.
+fn no_longer_read(graph: &Graph, node: NodeId, reads: &[usize], remaining: &mut [usize]) -> Vec<ValueId> {
     let mut unread = Vec::new();
     for (i, v) in graph.node(node).inputs().iter().enumerate() {
-        left[v.index()] -= usize::from(reads.binary_search(&i).is_err());
-        if left[v.index()] == 0 {
+        remaining[v.index()] -= usize::from(reads.binary_search(&i).is_err());
+        if remaining[v.index()] == 0 {
             unread.push(*v);
         }
     }
@@ -129,7 +134,7 @@ fn packed_away(graph: &Graph, node: NodeId, reads: &[usize], left: &mut [usize])
 fn placed(graph: &Graph, id: NodeId, step: Box<dyn Step>, reads: &[usize]) -> PlacedStep {
     let node = graph.node(id);
     let origin = |v: Option<&ValueId>| v.map(|&v| graph.value(v).origin()).unwrap_or_default();
-    // A value in another form is still the result of the instruction whose step has reported it.
+    // A converted value is still the result of the same instruction, whose step has already reported it.
     let converts = (as_op::<Relayout>(graph, id).is_some() || as_op::<Cast>(graph, id).is_some())
         && origin(node.inputs().first()) == origin(node.outputs().first());
     let is_result = |v: ValueId| graph.is_used(v) && graph.value(v).origin() != Place::default();
@@ -144,11 +149,11 @@ fn placed(graph: &Graph, id: NodeId, step: Box<dyn Step>, reads: &[usize]) -> Pl
         step,
         inputs: reads.iter().map(|&i| node.inputs()[i].index()).collect(),
         outputs: node.outputs().iter().map(|v| v.index()).collect(),
-        meets_outputs: false,
+        touches_outputs: false,
     }
 }
 
-/// Where each value is at run time, and the size of the workspace.
+/// The storage of each value at run time, and the size of the workspace.
 fn slots(graph: &Graph, steps: &[PlacedStep], alias: &[usize], packs: &Packs) -> (Vec<Slot>, usize) {
     let count = graph.num_values();
     let (mut first, mut last, mut is_read) = (vec![usize::MAX; count], vec![0; count], vec![false; count]);
@@ -172,7 +177,7 @@ fn slots(graph: &Graph, steps: &[PlacedStep], alias: &[usize], packs: &Packs) ->
         places[v] = Some(Extent { arena: 0, offset, len: lifetime.bytes });
     }
     graph.inputs().iter().enumerate().for_each(|(i, v)| inputs[v.index()] = Some(i));
-    // Outputs with the same bytes are copies of what lies in the workspace.
+    // A value that is several outputs stays in the workspace and is copied to each.
     let (mut outputs, mut shares) = (vec![None; count], vec![0; count]);
     for (i, v) in graph.outputs().iter().enumerate() {
         outputs[alias[v.index()]] = Some(i);
@@ -193,9 +198,9 @@ fn slots(graph: &Graph, steps: &[PlacedStep], alias: &[usize], packs: &Packs) ->
     (slots.collect(), workspace)
 }
 
-/// The values that are looked at when the steps run, numbered anew: the inputs, what steps read and write, and the
-/// outputs. There may be hundreds of thousands of executables, and what passes have joined needs no slot. With the
-/// numbers of inputs and outputs.
+/// Compacts the slots to the values that are accessed at run time: inputs, outputs and operands of steps. There may be
+/// hundreds of thousands of executables, and values that fusion has removed need no slot. Returns the slots and the
+/// indices of the inputs and outputs.
 fn numbered(graph: &Graph, slots: Vec<Slot>, steps: &mut [PlacedStep]) -> (Vec<Slot>, [Arc<[usize]>; 2]) {
     let mut is_seen = vec![false; slots.len()];
     let ends = graph.inputs().iter().chain(graph.outputs()).map(|v| v.index());

@@ -1,5 +1,4 @@
-//! What the graph's own kinds of node have in common: how their operands lie, how they lower to a step, what
-//! they can take in.
+//! The interface of operations, the kinds of node that lower to steps: operand layouts, lowering, fusion.
 
 use crate::graph::{Graph, Kind, NodeId, ValueId};
 use crate::layouts::Lies;
@@ -12,25 +11,25 @@ use std::fmt;
 use std::sync::Arc;
 use tensor::TensorMeta;
 
-/// A kind of node that lowers to a step: the graph's own kinds, and any that a crate above brings. A node of it
-/// is made with [`Fused::new`].
+/// A kind of node that lowers to a step: those of this crate, and any that a dependent crate defines. [`Fused::new`]
+/// makes it the kind of a node.
 pub trait Operation: Any + fmt::Debug + Send + Sync {
     /// A name for listings, events and errors.
     fn name(&self) -> &str;
 
-    /// Writes the attributes for listings, as `key: value, key: value`.
+    /// Writes the attributes for listings, in the form `key: value, key: value`.
     fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let _ = f;
         Ok(())
     }
 
-    /// Whether every element of the result is computed from the elements at its place in the inputs, all of which
-    /// have the sizes of the result: the layout is then that of the first input, whatever it is.
+    /// Whether each element of the result depends only on the elements of the inputs at the same index, and all inputs
+    /// have the sizes of the result. Any layout is accepted then, as long as all operands have that of the first input.
     fn is_elementwise(&self) -> bool {
         false
     }
 
-    /// How the `i`th operand of a node must lie in memory: its inputs are counted first, then its outputs.
+    /// The memory layout required of the `i`th operand of a node, counting the inputs first and then the outputs.
     fn lies(&self, i: usize, inputs: usize) -> Lies {
         let _ = inputs;
         match (self.is_elementwise(), i) {
@@ -40,65 +39,66 @@ pub trait Operation: Any + fmt::Debug + Send + Sync {
         }
     }
 
-    /// Makes the step of a node of this kind.
+    /// Lowers a node of this kind to a step.
     ///
     /// # Errors
-    /// If the node is none that can run: weights that are not known, say.
+    /// The node cannot run, for example because its weights are not constant.
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered>;
 
-    /// The same with an activation applied to its result, if it can do that.
+    /// This operation with an activation applied to its result, if that can be fused.
     fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
         let _ = activation;
         None
     }
 
-    /// The same with one more input, of the sizes of the result, added to the result, if it can do that.
+    /// This operation with a residual, one more input of the result's sizes that is added to the result, if that can be
+    /// fused.
     fn with_residual(&self) -> Option<Arc<dyn Kind>> {
         None
     }
 
-    /// What it makes of images that exist in channels-last form, too.
+    /// How it uses images that are available in channels-last form.
     fn images(&self) -> Images {
         if self.is_elementwise() { Images::Follows } else { Images::None }
     }
 }
 
-/// What a kind of node does with images `[N, C, space..]` that may be channels-last.
+/// How an operation uses images `[N, C, space..]` that may be channels-last.
 #[derive(Clone, Debug, Default)]
 pub enum Images {
-    /// It needs them as they are.
+    /// It needs them in their original layout.
     #[default]
     None,
-    /// It is best with channels-last images: of this kind, with the first input, and the last if it is a
-    /// residual, and the output in that form.
+    /// It runs fastest on channels-last images. The node gets this kind, and its first input, its residual and its
+    /// output become channels-last.
     Prefers {
         /// The kind for channels-last images.
         kind: Arc<dyn Kind>,
         /// Whether the last input is a residual.
         residual: bool,
     },
-    /// It takes either, and writes what it takes: all inputs of the output's sizes.
+    /// It accepts both layouts and writes the layout that it reads; this applies to all inputs with the output's sizes.
     Follows,
-    /// Its first input may have either form; other inputs and the outputs are no images.
+    /// Its first input may have either layout; other inputs and the outputs are not images.
     Reads,
 }
 
-/// A kind of node that is an [`Operation`].
+/// The node kind of an [`Operation`].
 #[derive(Clone, Debug)]
 pub struct Fused(Arc<dyn Operation>);
 
 impl Fused {
-    /// The kind of nodes that do `operation`.
+    /// The kind of nodes that compute `operation`.
     pub fn new(operation: impl Operation) -> Self {
         Self(Arc::new(operation))
     }
 
-    /// The kind, shared.
+    /// The kind in an `Arc`.
     pub fn kind(operation: impl Operation) -> Arc<dyn Kind> {
         Arc::new(Self::new(operation))
     }
 
-    /// What the nodes do.
+    /// The operation.
     pub fn operation(&self) -> &dyn Operation {
         &*self.0
     }
@@ -114,18 +114,18 @@ impl Kind for Fused {
     }
 }
 
-/// What a node does, if it is of the graph's own kinds or another's.
+/// The operation of a node; `None` if the node is a call.
 pub fn operation(graph: &Graph, node: NodeId) -> Option<&dyn Operation> {
     Some(graph.node(node).kind_as::<Fused>()?.operation())
 }
 
-/// What a node does, if it does this.
+/// The operation of a node as a `T`, if it is one.
 pub fn as_op<T: Operation>(graph: &Graph, node: NodeId) -> Option<&T> {
     (operation(graph, node)? as &dyn Any).downcast_ref()
 }
 
-/// The node that defines a value and what it does, if it does this.
-pub(crate) fn made_by<T: Operation>(graph: &Graph, value: ValueId) -> Option<(NodeId, &T)> {
+/// The node that defines a value and its operation as a `T`, if it is one.
+pub(crate) fn producer_as<T: Operation>(graph: &Graph, value: ValueId) -> Option<(NodeId, &T)> {
     let node = graph.producer(value)?;
     Some((node, as_op(graph, node)?))
 }
@@ -139,7 +139,7 @@ pub struct Lowering<'g> {
 }
 
 impl<'g> Lowering<'g> {
-    /// The instructions that the step may use.
+    /// The instruction set that the step may use.
     pub fn isa(&self) -> Isa {
         self.isa
     }
@@ -149,64 +149,64 @@ impl<'g> Lowering<'g> {
         self.graph.node(self.node).inputs().len()
     }
 
-    /// Type, sizes and layout of an input.
+    /// Element type, sizes and layout of an input.
     ///
     /// # Errors
-    /// If there is no such input.
+    /// The node has no such input.
     pub fn input(&self, i: usize) -> Result<&'g TensorMeta> {
         Ok(self.graph.meta(self.value(i)?))
     }
 
-    /// Type, sizes and layout of an output.
+    /// Element type, sizes and layout of an output.
     ///
     /// # Errors
-    /// If there is no such output.
+    /// The node has no such output.
     pub fn output(&self, i: usize) -> Result<&'g TensorMeta> {
         let value = self.graph.node(self.node).outputs().get(i);
-        value.map(|&v| self.graph.meta(v)).ok_or_else(|| Error::invalid("a node with too few outputs"))
+        value.map(|&v| self.graph.meta(v)).ok_or_else(|| Error::invalid("a node has too few outputs"))
     }
 
-    /// An input that is a constant, as a tensor.
+    /// A constant input as a tensor.
     ///
     /// # Errors
-    /// If it is none.
+    /// The input is missing, is not a constant, or its bytes cannot be loaded.
     pub fn constant(&self, i: usize) -> Result<tensor::TensorView<'g>> {
         let value = self.value(i)?;
         self.graph.view(value).ok_or_else(|| unreadable(self.graph.value(value).constant()))
     }
 
-    /// Elements of an input that is a constant of f32, in storage order.
+    /// The elements of a constant f32 input, in storage order.
     ///
     /// # Errors
-    /// If it is none.
+    /// As [`Self::constant`], or the elements are not f32.
     pub fn floats(&self, i: usize) -> Result<&'g [f32]> {
         Ok(self.constant(i)?.storage()?)
     }
 
-    /// As [`Self::floats`], copied, where an input is said to be there.
+    /// A copy of [`Self::floats`], or `None` if the optional input is not `present`.
     ///
     /// # Errors
     /// As [`Self::floats`].
-    pub fn floats_if(&self, there: bool, i: usize) -> Result<Option<Vec<f32>>> {
-        there.then(|| Ok(tensor::memory::copied(self.floats(i)?)?)).transpose()
+    pub fn floats_if(&self, present: bool, i: usize) -> Result<Option<Vec<f32>>> {
+        present.then(|| Ok(tensor::memory::copied(self.floats(i)?)?)).transpose()
     }
 
-    /// The owner of the bytes of an input that is a constant.
+    /// The owner of a constant input's bytes.
     pub(crate) fn owner(&self, i: usize) -> Result<&'g crate::Constant> {
         self.graph.value(self.value(i)?).constant().ok_or_else(|| unreadable(None))
     }
 
     fn value(&self, i: usize) -> Result<ValueId> {
         let value = self.graph.node(self.node).inputs().get(i).copied();
-        value.ok_or_else(|| Error::invalid("a node with too few inputs"))
+        value.ok_or_else(|| Error::invalid("a node has too few inputs"))
     }
 }
 
-/// The bytes of weights as a tensor of this meta.
+/// Constant weights as a tensor with this meta.
 ///
 /// # Errors
-/// Why they cannot be had.
-pub(crate) fn viewed<'a>(
+/// The bytes cannot be loaded.
+pub(crate) fn view_of<'a>(
     weights: &'a crate::Constant,
     meta: &'a TensorMeta,
 ) -> Result<tensor::TensorView<'a>> {
@@ -215,19 +215,19 @@ pub(crate) fn viewed<'a>(
 
 fn unreadable(constant: Option<&crate::Constant>) -> Error {
     let problem = constant.and_then(crate::Constant::problem);
-    let unknown = || "weights that are not known when the graph is lowered".to_owned();
+    let unknown = || "weights are not constant when the graph is lowered".to_owned();
     Error::invalid(problem.unwrap_or_else(unknown))
 }
 
-/// What a node becomes.
+/// The result of lowering a node.
 pub enum Lowered {
-    /// Nothing runs: the output has the bytes of the first input.
+    /// Nothing runs: the output aliases the first input.
     Alias,
-    /// A step, with the inputs that it reads when it runs, rising.
+    /// A step, with the inputs that it reads at run time.
     Step {
         /// The step.
         step: Box<dyn Step>,
-        /// Which inputs of the node it reads.
+        /// The indices of the node's inputs that it reads, in increasing order.
         reads: Vec<usize>,
     },
 }

@@ -1,4 +1,4 @@
-//! Packed weights that methods and programs share.
+//! A store through which methods and programs share packed weights.
 
 use ir::Identity;
 use kernels::compute::{ConvParams, Isa, Layout, Method, WeightBits};
@@ -9,25 +9,25 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use tensor::DimOrder;
 
-/// Where methods find the weights that others have packed.
+/// A store of packed weights, shared by methods and programs.
 ///
-/// Weights are known by what they are packed of, the [identity](crate::Bytes::identity) of their bytes: a range of a file,
-/// whoever has opened it; by how they are laid out; and by the instructions that they are laid out for. So the methods
-/// of a program, and the programs of a process that have a file in common, hold one packed copy. The store itself holds
-/// none: what is packed goes with the last executable that uses it. Other data, after a swap say, has another identity.
+/// The key of packed weights is the [identity](crate::Bytes::identity) of their source bytes (a range of a file,
+/// whoever has opened it), the packed layout, and the instruction set. So the methods of a program, and all programs of
+/// a process that use the same file, share one packed copy. The store holds weak references: packed weights are freed
+/// with the last executable that uses them. New data, for example after a swap, has a new identity.
 ///
-/// Clones are the same store; so are all that [`Default`] gives, which is the store of the process.
+/// Clones refer to the same store. [`Default`] returns the store of the process.
 #[derive(Clone)]
 pub struct PackStore(Arc<Mutex<Table>>);
 
 #[derive(Default)]
 struct Table {
     slots: HashMap<PackKey, Arc<Mutex<Slot>>>,
-    /// Number of entries at which unused ones are next looked for.
-    crowded: usize,
+    /// The number of entries at which unused ones are removed next.
+    sweep_at: usize,
 }
 
-/// Weights that were packed, if somebody still has them. The lock is held while they are packed.
+/// Packed weights, if they are still in use. The slot's lock is held while they are packed.
 struct Slot {
     weights: Weak<dyn Any + Send + Sync>,
     bytes: usize,
@@ -39,7 +39,7 @@ impl Default for Slot {
     }
 }
 
-/// What was packed, and how.
+/// The key of packed weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PackKey {
     pub(crate) data: DataKey,
@@ -47,24 +47,24 @@ pub(crate) struct PackKey {
     pub(crate) form: Form,
 }
 
-/// The bytes that were packed.
+/// The source bytes of packed weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum DataKey {
     Known(Identity),
-    /// The hash and the number of bytes that were computed for a method.
+    /// The hash and the number of bytes that were computed within a method.
     Hash(u64, usize),
 }
 
-/// As what bytes were packed.
+/// The form in which bytes were packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Form {
     Matrix(MatrixForm),
     Conv(ConvForm),
-    /// Quantized values, with the hash and the number of their scales.
+    /// Quantized values, with the hash and the length in bytes of their scales.
     Quantized(QuantizedForm, (u64, usize)),
 }
 
-/// How a constant is seen as the right operand of a product.
+/// A constant as the right operand of a matrix multiplication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct MatrixForm {
     pub(crate) rows: usize,
@@ -73,19 +73,19 @@ pub(crate) struct MatrixForm {
     pub(crate) transposed: bool,
 }
 
-/// How a constant is seen as the weights of a convolution.
+/// A constant as the weights of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ConvForm {
     pub(crate) params: ConvParams,
     /// The layout of the images.
     pub(crate) layout: Layout,
-    /// How the weights lie.
+    /// The dim order of the stored weights.
     pub(crate) order: DimOrder,
-    /// How the sums are made.
+    /// The convolution algorithm.
     pub(crate) method: Method,
 }
 
-/// How a constant is seen as quantized weights.
+/// A constant as quantized weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum QuantizedForm {
     Matrix { form: MatrixForm, bits: WeightBits, group: usize },
@@ -93,20 +93,20 @@ pub(crate) enum QuantizedForm {
 }
 
 impl PackKey {
-    /// Whether the key means the same bytes to all who pack them.
-    pub(crate) fn is_lasting(&self) -> bool {
+    /// Whether the key identifies the same bytes in the whole process, so that their packed form can be shared.
+    pub(crate) fn is_shareable(&self) -> bool {
         matches!(self.data, DataKey::Known(_))
     }
 }
 
 impl PackStore {
-    /// An empty store, apart from that of the process.
+    /// An empty store, separate from that of the process.
     pub fn new() -> Self {
         Self(Arc::default())
     }
 
-    /// Bytes of the weights in the store that somebody uses, each counted once. Weights that are being packed, and those
-    /// that are used where they lie in a file, are left out.
+    /// The total size in bytes of the weights that are in use, each counted once. Weights that are being packed are not
+    /// counted, nor are those that are used directly from a file.
     pub fn bytes(&self) -> usize {
         let slots: Vec<_> = self.lock().slots.values().cloned().collect();
         let bytes = slots.iter().map(|slot| match slot.try_lock() {
@@ -117,8 +117,8 @@ impl PackStore {
         bytes.sum()
     }
 
-    /// The weights of a key with the bytes that they take: those that somebody has, or those that `pack` makes.
-    /// Others who want them meanwhile wait for them.
+    /// Returns the weights of a key and their size in bytes; packs them with `pack` if nobody holds them. Other threads
+    /// that request the same key wait meanwhile.
     pub(crate) fn get<T: Send + Sync + 'static>(
         &self,
         key: PackKey,
@@ -159,14 +159,14 @@ impl Table {
         if let Some(known) = self.slots.get(&key) {
             return Arc::clone(known);
         }
-        if self.slots.len() >= self.crowded {
-            // Unused entries are dropped whenever there are twice as many entries as were in use. One that somebody
-            // has in hand is about to be used.
+        if self.slots.len() >= self.sweep_at {
+            // Amortized cleanup: unused entries are removed whenever the table has twice as many entries as were in use
+            // the last time. An entry that another thread has a handle to is about to be used.
             let is_used = |slot: &Arc<Mutex<Slot>>| {
                 Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|slot| slot.is_used())
             };
             self.slots.retain(|_, slot| is_used(slot));
-            self.crowded = 2 * self.slots.len() + 1;
+            self.sweep_at = 2 * self.slots.len() + 1;
         }
         Arc::clone(self.slots.entry(key).or_default())
     }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_packed_once_while_somebody_has_them() {
+    fn weights_are_packed_once_while_they_are_in_use() {
         let (store, source) = (PackStore::new(), SourceId::numbered());
         let made = AtomicUsize::new(0);
         let get = |start| {
@@ -214,13 +214,13 @@ mod tests {
         assert_eq!(store.bytes(), 0);
         get(0);
         assert_eq!(made.load(Ordering::Relaxed), 3);
-        // Entries of what has gone go, too.
+        // Entries of dropped weights are removed, too.
         (0..100).for_each(|i| drop(get(i * 24)));
         assert!(store.lock().slots.len() < 8, "{}", store.lock().slots.len());
     }
 
     #[test]
-    fn threads_that_want_the_same_weights_wait_for_them() {
+    fn threads_that_request_the_same_weights_wait_for_one_packing() {
         let (store, data) = (PackStore::new(), Identity::new(SourceId::numbered(), 0, 24));
         let (made, started) = (AtomicUsize::new(0), Barrier::new(4));
         let all: Vec<Arc<usize>> = std::thread::scope(|scope| {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_packed_is_tried_again() {
+    fn failed_packing_is_retried() {
         let (store, data) = (PackStore::new(), Identity::new(SourceId::numbered(), 0, 24));
         let failed = store.get::<u8>(key(data), || Err(operator::Error::invalid("no room")));
         assert!(failed.is_err());

@@ -1,4 +1,4 @@
-//! Packed weights, as the executables of a method have them.
+//! The packed weights of a method's executables.
 
 use crate::descriptions::Descriptions;
 use crate::graph::Constant;
@@ -14,51 +14,53 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// Finds packed weights again, for as long as somebody holds them: a graph that is lowered for other sizes
-/// has the weights that it had, and so has a call that runs outside of graphs.
+/// A cache of packed weights that lives as long as they are in use: a graph that is lowered again for other sizes
+/// reuses its packed weights, and so do prepared calls outside of graphs.
 ///
-/// Constants that have an [identity](crate::Bytes::identity) are known by it, and what is packed of them is shared with
-/// all who pack them in the same [`PackStore`]. One that was computed for a graph is known by a hash of its bytes, here
-/// alone. Clones share what was packed.
+/// Constants with an [identity](crate::Bytes::identity) are keyed by it, and their packed weights are shared through
+/// the [`PackStore`]. A constant that was computed for a graph is keyed by a hash of its bytes, within this cache only.
+/// Clones share the cache.
 #[derive(Clone, Default)]
 pub struct Packs {
     store: PackStore,
     table: Arc<Mutex<Table>>,
     descriptions: Arc<Mutex<Descriptions>>,
-    /// What was packed, if that is to be stored.
+    /// The packed weights in storable form, if they are collected.
     stored: Option<Arc<Mutex<Vec<StoredWeights>>>>,
-    /// What packed weights and the workspaces of executables are taken from.
+    /// The memory budget of packed weights and of the executables' workspaces.
     budget: Budget,
 }
 
-/// Weights that were packed, as they can be stored: beside the constant, under the name of their layout
+/// Packed weights in a form that can be stored with the constant, under the name of their layout
 /// ([`Bytes::laid_out`](crate::Bytes::laid_out)).
 #[derive(Clone)]
 pub struct StoredWeights {
-    /// What was packed.
+    /// The constant that was packed.
     pub constant: Constant,
     /// The name of the layout.
     pub layout: String,
-    /// The packed elements, which the executable uses where they are.
+    /// The packed elements; the executable uses these bytes directly.
     pub bytes: SharedBytes,
 }
 
-/// How weights are kept as bytes: the name of their layout, taken from bytes where these lie, stored, and how many bytes they
-/// take.
-struct Kept<T, F> {
+/// The storage format of a kind of packed weights.
+struct StorageFormat<T, F> {
+    /// The name of the layout.
     layout: String,
-    taken: F,
+    /// Makes weights that refer to stored bytes, without a copy.
+    load: F,
     store: fn(&T, &mut Vec<u8>),
+    /// The size of the weights in bytes.
     bytes: fn(&T) -> usize,
 }
 
-impl<T, F: Fn(LaidOut) -> Option<T>> Kept<T, F> {
-    fn take(&self, bytes: SharedBytes) -> Option<T> {
-        (self.taken)(LaidOut::new(Arc::new(Owned(bytes))))
+impl<T, F: Fn(LaidOut) -> Option<T>> StorageFormat<T, F> {
+    fn load(&self, bytes: SharedBytes) -> Option<T> {
+        (self.load)(LaidOut::new(Arc::new(Owned(bytes))))
     }
 }
 
-/// Bytes that somebody else owns, too.
+/// Adapts shared bytes to `AsRef<[u8]>`.
 struct Owned(SharedBytes);
 
 impl AsRef<[u8]> for Owned {
@@ -67,28 +69,28 @@ impl AsRef<[u8]> for Owned {
     }
 }
 
-/// What was packed for the method, and is counted for it.
+/// The weights packed for the method and counted against its budget.
 #[derive(Default)]
 struct Table {
-    made: HashMap<PackKey, Weak<dyn Any + Send + Sync>>,
-    /// Number of entries at which unused ones are next looked for.
-    crowded: usize,
+    packed: HashMap<PackKey, Weak<dyn Any + Send + Sync>>,
+    /// The number of entries at which unused ones are removed next.
+    sweep_at: usize,
 }
 
-/// What takes the memory of packed weights, for messages.
+/// Names the use of memory for packed weights in budget errors.
 const PACKED: &str = "its packed weights";
 
-/// A hash of many bytes by multiplication, with keys that nobody who makes a file knows.
-struct Keyed([u64; 4]);
+/// A fast multiplicative hash with random keys, so that a file cannot be crafted to cause collisions.
+struct KeyedHash([u64; 4]);
 
-impl Default for Keyed {
+impl Default for KeyedHash {
     fn default() -> Self {
         let random = RandomState::new();
         Self(std::array::from_fn(|i| random.hash_one(i)))
     }
 }
 
-impl Keyed {
+impl KeyedHash {
     fn hash(&self, bytes: &[u8]) -> u64 {
         let fold = |a: u64, b: u64| {
             let product = u128::from(a) * u128::from(b);
@@ -110,13 +112,13 @@ impl Keyed {
     }
 }
 
-/// The hash of bytes, the same for all packs of the process.
+/// The hash of bytes, with keys that are the same in the whole process.
 fn hashed(bytes: &[u8]) -> u64 {
-    static KEYED: OnceLock<Keyed> = OnceLock::new();
-    KEYED.get_or_init(Keyed::default).hash(bytes)
+    static KEYED: OnceLock<KeyedHash> = OnceLock::new();
+    KEYED.get_or_init(KeyedHash::default).hash(bytes)
 }
 
-/// Packed weights, and the memory that they are counted as.
+/// Packed weights, with the share of the memory budget that they hold.
 pub(crate) struct Packed<T> {
     weights: Arc<T>,
     _held: Held,
@@ -150,56 +152,57 @@ fn conv_layout(isa: Isa, params: &ConvParams, layout: Layout, method: Method) ->
 }
 
 impl Packs {
-    /// Packs whose weights are [stored](Self::stored), too, as they are made.
+    /// A cache that also collects the packed weights in storable form: see [`Self::stored`].
     pub fn storing() -> Self {
-        // What others have packed is not stored here.
+        // A separate store: weights that are already packed elsewhere would not be collected.
         Self { store: PackStore::new(), stored: Some(Arc::default()), ..Self::default() }
     }
 
-    /// All weights that were packed, as they can be stored. None of packs that were not made for it.
+    /// Takes all packed weights in storable form. Empty unless the cache was made by [`Self::storing`].
     pub fn stored(&self) -> Vec<StoredWeights> {
         let list = self.stored.as_ref().map(|list| list.lock().unwrap_or_else(PoisonError::into_inner));
         list.map(|mut list| std::mem::take(&mut *list)).unwrap_or_default()
     }
 
-    /// Whether weights are stored as they are packed.
+    /// Whether packed weights are collected in storable form.
     pub(crate) fn is_storing(&self) -> bool {
         self.stored.is_some()
     }
 
-    /// No packs yet, what packed weights and workspaces may take, and with whom packed weights are shared.
+    /// An empty cache with this memory budget for packed weights and workspaces, which shares packed weights through
+    /// `store`.
     pub fn within(budget: Budget, store: PackStore) -> Self {
         Self { store, budget, ..Self::default() }
     }
 
-    /// What executables know of their values.
+    /// The metas that executables share.
     pub(crate) fn descriptions(&self) -> MutexGuard<'_, Descriptions> {
         self.descriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What packed weights and workspaces may take.
+    /// The memory budget of packed weights and workspaces.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// Packs weights. Memory is taken before: about that of the constant.
+    /// Packs weights. Reserves the constant's size from the budget meanwhile, as an estimate of the packed size.
     fn pack<T>(&self, constant: &Constant, pack: impl FnOnce() -> Result<T>) -> Result<T> {
         let _expected = self.budget.take(PACKED, constant.nbytes())?;
         pack()
     }
 
-    /// Weights that are packed already, or are packed now by `pack`, which says how many bytes they take.
+    /// Returns cached weights, or packs them with `pack`, which returns their size in bytes, too.
     fn shared<T: Send + Sync + 'static>(
         &self,
         key: Option<PackKey>,
         pack: impl FnOnce() -> Result<(T, usize)>,
     ) -> Result<Arc<Packed<T>>> {
-        let known = key.as_ref().and_then(|key| self.lock().made.get(key)?.upgrade()?.downcast().ok());
+        let known = key.as_ref().and_then(|key| self.lock().packed.get(key)?.upgrade()?.downcast().ok());
         if let Some(known) = known {
             return Ok(known);
         }
         let (weights, bytes) = match key {
-            Some(key) if key.is_lasting() => self.store.get(key, pack)?,
+            Some(key) if key.is_shareable() => self.store.get(key, pack)?,
             _ => pack().map(|(weights, bytes)| (Arc::new(weights), bytes))?,
         };
         let packed = Arc::new(Packed { weights, _held: self.budget.take(PACKED, bytes)? });
@@ -210,7 +213,7 @@ impl Packs {
         Ok(packed)
     }
 
-    /// Weights of a product: as they were packed, as the constant's owner has them, or by packing them now.
+    /// The packed weights of a matrix multiplication: from the cache, from storage beside the constant, or packed now.
     pub(crate) fn matrix(
         &self,
         isa: Isa,
@@ -218,15 +221,17 @@ impl Packs {
         form: MatrixForm,
         pack: impl FnOnce() -> Result<PackedB>,
     ) -> Result<Arc<Packed<PackedB>>> {
-        let taken = |mut from: LaidOut| {
+        let load = |mut from: LaidOut| {
             let weights = PackedB::taken(isa, form.rows, form.columns, &mut from)?;
             from.is_empty().then_some(weights)
         };
-        let kept = Kept { layout: form.layout(isa), taken, store: PackedB::store, bytes: PackedB::bytes };
-        self.kept(constant, Form::Matrix(form), isa, kept, pack)
+        let format =
+            StorageFormat { layout: form.layout(isa), load, store: PackedB::store, bytes: PackedB::bytes };
+        self.find_or_pack(constant, Form::Matrix(form), isa, format, pack)
     }
 
-    /// A convolution with its weights, for images in a layout: had as those of products.
+    /// A convolution with its packed weights, for images in the layout of `form`: found or packed as for
+    /// [`Self::matrix`].
     pub(crate) fn conv(
         &self,
         isa: Isa,
@@ -235,42 +240,44 @@ impl Packs {
         pack: impl FnOnce() -> Result<Conv>,
     ) -> Result<Arc<Packed<Conv>>> {
         let ConvForm { params, layout, method, .. } = form;
-        let taken = |from| Conv::taken(isa, params, method, layout, layout, from);
+        let load = |from| Conv::taken(isa, params, method, layout, layout, from);
         let name = conv_layout(isa, &params, layout, method);
-        let kept = Kept { layout: name, taken, store: Conv::store, bytes: Conv::bytes };
-        self.kept(constant, Form::Conv(form), isa, kept, pack)
+        let format = StorageFormat { layout: name, load, store: Conv::store, bytes: Conv::bytes };
+        self.find_or_pack(constant, Form::Conv(form), isa, format, pack)
     }
 
-    /// Weights as they were packed, as the constant's owner has them, or packed now; stored, too, if that is wanted.
-    fn kept<T: Send + Sync + 'static>(
+    /// Returns packed weights from the cache, from storage beside the constant, or packs them now. Collects them in
+    /// storable form, too, if the cache does so.
+    fn find_or_pack<T: Send + Sync + 'static>(
         &self,
         constant: &Constant,
         form: Form,
         isa: Isa,
-        kept: Kept<T, impl Fn(LaidOut) -> Option<T>>,
+        format: StorageFormat<T, impl Fn(LaidOut) -> Option<T>>,
         pack: impl FnOnce() -> Result<T>,
     ) -> Result<Arc<Packed<T>>> {
         let data =
             identity(constant).unwrap_or_else(|| DataKey::Hash(hashed(constant.bytes()), constant.nbytes()));
         self.shared(Some(PackKey { data, isa, form }), || {
-            let taken = constant.laid_out(&kept.layout).and_then(|bytes| kept.take(bytes));
-            let (weights, own) = match taken {
-                // They take no memory of their own.
+            let loaded = constant.laid_out(&format.layout).and_then(|bytes| format.load(bytes));
+            let (weights, own) = match loaded {
+                // They refer to the stored bytes and take no memory of their own.
                 Some(weights) => (weights, 0),
-                None => with_bytes(self.pack(constant, pack)?, kept.bytes),
+                None => with_bytes(self.pack(constant, pack)?, format.bytes),
             };
             let Some(list) = &self.stored else { return Ok((weights, own)) };
-            let mut stored = Vec::with_capacity((kept.bytes)(&weights));
-            (kept.store)(&weights, &mut stored);
+            let mut stored = Vec::with_capacity((format.bytes)(&weights));
+            (format.store)(&weights, &mut stored);
             let bytes: SharedBytes = Arc::new(stored);
-            let taken = kept.take(Arc::clone(&bytes));
-            let stored = StoredWeights { constant: constant.clone(), layout: kept.layout.clone(), bytes };
+            let loaded = format.load(Arc::clone(&bytes));
+            let stored = StoredWeights { constant: constant.clone(), layout: format.layout.clone(), bytes };
             list.lock().unwrap_or_else(PoisonError::into_inner).push(stored);
-            Ok(taken.map_or((weights, own), |weights| (weights, 0)))
+            Ok(loaded.map_or((weights, own), |weights| (weights, 0)))
         })
     }
 
-    /// Weights of a product of quantized values, by the bytes of their scales. They are shared if the constant has an identity.
+    /// The packed weights of a quantized matrix multiplication; `scales` are the bytes of their scales. They are cached
+    /// only if the constant has an identity.
     pub(crate) fn quantized_matrix(
         &self,
         isa: Isa,
@@ -282,7 +289,8 @@ impl Packs {
         self.quantized(isa, constant, form, scales, pack, PackedWeights::bytes)
     }
 
-    /// A convolution of quantized values with its weights, by the bytes of their scales. They are shared if the constant has an identity.
+    /// A quantized convolution with its packed weights; `scales` are the bytes of their scales. They are cached only if
+    /// the constant has an identity.
     pub(crate) fn quantized_conv(
         &self,
         isa: Isa,
@@ -315,7 +323,7 @@ impl Packs {
     }
 }
 
-/// How a constant is known to all who share a store.
+/// The key of a constant's bytes that is valid in the whole process, if the constant has an identity.
 fn identity(constant: &Constant) -> Option<DataKey> {
     match constant {
         Constant::Shared(bytes) => bytes.identity().map(DataKey::Known),
@@ -330,12 +338,13 @@ fn with_bytes<T>(weights: T, bytes: fn(&T) -> usize) -> (T, usize) {
 
 impl Table {
     fn insert(&mut self, key: PackKey, packed: Weak<dyn Any + Send + Sync>) {
-        if self.made.len() >= self.crowded {
-            // Unused entries are dropped whenever there are twice as many entries as were in use.
-            self.made.retain(|_, packed| packed.strong_count() > 0);
-            self.crowded = 2 * self.made.len() + 1;
+        if self.packed.len() >= self.sweep_at {
+            // Amortized cleanup: unused entries are removed whenever the table has twice as many entries as were in use
+            // the last time.
+            self.packed.retain(|_, packed| packed.strong_count() > 0);
+            self.sweep_at = 2 * self.packed.len() + 1;
         }
-        self.made.insert(key, packed);
+        self.packed.insert(key, packed);
     }
 }
 
@@ -354,8 +363,8 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_and_place_counts() {
-        let hasher = Keyed::default();
+    fn the_hash_depends_on_every_bit() {
+        let hasher = KeyedHash::default();
         let mut seen = std::collections::HashSet::from([hasher.hash(&[0; 70])]);
         for at in 0..70 {
             let mut bytes = [0; 70];
@@ -365,10 +374,10 @@ mod tests {
                 assert_eq!(hasher.hash(&bytes), hasher.hash(&bytes));
             }
         }
-        assert_ne!(hasher.hash(&[1; 70]), Keyed::default().hash(&[1; 70]));
+        assert_ne!(hasher.hash(&[1; 70]), KeyedHash::default().hash(&[1; 70]));
     }
 
-    /// Packs a constant, and whether that had to be done.
+    /// The packed weights of a constant, and whether they had to be packed.
     fn get(packs: &Packs, constant: &Constant, form: MatrixForm) -> (Arc<Packed<PackedB>>, bool) {
         let mut packed = false;
         let made = packs.matrix(Isa::default(), constant, form, || {
@@ -381,7 +390,7 @@ mod tests {
     const FORM: MatrixForm = MatrixForm { rows: 2, columns: 2, transposed: false };
 
     #[test]
-    fn the_same_bytes_are_packed_once_while_they_are_held() {
+    fn equal_bytes_are_packed_once_while_the_weights_are_in_use() {
         let packs = Packs::default();
         let (a, again) = (computed(&[1.0, 2.0, 3.0, 4.0]), computed(&[1.0, 2.0, 3.0, 4.0]));
         let held = get(&packs, &a, FORM);
@@ -389,13 +398,13 @@ mod tests {
         assert!(!get(&packs, &again, FORM).1);
         assert!(get(&packs, &a, MatrixForm { transposed: true, ..FORM }).1);
         assert!(get(&packs, &computed(&[1.0, 2.0, 3.0, 5.0]), FORM).1);
-        // What was computed is known here alone.
+        // Computed constants are not shared with another cache.
         assert!(get(&Packs::default(), &a, FORM).1);
         drop(held);
         assert!(get(&packs, &again, FORM).1);
     }
 
-    /// Bytes of a range of a source.
+    /// Bytes with an identity.
     struct Ranged(Identity, [u8; 16]);
 
     impl crate::Bytes for Ranged {
@@ -409,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_that_share_a_store_hold_one_copy_and_count_it_each() {
+    fn methods_share_packed_weights_and_each_counts_them() {
         let (store, file) = (crate::PackStore::new(), SourceId::numbered());
         let constant = |start| {
             Constant::Shared(Arc::new(Ranged(Identity::new(file, start, 16), [0; 16])) as SharedBytes)
@@ -421,7 +430,7 @@ mod tests {
         assert_eq!((first.1, store.bytes(), budgets[0].held()), (true, bytes, bytes as u64));
         let second = get(&methods[1], &constant(0), FORM);
         assert_eq!((second.1, store.bytes(), budgets[1].held()), (false, bytes, bytes as u64));
-        // A method's limit is what it would be alone.
+        // Shared weights count fully against each method's budget.
         let refused = methods[2].matrix(Isa::default(), &constant(0), FORM, || unreachable!());
         assert!(bytes > 16 && refused.is_err());
         let other = get(&methods[1], &constant(16), FORM);

@@ -1,4 +1,4 @@
-//! Where in the workspace each value lies: values that live at the same time lie apart.
+//! Workspace planning: values whose lifetimes overlap get disjoint memory.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 /// Alignment of a value in the workspace, in bytes.
 const ALIGNMENT: usize = 64;
 
-/// A value that needs a place, from the step that writes it to the last that reads it.
+/// A value of the workspace, live from the step that writes it to the last step that reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lifetime {
-    /// Bytes it takes.
+    /// Its size in bytes.
     pub(crate) bytes: usize,
     /// The step that writes it.
     pub(crate) first: usize,
@@ -17,16 +17,16 @@ pub(crate) struct Lifetime {
     pub(crate) last: usize,
 }
 
-/// Values up to which the largest is placed first, which takes comparing each with each.
-const FEW: usize = 4096;
+/// The maximum number of values for [`largest_first`], whose cost is quadratic in the worst case.
+const MAX_LARGEST_FIRST: usize = 4096;
 
-/// Places for all of them, and the size of the workspace.
+/// The offsets of all values, and the size of the workspace.
 pub(crate) fn place(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
-    if lifetimes.len() <= FEW { largest_first(lifetimes) } else { in_order(lifetimes) }
+    if lifetimes.len() <= MAX_LARGEST_FIRST { largest_first(lifetimes) } else { best_fit(lifetimes) }
 }
 
-/// Each value, in the order of the steps, takes the smallest gap that holds it, or the end.
-fn in_order(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
+/// Best fit: in the order of the steps, each value takes the smallest gap that holds it, or extends the workspace.
+fn best_fit(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     order.sort_by_key(|&i| lifetimes[i].first);
     let mut leaving: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
@@ -49,7 +49,7 @@ fn in_order(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
     (offsets, end)
 }
 
-/// What is free between values, by offset and by size.
+/// The free gaps between values, by offset and by size.
 #[derive(Default)]
 struct Gaps {
     by_offset: BTreeMap<usize, usize>,
@@ -88,8 +88,8 @@ impl Gaps {
     }
 }
 
-/// The largest value is placed first, each at the lowest offset at which it meets nothing that lives at the
-/// same time.
+/// Greedy by size: values are placed from the largest to the smallest, each at the lowest offset at which it overlaps
+/// no value that is live at the same time.
 fn largest_first(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(lifetimes[i].bytes), lifetimes[i].first));
@@ -100,7 +100,7 @@ fn largest_first(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
         let life = lifetimes[i];
         let size = life.bytes.next_multiple_of(ALIGNMENT);
         taken.clear();
-        placed.meeting(life, |j| {
+        placed.overlapping(life, |j| {
             taken.push((offsets[j], offsets[j] + lifetimes[j].bytes.next_multiple_of(ALIGNMENT)));
         });
         taken.sort_unstable();
@@ -118,18 +118,19 @@ fn largest_first(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
     (offsets, end)
 }
 
-/// Values that have a place, by the steps at which they live.
+/// An index of the values that have an offset, by the steps at which they are live.
 struct Placed<'l> {
     lifetimes: &'l [Lifetime],
-    /// Those of short lives, at each step of theirs.
+    /// Values with short lifetimes, at each step at which they are live.
     living: Vec<Vec<usize>>,
-    /// Those of short lives, at their first step.
+    /// Values with short lifetimes, at their first step.
     starting: Vec<Vec<usize>>,
+    /// Values with long lifetimes.
     long: Vec<usize>,
 }
 
 impl<'l> Placed<'l> {
-    /// Steps of a short life, at most.
+    /// The maximum number of steps of a short lifetime.
     const SHORT: usize = 32;
 
     fn new(lifetimes: &'l [Lifetime]) -> Self {
@@ -148,8 +149,8 @@ impl<'l> Placed<'l> {
         self.starting[life.first].push(value);
     }
 
-    /// Calls `f` with each value that lives at a step of `life`, once.
-    fn meeting(&self, life: Lifetime, f: impl FnMut(usize)) {
+    /// Calls `f` once with each value that is live at a step of `life`.
+    fn overlapping(&self, life: Lifetime, f: impl FnMut(usize)) {
         let long = self.long.iter().filter(|&&j| {
             let other = self.lifetimes[j];
             other.first <= life.last && life.first <= other.last
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_chain_share_two_places() {
+    fn values_of_a_chain_alternate_between_two_offsets() {
         let chain: Vec<_> = (0..10).map(|i| life(1000, i, i + 1)).collect();
         let (offsets, size) = place(&chain);
         assert_eq!(size, 2048);
@@ -178,22 +179,22 @@ mod tests {
     }
 
     #[test]
-    fn what_lives_together_lies_apart() {
+    fn values_with_overlapping_lifetimes_are_disjoint() {
         let few = [life(64, 0, 9), life(640, 1, 2), life(100, 2, 5), life(64, 3, 3), life(600, 4, 9)];
-        apart(&few, largest_first(&few));
-        apart(&few, in_order(&few));
+        assert_disjoint(&few, largest_first(&few));
+        assert_disjoint(&few, best_fit(&few));
         let many: Vec<_> = (0..300).map(|i| life(i * 37 % 1000, i, i + i * 13 % 40)).collect();
-        apart(&many, largest_first(&many));
-        apart(&many, in_order(&many));
+        assert_disjoint(&many, largest_first(&many));
+        assert_disjoint(&many, best_fit(&many));
     }
 
     #[test]
-    fn many_values_are_placed_in_order() {
-        let chain: Vec<_> = (0..3 * FEW).map(|i| life(1000, i, i + 1)).collect();
+    fn many_values_are_placed_by_best_fit() {
+        let chain: Vec<_> = (0..3 * MAX_LARGEST_FIRST).map(|i| life(1000, i, i + 1)).collect();
         assert_eq!(place(&chain).1, 2048);
     }
 
-    fn apart(lives: &[Lifetime], (offsets, size): (Vec<usize>, usize)) {
+    fn assert_disjoint(lives: &[Lifetime], (offsets, size): (Vec<usize>, usize)) {
         for (i, a) in lives.iter().enumerate() {
             for (j, b) in lives.iter().enumerate().skip(i + 1) {
                 let together = a.first <= b.last && b.first <= a.last;

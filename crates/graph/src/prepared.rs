@@ -1,4 +1,4 @@
-//! Calls outside of graphs whose weights are known: weights are packed once, sizes are those of each call.
+//! Prepared calls outside of graphs: constant weights are packed once, and the sizes may differ in each call.
 
 use crate::fold::untransposed;
 use crate::graph::Constant;
@@ -10,9 +10,9 @@ use operator::{Arg, Args, Kernel, KernelContext, Meaning, Outs, PreparedKernel, 
 use std::sync::Arc;
 use tensor::{ScalarType, TensorMeta, TensorView};
 
-/// Prepares a call of `kernel` whose arguments are known as [`Kernel::prepare`] has them: by the kernel
-/// itself, or, for products with constant weights, here. `constant` gives the owner of the bytes of an
-/// argument. `None` if there is nothing to prepare.
+/// Prepares a call of `kernel`; `args` holds what is known of its arguments, as for [`Kernel::prepare`]. The kernel
+/// prepares the call itself, or, for a matrix multiplication with constant weights, this function packs the weights.
+/// `constant` returns the owner of an argument's bytes. `None` if there is nothing to prepare.
 pub fn prepare(
     kernel: &Arc<dyn Kernel>,
     args: &Args<'_>,
@@ -26,7 +26,7 @@ pub fn prepare(
     let Some(product) = product(kernel, args) else { return Ok(None) };
     let Some(source) = constant(product.weights) else { return Ok(None) };
     let stored = args.tensor(product.weights)?;
-    // As regions pack it: of a transpose the matrix as it is stored.
+    // As in lowered regions, the matrix is packed from its storage before a transposition.
     let matrix = untransposed(stored.meta(), &source);
     let viewed = matrix.as_ref().and_then(|(meta, matrix)| Some((matrix.view(meta)?, matrix)));
     let (stored, source, out_major) = match viewed {
@@ -45,7 +45,7 @@ pub fn prepare(
     Ok(Some(Box::new(Prepared { kernel, x: product.x, rank: product.rank, weights, bias, isa })))
 }
 
-/// The product with constant weights that a call means.
+/// The matrix multiplication with constant f32 weights that a call means, if it is one.
 fn product(kernel: &Arc<dyn Kernel>, args: &Args<'_>) -> Option<Product> {
     let Some(Meaning::Product(product)) = kernel.meaning(args) else { return None };
     let weights = args.tensor(product.weights).ok().filter(|w| w.rank() == 2 && plain_floats(w.meta()))?;
@@ -64,7 +64,7 @@ fn plain_floats(meta: &TensorMeta) -> bool {
 
 /// `x w + bias`.
 struct Prepared {
-    /// For calls that are not as they were expected to be.
+    /// The fallback for calls whose operands have other types, layouts or sizes.
     kernel: Arc<dyn Kernel>,
     x: usize,
     rank: Option<usize>,

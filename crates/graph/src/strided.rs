@@ -1,5 +1,5 @@
-//! Values as views of others: what reshapes, permutations, expansions and slices, as programs copy
-//! them, come to when a reader can step through memory itself.
+//! Strided views: sees through reshapes, permutations, expansions and slices, which programs copy, for readers that can
+//! access strided memory directly.
 
 use crate::graph::{Graph, NodeId, ValueId, meaning};
 use crate::operation::as_op;
@@ -10,35 +10,35 @@ use operator::{Binary, Expression, Instr, Meaning};
 use smallvec::SmallVec;
 use tensor::ScalarType;
 
-/// A run of elements: how many, and how far apart.
+/// The size and stride of a run of elements.
 type Part = (usize, usize);
 
-/// Nodes that a view leads through: a program may chain any number of them.
-const MOST_NODES: usize = 64;
+/// The maximum number of nodes that a view sees through: a program may chain any number.
+const MAX_NODES: usize = 64;
 
-/// Dimensions that a value's view may have.
-const MOST_PARTS: usize = 16;
+/// The maximum number of parts of a view.
+const MAX_PARTS: usize = 16;
 
-/// How the elements of a value lie in another, and what they are multiplied by.
+/// A value as a strided view of another, scaled by a factor.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct View {
-    /// The value that holds the elements. None of a view that was stored.
+    /// The value that holds the elements; `None` for a view without one ([`Self::stored`], [`Self::whole`]).
     pub(crate) root: Option<ValueId>,
-    /// The first element.
+    /// The offset of the first element.
     pub(crate) offset: usize,
     /// A factor of every element.
     pub(crate) factor: f32,
-    /// The parts of each dimension, the slowest first; a dimension of size 1 has none.
+    /// The parts of each dimension, slowest-varying first; a dimension of size 1 has none.
     dims: Vec<SmallVec<[Part; 2]>>,
 }
 
 impl View {
-    /// The view that a value is of the furthest value that still has its elements, some nodes away at most.
+    /// A value as a view of the furthest value, at most [`MAX_NODES`] nodes back, whose elements it views.
     pub(crate) fn of(graph: &Graph, value: ValueId) -> Option<Self> {
-        // From the value back, as far as each node is a view of its input.
+        // Walks back from the value as long as each node is a view of its input.
         let mut chain = Vec::new();
         let mut at = value;
-        while let Some(node) = graph.producer(at).filter(|_| chain.len() < MOST_NODES) {
+        while let Some(node) = graph.producer(at).filter(|_| chain.len() < MAX_NODES) {
             let Some(change) = Change::of(graph, node) else { break };
             chain.push((node, change));
             at = graph.node(node).inputs()[0];
@@ -54,7 +54,7 @@ impl View {
         Some(view)
     }
 
-    /// A whole value of these sizes, row-major, that is to be made.
+    /// A row-major value of these sizes that does not exist yet.
     pub(crate) fn whole(sizes: &[usize]) -> Self {
         let mut stride = 1;
         let mut dims: Vec<_> = Vec::with_capacity(sizes.len());
@@ -66,7 +66,7 @@ impl View {
         Self { root: None, offset: 0, factor: 1.0, dims }
     }
 
-    /// A value as it lies.
+    /// A row-major f32 value as a view of itself.
     fn dense(graph: &Graph, value: ValueId) -> Option<Self> {
         let meta = graph.meta(value);
         if !plain(graph, value) || meta.numel() == 0 {
@@ -76,7 +76,7 @@ impl View {
         Some(Self { root: Some(value), offset: 0, factor: 1.0, dims })
     }
 
-    /// A view of some value, of these parts for each dimension.
+    /// A view from its stored description, with these parts for each dimension.
     pub(crate) fn stored(offset: usize, factor: f32, dims: &[Vec<Part>]) -> Self {
         Self { root: None, offset, factor, dims: dims.iter().map(|dim| dim.as_slice().into()).collect() }
     }
@@ -86,8 +86,9 @@ impl View {
         self.dims.iter().map(|dim| dim.to_vec()).collect()
     }
 
-    /// Whether there are elements, all among the first `len` of the value. Numbers are below 2^31.
-    pub(crate) fn lies_within(&self, len: usize) -> bool {
+    /// Whether the view is not empty and in bounds of a value of `len` elements. Sizes, strides and offset are below
+    /// 2^31.
+    pub(crate) fn is_within(&self, len: usize) -> bool {
         let parts = || self.dims.iter().flatten();
         let count = parts().try_fold(1usize, |count, part| count.checked_mul(part.0));
         let last = parts()
@@ -100,7 +101,7 @@ impl View {
         self.dims.iter().map(size).collect()
     }
 
-    /// The parts of all dimensions, those that step alike joined.
+    /// The parts of all dimensions, with adjacent ones merged where their strides allow it.
     pub(crate) fn parts(&self) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         for &(n, s) in self.dims.iter().flatten() {
@@ -112,7 +113,7 @@ impl View {
         parts
     }
 
-    /// The size and stride of a dimension, if it has only one stride.
+    /// The size and stride of a dimension, if it has at most one part.
     pub(crate) fn single(&self, dim: usize) -> Option<Part> {
         match self.dims[dim].as_slice() {
             [] => Some((1, 0)),
@@ -121,7 +122,7 @@ impl View {
         }
     }
 
-    /// Where each element of a dimension starts, from the offset on.
+    /// The offset of each index of a dimension, including the offset of the view.
     pub(crate) fn starts(&self, dim: usize) -> Vec<usize> {
         let mut starts = vec![self.offset];
         for &(n, s) in &self.dims[dim] {
@@ -130,7 +131,7 @@ impl View {
         starts
     }
 
-    /// The same elements in the same order under other sizes.
+    /// The view reshaped to other sizes. `None` if a part would have to be split unevenly.
     pub(crate) fn reshape(&self, sizes: &[usize]) -> Option<Self> {
         let parts = self.parts();
         let mut left = parts.into_iter();
@@ -156,7 +157,7 @@ impl View {
         (rest.is_none() && left.next().is_none()).then_some(Self { dims, ..self.clone() })
     }
 
-    /// The view broadcast to `sizes`, which have as many dimensions or more.
+    /// The view broadcast to `sizes`, which have at least as many dimensions.
     pub(crate) fn expand(&self, sizes: &[usize]) -> Option<Self> {
         let lead = sizes.len().checked_sub(self.dims.len())?;
         let mut dims: Vec<_> = sizes[..lead].iter().map(|&n| part(n, 0)).collect();
@@ -170,7 +171,7 @@ impl View {
         Some(Self { dims, ..self.clone() })
     }
 
-    /// What a node that is a view of its input makes of this one.
+    /// Applies the view operation of a node, whose result has these sizes.
     fn then(mut self, change: &Change, sizes: &[usize]) -> Option<Self> {
         match change {
             Change::Reshape => return self.reshape(sizes),
@@ -194,11 +195,11 @@ impl View {
                 self.dims[dim] = part(len, step * stride);
             }
         }
-        (self.dims.iter().map(|d| d.len()).sum::<usize>() <= MOST_PARTS).then_some(self)
+        (self.dims.iter().map(|d| d.len()).sum::<usize>() <= MAX_PARTS).then_some(self)
     }
 }
 
-/// How a node is a view of its only input.
+/// The view operation of a node on its only input.
 enum Change {
     Reshape,
     Scale(f32),
@@ -225,13 +226,13 @@ impl Change {
     }
 }
 
-/// Whether a value is f32 and row-major: how views are counted.
+/// Whether a value is f32 and row-major: views are only formed of such values.
 fn plain(graph: &Graph, value: ValueId) -> bool {
     let meta = graph.meta(value);
     meta.dtype() == ScalarType::Float && meta.dim_order().is_contiguous()
 }
 
-/// The number by which an expression multiplies its input, if that is all it does.
+/// The factor by which an expression multiplies its input, if it computes nothing else.
 pub(crate) fn scale_of(expression: &Expression) -> Option<f32> {
     match expression.instrs.as_slice() {
         [Instr::Input(0), Instr::Const(c), Instr::Binary(Binary::Mul, 0, 1)] => Some(*c),
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reshape_splits_and_joins_what_steps_alike() {
+    fn reshapes_split_and_merge_parts() {
         let x = view(&[6, 4]);
         assert_eq!(x.reshape(&[2, 12]).unwrap().sizes(), [2, 12]);
         assert_eq!(x.reshape(&[24]).unwrap().parts(), [(24, 1)]);
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expansion_repeats() {
+    fn expanded_dimensions_have_stride_zero() {
         let x = view(&[3, 1]).expand(&[2, 3, 4]).unwrap();
         assert_eq!((x.sizes(), x.parts()), (vec![2, 3, 4], vec![(2, 0), (3, 1), (4, 0)]));
         assert_eq!(x.reshape(&[6, 4]).unwrap().starts(0), [0, 1, 2, 0, 1, 2]);

@@ -1,4 +1,4 @@
-//! Outputs of a graph, whatever else their values are: read by other steps, given twice, inputs, or to lie otherwise.
+//! Outputs of a graph that are also read by other steps, are returned twice, are inputs, or have another layout.
 
 use operator::{Generator, KernelContext, Scratch};
 use pool::Pool;
@@ -6,8 +6,8 @@ use pteron_graph::{Call, CallArg, CallOut, Executable, Graph, ValueId};
 use tensor::{DimOrder, Scalar, ScalarType, Tensor, TensorMeta};
 use trace::Tracer;
 
-/// The sums of `x` down its columns, those along their rows, and `x`: the outputs that are chosen of them, into results of these
-/// dim orders. Run twice, since what an execution leaves must not show in the next.
+/// Computes cumulative sums of `x` down its columns, and of those along the rows. `choose` selects the outputs from `x`
+/// and both sums; `orders` are the dim orders of the results. Runs twice, since one execution must not affect the next.
 fn run(choose: impl Fn([ValueId; 3]) -> Vec<ValueId>, orders: &[[u8; 2]]) -> Vec<Vec<f32>> {
     let registry = kernels::registry();
     let meta = TensorMeta::contiguous(ScalarType::Float, &[2, 3]).unwrap();
@@ -45,23 +45,23 @@ const ROWS: [u8; 2] = [0, 1];
 const COLUMNS: [u8; 2] = [1, 0];
 
 #[test]
-fn an_output_is_read_by_another_step() {
+fn an_output_may_be_read_by_another_step() {
     assert_eq!(run(|[_, down, along]| vec![down, along], &[ROWS, ROWS]), [DOWN, ALONG]);
     assert_eq!(run(|[_, down, along]| vec![along, down], &[ROWS, ROWS]), [ALONG, DOWN]);
 }
 
 #[test]
-fn a_value_is_given_twice() {
+fn a_value_may_be_returned_twice() {
     assert_eq!(run(|[_, down, along]| vec![along, down, along], &[ROWS; 3]), [ALONG, DOWN, ALONG]);
 }
 
 #[test]
-fn an_input_is_an_output() {
+fn an_input_may_be_an_output() {
     assert_eq!(run(|[x, _, along]| vec![x, along], &[ROWS, ROWS]), [X, ALONG]);
 }
 
 #[test]
-fn results_lie_otherwise() {
+fn results_may_have_another_layout() {
     for orders in [[ROWS, COLUMNS], [COLUMNS, ROWS], [COLUMNS, COLUMNS]] {
         assert_eq!(run(|[_, down, along]| vec![down, along], &orders), [DOWN, ALONG], "{orders:?}");
     }

@@ -1,4 +1,4 @@
-//! Kernels of which nothing is known but their schema are called; one that says what its calls mean is fused.
+//! Kernels without a declared meaning are called; kernels that declare the meaning of their calls are fused.
 
 use operator::{Args, Generator, Kernel, KernelContext, Meaning, Outs, Schema, Scratch};
 use operator::{Expression, Unary};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tensor::{Scalar, ScalarType, Tensor, TensorMeta};
 use trace::Tracer;
 
-/// The library's kernel, counted.
+/// Wraps a kernel of the library and counts its calls.
 struct Counted {
     inner: Arc<dyn Kernel>,
     calls: Arc<AtomicUsize>,
@@ -31,8 +31,8 @@ impl Kernel for Counted {
     }
 }
 
-/// `relu(linear(x) + x)` with one of the kernels replaced: the names of the steps, and how often it was called in
-/// one run.
+/// Runs `relu(linear(x) + x)` with one of the kernels replaced. Returns the names of the steps, and how often the
+/// replacement was called in one run.
 fn run(replaced: &str, meaning: Option<Meaning>) -> (Vec<String>, usize) {
     let calls = Arc::new(AtomicUsize::new(0));
     let mut registry = kernels::registry();
@@ -66,7 +66,7 @@ fn run(replaced: &str, meaning: Option<Meaning>) -> (Vec<String>, usize) {
 }
 
 #[test]
-fn a_kernel_that_says_nothing_is_called() {
+fn a_kernel_without_a_meaning_is_called() {
     assert_eq!(run("aten::gelu.out", None), (vec!["linear".into()], 0));
     let (steps, calls) = run("aten::add.out", None);
     assert_eq!((steps, calls), (["linear", "aten::add.out", "pointwise"].map(String::from).into(), 1));
@@ -75,7 +75,7 @@ fn a_kernel_that_says_nothing_is_called() {
 }
 
 #[test]
-fn a_kernel_that_says_what_it_means_is_fused() {
+fn a_kernel_with_a_declared_meaning_is_fused() {
     let relu = Meaning::Elementwise(Expression::clamp(0.0, f32::INFINITY));
     assert_eq!(run("aten::relu.out", Some(relu)), (vec!["linear".into()], 0));
     let absolute = Meaning::Elementwise(Expression::unary(Unary::Abs));

@@ -36,7 +36,7 @@ pub struct Terminator {
 }
 
 impl Default for Terminator {
-    /// A return of nothing.
+    /// A return without results.
     fn default() -> Self {
         Self::returns(&[])
     }

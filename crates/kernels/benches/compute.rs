@@ -1,5 +1,5 @@
-//! `cargo bench -p pteron-kernels`: the compute core at the sizes of usual networks, on one thread.
-//! `benches/compare` sets its products beside those of other crates.
+//! `cargo bench -p pteron-kernels`: the compute core at the sizes of common networks, on one thread.
+//! `benches/compare` compares its matrix products with those of other crates.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use pool::Pool;

@@ -1,4 +1,4 @@
-//! Activations, clamping, `where`, and fused multiply-adds and interpolations.
+//! Activations, clamping, `where`, `addcmul`, `addcdiv` and `lerp`.
 
 use crate::compute::each;
 use crate::support::dtype::Compute;

@@ -231,7 +231,7 @@ fn attend_heads<C: Compute>(
     let (heads, shared) = (q.view.sizes[1], k.view.sizes[1]);
     ensure!(
         shared > 0 && heads.is_multiple_of(shared),
-        "key: {shared} heads cannot serve the {heads} of the query"
+        "key: its {shared} heads do not divide the {heads} heads of the query"
     );
     let scores = Shape::new(&[q.view.sizes[0], heads, q.view.sizes[2], rule.keys])?;
     let mask = mask.map(|m| Heads::<C>::mask(ctx, &m, &scores)).transpose()?;
@@ -420,7 +420,7 @@ fn scaled_dot_product_attention(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     let tensors = [args.tensor(0)?, args.tensor(1)?, args.tensor(2)?];
     let mask = args.optional_tensor(3)?;
     let (dropout, causal, grouped) = (args.double(4)?, args.bool(5)?, args.bool(7)?);
-    ensure!(dropout == 0.0, "dropout_p: {dropout}, while only 0 is supported: there is no training here");
+    ensure!(dropout == 0.0, "dropout_p: {dropout} is not supported, only 0 (there is no training)");
     ensure!(mask.is_none() || !causal, "attn_mask: a mask and is_causal exclude each other");
     let rank = tensors.iter().map(|t| t.rank()).max().unwrap_or(0);
     let mut views = tensors.map(|t| Layout::of(t.meta()));
@@ -488,7 +488,12 @@ impl Sequence {
         let (masked, causal) = (!args.is_none(mask), args.bool(mask + 2)?);
         ensure!(!masked || !causal, "attn_mask: a mask and is_causal exclude each other");
         let end = start.saturating_add(q[2]);
-        ensure!(masked || end <= k[2], "start_pos: {} queries from {start} on, of {} keys", q[2], k[2]);
+        ensure!(
+            masked || end <= k[2],
+            "start_pos: {} queries from position {start} on exceed the {} keys",
+            q[2],
+            k[2]
+        );
         let keys = if masked { k[2] } else { end };
         if masked {
             let sizes = args.meta(mask)?.sizes();

@@ -52,9 +52,9 @@ fn cat(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     let tensors = args.tensors(0)?;
     let counts = |t: &&TensorView<'_>| **t.sizes() != [0];
     let Some(model) = tensors.iter().find(counts).or(tensors.first()) else {
-        return Err(Error::invalid("tensors: there are none to put together"));
+        return Err(Error::invalid("tensors: the list is empty"));
     };
-    ensure!(model.rank() > 0, "tensors: zero-dim tensors cannot be put one after another; use stack");
+    ensure!(model.rank() > 0, "tensors: zero-dim tensors cannot be concatenated; use stack");
     let dim = wrap_dim(args.name(1), args.int(1)?, model.rank())?;
     let mut sizes = *model.sizes();
     sizes[dim] = 0;
@@ -132,7 +132,7 @@ fn rows_of_pieces(
 fn stack(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let tensors = args.tensors(0)?;
     let Some(model) = tensors.first() else {
-        return Err(Error::invalid("tensors: there are none to put together"));
+        return Err(Error::invalid("tensors: the list is empty"));
     };
     let dim = wrap_dim(args.name(1), args.int(1)?, model.rank() + 1)?;
     let mut sizes = *model.sizes();
@@ -172,7 +172,7 @@ fn scatter_views(
 /// The dimension given by an argument, and its size.
 fn dim_size(args: &Args<'_>, index: usize) -> Result<(usize, usize)> {
     let sizes = args.meta(0)?.sizes();
-    ensure!(sizes.rank() > 0, "self: a zero-dim tensor cannot be cut up");
+    ensure!(sizes.rank() > 0, "self: a zero-dim tensor cannot be split");
     let dim = wrap_dim(args.name(index), args.int(index)?, sizes.rank())?;
     Ok((dim, sizes[dim]))
 }
@@ -194,7 +194,7 @@ fn split_with_sizes(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
     let sizes: SmallVec<[usize; 8]> =
         args.ints(1)?.iter().map(|&s| to_size(args.name(1), s)).collect::<Result<_>>()?;
     let sum = sizes.iter().try_fold(0usize, |n, &s| n.checked_add(s));
-    ensure!(sum == Some(size), "split_sizes: {sizes:?} do not fill a dimension of size {size}");
+    ensure!(sum == Some(size), "split_sizes: {sizes:?} do not add up to the dimension's size {size}");
     let mut at = 0;
     scatter_views(args, outs, sizes.len(), |x, i| {
         let start = if sizes[i] == 0 { 0 } else { at };

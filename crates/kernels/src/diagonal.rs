@@ -44,7 +44,7 @@ pub(crate) fn diagonal_of(x: Layout, offset: i64, (a, b): (usize, usize)) -> Res
 /// Zeros, with the last dimension of the input on a diagonal of two new dimensions.
 fn diag_embed(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, offset) = (args.tensor(0)?, args.int(1)?);
-    ensure!(x.rank() > 0, "self: a zero-dim tensor has no dimension to lay on a diagonal");
+    ensure!(x.rank() > 0, "self: a zero-dim tensor has no dimension to put on a diagonal");
     let (a, b) =
         (wrap_dim("dim1", args.int(2)?, x.rank() + 1)?, wrap_dim("dim2", args.int(3)?, x.rank() + 1)?);
     ensure!(a != b, "dim1 and dim2 are the same dimension {a}");

@@ -21,7 +21,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The `p`-norm of the difference of two rows, summed in double precision. NaN of a difference that is NaN.
+/// The `p`-norm of the difference of two rows, accumulated in double precision. NaN if any difference is NaN.
 fn distance<C: Copy + Into<f64>>(a: &[C], b: &[C], p: f64) -> f64 {
     let differences = a.iter().zip(b).map(|(&a, &b)| (a.into() - b.into()).abs());
     if p == 0.0 {
@@ -39,11 +39,11 @@ fn distance<C: Copy + Into<f64>>(a: &[C], b: &[C], p: f64) -> f64 {
 
 fn norm(args: &Args<'_>, index: usize) -> Result<f64> {
     let p = args.double(index)?;
-    ensure!(p >= 0.0, "p: {p} is no norm");
+    ensure!(p >= 0.0, "p: {p} is not a valid order of a norm, which is at least 0");
     Ok(p)
 }
 
-/// From each row of `x1` to each of `x2`; the dimensions before the last two are broadcast.
+/// The distance from each row of `x1` to each row of `x2`; the dimensions before the last two are broadcast.
 fn cdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (a, b, p) = (args.tensor(0)?, args.tensor(1)?, norm(args, 2)?);
     let (&[.., n, m], &[.., r, m2]) = (&**a.sizes(), &**b.sizes()) else {
@@ -86,7 +86,7 @@ fn cdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     })
 }
 
-/// Between every two rows of a matrix, in the order (0, 1), (0, 2), ..., (1, 2), ...
+/// The distance between each pair of rows of a matrix, in the order (0, 1), (0, 2), ..., (1, 2), ...
 fn pdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, p) = (args.tensor(0)?, norm(args, 1)?);
     let &[n, m] = &**x.sizes() else {
@@ -114,7 +114,7 @@ mod tests {
     use tensor::ScalarType::Float;
 
     #[test]
-    fn norms_of_differences() {
+    fn distances_in_every_norm() {
         let (x, y) = (t(&[2, 2], &[0f32, 0.0, 3.0, 4.0]), t(&[1, 2], &[0f32, 0.0]));
         let to = |p: f64| {
             let r = call(

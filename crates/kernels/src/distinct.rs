@@ -1,5 +1,5 @@
-//! Sets and counts: which elements there are, which are among others, how many fall where. NaN equals
-//! nothing, itself included.
+//! Sets and counts: distinct elements, membership, bin counts and histograms. NaN equals
+//! nothing, not even itself.
 
 use crate::sort::Order;
 use crate::support::convert::{Values, all_values, indices, values, write_rows};
@@ -71,7 +71,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("histc.out(Tensor self, int bins=100, Scalar min=0, Scalar max=0, *, ", histc),
 ];
 
-/// The elements of a tensor, or one number, as `C`.
+/// The elements of a tensor, or one scalar, as `C`.
 fn given<'a, C: Compute>(
     ctx: &KernelContext<'a>,
     tensor: Option<TensorView<'a>>,
@@ -94,16 +94,16 @@ fn isin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     let tensor = |index: usize| if let Arg::Tensor(t) = args.get(index) { Some(*t) } else { None };
     let sizes = tensor(0).map_or(Shape::SCALAR, |t| *t.sizes());
     let inputs = [Input::of(args, 0)?, Input::of(args, 1)?];
-    let meet = promote(args, &inputs)?;
+    let promoted = promote(args, &inputs)?;
     let [x, y] = inputs.map(|input| match input {
-        Input::Scalar(Scalar::Double(x)) => Input::Scalar(Scalar::Double(nearest(x, meet))),
+        Input::Scalar(Scalar::Double(x)) => Input::Scalar(Scalar::Double(nearest(x, promoted))),
         input => input,
     });
-    expect_dtype(args.name(0), meet, DtypeSet::REAL_BOOL)?;
+    expect_dtype(args.name(0), promoted, DtypeSet::REAL_BOOL)?;
     let out = outs.tensor(0)?;
     expect_type("out", ScalarType::Bool, out.dtype())?;
     out.resize(&sizes)?;
-    dispatch!("elements", compute_type(meet), COMPUTE_REAL, C => {
+    dispatch!("elements", compute_type(promoted), COMPUTE_REAL, C => {
         let (elements, tests) = (given::<C>(ctx, tensor(0), x)?, given::<C>(ctx, tensor(1), y)?);
         let mut sorted = ctx.scratch::<C>(tests.len())?;
         sorted.copy_from_slice(&tests);
@@ -122,11 +122,12 @@ fn isin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     })
 }
 
-/// Rows of which some are alike.
+/// Rows to compare with each other.
 struct Items<'a, C> {
     rows: Values<'a, C>,
-    /// How many rows, and elements of each.
+    /// The number of rows.
     count: usize,
+    /// The number of elements of a row.
     each: usize,
 }
 
@@ -145,7 +146,8 @@ impl<C: Order> Items<'_, C> {
     }
 }
 
-/// Which rows are distinct: `first` of each kind, `kind` of each row, and how many there are of a kind.
+/// The distinct rows: the index of the `first` row of each kind, the `kind` of each row, the number of rows of each
+/// kind, and the number of kinds.
 struct Kinds<'a> {
     first: ScratchBuffer<'a, i64>,
     kind: ScratchBuffer<'a, i64>,
@@ -181,23 +183,23 @@ impl<'a> Kinds<'a> {
     }
 }
 
-/// How rows are compared, and what is wanted beside them.
+/// The unit of comparison and the requested results.
 struct Wanted {
-    /// The dimension whose slices are compared; elements are where there is none.
+    /// The dimension whose slices are compared; `None` compares elements.
     dim: Option<usize>,
     sort: bool,
     inverse: bool,
     counts: bool,
 }
 
-/// Out 0: the distinct rows. Out 1: which of them each row is; out 2: how often it comes; either is empty
-/// where it is not wanted.
+/// Computes the distinct rows (out 0), the index of each row among them (out 1), and the number of occurrences of each
+/// (out 2). Outs 1 and 2 are empty if they are not requested.
 fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wanted: &Wanted) -> Result<()> {
     let x = args.tensor(0)?;
     expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
     expect_out(x.dtype(), outs.tensor(0)?.dtype())?;
     let layout = Layout::of(x.meta());
-    // The slices one after another: their dimension first.
+    // The dimension of the slices comes first, so that each slice is contiguous.
     let (view, count) = match wanted.dim {
         Some(dim) => (layout.permute(&first_of(dim, x.rank())), x.sizes()[dim]),
         None => (layout, x.numel()),
@@ -239,25 +241,25 @@ fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wante
     Ok(())
 }
 
-/// The dimensions with one before the others, which keep their order: that in which slices are compared.
+/// The dimensions with `dim` moved to the front; the others keep their order, in which slices are compared.
 fn first_of(dim: usize, rank: usize) -> SmallVec<[usize; 8]> {
     [dim].into_iter().chain((0..rank).filter(|&d| d != dim)).collect()
 }
 
-/// The distinct elements, in order.
+/// The distinct elements, sorted.
 fn unique(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (inverse, counts) = (args.bool(2)?, args.bool(3)?);
     distinct(ctx, args, outs, &Wanted { dim: None, sort: true, inverse, counts })
 }
 
-/// The distinct slices along a dimension, in order. PyTorch gives the other results also where they are not
-/// asked for.
+/// The distinct slices along a dimension, sorted. Like PyTorch, computes the inverse and the counts even if they are
+/// not requested.
 fn unique_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dim = Some(slices(args, args.int(1)?)?);
     distinct(ctx, args, outs, &Wanted { dim, sort: true, inverse: true, counts: true })
 }
 
-/// The elements, or the slices along a dimension, without those that repeat the one before.
+/// The elements, or the slices along a dimension, without those that equal their predecessor.
 fn unique_consecutive(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dim = if args.is_none(3) { None } else { Some(slices(args, args.int(3)?)?) };
     let (inverse, counts) = (args.bool(1)?, args.bool(2)?);
@@ -270,14 +272,14 @@ fn slices(args: &Args<'_>, dim: i64) -> Result<usize> {
     wrap_dim("dim", dim, rank)
 }
 
-/// How often each number from 0 on comes, or the sum of the weights of where it does.
+/// The number of occurrences of each integer from 0 on, or the sum of the weights at its occurrences.
 fn bincount(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, weights, least) =
         (args.tensor(0)?, args.optional_tensor(1)?, to_size(args.name(2), args.int(2)?)?);
     ensure!(x.rank() == 1, "self: expected one dimension, found the shape {}", x.sizes());
     let numbers = indices(ctx, args.name(0), &x)?;
     let greatest = numbers.iter().max().copied();
-    ensure!(numbers.iter().all(|&n| n >= 0), "self: only numbers from 0 on are counted");
+    ensure!(numbers.iter().all(|&n| n >= 0), "self: elements must not be negative");
     let bins = to_size("self", greatest.map_or(0, |n| n.saturating_add(1)))?.max(least);
     let out = outs.tensor(0)?;
     let weights = match weights {
@@ -314,8 +316,7 @@ fn bincount(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     })
 }
 
-/// How many elements fall into each of `bins` equal parts of `[min, max]`, or of the range of the elements
-/// where both are equal.
+/// A histogram of `bins` equal bins of `[min, max]`, or of the range of the elements if `min` equals `max`.
 fn histc(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, bins) = (args.tensor(0)?, to_positive(args.name(1), args.int(1)?)?);
     let (mut min, mut max) = (args.scalar(2)?.to_f64(), args.scalar(3)?.to_f64());
@@ -351,7 +352,7 @@ mod tests {
     use tensor::ScalarType::{Bool, Float, Long};
 
     #[test]
-    fn nan_is_distinct_and_among_nothing() {
+    fn every_nan_is_distinct_and_in_no_set() {
         let x = t(&[4], &[f32::NAN, 1.0, f32::NAN, 1.0]);
         let args = [a(&x), Arg::Bool(true), Arg::Bool(true), Arg::Bool(true)];
         let outs = [out(Float, &[4]), out(Long, &[4]), out(Long, &[4])];
@@ -367,16 +368,16 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_looked_for_as_the_type_has_them() {
+    fn scalars_are_rounded_to_the_type_before_the_search() {
         let x = t(&[1], &[tensor::bf16::from_f32(0.1)]);
         let args = [a(&x), Arg::Double(0.1), Arg::Bool(false), Arg::Bool(false)];
         let r = call("aten::isin.Tensor_Scalar_out", &args, out(Bool, &[1])).unwrap();
         assert_eq!(r.bytes(), &[1]);
     }
 
-    /// Slices are compared in row-major order of the dimensions that are left, which is not that of a transpose.
+    /// Slices are compared in row-major order of the remaining dimensions, which is not that of a transpose.
     #[test]
-    fn slices_are_compared_in_order() {
+    fn slices_are_compared_in_row_major_order() {
         // x[i][j][k]: slice 0 is [0, 1, 0, 0], slice 1 is [0, 0, 1, 0].
         let x = t(&[2, 2, 2], &[0i64, 0, 1, 0, 0, 1, 0, 0]);
         let args = [a(&x), int(2), Arg::Bool(true), Arg::Bool(true), Arg::Bool(true)];
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_cannot_be_are_refused() {
+    fn bincount_rejects_invalid_elements() {
         let go = |x: &[i64]| {
             let x = t(&[x.len()], x);
             call("aten::bincount.out", &[a(&x), Arg::None, int(0)], out(Long, &[1]))

@@ -16,11 +16,11 @@ pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
 )
 .results(Results::Random)];
 
-/// Zeros with probability `p`, what remains being scaled up so that the expected sum stays; and the
-/// mask of what remains. Without training everything remains as it is.
+/// Sets elements to zero with probability `p` and scales the others up, so that the expected sum stays the same; the
+/// second out is the mask of the elements kept. Without training, the elements are copied.
 fn dropout(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, p, train) = (args.tensor(0)?, args.double(1)?, args.optional_bool(2)?.unwrap_or(true));
-    ensure!((0.0..=1.0).contains(&p), "p: {p} is no probability");
+    ensure!((0.0..=1.0).contains(&p), "p: {p} is not a probability");
     let [out, mask] = outs.tensors([0, 1])?;
     expect_type("out0", x.dtype(), out.dtype())?;
     expect_type("out1", ScalarType::Bool, mask.dtype())?;
@@ -31,7 +31,7 @@ fn dropout(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
         return fill(mask, 1i64);
     }
     let mut kept = ctx.scratch::<i64>(x.numel())?;
-    // Drawn in row-major order, so that the layout does not matter.
+    // Drawn in row-major order, so that the result does not depend on the layout.
     kept.iter_mut().for_each(|k| *k = (ctx.generator().uniform() >= p) as i64);
     let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
     dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
@@ -56,7 +56,7 @@ mod tests {
     use tensor::ScalarType::{Bool, Float};
 
     #[test]
-    fn what_drops_out_is_made_up_for() {
+    fn kept_elements_are_scaled_up() {
         let x = t(&[1000], &[1f32; 1000]);
         let drop = |p: f64, train| {
             let outs = [out(Float, &[1000]), out(Bool, &[1000])];

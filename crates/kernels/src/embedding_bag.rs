@@ -1,4 +1,4 @@
-//! Bags of rows of a table, and the gradient of a table.
+//! Embedding bags, and the gradient of an embedding table.
 
 use crate::support::convert::{all_values, indices};
 use crate::support::dims::to_size;
@@ -42,8 +42,8 @@ enum Mode {
     Max,
 }
 
-/// Writes one of the outs that only a gradient needs. Their sizes depend on which of PyTorch's kernels
-/// would run: an out of other sizes that cannot change is set to zeros.
+/// Writes one of the outs that only the gradient needs. Their sizes depend on which of PyTorch's kernels
+/// would run: an out with other sizes that cannot be resized is filled with zeros.
 fn note(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,
@@ -62,8 +62,8 @@ fn note(
     })
 }
 
-/// The sum, mean or maximum of the rows of `weight` that each bag of indices names. A bag goes from
-/// its offset to the next; `padding_idx`, unless negative, names a row that does not count.
+/// The sum, mean or maximum of the rows of `weight` selected by each bag of indices. A bag extends from
+/// its offset to the next; `padding_idx`, unless negative, is a row that is ignored.
 fn bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (weight, list, offsets) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
     let mode = match args.int(4)? {
@@ -103,8 +103,8 @@ fn bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     let last = args.bool(7)?;
     ensure!(!last || !starts.is_empty(), "offsets: the last offset is missing");
     let bags = starts.len() - last as usize;
-    // A plain sum keeps no record of which bag an index is in. Only there do indices after the last
-    // offset, if that is included, count for nothing; else they are the last bag's.
+    // A plain sum does not record the bag of each index. Only in a plain sum are indices after the last
+    // offset (with `include_last_offset`) ignored; otherwise they belong to the last bag.
     let plain = mode == Mode::Sum && padding < 0 && compute_type(weight.dtype()) == ScalarType::Float;
     let range = |b: usize| {
         let end = if b + 1 == bags && !plain { None } else { starts.get(b + 1) };
@@ -163,7 +163,7 @@ fn bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     }
 }
 
-/// The gradient of a table of `num_weights` rows from those of the rows that the indices chose.
+/// The gradient of a table of `num_weights` rows, from the gradients of the rows that the indices selected.
 fn dense_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (grad, list) = (args.tensor(0)?, args.tensor(1)?);
     let (rows, padding, by_frequency) = (to_size(args.name(2), args.int(2)?)?, args.int(3)?, args.bool(4)?);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_of_the_table() {
+    fn gradients_are_added_to_the_rows_of_the_table() {
         let (g, i) = (t(&[3, 1], &[1f32, 2.0, 4.0]), t(&[3], &[1i64, 1, 0]));
         let back = |rows, padding, frequency| {
             let args = [a(&g), a(&i), int(rows), int(padding), Arg::Bool(frequency)];

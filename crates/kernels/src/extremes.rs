@@ -1,4 +1,4 @@
-//! Reductions that compare: the greatest and the least elements, where they are, whether any or all are true.
+//! Reductions by comparison: maxima and minima, their indices, and `any`, `all` and `count_nonzero`.
 
 use crate::compute::{Extremes, Ordered, extremes};
 use crate::reduce::{dims_at, row};
@@ -60,15 +60,15 @@ fn amax_meaning(args: &Args<'_>) -> Option<Meaning> {
     args.bool(2).ok()?.then_some(Meaning::Largest(dims))
 }
 
-/// The greatest element or the least, and the first place where it stands.
+/// The largest or smallest element, and the index of its first occurrence.
 struct Extreme<O> {
     least: bool,
-    /// Whether the place is wanted, or the value.
+    /// Whether the result is the index; otherwise it is the value.
     place: bool,
     out: PhantomData<fn() -> O>,
 }
 
-/// An element and its place; nothing where no element was seen.
+/// An element and its index; `None` before the first element.
 type Found<C> = Option<(C, usize)>;
 
 impl<O: Compute, C: Compute + Ordered> Reducer<C> for Extreme<O> {
@@ -102,7 +102,7 @@ impl<O: Compute, C: Compute + Ordered> Reducer<C> for Extreme<O> {
     }
 }
 
-/// Sets out `value` to the extremes of argument 0, and out `place` to where they are.
+/// Sets out `value` to the extremes of argument 0, and out `place` to their indices.
 fn extreme(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -113,7 +113,7 @@ fn extreme(
 ) -> Result<()> {
     let x = args.tensor(0)?;
     let empty = (0..x.rank()).any(|d| dims.contains(d) && x.sizes()[d] == 0);
-    ensure!(!empty, "self: a reduction over no elements of the shape {} has no extreme", x.sizes());
+    ensure!(!empty, "self: the shape {} has no elements to reduce over", x.sizes());
     expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
     for index in value.into_iter().chain(place) {
         let dtype = outs.tensor(index)?.dtype();
@@ -142,7 +142,8 @@ fn extreme(
     })
 }
 
-/// Computes extremes of elements that are read, and results that are written, where they lie; `false` if they cannot be.
+/// Computes extremes directly on the tensors' memory, without conversion; returns `false` if types or layouts of the
+/// outs do not allow that.
 fn at_once<C: Ordered + Element>(
     ctx: &KernelContext<'_>,
     x: &TensorView<'_>,
@@ -198,13 +199,13 @@ fn min_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     extreme(ctx, args, outs, (Some(0), None), (DimSet::all(args.meta(0)?.rank()), false), true)
 }
 
-/// The greatest elements along a dimension, and where they are.
+/// The largest elements along a dimension, and their indices.
 fn max_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dims, keepdim) = (DimSet::of(args.name(1), args.ints(1)?, args.meta(0)?.rank())?, args.bool(2)?);
     extreme(ctx, args, outs, (Some(0), Some(1)), (dims, keepdim), false)
 }
 
-/// The least elements along a dimension, and where they are.
+/// The smallest elements along a dimension, and their indices.
 fn min_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dims, keepdim) = (DimSet::of(args.name(1), args.ints(1)?, args.meta(0)?.rank())?, args.bool(2)?);
     extreme(ctx, args, outs, (Some(0), Some(1)), (dims, keepdim), true)
@@ -216,17 +217,17 @@ fn aminmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     extreme(ctx, args, outs, (Some(1), None), of, false)
 }
 
-/// Where the greatest element is: along a dimension, or among all in row-major order.
+/// The index of the largest element, along a dimension or in row-major order of all elements.
 fn argmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, 1)?, args.bool(2)?), false)
 }
 
-/// Where the least element is.
+/// The index of the smallest element.
 fn argmin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, 1)?, args.bool(2)?), true)
 }
 
-/// Counts of the elements that are other than zero, or what they say.
+/// Reductions of the truth of elements: whether any or all are nonzero, or how many.
 pub(crate) enum Truth {
     Any,
     All,
@@ -272,7 +273,7 @@ fn any_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     truth(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, Truth::Any)
 }
 
-/// As [`dims_at`], but an empty list means no dimension.
+/// Like [`dims_at`], but an empty list means no dimension.
 fn listed_dims(args: &Args<'_>, index: usize) -> Result<DimSet> {
     match args.optional_ints(index)? {
         Some([]) => DimSet::of(args.name(index), &[], args.meta(0)?.rank()),
@@ -303,7 +304,7 @@ mod tests {
     use tensor::ScalarType::{Bool, Float, Int, Long};
 
     #[test]
-    fn extremes_and_their_places() {
+    fn extremes_and_their_indices() {
         let x = t(&[2, 3], &[1f32, f32::NAN, f32::NAN, 4.0, 9.0, 9.0]);
         let outs = [out(Float, &[2]), out(Long, &[2])];
         let [v, i] = call_many("aten::max.dim_max", &[a(&x), int(1)], outs).unwrap();

@@ -1,4 +1,4 @@
-//! Discrete Fourier transforms over any dimensions of any sizes, computed in complex128.
+//! Discrete Fourier transforms over any dimensions and for any sizes, computed in complex128.
 
 use crate::support::convert::{read, write};
 use crate::support::copy::copy_bytes;
@@ -23,10 +23,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("_fft_c2c.out(Tensor self, SymInt[] dim, int normalization, bool forward", COMPLEX, c2c),
 ];
 
-/// The largest prime that a transform is split by; lengths with larger ones go by Bluestein's way.
+/// The largest prime factor that a transform is split by; lengths with larger ones use Bluestein's algorithm.
 const LARGEST_RADIX: usize = 61;
 
-/// The transform of one length: how to split it, and its roots of unity.
+/// The plan of a transform of one length: its factors and its roots of unity.
 struct Plan<'a> {
     n: usize,
     factors: SmallVec<[usize; 16]>,
@@ -35,12 +35,12 @@ struct Plan<'a> {
     chirp: Option<Box<Chirp<'a>>>,
 }
 
-/// Bluestein's way: a transform as a convolution with a chirp, of a length that is a power of two.
+/// Bluestein's algorithm: a transform as a convolution with a chirp, whose length is a power of two.
 struct Chirp<'a> {
     inner: Plan<'a>,
     /// `exp(-pi i k k / n)`.
     chirp: ScratchBuffer<'a, C64>,
-    /// The transform of the conjugate chirp, wrapped around.
+    /// The transform of the conjugate chirp, wrapped around at the end.
     filter: ScratchBuffer<'a, C64>,
 }
 
@@ -82,12 +82,12 @@ impl<'a> Plan<'a> {
         Ok(Self { n, factors, roots, chirp: None })
     }
 
-    /// Elements of working memory that [`Self::run`] needs.
+    /// The number of elements of workspace that [`Self::run`] needs.
     fn work(&self) -> usize {
         self.chirp.as_ref().map_or(0, |c| 2 * c.inner.n)
     }
 
-    /// The forward transform, not scaled.
+    /// The unscaled forward transform.
     fn run(&self, from: &[C64], to: &mut [C64], work: &mut [C64]) {
         let Some(chirp) = &self.chirp else {
             return self.split(from, 1, to, &self.factors);
@@ -96,7 +96,7 @@ impl<'a> Plan<'a> {
         a.fill(C64::default());
         a.iter_mut().zip(from).zip(chirp.chirp.iter()).for_each(|((a, x), c)| *a = x * c);
         chirp.inner.run(a, b, &mut []);
-        // The inverse transform is the forward one of the conjugate.
+        // The inverse transform is the conjugate of the forward transform of the conjugate.
         b.iter_mut().zip(chirp.filter.iter()).for_each(|(b, f)| *b = (*b * f).conj());
         chirp.inner.run(b, a, &mut []);
         let scale = 1.0 / chirp.inner.n as f64;
@@ -105,8 +105,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Transforms the elements `stride` apart: by the first factor `p`, as `p` transforms of each
-    /// `p`th element, which are then joined.
+    /// Transforms the elements that are `stride` apart. A step of mixed-radix Cooley-Tukey: for the first factor `p`,
+    /// it transforms each of the `p` subsequences of every `p`th element and combines them.
     fn split(&self, from: &[C64], stride: usize, to: &mut [C64], factors: &[usize]) {
         let Some((&p, rest)) = factors.split_first() else {
             to[0] = from[0];
@@ -134,7 +134,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// A tensor of complex128 in row-major order.
+/// A complex128 tensor in row-major order.
 struct Signal<'a> {
     sizes: Shape,
     values: ScratchBuffer<'a, C64>,
@@ -148,7 +148,7 @@ impl<'a> Signal<'a> {
         Ok(Self { sizes: *x.sizes(), values })
     }
 
-    /// Transforms every lane along a dimension, forward or, not scaled, back.
+    /// Transforms every lane along a dimension, forward or backward, without scaling.
     fn transform(&mut self, ctx: &KernelContext<'_>, dim: usize, forward: bool) -> Result<()> {
         let n = self.sizes[dim];
         let inner: usize = self.sizes[dim + 1..].iter().product();
@@ -158,7 +158,7 @@ impl<'a> Signal<'a> {
         let plan = Plan::new(ctx, n)?;
         let (mut lane, mut result) = (ctx.scratch::<C64>(n)?, ctx.scratch::<C64>(n)?);
         let mut work = ctx.scratch::<C64>(plan.work())?;
-        // Back is forward between conjugates.
+        // The backward transform is the forward one between two conjugations.
         let turn = |z: C64| if forward { z } else { z.conj() };
         for block in self.values.chunks_exact_mut(n * inner) {
             for i in 0..inner {
@@ -194,7 +194,7 @@ impl<'a> Signal<'a> {
     }
 }
 
-/// The dimensions at argument 1, each once.
+/// The dimensions at argument 1, which must be distinct.
 fn dims(args: &Args<'_>) -> Result<SmallVec<[usize; 8]>> {
     let (list, rank) = (args.ints(1)?, args.meta(0)?.rank());
     ensure!(
@@ -206,7 +206,7 @@ fn dims(args: &Args<'_>) -> Result<SmallVec<[usize; 8]>> {
     list.iter().map(|&d| wrap_dim(args.name(1), d, rank)).collect()
 }
 
-/// What the results of a transform over so many elements are multiplied by: argument 2 says how.
+/// The scale of the results: argument 2 selects the normalization.
 fn scale(args: &Args<'_>, sizes: &Shape, dims: &[usize]) -> Result<f64> {
     let count: f64 = dims.iter().map(|&d| sizes[d] as f64).product();
     Ok(match args.int(2)? {
@@ -226,8 +226,8 @@ fn complex_of(dtype: ScalarType) -> ScalarType {
     }
 }
 
-/// Of real numbers; with `onesided` the last of the dimensions keeps only the half that the other
-/// follows from.
+/// The transform of real values. With `onesided`, the last dimension keeps only the half from which the other half
+/// follows by symmetry.
 fn r2c(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dims, dtype) = (dims(args)?, args.meta(0)?.dtype());
     ensure!(dtype.is_floating(), "self: expected floating-point numbers, found {dtype}");
@@ -237,11 +237,11 @@ fn r2c(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     let last = dims[dims.len() - 1];
     dims.iter().try_for_each(|&d| signal.transform(ctx, d, true))?;
     let (n, onesided) = (signal.sizes[last], args.bool(3)?);
-    ensure!(n > 0 || !onesided, "dim: the onesided transform of no elements");
+    ensure!(n > 0 || !onesided, "dim: a onesided transform needs at least one element");
     signal.write(ctx, outs, last, if onesided { n / 2 + 1 } else { n }, scale)
 }
 
-/// Of complex numbers.
+/// The transform of complex values.
 fn c2c(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dims, dtype, forward) = (dims(args)?, args.meta(0)?.dtype(), args.bool(3)?);
     ensure!(dtype.is_complex(), "self: expected complex numbers, found {dtype}");
@@ -253,7 +253,7 @@ fn c2c(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     signal.write(ctx, outs, dims[0], n, scale)
 }
 
-/// Back to the `last_dim_size` real numbers whose onesided transform this is.
+/// The inverse of the onesided transform of `last_dim_size` real values.
 fn c2r(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dims, dtype, n) = (dims(args)?, args.meta(0)?.dtype(), to_positive(args.name(3), args.int(3)?)?);
     ensure!(dtype.is_complex(), "self: expected complex numbers, found {dtype}");
@@ -263,7 +263,7 @@ fn c2r(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     let half = signal.sizes[last];
     ensure!(
         n / 2 < half,
-        "last_dim_size: {n} numbers follow from {} complex ones, not from {half}",
+        "last_dim_size: {n} real values need at least {} complex ones, found {half}",
         n / 2 + 1
     );
     others.iter().try_for_each(|&d| signal.transform(ctx, d, false))?;
@@ -279,7 +279,7 @@ fn c2r(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
                 let mirrored = k > n / 2;
                 let from = &from[if mirrored { n - k } else { k } * inner..][..inner];
                 let to = to[k * inner..][..inner].iter_mut().zip(from);
-                // What is its own mirror image is real.
+                // An element that is its own mirror image is real.
                 if k == 0 || 2 * k == n {
                     to.for_each(|(to, x)| *to = C64::new(x.re, 0.0));
                 } else if mirrored {
@@ -304,7 +304,7 @@ mod tests {
     use tensor::ScalarType::{ComplexFloat, Float};
 
     #[test]
-    fn every_way_of_splitting_gives_the_definition() {
+    fn transforms_of_every_kind_of_length_match_the_definition() {
         let (pool, scratch, generator) = (Pool::serial(), Scratch::new(1 << 20), Generator::new(3));
         let ctx = KernelContext::new(&pool, &scratch, &generator);
         for n in [1, 2, 3, 8, 12, 61, 67, 90, 134, 127] {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back() {
+    fn inverse_transforms_round_trip() {
         let x = t(&[2, 3], &[1f32, 2.0, 3.0, 4.0, 5.0, 7.0]);
         let args = [a(&x), ints(&[0, 1]), int(0), Arg::Bool(true)];
         let z = call("aten::_fft_r2c.out", &args, out(ComplexFloat, &[2, 2])).unwrap();

@@ -1,4 +1,4 @@
-//! Tensors made from numbers.
+//! Tensors created from scalars: filled, counted, identity matrices.
 
 use crate::support::convert::{fill, fill_scalar, fill_zero};
 use crate::support::dims::to_shape;
@@ -73,7 +73,7 @@ fn full_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     fill_scalar(sized_like(args, outs)?, args.scalar(1)?)
 }
 
-/// Zeros; also what the `empty` operators give, which promise nothing.
+/// Zeros; also used for the `empty` operators, whose elements are unspecified.
 fn zeros(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     fill_zero(sized(args, 0, outs)?);
     Ok(())
@@ -105,11 +105,11 @@ fn ones_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     fill(sized_like(args, outs)?, 1i64)
 }
 
-/// `self` with every element replaced by the one of `value`.
+/// A tensor like `self`, filled with the single element of `value`.
 fn fill_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let value = args.meta(1)?;
     ensure!(value.numel() == 1, "value: expected one element, found a tensor {value}");
-    // More than one dimension of size one would not broadcast to fewer.
+    // A tensor with more dimensions than `self` would not broadcast to its shape.
     ensure!(
         value.rank() == 0 || args.meta(0)?.rank() >= value.rank(),
         "value: {value} has too many dimensions"
@@ -132,7 +132,7 @@ fn arange_start(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     count(ctx, args.scalar(0)?, args.scalar(1)?, args.scalar(2)?, outs)
 }
 
-/// `start`, `start + step`, ... up to but not including `end`.
+/// `start`, `start + step`, ... up to but excluding `end`.
 fn count(
     ctx: &KernelContext<'_>,
     start: Scalar,
@@ -165,14 +165,14 @@ fn count(
     sequence::<f64>(ctx, out, |i| a + d * i as f64)
 }
 
-/// `steps` numbers from `start` to `end`, both included, at even distances.
+/// `steps` evenly spaced values from `start` to `end`, inclusive.
 fn linspace(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (a, b) = (args.scalar(0)?.to_f64(), args.scalar(1)?.to_f64());
     let n = crate::support::dims::to_size(args.name(2), args.int(2)?)?;
     let out = outs.tensor(0)?;
     out.resize(&[n])?;
     let step = (b - a) / (n.max(2) - 1) as f64;
-    // From the nearer end, so that both are exact.
+    // Computed from the nearer endpoint, so that both endpoints are exact.
     sequence::<f64>(ctx, out, |i| {
         if i < n.div_ceil(2) { a + step * i as f64 } else { b - step * (n - 1 - i) as f64 }
     })
@@ -222,7 +222,7 @@ mod tests {
     use tensor::ScalarType::{Bool, Float, Half, Int, Long};
 
     #[test]
-    fn filled_tensors() {
+    fn filled_tensors_have_the_requested_sizes_and_values() {
         let r = call("aten::full.out", &[ints(&[2]), Arg::Double(1.5)], out(Float, &[3])).unwrap();
         assert_eq!(r.storage::<f32>().unwrap(), &[1.5, 1.5]);
         let r = call("aten::full.out", &[ints(&[]), Arg::Int(i64::MAX)], out(Long, &[])).unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges() {
+    fn arange_and_linspace() {
         let args = [Arg::Int(5), Arg::Int(-2), Arg::Int(-3)];
         let r = call("aten::arange.start_out", &args, out(Int, &[3])).unwrap();
         assert_eq!(r.storage::<i32>().unwrap(), &[5, 2, -1]);

@@ -1,4 +1,4 @@
-//! Elements taken from, or put at, the places that an index tensor says.
+//! Gather, scatter and other reads and writes by an index tensor.
 
 use crate::support::convert::values;
 use crate::support::copy::{copy_into, copy_to};
@@ -92,7 +92,7 @@ fn take(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     })
 }
 
-/// Makes the out a copy of argument 0 and gives it.
+/// Copies argument 0 to the out and returns the out.
 fn start<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {
     let x = args.tensor(0)?;
     let out = outs.tensor(0)?;
@@ -100,7 +100,7 @@ fn start<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut Tens
     Ok(out)
 }
 
-/// Puts the elements of the tensor at argument `src` at the places picked.
+/// Writes the elements of the tensor at argument `src` to the indexed elements.
 fn put_tensor(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -118,7 +118,7 @@ fn put_tensor(
     Ok(())
 }
 
-/// Puts an element at the places picked.
+/// Writes one value to the indexed elements.
 fn put_bytes(out: &mut TensorViewMut<'_>, picks: &Picks<'_>, value: &[u8; 16]) -> Result<()> {
     by_size!(out.dtype().size(), E => {
         let to: &mut [E] = bytemuck::cast_slice_mut(out.bytes_mut());
@@ -140,7 +140,7 @@ fn scatter_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     put_bytes(out, &picks, &scalar_bytes(out.dtype(), args.scalar(3)?)?)
 }
 
-/// How an element that is scattered meets the one that is there.
+/// How a scattered element is combined with the existing one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reduce {
     Sum,
@@ -168,21 +168,21 @@ impl Reduce {
     }
 }
 
-/// Numbers that a reduction can combine.
-trait Meet: Compute {
-    /// What leaves every number as it is, in a reduction.
+/// Elements that a reduction can combine.
+trait Combine: Compute {
+    /// The neutral element of a reduction.
     fn neutral(how: Reduce) -> Self;
-    /// Both combined; NaN prevails.
-    fn meet(self, other: Self, how: Reduce) -> Self;
-    /// Their product.
+    /// Both combined; NaN propagates.
+    fn combine(self, other: Self, how: Reduce) -> Self;
+    /// The product.
     fn times(self, other: Self) -> Self;
-    /// The mean of `n` numbers of this sum; integers round down.
+    /// The quotient of a sum of `n` elements and `n`; integers round down.
     fn over(self, n: i64) -> Self;
 }
 
-macro_rules! meet_floats {
+macro_rules! combine_floats {
     ($($type:ty),*) => { $(
-        impl Meet for $type {
+        impl Combine for $type {
             fn neutral(how: Reduce) -> Self {
                 match how {
                     Reduce::Sum | Reduce::Mean => 0.0,
@@ -191,7 +191,7 @@ macro_rules! meet_floats {
                     Reduce::Min => Self::INFINITY,
                 }
             }
-            fn meet(self, other: Self, how: Reduce) -> Self {
+            fn combine(self, other: Self, how: Reduce) -> Self {
                 match how {
                     Reduce::Sum | Reduce::Mean => self + other,
                     Reduce::Product => self * other,
@@ -210,9 +210,9 @@ macro_rules! meet_floats {
     )* };
 }
 
-meet_floats!(f32, f64);
+combine_floats!(f32, f64);
 
-impl Meet for i64 {
+impl Combine for i64 {
     fn neutral(how: Reduce) -> Self {
         match how {
             Reduce::Sum | Reduce::Mean => 0,
@@ -221,7 +221,7 @@ impl Meet for i64 {
             Reduce::Min => i64::MAX,
         }
     }
-    fn meet(self, other: Self, how: Reduce) -> Self {
+    fn combine(self, other: Self, how: Reduce) -> Self {
         match how {
             Reduce::Sum | Reduce::Mean => self.wrapping_add(other),
             Reduce::Product => self.wrapping_mul(other),
@@ -237,11 +237,11 @@ impl Meet for i64 {
     }
 }
 
-impl Meet for crate::support::dtype::C64 {
+impl Combine for crate::support::dtype::C64 {
     fn neutral(how: Reduce) -> Self {
         Self::new(f64::neutral(how), 0.0)
     }
-    fn meet(self, other: Self, how: Reduce) -> Self {
+    fn combine(self, other: Self, how: Reduce) -> Self {
         match how {
             Reduce::Product => self * other,
             _ => self + other,
@@ -255,8 +255,8 @@ impl Meet for crate::support::dtype::C64 {
     }
 }
 
-/// Combines the elements of `src`, times `alpha`, with those at the places picked.
-fn reduce_into<C: Meet>(
+/// Combines the elements of `src` with the indexed elements of `out`.
+fn reduce_into<C: Combine>(
     ctx: &KernelContext<'_>,
     out: &mut TensorViewMut<'_>,
     picks: &Picks<'_>,
@@ -270,7 +270,7 @@ fn reduce_into<C: Meet>(
         if !include_self {
             picks.each(|_, at| to[at] = C::neutral(how));
         }
-        picks.each(|i, at| to[at] = to[at].meet(src(i), how));
+        picks.each(|i, at| to[at] = to[at].combine(src(i), how));
         if how == Reduce::Mean {
             picks.each(|_, at| counts[at] += 1);
             to.iter_mut().zip(counts.iter()).filter(|(_, n)| **n > 1).for_each(|(x, &n)| *x = x.over(n));
@@ -297,7 +297,7 @@ fn reduce_tensor(
     })
 }
 
-/// The out as it is while it is worked on: in row-major order.
+/// The row-major metadata that [`update_values`] works with.
 fn row_major(out: &TensorViewMut<'_>) -> Result<tensor::TensorMeta> {
     Ok(tensor::TensorMeta::contiguous(out.dtype(), out.sizes())?)
 }
@@ -325,7 +325,7 @@ fn scatter_reduce_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Out
     })
 }
 
-/// Adds slices of `source`, times `alpha`, to those that a list of indices says.
+/// Adds slices of `source`, times `alpha`, to the slices selected by a list of indices.
 fn index_add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = start(args, outs)?;
     let src = args.tensor(3)?;
@@ -339,7 +339,7 @@ fn index_add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     })
 }
 
-/// The layout of `source`, argument 3, which has a slice for each index.
+/// The layout of `source`, argument 3, which must have a slice for each index.
 fn slices(args: &Args<'_>, picks: &Picks<'_>) -> Result<Layout> {
     let layout = at_least_1d(args.meta(3)?)?;
     ensure!(
@@ -382,7 +382,7 @@ fn index_fill_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'
     put_bytes(out, &picks, &scalar_bytes(out.dtype(), value)?)
 }
 
-/// A copy of `self` in which `src` takes the place of one slice.
+/// A copy of `self` in which one slice is replaced by `src`.
 fn select_scatter(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let src = args.tensor(1)?;
     let out = start(args, outs)?;
@@ -400,7 +400,7 @@ fn select_scatter(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     copy_into(&src, &Layout::of(src.meta()), out, &into)
 }
 
-/// Each index of `repeats` as often as the element there says.
+/// Each index of `repeats`, repeated as often as the element at that index.
 fn repeat_interleave(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let repeats = args.tensor(0)?;
     ensure!(repeats.rank() == 1, "repeats: expected one dimension, found {}", repeats.rank());
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn reductions_with_and_without_what_was_there() {
+    fn reductions_with_and_without_include_self() {
         let x = t(&[3], &[10f32, 20.0, f32::NAN]);
         let (index, src) = (t(&[4], &[0i64, 0, 2, 0]), t(&[4], &[1f32, 5.0, 7.0, 3.0]));
         let go = |how: &str, include: bool| {
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_give_the_indices() {
+    fn repeat_interleave_repeats_the_indices() {
         let repeats = t(&[3], &[2i32, 0, 1]);
         let r = call("aten::repeat_interleave.Tensor_out", &[a(&repeats)], out(Int, &[5])).unwrap();
         assert_eq!(r.storage::<i32>().unwrap(), &[0, 0, 2]);

@@ -16,10 +16,10 @@ pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
 /// The first half of a dimension times the sigmoid of the second.
 fn glu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor(0)?;
-    ensure!(x.rank() > 0, "self: a zero-dim tensor has no halves");
+    ensure!(x.rank() > 0, "self: a zero-dim tensor cannot be halved");
     let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
     let size = x.sizes()[dim];
-    ensure!(size.is_multiple_of(2), "self: dimension {dim} of size {size} has no halves");
+    ensure!(size.is_multiple_of(2), "self: dimension {dim} has the odd size {size} and cannot be halved");
     let half = |start: usize| Layout::of(x.meta()).slice(dim, start, size / 2, 1);
     let (first, second) = (half(0), half(if size == 0 { 0 } else { size / 2 }));
     let out = outs.tensor(0)?;
@@ -41,7 +41,7 @@ mod tests {
     use tensor::ScalarType::Float;
 
     #[test]
-    fn halves_gate_each_other() {
+    fn the_second_half_gates_the_first() {
         let x = t(&[1, 4], &[2f32, 3.0, 0.0, f32::NEG_INFINITY]);
         let r = call("aten::glu.out", &[a(&x)], out(Float, &[1, 2])).unwrap();
         assert_eq!(r.storage::<f32>().unwrap(), &[1.0, 0.0]);

@@ -1,4 +1,4 @@
-//! Elements of images and volumes at the places that a grid of coordinates from -1 to 1 says.
+//! Sampling of images and volumes at a grid of normalized coordinates from -1 to 1.
 
 use crate::support::convert::all_values;
 use crate::support::dtype::{Compute, compute_type, dispatch};
@@ -37,7 +37,7 @@ enum Outside {
     Reflection,
 }
 
-/// How coordinates of one dimension become places in it.
+/// The conversion of coordinates to positions along one dimension.
 #[derive(Clone, Copy)]
 struct Axis {
     size: usize,
@@ -46,13 +46,13 @@ struct Axis {
 }
 
 impl Axis {
-    /// From -1 .. 1 to 0 .. size - 1, or to the outer edges of those.
+    /// Maps -1..1 to the range of pixel centers, `0..size - 1` (`align`), or to the outer edges of the pixels.
     fn place<C: Compute + Float>(&self, x: C) -> C {
         let (n, one, two) = (C::from_f64(self.size as f64), C::one(), C::from_f64(2.0));
         if self.align { (x + one) / two * (n - one) } else { ((x + one) * n - one) / two }
     }
 
-    /// A place brought inside as the padding mode says.
+    /// Moves a position into the image according to the padding mode.
     fn inside<C: Compute + Float>(&self, x: C) -> C {
         let last = C::from_f64(self.size as f64 - 1.0);
         let clip = |x: C| x.max(C::zero()).min(last);
@@ -61,7 +61,7 @@ impl Axis {
             Outside::Border => clip(x),
             Outside::Reflection => clip(self.reflect(x)),
         };
-        // What no index can hold lies outside.
+        // A position that no index can represent counts as out of bounds.
         if x.abs() < C::from_f64(2147483647.0) { x } else { C::from_f64(-100.0) }
     }
 
@@ -80,13 +80,13 @@ impl Axis {
         if even { extra + low } else { span - extra + low }
     }
 
-    /// The index of a whole place, if it is inside.
+    /// The index of an integral position, if it is in bounds.
     fn index<C: Compute + Float>(&self, x: C) -> Option<usize> {
         let x = x.to_f64();
         (x >= 0.0 && x < self.size as f64).then_some(x as usize)
     }
 
-    /// The elements for a coordinate, up to four, with their weights; none for those outside.
+    /// The taps for a coordinate, up to four, with their weights; the index of an out-of-bounds tap is `None`.
     fn taps<C: Compute + Float>(&self, x: C, mode: Mode) -> ([(Option<usize>, C); 4], usize) {
         let mut taps = [(None, C::zero()); 4];
         let place = self.place(x);
@@ -121,11 +121,11 @@ fn round_half_even<C: Compute + Float>(x: C) -> C {
     C::from_f64(x.to_f64().round_ties_even())
 }
 
-/// `input` of `N` spatial dimensions at the places of `grid`, whose last dimension holds a place's
-/// coordinates, the innermost dimension's first.
+/// Samples `input`, with `N` spatial dimensions, at the positions of `grid`, whose last dimension holds a position's
+/// coordinates; the coordinate of the innermost dimension comes first.
 fn grid_sampler<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, grid) = (args.tensor(0)?, args.tensor(1)?);
-    let unknown = |i: usize, v: i64| Error::invalid(format!("{}: {v} is unknown here", args.name(i)));
+    let unknown = |i: usize, v: i64| Error::invalid(format!("{}: {v} is not a supported mode", args.name(i)));
     let mode = match args.int(2)? {
         0 => Mode::Linear,
         1 => Mode::Nearest,
@@ -174,7 +174,7 @@ fn grid_sampler<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
                         let x = &x[c * image..][..image];
                         let mut terms = taps[..count].iter().map(|&(at, w)| x[at] * w);
                         to[c * plane + p] = match mode {
-                            // The element itself: the sum with zero of a negative zero has another sign.
+                            // The element itself: adding a negative zero to zero would lose its sign.
                             Mode::Nearest => terms.next_back().unwrap_or_default(),
                             _ => terms.fold(C::default(), |sum, term| sum + term),
                         };
@@ -186,7 +186,7 @@ fn grid_sampler<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     })
 }
 
-/// The elements of an image that make the one at a place, with their weights.
+/// The elements of an image that contribute to the sample at a position, with their weights.
 fn combine<C: Compute + Float, const N: usize>(
     axes: &[Axis; N],
     place: &[C],
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn inside_and_outside() {
+    fn samples_in_bounds_and_out_of_bounds() {
         assert_eq!(sample(&[-1.0, -1.0, 0.0, 0.0, 1.0, -1.0], 0, 0, true), [1.0, 2.5, 2.0]);
         assert_eq!(sample(&[-1.0, -1.0], 0, 0, false), [0.25]);
         assert_eq!(sample(&[-9.0, 9.0], 0, 1, false), [3.0]);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn coordinates_that_are_no_numbers() {
+    fn nan_infinite_and_huge_coordinates() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX] {
             for mode in 0..3 {
                 for outside in 0..3 {

@@ -11,21 +11,21 @@ pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
     transform,
 )];
 
-/// The circulants of which Williamson's Hadamard matrix of order 28 is made, by their first rows: bit
-/// `i` is set where element `i` is -1.
+/// The circulant blocks of Williamson's Hadamard matrix of order 28, given by their first rows: bit
+/// `i` is set if element `i` is -1.
 const CIRCULANTS: [u8; 4] = [0b111_1110, 0b011_1100, 0b101_1010, 0b110_0110];
 
 /// The sign of an element of that matrix: `[[A, B, C, D], [-B, A, -D, C], [-C, D, A, -B], [-D, -C, B, A]]`.
 fn sign(row: usize, column: usize) -> f64 {
     let (i, j) = (row / 7, column / 7);
-    // Of block (i, j), which circulant and whether it is negated.
+    // Block (i, j) is circulant `i ^ j`, possibly negated.
     let negated = matches!((i, j), (1, 0) | (1, 2) | (2, 0) | (2, 3) | (3, 0) | (3, 1));
     let bit = CIRCULANTS[i ^ j] >> ((column % 7 + 7 - row % 7) % 7) & 1;
     if (bit == 1) != negated { -1.0 } else { 1.0 }
 }
 
-/// The product of each row (the last dimension) with a Hadamard matrix: Sylvester's, normalized, for 2^n
-/// elements; for 28 * 2^n its product with Williamson's of order 28, which is not normalized.
+/// Multiplies each row (the last dimension) by a Hadamard matrix: for 2^n elements the normalized Sylvester matrix; for
+/// 28 * 2^n elements its Kronecker product with Williamson's matrix of order 28, which is not normalized.
 fn transform(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     let out = outs.tensor(0)?;
@@ -56,7 +56,7 @@ fn transform(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     })
 }
 
-/// Sums and differences of elements 1, 2, 4, ... apart.
+/// Butterflies over elements 1, 2, 4, ... apart.
 fn butterflies<C: Copy>(all: &mut [C], f: impl Fn(C, C) -> (C, C)) {
     let mut step = 1;
     while step < all.len() {
@@ -89,7 +89,7 @@ mod tests {
         let x = t(&[2, 4], &[1f32, 2.0, 3.0, 4.0, 1.0, 0.0, 0.0, 0.0]);
         let r = call("llama::fast_hadamard_transform.out", &[a(&x)], out(Float, &[2, 4])).unwrap();
         assert_eq!(r.storage::<f32>().unwrap(), &[5.0, -1.0, -2.0, 0.0, 0.5, 0.5, 0.5, 0.5]);
-        // Squares of lengths grow by the order of the matrix that is not normalized.
+        // The squared norm grows by the order of the matrix that is not normalized.
         let data: Vec<f64> = (0..56).map(|i| (i * 7 % 11) as f64).collect();
         let r =
             call("llama::fast_hadamard_transform.out", &[a(&t(&[56], &data))], out(Double, &[56])).unwrap();

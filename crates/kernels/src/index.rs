@@ -1,4 +1,4 @@
-//! Indexing by tensors: rows picked and put, embeddings, the places of what is not zero.
+//! Indexing by tensors: reads and writes by index tensors and masks, embeddings, `nonzero`.
 
 use crate::support::convert::{Values, convert, indices, values};
 use crate::support::dims::{broadcast, wrap_dim, wrap_index};
@@ -37,28 +37,28 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("nonzero.out(Tensor self, *, ", nonzero).results(Results::DataDependentShape),
 ];
 
-/// One index tensor: the places it names along a dimension.
+/// One index tensor: indices along a dimension.
 struct Index<'a> {
     dim: usize,
     values: Values<'a, i64>,
     sizes: Shape,
 }
 
-/// What index tensors choose of a tensor: for each position in their common shape, a view over the
-/// dimensions that have no index.
+/// The part of a tensor that index tensors select: for each position in their broadcast shape, a view over the
+/// dimensions without an index.
 struct Choice<'a> {
-    /// The common shape of the index tensors.
+    /// The broadcast shape of the index tensors.
     sizes: Shape,
-    /// For each position in it, in row-major order, where the view starts.
+    /// The start of the view for each position in that shape, in row-major order.
     starts: ScratchBuffer<'a, i64>,
-    /// The view, without its start.
+    /// The layout of the view, without its start.
     rest: Layout,
-    /// Where in the result's dimensions those of `sizes` stand, the rest being those of the view.
+    /// The first dimension of `sizes` among the result's dimensions; the others are those of the view.
     at: usize,
 }
 
 impl<'a> Choice<'a> {
-    /// Of a tensor that lies like `x`, by the indices given for its first dimensions.
+    /// The selection from a tensor with layout `x`, by index tensors for its first dimensions.
     fn new(ctx: &KernelContext<'a>, x: &Layout, list: &[Option<TensorView<'a>>]) -> Result<Self> {
         let mut all: SmallVec<[Index<'a>; 4]> = SmallVec::new();
         let mut dim = 0;
@@ -80,7 +80,7 @@ impl<'a> Choice<'a> {
         Self::of(ctx, x, &all, true)
     }
 
-    /// By indices for these dimensions; negative ones count from the end if `wrap`.
+    /// The selection by these index tensors. If `wrap`, negative indices count from the end.
     fn of(ctx: &KernelContext<'a>, x: &Layout, all: &[Index<'_>], wrap: bool) -> Result<Self> {
         let mut sizes = Shape::SCALAR;
         for index in all {
@@ -101,8 +101,8 @@ impl<'a> Choice<'a> {
                 *start += wrap_index("indices", i, n)? as i64 * stride;
             }
         }
-        // The dimensions indexed go from the view; if they stand together, the result's new ones stand
-        // there, else in front.
+        // The indexed dimensions are removed from the view. If they are adjacent, the index dimensions take their
+        // place in the result, otherwise they come first.
         let mut rest = *x;
         rest.offset = 0;
         for index in all.iter().rev() {
@@ -113,7 +113,7 @@ impl<'a> Choice<'a> {
         Ok(Self { sizes, starts, rest, at })
     }
 
-    /// The sizes of what is chosen.
+    /// The sizes of the result.
     fn result(&self) -> Result<Shape> {
         let mut all = self.rest.sizes;
         for (i, &s) in self.sizes.iter().enumerate() {
@@ -123,7 +123,7 @@ impl<'a> Choice<'a> {
         Ok(all)
     }
 
-    /// Splits a layout of the result's sizes into the positions and the view at each.
+    /// Splits a layout of the result into the traversal of the positions and that of the view at each position.
     fn split(&self, result: &Layout) -> (Walk, Walk) {
         let here = self.at..self.at + self.sizes.rank();
         let one = |d: usize| (result.sizes[d], result.strides()[d]);
@@ -132,8 +132,8 @@ impl<'a> Choice<'a> {
         (positions, Walk::new(rest, 0))
     }
 
-    /// Calls `f(chosen, result, count)` for runs of `count` elements, where they start in the tensor
-    /// chosen from and in the result, which lies like `result`.
+    /// Calls `f(from, to, count)` for runs of `count` contiguous elements, with their starts in the indexed tensor and
+    /// in the result, whose layout is `result`.
     fn each(&self, result: &Layout, mut f: impl FnMut(usize, usize, usize)) {
         let n: usize = self.rest.sizes.iter().product();
         if n == 0 {
@@ -141,7 +141,7 @@ impl<'a> Choice<'a> {
         }
         let (positions, there) = self.split(result);
         let here = self.rest.walk();
-        // The view's innermost elements that lie together on both sides.
+        // The run length: elements of the view that are contiguous on both sides.
         let (near, far) = (here.run_len(n), there.run_len(n));
         let run = if near.max(far).is_multiple_of(near.min(far)) { near.min(far) } else { 1 };
         for i in (0..n).step_by(run) {
@@ -157,7 +157,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Sets `out` to what is chosen of `x`.
+    /// Copies the selected part of `x` to `out`.
     fn take(&self, x: &TensorView<'_>, out: &mut TensorViewMut<'_>) -> Result<()> {
         ensure!(x.dtype() == out.dtype(), "out: expected a tensor of {}, found {}", x.dtype(), out.dtype());
         out.resize(&self.result()?)?;
@@ -172,7 +172,7 @@ impl<'a> Choice<'a> {
         Ok(())
     }
 
-    /// Copies what is chosen, elements of `S` bytes.
+    /// Copies the selected elements of `S` bytes.
     fn copy<const S: usize>(&self, from: &[u8], result: &Layout, to: &mut [u8]) {
         let from: &[[u8; S]] = bytemuck::cast_slice(from);
         let to: &mut [[u8; S]] = bytemuck::cast_slice_mut(to);
@@ -183,7 +183,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// The indices of a mask's true elements: one index tensor for each of its dimensions.
+/// Adds the indices of a mask's true elements: one index tensor for each of its dimensions.
 fn push_mask<'a>(
     ctx: &KernelContext<'a>,
     x: &Layout,
@@ -212,14 +212,14 @@ fn push_mask<'a>(
     Ok(())
 }
 
-/// The elements at the indices given for the first dimensions; a mask stands for the indices of its
+/// Indexes the first dimensions by index tensors; a mask is equivalent to the indices of its
 /// true elements. Negative indices count from the end.
 fn index(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, list) = (args.tensor(0)?, args.optional_tensors(1)?);
     Choice::new(ctx, &Layout::of(x.meta()), &list)?.take(&x, outs.tensor(0)?)
 }
 
-/// The elements of a dimension that a list names.
+/// The slices of a dimension selected by a list of indices.
 fn index_select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, index) = (args.tensor(0)?, args.tensor(2)?);
     ensure!(index.rank() <= 1, "index: expected at most one dimension, found {}", index.meta());
@@ -229,7 +229,7 @@ fn index_select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     let sizes = if x.rank() == 0 {
         ensure!(
             values.len() == 1,
-            "index: a zero-dim tensor has one element, {} are asked for",
+            "index: a zero-dim tensor has one element, found {} indices",
             values.len()
         );
         layout = layout.insert(0, 1, 1)?;
@@ -240,7 +240,7 @@ fn index_select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     Choice::of(ctx, &layout, &[Index { dim, values, sizes }], false)?.take(&x, outs.tensor(0)?)
 }
 
-/// The rows of a matrix that an index tensor names.
+/// The rows of a matrix selected by an index tensor.
 fn embedding(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (weight, index) = (args.tensor(0)?, args.tensor(1)?);
     ensure!(weight.rank() == 2, "weight: expected a matrix, found the shape {}", weight.sizes());
@@ -248,13 +248,13 @@ fn embedding(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     Choice::of(ctx, &Layout::of(weight.meta()), &[index], false)?.take(&weight, outs.tensor(0)?)
 }
 
-/// A copy of `self` in which the elements at the indices are `values`, or increased by them.
+/// A copy of `self` in which `values` are written, or added, to the indexed elements.
 fn index_put(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     convert(ctx, args, outs, 0, args.meta(0)?.sizes())?;
     put(ctx, args, outs)
 }
 
-/// As [`index_put`], on `self` itself.
+/// Like [`index_put`], but in place.
 fn index_put_in_place(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     put(ctx, args, outs)
 }
@@ -291,7 +291,7 @@ fn put(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     Ok(())
 }
 
-/// The sum of two elements; integers wrap, bool is or.
+/// The sum of two elements; integers wrap, the sum of bools is their logical or.
 fn sum<T: Cast>(a: T, b: T) -> T {
     match compute_type(T::DTYPE) {
         ScalarType::Long => T::from_i64(a.to_i64().wrapping_add(b.to_i64())),
@@ -301,7 +301,7 @@ fn sum<T: Cast>(a: T, b: T) -> T {
     }
 }
 
-/// The coordinates of every element that is not zero, a row each, in row-major order.
+/// The coordinates of every nonzero element, one row each, in row-major order.
 fn nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
     expect_dtype(args.name(0), x.dtype(), DtypeSet::ALL)?;
@@ -327,7 +327,7 @@ fn nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
                 place.iter().enumerate().for_each(|(d, &i)| coordinates[row * rows + d * columns] = i);
                 row += 1;
             }
-            // The place of the next line.
+            // The coordinates of the next line.
             for (i, &size) in place.iter_mut().zip(outer).rev() {
                 *i += 1;
                 if *i < size as i64 {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn picked_by_tensors_and_masks() {
+    fn indexing_by_tensors_and_masks() {
         let x = numbered(&[2, 3, 4]);
         let (i, j) = (t(&[2], &[1i64, -1]), t(&[2, 1], &[0i32, 2]));
         let go = |list: &[Option<&Tensor>], sizes: &[usize]| {
@@ -375,7 +375,7 @@ mod tests {
         };
         assert_eq!(go(&[None, None, Some(&i)], &[2, 3, 2]).unwrap()[..4], [1, 3, 5, 7]);
         assert_eq!(go(&[None, Some(&j), Some(&i)], &[2, 2, 2]).unwrap(), [1, 3, 9, 11, 13, 15, 21, 23]);
-        // Index dimensions that do not stand together come first.
+        // Index dimensions that are not adjacent come first.
         let k = t(&[2], &[0i64, 1]);
         assert_eq!(go(&[Some(&k), None, Some(&i)], &[2, 3]).unwrap(), [1, 5, 9, 15, 19, 23]);
         let mask = truths(&[2, 3], &[0, 1, 0, 0, 0, 1]);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn selected_and_embedded() {
+    fn index_select_and_embedding() {
         let x = numbered(&[3, 2]);
         let i = t(&[2], &[2i32, 0]);
         let r = call("aten::index_select.out", &[a(&x), int(0), a(&i)], out(Int, &[2, 2])).unwrap();
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn put_and_added() {
+    fn index_put_writes_or_accumulates() {
         let x = t(&[3], &[0f32, 10.0, 20.0]);
         let (i, v) = (t(&[3], &[0i64, 0, -1]), t(&[3], &[1f32, 2.0, 3.0]));
         let args = [a(&x), optional(&[Some(&i)]), a(&v)];
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_what_is_not_zero() {
+    fn nonzero_gives_the_coordinates() {
         let x = t(&[2, 2], &[0f32, f32::NAN, 0.0, 3.0]);
         for order in [[0, 1], [1, 0]] {
             let into = out(Long, &[2, 2]).to_dim_order(DimOrder::new(&order).unwrap()).unwrap();

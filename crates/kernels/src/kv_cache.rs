@@ -1,4 +1,4 @@
-//! Keys and values kept between the steps of a language model: caches `[batch, sequence, heads, width]`.
+//! Updates of the key-value caches of language models, `[batch, sequence, heads, width]`.
 
 use crate::support::convert::indices;
 use crate::support::copy::copy_into;
@@ -29,7 +29,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("update_cache_with_indices", "Tensor indices, ", update_cache_with_indices),
 ];
 
-/// Refuses a value that is not of the cache's type and, but for the length, sizes.
+/// Fails if a value does not have the cache's type and, except for the sequence length, its sizes.
 fn check(cache: &TensorViewMut<'_>, value: &TensorView<'_>) -> Result<()> {
     let (c, v) = (cache.sizes(), value.sizes());
     ensure!(c.rank() == 4, "cache: expected four dimensions, found {}", cache.meta());
@@ -46,24 +46,24 @@ fn check(cache: &TensorViewMut<'_>, value: &TensorView<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes `value` to the places of a cache from `start` on.
+/// Writes `value` to a cache, from position `start` of the sequence on.
 pub(crate) fn store(cache: &mut TensorViewMut<'_>, value: &TensorView<'_>, start: i64) -> Result<()> {
     check(cache, value)?;
     let (start, len, places) = (to_size("start_pos", start)?, value.sizes()[1], cache.sizes()[1]);
     ensure!(
         start.checked_add(len).is_some_and(|end| end <= places),
-        "start_pos: {len} elements from {start} on leave a cache of {places}"
+        "start_pos: {len} elements from position {start} on exceed a cache of {places} positions"
     );
     let into = Layout::of(cache.meta()).slice(1, start, len, 1);
     copy_into(value, &Layout::of(value.meta()), cache, &into)
 }
 
-/// Writes the value from `start_pos` on. The out is a placeholder that stays as it is.
+/// Writes the value from `start_pos` on. The out is a placeholder and is not written.
 fn update_cache(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     store(outs.tensor(0)?, &args.tensor(0)?, args.int(2)?)
 }
 
-/// Writes each element of the value's sequence to the place that `indices`, `[batch, sequence]`, gives.
+/// Writes each element of the value's sequence to the cache position given by `indices`, `[batch, sequence]`.
 fn update_cache_with_indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (value, list, cache) = (args.tensor(0)?, args.tensor(3)?, outs.tensor(0)?);
     check(cache, &value)?;
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_overwritten() {
+    fn cache_positions_are_overwritten() {
         let value = t(&[2, 2, 1, 1], &[1f32, 2.0, 3.0, 4.0]);
         let cache = || t(&[2, 4, 1, 1], &[0f32; 8]);
         let r = update(&value, cache(), 1, None).unwrap();

@@ -1,4 +1,4 @@
-//! Elements chosen by a mask.
+//! Operators with a mask.
 
 use crate::support::convert::Values;
 use crate::support::copy::copy_to;
@@ -25,7 +25,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("masked_select.out(Tensor self, Tensor mask", select).results(Results::DataDependentShape),
 ];
 
-/// The type of argument 1, which must be bool or, as of old, uint8.
+/// Checks that argument 1, the mask, is of type bool or, for compatibility, uint8.
 fn expect_mask(args: &Args<'_>) -> Result<()> {
     let dtype = args.meta(1)?.dtype();
     ensure!(
@@ -56,15 +56,15 @@ fn fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     map_as(ctx, args, outs, [Input::Arg(0), Input::Arg(1), value], dtype, dtype, &fns)
 }
 
-/// The mask, one byte an element, in row-major order of the sizes it is broadcast to.
+/// The mask broadcast to `sizes`, one byte an element, in row-major order.
 fn mask<'a, 'b: 'a>(ctx: &KernelContext<'a>, args: &Args<'b>, sizes: &Shape) -> Result<Values<'a, u8>> {
     expect_mask(args)?;
     let mask = args.tensor(1)?;
     rows(ctx, &mask, &Layout::of(mask.meta()).expand(sizes)?)
 }
 
-/// A copy of `self` in which the elements of `source`, one after another, replace those that the
-/// mask chooses.
+/// A copy of `self` in which the elements that the mask selects are replaced by consecutive elements of
+/// `source`.
 fn scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, source) = (args.tensor(0)?, args.tensor(2)?);
     expect_type("source", x.dtype(), source.dtype())?;
@@ -73,11 +73,7 @@ fn scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     copy_to(&x, &Layout::of(x.meta()).expand(&sizes)?, out)?;
     let mask = mask(ctx, args, &sizes)?;
     let wanted = mask.iter().filter(|m| **m != 0).count();
-    ensure!(
-        wanted <= source.numel(),
-        "source: {} elements for the {wanted} that the mask chooses",
-        source.numel()
-    );
+    ensure!(wanted <= source.numel(), "source: {} elements, but the mask selects {wanted}", source.numel());
     let walk = Layout::of(out.meta()).walk();
     let source = all_rows(ctx, &source)?;
     by_size!(x.dtype().size(), E => {
@@ -91,7 +87,7 @@ fn scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     Ok(())
 }
 
-/// The elements that the mask chooses, in row-major order.
+/// The elements that the mask selects, in row-major order.
 fn select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     let sizes = broadcast(x.sizes(), args.meta(1)?.sizes())?;
@@ -139,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn invalid_masks_and_sources_are_errors() {
         let x = t(&[2], &[1f32, 2.0]);
         let (m, f) = (mask(&[2], &[true, true]), t(&[2], &[1f32, 1.0]));
         assert!(call("aten::masked_select.out", &[a(&x), a(&f)], out(Float, &[2])).is_err());

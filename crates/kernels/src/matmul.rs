@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products.
 
 use crate::compute::{Epilogue, Lhs, MatRef, Rhs, bmm};
 use crate::support::convert::{Values, values, write_rows};
@@ -37,7 +37,7 @@ fn mm_meaning(_: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::Product(Product { x: 0, rank: Some(2), weights: 1, out_major: false, bias: None }))
 }
 
-/// `beta self + mat1 mat2`, if both factors are one.
+/// A product with `self` as bias, if `alpha` and `beta` are one.
 fn addmm_meaning(args: &Args<'_>) -> Option<Meaning> {
     let one = |i: usize| args.scalar(i).is_ok_and(|s| s.to_f64() == 1.0);
     let product = Product { x: 1, rank: Some(2), weights: 2, out_major: false, bias: Some(0) };
@@ -56,7 +56,7 @@ struct Matrices<'a> {
 }
 
 impl<'a> Matrices<'a> {
-    /// The tensor at an argument, which has `rank` dimensions; those missing in front have size one.
+    /// The tensor at an argument, which must have `rank` dimensions; missing leading dimensions get size one.
     fn at(args: &Args<'a>, index: usize, rank: usize) -> Result<Self> {
         let tensor = args.tensor(index)?;
         ensure!(
@@ -75,7 +75,7 @@ impl<'a> Matrices<'a> {
         Ok(self)
     }
 
-    /// A vector as a column instead of a row.
+    /// Transposes the matrices: a vector becomes a column.
     fn column(mut self) -> Self {
         self.view = self.view.transpose(1, 2);
         self
@@ -94,14 +94,14 @@ impl<'a> Matrices<'a> {
     }
 }
 
-/// What is added to a product: `beta` times a tensor broadcast to it.
+/// The addend of a product: `beta` times a tensor that is broadcast to the product.
 struct Addend<'a> {
     beta: Scalar,
     tensor: TensorView<'a>,
     view: Layout,
 }
 
-/// `out = beta * addend + alpha * a b`, for each of a batch. The out has its final sizes, `batch * rows
+/// `out = beta * addend + alpha * a b`, for each matrix of a batch. The out must have its final sizes, `batch * rows
 /// * columns` elements in all.
 fn product(
     ctx: &KernelContext<'_>,
@@ -131,7 +131,7 @@ fn product(
     }
 }
 
-/// A batch of matrices in f32: the tensor's own memory with its strides, or a row-major copy.
+/// A batch of f32 matrices: the tensor's own memory with its strides, or a row-major copy.
 struct Operand<'a> {
     values: Values<'a, f32>,
     shape: Strided,
@@ -186,7 +186,7 @@ fn product_f32(
     };
     let alpha = alpha.to_f64() as f32;
     let (pool, isa) = (ctx.pool(), crate::support::isa(ctx));
-    // Scratch memory is one thread's, what it holds is anyone's.
+    // Scratch buffers cannot be shared among threads, slices of their elements can.
     let (x, y) = ((&x.values[..], x.shape), (&y.values[..], y.shape));
     let add = add.as_ref().map(|(beta, add)| (*beta, &add.values[..], add.shape));
     write_rows::<f32>(ctx, out, |out| {
@@ -239,7 +239,7 @@ fn product_any<C: Compute + std::ops::Mul<Output = C>>(
     })
 }
 
-/// The addend at argument 0, broadcast to the sizes of the out and seen as a batch of matrices.
+/// The addend at argument 0, broadcast to the sizes of the out, as a batch of matrices.
 fn addend<'a>(args: &Args<'a>, sizes: &Shape) -> Result<Addend<'a>> {
     let tensor = args.tensor(0)?;
     let mut view = Layout::of(tensor.meta()).expand(sizes)?;
@@ -291,7 +291,7 @@ fn linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     if weight.rank() == 2 {
         sizes.push(b.columns())?;
     }
-    // Leading dimensions are one, by a copy if their layout does not allow that.
+    // The leading dimensions are merged into one; that needs a copy if the layout does not allow it.
     let flat = Shape::new(&[1, rows, features])?;
     let view = Layout::of(input.meta());
     let copy;
@@ -314,7 +314,7 @@ fn linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     product(ctx, &a, &b, out, Scalar::Int(1), add)
 }
 
-/// A matrix times a vector.
+/// Matrix-vector product.
 fn mv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (a, b) = (Matrices::at(args, 0, 2)?, Matrices::at(args, 1, 1)?.column());
     let out = outs.tensor(0)?;
@@ -332,7 +332,7 @@ fn addmv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     product(ctx, &a, &b, out, args.scalar(4)?, Some(Addend { beta: args.scalar(3)?, tensor, view }))
 }
 
-/// The sum of the products of two vectors' elements.
+/// Dot product.
 fn dot(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (a, b) = (Matrices::at(args, 0, 1)?, Matrices::at(args, 1, 1)?.column());
     let out = outs.tensor(0)?;

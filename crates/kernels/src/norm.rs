@@ -1,4 +1,4 @@
-//! Normalisation: by layer, batch and group.
+//! Layer, batch and group normalisation.
 
 use crate::support::convert::{Values, all_values, values_as_stored, write, write_rows, write_stored};
 use crate::support::dims::{to_positive, to_shape, to_size};
@@ -71,10 +71,10 @@ fn batch_norm_meaning(args: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::BatchNorm { eps: args.double(6).ok()? })
 }
 
-/// Elements below which a thread is not worth waking.
+/// Grain size: the smallest number of elements worth waking a thread for.
 const GRAIN: usize = 1 << 14;
 
-/// Mean and reciprocal of the standard deviation of these elements.
+/// The mean and the reciprocal standard deviation of the elements.
 fn statistics<C: Compute>(x: &[C], eps: f64) -> [f64; 2] {
     let n = x.len() as f64;
     let mean = sum(x, |v| v) / n;
@@ -82,7 +82,7 @@ fn statistics<C: Compute>(x: &[C], eps: f64) -> [f64; 2] {
     [mean, 1.0 / (var + eps).sqrt()]
 }
 
-/// A sum in eight parts, which the compiler can keep beside each other.
+/// A sum with eight independent accumulators, which the compiler can vectorise.
 fn sum<C: Compute>(x: &[C], f: impl Fn(f64) -> f64) -> f64 {
     let (groups, rest) = x.as_chunks::<8>();
     let mut parts = [0.0; 8];
@@ -108,7 +108,7 @@ fn row_statistics<'a, C: Compute>(
     Ok(all)
 }
 
-/// A weight or a bias, which may be absent, of `len` elements.
+/// An optional weight or bias of `len` elements.
 fn factors<'a, C: Compute>(
     ctx: &KernelContext<'a>,
     name: &str,
@@ -120,7 +120,7 @@ fn factors<'a, C: Compute>(
     Ok(Some(all_values::<C>(ctx, &t)?))
 }
 
-/// Sets outs 1 and 2, of these sizes, to every row's mean and reciprocal deviation.
+/// Sets outs 1 and 2, of these sizes, to the mean and the reciprocal standard deviation of every row.
 fn set_statistics(ctx: &KernelContext<'_>, outs: &mut Outs<'_>, sizes: &Shape, all: &[f64]) -> Result<()> {
     for k in 0..2 {
         let out = outs.tensor(1 + k)?;
@@ -134,7 +134,7 @@ fn set_statistics(ctx: &KernelContext<'_>, outs: &mut Outs<'_>, sizes: &Shape, a
     Ok(())
 }
 
-/// Checks that argument 0 is of a floating-point type and out 0 can hold the result.
+/// Argument 0, checked to be of a floating-point type that can be stored in out 0.
 fn input<'a>(args: &Args<'a>, outs: &mut Outs<'_>) -> Result<TensorView<'a>> {
     let x = args.tensor(0)?;
     expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
@@ -142,7 +142,7 @@ fn input<'a>(args: &Args<'a>, outs: &mut Outs<'_>) -> Result<TensorView<'a>> {
     Ok(x)
 }
 
-/// Over the last dimensions, each of which the weight and the bias have an element for.
+/// Layer normalisation over the last dimensions; weight and bias have their shape.
 fn layer_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = input(args, outs)?;
     let shape = to_shape(args.name(1), args.ints(1)?)?;
@@ -183,7 +183,8 @@ fn layer_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     })
 }
 
-/// Over the channels of a group and all that follows; weight and bias have an element a channel.
+/// Group normalisation over the channels of a group and all spatial dimensions; weight and bias have an element for
+/// each channel.
 fn group_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = input(args, outs)?;
     let size = |i: usize| to_size(args.name(i), args.int(i)?);
@@ -228,8 +229,8 @@ fn channels(x: &TensorView<'_>) -> Result<usize> {
     Ok(x.sizes()[1])
 }
 
-/// Sets out `index` to `x * scale[c] + shift[c]`, where `pairs` are each channel's mean and reciprocal
-/// deviation, with weight and bias at arguments 1 and 2.
+/// Sets out `index` to `x * scale[c] + shift[c]`, computed from `pairs`, each channel's mean and reciprocal standard
+/// deviation, and from weight and bias, arguments 1 and 2.
 fn affine(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -251,7 +252,7 @@ fn affine(
             factors[channels + c] = C::from_f64(bias.as_ref().map_or(0.0, |b| b[c]) - pair[0] * scale);
         }
         let (scale, shift) = factors.split_at(channels);
-        // In the order in which the out is stored, where the channel dimension has so many inside it.
+        // In the out's storage order; `inner` is the number of elements stored inside the channel dimension.
         let place = out.dim_order().iter().position(|&d| d == 1).unwrap_or(0);
         let inner: usize = out.dim_order()[place + 1..].iter().map(|&d| x.sizes()[d as usize]).product();
         let all = values_as_stored::<C>(ctx, x, out.meta())?;
@@ -276,7 +277,7 @@ fn affine(
     })
 }
 
-/// Each channel's mean and reciprocal deviation, from running statistics.
+/// Each channel's mean and reciprocal standard deviation, from running statistics.
 fn running<'a>(
     ctx: &KernelContext<'a>,
     mean: &TensorView<'_>,
@@ -298,7 +299,7 @@ fn running<'a>(
     Ok(pairs)
 }
 
-/// By running statistics. Outs 1 and 2 are empty.
+/// Batch normalisation by running statistics. Outs 1 and 2 are empty.
 fn batch_norm_no_training(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = input(args, outs)?;
     let channels = channels(&x)?;
@@ -308,7 +309,7 @@ fn batch_norm_no_training(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut O
     Ok(outs.tensor(2)?.resize(&[0])?)
 }
 
-/// Each channel's mean and reciprocal deviation in this batch, and how many elements each has.
+/// Each channel's mean and reciprocal standard deviation in this batch, and the number of elements of a channel.
 fn batch_statistics<'a>(
     ctx: &KernelContext<'a>,
     x: &TensorView<'a>,
@@ -324,7 +325,7 @@ fn batch_statistics<'a>(
     Ok((all, each))
 }
 
-/// By the statistics of this batch, which outs 1 and 2 are set to.
+/// Batch normalisation by the statistics of this batch, which are written to outs 1 and 2.
 fn batch_norm_no_stats(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = input(args, outs)?;
     let (pairs, _) = batch_statistics(ctx, &x, args.double(5)?)?;
@@ -332,8 +333,8 @@ fn batch_norm_no_stats(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
     set_statistics(ctx, outs, &Shape::new(&[pairs.len() / 2])?, &pairs)
 }
 
-/// In training by the statistics of this batch, which the running ones (outs 0 and 1) move toward by
-/// `momentum`; else by those. The results are outs 2 to 4.
+/// Batch normalisation: in training by the statistics of this batch, with which the running statistics (outs 0 and 1)
+/// are updated by `momentum`; otherwise by the running statistics. The results are outs 2 to 4.
 fn batch_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
@@ -364,7 +365,7 @@ fn batch_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
         let at = Layout::of(stat.meta());
         crate::support::convert::read(&stat.as_view(), &at, &mut now)?;
         for (now, pair) in now.iter_mut().zip(pairs.chunks_exact(2)) {
-            // The running variance is that of the population's estimate, not of the sample.
+            // The running variance is updated with the unbiased estimate of the variance.
             let var = (1.0 / (pair[1] * pair[1]) - eps) * n as f64 / (n as f64 - 1.0);
             *now += momentum * (if k == 0 { pair[0] } else { var } - *now);
         }
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn layers() {
+    fn layer_norm_of_the_last_dimensions() {
         let x = t(&[2, 2], &[1f32, 3.0, -2.0, -6.0]);
         let (w, b) = (t(&[2], &[2f32, 1.0]), t(&[2], &[0.5f32, 0.0]));
         let args = [a(&x), ints(&[2]), a(&w), a(&b), Arg::Double(0.0)];
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_in_any_layout() {
+    fn batch_norm_in_any_layout() {
         let x = t(&[1, 2, 1, 2], &[1f32, 3.0, -2.0, -6.0]);
         let (m, v) = (t(&[2], &[1f32, -2.0]), t(&[2], &[4f32, 1.0]));
         let (w, b) = (t(&[2], &[2f32, 1.0]), t(&[2], &[0.5f32, 0.0]));
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn groups() {
+    fn group_norm_of_channel_groups() {
         let x = t(&[1, 4, 2], &[1f64, 3.0, 1.0, 3.0, 0.0, 0.0, 4.0, 4.0]);
         let w = t(&[4], &[1f64, 2.0, 1.0, 1.0]);
         let args = [a(&x), a(&w), Arg::None, int(1), int(4), int(2), int(2), Arg::Double(0.0)];

@@ -1,4 +1,4 @@
-//! Gradients of normalisation, from the statistics that the forward operators keep.
+//! Gradients of normalisation, from the statistics that the forward operators save.
 
 use crate::support::convert::{Values, all_values, write_rows};
 use crate::support::dims::{to_positive, to_shape, to_size};
@@ -34,16 +34,16 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Elements below which a thread is not worth waking.
+/// Grain size: the smallest number of elements worth waking a thread for.
 const GRAIN: usize = 1 << 14;
 
-/// What was normalised: rows of `n` elements, and which weight each element has.
+/// The structure of the normalised tensor: rows of `n` elements, and the mapping of elements to weights.
 struct Form {
     rows: usize,
     n: usize,
-    /// Rows after which the weights begin again.
+    /// The number of rows after which the weights repeat.
     groups: usize,
-    /// Elements of a row, one after another, that share a weight.
+    /// The number of consecutive elements of a row that share a weight.
     each: usize,
 }
 
@@ -61,8 +61,8 @@ impl Form {
     }
 }
 
-/// Arguments 0 and 1 are the gradient and the input; `at` says where mean, reciprocal deviation and weight
-/// stand, `mask` which gradients are wanted. Outs that are not wanted stay as they are.
+/// Computes the gradients that `mask` requests; other outs are not written. Arguments 0 and 1 are the gradient and the
+/// input; `at` gives the arguments with the mean, the reciprocal standard deviation and the weight.
 fn gradients(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -76,7 +76,7 @@ fn gradients(
     ensure!(mask.len() == 3, "output_mask: expected three booleans, found {}", mask.len());
     ensure!(
         grad.sizes() == x.sizes(),
-        "grad_out: the shape {} is not the input's, {}",
+        "grad_out: the shape {} differs from the input's, {}",
         grad.sizes(),
         x.sizes()
     );
@@ -142,12 +142,12 @@ fn gradients(
     Ok(())
 }
 
-/// Of [`native_layer_norm`](crate::norm): weights and biases have the normalised shape.
+/// The gradients of [`native_layer_norm`](crate::norm): weights and biases have the normalised shape.
 fn layer_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (sizes, normalized) = (args.meta(1)?.sizes(), to_shape(args.name(2), args.ints(2)?)?);
     ensure!(
         !normalized.is_empty() && sizes.ends_with(&normalized),
-        "normalized_shape: {normalized} does not end the input's shape {sizes}"
+        "normalized_shape: {normalized} is not the end of the input's shape {sizes}"
     );
     let n: usize = normalized.iter().product();
     let rows = sizes[..sizes.len() - normalized.len()].iter().product();
@@ -155,7 +155,7 @@ fn layer_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
     gradients(ctx, args, outs, &form, [3, 4, 5], &normalized, args.bools(7)?)
 }
 
-/// Of [`native_group_norm`](crate::norm): weights and biases are one a channel.
+/// The gradients of [`native_group_norm`](crate::norm): there is one weight and one bias for each channel.
 fn group_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let size = |index: usize| to_size(args.name(index), args.int(index)?);
     let (batch, channels, pixels) = (size(5)?, size(6)?, size(7)?);
@@ -177,7 +177,7 @@ mod tests {
     use tensor::ScalarType::Float;
 
     #[test]
-    fn only_the_gradients_that_are_wanted() {
+    fn only_the_requested_gradients_are_computed() {
         let (x, dy) = (t(&[2, 2], &[1f32, 3.0, 0.0, 2.0]), t(&[2, 2], &[1f32, 0.0, 1.0, 1.0]));
         let (mean, rstd) = (t(&[2, 1], &[2f32, 1.0]), t(&[2, 1], &[1f32, 1.0]));
         let args = [

@@ -1,4 +1,4 @@
-//! Padding: with a number, with the reflection of what is there, with its edge.
+//! Constant, reflection and replication padding.
 
 use crate::support::convert::fill_scalar;
 use crate::support::copy::copy_into;
@@ -31,7 +31,7 @@ fn padded(name: &str, size: usize, [before, after]: [i64; 2]) -> Result<usize> {
     })
 }
 
-/// The padding of a dimension: the list has pairs for the last dimensions, the last one first.
+/// The padding of a dimension. The list has pairs for the last dimensions, starting with the last one.
 fn pair(pad: &[i64], rank: usize, dim: usize) -> [i64; 2] {
     match pad.get(2 * (rank - 1 - dim)..) {
         Some([before, after, ..]) => [*before, *after],
@@ -63,8 +63,8 @@ fn constant_pad(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     copy_into(&x, &from, out, &into)
 }
 
-/// Where the element at `i` of a padded dimension comes from, `size` elements after `before` of padding:
-/// past the ends, from as far before them.
+/// The source index of element `i` of a dimension of size `size` with `before` elements of padding in front:
+/// the padding mirrors the elements at the edge.
 fn reflected(i: i64, before: i64, size: i64) -> i64 {
     let at = i - before;
     if at < 0 {
@@ -76,12 +76,12 @@ fn reflected(i: i64, before: i64, size: i64) -> i64 {
     }
 }
 
-/// As [`reflected`]; past the ends, from the nearest element.
+/// Like [`reflected`], but the padding repeats the element at the edge.
 fn replicated(i: i64, before: i64, size: i64) -> i64 {
     (i - before).clamp(0, size - 1)
 }
 
-/// Pads the last `N` dimensions of a tensor of `N + 1` or `N + 2`.
+/// Pads the last `N` dimensions of a tensor with `N + 1` or `N + 2` dimensions.
 fn pad<const N: usize>(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_around_and_cropped() {
+    fn constant_padding_and_cropping() {
         let x = t(&[2, 2], &[1i32, 2, 3, 4]);
         let pad = |p: &[i64], s: &[usize]| go("aten::constant_pad_nd.out", &x, p, s);
         assert_eq!(pad(&[1, 0, 0, 1], &[3, 3]).unwrap(), [9, 1, 2, 9, 3, 4, 9, 9, 9]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn reflections_and_edges() {
+    fn reflection_and_replication_padding() {
         let x = t(&[1, 3], &[1i32, 2, 3]);
         let reflect = |p: &[i64], s: &[usize]| go("aten::reflection_pad1d.out", &x, p, s);
         assert_eq!(reflect(&[2, 1], &[1, 6]).unwrap(), [3, 2, 1, 2, 3, 2]);

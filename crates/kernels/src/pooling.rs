@@ -87,7 +87,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     adaptive!("_adaptive_avg_pool3d.out", 3, adaptive_avg_pool),
 ];
 
-/// Height and width, of one number or two; `absent` for none.
+/// Height and width, from a list of one or two values; `absent` for an empty or absent list.
 fn pair(args: &Args<'_>, index: usize, absent: Option<[usize; 2]>) -> Option<[usize; 2]> {
     let one = |v: i64| usize::try_from(v).ok();
     match args.optional_ints(index).ok()? {
@@ -127,9 +127,9 @@ fn avg_meaning(args: &Args<'_>) -> Option<Meaning> {
     }))
 }
 
-/// Windows over the last `D` dimensions, held as three, the first of which may be idle.
+/// The windows of a call over its last `D` dimensions, padded to three.
 struct Windows {
-    /// Images: the product of the dimensions in front.
+    /// The number of planes: the product of the leading dimensions.
     planes: usize,
     input: [usize; 3],
     output: [usize; 3],
@@ -140,7 +140,8 @@ struct Windows {
     sizes: Shape,
 }
 
-/// One or `D` numbers of an argument, in the last of three places. Absent, they are those of `default`.
+/// The values of an argument, one for all `D` dimensions or one for each, padded to three in front; an empty list gives
+/// `default`.
 fn numbers<const D: usize>(
     args: &Args<'_>,
     index: usize,
@@ -162,7 +163,8 @@ fn numbers<const D: usize>(
 }
 
 impl Windows {
-    /// Argument 0's dimensions: an image of `D` dimensions and channels, perhaps in a batch.
+    /// The number of planes and the spatial sizes of argument 0: `D` spatial dimensions and channels, with or without a
+    /// batch dimension.
     fn image<const D: usize>(x: &TensorMeta) -> Result<(usize, [usize; 3])> {
         let rank = x.rank();
         ensure!(
@@ -180,11 +182,11 @@ impl Windows {
         Ok((planes, input))
     }
 
-    /// From the arguments kernel, stride, padding (1 to 3), dilation if it has one, and ceil_mode.
+    /// Reads the arguments kernel, stride and padding (1 to 3), dilation, if the operator has one, and ceil_mode.
     fn read<const D: usize>(args: &Args<'_>, dilation: Option<usize>, ceil: usize) -> Result<Self> {
         let x = args.meta(0)?;
         let (planes, input) = Self::image::<D>(x)?;
-        ensure!(!args.ints(1)?.is_empty(), "kernel_size: there is none");
+        ensure!(!args.ints(1)?.is_empty(), "kernel_size: the list is empty");
         let kernel = numbers::<D>(args, 1, [1; 3], 1)?;
         let stride = numbers::<D>(args, 2, kernel, 1)?;
         let padding = numbers::<D>(args, 3, [0; 3], 0)?;
@@ -210,7 +212,7 @@ impl Windows {
                 ))
             })?;
             output[d] = room / stride[d] + 1;
-            // The last window starts within the input or the padding before it.
+            // The last window must start inside the input or the padding before it.
             if ceil && (output[d] - 1) * stride[d] >= input[d] + padding[d] {
                 output[d] -= 1;
             }
@@ -225,13 +227,13 @@ impl Windows {
         self.input.iter().product()
     }
 
-    /// The place of an output pixel in each dimension.
+    /// The coordinates of an output pixel.
     fn place(&self, at: usize) -> [usize; 3] {
         let [_, h, w] = self.output;
         [at / (h * w), at / w % h, at % w]
     }
 
-    /// The taps of a window that lie within the input along one dimension, and where its first tap is.
+    /// The taps of a window that are in bounds of the input along one dimension, and the position of tap 0.
     fn taps(&self, d: usize, o: usize) -> (Range<usize>, isize) {
         let start = (o * self.stride[d]) as isize - self.padding[d] as isize;
         let step = self.dilation[d] as isize;
@@ -241,7 +243,8 @@ impl Windows {
         (first.min(end) as usize..end as usize, start)
     }
 
-    /// Where a window without pixels would begin, as PyTorch counts it: there may be no such pixel.
+    /// The index that PyTorch reports for a window without pixels, that of the first tap not before the input; it may
+    /// be out of bounds.
     fn start(&self, at: usize) -> i64 {
         let place = self.place(at);
         (0..3).fold(0, |index, d| {
@@ -256,7 +259,7 @@ impl Windows {
         })
     }
 
-    /// What the windows cover of the input.
+    /// The part of the input that each window covers.
     fn reach(&self) -> Reach {
         let span = |d: usize, o: usize| {
             let (taps, start) = self.taps(d, o);
@@ -270,27 +273,27 @@ impl Windows {
     }
 }
 
-/// What a window covers along one dimension.
+/// The part of the input that a window covers along one dimension.
 #[derive(Clone, Copy)]
 struct Span {
-    /// Its first pixel within the input.
+    /// The window's first pixel in the input.
     first: usize,
-    /// How many are within it.
+    /// The number of its pixels in the input.
     count: usize,
-    /// How many are within it or its padding.
+    /// The number of its pixels in the input or its padding.
     padded: usize,
 }
 
-/// What windows cover, for each place along each dimension of the output.
+/// The spans of all windows, for each coordinate along each dimension of the output.
 struct Reach {
     spans: [Vec<Span>; 3],
-    /// From one pixel of a window to the next.
+    /// The distance between adjacent pixels of a window (the dilation).
     step: [usize; 3],
     input: [usize; 3],
 }
 
 impl Reach {
-    /// Calls `f` with each window, in the order of the output's pixels: its number and what it covers.
+    /// Calls `f` with the index and the spans of each window, in the order of the output's pixels.
     fn each_window(&self, mut f: impl FnMut(usize, [Span; 3])) {
         let [depth, height, width] = &self.spans;
         let mut at = 0;
@@ -329,10 +332,10 @@ impl Reach {
     }
 }
 
-/// Work below which a thread is not worth waking.
+/// Grain size: the smallest amount of work worth waking a thread for.
 const GRAIN: usize = 1 << 14;
 
-/// The least number of a type.
+/// The smallest value of a type.
 fn least(dtype: ScalarType) -> Scalar {
     match dtype {
         ScalarType::Byte => Scalar::Int(0),
@@ -344,7 +347,7 @@ fn least(dtype: ScalarType) -> Scalar {
     }
 }
 
-/// Means of windows. Padding counts as zeros, unless `count_include_pad` is false.
+/// Average pooling. Padding counts as zeros, unless `count_include_pad` is false.
 fn avg_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let windows = Windows::read::<D>(args, None, 4)?;
     let with_padding = args.bool(5)?;
@@ -379,7 +382,7 @@ fn avg_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
     })
 }
 
-/// The greatest elements of windows and where they are in their plane. NaN is the greatest.
+/// Max pooling: the largest element of each window and its index in the plane. NaN counts as largest.
 fn max_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let windows = Windows::read::<D>(args, Some(4), 5)?;
     let x = args.tensor(0)?;
@@ -398,7 +401,8 @@ fn max_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let all = all_values::<C>(ctx, &x)?;
         let (all, reach) = (&*all, windows.reach());
-        // The indices first; the values stand there. Where a window has no pixel, all bits are turned.
+        // Computes the indices first, then reads the values at the indices. The index of a window without pixels is
+        // stored complemented (negative).
         let mut found = ctx.scratch::<i64>(windows.planes * to)?;
         ctx.pool().parallel_chunks_mut(&mut found, to.max(1), grain, &|plane, found| {
             let image = &all[plane * from..(plane + 1) * from];
@@ -434,7 +438,7 @@ fn max_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
     })
 }
 
-/// Means of windows that divide the input evenly among an output of given sizes.
+/// Adaptive average pooling: windows that divide the input evenly among an output of given sizes.
 fn adaptive_avg_pool<const D: usize>(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -498,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn averages() {
+    fn average_pooling() {
         let x = numbered(&[1, 3, 3]);
         let args = [a(&x), ints(&[2]), ints(&[2]), ints(&[1])];
         let r = call("aten::avg_pool2d.out", &args, out(Float, &[1, 2, 2])).unwrap();
@@ -523,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn maxima_and_where_they_are() {
+    fn max_pooling_and_its_indices() {
         let x = t(&[1, 1, 3, 3], &[1f32, 9.0, 2.0, f32::NAN, 5.0, 9.0, -1.0, 0.0, -3.0]);
         let x = x.to_dim_order(DimOrder::channels_last(4)).unwrap();
         let outs = [out(Float, &[1, 1, 2, 2]), out(Long, &[1, 1, 2, 2])];
@@ -540,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_without_pixels_hold_the_least() {
+    fn windows_without_pixels_give_the_smallest_value() {
         let x = t(&[1, 1, 4, 1], &[1f32, 2.0, 3.0, 4.0]);
         let outs = [out(Float, &[1, 1, 2, 1]), out(Long, &[1, 1, 2, 1])];
         let args = [a(&x), ints(&[2, 2]), ints(&[2, 1]), ints(&[0, 1]), ints(&[1, 2])];

@@ -1,4 +1,4 @@
-//! The gradients of pooling by windows that slide over images and volumes.
+//! The gradients of max and average pooling of images and volumes.
 
 use crate::support::convert::{all_values, indices};
 use crate::support::dims::{to_positive, to_size};
@@ -40,7 +40,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// How windows slide along one dimension.
+/// The windows along one dimension.
 #[derive(Clone, Copy)]
 struct Slide {
     from: usize,
@@ -54,8 +54,8 @@ struct Slide {
 impl Slide {
     const NONE: Self = Self { from: 1, to: 1, kernel: 1, stride: 1, padding: 0, dilation: 1 };
 
-    /// The elements that the `i`th window covers: the first, how many, and how many it would cover
-    /// with the padding.
+    /// The extent of the `i`th window: its first element in the input, the number of its elements in the input, and the
+    /// number including the padding.
     fn window(&self, i: usize) -> (usize, usize, usize) {
         let start = i as i64 * self.stride as i64 - self.padding as i64;
         let step = self.dilation as i64;
@@ -67,13 +67,14 @@ impl Slide {
     }
 }
 
-/// The windows of a call over the last dimensions, as three.
+/// The windows of a call over its last dimensions, padded to three.
 struct Windows {
     slides: [Slide; 3],
     sizes: Shape,
 }
 
-/// `N` numbers, or one for all, or none for those of `default`.
+/// The values of an argument: one for each of `N` dimensions, or one for all; an empty list gives `default`, if there
+/// is one.
 fn numbers<const N: usize>(
     args: &Args<'_>,
     index: usize,
@@ -87,15 +88,15 @@ fn numbers<const N: usize>(
     let mut all = [0; N];
     for (n, v) in all.iter_mut().zip(crate::support::dims::per_dim::<N>(args.name(index), list)?) {
         *n = check(args.name(index), v)?;
-        // Far beyond any size, and far from overflow.
+        // The limit is beyond any real size and rules out overflow.
         ensure!(*n as u64 <= 1 << 40, "{}: {v} is too large", args.name(index));
     }
     Ok(all)
 }
 
 impl Windows {
-    /// `first` is the position of `kernel_size`, which stride, padding and, if there is one, dilation
-    /// follow, and then `ceil_mode`.
+    /// `first` is the position of `kernel_size`; stride, padding, dilation (if `dilated`) and `ceil_mode`
+    /// follow.
     fn new<const N: usize>(args: &Args<'_>, x: &TensorMeta, first: usize, dilated: bool) -> Result<Self> {
         let rank = x.rank();
         ensure!(
@@ -136,14 +137,14 @@ impl Windows {
         Ok(Self { slides, sizes })
     }
 
-    /// The number of elements of an image of the input and of one of the output.
+    /// The number of elements of a plane of the input and of a plane of the output.
     fn planes(&self) -> (usize, usize) {
         let product = |of: fn(&Slide) -> usize| self.slides.iter().map(of).product();
         (product(|s| s.from), product(|s| s.to))
     }
 
-    /// Calls `f` with each window: its number, how many elements it covers, how many it would with
-    /// the padding, and what it covers along each dimension.
+    /// Calls `f` with each window: its index, the number of its elements in the input, the number including
+    /// the padding, and its start and length along each dimension.
     fn each(&self, mut f: impl FnMut(usize, usize, usize, [(usize, usize); 3])) {
         let [a, b, c] = &self.slides;
         for z in 0..a.to {
@@ -160,7 +161,7 @@ impl Windows {
         }
     }
 
-    /// Calls `f` with the position in an image of the input of each element of a window.
+    /// Calls `f` with the offset, in a plane of the input, of each element of a window.
     fn covered(&self, [z, y, x]: [(usize, usize); 3], mut f: impl FnMut(usize)) {
         let [a, b, c] = &self.slides;
         pool::progress(z.1 * y.1 * x.1);
@@ -175,7 +176,7 @@ impl Windows {
     }
 }
 
-/// What the sum of a window is divided by.
+/// The divisor of a window's sum.
 struct Divisor {
     fixed: Option<i64>,
     padded: bool,
@@ -211,7 +212,7 @@ fn expect_sizes(name: &str, found: &Shape, expected: &Shape) -> Result<()> {
     Ok(())
 }
 
-/// Each gradient added where the largest of its window was.
+/// Adds each gradient to the largest element of its window.
 fn max_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (grad, x, places) = (args.tensor(0)?, args.meta(1)?, args.tensor(7)?);
     let windows = Windows::new::<N>(args, x, 2, true)?;
@@ -237,7 +238,7 @@ fn max_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     })
 }
 
-/// Each gradient shared out among the elements of its window.
+/// Divides each gradient equally among the elements of its window.
 fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (grad, x) = (args.tensor(0)?, args.meta(1)?);
     let windows = Windows::new::<N>(args, x, 2, false)?;
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_go_where_the_largest_was() {
+    fn gradients_of_max_pooling_go_to_the_largest_element() {
         let at = |i: &[i64]| t(&[1, 1, 1, 2], i);
         assert_eq!(max(&at(&[2, 1]), [2, 1, 0]).unwrap(), [0.0, 20.0, 10.0, 0.0]);
         assert_eq!(max(&at(&[2, 2]), [2, 1, 0]).unwrap(), [0.0, 0.0, 30.0, 0.0]);
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_shared_out() {
+    fn gradients_of_average_pooling_are_divided_among_the_window() {
         let (x, g) = (t(&[1, 1, 4], &[0f32; 4]), t(&[1, 1, 3], &[3f32, 6.0, 9.0]));
         let share = |padded| {
             let list = [
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_make_no_sense_are_refused() {
+    fn invalid_windows_are_errors() {
         let i = t(&[1, 1, 1, 2], &[0i64, 0]);
         let most = i64::MAX;
         for bad in

@@ -1,4 +1,4 @@
-//! Operators on numbers, sizes and handles, which programs compute shapes and control flow with.
+//! Operators on scalars and sizes, with which programs compute shapes and control flow.
 //!
 //! Their schemas have no out: the result is fresh.
 
@@ -96,13 +96,13 @@ fn sym_numel(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     outs.set(0, Scalar::Int(args.meta(0)?.numel() as i64))
 }
 
-/// Always 0: tensors here start at their own bytes.
+/// Always 0: a tensor starts at the beginning of its own bytes.
 fn sym_storage_offset(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     args.meta(0)?;
     outs.set(0, Scalar::Int(0))
 }
 
-/// The first element, as a number.
+/// The first element, as a scalar.
 fn local_scalar_dense(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     ensure!(x.numel() > 0, "self: a tensor without elements has no value");
@@ -124,13 +124,14 @@ fn first<C: Compute>(x: &tensor::TensorView<'_>) -> Result<C> {
     Ok(value[0])
 }
 
-/// The bytes of `self` in other sizes, one of which may be -1.
+/// A view of `self` with other sizes, one of which may be -1.
 fn et_view(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let sizes = infer_shape(args.name(1), args.ints(1)?, args.meta(0)?.numel())?;
     outs.set_view(0, sizes)
 }
 
-/// Writes `copy_from` over row `index` of `copy_to`. One of dynamic shape gets `index + 1` rows first.
+/// Writes `copy_from` over row `index` of `copy_to`. If `copy_to` has a dynamic shape, it is first resized to `index
+/// + 1` rows.
 fn et_copy_index(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (row, index) = (args.tensor(1)?, args.int(2)?);
     let out = outs.tensor(0)?;
@@ -141,7 +142,7 @@ fn et_copy_index(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     let rows = sizes.remove(0);
     ensure!(sizes == *row.sizes(), "copy_from: expected the shape {sizes} of a row, found {}", row.sizes());
     if out.meta().dynamism() == ShapeDynamism::DynamicBound {
-        // Rows before this one stay where they are only if they are stored one after another.
+        // The resize keeps the previous rows in place only if the row dimension is outermost in memory.
         ensure!(out.dim_order()[0] == 0, "copy_to: rows of dim order {} cannot be appended", out.dim_order());
         sizes.insert(0, index + 1)?;
         out.resize(&sizes)?;
@@ -152,7 +153,7 @@ fn et_copy_index(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     copy_into(&row, &Layout::of(row.meta()), out, &into)
 }
 
-/// Both operands as integers if they are, else as doubles. Booleans count as integers.
+/// Both operands as integers if neither is a double, otherwise as doubles. Booleans count as integers.
 enum Pair {
     Ints(i64, i64),
     Doubles(f64, f64),
@@ -167,7 +168,7 @@ fn pair(args: &Args<'_>) -> Result<Pair> {
     })
 }
 
-/// Both operands as integers.
+/// Both operands, which must not be doubles, as integers.
 fn integers(args: &Args<'_>) -> Result<(i64, i64)> {
     let (a, b) = (args.scalar(0)?, args.scalar(1)?);
     ensure!(!a.is_floating() && !b.is_floating(), "expected integers, found {a} and {b}");
@@ -199,7 +200,7 @@ arithmetic! {
     sym_min: i64::min, f64::min;
 }
 
-/// Python's `//`. Of doubles by zero, an infinity with the sign of the dividend, as the reference.
+/// Python's `//`. Division of doubles by zero gives an infinity with the sign of the dividend, as in the reference.
 fn floordiv(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let value = match pair(args)? {
         Pair::Ints(a, b) => {
@@ -217,14 +218,14 @@ fn floordiv(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     outs.set(0, value)
 }
 
-/// Division of integers that rounds toward zero: the old meaning of `floordiv.int`.
+/// Integer division that rounds toward zero: the old semantics of `floordiv.int`.
 fn div_int(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (a, b) = integers(args)?;
     ensure!(b != 0, "b: integer division by zero");
     outs.set(0, Scalar::Int(a.wrapping_div(b)))
 }
 
-/// The remainder with the sign of the dividend, as in C.
+/// The remainder with the sign of the dividend, like C's `%`.
 fn mod_int(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (a, b) = integers(args)?;
     ensure!(b != 0, "b: integer division by zero");
@@ -256,7 +257,7 @@ fn sym_not(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     outs.set(0, Scalar::Bool(!args.scalar(0)?.to_bool()))
 }
 
-/// `t` if `b`, else `f`.
+/// `t` if `b` is true, otherwise `f`.
 fn sym_ite(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let value = args.scalar(if args.scalar(0)?.to_bool() { 1 } else { 2 })?;
     outs.set(0, value)
@@ -278,7 +279,7 @@ macro_rules! to_integer {
 to_integer! {
     ceil = f64::ceil;
     floor = f64::floor;
-    /// Halves to the even integer.
+    /// To the nearest integer, ties to even.
     round = f64::round_ties_even;
     trunc = f64::trunc;
 }
@@ -291,7 +292,7 @@ mod tests {
     use tensor::ScalarType::Float;
 
     #[test]
-    fn numbers() {
+    fn scalar_arithmetic() {
         let of = |name: &str, args: &[Arg<'_>]| scalar(&format!("executorch_prim::{name}"), args).unwrap();
         let d = Arg::Double;
         assert_eq!(of("add.Scalar", &[int(i64::MAX), int(1)]), Int(i64::MIN));

@@ -1,4 +1,4 @@
-//! Quantization of whole tensors, and their sums.
+//! Per-tensor quantization, and addition of quantized tensors.
 
 use crate::support::dims::broadcast;
 use crate::support::dtype::{Cast, expect_dtype};
@@ -18,7 +18,7 @@ macro_rules! row {
     };
 }
 
-/// Types that hold quantized numbers.
+/// Types of quantized values.
 const QUANTIZED: DtypeSet = DtypeSet::INTEGRAL.and(DtypeSet::of(&[ScalarType::UInt16, ScalarType::UInt32]));
 
 pub(crate) const OPERATORS: &[Operator] = &[
@@ -59,18 +59,18 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The parameters of a call that names them.
+/// The quantization parameters of a call that gives them as scalars.
 fn known(args: &Args<'_>) -> Option<Affinity> {
     let (zero, low, high) = (args.int(2).ok()?, args.int(3).ok()?, args.int(4).ok()?);
     Some(Affinity::Known { scale: args.double(1).ok()?, zero, low, high })
 }
 
-/// Parameters that stand in arguments 1 and 2, tensors.
+/// Quantization parameters that are tensors, arguments 1 and 2.
 pub(crate) fn computed(args: &Args<'_>, by_row: bool) -> Option<Affinity> {
     Some(Affinity::Computed { by_row, low: args.int(3).ok()?, high: args.int(4).ok()? })
 }
 
-/// A number that is given as such or as a tensor of one element.
+/// An argument that is a scalar or a tensor of one element.
 fn number(args: &Args<'_>, index: usize) -> Result<f64> {
     if args.meta(index).is_err() {
         return args.double(index);
@@ -102,7 +102,7 @@ impl Affine {
     }
 }
 
-/// `clamp(round(x / scale) + zero_point, quant_min, quant_max)`, halves rounded to the even integer.
+/// `clamp(round(x / scale) + zero_point, quant_min, quant_max)`, rounding ties to even.
 #[expect(clippy::unnecessary_cast, reason = "the macro writes the expression for f32 and for f64")]
 fn quantize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let Affine { scale, zero_point, min, max } = Affine::read(args)?;
@@ -117,7 +117,7 @@ fn quantize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     let fns = elementwise!(
         float | x | ((x * inverse as F).round_ties_even() as f64 + zero).max(low).min(high) as F
     );
-    // In float32, integers up to 2^24 are exact; more takes float64.
+    // Integers up to 2^24 are exact in float32; a larger range needs float64.
     let wide = from == ScalarType::Double || min < -(1 << 24) || max > 1 << 24;
     let dtype = if wide { ScalarType::Double } else { ScalarType::Float };
     map_sized(ctx, args, outs, [Input::Arg(0)], sizes, dtype, to, &fns)
@@ -135,7 +135,7 @@ fn dequantize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     map_sized(ctx, args, outs, [Input::Arg(0)], sizes, ScalarType::Double, to, &fns)
 }
 
-/// The sum of what two quantized tensors stand for, in float32, quantized.
+/// Adds two quantized tensors: dequantizes, adds in float32, and requantizes.
 #[expect(clippy::unnecessary_cast, reason = "the macro writes the expression for f32 and for f64")]
 fn add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let bounds = |at: usize| {
@@ -173,7 +173,7 @@ mod tests {
     use tensor::ScalarType::{Byte, Char, Float, Half};
 
     #[test]
-    fn there_and_back() {
+    fn quantization_round_trips() {
         let x = t(&[5], &[0.25f32, -0.35, 100.0, f32::NEG_INFINITY, 0.75]);
         let args = [a(&x), Arg::Double(0.5), int(3), int(-128), int(127), int(1)];
         let q = call("quantized_decomposed::quantize_per_tensor.out", &args, out(Char, &[5])).unwrap();

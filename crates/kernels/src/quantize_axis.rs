@@ -1,4 +1,4 @@
-//! Quantization with a scale and a zero point for each channel or row, and the choice of them.
+//! Per-channel and per-token quantization, and the choice of quantization parameters.
 
 use crate::quantize::computed;
 use crate::support::convert::{read, write_rows};
@@ -13,7 +13,7 @@ use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, e
 use tensor::memory::{collected, filled};
 use tensor::{Scalar, ScalarType, Tensor, TensorMeta};
 
-/// Types that hold quantized numbers.
+/// Types of quantized values.
 const QUANTIZED: DtypeSet = DtypeSet::INTEGRAL.and(DtypeSet::of(&[ScalarType::UInt16, ScalarType::UInt32]));
 
 macro_rules! row {
@@ -85,7 +85,7 @@ fn choice_by_tensor(args: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::ChooseAffinity(Choice::ByTensor { low, high, eps }))
 }
 
-/// The parameters at an argument, one for each element of dimension `axis`, as an input.
+/// The parameters at an argument, one for each index of dimension `axis`, as an elementwise input.
 fn per_channel(args: &Args<'_>, index: usize, axis: usize) -> Result<Input> {
     let (x, p) = (args.meta(0)?, args.meta(index)?);
     ensure!(
@@ -102,7 +102,7 @@ fn per_channel(args: &Args<'_>, index: usize, axis: usize) -> Result<Input> {
     Ok(Input::View(index, view))
 }
 
-/// The parameters at an argument, one for each row, as an input.
+/// The parameters at an argument, one for each row, as an elementwise input.
 fn per_token(args: &Args<'_>, index: usize) -> Result<Input> {
     let (x, p) = (args.meta(0)?, args.meta(index)?);
     let rows: usize = x.sizes().iter().rev().skip(1).product();
@@ -119,14 +119,14 @@ fn per_token(args: &Args<'_>, index: usize) -> Result<Input> {
     let view = Layout::of(p).reshape(&sizes);
     let view = view.ok_or_else(|| {
         operator::Error::invalid(format!(
-            "{}: a layout of {p} that cannot be seen as {sizes}",
+            "{}: the layout of {p} cannot be viewed as {sizes}",
             args.name(index)
         ))
     })?;
     Ok(Input::View(index, view))
 }
 
-/// `clamp(round(x / scale) + zero_point, quant_min, quant_max)`, the bounds at arguments `bounds` on.
+/// `clamp(round(x / scale) + zero_point, quant_min, quant_max)`; the bounds are arguments `bounds` and `bounds + 1`.
 fn quantize(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -195,7 +195,7 @@ fn dequantize_per_token(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Out
     dequantize(ctx, args, outs, [per_token(args, 1)?, per_token(args, 2)?])
 }
 
-/// The least element and zero, or the greatest and zero.
+/// The minimum of the elements and zero (`least`), or their maximum.
 struct Bound {
     least: bool,
 }
@@ -223,7 +223,7 @@ impl Bound {
     }
 }
 
-/// For the elements over `dims`: the bounds, zero between them, as rows of (least, greatest).
+/// The bounds of the elements over `dims`, extended to include zero, as rows of (smallest, largest).
 fn bounds(ctx: &KernelContext<'_>, args: &Args<'_>, dims: DimSet) -> Result<Vec<[f64; 2]>> {
     let x = args.tensor(0)?;
     expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
@@ -241,7 +241,8 @@ fn bounds(ctx: &KernelContext<'_>, args: &Args<'_>, dims: DimSet) -> Result<Vec<
     Ok(collected(low.into_iter().zip(high).map(|(a, b)| [a, b]))?)
 }
 
-/// Sets the outs, of one element for each row, to what `choose` makes of its bounds.
+/// Sets the outs, which have one element for each row, to the scale and zero point that `choose` derives from its
+/// bounds.
 fn set(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,
@@ -267,7 +268,7 @@ fn set(
     Ok(())
 }
 
-/// Scale and zero point by which a whole tensor fits the quantized range.
+/// Scale and zero point that map the range of a whole tensor to the quantized range.
 fn choose_qparams(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (min, max, eps) = (args.int(1)?, args.int(2)?, args.double(3)?);
     ensure!(min < max, "quant_min: {min} is not less than quant_max, {max}");
@@ -280,7 +281,7 @@ fn choose_qparams(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
     })
 }
 
-/// Scale and zero point by which each row fits int8; the zero point is taken from the end of the range
+/// Scale and zero point that map the range of each row to int8; the zero point is computed from the end of the range
 /// with the smaller error.
 fn choose_qparams_per_token(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.meta(0)?;
@@ -308,7 +309,7 @@ mod tests {
     use tensor::ScalarType::{Char, Double, Float, Long};
 
     #[test]
-    fn channels_and_rows() {
+    fn per_channel_and_per_token_quantization() {
         let x = t(&[2, 2], &[1f32, 2.0, 3.0, -4.0]);
         let (scale, zero) = (t(&[2], &[0.5f64, 2.0]), t(&[2], &[1i64, 0]));
         let name = "quantized_decomposed::quantize_per_channel.out";
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_chosen() {
+    fn quantization_parameters_are_chosen_from_the_range() {
         let x = t(&[2, 2], &[-1f32, 1.55, 0.0, 0.0]);
         let args = [a(&x), int(-128), int(127), Arg::Double(1e-5), int(1)];
         let outs = [out(Double, &[1]), out(Long, &[1])];

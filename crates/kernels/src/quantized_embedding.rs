@@ -1,4 +1,4 @@
-//! Embeddings from quantized tables, whose numbers are bytes or packed, four or two bits each.
+//! Embeddings from quantized tables, whose values are bytes or packed 4-bit or 2-bit values.
 
 use crate::support::convert::{all_values, indices};
 use crate::support::dtype::expect_dtype;
@@ -24,7 +24,7 @@ macro_rules! row {
     };
 }
 
-/// Types of tables of whole bytes.
+/// Types of tables of 8-bit values.
 const BYTES: DtypeSet = DtypeSet::of(&[ScalarType::Byte, ScalarType::Char]);
 /// The type of packed tables.
 const PACKED: DtypeSet = DtypeSet::of(&[ScalarType::Byte]);
@@ -38,8 +38,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("embedding_2bit.dtype_out", "ScalarType? dtype=None, *, ", 2),
 ];
 
-/// Number `j` of a row of numbers of `BITS` bits. Of four bits the first of a byte is the high half, of
-/// two bits the lowest; both stand for what they hold less half their range.
+/// Value `j` of a row of `BITS`-bit values. Of two 4-bit values the first is in the high half of the byte; of four
+/// 2-bit values the first is in the lowest bits. Both are stored with an offset of half their range.
 fn number<const BITS: u32>(row: &[u8], j: usize, signed: bool) -> f32 {
     match BITS {
         8 if signed => row[j] as i8 as f32,
@@ -49,8 +49,8 @@ fn number<const BITS: u32>(row: &[u8], j: usize, signed: bool) -> f32 {
     }
 }
 
-/// The rows of a table that indices name, each `(number - zero_point) * scale`. A row has one scale and
-/// one zero point, or as many as it has groups.
+/// The dequantized rows, `(value - zero_point) * scale`, of a table selected by indices. A row has one scale and
+/// one zero point, or one for each of its groups.
 fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (table, scales, zeros) = (args.tensor(0)?, args.tensor(1)?, args.optional_tensor(2)?);
     let (min, max) = (args.int(3)?, args.int(4)?);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_numbers() {
+    fn packed_values() {
         let table = t(&[2, 1], &[0x8fu8, 0b11_10_01_00]);
         let scales = t(&[2], &[2f32, 1.0]);
         let four = embed("embedding_4bit", &table, &scales, None, out(Float, &[2, 2])).unwrap();

@@ -1,4 +1,4 @@
-//! Products of floating-point matrices with quantized ones.
+//! Products of floating-point matrices with quantized weights.
 
 use crate::compute::{Epilogue, MatMut, MatRef, gemm};
 use crate::support::convert::{all_values, write_rows};
@@ -29,12 +29,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// `input weight`, the rows of `weight` having one scale each.
+/// `input weight`; each row of `weight` has one scale.
 fn mixed_mm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     product(ctx, args, outs, false)
 }
 
-/// `input weight^T`, the rows of `weight` having one scale each, or one for each of their groups.
+/// `input weight^T`; each row of `weight` has one scale, or one for each of its groups.
 fn mixed_linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     if let Some(dtype) = args.optional_dtype(4)? {
         let found = outs.tensor(0)?.dtype();
@@ -43,7 +43,7 @@ fn mixed_linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     product(ctx, args, outs, true)
 }
 
-/// The product with the weight `(number - zero_point) * scale`, in float32.
+/// The product with the dequantized weight, `(value - zero_point) * scale`, in float32.
 fn product(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, transposed: bool) -> Result<()> {
     let (x, weight, scales) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
     let zeros = args.optional_tensor(3)?;

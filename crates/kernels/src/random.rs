@@ -1,5 +1,5 @@
-//! Random tensors, from the generator of the call. Numbers are drawn in row-major order by one thread,
-//! so the same seed gives the same tensor everywhere.
+//! Random tensors, from the generator of the call. Values are drawn in row-major order by one thread,
+//! so that a seed gives the same tensor on every machine.
 
 use crate::support::convert::{all_values, values, write_rows};
 use crate::support::dims::{broadcast, to_shape, to_size};
@@ -92,7 +92,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Fills an out of these sizes, in row-major order whatever its layout.
+/// Fills an out of these sizes, in row-major order for any layout.
 fn draw(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,
@@ -108,7 +108,7 @@ fn draw(
     })
 }
 
-/// Numbers of `[0, 1)` with as many bits as the out's type holds, so that no rounding makes one of them 1.
+/// Uniform values in `[0, 1)` with as many bits as the out's type holds, so that none is rounded to 1.
 fn draw_uniform(ctx: &KernelContext<'_>, outs: &mut Outs<'_>, sizes: &[usize]) -> Result<()> {
     let bits = match outs.tensor(0)?.dtype() {
         ScalarType::BFloat16 => 8,
@@ -124,7 +124,7 @@ fn rand(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     draw_uniform(ctx, outs, &sizes)
 }
 
-/// Normal numbers of mean 0 and deviation 1.
+/// Normally distributed values with mean 0 and standard deviation 1.
 fn randn(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let sizes = to_shape(args.name(0), args.ints(0)?)?;
     draw(ctx, outs, &sizes, Generator::normal)
@@ -138,7 +138,7 @@ fn randn_like(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     draw(ctx, outs, args.meta(0)?.sizes(), Generator::normal)
 }
 
-/// Whole numbers of `low..high`.
+/// Integers in `low..high`.
 fn draw_ints(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,
@@ -173,7 +173,7 @@ fn randint_like_low(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_
     draw_ints(ctx, outs, args.meta(0)?.sizes(), args.int(1)?, args.int(2)?)
 }
 
-/// The numbers `0..n` in any order, each as likely.
+/// A uniformly random permutation of `0..n`.
 fn randperm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let n = to_size(args.name(0), args.int(0)?)?;
     let out = outs.tensor(0)?;
@@ -188,7 +188,7 @@ fn randperm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     })
 }
 
-/// Numbers of `[from, to)`.
+/// Uniform values in `[from, to)`.
 fn uniform(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (from, to) = (args.double(1)?, args.double(2)?);
     ensure!(from <= to, "to: {to} is less than from, {from}");
@@ -211,7 +211,7 @@ fn normal_sized(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     draw(ctx, outs, &to_shape(args.name(2), args.ints(2)?)?, |g| mean + std * g.normal())
 }
 
-/// Of a mean and a deviation for each element, either of which may be one number.
+/// Normally distributed values; mean and standard deviation are scalars or tensors.
 fn normal_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let sizes_of = |i: usize| args.meta(i).map_or(Shape::SCALAR, |meta| *meta.sizes());
     let sizes = broadcast(&sizes_of(0), &sizes_of(1))?;
@@ -241,8 +241,8 @@ fn normal_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     })
 }
 
-/// Ones with the probabilities that `p` gives for each element, zeros else.
-fn chances(
+/// Sets each element to one with probability `p(element)`, otherwise to zero.
+fn draw_bernoulli(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,
     sizes: &Shape,
@@ -254,7 +254,7 @@ fn chances(
     write_rows::<i64>(ctx, out, |out| {
         for (i, x) in out.iter_mut().enumerate() {
             let p = p(i);
-            ensure!((0.0..=1.0).contains(&p), "{p} is no probability");
+            ensure!((0.0..=1.0).contains(&p), "{p} is not a probability");
             *x = (ctx.generator().uniform() < p) as i64;
         }
         Ok(())
@@ -264,21 +264,21 @@ fn chances(
 fn bernoulli(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let p = args.tensor(0)?;
     let all = all_values::<f64>(ctx, &p)?;
-    chances(ctx, outs, p.sizes(), |i| all[i])
+    draw_bernoulli(ctx, outs, p.sizes(), |i| all[i])
 }
 
 fn bernoulli_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (sizes, p) = (*args.meta(0)?.sizes(), args.tensor(1)?);
     let all = values::<f64>(ctx, &p, &Layout::of(p.meta()).expand(&sizes)?)?;
-    chances(ctx, outs, &sizes, |i| all[i])
+    draw_bernoulli(ctx, outs, &sizes, |i| all[i])
 }
 
 fn bernoulli_number(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let p = args.double(1)?;
-    chances(ctx, outs, args.meta(0)?.sizes(), |_| p)
+    draw_bernoulli(ctx, outs, args.meta(0)?.sizes(), |_| p)
 }
 
-/// For each row of weights, places drawn as often as the weights say: with replacement, or each once.
+/// For each row of weights, indices drawn with probabilities proportional to the weights, with or without replacement.
 fn multinomial(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, samples, again) = (args.tensor(0)?, to_size(args.name(1), args.int(1)?)?, args.bool(2)?);
     expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
@@ -300,11 +300,11 @@ fn multinomial(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     write_rows::<i64>(ctx, out, |out| {
         for (row, out) in weights.chunks_exact(n.max(1)).zip(out.chunks_exact_mut(samples)) {
             let bad = row.iter().find(|w| !w.is_finite() || **w < 0.0);
-            ensure!(bad.is_none(), "self: {} is no weight", bad.unwrap_or(&0.0));
+            ensure!(bad.is_none(), "self: {} is not a valid weight", bad.unwrap_or(&0.0));
             let positive = row.iter().filter(|w| **w > 0.0).count();
             ensure!(
                 positive >= if again { 1 } else { samples },
-                "self: {positive} weights that are not zero"
+                "self: too few nonzero weights ({positive})"
             );
             if again {
                 let mut sum = 0.0;
@@ -317,7 +317,7 @@ fn multinomial(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
                     *place = keys.partition_point(|&key| key <= mark).min(n - 1) as i64;
                 }
             } else {
-                // The first of waiting times with these rates.
+                // The indices with the smallest of exponential waiting times whose rates are the weights.
                 for ((key, place), w) in keys.iter_mut().zip(order.iter_mut().enumerate()).zip(row) {
                     *key = -(1.0 - ctx.generator().uniform()).ln() / w;
                     *place.1 = place.0 as u64;
@@ -338,7 +338,7 @@ mod tests {
     use tensor::ScalarType::{BFloat16, Float, Int, Long};
 
     #[test]
-    fn whole_numbers_and_orders() {
+    fn integers_and_permutations() {
         let r = call("aten::randint.low_out", &[int(-3), int(4), ints(&[500])], out(Int, &[500])).unwrap();
         let all = r.storage::<i32>().unwrap();
         assert!((-3..4).all(|v| all.contains(&v)) && all.iter().all(|v| (-3..4).contains(v)));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn chances_and_weights() {
+    fn bernoulli_and_multinomial() {
         let p = t(&[1000], &[0.25f32; 1000]);
         let r = call("aten::bernoulli.out", &[a(&p)], out(Float, &[1000])).unwrap();
         let ones = r.storage::<f32>().unwrap().iter().sum::<f32>();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn means_and_deviations() {
+    fn normal_values_of_given_means_and_deviations() {
         let mean = t(&[2, 1], &[0f32, 100.0]);
         let std = t(&[1000], &[0.5f32; 1000]);
         let r = call("aten::normal.Tensor_Tensor_out", &[a(&mean), a(&std)], out(Float, &[2, 1000])).unwrap();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_and_normal_numbers() {
+    fn uniform_and_normal_values() {
         let r = call("aten::rand.out", &[ints(&[1000])], out(Float, &[1000])).unwrap();
         let all = r.storage::<f32>().unwrap();
         assert!(all.iter().all(|v| (0.0..1.0).contains(v)));

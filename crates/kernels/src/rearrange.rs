@@ -1,4 +1,4 @@
-//! Copies that move elements about: rolled, unbound, shuffled, cut to a triangle, seen as complex.
+//! Copies that rearrange elements: rolls, unbinding, triangles, shuffles, views as complex or real.
 
 use crate::support::copy::{copy_into, copy_to};
 use crate::support::dims::{to_positive, wrap_dim};
@@ -37,8 +37,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("conj_physical.out(Tensor self", conj).in_place(&[0]),
 ];
 
-/// The elements moved along dimensions, those that fall off coming in at the other end; without
-/// dimensions, moved in row-major order.
+/// Shifts elements along dimensions with wrap-around; without dimensions, shifts them in row-major order.
 fn roll(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, shifts, dims) = (args.tensor(0)?, args.ints(1)?, args.ints(2)?);
     let mut from = Layout::of(x.meta());
@@ -67,7 +66,7 @@ fn roll(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(
     roll_dims(&x, from, out, into, &by, 0)
 }
 
-/// Copies the two parts of each rolled dimension, from `dim` on.
+/// Copies the two parts of each rolled dimension, starting with `dim`.
 fn roll_dims(
     x: &TensorView<'_>,
     from: Layout,
@@ -86,7 +85,7 @@ fn roll_dims(
     }
 }
 
-/// As [`roll`] without dimensions, whatever the layouts.
+/// [`roll`] without dimensions, for any layout.
 fn roll_flat(x: &TensorView<'_>, out: &mut TensorViewMut<'_>, shift: i64) -> Result<()> {
     expect_type("out", x.dtype(), out.dtype())?;
     let n = x.numel();
@@ -105,7 +104,7 @@ fn roll_flat(x: &TensorView<'_>, out: &mut TensorViewMut<'_>, shift: i64) -> Res
     Ok(())
 }
 
-/// Each slice of a dimension as a tensor of its own.
+/// Copies each slice of a dimension to a separate tensor.
 fn unbind(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     ensure!(x.rank() > 0, "self: a zero-dim tensor cannot be unbound");
@@ -131,7 +130,7 @@ fn triu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     triangle(ctx, args, outs, |width, start| start.clamp(0, width)..width)
 }
 
-/// Keeps of each row of `width` elements, whose diagonal is at `start`, the range that `keep` says.
+/// Keeps the range `keep(width, start)` of each row and sets the rest to zero; `start` is the column of the diagonal.
 fn triangle(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -163,19 +162,19 @@ fn triangle(
     })
 }
 
-/// Splits a dimension of a layout into two, the inner of size `inner`, which divides it.
+/// Splits a dimension of a layout into two; the inner one has size `inner`, which must divide it.
 fn split(x: Layout, dim: usize, inner: usize) -> Result<Layout> {
     let (size, stride) = (x.sizes[dim], x.strides()[dim]);
     x.slice(dim, 0, size / inner, inner as isize).insert(dim + 1, inner, stride)
 }
 
-/// The leading dimensions as they are, then these, counted from `first`.
+/// Permutes the dimensions from `first` on: `rest` gives them relative to `first`. Leading dimensions keep their order.
 fn order(x: &Layout, first: usize, rest: &[usize]) -> Layout {
     let dims: SmallVec<[usize; 8]> = (0..first).chain(rest.iter().map(|&d| first + d)).collect();
     x.permute(&dims)
 }
 
-/// The first of the three dimensions of an image, and the factor at argument 1.
+/// The first of the last three dimensions (the channels), and the factor at argument 1.
 fn image(args: &Args<'_>) -> Result<(usize, usize)> {
     let rank = args.meta(0)?.rank();
     ensure!(rank >= 3, "self: expected at least three dimensions, found {rank}");
@@ -187,7 +186,7 @@ fn times(args: &Args<'_>, size: usize, factor: usize) -> Result<usize> {
     size.checked_mul(factor).ok_or_else(too_large)
 }
 
-/// The channels `C*r*r` of an image of `H` by `W` as the pixels of one of `H*r` by `W*r`.
+/// Rearranges an image of `C*r*r` channels and `H` by `W` pixels to `C` channels and `H*r` by `W*r` pixels.
 fn pixel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, (c, r)) = (args.tensor(0)?, image(args)?);
     let mut sizes = *x.sizes();
@@ -224,7 +223,7 @@ fn pixel_unshuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     copy_into(&x, &from, out, &into)
 }
 
-/// The channels, dimension 1, dealt out among groups.
+/// Interleaves the channels, dimension 1, of the groups.
 fn channel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, groups) = (args.tensor(0)?, to_positive(args.name(1), args.int(1)?)?);
     ensure!(x.rank() >= 3, "self: expected at least three dimensions, found {}", x.rank());
@@ -240,7 +239,7 @@ fn channel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     copy_into(&x, &from, out, &into)
 }
 
-/// Copies the bytes of argument 0 into an out of these sizes and this type, in row-major order.
+/// Copies the bytes of argument 0, in row-major order, to an out of these sizes and this type.
 fn reinterpret(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -267,7 +266,7 @@ fn view_as_real(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     reinterpret(ctx, args, outs, &sizes, meta.dtype().to_real())
 }
 
-/// Complex elements from the pairs that the last dimension holds.
+/// Complex elements from the pairs in the last dimension.
 fn view_as_complex(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let meta = args.meta(0)?;
     let dtype = match meta.dtype() {
@@ -282,7 +281,7 @@ fn view_as_complex(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>
     reinterpret(ctx, args, outs, &sizes, dtype)
 }
 
-/// The complex conjugate; other numbers stay.
+/// The complex conjugate; real elements stay.
 fn conj(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     map(ctx, args, outs, [Input::Arg(0)], &elementwise!(real | x | x, complex | z | z.conj()))
 }
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn triangles() {
+    fn triangles_keep_one_side_of_a_diagonal() {
         let x = t(&[2, 3], &[1i32, 2, 3, 4, 5, 6]);
         let go = |name, k| {
             call(name, &[a(&x), Arg::Int(k)], out(Int, &[2, 3])).unwrap().storage::<i32>().unwrap().to_vec()
@@ -324,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn pixels_shuffle_and_back_in_any_layout() {
+    fn pixel_shuffle_and_its_inverse_in_any_layout() {
         let x = t(&[1, 4, 1, 2], &[0i32, 1, 2, 3, 4, 5, 6, 7]);
         for order in [DimOrder::contiguous(4), DimOrder::channels_last(4)] {
             let x = x.to_dim_order(order).unwrap();
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_and_complex_parts() {
+    fn unbind_and_views_as_complex_or_real() {
         let x = t(&[2, 2], &[1i32, 2, 3, 4]);
         let outs = vec![out(Int, &[2]), out(Int, &[2])];
         let r = call_list("aten::unbind_copy.int_out", &[a(&x), Arg::Int(-1)], outs).unwrap();

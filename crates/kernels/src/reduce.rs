@@ -1,4 +1,4 @@
-//! Reductions that compute: sums, products, means, variances.
+//! Arithmetic reductions: sums, products, means, variances, log-sum-exp.
 
 use crate::extremes::{Truth, truth};
 use crate::support::dims::DimSet;
@@ -78,13 +78,13 @@ fn variance_meaning(args: &Args<'_>) -> Option<Meaning> {
     (correction(args).ok()? == 0.0).then_some(Meaning::Variance(dims))
 }
 
-/// The dimensions at an argument, all of them where it is absent or empty.
+/// The dimensions at an argument; all of them if it is absent or empty.
 pub(crate) fn dims_at(args: &Args<'_>, index: usize) -> Result<DimSet> {
     DimSet::reduced(args.name(index), args.optional_ints(index)?, args.meta(0)?.rank())
 }
 
-/// The type that elements are converted to before they are summed: that asked for, or else int64 for
-/// integers and bool.
+/// The type that elements are converted to before they are summed: the requested one; by default int64 for
+/// integers and bool, and the tensor's own type otherwise.
 fn sum_type(args: &Args<'_>, dtype: usize, outs: &mut Outs<'_>) -> Result<ScalarType> {
     let own = args.meta(0)?.dtype();
     let out = outs.tensor(0)?.dtype();
@@ -94,7 +94,7 @@ fn sum_type(args: &Args<'_>, dtype: usize, outs: &mut Outs<'_>) -> Result<Scalar
     Ok(result)
 }
 
-/// The type that sums of `Self` are kept in, and products of elements.
+/// Arithmetic on elements, with a wider type for sums.
 trait Wide: Compute {
     type Sum: Compute;
     fn widen(self) -> Self::Sum;
@@ -153,12 +153,12 @@ fn sum_over(
     dtype: ScalarType,
     mean: bool,
 ) -> Result<()> {
-    // A sum of truths is whether any is true.
+    // The sum of bools is whether any is true.
     if dtype == ScalarType::Bool {
         return truth(ctx, args, outs, dims, keepdim, Truth::Any);
     }
     let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
-    // A mean in half precision is one of the elements as they are.
+    // For a mean in half precision, the elements are not converted first.
     let half = matches!(dtype, ScalarType::Half | ScalarType::BFloat16);
     let each = if mean && half { x.dtype() } else { dtype };
     dispatch!("dtype", compute_type(dtype), COMPUTE, C => {
@@ -176,8 +176,8 @@ fn sum_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     sum_over(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, dtype, false)
 }
 
-/// A sum to which NaN adds nothing. Integers, which have none, are summed in any type, as in PyTorch; only they
-/// become complex.
+/// A sum that ignores NaN. Integers have no NaN and are summed in any type, as in PyTorch; only integers may be
+/// summed as complex.
 struct NanSum;
 
 impl Reducer<f64> for NanSum {
@@ -234,7 +234,7 @@ fn mean_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     sum_over(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, dtype, true)
 }
 
-/// A product that is rounded to its type after each element, as PyTorch's is: one that overflows on the way stays
+/// A product that is rounded to its type after each element, as in PyTorch: an intermediate overflow makes the result
 /// infinite.
 struct Product<C> {
     round: Option<fn(C) -> C>,
@@ -289,7 +289,7 @@ fn prod_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     product_over(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, dtype)
 }
 
-/// Number, mean and sum of squared distances from it: Welford's method, which does not cancel.
+/// The count, the mean and the sum of squared deviations, by Welford's method, which avoids cancellation.
 #[derive(Clone, Copy, Default)]
 struct Moments {
     n: f64,
@@ -329,7 +329,7 @@ impl<C: Compute> Reducer<C> for Variance {
     }
 }
 
-/// What a variance operator, in either of its forms, subtracts from the number of elements.
+/// The correction of a variance operator (`unbiased` or `correction`), which is subtracted from the number of elements.
 fn correction(args: &Args<'_>) -> Result<f64> {
     Ok(match args.name(2) {
         "unbiased" => f64::from(u8::from(args.bool(2)?)),
@@ -337,7 +337,7 @@ fn correction(args: &Args<'_>) -> Result<f64> {
     })
 }
 
-/// The arguments after `self` of the variance operators, in either of their forms.
+/// The arguments after `self` of the variance operators, for both kinds of schema.
 struct Spread {
     dims: DimSet,
     correction: f64,
@@ -402,7 +402,7 @@ fn std_mean(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     spread.set_mean(ctx, args, outs, 1)
 }
 
-/// The logarithm of a sum of exponentials, kept as the greatest element and the sum relative to it.
+/// The logarithm of a sum of exponentials; the accumulator is the largest element and the sum relative to it.
 struct LogSumExp;
 
 impl<C: Compute> Reducer<C> for LogSumExp {
@@ -466,7 +466,7 @@ mod tests {
         let r = call("aten::sum.out", &[a(&n), int(6)], out(Float, &[])).unwrap();
         assert_eq!(r.storage::<f32>().unwrap(), &[9.223372e18]);
         assert!(call("aten::mean.dtype_out", &[a(&n)], out(Float, &[])).is_err());
-        // Elements become of the type asked for before they are added; means of halves are taken first.
+        // Elements are converted to the requested type before they are added, except for means in half precision.
         let large = t(&[2], &[7e4f32, -7e4]);
         for (name, expect_nan) in [("aten::sum.out", true), ("aten::mean.dtype_out", false)] {
             let r = call(name, &[a(&large), int(Half as i64)], out(Half, &[])).unwrap();
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_without_nan() {
+    fn nansum_ignores_nan() {
         let x = t(&[3], &[1f32, f32::NAN, 2.0]);
         let go = |x, dtype: ScalarType| {
             call("aten::nansum.out", &[a(x), Arg::None, Arg::Bool(false), int(dtype as i64)], out(dtype, &[]))
@@ -493,7 +493,7 @@ mod tests {
         assert!(go(&x, ComplexFloat).unwrap_err().to_string().contains("self: float32 is not supported"));
     }
 
-    /// A factor that brings the product back into range comes too late.
+    /// After an overflow, a later factor cannot bring the product back into range.
     #[test]
     fn products_are_rounded_after_each_element() {
         let factors = [2e2f32, 2e4, 1e-3];
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn variances_and_sums_of_exponentials() {
+    fn variances_and_log_sum_exp() {
         let x = t(&[4], &[1e8f32, 1e8 + 8.0, 1e8 + 16.0, 1e8 + 24.0]);
         let [v, m] = call_many(
             "aten::var_mean.correction_out",

@@ -1,5 +1,5 @@
-//! Lines, images and volumes in other sizes: nearest, linear and cubic, with and without antialiasing.
-//! Positions are computed in float32, in float64 for float64 tensors, as PyTorch does.
+//! Resampling of lines, images and volumes: nearest, linear and cubic, with and without antialiasing.
+//! Positions are computed in float32, and in float64 for float64 tensors, as in PyTorch.
 
 use crate::support::convert::all_values;
 use crate::support::dims::to_positive;
@@ -12,7 +12,7 @@ use operator::{
 };
 use tensor::{DimOrder, Element, ScalarType, Shape};
 
-/// float16, bfloat16, float32, float64, and uint8 as pictures have it.
+/// float16, bfloat16, float32, float64, and uint8, the type of 8-bit images.
 const PICTURES: DtypeSet = DtypeSet::FLOATING.and(DtypeSet::of(&[ScalarType::Byte]));
 
 macro_rules! row {
@@ -144,8 +144,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// What a call asks for: the sizes of the last `N` dimensions, and how much larger they are said to
-/// be, which need not be their quotient.
+/// The target of a call: the output's sizes, and the scale factors of its last `N` dimensions, which need not
+/// equal the quotients of the sizes.
 struct Target<const N: usize> {
     sizes: Shape,
     scales: [Option<f64>; N],
@@ -158,7 +158,7 @@ fn checked<const N: usize>(
 ) -> Result<Target<N>> {
     let x = args.meta(0)?;
     ensure!(x.rank() == N + 2, "{}: expected {} dimensions, found {x}", args.name(0), N + 2);
-    ensure!(!x.sizes()[1..].contains(&0), "{}: {x} has nothing to take numbers from", args.name(0));
+    ensure!(!x.sizes()[1..].contains(&0), "{}: {x} has an empty dimension", args.name(0));
     let mut all = *x.sizes();
     all[2..].copy_from_slice(&sizes);
     Ok(Target { sizes: all, scales })
@@ -196,7 +196,7 @@ fn vec<const N: usize>(args: &Args<'_>, factors: usize) -> Result<Target<N>> {
             );
             for d in 0..N {
                 let size = x.sizes()[2 + d] as f64 * list[d];
-                // NaN is not above one either.
+                // The comparison also rejects NaN.
                 ensure!(
                     size >= 1.0 && size < 2f64.powi(62),
                     "scale_factors: {list:?} for the shape {}",
@@ -211,7 +211,7 @@ fn vec<const N: usize>(args: &Args<'_>, factors: usize) -> Result<Target<N>> {
     checked(args, sizes, scales)
 }
 
-/// How many elements of the input make one of the output.
+/// The number of input elements for each output element.
 fn ratio<C: Compute + Float>(from: usize, to: usize, scale: Option<f64>) -> C {
     match scale {
         Some(s) if s > 0.0 => C::from_f64(1.0 / s),
@@ -219,7 +219,7 @@ fn ratio<C: Compute + Float>(from: usize, to: usize, scale: Option<f64>) -> C {
     }
 }
 
-/// Each element is the one of the input that is nearest, by its lower edge or, if `exact`, its center.
+/// Nearest-neighbour resampling, by the lower edge of each output element or, if `exact`, by its center.
 fn nearest<const N: usize>(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -243,7 +243,7 @@ fn nearest<const N: usize>(
         }
     });
     remap(ctx, &x, out, N, &|d, i| {
-        // For images PyTorch leaves the scales out of account where these sizes leave no doubt.
+        // For images, PyTorch ignores the scales if the sizes are equal or doubled.
         match (N, target.sizes[2 + d] as f64 / x.sizes()[2 + d] as f64) {
             (2, 1.0) if !exact => return i,
             (2, 2.0) if !exact => return i / 2,
@@ -254,7 +254,7 @@ fn nearest<const N: usize>(
     })
 }
 
-/// A filter: how far from the center it reaches, and what it weighs there.
+/// An interpolation filter.
 #[derive(Clone, Copy)]
 struct Filter {
     cubic: bool,
@@ -266,11 +266,10 @@ const CUBIC: Filter = Filter { cubic: true, antialias: false };
 const LINEAR_AA: Filter = Filter { cubic: false, antialias: true };
 const CUBIC_AA: Filter = Filter { cubic: true, antialias: true };
 
-/// The elements of one dimension of the input that make each element of the output: up to `count` of them,
-/// with a weight each.
+/// The taps of each output element along one dimension: up to `count` input elements, with their weights.
 struct Taps<'a, C> {
     count: usize,
-    /// How many make each element of the output. Others are not read: infinity times a weight of zero is no number.
+    /// The number of taps of each output element. Further taps are not read: infinity times a weight of zero is NaN.
     len: ScratchBuffer<'a, i64>,
     at: ScratchBuffer<'a, i64>,
     weight: ScratchBuffer<'a, C>,
@@ -368,7 +367,7 @@ impl<'a, C: Compute + Float> Taps<'a, C> {
     }
 }
 
-/// Resizes the middle of three dimensions, as they lie in memory.
+/// Resizes the middle one of three dimensions, in storage order.
 fn pass<C: Compute + Float>(
     ctx: &KernelContext<'_>,
     from: &[C],
@@ -382,7 +381,8 @@ fn pass<C: Compute + Float>(
         let len = len[i] as usize;
         (&at[i * count..][..len], &weight[i * count..][..len])
     };
-    // Lines of elements that lie side by side, or so many of the result as share their taps.
+    // A work item is a line of contiguous elements that share their taps or, if the resized dimension is innermost, a
+    // line of the result.
     let line = if inner == 1 { m } else { inner };
     let grain = (1 << 14) / (line * count).clamp(1, 1 << 14);
     ctx.pool().parallel_chunks_mut(to, line, grain, &|o, to| {
@@ -402,7 +402,7 @@ fn pass<C: Compute + Float>(
         let row = |at: i64| &from[at as usize * inner..][..inner];
         match (at, weight) {
             ([], _) => to.fill(C::default()),
-            // Two taps, as lines have, are one pass over the line.
+            // Linear interpolation has two taps: one pass over the line.
             (&[a, b], &[v, w]) => {
                 to.iter_mut().zip(row(a)).zip(row(b)).for_each(|((to, &a), &b)| *to = a * v + b * w);
             }
@@ -417,8 +417,9 @@ fn pass<C: Compute + Float>(
     });
 }
 
-/// Each element is a weighted sum of those of the input around its place, dimension by dimension.
-/// Argument 2 says whether the centers of the corners coincide, rather than their outer edges.
+/// Linear or cubic resampling, one dimension at a time: each element is a weighted sum of input elements around its
+/// position. Argument 2 (`align_corners`) says whether the centers of the corner elements coincide, rather than their
+/// outer edges.
 fn weighted<const N: usize>(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -437,7 +438,7 @@ fn weighted<const N: usize>(
     let compute = if x.dtype() == ScalarType::Byte { ScalarType::Float } else { compute_type(x.dtype()) };
     dispatch!(args.name(0), compute, COMPUTE_FLOAT, C => {
         let resize = Resize { target: &target, align, filter, pictures: x.dtype() == ScalarType::Byte };
-        // Whatever the layout, lines are resized where they lie.
+        // With equal layouts, the tensors are resized in storage order, without a copy.
         if x.dtype() == C::DTYPE && x.dim_order() == out.dim_order() {
             return resize.run::<C>(ctx, x.storage()?, *x.sizes(), *x.dim_order(), out.storage_mut()?);
         }
@@ -447,17 +448,17 @@ fn weighted<const N: usize>(
     })
 }
 
-/// What becomes of the last `N` dimensions of a tensor.
+/// The resampling of the last `N` dimensions of a tensor.
 struct Resize<'t, const N: usize> {
     target: &'t Target<N>,
     align: bool,
     filter: Filter,
-    /// Whether elements are integers of pictures.
+    /// Whether elements are uint8 and results are rounded and clamped.
     pictures: bool,
 }
 
 impl<const N: usize> Resize<'_, N> {
-    /// Resizes elements of a tensor of these sizes, which lie in this order, and so do the results.
+    /// Resizes the elements of a tensor of these sizes; elements and results are stored in this dim order.
     fn run<C: Compute + Float>(
         &self,
         ctx: &KernelContext<'_>,
@@ -467,7 +468,7 @@ impl<const N: usize> Resize<'_, N> {
         to: &mut [C],
     ) -> Result<()> {
         let mut held: Option<ScratchBuffer<'_, C>> = None;
-        // Sizes that stay are left as they are whatever the scale where PyTorch does so.
+        // Where PyTorch does so, a dimension whose size stays the same is skipped, whatever its scale.
         let stays = |sizes: &Shape, d: usize| {
             sizes[d] == self.target.sizes[d] && (self.filter.antialias || self.pictures)
         };
@@ -512,7 +513,7 @@ mod tests {
     use tensor::{DimOrder, Tensor, TensorMeta};
 
     #[test]
-    fn sizes_and_factors() {
+    fn resampling_by_sizes_and_by_scale_factors() {
         let x = t(&[1, 1, 1, 2], &[1f32, 2.0]);
         let doubled = [2.0, 2.0];
         let args = [a(&x), Arg::None, Arg::Doubles(&doubled)];
@@ -527,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_last_images_give_the_same_numbers() {
+    fn channels_last_images_give_the_same_results() {
         let numbers: Vec<f32> = (0..2 * 3 * 4 * 5).map(|i| (i * 37 % 101) as f32).collect();
         let x = t(&[2, 3, 4, 5], &numbers);
         let last = DimOrder::new(&[0, 2, 3, 1]).unwrap();
@@ -554,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_rounded_and_stay_within_their_range() {
+    fn uint8_results_are_rounded_and_clamped() {
         let x = t(&[1, 1, 1, 4], &[0u8, 255, 255, 0]);
         for name in ["aten::upsample_bicubic2d.out", "aten::_upsample_bicubic2d_aa.out"] {
             let args = [a(&x), ints(&[1, 8]), Arg::Bool(false), Arg::None, Arg::None];
@@ -567,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn infinity_stays_where_filters_reach() {
+    fn infinity_affects_only_outputs_whose_taps_read_it() {
         for inner in [1, 2] {
             let x = [f32::INFINITY, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0].map(|x| vec![x; inner]).concat();
             let (name, size) = ("aten::_upsample_bilinear2d_aa.out", [3, inner as i64]);
@@ -580,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_make_no_sense_are_refused() {
+    fn invalid_sizes_are_errors() {
         let x = t(&[1, 1, 2, 2], &[1f32, 2.0, 3.0, 4.0]);
         for factors in [[0.0, 1.0], [f64::NAN, 1.0], [f64::INFINITY, 1.0], [-1.0, 1.0], [1e300, 1e300]] {
             let args = [a(&x), Arg::None, Arg::Doubles(&factors)];
@@ -590,7 +591,7 @@ mod tests {
             let args = [a(&x), ints(&size), Arg::Bool(true), Arg::None, Arg::None];
             assert!(call("aten::upsample_bicubic2d.out", &args, out(Float, &[1, 1, 4, 4])).is_err());
         }
-        // A scale that disagrees with the sizes reaches no farther than the image does.
+        // A scale that contradicts the sizes does not read out of bounds.
         for scale in [1e-300, 1e300, f64::NAN, -1.0] {
             for name in ["aten::upsample_bicubic2d.out", "aten::_upsample_bicubic2d_aa.out"] {
                 let args = [a(&x), ints(&[3, 3]), Arg::Bool(false), Arg::Double(scale), Arg::Double(scale)];

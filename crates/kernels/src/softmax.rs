@@ -1,4 +1,4 @@
-//! Functions along one dimension: softmax, cumulative sums.
+//! Functions along one dimension: softmax, cumulative sums and products.
 
 use crate::compute::{softmax as rows_softmax, softmax_across};
 use crate::support::dims::wrap_dim;
@@ -36,9 +36,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Elements below which a thread is not worth waking.
+/// Grain size: the smallest number of elements worth waking a thread for.
 const ELEMENTS: usize = 1 << 14;
-/// Columns that are accumulated beside each other.
+/// The number of adjacent columns that are accumulated together.
 const COLUMNS: usize = 64;
 
 fn softmax_meaning(args: &Args<'_>) -> Option<Meaning> {
@@ -46,7 +46,7 @@ fn softmax_meaning(args: &Args<'_>) -> Option<Meaning> {
     (!args.bool(2).ok()?).then_some(Meaning::Softmax(dim))
 }
 
-/// Softmax or its logarithm along argument 1; `lane` computes it in f64, the compute core in f32.
+/// Softmax or its logarithm along the dimension at argument 1; `lane` computes it in f64, the compute core in f32.
 fn along_dim(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -73,8 +73,8 @@ fn along_dim(
     })
 }
 
-/// The length of the lanes along `dim` and how many lie side by side, if a tensor and one of the same sizes lie alike,
-/// so that they are matrices of that many columns one after another.
+/// If two tensors of the same sizes have the same layout: the length of the lanes along `dim` and the number of
+/// adjacent lanes, so that both tensors are sequences of matrices with that many rows and columns.
 pub(crate) fn side_by_side(x: &TensorMeta, out: &TensorMeta, dim: usize) -> Option<(usize, usize)> {
     if !x.dim_order().same_layout(out.dim_order(), x.sizes()) || x.numel() == 0 {
         return None;
@@ -101,16 +101,16 @@ fn log_softmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     })
 }
 
-/// The type that elements are converted to before they are accumulated, and the one that they are accumulated in.
+/// The type that elements are converted to before accumulation, and the accumulator's type.
 fn scan_types(args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(ScalarType, ScalarType)> {
     let own = args.meta(0)?.dtype();
     let wide = if own.is_floating() || own.is_complex() { own } else { ScalarType::Long };
     let dtype = args.optional_dtype(2)?.unwrap_or(wide);
     expect_out(dtype, outs.tensor(0)?.dtype())?;
     let sums = match (dtype, compute_type(dtype)) {
-        // Whether any is true, or all are, whatever they were before.
+        // Complex elements that are accumulated as bool must still be read as complex.
         (ScalarType::Bool, _) if own.is_complex() => ScalarType::ComplexDouble,
-        // Sums of float32 and narrower are kept in float64.
+        // float32 and narrower types are accumulated in float64.
         (ScalarType::Bool, _) | (_, ScalarType::Float) => ScalarType::Double,
         (_, other) => other,
     };
@@ -146,7 +146,7 @@ fn scan<C: Compute>(
     })
 }
 
-/// As [`scan`] of float32 that lies as [`side_by_side`] says.
+/// [`scan`] of float32 lanes with the layout that [`side_by_side`] describes.
 fn scan_floats(
     ctx: &KernelContext<'_>,
     (n, inner): (usize, usize),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn cumulative_sums() {
+    fn cumulative_sums_and_products() {
         let x = t(&[2, 2], &[1i32, 2, 3, 4]);
         let r = call("aten::cumsum.out", &[a(&x), int(0)], out(Long, &[2, 2])).unwrap();
         assert_eq!(r.storage::<i64>().unwrap(), &[1, 2, 4, 6]);
@@ -238,7 +238,7 @@ mod tests {
         assert!(call("aten::cumsum.out", &[a(&t(&[1], &[0.5f32])), int(0)], out(Int, &[1])).is_err());
     }
 
-    /// Whatever the dimension and layout, sums are those of the elements before, in f64.
+    /// For every dimension and layout, sums are accumulated in order and in f64.
     #[test]
     fn sums_along_every_dim_and_layout() {
         let sizes = [2, 5, 70];
@@ -260,7 +260,8 @@ mod tests {
         }
     }
 
-    /// Elements become of the type asked for before they are added: numbers truths, large ones infinite.
+    /// Elements are converted to the requested type before they are added: to bool, or to infinity if they are too
+    /// large.
     #[test]
     fn elements_are_converted_before_they_are_accumulated() {
         let dtype = |dtype: tensor::ScalarType| int(dtype as i64);

@@ -1,5 +1,5 @@
-//! Order: sorting, the largest, the median, places in sorted sequences. NaN counts as the largest
-//! number; among equals the one with the lower index comes first, but in `topk`.
+//! Sorting, top-k, medians, and binary search in sorted sequences. NaN counts as the largest
+//! value; among equal elements the one with the lower index comes first, except in `topk`.
 
 use crate::support::convert::{fill, values, write};
 use crate::support::dims::{DimSet, to_size, wrap_dim};
@@ -65,7 +65,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Numbers in PyTorch's order.
+/// Elements with PyTorch's total order.
 pub(crate) trait Order: Compute {
     fn order(self, other: Self) -> Ordering;
     fn is_nan(self) -> bool;
@@ -95,7 +95,7 @@ impl Order for i64 {
     }
 }
 
-/// A layout with dimension `dim` last; a zero-dim tensor has one.
+/// A layout with dimension `dim` moved to the end; a zero-dim tensor gets one dimension.
 fn dim_last(x: &Layout, dim: usize) -> Result<Layout> {
     if x.rank() == 0 {
         return x.insert(0, 1, 1);
@@ -104,14 +104,14 @@ fn dim_last(x: &Layout, dim: usize) -> Result<Layout> {
     Ok(x.permute(&dims))
 }
 
-/// What is chosen of each lane along a dimension: the elements and their indices, lane by lane.
+/// The elements chosen from each lane along a dimension, and their indices, lane by lane.
 struct Chosen<'a, C> {
     values: ScratchBuffer<'a, C>,
     indices: ScratchBuffer<'a, i64>,
 }
 
-/// Orders the lanes of `x` along `dim`: `arrange` puts the indices of a lane, given as `0..n`, in an
-/// order by its elements; those at `keep` are chosen.
+/// Chooses elements of each lane of `x` along `dim`: `arrange` permutes the indices `0..n` of a lane by its
+/// elements; the indices at positions `keep` are chosen.
 fn choose<'a, C: Order>(
     ctx: &KernelContext<'a>,
     x: &TensorView<'a>,
@@ -142,9 +142,9 @@ fn choose<'a, C: Order>(
     Ok(Chosen { values: chosen, indices })
 }
 
-/// Orders indices by the elements they stand for.
+/// Sorts indices by their elements.
 fn arrange<C: Order>(keys: &[C], order: &mut [i64], descending: bool) {
-    // Lanes that take long are left when what runs is to end.
+    // The sort of a long lane can be interrupted.
     const LONG: usize = 1 << 16;
     if order.len() < LONG {
         return order.sort_unstable_by(|&a, &b| compare(keys, a, b, descending));
@@ -160,7 +160,8 @@ fn compare<C: Order>(keys: &[C], a: i64, b: i64, descending: bool) -> Ordering {
     if descending { by_key.reverse() } else { by_key }.then(a.cmp(&b))
 }
 
-/// Resizes the outs to `sizes` and writes what was chosen, lanes along `dim`, if that is kept.
+/// Resizes the outs to `sizes` and writes the chosen elements and indices. `dim` is the dimension of the lanes; `None`
+/// if each lane has one element.
 fn store<C: Order>(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,
@@ -213,7 +214,7 @@ fn argsort(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     })
 }
 
-/// Sorted along the first dimension.
+/// Sorts along the first dimension.
 fn msort(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     let n = x.sizes().first().map_or(1, |&n| n);
@@ -225,13 +226,13 @@ fn msort(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     })
 }
 
-/// The `k` largest, or smallest, of each lane, in order.
+/// The `k` largest or smallest elements of each lane, sorted.
 fn topk(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, k, largest) = (args.tensor(0)?, to_size(args.name(1), args.int(1)?)?, args.bool(3)?);
     let dim = wrap_dim(args.name(2), args.int(2)?, x.rank())?;
     let n = x.sizes().get(dim).map_or(1, |&n| n);
     ensure!(k <= n, "k: {k} of a dimension of size {n}");
-    // The element of a zero-dim tensor is taken whatever k is.
+    // The element of a zero-dim tensor is chosen even if k is 0.
     let k = if x.rank() == 0 { 1 } else { k };
     expect_type("values", x.dtype(), outs.tensor(0)?.dtype())?;
     let mut sizes = *x.sizes();
@@ -242,7 +243,7 @@ fn topk(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
         let chosen = choose::<C>(ctx, &x, dim, 0..k, &|keys, order| {
             let before = if largest { Ordering::Greater } else { Ordering::Less };
             let less = |a: i64, b: i64| keys[a as usize].order(keys[b as usize]) == before;
-            // Which of several equal elements are chosen follows from how: as PyTorch does it.
+            // The algorithm determines which of several equal elements are chosen, so it must be PyTorch's.
             if k.saturating_mul(64) <= n {
                 partial_sort(order, k, &less);
             } else if k > 0 {
@@ -254,8 +255,8 @@ fn topk(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     })
 }
 
-/// The one element of each lane that stands at a position of the sorted lane; `nan_first` makes NaN
-/// prevail. The outs lose the dimension unless it is kept.
+/// The element of each lane at a position of the sorted lane; with `nan_first`, NaN if the lane has one.
+/// The dimension is removed from the outs unless `keepdim`.
 fn nth(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -296,7 +297,7 @@ fn median(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     nth(ctx, args, outs, [1, 2], true, |n| Ok((n - 1) / 2))
 }
 
-/// The lower median of all elements; of none NaN, or what that is as an integer.
+/// The lower median of all elements; for an empty tensor NaN, converted to the type.
 fn median_of_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     let out = outs.tensor(0)?;
@@ -316,7 +317,7 @@ fn median_of_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     })
 }
 
-/// Which argument holds what, of the operators that search sorted sequences.
+/// The argument positions of an operator that searches sorted sequences.
 struct Search {
     sequence: usize,
     wanted: usize,
@@ -345,7 +346,7 @@ fn searchsorted(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     search(ctx, args, outs, Search { sequence: 0, wanted: 1, right }, sorter)
 }
 
-/// Where each number would be inserted in the sorted sequence of its row.
+/// The insertion point of each value in the sorted sequence of its row.
 fn search(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -397,10 +398,10 @@ fn search(
     let expected = if args.bool(2)? { ScalarType::Int } else { ScalarType::Long };
     expect_type("out", expected, out.dtype())?;
     out.resize(&sizes)?;
-    // Rows of numbers that share a sequence.
+    // The number of values that share a sequence.
     let per_row = if rank == 1 { usize::MAX } else { sizes[rank - 1] };
-    // Numbers are looked for as the type has them in which they meet the sequence.
-    let meet = promote(args, &[Input::Arg(how.sequence), Input::of(args, how.wanted)?])?;
+    // Values are rounded to the promoted type of values and sequence before the search.
+    let promoted = promote(args, &[Input::Arg(how.sequence), Input::of(args, how.wanted)?])?;
     let from = wanted.map_or(ScalarType::Double, |w| w.dtype());
     dispatch!("self", if floating { ScalarType::Double } else { ScalarType::Long }, COMPUTE_REAL, C => {
         let all = values::<C>(ctx, &sequence, &Layout::of(sequence.meta()))?;
@@ -412,7 +413,7 @@ fn search(
                 &one
             }
         };
-        let convert = conversion::<C>(from, meet).unwrap_or(|x| x);
+        let convert = conversion::<C>(from, promoted).unwrap_or(|x| x);
         write_values::<i64>(ctx, out, |to| {
             for (i, (to, &x)) in to.iter_mut().zip(wanted).enumerate() {
                 let (start, x) = (i / per_row.max(1) * n, convert(x));
@@ -441,9 +442,9 @@ mod tests {
     use tensor::DimOrder;
     use tensor::ScalarType::{Float, Int, Long};
 
-    /// 0.1 stands in a sequence as the number of its type that is nearest to it.
+    /// A sequence contains 0.1 as the nearest value of its type.
     #[test]
-    fn numbers_are_looked_for_as_the_type_has_them() {
+    fn values_are_rounded_to_the_type_before_the_search() {
         let go = |sequence: &tensor::Tensor| {
             let args =
                 [a(sequence), Arg::Double(0.1), Arg::Bool(false), Arg::Bool(true), Arg::None, Arg::None];
@@ -454,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_is_the_largest_and_equals_keep_their_order() {
+    fn nan_sorts_last_and_equal_elements_keep_their_order() {
         let x = t(&[5], &[2.0, f32::NAN, -1.0, 2.0, f32::INFINITY]);
         let sort = |descending| {
             let args = [a(&x), Arg::Bool(true), int(0), Arg::Bool(descending)];
@@ -474,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn any_dimension_of_any_layout() {
+    fn sorting_along_any_dimension_of_any_layout() {
         let x = t(&[2, 3], &[5i32, 1, 4, 2, 6, 3]).to_dim_order(DimOrder::new(&[1, 0]).unwrap()).unwrap();
         let outs = [out(Int, &[2, 3]), out(Long, &[2, 3])];
         let [v, i] = call_many("aten::sort.values", &[a(&x), int(0)], outs).unwrap();
@@ -494,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn places_in_sorted_sequences() {
+    fn insertion_points_in_sorted_sequences() {
         let (b, x) = (t(&[3], &[1i64, 3, 5]), t(&[4], &[3f32, 0.0, 6.0, f32::NAN]));
         let go = |right| {
             let args = [a(&x), a(&b), Arg::Bool(false), Arg::Bool(right)];

@@ -84,7 +84,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     .in_place(&[0]),
 ];
 
-/// The absolute value; of a complex number, its modulus.
+/// The absolute value; for a complex number, its modulus.
 fn abs(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = args.meta(0)?.dtype();
     map_as(
@@ -98,14 +98,14 @@ fn abs(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     )
 }
 
-/// The negative; integers wrap.
+/// The negation; integers wrap.
 fn neg(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let input = [Input::Arg(0)];
     map(ctx, args, outs, input, &elementwise!(float | x | -x, int | x | x.wrapping_neg(), complex | z | -z))
 }
 
-/// Functions whose results are floating-point whatever the input: integers and bool count as float32.
-/// Those with a name in brackets are the compute core's in f32.
+/// Functions whose results are always floating-point: integers and bool are computed as float32.
+/// For f32, a function with a name in brackets uses the compute core's function of that name.
 macro_rules! float_functions {
     ($($(#[$doc:meta])* $name:ident $([$core:ident])? = |$x:ident| $f:expr;)*) => { $(
         $(#[$doc])*
@@ -120,7 +120,7 @@ macro_rules! float_functions {
     )* };
 }
 
-/// A block function of the compute core. Blocks are too small to be divided among threads.
+/// A block function of the compute core. It runs on one thread, because blocks are small.
 pub(crate) fn core(
     ctx: &KernelContext<'_>,
     op: compute::Unary,
@@ -160,7 +160,7 @@ float_functions! {
     rad2deg = |x| x * (180.0 / PI) as F;
 }
 
-/// The number whose error function is `y`: a start from logarithms, made exact by Newton's method.
+/// The inverse error function: an initial estimate from logarithms, refined by Halley's method.
 fn erfinv(y: f64) -> f64 {
     if y.abs() >= 1.0 {
         return if y.abs() == 1.0 { y / 0.0 } else { f64::NAN };
@@ -169,7 +169,7 @@ fn erfinv(y: f64) -> f64 {
     let a = 2.0 / (PI * 0.147) + log / 2.0;
     let start = ((a * a - log / 0.147).sqrt() - a).max(0.0).sqrt().copysign(y);
     (0..3).fold(start, |x, _| {
-        // Far out, what is left of one is known better than the function itself.
+        // For large `|y|`, the complementary error function is more accurate.
         let miss = match y {
             0.5.. => (1.0 - y) - erfc(x),
             ..-0.5 => erfc(-x) - (1.0 + y),
@@ -180,7 +180,7 @@ fn erfinv(y: f64) -> f64 {
     })
 }
 
-/// `acosh` by logarithms that neither cancel near one nor overflow; NaN below one.
+/// `acosh` by formulas that neither cancel near one nor overflow; NaN below one.
 fn acosh_of(x: f64) -> f64 {
     if x < 1.0 {
         return f64::NAN;
@@ -188,7 +188,7 @@ fn acosh_of(x: f64) -> f64 {
     if x > 1e8 { x.ln() + std::f64::consts::LN_2 } else { (x - 1.0 + ((x - 1.0) * (x + 1.0)).sqrt()).ln_1p() }
 }
 
-/// `asinh`, odd, by logarithms that neither cancel near zero nor overflow.
+/// `asinh`, an odd function, by formulas that neither cancel near zero nor overflow.
 fn asinh_of(x: f64) -> f64 {
     let a = x.abs();
     let y = if a > 1e8 {
@@ -199,13 +199,13 @@ fn asinh_of(x: f64) -> f64 {
     y.copysign(x)
 }
 
-/// `atanh`, odd, NaN beyond one.
+/// `atanh`, an odd function; NaN for absolute values above one.
 fn atanh_of(x: f64) -> f64 {
     let a = x.abs();
     (0.5 * (2.0 * a / (1.0 - a)).ln_1p()).copysign(x)
 }
 
-/// Functions that leave integers as they are.
+/// Rounding functions, which leave integers as they are.
 macro_rules! rounding_functions {
     ($($(#[$doc:meta])* $name:ident = |$x:ident| $f:expr;)*) => { $(
         $(#[$doc])*
@@ -221,12 +221,12 @@ macro_rules! rounding_functions {
 rounding_functions! {
     ceil = |x| x.ceil();
     floor = |x| x.floor();
-    /// To the nearest whole number, halves to the even one.
+    /// To the nearest integer, ties to even.
     round = |x| x.round_ties_even();
     trunc = |x| x.trunc();
 }
 
-/// What truncation takes away.
+/// The fractional part, `x - trunc(x)`.
 fn frac(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     map(ctx, args, outs, [Input::Arg(0)], &elementwise!(float | x | x - x.trunc()))
 }
@@ -235,13 +235,13 @@ fn square(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     map(ctx, args, outs, [Input::Arg(0)], &elementwise!(float | x | x * x, int | x | x.wrapping_mul(x)))
 }
 
-/// -1, 0 or 1; of NaN, 0.
+/// -1, 0 or 1; 0 for NaN.
 fn sign(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise!(float | x | ((x > 0.0) as i8 - (x < 0.0) as i8) as F, int | x | x.signum());
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// As [`sign`]; of a complex number, that of modulus one with its angle.
+/// Like [`sign`]; for a nonzero complex number, the number of modulus one with the same angle.
 fn sgn(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise!(
         float | x | ((x > 0.0) as i8 - (x < 0.0) as i8) as F,
@@ -251,13 +251,13 @@ fn sgn(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// Whether a number is marked as negative, as -0 is.
+/// Whether the sign bit is set, as it is for -0.
 fn signbit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise!(float | x | x.is_sign_negative() as u8 as F, int | x | (x < 0) as i64);
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// The angle of a complex number; of others 0, or pi where they are negative.
+/// The angle of a complex number; for real numbers 0, or pi if negative.
 fn angle(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = float_type(args.meta(0)?.dtype());
     let fns = elementwise!(
@@ -275,7 +275,7 @@ fn angle(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     map_as(ctx, args, outs, [Input::Arg(0)], dtype, dtype.to_real(), &fns)
 }
 
-/// To so many decimal places, or to tens, hundreds, ... where that is negative; halves to the even one.
+/// Rounds to `decimals` decimal places, or to tens, hundreds, ... if negative; ties to even.
 fn round_decimals(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let decimals = args.int(1)?;
     let power = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
@@ -291,7 +291,7 @@ fn round_decimals(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// Numbers for NaN and the infinities: zero and the type's extremes unless given.
+/// Replaces NaN and the infinities: by default with zero and the type's largest and smallest finite values.
 fn nan_to_num(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let most = match args.meta(0)?.dtype() {
         ScalarType::Half => 65504.0,
@@ -325,7 +325,7 @@ fn isneginf(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// The greater of zero and the input; NaN stays.
+/// `max(x, 0)`; NaN stays.
 fn relu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise!(float | x | if x < 0.0 { 0.0 } else { x }, int | x | x.max(0));
     map(ctx, args, outs, [Input::Arg(0)], &fns)
@@ -358,7 +358,7 @@ fn logical_not(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// The complement of every bit; of bool, the other value.
+/// The bitwise complement; for bool, the logical one.
 fn bitwise_not(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     match args.meta(0)?.dtype() {
         ScalarType::Bool => logical_not(ctx, args, outs),
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn types() {
+    fn functions_of_every_type() {
         let n = t(&[2], &[i32::MIN, 4]);
         let r = call("aten::abs.out", &[a(&n)], out(Int, &[2])).unwrap();
         assert_eq!(r.storage::<i32>().unwrap(), &[i32::MIN, 4]);
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn angles_signs_and_inverses() {
+    fn angles_signs_and_inverse_functions() {
         const INF: f32 = f32::INFINITY;
         near(
             &of("aten::erfinv.out", &[0.5, -0.999, 1.0, 1.5, 1e-6]),
@@ -468,7 +468,7 @@ mod tests {
         let negated: Vec<f32> = x.iter().map(|v| -v).collect();
         let same = t(&[1000], &x);
         assert_eq!(run(&same, same.clone()).storage::<f32>().unwrap(), negated);
-        // Bytes of another type or layout are moved away before the out is written.
+        // An argument of another type or layout is copied before the out is written.
         let ints: Vec<i32> = (0..1000).collect();
         let ints = t(&[1000], &ints);
         let shared = Tensor::from_bytes(same.meta().clone(), ints.bytes()).unwrap();

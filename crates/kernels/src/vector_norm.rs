@@ -30,10 +30,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("norm.dtype_out(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype, ", norm),
 ];
 
-/// Elements below which a thread is not worth waking.
+/// Grain size: the smallest number of elements worth waking a thread for.
 const GRAIN: usize = 1 << 15;
 
-/// `(sum |x|^p)^(1/p)`; for infinite `p` the largest modulus or the least, for zero how many are not zero.
+/// `(sum |x|^p)^(1/p)`; for infinite `p` the largest or the smallest modulus, for zero the number of nonzero elements.
 struct Norm {
     p: f64,
 }
@@ -80,7 +80,7 @@ impl<C: Compute + Modulus> Reducer<C> for Norm {
     }
 }
 
-/// Numbers that have a size.
+/// Elements with an absolute value.
 trait Modulus {
     fn modulus(self) -> f64;
 }
@@ -143,7 +143,7 @@ fn norm_over(
     }
 }
 
-/// The dimensions at an argument, all of them where it is absent or empty.
+/// The dimensions at an argument; all of them if it is absent or empty.
 fn dims(args: &Args<'_>, index: usize) -> Result<DimSet> {
     DimSet::reduced(args.name(index), args.optional_ints(index)?, args.meta(0)?.rank())
 }

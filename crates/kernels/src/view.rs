@@ -1,4 +1,4 @@
-//! Copies of views: the elements of one tensor in another shape, order or choice.
+//! Copies of views: reshapes, permutations, slices and other selections.
 
 use crate::diagonal::diagonal_of;
 use crate::support::copy::copy_view;
@@ -92,7 +92,7 @@ fn slice_meaning(args: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::View(ViewOf::Slice { dim, start: bound(2, 0)?, end: bound(3, size)?, step }))
 }
 
-/// The elements in row-major order in other sizes, one of which may be -1.
+/// A reshape in row-major order; one of the sizes may be -1.
 fn view(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let from = args.tensor(0)?;
     let sizes = infer_shape(args.name(1), args.ints(1)?, from.numel())?;
@@ -102,7 +102,7 @@ fn view(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(
     crate::support::copy::copy_into(&from, &Layout::of(from.meta()), out, &into)
 }
 
-/// The dimensions in another order.
+/// Permutes the dimensions.
 fn permute(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dims = args.ints(1)?;
     copy_view(args, outs, |x| {
@@ -115,7 +115,7 @@ fn permute(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     })
 }
 
-/// Two dimensions exchanged; a zero-dim tensor stays.
+/// Swaps two dimensions; a zero-dim tensor stays as it is.
 fn transpose(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
         let a = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
@@ -124,7 +124,7 @@ fn transpose(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     })
 }
 
-/// A matrix transposed; tensors of fewer dimensions stay.
+/// Transposes a matrix; tensors of fewer dimensions stay as they are.
 fn t(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
         ensure!(x.rank() <= 2, "self: expected at most two dimensions, found the shape {}", x.sizes);
@@ -132,7 +132,7 @@ fn t(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> 
     })
 }
 
-/// Dimensions of size one repeated to other sizes; -1 keeps a size.
+/// Broadcasts to other sizes; -1 keeps a size.
 fn expand(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let size = args.ints(1)?;
     copy_view(args, outs, |x| {
@@ -147,7 +147,7 @@ fn expand(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     })
 }
 
-/// One element of a dimension, which goes away.
+/// Selects one index of a dimension, which is removed.
 fn select(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
         let dim = dim_of(args, 1, &x)?;
@@ -155,13 +155,13 @@ fn select(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     })
 }
 
-/// The dimension at an argument, of a tensor that has one.
+/// The dimension at an argument; fails for a zero-dim tensor.
 fn dim_of(args: &Args<'_>, index: usize, x: &Layout) -> Result<usize> {
-    ensure!(x.rank() > 0, "self: a zero-dim tensor has no dimension to take from");
+    ensure!(x.rank() > 0, "self: a zero-dim tensor has no dimensions");
     wrap_dim(args.name(index), args.int(index)?, x.rank())
 }
 
-/// Some elements of a dimension, as Python slices.
+/// A slice of a dimension, with Python's semantics.
 fn slice(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
         let dim = dim_of(args, 1, &x)?;
@@ -182,17 +182,17 @@ fn narrow(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     })
 }
 
-/// A dimension of size one before `dim`.
+/// Inserts a dimension of size one before `dim`.
 fn unsqueeze(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| x.insert(wrap_dim(args.name(1), args.int(1)?, x.rank() + 1)?, 1, 0))
 }
 
-/// Without dimensions of size one.
+/// Removes all dimensions of size one.
 fn squeeze_all(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| Ok(remove_ones(x, DimSet::all(x.rank()))))
 }
 
-/// Without those of the dimensions listed that have size one.
+/// Removes the listed dimensions that have size one.
 fn squeeze(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| Ok(remove_ones(x, DimSet::of(args.name(1), args.ints(1)?, x.rank())?)))
 }
@@ -201,7 +201,7 @@ fn remove_ones(x: Layout, dims: DimSet) -> Layout {
     (0..x.rank()).rev().filter(|&d| dims.contains(d) && x.sizes[d] == 1).fold(x, |v, d| v.remove(d))
 }
 
-/// The diagonal of two dimensions, as the last dimension; `offset` above it, or below if negative.
+/// A diagonal of two dimensions, as the last dimension; it is `offset` above the main diagonal, or below if negative.
 fn diagonal(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| diagonal_of(x, args.int(1)?, (dim_of(args, 2, &x)?, dim_of(args, 3, &x)?)))
 }
@@ -219,7 +219,7 @@ fn unfold(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
         }
         let (stride, count) = (x.strides()[dim], (have - size) / step + 1);
         if size == 0 {
-            // There may be one window more than there are elements, but none has any.
+            // There may be one more window than elements, but all windows are empty.
             return x.remove(dim).insert(dim, count, 0)?.insert(x.rank(), 0, 1);
         }
         let x = x.slice(dim, 0, count, if count > 1 { step as isize } else { 1 });
@@ -227,7 +227,7 @@ fn unfold(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     })
 }
 
-/// Elements at given strides of the storage, all of which must lie within it.
+/// Elements at given strides of the storage, all of which must be in bounds.
 fn as_strided(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (size, stride) = (to_shape(args.name(1), args.ints(1)?)?, args.ints(2)?);
     let offset = to_size(args.name(3), args.optional_int(3)?.unwrap_or(0))?;
@@ -248,7 +248,7 @@ fn as_strided(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
             );
         }
         let storage = Layout::contiguous(&Shape::new(&[numel])?);
-        // Every element was shown to lie within the storage.
+        // Every element is in bounds, as checked above.
         let first = if size.numel()? == 0 { 0 } else { offset };
         let mut view = storage.slice(0, first.min(numel.saturating_sub(1)), 1.min(numel), 1).remove(0);
         for (d, (&n, &s)) in size.iter().zip(&stride).enumerate() {
@@ -258,7 +258,7 @@ fn as_strided(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     })
 }
 
-/// The elements of some dimensions in reverse.
+/// Reverses some dimensions.
 fn flip(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
         let dims = DimSet::of(args.name(1), args.ints(1)?, x.rank())?;
@@ -278,7 +278,7 @@ mod tests {
         t(sizes, &(0..n).collect::<Vec<_>>())
     }
 
-    /// The result's elements; its sizes must be these.
+    /// The result's elements; checks its sizes.
     fn of<'a>(name: &str, x: &'a Tensor, args: &[Arg<'a>], sizes: &[usize]) -> Vec<i32> {
         go(name, x, args, sizes).unwrap().as_slice().unwrap().to_vec()
     }
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_and_orders() {
+    fn reshapes_permutations_and_flips() {
         let x = numbered(&[2, 3]);
         assert_eq!(of("aten::view_copy.out", &x, &[ints(&[3, -1])], &[3, 2]), [0, 1, 2, 3, 4, 5]);
         assert_eq!(of("aten::permute_copy.out", &x, &[ints(&[-1, 0])], &[3, 2]), [0, 3, 1, 4, 2, 5]);
@@ -314,13 +314,13 @@ mod tests {
     }
 
     #[test]
-    fn a_view_counts_in_row_major_order_whatever_the_layout() {
+    fn a_reshape_is_in_row_major_order_for_any_layout() {
         let x = numbered(&[1, 2, 2, 3]).to_dim_order(DimOrder::channels_last(4)).unwrap();
         assert_eq!(of("aten::view_copy.out", &x, &[ints(&[12])], &[12]), (0..12).collect::<Vec<_>>());
     }
 
     #[test]
-    fn choices() {
+    fn selections_slices_and_diagonals() {
         let x = numbered(&[3, 4]);
         assert_eq!(of("aten::select_copy.int_out", &x, &[int(1), int(-1)], &[3]), [3, 7, 11]);
         assert!(go("aten::select_copy.int_out", &x, &[int(1), int(4)], &[3]).is_err());

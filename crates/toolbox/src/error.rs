@@ -10,12 +10,12 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried: `read`, `write`.
+        /// The attempted action: `read`, `write`.
         action: &'static str,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file of a format that the verb does not take.
+    /// A file of a format that the verb does not accept.
     #[error("{file} is {found}; {verb} takes {expected}")]
     WrongFormat {
         /// The file, as the user named it.
@@ -24,7 +24,7 @@ pub enum Error {
         found: String,
         /// The verb.
         verb: &'static str,
-        /// The formats that the verb takes.
+        /// The formats that the verb accepts.
         expected: &'static str,
     },
     /// A file whose contents are invalid.
@@ -90,5 +90,5 @@ impl<T, E: std::error::Error + Send + Sync + 'static> Context<T> for Result<T, E
     }
 }
 
-/// The result of what a verb does.
+/// The result of a verb.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -138,8 +138,8 @@ impl InputSpec {
         }
     }
 
-    /// Makes the value that the method declares, reading the file if the input names one. Images are prepared as
-    /// `pictures` says.
+    /// Makes the value that the method declares, reading the file if the input names one. Images are preprocessed with
+    /// `pictures`.
     ///
     /// # Errors
     /// If the input does not match the declaration, or its file cannot be read.

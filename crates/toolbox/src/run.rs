@@ -180,7 +180,7 @@ pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result
 /// Makes the inputs of a method from their specifications.
 ///
 /// # Errors
-/// If they do not match what the method takes, or cannot be read.
+/// If they do not match the method's inputs, or cannot be read.
 pub fn inputs(
     program: &Program,
     method: &str,

@@ -1,5 +1,5 @@
-//! The bytes of a payload's constants: named data of the program or of a `.ptd`, read when somebody looks at them. What
-//! is laid out for this machine is used where it lies.
+//! The bytes of a payload's constants: named data of the program or of a `.ptd`, read on access. Packed weights for
+//! this machine's instruction set are used in place.
 
 use crate::error::{Error, Result, fail};
 use crate::payload::{Constant, Payload};
@@ -10,7 +10,7 @@ use runtime::{FreeableBuffer, NamedDataMap};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// To what constants are aligned where they are used in place; others are copied.
+/// The alignment required of constants that are used in place; others are copied.
 pub(crate) const ALIGNMENT: usize = 16;
 
 /// The bytes of a payload's constants, by key.
@@ -19,7 +19,7 @@ pub(crate) struct Data {
     found: HashMap<String, SharedBytes>,
 }
 
-/// The bytes of a constant, and the same elements laid out for this machine.
+/// The bytes of a constant, and its packed forms for this machine by layout name.
 struct Stored {
     plain: SharedBytes,
     laid_out: Arc<[(String, SharedBytes)]>,
@@ -54,10 +54,10 @@ impl Bytes for Stored {
 }
 
 impl Data {
-    /// Finds the bytes of all constants. Those that are misaligned are copied, in `memory`.
+    /// Looks up the bytes of all constants. Misaligned ones are copied, counted against the budget `memory`.
     ///
     /// # Errors
-    /// Bytes that are not there, or are fewer than the payload says.
+    /// Bytes are missing, or fewer than the payload declares; the budget is exhausted.
     pub(crate) fn load(
         payload: &Payload,
         named: Option<&dyn NamedDataMap>,
@@ -67,20 +67,20 @@ impl Data {
         let (mut data, machine) = (Self::default(), weight_layout(isa));
         for (index, value) in payload.values.iter().enumerate() {
             if let Some(constant) = &value.constant {
-                data.need(constant, named, &machine, memory)
+                data.resolve(constant, named, &machine, memory)
                     .map_err(|e| Error::new(format!("constant %{index}: {e}")))?;
             }
         }
         Ok(data)
     }
 
-    /// Bytes that are there already.
+    /// Constants whose bytes are known already, by key.
     #[cfg(feature = "compile")]
     pub(crate) fn of(found: HashMap<String, SharedBytes>) -> Self {
         Self { found }
     }
 
-    fn need(
+    fn resolve(
         &mut self,
         constant: &Constant,
         named: Option<&dyn NamedDataMap>,
@@ -94,7 +94,7 @@ impl Data {
             })?;
             let plain = map.constant(key).map_err(|e| unreadable(key, &e))?;
             let plain = plain.aligned(ALIGNMENT, "its constants", memory).map_err(|e| no_room(&e))?.shared();
-            // What is not there, or is laid out for other machines, is laid out anew.
+            // Packed forms that are missing or for other machines are skipped; those weights are packed again.
             let fits = |layout: &str| layout.strip_prefix(machine).is_some_and(|rest| rest.starts_with(' '));
             let fitting =
                 constant.laid_out.iter().filter(|laid| fits(&laid.layout) && map.contains(&laid.key));
@@ -118,7 +118,8 @@ impl Data {
         match &constant.key {
             None => Ok(Arc::new(FreeableBuffer::default())),
             Some(key) => {
-                // Who looks at the bytes keeps them for as long as the graph needs them, not as long as the delegate.
+                // A separate handle, so that the bytes it loads live as long as the graph needs them, not as long as
+                // the delegate.
                 let found =
                     self.found.get(key).map(|found| found.again().unwrap_or_else(|| Arc::clone(found)));
                 found.ok_or_else(|| Error::new(format!("no bytes `{key}`")))

@@ -1,6 +1,6 @@
 use crate::data::Data;
 use crate::error::Result;
-use crate::raise::{greatest, raise};
+use crate::raise::{max_metas, raise};
 use crate::{BACKEND_ID, Payload};
 use graph::Graph;
 use operator::{Budget, KernelRegistry};
@@ -10,16 +10,16 @@ use runtime::{
 };
 use std::sync::Arc;
 
-/// Runs the delegates that Pteron's compiler makes.
+/// Runs the delegates that Pteron's compiler creates.
 ///
-/// Calls in payloads are those of the operators of a registry, so that a kernel that the user has replaced is used here,
+/// Calls in payloads use the kernels of a registry, so that a kernel that the user has replaced is used in delegates,
 /// too.
 pub struct BefBackend {
     kernels: Arc<KernelRegistry>,
 }
 
 impl BefBackend {
-    /// A backend that computes with these operators.
+    /// A backend that calls these kernels.
     pub fn new(kernels: impl Into<Arc<KernelRegistry>>) -> Self {
         Self { kernels: kernels.into() }
     }
@@ -52,7 +52,7 @@ fn read(processed: &[u8]) -> Result<Payload, BackendError> {
     Payload::read(processed).map_err(|e| BackendError::new(format!("the payload: {e}")))
 }
 
-/// A payload, of which a graph is made for each call of its delegate.
+/// A payload that is raised to a graph for each call of its delegate.
 struct StoredGraph {
     payload: Payload,
     data: Data,
@@ -60,10 +60,10 @@ struct StoredGraph {
 }
 
 impl StoredGraph {
-    /// Fails for a payload that is no graph for the greatest sizes that it was exported for.
+    /// Checks that the payload can be raised for the maximum sizes that it was exported for.
     fn check(&self, bytes: usize, budget: &Budget) -> Result<()> {
-        let inputs = greatest(&self.payload, &(0..self.payload.inputs).collect::<Vec<_>>())?;
-        let outputs = greatest(&self.payload, &self.payload.outputs)?;
+        let inputs = max_metas(&self.payload, &(0..self.payload.inputs).collect::<Vec<_>>())?;
+        let outputs = max_metas(&self.payload, &self.payload.outputs)?;
         let request = GraphRequest::new(&inputs, &outputs, bytes).within(budget);
         raise(&self.payload, &self.data, &self.kernels, &request)?;
         Ok(())

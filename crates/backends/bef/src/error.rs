@@ -1,7 +1,7 @@
 use runtime::BackendError;
 use std::fmt;
 
-/// Why a payload is refused.
+/// Why a payload is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(String);
@@ -14,13 +14,13 @@ impl Error {
         Self(message.into())
     }
 
-    /// The same error, of a kernel of the payload's function.
+    /// Adds the index and name of a kernel of the payload's function.
     pub(crate) fn at_kernel(self, index: usize, name: &str) -> Self {
         Self(format!("kernel {index} ({name}): {}", self.0))
     }
 }
 
-/// An error with this message.
+/// Fails with this message.
 pub(crate) fn fail<T>(message: impl fmt::Display) -> Result<T> {
     Err(Error(message.to_string()))
 }

@@ -1,4 +1,4 @@
-//! Pteron's own backend: graphs that are fused and folded ahead of time, stored as BEF functions.
+//! Pteron's own backend: graphs that are optimized ahead of time and stored as BEF functions.
 //!
 //! ```text
 //! part of a program ─ lower ─► Payload ─ raise, passes ─► fused graph ─► Payload ─► BEF file, named data
@@ -6,13 +6,14 @@
 //!          Executable ◄─ fused with the calls around it ◄─ graph::Graph ◄─ read, verified ┘
 //! ```
 //!
-//! [`Payload`] is the stored graph. [`BefBackend`] is the run-time half; ahead of time (feature `compile`)
-//! `BefPartitioner` decides which nodes of a program are taken, and `BefPreprocess` makes their payloads.
+//! [`Payload`] is the stored graph. [`BefBackend`] is the run-time half. The ahead-of-time half (feature `compile`) is
+//! `BefPartitioner`, which selects the nodes of a program to delegate, and `BefPreprocess`, which creates their
+//! payloads.
 //!
-//! A payload whose sizes are all known holds the graph after the passes of [`graph`]: batch norms in the weights of
-//! convolutions, constants folded and in the layout that steps read, images channels-last, activations and residuals in
-//! what they follow. One with sizes that change holds calls of operators and the expressions of their sizes, and is fused
-//! for the sizes that it meets.
+//! A payload with static sizes contains the graph after the passes of [`graph`]: batch norms are folded into
+//! convolutions, constants are folded and in the layout that steps read, images are channels-last, and activations and
+//! residuals are fused. A payload with dynamic sizes contains operator calls and expressions of their sizes, and is
+//! fused at run time for the sizes that occur.
 #![forbid(unsafe_code)]
 
 mod data;

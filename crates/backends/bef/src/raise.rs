@@ -1,4 +1,4 @@
-//! From a payload to the graph of a call of its delegate.
+//! Raises a payload to the graph of a delegate call.
 
 use crate::data::Data;
 use crate::error::{Error, Result, fail};
@@ -11,10 +11,10 @@ use std::sync::Arc;
 use tensor::TensorMeta;
 use trace::Place;
 
-/// Raises a payload to the graph of a call.
+/// Raises a payload to the graph of a delegate call with the metas of `request`.
 ///
 /// # Errors
-/// What does not fit, and at which node of the payload.
+/// Types or sizes do not match; the error names the node or value of the payload.
 pub(crate) fn raise(
     payload: &Payload,
     data: &Data,
@@ -24,7 +24,7 @@ pub(crate) fn raise(
     let mut raise = Raise {
         payload,
         kernels,
-        numbers: numbers(payload, request.inputs)?,
+        numbers: evaluate(payload, request.inputs)?,
         graph: Graph::new(),
         values: vec![None; payload.values.len()],
         bytes: request.bytes,
@@ -43,7 +43,7 @@ pub(crate) fn raise(
     raise.graph.set_origin(Place::default());
     if payload.outputs.len() != request.outputs.len() {
         return fail(format!(
-            "{} outputs for the {} of the payload",
+            "the call has {} outputs, the payload {}",
             request.outputs.len(),
             payload.outputs.len()
         ));
@@ -55,20 +55,20 @@ pub(crate) fn raise(
     Ok(raise.graph)
 }
 
-/// The metas of the payload's tensor inputs, or of its outputs, with all symbols at their greatest.
-pub(crate) fn greatest(payload: &Payload, values: &[usize]) -> Result<Vec<TensorMeta>> {
+/// The metas of those `values` that are tensors, with all symbols at their maxima.
+pub(crate) fn max_metas(payload: &Payload, values: &[usize]) -> Result<Vec<TensorMeta>> {
     let symbols: Vec<Option<i64>> = payload.maxima.iter().map(|&max| Some(max)).collect();
     let numbers: Vec<Result<i64>> = payload.expressions.iter().map(|e| e.value(&symbols)).collect();
     let tensors = values.iter().map(|&v| &payload.values[v].ty).filter(|ty| **ty != Type::Number);
     tensors.map(|ty| meta(ty, &numbers)).collect()
 }
 
-/// The values of expressions, where the inputs that are tensors have these metas. An input with a size that is a symbol
-/// binds it; sizes that are other expressions must agree.
-fn numbers(payload: &Payload, inputs: &[TensorMeta]) -> Result<Vec<Result<i64>>> {
+/// Evaluates the expressions for tensor inputs with these metas. A size that is a single symbol binds it; sizes that
+/// are other expressions must match.
+fn evaluate(payload: &Payload, inputs: &[TensorMeta]) -> Result<Vec<Result<i64>>> {
     let declared: Vec<_> = payload.values[..payload.inputs].iter().filter_map(tensor).collect();
     if declared.len() != inputs.len() {
-        return fail(format!("{} tensors for the {} of the payload", inputs.len(), declared.len()));
+        return fail(format!("the call has {} input tensors, the payload {}", inputs.len(), declared.len()));
     }
     let mut symbols: Vec<Option<i64>> = vec![None; payload.maxima.len()];
     for (i, ((dtype, sizes, order), given)) in declared.iter().zip(inputs).enumerate() {
@@ -92,7 +92,7 @@ fn numbers(payload: &Payload, inputs: &[TensorMeta]) -> Result<Vec<Result<i64>>>
     let numbers: Vec<Result<i64>> = payload.expressions.iter().map(|e| e.value(&symbols)).collect();
     for (i, ((_, sizes, _), given)) in declared.iter().zip(inputs).enumerate() {
         for (size, &given) in sizes.iter().zip(given.sizes().iter()) {
-            let expected = of(&numbers, *size)?;
+            let expected = number_value(&numbers, *size)?;
             if usize::try_from(expected) != Ok(given) {
                 return fail(format!("input {i} has a size {given}, the payload's is {expected}"));
             }
@@ -108,20 +108,21 @@ fn tensor(value: &Value) -> Option<(tensor::ScalarType, &[Number], tensor::DimOr
     }
 }
 
-fn of(numbers: &[Result<i64>], number: Number) -> Result<i64> {
+fn number_value(numbers: &[Result<i64>], number: Number) -> Result<i64> {
     match number {
         Number::Int(v) => Ok(v),
-        Number::Expression(index) => {
-            numbers.get(index).cloned().unwrap_or_else(|| fail("an expression that is not there"))
-        }
+        Number::Expression(index) => numbers
+            .get(index)
+            .cloned()
+            .unwrap_or_else(|| fail("a size refers to an expression that does not exist")),
     }
 }
 
 fn meta(ty: &Type, numbers: &[Result<i64>]) -> Result<TensorMeta> {
-    let Type::Tensor { dtype, sizes, dim_order } = ty else { return fail("a number where a tensor is") };
+    let Type::Tensor { dtype, sizes, dim_order } = ty else { return fail("a number is used as a tensor") };
     let size = |&number: &Number| {
-        let size = of(numbers, number)?;
-        usize::try_from(size).map_err(|_| Error::new(format!("a size of {size}")))
+        let size = number_value(numbers, number)?;
+        usize::try_from(size).map_err(|_| Error::new(format!("a size is {size}")))
     };
     let sizes: Vec<usize> = sizes.iter().map(size).collect::<Result<_>>()?;
     Ok(TensorMeta::new(*dtype, &sizes, *dim_order)?)
@@ -130,12 +131,12 @@ fn meta(ty: &Type, numbers: &[Result<i64>]) -> Result<TensorMeta> {
 struct Raise<'a> {
     payload: &'a Payload,
     kernels: &'a KernelRegistry,
-    /// The values of the expressions.
+    /// The values of the payload's expressions.
     numbers: Vec<Result<i64>>,
     graph: Graph,
-    /// The values of the payload in the graph.
+    /// The graph's value for each value of the payload, once it is defined.
     values: Vec<Option<ValueId>>,
-    /// Bytes that nodes may still write.
+    /// The remaining limit for the results of nodes, in bytes.
     bytes: usize,
 }
 
@@ -156,7 +157,7 @@ impl Raise<'_> {
         let Some(constant) = &value.constant else { return Ok(()) };
         let meta = meta(&value.ty, &self.numbers)?;
         if meta.nbytes() as u64 != constant.bytes {
-            return fail(format!("{} bytes of the type {}", constant.bytes, value.ty));
+            return fail(format!("its {} bytes are not the size of {}", constant.bytes, value.ty));
         }
         let bytes = data.bytes(constant)?;
         self.values[index] = Some(self.graph.constant(meta, Constant::Shared(bytes)));
@@ -173,7 +174,7 @@ impl Raise<'_> {
         let mut metas = Vec::with_capacity(node.outputs.len());
         for &output in &node.outputs {
             let meta = meta(&self.payload.values[output].ty, &self.numbers)?;
-            self.take(&meta)?;
+            self.charge(&meta)?;
             metas.push(meta);
         }
         let made = match &node.op {
@@ -198,16 +199,16 @@ impl Raise<'_> {
             return fail(format!("it needs the operator {operator}, which is not registered"));
         };
         if kernel.results() != Results::Elements {
-            return fail("its results do not follow from elements and sizes alone");
+            return fail("its results depend on more than elements and sizes");
         }
         let outs = outs(kernel.schema(), args, outputs)?;
-        let value = |index: usize| of(&self.numbers, Number::Expression(index));
+        let value = |index: usize| number_value(&self.numbers, Number::Expression(index));
         let args = args.iter().map(|arg| arg.to_graph(&value)).collect::<Result<_>>()?;
         Ok(Call::new(kernel, args, outs))
     }
 
-    /// Counts what a node writes.
-    fn take(&mut self, meta: &TensorMeta) -> Result<()> {
+    /// Subtracts a result of a node from the limit in bytes.
+    fn charge(&mut self, meta: &TensorMeta) -> Result<()> {
         let needed = meta.nbytes();
         let left = self.bytes.checked_sub(needed);
         self.bytes = left.ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! Activations that programs spell out with several operators become one function of one element,
-//! which can then follow the node before it.
+//! Recognizes activations that are decomposed into several operators and makes each one unary function, which can then
+//! be fused into the node before it.
 
 use super::join::Elementwise;
 use super::pattern::Pattern::{self, Any, Clamp, Number, X};
@@ -9,13 +9,13 @@ use crate::operation::Fused;
 use crate::steps::pointwise::Pointwise;
 use operator::{Binary, Expression, Instr, Unary};
 
-/// Instructions of the longest spelling that is known, inputs that it names again among them.
-const LONGEST: usize = 16;
+/// The maximum number of instructions of a decomposed activation, repeated inputs included.
+const MAX_INSTRS: usize = 16;
 
 /// `min(max(x + 3, 0), 6)`
 const BOUNDED: Pattern = Clamp(0.0, 6.0, &Pattern::Binary(Binary::Add, &X, &Number(3.0)));
 
-/// `x / 6` of a pattern.
+/// A pattern divided by 6.
 macro_rules! sixth {
     ($of:expr) => {
         Any(&[
@@ -50,7 +50,7 @@ const TWICE_NORMAL: Pattern = Pattern::Binary(
 const HALF_X: Pattern =
     Any(&[Pattern::Binary(Binary::Mul, &X, &Number(0.5)), Pattern::Binary(Binary::Div, &X, &Number(2.0))]);
 
-/// Functions and how programs spell them.
+/// The decompositions of activations in programs.
 const SPELLINGS: &[(Unary, Pattern)] = &[
     (Unary::Hardsigmoid, HARDSIGMOID),
     (
@@ -72,7 +72,7 @@ const SPELLINGS: &[(Unary, Pattern)] = &[
     ),
 ];
 
-/// Rewrites every elementwise node that, with what is computed for it alone, is a known activation.
+/// Rewrites every elementwise node that is a known activation together with producers that only it uses.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         if graph.contains(node) {
@@ -86,12 +86,12 @@ fn rewrite(graph: &mut Graph, node: NodeId) {
         return;
     };
     let (mut producers, mut found) = (Vec::new(), None);
-    // The widest spelling counts: two clamps are one.
+    // The longest match wins, so that two clamps become one.
     loop {
         if let Some(known) = recognize(&at.expression) {
             found = Some((known, at.inputs.to_vec(), producers.len()));
         }
-        let Some((wider, producer)) = at.with_any_producer(graph, node, LONGEST) else { break };
+        let Some((wider, producer)) = at.with_any_producer(graph, node, MAX_INSTRS) else { break };
         at = wider;
         producers.push(producer);
     }
@@ -100,11 +100,11 @@ fn rewrite(graph: &mut Graph, node: NodeId) {
     for &producer in &producers[..spelled] {
         graph.absorb(node, producer);
     }
-    // A producer that is nearer to the node is used by it alone, and goes first.
+    // Producers nearer to the node come first, so that each is dead when it is removed.
     producers[..spelled].iter().for_each(|&producer| graph.remove_dead(producer));
 }
 
-/// Whether an expression, or one that it is the end of, can be a known activation: most nodes end otherwise.
+/// Whether an expression can be, or can be the end of, a known activation. A cheap test that most nodes fail.
 fn may_be_activation(e: &Expression) -> bool {
     let is_end = |last: &Instr| {
         matches!(last, Instr::Clamp { .. }) || SPELLINGS.iter().any(|(_, pattern)| pattern.may_end_in(last))
@@ -112,7 +112,7 @@ fn may_be_activation(e: &Expression) -> bool {
     e.instrs.last().is_some_and(is_end)
 }
 
-/// The activation that an expression of one input computes, in its shortest form.
+/// The activation that an expression with one input computes, as the shortest expression.
 fn recognize(e: &Expression) -> Option<Expression> {
     let last = e.instrs.len().checked_sub(1).filter(|_| e.inputs() == 1)?;
     if let Some((x, (low, high))) = clamped(e, last)
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_are_found_in_any_order_of_operands() {
+    fn decompositions_match_in_any_operand_order() {
         let gelu = Expression {
             instrs: vec![
                 Instr::Input(0),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn clamps_in_a_row_are_one() {
+    fn consecutive_clamps_are_combined() {
         let e = Expression {
             instrs: vec![
                 Instr::Input(0),

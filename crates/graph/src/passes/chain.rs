@@ -1,13 +1,13 @@
-//! Channels-last convolutions that do little for each element, pointwise and depthwise ones, become chains where large images
-//! lie between them.
+//! Chains channels-last convolutions with little work per element (pointwise and depthwise) if the images between them
+//! are large.
 
-use crate::graph::{Graph, NodeId, own_producer};
+use crate::graph::{Graph, NodeId, single_use_producer};
 use crate::operation::{Fused, as_op};
 use crate::steps::conv::{Convolution, frame};
 use crate::steps::conv_chain::ConvChain;
 use kernels::compute::{ConvFrame, chain_pays, chains};
 
-/// Appends every convolution to the one before it, or to its chain, where that is faster with so many threads.
+/// Appends every convolution to the convolution or chain before it where that is faster with this number of threads.
 pub(super) fn run(graph: &mut Graph, threads: usize) {
     for node in graph.order() {
         append(graph, node, threads);
@@ -16,7 +16,7 @@ pub(super) fn run(graph: &mut Graph, threads: usize) {
 
 fn append(graph: &mut Graph, node: NodeId, threads: usize) -> Option<()> {
     let conv = *as_op::<Convolution>(graph, node)?;
-    let before = own_producer(graph, *graph.node(node).inputs().first()?)?;
+    let before = single_use_producer(graph, *graph.node(node).inputs().first()?)?;
     let mut convs = match as_op::<Convolution>(graph, before) {
         Some(first) if is_link(graph, before, first) => vec![*first],
         Some(_) => return None,
@@ -35,12 +35,12 @@ fn append(graph: &mut Graph, node: NodeId, threads: usize) -> Option<()> {
     Some(())
 }
 
-/// Whether a convolution, which a node is, can be part of a chain.
+/// Whether the convolution of a node can be part of a chain.
 fn is_link(graph: &Graph, node: NodeId, conv: &Convolution) -> bool {
     conv.space == 2 && chains(&conv.params, conv.layout, &frame_of(graph, node))
 }
 
-/// The sizes of the images of a convolution of two dimensions.
+/// The input and output sizes of a 2-d convolution.
 fn frame_of(graph: &Graph, node: NodeId) -> ConvFrame {
     let node = graph.node(node);
     frame(graph.meta(node.inputs()[0]), graph.meta(node.outputs()[0]), 2)

@@ -1,4 +1,4 @@
-//! Convolutions with constant weights.
+//! Rewrites convolutions with constant weights.
 
 use crate::graph::{Graph, NodeId, ValueId, argument};
 use crate::layouts::{has_layout, image_layout};
@@ -8,10 +8,11 @@ use kernels::compute::{Activation, ConvParams};
 use operator::facts;
 use tensor::{ScalarType, TensorMeta};
 
-/// Pixels of a kernel, a stride, a padding or a dilation, at most.
-const LARGEST: usize = 1 << 20;
+/// The exclusive maximum of kernel sizes, strides, paddings and dilations.
+const MAX_EXTENT: usize = 1 << 20;
 
-/// Rewrites a convolution of an image in a known layout with constant, plainly stored weights. Says whether it did.
+/// Rewrites a convolution with constant row-major weights whose image has one of the two layouts. Returns whether it
+/// did.
 pub(super) fn rewrite(graph: &mut Graph, node: NodeId, of: &facts::Convolution) -> bool {
     let Some((conv, inputs)) = convolution(graph, node, of) else { return false };
     graph.rewrite(node, Fused::kind(conv), &inputs);
@@ -59,8 +60,8 @@ fn convolution(graph: &Graph, node: NodeId, of: &facts::Convolution) -> Option<(
         && params.groups > 0
         && params.in_channels.is_multiple_of(params.groups)
         && params.out_channels.is_multiple_of(params.groups)
-        && params.stride.iter().chain(&params.dilation).all(|&n| n > 0 && n < LARGEST)
-        && params.kernel.iter().chain(&params.padding).all(|&n| n < LARGEST)
+        && params.stride.iter().chain(&params.dilation).all(|&n| n > 0 && n < MAX_EXTENT)
+        && params.kernel.iter().chain(&params.padding).all(|&n| n < MAX_EXTENT)
         && params.weights() == w.numel()
         && has_sizes(&params, x, space, out, spread(&of.output_padding, 0)?)
         && has_layout(out, layout);

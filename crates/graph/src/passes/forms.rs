@@ -1,5 +1,5 @@
-//! Values in two forms, of which a pass prefers one: another layout, another type. Conversions stand where a value
-//! meets something that needs it in the other form.
+//! Tracks values in two forms, of which a pass prefers one: another layout or another element type. Conversions are
+//! inserted where a user needs the other form.
 
 use crate::graph::{Graph, Kind, NodeId, ValueId};
 use ir::User;
@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::TensorMeta;
 
-/// Which values of a graph are in the form that a pass prefers, as it goes from node to node.
+/// The values that are available in the form that a pass prefers, as it proceeds from node to node.
 pub(super) struct Forms {
-    /// What converts from one form to the other, either way.
+    /// The kind of node that converts between the forms, in both directions.
     conversion: Arc<dyn Kind>,
-    /// The same elements in the other form, where they exist.
+    /// The values in the other form, where they exist.
     others: HashMap<ValueId, ValueId>,
-    /// The values that were given the preferred form, and the metas that they had.
+    /// The values that were changed to the preferred form, with their original metas.
     changed: HashMap<ValueId, TensorMeta>,
 }
 
@@ -27,17 +27,17 @@ impl Forms {
         self.changed.contains_key(&v) || self.others.contains_key(&v)
     }
 
-    /// The meta that a value had when the pass began.
+    /// The meta of a value before the pass.
     pub(super) fn meta<'a>(&'a self, graph: &'a Graph, v: ValueId) -> &'a TensorMeta {
         self.changed.get(&v).unwrap_or_else(|| graph.meta(v))
     }
 
-    /// Makes another value the preferred form of one.
+    /// Sets the preferred form of a value.
     pub(super) fn set(&mut self, v: ValueId, preferred: ValueId) {
         self.others.insert(v, preferred);
     }
 
-    /// A value in the preferred form, of this meta: converted before `node` if need be.
+    /// A value in the preferred form, which has this meta; inserts a conversion before `node` if necessary.
     pub(super) fn preferred(
         &mut self,
         graph: &mut Graph,
@@ -53,20 +53,20 @@ impl Forms {
         if self.changed.contains_key(&v) { Some(v) } else { self.others.get(&v).copied() }
     }
 
-    /// Lets a node write an output in the preferred form, of this meta.
+    /// Changes an output of a node to the preferred form, which has this meta.
     pub(super) fn write(&mut self, graph: &mut Graph, output: ValueId, meta: TensorMeta) {
         self.changed.insert(output, graph.meta(output).clone());
         graph.set_meta(output, meta);
     }
 
-    /// Gives a node that stays as it was its inputs in their own form.
+    /// Gives an unchanged node all inputs in their original form.
     pub(super) fn keep(&mut self, graph: &mut Graph, node: NodeId) {
         for slot in 0..graph.node(node).inputs().len() {
             self.need_own(graph, node, slot);
         }
     }
 
-    /// Gives a node an input in its own form.
+    /// Gives a node an input in its original form.
     pub(super) fn need_own(&mut self, graph: &mut Graph, node: NodeId, slot: usize) {
         let v = graph.node(node).inputs()[slot];
         if let Some(meta) = self.changed.get(&v).cloned() {
@@ -75,7 +75,7 @@ impl Forms {
         }
     }
 
-    /// Gives results of the graph their own form.
+    /// Gives the graph's results their original form.
     pub(super) fn finish(mut self, graph: &mut Graph) {
         for v in graph.outputs().to_vec() {
             let (Some(meta), Some(producer)) = (self.changed.get(&v).cloned(), graph.producer(v)) else {
@@ -102,7 +102,7 @@ impl Forms {
         self.credit(graph, node, v)
     }
 
-    /// Notes a new conversion of a value, which is the result of the same instruction.
+    /// Records a new conversion of a value. The converted value is the result of the same instruction.
     fn credit(&mut self, graph: &mut Graph, conversion: NodeId, v: ValueId) -> ValueId {
         let (other, origin) = (graph.node(conversion).outputs()[0], graph.value(v).origin());
         graph.set_value_origin(other, origin);

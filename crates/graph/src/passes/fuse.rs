@@ -1,7 +1,7 @@
-//! The epilogues of convolutions and products: nodes that are the only user of their result are fused into them.
+//! Fuses nodes into the epilogues of convolutions and matrix multiplications of whose results they are the only user.
 
 use super::norm::scale_and_shift;
-use crate::graph::{Graph, NodeId, ValueId, argument, constant, meaning, own_producer};
+use crate::graph::{Graph, NodeId, ValueId, argument, constant, meaning, single_use_producer};
 use crate::operation::{Fused, as_op, operation};
 use crate::steps::conv::Convolution;
 use crate::steps::pointwise::Pointwise;
@@ -11,7 +11,7 @@ use operator::{Binary, Expression, Instr, Meaning};
 use tensor::ScalarType;
 use tensor::memory::{copied, filled};
 
-/// Fuses what can be fused.
+/// Folds batch norms, and fuses activations and residuals.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         if let Some(Meaning::BatchNorm { eps }) = meaning(graph, node) {
@@ -24,19 +24,20 @@ pub(super) fn run(graph: &mut Graph) {
     }
 }
 
-/// `x · scale[c] + shift[c]`, which a batch norm with known statistics is.
+/// A batch norm with known statistics: `x · scale[c] + shift[c]`.
 struct Affine {
     scale: Vec<f32>,
     shift: Vec<f32>,
 }
 
-/// Puts a batch norm into the convolution before it; without one, it becomes elementwise.
+/// Folds a batch norm into the convolution before it; without one, makes it elementwise.
 fn batch_norm(graph: &mut Graph, node: NodeId, eps: f64) -> Option<()> {
     let affine = factors(graph, node, eps)?;
     let x = graph.node(node).inputs()[0];
-    let scaled = own_producer(graph, x).and_then(|conv| Some((conv, scale_conv(graph, conv, &affine)?)));
+    let scaled =
+        single_use_producer(graph, x).and_then(|conv| Some((conv, scale_conv(graph, conv, &affine)?)));
     if let Some((producer, (conv, inputs))) = scaled {
-        // The convolution computes the norm's result from now on.
+        // The norm's node becomes the convolution.
         graph.rewrite(node, Fused::kind(conv), &inputs);
         graph.truncate_outputs(node, 1);
         graph.absorb(node, producer);
@@ -51,7 +52,7 @@ fn batch_norm(graph: &mut Graph, node: NodeId, eps: f64) -> Option<()> {
     Some(())
 }
 
-/// What a batch norm with constant statistics computes whose other outputs are not used.
+/// The factors of a batch norm with constant statistics whose other outputs are unused.
 fn factors(graph: &Graph, id: NodeId, eps: f64) -> Option<Affine> {
     let node = graph.node(id);
     let (x, out) = (graph.meta(argument(graph, id, 0)?), graph.meta(*node.outputs().first()?));
@@ -75,7 +76,8 @@ fn factors(graph: &Graph, id: NodeId, eps: f64) -> Option<Affine> {
     Some(Affine { scale, shift })
 }
 
-/// A plain convolution with the weights of its output channels multiplied, and its inputs.
+/// Scales the weights of a convolution without residual and activation per output channel. Returns the new convolution
+/// and its inputs.
 fn scale_conv(graph: &mut Graph, node: NodeId, affine: &Affine) -> Option<(Convolution, Vec<ValueId>)> {
     let conv = *as_op::<Convolution>(graph, node)?;
     let (inputs, channels) = (graph.node(node).inputs().to_vec(), conv.params.out_channels);
@@ -114,7 +116,7 @@ fn scale_conv(graph: &mut Graph, node: NodeId, affine: &Affine) -> Option<(Convo
     Some((Convolution { bias: true, ..conv }, vec![inputs[0], w, b]))
 }
 
-/// Lets users of a reshape to the same sizes use its input.
+/// Removes reshapes to the same sizes.
 fn bypass_identities(graph: &mut Graph) {
     for node in graph.order() {
         if as_op::<Reshape>(graph, node).is_some() {
@@ -127,7 +129,7 @@ fn bypass_identities(graph: &mut Graph) {
     }
 }
 
-/// What an expression applies to its one input, if a convolution or a product can do so to its result.
+/// The activation that an expression applies to its only input, if it is one that an epilogue supports.
 fn activation(expression: &Expression) -> Option<Activation> {
     match (expression.as_clamp(), expression.instrs.as_slice()) {
         (Some((0.0, f32::INFINITY)), _) => Some(Activation::Relu),
@@ -137,13 +139,13 @@ fn activation(expression: &Expression) -> Option<Activation> {
     }
 }
 
-/// Puts an activation, or the addition of a like tensor, into what makes its input, if that can be.
+/// Fuses an activation, or the addition of a tensor with the same meta, into the producer of an input.
 fn fuse_into_producer(graph: &mut Graph, node: NodeId) -> Option<()> {
     let Pointwise(expression) = as_op(graph, node)?;
     let (inputs, out) = (graph.node(node).inputs().to_vec(), graph.node(node).outputs()[0]);
     let same_meta = |v: ValueId| graph.meta(v) == graph.meta(out);
     if let Some(activation) = activation(expression) {
-        let producer = own_producer(graph, inputs[0]).filter(|_| same_meta(inputs[0]))?;
+        let producer = single_use_producer(graph, inputs[0]).filter(|_| same_meta(inputs[0]))?;
         let kind = operation(graph, producer)?.with_activation(activation)?;
         let inputs = graph.node(producer).inputs().to_vec();
         return replace_last(graph, node, producer, kind, &inputs);
@@ -154,14 +156,14 @@ fn fuse_into_producer(graph: &mut Graph, node: NodeId) -> Option<()> {
     let (producer, kind, other) =
         [(inputs[0], inputs[1]), (inputs[1], inputs[0])].into_iter().find_map(|(into, other)| {
             let like = same_meta(into) && same_meta(other) && !graph.is_constant(other);
-            let producer = own_producer(graph, into).filter(|_| like)?;
+            let producer = single_use_producer(graph, into).filter(|_| like)?;
             Some((producer, operation(graph, producer)?.with_residual()?, other))
         })?;
     let inputs = [graph.node(producer).inputs(), &[other]].concat();
     replace_last(graph, node, producer, kind, &inputs)
 }
 
-/// Lets the last of two nodes compute both: the residual is known where it stands, and its result is the result.
+/// Makes the later of two nodes compute both: at its position the residual is available, and its result stays the same.
 fn replace_last(
     graph: &mut Graph,
     node: NodeId,

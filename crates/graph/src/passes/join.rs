@@ -1,4 +1,4 @@
-//! Chains of elementwise nodes become one node: one pass over memory instead of several.
+//! Fuses chains of elementwise nodes into one node: one pass over memory instead of several.
 
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::operation::{Fused, as_op};
@@ -6,14 +6,15 @@ use crate::steps::pointwise::Pointwise;
 use operator::{Expression, Instr};
 use std::borrow::Cow;
 
-/// Instructions of a joined expression, at most: beyond, another pass costs less than more registers.
-const LONGEST: usize = 48;
+/// The maximum number of instructions of a fused expression. Beyond it, another pass over memory costs less than more
+/// registers.
+const MAX_INSTRS: usize = 48;
 
-/// Joins until nothing more can be.
+/// Fuses every elementwise node with its producers as long as possible.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         while let Some((joined, producer)) = Elementwise::of(graph, node)
-            .and_then(|elementwise| elementwise.with_any_producer(graph, node, LONGEST))
+            .and_then(|elementwise| elementwise.with_any_producer(graph, node, MAX_INSTRS))
         {
             let Elementwise { expression, inputs } = joined;
             graph.rewrite(node, Fused::kind(Pointwise(expression.into_owned())), &inputs);
@@ -23,7 +24,7 @@ pub(super) fn run(graph: &mut Graph) {
     }
 }
 
-/// What a node computes of each element, and of which values.
+/// The expression of an elementwise node, and its inputs.
 #[derive(Debug, Clone)]
 pub(super) struct Elementwise<'g> {
     pub(super) expression: Cow<'g, Expression>,
@@ -31,15 +32,15 @@ pub(super) struct Elementwise<'g> {
 }
 
 impl<'g> Elementwise<'g> {
-    /// Of a node that is elementwise.
+    /// The expression and inputs of a node, if it is elementwise.
     pub(super) fn of(graph: &'g Graph, node: NodeId) -> Option<Self> {
         let Pointwise(expression) = as_op(graph, node)?;
         let inputs = graph.node(node).inputs();
         Some(Self { expression: Cow::Borrowed(expression), inputs: Cow::Borrowed(inputs) })
     }
 
-    /// With what a node computes in the place of the input that it makes, if that node is elementwise, of the
-    /// same elements, makes it for `node` alone, and the expression stays within `longest` instructions.
+    /// Inlines the first producer of an input that is elementwise with the same sizes and layout, is used only by
+    /// `node`, and keeps the expression within `longest` instructions. Returns the new expression and the producer.
     pub(super) fn with_any_producer(
         &self,
         graph: &Graph,
@@ -57,14 +58,14 @@ impl<'g> Elementwise<'g> {
         })
     }
 
-    /// Whether every use of a value is by `node`, or by a node that this one stands for already.
+    /// Whether every use of a value is by `node`, or by a producer that is inlined already.
     fn uses_all(&self, graph: &Graph, node: NodeId, v: ValueId) -> bool {
         let own = self.inputs.iter().filter(|u| **u == v).count();
         graph.uses(v).len() == own && graph.only_user(v).is_some_and(|user| user == node)
             || graph.uses(v).len() == 1 && !graph.is_live_out(v)
     }
 
-    /// This with `inner` in the place of input `slot`.
+    /// This expression with `inner` substituted for input `slot`.
     fn inlined(&self, slot: usize, inner: &Elementwise<'_>) -> Elementwise<'static> {
         let value = self.inputs[slot];
         let mut inputs = Vec::new();

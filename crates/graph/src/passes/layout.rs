@@ -1,6 +1,5 @@
-//! Images along convolutions become channels-last, where a pixel's channels lie together: what the
-//! convolutions are fastest on. Conversions stand where such an image meets something that needs
-//! another layout; two that meet cancel out.
+//! Makes images around convolutions channels-last (NHWC), the layout in which convolutions are fastest. Conversions are
+//! inserted where a user needs the original layout; opposite conversions cancel out.
 
 use super::forms::Forms;
 use crate::graph::{Graph, NodeId, ValueId, facts, meaning};
@@ -12,7 +11,7 @@ use operator::Meaning;
 use operator::facts::ViewOf;
 use tensor::TensorMeta;
 
-/// Converts convolutions and what lies between them.
+/// Converts convolutions and the nodes between them.
 pub(super) fn run(graph: &mut Graph) {
     let prefers = |node| matches!(images(graph, node), Images::Prefers { .. });
     let order = graph.order();
@@ -24,12 +23,12 @@ pub(super) fn run(graph: &mut Graph) {
     pass.0.finish(graph);
 }
 
-/// What a node does with images.
+/// How a node uses images.
 fn images(graph: &Graph, node: NodeId) -> Images {
     operation(graph, node).map_or(Images::None, |operation| operation.images())
 }
 
-/// Channels-last is the preferred form.
+/// The pass; channels-last is the preferred form.
 struct Pass(Forms);
 
 impl Pass {
@@ -70,8 +69,8 @@ impl Pass {
         }
     }
 
-    /// Whether a node takes images in any layout and writes the same: a call of such a kernel, a slice, or a reshape that
-    /// adds or takes away dimensions of space of size one alone.
+    /// Whether a node accepts images in any layout and writes the same layout: a call of such a kernel, a slice, or a
+    /// reshape that only adds or removes spatial dimensions of size 1.
     fn moves_freely(&self, graph: &Graph, id: NodeId) -> bool {
         let node = graph.node(id);
         let meta = |v: ValueId| self.0.meta(graph, v);
@@ -83,7 +82,7 @@ impl Pass {
         moves && node.inputs().iter().chain(node.outputs()).all(|&v| is_image(meta(v)))
     }
 
-    /// Lets a node write channels-last images.
+    /// Makes the outputs of a node channels-last.
     fn write(&mut self, graph: &mut Graph, node: NodeId) {
         for v in graph.node(node).outputs().to_vec() {
             let meta = channels_last(graph.meta(v));
@@ -91,7 +90,7 @@ impl Pass {
         }
     }
 
-    /// Lets a node read a channels-last image, converted to if there is none.
+    /// Makes an input of a node channels-last, with a conversion if necessary.
     fn take(&mut self, graph: &mut Graph, node: NodeId, slot: usize) {
         let v = graph.node(node).inputs()[slot];
         let meta = channels_last(graph.meta(v));
@@ -106,7 +105,7 @@ fn is_image(meta: &TensorMeta) -> bool {
     (3..=5).contains(&meta.rank())
 }
 
-/// Whether two images differ by dimensions of space of size one alone.
+/// Whether two images differ only in spatial dimensions of size 1.
 fn same_image(a: &TensorMeta, b: &TensorMeta) -> bool {
     let space =
         |m: &TensorMeta| -> Vec<usize> { m.sizes()[2..].iter().copied().filter(|&s| s != 1).collect() };

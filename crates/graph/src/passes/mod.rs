@@ -1,7 +1,7 @@
-//! What is done to a graph between its calls as a program has them and the steps that run.
+//! The optimization passes between the calls of a program and lowering.
 //!
-//! A pass is a function over the graph; [`PASSES`] lists them in their order. Each does work in proportion to the
-//! graph, and leaves a graph that [`Graph::verify`] accepts. Passes work on graphs of one block.
+//! A pass is a function over the graph; [`PASSES`] lists them in order. Each is linear in the size of the graph and
+//! leaves a graph that [`Graph::verify`] accepts. Passes work on graphs of one block.
 
 mod activation;
 mod attention;
@@ -30,7 +30,7 @@ use operator::KernelContext;
 pub struct Pass {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// What it does, in one line.
     pub about: &'static str,
     run: fn(&mut Graph, &KernelContext<'_>),
 }
@@ -39,79 +39,80 @@ pub struct Pass {
 pub const PASSES: &[Pass] = &[
     Pass {
         name: "widen",
-        about: "what computes in half precision computes in f32, and results are rounded",
+        about: "half-precision calls compute in f32, and their results are rounded",
         run: |graph, _| widen::run(graph),
     },
     Pass {
         name: "normalize",
-        about: "computes what depends on constants alone; calls of known meaning become nodes of the graph's own",
+        about: "folds constants, and rewrites calls with a known meaning to operations",
         run: normalize::run,
     },
     Pass {
         name: "quantized",
-        about: "products and convolutions of dequantized values become those of the quantized values",
+        about: "matrix multiplications and convolutions of dequantized values run on the quantized values",
         run: |graph, _| quantized::run(graph),
     },
     Pass {
         name: "attention",
-        about: "attention becomes one node",
+        about: "fuses attention into one node",
         run: |graph, ctx| attention::run(graph, ctx.isa()),
     },
     Pass {
         name: "activation",
-        about: "activations that are spelled out become one function",
+        about: "recognizes activations that are decomposed into several operators",
         run: |graph, _| activation::run(graph),
     },
     Pass {
         name: "row-norm",
-        about: "layer norms and RMS norms become nodes, those too that are spelled out",
+        about: "fuses layer norms and RMS norms, decomposed ones included",
         run: |graph, _| row_norm::run(graph),
     },
     Pass {
         name: "fuse",
-        about: "batch norms go into convolutions; residuals and activations into what they follow",
+        about: "folds batch norms into convolutions, and fuses residuals and activations into their producers",
         run: |graph, _| fuse::run(graph),
     },
     Pass {
         name: "quantized-outputs",
-        about: "quantizations go into the products and convolutions before them",
+        about: "fuses quantization into the matrix multiplication or convolution before it",
         run: |graph, _| quantized::outputs(graph),
     },
     Pass {
         name: "tables",
-        about: "what is computed of one tensor of 8-bit values by itself, and quantized, is looked up",
+        about: "replaces elementwise chains between 8-bit quantized values by table lookups",
         run: |graph, ctx| tables::run(graph, ctx.isa()),
     },
     Pass {
         name: "norm",
-        about: "group norms become factors and an elementwise node",
+        about: "splits group norms into per-channel factors and an elementwise node",
         run: |graph, _| norm::run(graph),
     },
-    Pass {
-        name: "shuffle",
-        about: "channels that change places between groups are moved by one node",
-        run: |graph, _| shuffle::run(graph),
-    },
+    Pass { name: "shuffle", about: "recognizes channel shuffles", run: |graph, _| shuffle::run(graph) },
     Pass {
         name: "layout",
-        about: "images along convolutions become channels-last",
+        about: "makes images around convolutions channels-last",
         run: |graph, _| layout::run(graph),
     },
-    Pass { name: "pool", about: "poolings of such images become nodes", run: |graph, _| pool::run(graph) },
-    Pass { name: "join", about: "chains of elementwise nodes become one", run: |graph, _| join::run(graph) },
+    Pass {
+        name: "pool",
+        about: "rewrites pooling of channels-last images",
+        run: |graph, _| pool::run(graph),
+    },
+    Pass { name: "join", about: "fuses chains of elementwise nodes", run: |graph, _| join::run(graph) },
     Pass {
         name: "tail",
-        about: "elementwise nodes go into the channels-last convolutions before them",
+        about: "fuses elementwise nodes into the channels-last convolution before them",
         run: |graph, _| tail::run(graph),
     },
     Pass {
         name: "chain",
-        about: "pointwise and depthwise convolutions with large images between them are computed strip by strip",
+        about: "chains pointwise and depthwise convolutions with large images between them, to compute them in strips",
         run: |graph, ctx| chain::run(graph, ctx.pool().threads()),
     },
 ];
 
-/// How many of the passes, from the first on, do the same on every machine: the others know its caches and threads.
+/// How many of the first passes give the same graph on every machine; the remaining ones depend on the number of
+/// threads.
 pub const PORTABLE: usize = PASSES.len() - 1;
 
 /// Runs every pass.
@@ -119,21 +120,21 @@ pub fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
     run_until(graph, ctx, PASSES.len());
 }
 
-/// Runs the first passes, so many of them: what a listing of the graph after one of them shows.
+/// Runs the first `count` passes, for listings of the graph after a pass.
 pub fn run_until(graph: &mut Graph, ctx: &KernelContext<'_>, count: usize) {
-    // Passes sweep what they leave dead, not what they find dead.
+    // Each pass removes only the nodes that it leaves dead itself.
     graph.sweep();
     PASSES.iter().take(count).for_each(|pass| pass.run(graph, ctx));
 }
 
 impl Pass {
-    /// Runs this pass alone, and takes away what is dead then.
+    /// Runs this pass and then eliminates dead nodes.
     pub fn run(&self, graph: &mut Graph, ctx: &KernelContext<'_>) {
-        // Whatever a caller was adding, what passes add belongs to instructions that they name.
+        // New nodes must not get the origin that the graph's builder set last: passes set origins themselves.
         graph.set_origin(Default::default());
         let before = graph.work();
         (self.run)(graph, ctx);
-        // Nothing has died where nothing was changed.
+        // A pass that changed nothing left nothing dead.
         if graph.work() != before {
             graph.sweep();
         }
@@ -160,7 +161,7 @@ mod tests {
     use std::sync::Arc;
     use tensor::{ScalarType, Tensor, TensorMeta};
 
-    /// Products with an activation and an addition each, and a reshape.
+    /// Layers of a matrix multiplication, a reshape, two activations and a residual addition.
     fn chain(len: usize) -> Graph {
         let meta = TensorMeta::contiguous(ScalarType::Float, &[4, 4]).unwrap();
         let weights = Constant::from(Tensor::zeros(meta.clone()).unwrap());
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn work_grows_with_the_graph() {
+    fn passes_are_linear_in_the_graph() {
         let (pool, scratch, generator) = (Pool::serial(), Scratch::new(1 << 20), Generator::new(0));
         let ctx = KernelContext::new(&pool, &scratch, &generator).with_isa(Isa::default());
         let work = |len| {
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_names_the_instructions_that_it_stands_for() {
+    fn steps_name_the_instructions_that_they_implement() {
         let (pool, scratch, generator) = (Pool::serial(), Scratch::new(1 << 20), Generator::new(0));
         let ctx = KernelContext::new(&pool, &scratch, &generator).with_isa(Isa::default());
         let mut graph = chain(1);

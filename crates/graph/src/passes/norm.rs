@@ -1,5 +1,5 @@
-//! Group norms in two: the factors of each channel, and their application, which is elementwise and
-//! joins what follows.
+//! Splits group norms into the computation of per-channel factors and their application, which is elementwise and can
+//! be fused with the nodes that follow.
 
 use crate::graph::{Graph, NodeId, argument, meaning};
 use crate::layouts::image_layout;
@@ -41,7 +41,7 @@ pub(super) fn scale_and_shift() -> Expression {
     }
 }
 
-/// The factors of a group norm whose statistics have no user.
+/// The factors of a group norm whose statistics are unused.
 fn factors(graph: &Graph, id: NodeId, norm: &GroupNorm) -> Option<GroupFactors> {
     let node = graph.node(id);
     let (x, out) = (graph.meta(argument(graph, id, 0)?), graph.meta(*node.outputs().first()?));

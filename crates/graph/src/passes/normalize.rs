@@ -1,10 +1,10 @@
-//! From operator calls to the graph's own nodes, by what their kernels say that they mean. Calls of which nothing is
-//! known, or not in this form, stay calls.
+//! Folds constants and rewrites operator calls to operations by the meaning that their kernels declare. Calls without a
+//! declared meaning, or in an unsupported form, stay calls.
 
 use super::{convolution, product};
 use crate::fold;
 use crate::graph::{Graph, NodeId, argument, meaning};
-use crate::layouts::fit;
+use crate::layouts::layouts_fit;
 use crate::operation::Fused;
 use crate::steps::global_mean::GlobalMean;
 use crate::steps::pointwise::Pointwise;
@@ -14,7 +14,7 @@ use operator::{Expression, Instr, KernelContext, Meaning};
 use std::sync::Arc;
 use tensor::{DimOrder, ScalarType, TensorMeta};
 
-/// Folds constants, and rewrites the calls that are known.
+/// Folds constants, and rewrites calls with a known meaning.
 pub(super) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
     for node in graph.order() {
         if !fold::fold(graph, node, ctx) {
@@ -29,13 +29,13 @@ fn normalize(graph: &mut Graph, node: NodeId, ctx: &KernelContext<'_>) {
         make_plain(graph, node, 1, ctx);
     }
     let (call, inputs) = (Arc::clone(graph.node(node).kind()), graph.node(node).inputs().to_vec());
-    if rewrite(graph, node, &meaning) && !fit(graph, node) {
+    if rewrite(graph, node, &meaning) && !layouts_fit(graph, node) {
         graph.rewrite(node, call, &inputs);
     }
 }
 
-/// Lets a node read a constant input row-major. It is laid out so when somebody looks at it, unless who packs it looks
-/// at how it lies.
+/// Makes a constant input of a node row-major. The conversion is lazy: it does not happen if packing reads the original
+/// layout.
 fn make_plain(graph: &mut Graph, node: NodeId, slot: usize, ctx: &KernelContext<'_>) {
     let Some(&value) = graph.node(node).inputs().get(slot) else { return };
     let meta = graph.meta(value);
@@ -44,7 +44,7 @@ fn make_plain(graph: &mut Graph, node: NodeId, slot: usize, ctx: &KernelContext<
         return;
     }
     let plain = TensorMeta::new(meta.dtype(), meta.sizes(), order).ok();
-    let plain = plain.and_then(|plain| Some((fold::laid_as(graph, value, &plain, ctx)?, plain)));
+    let plain = plain.and_then(|plain| Some((fold::to_layout(graph, value, &plain, ctx)?, plain)));
     if let Some((constant, meta)) = plain {
         let origin = graph.value(value).origin();
         let plain = graph.constant(meta, constant);
@@ -53,7 +53,7 @@ fn make_plain(graph: &mut Graph, node: NodeId, slot: usize, ctx: &KernelContext<
     }
 }
 
-/// Gives a call the kind of node that it means. Says whether it did.
+/// Rewrites a call to the operation that it means. Returns whether it did.
 fn rewrite(graph: &mut Graph, node: NodeId, meaning: &Meaning) -> bool {
     match meaning {
         Meaning::Same | Meaning::View(ViewOf::Expand) => same_elements(graph, node),
@@ -63,7 +63,7 @@ fn rewrite(graph: &mut Graph, node: NodeId, meaning: &Meaning) -> bool {
             if keeps_order(from, dims, to) {
                 return same_elements(graph, node);
             }
-            // Images that lie channels-last, say.
+            // For example the permutation of a channels-last image to rows of channels.
             let kept = from.numel() > 0 && Permute::keeps_bytes(dims, from, to);
             if kept {
                 graph.rewrite(node, Fused::new(Permute { dims: dims[..].into() }), &[v]);
@@ -78,7 +78,7 @@ fn rewrite(graph: &mut Graph, node: NodeId, meaning: &Meaning) -> bool {
     }
 }
 
-/// A node that gives the elements of its first input in order: a reshape, or a change of layout.
+/// Rewrites a call that returns the elements of its first input in order, to a reshape or a change of layout.
 fn same_elements(graph: &mut Graph, node: NodeId) -> bool {
     let (Some(from), Some(&to)) = (argument(graph, node, 0), graph.node(node).outputs().first()) else {
         return false;
@@ -98,7 +98,7 @@ fn same_elements(graph: &mut Graph, node: NodeId) -> bool {
     true
 }
 
-/// Whether a permutation moves dimensions of size 1 alone, so that the elements stay as they lie.
+/// Whether a permutation moves only dimensions of size 1, so that the order of elements in memory stays the same.
 fn keeps_order(from: &TensorMeta, dims: &[usize], out: &TensorMeta) -> bool {
     let long = dims.iter().filter(|&&d| from.sizes().get(d).is_some_and(|&n| n > 1));
     let kept = from.sizes().iter().filter(|n| **n > 1).eq(out.sizes().iter().filter(|n| **n > 1));
@@ -111,13 +111,13 @@ fn is_float(graph: &Graph, node: NodeId) -> bool {
     node.outputs().len() == 1 && node.inputs().iter().chain(node.outputs()).all(float)
 }
 
-/// A mean over the space of images.
+/// Rewrites a mean over all spatial dimensions of images.
 fn mean(graph: &mut Graph, node: NodeId, dims: &[usize]) -> bool {
     let Some(x) = argument(graph, node, 0).filter(|_| is_float(graph, node)) else { return false };
     let (meta, out) = (graph.meta(x), graph.meta(graph.node(node).outputs()[0]));
     let mut dims = dims.to_vec();
     dims.sort_unstable();
-    // The mean of nothing is NaN.
+    // The mean over no elements is NaN: such calls stay.
     let fits = meta.rank() >= 3
         && dims.iter().copied().eq(2..meta.rank())
         && meta.numel() > 0
@@ -138,7 +138,7 @@ fn elementwise(graph: &mut Graph, node: NodeId, expression: &Expression) -> Opti
         &[number] => Some(number),
         _ => None,
     };
-    // A number that stands in a constant of one element stands in the expression.
+    // A constant of one element becomes a constant of the expression.
     let (expression, used) = match expression.instrs.as_slice() {
         [_, _, Instr::Binary(f, 0, 1)] if expression.inputs() == 2 => match (number(0), number(1)) {
             (_, Some(c)) => (Expression::with_const(*f, c), 0..1),
@@ -151,7 +151,7 @@ fn elementwise(graph: &mut Graph, node: NodeId, expression: &Expression) -> Opti
     Some(())
 }
 
-/// Whether a tensor can be read as one of the shape of `out`, by PyTorch's broadcasting.
+/// Whether a tensor broadcasts to the shape of `out`, by PyTorch's rules.
 fn broadcasts(from: &TensorMeta, out: &TensorMeta) -> bool {
     let aligned = from.sizes().iter().rev().zip(out.sizes().iter().rev());
     from.rank() <= out.rank() && aligned.into_iter().all(|(&f, &o)| f == o || f == 1)

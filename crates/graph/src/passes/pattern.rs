@@ -1,26 +1,26 @@
-//! Patterns of elementwise computations, as data.
+//! Declarative patterns of elementwise expressions.
 
 use operator::{Binary, Expression, Instr, Unary};
 
-/// What an instruction of an expression of one input may be.
+/// A pattern for an instruction of an expression with one input.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Pattern {
     /// The input.
     X,
-    /// About this number: programs round their constants in several ways.
+    /// A constant close to this number: programs round their constants in several ways.
     Number(f32),
-    /// A function of what matches.
+    /// A unary function of a match.
     Unary(Unary, &'static Pattern),
-    /// A function of two operands; of one that commutes, in either order.
+    /// A binary function of two matches, in either order if it is commutative.
     Binary(Binary, &'static Pattern, &'static Pattern),
-    /// Clamps in a row that come to these bounds.
+    /// Consecutive clamps that combine to these bounds.
     Clamp(f32, f32, &'static Pattern),
-    /// Any of these.
+    /// Any of these patterns.
     Any(&'static [Pattern]),
 }
 
 impl Pattern {
-    /// Whether an expression of one input is spelled so.
+    /// Whether an expression with one input matches.
     pub(super) fn matches(&self, expression: &Expression) -> bool {
         expression.inputs() == 1
             && expression.instrs.len().checked_sub(1).is_some_and(|last| self.matches_at(expression, last))
@@ -57,7 +57,7 @@ impl Pattern {
     }
 }
 
-/// What is clamped, and the bounds, if an instruction is a clamp or several in a row.
+/// The operand and the combined bounds of consecutive clamps that end in this instruction, if it is a clamp.
 pub(super) fn clamped(e: &Expression, at: usize) -> Option<(usize, (f32, f32))> {
     let Instr::Clamp { of, low, high } = e.instrs[at] else { return None };
     match clamped(e, of) {

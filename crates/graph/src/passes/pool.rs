@@ -1,8 +1,8 @@
-//! Pooling of channels-last images becomes nodes of the graph's own; the greatest of quantized values is taken of them.
+//! Rewrites pooling of channels-last images; max pooling of quantized values runs on the 8-bit values directly.
 
-use crate::graph::{Graph, NodeId, meaning, own_producer};
+use crate::graph::{Graph, NodeId, meaning, single_use_producer};
 use crate::layouts::has_layout;
-use crate::operation::{Fused, as_op, made_by};
+use crate::operation::{Fused, as_op, producer_as};
 use crate::steps::pool::Pool;
 use crate::steps::quantize::{Dequantize, Quantize};
 use kernels::compute::{Layout, Pooling, Windows};
@@ -10,10 +10,10 @@ use operator::Meaning;
 use operator::facts::{PoolOf, Taken};
 use tensor::ScalarType;
 
-/// Pixels of a window, a stride or a padding, at most.
-const LARGEST: usize = 1 << 20;
+/// The exclusive maximum of window sizes, strides, paddings and dilations.
+const MAX_EXTENT: usize = 1 << 20;
 
-/// Rewrites the poolings of a graph.
+/// Rewrites all pooling calls of a graph.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         let unused = graph.node(node).outputs().iter().skip(1).all(|&v| !graph.is_used(v));
@@ -25,17 +25,17 @@ pub(super) fn run(graph: &mut Graph) {
         }
     }
     for node in graph.order() {
-        of_quantized(graph, node);
+        pool_quantized(graph, node);
     }
 }
 
-/// Takes the greatest of quantized values, instead of what they stand for, whose order is the same, where the result is
-/// quantized as they are.
-fn of_quantized(graph: &mut Graph, node: NodeId) -> Option<()> {
+/// Runs max pooling on the quantized values, between a dequantization and a quantization with the same parameters and
+/// the full range of the type. Quantization is monotonic, so that the results are equal.
+fn pool_quantized(graph: &mut Graph, node: NodeId) -> Option<()> {
     let &Quantize(q) = as_op(graph, node)?;
-    let pooling = own_producer(graph, graph.node(node).inputs()[0])?;
+    let pooling = single_use_producer(graph, graph.node(node).inputs()[0])?;
     let pool = *as_op::<Pool>(graph, pooling).filter(|pool| pool.pooling == Pooling::Max)?;
-    let (dequantize, &Dequantize(affine)) = made_by(graph, graph.node(pooling).inputs()[0])?;
+    let (dequantize, &Dequantize(affine)) = producer_as(graph, graph.node(pooling).inputs()[0])?;
     let x = graph.node(dequantize).inputs()[0];
     let (from, to) = (graph.meta(x), graph.meta(graph.node(node).outputs()[0]));
     let all = if to.dtype() == ScalarType::Char { (-128, 127) } else { (0, 255) };
@@ -70,7 +70,7 @@ fn pool(graph: &Graph, node: NodeId, of: &PoolOf) -> Option<Pool> {
         Taken::SumOver(divisor) => Pooling::Sum(1.0 / divisor as f32),
     };
     let all = [of.kernel, of.stride, of.padding, of.dilation];
-    if all.iter().flatten().any(|&n| n >= LARGEST) {
+    if all.iter().flatten().any(|&n| n >= MAX_EXTENT) {
         return None;
     }
     let space = |fill: usize, [h, w]: [usize; 2]| [fill, h, w];
@@ -87,8 +87,8 @@ fn pool(graph: &Graph, node: NodeId, of: &PoolOf) -> Option<Pool> {
     (fits && x.sizes()[..2] == out.sizes()[..2]).then_some(Pool { pooling, windows })
 }
 
-/// The number of windows along a dimension: with `ceil`, also the last one that begins within the image
-/// or the padding before it.
+/// The number of windows along a dimension. With `ceil`, a partial last window counts if it begins within the image or
+/// the padding before it.
 fn output_size(w: &Windows, d: usize, input: usize, ceil: bool) -> Option<usize> {
     let positive = w.kernel[d] > 0 && w.stride[d] > 0 && w.dilation[d] > 0 && 2 * w.padding[d] <= w.kernel[d];
     let reach = w.dilation[d] * (w.kernel[d].checked_sub(1)?) + 1;

@@ -1,4 +1,4 @@
-//! Products with constant matrices.
+//! Rewrites matrix multiplications with constant matrices.
 
 use crate::fold::untransposed;
 use crate::graph::{Graph, NodeId, ValueId, argument};
@@ -8,8 +8,8 @@ use kernels::compute::Activation;
 use operator::facts::Product;
 use tensor::ScalarType;
 
-/// Rewrites a product with a constant matrix, or with the transpose of one: of that it packs the matrix as it is
-/// stored. Says whether it did.
+/// Rewrites a matrix multiplication with a constant matrix or with the transpose of one, in which case the matrix
+/// before the transposition is packed. Returns whether it did.
 pub(super) fn rewrite(graph: &mut Graph, node: NodeId, product: &Product) -> bool {
     let Some(w) = argument(graph, node, product.weights) else { return false };
     let matrix = graph.value(w).constant().and_then(|constant| untransposed(graph.meta(w), constant));
@@ -58,8 +58,8 @@ fn linear(
     fits.then_some((linear, inputs))
 }
 
-/// Whether `out` has the shape of the product of `x` with constant weights. Programs may say anything;
-/// a call that does not fit stays a call, and says so when it runs.
+/// Whether `out` has the shape of the product of `x` with constant weights. Programs may declare any shape; a call with
+/// another one stays a call and fails when it runs.
 fn has_shape_of_product(graph: &Graph, x: ValueId, w: ValueId, out_major: bool, out: ValueId) -> bool {
     let &[rows, columns] = &**graph.meta(w).sizes() else { return false };
     let (k, n) = if out_major { (columns, rows) } else { (rows, columns) };

@@ -1,19 +1,18 @@
-//! Products and convolutions of quantized values, as exporters spell them: what is dequantized, and
-//! multiplied in f32.
+//! Quantized matrix multiplications and convolutions, which exporters write as dequantization and computation in f32.
 //!
 //! | in the program | in the graph |
 //! | --- | --- |
 //! | `dequantize(quantize(x))`, parameters known | [`Quantize`], [`Dequantize`] |
-//! | a product or convolution of a dequantized input with dequantized constant weights | [`QuantizedLinear`], [`QuantizedConvolution`] of the quantized values |
-//! | a product of an input quantized by parameters chosen from it, for the tensor or for each row | [`QuantizedLinear`] of the input |
+//! | a matrix multiplication or convolution of a dequantized input with dequantized constant weights | [`QuantizedLinear`], [`QuantizedConvolution`] of the quantized values |
+//! | a matrix multiplication of a dynamically quantized input (per tensor or per row) | [`QuantizedLinear`] of the f32 input |
 //! | the quantization of such a result | its `output` |
 //!
-//! The sums of the graph's nodes are exact, where those of the program round in f32: a result that is
-//! quantized again may differ by one where it falls between two quantized values.
+//! The operations accumulate exactly, whereas the program rounds in f32: a requantized result may differ by one where
+//! it falls between two quantized values.
 
 use crate::fold::untransposed;
-use crate::graph::{Constant, Graph, NodeId, ValueId, argument, constant, meaning, own_producer};
-use crate::operation::{Fused, as_op, made_by};
+use crate::graph::{Constant, Graph, NodeId, ValueId, argument, constant, meaning, single_use_producer};
+use crate::operation::{Fused, as_op, producer_as};
 use crate::steps::conv::Convolution;
 use crate::steps::linear::Linear;
 use crate::steps::pointwise::Pointwise;
@@ -29,21 +28,21 @@ use std::sync::Arc;
 use tensor::memory::{collected, copied};
 use tensor::{ScalarType, TensorMeta, TensorView};
 
-/// Reshapes that are looked through between a product and what dequantizes its input.
-const MOST_RESHAPES: usize = 64;
+/// The maximum number of reshapes between a matrix multiplication and the dequantization of its input.
+const MAX_RESHAPES: usize = 64;
 
-/// Constant weights that a program dequantizes.
+/// Constant quantized weights that a program dequantizes.
 struct Weights {
     /// The quantized values.
     values: (TensorMeta, Constant),
-    /// Whether the weights are the transpose of the values.
+    /// Whether the weights are the transpose of the quantized values.
     transposed: bool,
     scales: Vec<f32>,
-    /// The dimension of the values along which there is a scale for each, if not one for all.
+    /// The dimension of the quantized values with one scale for each index (per-channel); `None` if there is one scale.
     axis: Option<usize>,
 }
 
-/// The quantized values of which a constant of this meta is computed.
+/// The quantized weights from which a constant with this meta was derived, if their zero points are 0.
 fn weights(meta: &TensorMeta, constant: &Constant) -> Option<Weights> {
     if let Some((meta, matrix)) = untransposed(meta, constant) {
         let found = weights(&meta, &matrix)?;
@@ -75,21 +74,21 @@ fn weights(meta: &TensorMeta, constant: &Constant) -> Option<Weights> {
                 None => true,
             };
             let (meta, scales) = vector(scales)?;
-            let scales = numbers(&scales.view(&meta)?)?;
+            let scales = to_f32(&scales.view(&meta)?)?;
             zero.then_some(Weights { values, transposed, scales, axis: Some(axis) })
         }
         _ => None,
     }
 }
 
-/// The quantized values of the weights that a node reads.
+/// The quantized weights of a node, whose input 1 is the dequantized weights.
 fn weights_of(graph: &Graph, node: NodeId) -> Option<Weights> {
     let &v = graph.node(node).inputs().get(1)?;
     weights(graph.meta(v), graph.value(v).constant()?)
 }
 
-/// Elements of a tensor of f32 or f64.
-fn numbers(x: &TensorView<'_>) -> Option<Vec<f32>> {
+/// The elements of an f32 or f64 tensor, as f32.
+fn to_f32(x: &TensorView<'_>) -> Option<Vec<f32>> {
     match x.dtype() {
         ScalarType::Float => copied(x.storage::<f32>().ok()?).ok(),
         ScalarType::Double => collected(x.storage::<f64>().ok()?.iter().map(|&s| s as f32)).ok(),
@@ -97,7 +96,8 @@ fn numbers(x: &TensorView<'_>) -> Option<Vec<f32>> {
     }
 }
 
-/// Rewrites quantizations whose parameters are known, and products and convolutions between them.
+/// Rewrites quantizations and dequantizations with known parameters, and the matrix multiplications and convolutions
+/// between them.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         if let Some(kind) = conversion(graph, node) {
@@ -113,7 +113,7 @@ pub(super) fn run(graph: &mut Graph) {
     }
 }
 
-/// Whether 8-bit values of a type are signed.
+/// Whether an 8-bit type is signed; `None` for other types.
 fn signed(dtype: ScalarType) -> Option<bool> {
     match dtype {
         ScalarType::Char => Some(true),
@@ -122,7 +122,7 @@ fn signed(dtype: ScalarType) -> Option<bool> {
     }
 }
 
-/// The quantization, or what undoes it, that a call with known parameters means.
+/// The quantization or dequantization that a call with known parameters means.
 fn conversion(graph: &Graph, node: NodeId) -> Option<Arc<dyn Kind>> {
     let (&[from], &[to]) = (graph.node(node).inputs(), graph.node(node).outputs()) else { return None };
     let (from, to) = (graph.meta(from), graph.meta(to));
@@ -149,10 +149,11 @@ fn conversion(graph: &Graph, node: NodeId) -> Option<Arc<dyn Kind>> {
     }
 }
 
-/// Where a product's input comes from, and how the values there stand for it; whether they have other sizes.
+/// The source of a matrix multiplication's input `x`, how it is quantized, and whether its sizes differ from those of
+/// `x`.
 fn input(graph: &Graph, x: ValueId) -> Option<(ValueId, QuantizedInput, bool)> {
     let mut node = graph.producer(x)?;
-    for _ in 0..MOST_RESHAPES {
+    for _ in 0..MAX_RESHAPES {
         if as_op::<Reshape>(graph, node).is_none() {
             break;
         }
@@ -171,7 +172,7 @@ fn input(graph: &Graph, x: ValueId) -> Option<(ValueId, QuantizedInput, bool)> {
     (same && real_meta.dtype() == ScalarType::Float).then_some((real, input, false))
 }
 
-/// What is quantized by parameters that are chosen from it, if `node` dequantizes such a thing.
+/// The f32 value that was quantized dynamically before `node` dequantizes it, and how.
 fn dynamic(graph: &Graph, node: NodeId) -> Option<(ValueId, QuantizedInput)> {
     let Meaning::Dequantize(Affinity::Computed { by_row, .. }) = meaning(graph, node)? else { return None };
     let operands = |node: NodeId| -> Option<[ValueId; 3]> {
@@ -203,7 +204,7 @@ fn dynamic(graph: &Graph, node: NodeId) -> Option<(ValueId, QuantizedInput)> {
     Some((x, input?)).filter(|_| agree)
 }
 
-/// Makes a product of quantized values of a product, if it means that.
+/// Rewrites a matrix multiplication to a quantized one, if its operands are dequantized.
 fn product(graph: &mut Graph, node: NodeId, linear: &Linear) -> Option<()> {
     let inputs = graph.node(node).inputs().to_vec();
     let weights = weights_of(graph, node).filter(|_| !linear.residual)?;
@@ -232,7 +233,7 @@ fn product(graph: &mut Graph, node: NodeId, linear: &Linear) -> Option<()> {
     rewrite(graph, node, Fused::kind(op), x, weights)
 }
 
-/// Makes a convolution of quantized values of a convolution, if it means that.
+/// Rewrites a convolution to a quantized one, if its operands are dequantized.
 fn convolution(graph: &mut Graph, node: NodeId, conv: &Convolution) -> Option<()> {
     let inputs = graph.node(node).inputs().to_vec();
     let weights = weights_of(graph, node).filter(|_| !conv.residual)?;
@@ -240,7 +241,7 @@ fn convolution(graph: &mut Graph, node: NodeId, conv: &Convolution) -> Option<()
     if !plain || !QuantizedConv::supports(&conv.params) {
         return None;
     }
-    let (dequantize, &Dequantize(affine)) = made_by(graph, inputs[0])?;
+    let (dequantize, &Dequantize(affine)) = producer_as(graph, inputs[0])?;
     let x = graph.node(dequantize).inputs()[0];
     let meta = graph.meta(x);
     let least = if signed(meta.dtype())? { -128 } else { 0 };
@@ -262,7 +263,7 @@ fn rewrite(graph: &mut Graph, node: NodeId, kind: Arc<dyn Kind>, x: ValueId, wei
     Some(())
 }
 
-/// Puts quantizations into the products and convolutions before them, and clamps of f32 values into their
+/// Fuses quantizations into the quantized operations before them, and clamps between two quantizations into the output
 /// bounds.
 pub(super) fn outputs(graph: &mut Graph) {
     for node in graph.order() {
@@ -274,19 +275,19 @@ pub(super) fn outputs(graph: &mut Graph) {
 fn quantize_producer(graph: &mut Graph, node: NodeId) -> Option<()> {
     let &Quantize(q) = as_op(graph, node)?;
     let input = |node: NodeId| graph.node(node).inputs()[0];
-    let mut producer = own_producer(graph, input(node))?;
+    let mut producer = single_use_producer(graph, input(node))?;
     let mut bounds = (q.low, q.high);
     let mut between = Vec::new();
-    // f32 values that are clamped between two quantizations of the same parameters.
+    // A clamp in f32 between two quantizations with the same parameters.
     if let Some(Pointwise(expression)) = as_op(graph, producer)
         && let Some((low, high)) = expression.as_clamp()
-        && let Some(dequantize) = own_producer(graph, input(producer))
+        && let Some(dequantize) = single_use_producer(graph, input(producer))
         && let Some(&Dequantize(affine)) = as_op(graph, dequantize)
         && affine == q.affine
     {
         bounds = (quantized(&q, low).max(q.low), quantized(&q, high).min(q.high));
         between.extend([producer, dequantize]);
-        producer = own_producer(graph, input(dequantize))?;
+        producer = single_use_producer(graph, input(dequantize))?;
     }
     let kind = with_output(graph, producer, q, bounds, !between.is_empty())?;
     let inputs = graph.node(producer).inputs().to_vec();
@@ -297,7 +298,7 @@ fn quantize_producer(graph: &mut Graph, node: NodeId) -> Option<()> {
     Some(())
 }
 
-/// The kind of a node with its result quantized, within bounds if it was clamped between two quantizations.
+/// The kind of a node with its result quantized; with `bounds`, if it was clamped between two quantizations.
 fn with_output(
     graph: &Graph,
     node: NodeId,
@@ -322,7 +323,7 @@ fn with_output(
     Some(Fused::kind(QuantizedConvolution { output, ..conv }))
 }
 
-/// The quantized value of a real number, without bounds but those of 32 bits.
+/// The quantized value of an f32 value, saturated to 32 bits but not to the bounds of `q`.
 fn quantized(q: &Quantization, x: f32) -> i32 {
     ((x * (1.0 / q.affine.scale)).round_ties_even() as i32).saturating_add(q.affine.zero)
 }

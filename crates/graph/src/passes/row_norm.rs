@@ -1,18 +1,17 @@
-//! Norms of rows, layer norm and RMS norm: calls become nodes, and so does what programs spell out with means,
-//! squares and square roots.
+//! Layer norms and RMS norms: rewrites calls, and fuses norms that are decomposed into means, squares and square roots.
 //!
 //! ```text
 //! x ──► mean ──► x - mean = d ─────────────────────────► d * r [* weight [+ bias]]
 //!                          └► d² ──► mean ──► + eps ──► rsqrt = r ┘
 //! ```
 //!
-//! An RMS norm has `x` in the place of `d`. The variance may be one operator, and so may it and the mean; the square
-//! root may divide.
+//! An RMS norm has `x` instead of `d`. The variance may be one operator, or one together with the mean; instead of the
+//! multiplication by `r` there may be a division by the square root.
 
 use super::join::Elementwise;
 use crate::graph::{Graph, NodeId, ValueId, argument, meaning, single_user};
-use crate::layouts::fit;
-use crate::operation::{Fused, as_op, made_by};
+use crate::layouts::layouts_fit;
+use crate::operation::{Fused, as_op, producer_as};
 use crate::steps::global_mean::GlobalMean;
 use crate::steps::pointwise::Pointwise;
 use crate::steps::relayout::Reshape;
@@ -23,23 +22,23 @@ use operator::{Binary, Expression, Instr, Meaning, Unary};
 use std::sync::Arc;
 use tensor::ScalarType;
 
-/// Instructions of the longest spelling of a reciprocal square root.
-const LONGEST: usize = 8;
+/// The maximum number of instructions of a reciprocal square root.
+const MAX_ROOT_INSTRS: usize = 8;
 
-/// Uses of a part's result, at most: by the square, twice, the product, and another difference.
-const MOST_USES: usize = 4;
+/// The maximum number of uses of a part's result: two by the square, one by the product, one by another difference.
+const MAX_USES: usize = 4;
 
-/// Rewrites the norms of rows of a graph.
+/// Rewrites all layer norms and RMS norms of a graph.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
-        if graph.contains(node) && called(graph, node).is_none() {
-            _ = spelled(graph, node);
+        if graph.contains(node) && rewrite_call(graph, node).is_none() {
+            _ = rewrite_decomposed(graph, node);
         }
     }
 }
 
-/// Rewrites a call of a layer norm whose statistics have no user.
-fn called(graph: &mut Graph, node: NodeId) -> Option<()> {
+/// Rewrites a call of a layer norm whose statistics are unused.
+fn rewrite_call(graph: &mut Graph, node: NodeId) -> Option<()> {
     let Meaning::LayerNorm { elements, eps } = meaning(graph, node)? else { return None };
     let (x, weight, bias) = (argument(graph, node, 0)?, argument(graph, node, 2), argument(graph, node, 3));
     let (&out, statistics) = graph.node(node).outputs().split_first()?;
@@ -57,24 +56,27 @@ fn called(graph: &mut Graph, node: NodeId) -> Option<()> {
     Some(())
 }
 
-/// A norm that is spelled out.
-struct Spelled {
+/// A norm that is decomposed into several operators.
+struct DecomposedNorm {
     x: ValueId,
     centred: bool,
     eps: f32,
-    /// What is computed for it, in any order.
+    /// The nodes that compute it, in any order, without the last.
     parts: Vec<NodeId>,
 }
 
-/// Rewrites a product, or a quotient, that is the last of a norm, with the weight and the bias behind it.
-fn spelled(graph: &mut Graph, node: NodeId) -> Option<()> {
+/// Rewrites a product or quotient that is the last node of a decomposed norm, together with the weight and bias that
+/// follow.
+fn rewrite_decomposed(graph: &mut Graph, node: NodeId) -> Option<()> {
     let (f, [a, b]) = binary(graph, node)?;
     let found = match f {
-        Binary::Mul => Spelled::of(graph, a, b, false).or_else(|| Spelled::of(graph, b, a, false)),
-        Binary::Div => Spelled::of(graph, a, b, true),
+        Binary::Mul => {
+            DecomposedNorm::of(graph, a, b, false).or_else(|| DecomposedNorm::of(graph, b, a, false))
+        }
+        Binary::Div => DecomposedNorm::of(graph, a, b, true),
         _ => None,
     }?;
-    let Spelled { x, centred, eps, mut parts } = found;
+    let DecomposedNorm { x, centred, eps, mut parts } = found;
     let out = graph.node(node).outputs()[0];
     if graph.meta(x) != graph.meta(out)
         || !parts.iter().all(|&part| is_used_within(graph, part, &parts, node))
@@ -84,12 +86,12 @@ fn spelled(graph: &mut Graph, node: NodeId) -> Option<()> {
     let elements = row(graph, x, &parts)?;
     let (mut last, mut inputs) = (node, vec![x]);
     let mut norm = RowNorm { elements, eps, centred, weight: false, bias: false };
-    if let Some((next, factor)) = applied(graph, last, Binary::Mul, elements) {
+    if let Some((next, factor)) = apply_to_rows(graph, last, Binary::Mul, elements) {
         parts.push(last);
         (last, norm.weight) = (next, true);
         inputs.push(factor);
     }
-    if let Some((next, term)) = applied(graph, last, Binary::Add, elements).filter(|_| centred) {
+    if let Some((next, term)) = apply_to_rows(graph, last, Binary::Add, elements).filter(|_| centred) {
         parts.push(last);
         (last, norm.bias) = (next, true);
         inputs.push(term);
@@ -99,19 +101,19 @@ fn spelled(graph: &mut Graph, node: NodeId) -> Option<()> {
     Some(())
 }
 
-/// Makes a node a norm, if its operands lie as that needs them.
+/// Makes a node a norm, if its operands have the required layouts.
 fn rewrite(graph: &mut Graph, node: NodeId, norm: RowNorm, inputs: &[ValueId]) -> Option<()> {
     let (kind, before) = (Arc::clone(graph.node(node).kind()), graph.node(node).inputs().to_vec());
     graph.rewrite(node, Fused::kind(norm), inputs);
-    if fit(graph, node) {
+    if layouts_fit(graph, node) {
         return Some(());
     }
     graph.rewrite(node, kind, &before);
     None
 }
 
-impl Spelled {
-    /// Of `d * r`, or of `d / s` where the quotient is divided by the root itself.
+impl DecomposedNorm {
+    /// Matches `d * r`, or `d / r` with the square root itself if `divided`.
     fn of(graph: &Graph, d: ValueId, r: ValueId, divided: bool) -> Option<Self> {
         let mut parts = Vec::new();
         let (variance, eps) = root_of(graph, r, divided, &mut parts)?;
@@ -140,7 +142,7 @@ impl Spelled {
     }
 }
 
-/// A mean, or a variance and maybe a mean.
+/// A node that computes a mean, or a variance and possibly a mean.
 struct Statistic {
     of: ValueId,
     dims: Dims,
@@ -163,7 +165,7 @@ impl Statistic {
     }
 }
 
-/// What `x - mean(x)` is of, and the nodes that compute it.
+/// A match of `x - mean(x)`: `x` and the nodes that compute it.
 struct Centre {
     x: ValueId,
     parts: [NodeId; 2],
@@ -178,9 +180,9 @@ fn centre(graph: &Graph, d: ValueId, dims: &Dims) -> Option<Centre> {
     (is_mean && of == x && over == *dims).then_some(Centre { x, parts: [difference, statistic] })
 }
 
-/// What a value is the square of, and the node.
+/// The node that computes a value as a square, and its operand.
 fn square(graph: &Graph, value: ValueId) -> Option<(NodeId, ValueId)> {
-    let (node, Pointwise(expression)) = made_by::<Pointwise>(graph, value)?;
+    let (node, Pointwise(expression)) = producer_as::<Pointwise>(graph, value)?;
     let inputs = graph.node(node).inputs();
     match expression.instrs[..] {
         [Instr::Input(0), Instr::Unary(Unary::Square, 0)]
@@ -192,13 +194,13 @@ fn square(graph: &Graph, value: ValueId) -> Option<(NodeId, ValueId)> {
     }
 }
 
-/// Of `1 / sqrt(variance + eps)`, or of the root itself if something is divided by it: the variance and `eps`. `parts`
-/// becomes what computes it, of the variance.
+/// Matches `1 / sqrt(variance + eps)`, or the square root itself if `divided`. Returns the variance and `eps`, and adds
+/// the nodes that compute it to `parts`.
 fn root_of(graph: &Graph, r: ValueId, divided: bool, parts: &mut Vec<NodeId>) -> Option<(ValueId, f32)> {
     let node = graph.producer(r)?;
     let mut at = Elementwise::of(graph, node)?;
     parts.push(node);
-    while let Some((wider, producer)) = at.with_any_producer(graph, node, LONGEST) {
+    while let Some((wider, producer)) = at.with_any_producer(graph, node, MAX_ROOT_INSTRS) {
         at = wider;
         parts.push(producer);
     }
@@ -209,16 +211,16 @@ fn root_of(graph: &Graph, r: ValueId, divided: bool, parts: &mut Vec<NodeId>) ->
     others.then_some((at.inputs[slot], eps))
 }
 
-/// The element of a constant that has but one, under whatever sizes.
+/// The element of a constant with one element, whatever its sizes.
 fn number(graph: &Graph, value: ValueId) -> Option<f32> {
-    let value = match made_by::<Reshape>(graph, value) {
+    let value = match producer_as::<Reshape>(graph, value) {
         Some((reshape, _)) => graph.node(reshape).inputs()[0],
         None => value,
     };
     if let &[number] = graph.floats(value)? { Some(number) } else { None }
 }
 
-/// `eps` of `sqrt(x + eps)`, or of its reciprocal, where `number` gives inputs that are constants.
+/// The `eps` of `sqrt(x + eps)` or of its reciprocal; `number` returns the inputs that are constants.
 fn epsilon(e: &Expression, is_root: bool, number: impl Fn(usize) -> Option<f32>) -> Option<f32> {
     let at = |i: usize| match e.instrs[i] {
         Instr::Input(input) => number(input).map_or(Instr::Input(0), Instr::Const),
@@ -246,7 +248,7 @@ fn epsilon(e: &Expression, is_root: bool, number: impl Fn(usize) -> Option<f32>)
     }
 }
 
-/// What a node does with two operands, if it is one function of them.
+/// The function and operands of a node that is a single binary function.
 fn binary(graph: &Graph, node: NodeId) -> Option<(Binary, [ValueId; 2])> {
     let Pointwise(expression) = as_op(graph, node)?;
     let [Instr::Input(0), Instr::Input(1), Instr::Binary(f, a @ 0..=1, b @ 0..=1)] = expression.instrs[..]
@@ -257,7 +259,7 @@ fn binary(graph: &Graph, node: NodeId) -> Option<(Binary, [ValueId; 2])> {
     (a != b).then_some((f, [inputs[a], inputs[b]]))
 }
 
-/// Whether nothing but a norm's parts, and its last node, reads what a part computes.
+/// Whether only the parts of a norm and its last node use the results of a part.
 fn is_used_within(graph: &Graph, part: NodeId, parts: &[NodeId], last: NodeId) -> bool {
     let is_within = |used: &ir::Use| match used.user {
         User::Node(user) => user == last || parts.contains(&user),
@@ -265,11 +267,12 @@ fn is_used_within(graph: &Graph, part: NodeId, parts: &[NodeId], last: NodeId) -
     };
     graph.node(part).outputs().iter().all(|&v| {
         let uses = graph.uses(v);
-        uses.len() <= MOST_USES && uses.iter().all(is_within)
+        uses.len() <= MAX_USES && uses.iter().all(is_within)
     })
 }
 
-/// The elements of a row, if what the statistics among the parts are of are the last dimensions, which stay with size 1.
+/// The number of elements of a row, if the statistics among the parts reduce the last dimensions and keep them with
+/// size 1.
 fn row(graph: &Graph, x: ValueId, parts: &[NodeId]) -> Option<usize> {
     let sizes = graph.meta(x).sizes();
     let mut elements = None;
@@ -286,8 +289,9 @@ fn row(graph: &Graph, x: ValueId, parts: &[NodeId]) -> Option<usize> {
     elements.filter(|_| graph.meta(x).numel() > 0)
 }
 
-/// The node that alone reads a node's result and does this with it and a vector of one element for each of a row.
-fn applied(graph: &Graph, node: NodeId, f: Binary, elements: usize) -> Option<(NodeId, ValueId)> {
+/// The only user of a node's result, if it applies `f` to the result and a vector with one element for each element of
+/// a row; and the vector.
+fn apply_to_rows(graph: &Graph, node: NodeId, f: Binary, elements: usize) -> Option<(NodeId, ValueId)> {
     let out = graph.node(node).outputs()[0];
     let user = single_user(graph, out)?;
     let (g, [a, b]) = binary(graph, user)?;

@@ -1,14 +1,14 @@
-//! Channels that change places between groups, spelled as a permutation between two reshapes, become one node.
+//! Fuses channel shuffles, which are a permutation between two reshapes, into one node.
 
 use crate::graph::{Graph, NodeId, ValueId, meaning};
-use crate::operation::{Fused, as_op, made_by};
+use crate::operation::{Fused, as_op, producer_as};
 use crate::steps::channel_shuffle::ChannelShuffle;
 use crate::steps::relayout::Reshape;
 use ir::User;
 use operator::Meaning;
 use operator::facts::ViewOf;
 
-/// Rewrites the shuffles of a graph.
+/// Rewrites the channel shuffles of a graph.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         if let Some(Meaning::View(ViewOf::Permute(dims))) = meaning(graph, node)
@@ -20,10 +20,10 @@ pub(super) fn run(graph: &mut Graph) {
     }
 }
 
-/// The image whose channels a permutation shuffles, and the reshape that gives the result.
+/// The image whose channels a permutation shuffles, the reshape that returns the result, and the shuffle.
 fn shuffle(graph: &Graph, node: NodeId, dims: &[usize]) -> Option<(ValueId, NodeId, ChannelShuffle)> {
     let (&[apart], &[turned]) = (graph.node(node).inputs(), graph.node(node).outputs()) else { return None };
-    let (before, _) = made_by::<Reshape>(graph, apart)?;
+    let (before, _) = producer_as::<Reshape>(graph, apart)?;
     let &[ir::Use { user: User::Node(last), .. }] = graph.uses(turned) else { return None };
     as_op::<Reshape>(graph, last)?;
     let (&image, &result) = (graph.node(before).inputs().first()?, graph.node(last).outputs().first()?);

@@ -1,7 +1,7 @@
-//! What is computed, element by element, of one tensor of 8-bit values and of numbers, and is quantized: a function of 256
-//! values, of which there is a table.
+//! Replaces elementwise chains from one 8-bit tensor (and scalars) to a quantization by a lookup in a table of 256
+//! entries.
 //!
-//! The table is computed by the code of the steps that it stands for, on the 256 values: results are the same.
+//! The code of the replaced steps computes the table from the 256 values, so that the results are identical.
 
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::operation::{Fused, as_op};
@@ -14,30 +14,30 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::ScalarType;
 
-/// The results for each of 256 values.
+/// The results of a function for each of the 256 values.
 #[derive(Clone)]
 enum Results {
     Bytes(Arc<[u8; 256]>),
     Floats(Arc<[f32; 256]>),
 }
 
-/// A value that is a function of another, element by element.
+/// A value that is an elementwise function of an 8-bit value.
 struct Function {
     of: ValueId,
     results: Results,
-    /// The uses of the value that the pass has not come to.
+    /// The number of uses of the value that the pass has not visited yet.
     uses: usize,
 }
 
-/// Makes a table of every quantization whose result is a function of 8-bit values.
+/// Replaces every quantization whose result is a function of an 8-bit tensor by a lookup.
 pub(super) fn run(graph: &mut Graph, isa: Isa) {
     let mut tables = Tables { isa, functions: HashMap::new() };
     for node in graph.order() {
         let &[out] = graph.node(node).outputs() else { continue };
         let found = tables.function(graph, node);
-        // Most graphs are long, and a table is needed as long as something uses it.
+        // Tables are dropped after their last use, to bound the memory in long graphs.
         for v in graph.node(node).inputs() {
-            tables.used(*v);
+            tables.note_use(*v);
         }
         let Some((of, results)) = found else { continue };
         if let Results::Bytes(table) = &results {
@@ -50,7 +50,7 @@ pub(super) fn run(graph: &mut Graph, isa: Isa) {
     }
 }
 
-/// Makes a look-up of a node, and takes the nodes away that are dead then.
+/// Rewrites a node to a lookup, and removes the nodes that became dead.
 fn replace(graph: &mut Graph, node: NodeId, of: ValueId, table: &Arc<[u8; 256]>) {
     let mut before: Vec<NodeId> = graph.producer(graph.node(node).inputs()[0]).into_iter().collect();
     graph.rewrite(node, Fused::kind(Lookup(Arc::clone(table))), &[of]);
@@ -72,7 +72,7 @@ struct Tables {
 }
 
 impl Tables {
-    fn used(&mut self, v: ValueId) {
+    fn note_use(&mut self, v: ValueId) {
         if let Some(function) = self.functions.get_mut(&v) {
             function.uses -= 1;
             if function.uses == 0 {
@@ -81,7 +81,7 @@ impl Tables {
         }
     }
 
-    /// The 8-bit values that a node's result is a function of, and its results.
+    /// The 8-bit value of which a node's result is a function, and the table of results.
     fn function(&self, graph: &Graph, node: NodeId) -> Option<(ValueId, Results)> {
         let (inputs, out) = (graph.node(node).inputs(), graph.node(node).outputs()[0]);
         if let Some(&Dequantize(affine)) = as_op(graph, node) {
@@ -126,7 +126,8 @@ impl Tables {
         Some((of, Results::Floats(Arc::new(results))))
     }
 
-    /// The 8-bit values that a value is a function of: those of another, or its own.
+    /// The 8-bit value of which an 8-bit value is a function, and the table; for others the value itself and the
+    /// identity.
     fn bytes(&self, graph: &Graph, v: ValueId) -> Option<(ValueId, Arc<[u8; 256]>)> {
         match self.functions.get(&v) {
             Some(Function { of, results: Results::Bytes(table), .. }) => Some((*of, Arc::clone(table))),

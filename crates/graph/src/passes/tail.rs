@@ -1,7 +1,7 @@
-//! What is left of elementwise nodes after convolutions goes into the convolutions: batch norms and activations
-//! of half precision, which are rounded step by step, and whatever else is no epilogue.
+//! Fuses the elementwise nodes that remain after convolutions into them: half-precision batch norms and activations,
+//! which are rounded step by step, and other expressions that are not supported as an epilogue.
 
-use crate::graph::{Graph, NodeId, own_producer};
+use crate::graph::{Graph, NodeId, single_use_producer};
 use crate::operation::{Fused, as_op};
 use crate::steps::conv::Convolution;
 use crate::steps::conv_pass::ConvPass;
@@ -9,7 +9,7 @@ use crate::steps::pointwise::Pointwise;
 use kernels::compute::Layout;
 use operator::{Expression, Instr};
 
-/// Fuses every elementwise node with a convolution that computes an input of it alone.
+/// Fuses every elementwise node with a convolution of whose result it is the only user.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         fuse(graph, node);
@@ -20,7 +20,7 @@ fn fuse(graph: &mut Graph, node: NodeId) -> Option<()> {
     let Pointwise(expression) = as_op(graph, node)?;
     let (inputs, out) = (graph.node(node).inputs().to_vec(), graph.node(node).outputs()[0]);
     let (slot, producer, conv) = inputs.iter().enumerate().find_map(|(slot, &v)| {
-        let producer = own_producer(graph, v)?;
+        let producer = single_use_producer(graph, v)?;
         let conv = *as_op::<Convolution>(graph, producer)?;
         let fits = conv.layout == Layout::ChannelsLast && graph.meta(v) == graph.meta(out);
         fits.then_some((slot, producer, conv))
@@ -34,7 +34,7 @@ fn fuse(graph: &mut Graph, node: NodeId) -> Option<()> {
     Some(())
 }
 
-/// The expression with an input before the others.
+/// The expression with input `slot` moved before the others.
 fn with_first(expression: &Expression, slot: usize) -> Expression {
     let place = |n: usize| match n {
         _ if n == slot => 0,

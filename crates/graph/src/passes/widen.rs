@@ -1,29 +1,31 @@
-//! Half precision: what computes in float16 or bfloat16 computes in f32, and every result is rounded to the numbers
-//! of its type, in f32, as PyTorch rounds it. All that reads a result, a comparison, an index, a sum that cancels,
-//! finds what PyTorch has; what overflows is infinite. Nothing is rounded where that changes nothing: what moves,
-//! selects or bounds elements gives numbers of the type, and a conversion rounds by itself.
+//! Half precision: calls in float16 or bfloat16 compute in f32, and every result is rounded, in f32, to a value that
+//! the half-precision type represents, as PyTorch rounds it. So comparisons, indices and cancelling sums see the
+//! values that they see in PyTorch, and overflow yields infinity. Roundings without an effect are omitted: operators
+//! that move, select or clamp elements yield representable values, and a conversion to half precision rounds by
+//! itself.
 //!
 //! Operators that are not known to compute in f32 and to round once stay calls in their own type.
 //!
-//! All other passes, and the compute core, know f32.
+//! All other passes, and the compute core, support only f32.
 
 use super::forms::Forms;
 use crate::graph::{Call, CallArg, Graph, NodeId, ValueId, facts};
-use crate::operation::{Fused, as_op, made_by};
+use crate::operation::{Fused, as_op, producer_as};
 use crate::steps::cast::{Cast, is_half, widen, widened};
 use crate::steps::pointwise::Pointwise;
 use operator::{Expression, Facts, Results, Rounding, Unary};
 use std::collections::HashSet;
 use tensor::{Scalar, ScalarType, bf16, f16};
 
-/// Bytes of a constant of half precision up to which it is kept in f32. Larger weights stay as they are, and so do
-/// the calls that read them: in f32 they take twice the memory, and the time that it takes to read it.
-const LARGEST: usize = 8 << 20;
+/// The maximum size in bytes of a half-precision constant that is widened. Larger weights stay in half precision, and
+/// so do the calls that read them: in f32 they would take twice the memory and bandwidth.
+const MAX_WIDENED: usize = 8 << 20;
 
-/// Bytes in f32 of all constants of a graph that are widened: a small file can name the same bytes many times.
+/// The limit in bytes (in f32) for all widened constants of a graph: a small file can refer to the same bytes many
+/// times.
 const BUDGET: usize = 1 << 30;
 
-/// Widens calls, and converts where they meet others.
+/// Widens calls, and inserts conversions between widened and other nodes.
 pub(super) fn run(graph: &mut Graph) {
     if !graph.values().any(|v| is_half(graph.meta(v).dtype())) {
         return;
@@ -39,7 +41,7 @@ pub(super) fn run(graph: &mut Graph) {
     cast_once(graph);
 }
 
-/// Lets conversions to half precision, which round, read what is not rounded yet.
+/// Removes roundings before conversions to half precision, which round themselves.
 fn cast_once(graph: &mut Graph) {
     for node in graph.order() {
         if as_op::<Cast>(graph, node).is_none() {
@@ -47,7 +49,7 @@ fn cast_once(graph: &mut Graph) {
         }
         let (from, to) = (graph.node(node).inputs()[0], graph.node(node).outputs()[0]);
         let rounds = rounding(graph.meta(to).dtype()).map(Expression::unary);
-        if let Some((before, Pointwise(expression))) = made_by(graph, from)
+        if let Some((before, Pointwise(expression))) = producer_as(graph, from)
             && rounds.as_ref() == Some(expression)
         {
             let exact = graph.node(before).inputs()[0];
@@ -56,28 +58,28 @@ fn cast_once(graph: &mut Graph) {
     }
 }
 
-/// What a call is in f32.
+/// How a call is widened to f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Widened {
-    /// What it reads is rounded, and so is what it gives.
+    /// With rounded operands, its results need no rounding.
     Exact,
-    /// What it gives is to be rounded.
+    /// Its results must be rounded.
     Rounded,
-    /// So are the numbers that it names, to this type, before.
-    RoundedOfNumbers(ScalarType),
+    /// Its results must be rounded, and its scalar arguments rounded to this type before.
+    RoundedWithScalars(ScalarType),
 }
 
 struct Pass {
-    /// In f32.
+    /// The values that are available in f32.
     forms: Forms,
-    /// Constants that are too large to be widened, and those moved.
+    /// Constants that are too large to be widened, and the results of moving them.
     large: HashSet<ValueId>,
-    /// What is left of [`BUDGET`].
+    /// The remainder of [`BUDGET`].
     budget: usize,
 }
 
 impl Pass {
-    /// What a call is in f32, if it is to compute in f32.
+    /// How a node is widened; `None` if it stays in its own type.
     fn kind(&mut self, graph: &Graph, node: NodeId) -> Option<Widened> {
         let Facts { moves, rounding, .. } = facts(graph, node);
         let (node, call) = (graph.node(node), graph.node(node).call()?);
@@ -86,22 +88,23 @@ impl Pass {
         let dtype = node.inputs().iter().chain(node.outputs()).find(|v| half(v)).map(|&v| meta(v).dtype())?;
         let kind = match rounding {
             Rounding::Exact => Widened::Exact,
-            Rounding::ExactWithNumbers => numbers_are_of(call, dtype).then_some(Widened::Exact)?,
-            Rounding::OnceWithNumbers => Widened::RoundedOfNumbers(dtype),
+            Rounding::ExactWithNumbers => scalars_are_exact(call, dtype).then_some(Widened::Exact)?,
+            Rounding::OnceWithNumbers => Widened::RoundedWithScalars(dtype),
             Rounding::Once => Widened::Rounded,
             Rounding::Unknown => return None,
         };
         let known = call.kernel.results() == Results::Elements
             && call.kernel.dtypes().contains(ScalarType::Float)
-            && !names_a_type(call);
+            && !has_dtype(call);
         let is_constant = |v: &ValueId| graph.is_constant(*v);
-        // Operands of two types are promoted: those of others are rounded first, and one of f32 says that the result
-        // is. Indices of what is moved are none.
+        // Calls with operands of several types stay: type promotion would round or widen some of them first. Integer
+        // operands of calls that move elements, such as indices, are allowed.
         let fits = |v: &ValueId| [dtype, ScalarType::Bool].contains(&meta(*v).dtype());
         let reads = |v: &ValueId| fits(v) || moves && !meta(*v).dtype().is_floating();
         let writes = |v: &ValueId| fits(v) || !graph.is_used(*v);
-        let large =
-            |v: &ValueId| self.large.contains(v) || is_constant(v) && half(v) && meta(*v).nbytes() > LARGEST;
+        let large = |v: &ValueId| {
+            self.large.contains(v) || is_constant(v) && half(v) && meta(*v).nbytes() > MAX_WIDENED
+        };
         if node.inputs().iter().any(large) {
             if moves {
                 self.large.extend(node.outputs());
@@ -116,7 +119,7 @@ impl Pass {
             && node.inputs().iter().any(half)
             && node.inputs().iter().all(reads)
             && node.outputs().iter().all(writes)
-            // On their own, operators that move elements move fewer bytes as they are.
+            // Without widened operands, a call that moves elements is cheaper in half precision.
             && (!moves
                 || node.inputs().iter().any(|&v| self.forms.is_preferred(v))
                 || node.inputs().iter().all(is_constant));
@@ -126,8 +129,8 @@ impl Pass {
     fn widen(&mut self, graph: &mut Graph, node: NodeId, kind: Widened) {
         if let Some(call) = graph.node(node).call() {
             let mut call = Call { prepared: None, ..call.clone() };
-            if let Widened::RoundedOfNumbers(dtype) = kind {
-                round_numbers(&mut call, dtype);
+            if let Widened::RoundedWithScalars(dtype) = kind {
+                round_scalars(&mut call, dtype);
             }
             graph.set_kind(node, call);
         }
@@ -143,7 +146,7 @@ impl Pass {
                 self.forms.write(graph, v, meta);
                 continue;
             }
-            // Users of the result become users of its rounding.
+            // Inserts a rounding between the result and its users.
             let uses = graph.uses(v).to_vec();
             let own = graph.meta(v).clone();
             let round = Fused::kind(Pointwise(Expression::unary(to)));
@@ -157,7 +160,7 @@ impl Pass {
         }
     }
 
-    /// The value in f32.
+    /// The value in f32: widens a constant, and inserts a conversion of any other half-precision value.
     fn wide(&mut self, graph: &mut Graph, node: NodeId, v: ValueId) -> ValueId {
         if let Some(wide) = self.forms.existing(v) {
             return wide;
@@ -180,13 +183,13 @@ impl Pass {
     }
 }
 
-/// Whether a call says in which type it computes.
-fn names_a_type(call: &Call) -> bool {
+/// Whether a call has a `dtype` argument, which selects the type in which it computes.
+fn has_dtype(call: &Call) -> bool {
     let named = call.kernel.schema().args.iter().zip(&call.args);
     named.into_iter().any(|(declared, arg)| &*declared.name == "dtype" && !matches!(arg, CallArg::None))
 }
 
-/// A number rounded to a type of half precision.
+/// A scalar rounded to a half-precision type.
 fn nearest(number: f64, dtype: ScalarType) -> f64 {
     match dtype {
         ScalarType::Half => f16::from_f64(number).to_f64(),
@@ -194,16 +197,16 @@ fn nearest(number: f64, dtype: ScalarType) -> f64 {
     }
 }
 
-/// Whether the numbers that a call names are of a type of half precision, infinities among them.
-fn numbers_are_of(call: &Call, dtype: ScalarType) -> bool {
+/// Whether a half-precision type represents all scalar arguments of a call exactly, infinities included.
+fn scalars_are_exact(call: &Call, dtype: ScalarType) -> bool {
     call.args.iter().all(|arg| match arg {
         CallArg::Scalar(number) => nearest(number.to_f64(), dtype) == number.to_f64(),
         _ => true,
     })
 }
 
-/// Makes the numbers that a call names numbers of a type of half precision.
-fn round_numbers(call: &mut Call, dtype: ScalarType) {
+/// Rounds the scalar arguments of a call to a half-precision type.
+fn round_scalars(call: &mut Call, dtype: ScalarType) {
     for arg in &mut call.args {
         if let CallArg::Scalar(number) = arg {
             let rounded = nearest(number.to_f64(), dtype);
@@ -214,7 +217,7 @@ fn round_numbers(call: &mut Call, dtype: ScalarType) {
     }
 }
 
-/// The function that rounds to a type of half precision, if it is one.
+/// The function that rounds f32 to a half-precision type; `None` for other types.
 fn rounding(dtype: ScalarType) -> Option<Unary> {
     match dtype {
         ScalarType::Half => Some(Unary::RoundToHalf),

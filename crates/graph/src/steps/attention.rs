@@ -1,4 +1,4 @@
-//! Attention of several heads, whose operands are read where they are.
+//! Multi-head attention that reads its operands through strided views.
 
 use super::{Step, Writes, only};
 use crate::operation::{Lowered, Lowering, Operation};
@@ -12,61 +12,60 @@ use pool::Pool;
 use std::fmt;
 use tensor::{ScalarType, TensorMeta, TensorView};
 
-/// Queries that are looked at together, at most: enough for several threads to share. How queries are
-/// taken together does not depend on the number of threads, as results might with it.
+/// The maximum number of queries in a block, small enough that several threads can share the work. Blocking does not
+/// depend on the number of threads, so that results do not either.
 const QUERIES: usize = 70;
-/// Multiplications below which attention stays on one thread.
+/// The number of multiplications below which attention runs on one thread.
 const SPLIT_WORK: usize = 1 << 18;
 
-/// `softmax(q k + mask) v` of several heads, each operand a view of an input: `q`, `k`, `v` and, if it is there,
-/// the mask. The output is `[items, queries, heads, values]`. Recognised by a pass, or made of
-/// [`AttentionParts`].
+/// `softmax(q k + mask) v` of several heads. Each operand is a view of an input: `q`, `k`, `v` and optionally the mask.
+/// The output is `[items, queries, heads, values]`. A pass recognizes it, or it is built from [`AttentionParts`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attention {
     /// `[items * heads, queries, width]`, `[items * heads, width, keys]`, `[items * heads, keys, values]`.
     pub(crate) views: [View; 3],
     /// `[items * heads, queries, keys]`.
     pub(crate) mask: Option<View>,
-    /// A factor of the product of queries and keys, before the mask.
+    /// The factor of the product of queries and keys, applied before the mask.
     pub(crate) factor: f32,
-    /// Whether a query whose scores are all negative infinity gives zeros.
+    /// Whether a query whose scores are all negative infinity yields zeros instead of NaN.
     pub(crate) safe: bool,
-    /// What rounds every result on the way, where the program computes in half precision.
+    /// The rounding of every intermediate result, if the program computes in half precision.
     pub(crate) rounding: Option<Unary>,
     pub(crate) items: usize,
     pub(crate) heads: usize,
 }
 
-/// What an [`Attention`] is, in numbers: for those who store it.
+/// The serializable parameters of an [`Attention`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttentionParts {
-    /// Queries, keys, values, and if it is there the mask.
+    /// The views of queries, keys, values, and optionally the mask.
     pub views: Vec<ViewParts>,
-    /// A factor of the product of queries and keys, before the mask.
+    /// The factor of the product of queries and keys, applied before the mask.
     pub factor: f32,
-    /// Whether a query whose scores are all negative infinity gives zeros.
+    /// Whether a query whose scores are all negative infinity yields zeros instead of NaN.
     pub safe: bool,
-    /// What rounds every result on the way.
+    /// The rounding of every intermediate result, if any.
     pub rounding: Option<Unary>,
-    /// Items of the batch.
+    /// The number of items in the batch.
     pub items: usize,
-    /// Heads of an item.
+    /// The number of heads of an item.
     pub heads: usize,
 }
 
-/// How the elements of an operand lie in an input.
+/// A strided view of an input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ViewParts {
-    /// The first element.
+    /// The offset of the first element.
     pub offset: usize,
     /// A factor of every element.
     pub factor: f32,
-    /// For each of three dimensions its runs of elements, how many and how far apart, the slowest first.
+    /// The size and stride of each run of elements, for each of the three dimensions, slowest-varying first.
     pub dims: Vec<Vec<(usize, usize)>>,
 }
 
 impl Attention {
-    /// What it is in numbers.
+    /// The serializable parameters.
     pub fn parts(&self) -> AttentionParts {
         let parts = |view: &View| ViewParts { offset: view.offset, factor: view.factor, dims: view.dims() };
         AttentionParts {
@@ -79,8 +78,8 @@ impl Attention {
         }
     }
 
-    /// The attention of these numbers, all below 2^31. `None` if they are none: other than three or four views, or
-    /// dimensions.
+    /// The attention with these parameters, all of which are below 2^31. `None` unless there are three or four views of
+    /// three dimensions each.
     pub fn from_parts(parts: &AttentionParts) -> Option<Self> {
         let view = |parts: &ViewParts| View::stored(parts.offset, parts.factor, &parts.dims);
         let mut views = parts.views.iter().map(view);
@@ -97,14 +96,15 @@ impl Attention {
         })
     }
 
-    /// Whether a node with these operands can run: the views lie within f32 inputs and fit each other and the output.
+    /// Whether a node with these operands can run: the views are in bounds of f32 inputs and match each other and the
+    /// output.
     pub fn fits(&self, inputs: &[&TensorMeta], output: &TensorMeta) -> bool {
         let views: Vec<&View> = self.views.iter().chain(&self.mask).collect();
-        // No more heads than elements, before anything is made for each of them.
+        // Bounds the number of heads by that of elements before anything is allocated for each head.
         let heads = self.items.checked_mul(self.heads).filter(|heads| *heads <= output.numel());
         let within = |(view, meta): (&&View, &&TensorMeta)| {
             let is_plain = meta.dtype() == ScalarType::Float && meta.dim_order().is_contiguous();
-            is_plain && view.lies_within(meta.numel()) && heads == Some(view.sizes()[0])
+            is_plain && view.is_within(meta.numel()) && heads == Some(view.sizes()[0])
         };
         let elements = |step: AttentionStep| {
             let sizes = [self.items, self.heads, step.q.rows, step.v.cols];
@@ -129,7 +129,7 @@ impl Operation for Attention {
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let step = AttentionStep::new(self, node.isa())
-            .ok_or_else(|| Error::invalid("attention of views that do not fit"))?;
+            .ok_or_else(|| Error::invalid("the views of attention do not match each other"))?;
         Ok(Lowered::step(step, 0..node.inputs()))
     }
 }
@@ -146,23 +146,23 @@ struct Operand {
 }
 
 impl Operand {
-    /// A view of three dimensions as matrices.
+    /// A view of three dimensions as matrices. `None` if rows or columns have no single stride.
     fn new(input: usize, view: &View) -> Option<Self> {
         let ((rows, rs), (cols, cs)) = (view.single(1)?, view.single(2)?);
         Some(Self { input, starts: view.starts(0), rows, cols, strides: (rs, cs) })
     }
 
-    /// Rows from `first` on of the `i`th matrix.
+    /// `rows` rows of the `i`th matrix, from `first` on.
     fn matrix<'a>(&self, reads: &[&'a [f32]], i: usize, first: usize, rows: usize) -> MatRef<'a> {
         let (rs, cs) = self.strides;
         MatRef::strided(&reads[self.input][self.starts[i] + first * rs..], rows, self.cols, rs, cs)
     }
 }
 
-/// The keys of a head, transposed, and its values, as products read them.
+/// The packed keys (transposed) and values of a head.
 type Packed = (PackedB, PackedB);
 
-/// Attention of known shapes: `softmax(alpha q k + mask) v` for each head.
+/// Attention of known shapes: `softmax(alpha q k + mask) beta v` for each head.
 #[derive(Debug)]
 pub(crate) struct AttentionStep {
     spec: Attention,
@@ -177,8 +177,8 @@ pub(crate) struct AttentionStep {
 }
 
 impl AttentionStep {
-    /// Views of three dimensions: `[heads, queries, width]`, `[heads, width, keys]`, `[heads, keys, values]`
-    /// and `[heads, queries, keys]`. `None` if they do not fit each other or step in more than one way.
+    /// The views are `[heads, queries, width]`, `[heads, width, keys]`, `[heads, keys, values]` and
+    /// `[heads, queries, keys]`. `None` if their sizes do not match, or rows or columns have no single stride.
     pub(crate) fn new(spec: &Attention, isa: Isa) -> Option<Self> {
         let [q, k, v] = &spec.views;
         let operand = |i: usize, view: &View| Operand::new(i, view);
@@ -208,8 +208,8 @@ impl AttentionStep {
         fits.then_some(step)
     }
 
-    /// Keys and values of the heads of an item, packed once where they are read several times. A head is read as it is where
-    /// there is no memory for that.
+    /// Packs the keys and values of an item's heads, if there are enough queries to reuse them. A head for which there
+    /// is no memory is read unpacked.
     fn packed(&self, pool: &Pool, reads: &[&[f32]], item: usize, at_once: usize) -> Vec<Option<Packed>> {
         let mut packed: Vec<Option<Packed>> = (0..self.spec.heads).map(|_| None).collect();
         if self.q.rows >= 2 * at_once {
@@ -223,7 +223,7 @@ impl AttentionStep {
         packed
     }
 
-    /// Computes an item, `at_once` queries at a time.
+    /// Computes an item, in blocks of `at_once` queries.
     fn item(&self, pool: &Pool, reads: &[&[f32]], item: usize, at_once: usize, out: &mut [f32]) {
         let packed = self.packed(pool, reads, item, at_once);
         let block = at_once * self.spec.heads * self.v.cols;
@@ -244,7 +244,7 @@ impl AttentionStep {
         });
     }
 
-    /// Computes the rows of `out`, the queries of an item from `first` on, for all heads.
+    /// Computes the rows of `out` for all heads: the queries of an item from `first` on.
     fn rows(
         &self,
         reads: &[&[f32]],
@@ -275,7 +275,7 @@ impl AttentionStep {
             self.finish_rounded(mask, keys, scores);
             if self.spec.safe {
                 for row in scores.chunks_exact_mut(keys) {
-                    // A query that may look at nothing gives zeros.
+                    // A fully masked query yields zeros.
                     let none = row.iter().all(|&s| s == f32::NEG_INFINITY);
                     softmax_in_place(serial, self.isa, false, keys, row);
                     if none {
@@ -292,14 +292,14 @@ impl AttentionStep {
         }
     }
 
-    /// Rounds numbers where the program does.
+    /// Rounds elements if the program computes in half precision.
     fn round(&self, x: &mut [f32]) {
         if let Some(to) = self.spec.rounding {
             unary_in_place(Pool::alone(), self.isa, to, x);
         }
     }
 
-    /// Applies factor and mask to products, where every result is rounded.
+    /// In half precision, applies factor and mask to the scores, with a rounding after each.
     fn finish_rounded(&self, mask: Option<MatRef<'_>>, keys: usize, scores: &mut [f32]) {
         if self.spec.rounding.is_none() {
             return;
@@ -330,7 +330,7 @@ impl Step for AttentionStep {
         let (queries, keys, values) = (self.q.rows, self.k.cols, self.v.cols);
         let row = heads * values;
         if out.len() != items * queries * row {
-            return Err(Error::invalid("attention whose output has other sizes than its operands give"));
+            return Err(Error::invalid("the output of attention has other sizes than its operands imply"));
         }
         let work = items * heads * queries * keys * (self.q.cols + values);
         let pool = if work < SPLIT_WORK { Pool::alone() } else { ctx.pool() };

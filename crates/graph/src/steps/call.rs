@@ -1,4 +1,4 @@
-//! Operator calls that no pass has rewritten: their kernels run.
+//! Operator calls that no pass has rewritten, which run their kernels.
 
 use super::{Step, Writes};
 use crate::graph::Call;

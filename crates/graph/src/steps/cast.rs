@@ -1,4 +1,4 @@
-//! Conversions between f32 and types of half precision.
+//! Conversions between f32 and half precision.
 
 use super::{Step, Writes, only};
 use crate::graph::{Graph, ValueId};
@@ -9,20 +9,20 @@ use half::{bf16, f16};
 use operator::{CountedTensor, Error, KernelContext, Result};
 use tensor::{ScalarType, TensorMeta, TensorView, TensorViewMut};
 
-/// Elements that a task converts.
+/// The number of elements that a task converts.
 const GRAIN: usize = 1 << 15;
 
-/// Whether a type is one of half precision, which graphs compute with in f32.
+/// Whether a type is float16 or bfloat16, for which graphs compute in f32.
 pub(crate) fn is_half(dtype: ScalarType) -> bool {
     matches!(dtype, ScalarType::Half | ScalarType::BFloat16)
 }
 
-/// The same tensor in f32.
+/// The meta with f32 elements.
 pub(crate) fn widened(meta: &TensorMeta) -> Option<TensorMeta> {
     TensorMeta::new(ScalarType::Float, meta.sizes(), *meta.dim_order()).ok()
 }
 
-/// A constant of a graph in f32.
+/// A half-precision constant of a graph, converted to f32.
 pub(crate) fn widen(graph: &Graph, constant: ValueId) -> Option<CountedTensor> {
     let x = graph.view(constant)?;
     let mut wide = graph.zeros(widened(x.meta())?).ok()?;
@@ -36,13 +36,13 @@ pub(crate) fn widen(graph: &Graph, constant: ValueId) -> Option<CountedTensor> {
     Some(wide)
 }
 
-/// Converts between f32 and a type of half precision, rounding to the nearest, ties to even.
+/// Converts between f32 and half precision, rounding to nearest, ties to even.
 pub(crate) fn run(ctx: &KernelContext<'_>, x: &TensorView<'_>, out: &mut TensorViewMut<'_>) -> Result<()> {
     macro_rules! convert {
         ($from:ty, $to:ty, $each:expr) => {{
             let (x, out) = (x.storage::<$from>()?, out.storage_mut::<$to>()?);
             if x.len() != out.len() {
-                return Err(Error::invalid("a cast between tensors of other sizes"));
+                return Err(Error::invalid("a cast between tensors of different sizes"));
             }
             ctx.pool().parallel_chunks_mut(out, GRAIN, 2, &|i, out| {
                 let each: fn(&[$from], &mut [$to]) = $each;
@@ -66,7 +66,7 @@ pub(crate) fn run(ctx: &KernelContext<'_>, x: &TensorView<'_>, out: &mut TensorV
     Ok(())
 }
 
-/// The same elements in another type: f32 of one of half precision, or the other way, rounded to the nearest.
+/// Converts half precision to f32, or f32 to half precision with rounding to nearest, ties to even.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cast;
 

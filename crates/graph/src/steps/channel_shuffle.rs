@@ -1,4 +1,4 @@
-//! Channels that change places between groups.
+//! Channel shuffle.
 
 use super::{Step, Writes, only};
 use crate::layouts::{Lies, image_layout};
@@ -8,11 +8,11 @@ use operator::{Error, KernelContext, Result};
 use std::fmt;
 use tensor::{ScalarType, TensorMeta, TensorView};
 
-/// Elements that a thread moves at least.
+/// The minimum number of elements that a thread moves.
 const GRAIN: usize = 1 << 14;
 
-/// An image `[N, C, space..]` whose channels, in `groups` rows of as many, are taken column by column: the `i`th of the
-/// `g`th group becomes the `g`th of the `i`th.
+/// Transposes the channels of an image `[N, C, space..]`, taken as a matrix of `groups` rows: channel `i` of group `g`
+/// moves to index `i * groups + g`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelShuffle {
     /// The number of groups, a divisor of the number of channels.
@@ -20,7 +20,7 @@ pub struct ChannelShuffle {
 }
 
 impl ChannelShuffle {
-    /// Whether the channels of such an image can be shuffled.
+    /// Whether the channels of an image with this meta can be shuffled.
     pub fn takes(&self, image: &TensorMeta) -> bool {
         let whole = image.rank() >= 3 && self.groups > 0 && image.sizes()[1].is_multiple_of(self.groups);
         whole && matches!(image.dtype(), ScalarType::Float | ScalarType::Char | ScalarType::Byte)
@@ -43,8 +43,9 @@ impl Operation for ChannelShuffle {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let x = node.input(0)?;
         let layout = image_layout(x).filter(|_| self.takes(x));
-        let layout =
-            layout.ok_or_else(|| Error::invalid(format!("{} groups of channels of {x}", self.groups)))?;
+        let layout = layout.ok_or_else(|| {
+            Error::invalid(format!("the channels of {x} cannot be shuffled in {} groups", self.groups))
+        })?;
         let (channels, pixels) = (x.sizes()[1], x.sizes()[2..].iter().product());
         let step = ChannelShuffleStep { groups: self.groups, channels, pixels, layout };
         Ok(Lowered::step(step, [0]))
@@ -106,7 +107,7 @@ impl ChannelShuffleStep {
     }
 }
 
-/// The channels of one pixel.
+/// Shuffles the channels of one pixel.
 fn shuffle_pixel<T: Copy>(x: &[T], out: &mut [T], groups: usize) {
     let each = x.len() / groups;
     if groups == 2 {

@@ -1,10 +1,10 @@
-//! Convolutions of one to three dimensions.
+//! 1-d, 2-d and 3-d convolutions.
 
 use super::{Step, Writes, only, residual};
 use crate::fold;
 use crate::graph::{Constant, Kind};
 use crate::layouts::Lies;
-use crate::operation::{Fused, Images, Lowered, Lowering, Operation, viewed};
+use crate::operation::{Fused, Images, Lowered, Lowering, Operation, view_of};
 use crate::pack_store::ConvForm;
 use crate::packs::Packed;
 use kernels::compute::{
@@ -15,13 +15,13 @@ use std::fmt;
 use std::sync::Arc;
 use tensor::{TensorMeta, TensorView};
 
-/// A convolution. Inputs: image, weights (constant), and where they are there, bias (constant) and residual. The
-/// weights are `[out, in / groups, kernel..]`, or transposed `[in, out / groups, kernel..]`.
+/// A convolution. Inputs: image, weights (constant), and optionally bias (constant) and residual. The weights are
+/// `[out, in / groups, kernel..]`, or transposed `[in, out / groups, kernel..]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Convolution {
-    /// Kernel, strides and the rest.
+    /// Channels, kernel, strides, padding and dilation.
     pub params: ConvParams,
-    /// The number of space dimensions of the image: 1, 2 or 3.
+    /// The number of spatial dimensions of the image: 1, 2 or 3.
     pub space: usize,
     /// The layout of image, residual and output.
     pub layout: Layout,
@@ -29,7 +29,7 @@ pub struct Convolution {
     pub bias: bool,
     /// Whether there is a residual.
     pub residual: bool,
-    /// What is applied last.
+    /// The activation, which is applied last.
     pub activation: Activation,
 }
 
@@ -87,19 +87,20 @@ impl Convolution {
         2 + usize::from(self.bias) + usize::from(self.residual)
     }
 
-    /// The inputs that its step reads.
+    /// The indices of the inputs that its step reads.
     pub(crate) fn reads(&self) -> impl Iterator<Item = usize> + use<> {
         [0].into_iter().chain(self.residual.then_some(self.inputs() - 1))
     }
 
-    /// The step of a node whose first inputs, and whose output, are those of the convolution.
+    /// Lowers the convolution of a node, whose inputs begin with those of the convolution and whose output is the
+    /// convolution's.
     pub(crate) fn step(&self, node: &mut Lowering<'_>) -> Result<ConvStep> {
         let frame = frame(node.input(0)?, node.output(0)?, self.space);
         let (conv, bias) = self.weights(node, 1, &frame)?;
         Ok(ConvStep { conv, frame, bias, spec: *self })
     }
 
-    /// The packed weights, which are an input of a node, and the bias, which is the next if it is there.
+    /// The packed weights, input `slot` of a node, and the bias, the next input if there is one.
     pub(crate) fn weights(
         &self,
         node: &Lowering<'_>,
@@ -111,7 +112,7 @@ impl Convolution {
         let method = Method::of(&spec.params, spec.layout, frame);
         let form = ConvForm { params: spec.params, layout: spec.layout, order: *meta.dim_order(), method };
         let conv = node.packs.conv(isa, &source, form, || {
-            let stored = viewed(&source, &meta)?;
+            let stored = view_of(&source, &meta)?;
             let weights = weights_of(&spec.params, &meta, stored.storage()?);
             Ok(Conv::of(isa, spec.params, method, &weights, spec.layout, spec.layout)?)
         })?;
@@ -119,28 +120,29 @@ impl Convolution {
     }
 }
 
-/// The weights that are an input of a node, as they are stored.
+/// The weights at an input of a node, in the layout in which they are stored: a conversion to row-major is undone if
+/// they can be packed without it.
 pub(crate) fn stored_weights(node: &Lowering<'_>, slot: usize) -> Result<(TensorMeta, Constant)> {
     let (meta, constant) = (node.input(slot)?, node.owner(slot)?);
-    // What is stored packed is stored beside the constant itself.
-    let stored = if node.packs.is_storing() { None } else { fold::laid_otherwise(constant) };
-    let stored = stored.filter(|(meta, _)| taps_step(meta).is_some());
+    // Storable packed weights must refer to the constant itself.
+    let stored = if node.packs.is_storing() { None } else { fold::before_relayout(constant) };
+    let stored = stored.filter(|(meta, _)| tap_stride(meta).is_some());
     Ok(stored.unwrap_or_else(|| (meta.clone(), constant.clone())))
 }
 
-/// Weights `[out, in / groups, kernel..]`, or transposed `[in, out / groups, kernel..]`, of a meta for which
-/// [`taps_step`] is known.
+/// Weights `[out, in / groups, kernel..]`, or transposed `[in, out / groups, kernel..]`, whose meta has a
+/// [`tap_stride`].
 pub(crate) fn weights_of<'a, T: Copy>(
     params: &ConvParams,
     meta: &TensorMeta,
     values: &'a [T],
 ) -> ConvWeights<'a, T> {
     let strides = meta.strides();
-    ConvWeights::strided(params, values, [strides[0], strides[1], taps_step(meta).unwrap_or(1)])
+    ConvWeights::strided(params, values, [strides[0], strides[1], tap_stride(meta).unwrap_or(1)])
 }
 
-/// Elements from one tap of weights to the next, if all are as far apart.
-fn taps_step(meta: &TensorMeta) -> Option<usize> {
+/// The stride from one filter tap to the next in the weights, if it is uniform.
+fn tap_stride(meta: &TensorMeta) -> Option<usize> {
     let space = || meta.sizes().iter().copied().zip(meta.strides().iter().copied()).skip(2);
     let mut step = None;
     let mut next = None;
@@ -154,7 +156,7 @@ fn taps_step(meta: &TensorMeta) -> Option<usize> {
     Some(step.unwrap_or(1))
 }
 
-/// The epilogue, as listings show it.
+/// Writes the epilogue for listings.
 pub(crate) fn epilogue(f: &mut fmt::Formatter<'_>, residual: bool, activation: Activation) -> fmt::Result {
     if residual {
         write!(f, ", residual")?;
@@ -165,7 +167,7 @@ pub(crate) fn epilogue(f: &mut fmt::Formatter<'_>, residual: bool, activation: A
     }
 }
 
-/// The sizes of images `[N, C, space..]` of so many space dimensions, before and after.
+/// The input and output sizes of a convolution of images `[N, C, space..]` with this number of spatial dimensions.
 pub(crate) fn frame(x: &TensorMeta, out: &TensorMeta, space: usize) -> ConvFrame {
     let pixels = |meta: &TensorMeta| {
         let mut all = [1; 3];
@@ -175,7 +177,7 @@ pub(crate) fn frame(x: &TensorMeta, out: &TensorMeta, space: usize) -> ConvFrame
     ConvFrame { batch: x.sizes()[0], input: pixels(x), output: pixels(out) }
 }
 
-/// A convolution, its weights packed. It reads the image and, where it is there, the residual.
+/// Reads the image and optionally the residual; the weights are packed.
 pub(crate) struct ConvStep {
     conv: Arc<Packed<Conv>>,
     frame: ConvFrame,
@@ -184,12 +186,12 @@ pub(crate) struct ConvStep {
 }
 
 impl ConvStep {
-    /// How many tensors it reads.
+    /// The number of tensors that it reads.
     pub(crate) fn reads(&self) -> usize {
         1 + usize::from(self.spec.residual)
     }
 
-    /// Runs it, and lets what follows have the result.
+    /// Runs the convolution; `tail` is applied to each part of the result.
     pub(crate) fn run_with(
         &self,
         ctx: &KernelContext<'_>,

@@ -1,4 +1,4 @@
-//! Convolutions one after another, computed strip by strip.
+//! Chains of convolutions, computed strip by strip.
 
 use super::conv::{self, Convolution};
 use super::{Step, Writes, only, residual};
@@ -12,11 +12,11 @@ use std::fmt;
 use std::sync::Arc;
 use tensor::TensorView;
 
-/// Channels-last convolutions of two dimensions, each of the one before. Inputs: the image, for each convolution its weights
-/// (constant) and, if it has one, its bias (constant), and last, where it is there, the residual of the last convolution.
+/// A chain of 2-d channels-last convolutions, each applied to the result of the one before. Inputs: the image, the
+/// weights (constant) and optional bias (constant) of each convolution, and optionally the residual of the last.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ConvChain {
-    /// The convolutions, two at least. None but the last has a residual.
+    /// At least two convolutions. Only the last may have a residual.
     pub(crate) convs: Vec<Convolution>,
 }
 
@@ -46,7 +46,7 @@ impl Operation for ConvChain {
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let out = node.output(0)?;
-        let impossible = || Error::invalid("a chain of convolutions whose images do not follow each other");
+        let impossible = || Error::invalid("the image sizes of chained convolutions do not match");
         let mut convs = Vec::with_capacity(self.convs.len());
         let (mut slot, mut frame) = (1, conv::frame(node.input(0)?, out, 2));
         for conv in &self.convs {
@@ -75,7 +75,7 @@ struct ChainedConv {
     activation: Activation,
 }
 
-/// It reads the image and, where it is there, the residual.
+/// Reads the image and optionally the residual.
 struct ConvChainStep {
     convs: Vec<ChainedConv>,
     residual: bool,

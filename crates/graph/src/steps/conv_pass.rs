@@ -1,4 +1,4 @@
-//! Convolutions and the pass over elements that follows them, in one.
+//! A convolution fused with the elementwise pass that follows it.
 
 use super::conv::{ConvStep, Convolution};
 use super::pointwise::Pass;
@@ -11,14 +11,14 @@ use smallvec::SmallVec;
 use std::fmt;
 use tensor::TensorView;
 
-/// A convolution and an expression of its result, which is computed while parts of the result are in the caches.
-/// Inputs: those of the convolution, then those of the expression but for its first, which is the result of the
-/// convolution.
+/// A convolution and an elementwise expression of its result, computed in place on each part of the result while it is
+/// in cache. Inputs: those of the convolution, then those of the expression without its first, which is the result of
+/// the convolution.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvPass {
     /// The convolution.
     pub conv: Convolution,
-    /// What follows it.
+    /// The expression of its result.
     pub pass: Expression,
 }
 
@@ -63,7 +63,7 @@ impl Step for ConvPassStep {
         writes: Writes<'a>,
     ) -> Result<()> {
         let (own, others) = reads.split_at(self.conv.reads());
-        // The first is the result itself.
+        // Input 0 is the convolution's result itself, which the pass accesses in place.
         let mut inputs = SmallVec::<[&[f32]; 4]>::from_slice(&[&[]]);
         for other in others {
             inputs.push(other.storage()?);

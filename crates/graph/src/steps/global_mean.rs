@@ -1,4 +1,4 @@
-//! Means over the space of images.
+//! Global average pooling.
 
 use super::{Step, Writes, only};
 use crate::layouts::{Lies, image_layout};
@@ -7,7 +7,7 @@ use kernels::compute::{Isa, Layout, column_means, row_means};
 use operator::{Error, KernelContext, Result};
 use tensor::TensorView;
 
-/// The mean over the space of an image `[N, C, space..]`.
+/// The mean over all spatial dimensions of an image `[N, C, space..]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GlobalMean;
 
@@ -23,7 +23,7 @@ impl Operation for GlobalMean {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let x = node.input(0)?;
         let layout = image_layout(x)
-            .ok_or_else(|| Error::invalid(format!("the mean of an image that lies as {x}")))?;
+            .ok_or_else(|| Error::invalid(format!("the global mean of {x}, which is in no image layout")))?;
         let (pixels, channels) = (x.sizes()[2..].iter().product(), x.sizes()[1]);
         Ok(Lowered::step(GlobalMeanStep { pixels, channels, layout, isa: node.isa() }, [0]))
     }

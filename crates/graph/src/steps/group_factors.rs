@@ -1,4 +1,4 @@
-//! The factors of group normalisation.
+//! The per-channel factors of group normalization.
 
 use super::{Step, Writes};
 use crate::layouts::{Lies, image_layout};
@@ -8,13 +8,13 @@ use operator::{Error, KernelContext, Result};
 use std::fmt;
 use tensor::{TensorMeta, TensorView};
 
-/// The factors of group normalisation. Inputs: an image `[N, C, space..]`, and where they are there, weight and
-/// bias of `C` elements. Outputs: `scale` and `shift`, `[N, C, 1..]`; the norm is `x * scale + shift`.
+/// The per-channel factors of group normalization. Inputs: an image `[N, C, space..]`, and optionally weight and bias
+/// of `C` elements. Outputs: `scale` and `shift`, `[N, C, 1..]`; the norm is `x * scale + shift`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GroupFactors {
-    /// Groups of channels.
+    /// The number of groups of channels.
     pub groups: usize,
-    /// Added to the variance.
+    /// The value added to the variance.
     pub eps: f32,
     /// Whether there is a weight.
     pub weight: bool,
@@ -45,7 +45,7 @@ impl Operation for GroupFactors {
     }
 }
 
-/// Group norm factors of images of one shape and layout.
+/// The factors for images of one shape and layout.
 pub(crate) struct GroupFactorsStep {
     spec: GroupFactors,
     channels: usize,
@@ -56,8 +56,9 @@ pub(crate) struct GroupFactorsStep {
 
 impl GroupFactorsStep {
     pub(crate) fn new(spec: GroupFactors, x: &TensorMeta, isa: Isa) -> Result<Self> {
-        let layout = image_layout(x)
-            .ok_or_else(|| Error::invalid(format!("group norm factors of an image that lies as {x}")))?;
+        let layout = image_layout(x).ok_or_else(|| {
+            Error::invalid(format!("group norm factors of {x}, which is in no image layout"))
+        })?;
         Ok(Self { spec, channels: x.sizes()[1], pixels: x.sizes()[2..].iter().product(), layout, isa })
     }
 }
@@ -70,7 +71,7 @@ impl Step for GroupFactorsStep {
         mut writes: Writes<'a>,
     ) -> Result<()> {
         let [scale, shift] = &mut writes[..] else {
-            return Err(Error::invalid("group norm factors without their two outputs"));
+            return Err(Error::invalid("group norm factors do not have exactly two outputs"));
         };
         let mut vectors = reads[1..].iter().map(|r| r.storage::<f32>());
         let weight = if self.spec.weight { vectors.next().transpose()? } else { None };

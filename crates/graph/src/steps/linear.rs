@@ -1,9 +1,9 @@
-//! Products with constant weights.
+//! Matrix multiplication with constant weights.
 
 use super::conv::epilogue;
 use super::{Step, Writes, only, residual};
 use crate::graph::Kind;
-use crate::operation::{Fused, Lowered, Lowering, Operation, viewed};
+use crate::operation::{Fused, Lowered, Lowering, Operation, view_of};
 use crate::pack_store::MatrixForm;
 use crate::packs::Packed;
 use kernels::compute::{Activation, Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
@@ -12,17 +12,17 @@ use std::fmt;
 use std::sync::Arc;
 use tensor::TensorView;
 
-/// `activation(x · w + bias + residual)` over the last dimension of `x`. Inputs: `x`, weights (constant), and where
-/// they are there, bias (constant) and residual.
+/// `activation(x · w + bias + residual)` over the last dimension of `x`. Inputs: `x`, weights (constant), and
+/// optionally bias (constant) and residual.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Linear {
     /// Whether the weights are `[out, in]`; otherwise they are `[in, out]`.
     pub out_major: bool,
-    /// Whether there is a bias, a value for each output.
+    /// Whether there is a bias, with one value for each output.
     pub bias: bool,
-    /// Whether there is a residual of the output's sizes.
+    /// Whether there is a residual, which has the output's sizes.
     pub residual: bool,
-    /// What is applied last.
+    /// The activation, which is applied last.
     pub activation: Activation,
 }
 
@@ -39,13 +39,13 @@ impl Operation for Linear {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let (spec, isa) = (*self, node.isa());
         let &[rows, columns] = &**node.input(1)?.sizes() else {
-            return Err(Error::invalid("a product with weights that are no matrix"));
+            return Err(Error::invalid("the weights of a matrix multiplication are not a matrix"));
         };
         let (k, n) = if spec.out_major { (columns, rows) } else { (rows, columns) };
         let form = MatrixForm { rows: k, columns: n, transposed: spec.out_major };
         let (meta, source) = (node.input(1)?, node.owner(1)?);
         let weights = node.packs.matrix(isa, source, form, || {
-            let stored = viewed(source, meta)?;
+            let stored = view_of(source, meta)?;
             let plain = MatRef::new(stored.storage()?, rows, columns);
             Ok(PackedB::new(isa, if spec.out_major { plain.t() } else { plain })?)
         })?;
@@ -66,7 +66,7 @@ impl Operation for Linear {
     }
 }
 
-/// A product with weights, which are packed. It reads the rows and, where it is there, the residual.
+/// Reads `x` and optionally the residual; the weights are packed.
 struct LinearStep {
     weights: Arc<Packed<PackedB>>,
     bias: Option<Vec<f32>>,

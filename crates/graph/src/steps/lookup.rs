@@ -1,4 +1,4 @@
-//! Functions of one 8-bit value, by a table of their results.
+//! Table lookup: a function of one 8-bit value.
 
 use super::{Step, Writes, only};
 use crate::operation::{Lowered, Lowering, Operation};
@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use tensor::TensorView;
 
-/// The entry of a table for each element of a tensor of `Char` or `Byte`, whose bits count as a number from 0 to 255.
+/// Maps each element of a `Char` or `Byte` tensor through a table; the element's bits are the index, 0 to 255.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Lookup(pub Arc<[u8; 256]>);
 

@@ -1,4 +1,4 @@
-//! The steps of an executable, a file for each kind of node: what the node is, and the step that it becomes.
+//! The operations and the steps that they lower to, one file for each.
 
 pub(crate) mod attention;
 pub(crate) mod call;
@@ -26,15 +26,15 @@ use smallvec::SmallVec;
 use tensor::{DimOrder, TensorMeta, TensorView, TensorViewMut};
 use trace::{EventTracer, Place, SpanKind, Tracer};
 
-/// What a step writes, in the order of its node's outputs.
+/// The tensors that a step writes, in the order of its node's outputs.
 pub type Writes<'a> = SmallVec<[TensorViewMut<'a>; 2]>;
 
-/// Something that runs: a node, prepared for the sizes of its graph.
+/// A node lowered for the sizes of its graph, ready to run.
 pub trait Step: Send + Sync {
     /// Runs it. `reads` are the inputs that [`crate::Lowered::Step`] names.
     ///
     /// # Errors
-    /// What is wrong with the elements, or that memory is lacking.
+    /// The elements are invalid, or there is not enough memory.
     fn run<'a>(&'a self, ctx: &KernelContext<'_>, reads: &[TensorView<'a>], writes: Writes<'a>)
     -> Result<()>;
 }
@@ -43,29 +43,29 @@ pub trait Step: Send + Sync {
 pub(crate) fn only<'w, 'a>(writes: &'w mut Writes<'a>) -> Result<&'w mut TensorViewMut<'a>> {
     match &mut writes[..] {
         [out] => Ok(out),
-        _ => Err(Error::invalid("a node without its one output")),
+        _ => Err(Error::invalid("a node does not have exactly one output")),
     }
 }
 
-/// The last of what a step reads, where that is its residual.
-pub(crate) fn residual<'a>(there: bool, reads: &[TensorView<'a>]) -> Result<Option<&'a [f32]>> {
-    let last = reads.last().filter(|_| there);
+/// The residual of a step, which is the last tensor that it reads, if `present`.
+pub(crate) fn residual<'a>(present: bool, reads: &[TensorView<'a>]) -> Result<Option<&'a [f32]>> {
+    let last = reads.last().filter(|_| present);
     Ok(last.map(|r| r.storage::<f32>()).transpose()?)
 }
 
-/// A step with what it works on.
+/// A step with its operands.
 pub(crate) struct PlacedStep {
     /// The operator's name, or the node kind's.
     pub(crate) name: Box<str>,
-    /// The instructions that it stands for; the last one's result is its result.
+    /// The instructions that it implements; its results are those of the last.
     pub(crate) origins: Box<[Place]>,
-    /// Which outputs listeners are told of: those that are read, in the first form in which they exist.
+    /// The outputs that are reported to listeners: those that are used, before any conversion.
     pub(crate) reported: SmallVec<[usize; 2]>,
     pub(crate) step: Box<dyn Step>,
     pub(crate) inputs: SmallVec<[usize; 4]>,
     pub(crate) outputs: SmallVec<[usize; 2]>,
-    /// Whether any of these values is an output of the graph.
-    pub(crate) meets_outputs: bool,
+    /// Whether any of these values is a graph output.
+    pub(crate) touches_outputs: bool,
 }
 
 impl PlacedStep {
@@ -74,13 +74,13 @@ impl PlacedStep {
         self.origins.last().copied().unwrap_or_default()
     }
 
-    /// An error with the name of the step it comes from.
+    /// Prefixes an error with the name of the step.
     #[cold]
     pub(crate) fn named(&self, error: Error) -> Error {
         Error::invalid(format!("{}: {error}", self.name))
     }
 
-    /// Runs the step and reports it to the tracer: the span, and the values if the listener wants them.
+    /// Runs the step and traces it: the span, and the computed values if the listener wants them.
     pub(crate) fn traced(
         &self,
         ctx: &KernelContext<'_>,
@@ -97,7 +97,7 @@ impl PlacedStep {
         }
     }
 
-    /// Tells a listener what the step has computed of an instruction's result.
+    /// Reports the values that the step has computed to a listener.
     #[cold]
     fn report(&self, listener: &dyn EventTracer, values: &[Slot], memory: &Memory<'_, '_>) -> Result<()> {
         if self.origin() == Place::default() {
@@ -122,12 +122,12 @@ impl PlacedStep {
 
     fn run(&self, ctx: &KernelContext<'_>, values: &[Slot], memory: &mut Memory<'_, '_>) -> Result<()> {
         let mut loan = memory.arena.lend();
-        // Each output is written by one step, and read by others.
-        let mut lent: SmallVec<[Option<&mut TensorViewMut<'_>>; 2]> = match self.meets_outputs {
+        // A graph output is written by one step and read by others, each through its own borrow.
+        let mut lent: SmallVec<[Option<&mut TensorViewMut<'_>>; 2]> = match self.touches_outputs {
             true => memory.outputs.iter_mut().map(Option::as_mut).collect(),
             false => SmallVec::new(),
         };
-        let direct = |v: usize| values[v].output.filter(|_| self.meets_outputs);
+        let direct = |v: usize| values[v].output.filter(|_| self.touches_outputs);
         let mut written: SmallVec<[Option<&mut TensorViewMut<'_>>; 2]> = SmallVec::new();
         for &v in &self.outputs {
             written.push(direct(v).and_then(|i| lent[i].take()));
@@ -139,7 +139,7 @@ impl PlacedStep {
                 None => values[v].view(memory.inputs, |extent| loan.shared(extent))?,
             });
         }
-        // A call may resize what it writes; here all sizes are known and stay.
+        // Steps write through copies of the metas: a kernel may resize its outs, but the sizes of a graph are static.
         let mut metas: SmallVec<[TensorMeta; 2]> =
             self.outputs.iter().map(|&v| TensorMeta::clone(&values[v].meta)).collect();
         let mut writes = Writes::new();
@@ -147,7 +147,7 @@ impl PlacedStep {
             let bytes = match (out, &values[v].source) {
                 (Some(out), _) => out.bytes_mut(),
                 (None, Source::Workspace(extent)) => loan.exclusive(*extent)?,
-                _ => return Err(Error::invalid("a step writes a value that has no place")),
+                _ => return Err(Error::invalid("a step writes a value that has no storage")),
             };
             writes.push(TensorViewMut::new(meta, bytes)?);
         }

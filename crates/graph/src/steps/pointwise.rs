@@ -1,7 +1,7 @@
-//! One pass over elements: what a chain of elementwise operators becomes.
+//! Fused elementwise operators.
 //!
-//! An [`Expression`] computes one f32 output element from one element of each input. It is run on blocks
-//! of elements that stay in the nearest cache, each instruction over the whole block at once.
+//! An [`Expression`] computes one f32 output element from one element of each input. It runs on blocks of elements that
+//! stay in the L1 cache, one instruction over a whole block at a time.
 
 use super::{Step, Writes, only};
 use crate::layouts::Lies;
@@ -15,10 +15,10 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use tensor::{MAX_RANK, TensorMeta, TensorView};
 
-/// Elements of a block, at most.
+/// The maximum number of elements of a block.
 const BLOCK: usize = 512;
 
-/// A block, whose vectors do not lie across cache lines.
+/// A block, aligned so that no vector crosses a cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Block([f32; BLOCK]);
@@ -37,14 +37,14 @@ impl DerefMut for Block {
 }
 
 thread_local! {
-    /// Blocks that a thread keeps from pass to pass.
+    /// The scratch blocks of a thread, reused from pass to pass.
     static BLOCKS: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Elements that a thread takes at a time; of fewer than two such parts one thread takes all.
+/// The grain size in elements; with fewer than two parts of this size, one thread computes all.
 const PART: usize = 1 << 13;
 
-/// One pass over elements: an expression of every element of the inputs, which are broadcast.
+/// An elementwise expression of its inputs, which are broadcast to the output.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pointwise(pub Expression);
 
@@ -72,21 +72,21 @@ impl Operation for Pointwise {
     }
 }
 
-/// Which element of an input goes with an element of the output, both counted in storage order.
+/// Maps the index `i` of an output element to that of an input element, both in storage order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// The same.
+    /// The same index.
     Same,
-    /// The same, of the output as it is before.
+    /// The same index of the output's previous contents: the pass is in place.
     Own,
-    /// `(i / inner) % count`: scalars, rows, columns, channels.
+    /// `(i / inner) % count`: broadcast scalars, rows, columns and channels.
     Cyclic { inner: usize, count: usize },
-    /// Any broadcast: sizes of the output in storage order, outermost first, and the input's strides.
+    /// Any other broadcast: the output's sizes in storage order, outermost first, and the input's strides.
     Strided { sizes: Vec<usize>, strides: Vec<usize> },
 }
 
 impl Access {
-    /// How an input of shape `from` is read for an output of shape `to`, by PyTorch's broadcasting.
+    /// The access to an input of shape `from` for an output of shape `to`, by PyTorch's broadcasting rules.
     pub(crate) fn of(from: &TensorMeta, to: &TensorMeta) -> Self {
         let rank = to.rank();
         let lead = rank - from.rank();
@@ -102,7 +102,7 @@ impl Access {
                 continue;
             }
             match dims.last_mut() {
-                // Two dimensions that step alike are one.
+                // Merges dimensions with compatible strides.
                 Some((s, st)) if *st == stride * size => (*s, *st) = (*s * size, stride),
                 _ => dims.push((size, stride)),
             }
@@ -121,12 +121,12 @@ impl Access {
         }
     }
 
-    /// Whether blocks of `len` elements, one after another, have the same elements.
+    /// Whether consecutive blocks of `len` output elements read the same input elements.
     fn is_periodic(&self, len: usize) -> bool {
         matches!(self, Self::Cyclic { inner, count } if *count == 1 || *inner == 1 && len.is_multiple_of(*count))
     }
 
-    /// Elements after which a row repeats, if blocks can hold it.
+    /// The length of a repeated row, if it fits a block.
     fn period(&self) -> Option<usize> {
         match self {
             Self::Cyclic { inner: 1, count } => (1..=BLOCK).contains(count).then_some(*count),
@@ -134,15 +134,15 @@ impl Access {
         }
     }
 
-    /// Fills `block` with the elements that go with outputs `start..`.
+    /// Fills `block` with the input elements for the outputs from `start` on.
     fn load(&self, input: &[f32], start: usize, block: &mut [f32]) {
         match self {
-            // There already.
+            // The elements are already in the output.
             Self::Own => {}
             Self::Same => block.copy_from_slice(&input[start..start + block.len()]),
             Self::Cyclic { count: 1, .. } => block.fill(input[0]),
             Self::Cyclic { inner: 1, count } => {
-                // One period, from wherever it begins, then copies of all that is there.
+                // Copies one period, beginning anywhere in it, then doubles what is filled.
                 let (at, period) = (start % count, block.len().min(*count));
                 let head = period.min(count - at);
                 block[..head].copy_from_slice(&input[at..at + head]);
@@ -176,7 +176,7 @@ impl Access {
                 let last = sizes.len() - 1;
                 let mut rest = block;
                 while !rest.is_empty() {
-                    // The rest of a line along the innermost dimension, then the carry.
+                    // Reads the rest of a row along the innermost dimension, then carries into the outer indices.
                     let n = rest.len().min(sizes[last] - index[last]);
                     let (head, tail) = rest.split_at_mut(n);
                     rest = tail;
@@ -204,27 +204,27 @@ impl Access {
     }
 }
 
-/// Where a register's elements are while a block is computed.
+/// Where the elements of a register are while a block is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// In the input itself, which is read element by element as the output is written.
+enum Location {
+    /// In the input itself, at the same indices as in the output.
     Input(usize),
-    /// In a block of scratch.
+    /// In a scratch block.
     Block(usize),
     /// In the output.
     Out,
-    /// In the output, as it is before.
+    /// In the output's previous contents.
     Own,
 }
 
-/// A program with the ways in which its inputs are read, ready to run.
+/// An expression compiled for the shapes of its operands: where registers are, and how inputs are accessed.
 #[derive(Debug, Clone)]
 pub(crate) struct Pass {
     instrs: Vec<Instr>,
     access: Vec<Access>,
-    places: Vec<Place>,
+    places: Vec<Location>,
     num_blocks: usize,
-    /// Elements of a block: whole periods of the longest row that is repeated.
+    /// The number of elements of a block: a multiple of the longest repeated row.
     block: usize,
     isa: Isa,
 }
@@ -239,7 +239,7 @@ impl Pass {
         Self::with_access(expression, inputs.iter().map(|m| Access::of(m, output)).collect(), isa)
     }
 
-    /// A pass whose first input is what the output holds before: `inputs` are the others.
+    /// An in-place pass: the first input is the output's previous contents, and `inputs` are the others.
     pub(crate) fn in_place(
         expression: &Expression,
         inputs: &[&TensorMeta],
@@ -262,8 +262,8 @@ impl Pass {
                 Instr::Input(_) | Instr::Const(_) => {}
             }
         }
-        // A value that is the same for every block is computed once, into a block of its own.
-        let lasting = |instr: &Instr| match instr {
+        // A value that is the same for every block is computed once, into its own scratch block.
+        let is_invariant = |instr: &Instr| match instr {
             Instr::Const(_) => true,
             Instr::Input(n) => access[*n].is_periodic(block),
             _ => false,
@@ -275,17 +275,19 @@ impl Pass {
                 num_blocks - 1
             };
             places.push(match instr {
-                Instr::Input(n) if access[*n] == Access::Same => Place::Input(*n),
-                // Until the last instruction writes there.
-                Instr::Input(n) if access[*n] == Access::Own && last_use[i] + 1 < instrs.len() => Place::Own,
-                _ if lasting(instr) => Place::Block(fresh()),
-                _ if i + 1 == instrs.len() => Place::Out,
-                _ => Place::Block(free.pop().unwrap_or_else(fresh)),
+                Instr::Input(n) if access[*n] == Access::Same => Location::Input(*n),
+                // The output's previous contents are valid until the last instruction writes the output.
+                Instr::Input(n) if access[*n] == Access::Own && last_use[i] + 1 < instrs.len() => {
+                    Location::Own
+                }
+                _ if is_invariant(instr) => Location::Block(fresh()),
+                _ if i + 1 == instrs.len() => Location::Out,
+                _ => Location::Block(free.pop().unwrap_or_else(fresh)),
             });
-            // What is used for the last time gives its block away, but not to this instruction, which
-            // reads it while it writes.
-            let done = (0..i).filter(|&r| last_use[r] == i && !lasting(&instrs[r]));
-            free.extend(done.filter_map(|r| if let Place::Block(b) = places[r] { Some(b) } else { None }));
+            // Frees the blocks of values that are used for the last time. This instruction itself cannot reuse them: it
+            // reads them while it writes.
+            let done = (0..i).filter(|&r| last_use[r] == i && !is_invariant(&instrs[r]));
+            free.extend(done.filter_map(|r| if let Location::Block(b) = places[r] { Some(b) } else { None }));
         }
         Self { instrs, access, places, num_blocks, block, isa }
     }
@@ -301,13 +303,13 @@ impl Pass {
         });
     }
 
-    /// As [`Self::part`], with the blocks of this thread.
+    /// As [`Self::part`], with the scratch blocks of this thread.
     fn blocks(&self, inputs: &[&[f32]], start: usize, out: &mut [f32], blocks: &mut [Block]) {
         let widest = self.block.min(out.len());
         for (instr, place) in self.instrs.iter().zip(&self.places) {
             match (instr, place) {
-                (Instr::Const(c), Place::Block(to)) => blocks[*to][..widest].fill(*c),
-                (Instr::Input(n), Place::Block(to)) if self.access[*n].is_periodic(self.block) => {
+                (Instr::Const(c), Location::Block(to)) => blocks[*to][..widest].fill(*c),
+                (Instr::Input(n), Location::Block(to)) if self.access[*n].is_periodic(self.block) => {
                     self.access[*n].load(inputs[*n], start, &mut blocks[*to][..widest]);
                 }
                 _ => {}
@@ -318,11 +320,11 @@ impl Pass {
             for i in 0..self.instrs.len() {
                 self.instruction(i, inputs, at, blocks, block);
             }
-            // A program that computes nothing has its result elsewhere.
+            // If the last instruction is only a load, the result is still in an input or a block.
             match self.places[self.instrs.len() - 1] {
-                Place::Input(n) => block.copy_from_slice(&inputs[n][at..at + block.len()]),
-                Place::Block(from) => block.copy_from_slice(&blocks[from][..block.len()]),
-                Place::Out | Place::Own => {}
+                Location::Input(n) => block.copy_from_slice(&inputs[n][at..at + block.len()]),
+                Location::Block(from) => block.copy_from_slice(&blocks[from][..block.len()]),
+                Location::Out | Location::Own => {}
             }
         }
     }
@@ -333,19 +335,19 @@ impl Pass {
         if let Instr::Input(n) = self.instrs[i]
             && self.access[n] == Access::Own
         {
-            if let Place::Block(to) = self.places[i] {
+            if let Location::Block(to) = self.places[i] {
                 blocks[to][..len].copy_from_slice(out);
             }
             return;
         }
-        // The block that is written, and those before and after it.
+        // The block to write, and the blocks before and after it to read.
         let (to, before, after, split, own): (&mut [f32], &[_], &[_], _, &[f32]) = match self.places[i] {
-            Place::Input(_) | Place::Own => return,
-            Place::Out => {
+            Location::Input(_) | Location::Own => return,
+            Location::Out => {
                 let split = blocks.len();
                 (out, blocks, &[], split, &[])
             }
-            Place::Block(to) => {
+            Location::Block(to) => {
                 let (before, rest) = blocks.split_at_mut(to);
                 let Some((block, after)) = rest.split_first_mut() else { return };
                 (&mut block[..len], before, after, to, out)
@@ -353,19 +355,19 @@ impl Pass {
         };
         let read = |register: usize| -> &[f32] {
             match self.places[register] {
-                Place::Input(n) => &inputs[n][at..at + len],
-                Place::Block(b) if b < split => &before[b][..len],
-                Place::Block(b) => &after[b - split - 1][..len],
-                Place::Own => own,
-                // Only the last instruction writes there, and none reads it.
-                Place::Out => &[],
+                Location::Input(n) => &inputs[n][at..at + len],
+                Location::Block(b) if b < split => &before[b][..len],
+                Location::Block(b) => &after[b - split - 1][..len],
+                Location::Own => own,
+                // Only the last instruction is in the output, and no instruction reads its result.
+                Location::Out => &[],
             }
         };
         match self.instrs[i] {
             Instr::Const(_) => {}
             Instr::Input(n) if self.access[n].is_periodic(self.block) => {}
             Instr::Input(n) => self.access[n].load(inputs[n], at, to),
-            // Blocks are too small to divide.
+            // A block is too small to split across threads.
             Instr::Unary(f, a) => unary(Pool::alone(), self.isa, f, read(a), to),
             Instr::Clamp { of, low, high } => clamp(self.isa, (low, high), read(of), to),
             Instr::Binary(f, a, b) => binary(Pool::alone(), self.isa, f, read(a), read(b), to),
@@ -399,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_and_columns_are_repeated_from_wherever_a_block_begins() {
+    fn cyclic_access_works_from_any_start() {
         let input: Vec<f32> = (0..700).map(|i| i as f32).collect();
         for (inner, count) in [(1, 1), (1, 3), (1, 8), (1, 96), (1, 512), (1, 700), (5, 3), (600, 2)] {
             let access = Access::Cyclic { inner, count };

@@ -9,10 +9,10 @@ use operator::{Error, KernelContext, Result};
 use std::fmt;
 use tensor::{Element, ScalarType, TensorView, TensorViewMut};
 
-/// Pooling of a channels-last image of f32; of one of 8-bit integers, [`Pooling::Max`] alone.
+/// Pooling of a channels-last f32 image. An 8-bit integer image supports only [`Pooling::Max`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pool {
-    /// What is taken of a window.
+    /// The reduction of a window.
     pub pooling: Pooling,
     /// The windows.
     pub windows: Windows,
@@ -35,7 +35,7 @@ impl Operation for Pool {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let (x, out) = (node.input(0)?, node.output(0)?);
         if x.dtype() != ScalarType::Float && self.pooling != Pooling::Max {
-            return Err(Error::invalid(format!("means of windows of {}", x.dtype())));
+            return Err(Error::invalid(format!("{:?} pooling does not support {}", self.pooling, x.dtype())));
         }
         let step = PoolStep { spec: *self, frame: frame(x, out, 2), channels: x.sizes()[1], isa: node.isa() };
         Ok(Lowered::step(step, [0]))
@@ -58,8 +58,8 @@ impl Step for PoolStep {
     ) -> Result<()> {
         let (x, out) = (reads[0], only(&mut writes)?);
         match x.dtype() {
-            ScalarType::Char => self.greatest::<i8>(ctx, x, out),
-            ScalarType::Byte => self.greatest::<u8>(ctx, x, out),
+            ScalarType::Char => self.max_pool::<i8>(ctx, x, out),
+            ScalarType::Byte => self.max_pool::<u8>(ctx, x, out),
             _ => {
                 let Pool { pooling, windows } = &self.spec;
                 let (x, out) = (x.storage()?, out.storage_mut()?);
@@ -71,7 +71,7 @@ impl Step for PoolStep {
 }
 
 impl PoolStep {
-    fn greatest<T: Greatest + Element>(
+    fn max_pool<T: Greatest + Element>(
         &self,
         ctx: &KernelContext<'_>,
         x: TensorView<'_>,

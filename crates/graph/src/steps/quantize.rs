@@ -1,4 +1,4 @@
-//! f32 values as 8-bit quantized values, and back.
+//! Quantization of f32 values to 8 bits, and dequantization.
 
 use super::{Step, Writes, only};
 use crate::operation::{Lowered, Lowering, Operation};
@@ -7,11 +7,11 @@ use operator::{KernelContext, Result};
 use std::fmt;
 use tensor::{ScalarType, TensorView};
 
-/// f32 values as quantized values, in a tensor of `Char` or `Byte`.
+/// Quantizes f32 values to `Char` or `Byte`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quantize(pub Quantization);
 
-/// The f32 values that quantized values stand for.
+/// Dequantizes `Char` or `Byte` values to f32.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dequantize(pub Affine);
 

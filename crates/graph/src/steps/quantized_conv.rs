@@ -1,11 +1,11 @@
-//! Convolutions of quantized values.
+//! Quantized convolution.
 
 use super::conv::{Convolution, frame, stored_weights, weights_of};
 use super::quantized_linear::SumBias;
 use super::{Step, Writes, only};
 use crate::graph::Kind;
 use crate::layouts::Lies;
-use crate::operation::{Fused, Images, Lowered, Lowering, Operation, viewed};
+use crate::operation::{Fused, Images, Lowered, Lowering, Operation, view_of};
 use crate::pack_store::ConvForm;
 use crate::packs::Packed;
 use kernels::compute::{Activation, Affine, ConvFrame, ConvParams, Layout, Method, Quantization};
@@ -15,17 +15,17 @@ use std::fmt;
 use std::sync::Arc;
 use tensor::{ScalarType, TensorView};
 
-/// As [`Convolution`], not transposed and without residual, of quantized values, summed exactly. Inputs: image
-/// (`Char` or `Byte`), weights (`Char`, constant), one scale for all or one for each output channel (constant), and
-/// where it is there, the bias (constant): of f32, or as `Int` values that are added to the sums before these are
-/// scaled.
+/// As [`Convolution`] on quantized values, not transposed and without residual, with exact integer accumulation.
+/// Inputs: image (`Char` or `Byte`), weights (`Char`, constant), one scale for all weights or one for each output
+/// channel (constant), and optionally the bias (constant): f32, or `Int` values that are added to the accumulators
+/// before these are scaled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QuantizedConvolution {
-    /// What it is but for the quantized values.
+    /// The parameters of the convolution.
     pub conv: Convolution,
-    /// What the values of the image stand for; the zero point is a number of its type.
+    /// The scale and zero point of the image; the zero point is in range of the image's element type.
     pub input: Affine,
-    /// How the result is quantized; otherwise it is f32.
+    /// The quantization of the result; `None` if the result is f32.
     pub output: Option<Quantization>,
 }
 
@@ -46,12 +46,12 @@ impl Operation for QuantizedConvolution {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let (meta, source) = stored_weights(node, 1)?;
         let frame = frame(node.input(0)?, node.output(0)?, self.conv.space);
-        let (params, frame) = along_lines(self.conv.params, frame);
+        let (params, frame) = column_to_row(self.conv.params, frame);
         let (isa, scales) = (node.isa(), node.constant(2)?);
         let (layout, method) = (Layout::ChannelsLast, Method::Direct);
         let form = ConvForm { params, layout, order: *meta.dim_order(), method };
         let conv = node.packs.quantized_conv(isa, &source, form, scales.bytes(), || {
-            let stored = viewed(&source, &meta)?;
+            let stored = view_of(&source, &meta)?;
             let weights = weights_of(&params, &meta, stored.storage()?);
             Ok(QuantizedConv::of(isa, params, &weights, scales.storage()?)?)
         })?;
@@ -75,9 +75,9 @@ impl Operation for QuantizedConvolution {
     }
 }
 
-/// The same convolution with height and width exchanged, of images of one column: neighbouring pixels of a line are read
-/// together, those of a column one by one.
-fn along_lines(mut params: ConvParams, mut frame: ConvFrame) -> (ConvParams, ConvFrame) {
+/// Turns the convolution of a one-column image into that of a one-row image by swapping height and width: neighbouring
+/// pixels of a row are loaded together, those of a column one by one.
+fn column_to_row(mut params: ConvParams, mut frame: ConvFrame) -> (ConvParams, ConvFrame) {
     let is_column = frame.input[2] == 1 && frame.output[2] == 1;
     if is_column && params.kernel[2] == 1 && params.padding[2] == 0 {
         let ConvParams { kernel, stride, padding, dilation, .. } = &mut params;

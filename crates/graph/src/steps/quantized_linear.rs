@@ -1,9 +1,9 @@
-//! Products of quantized values.
+//! Quantized matrix multiplication.
 
 use super::conv::epilogue;
 use super::{Step, Writes, only};
 use crate::graph::Kind;
-use crate::operation::{Fused, Lowered, Lowering, Operation, viewed};
+use crate::operation::{Fused, Lowered, Lowering, Operation, view_of};
 use crate::pack_store::{MatrixForm, QuantizedForm};
 use crate::packs::Packed;
 use kernels::compute::qgemm;
@@ -18,46 +18,46 @@ use std::sync::Arc;
 use tensor::memory::{collected, copied, filled};
 use tensor::{ScalarType, TensorView};
 
-/// As [`Linear`](crate::Linear) with quantized values in place of f32 values, summed exactly. Inputs: `x`, weights
-/// (`Char`, constant), their scales (constant), and where it is there, the bias (constant): of f32, or as `Int` values
-/// that are added to the sums before these are scaled. The scales are one for
-/// all, one for each output, or for each group of inner elements one for each output, `[groups, out]`.
+/// As [`Linear`](crate::Linear) on quantized values, with exact integer accumulation. Inputs: `x`, weights (`Char`,
+/// constant), their scales (constant), and optionally the bias (constant): f32, or `Int` values that are added to the
+/// accumulators before these are scaled. There is one scale for all weights, one for each output, or one for each
+/// output and group of inner elements, `[groups, out]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QuantizedLinear {
-    /// What `x` is.
+    /// The form of `x`, and how it is quantized.
     pub input: QuantizedInput,
     /// Whether the weights are `[out, in]`; otherwise they are `[in, out]`.
     pub out_major: bool,
-    /// How wide the weights are kept; of four bits they are -8 to 7.
+    /// The bit width of the packed weights; 4-bit weights are in -8..=7.
     pub bits: WeightBits,
-    /// Inner elements that share a scale; several groups are of a multiple of 32.
+    /// The number of inner elements that share a scale; if there are several groups, a multiple of 32.
     pub group: usize,
-    /// Whether there is a bias, a value for each output.
+    /// Whether there is a bias, with one value for each output.
     pub bias: bool,
-    /// What is applied before the result is stored or quantized: then it is no more than bounds.
+    /// The activation that is applied before the result is stored or quantized; a quantized result allows clamps only.
     pub activation: Activation,
-    /// How the result is quantized; otherwise it is f32.
+    /// The quantization of the result; `None` if the result is f32.
     pub output: Option<Quantization>,
 }
 
-/// What comes into a [`QuantizedLinear`].
+/// The input of a [`QuantizedLinear`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum QuantizedInput {
-    /// Quantized values, `Char` or `Byte`, that stand for f32 values so.
+    /// Quantized values, `Char` or `Byte`, with this scale and zero point.
     Quantized(Affine),
-    /// f32 values, quantized by parameters that fit all of them to `low..=high` within `i8`.
+    /// f32 values, quantized dynamically per tensor to `low..=high` within `i8`.
     ByTensor {
-        /// The least value.
+        /// The minimum quantized value.
         low: i32,
-        /// The greatest value.
+        /// The maximum quantized value.
         high: i32,
-        /// The least scale.
+        /// The minimum scale.
         eps: f32,
     },
-    /// f32 values, each row quantized by parameters that fit it to `i8`:
+    /// f32 values, quantized dynamically per row (per token) to `i8`, as by
     /// `quantized_decomposed::choose_qparams_per_token_asymmetric`.
     ByRow,
-    /// As [`Self::ByRow`], the factor being chosen and the scale its reciprocal: [`quantize_row`].
+    /// As [`Self::ByRow`], but the inverse scale is computed first and the scale is its reciprocal: [`quantize_row`].
     ByFactorOfRow,
 }
 
@@ -74,13 +74,13 @@ impl Operation for QuantizedLinear {
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let &[rows, columns] = &**node.input(1)?.sizes() else {
-            return Err(Error::invalid("a product with weights that are no matrix"));
+            return Err(Error::invalid("the weights of a quantized matrix multiplication are not a matrix"));
         };
         let (isa, meta, owner, scales) = (node.isa(), node.input(1)?, node.owner(1)?, node.constant(2)?);
         let form = MatrixForm { rows, columns, transposed: self.out_major };
         let form = QuantizedForm::Matrix { form, bits: self.bits, group: self.group };
         let weights = node.packs.quantized_matrix(isa, owner, form, scales.bytes(), || {
-            let quantized = MatRef::new(viewed(owner, meta)?.storage::<i8>()?, rows, columns);
+            let quantized = MatRef::new(view_of(owner, meta)?.storage::<i8>()?, rows, columns);
             let quantized = if self.out_major { quantized.t() } else { quantized };
             let scales = scales.storage()?;
             Ok(PackedWeights::new(&Weights { quantized, bits: self.bits, scales, group: self.group })?)
@@ -95,19 +95,19 @@ impl Operation for QuantizedLinear {
     }
 }
 
-/// What is added to sums of quantized values.
+/// The bias of a quantized matrix multiplication or convolution.
 pub(super) enum SumBias {
     None,
-    /// To what they stand for.
+    /// Added to the scaled (dequantized) accumulators.
     Dequantized(Vec<f32>),
-    /// To the sums.
+    /// Added to the integer accumulators.
     Quantized(Vec<i32>),
 }
 
 impl SumBias {
-    /// The bias that is an input of a node, where it is said to be there.
-    pub(super) fn of(node: &Lowering<'_>, there: bool, i: usize) -> Result<Self> {
-        if !there {
+    /// The bias at input `i` of a node, if `present`.
+    pub(super) fn of(node: &Lowering<'_>, present: bool, i: usize) -> Result<Self> {
+        if !present {
             return Ok(Self::None);
         }
         let bias = node.constant(i)?;
@@ -117,7 +117,7 @@ impl SumBias {
         }
     }
 
-    /// What is done to sums that have it.
+    /// The epilogue with this bias and activation.
     pub(super) fn epilogue(&self, activation: Activation) -> QuantizedEpilogue<'_> {
         let (offset, bias) = match self {
             Self::None => (None, None),
@@ -128,7 +128,7 @@ impl SumBias {
     }
 }
 
-/// Elements that a thread quantizes at least.
+/// The minimum number of elements that a thread quantizes.
 const ELEMENTS_PER_THREAD: usize = 1 << 13;
 
 struct QuantizedLinearStep {
@@ -174,7 +174,7 @@ impl Step for QuantizedLinearStep {
 }
 
 impl QuantizedLinearStep {
-    /// Quantizes `m` rows of `k` elements by parameters chosen from each.
+    /// Quantizes `m` rows of `k` elements, each by parameters chosen from the row.
     fn quantize_rows(
         &self,
         pool: &Pool,
@@ -196,7 +196,7 @@ impl QuantizedLinearStep {
         Ok(collected(rows.into_iter().map(|(.., affine)| affine))?)
     }
 
-    /// Quantizes a row, and gives what its values stand for.
+    /// Quantizes a row and returns its scale and zero point.
     fn quantize_row(&self, x: &[f32], out: &mut [u8]) -> Affine {
         match self.spec.input {
             QuantizedInput::ByFactorOfRow => quantize_row(self.isa, x, out),

@@ -1,4 +1,4 @@
-//! Sums of quantized values.
+//! Addition of quantized values.
 
 use super::{Step, Writes, only};
 use crate::operation::{Lowered, Lowering, Operation};
@@ -7,7 +7,7 @@ use operator::{KernelContext, Result};
 use std::fmt;
 use tensor::TensorView;
 
-/// Sums of two tensors of quantized values, of the sizes and the type of the result, element by element.
+/// Elementwise addition of two quantized tensors with the sizes and element type of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SumOfQuantized(pub QuantizedSum);
 

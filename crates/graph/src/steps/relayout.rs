@@ -1,4 +1,4 @@
-//! Changes of sizes and layout: [`Reshape`] and [`Permute`], which run nothing, and [`Relayout`].
+//! Changes of sizes and layout: [`Reshape`] and [`Permute`], which are aliases at run time, and [`Relayout`].
 
 use super::{Step, Writes, only};
 use crate::layouts::{Lies, image_layout};
@@ -9,9 +9,9 @@ use operator::{KernelContext, Result};
 use std::fmt;
 use tensor::{ScalarType, TensorMeta, TensorView};
 
-/// Rows and columns of a block of bytes.
-const BYTES: usize = 64;
-/// Rows of a transposition that a task copies.
+/// The rows and columns of a block in the transposition of bytes.
+const BLOCK: usize = 64;
+/// The number of rows of a transposition that a task copies.
 const ROWS: usize = 256;
 
 /// The same bytes under other sizes.
@@ -32,16 +32,16 @@ impl Operation for Reshape {
     }
 }
 
-/// The same bytes with the dimensions in another order: the `i`th is the input's `dims[i]`th. Images that lie
-/// channels-last are row-major when their channels are the last dimension.
+/// The same bytes with the dimensions in another order: dimension `i` is dimension `dims[i]` of the input. A
+/// channels-last image becomes row-major by moving its channels to the last dimension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permute {
-    /// For each dimension of the result the input's.
+    /// For each dimension of the result, the dimension of the input.
     pub dims: Box<[usize]>,
 }
 
 impl Permute {
-    /// Whether the bytes of a tensor are those of its permutation.
+    /// Whether permuting `from` to `to` moves no bytes.
     pub fn keeps_bytes(dims: &[usize], from: &TensorMeta, to: &TensorMeta) -> bool {
         let same = |(i, &d): (usize, &usize)| {
             let size = (from.sizes().get(d), to.sizes().get(i));
@@ -70,7 +70,7 @@ impl Operation for Permute {
         if Self::keeps_bytes(&self.dims, from, to) {
             return Ok(Lowered::Alias);
         }
-        Err(Error::invalid(format!("the dimensions {:?} of {from} are no view {to}", self.dims)))
+        Err(Error::invalid(format!("permuting {from} by {:?} to {to} would move elements", self.dims)))
     }
 }
 
@@ -89,7 +89,7 @@ impl Operation for Relayout {
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let (from, to) = (node.input(0)?, node.output(0)?);
-        // Dimensions of size one move nothing.
+        // The layouts may differ only in dimensions of size 1.
         if from.dim_order().same_layout(to.dim_order(), from.sizes()) {
             return Ok(Lowered::Alias);
         }
@@ -97,9 +97,9 @@ impl Operation for Relayout {
     }
 }
 
-/// A change of layout: the transposition of the matrices of each image, if it is one.
+/// A change of layout. Between the image layouts it transposes the matrix of channels and pixels of each image.
 pub(crate) struct RelayoutStep {
-    /// Rows and columns of each image of the output.
+    /// The rows and columns of each output image as a matrix, if the change is such a transposition.
     matrices: Option<(usize, usize)>,
     isa: Isa,
 }
@@ -149,14 +149,14 @@ impl Step for RelayoutStep {
     }
 }
 
-/// Transposes a matrix into one of `cols` columns.
+/// Transposes a matrix; `out` has `cols` columns.
 fn transpose_bytes(x: &[u8], out: &mut [u8], cols: usize) {
     let rows = out.len() / cols;
-    // A block of each is read and written while it stays in the nearest cache.
-    for r in (0..rows).step_by(BYTES) {
-        for c in (0..cols).step_by(BYTES) {
-            let end = rows.min(r + BYTES);
-            for (j, column) in x.chunks_exact(rows).enumerate().take(cols.min(c + BYTES)).skip(c) {
+    // Blocked, so that the input and output blocks stay in the L1 cache.
+    for r in (0..rows).step_by(BLOCK) {
+        for c in (0..cols).step_by(BLOCK) {
+            let end = rows.min(r + BLOCK);
+            for (j, column) in x.chunks_exact(rows).enumerate().take(cols.min(c + BLOCK)).skip(c) {
                 let places = out[r * cols + j..].iter_mut().step_by(cols);
                 places.zip(&column[r..end]).for_each(|(to, &from)| *to = from);
             }

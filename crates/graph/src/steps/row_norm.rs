@@ -1,4 +1,4 @@
-//! Norms of rows.
+//! Layer norm and RMS norm.
 
 use super::{Step, Writes, only};
 use crate::operation::{Lowered, Lowering, Operation};
@@ -7,19 +7,19 @@ use operator::{KernelContext, Result};
 use std::fmt;
 use tensor::TensorView;
 
-/// A norm of rows of so many elements, those of the last dimensions: `(x - mean) / sqrt(variance + eps)`, or
-/// `x / sqrt(mean(x^2) + eps)`, times a weight and plus a bias of an element for each of a row.
+/// A norm over rows, which span the last dimensions: `(x - mean) / sqrt(variance + eps)` or `x / sqrt(mean(x^2) +
+/// eps)`, optionally times a weight and plus a bias with one element for each element of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RowNorm {
-    /// Elements of a row.
+    /// The number of elements of a row.
     pub elements: usize,
-    /// Added to the variance.
+    /// The value added to the variance.
     pub eps: f32,
-    /// Whether the mean is subtracted: layer norm; RMS norm otherwise.
+    /// Whether the mean is subtracted: true for a layer norm, false for an RMS norm.
     pub centred: bool,
     /// Whether the next input is the weight.
     pub weight: bool,
-    /// Whether the last input is the bias; of layer norm only.
+    /// Whether the last input is the bias; layer norm only.
     pub bias: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Every spelling of an activation.
+//! All decompositions of activations.
 
 use crate::both::*;
 use pteron_graph::ValueId;
 
-/// Spells an activation of `x`, of the sizes given.
+/// Adds the calls of an activation of `x`, which has these sizes.
 type Spelling = fn(&mut Both, ValueId, &[usize]) -> ValueId;
 
 fn bounded(both: &mut Both, x: ValueId, sizes: &[usize]) -> ValueId {
@@ -43,7 +43,7 @@ const SPELLINGS: [(&str, Spelling); 7] = [
 ];
 
 #[test]
-fn activations_follow_what_they_are_applied_to() {
+fn activations_are_fused_into_their_producers() {
     for (name, spell) in SPELLINGS {
         let mut both = Both::new(2);
         let x = both.input(&[1, 6, 9, 8], 1);
@@ -57,7 +57,7 @@ fn activations_follow_what_they_are_applied_to() {
         let w = both.constant(&[7, 8], 4);
         let z = both.call("aten::linear.out", &[value(rows), value(w), Given::None], &[108, 7]).unwrap();
         let z = spell(&mut both, z, &[108, 7]);
-        // Two changes of the image's layout, three products.
+        // Two relayouts, two convolutions and a matrix multiplication.
         assert_eq!(both.check(&[z], 1e-5), 5, "{name}");
     }
 }

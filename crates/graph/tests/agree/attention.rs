@@ -1,11 +1,11 @@
-//! Attention, as exporters spell it.
+//! Attention in the form that exporters write.
 
 use crate::both::*;
 use pteron_graph::ValueId;
 use tensor::{Scalar, ScalarType};
 
-/// `softmax(q k^T / sqrt(width) + mask) v` of `heads` heads that share `groups` heads of keys and values, as an
-/// exporter spells it: scores by products of batches, heads repeated by expanding, the factor in a constant.
+/// `softmax(q k^T / sqrt(width) + mask) v` of `heads` heads that share `groups` heads of keys and values, in the form
+/// that exporters write: `bmm` for the scores, `expand` to repeat heads, and the factor in a constant.
 fn attention(both: &mut Both, queries: usize, keys: usize, heads: usize, groups: usize) -> ValueId {
     let (batch, width) = (2, 8);
     let view = |both: &mut Both, x, sizes: &[usize]| {
@@ -63,12 +63,12 @@ fn attention_in_half_precision_is_one_step() {
     for (dtype, tolerance) in [(ScalarType::Half, 2e-3), (ScalarType::BFloat16, 1e-2)] {
         let mut both = Both::of(dtype, 2);
         let y = attention(&mut both, 5, 7, 4, 4);
-        // Four inputs are cast, three of them once they are permuted, one twice; and the result.
+        // Casts of four inputs (three of them permuted first, one in two steps) and of the result.
         assert_eq!(both.check(&[y], tolerance), 10, "{dtype}");
     }
 }
 
-/// Scores beyond float16 are infinite, and what they weigh is not a number.
+/// Scores beyond the range of float16 are infinite, and the results are NaN.
 #[test]
 fn attention_in_half_precision_overflows() {
     let mut both = Both::of(ScalarType::Half, 1);

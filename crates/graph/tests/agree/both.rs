@@ -1,4 +1,4 @@
-//! What all cases are made of: a graph beside the results of its calls, and arguments.
+//! The harness of all cases: a graph together with the results of its calls executed one by one.
 
 use operator::{Arg, Args, Generator, KernelContext, KernelRegistry, Out, Outs, Scratch};
 use pool::Pool;
@@ -11,9 +11,9 @@ use trace::Tracer;
 pub(crate) const QUANTIZED: &str = "quantized_decomposed::";
 pub(crate) const CHAR: ScalarType = ScalarType::Char;
 
-/// A graph that grows together with the values that its calls give when they are made at once.
+/// A graph under construction, together with the results of its calls, which are executed immediately.
 pub(crate) struct Both {
-    /// The type of all tensors that nothing else is said of.
+    /// The default element type of tensors.
     pub(crate) dtype: ScalarType,
     pub(crate) registry: KernelRegistry,
     pub(crate) graph: Graph,
@@ -80,7 +80,7 @@ impl Both {
         id
     }
 
-    /// Makes a call with one out of these sizes, both ways. `None` if the library lacks the operator.
+    /// Adds a call with one out of these sizes and executes it. `None` if the library lacks the operator.
     pub(crate) fn call(&mut self, name: &str, given: &[Given], sizes: &[usize]) -> Option<ValueId> {
         self.call_with(name, given, &[sizes]).map(|outs| outs[0])
     }
@@ -95,7 +95,7 @@ impl Both {
         self.call_typed(name, given, &outs)
     }
 
-    /// Makes a call with outs of these types and sizes, both ways.
+    /// Adds a call with outs of these types and sizes and executes it.
     pub(crate) fn call_typed(
         &mut self,
         name: &str,
@@ -107,7 +107,7 @@ impl Both {
         Some(self.call_into(name, given, outs.collect()).unwrap())
     }
 
-    /// Makes a call with outs that lie so, both ways. `None` if the kernel refuses.
+    /// Adds a call with outs of these metas and executes it. `None` if the kernel fails.
     pub(crate) fn call_into(
         &mut self,
         name: &str,
@@ -151,7 +151,7 @@ impl Both {
         Some(ids)
     }
 
-    /// Convolves with a kernel of the second argument, padded by half of it.
+    /// A 2-d convolution of `x` with weights `w`, padded by half of the kernel.
     pub(crate) fn conv(
         &mut self,
         x: ValueId,
@@ -176,8 +176,8 @@ impl Both {
         self.call("aten::convolution.out", &args, sizes).unwrap()
     }
 
-    /// Lowers the graph with these results and compares them with those of the single calls: the number
-    /// of steps that were left.
+    /// Lowers the graph with these results, for every available instruction set, and compares them with those of the
+    /// single calls. Returns the number of steps.
     pub(crate) fn check(mut self, results: &[ValueId], tolerance: f32) -> usize {
         let mut steps = 0;
         results.iter().for_each(|&v| self.graph.output(v));
@@ -208,7 +208,7 @@ impl Both {
     }
 }
 
-/// Elements of (-2, 2).
+/// Random elements in `[-2, 2)`.
 pub(crate) fn random(sizes: &[usize], seed: u64) -> Tensor {
     let generator = Generator::new(seed);
     let n = sizes.iter().product();
@@ -216,7 +216,7 @@ pub(crate) fn random(sizes: &[usize], seed: u64) -> Tensor {
     Tensor::from_slice(sizes, &elements).unwrap()
 }
 
-/// The same elements in a floating-point type.
+/// The elements converted to a floating-point type.
 pub(crate) fn in_type(dtype: ScalarType, x: Tensor) -> Tensor {
     let elements = x.storage::<f32>().unwrap().iter();
     match dtype {

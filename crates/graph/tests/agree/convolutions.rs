@@ -1,4 +1,4 @@
-//! Convolutions with what is fused into them.
+//! Convolutions with the nodes that are fused into them.
 
 use crate::both::*;
 use pteron_graph::ValueId;
@@ -11,18 +11,19 @@ fn convolutions_with_norms_residuals_and_clamps() {
     }
 }
 
-/// In half precision results are rounded after every call: only sums may be taken in another order.
+/// In half precision, results are rounded after every call: only the order of accumulation may differ.
 #[test]
 fn convolutions_in_half_precision() {
     for (dtype, tolerance) in [(ScalarType::Half, 1e-3), (ScalarType::BFloat16, 8e-3)] {
         let steps = convolutions(Both::of(dtype, 2), (8, 3, 1, 1), tolerance);
         let in_f32 = convolutions(Both::new(2), (8, 3, 1, 1), 1e-4);
-        // An input and two results are cast; a norm, a residual and the mean follow what is rounded.
+        // Casts of an input and two results, and up to three steps for the norm, the residual and the mean, which
+        // follow a rounding.
         assert!(steps <= in_f32 + 6, "{steps} steps in {dtype}, {in_f32} in f32");
     }
 }
 
-/// A network of two convolutions: the number of its steps.
+/// Checks a network of two convolutions. Returns the number of its steps.
 fn convolutions(
     mut both: Both,
     (channels, kernel, stride, groups): (usize, usize, usize, usize),
@@ -69,7 +70,7 @@ fn convolutions(
 }
 
 #[test]
-fn weights_may_lie_in_any_order() {
+fn weights_may_have_any_dim_order() {
     let mut both = Both::new(1);
     let x = both.input(&[1, 3, 6, 5], 1);
     let w = both.constant_in(&[4, 3, 3, 3], 2, DimOrder::channels_last(4));

@@ -8,7 +8,8 @@ use tensor::Scalar;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Elementwise operators with every kind of broadcast, values used once, twice and as results.
+    /// Elementwise operators with all kinds of broadcasts, and values that are used once, several times, and as
+    /// outputs.
     #[test]
     fn elementwise_chains(
         steps in prop::collection::vec((0usize..9, 0usize..100, 0usize..100, 0usize..5), 1..14),

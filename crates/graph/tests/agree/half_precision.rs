@@ -1,12 +1,12 @@
-//! What rounding to half precision shows.
+//! Half precision: rounding after every call.
 
 use crate::both::*;
 use proptest::prelude::*;
 use tensor::{Scalar, ScalarType};
 
-/// What rounding shows: sums that cancel, overflow, poles, comparisons.
+/// Rounding is observable in cancelling sums, overflow, poles and comparisons.
 #[test]
-fn chains_in_half_precision_are_those_of_the_calls() {
+fn chains_in_half_precision_equal_the_calls() {
     for dtype in [ScalarType::Half, ScalarType::BFloat16] {
         let mut both = Both::of(dtype, 1);
         let n = [64];
@@ -29,9 +29,9 @@ fn chains_in_half_precision_are_those_of_the_calls() {
     }
 }
 
-/// A product that is rounded and bounded is one step: what is rounded is in its range before it is stored.
+/// A matrix multiplication with rounding and clamp is one step.
 #[test]
-fn bounds_go_into_products_that_are_rounded() {
+fn clamps_are_fused_into_rounded_matrix_multiplications() {
     for (dtype, tolerance) in [(ScalarType::Half, 1e-3), (ScalarType::BFloat16, 8e-3)] {
         let mut both = Both::of(dtype, 2);
         let (x, w) = (both.input(&[5, 8], 1), both.constant(&[7, 8], 2));
@@ -49,7 +49,7 @@ fn bounds_go_into_products_that_are_rounded() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Random chains of operators that round once give the same bits lowered, whatever is seen of them.
+    /// Random chains of operators that round once give the same bits when lowered, whichever values are outputs.
     #[test]
     fn random_chains_in_half_precision(
         steps in prop::collection::vec((0usize..16, 0usize..100, 0usize..100, 0usize..6), 1..10),
@@ -99,9 +99,9 @@ proptest! {
     }
 }
 
-/// Elements that are equal in bfloat16 stay so where their places are asked for.
+/// Elements that are equal in bfloat16 are ties for `argmax`, too.
 #[test]
-fn places_of_equal_halves_are_those_of_the_calls() {
+fn indices_of_equal_half_precision_elements_equal_the_calls() {
     let mut both = Both::of(ScalarType::BFloat16, 1);
     let x = both.input(&[16, 40], 1);
     let y = both.call("aten::sigmoid.out", &[value(x)], &[16, 40]).unwrap();

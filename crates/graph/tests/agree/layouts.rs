@@ -1,10 +1,10 @@
-//! Every kind of node, with operands in every dim order.
+//! All operations with operands in all dim orders.
 
 use crate::both::*;
 use pteron_graph::ValueId;
 use tensor::{DimOrder, Scalar, ScalarType, TensorMeta};
 
-/// All orders of so many dimensions.
+/// All orders of `rank` dimensions.
 fn orders(rank: usize) -> Vec<DimOrder> {
     let mut all: Vec<Vec<u8>> = vec![vec![]];
     for d in 0..rank as u8 {
@@ -16,8 +16,7 @@ fn orders(rank: usize) -> Vec<DimOrder> {
     all.iter().map(|order| DimOrder::new(order).unwrap()).collect()
 }
 
-/// Calls of a kind on the input that is given first, of these sizes, with outs that lie as the second order says:
-/// what they give.
+/// Adds calls on an input with these sizes; the outs have this dim order. Returns the results.
 type Kind = fn(&mut Both, ValueId, &[usize], DimOrder) -> Option<Vec<ValueId>>;
 
 fn meta(sizes: &[usize], order: DimOrder) -> TensorMeta {
@@ -175,9 +174,9 @@ fn rows(both: &mut Both, x: ValueId, sizes: &[usize], order: DimOrder) -> Option
     unary(both, "aten::sigmoid.out", y[0], &out, order)
 }
 
-/// Each kind of node is tried with every dim order of its input and several of its output.
+/// Each operation runs with every dim order of its input and several of its output.
 #[test]
-fn every_kind_of_node_in_every_dim_order() {
+fn operations_accept_every_dim_order() {
     let kinds: [(&str, std::ops::RangeInclusive<usize>, Kind); 10] = [
         ("mean over space", 3..=5, mean_over_space),
         ("group norm", 3..=5, group_norm),
@@ -198,7 +197,7 @@ fn every_kind_of_node_in_every_dim_order() {
                 let outs = [all[(i * 7 + 3) % all.len()], order, DimOrder::contiguous(rank)];
                 for sizes in [[2, 4, 3, 5, 2], [1, 4, 3, 1, 2]] {
                     let sizes = &sizes[..rank];
-                    // Of rank 5 there are 120 orders.
+                    // Rank 5 has 120 orders.
                     for &out in &outs[..if rank < 5 { 3 } else { 1 + i % 2 }] {
                         let mut both = Both::new(1);
                         let x = both.input_in(sizes, 1, order);

@@ -1,4 +1,4 @@
-//! A lowered graph computes what its calls compute one by one: random graphs of operator calls, run
+//! A lowered graph computes the same results as its calls executed one by one: random graphs of operator calls, run
 //! both ways.
 
 mod activations;

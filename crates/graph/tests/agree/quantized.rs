@@ -1,11 +1,11 @@
-//! Quantized networks, and products with weights in any form.
+//! Quantized networks, and matrix multiplications with transposed weights.
 
 use crate::both::*;
 use pteron_graph::ValueId;
 use tensor::{Scalar, ScalarType, Tensor};
 
-/// Weights from -127 to 127, of these sizes, and the value that they are dequantized to: with a scale for each
-/// of the first dimension, or one.
+/// Dequantized constant weights of these sizes, quantized to -127..=127 with one scale for each index of the first
+/// dimension or one for all.
 fn weights(both: &mut Both, sizes: &[usize], per_channel: bool, seed: u64) -> ValueId {
     let numbers: Vec<i8> =
         random(sizes, seed).storage::<f32>().unwrap().iter().map(|x| (x * 63.0) as i8).collect();
@@ -23,8 +23,8 @@ fn weights(both: &mut Both, sizes: &[usize], per_channel: bool, seed: u64) -> Va
     both.call(&format!("{QUANTIZED}{name}"), &args, sizes).unwrap()
 }
 
-/// Quantizes by known parameters, and back.
-fn there_and_back(both: &mut Both, x: ValueId, scale: f64, zero: i64, sizes: &[usize]) -> ValueId {
+/// Quantizes and dequantizes with known parameters.
+fn fake_quantize(both: &mut Both, x: ValueId, scale: f64, zero: i64, sizes: &[usize]) -> ValueId {
     let params = || [number(scale), int(zero), int(-128), int(127), int(1)];
     let args: Vec<Given> = [value(x)].into_iter().chain(params()).collect();
     let q =
@@ -45,51 +45,51 @@ fn statically_quantized_networks() {
         let mut both = Both::new(2);
         let first = [2, 6, 11, 9];
         let x = both.input(&[2, 3, 11, 9], 1);
-        let x = there_and_back(&mut both, x, 0.02, 3, &[2, 3, 11, 9]);
+        let x = fake_quantize(&mut both, x, 0.02, 3, &[2, 3, 11, 9]);
         let w = weights(&mut both, &[6, 3, 3, 3], per_channel, 2);
         let y = both.conv(x, w, 1, 1, &first);
         let y = both.call("aten::relu.out", &[value(y)], &first).unwrap();
-        let y = there_and_back(&mut both, y, 0.02, -128, &first);
+        let y = fake_quantize(&mut both, y, 0.02, -128, &first);
         let w = weights(&mut both, &[6, 1, 3, 3], per_channel, 3);
         let y = both.conv(y, w, 1, 6, &first);
-        let y = there_and_back(&mut both, y, 0.02, -10, &first);
+        let y = fake_quantize(&mut both, y, 0.02, -10, &first);
         let y = both.call("aten::hardtanh.out", &[value(y), number(0.0), number(1.5)], &first).unwrap();
-        let y = there_and_back(&mut both, y, 0.02, -10, &first);
+        let y = fake_quantize(&mut both, y, 0.02, -10, &first);
         let w = weights(&mut both, &[6, 6, 1, 1], per_channel, 6);
         let y = both.conv(y, w, 1, 1, &first);
-        let y = there_and_back(&mut both, y, 0.02, 0, &first);
+        let y = fake_quantize(&mut both, y, 0.02, 0, &first);
         let flat = both.call("aten::view_copy.out", &[value(y), ints(&[12, 99])], &[12, 99]).unwrap();
         let (w, bias) = (weights(&mut both, &[40, 99], per_channel, 4), both.constant(&[40], 5));
         let z = addmm(&mut both, bias, flat, w, &[12, 40]);
-        let z = there_and_back(&mut both, z, 0.05, 7, &[12, 40]);
-        // Quantized, three convolutions with a change of layout before and after, a product, and dequantized.
+        let z = fake_quantize(&mut both, z, 0.05, 7, &[12, 40]);
+        // Quantize, three convolutions between two relayouts, a matrix multiplication, dequantize.
         assert_eq!(both.check(&[z], 0.02), 8, "per channel: {per_channel}");
     }
 }
 
 #[test]
-fn poolings_of_quantized_images() {
+fn max_pooling_of_quantized_images() {
     let (before, half) = ([2, 6, 11, 9], [2, 6, 6, 5]);
     let mut both = Both::new(2);
     let x = both.input(&[2, 3, 11, 9], 1);
-    let x = there_and_back(&mut both, x, 0.02, 3, &[2, 3, 11, 9]);
+    let x = fake_quantize(&mut both, x, 0.02, 3, &[2, 3, 11, 9]);
     let w = weights(&mut both, &[6, 3, 3, 3], true, 2);
     let y = both.conv(x, w, 1, 1, &before);
-    let y = there_and_back(&mut both, y, 0.02, -10, &before);
+    let y = fake_quantize(&mut both, y, 0.02, -10, &before);
     let no = Given::Scalar(Scalar::Bool(false));
     let args = [value(y), ints(&[3, 3]), ints(&[2, 2]), ints(&[1, 1]), ints(&[1, 1]), no];
     let outputs: [(ScalarType, &[usize]); 2] = [(ScalarType::Float, &half), (ScalarType::Long, &half)];
     let y = both.call_typed("aten::max_pool2d_with_indices.out", &args, &outputs).unwrap()[0];
-    let y = there_and_back(&mut both, y, 0.02, -10, &half);
+    let y = fake_quantize(&mut both, y, 0.02, -10, &half);
     let w = weights(&mut both, &[6, 6, 1, 1], false, 3);
     let y = both.conv(y, w, 1, 1, &half);
-    let y = there_and_back(&mut both, y, 0.02, 0, &half);
-    // Quantized, laid out, a convolution, a pooling, a convolution, laid out, and dequantized.
+    let y = fake_quantize(&mut both, y, 0.02, 0, &half);
+    // Quantize, relayout, convolution, pooling, convolution, relayout, dequantize.
     assert_eq!(both.check(&[y], 0.02), 7);
 }
 
 #[test]
-fn dynamically_quantized_products() {
+fn dynamically_quantized_matrix_multiplications() {
     for by_row in [false, true] {
         let mut both = Both::new(2);
         let sizes = [5, 70];
@@ -122,10 +122,10 @@ fn dynamically_quantized_products() {
     }
 }
 
-/// Transposes of weights: read by products alone, by products and something else, by something else alone, and
-/// of a product whose shape the graph does not know as one with weights.
+/// Transposed weights that are read by matrix multiplications only, by others as well, by others only, and by an
+/// `addmm` whose bias does not fit a [`Linear`](pteron_graph::Linear).
 #[test]
-fn products_read_transposed_weights() {
+fn matrix_multiplications_read_transposed_weights() {
     for readers in 0..4 {
         let mut both = Both::new(2);
         let (m, k, n) = (5, 7, 6);
@@ -150,7 +150,7 @@ fn products_read_transposed_weights() {
             results.push(both.call("aten::mul.out", &[value(y), value(t)], &[k, n]).unwrap());
         }
         if readers == 3 {
-            // The bias is not one of columns.
+            // This bias is per row, not per column.
             let bias = both.constant(&[m, 1], 5);
             results.push(
                 both.call("aten::addmm.out", &[value(bias), value(x), value(t), one(), one()], &[m, n])

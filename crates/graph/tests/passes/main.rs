@@ -1,7 +1,8 @@
-//! Passes by themselves: graphs as text, run through the passes that a case names, and compared as text.
+//! Passes in isolation: graphs given as text run through the passes that a case names, and the result is compared as
+//! text.
 //!
-//! A file holds cases. Each is a line `== what is tested`, a line `passes: one, another`, a graph of calls, a line
-//! `--`, and the graph that is expected. With `PTERON_BLESS=1` the files are written as the passes have it.
+//! A file contains cases. Each consists of a line `== what is tested`, a line `passes: one, another`, a graph of calls,
+//! a line `--`, and the expected graph. `PTERON_BLESS=1` rewrites the expected graphs in the files.
 
 mod read;
 
@@ -13,7 +14,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 #[test]
-fn graphs_become_what_their_files_say() {
+fn passes_give_the_expected_graphs() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/passes");
     let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "txt")).collect();
@@ -34,7 +35,7 @@ fn graphs_become_what_their_files_say() {
 }
 
 #[test]
-fn folded_constants_say_in_a_few_steps_how_they_were_computed() {
+fn derivations_of_folded_constants_are_short() {
     const CALLS: usize = 11;
     let mut text = "graph(%x: float32[64, 64]) {\n%v0: float32[64, 64] = constant 1 2 3 4 5\n".to_owned();
     for i in 0..CALLS {
@@ -59,7 +60,7 @@ fn folded_constants_say_in_a_few_steps_how_they_were_computed() {
     assert!((1..=Derivation::MAX_DEPTH).contains(&depth), "{depth}");
 }
 
-/// The text of a file with what the passes give in the places of the graphs that are expected.
+/// The text of a file with the expected graphs replaced by the actual results.
 fn ran(text: &str) -> String {
     let (head, cases) = text.split_once("== ").expect("a case");
     let mut out = head.to_owned();

@@ -1,8 +1,8 @@
-//! Graphs of calls from the text that graphs print.
+//! Parses graphs of calls from the text format of listings.
 //!
-//! Values have any names. A constant of several elements holds the numbers that stand behind it, again and again.
-//! Arguments that are tensors stand in parentheses, `none` where one is absent; others in braces, by the names of the
-//! schema, and are the schema's defaults where they are not given.
+//! Values may have any names. The elements of a constant repeat the numbers after `constant`. Tensor arguments are
+//! listed in parentheses, with `none` for an absent one; the others are in braces, by their schema names, and have the
+//! schema's defaults if omitted.
 
 use operator::{ArgType, KernelRegistry, SchemaArg};
 use pteron_graph::{Call, CallArg, CallOut, Constant, Graph, ValueId};
@@ -159,7 +159,7 @@ fn typed(text: &str) -> Result<Vec<(String, TensorMeta)>> {
     split(text).map(each).collect()
 }
 
-/// The parts between commas that stand in no brackets.
+/// Splits at commas outside of brackets.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0;
     let parts = text.split(move |c| {

@@ -160,7 +160,7 @@ pub(crate) fn promote(args: &Args<'_>, inputs: &[Input]) -> Result<ScalarType> {
         };
         found[priority] = match found[priority] {
             None => Some(dtype),
-            Some(other) => Some(meet(other, dtype)?),
+            Some(other) => Some(promote_types(other, dtype)?),
         };
     }
     let category = |t: ScalarType| match t {
@@ -180,13 +180,13 @@ pub(crate) fn promote(args: &Args<'_>, inputs: &[Input]) -> Result<ScalarType> {
             } else if category(high) == 2 {
                 Ok(to_complex(high))
             } else {
-                meet(high, low)
+                promote_types(high, low)
             }
         })
         .unwrap_or(Ok(ScalarType::Float))
 }
 
-fn meet(a: ScalarType, b: ScalarType) -> Result<ScalarType> {
+fn promote_types(a: ScalarType, b: ScalarType) -> Result<ScalarType> {
     a.promote(b).ok_or_else(|| operator::Error::invalid(format!("no type holds both {a} and {b}")))
 }
 

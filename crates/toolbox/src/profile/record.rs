@@ -298,7 +298,7 @@ mod tests {
         let recorder = Recorder::new(false);
         record(&recorder, "a");
         thread::scope(|scope| scope.spawn(|| record(&recorder, "b")).join()).unwrap();
-        // A recorder in between replaces the thread's cache: threads keep their numbers.
+        // Another recorder replaces the thread's cache in between; the thread keeps its number.
         record(&Recorder::new(false), "x");
         record(&recorder, "c");
         recorder.block("first");

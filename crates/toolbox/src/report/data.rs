@@ -101,7 +101,7 @@ pub struct Graph {
     pub name: Text,
     /// Its kind.
     pub kind: GraphKind,
-    /// The graph with the node that opens this one, or the graph of which it is another form.
+    /// The graph with the node that opens this one, or the graph that this one is another form of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
     /// Width and height of the drawing.

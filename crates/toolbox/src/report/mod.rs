@@ -50,7 +50,7 @@ struct Gathered {
     /// The nodes (graph, node) that compute an instruction's result, by method and place; the node of the method's own
     /// graph comes first.
     places: HashMap<(String, Place), Vec<(u32, u32)>>,
-    /// How the instructions run that nodes of prepared graphs stand for.
+    /// How instructions represented by nodes of prepared graphs are executed.
     how: HashMap<(String, Place), method::How>,
     /// The instructions of prepared regions, even if no node is left of them.
     prepared: HashSet<(String, Place)>,

@@ -1,4 +1,4 @@
-//! Elementwise nodes.
+//! Elementwise operations.
 
 use super::words::{expression, expression_texts};
 use super::{Operands, Stored};
@@ -24,7 +24,7 @@ impl Stored for Pointwise {
         operands.count(inputs, 1)?;
         if self.0.inputs() > inputs || operands.is_not_float(operands.output(0)?) {
             return fail(format!(
-                "an expression of {} inputs on {inputs} operands, or not of float32",
+                "an expression of {} inputs has {inputs} operands, or its result is not float32",
                 self.0.inputs()
             ));
         }
@@ -49,12 +49,12 @@ impl Stored for Cast {
         };
         match is_real(operands.input(0)?) && is_real(operands.output(0)?) {
             true => Ok(()),
-            false => fail("a conversion between other types than float32, float16 and bfloat16"),
+            false => fail("a cast supports only float32, float16 and bfloat16"),
         }
     }
 }
 
-/// The scale and the zero point, as attributes.
+/// The attribute names of scale and zero point.
 const AFFINE: [&str; 2] = ["scale", "zero"];
 
 pub(super) fn write_affine(record: &mut Record, names: [&'static str; 2], affine: &Affine) {
@@ -102,7 +102,7 @@ impl Stored for Quantize {
         let is_sound = is_byte && self.0.is_sound(to == ScalarType::Char);
         match is_sound && operands.input(0)?.dtype() == ScalarType::Float {
             true => Ok(()),
-            false => fail(format!("a quantization {:?} to {to}", self.0)),
+            false => fail(format!("{to} does not support the quantization {:?}", self.0)),
         }
     }
 }
@@ -128,7 +128,7 @@ impl Stored for Dequantize {
             && self.0.zero.unsigned_abs() < 1 << 16
         {
             true => Ok(()),
-            false => fail(format!("{from} dequantized by {:?}", self.0)),
+            false => fail(format!("{from} cannot be dequantized by {:?}", self.0)),
         }
     }
 }
@@ -145,7 +145,7 @@ impl Stored for Lookup {
         let entries: Option<Vec<u8>> = fields.ints("table")?.iter().map(|&n| u8::try_from(n).ok()).collect();
         match entries.and_then(|entries| entries.try_into().ok()) {
             Some(table) => Ok(Self(Arc::new(table))),
-            None => fail("a table that has not 256 numbers from 0 to 255"),
+            None => fail("the table is not 256 integers in 0..=255"),
         }
     }
 
@@ -155,7 +155,9 @@ impl Stored for Lookup {
         let metas = [operands.input(0)?, operands.output(0)?];
         match metas.iter().all(|meta| matches!(meta.dtype(), ScalarType::Char | ScalarType::Byte)) {
             true => Ok(()),
-            false => fail(format!("{} looked up for {}", metas[0], metas[1])),
+            false => {
+                fail(format!("a table lookup from {} to {}, expected 8-bit integers", metas[0], metas[1]))
+            }
         }
     }
 }
@@ -164,6 +166,6 @@ fn same_sizes(operands: &Operands<'_>) -> Result<()> {
     let (from, to) = (operands.input(0)?, operands.output(0)?);
     match from.sizes() == to.sizes() {
         true => Ok(()),
-        false => fail(format!("{from} for {to}")),
+        false => fail(format!("the operand is {from}, the result {to}, expected equal sizes")),
     }
 }

@@ -1,4 +1,4 @@
-//! Nodes of images: convolutions, pooling, means.
+//! Operations on images: convolution, pooling, global mean, group norm factors.
 
 use super::words::{activation, activation_text, expression, expression_texts};
 use super::{Operands, Stored};
@@ -7,8 +7,8 @@ use crate::payload::{Fields, Record};
 use graph::{ConvParams, ConvPass, Convolution, GlobalMean, GroupFactors, Layout, Pool, Pooling, Windows};
 use tensor::{ScalarType, TensorMeta};
 
-/// Kernel sizes, strides and paddings are no larger: what is skipped or added is still counted.
-const LARGEST: usize = 1 << 30;
+/// The maximum of kernel sizes, strides, paddings and dilations, so that sums of extents do not overflow.
+const MAX_EXTENT: usize = 1 << 30;
 
 pub(super) fn write_conv(conv: &Convolution, record: &mut Record) {
     let params = &conv.params;
@@ -46,12 +46,12 @@ pub(super) fn check_conv(conv: &Convolution, operands: &Operands<'_>) -> Result<
     let ConvParams { in_channels, out_channels, groups, kernel, stride, padding, dilation, .. } = conv.params;
     let space = conv.space;
     if !(1..=3).contains(&space) {
-        return fail(format!("a convolution of {space} dimensions"));
+        return fail(format!("the convolution has {space} spatial dimensions, expected 1 to 3"));
     }
     let unused = ..3 - space;
     let (is_one, is_zero) =
         (|v: &[usize]| v.iter().all(|&n| n == 1), |v: &[usize]| v.iter().all(|&n| n == 0));
-    let is_small = |v: &[usize], least| v.iter().all(|n| (least..=LARGEST).contains(n));
+    let is_small = |v: &[usize], least| v.iter().all(|n| (least..=MAX_EXTENT).contains(n));
     let is_sound = in_channels > 0
         && out_channels > 0
         && groups > 0
@@ -67,7 +67,7 @@ pub(super) fn check_conv(conv: &Convolution, operands: &Operands<'_>) -> Result<
         && is_zero(&padding[unused]);
     if !is_sound {
         return fail(
-            "a convolution whose channels, groups, kernel, stride, padding or dilation contradict each other",
+            "the channels, groups, kernel, stride, padding or dilation of the convolution are invalid",
         );
     }
     let (x, weights, out) = (operands.input(0)?, operands.constant(1)?, operands.output(0)?);
@@ -77,7 +77,7 @@ pub(super) fn check_conv(conv: &Convolution, operands: &Operands<'_>) -> Result<
     };
     let expected = [&[major, minor], &kernel[3 - space..]].concat();
     if **weights.sizes() != *expected {
-        return fail(format!("weights {weights}, expected the sizes {expected:?}"));
+        return fail(format!("the weights are {weights}, expected the sizes {expected:?}"));
     }
     let fits = x.rank() == 2 + space
         && out.rank() == 2 + space
@@ -86,11 +86,11 @@ pub(super) fn check_conv(conv: &Convolution, operands: &Operands<'_>) -> Result<
         && out.sizes()[1] == out_channels;
     match fits {
         true => Ok(()),
-        false => fail(format!("the image {x} does not become {out}")),
+        false => fail(format!("a convolution of the image {x} does not give {out}")),
     }
 }
 
-/// Checks what a convolution of f32 reads and writes, but for its number of operands. Gives that.
+/// Checks the operands and result of an f32 convolution. Returns the number of operands that it must have, unchecked.
 fn check_floats(conv: &Convolution, operands: &Operands<'_>) -> Result<usize> {
     let count = 2 + usize::from(conv.bias) + usize::from(conv.residual);
     check_conv(conv, operands)?;
@@ -138,9 +138,9 @@ impl Stored for ConvPass {
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         let own = check_floats(&self.conv, operands)?;
         if self.conv.layout != Layout::ChannelsLast {
-            return fail("a pass behind a convolution of images that are not channels-last");
+            return fail("an elementwise pass requires a channels-last convolution");
         }
-        // The first input of the pass is the result.
+        // Input 0 of the pass is the convolution's result.
         let others = self.pass.inputs().max(1) - 1;
         operands.count(own + others, 1)?;
         (own..own + others).try_for_each(|i| operands.broadcasts(i))
@@ -177,7 +177,7 @@ impl Stored for Pool {
             "mean" => Pooling::Mean,
             "mean_of_padded" => Pooling::MeanOfPadded,
             "sum" => Pooling::Sum(fields.float("factor")?),
-            other => return fail(format!("no pooling is called `{other}`")),
+            other => return fail(format!("unknown pooling `{other}`")),
         };
         let windows = Windows {
             kernel: fields.sizes("kernel")?,
@@ -199,10 +199,10 @@ impl Stored for Pool {
         let fits = x.rank() == 4 && out.rank() == 4 && x.sizes()[..2] == out.sizes()[..2];
         let is_flat = (kernel[0], stride[0], padding[0], dilation[0]) == (1, 1, 0, 1);
         if !fits || !is_flat || x.numel() == 0 {
-            return fail(format!("the image {x} does not become {out} by pooling"));
+            return fail(format!("pooling of the image {x} does not give {out}"));
         }
         for d in 1..3 {
-            // Windows begin in the image or before it, and are no larger than it with what is padded.
+            // Windows begin within the image or the padding before it, and are no larger than the padded image.
             let (from, to) = (x.sizes()[1 + d], out.sizes()[1 + d]);
             let reach = dilation[d].saturating_mul(kernel[d].max(1) - 1) + 1;
             let last = to.saturating_sub(1).saturating_mul(stride[d]);
@@ -214,19 +214,19 @@ impl Stored for Pool {
                 && reach <= from + 2 * padding[d]
                 && last < from + padding[d];
             if !is_sound {
-                return fail(format!("windows {:?} of {x} for {out}", self.windows));
+                return fail(format!("{:?} of {x} do not give {out}", self.windows));
             }
         }
         Ok(())
     }
 }
 
-/// An image of f32 that is not empty, and its channels.
+/// The input, which must be a non-empty f32 image, and its number of channels.
 fn image<'g>(operands: &Operands<'g>) -> Result<(&'g TensorMeta, usize)> {
     operands.all_floats()?;
     let x = operands.input(0)?;
     if x.rank() < 3 || x.numel() == 0 {
-        return fail(format!("{x} is no image"));
+        return fail(format!("{x} is not a non-empty image"));
     }
     Ok((x, x.sizes()[1]))
 }
@@ -246,7 +246,7 @@ impl Stored for GlobalMean {
         if out.numel() == x.sizes()[0] * channels {
             return Ok(());
         }
-        fail(format!("the means of {x} are not {out}"))
+        fail(format!("the global mean of {x} does not give {out}"))
     }
 }
 
@@ -272,18 +272,18 @@ impl Stored for GroupFactors {
         operands.count(inputs, 2)?;
         let (x, channels) = image(operands)?;
         if self.groups == 0 || !channels.is_multiple_of(self.groups) {
-            return fail(format!("{} groups of {channels} channels", self.groups));
+            return fail(format!("{channels} channels cannot be divided into {} groups", self.groups));
         }
         for i in 1..inputs {
             let vector = operands.input(i)?;
             if vector.numel() != channels {
-                return fail(format!("{vector} for {channels} channels"));
+                return fail(format!("operand {i} is {vector}, expected {channels} elements"));
             }
         }
         let factors = x.sizes()[0] * channels;
         match (operands.output(0)?.numel(), operands.output(1)?.numel()) == (factors, factors) {
             true => Ok(()),
-            false => fail(format!("other than {factors} factors of {x}")),
+            false => fail(format!("the results do not have the {factors} factors of {x}")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Nodes that move elements, or none.
+//! Operations that change sizes or layout, and channel shuffle.
 
 use super::{Operands, Stored};
 use crate::error::{Result, fail};
@@ -36,7 +36,7 @@ impl Stored for Permute {
         if Self::keeps_bytes(&self.dims, from, to) {
             return Ok(());
         }
-        fail(format!("the dimensions {:?} of {from} are not those of {to}", self.dims))
+        fail(format!("permuting {from} by {:?} to {to} would move elements", self.dims))
     }
 }
 
@@ -58,7 +58,7 @@ impl Stored for ChannelShuffle {
         if self.takes(image) {
             return Ok(());
         }
-        fail(format!("{} groups of channels of {image}", self.groups))
+        fail(format!("the channels of {image} cannot be shuffled in {} groups", self.groups))
     }
 }
 
@@ -77,6 +77,6 @@ impl Stored for Relayout {
         if from.dtype() == to.dtype() && from.sizes() == to.sizes() {
             return Ok(());
         }
-        fail(format!("a change of layout from {from} to {to}"))
+        fail(format!("a relayout from {from} to {to} would change the type or sizes"))
     }
 }

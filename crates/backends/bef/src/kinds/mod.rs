@@ -1,7 +1,7 @@
-//! The graph's own kinds of node, as payloads hold them: how each is written, read and checked.
+//! Serialization of operations: how payloads write, read and check each of them.
 //!
-//! A kind is a type that implements [`Stored`] and a row of [`KINDS`]. Passes make nodes whose operands fit; those of a
-//! payload are checked before anything looks at them.
+//! An operation in payloads is a type that implements [`Stored`], with a row of [`KINDS`]. Nodes from passes are valid
+//! by construction; those from a payload are checked before they are used.
 
 mod element;
 mod image;
@@ -18,23 +18,23 @@ use std::any::Any;
 use std::sync::Arc;
 use tensor::{ScalarType, TensorMeta};
 
-/// A kind of node that payloads hold.
+/// An operation that payloads can contain.
 trait Stored: Operation + Sized {
-    /// Its kernel.
+    /// The name of its kernel in the BEF file.
     const KERNEL: &'static str;
 
-    /// Writes what it is.
+    /// Writes its attributes.
     fn write(&self, record: &mut Record);
 
-    /// Reads it. Sizes are any numbers below 2^31.
+    /// Reads its attributes. Sizes may be any integers below 2^31.
     fn read(fields: &Fields<'_>) -> Result<Self>;
 
-    /// Whether a node of it can run: its operands are as many as they must be, of the types and sizes that the step
-    /// takes for granted. How they lie is checked elsewhere.
+    /// Checks that a node can run: that its operands have the number, types and sizes that the step assumes. Layouts
+    /// are checked separately.
     fn check(&self, operands: &Operands<'_>) -> Result<()>;
 }
 
-/// What a node reads and writes.
+/// The operands and results of a node.
 struct Operands<'g> {
     graph: &'g Graph,
     node: NodeId,
@@ -50,12 +50,12 @@ impl<'g> Operands<'g> {
         self.graph.node(self.node).inputs().iter().map(|&v| self.graph.meta(v)).collect()
     }
 
-    /// An input whose bytes are known.
+    /// An input, which must be a constant.
     fn constant(&self, i: usize) -> Result<&'g TensorMeta> {
         let meta = self.input(i)?;
         match self.graph.is_constant(self.graph.node(self.node).inputs()[i]) {
             true => Ok(meta),
-            false => fail(format!("operand {i} is no constant")),
+            false => fail(format!("operand {i} is not a constant")),
         }
     }
 
@@ -64,7 +64,7 @@ impl<'g> Operands<'g> {
         value.map(|&v| self.graph.meta(v)).ok_or_else(|| Error::new("too few results"))
     }
 
-    /// Fails if there are other numbers of operands and results.
+    /// Checks the numbers of operands and results.
     fn count(&self, inputs: usize, outputs: usize) -> Result<()> {
         let node = self.graph.node(self.node);
         let found = (node.inputs().len(), node.outputs().len());
@@ -78,7 +78,7 @@ impl<'g> Operands<'g> {
         meta.dtype() != ScalarType::Float
     }
 
-    /// Fails if an operand or a result is not of float32.
+    /// Checks that all operands and results are float32.
     fn all_floats(&self) -> Result<()> {
         let node = self.graph.node(self.node);
         let mut all = node.inputs().iter().chain(node.outputs()).map(|&v| self.graph.meta(v));
@@ -88,7 +88,7 @@ impl<'g> Operands<'g> {
         }
     }
 
-    /// Fails if an operand is no constant of so many float32.
+    /// Checks that an operand is a float32 constant with `len` elements.
     fn vector(&self, i: usize, len: usize) -> Result<()> {
         let meta = self.constant(i)?;
         match meta.numel() == len && !self.is_not_float(meta) {
@@ -97,17 +97,18 @@ impl<'g> Operands<'g> {
         }
     }
 
-    /// Fails if a constant of `i8` has numbers that do not fit four bits.
-    fn small_numbers(&self, i: usize) -> Result<()> {
+    /// Checks that the values of an `i8` constant fit 4 bits.
+    fn four_bit_values(&self, i: usize) -> Result<()> {
         let value = self.graph.node(self.node).inputs()[i];
-        let view = self.graph.view(value).ok_or_else(|| Error::new("weights without bytes"))?;
+        let view =
+            self.graph.view(value).ok_or_else(|| Error::new("the bytes of the weights cannot be loaded"))?;
         match view.storage::<i8>()?.iter().all(|number| (-8..8).contains(number)) {
             true => Ok(()),
-            false => fail("weights of four bits that are not -8 to 7"),
+            false => fail("4-bit weights are outside of -8..=7"),
         }
     }
 
-    /// Fails if an operand is not of the type and the sizes of the result.
+    /// Checks that an operand has the type and sizes of the result.
     fn same_as_output(&self, i: usize) -> Result<()> {
         let (meta, out) = (self.input(i)?, self.output(0)?);
         match meta.dtype() == out.dtype() && meta.sizes() == out.sizes() {
@@ -116,13 +117,13 @@ impl<'g> Operands<'g> {
         }
     }
 
-    /// Checks the residual, the last operand, if there is one.
-    fn residual(&self, there: bool) -> Result<()> {
+    /// Checks the residual, which is the last operand, if `present`.
+    fn residual(&self, present: bool) -> Result<()> {
         let last = self.graph.node(self.node).inputs().len().saturating_sub(1);
-        if there { self.same_as_output(last) } else { Ok(()) }
+        if present { self.same_as_output(last) } else { Ok(()) }
     }
 
-    /// Fails if an operand is not of float32, or of sizes that do not broadcast to those of the result.
+    /// Checks that an operand is float32 and broadcasts to the result.
     fn broadcasts(&self, i: usize) -> Result<()> {
         let (meta, out) = (self.input(i)?, self.output(0)?);
         let lead = out.rank().checked_sub(meta.rank());
@@ -137,7 +138,7 @@ impl<'g> Operands<'g> {
     }
 }
 
-/// How a kind is stored.
+/// The serialization of an operation.
 struct Row {
     kernel: &'static str,
     write: fn(&dyn Any) -> Option<Record>,
@@ -158,7 +159,7 @@ const fn row<K: Stored>() -> Row {
     }
 }
 
-/// The kinds.
+/// All operations that payloads can contain.
 const KINDS: &[Row] = &[
     row::<graph::Attention>(),
     row::<graph::Cast>(),
@@ -182,28 +183,28 @@ const KINDS: &[Row] = &[
     row::<graph::SumOfQuantized>(),
 ];
 
-/// The kernel of a kind and its attributes. `None` if payloads do not hold it.
+/// The kernel and attributes of a node kind. `None` if payloads cannot contain it.
 pub(crate) fn write(kind: &dyn Kind) -> Option<(&'static str, Record)> {
     let operation: &dyn Any = kind.downcast_ref::<Fused>()?.operation();
     KINDS.iter().find_map(|row| Some((row.kernel, (row.write)(operation)?)))
 }
 
-/// The kind of a kernel with these attributes.
+/// The node kind of a kernel with these attributes.
 pub(crate) fn read(kernel: &str, fields: &Fields<'_>) -> Result<Arc<dyn Kind>> {
     match KINDS.iter().find(|row| row.kernel == kernel) {
         Some(row) => (row.read)(fields),
-        None => fail("no kernel of payloads has this name"),
+        None => fail("payloads have no kernel with this name"),
     }
 }
 
-/// Checks a node that was read.
+/// Checks a node from a payload.
 pub(crate) fn check(graph: &Graph, node: NodeId) -> Result<()> {
     let Some(fused) = graph.node(node).kind_as::<Fused>() else { return Ok(()) };
     let operation: &dyn Any = fused.operation();
     let operands = Operands { graph, node };
     match KINDS.iter().find_map(|row| (row.check)(operation, &operands)) {
         Some(outcome) => outcome?,
-        None => return fail("no payload holds this kind of node"),
+        None => return fail("payloads cannot contain this kind of node"),
     }
     Ok(graph::check_layout(graph, node)?)
 }

@@ -1,4 +1,4 @@
-//! Norms of rows.
+//! Layer norm and RMS norm.
 
 use super::{Operands, Stored};
 use crate::error::{Result, fail};
@@ -37,7 +37,7 @@ impl Stored for RowNorm {
             return fail(format!("{} elements are not the last dimensions of {x}", self.elements));
         }
         if self.bias && !self.centred {
-            return fail("a bias, which root mean squares do not have");
+            return fail("an RMS norm has no bias");
         }
         for i in 1..=factors {
             let factor = operands.input(i)?;

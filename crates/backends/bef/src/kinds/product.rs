@@ -1,4 +1,4 @@
-//! Products with constant weights, and attention.
+//! Matrix multiplication with constant weights, and attention.
 
 use super::words::{activation, activation_text, unary, unary_name};
 use super::{Operands, Stored};
@@ -6,19 +6,23 @@ use crate::error::{Error, Result, fail};
 use crate::payload::{Fields, Record};
 use graph::{Attention, AttentionParts, Linear, ViewParts};
 
-/// The sizes of a matrix of weights, operand 1, by which operand 0 is multiplied: numbers that are summed, `most` of them,
-/// and sums.
-pub(super) fn product_sizes(operands: &Operands<'_>, out_major: bool, most: usize) -> Result<(usize, usize)> {
+/// Checks the product of operand 0 with the weights, operand 1. Returns the inner size, at most `max_inner`, and the
+/// outer size of the weights.
+pub(super) fn product_sizes(
+    operands: &Operands<'_>,
+    out_major: bool,
+    max_inner: usize,
+) -> Result<(usize, usize)> {
     let (x, weights, out) = (operands.input(0)?, operands.constant(1)?, operands.output(0)?);
     let &[rows, columns] = &**weights.sizes() else {
-        return fail(format!("weights {weights}, which are no matrix"));
+        return fail(format!("the weights are {weights}, expected a matrix"));
     };
     let (inner, outer) = if out_major { (columns, rows) } else { (rows, columns) };
     let mut expected = x.sizes().to_vec();
     let is_row = expected.last() == Some(&inner) && inner > 0 && outer > 0;
     expected.last_mut().into_iter().for_each(|last| *last = outer);
-    if !is_row || **out.sizes() != *expected || inner > most {
-        return fail(format!("the product of {x} and {weights} is not {out}"));
+    if !is_row || **out.sizes() != *expected || inner > max_inner {
+        return fail(format!("the product of {x} and {weights} does not give {out}"));
     }
     Ok((inner, outer))
 }
@@ -56,7 +60,8 @@ impl Stored for Attention {
 
     fn write(&self, record: &mut Record) {
         let parts = self.parts();
-        // Of each view the offset, then of each dimension how many runs, and of each its length and stride.
+        // For each view: the offset, then for each dimension the number of runs, and for each run its length and
+        // stride.
         let mut views = Vec::new();
         for view in &parts.views {
             views.push(view.offset);
@@ -87,7 +92,7 @@ impl Stored for Attention {
         let rounding = match fields.has("rounding") {
             true => {
                 let name = fields.text("rounding")?;
-                Some(unary(name).ok_or_else(|| Error::new(format!("no function `{name}`")))?)
+                Some(unary(name).ok_or_else(|| Error::new(format!("unknown function `{name}`")))?)
             }
             false => None,
         };
@@ -100,7 +105,7 @@ impl Stored for Attention {
             heads: fields.size("heads")?,
         };
         let made = if numbers.next().is_none() { Self::from_parts(&parts) } else { None };
-        made.ok_or_else(|| Error::new("attention of other than three or four views of three dimensions"))
+        made.ok_or_else(|| Error::new("attention needs three or four views of three dimensions"))
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
@@ -108,13 +113,13 @@ impl Stored for Attention {
         operands.count(inputs.len(), 1)?;
         match self.fits(&inputs, operands.output(0)?) {
             true => Ok(()),
-            false => fail("attention of views that do not fit their operands, each other or the result"),
+            false => fail("the views of attention do not match their operands, each other or the result"),
         }
     }
 }
 
 fn view(numbers: &mut impl Iterator<Item = usize>) -> Result<ViewParts> {
-    let mut next = || numbers.next().ok_or_else(|| Error::new("attention of views that are not whole"));
+    let mut next = || numbers.next().ok_or_else(|| Error::new("the views of attention are truncated"));
     let offset = next()?;
     let mut dims = Vec::new();
     for _ in 0..3 {

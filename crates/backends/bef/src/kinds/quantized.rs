@@ -1,4 +1,4 @@
-//! Products, convolutions and sums of quantized values.
+//! Quantized matrix multiplications, convolutions and additions.
 
 use super::element::{affine, int, quantization, write_affine, write_quantization};
 use super::image::{check_conv, read_conv, write_conv};
@@ -14,49 +14,49 @@ use graph::{
 use kernels::compute::{PackedWeights, QuantizedConv, QuantizedSum};
 use tensor::{ScalarType, TensorMeta};
 
-/// Whether the quantized values of a type are signed.
+/// Whether a tensor of quantized values is signed.
 fn signed(meta: &TensorMeta) -> Result<bool> {
     match meta.dtype() {
         ScalarType::Char => Ok(true),
         ScalarType::Byte => Ok(false),
-        _ => fail(format!("{meta} where quantized values are expected")),
+        _ => fail(format!("a tensor is {meta}, expected int8 or uint8")),
     }
 }
 
-/// What the quantized values of a tensor stand for must be numbers, and sums of them must fit 32 bits.
+/// Checks that the scale is finite and the zero point is small enough for accumulators of 32 bits.
 fn check_affine(affine: &Affine) -> Result<()> {
     match affine.scale.is_finite() && affine.zero.unsigned_abs() < 1 << 16 {
         true => Ok(()),
-        false => fail(format!("quantized values that stand for {affine:?}")),
+        false => fail(format!("the scale or zero point of {affine:?} is out of range")),
     }
 }
 
-/// The weights are `i8`, with one scale for all or so many.
+/// Checks that the weights are `i8`, and that there are `scales` scales, or a single one if `one`.
 fn check_weights<'g>(operands: &Operands<'g>, scales: usize, one: bool) -> Result<&'g TensorMeta> {
     let (weights, found) = (operands.constant(1)?, operands.constant(2)?);
     if weights.dtype() != ScalarType::Char {
-        return fail(format!("weights {weights}, expected int8"));
+        return fail(format!("the weights are {weights}, expected int8"));
     }
     let fits = found.numel() == scales || one && found.numel() == 1;
     match fits && found.dtype() == ScalarType::Float {
         true => Ok(weights),
-        false => fail(format!("{found} for {scales} scales")),
+        false => fail(format!("the scales are {found}, expected {scales} of float32")),
     }
 }
 
-/// The bias, operand 3, is of f32 or of sums.
-fn check_bias(operands: &Operands<'_>, there: bool, len: usize) -> Result<()> {
-    if !there {
+/// Checks the bias, operand 3, if `present`: it is f32, or int32 in the scale of the accumulators.
+fn check_bias(operands: &Operands<'_>, present: bool, len: usize) -> Result<()> {
+    if !present {
         return Ok(());
     }
     let bias = operands.constant(3)?;
     match bias.numel() == len && matches!(bias.dtype(), ScalarType::Float | ScalarType::Int) {
         true => Ok(()),
-        false => fail(format!("a bias {bias}, expected {len} constants of float32 or int32")),
+        false => fail(format!("the bias is {bias}, expected {len} constants of float32 or int32")),
     }
 }
 
-/// The result is f32, or quantized within bounds.
+/// Checks that the result is f32, or quantized with valid parameters and a simple activation.
 fn check_output(
     operands: &Operands<'_>,
     output: Option<&Quantization>,
@@ -69,7 +69,7 @@ fn check_output(
     };
     match is_sound {
         true => Ok(()),
-        false => fail(format!("a result {out} quantized by {output:?} behind {activation:?}")),
+        false => fail(format!("the result {out} does not support {output:?} with {activation:?}")),
     }
 }
 
@@ -122,7 +122,7 @@ impl Stored for QuantizedLinear {
             },
             "by_row" => QuantizedInput::ByRow,
             "by_factor_of_row" => QuantizedInput::ByFactorOfRow,
-            other => return fail(format!("no input of a product is called `{other}`")),
+            other => return fail(format!("unknown input form `{other}`")),
         };
         Ok(Self {
             input,
@@ -141,12 +141,12 @@ impl Stored for QuantizedLinear {
         let (inner, outer) = product_sizes(operands, self.out_major, PackedWeights::MAX_ROWS)?;
         let is_one = self.group >= inner;
         if self.group == 0 || !is_one && !self.group.is_multiple_of(PackedWeights::GROUP_UNIT) {
-            return fail(format!("groups of {} of {inner} weights", self.group));
+            return fail(format!("{inner} weights cannot be divided into groups of {}", self.group));
         }
         let groups = inner.div_ceil(self.group);
         check_weights(operands, groups.saturating_mul(outer), is_one)?;
         if self.bits == WeightBits::Four {
-            operands.small_numbers(1)?;
+            operands.four_bit_values(1)?;
         }
         check_bias(operands, self.bias, outer)?;
         let is_float = x.dtype() == ScalarType::Float;
@@ -158,11 +158,13 @@ impl Stored for QuantizedLinear {
             QuantizedInput::ByTensor { low, high, eps } => {
                 let is_sound = -128 <= low && low < high && high <= 127 && eps > 0.0 && eps.is_finite();
                 if !is_sound || !is_float {
-                    return fail(format!("{x} quantized to {low}..={high}, the least scale being {eps}"));
+                    return fail(format!(
+                        "{x} cannot be quantized to {low}..={high} with the minimum scale {eps}"
+                    ));
                 }
             }
             QuantizedInput::ByRow | QuantizedInput::ByFactorOfRow if !is_float => {
-                return fail(format!("{x}, of which rows are quantized"));
+                return fail(format!("the input is {x}, expected float32 to quantize by row"));
             }
             QuantizedInput::ByRow | QuantizedInput::ByFactorOfRow => {}
         }
@@ -190,18 +192,18 @@ impl Stored for QuantizedConvolution {
         check_weights(operands, channels, true)?;
         check_bias(operands, self.conv.bias, channels)?;
         if self.conv.residual || !QuantizedConv::supports(&self.conv.params) {
-            return fail("a convolution of which there is no quantized form");
+            return fail("this convolution has no quantized form");
         }
         check_affine(&self.input)?;
         let least = if signed(operands.input(0)?)? { -128 } else { 0 };
         if !(least..=least + 255).contains(&self.input.zero) {
-            return fail(format!("the zero point {} of what is padded", self.input.zero));
+            return fail(format!("the zero point {} is out of range of the input", self.input.zero));
         }
         check_output(operands, self.output.as_ref(), self.conv.activation)
     }
 }
 
-/// The numbers of a sum, as attributes.
+/// The attribute names of the integer parameters of a sum.
 const SUM: [&str; 8] = ["factor_a", "factor_b", "zero_a", "zero_b", "shift", "zero", "low", "high"];
 
 impl Stored for SumOfQuantized {
@@ -223,7 +225,7 @@ impl Stored for SumOfQuantized {
         }
         let [fa, fb, za, zb, shift, zero, low, high] = numbers;
         let shift = u32::try_from(shift).ok().filter(|shift| (1..=31).contains(shift));
-        let shift = shift.ok_or_else(|| Error::new("factors shifted by other than 1 to 31 bits"))?;
+        let shift = shift.ok_or_else(|| Error::new("the shift is outside of 1..=31"))?;
         let signed = fields.flag("signed")?;
         Ok(Self(QuantizedSum { factors: [fa, fb], zeros: [za, zb], shift, zero, low, high, signed }))
     }
@@ -238,7 +240,7 @@ impl Stored for SumOfQuantized {
         let is_sound = least <= low && low <= high && high <= least + 255;
         match is_sound && signed(out)? == is_signed {
             true => Ok(()),
-            false => fail(format!("sums from {low} to {high} in {out}")),
+            false => fail(format!("{out} cannot hold sums clamped to {low}..={high}")),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Functions of elements as words: names, and the numbers that they have.
+//! Text forms of activations and elementwise expressions.
 
 use crate::error::{Error, Result};
 use graph::{Activation, Binary, Expression, Instr, Unary};
 
-/// The functions of one element by the names that payloads have for them.
+/// The names of unary functions in payloads.
 const UNARY: [(&str, Unary); 22] = [
     ("neg", Unary::Neg),
     ("abs", Unary::Abs),
@@ -29,7 +29,7 @@ const UNARY: [(&str, Unary); 22] = [
     ("round_to_bfloat16", Unary::RoundToBfloat16),
 ];
 
-/// The functions of two elements.
+/// The names of binary functions in payloads.
 const BINARY: [(&str, Binary); 6] = [
     ("add", Binary::Add),
     ("sub", Binary::Sub),
@@ -39,7 +39,7 @@ const BINARY: [(&str, Binary); 6] = [
     ("minimum", Binary::Minimum),
 ];
 
-/// Instructions of an expression, at most.
+/// The maximum number of instructions of an expression.
 const MAX_INSTRS: usize = 1 << 12;
 
 pub(super) fn unary_name(function: Unary) -> &'static str {
@@ -50,7 +50,7 @@ pub(super) fn unary(name: &str) -> Option<Unary> {
     UNARY.iter().find(|(other, _)| *other == name).map(|(_, function)| *function)
 }
 
-/// An activation: `identity`, `relu`, `clamp 0 6`, `tanh`, `bounded silu 0 1`.
+/// An activation as text: `identity`, `relu`, `clamp 0 6`, `unary tanh`, `bounded silu 0 1`.
 pub(super) fn activation_text(activation: Activation) -> String {
     match activation {
         Activation::Identity => "identity".to_owned(),
@@ -79,10 +79,11 @@ pub(super) fn activation(text: &str) -> Result<Activation> {
             _ => return None,
         })
     };
-    read().ok_or_else(|| Error::new(format!("the activation `{text}` is none that is known")))
+    read().ok_or_else(|| Error::new(format!("unknown activation `{text}`")))
 }
 
-/// The instructions of an expression: `in 0`, `const 2.5`, `exp 0`, `clamp 0 -1 1`, `add 0 1`. Each names earlier ones.
+/// The instructions of an expression as text: `in 0`, `const 2.5`, `exp 0`, `clamp 0 -1 1`, `add 0 1`. Operands are the
+/// indices of earlier instructions.
 pub(super) fn expression_texts(expression: &Expression) -> impl Iterator<Item = String> + '_ {
     expression.instrs.iter().map(|instr| match *instr {
         Instr::Input(n) => format!("in {n}"),
@@ -96,7 +97,7 @@ pub(super) fn expression_texts(expression: &Expression) -> impl Iterator<Item = 
     })
 }
 
-/// Reads an expression of so many inputs.
+/// Reads an expression from the text of its instructions.
 pub(super) fn expression(texts: &[&str]) -> Result<Expression> {
     if texts.is_empty() || texts.len() > MAX_INSTRS {
         return Err(Error::new(format!(
@@ -107,10 +108,11 @@ pub(super) fn expression(texts: &[&str]) -> Result<Expression> {
     let mut instrs = Vec::with_capacity(texts.len());
     for (index, text) in texts.iter().enumerate() {
         let instr = instr(text, index);
-        instrs
-            .push(instr.ok_or_else(|| {
-                Error::new(format!("instruction {index}, `{text}`, is none that is known"))
-            })?);
+        instrs.push(
+            instr.ok_or_else(|| {
+                Error::new(format!("instruction {index}, `{text}`, is unknown or malformed"))
+            })?,
+        );
     }
     Ok(Expression { instrs })
 }
@@ -138,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_are_written_and_read() {
+    fn activations_and_expressions_round_trip() {
         for (name, function) in UNARY {
             assert_eq!((unary_name(function), unary(name)), (name, Some(function)));
         }

@@ -1,6 +1,6 @@
-//! A part of a program as a payload of calls.
+//! Builds the payload of a part, as calls, and of an optimized graph.
 
-use super::taken::{Given, Reason, Taken, bounded};
+use super::taken::{Accepted, Given, Reason, bounded};
 use crate::data::{ALIGNMENT, Data};
 use crate::payload::{Arg, Constant, Expression, LaidOut, Node, Number, Op, Payload, Type, Value};
 use graph::{Fused, Graph, Reshape, StoredWeights, ValueId};
@@ -15,39 +15,39 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// To what weights that are laid out are aligned: a cache line.
+/// The alignment of packed weights: a cache line.
 const LAYOUT_ALIGNMENT: usize = 64;
 
-/// The named data of a payload, each once.
+/// The named data of a payload, without duplicates.
 #[derive(Default)]
 pub(super) struct Blobs {
     list: Vec<NamedBytes>,
     known: HashSet<String>,
-    /// The keys of the bytes in the list, by where they are in memory.
-    places: HashMap<Range<*const u8>, String>,
+    /// The keys of the bytes in the list, by their addresses: avoids hashing the same memory again.
+    by_address: HashMap<Range<*const u8>, String>,
 }
 
 impl Blobs {
-    /// The constant that has these bytes.
+    /// Adds the bytes of a constant and returns the constant.
     fn add(&mut self, bytes: SharedBytes) -> Constant {
         let len = bytes.len() as u64;
         let key = (len > 0).then(|| self.put(bytes, ALIGNMENT));
         Constant { key, bytes: len, laid_out: Vec::new() }
     }
 
-    /// The key of these bytes.
+    /// Adds bytes, unless equal bytes were added before, and returns their key.
     fn put(&mut self, bytes: SharedBytes, alignment: usize) -> String {
         let key = self.key(bytes.bytes());
         if self.known.insert(key.clone()) {
-            self.places.insert(bytes.bytes().as_ptr_range(), key.clone());
+            self.by_address.insert(bytes.bytes().as_ptr_range(), key.clone());
             self.list.push(NamedBytes { key: key.clone(), bytes, alignment: alignment as u64 });
         }
         key
     }
 
-    /// The key that these bytes have or would have.
+    /// The key of bytes: their digest.
     fn key(&self, bytes: &[u8]) -> String {
-        self.places.get(&bytes.as_ptr_range()).cloned().unwrap_or_else(|| Digest::of(bytes))
+        self.by_address.get(&bytes.as_ptr_range()).cloned().unwrap_or_else(|| Digest::of(bytes))
     }
 
     pub(super) fn into_list(self) -> Vec<NamedBytes> {
@@ -59,11 +59,11 @@ impl Blobs {
 pub(super) struct Builder<'p> {
     part: &'p ExportedProgram,
     payload: Payload,
-    of: HashMap<VarId, usize>,
+    value_of: HashMap<VarId, usize>,
     symbols: HashMap<Arc<str>, usize>,
     expressions: HashMap<Expression, usize>,
-    /// The bytes of constants, by keys of this builder.
-    found: HashMap<String, SharedBytes>,
+    /// The bytes of constants, by keys that are local to this builder.
+    constants: HashMap<String, SharedBytes>,
 }
 
 impl<'p> Builder<'p> {
@@ -75,10 +75,10 @@ impl<'p> Builder<'p> {
                 inputs: part.graph.inputs.len(),
                 ..Payload::default()
             },
-            of: HashMap::new(),
+            value_of: HashMap::new(),
             symbols: HashMap::new(),
             expressions: HashMap::new(),
-            found: HashMap::new(),
+            constants: HashMap::new(),
         };
         for &input in &part.graph.inputs {
             match part.var(input).ty {
@@ -99,7 +99,7 @@ impl<'p> Builder<'p> {
             let value = self.tensor(output)?;
             self.payload.outputs.push(value);
         }
-        Ok((self.payload, Data::of(self.found)))
+        Ok((self.payload, Data::of(self.constants)))
     }
 
     fn number(&mut self, size: &Size) -> Result<Number, Reason> {
@@ -134,21 +134,21 @@ impl<'p> Builder<'p> {
 
     fn define(&mut self, var: VarId) -> Result<usize, Reason> {
         let value = self.value(var)?;
-        self.of.insert(var, value);
+        self.value_of.insert(var, value);
         Ok(value)
     }
 
-    /// A tensor that is defined, or a constant.
+    /// The payload's value for a tensor, which is defined already or a constant.
     fn tensor(&mut self, var: VarId) -> Result<usize, Reason> {
-        if let Some(&known) = self.of.get(&var) {
+        if let Some(&known) = self.value_of.get(&var) {
             return Ok(known);
         }
         let name = &self.part.var(var).name;
         let data = self.part.constants.get(&var).ok_or_else(|| format!("%{name} is not defined"))?;
         let bytes = data.range.len() as u64;
-        let key = (bytes > 0).then(|| self.found.len().to_string());
+        let key = (bytes > 0).then(|| self.constants.len().to_string());
         if let Some(key) = &key {
-            self.found.insert(key.clone(), in_place(data)?);
+            self.constants.insert(key.clone(), aligned_bytes(data)?);
         }
         let value = self.define(var)?;
         self.payload.values[value].constant = Some(Constant { key, bytes, laid_out: Vec::new() });
@@ -159,14 +159,14 @@ impl<'p> Builder<'p> {
         let part = self.part;
         match &part.var(var).ty {
             VarType::Int(size) => self.number(size),
-            _ => Err(format!("%{} is no integer", part.var(var).name)),
+            _ => Err(format!("%{} is not an integer", part.var(var).name)),
         }
     }
 
-    pub(super) fn add(&mut self, node: &ExportedNode, taken: Taken) -> Result<(), Reason> {
-        let (op, inputs) = match taken {
-            Taken::View(x) => (Op::Fused(Fused::kind(Reshape)), vec![self.tensor(x)?]),
-            Taken::Call { operator, args, operands } => {
+    pub(super) fn add(&mut self, node: &ExportedNode, accepted: Accepted) -> Result<(), Reason> {
+        let (op, inputs) = match accepted {
+            Accepted::View(x) => (Op::Fused(Fused::kind(Reshape)), vec![self.tensor(x)?]),
+            Accepted::Call { operator, args, operands } => {
                 let args = args.into_iter().map(|arg| self.arg(arg)).collect::<Result<_, _>>()?;
                 let inputs = operands.into_iter().map(|v| self.tensor(v)).collect::<Result<_, _>>()?;
                 (Op::Call { operator, args }, inputs)
@@ -196,27 +196,27 @@ impl<'p> Builder<'p> {
     }
 }
 
-/// The bytes of a graph's constant.
-struct OfGraph {
+/// Owns the bytes of a graph's constant.
+struct GraphConstant {
     constant: graph::Constant,
     len: usize,
 }
 
-impl AsRef<[u8]> for OfGraph {
+impl AsRef<[u8]> for GraphConstant {
     fn as_ref(&self) -> &[u8] {
         &self.constant.bytes()[..self.len]
     }
 }
 
-/// The bytes of an archive's constant where they lie, if they are aligned.
-fn in_place(data: &ConstantTensor) -> Result<SharedBytes, Reason> {
+/// The bytes of an archive's constant, copied only if they are misaligned.
+fn aligned_bytes(data: &ConstantTensor) -> Result<SharedBytes, Reason> {
     match data.data().as_ptr().addr().is_multiple_of(ALIGNMENT) {
         true => Ok(Arc::new(data.clone())),
         false => Ok(Arc::new(FreeableBuffer::from_bytes(data.data()).map_err(|e| e.to_string())?)),
     }
 }
 
-/// Stores the weights that executables of a payload pack beside the constants that they were packed from.
+/// Stores packed weights of a payload's executable with the constants that they were packed from.
 pub(super) fn store_weights(payload: &mut Payload, weights: Vec<StoredWeights>, blobs: &mut Blobs) {
     let mut of_key: HashMap<String, Vec<LaidOut>> = HashMap::new();
     for StoredWeights { constant, layout, bytes } in weights {
@@ -230,8 +230,8 @@ pub(super) fn store_weights(payload: &mut Payload, weights: Vec<StoredWeights>, 
     }
 }
 
-/// A payload whose constants are those of the graph, each with the key of its bytes, which are put to others. `None` if
-/// the graph has nodes that payloads do not hold.
+/// The payload of a static graph; adds the bytes of its constants to `blobs`. `source` is the payload that the graph
+/// was raised from. `None` if the graph has nodes that payloads cannot contain.
 pub(super) fn of_graph(graph: &Graph, source: &Payload, blobs: &mut Blobs) -> Option<Payload> {
     let mut of: HashMap<ValueId, usize> = HashMap::new();
     let mut payload = Payload { name: source.name.clone(), inputs: source.inputs, ..Payload::default() };
@@ -254,7 +254,7 @@ pub(super) fn of_graph(graph: &Graph, source: &Payload, blobs: &mut Blobs) -> Op
         if !std::mem::replace(&mut seen[value.index()], true) {
             let len = graph.view(value)?.bytes().len();
             let constant = graph.value(value).constant()?.clone();
-            define(&mut payload, value, Some(blobs.add(Arc::new(OfGraph { constant, len }))))?;
+            define(&mut payload, value, Some(blobs.add(Arc::new(GraphConstant { constant, len }))))?;
         }
     }
     for id in order {
@@ -286,7 +286,7 @@ pub(super) fn of_graph(graph: &Graph, source: &Payload, blobs: &mut Blobs) -> Op
     Some(payload)
 }
 
-/// The same payload, with the keys of its constants' bytes for those of the builder.
+/// Replaces the local keys of a builder's payload by the final ones, and adds the bytes of its constants to `blobs`.
 pub(super) fn with_keys(mut payload: Payload, data: &Data, blobs: &mut Blobs) -> Result<Payload, Reason> {
     for value in &mut payload.values {
         if let Some(constant) = &value.constant {

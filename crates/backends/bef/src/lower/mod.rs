@@ -1,11 +1,11 @@
-//! The ahead-of-time half: which nodes of a program are taken, and their payloads.
+//! The ahead-of-time half: selects the nodes of a program to delegate, and creates their payloads.
 
 mod build;
 mod taken;
 
 use crate::data::Data;
 use crate::payload::Payload;
-use crate::raise::{greatest, raise};
+use crate::raise::{max_metas, raise};
 use crate::{BACKEND_ID, Error};
 use build::{Blobs, Builder, of_graph, store_weights, with_keys};
 use graph::{Executable, Graph, Packs};
@@ -20,42 +20,42 @@ use runtime::GraphRequest;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use taken::taken;
+use taken::accept;
 
-/// Bytes that a kernel may take while a constant is computed.
+/// The limit of scratch memory for computing a constant, in bytes.
 const SCRATCH_BYTES: usize = 1 << 28;
 
-/// Takes every node that a kernel of a registry computes, in the largest parts that can run at once.
+/// Delegates every node for which a registry has a kernel, in maximal parts.
 #[derive(Clone)]
 pub struct BefPartitioner {
     operators: Arc<Callable>,
 }
 
-/// Makes payloads of parts.
+/// Compiles parts to payloads.
 #[derive(Clone)]
 pub struct BefPreprocess {
     kernels: Arc<KernelRegistry>,
     operators: Arc<Callable>,
-    /// For which instructions packed weights are stored, too.
+    /// The instruction set for which packed weights are stored, too.
     target: Option<Isa>,
 }
 
 impl BefPartitioner {
-    /// A partitioner for these operators.
+    /// A partitioner for the operators of a registry.
     pub fn new(kernels: &KernelRegistry) -> Self {
         Self { operators: Arc::new(Callable::of(kernels, |_| true)) }
     }
 }
 
 impl BefPreprocess {
-    /// Makes payloads that call these operators.
+    /// Creates payloads that call the operators of a registry.
     pub fn new(kernels: impl Into<Arc<KernelRegistry>>) -> Self {
         let kernels = kernels.into();
         Self { operators: Arc::new(Callable::of(&kernels, |_| true)), kernels, target: None }
     }
 
-    /// The same, which also stores weights as machines with these instructions pack them. There they are used where they
-    /// lie; on others they are packed from the weights that every machine has.
+    /// Also stores weights packed for this instruction set. Machines with it use them in place; other machines pack the
+    /// plain weights, which are always stored.
     #[must_use]
     pub fn packed_for(self, isa: Isa) -> Self {
         Self { target: Some(isa), ..self }
@@ -68,7 +68,7 @@ impl Partitioner for BefPartitioner {
         let reasons = RefCell::new(BTreeMap::new());
         let operators = &self.operators;
         let tags =
-            tag_supported(&mut program, "bef", &|program, node| match taken(program, node, operators) {
+            tag_supported(&mut program, "bef", &|program, node| match accept(program, node, operators) {
                 Ok(_) => true,
                 Err(reason) => {
                     reasons.borrow_mut().extend(node.outputs.first().map(|&var| (var, reason)));
@@ -79,7 +79,7 @@ impl Partitioner for BefPartitioner {
         let unbound = unbound_tags(&program);
         let without = program.tags.iter().filter_map(|(&var, tag)| Some((var, unbound.get(tag)?)));
         reasons.extend(without.map(|(var, symbol)| {
-            (var, format!("the size {symbol} follows from no size of a tensor that is given"))
+            (var, format!("the size {symbol} does not follow from the sizes of the part's tensor inputs"))
         }));
         program.tags.retain(|_, tag| !unbound.contains_key(tag));
         let spec = DelegationSpec { backend_id: BACKEND_ID.to_owned(), compile_specs: Vec::new() };
@@ -89,7 +89,7 @@ impl Partitioner for BefPartitioner {
     }
 }
 
-/// The tags whose nodes have sizes that do not follow from those of the tensors that they are given, each with a symbol.
+/// The tags of parts with sizes that do not follow from those of their tensor inputs, each with an unbound symbol.
 fn unbound_tags(program: &ExportedProgram) -> BTreeMap<Arc<str>, Arc<str>> {
     #[derive(Default)]
     struct Symbols {
@@ -156,8 +156,8 @@ impl Preprocess for BefPreprocess {
                 target: node.target.to_string(),
                 problem,
             };
-            let taken = taken(part, node, &self.operators).map_err(refused)?;
-            builder.add(node, taken).map_err(refused)?;
+            let accepted = accept(part, node, &self.operators).map_err(refused)?;
+            builder.add(node, accepted).map_err(refused)?;
         }
         let (calls, data) = builder.finish().map_err(fail)?;
         let names: Vec<String> = part.graph.nodes.iter().map(|node| part.node_name(node)).collect();
@@ -171,7 +171,7 @@ impl Preprocess for BefPreprocess {
     }
 }
 
-/// A payload, its bytes, and the nodes of the part that each of its nodes stands for.
+/// A payload, its named data, and for each of its nodes the nodes of the part that it implements.
 struct Lowered {
     payload: Payload,
     blobs: Blobs,
@@ -179,7 +179,7 @@ struct Lowered {
 }
 
 impl BefPreprocess {
-    /// The payload of calls as it is stored: after all passes if its sizes are known.
+    /// Converts a payload of calls to its stored form: optimized by the passes if its sizes are static.
     fn lowered(&self, calls: Payload, data: &Data, names: Vec<String>) -> Result<Lowered, String> {
         let graph = self.check(&calls, data).map_err(|e| e.to_string())?;
         let is_static = calls.expressions.is_empty() && calls.inputs == graph.inputs().len();
@@ -201,7 +201,7 @@ impl BefPreprocess {
         Ok(Lowered { payload, blobs, names: names.into_iter().map(|name| vec![name]).collect() })
     }
 
-    /// Stores the weights that the graph's executable packs, if that is asked for.
+    /// Stores the weights that the graph's executable packs, if a target is set.
     fn pack(&self, graph: Graph, payload: &mut Payload, blobs: &mut Blobs) -> Result<(), String> {
         let Some(isa) = self.target else { return Ok(()) };
         let (pool, scratch, generator) = (Pool::serial(), Scratch::new(SCRATCH_BYTES), Generator::new(0));
@@ -212,16 +212,16 @@ impl BefPreprocess {
         Ok(())
     }
 
-    /// The graph of the payload's greatest sizes.
+    /// Raises the payload for its maximum sizes.
     fn check(&self, payload: &Payload, data: &Data) -> Result<Graph, Error> {
-        let inputs = greatest(payload, &(0..payload.inputs).collect::<Vec<_>>())?;
-        let outputs = greatest(payload, &payload.outputs)?;
+        let inputs = max_metas(payload, &(0..payload.inputs).collect::<Vec<_>>())?;
+        let outputs = max_metas(payload, &payload.outputs)?;
         raise(payload, data, &self.kernels, &GraphRequest::new(&inputs, &outputs, usize::MAX))
     }
 }
 
-/// The graph after all passes. Constants are computed by the instructions that every machine has, so that the same
-/// program is compiled to the same bytes everywhere.
+/// Runs the portable passes. Constants are computed with the baseline instruction set, so that compilation is
+/// deterministic across machines.
 fn fused(mut graph: Graph) -> Graph {
     let (pool, scratch, generator) = (Pool::serial(), Scratch::new(SCRATCH_BYTES), Generator::new(0));
     let ctx = KernelContext::new(&pool, &scratch, &generator).with_isa(Isa::limited(Level::Portable));

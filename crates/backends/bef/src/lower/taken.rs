@@ -1,4 +1,4 @@
-//! Which nodes are taken, and as what.
+//! Decides which nodes a payload can contain, and in which form.
 
 use crate::payload::{Arg, outs};
 use ir::exported::delegate::CALL_DELEGATE;
@@ -9,43 +9,43 @@ use ir::exported::{
 use operator::Results;
 use tensor::Scalar;
 
-/// Why a node is not taken.
+/// Why a node is rejected.
 pub(super) type Reason = String;
 
-/// What a node becomes.
-pub(super) enum Taken {
-    /// The same elements under other sizes.
+/// The form of a node in a payload.
+pub(super) enum Accepted {
+    /// A reshape of this value.
     View(VarId),
-    /// A call.
+    /// An operator call.
     Call {
         operator: String,
         args: Vec<Given>,
-        /// The operands that are tensors, in the order of the arguments.
+        /// The tensor operands, in the order of the arguments.
         operands: Vec<VarId>,
     },
 }
 
 /// An argument of a call.
 pub(super) enum Given {
-    /// One without numbers that follow from sizes.
+    /// An argument without symbolic integers.
     Known(Arg),
-    /// A number that follows from sizes.
+    /// An integer that may be symbolic.
     Number(VarId),
-    /// Numbers, some of which do.
+    /// Integers, some of which may be symbolic.
     Numbers(Vec<IntArgument>),
 }
 
-/// What a node becomes in a payload.
-pub(super) fn taken(
+/// The form of a node in a payload, or why payloads cannot contain it.
+pub(super) fn accept(
     program: &ExportedProgram,
     node: &ExportedNode,
     operators: &Callable,
-) -> Result<Taken, Reason> {
+) -> Result<Accepted, Reason> {
     if *node.target == *CALL_DELEGATE {
         return Err("it is a delegate".to_owned());
     }
     if node.graphs().next().is_some() {
-        return Err("it runs a graph of its own".to_owned());
+        return Err("it runs a nested graph".to_owned());
     }
     if node.outputs.is_empty() {
         return Err("it has no results".to_owned());
@@ -59,21 +59,21 @@ pub(super) fn taken(
     call(program, node, &selection)
 }
 
-fn view(program: &ExportedProgram, node: &ExportedNode) -> Result<Taken, Reason> {
-    let x = node.arg("self").and_then(Argument::var).ok_or("a view of nothing")?;
+fn view(program: &ExportedProgram, node: &ExportedNode) -> Result<Accepted, Reason> {
+    let x = node.arg("self").and_then(Argument::var).ok_or("the view has no operand")?;
     let is_plain = |v: VarId| program.spec(v).is_some_and(|spec| spec.dim_order.is_contiguous());
     match is_plain(x) && is_plain(node.outputs[0]) {
-        true => Ok(Taken::View(x)),
-        false => Err("a view of what is not row-major".to_owned()),
+        true => Ok(Accepted::View(x)),
+        false => Err("it is a view of or to a layout that is not row-major".to_owned()),
     }
 }
 
-fn call(program: &ExportedProgram, node: &ExportedNode, selection: &Selection) -> Result<Taken, Reason> {
+fn call(program: &ExportedProgram, node: &ExportedNode, selection: &Selection) -> Result<Accepted, Reason> {
     let schema = selection.kernel.schema();
     match selection.kernel.results() {
         Results::Elements => {}
         Results::Shapes => return Err("it computes sizes".to_owned()),
-        Results::DataDependentShape => return Err("the sizes of its results follow from elements".to_owned()),
+        Results::DataDependentShape => return Err("the sizes of its results are data-dependent".to_owned()),
         Results::Random => return Err("it draws random numbers".to_owned()),
     }
     let (mut args, mut operands, mut written) = (Vec::new(), Vec::new(), 0);
@@ -82,7 +82,7 @@ fn call(program: &ExportedProgram, node: &ExportedNode, selection: &Selection) -
         args.push(match slot {
             Slot::Out(first, count) => {
                 if *first != outputs {
-                    return Err("its results are in another order".to_owned());
+                    return Err("its results are not in the order of the schema".to_owned());
                 }
                 outputs += count;
                 written += 1;
@@ -95,7 +95,7 @@ fn call(program: &ExportedProgram, node: &ExportedNode, selection: &Selection) -
             Slot::Given(arg) => given(program, arg, declared.list, declared.optional, &mut operands)?,
         });
     }
-    // Expressions stand for any number.
+    // For the check against the schema, symbolic integers are replaced by known ones.
     let like: Vec<Arg> = args
         .iter()
         .map(|arg| match arg {
@@ -105,7 +105,7 @@ fn call(program: &ExportedProgram, node: &ExportedNode, selection: &Selection) -
         })
         .collect();
     outs(schema, &like, node.outputs.len()).map_err(|e| e.to_string())?;
-    Ok(Taken::Call { operator: schema.name.clone(), args, operands })
+    Ok(Accepted::Call { operator: schema.name.clone(), args, operands })
 }
 
 fn given(
@@ -146,31 +146,35 @@ fn given(
         }
         Argument::Dtype(dtype) => Arg::Scalar(Scalar::Int(*dtype as i64)),
         Argument::Strs(_) | Argument::Complex(..) | Argument::Graph(_) => {
-            return Err("one of its arguments has no form in a payload".to_owned());
+            return Err("payloads cannot contain one of its arguments".to_owned());
         }
     }))
 }
 
-/// An operand that payloads can be given: a tensor, or a number that follows from sizes.
+/// Checks that an operand is a tensor with bounded sizes, or an integer computed from sizes.
 fn operand(program: &ExportedProgram, var: VarId) -> Result<(), Reason> {
     match &program.var(var).ty {
         VarType::Tensor(_) => bounded(program, var).map(|_| ()),
         VarType::Int(_) => Ok(()),
-        _ => Err(format!("%{} is a number that is computed", program.var(var).name)),
+        _ => Err(format!("%{} is neither a tensor nor an integer", program.var(var).name)),
     }
 }
 
-/// The spec of a tensor whose sizes have upper bounds.
+/// The spec of a value, which must be a tensor whose sizes have upper bounds.
 pub(super) fn bounded(program: &ExportedProgram, var: VarId) -> Result<&TensorSpec, Reason> {
     let name = &program.var(var).name;
-    let spec = program.spec(var).ok_or_else(|| format!("%{name} is no tensor"))?;
+    let spec = program.spec(var).ok_or_else(|| format!("%{name} is not a tensor"))?;
     if spec.rank() > tensor::MAX_RANK {
-        return Err(format!("%{name} has {} dimensions", spec.rank()));
+        return Err(format!(
+            "%{name} has {} dimensions, and at most {} are supported",
+            spec.rank(),
+            tensor::MAX_RANK
+        ));
     }
     let bounds = spec.sizes.iter().map(|size| size.bounds(&program.ranges));
     let is_bounded = |bounds: ir::exported::Bounds| (0..=i64::from(i32::MAX)).contains(&bounds.max);
     match bounds.into_iter().all(is_bounded) {
         true => Ok(spec),
-        false => Err(format!("%{name} has a size without a bound")),
+        false => Err(format!("%{name} has a size without an upper bound")),
     }
 }

@@ -1,14 +1,14 @@
 //! Arguments of operator calls.
 //!
-//! Each is an element of the attribute `arguments`: a number, a list of numbers, or a word.
+//! Each is an element of the attribute `arguments`: a scalar, an array, or a word.
 //!
 //! | word | argument |
 //! | --- | --- |
 //! | `none` | absent |
 //! | `tensor`, `tensors:3`, `tensors?:101` | the next operands: one, three, two of three |
-//! | `out:0` | what the call writes |
-//! | `?2` | the value of an expression of sizes |
-//! | `ints:1,?0` | integers, some of them expressions |
+//! | `out:0` | an out tensor |
+//! | `?2` | the value of a size expression |
+//! | `ints:1,?0` | integers, some of them size expressions |
 //! | `str:mean` | a string |
 
 use super::fields::{ints, text};
@@ -19,14 +19,14 @@ use ir::{CallArg, CallOut};
 use operator::{ArgType, Schema, SchemaArg};
 use tensor::Scalar;
 
-/// What stands at a position of a call.
+/// An argument of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arg {
-    /// Nothing.
+    /// Absent.
     None,
-    /// A number.
+    /// A number or boolean.
     Scalar(Scalar),
-    /// An integer that follows from sizes: an expression.
+    /// An integer computed from sizes: the index of an expression.
     Expression(usize),
     /// A string.
     Str(String),
@@ -36,18 +36,18 @@ pub enum Arg {
     Doubles(Vec<f64>),
     /// Booleans.
     Bools(Vec<bool>),
-    /// The next operand.
+    /// The next operand, a tensor.
     Tensor,
-    /// So many operands.
+    /// The next operands, this many tensors.
     Tensors(usize),
-    /// Operands, some absent.
+    /// A list of tensors, some absent: whether each is present, in which case it is the next operand.
     OptionalTensors(Vec<bool>),
-    /// What the call writes at this index.
+    /// The out with this index.
     Out(usize),
 }
 
 impl Arg {
-    /// How many operands it takes.
+    /// The number of operands that it refers to.
     pub fn operands(&self) -> usize {
         match self {
             Self::Tensor => 1,
@@ -129,13 +129,13 @@ impl Arg {
         })
     }
 
-    /// Whether an operator takes it at a position.
+    /// Whether the declared argument of a schema accepts it.
     fn fits(&self, declared: &SchemaArg) -> bool {
         let is_empty = matches!(self, Self::Ints(list) if list.is_empty());
         match (self, declared.ty) {
             (Self::Out(_), _) => declared.written,
             _ if declared.written => false,
-            // Whether it may be absent, kernels tell: defaults that have no other form are written so.
+            // Defaults that have no other form are written as absent; the kernel checks whether it may be.
             (Self::None, _) => true,
             (Self::Tensors(_), ArgType::Tensor) => declared.list,
             (Self::OptionalTensors(_), ArgType::Tensor) => declared.list && declared.optional,
@@ -151,7 +151,7 @@ impl Arg {
         }
     }
 
-    /// The argument in a graph, where `value` gives the values of expressions.
+    /// The argument of a graph call; `value` returns the values of expressions.
     pub(crate) fn to_graph(&self, value: &dyn Fn(usize) -> Result<i64>) -> Result<CallArg> {
         let number = |number: &Number| match number {
             Number::Int(v) => Ok(*v),
@@ -172,7 +172,7 @@ impl Arg {
         })
     }
 
-    /// The argument of a call in a graph whose numbers are all known. `None` if it is computed.
+    /// The argument of a payload call for that of a graph call. `None` if it is a computed scalar.
     #[cfg(feature = "compile")]
     pub(crate) fn of_graph(arg: &CallArg) -> Option<Self> {
         Some(match arg {
@@ -199,19 +199,23 @@ pub(super) fn write(record: &mut Record, operator: &str, args: &[Arg]) {
 /// Reads the attributes of a call: the operator and its arguments.
 pub(super) fn read(fields: &Fields<'_>, expressions: usize) -> Result<(String, Vec<Arg>)> {
     let args = fields.list_of("arguments")?.iter().enumerate().map(|(i, value)| {
-        Arg::read(value, expressions)
-            .ok_or_else(|| Error::new(format!("argument {i} is none that calls have")))
+        Arg::read(value, expressions).ok_or_else(|| Error::new(format!("argument {i} is malformed")))
     });
     Ok((fields.text("operator")?.to_owned(), args.collect::<Result<_>>()?))
 }
 
-/// Checks arguments against what an operator declares, and gives its outs: all that it writes, and nothing else.
+/// Checks arguments against a schema and returns the outs of the call: exactly the arguments that the schema declares
+/// as written.
 pub(crate) fn outs(schema: &Schema, args: &[Arg], outputs: usize) -> Result<Vec<CallOut>> {
     if args.len() != schema.args.len() {
-        return fail(format!("{} arguments for the {} of `{schema}`", args.len(), schema.args.len()));
+        return fail(format!(
+            "the call has {} arguments, and `{schema}` declares {}",
+            args.len(),
+            schema.args.len()
+        ));
     }
     if let Some((arg, declared)) = args.iter().zip(&schema.args).find(|(arg, declared)| !arg.fits(declared)) {
-        return fail(format!("the argument {arg:?} for `{declared}` of {}", schema.name));
+        return fail(format!("the argument {arg:?} does not fit `{declared}` of {}", schema.name));
     }
     let written: Vec<&SchemaArg> = schema.args.iter().filter(|declared| declared.written).collect();
     let order = args.iter().filter_map(|arg| if let Arg::Out(i) = arg { Some(*i) } else { None });
@@ -219,7 +223,7 @@ pub(crate) fn outs(schema: &Schema, args: &[Arg], outputs: usize) -> Result<Vec<
     let in_order = order.eq(0..written.len());
     let expected = if is_list { outputs } else { written.len() };
     if !in_order || written.is_empty() || outputs != expected || is_list && written.len() != 1 {
-        return fail(format!("{outputs} results, or their order, of `{schema}`"));
+        return fail(format!("{outputs} results, or the order of the outs, do not match `{schema}`"));
     }
     Ok(match is_list {
         true => vec![CallOut::Tensors(outputs)],

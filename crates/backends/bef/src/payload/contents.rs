@@ -1,10 +1,10 @@
-//! A payload as listings show it.
+//! The contents of a payload for listings.
 
 use super::{Arg, Number, Op, Payload, Type};
 use runtime::{PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadValue};
 
 impl Payload {
-    /// The greatest value of each expression; zero where it has none.
+    /// The value of each expression with all symbols at their maxima; zero if it has none.
     pub(crate) fn bounds(&self) -> Vec<i64> {
         let symbols: Vec<Option<i64>> = self.maxima.iter().map(|&max| Some(max)).collect();
         self.expressions.iter().map(|e| e.value(&symbols).unwrap_or(0)).collect()

@@ -1,4 +1,4 @@
-//! The attributes of a kernel by name, written and read.
+//! Writes and reads the attributes of a kernel by name.
 
 use crate::error::{Error, Result};
 use bef::{Array, Attribute};
@@ -60,7 +60,7 @@ pub(super) fn ints(values: &[i64]) -> Attribute<'static> {
     Attribute::Array(if values.is_empty() { Array::empty() } else { Array::from_i64s(values) })
 }
 
-/// The attributes of a kernel that is read.
+/// The attributes of a kernel that is being read.
 #[derive(Debug)]
 pub(crate) struct Fields<'f> {
     pub(super) list: Vec<(&'f str, &'f Attribute<'f>)>,
@@ -105,7 +105,7 @@ impl<'f> Fields<'f> {
     }
 
     pub(crate) fn text(&self, name: &str) -> Result<&'f str> {
-        self.as_(name, "a string of UTF-8", text)
+        self.as_(name, "a UTF-8 string", text)
     }
 
     pub(crate) fn ints(&self, name: &str) -> Result<Vec<i64>> {
@@ -123,7 +123,7 @@ impl<'f> Fields<'f> {
             .ok_or_else(|| Error::new(format!("attribute `{name}` is {values:?}, expected sizes below 2^31")))
     }
 
-    /// So many sizes.
+    /// Exactly `N` sizes.
     pub(crate) fn sizes<const N: usize>(&self, name: &str) -> Result<[usize; N]> {
         let sizes = self.list_of_sizes(name)?;
         let found = sizes.len();
@@ -143,11 +143,11 @@ impl<'f> Fields<'f> {
     pub(crate) fn texts(&self, name: &str) -> Result<Vec<&'f str>> {
         let list = self.list_of(name)?;
         let texts: Option<Vec<&str>> = list.iter().map(text).collect();
-        texts.ok_or_else(|| Error::new(format!("attribute `{name}`: expected strings of UTF-8")))
+        texts.ok_or_else(|| Error::new(format!("attribute `{name}`: expected UTF-8 strings")))
     }
 }
 
-/// A size from a file. Products of a few of them do not overflow.
+/// A size from a file: below 2^31, so that the product of two does not overflow 64 bits.
 fn small(value: i64) -> Option<usize> {
     usize::try_from(value).ok().filter(|size| *size < 1 << 31)
 }

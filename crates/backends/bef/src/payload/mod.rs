@@ -1,4 +1,4 @@
-//! Payloads: a BEF file of one function, whose kernels are the nodes of a graph.
+//! Payloads: BEF files of one function, whose kernels are the nodes of a graph.
 //!
 //! ```text
 //! func.func @forward(%0: !pteron.tensor<float32, ?0, 64>) -> !pteron.tensor<float32, ?0, 10> {
@@ -9,9 +9,9 @@
 //! }
 //! ```
 //!
-//! Registers are the values of the graph, and their types say element type, sizes and dim order. A size `?n` is an
-//! expression of the first kernel; its symbols are bound by the sizes of the arguments. Constants are named data.
-//! Other kernels are calls of operators, by name, and the kinds of fused nodes (`src/kinds`).
+//! Registers are the values of the graph; their types have element type, sizes and dim order. A size `?n` is the `n`th
+//! expression of the first kernel, whose symbols are bound by the sizes of the arguments. Constants are named data.
+//! Other kernels are operator calls, by name, and operations (`src/kinds`).
 
 mod call;
 mod contents;
@@ -30,72 +30,72 @@ use graph::Kind;
 use std::sync::Arc;
 use tensor::{DimOrder, ScalarType};
 
-/// The version of payloads that this crate writes and reads.
+/// The payload version that this crate reads and writes.
 pub const VERSION: i64 = 1;
 
-/// The kernel that stands first, with what belongs to the whole graph.
+/// The first kernel, with the attributes of the whole graph.
 pub(crate) const GRAPH: &str = "pteron.graph";
-/// The kernel that gives a constant.
+/// The kernel that defines a constant.
 pub(crate) const CONSTANT: &str = "pteron.constant";
 /// The kernel that calls an operator.
 pub(crate) const CALL: &str = "pteron.call";
 
-/// A graph as it is stored.
+/// A stored graph.
 #[derive(Debug, Clone, Default)]
 pub struct Payload {
-    /// The name of its function: that of the method.
+    /// The name of its function, which is that of the method.
     pub name: String,
-    /// Sizes that follow from those of the inputs.
+    /// The expressions for dynamic sizes.
     pub expressions: Vec<Expression>,
-    /// The greatest value of each symbol.
+    /// The maximum of each symbol.
     pub maxima: Vec<i64>,
-    /// All values; those that calls of the delegate give come first.
+    /// All values; the inputs of delegate calls come first.
     pub values: Vec<Value>,
     /// The number of inputs.
     pub inputs: usize,
     /// The nodes, in an order in which they can run.
     pub nodes: Vec<Node>,
-    /// The values that calls of the delegate take.
+    /// The values that delegate calls return.
     pub outputs: Vec<usize>,
 }
 
 /// A value of a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// What it is.
+    /// The type.
     pub ty: Type,
-    /// Where its bytes are, if it is a constant.
+    /// The reference to its bytes, if it is a constant.
     pub constant: Option<Constant>,
 }
 
-/// What a value of a payload is.
+/// The type of a payload's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Type {
     /// A tensor.
     Tensor {
-        /// The type of its elements.
+        /// The element type.
         dtype: ScalarType,
-        /// Its sizes.
+        /// The sizes.
         sizes: Vec<Number>,
-        /// Its layout.
+        /// The layout.
         dim_order: DimOrder,
     },
-    /// An input that is no tensor. Nothing reads it: what follows from it follows from sizes, too.
+    /// An input that is not a tensor. No node reads it: everything that depends on it follows from tensor sizes, too.
     Number,
 }
 
-/// The bytes of a constant.
+/// A reference to the bytes of a constant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Constant {
-    /// The key of the named data; none of a constant without elements.
+    /// The key of the named data; `None` for a constant without elements.
     pub key: Option<String>,
-    /// How many there are.
+    /// The number of bytes.
     pub bytes: u64,
-    /// The same elements laid out for some machines, too.
+    /// The packed forms of the same elements for certain instruction sets.
     pub laid_out: Vec<LaidOut>,
 }
 
-/// The elements of a constant, laid out for a machine.
+/// The elements of a constant, packed for an instruction set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaidOut {
     /// The name of the layout.
@@ -107,32 +107,32 @@ pub struct LaidOut {
 /// A node of a payload.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// What it does.
+    /// What it computes.
     pub op: Op,
     /// The values that it reads.
     pub inputs: Vec<usize>,
     /// The values that it defines.
     pub outputs: Vec<usize>,
-    /// File and line of the source program.
+    /// The file and line in the source program.
     pub source: Option<(String, u64)>,
 }
 
-/// What a node of a payload does.
+/// What a node of a payload computes.
 #[derive(Debug, Clone)]
 pub enum Op {
-    /// It calls an operator.
+    /// An operator call.
     Call {
         /// The operator's full name.
         operator: String,
-        /// What stands at each position of the schema.
+        /// The argument at each position of the schema.
         args: Vec<Arg>,
     },
-    /// It is of one of the graph's own kinds.
+    /// An operation.
     Fused(Arc<dyn Kind>),
 }
 
 impl Op {
-    /// What is called, or the kind of the node: for listings and errors.
+    /// The name of the operator or operation, for listings and errors.
     pub fn name(&self) -> &str {
         match self {
             Self::Call { operator, .. } => operator,

@@ -1,4 +1,4 @@
-//! A payload read from a BEF file that nobody vouches for.
+//! Reads a payload from an untrusted BEF file.
 
 use super::{
     CALL, CONSTANT, Constant, Expression, Fields, GRAPH, LaidOut, Node, Op, Payload, Type, VERSION, Value,
@@ -9,18 +9,19 @@ use crate::kinds;
 use bef::{Body, File, FunctionKind, Kernel, Location, Module, TypeId};
 use std::collections::HashMap;
 
-/// Expressions of sizes, at most.
+/// The maximum number of size expressions.
 const MAX_EXPRESSIONS: usize = 1 << 16;
 
-/// Layouts in which a constant is stored, at most.
+/// The maximum number of packed layouts of a constant.
 const MAX_LAYOUTS: usize = 64;
 
 impl Payload {
-    /// Reads a file. What it names is there, values are defined before they are used, and types and attributes are well
-    /// formed; whether nodes fit what they read shows when a graph is made of it.
+    /// Reads and verifies a file: references are valid, values are defined before they are used, and types and
+    /// attributes are well formed. Whether nodes accept their operands is checked when the payload is raised to a
+    /// graph.
     ///
     /// # Errors
-    /// What is wrong, and with which kernel of the function.
+    /// The file is malformed; the error names the kernel of the function.
     pub fn read(bytes: &[u8]) -> Result<Self> {
         let module = File::open(bytes)?.verify()?.to_module()?;
         let [function] = &module.functions[..] else {
@@ -40,7 +41,7 @@ impl Payload {
         payload.inputs = function.arguments.len();
         payload.values = values(&module, body, payload.expressions.len())?;
         if let Some(index) = payload.values[payload.inputs..].iter().position(|v| v.ty == Type::Number) {
-            return fail(format!("register {} is a number and no argument", payload.inputs + index));
+            return fail(format!("register {} is a number, but not an argument", payload.inputs + index));
         }
         for (index, kernel) in kernels {
             let name = module.kernel_name(kernel.code).unwrap_or_default();
@@ -48,7 +49,7 @@ impl Payload {
         }
         payload.outputs = body.results.iter().map(|register| register.index()).collect();
         if let Some(&number) = payload.outputs.iter().find(|&&v| payload.values[v].ty == Type::Number) {
-            return fail(format!("the result is register {number}, which is no tensor"));
+            return fail(format!("the result is register {number}, which is not a tensor"));
         }
         Ok(payload)
     }
@@ -58,10 +59,10 @@ impl Payload {
         let inputs: Vec<usize> = kernel.arguments.iter().map(|register| register.index()).collect();
         let outputs: Vec<usize> = kernel.results.iter().map(|register| register.index()).collect();
         if !kernel.functions.is_empty() {
-            return fail("it is given functions");
+            return fail("it has function operands");
         }
         if let Some(&number) = inputs.iter().find(|&&v| self.values[v].ty == Type::Number) {
-            return fail(format!("it reads register {number}, which is no tensor"));
+            return fail(format!("it reads register {number}, which is not a tensor"));
         }
         if name == CONSTANT {
             let ([], [output]) = (&inputs[..], &outputs[..]) else {
@@ -75,7 +76,10 @@ impl Payload {
                 let (operator, args) = call::read(&fields, self.expressions.len())?;
                 let taken = args.iter().try_fold(0usize, |sum, arg| sum.checked_add(arg.operands()));
                 if taken != Some(inputs.len()) {
-                    return fail(format!("its arguments are not its {} operands", inputs.len()));
+                    return fail(format!(
+                        "its arguments do not refer to exactly its {} operands",
+                        inputs.len()
+                    ));
                 }
                 Op::Call { operator, args }
             }
@@ -93,7 +97,7 @@ impl Payload {
 fn graph(fields: &Fields<'_>) -> Result<Payload> {
     match fields.int("version")? {
         VERSION => {}
-        version => return fail(format!("version {version}, of which this reader knows {VERSION}")),
+        version => return fail(format!("version {version} is unsupported, expected {VERSION}")),
     }
     let maxima = fields.ints("maxima")?;
     let texts = fields.texts("expressions")?;
@@ -106,10 +110,10 @@ fn graph(fields: &Fields<'_>) -> Result<Payload> {
 
 fn constant(fields: &Fields<'_>) -> Result<Constant> {
     let bytes = fields.int("bytes")?;
-    let bytes = u64::try_from(bytes).map_err(|_| Error::new(format!("a constant of {bytes} bytes")))?;
+    let bytes = u64::try_from(bytes).map_err(|_| Error::new(format!("a constant has {bytes} bytes")))?;
     let key = if fields.has("key") { Some(fields.text("key")?.to_owned()) } else { None };
     if key.is_none() && bytes > 0 {
-        return fail(format!("a constant of {bytes} bytes without a key"));
+        return fail(format!("a constant of {bytes} bytes has no key"));
     }
     let mut laid_out = Vec::new();
     if fields.has("layouts") {
@@ -128,7 +132,7 @@ fn constant(fields: &Fields<'_>) -> Result<Constant> {
     Ok(Constant { key, bytes, laid_out })
 }
 
-/// The registers as values.
+/// The values of the registers.
 fn values(module: &Module<'_>, body: &Body<'_>, expressions: usize) -> Result<Vec<Value>> {
     let mut types: HashMap<TypeId, Type> = HashMap::new();
     let mut values = Vec::with_capacity(body.registers.len());
@@ -154,7 +158,7 @@ fn fields<'m>(module: &'m Module<'_>, kernel: &'m Kernel<'_>) -> Result<Fields<'
     let field = |named: &'m bef::NamedAttribute<'_>| {
         let name = named.name.as_deref();
         name.zip(module.attribute(named.value))
-            .ok_or_else(|| Error::new("an attribute without a name or a type"))
+            .ok_or_else(|| Error::new("an attribute has no name or no type"))
     };
     Ok(Fields { list: kernel.attributes.iter().map(field).collect::<Result<_>>()? })
 }

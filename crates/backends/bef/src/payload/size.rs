@@ -1,4 +1,4 @@
-//! Sizes that follow from those of the inputs: expressions in postfix form, so that nothing in them nests.
+//! Sizes computed from those of the inputs: expressions in postfix form, which need no nesting and no recursion.
 
 use crate::error::{Error, Result, fail};
 #[cfg(feature = "compile")]
@@ -8,10 +8,10 @@ use std::fmt::{self, Write};
 #[cfg(feature = "compile")]
 use std::sync::Arc;
 
-/// Tokens of an expression, at most.
+/// The maximum number of tokens of an expression.
 const MAX_TOKENS: usize = 1024;
 
-/// The operations by the names that payloads have for them.
+/// The names of operations in payloads.
 const OPS: [(&str, SymOp); 8] = [
     ("add", SymOp::Add),
     ("mul", SymOp::Mul),
@@ -26,13 +26,13 @@ const OPS: [(&str, SymOp); 8] = [
 /// A size, or another integer of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Number {
-    /// A known one.
+    /// A known integer.
     Int(i64),
     /// An expression, by its index in [`Payload::expressions`](super::Payload::expressions).
     Expression(usize),
 }
 
-/// An expression of symbols. The values of its tokens are taken one after another.
+/// An expression of symbols: postfix tokens, evaluated with a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Expression {
     tokens: Vec<Token>,
@@ -42,48 +42,51 @@ pub struct Expression {
 enum Token {
     Int(i64),
     Symbol(usize),
-    /// The operation on the two values before it.
+    /// An operation on the two topmost values of the stack.
     Op(SymOp),
 }
 
 impl Expression {
-    /// The symbol that it is, if it is no more than one.
+    /// The symbol, if the expression is a single symbol.
     pub fn symbol(&self) -> Option<usize> {
         if let [Token::Symbol(symbol)] = self.tokens[..] { Some(symbol) } else { None }
     }
 
-    /// The symbols that it names.
+    /// The symbols that it contains.
     pub fn symbols(&self) -> impl Iterator<Item = usize> + '_ {
         self.tokens.iter().filter_map(|token| if let Token::Symbol(s) = token { Some(*s) } else { None })
     }
 
-    /// The same expression; `symbol` gives each symbol its index.
+    /// Converts an expression; `symbol` assigns indices to symbols.
     #[cfg(feature = "compile")]
     pub(crate) fn of(expression: &SymExpr, symbol: &mut impl FnMut(&Arc<str>) -> usize) -> Result<Self> {
         let mut tokens = Vec::new();
         push(expression, symbol, &mut tokens);
         if tokens.len() > MAX_TOKENS {
-            return fail(format!("a size of {} terms, of which payloads hold {MAX_TOKENS}", tokens.len()));
+            return fail(format!(
+                "a size has {} terms, and payloads support at most {MAX_TOKENS}",
+                tokens.len()
+            ));
         }
         Ok(Self { tokens })
     }
 
-    /// Reads what `Display` writes. Symbols are below `symbols`.
+    /// Parses the `Display` form. Symbol indices must be below `symbols`.
     pub(crate) fn parse(text: &str, symbols: usize) -> Result<Self> {
         let (mut tokens, mut depth) = (Vec::new(), 0usize);
         for word in text.split(' ') {
             let token =
-                token(word).ok_or_else(|| Error::new(format!("the size `{text}`: `{word}` is no term")))?;
+                token(word).ok_or_else(|| Error::new(format!("the size `{text}`: unknown term `{word}`")))?;
             depth = match token {
                 Token::Op(_) => depth.checked_sub(1).filter(|depth| *depth > 0).unwrap_or(usize::MAX),
                 Token::Symbol(s) if s >= symbols => {
-                    return fail(format!("the size `{text}` names symbol {s} of {symbols}"));
+                    return fail(format!("the size `{text}` refers to symbol {s}, and there are {symbols}"));
                 }
                 Token::Int(_) | Token::Symbol(_) => depth.saturating_add(1),
             };
             tokens.push(token);
             if depth == usize::MAX || tokens.len() > MAX_TOKENS {
-                return fail(format!("the size `{text}` is no expression of at most {MAX_TOKENS} terms"));
+                return fail(format!("the size `{text}` lacks operands or has more than {MAX_TOKENS} terms"));
             }
         }
         match depth {
@@ -92,10 +95,10 @@ impl Expression {
         }
     }
 
-    /// Its value.
+    /// Evaluates the expression.
     ///
     /// # Errors
-    /// A symbol without a value, a division by zero, or a number that does not fit.
+    /// A symbol has no value, a division by zero, or an overflow.
     pub(crate) fn value(&self, symbols: &[Option<i64>]) -> Result<i64> {
         let mut stack: Vec<i64> = Vec::new();
         for token in &self.tokens {
@@ -109,7 +112,7 @@ impl Expression {
             };
             stack.push(value.ok_or_else(|| Error::new(format!("the size `{self}` has no value")))?);
         }
-        stack.pop().ok_or_else(|| Error::new("a size without terms"))
+        stack.pop().ok_or_else(|| Error::new("a size has no terms"))
     }
 }
 
@@ -167,7 +170,7 @@ impl fmt::Display for Number {
 }
 
 impl Number {
-    /// Reads what `Display` writes. Expressions are below `expressions`.
+    /// Parses the `Display` form. Expression indices must be below `expressions`.
     pub(crate) fn parse(text: &str, expressions: usize) -> Option<Self> {
         match text.strip_prefix('?') {
             Some(index) => index.parse().ok().filter(|index| *index < expressions).map(Self::Expression),
@@ -181,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_are_written_read_and_evaluated() {
+    fn expressions_round_trip_and_evaluate() {
         let symbol = |name: &str| SymExpr::Symbol(name.into());
         let sum = SymExpr::Op(SymOp::Add, vec![symbol("a"), SymExpr::Int(3), symbol("b")]);
         let half = SymExpr::Op(SymOp::FloorDiv, vec![sum, SymExpr::Int(2)]);

@@ -1,4 +1,4 @@
-//! Types of registers: `!pteron.tensor<float32, 1, 3, ?0, ?0, order 0231>`, `!pteron.number`.
+//! The types of registers: `!pteron.tensor<float32, 1, 3, ?0, ?0, order 0231>`, `!pteron.number`.
 
 use super::{Number, Type};
 use crate::error::{Error, Result};
@@ -25,15 +25,15 @@ impl fmt::Display for Type {
 }
 
 impl Type {
-    /// Reads what `Display` writes. Expressions are below `expressions`.
+    /// Parses the `Display` form. Expression indices must be below `expressions`.
     pub(super) fn parse(text: &str, expressions: usize) -> Result<Self> {
         if text == NUMBER {
             return Ok(Self::Number);
         }
         parse(text, expressions).ok_or_else(|| {
             Error::new(format!(
-                "the type `{text}`: expected `{NUMBER}` or `{TENSOR}TYPE, SIZE.., {ORDER}DIMENSIONS>`, sizes as \
-                 numbers or expressions from `?0`, of which there are {expressions}"
+                "the type `{text}` is malformed: expected `{NUMBER}` or `{TENSOR}TYPE, SIZE.., {ORDER}DIMENSIONS>`; \
+                 a size is an integer or one of the {expressions} expressions, from `?0` on"
             ))
         })
     }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_written_and_read() {
+    fn types_round_trip() {
         for text in [
             "!pteron.tensor<float32>",
             "!pteron.tensor<bool, 0>",

@@ -1,4 +1,4 @@
-//! A payload as a BEF file.
+//! Writes a payload as a BEF file.
 
 use super::{CALL, CONSTANT, GRAPH, Op, Payload, Record, VERSION, call};
 use crate::error::{Error, Result, fail};
@@ -9,7 +9,7 @@ impl Payload {
     /// The bytes of the file.
     ///
     /// # Errors
-    /// A node of a kind that payloads do not hold, or a value that is used before it is defined.
+    /// A node is of a kind that payloads cannot contain, or a value is used before it is defined.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let types: Vec<String> = self.values.iter().map(|value| value.ty.to_string()).collect();
         let arguments: Vec<&str> = types.iter().take(self.inputs).map(String::as_str).collect();
@@ -48,7 +48,9 @@ impl Payload {
                 }
                 Op::Fused(kind) => match kinds::write(&**kind) {
                     Some(stored) => stored,
-                    None => return fail(format!("nodes `{}` have no form in a payload", kind.name())),
+                    None => {
+                        return fail(format!("payloads cannot contain nodes of the kind `{}`", kind.name()));
+                    }
                 },
             };
             let inputs = used(&registers, &node.inputs)?;
@@ -65,7 +67,7 @@ impl Payload {
         Ok(module.to_bytes()?)
     }
 
-    /// What belongs to the whole graph.
+    /// The attributes of the whole graph.
     fn graph(&self) -> Record {
         let mut record = Record::default();
         record.int("version", VERSION).ints("maxima", &self.maxima);
