@@ -22,7 +22,7 @@ use std::collections::HashMap;
 /// Whether the execution order of a function is not observable. Returns false for functions that are too large to
 /// analyse.
 pub(crate) fn is_ordered(root: FunctionRef<'_>) -> bool {
-    Reachable::from(root).is_some_and(Reachable::is_ordered)
+    Reachable::from(root).is_some_and(Reachable::prove_ordered)
 }
 
 /// A function and its transitive callees.
@@ -87,7 +87,7 @@ impl<'a> Reachable<'a> {
         Some(found)
     }
 
-    fn is_ordered(mut self) -> bool {
+    fn prove_ordered(mut self) -> bool {
         while self.propagate_observable() {}
         (0..self.functions.len()).all(|position| self.is_function_ordered(position))
     }
