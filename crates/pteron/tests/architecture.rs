@@ -37,15 +37,8 @@ const FLOORS: &[(&str, i32)] = &[
 /// The crates that may contain `unsafe`, in small dedicated modules. In `pteron-python` these are `exchange`, which lends
 /// memory to Python and borrows memory from it, and the two methods of the buffer protocol. In `pteron-web` it is `abi`, the
 /// exported functions of the WebAssembly module (`no_mangle` is unsafe: the names could clash with others).
-const MAY_USE_UNSAFE: &[&str] = &[
-    "pteron-tensor",
-    "pteron-pool",
-    "pteron-kernels",
-    "pteron-host",
-    "pteron-tfrt-kernels",
-    "pteron-python",
-    "pteron-web",
-];
+const MAY_USE_UNSAFE: &[&str] =
+    &["pteron-tensor", "pteron-pool", "pteron-kernels", "pteron-host", "pteron-python", "pteron-web"];
 
 fn floor(package: &str) -> Option<i32> {
     FLOORS.iter().find(|(name, _)| *name == package).map(|(_, floor)| *floor)

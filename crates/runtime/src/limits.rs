@@ -16,8 +16,8 @@ pub struct Limits {
     /// How long one execution of a method may take. An execution that takes longer fails, between two steps or within
     /// a long one. Unbounded by default.
     pub time: Option<Duration>,
-    /// Bytes that a method and its forks may hold together: arenas, weights and payloads that are read into memory,
-    /// packed weights, and the workspaces of fused regions. Mapped weights do not count. If packing would exceed the
+    /// Bytes that a method and its forks may hold together: tables, arenas, weights and payloads that are read into
+    /// memory, packed weights, and the workspaces of fused regions. Mapped weights do not count. If packing would exceed the
     /// limit, the instructions run unfused. The default is what [`free_memory`] returns.
     pub memory: u64,
     /// Bytes of all memory arenas of a method, including tensors that the memory plan does not place. The default is

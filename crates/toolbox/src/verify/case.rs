@@ -68,7 +68,7 @@ pub enum SetAside {
     NotRecorded,
     /// The declared layout of the file's constants does not match their bytes, and no release of the reference
     /// runs the file; the recorded outputs are those that PyTorch computed before the export.
-    Mislaid,
+    LayoutMismatch,
 }
 
 /// An entry of named data.
@@ -235,7 +235,7 @@ impl fmt::Display for SetAside {
             Self::Departs => f.write_str("the reference departs from PyTorch there"),
             Self::Refused(error) => write!(f, "the reference failed there: {error}"),
             Self::NotRecorded => f.write_str("the bundled program has no expected outputs for it"),
-            Self::Mislaid => f.write_str("its constants lie in another order than the file says"),
+            Self::LayoutMismatch => f.write_str("its constants lie in another order than the file says"),
         }
     }
 }
@@ -395,7 +395,7 @@ impl CaseFile {
         };
         let no_crash =
             self.expect.is_some() || self.load_error.is_some() || self.runtime_crash_signal.is_some();
-        let mislaid = self.channels_last_constant_bytes.as_deref() == Some("NCHW");
+        let layout_mismatch = self.channels_last_constant_bytes.as_deref() == Some("NCHW");
         let entries = self.entries.into_iter().map(|(key, v)| (key, Entry::read(v))).collect();
         let data = self.data_files.into_iter().map(|d| match d {
             DataFile::Name(file) | DataFile::Described { file } => folder.join(file),
@@ -405,7 +405,7 @@ impl CaseFile {
             program: self.model.map(|m| folder.join(m)),
             data: data.collect(),
             entries,
-            runs: self.runs.into_iter().map(|r| r.into_run(mislaid)).collect(),
+            runs: self.runs.into_iter().map(|r| r.into_run(layout_mismatch)).collect(),
             random: self.nondeterministic,
             no_crash,
             tolerance,
@@ -434,16 +434,18 @@ impl CasesFile {
 }
 
 impl RunFile {
-    /// `mislaid` marks a program of an old release whose channels-last constants are stored as NCHW
+    /// `layout_mismatch` marks a program of an old release whose channels-last constants are stored as NCHW
     /// bytes: the expected outputs are those of the newest reference or, if there are none, of the program's own release.
-    fn into_run(self, mislaid: bool) -> Run {
+    fn into_run(self, layout_mismatch: bool) -> Run {
         let from_eager = self.expected_from.as_deref() == Some("eager");
         let set_aside = match self.runtime_error {
             Some(error) => Some(SetAside::Refused(error)),
-            None if mislaid && from_eager && self.newest_outputs.is_none() => Some(SetAside::Mislaid),
+            None if layout_mismatch && from_eager && self.newest_outputs.is_none() => {
+                Some(SetAside::LayoutMismatch)
+            }
             None => self.reference_departs.then_some(SetAside::Departs),
         };
-        let outputs = match (mislaid, self.newest_outputs) {
+        let outputs = match (layout_mismatch, self.newest_outputs) {
             (true, Some(outputs)) => vec![outputs],
             (true, None) => self.outputs.into_iter().collect(),
             (false, other) => [self.outputs, other, self.eager_outputs].into_iter().flatten().collect(),
@@ -534,7 +536,9 @@ mod tests {
 
     #[test]
     fn expected_outputs_and_set_aside_reasons_are_read_from_the_record() {
-        let run = |json: &str, mislaid| serde_json::from_str::<RunFile>(json).unwrap().into_run(mislaid);
+        let run = |json: &str, layout_mismatch| {
+            serde_json::from_str::<RunFile>(json).unwrap().into_run(layout_mismatch)
+        };
         let values = r#"[{"kind": "int", "value": 1}]"#;
         let plain = run(&format!(r#"{{"outputs": {values}, "eager_outputs": {values}}}"#), false);
         assert_eq!((plain.method.as_str(), plain.outputs.len(), plain.set_aside), ("forward", 2, None));
@@ -544,7 +548,7 @@ mod tests {
         assert_eq!((refused.outputs.len(), refused.set_aside), (0, Some(SetAside::Refused("0x12".into()))));
         let eager = format!(r#"{{"outputs": {values}, "expected_from": "eager"}}"#);
         assert_eq!(run(&eager, false).set_aside, None);
-        assert_eq!(run(&eager, true).set_aside, Some(SetAside::Mislaid));
+        assert_eq!(run(&eager, true).set_aside, Some(SetAside::LayoutMismatch));
         let newest = format!(r#"{{"outputs": {values}, "outputs_1.5.1": [], "expected_from": "eager"}}"#);
         let newest = run(&newest, true);
         assert_eq!((newest.outputs[0].len(), newest.set_aside), (0, None));
