@@ -63,7 +63,7 @@ pub(crate) struct Builder<'m> {
     pub(super) recorded_used: usize,
     pub(crate) graph: Graph,
     /// The origin of the instruction that is being added, for its nodes.
-    pub(crate) place: Place,
+    pub(super) place: Place,
     /// The graph value of each definition in the region.
     defined: HashMap<DefId, ValueId>,
     /// The definitions in the region, in order, with their graph values and the table ids they are written to.
@@ -162,18 +162,13 @@ impl<'m> Builder<'m> {
         self
     }
 
-    /// Adds the call of an instruction of a chain, as [`Self::add`]; the new nodes and values have it as their origin.
-    pub(super) fn add_at(&mut self, chain: usize, instruction: usize, step: &Step) -> bool {
+    /// Adds the call of an instruction of a chain, which becomes the origin of its nodes and values. If it cannot be part
+    /// of the region, returns `false` and leaves the region unchanged.
+    pub(super) fn add(&mut self, chain: usize, instruction: usize, step: &Step) -> bool {
         self.place = Place::instruction(chain as u32, instruction as u32);
-        self.add(step, self.def_use.position(chain, instruction))
-    }
-
-    /// Adds the call of an instruction. If it cannot be part of the region, returns `false` and leaves the region
-    /// unchanged.
-    pub(crate) fn add(&mut self, step: &Step, at: Position) -> bool {
+        self.at = self.def_use.position(chain, instruction);
         let (mark, inputs, added) = (self.graph.mark(), self.inputs.len(), self.added.len());
         let (reshaped, was_dynamic) = (self.reshaped.len(), self.is_dynamic);
-        self.at = at;
         let mut attempt = || match step {
             Step::Kernel(call) => self.add_call(call),
             Step::Delegate(call) => self.add_delegate(call),

@@ -24,7 +24,6 @@ use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use tensor::{Scalar, Shape};
-use trace::Place;
 
 /// Maximum number of cached specializations of a region.
 const MAX_SPECIALIZATIONS: usize = 4;
@@ -95,7 +94,7 @@ impl DynamicRegion {
     pub(crate) fn new(method: &Method, def_use: &Arc<DefUse>, run: &Run) -> Option<Self> {
         let mut builder = builder(method, def_use, run.positions(def_use).start, Sizes::Bounds);
         for (i, call) in calls(&method.chains[run.chain].steps, run.range.clone()) {
-            if !builder.add(call, def_use.position(run.chain, i)) {
+            if !builder.add(run.chain, i, call) {
                 return None;
             }
         }
@@ -279,8 +278,7 @@ impl DynamicRegion {
         let mut builder = builder.within(self.backend_bytes, packs.budget());
         let rest = calls(&chains[self.chain].steps, self.range.start + 1..self.range.end);
         for (i, call) in std::iter::once((self.range.start, first)).chain(rest) {
-            builder.place = Place::instruction(self.chain as u32, i as u32);
-            if !builder.add(call, position(i)) {
+            if !builder.add(self.chain, i, call) {
                 return None;
             }
         }

@@ -201,7 +201,7 @@ fn longest<'m>(
         while end < range.end && (end == start || !def_use.starts_block(def_use.position(chain, end))) {
             match &steps[end] {
                 Step::Folded(_) => {}
-                step @ (Step::Kernel(_) | Step::Delegate(_)) if builder.add_at(chain, end, step) => {}
+                step @ (Step::Kernel(_) | Step::Delegate(_)) if builder.add(chain, end, step) => {}
                 _ => break,
             }
             end += 1;
@@ -244,7 +244,7 @@ fn fixed(method: &Method, def_use: &DefUse, run: &Run, built: Option<Builder<'_>
         None => {
             let mut builder = builder(method, def_use, positions.start, Sizes::Fixed);
             let mut calls = calls(&method.chains[run.chain].steps, run.range.clone());
-            if !calls.all(|(i, call)| builder.add_at(run.chain, i, call)) {
+            if !calls.all(|(i, call)| builder.add(run.chain, i, call)) {
                 return None;
             }
             builder
