@@ -214,13 +214,16 @@ def main():
     lines = [
         "# Files written by Pteron, run by the reference runtime",
         "",
-        f"executorch {importlib.metadata.version('executorch')}, torch {torch.__version__}, {datetime.date.today()}; "
-        "made by `tools/reference/check_rewrites.py`.",
+        "This report checks that files which Pteron has read and written again still work on the reference runtime:",
+        f"executorch {importlib.metadata.version('executorch')}, torch {torch.__version__}, {datetime.date.today()}. It is "
+        "written by",
+        "`tools/reference/check_rewrites.py CORPUS --report FILE`; no times are measured, so the machine is not recorded.",
         "",
-        "Each program was written again twice (the same tables; taken apart and laid out anew), its `.ptd` once.",
-        "Original and copies ran on the recorded inputs: same bytes out, or the same refusal, or the copy runs",
-        "with the recorded outputs where the original was refused. The Python `flatbuffers` package read the",
-        "methods' names from each copy. Set aside are cases without a program.",
+        "Each program was written twice, once with the original tables (`copy`) and once rebuilt from its parts with a new",
+        "layout (`build`), and its `.ptd` was written once. The original and the copies ran on the recorded inputs. A copy",
+        "passes if its outputs are byte-identical, if it is rejected in the same way as the original, or if it returns the",
+        "recorded outputs where the original was rejected. In addition, the Python `flatbuffers` package must read the same",
+        "method names from each copy. Cases without a program, or with several data files, are skipped (\"set aside\").",
         "",
         "| group | same outputs | refused as the original | runs, the original was refused | failed | set aside |",
         "| --- | --- | --- | --- | --- | --- |",
