@@ -518,6 +518,13 @@ def crops(x):
             torch.randn_like(x) * 0 + torch.rand_like(x).floor())
 
 
+@case(torch.tensor([-37.0, -20.0, -10.0, -8.0, -5.0, -1.0, 0.0, 1.0, 6.0, float("inf"), float("-inf"), float("nan")]),
+      torch.tensor([0.0, 1e-38, 1e-30, 1e-18, 1e-14, 1e-10, 1e-3, 0.3, 0.5, 0.9, 1 - 1e-7, 1.0, -0.1, 1.1]))
+def tails(x, p):
+    """The normal distribution and its quantiles, far from the mean."""
+    return torch.special.ndtr(x), torch.special.ndtri(p)
+
+
 def write_case(target, module, inputs, more=(), dynamic_shapes=None, tolerance=None, decompose=False):
     """Exports a module and writes its archive, with its outputs for a sequence of inputs."""
     exported = export(module, tuple(inputs), dynamic_shapes=dynamic_shapes, strict=False)
