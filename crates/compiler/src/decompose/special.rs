@@ -186,13 +186,12 @@ fn xlog1py(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// `(1 + erf(x / sqrt 2)) / 2`.
+/// `erfc(-x / sqrt 2) / 2`. PyTorch computes `(1 + erf(x / sqrt 2)) / 2`, which cancels in the lower tail.
 fn normal_distribution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     precise(cx, node, |cx, x| {
-        let scaled = cx.mul(x, FRAC_1_SQRT_2);
-        let erf = cx.unary("aten.erf.default", scaled);
-        let more = cx.add(erf, 1.0);
-        Ok(cx.mul(more, 0.5))
+        let scaled = cx.mul(x, -FRAC_1_SQRT_2);
+        let erfc = cx.unary("aten.erfc.default", scaled);
+        Ok(cx.mul(erfc, 0.5))
     })
 }
 
