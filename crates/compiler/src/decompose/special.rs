@@ -5,7 +5,7 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, VarId};
+use ir::exported::{Argument, ExportedNode, TensorSpec, VarId, VarType};
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2, PI};
 use tensor::{Scalar, ScalarType};
 
@@ -40,7 +40,7 @@ pub(super) const RULES: Table = &[
     ("aten.ldexp", Always, ldexp),
     ("aten.float_power", Always, float_power),
     ("aten.isclose", NoKernel, isclose),
-    ("aten.allclose", NoKernel, isclose),
+    ("aten.allclose", NoKernel, allclose),
     ("aten.isposinf", NoKernel, is_infinite),
     ("aten.isneginf", NoKernel, is_infinite),
     ("aten.isreal", NoKernel, isreal),
@@ -628,7 +628,7 @@ fn float_power(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 /// Whether `|self - other| <= atol + rtol |other|`; equal elements are always close, infinities too.
-fn isclose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn close(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
     let (a, b) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?);
     let dtype = cx.of(a).dtype;
     let wide = if dtype.is_floating() { dtype } else { ScalarType::Double };
@@ -649,7 +649,25 @@ fn isclose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let both = cx.compare("aten.logical_and.default", p, q);
         new = cx.compare("aten.logical_or.default", new, both);
     }
+    Ok(new)
+}
+
+fn isclose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let new = close(cx, node)?;
     cx.done(node, new)
+}
+
+/// Whether all elements are close: a 0-d tensor, as ExecuTorch's kernel makes it, or a bool, as PyTorch's operator does.
+fn allclose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let new = close(cx, node)?;
+    let spec = TensorSpec::contiguous(ScalarType::Bool, Vec::new());
+    let new = cx.emit("aten.all.default", vec![("self", Argument::Var(new))], spec);
+    match node.outputs.first().map(|&v| &cx.program.var(v).ty) {
+        Some(VarType::Bool) => {
+            Ok(cx.retarget(node, "aten._local_scalar_dense.default", vec![("self", Argument::Var(new))]))
+        }
+        _ => cx.done(node, new),
+    }
 }
 
 fn is_infinite(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
