@@ -40,7 +40,7 @@ def reference(archive):
     program = to_edge_transform_and_lower(torch.export.load(archive)).to_executorch()
     pathlib.Path(archive + ".pte").write_bytes(program.buffer)
     plan = program.executorch_program.execution_plan[0]
-    print("\\0" + json.dumps([time.time() - start, sum(plan.non_const_buffer_sizes)]))
+    print("\0" + json.dumps([time.time() - start, sum(plan.non_const_buffer_sizes)]))
 
 
 def measured(command):
@@ -74,7 +74,7 @@ def main():
             ours = [measured([args.pteron, "compile", archive, "-o", f"{work}/m.pte", "--json"]) for _ in range(args.runs)]
             theirs = [measured([sys.executable, __file__, "--reference", archive]) for _ in range(args.runs)]
             report = json.loads(ours[0][2])["methods"][0]
-            inside, planned = zip(*(json.loads(out.split("\\0")[1]) for _, _, out in theirs))
+            inside, planned = zip(*(json.loads(out.split("\0")[1]) for _, _, out in theirs))
             (a, b), (m, n) = [[min(r[i] for r in runs) for runs in (ours, theirs)] for i in (0, 1)]
             print(f"| {name} | {mb(report['constant_bytes'])} | {a:.3f} s | {b:.2f} s | {min(inside):.2f} s | {b / a:.0f} | "
                   f"{mb(m)} | {mb(n)} | {report['arena_bytes']} | {planned[0]} |", flush=True)

@@ -518,6 +518,28 @@ def crops(x):
             torch.randn_like(x) * 0 + torch.rand_like(x).floor())
 
 
+@case(torch.tensor([-37.0, -20.0, -10.0, -8.0, -5.0, -1.0, 0.0, 1.0, 6.0, float("inf"), float("-inf"), float("nan")]),
+      torch.tensor([0.0, 1e-38, 1e-30, 1e-18, 1e-14, 1e-10, 1e-3, 0.3, 0.5, 0.9, 1 - 1e-7, 1.0, -0.1, 1.1]))
+def tails(x, p):
+    """The normal distribution and its quantiles, far from the mean."""
+    return torch.special.ndtr(x), torch.special.ndtri(p)
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@case(torch.tensor([[[2.0, 1], [1, 3]], [[0, 1], [1, 0]], [[1, 2], [2, 4]], [[0, 0], [0, 0]], [[NAN, 0], [0, 0]], [[1, 0], [NAN, 1]],
+                    [[0, NAN], [0, 1]], [[1, NAN], [0, 1]], [[INF, 1], [1, 1]], [[1, 1], [INF, 0]], [[1e30, 0], [0, 1e30]],
+                    [[-1e30, 0], [0, 1e30]], [[1e-30, 0], [0, 1e-30]], [[0, 0], [0, INF]]]), r(14, 2, 3), r(3, 2, 1))
+def singular(a, b, c):
+    """Determinants and `info` of singular, indefinite and large matrices, and of those with NaN and infinities."""
+    one, some = torch.tensor([[0.0, 1], [0, 2]]), a[:3].unsqueeze(1)
+    return (torch.linalg.det(a), *torch.linalg.slogdet(a), torch.logdet(a), torch.linalg.inv_ex(a).info,
+            torch.linalg.solve_ex(a, b).info, torch.linalg.solve_ex(one, c).info, torch.linalg.solve_ex(some, c).info,
+            torch.linalg.solve_ex(a[0], c).info, torch.linalg.cholesky_ex(a[:8]).info, torch.linalg.cholesky_ex(a[:8], upper=True).info,
+            torch.linalg.cholesky_ex(one[:0, :0]).info, *torch.slogdet(one[:0, :0]), torch.linalg.det(one[:0, :0]))
+
+
 def write_case(target, module, inputs, more=(), dynamic_shapes=None, tolerance=None, decompose=False):
     """Exports a module and writes its archive, with its outputs for a sequence of inputs."""
     exported = export(module, tuple(inputs), dynamic_shapes=dynamic_shapes, strict=False)

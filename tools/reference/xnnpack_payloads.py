@@ -352,8 +352,7 @@ def dynamic_convolution(kind=s.XNNConv2d):
         filters = random_quantized(g, (outs, 3, 3, ins))
         w = p.value("qcint8", (outs, 3, 3, ins), s.PerChannelQuant(scales.tolist(), 0, 0, 0), filters)
         bias = p.value("fp32", (outs,), None, torch.randn(outs, generator=g))
-        size = (6 * n, 5) if kind == s.XNNConv2d else (6 * n, 5)
-        y = p.output("fp32", (2, *size, outs))
+        y = p.output("fp32", (2, 6 * n, 5, outs))
         p.node(kind(1, 1, 1, 1, 3, 3, 1, 1, 1, 1, ins, outs, 1, 0, 0, x, w, bias, y, 0))
         return p
 

@@ -51,11 +51,17 @@ impl OperatorTable {
     }
 }
 
-/// Arguments that every kernel rejects, although the schema allows them.
+/// Arguments that every kernel rejects, although the schema allows them, or results that none makes.
 fn is_refused(program: &ExportedProgram, node: &ExportedNode) -> bool {
-    // Kernels take one batch dimension and one dimension of heads.
-    *node.target == *"aten.scaled_dot_product_attention.default"
-        && ["query", "key", "value"].iter().any(|name| rank(program, node, name) > 4)
+    match &*node.target {
+        // Kernels take one batch dimension and one dimension of heads.
+        "aten.scaled_dot_product_attention.default" => {
+            ["query", "key", "value"].iter().any(|name| rank(program, node, name) > 4)
+        }
+        // The kernel makes a tensor.
+        "aten.allclose.default" => node.outputs.iter().any(|&v| program.spec(v).is_none()),
+        _ => false,
+    }
 }
 
 /// Arguments that a kernel of the reference runtime rejects, although the schema allows them.

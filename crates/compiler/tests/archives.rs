@@ -91,6 +91,26 @@ fn a_model_becomes_a_program() {
 }
 
 #[test]
+fn a_bool_of_allclose_is_read_from_a_tensor() {
+    let mut model = model("torch.ops.aten.allclose.default");
+    let bool = json!({"as_sym_bool": {"as_name": "y"}});
+    let graph = &mut model["graph_module"]["graph"];
+    let other = json!({"name": "other", "arg": {"as_tensor": {"name": "w"}}});
+    graph["nodes"][0]["inputs"].as_array_mut().unwrap().push(other);
+    graph["nodes"][0]["outputs"] = json!([bool]);
+    graph["nodes"].as_array_mut().unwrap().pop();
+    graph["outputs"] = json!([bool]);
+    model["graph_module"]["signature"]["output_specs"] = json!([{"user_output": {"arg": bool}}]);
+    let kernels = kernels::registry();
+    for table in [OperatorTable::portable(&kernels), OperatorTable::all(&kernels)] {
+        let archive = archive(&model, &weights(), &[STORAGE]);
+        let compiled = compile(archive, &table, &Options::default(), &mut |_, _, _| {}).unwrap();
+        let last = compiled.methods[0].operators.keys().any(|name| name == "aten::_local_scalar_dense");
+        assert!(last, "{:?}", compiled.methods[0].operators);
+    }
+}
+
+#[test]
 fn unsupported_operators_are_listed_with_their_source_line() {
     let problem = problem(&model("torch.ops.aten.sigmod.default"), &weights(), &[STORAGE]);
     assert!(problem.contains("aten.sigmod.default") && problem.contains("`y`"), "{problem}");

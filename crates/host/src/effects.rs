@@ -31,6 +31,8 @@ struct Reachable<'a> {
     functions: Vec<Reached<'a>>,
     /// Maps a function's index in the module to its position in `functions`.
     positions: HashMap<usize, usize>,
+    /// Whether the root calls itself, directly or through its callees.
+    is_recursive: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -44,7 +46,7 @@ impl<'a> Reachable<'a> {
     /// Returns `None` if a function is not asynchronous, a kernel's effects are not declared, a call does not match its
     /// callee, or there are too many functions or kernels.
     fn from(root: FunctionRef<'a>) -> Option<Self> {
-        let mut found = Self { functions: Vec::new(), positions: HashMap::new() };
+        let mut found = Self { functions: Vec::new(), positions: HashMap::new(), is_recursive: false };
         let mut open = vec![root];
         let mut kernels = 0;
         while let Some(function) = open.pop() {
@@ -77,6 +79,7 @@ impl<'a> Reachable<'a> {
                     if node.effect == Effect::Call && !fits {
                         return None;
                     }
+                    found.is_recursive |= callee.index() == root.index();
                     open.push(callee);
                 }
             }
@@ -137,8 +140,8 @@ impl<'a> Reachable<'a> {
                 .iter()
                 .for_each(|&s| begins[s as usize] = completed.max(begins[s as usize]));
         }
-        // A callee without results has nothing that its caller could wait for; the root has no caller.
-        let waited_for = position == 0 || !body.results.is_empty();
-        waited_for && body.results.iter().all(|&r| set[r as usize] == count)
+        // A callee without results has nothing that its caller could wait for.
+        let is_callee = position > 0 || self.is_recursive;
+        (!is_callee || !body.results.is_empty()) && body.results.iter().all(|&r| set[r as usize] == count)
     }
 }

@@ -199,3 +199,41 @@ fn effects_without_a_dependence_keep_the_order_of_the_scheduler() {
     assert_eq!(scheduled, [2, 1]);
     assert_eq!(alone, scheduled);
 }
+
+/// A function without results that calls itself: what follows the call does not wait for the effects of the callee.
+#[test]
+fn a_recursive_function_without_results_keeps_the_order_of_the_scheduler() {
+    let host = HostContext::builder(KernelRegistry::new(), WorkQueue::single_threaded()).build();
+    let log = Arc::new(Log::default());
+    let minus_one: Arc<dyn Kernel> = Arc::new(|frame: &mut Frame<'_>| {
+        let rest = number(frame.argument(0)) - 1;
+        frame.set(0, Value::I64(rest));
+    });
+    let recurse: Arc<dyn Kernel> = Arc::new(|frame: &mut Frame<'_>| {
+        if number(frame.argument(0)) > 0 {
+            let callee = frame.function(0).unwrap();
+            frame.call(callee, 1);
+        }
+    });
+    let effect = |seed| kernel(Effect::Immediate, seed, false, &log);
+    let mut module = ModuleBuilder::new();
+    let own = module.declare("f", 1, 0);
+    let mut b = FunctionBuilder::new("f", 1);
+    let n = b.argument(0);
+    let (rest, id) = b.call(&minus_one, &[n], 1);
+    b.edit(id).effect(Effect::None);
+    let (_, first) = b.call(&effect(10), &[n], 1);
+    b.edit(first).stream(1).effect(Effect::Immediate);
+    let (_, call) = b.call(&recurse, &[n, rest[0]], 0);
+    b.edit(call).after(first).effect(Effect::Call).functions(&[own]);
+    let (_, id) = b.call(&effect(20), &[n], 1);
+    b.edit(id).after(call).effect(Effect::Immediate);
+    b.returns(&[]);
+    module.define(own, b).unwrap();
+    let function = module.build().unwrap().functions().next().unwrap();
+    let start = [Value::I64(2)];
+    let (_, (scheduled, _)) = outcome(&host, &log, |c| function.execute(c, &start).into_vec());
+    let (_, (alone, _)) = outcome(&host, &log, |c| function.execute_alone(c, &start).into_vec());
+    assert_eq!(scheduled, [312, 622, 311, 621, 310, 620]);
+    assert_eq!(alone, scheduled);
+}

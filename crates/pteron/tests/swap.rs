@@ -3,10 +3,13 @@
 use pteron::data::PackStore;
 use pteron::format::container::Blob;
 use pteron::format::ptd::{Builder, TensorLayout};
-use pteron::{BytesLoader, EValue, Limits, LoadOptions, Module, NamedDataMap, Program, PtdDataMap, Tensor};
+use pteron::{
+    BytesLoader, EValue, FreeableBuffer, Limits, LoadOptions, Module, NamedDataMap, Program, PtdDataMap,
+    Tensor, TensorMeta,
+};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Promises that the mapped files do not change.
 fn unchanged() -> pteron::Unchanged {
@@ -236,6 +239,57 @@ fn a_swap_resets_the_state_that_the_data_initializes() {
     assert_ne!(state(&mut module), fresh);
     module.swap_data(map).unwrap();
     assert_eq!(state(&mut module), fresh);
+}
+
+/// Data that is swapped for another while a method is loaded on it.
+struct Superseded {
+    data: Arc<PtdDataMap>,
+    next: Mutex<Option<(Module, Arc<PtdDataMap>)>>,
+}
+
+impl NamedDataMap for Superseded {
+    fn tensor_layout(&self, key: &str) -> pteron::Result<Option<TensorMeta>> {
+        self.data.tensor_layout(key)
+    }
+
+    fn data(&self, key: &str) -> pteron::Result<FreeableBuffer> {
+        if let Some((module, next)) = self.next.lock().unwrap().take() {
+            module.swap_data(next)?;
+        }
+        self.data.data(key)
+    }
+
+    fn contains(&self, key: &str) -> bool {
+        self.data.contains(key)
+    }
+
+    fn keys(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        self.data.keys()
+    }
+
+    fn name(&self) -> &str {
+        "superseded"
+    }
+}
+
+#[test]
+fn methods_that_share_their_memory_take_data_that_is_swapped_meanwhile() {
+    let folder = corpus("wild/train_xor_extweights");
+    let map = Arc::new(PtdDataMap::map(folder.join("_default_external_constant.ptd"), unchanged()).unwrap());
+    let mut module =
+        Module::open(folder.join("model.pte"), pteron::load_options().data(map.clone())).unwrap();
+    module.share_memory_arenas().unwrap();
+    let metas = module.method_meta("forward").unwrap().inputs();
+    let x: Vec<EValue> =
+        metas.into_iter().map(|v| Tensor::zeros(v.tensor.unwrap().meta).unwrap().into()).collect();
+    let run = |module: &mut Module| module.forward(&x).map(|outputs| format!("{outputs:?}"));
+    let before = run(&mut module).unwrap();
+    let superseded = Arc::new(Superseded { data: map.clone(), next: Mutex::default() });
+    module.swap_data(superseded.clone()).unwrap();
+    *superseded.next.lock().unwrap() = Some((module.share(), map));
+    assert_eq!(run(&mut module).unwrap(), before, "it runs on the data that it was loaded on");
+    assert!(module.apply_swapped_data().unwrap(), "data was swapped meanwhile");
+    assert_eq!(run(&mut module).unwrap(), before);
 }
 
 #[test]

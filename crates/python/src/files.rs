@@ -128,17 +128,22 @@ pub(crate) fn bundle(
     Ok(done?)
 }
 
-/// The HTML page that shows a file.
+/// Writes the HTML page that shows a file, atomically.
 #[pyfunction]
 pub(crate) fn report(
     py: Python<'_>,
     source: &Bound<'_, PyAny>,
+    output: PathBuf,
     options: &Bound<'_, PyDict>,
-) -> PyResult<String> {
+) -> PyResult<()> {
     let (source, settings) = (Source::of(source)?, Settings::of(Some(options))?);
-    let done: Result<String> = py.detach(|| {
+    let done: Result<()> = py.detach(|| {
+        check(&[&source], &[], &[&output])?;
         let options = settings.load_options()?;
-        Ok(page(&gather(&Reader::new().open(&source)?, &options, &Measured::default())?)?)
+        let page = page(&gather(&Reader::new().open(&source)?, &options, &Measured::default())?)?;
+        Ok(pteron::replace_file(&output, |out| {
+            out.write_all(page.as_bytes()).map_err(toolbox::Error::write(&output))
+        })?)
     });
     Ok(done?)
 }

@@ -51,6 +51,18 @@ class Files(unittest.TestCase):
             path = self.folder / "report.html"
             pteron.report(source, path)
             self.assertTrue(path.read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>"))
+        self.assertEqual([file.name for file in self.folder.iterdir()], ["report.html"])
+        # A report that fails, or would replace its source, leaves the file as it is.
+        before = path.read_bytes()
+        for source in (self.folder / "missing.pte", b"no program", path):
+            with self.assertRaises(pteron.errors.Error):
+                pteron.report(source, path)
+            self.assertEqual(path.read_bytes(), before)
+        program = self.folder / "digits.pte"
+        program.write_bytes(DIGITS.read_bytes())
+        with self.assertRaisesRegex(pteron.errors.InputError, "digits.pte"):
+            pteron.report(program, program)
+        self.assertEqual(program.read_bytes(), DIGITS.read_bytes())
 
     def test_translations(self):
         text = pteron.translate(BEF)

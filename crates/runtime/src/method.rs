@@ -10,7 +10,7 @@ use format::pte::TensorData;
 use operator::{EValue, Generator, Held, Isa, Scratch, Tag};
 use pool::{Interrupt, Pool};
 use std::sync::Arc;
-use tensor::{AlignedBuffer, Tensor, TensorView, TensorViewMut};
+use tensor::{AlignedBuffer, Extent, Tensor, TensorView, TensorViewMut};
 use trace::EventTracer;
 
 /// The graph that a range of instructions was raised to.
@@ -336,20 +336,33 @@ impl Method {
         }
     }
 
+    /// The extents of tensors whose initial values come from external data.
+    fn initialized_by_data(&self) -> impl Iterator<Item = Extent> {
+        let tables = self.program.tables();
+        let values = tables.execution_plan[self.plan].values.iter().zip(&self.state.values);
+        values.filter_map(|(value, state)| {
+            match (tables.tensor_data(value.as_tensor()?), state.tensor()?.home) {
+                (TensorData::ExternalInitial(_), Storage::Arena(extent)) => Some(extent),
+                _ => None,
+            }
+        })
+    }
+
+    /// Fails unless [`Self::renew`] can replace this method by `new`.
+    pub(crate) fn check_renewal(&self, new: &Method) -> Result<()> {
+        for extent in new.initialized_by_data() {
+            new.state.arenas.bytes(extent)?;
+            self.state.arenas.bytes(extent)?;
+        }
+        Ok(())
+    }
+
     /// Replaces this method by `new`, the same method loaded on other data, and keeps the mutable state, except for
     /// tensors whose initial values come from the data. Both methods must have the arenas of their plan.
     pub(crate) fn renew(&mut self, mut new: Method) -> Result<()> {
-        let program = self.program.clone();
-        let tables = program.tables();
-        for (id, value) in tables.execution_plan[self.plan].values.iter().enumerate() {
-            let Some(TensorData::ExternalInitial(_)) = value.as_tensor().map(|t| tables.tensor_data(t))
-            else {
-                continue;
-            };
-            if let Some(Storage::Arena(extent)) = new.state.values[id].tensor().map(|t| t.home) {
-                let fresh = new.state.arenas.bytes(extent)?;
-                self.state.arenas.bytes_mut(extent)?.copy_from_slice(fresh);
-            }
+        for extent in new.initialized_by_data() {
+            let fresh = new.state.arenas.bytes(extent)?;
+            self.state.arenas.bytes_mut(extent)?.copy_from_slice(fresh);
         }
         // Constants come from the new data, including those that were folded.
         for (old, fresh) in self.state.values.iter_mut().zip(&mut new.state.values) {

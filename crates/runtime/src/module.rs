@@ -136,14 +136,12 @@ impl Module {
         for name in self.methods.keys() {
             renewed.push(self.program.load_method(name, options.clone())?);
         }
+        // All are checked before the first is replaced. Their state is in their arenas, which the module may hold.
+        for (method, new) in self.methods.values_mut().zip(&renewed) {
+            with_arenas(&mut self.shared, method, |method| method.check_renewal(new))?;
+        }
         for (method, new) in self.methods.values_mut().zip(renewed) {
-            // The method's state is in its arenas, which the module may hold for it.
-            let mut shared = self.shared.take();
-            shared.iter_mut().for_each(|s| method.take_memory(s));
-            let result = method.renew(new);
-            shared.iter_mut().for_each(|s| method.take_memory(s));
-            self.shared = shared;
-            result?;
+            with_arenas(&mut self.shared, method, |method| method.renew(new))?;
         }
         (self.options, self.version) = (options, version);
         Ok(true)
@@ -202,11 +200,7 @@ impl Module {
     /// Loads a method now instead of at its first call.
     pub fn load_method(&mut self, name: &str) -> Result<()> {
         self.apply_swapped_data()?;
-        if !self.methods.contains_key(name) {
-            let method = self.program.load_method(name, self.options.clone())?;
-            self.methods.insert(name.to_owned(), method);
-        }
-        Ok(())
+        self.loaded(name).map(|_| ())
     }
 
     /// The loaded methods, ordered by name.
@@ -221,7 +215,16 @@ impl Module {
 
     /// A method, loaded if it was not.
     pub fn method(&mut self, name: &str) -> Result<&mut Method> {
-        self.load_method(name)?;
+        self.apply_swapped_data()?;
+        self.loaded(name)
+    }
+
+    /// A method with the data that the module uses now, loaded if it was not.
+    fn loaded(&mut self, name: &str) -> Result<&mut Method> {
+        if !self.methods.contains_key(name) {
+            let method = self.program.load_method(name, self.options.clone())?;
+            self.methods.insert(name.to_owned(), method);
+        }
         match self.methods.get_mut(name) {
             Some(method) => Ok(method),
             None => Err(self.program.no_such_method(name)),
@@ -243,19 +246,12 @@ impl Module {
         self.with_memory(name, |method| method.load_checkpoint(path))
     }
 
-    /// Calls `act` with a method, with the shared arenas swapped in if there are any.
+    /// Calls `act` with a method that has its arenas.
     fn with_memory<T>(&mut self, name: &str, act: impl FnOnce(&mut Method) -> Result<T>) -> Result<T> {
         self.apply_swapped_data()?;
-        let Some(mut shared) = self.shared.take() else {
-            return act(self.method(name)?);
-        };
-        let result = self.method(name).and_then(|method| {
-            method.take_memory(&mut shared);
-            let result = act(method);
-            method.take_memory(&mut shared);
-            result
-        });
-        self.shared = Some(shared);
+        let mut shared = self.shared.take();
+        let result = self.loaded(name).and_then(|method| with_arenas(&mut shared, method, act));
+        self.shared = shared;
         result
     }
 
@@ -263,6 +259,18 @@ impl Module {
     pub fn forward(&mut self, inputs: &[EValue]) -> Result<Vec<EValue>> {
         self.execute("forward", inputs)
     }
+}
+
+/// Calls `act` with a method, with the shared arenas swapped in if there are any.
+fn with_arenas<T>(
+    shared: &mut Option<Vec<AlignedBuffer>>,
+    method: &mut Method,
+    act: impl FnOnce(&mut Method) -> T,
+) -> T {
+    shared.iter_mut().for_each(|shared| method.take_memory(shared));
+    let result = act(method);
+    shared.iter_mut().for_each(|shared| method.take_memory(shared));
+    result
 }
 
 impl std::fmt::Debug for Module {

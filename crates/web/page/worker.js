@@ -10,7 +10,7 @@ function made(method, sources) {
       case "random": return (random ??= open.random(method))[index];
       case "zeros": return new Tensor(source.dtype, source.sizes);
       case "picture": return open.picture(source.bytes, { method, input: index, name: source.name, ...source.options });
-      case "numbers": return { data: numbersOf(source.text), sizes: source.sizes };
+      case "numbers": return { data: filled(numbersOf(source.text), count(source.sizes)), sizes: source.sizes };
       default: return undefined;
     }
   });
@@ -22,6 +22,11 @@ function numbersOf(text) {
   const wrong = words.find((word) => Number.isNaN(Number(word)) && word !== "NaN");
   if (wrong !== undefined) throw new TypeError(`${wrong} is no number`);
   return words.map((word) => (/^[+-]?\d+$/.test(word) && !Number.isSafeInteger(Number(word)) ? BigInt(word) : Number(word)));
+}
+
+/** One number stands for all elements of a tensor, as on the command line. */
+function filled(numbers, length) {
+  return numbers.length === 1 ? Array.from({ length }, () => numbers[0]) : numbers;
 }
 
 /** Describes an output for the page: its first elements, and its largest ones if it is a row of scores. */

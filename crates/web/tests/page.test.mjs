@@ -132,6 +132,9 @@ test("errors are shown, and the page stays usable", async () => {
   await browser.evaluate(`(() => { const s = document.getElementById("source0"); s.value = "numbers"; s.onchange(); document.querySelector("textarea").value = "1, 2"; document.getElementById("run").click(); })()`);
   await browser.until(`!document.getElementById("alert").hidden`);
   assert.match(await browser.evaluate(`document.getElementById("alert").textContent`), /64 elements/);
+  await browser.evaluate(`(() => { document.querySelector("textarea").value = "0.5"; document.getElementById("run").click(); })()`);
+  // One number fills the tensor.
+  await browser.until(`${best} === "80.9364"`);
   await browser.evaluate(`(() => { const s = document.getElementById("source0"); s.value = "zeros"; s.onchange(); document.getElementById("run").click(); })()`);
   await browser.until(`!document.getElementById("run").disabled`);
 });

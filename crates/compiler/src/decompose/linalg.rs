@@ -1,4 +1,7 @@
 //! Linear systems of static size, solved by elimination with pivoting; Cholesky factorization.
+//!
+//! A program cannot raise: where PyTorch refuses a singular or not positive-definite matrix, its results are not finite.
+//! The variants with a result `info` name the pivot there.
 
 use super::Table;
 use super::When::NoKernel;
@@ -6,7 +9,7 @@ use super::product::product;
 use super::windows::known;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size, VarId};
+use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
 use tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
@@ -72,8 +75,13 @@ struct Eliminated {
 }
 
 /// Gauss-Jordan elimination with partial pivoting: each step swaps the row with the largest element of the column into
-/// place and clears the rest of the column.
-fn eliminate(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId, n: usize) -> Result<Eliminated> {
+/// place and clears the rest of the column. `divisor` is what a row is divided by, given its pivot.
+fn eliminate(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    (matrix, n): (VarId, usize),
+    divisor: impl Fn(&mut Rewriter<'_>, VarId) -> VarId,
+) -> Result<Eliminated> {
     let rank = cx.of(matrix).rank();
     let (row_dim, column_dim) = (rank - 2, rank - 1);
     let places = cx.indices(0..n, &[n, 1])?;
@@ -97,7 +105,8 @@ fn eliminate(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId, n: usize
         exchanged.push(cx.compare("aten.ne.Scalar", best, k as i64));
         let row = cx.slice(node, rows, row_dim, (&int(k), &int(k + 1)))?;
         let pivot = cx.slice(node, row, column_dim, (&int(k), &int(k + 1)))?;
-        let normal = cx.div(row, pivot);
+        let divisor = divisor(cx, pivot);
+        let normal = cx.div(row, divisor);
         let column = cx.slice(node, rows, column_dim, (&int(k), &int(k + 1)))?;
         let part = cx.mul(column, normal);
         let rest = cx.sub(rows, part);
@@ -107,8 +116,13 @@ fn eliminate(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId, n: usize
     Ok(Eliminated { rows, pivots, exchanged })
 }
 
-/// Solves `matrix X = right` for `X`.
-fn solved(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId, right: VarId) -> Result<VarId> {
+/// Solves `matrix X = right` for `X`; returns it and the pivots.
+fn eliminated(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    matrix: VarId,
+    right: VarId,
+) -> Result<(VarId, Vec<VarId>)> {
     let n = rows_of(cx, node, matrix)?;
     if cx.of(right).rank() < 2 {
         return cx.wrong(node, "its right side is no matrix");
@@ -124,31 +138,77 @@ fn solved(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId, right: VarI
     let dim = cx.of(matrix).rank() - 1;
     let wide = cx.cat(&[matrix, right], dim);
     let end = cx.of(wide).sizes[dim].clone();
-    let found = eliminate(cx, node, wide, n)?;
-    cx.slice(node, found.rows, dim, (&Size::Int(n as i64), &end))
+    let found = eliminate(cx, node, (wide, n), |_, pivot| pivot)?;
+    Ok((cx.slice(node, found.rows, dim, (&Size::Int(n as i64), &end))?, found.pivots))
+}
+
+fn solved(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId, right: VarId) -> Result<VarId> {
+    Ok(eliminated(cx, node, matrix, right)?.0)
 }
 
 /// The inverse of a matrix.
 pub(super) fn inverse(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<VarId> {
-    let n = rows_of(cx, node, x)?;
-    let one = identity(cx, node, x, n)?;
-    solved(cx, node, x, one)
+    Ok(inverse_and_pivots(cx, node, x)?.0)
 }
 
-/// Sets the `info` result to 0 (success): zero pivots are not reported.
-fn no_failure(cx: &mut Rewriter<'_>, node: &ExportedNode, place: usize) -> Result<()> {
-    if let Some(&info) = node.outputs.get(place) {
-        let sizes = cx.spec(node, info)?.sizes;
-        let zero = cx.filled(node, sizes, Argument::Int(0), ScalarType::Int)?;
+fn inverse_and_pivots(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(VarId, Vec<VarId>)> {
+    let n = rows_of(cx, node, x)?;
+    let one = identity(cx, node, x, n)?;
+    eliminated(cx, node, x, one)
+}
+
+/// Sets the result `info`, if the node has it: the number of the first pivot that `is_wrong` marks, counted from 1, or 0
+/// (success).
+fn report(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    pivots: &[VarId],
+    is_wrong: impl Fn(&mut Rewriter<'_>, VarId) -> VarId,
+) -> Result<()> {
+    let Some(&info) = node.outputs.get(1) else { return Ok(()) };
+    let want = cx.spec(node, info)?;
+    let Some(&first) = pivots.first() else {
+        let zero = cx.filled(node, want.sizes, Argument::Int(0), want.dtype)?;
         cx.replace(info, zero);
+        return Ok(());
+    };
+    let rank = cx.of(first).rank();
+    let all = cx.cat(pivots, rank - 1);
+    let wrong = is_wrong(cx, all);
+    let numbers: Vec<Scalar> = (1..=pivots.len()).map(|i| Scalar::Int(i as i64)).collect();
+    let numbers = cx.constant(&numbers, want.dtype, &[pivots.len()])?;
+    let end = cx.number(Scalar::Int(pivots.len() as i64 + 1), want.dtype)?;
+    let places = cx.choose(wrong, numbers, end);
+    let first = cx.reduce("aten.amin.default", places, &[rank - 2, rank - 1], false);
+    let none = cx.compare("aten.eq.Scalar", first, pivots.len() as i64 + 1);
+    let zero = cx.number(Scalar::Int(0), want.dtype)?;
+    let mut new = cx.choose(none, zero, first);
+    // One matrix for several right sides has one `info`.
+    for dim in 0..rank - 2 {
+        let is_one = (dim + want.rank()).checked_sub(rank - 2).is_none_or(|d| want.sizes[d] == Size::Int(1));
+        if is_one {
+            new = cx.slice(node, new, dim, (&Size::Int(0), &Size::Int(1)))?;
+        }
     }
+    let new = cx.view(node, new, want.sizes)?;
+    cx.replace(info, new);
     Ok(())
+}
+
+fn is_zero(cx: &mut Rewriter<'_>, pivots: VarId) -> VarId {
+    cx.compare("aten.eq.Scalar", pivots, 0.0)
+}
+
+/// Whether pivots of a Cholesky factorization are not positive, or NaN.
+fn is_not_positive(cx: &mut Rewriter<'_>, pivots: VarId) -> VarId {
+    let positive = cx.compare("aten.gt.Scalar", pivots, 0.0);
+    cx.unary("aten.logical_not.default", positive)
 }
 
 fn inverted(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = operand(cx, node)?;
-    let new = inverse(cx, node, x)?;
-    no_failure(cx, node, 1)?;
+    let (new, pivots) = inverse_and_pivots(cx, node, x)?;
+    report(cx, node, &pivots, is_zero)?;
     cx.done(node, new)
 }
 
@@ -162,16 +222,16 @@ fn solve(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     // One vector for each matrix is a column.
     let is_vector = b.rank() == 1 || (b.rank() + 1 == a.rank() && b.sizes == a.sizes[..a.rank() - 1]);
     let right = if is_vector { cx.unsqueeze(node, right, b.rank())? } else { right };
-    let new = match from_left {
-        true => solved(cx, node, matrix, right)?,
+    let (new, pivots) = match from_left {
+        true => eliminated(cx, node, matrix, right)?,
         false => {
             let (matrix, right) = (cx.transposed(matrix), cx.transposed(right));
-            let found = solved(cx, node, matrix, right)?;
-            cx.transposed(found)
+            let (found, pivots) = eliminated(cx, node, matrix, right)?;
+            (cx.transposed(found), pivots)
         }
     };
     let new = cx.view(node, new, want.sizes)?;
-    no_failure(cx, node, 1)?;
+    report(cx, node, &pivots, is_zero)?;
     cx.done(node, new)
 }
 
@@ -203,6 +263,29 @@ fn solve_triangular(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
     cx.done(node, new)
 }
 
+/// The factors of the determinants of matrices of `n` rows: their pivots, negated where two rows were swapped.
+/// They are in a dimension behind those of the batch.
+fn determinant_factors(cx: &mut Rewriter<'_>, node: &ExportedNode, (x, n): (VarId, usize)) -> Result<VarId> {
+    let spec = cx.of(x);
+    let mut sizes = spec.sizes[..spec.rank() - 2].to_vec();
+    sizes.push(Size::Int(n as i64));
+    if n == 0 {
+        return cx.view(node, x, sizes);
+    }
+    let one = cx.number(Scalar::Double(1.0), spec.dtype)?;
+    // A pivot of zero makes the determinant zero, whatever its row is divided by.
+    let found = eliminate(cx, node, (x, n), |cx, pivot| {
+        let zero = is_zero(cx, pivot);
+        cx.choose(zero, one, pivot)
+    })?;
+    let minus = cx.number(Scalar::Double(-1.0), spec.dtype)?;
+    let exchanged = cx.cat(&found.exchanged, spec.rank() - 1);
+    let signs = cx.choose(exchanged, minus, one);
+    let pivots = cx.cat(&found.pivots, spec.rank() - 1);
+    let factors = cx.mul(pivots, signs);
+    cx.view(node, factors, sizes)
+}
+
 /// The determinant, its logarithm, or its sign and the logarithm of its absolute value.
 fn determinant(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if node.target.starts_with("aten._linalg_det") && node.outputs.len() > 1 {
@@ -210,35 +293,32 @@ fn determinant(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
     let x = operand(cx, node)?;
     let n = rows_of(cx, node, x)?;
-    let (spec, want) = (cx.of(x), cx.result(node)?);
-    let found = eliminate(cx, node, x, n)?;
-    let mut value = cx.filled(node, want.sizes.clone(), Argument::Float(1.0), spec.dtype)?;
-    let (plus, minus) =
-        (cx.number(Scalar::Double(1.0), spec.dtype)?, cx.number(Scalar::Double(-1.0), spec.dtype)?);
-    for (pivot, exchanged) in found.pivots.into_iter().zip(found.exchanged) {
-        let sign = cx.choose(exchanged, minus, plus);
-        let factor = cx.mul(pivot, sign);
-        let factor = cx.view(node, factor, want.sizes.clone())?;
-        value = cx.mul(value, factor);
+    let factors = determinant_factors(cx, node, (x, n))?;
+    let spec = cx.of(factors);
+    let last = spec.rank() - 1;
+    let product = |cx: &mut Rewriter<'_>, factors: VarId| {
+        let args = vec![("self", Argument::Var(factors)), ("dim", Argument::Int(last as i64))];
+        let spec = TensorSpec::contiguous(spec.dtype, spec.sizes[..last].to_vec());
+        cx.emit("aten.prod.dim_int", args, spec)
+    };
+    if !node.target.contains("logdet") {
+        let new = product(cx, factors);
+        return cx.done(node, new);
     }
-    // A column of zeros makes the elimination end in NaN.
-    let nan = cx.is_nan(value);
-    let zero = cx.number(Scalar::Double(0.0), spec.dtype)?;
-    let value = cx.choose(nan, zero, value);
-    match &*node.target {
-        t if t.contains("logdet") && node.outputs.len() == 2 => {
-            let size = cx.unary("aten.abs.default", value);
-            let log = cx.unary("aten.log.default", size);
-            cx.replace(node.outputs[1], log);
-            let sign = cx.unary("aten.sign.default", value);
-            cx.done(node, sign)
-        }
-        t if t.starts_with("aten.logdet") => {
-            let log = cx.unary("aten.log.default", value);
-            cx.done(node, log)
-        }
-        _ => cx.done(node, value),
+    let signs = cx.unary("aten.sign.default", factors);
+    let sign = product(cx, signs);
+    // The product may overflow or underflow where its logarithm does not.
+    let magnitudes = cx.unary("aten.abs.default", factors);
+    let logs = cx.unary("aten.log.default", magnitudes);
+    let log = cx.sum(logs, &[last], false);
+    if let Some(&second) = node.outputs.get(1) {
+        cx.replace(second, log);
+        return cx.done(node, sign);
     }
+    let below = cx.compare("aten.lt.Scalar", sign, 0.0);
+    let nan = cx.number(Scalar::Double(f64::NAN), spec.dtype)?;
+    let new = cx.choose(below, nan, log);
+    cx.done(node, new)
 }
 
 /// Computes the factor column by column.
@@ -249,7 +329,7 @@ fn cholesky(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = if upper { cx.transposed(x) } else { x };
     let rank = cx.of(x).rank();
     let int = |v: usize| Size::Int(v as i64);
-    let mut columns: Vec<VarId> = Vec::new();
+    let (mut columns, mut pivots): (Vec<VarId>, Vec<VarId>) = (Vec::new(), Vec::new());
     let places = cx.indices(0..n, &[n, 1])?;
     for k in 0..n {
         let mut column = cx.slice(node, x, rank - 1, (&int(k), &int(k + 1)))?;
@@ -266,7 +346,9 @@ fn cholesky(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let above = cx.compare("aten.lt.Scalar", places, k as i64);
         let zero = cx.number(Scalar::Double(0.0), cx.of(x).dtype)?;
         columns.push(cx.choose(above, zero, scaled));
+        pivots.push(pivot);
     }
+    report(cx, node, &pivots, is_not_positive)?;
     if columns.is_empty() {
         return cx.done(node, x);
     }
@@ -274,7 +356,6 @@ fn cholesky(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if upper {
         new = cx.transposed(new);
     }
-    no_failure(cx, node, 1)?;
     cx.done(node, new)
 }
 

@@ -5,7 +5,7 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, VarId};
+use ir::exported::{Argument, ExportedNode, TensorSpec, VarId, VarType};
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2, PI};
 use tensor::{Scalar, ScalarType};
 
@@ -40,7 +40,7 @@ pub(super) const RULES: Table = &[
     ("aten.ldexp", Always, ldexp),
     ("aten.float_power", Always, float_power),
     ("aten.isclose", NoKernel, isclose),
-    ("aten.allclose", NoKernel, isclose),
+    ("aten.allclose", NoKernel, allclose),
     ("aten.isposinf", NoKernel, is_infinite),
     ("aten.isneginf", NoKernel, is_infinite),
     ("aten.isreal", NoKernel, isreal),
@@ -186,13 +186,12 @@ fn xlog1py(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, new)
 }
 
-/// `(1 + erf(x / sqrt 2)) / 2`.
+/// `erfc(-x / sqrt 2) / 2`. PyTorch computes `(1 + erf(x / sqrt 2)) / 2`, which cancels in the lower tail.
 fn normal_distribution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     precise(cx, node, |cx, x| {
-        let scaled = cx.mul(x, FRAC_1_SQRT_2);
-        let erf = cx.unary("aten.erf.default", scaled);
-        let more = cx.add(erf, 1.0);
-        Ok(cx.mul(more, 0.5))
+        let scaled = cx.mul(x, -FRAC_1_SQRT_2);
+        let erfc = cx.unary("aten.erfc.default", scaled);
+        Ok(cx.mul(erfc, 0.5))
     })
 }
 
@@ -232,12 +231,110 @@ fn erfinv(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     precise(cx, node, inverse_erf)
 }
 
+/// Rational approximations of the quantiles of the normal distribution, from Cephes' `ndtri`, as PyTorch has it:
+/// numerators and denominators, lowest power first.
+const QUANTILES: [(&[f64], &[f64]); 3] = [
+    (
+        &[-1.2391658386738125, 13.931260938727968, -56.67628574690703, 98.00107541859997, -59.96335010141079],
+        &[
+            -1.1833162112133,
+            15.90562251262117,
+            -82.03722561683334,
+            200.26021238006066,
+            -225.46268785411937,
+            86.36024213908905,
+            4.676279128988815,
+            1.9544885833814176,
+            1.0,
+        ],
+    ),
+    (
+        &[
+            -0.0008574567851546854,
+            -0.03504246268278482,
+            -0.1402560791713545,
+            2.1866330685079025,
+            14.684956192885803,
+            44.08050738932008,
+            57.16281922464213,
+            31.525109459989388,
+            4.0554489230596245,
+        ],
+        &[
+            -0.0009332594808954574,
+            -0.03808064076915783,
+            -0.14218292285478779,
+            2.504649462083094,
+            15.04253856929075,
+            41.3172038254672,
+            45.39076351288792,
+            15.779988325646675,
+            1.0,
+        ],
+    ),
+    (
+        &[
+            6.239745391849833e-09,
+            2.6580697468673755e-06,
+            0.00030158155350823543,
+            0.012371663481782003,
+            0.20148538954917908,
+            1.3330346081580755,
+            3.9388102529247444,
+            6.915228890689842,
+            3.2377489177694603,
+        ],
+        &[
+            6.790194080099813e-09,
+            2.8924786474538068e-06,
+            0.00032801446468212774,
+            0.013420400608854318,
+            0.21623699359449663,
+            1.3770209948908132,
+            3.6798356385616087,
+            6.02427039364742,
+            1.0,
+        ],
+    ),
+];
+
+/// The quantile of `p`, the probability of the nearer tail, with the sign of that tail: `2 x - 1` cancels in the tails.
 fn normal_quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let ratio = |cx: &mut Rewriter<'_>, x: VarId, (numerator, denominator): (&[f64], &[f64])| {
+        let (numerator, denominator) = (polynomial(cx, x, numerator), polynomial(cx, x, denominator));
+        cx.div(numerator, denominator)
+    };
     precise(cx, node, |cx, x| {
-        let double = cx.mul(x, 2.0);
-        let centered = cx.sub(double, 1.0);
-        let y = inverse_erf(cx, centered)?;
-        Ok(cx.mul(y, std::f64::consts::SQRT_2))
+        let down = cx.unary("aten.neg.default", x);
+        let above = cx.add(down, 1.0);
+        let is_low = cx.compare("aten.le.Scalar", x, 0.5);
+        let p = cx.choose(is_low, x, above);
+        // Near the mean: `sqrt(2 pi) (d + d^3 R(d^2))` with `d = p - 1/2`.
+        let distance = cx.sub(p, 0.5);
+        let squares = cx.mul(distance, distance);
+        let found = ratio(cx, squares, QUANTILES[0]);
+        let found = cx.mul(found, squares);
+        let found = cx.mul(found, distance);
+        let found = cx.add(found, distance);
+        let inner = cx.mul(found, (2.0 * PI).sqrt());
+        // Far from it: `log(t) / t - t + R(1 / t) / t` with `t = sqrt(-2 log p)`.
+        let log = cx.unary("aten.log.default", p);
+        let double = cx.mul(log, -2.0);
+        let t = cx.unary("aten.sqrt.default", double);
+        let one = cx.unary("aten.reciprocal.default", t);
+        let [near, far] = [QUANTILES[1], QUANTILES[2]].map(|terms| ratio(cx, one, terms));
+        let is_near = cx.compare("aten.lt.Scalar", t, 8.0);
+        let found = cx.choose(is_near, near, far);
+        let log = cx.unary("aten.log.default", t);
+        let found = cx.add(found, log);
+        let found = cx.mul(found, one);
+        let outer = cx.sub(found, t);
+        let is_inner = cx.compare("aten.gt.Scalar", p, (-2f64).exp());
+        let quantile = cx.choose(is_inner, inner, outer);
+        let (none, infinite) = (cx.compare("aten.eq.Scalar", p, 0.0), like(cx, x, f64::NEG_INFINITY)?);
+        let quantile = cx.choose(none, infinite, quantile);
+        let mirrored = cx.unary("aten.neg.default", quantile);
+        Ok(cx.choose(is_low, quantile, mirrored))
     })
 }
 
@@ -531,7 +628,7 @@ fn float_power(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 /// Whether `|self - other| <= atol + rtol |other|`; equal elements are always close, infinities too.
-fn isclose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn close(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
     let (a, b) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?);
     let dtype = cx.of(a).dtype;
     let wide = if dtype.is_floating() { dtype } else { ScalarType::Double };
@@ -552,7 +649,25 @@ fn isclose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let both = cx.compare("aten.logical_and.default", p, q);
         new = cx.compare("aten.logical_or.default", new, both);
     }
+    Ok(new)
+}
+
+fn isclose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let new = close(cx, node)?;
     cx.done(node, new)
+}
+
+/// Whether all elements are close: a 0-d tensor, as ExecuTorch's kernel makes it, or a bool, as PyTorch's operator does.
+fn allclose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let new = close(cx, node)?;
+    let spec = TensorSpec::contiguous(ScalarType::Bool, Vec::new());
+    let new = cx.emit("aten.all.default", vec![("self", Argument::Var(new))], spec);
+    match node.outputs.first().map(|&v| &cx.program.var(v).ty) {
+        Some(VarType::Bool) => {
+            Ok(cx.retarget(node, "aten._local_scalar_dense.default", vec![("self", Argument::Var(new))]))
+        }
+        _ => cx.done(node, new),
+    }
 }
 
 fn is_infinite(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {

@@ -616,9 +616,7 @@ def bundle(
 
 def report(source: Source, output: Path, *, data: Sequence[Path] = ()) -> None:
     """Writes a self-contained page (`.html`) that shows a program, weights, an ETDump or a BEF program."""
-    page = _pteron.report(source, {"data": list(data)})
-    with open(output, "w", encoding="utf-8") as file:
-        file.write(page)
+    _pteron.report(source, output, {"data": list(data)})
 
 
 def translate(

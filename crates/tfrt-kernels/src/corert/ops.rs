@@ -96,11 +96,11 @@ trait Number: Element + PartialOrd {
 }
 
 macro_rules! numbers {
-    ($($ty:ty, $add:ident, $mul:ident;)*) => {$(
+    ($($ty:ty, $add:ident, $mul:ident, $mean:ident;)*) => {$(
         impl Number for $ty {
             fn add(self, other: Self) -> Self { numbers!(@$add self, other, +) }
             fn mul(self, other: Self) -> Self { numbers!(@$mul self, other, *) }
-            fn mean(sum: Self, count: u64) -> Self { sum / (count.max(1) as $ty) }
+            fn mean(sum: Self, count: u64) -> Self { numbers!(@$mean sum, count.max(1), $ty) }
             fn from_f64(value: f64) -> Self { value as $ty }
             fn to_f64(self) -> f64 { self as f64 }
             const ZERO: Self = 0 as $ty;
@@ -109,12 +109,20 @@ macro_rules! numbers {
     (@plain $a:expr, $b:expr, $op:tt) => { $a $op $b };
     (@wrapping_add $a:expr, $b:expr, $op:tt) => { $a.wrapping_add($b) };
     (@wrapping_mul $a:expr, $b:expr, $op:tt) => { $a.wrapping_mul($b) };
+    (@mean $sum:expr, $count:expr, $ty:ty) => { $sum / $count as $ty };
+    // The count may be out of the type's range.
+    (@integer_mean $sum:expr, $count:expr, $ty:ty) => { (i128::from($sum) / i128::from($count)) as $ty };
 }
 
 numbers! {
-    u8, wrapping_add, wrapping_mul; u32, wrapping_add, wrapping_mul; u64, wrapping_add, wrapping_mul;
-    i8, wrapping_add, wrapping_mul; i32, wrapping_add, wrapping_mul; i64, wrapping_add, wrapping_mul;
-    f32, plain, plain; f64, plain, plain;
+    u8, wrapping_add, wrapping_mul, integer_mean;
+    u32, wrapping_add, wrapping_mul, integer_mean;
+    u64, wrapping_add, wrapping_mul, integer_mean;
+    i8, wrapping_add, wrapping_mul, integer_mean;
+    i32, wrapping_add, wrapping_mul, integer_mean;
+    i64, wrapping_add, wrapping_mul, integer_mean;
+    f32, plain, plain, mean;
+    f64, plain, plain, mean;
 }
 
 fn argument<'t>(arguments: &[&'t Tensor], index: usize) -> Result<&'t Tensor, Fault> {

@@ -43,16 +43,17 @@ fn unique_location(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
     }
 }
 
-/// The sum of the first attribute, a string that is parsed as a number, and the elements of the second.
-fn sum_array<T: std::str::FromStr + Copy + std::ops::Add<Output = T> + Into<Value>>(
+/// The wrapping sum of the first attribute, a string that is parsed as a number, and the elements of the second.
+fn sum_array<T: std::str::FromStr + Into<Value>>(
     frame: &Frame<'_>,
     elements: impl Fn(&Array<'_>) -> Option<Vec<T>>,
+    add: impl Fn(T, T) -> T,
 ) -> Result<Value, Fault> {
     let text: &str = frame.attribute(0)?;
     let start: T = text.parse().map_err(|_| format!("Cannot convert {text} to target int"))?;
     let array: &Array<'static> = frame.attribute(1)?;
     let values = elements(array).ok_or_else(|| Fault::invalid("the array has another element type"))?;
-    Ok(values.into_iter().fold(start, |a, b| a + b).into())
+    Ok(values.into_iter().fold(start, add).into())
 }
 
 fn forward(frame: &mut Frame<'_>, from: usize) -> Result<Results, Fault> {
@@ -92,10 +93,10 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     });
     registry.immediate("tfrt_test.unique_loc", unique_location);
     registry.immediate("tfrt_test.sum_array_attr.i32", |frame: &mut Frame<'_>| {
-        sum_array::<i32>(frame, |a| Some(a.i32s()?.collect()))
+        sum_array::<i32>(frame, |a| Some(a.i32s()?.collect()), i32::wrapping_add)
     });
     registry.immediate("tfrt_test.sum_array_attr.i64", |frame: &mut Frame<'_>| {
-        sum_array::<i64>(frame, |a| Some(a.i64s()?.collect()))
+        sum_array::<i64>(frame, |a| Some(a.i64s()?.collect()), i64::wrapping_add)
     });
     registry.add_typed("tfrt_test.get_request_context_data.i32", || 0i32);
     registry.fallible("tfrt_test.async_value_get", |_: &mut Frame<'_>| {
