@@ -2,7 +2,6 @@
 //! that the decoded weights of a program never lie in memory together.
 
 use super::Raise;
-use super::quantized::nibbles_to;
 use crate::error::Result;
 use crate::payload::Value;
 use graph::{Bytes, Constant, Identity, SharedBytes, ValueId};
@@ -32,10 +31,26 @@ impl Encoding {
         }
     }
 
-    fn decode(self, stored: &[u8], columns: usize, weights: &mut [i8]) {
+    /// Writes the weights, rows of `columns` signed bytes.
+    fn decode(self, stored: &[u8], columns: usize, weights: &mut [u8]) {
         match self {
-            Self::Nibbles => nibbles_to(stored, columns, weights),
-            Self::Offset => weights.iter_mut().zip(stored).for_each(|(to, &x)| *to = (x ^ 0x80) as i8),
+            Self::Nibbles => unpack_nibbles(stored, columns, weights),
+            Self::Offset => weights.iter_mut().zip(stored).for_each(|(to, &x)| *to = x ^ 0x80),
+        }
+    }
+}
+
+/// Unpacks 4-bit values, -8 to 7, into rows of `columns` signed bytes. Each packed byte holds two values, plus 8, low nibble
+/// first; rows are padded to whole bytes.
+pub(crate) fn unpack_nibbles(packed: &[u8], columns: usize, values: &mut [u8]) {
+    let stride = columns.div_ceil(2);
+    for (row, bytes) in values.chunks_exact_mut(columns.max(1)).zip(packed.chunks(stride.max(1))) {
+        let (pairs, last) = row.as_chunks_mut::<2>();
+        for (pair, &byte) in pairs.iter_mut().zip(bytes) {
+            *pair = [(byte & 15).wrapping_sub(8), (byte >> 4).wrapping_sub(8)];
+        }
+        if let ([value], Some(&byte)) = (last, bytes.get(columns / 2)) {
+            *value = (byte & 15).wrapping_sub(8);
         }
     }
 }
@@ -71,9 +86,7 @@ impl Decoded {
             let decoded = CountedTensor::zeros(self.meta.clone(), DECODED, &self.budget);
             let mut decoded = decoded.map_err(|e| e.to_string())?;
             let columns = self.meta.sizes().last().copied().unwrap_or(1);
-            let mut view = decoded.view_mut();
-            let weights = view.storage_mut().map_err(|e| e.to_string())?;
-            self.encoding.decode(&stored, columns, weights);
+            self.encoding.decode(&stored, columns, decoded.view_mut().bytes_mut());
             Ok(decoded)
         })
     }

@@ -16,9 +16,9 @@ mod quantized;
 mod resize;
 
 #[cfg(feature = "compile")]
-pub(crate) use image::SAME_PADDING;
+pub(crate) use decoded::unpack_nibbles;
 #[cfg(feature = "compile")]
-pub(crate) use quantized::nibbles;
+pub(crate) use image::SAME_PADDING;
 
 use crate::data::Data;
 use crate::error::{Error, Result, fail};

@@ -675,25 +675,3 @@ fn params(spec: &Spec) -> ConvParams {
         transposed: spec.filter.transposed,
     }
 }
-
-/// Unpacks 4-bit values, -8 to 7. Each byte holds two, plus 8, low nibble first; rows are padded to whole bytes.
-#[cfg(feature = "compile")]
-pub(crate) fn nibbles(bytes: &[u8], rows: usize, columns: usize) -> Result<Vec<i8>> {
-    let mut weights = filled(rows * columns, 0)?;
-    nibbles_to(bytes, columns, &mut weights);
-    Ok(weights)
-}
-
-/// As [`nibbles`], into rows of `columns` values.
-pub(super) fn nibbles_to(bytes: &[u8], columns: usize, weights: &mut [i8]) {
-    let stride = columns.div_ceil(2);
-    for (row, bytes) in weights.chunks_exact_mut(columns.max(1)).zip(bytes.chunks(stride.max(1))) {
-        let (pairs, last) = row.as_chunks_mut::<2>();
-        for (pair, &byte) in pairs.iter_mut().zip(bytes) {
-            *pair = [(byte & 15) as i8 - 8, (byte >> 4) as i8 - 8];
-        }
-        if let ([weight], Some(&byte)) = (last, bytes.get(columns / 2)) {
-            *weight = (byte & 15) as i8 - 8;
-        }
-    }
-}

@@ -6,11 +6,12 @@ use super::{Form, Recovery};
 use crate::error::{Result, fail};
 use crate::forms::HasForms;
 use crate::payload::{Datatype, Node, Quantization, Role, Value};
-use crate::raise::{nibbles, scalar_type};
+use crate::raise::{scalar_type, unpack_nibbles};
 use ir::SharedBytes;
 use ir::exported::{Argument, ConstantTensor, Size, TensorSpec, VarId};
 use std::sync::Arc;
 use tensor::ScalarType;
+use tensor::memory::filled;
 
 /// The range of an 8-bit type.
 fn range(dtype: ScalarType) -> (i64, i64) {
@@ -211,8 +212,8 @@ impl Recovery<'_> {
         let &[rows, columns] = &value.dims[..] else {
             return fail(format!("value %{} of four bits is no matrix", value.id));
         };
-        let numbers = nibbles(&self.data.of(value)?, rows, columns)?;
-        let bytes: Vec<u8> = numbers.iter().map(|&n| n as u8).collect();
+        let mut bytes = filled(rows * columns, 0)?;
+        unpack_nibbles(&self.data.of(value)?, columns, &mut bytes);
         Ok(self.tensor(None, ScalarType::Char, &value.dims, Arc::new(bytes)))
     }
 

@@ -3,6 +3,7 @@
 use super::super::isa::Isa;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split::ELEMENTS;
+use super::reduce::fold_halves;
 use pool::Pool;
 
 /// Element types with an order, in which NaN beats every other value.
@@ -126,14 +127,7 @@ impl<T: Ordered> Op for RowExtremes<'_, T> {
                 lanes[i] = better(lanes[i], chunk[i]);
             }
         }
-        let mut width = LANES;
-        while width > 1 {
-            width /= 2;
-            for i in 0..width {
-                lanes[i] = better(lanes[i], lanes[i + width]);
-            }
-        }
-        let best = rest.iter().fold(lanes[0], |best, &x| better(best, x));
+        let best = rest.iter().fold(fold_halves(&mut lanes, better), |best, &x| better(best, x));
         if let Some(values) = values {
             values[0] = best;
         }

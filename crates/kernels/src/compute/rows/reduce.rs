@@ -143,14 +143,7 @@ pub(super) fn sum_of(x: &[f32], of: impl Fn(f32) -> f32) -> f64 {
         for (lane, &x) in lanes.iter_mut().zip(rest) {
             *lane += of(x);
         }
-        let mut step = LANES / 2;
-        while step > 0 {
-            for i in 0..step {
-                lanes[i] += lanes[i + step];
-            }
-            step /= 2;
-        }
-        total += f64::from(lanes[0]);
+        total += f64::from(fold_halves(&mut lanes, |a, b| a + b));
     }
     total
 }
@@ -281,12 +274,18 @@ fn fold_lanes<S: Simd>(s: S, v: S::F, fold: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0; LANES];
     // SAFETY: a vector has at most `LANES` lanes.
     unsafe { s.store(lanes.as_mut_ptr(), v) };
-    let mut step = S::LANES / 2;
-    while step > 0 {
-        for i in 0..step {
-            lanes[i] = fold(lanes[i], lanes[i + step]);
+    fold_halves(&mut lanes[..S::LANES], fold)
+}
+
+/// Folds lanes, a power of two of them, by halves: the first half with the second, until one is left.
+#[inline(always)]
+pub(super) fn fold_halves<T: Copy>(lanes: &mut [T], fold: impl Fn(T, T) -> T) -> T {
+    let mut width = lanes.len();
+    while width > 1 {
+        width /= 2;
+        for i in 0..width {
+            lanes[i] = fold(lanes[i], lanes[i + width]);
         }
-        step /= 2;
     }
     lanes[0]
 }
@@ -304,12 +303,5 @@ pub(super) fn extreme(x: &[f32], start: f32, fold: impl Fn(f32, f32) -> f32) -> 
     for (lane, &x) in lanes.iter_mut().zip(rest) {
         *lane = fold(*lane, x);
     }
-    let mut step = LANES / 2;
-    while step > 0 {
-        for i in 0..step {
-            lanes[i] = fold(lanes[i], lanes[i + step]);
-        }
-        step /= 2;
-    }
-    lanes[0]
+    fold_halves(&mut lanes, fold)
 }
