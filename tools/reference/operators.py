@@ -3,11 +3,12 @@
 runtime, which therefore cannot record them.
 
     python tools/reference/operators.py testdata/operators [NAME...]
+    python tools/reference/operators.py testdata/operators --torchao SOURCES [NAME...]
     python tools/reference/operators.py --custom crates/pteron/examples/mul3.pte
 
-The second form writes the program of the custom operator example. A program is one call of the operator: its arguments
-in order, then its outs. Needs torch and executorch; the `llama` operators also need
-executorch.extension.llm.custom_ops, which computes them.
+The second form writes the cases with weights that torchao packs; it needs torchao's sources and g++. The third writes the
+program of the custom operator example. A program is one call of the operator: its arguments in order, then its outs.
+Needs torch and executorch; the `llama` operators also need executorch.extension.llm.custom_ops, which computes them.
 """
 
 import json
@@ -240,6 +241,14 @@ def operators():
     yield "aten::bitwise_left_shift.Scalar_Tensor_out", a.bitwise_left_shift.Scalar_Tensor, [
         [3, ints(3, 4, low=0)], [3, ints(4, dtype=torch.int64, low=0)]
     ]
+    for shift in ("lshift", "rshift"):
+        function = getattr(a, f"__{shift}__")
+        yield f"aten::__{shift}__.Scalar_out", function, [[ints(3, 4), 2], [ints(4, dtype=torch.int64), 40], [ints(4, dtype=torch.uint8, low=0), 9], [ints(5, dtype=torch.int8), -1]]
+        yield f"aten::__{shift}__.Tensor_out", function, [[ints(3, 4), ints(4, low=-1, high=35)], [ints(2, 1, dtype=torch.int8), ints(3, dtype=torch.int64, low=0)]]
+    for name in ("complex", "polar"):
+        yield f"aten::{name}.out", getattr(torch, name), [
+            [floats(3, 5, dtype=d), floats(5, dtype=d)] for d in (torch.float32, torch.float64)
+        ] + [[floats(2, 1, special=False), floats(3, special=False)], [floats(), floats(0)]]
     yield "aten::cummax.out", torch.cummax, along(integers=True)
     yield "aten::cummin.out", torch.cummin, along(integers=True)
     yield "aten::logcumsumexp.out", torch.logcumsumexp, along()
@@ -393,9 +402,124 @@ def llama_operators():
     yield "llama::custom_quantized_sdpa.out", llama.custom_quantized_sdpa, [
         quantized("causal", 0, False), quantized("causal", 4, True), quantized("mask", 0, True), quantized("all", 2, False)
     ]
+    def delta(heads, queries, steps, keys, values, decay):
+        whole = (2, heads, steps)
+        factors = {"scalar": torch.rand(*whole), "channel": torch.rand(*whole, keys), "zero": torch.zeros(*whole)}
+        q, k, v = plain(2, heads * queries, steps, keys), plain(*whole, keys) * 0.3, plain(*whole, values)
+        return [q, k, v, factors[decay], torch.rand(*whole), plain(2, heads, keys, values)]
+
+    for name in ("gated_delta_rule", "channelwise_gated_delta_rule"):
+        yield f"llama::{name}.out", getattr(llama, name), [
+            delta(2, 1, 5, 4, 3, "scalar"), delta(1, 3, 1, 8, 8, "channel"), delta(2, 2, 70, 6, 5, "channel"), delta(1, 1, 3, 1, 4, "zero"),
+        ]
+    yield "llama::fallback.out", lambda x: x.clone(), [[plain(2, 3)], [ints(4, dtype=torch.int8)], [bools(2, 2)], [plain(0, 2)]]
+
+    def tiles(x, size):
+        c, h, w = x.shape
+        return x.view(c, h // size, size, w // size, size).permute(1, 3, 0, 2, 4).reshape(-1, c, size, size)
+
+    yield "preprocess::tile_crop.out", tiles, [[plain(3, 4, 6), 2], [ints(1, 3, 3, dtype=torch.uint8, low=0), 1], [plain(2, 4, 4), 4]]
     yield "llama::fast_hadamard_transform.out", llama.fast_hadamard_transform, [
         [plain(3, 16)], [plain(2, 56)], [plain(1)], [plain(2, 2, 28)], [plain(0, 8)]
     ]
+
+
+def torchao_operators(source):
+    import torch.nn.functional as F
+    from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401, registers them
+    from packed_weights import Packer
+    from torchao.quantization.quant_primitives import (
+        MappingType,
+        choose_qparams_affine,
+        dequantize_affine,
+        quantize_affine,
+    )
+
+    packer = Packer(source)
+    plain = lambda *shape: floats(*shape, special=False)
+
+    def weights(bits, n, k, group, zeros):
+        low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+        q = torch.randint(low, high + 1, (n, k)).to(torch.int8)
+        scales = torch.rand(n, k // group) * 0.1 + 0.01
+        zeros = torch.randint(max(low, -9), min(high, 9) + 1, scales.shape).to(torch.int8) if zeros else None
+        number = q.float() - (zeros.float().repeat_interleave(group, 1) if zeros is not None else 0)
+        return q, scales, zeros, number * scales.repeat_interleave(group, 1)
+
+    def rows_of_8_bits(x):
+        """Each row quantized with parameters of its own, and dequantized, as torchao quantizes activations."""
+        block, kind = (1, x.shape[1]), torch.int8
+        scale, zero = choose_qparams_affine(
+            x, MappingType.ASYMMETRIC, block, kind, eps=torch.finfo(torch.float32).eps, zero_point_dtype=kind
+        )
+        return dequantize_affine(quantize_affine(x, block, scale, zero, kind), block, scale, zero, kind)
+
+    known = {}
+
+    def linear(bits, m, n, k, group, zeros, biased, offset=0.0):
+        q, scales, zeros, w = weights(bits, n, k, group, zeros)
+        bias = plain(n) if biased else None
+        packed = packer.linear(bits, q, scales, zeros, bias)
+        known[bytes(packed.numpy())] = w, bias
+        return [plain(m, k) + offset, packed, group, n, k]
+
+    def product(x, packed, *_):
+        w, bias = known[bytes(packed.numpy())]
+        return F.linear(rows_of_8_bits(x) if len(x) else x, w, bias)
+
+    def looked_up(packed, *args):
+        return known[bytes(packed.numpy())][0][args[-1].long()]
+
+    for bits in range(1, 9):
+        yield f"torchao::_linear_8bit_act_{bits}bit_weight.out", product, [
+            linear(bits, 3, 16, 64, 32, True, True), linear(bits, 1, 11, 32, 16, False, False, 3.0),
+            linear(bits, 2, 8, 48, 48, False, True), linear(bits, 0, 5, 32, 32, True, False),
+        ], (), (1e-4, 1e-5)
+
+        def embedding(rows, width, group, dtype):
+            q, scales, zeros, w = weights(bits, rows, width, group, True)
+            packed = packer.embedding(bits, q)
+            known[bytes(packed.numpy())] = w, None
+            return [packed, rows, width, scales, zeros, torch.randint(0, rows, (4,)).to(dtype)]
+
+        yield f"torchao::_embedding_{bits}bit.out", looked_up, [
+            embedding(5, 224, 32, torch.int64), embedding(3, 128, 64, torch.int32), embedding(2, 32, 32, torch.int64)
+        ]
+        yield f"torchao::_shared_embedding_{bits}bit.out", looked_up, [
+            [*linear(bits, 1, 11, 64, 32, z, True)[1:], torch.tensor([10, 0, 7, 10])] for z in (False, True)
+        ]
+
+    def groupwise(bits, m, n, k, group, scaled, biased):
+        table_group = 4 * k
+        indices = torch.randint(0, 1 << bits, (n, k)).to(torch.uint8)
+        tables = plain(-(-n * k // table_group), 1 << bits)
+        w = torch.stack([tables[r * k // table_group][indices[r].long()] for r in range(n)])
+        scales = torch.rand(n, k // group) + 0.1 if scaled else None
+        bias = plain(n) if biased else None
+        packed = packer.groupwise(bits, indices, tables, table_group, scales, bias)
+        known[bytes(packed.numpy())] = (w * scales.repeat_interleave(group, 1) if scaled else w), bias
+        return [plain(m, k), packed, group, table_group, n, k]
+
+    def plain_product(x, packed, *_):
+        return F.linear(x, *known[bytes(packed.numpy())])
+
+    for bits in range(1, 5):
+        yield f"torchao::_linear_groupwise_{bits}bit_weight_with_lut.out", plain_product, [
+            groupwise(bits, 3, 8, 64, 32, True, True), groupwise(bits, 1, 6, 96, 96, False, False)
+        ]
+
+    def mixture(rows, score, biased, bits, dim=64, hidden=32, experts=4, active=2, group=32):
+        def packed(n, k):
+            q_and_scales = [weights(bits, n, k, group, False)[:2] for _ in range(experts)]
+            return torch.stack([packer.linear(bits, q, s * 2.0**-bits) for q, s in q_and_scales]).view(torch.uint8)
+
+        bias = plain(experts) if biased else torch.zeros(0)
+        w13, w2 = packed(2 * hidden, dim), packed(dim, hidden)
+        return [plain(rows, dim), plain(experts, dim), bias, w13, w2, active, experts, hidden, dim, group, bits, score, 2.5]
+
+    yield "llama::quantized_moe_ffn.out", torch.ops.llama.quantized_moe_ffn, [
+        mixture(5, "sigmoid", True, 4), mixture(1, "softmax", False, 4), mixture(3, "sigmoid", False, 8)
+    ], (), (1e-3, 1e-5)
 
 
 def main():
@@ -404,7 +528,11 @@ def main():
         pathlib.Path(sys.argv[2]).write_bytes(program("my_ops::mul3.out", [x], [x], ())[0])
         return
     folder, wanted = pathlib.Path(sys.argv[1]), sys.argv[2:]
-    for table in (operators, llama_operators):
+    tables = (operators, llama_operators)
+    if wanted[:1] == ["--torchao"]:
+        source, wanted = wanted[1], wanted[2:]
+        tables = (lambda: torchao_operators(source),)
+    for table in tables:
         torch.manual_seed(0)
         for name, *rest in table():
             if not wanted or any(w in name for w in wanted):

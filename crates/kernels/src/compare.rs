@@ -71,6 +71,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!(tensor "bitwise_right_shift.Tensor_out", DtypeSet::INTEGRAL, right_shift),
     row!(scalar "bitwise_right_shift.Tensor_Scalar_out", DtypeSet::INTEGRAL, right_shift),
     row!(reversed "bitwise_right_shift.Scalar_Tensor_out", DtypeSet::INTEGRAL, right_shift),
+    row!(tensor "__lshift__.Tensor_out", DtypeSet::INTEGRAL, left_shift),
+    row!(scalar "__lshift__.Scalar_out", DtypeSet::INTEGRAL, left_shift),
+    row!(tensor "__rshift__.Tensor_out", DtypeSet::INTEGRAL, right_shift),
+    row!(scalar "__rshift__.Scalar_out", DtypeSet::INTEGRAL, right_shift),
     Operator::new(
         "aten::allclose.out(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, \
          bool equal_nan=False, bool dummy_param=False, *, Tensor(a!) out) -> Tensor(a!)",
@@ -209,8 +213,14 @@ mod tests {
         let r = call("aten::bitwise_left_shift.Tensor_out", &[a(&x), a(&y)], out(Byte, &[4])).unwrap();
         assert_eq!(r.storage::<u8>().unwrap(), &[24, 0, 0, 0]);
         let m = t(&[4], &[-8i8, -8, -8, 64]);
-        let r = call("aten::bitwise_right_shift.Tensor_out", &[a(&m), a(&n)], out(Char, &[4])).unwrap();
-        assert_eq!(r.storage::<i8>().unwrap(), &[-4, -1, -1, 0]);
+        for name in ["aten::bitwise_right_shift.Tensor_out", "aten::__rshift__.Tensor_out"] {
+            let r = call(name, &[a(&m), a(&n)], out(Char, &[4])).unwrap();
+            assert_eq!(r.storage::<i8>().unwrap(), &[-4, -1, -1, 0]);
+        }
+        let r = call("aten::__lshift__.Scalar_out", &[a(&m), Arg::Int(2)], out(Char, &[4])).unwrap();
+        assert_eq!(r.storage::<i8>().unwrap(), &[-32, -32, -32, 0]);
+        let r = call("aten::__rshift__.Scalar_out", &[a(&m), Arg::Int(-1)], out(Char, &[4])).unwrap();
+        assert_eq!(r.storage::<i8>().unwrap(), &[-1, -1, -1, 0]);
         let b = t(&[2], &[tensor::Bool::from(true), false.into()]);
         let r = call("aten::bitwise_and.Scalar_out", &[a(&b), Arg::Int(3)], out(Long, &[2])).unwrap();
         assert_eq!(r.storage::<i64>().unwrap(), &[1, 0]);

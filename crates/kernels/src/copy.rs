@@ -37,6 +37,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ).moves().means(same),
     row!("et_copy::_h2d_copy.out(Tensor self, *, ", clone),
     row!("et_copy::_d2h_copy.out(Tensor self, *, ", clone),
+    Operator::new(
+        "llama::fallback.out(Tensor input, *, Tensor(a!) output) -> Tensor(a!)",
+        DtypeSet::ALL,
+        clone,
+    ).moves().means(same),
 ];
 
 /// A copy with the same type, in the out's layout.

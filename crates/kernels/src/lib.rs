@@ -40,11 +40,13 @@ mod adaptive;
 mod attention;
 mod binary;
 mod compare;
+mod complex;
 mod concat;
 mod conv;
 mod conv_backward;
 mod copy;
 mod cumulative;
+mod delta_rule;
 mod diagonal;
 mod distance;
 mod distinct;
@@ -65,6 +67,7 @@ mod interrupts;
 mod kv_cache;
 mod masked;
 mod matmul;
+mod mixture;
 mod norm;
 mod norm_backward;
 mod pad;
@@ -82,6 +85,7 @@ mod resample;
 mod softmax;
 mod sort;
 mod support;
+mod torchao;
 mod unary;
 mod vector_norm;
 mod view;
@@ -96,11 +100,13 @@ const TABLES: &[&[Operator]] = &[
     attention::OPERATORS,
     binary::OPERATORS,
     compare::OPERATORS,
+    complex::OPERATORS,
     concat::OPERATORS,
     conv::OPERATORS,
     conv_backward::OPERATORS,
     copy::OPERATORS,
     cumulative::OPERATORS,
+    delta_rule::OPERATORS,
     diagonal::OPERATORS,
     distance::OPERATORS,
     distinct::OPERATORS,
@@ -117,6 +123,7 @@ const TABLES: &[&[Operator]] = &[
     kv_cache::OPERATORS,
     masked::OPERATORS,
     matmul::OPERATORS,
+    mixture::OPERATORS,
     norm::OPERATORS,
     norm_backward::OPERATORS,
     pad::OPERATORS,
@@ -133,6 +140,8 @@ const TABLES: &[&[Operator]] = &[
     resample::OPERATORS,
     softmax::OPERATORS,
     sort::OPERATORS,
+    torchao::embedding::OPERATORS,
+    torchao::linear::OPERATORS,
     unary::OPERATORS,
     vector_norm::OPERATORS,
     view::OPERATORS,

@@ -31,6 +31,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("pixel_shuffle.out(Tensor self, int upscale_factor", pixel_shuffle).moves(),
     row!("pixel_unshuffle.out(Tensor self, int downscale_factor", pixel_unshuffle).moves(),
     row!("channel_shuffle.out(Tensor self, SymInt groups", channel_shuffle),
+    Operator::new(
+        "preprocess::tile_crop.out(Tensor input, int tile_size, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        tile_crop,
+    )
+    .moves(),
     row!("view_as_real_copy.out(Tensor self", view_as_real, COMPLEX),
     row!("view_as_complex_copy.out(Tensor self", view_as_complex, FLOATING),
     row!("_conj_physical.out(Tensor self", conj).in_place(&[0]),
@@ -239,6 +245,31 @@ fn channel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     copy_into(&x, &from, out, &into)
 }
 
+/// Cuts an image `[C, H, W]` into square tiles of `tile_size` pixels, row by row: `[tiles, C, tile_size, tile_size]`.
+fn tile_crop(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, size) = (args.tensor(0)?, to_positive(args.name(1), args.int(1)?)?);
+    let &[channels, height, width] = &**x.sizes() else {
+        return Err(Error::invalid(format!(
+            "input: expected three dimensions, found the shape {}",
+            x.sizes()
+        )));
+    };
+    ensure!(
+        height.is_multiple_of(size) && width.is_multiple_of(size),
+        "tile_size: {size} does not divide an image of {height} by {width} pixels"
+    );
+    let out = outs.tensor(0)?;
+    expect_type("out", x.dtype(), out.dtype())?;
+    let (rows, columns) = (height / size, width / size);
+    out.resize(&[rows * columns, channels, size, size])?;
+    if x.numel() == 0 {
+        return Ok(());
+    }
+    let from = order(&split(split(Layout::of(x.meta()), 2, size)?, 1, size)?, 0, &[1, 3, 0, 2, 4]);
+    let into = split(Layout::of(out.meta()), 0, columns)?;
+    copy_into(&x, &from, out, &into)
+}
+
 /// Copies the bytes of argument 0, in row-major order, to an out of these sizes and this type.
 fn reinterpret(
     ctx: &KernelContext<'_>,
@@ -292,7 +323,26 @@ mod tests {
     use num_complex::Complex;
     use operator::Arg;
     use tensor::DimOrder;
-    use tensor::ScalarType::{ComplexFloat, Float, Int};
+    use tensor::ScalarType::{Byte, ComplexFloat, Float, Int};
+
+    #[test]
+    fn tiles_are_cut_row_by_row() {
+        let x: Vec<u8> = (0..16).collect();
+        let r = call(
+            "preprocess::tile_crop.out",
+            &[a(&t(&[2, 2, 4], &x)), Arg::Int(2)],
+            out(Byte, &[2, 2, 2, 2]),
+        );
+        assert_eq!(r.unwrap().bytes(), [0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15]);
+        for (shape, size) in [(&[2, 2, 4][..], 3), (&[2, 2, 4], 0), (&[4, 4], 2)] {
+            let r = call(
+                "preprocess::tile_crop.out",
+                &[a(&t(shape, &x)), Arg::Int(size)],
+                out(Byte, &[9, 2, 3, 3]),
+            );
+            assert!(r.is_err(), "{shape:?} {size}");
+        }
+    }
 
     #[test]
     fn rolls_wrap_around() {

@@ -84,6 +84,9 @@ macro_rules! elementwise {
     (int |$($i:ident),+| $n:expr) => {
         elementwise!(@fns None, None, elementwise!(@block i64, [$($i),+], $n), None)
     };
+    (complex |$($z:ident),+| $c:expr) => {
+        elementwise!(@fns None, None, None, elementwise!(@block $crate::support::dtype::C64, [$($z),+], $c))
+    };
     (@fns $f32:expr, $f64:expr, $i64:expr, $complex:expr) => {
         $crate::support::map::Fns { f32: $f32, f64: $f64, i64: $i64, complex: $complex, exact_number: false }
     };
@@ -190,7 +193,8 @@ fn promote_types(a: ScalarType, b: ScalarType) -> Result<ScalarType> {
     a.promote(b).ok_or_else(|| operator::Error::invalid(format!("no type holds both {a} and {b}")))
 }
 
-fn to_complex(dtype: ScalarType) -> ScalarType {
+/// The complex type with parts of a floating-point type; that of float32 for other types.
+pub(crate) fn to_complex(dtype: ScalarType) -> ScalarType {
     match dtype {
         ScalarType::Half => ScalarType::ComplexHalf,
         ScalarType::Double => ScalarType::ComplexDouble,

@@ -1,0 +1,90 @@
+//! Complex tensors made of two real ones.
+
+use crate::support::dtype::{C64, expect_dtype};
+use crate::support::map::{Fns, Input, elementwise, map_as, to_complex};
+use crate::support::rows::expect_type;
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
+use tensor::ScalarType;
+
+/// The types of which there is a complex type.
+const PARTS: DtypeSet = DtypeSet::of(&[ScalarType::Half, ScalarType::Float, ScalarType::Double]);
+
+macro_rules! row {
+    ($schema:literal, $f:ident) => {
+        Operator::new(concat!("aten::", $schema, ", *, Tensor(a!) out) -> Tensor(a!)"), PARTS, $f)
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!("complex.out(Tensor real, Tensor imag", complex),
+    row!("polar.out(Tensor abs, Tensor angle", polar),
+];
+
+/// The numbers with these real and imaginary parts.
+fn complex(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    combine(ctx, args, outs, &elementwise!(complex | re, im | C64::new(re.re, im.re)))
+}
+
+/// The numbers with these absolute values and angles in radians.
+fn polar(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    combine(
+        ctx,
+        args,
+        outs,
+        &elementwise!(
+            complex | r,
+            angle | {
+                let (sin, cos) = angle.re.sin_cos();
+                C64::new(r.re * cos, r.re * sin)
+            }
+        ),
+    )
+}
+
+/// Applies a function to two real tensors of the same type, which broadcast.
+fn combine(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, fns: &Fns<'_, 2>) -> Result<()> {
+    let dtype = args.meta(0)?.dtype();
+    expect_dtype(args.name(0), dtype, PARTS)?;
+    expect_type(args.name(1), dtype, args.meta(1)?.dtype())?;
+    let result = to_complex(dtype);
+    expect_type("out", result, outs.tensor(0)?.dtype())?;
+    map_as(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], result, result, fns)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, out, s, t};
+    use num_complex::Complex;
+    use tensor::ScalarType::{ComplexDouble, ComplexFloat, ComplexHalf, Float};
+
+    #[test]
+    fn parts_broadcast() {
+        let (re, im) = (t(&[2, 1], &[1f32, -2.0]), t(&[2], &[0.5f32, f32::INFINITY]));
+        let r = call("aten::complex.out", &[a(&re), a(&im)], out(ComplexFloat, &[2, 2])).unwrap();
+        let numbers = [(1.0, 0.5), (1.0, f32::INFINITY), (-2.0, 0.5), (-2.0, f32::INFINITY)];
+        assert_eq!(r.storage::<Complex<f32>>().unwrap(), numbers.map(|(re, im)| Complex::new(re, im)));
+    }
+
+    #[test]
+    fn angles_are_in_radians() {
+        let (r, angle) = (s(2f64), t(&[3], &[0.0, std::f64::consts::FRAC_PI_2, -3.0]));
+        let z = call("aten::polar.out", &[a(&r), a(&angle)], out(ComplexDouble, &[3])).unwrap();
+        for (z, angle) in
+            z.storage::<Complex<f64>>().unwrap().iter().zip([0.0, std::f64::consts::FRAC_PI_2, -3.0])
+        {
+            assert!((z - Complex::from_polar(2.0, angle)).norm() < 1e-15);
+        }
+    }
+
+    #[test]
+    fn parts_have_one_type_and_the_out_its_complex_type() {
+        let (half, single, whole) = (t(&[1], &[tensor::f16::ONE]), t(&[1], &[1f32]), t(&[1], &[1i32]));
+        for name in ["aten::complex.out", "aten::polar.out"] {
+            assert!(call(name, &[a(&half), a(&half)], out(ComplexHalf, &[1])).is_ok());
+            assert!(call(name, &[a(&half), a(&single)], out(ComplexFloat, &[1])).is_err());
+            assert!(call(name, &[a(&single), a(&single)], out(ComplexDouble, &[1])).is_err());
+            assert!(call(name, &[a(&single), a(&single)], out(Float, &[1])).is_err());
+            assert!(call(name, &[a(&whole), a(&whole)], out(ComplexFloat, &[1])).is_err());
+        }
+    }
+}

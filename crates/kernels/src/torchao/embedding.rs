@@ -1,0 +1,170 @@
+//! Embeddings from packed tables.
+
+use super::bits::Layout;
+use super::header::{Header, Kind};
+use super::linear::packed_bytes;
+use super::packed::Packed;
+use crate::support::convert::{all_values, indices, write_rows};
+use crate::support::dims::to_positive;
+use crate::support::rows::{all_rows, expect_type};
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use tensor::{ScalarType, TensorViewMut};
+
+/// The types of packed tables.
+const BYTES: DtypeSet = DtypeSet::of(&[ScalarType::Char, ScalarType::Byte]);
+
+macro_rules! table {
+    ($bits:literal) => {
+        Operator::new(
+            concat!(
+                "torchao::_embedding_",
+                $bits,
+                "bit.out(Tensor packed_weight_qvals, int num_embeddings, int embedding_dim, \
+                 Tensor weight_scales, Tensor weight_zeros, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)"
+            ),
+            BYTES,
+            embedding::<$bits>,
+        )
+    };
+}
+
+macro_rules! shared {
+    ($bits:literal) => {
+        Operator::new(
+            concat!(
+                "torchao::_shared_embedding_",
+                $bits,
+                "bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, \
+                 Tensor(a!) out) -> Tensor(a!)"
+            ),
+            BYTES,
+            shared::<$bits>,
+        )
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    table!(1),
+    table!(2),
+    table!(3),
+    table!(4),
+    table!(5),
+    table!(6),
+    table!(7),
+    table!(8),
+    shared!(1),
+    shared!(2),
+    shared!(3),
+    shared!(4),
+    shared!(5),
+    shared!(6),
+    shared!(7),
+    shared!(8),
+];
+
+/// The indices at an argument, all of which are below `rows`. Resizes the out to a row of `width` elements for each.
+fn chosen(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    index: usize,
+    out: &mut TensorViewMut<'_>,
+    [rows, width]: [usize; 2],
+) -> Result<Vec<usize>> {
+    let list = args.tensor(index)?;
+    let name = args.name(index);
+    ensure!(list.rank() == 1, "{name}: expected one dimension, found the shape {}", list.sizes());
+    expect_type("out", ScalarType::Float, out.dtype())?;
+    out.resize(&[list.numel(), width])?;
+    let list = indices(ctx, name, &list)?;
+    let row = |&i: &i64| {
+        let row = usize::try_from(i).ok().filter(|&row| row < rows);
+        row.ok_or_else(|| Error::invalid(format!("{name}: {i} is out of range for {rows} rows")))
+    };
+    list.iter().map(row).collect()
+}
+
+/// The dequantized rows, `(value - zero point) * scale`, of a table of `BITS`-bit values. A row has one scale and one zero
+/// point for each of its groups.
+fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let table = packed_bytes(args, 0)?;
+    let rows = to_positive(args.name(1), args.int(1)?)?;
+    let width = to_positive(args.name(2), args.int(2)?)?;
+    let (scales, zeros) = (args.tensor(3)?, args.tensor(4)?);
+    expect_type(args.name(3), ScalarType::Float, scales.dtype())?;
+    expect_type(args.name(4), ScalarType::Char, zeros.dtype())?;
+    let groups = match **scales.sizes() {
+        [n, groups] if n == rows && groups > 0 && width.is_multiple_of(groups) => groups,
+        _ => 0,
+    };
+    let group = width.checked_div(groups).unwrap_or(0);
+    ensure!(
+        group > 0 && group.is_multiple_of(32),
+        "weight_scales: the shape {} does not suit {rows} rows of {width} values in groups of multiples of 32",
+        scales.sizes()
+    );
+    ensure!(
+        zeros.sizes() == scales.sizes(),
+        "weight_zeros: the shape {} differs from that of the scales, {}",
+        zeros.sizes(),
+        scales.sizes()
+    );
+    let table = all_rows(ctx, &table)?;
+    let header = Header::read(args.name(0), &table)?;
+    ensure!(header.kind == Kind::Embedding, "{}: packed as {:?}", args.name(0), header.kind);
+    header.expect(args.name(0), 0, &[1, BITS as i32, 32, 128])?;
+    // The width is a multiple of 32.
+    let row_bytes = width / 8 * BITS as usize;
+    let (needed, found) = (row_bytes as u128 * rows as u128, header.payload.len());
+    ensure!(needed == found as u128, "{}: {needed} bytes expected, found {found}", args.name(0));
+
+    let out = outs.tensor(0)?;
+    let list = chosen(ctx, args, 5, out, [rows, width])?;
+    let (scales, zeros) = (all_values::<f32>(ctx, &scales)?, all_values::<f32>(ctx, &zeros)?);
+    let layouts = [128, 64, 32].map(|run| (run, Layout::new(BITS, run)));
+    let low = if BITS == 8 { 0 } else { 1 << (BITS - 1) };
+    let mut values = ctx.scratch::<u8>(width)?;
+    write_rows::<f32>(ctx, out, |out| {
+        for (out, &row) in out.chunks_exact_mut(width).zip(&list) {
+            unpack_row(&layouts, &header.payload[row * row_bytes..][..row_bytes], &mut values);
+            let parameters = scales[row * groups..].iter().zip(&zeros[row * groups..]);
+            let each = out.chunks_exact_mut(group).zip(values.chunks_exact(group)).zip(parameters);
+            for ((out, values), (scale, zero)) in each {
+                let number = |v: u8| f32::from((v as i8).wrapping_sub(low));
+                out.iter_mut().zip(values).for_each(|(out, &v)| *out = (number(v) - zero) * scale);
+            }
+            pool::progress(width);
+        }
+        Ok(())
+    })
+}
+
+/// Unpacks a row: runs of 128 values, then one of 64 and one of 32 if values are left.
+fn unpack_row(layouts: &[(usize, Layout); 3], mut packed: &[u8], mut values: &mut [u8]) {
+    for (run, layout) in layouts {
+        let (now, later) = values.split_at_mut(values.len() / run * run);
+        let (bytes, rest) = packed.split_at(layout.packed_bytes(now.len()));
+        layout.unpack(bytes, now);
+        (values, packed) = (later, rest);
+    }
+}
+
+/// The dequantized rows of the packed weights of a product.
+fn shared<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let weights = packed_bytes(args, 0)?;
+    let size = |index: usize| to_positive(args.name(index), args.int(index)?);
+    let (group, n, k) = (size(1)?, size(2)?, size(3)?);
+    let weights = all_rows(ctx, &weights)?;
+    let packed = Packed::linear(args.name(0), &weights, BITS, [n, k, group])?;
+    let out = outs.tensor(0)?;
+    let list = chosen(ctx, args, 4, out, [n, k])?;
+    let height = packed.height();
+    let mut strip = ctx.scratch::<f32>(height.saturating_mul(k))?;
+    write_rows::<f32>(ctx, out, |out| {
+        for (out, &row) in out.chunks_exact_mut(k).zip(&list) {
+            packed.dequantize(row / height, &mut strip);
+            out.copy_from_slice(&strip[row % height * k..][..k]);
+            pool::progress(height * k);
+        }
+        Ok(())
+    })
+}

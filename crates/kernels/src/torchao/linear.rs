@@ -1,0 +1,138 @@
+//! Products with packed weights.
+
+use super::packed::Packed;
+use crate::support::convert::{all_values, write_rows};
+use crate::support::dims::to_positive;
+use crate::support::dtype::expect_dtype;
+use crate::support::rows::{all_rows, expect_type};
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use tensor::{ScalarType, TensorView};
+
+/// The type of activations and results.
+const FLOAT: DtypeSet = DtypeSet::of(&[ScalarType::Float]);
+
+macro_rules! linear {
+    ($bits:literal) => {
+        Operator::new(
+            concat!(
+                "torchao::_linear_8bit_act_",
+                $bits,
+                "bit_weight.out(Tensor activations, Tensor packed_weights, int group_size, int n, int k, *, \
+                 Tensor(a!) out) -> Tensor(a!)"
+            ),
+            FLOAT,
+            linear::<$bits>,
+        )
+    };
+}
+
+macro_rules! groupwise {
+    ($bits:literal) => {
+        Operator::new(
+            concat!(
+                "torchao::_linear_groupwise_",
+                $bits,
+                "bit_weight_with_lut.out(Tensor activations, Tensor packed_weights, int scale_group_size, \
+                 int lut_group_size, int n, int k, *, Tensor(a!) out) -> Tensor(a!)"
+            ),
+            FLOAT,
+            groupwise::<$bits>,
+        )
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    linear!(1),
+    linear!(2),
+    linear!(3),
+    linear!(4),
+    linear!(5),
+    linear!(6),
+    linear!(7),
+    linear!(8),
+    groupwise!(1),
+    groupwise!(2),
+    groupwise!(3),
+    groupwise!(4),
+];
+
+/// The bytes of packed weights, a vector of bytes.
+pub(super) fn packed_bytes<'a>(args: &Args<'a>, index: usize) -> Result<TensorView<'a>> {
+    let weights = args.tensor(index)?;
+    let bytes = DtypeSet::of(&[ScalarType::Char, ScalarType::Byte]);
+    expect_dtype(args.name(index), weights.dtype(), bytes)?;
+    ensure!(
+        weights.rank() == 1,
+        "{}: expected one dimension, found the shape {}",
+        args.name(index),
+        weights.sizes()
+    );
+    Ok(weights)
+}
+
+/// A product with weights of `BITS` bits. Each row of the activations is quantized to eight bits and dequantized, with a
+/// range that includes zero, as by torchao's `Int8DynamicActivationIntxWeightConfig`.
+fn linear<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let [group, n, k] = positive(args, [2, 3, 4])?;
+    let weights = packed_bytes(args, 1)?;
+    let weights = all_rows(ctx, &weights)?;
+    let packed = Packed::linear(args.name(1), &weights, BITS, [n, k, group])?;
+    product(ctx, args, outs, &packed, [n, k], quantized_row)
+}
+
+/// A product with weights that are looked up in tables, by indices of `BITS` bits.
+fn groupwise<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let [group, tables, n, k] = positive(args, [2, 3, 4, 5])?;
+    let weights = packed_bytes(args, 1)?;
+    let weights = all_rows(ctx, &weights)?;
+    let packed = Packed::groupwise(args.name(1), &weights, BITS, [n, k, group, tables])?;
+    product(ctx, args, outs, &packed, [n, k], |_| ())
+}
+
+fn positive<const N: usize>(args: &Args<'_>, indices: [usize; N]) -> Result<[usize; N]> {
+    let mut sizes = [0; N];
+    for (size, &index) in sizes.iter_mut().zip(&indices) {
+        *size = to_positive(args.name(index), args.int(index)?)?;
+    }
+    Ok(sizes)
+}
+
+fn product(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    weights: &Packed<'_>,
+    [n, k]: [usize; 2],
+    of_row: fn(&mut [f32]),
+) -> Result<()> {
+    let x = args.tensor(0)?;
+    expect_type(args.name(0), ScalarType::Float, x.dtype())?;
+    let m = match **x.sizes() {
+        [m, columns] if columns == k => m,
+        _ => {
+            let message = format!("{}: the shape {} does not suit {k} columns", args.name(0), x.sizes());
+            return Err(operator::Error::invalid(message));
+        }
+    };
+    let out = outs.tensor(0)?;
+    expect_type("out", ScalarType::Float, out.dtype())?;
+    out.resize(&[m, n])?;
+    let from = all_values::<f32>(ctx, &x)?;
+    let mut rows = ctx.scratch::<f32>(from.len())?;
+    rows.copy_from_slice(&from);
+    rows.chunks_exact_mut(k).for_each(of_row);
+    write_rows::<f32>(ctx, out, |out| weights.product(ctx, &rows, out))
+}
+
+/// Quantizes a row to signed values of eight bits, and dequantizes it.
+fn quantized_row(row: &mut [f32]) {
+    let low = row.iter().copied().fold(0.0, f32::min);
+    let high = row.iter().copied().fold(0.0, f32::max);
+    let scale = ((high - low) / 255.0).max(f32::EPSILON);
+    let zero = (-128.0 - (low / scale).round_ties_even()).clamp(-128.0, 127.0);
+    let inverse = 1.0 / scale;
+    for x in row {
+        let q = ((*x * inverse).round_ties_even() + zero).clamp(-128.0, 127.0);
+        *x = (q - zero) * scale;
+    }
+}
