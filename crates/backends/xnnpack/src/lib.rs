@@ -12,7 +12,7 @@
 //!
 //! | kind of node | types |
 //! | --- | --- |
-//! | Conv2d, DepthwiseConv2d, ConvTranspose2d | fp32, fp16, bf16; qint8 images with qint8 or qcint8 weights; quint8 images with quint8, qint8 or qcint8 weights; qdint8 images with qint8 or qcint8 weights |
+//! | Conv2d, DepthwiseConv2d, ConvTranspose2d | fp32, fp16, bf16, and mixtures of them (exporters keep filters of fp16 images in fp32); qint8 images with qint8 or qcint8 weights; quint8 images with quint8, qint8 or qcint8 weights; qdint8 images with qint8 or qcint8 weights |
 //! | FullyConnected | fp32, fp16, bf16, and mixtures of them; qint8 and quint8 as convolutions have them; qdint8 with qint8, qcint8, qcint4 or qbint4 weights |
 //! | BatchMatrixMultiply, PReLU, ArgMaxPooling2d | fp32, fp16, bf16 |
 //! | every other unary and binary kind, Softmax, AvgPooling2d, GlobalAvgPooling2d, StaticResizeBilinear2D | fp32, fp16, bf16, qint8, quint8 |

@@ -195,13 +195,18 @@ impl Raise<'_> {
             let filter = self.stored_filter(spec, ScalarType::Float, &weights)?;
             (filter, node.inputs.get(2).map(|&b| self.float_bias(node, b)).transpose()?)
         } else {
-            self.need_floats(node)?;
+            self.float_types(node)?;
             (self.filter(node.inputs[1], spec)?, node.inputs.get(2).map(|&b| self.plain(b)).transpose()?)
         };
-        let bias = bias.map_or(In::Absent, In::Tensor);
-        let args = [In::Tensor(x), In::Tensor(filter), bias].into_iter().chain(spec.args()).collect();
-        let dtype = self.emit.dtype(x);
-        let id = self.emit.call("aten::convolution.out", args, dtype, &spec.out)?;
+        let mut operands = vec![x, filter];
+        operands.extend(bias);
+        let dtype = self.common_type(node, &operands);
+        for id in &mut operands {
+            *id = self.emit.cast(*id, dtype)?;
+        }
+        let bias = operands.get(2).map_or(In::Absent, |&bias| In::Tensor(bias));
+        let args = [In::Tensor(operands[0]), In::Tensor(operands[1]), bias].into_iter().chain(spec.args());
+        let id = self.emit.call("aten::convolution.out", args.collect(), dtype, &spec.out)?;
         self.stored(node, id)
     }
 

@@ -264,13 +264,28 @@ impl Raise<'_> {
 
     /// Fails unless all values of a node have the same float type.
     fn need_floats(&self, node: &Node) -> Result<()> {
-        let types = node.inputs.iter().chain(&node.outputs).map(|&v| self.datatype(v));
-        let real = |d: &Datatype| matches!(d, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16);
-        let found: Vec<Datatype> = types.collect();
-        if found.iter().all(|d| real(d) && *d == found[0]) {
-            return Ok(());
+        self.float_types(node)?;
+        let mut types = node.inputs.iter().chain(&node.outputs).map(|&v| self.datatype(v));
+        let first = types.next();
+        if types.all(|d| Some(d) == first) { Ok(()) } else { Err(self.unsupported(node)) }
+    }
+
+    /// Fails unless all values of a node have float types.
+    fn float_types(&self, node: &Node) -> Result<()> {
+        let is_float =
+            |&v: &usize| matches!(self.datatype(v), Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16);
+        if node.inputs.iter().chain(&node.outputs).all(is_float) {
+            Ok(())
+        } else {
+            Err(self.unsupported(node))
         }
-        Err(self.unsupported(node))
+    }
+
+    /// The type that a node of float operands computes in: the type that all operands and the output have, or float32
+    /// if they differ. Exporters keep static weights of half-precision networks in float32.
+    fn common_type(&self, node: &Node, operands: &[ValueId]) -> ScalarType {
+        let to = scalar_type(self.datatype(node.outputs[0]));
+        if operands.iter().all(|&id| self.emit.dtype(id) == to) { to } else { ScalarType::Float }
     }
 
     fn unsupported(&self, node: &Node) -> Error {

@@ -5,9 +5,8 @@ use super::elementwise::broadcast;
 use super::emit::In;
 use crate::error::{Result, fail};
 use crate::forms::HasForms;
-use crate::payload::{Datatype, Node};
+use crate::payload::Node;
 use graph::ValueId;
-use tensor::ScalarType;
 
 impl Raise<'_> {
     pub(super) fn fully_connected(&mut self, node: &Node, transposed: bool) -> Result<()> {
@@ -21,18 +20,12 @@ impl Raise<'_> {
         if self.quantizer(v).is_some() {
             return self.quantized_product(node, transposed);
         }
-        let floats = |d: Datatype| matches!(d, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16);
-        if !node.inputs.iter().chain(&node.outputs).all(|&v| floats(self.datatype(v))) {
-            return Err(self.unsupported(node));
-        }
+        self.float_types(node)?;
         let to = super::scalar_type(self.datatype(node.outputs[0]));
         let mut ids = node.inputs.iter().map(|&v| self.plain(v)).collect::<Result<Vec<_>>>()?;
-        // Mixed types are computed in f32.
-        let wide = ids.iter().any(|&id| self.emit.dtype(id) != to);
-        if wide {
-            for id in &mut ids {
-                *id = self.emit.cast(*id, ScalarType::Float)?;
-            }
+        let dtype = self.common_type(node, &ids);
+        for id in &mut ids {
+            *id = self.emit.cast(*id, dtype)?;
         }
         let rows = dims[..dims.len() - 1].iter().product();
         let last = dims.len() - 1;

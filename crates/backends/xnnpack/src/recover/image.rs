@@ -134,7 +134,10 @@ impl Recovery<'_> {
         if channels.known().is_some_and(|n| n != conv.inputs() as i64) {
             return fail(format!("an image of {channels} channels for a convolution of {}", conv.inputs()));
         }
-        let bias = node.inputs.get(2).map(|&v| self.plain(v)).transpose()?;
+        // Weights and bias of another type are cast to the type of the image, as the reference does when it packs them.
+        let dtype = self.dtype(x);
+        let weight = self.cast(weight, dtype);
+        let bias = node.inputs.get(2).map(|&v| self.plain(v)).transpose()?.map(|bias| self.cast(bias, dtype));
         let args: Vec<Arg> = vec![
             ("input", Argument::Var(x)),
             ("weight", Argument::Var(weight)),
@@ -146,7 +149,6 @@ impl Recovery<'_> {
             ("output_padding", ints(extra.unwrap_or_default())),
             ("groups", Argument::Int(conv.groups as i64)),
         ];
-        let dtype = self.dtype(x);
         let var = self.emit("aten.convolution.default", args, dtype, out);
         self.store_bounded(node, Form::Image(var))
     }
