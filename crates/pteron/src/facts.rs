@@ -145,6 +145,9 @@ impl ErrorFacts {
                 self.remedy = Some(Remedy::Text(format::ErrorKind::Truncated.advice().to_owned()));
             }
             E::Format { file, .. } => self.file = Some(file.clone()),
+            E::InvalidMethod { file, method, .. } => {
+                (self.file, self.method) = (Some(file.clone()), Some(method.clone()));
+            }
             E::Compile { file, .. } => {
                 self.set_kind(ErrorKind::Compile);
                 self.file = Some(file.clone());

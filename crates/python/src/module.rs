@@ -100,6 +100,17 @@ impl PyModule {
         Ok(self.opened(py)?.program.method_names().map(str::to_owned).collect())
     }
 
+    /// The methods that are not valid, with the problem of each. A method without a name is `execution_plan[N]`.
+    #[getter]
+    fn invalid_methods(&self, py: Python<'_>) -> PyResult<BTreeMap<String, String>> {
+        let opened = self.opened(py)?;
+        let described = opened.program.invalid_methods().iter().map(|method| {
+            let name = method.name.clone().unwrap_or_else(|| format!("execution_plan[{}]", method.index));
+            (name, method.error.to_string())
+        });
+        Ok(described.collect())
+    }
+
     #[pyo3(signature = (*args, out=None, **kwargs))]
     fn __call__<'py>(
         &self,
@@ -151,8 +162,9 @@ impl PyModule {
         let opened = self.opened(py)?;
         let states = py.detach(|| {
             opened.with_module(|module| {
-                let state = |m: &Method| Ok((m.name().to_owned(), State::of(m)?));
-                module.loaded_methods().map(state).collect::<Done<Vec<_>>>()
+                let names: Vec<String> = module.loaded_methods().map(|m| m.name().to_owned()).collect();
+                let state = |name: String| Ok((name.clone(), module.with_method(&name, |m| State::of(m))?));
+                names.into_iter().map(state).collect::<Done<Vec<_>>>()
             })
         })?;
         let all = PyDict::new(py);
@@ -171,8 +183,9 @@ impl PyModule {
             let signature = opened.signature(&name)?;
             let metas: BTreeMap<_, _> = py.detach(|| {
                 opened.with_module(|module| {
-                    let method = module.method(&signature.name)?;
-                    Ok(method.state().map(|(key, view)| (key, view.meta().clone())).collect())
+                    module.with_method(&signature.name, |method| {
+                        Ok(method.state().map(|(key, view)| (key, view.meta().clone())).collect())
+                    })
                 })
             })?;
             states.push((name, State::read(&tensors, &metas)?));
@@ -180,7 +193,10 @@ impl PyModule {
         Ok(py.detach(|| {
             opened.with_module(|module| {
                 for (name, state) in &states {
-                    module.method(name)?.restore(state)?;
+                    module.with_method(name, |method| method.restore(state))?;
+                }
+                if module.shares_memory_arenas() {
+                    return Ok(());
                 }
                 let others: Vec<String> = module.loaded_methods().map(|m| m.name().to_owned()).collect();
                 for name in others.iter().filter(|name| !states.iter().any(|(known, _)| known == *name)) {

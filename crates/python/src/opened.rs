@@ -53,6 +53,8 @@ pub(crate) struct Opened {
     pub(crate) bundle: Option<Bundle>,
     /// The recorder of executions, if the program was opened with `record`.
     pub(crate) recorder: Option<Arc<Recorder>>,
+    /// Whether the methods share their memory, so that calls take turns.
+    is_shared: bool,
     /// The module that holds the state of the methods.
     first: Mutex<Module>,
     /// Idle forks for threads that find the first module busy.
@@ -81,10 +83,15 @@ impl Opened {
         let loader = bundle.as_ref().map_or(loader, Bundle::program);
         toolbox::run::expect_program(&*loader)?;
         let program = Program::load(loader, &options.limits)?;
+        let mut first = Module::new(program.clone(), options);
+        if settings.share_memory_arenas {
+            first.share_memory_arenas()?;
+        }
         Ok(Self {
             bundle,
             recorder,
-            first: Mutex::new(Module::new(program.clone(), options)),
+            is_shared: settings.share_memory_arenas,
+            first: Mutex::new(first),
             program,
             idle: Mutex::default(),
             signatures: Mutex::default(),
@@ -102,11 +109,12 @@ impl Opened {
     /// Reopens the program after a fork, with new threads and the state of the methods.
     pub(crate) fn reopened(&self, source: &Source, settings: &Settings) -> Result<Self> {
         let new = Self::new(source, settings)?;
-        if let Ok(old) = self.first.try_lock() {
+        if let Ok(mut old) = self.first.try_lock() {
             let mut first = lock(&new.first);
-            for method in old.loaded_methods() {
-                let state = crate::state::State::of(method)?;
-                first.method(method.name())?.restore(&state)?;
+            let names: Vec<String> = old.loaded_methods().map(|method| method.name().to_owned()).collect();
+            for name in names {
+                let state = old.with_method(&name, |method| crate::state::State::of(method))?;
+                first.with_method(&name, |method| method.restore(&state))?;
             }
         }
         Ok(new)
@@ -138,6 +146,9 @@ impl Opened {
         act: impl FnOnce(&mut Method) -> Result<T>,
     ) -> Result<T> {
         let name = &signature.name;
+        if self.is_shared {
+            return lock(&self.first).with_method(name, act);
+        }
         match self.first.try_lock() {
             Ok(mut first) => act(known(&mut first, signature)?),
             Err(TryLockError::Poisoned(first)) => act(known(&mut first.into_inner(), signature)?),
@@ -182,10 +193,9 @@ impl Opened {
     /// The default method: the only one, or `forward`.
     pub(crate) fn default_method(&self) -> Result<String> {
         let names: Vec<&str> = self.program.method_names().collect();
-        match names[..] {
-            [only] => Ok(only.to_owned()),
-            _ if names.contains(&"forward") => Ok("forward".to_owned()),
-            _ => Err(Failure::Input(format!(
+        match self.program.default_method()? {
+            Some(name) => Ok(name.to_owned()),
+            None => Err(Failure::Input(format!(
                 "the program has no method `forward`; name one with `method(…)`: {}",
                 names.join(", ")
             ))),

@@ -70,6 +70,7 @@ pub(crate) struct Settings {
     prepare: bool,
     isa: Option<Level>,
     seed: u64,
+    pub(crate) share_memory_arenas: bool,
     /// `Some` if executions are recorded: with the computed tensors if `true`.
     pub(crate) record: Option<bool>,
 }
@@ -87,6 +88,7 @@ impl Settings {
             prepare: true,
             isa: None,
             seed: 0,
+            share_memory_arenas: false,
             record: None,
         };
         for (name, value) in options.into_iter().flatten() {
@@ -103,6 +105,7 @@ impl Settings {
                 "prepare" => settings.prepare = value.is_truthy()?,
                 "isa" => settings.isa = Some(level(&value.extract::<String>()?)?),
                 "seed" => settings.seed = value.extract()?,
+                "share_memory_arenas" => settings.share_memory_arenas = value.is_truthy()?,
                 "record" => settings.record = Some(recording(value.extract()?)?),
                 other => {
                     let hint = toolbox::did_you_mean(other, OPTIONS.iter().copied());
@@ -158,8 +161,19 @@ impl Settings {
     }
 }
 
-const OPTIONS: [&str; 10] =
-    ["data", "backends", "threads", "limits", "mmap", "cache", "prepare", "isa", "seed", "record"];
+const OPTIONS: [&str; 11] = [
+    "data",
+    "backends",
+    "threads",
+    "limits",
+    "mmap",
+    "cache",
+    "prepare",
+    "isa",
+    "seed",
+    "share_memory_arenas",
+    "record",
+];
 
 /// Parses `record`: whether tensors are recorded, too.
 fn recording(name: &str) -> PyResult<bool> {

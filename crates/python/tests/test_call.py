@@ -36,6 +36,30 @@ class Calls(unittest.TestCase):
         self.assertEqual(other.name, "forward2")
         self.assertNotEqual(other(*ones(pteron.method_meta(module, "forward2")))[0].tolist(), expected)
 
+    def test_a_method_that_is_not_valid(self):
+        file = bytearray(pathlib.Path(corpus("tiny/ModuleMultipleEntry")).read_bytes())
+        expected = pteron.load(bytes(file))
+        file[720] = 99
+        module = pteron.load(file)
+        self.assertEqual(module.method_names, ["forward"])
+        self.assertEqual(list(module.invalid_methods), ["forward2"])
+        self.assertIn("execution_plan[1].values[1].data_buffer_idx", module.invalid_methods["forward2"])
+        inputs = ones(pteron.method_meta(module))
+        self.assertEqual(module(*inputs)[0].tolist(), expected(*inputs)[0].tolist())
+        with self.assertRaisesRegex(pteron.FormatError, "forward2"):
+            module.method("forward2")
+
+    def test_methods_share_their_state(self):
+        for shared, total in ((False, 0.0), (True, 8.0)):
+            module = pteron.load(corpus("tiny/ModuleSharedState"), share_memory_arenas=shared)
+            module.method("set_state")(floats([1], [7.0]))
+            module.forward(floats([1], [1.0]))
+            state = module.snapshot()
+            self.assertEqual(module.method("get_state")()[0].tolist(), [total])
+            module.method("set_state")(floats([1], [2.0]))
+            module.restore(state)
+            self.assertEqual(module.method("get_state")()[0].tolist(), [total])
+
     def test_numbers_in_sequences(self):
         module = pteron.load(corpus("tiny/ModuleAdd"))
         shape = pteron.method_meta(module).inputs[0].tensor.shape

@@ -39,6 +39,16 @@ pub enum Error {
         /// What is wrong, and where.
         source: Box<format::Error>,
     },
+    /// A method is malformed. The other methods of the program are not affected.
+    #[error("the method `{method}` of {file} is not valid")]
+    InvalidMethod {
+        /// The file's name.
+        file: String,
+        /// The method.
+        method: String,
+        /// What is wrong, and where.
+        source: Box<format::Error>,
+    },
     /// An archive that is compiled when it is opened failed to compile.
     #[error("cannot compile {file}")]
     Compile {

@@ -336,15 +336,35 @@ impl Method {
         }
     }
 
+    /// Gives the leading planned arenas up for `buffers`, which a module lends to this method and others, and copies the
+    /// initial values of its tensors to them. `buffers` are at least as large as the arenas.
+    pub(crate) fn move_memory(&mut self, buffers: &mut [AlignedBuffer]) -> Result<()> {
+        for extent in
+            self.initialized(|data| matches!(data, TensorData::Initial(_) | TensorData::ExternalInitial(_)))
+        {
+            if let Some(buffer) = buffers.get_mut(extent.arena).filter(|_| extent.arena < self.planned_arenas)
+                && let Some(to) = buffer.get_mut(extent.offset..extent.offset.saturating_add(extent.len))
+            {
+                to.copy_from_slice(self.state.arenas.bytes(extent)?);
+            }
+        }
+        let mut lent: Vec<AlignedBuffer> = buffers.iter().map(|_| AlignedBuffer::default()).collect();
+        self.take_memory(&mut lent);
+        Ok(())
+    }
+
     /// The extents of tensors whose initial values come from external data.
     fn initialized_by_data(&self) -> impl Iterator<Item = Extent> {
+        self.initialized(|data| matches!(data, TensorData::ExternalInitial(_)))
+    }
+
+    /// The extents of planned tensors whose data is chosen.
+    fn initialized(&self, chosen: impl Fn(&TensorData<'_>) -> bool) -> impl Iterator<Item = Extent> {
         let tables = self.program.tables();
         let values = tables.execution_plan[self.plan].values.iter().zip(&self.state.values);
-        values.filter_map(|(value, state)| {
-            match (tables.tensor_data(value.as_tensor()?), state.tensor()?.home) {
-                (TensorData::ExternalInitial(_), Storage::Arena(extent)) => Some(extent),
-                _ => None,
-            }
+        values.filter_map(move |(value, state)| match state.tensor()?.home {
+            Storage::Arena(extent) if chosen(&tables.tensor_data(value.as_tensor()?)) => Some(extent),
+            _ => None,
         })
     }
 

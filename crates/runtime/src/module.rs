@@ -162,18 +162,20 @@ impl Module {
         self.program.method_meta(name)
     }
 
-    /// Makes all methods use the same memory for the memory ids 1 and 2, so that they share mutable buffers. Must be
-    /// called before any method is loaded; loads all methods.
+    /// Makes all methods use the same memory for the memory ids 1 and 2, as the reference's `Module` does with the option
+    /// `share_memory_arenas`. Methods of a program that was exported with `MemoryPlanningPass(share_mutable_buffers=True)`
+    /// then share their state; methods of other programs overwrite each other's.
+    ///
+    /// Must be called before any method is loaded. Loads all methods, except those that need kernels or backends that are
+    /// missing. The memory starts with the initial values of all of them.
     pub fn share_memory_arenas(&mut self) -> Result<()> {
         if !self.methods.is_empty() {
             return Err(crate::Error::Unsupported(
                 "share_memory_arenas must come before the first method is loaded".to_owned(),
             ));
         }
-        let names: Vec<String> = self.program.method_names().map(str::to_owned).collect();
         let mut sizes = [0u64; SHARED_ARENAS];
-        for name in &names {
-            let meta = self.program.method_meta(name)?;
+        for meta in self.program.methods() {
             for (size, arena) in sizes.iter_mut().zip(meta.memory_arenas()) {
                 *size = (*size).max(arena);
             }
@@ -182,19 +184,22 @@ impl Module {
         for size in sizes {
             shared.push(AlignedBuffer::zeroed(self.options.limits.arena(size)?)?);
         }
-        for name in names {
-            let count = self.program.method_meta(&name)?.memory_arenas().count().min(SHARED_ARENAS);
-            let mut options = self.options.clone();
-            options.memory = shared.drain(..count).collect();
-            let mut method = self.program.load_method(&name, options)?;
-            let mut lent = vec![AlignedBuffer::default(); count];
-            method.take_memory(&mut lent);
-            lent.append(&mut shared);
-            shared = lent;
-            self.methods.insert(name, method);
+        let mut methods = BTreeMap::new();
+        for name in self.program.method_names() {
+            let missing = self.program.missing_in(name, &self.options.kernels, &self.options.backends)?;
+            if missing.is_empty() {
+                let mut method = self.program.load_method(name, self.options.clone())?;
+                method.move_memory(&mut shared)?;
+                methods.insert(name.to_owned(), method);
+            }
         }
-        self.shared = Some(shared);
+        (self.methods, self.shared) = (methods, Some(shared));
         Ok(())
+    }
+
+    /// Whether the methods [share their memory](Self::share_memory_arenas).
+    pub fn shares_memory_arenas(&self) -> bool {
+        self.shared.is_some()
     }
 
     /// Loads a method now instead of at its first call.
@@ -213,7 +218,7 @@ impl Module {
         self.methods.remove(name).is_some()
     }
 
-    /// A method, loaded if it was not.
+    /// A method, loaded if it was not. If the methods share memory, it is without it: see [`Self::with_method`].
     pub fn method(&mut self, name: &str) -> Result<&mut Method> {
         self.apply_swapped_data()?;
         self.loaded(name)
@@ -233,24 +238,31 @@ impl Module {
 
     /// Executes a method, loading it if necessary. The outputs are copies.
     pub fn execute(&mut self, name: &str, inputs: &[EValue]) -> Result<Vec<EValue>> {
-        self.with_memory(name, |method| method.execute(inputs))
+        self.with_method(name, |method| method.execute(inputs))
     }
 
     /// Writes the persistent tensors of a method to a `.ptd` file, atomically: see [`Method::save_checkpoint`].
     pub fn save_checkpoint(&mut self, name: &str, path: impl AsRef<Path>) -> Result<()> {
-        self.with_memory(name, |method| method.save_checkpoint(path))
+        self.with_method(name, |method| method.save_checkpoint(path))
     }
 
     /// Restores the persistent tensors of a method from a `.ptd` file: see [`Method::load_checkpoint`].
     pub fn load_checkpoint(&mut self, name: &str, path: impl AsRef<Path>) -> Result<()> {
-        self.with_memory(name, |method| method.load_checkpoint(path))
+        self.with_method(name, |method| method.load_checkpoint(path))
     }
 
-    /// Calls `act` with a method that has its arenas.
-    fn with_memory<T>(&mut self, name: &str, act: impl FnOnce(&mut Method) -> Result<T>) -> Result<T> {
+    /// Calls `act` with a method, loaded if it was not, that has its memory, shared or not.
+    pub fn with_method<T, E: From<crate::Error>>(
+        &mut self,
+        name: &str,
+        act: impl FnOnce(&mut Method) -> Result<T, E>,
+    ) -> Result<T, E> {
         self.apply_swapped_data()?;
         let mut shared = self.shared.take();
-        let result = self.loaded(name).and_then(|method| with_arenas(&mut shared, method, act));
+        let result = match self.loaded(name) {
+            Ok(method) => with_arenas(&mut shared, method, act),
+            Err(error) => Err(error.into()),
+        };
         self.shared = shared;
         result
     }

@@ -116,17 +116,27 @@ impl Program {
         &self.0.loader
     }
 
-    /// The names of the methods, in the order of the file.
+    /// The names of the valid methods, in the order of the file.
     pub fn method_names(&self) -> impl Iterator<Item = &str> {
         self.tables().execution_plan.iter().map(|p| p.name.as_str())
     }
 
-    /// The program's description of a method. The method need not be loaded.
+    /// The methods that are not valid: they cannot be loaded, and do not affect the others.
+    pub fn invalid_methods(&self) -> &[pte::InvalidMethod] {
+        self.tables().invalid_methods()
+    }
+
+    /// Fails if a method is not valid, for callers that need the whole program.
+    pub fn require_valid_methods(&self) -> Result<()> {
+        self.invalid_methods().first().map_or(Ok(()), |first| Err(self.invalid_method(first)))
+    }
+
+    /// The program's description of a valid method. The method need not be loaded.
     pub fn method_meta(&self, name: &str) -> Result<MethodMeta<'_>> {
         Ok(MethodMeta::new(self, self.plan_index(name)?))
     }
 
-    /// Every method's description, in the order of the file.
+    /// Every valid method's description, in the order of the file.
     pub fn methods(&self) -> impl Iterator<Item = MethodMeta<'_>> {
         (0..self.tables().execution_plan.len()).map(|i| MethodMeta::new(self, i))
     }
@@ -190,8 +200,37 @@ impl Program {
         }
     }
 
+    /// The method that is meant if none is named: `forward`, or the only one; `None` if there is neither. Fails if that
+    /// method is not valid.
+    pub fn default_method(&self) -> Result<Option<&str>> {
+        let names: Vec<&str> = self.method_names().collect();
+        if names.contains(&"forward") {
+            return Ok(Some("forward"));
+        }
+        let forward =
+            self.invalid_methods().iter().find(|invalid| invalid.name.as_deref() == Some("forward"));
+        match (forward, &names[..]) {
+            (Some(forward), _) => Err(self.invalid_method(forward)),
+            (None, [only]) if self.invalid_methods().is_empty() => Ok(Some(only)),
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// The error for a method that cannot be loaded.
+    fn invalid_method(&self, invalid: &pte::InvalidMethod) -> Error {
+        let unnamed = || format!("execution_plan[{}]", invalid.index);
+        Error::InvalidMethod {
+            file: self.0.loader.name().to_owned(),
+            method: invalid.name.clone().unwrap_or_else(unnamed),
+            source: Box::new(invalid.error.clone()),
+        }
+    }
+
     fn plan_index(&self, name: &str) -> Result<usize> {
-        self.method_names().position(|n| n == name).ok_or_else(|| self.no_such_method(name))
+        self.method_names().position(|n| n == name).ok_or_else(|| {
+            let invalid = self.invalid_methods().iter().find(|invalid| invalid.name.as_deref() == Some(name));
+            invalid.map_or_else(|| self.no_such_method(name), |invalid| self.invalid_method(invalid))
+        })
     }
 
     /// The position of an instruction and what it calls, for messages.

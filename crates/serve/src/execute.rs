@@ -1,10 +1,11 @@
 //! Executes one or more requests as one batch.
 
-use crate::generation::Generation;
+use crate::generation::{Generation, Instances};
 use crate::refusal::{Reason, Refusal, Result};
 use crate::request::{Data, OutputTensor};
 use pteron::tensor::{DimOrder, Tensor, TensorMeta};
-use pteron::{EValue, Error, ExecuteError, Interrupt, Interrupted, ScalarType, Session};
+use pteron::{EValue, Error, ExecuteError, Interrupt, Interrupted, Method, ScalarType};
+use std::sync::PoisonError;
 
 /// The tensors of one request, in the order of the signature's inputs.
 pub(crate) struct Inputs {
@@ -35,33 +36,42 @@ pub(crate) fn execute(
     wanted: &[&[usize]],
     interrupt: &Interrupt,
 ) -> Result<Vec<Vec<OutputTensor>>> {
-    let mut session = generation.method.session().map_err(|e| refusal(&e))?;
-    session.set_interrupt(Some(interrupt.clone()));
-    let result = in_session(&mut session, generation, parts, rows, wanted);
-    session.set_interrupt(None);
-    result
+    let run = |method: &mut Method| {
+        method.set_interrupt(Some(interrupt.clone()));
+        let result = in_method(method, generation, parts, rows, wanted);
+        method.set_interrupt(None);
+        result
+    };
+    match &generation.method {
+        Instances::Shared(method) => run(&mut *method.session().map_err(|e| refusal(&e))?),
+        Instances::Stateful(module) => {
+            let mut module = module.lock().unwrap_or_else(PoisonError::into_inner);
+            let result = module.with_method(generation.method_name(), |method| Ok(run(method)));
+            result.map_err(|e: Error| refusal(&e))?
+        }
+    }
 }
 
-fn in_session(
-    session: &mut Session<'_>,
+fn in_method(
+    method: &mut Method,
     generation: &Generation,
     parts: &[&Inputs],
     rows: Option<usize>,
     wanted: &[&[usize]],
 ) -> Result<Vec<Vec<OutputTensor>>> {
     for (index, value) in &generation.signature.fixed {
-        session.set_input(*index, value).map_err(|e| refusal(&e))?;
+        method.set_input(*index, value).map_err(|e| refusal(&e))?;
     }
     for (position, (index, spec)) in generation.signature.inputs.iter().enumerate() {
         let mut sizes = parts[0].shapes[position].clone();
         if let Some(rows) = rows {
             sizes[0] = rows;
         }
-        set_input(session, *index, spec.dtype, &sizes, parts.iter().map(|part| bytes(&part.data[position])))?;
+        set_input(method, *index, spec.dtype, &sizes, parts.iter().map(|part| bytes(&part.data[position])))?;
     }
-    session.run().map_err(|e| refusal(&e))?;
+    method.run().map_err(|e| refusal(&e))?;
     let Some(rows) = rows else {
-        let outputs = wanted[0].iter().map(|&i| output(session, generation, i, None));
+        let outputs = wanted[0].iter().map(|&i| output(method, generation, i, None));
         return Ok(vec![outputs.collect::<Result<_>>()?]);
     };
     let mut first = 0;
@@ -69,7 +79,7 @@ fn in_session(
     for (part, wanted) in parts.iter().zip(wanted) {
         let own = first..first + part.shapes[0][0];
         first = own.end;
-        let outputs = wanted.iter().map(|&i| output(session, generation, i, Some((own.clone(), rows))));
+        let outputs = wanted.iter().map(|&i| output(method, generation, i, Some((own.clone(), rows))));
         results.push(outputs.collect::<Result<_>>()?);
     }
     Ok(results)
@@ -81,21 +91,21 @@ fn bytes(data: &Data) -> &[u8] {
 
 /// Fills an input with the concatenated parts, and the rest of it with copies of the last row.
 fn set_input<'a>(
-    session: &mut Session<'_>,
+    method: &mut Method,
     index: usize,
     dtype: ScalarType,
     sizes: &[usize],
     parts: impl Iterator<Item = &'a [u8]> + Clone,
 ) -> Result<()> {
     let row = sizes.get(1..).map_or(1, |rest| rest.iter().product::<usize>()) * dtype.size();
-    let mut view = session.input_mut(index, sizes).map_err(|e| refusal(&e))?;
+    let mut view = method.input_mut(index, sizes).map_err(|e| refusal(&e))?;
     if view.meta().is_row_major() {
         return join(view.bytes_mut(), parts, row);
     }
     let meta = TensorMeta::new(dtype, sizes, DimOrder::contiguous(sizes.len())).map_err(|e| memory(&e))?;
     let mut tensor = Tensor::zeros(meta).map_err(|e| memory(&e))?;
     join(tensor.view_mut().bytes_mut(), parts, row)?;
-    session.set_input_tensor(index, tensor.view()).map_err(|e| refusal(&e))
+    method.set_input_tensor(index, tensor.view()).map_err(|e| refusal(&e))
 }
 
 fn join<'a>(target: &mut [u8], parts: impl Iterator<Item = &'a [u8]>, row: usize) -> Result<()> {
@@ -118,7 +128,7 @@ fn join<'a>(target: &mut [u8], parts: impl Iterator<Item = &'a [u8]>, row: usize
 
 /// Copies an output, or a range of its rows; the range comes with the number of rows of the batch.
 fn output(
-    session: &Session<'_>,
+    method: &Method,
     generation: &Generation,
     index: usize,
     rows: Option<(std::ops::Range<usize>, usize)>,
@@ -131,8 +141,8 @@ fn output(
         shape: vec![1],
         data: data.to_vec(),
     };
-    let Ok(view) = session.output_tensor(index) else {
-        return match session.output(index).map_err(|e| refusal(&e))? {
+    let Ok(view) = method.output_tensor(index) else {
+        return match method.output(index).map_err(|e| refusal(&e))? {
             EValue::Int(v) => Ok(scalar(&v.to_le_bytes())),
             EValue::Double(v) => Ok(scalar(&v.to_le_bytes())),
             EValue::Bool(v) => Ok(scalar(&[u8::from(v)])),

@@ -3,10 +3,21 @@ use crate::options::ServiceOptions;
 use crate::probe;
 use crate::refusal::{Reason, Refusal, Result};
 use crate::repository::Files;
+use crate::stateful::StatefulModules;
 use pteron::{
-    DataLoader, FileLoader, LoadOptions, MergedDataMap, NamedDataMap, Program, PtdDataMap, SharedMethod,
+    DataLoader, FileLoader, LoadOptions, MergedDataMap, Module, NamedDataMap, Program, PtdDataMap,
+    SharedMethod,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+
+/// What executes the method.
+#[derive(Debug)]
+pub(crate) enum Instances {
+    /// Instances of the method that all start with its initial state.
+    Shared(Box<SharedMethod>),
+    /// A module whose methods share their state.
+    Stateful(Arc<Mutex<Module>>),
+}
 
 /// One load of one version of a model: an immutable program with its weights. A swap creates a new generation, and a
 /// request is executed by the one that it was checked against.
@@ -14,7 +25,7 @@ use std::sync::Arc;
 pub struct Generation {
     /// Increases with every load of the server.
     pub(crate) number: u64,
-    pub(crate) method: SharedMethod,
+    pub(crate) method: Instances,
     program: Program,
     method_name: String,
     pub(crate) signature: Signature,
@@ -31,7 +42,12 @@ const MAX_BATCH_SIZES: usize = 4;
 
 impl Generation {
     /// Loads a version of a model.
-    pub(crate) fn load(files: &Files, options: &ServiceOptions, number: u64) -> Result<Self> {
+    pub(crate) fn load(
+        files: &Files,
+        options: &ServiceOptions,
+        stateful: &StatefulModules,
+        number: u64,
+    ) -> Result<Self> {
         let failed = |e: pteron::Error| Refusal::of(Reason::Failed, &e);
         let load = LoadOptions { data: data(files)?, ..options.load.clone() };
         let file: Arc<dyn DataLoader> = Arc::new(FileLoader::open(&files.program).map_err(failed)?);
@@ -39,7 +55,13 @@ impl Generation {
         let program = Program::load(file, &load.limits).map_err(failed)?;
         let name = method_name(&program, files.config.method.as_deref())?;
         let signature = Signature::of(&program.method_meta(&name).map_err(failed)?, &files.config)?;
-        let method = program.load_method(&name, load).and_then(SharedMethod::new).map_err(failed)?;
+        let method = match files.config.share_memory_arenas {
+            true => Instances::Stateful(stateful.open(files, &program, load)?),
+            false => {
+                let method = program.load_method(&name, load).and_then(SharedMethod::new);
+                Instances::Shared(Box::new(method.map_err(failed)?))
+            }
+        };
         let mut generation = Self {
             number,
             method,
@@ -51,7 +73,9 @@ impl Generation {
             files: files.clone(),
         };
         let most = files.config.max_batch.unwrap_or(options.max_batch);
-        if most > 1 {
+        if most > 1 && files.config.share_memory_arenas {
+            generation.unbatched = Some("its methods share their state".to_owned());
+        } else if most > 1 {
             match probe::batch_dimension(&generation) {
                 Ok(bound) => generation.batches = batch_sizes(most.min(bound)),
                 Err(reason) => generation.unbatched = Some(reason),
@@ -113,12 +137,13 @@ fn data(files: &Files) -> Result<Option<Arc<dyn NamedDataMap>>> {
 }
 
 fn method_name(program: &Program, wanted: Option<&str>) -> Result<String> {
+    if let Some(name) = wanted {
+        return Ok(name.to_owned());
+    }
     let names: Vec<&str> = program.method_names().collect();
-    match (wanted, &names[..]) {
-        (Some(name), _) => Ok(name.to_owned()),
-        (None, [only]) => Ok((*only).to_owned()),
-        (None, names) if names.contains(&"forward") => Ok("forward".to_owned()),
-        (None, names) => Err(Refusal::invalid(format!(
+    match program.default_method().map_err(|e| Refusal::of(Reason::Failed, &e))? {
+        Some(name) => Ok(name.to_owned()),
+        None => Err(Refusal::invalid(format!(
             "the program has the methods {}, and no `forward`: name one in pteron.json, \"method\"",
             names.join(", ")
         ))),

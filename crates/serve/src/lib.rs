@@ -20,6 +20,7 @@ mod refusal;
 mod repository;
 mod request;
 mod service;
+mod stateful;
 
 pub use budget::Held;
 pub use generation::Generation;

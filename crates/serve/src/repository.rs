@@ -35,6 +35,19 @@ pub struct Config {
     pub outputs: Vec<String>,
     /// The maximum number of rows of a batch, instead of the server's; 1 disables batching.
     pub max_batch: Option<usize>,
+    /// Methods that are also served as models of their own, `NAME.METHOD`. `inputs` and `outputs` do not apply to them.
+    pub methods: Vec<String>,
+    /// Whether the methods use the same memory for their state, which then persists from request to request: for programs
+    /// that were exported with `share_mutable_buffers`. Their requests are executed one at a time.
+    pub share_memory_arenas: bool,
+}
+
+impl Config {
+    /// The configuration of one of [`Self::methods`].
+    fn of_method(&self, method: &str) -> Self {
+        let (max_batch, share_memory_arenas) = (self.max_batch, self.share_memory_arenas);
+        Self { method: Some(method.to_owned()), max_batch, share_memory_arenas, ..Self::default() }
+    }
 }
 
 /// The files of a version of a model.
@@ -91,9 +104,11 @@ impl Repository {
         for path in entries(&self.root)? {
             let Some(name) = self.model_name(&path) else { continue };
             let versions = self.versions(&path, &name);
-            if found.insert(name.clone(), versions).is_some() {
-                let twice = format!("two models in {} have the name `{name}`", self.root.display());
-                found.insert(name, Err(Refusal::invalid(twice)));
+            for (name, versions) in with_methods(name, versions) {
+                if found.insert(name.clone(), versions).is_some() {
+                    let twice = format!("two models in {} have the name `{name}`", self.root.display());
+                    found.insert(name, Err(Refusal::invalid(twice)));
+                }
             }
         }
         Ok(found)
@@ -190,6 +205,27 @@ impl Repository {
     }
 }
 
+/// A model, and the models of its [methods](Config::methods).
+fn with_methods(name: String, versions: Result<Versions>) -> BTreeMap<String, Result<Versions>> {
+    let mut all: BTreeMap<String, Result<Versions>> = BTreeMap::new();
+    for (&number, files) in versions.iter().flatten() {
+        for method in &files.config.methods {
+            let own = format!("{name}.{method}");
+            if !is_name(&own) {
+                let message =
+                    format!("model `{name}`: the method `{method}` cannot be part of a model's name");
+                return BTreeMap::from([(name, Err(Refusal::invalid(message)))]);
+            }
+            let files = Files { config: files.config.of_method(method), ..files.clone() };
+            if let Ok(versions) = all.entry(own).or_insert_with(|| Ok(Versions::new())) {
+                versions.insert(number, files);
+            }
+        }
+    }
+    all.insert(name, versions);
+    all
+}
+
 /// Whether a model can have this name: letters, digits, `_`, `-` and `.`, not starting with `.`.
 pub fn is_name(name: &str) -> bool {
     let allowed = |c: u8| c.is_ascii_alphanumeric() || b"_-.".contains(&c);
@@ -227,6 +263,32 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn methods_are_models_of_their_own() {
+        let config = |methods: &[&str]| Config {
+            inputs: vec!["x".to_owned()],
+            methods: methods.iter().map(|&method| method.to_owned()).collect(),
+            share_memory_arenas: true,
+            ..Config::default()
+        };
+        let files = |methods: &[&str]| Files {
+            program: PathBuf::from("cache.pte"),
+            data: Vec::new(),
+            config: config(methods),
+            stamps: Vec::new(),
+        };
+        let versions = BTreeMap::from([(1, files(&["get"])), (2, files(&["get", "set"]))]);
+        let all = with_methods("cache".to_owned(), Ok(versions));
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["cache", "cache.get", "cache.set"]);
+        let get = all["cache.get"].as_ref().unwrap();
+        assert_eq!(get.keys().collect::<Vec<_>>(), [&1, &2]);
+        let expected =
+            Config { method: Some("get".to_owned()), share_memory_arenas: true, ..Config::default() };
+        assert_eq!(get[&2].config, expected);
+        let bad = with_methods("cache".to_owned(), Ok(BTreeMap::from([(1, files(&["a/b"]))])));
+        assert!(bad["cache"].is_err() && bad.len() == 1);
+    }
 
     #[test]
     fn model_names_cannot_be_paths() {

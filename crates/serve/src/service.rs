@@ -7,6 +7,7 @@ use crate::queue::{Bounds, Job, Queue, Ticket};
 use crate::refusal::{Reason, Refusal, Result};
 use crate::repository::{Files, Repository, Versions};
 use crate::request::{InferRequest, InferResponse, InputTensor, OutputTensor, Timing};
+use crate::stateful::StatefulModules;
 use pteron::ScalarType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,6 +36,7 @@ pub struct Service {
     queue: Arc<Queue>,
     workers: Mutex<Vec<JoinHandle<()>>>,
     budget: Arc<Budget>,
+    stateful: StatefulModules,
     /// The next number of a generation or a lane.
     next_number: AtomicU64,
     is_started: AtomicBool,
@@ -88,6 +90,7 @@ impl Service {
         }
         Ok(Arc::new(Self {
             budget: Budget::new(options.max_bytes),
+            stateful: StatefulModules::default(),
             options,
             repository,
             models: RwLock::default(),
@@ -201,7 +204,7 @@ impl Service {
             refusal.message = format!("model `{name}`, version {version}: {}", refusal.message);
             refusal
         };
-        Ok(Arc::new(Generation::load(files, &self.options, number).map_err(at)?))
+        Ok(Arc::new(Generation::load(files, &self.options, &self.stateful, number).map_err(at)?))
     }
 
     /// Unloads all versions of a model. Requests that have been accepted are still answered.

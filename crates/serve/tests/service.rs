@@ -40,6 +40,47 @@ fn inputs_have_the_names_of_keyword_arguments() {
     assert_eq!(names, ["input_0", "scale", "offset.early", "offset.late"]);
 }
 
+/// The values are those that the reference's `Module` computes with `share_memory_arenas`.
+#[test]
+fn methods_share_their_state() {
+    let folder = Folder::new();
+    folder.copy("shared/counter/model.pte", "counter/counter.pte");
+    let config = r#"{"methods": ["set_total", "mean"], "share_memory_arenas": true}"#;
+    fs::write(folder.0.join("counter/pteron.json"), config).unwrap();
+    let service = folder.service();
+    let call = |model: &str, elements: &[f32]| {
+        let mut request = request(model, &[3], 0);
+        match elements {
+            [] => request.inputs.clear(),
+            elements => request.inputs[0].data = Box::new(common::bytes(elements)),
+        }
+        floats(&service.infer_blocking(request).unwrap().outputs[0])
+    };
+    assert_eq!(call("counter.mean", &[]), [0.0, 0.0, 0.0]);
+    assert_eq!(call("counter", &[1.0, 1.0, 1.0]), [2.0, 2.0, 2.0]);
+    assert_eq!(call("counter.mean", &[]), [1.0, 1.0, 1.0]);
+    assert_eq!(call("counter.set_total", &[8.0, 16.0, 32.0]), [9.0, 17.0, 33.0]);
+    assert_eq!(call("counter", &[0.0, 4.0, -2.0]), [16.0, 40.0, 60.0]);
+    assert_eq!(call("counter.mean", &[]), [4.0, 10.0, 15.0]);
+}
+
+#[test]
+fn a_method_that_is_not_valid_does_not_affect_the_others() {
+    let folder = Folder::new();
+    folder.copy("corpus/tiny/ModuleMultipleEntry/model.pte", "two/two.pte");
+    let mut file = fs::read(folder.0.join("two/two.pte")).unwrap();
+    // The index of the second method's constant.
+    file[720] = 99;
+    fs::write(folder.0.join("two/two.pte"), file).unwrap();
+    fs::write(folder.0.join("two/pteron.json"), r#"{"methods": ["forward2"]}"#).unwrap();
+    let service = pteron_serve::Service::start(folder.options()).unwrap();
+    let failed = service.load_all().unwrap();
+    let [(name, refusal)] = &failed[..] else { panic!("{failed:?}") };
+    assert_eq!(name, "two.forward2");
+    assert!(refusal.message.contains("forward2"), "{refusal}");
+    assert!(service.infer_blocking(request("two", &[2, 2], 0)).is_ok());
+}
+
 #[test]
 fn requests_that_do_not_fit_the_model_are_refused() {
     let folder = Folder::with_mlp();

@@ -225,6 +225,10 @@ impl Requirements {
         self.operators.sort_by(|a, b| a.name.cmp(&b.name));
         self.backends.sort_by(|a, b| a.id.cmp(&b.id));
         self.missing = lacking.sentences();
+        for invalid in program.invalid_methods() {
+            let name = invalid.name.as_deref().unwrap_or("without a name");
+            self.missing.push(format!("the method {name} is not valid: {}", invalid.error));
+        }
         self.add_payloads(program, backends)
     }
 

@@ -7,13 +7,14 @@ use crate::{Context, Error, Result, stream};
 use clock::Instant;
 use operator::{EValue, Tag};
 use runtime::{
-    DataLoader, FileLoader, Limits, LoadOptions, MergedDataMap, Method, MmapLoader, NamedDataMap, Program,
-    PtdDataMap, ValueMeta,
+    DataLoader, FileLoader, Limits, LoadOptions, MergedDataMap, Method, MmapLoader, Module, NamedDataMap,
+    Program, PtdDataMap, ValueMeta,
 };
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use tensor::{DimOrder, Tensor, Unchanged};
@@ -100,6 +101,29 @@ pub struct Request {
     pub restore: Option<PathBuf>,
     /// Where to save a checkpoint after the last run.
     pub checkpoint: Option<PathBuf>,
+    /// Whether the methods share the memory of their state: see [`Module::share_memory_arenas`].
+    pub share_memory_arenas: bool,
+    /// Methods that are called before, in this order, with their inputs.
+    pub before: Vec<CallSpec>,
+}
+
+/// A call of a method, as text: its name, and its inputs after it, separated by spaces.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallSpec {
+    /// The method.
+    pub method: String,
+    /// Its inputs; if empty, as in [`Request::inputs`].
+    pub inputs: Vec<InputSpec>,
+}
+
+impl FromStr for CallSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut words = text.split_whitespace();
+        let method = words.next().ok_or("expected the name of a method, and its inputs")?.to_owned();
+        Ok(Self { method, inputs: words.map(str::parse).collect::<Result<_, _>>()? })
+    }
 }
 
 /// The result of a run.
@@ -143,10 +167,9 @@ impl Latency {
 /// The method to run by default: `forward`, or the only one of the program.
 pub fn default_method(program: &Program) -> Result<String> {
     let names: Vec<&str> = program.method_names().collect();
-    match names.as_slice() {
-        names if names.contains(&"forward") => Ok("forward".to_owned()),
-        [only] => Ok((*only).to_owned()),
-        _ => Err(Error::input(format!(
+    match program.default_method()? {
+        Some(name) => Ok(name.to_owned()),
+        None => Err(Error::input(format!(
             "the program has no method `forward`; name one of its methods with `--method`: {}",
             names.join(", ")
         ))),
@@ -158,23 +181,35 @@ pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result
     let Called { method: name, inputs, zeros } = request.resolve(program)?;
     let limits = options.limits.clone();
     let start = Instant::now();
-    let mut method = program.load_method(&name, options)?;
+    let mut module = Module::new(program.clone(), options);
+    if request.share_memory_arenas {
+        module.share_memory_arenas()?;
+    }
+    module.load_method(&name)?;
     let load = start.elapsed();
-    if let Some(file) = &request.restore {
-        method.restore(&PtdDataMap::load(open(file, LoadMode::File)?, &limits)?)?;
+    for call in &request.before {
+        let call =
+            Request { method: Some(call.method.clone()), inputs: call.inputs.clone(), ..request.clone() };
+        let Called { method, inputs, .. } = call.resolve(program)?;
+        module.execute(&method, &inputs)?;
     }
-    let outputs = method.execute(&inputs)?;
-    let mut times = Vec::new();
-    for _ in 0..request.repeat {
-        let start = Instant::now();
-        once(&mut method, &inputs)?;
-        times.try_reserve(1).map_err(|_| tensor::Error::OutOfMemory(size_of_val(&*times)))?;
-        times.push(start.elapsed());
-    }
-    if let Some(file) = &request.checkpoint {
-        method.save_checkpoint(file)?;
-    }
-    Ok(Ran { method: name, zeros, outputs, load, latency: Latency::of(times) })
+    module.with_method(&name, |method| {
+        if let Some(file) = &request.restore {
+            method.restore(&PtdDataMap::load(open(file, LoadMode::File)?, &limits)?)?;
+        }
+        let outputs = method.execute(&inputs)?;
+        let mut times = Vec::new();
+        for _ in 0..request.repeat {
+            let start = Instant::now();
+            once(method, &inputs)?;
+            times.try_reserve(1).map_err(|_| tensor::Error::OutOfMemory(size_of_val(&*times)))?;
+            times.push(start.elapsed());
+        }
+        if let Some(file) = &request.checkpoint {
+            method.save_checkpoint(file)?;
+        }
+        Ok(Ran { method: name.clone(), zeros, outputs, load, latency: Latency::of(times) })
+    })
 }
 
 /// Makes the inputs of a method from their specifications.

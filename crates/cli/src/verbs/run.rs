@@ -8,9 +8,10 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use toolbox::paths::Paths;
+use toolbox::input::InputSpec;
 use toolbox::json::Json;
-use toolbox::run::{self, Latency, Ran, Ranked, Top};
+use toolbox::paths::Paths;
+use toolbox::run::{self, CallSpec, Latency, Ran, Ranked, Top};
 use toolbox::{npy, show};
 
 /// Run a method of a program and show what it computes, or the functions of a BEF program
@@ -43,6 +44,8 @@ use toolbox::{npy, show};
     "  pteron run model.pte --repeat 100\n\n",
     "  # continue from the state of the last run\n",
     "  pteron run counter.pte --restore state.ptd --checkpoint state.ptd\n\n",
+    "  # what another method has stored, in a program whose methods share their state\n",
+    "  pteron run cache.pte --share-memory-arenas --before 'set_state 1xf32=7' --method get_state\n\n",
     "  # the second test case of a bundled program\n",
     "  pteron run model.bpte --case 1\n\n",
     "  # the functions of a BEF program, or of its text\n",
@@ -67,6 +70,13 @@ pub(crate) struct Opts {
     /// After the last run, save the persistent state (caches, counters, parameters) to this file (.ptd)
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
+    /// Let all methods use the same memory for their state, as the reference's option `share_memory_arenas`; for programs
+    /// that were exported with share_mutable_buffers
+    #[arg(long)]
+    share_memory_arenas: bool,
+    /// Call this method before, with the inputs that follow its name, separated by spaces; may be repeated
+    #[arg(long, value_name = "CALL")]
+    before: Vec<CallSpec>,
     /// Show only the K largest elements of each row of the first output
     #[arg(short = 'k', long, value_name = "K")]
     top: Option<NonZeroUsize>,
@@ -81,6 +91,8 @@ impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.call.paths(paths);
         self.restore.iter().for_each(|path| paths.read("--restore", path));
+        let before = self.before.iter().flat_map(|call| &call.inputs).filter_map(InputSpec::path);
+        before.for_each(|path| paths.read("--before", path));
         self.labels.iter().for_each(|path| paths.read("--labels", path));
         let over: Vec<&Path> = self.restore.iter().map(PathBuf::as_path).collect();
         self.checkpoint.iter().for_each(|path| paths.edit("--checkpoint", path, &over));
@@ -96,6 +108,8 @@ impl Opts {
                 ("--repeat", self.repeat > 0),
                 ("--restore", self.restore.is_some()),
                 ("--checkpoint", self.checkpoint.is_some()),
+                ("--share-memory-arenas", self.share_memory_arenas),
+                ("--before", !self.before.is_empty()),
                 ("--top", self.top.is_some()),
             ];
             let own = own.into_iter().chain(self.call.method_options());
@@ -106,6 +120,8 @@ impl Opts {
         let Loaded { program, options, mut request, .. } = self.call.load(loader, self.repeat)?;
         request.restore = self.restore.clone();
         request.checkpoint = self.checkpoint.clone();
+        request.share_memory_arenas = self.share_memory_arenas;
+        request.before = self.before.clone();
         let labels = self.labels.as_deref().map(run::read_labels).transpose()?.unwrap_or_default();
         let ran = run::run(&program, &request, options)?;
         note_zeros(ran.zeros.as_ref());

@@ -59,6 +59,10 @@ pub(crate) struct Opts {
     /// machine, on one thread and on two
     #[arg(long, conflicts_with_all = ["threads", "isa", "no_prepare"])]
     matrix: bool,
+    /// Let the methods of a program share the memory of their state, as the option of `run` does; cases whose case.json
+    /// has `"share_memory_arenas": true` do so without it
+    #[arg(long)]
+    share_memory_arenas: bool,
     /// Run the torch.export archives (.pt2) beside the programs of the cases instead of the programs
     #[arg(long)]
     archives: bool,
@@ -91,6 +95,7 @@ impl Opts {
         for path in &self.cases {
             cases.extend(verify::find(path)?);
         }
+        cases.iter_mut().for_each(|case| case.share_memory_arenas |= self.share_memory_arenas);
         if self.archives {
             cases = cases.iter().flat_map(Case::of_archives).collect();
         }

@@ -424,18 +424,50 @@ impl<'a> Table<'_, 'a> {
         name: &'static str,
         mut read: impl FnMut(&Table<'_, 'a>) -> Result<T>,
     ) -> Result<Vec<T>> {
-        let Some(at) = self.target(id, name)? else {
+        let Some((start, count)) = self.table_offsets(id, name)? else {
             return Ok(Vec::new());
         };
         let path = self.path.field(name);
-        let (start, count) = self.reader.counted(at, 4, &path)?;
         let mut all = Vec::with_capacity(count.min(4096));
         for index in 0..count {
-            let path = path.index(index);
-            let item = self.reader.follow(start + 4 * index, &path)?;
-            all.push(read(&self.reader.table(item, path, self.nesting - 1)?)?);
+            all.push(read(&self.entry(start, index, path.index(index))?)?);
         }
         Ok(all)
+    }
+
+    /// As [`Self::tables`], but `read` also gets the errors of tables that cannot be read.
+    pub fn each_table<T>(
+        &self,
+        id: usize,
+        name: &'static str,
+        mut read: impl FnMut(Result<&Table<'_, 'a>>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let Some((start, count)) = self.table_offsets(id, name)? else {
+            return Ok(Vec::new());
+        };
+        let path = self.path.field(name);
+        let mut all = Vec::with_capacity(count.min(4096));
+        for index in 0..count {
+            all.push(match self.entry(start, index, path.index(index)) {
+                Ok(table) => read(Ok(&table))?,
+                Err(error) => read(Err(error))?,
+            });
+        }
+        Ok(all)
+    }
+
+    /// The position of the first entry of a vector of tables, and the number of entries; `None` if it is absent.
+    fn table_offsets(&self, id: usize, name: &'static str) -> Result<Option<(usize, usize)>> {
+        match self.target(id, name)? {
+            Some(at) => self.reader.counted(at, 4, &self.path.field(name)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// An entry of a vector of tables that starts at `start`.
+    fn entry<'s>(&'s self, start: usize, index: usize, path: Path<'s>) -> Result<Table<'s, 'a>> {
+        let item = self.reader.follow(start + 4 * index, &path)?;
+        self.reader.table(item, path, self.nesting - 1)
     }
 
     /// The union whose type is field `id` and whose table is field `id + 1`. `read` is called with the type and the

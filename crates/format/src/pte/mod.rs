@@ -46,5 +46,5 @@ pub use schema::{
 pub use value::{
     AllocationDetails, EValue, ExtraTensorInfo, Tensor, TensorDataLocation, TensorShapeDynamism,
 };
-pub use verify::{TensorData, VerifiedProgram, verify, verify_all};
+pub use verify::{InvalidMethod, TensorData, VerifiedProgram, verify, verify_all};
 pub use write::{Builder, DEFAULT_CONSTANT_ALIGNMENT, DEFAULT_SEGMENT_ALIGNMENT, Draft, NamedBlob, Prepared};

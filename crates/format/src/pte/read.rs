@@ -18,8 +18,29 @@ pub fn read_program(program_bytes: &[u8]) -> Result<Program> {
 /// Checks the structure of the flatbuffer, and that the kinds of all unions and enums are known;
 /// [`verify`](super::verify) checks the values.
 pub fn read_program_with(program_bytes: &[u8], limits: &Limits) -> Result<Program> {
-    let reader = Reader::new(program_bytes, 0, limits);
-    reader.root(program)
+    let Decoded { mut program, plans } = decode(program_bytes, limits)?;
+    program.execution_plan =
+        plans.into_iter().map(|plan| plan.map_err(|broken| broken.error)).collect::<Result<_>>()?;
+    Ok(program)
+}
+
+/// The tables of a program, with methods that could not be decoded.
+pub(crate) struct Decoded {
+    /// The tables, without methods.
+    pub(crate) program: Program,
+    pub(crate) plans: Vec<Result<ExecutionPlan, Broken>>,
+}
+
+/// A method whose tables are malformed.
+pub(crate) struct Broken {
+    /// Its name, if that could be read.
+    pub(crate) name: Option<String>,
+    pub(crate) error: crate::Error,
+}
+
+/// Decodes the tables of a program. A method that cannot be decoded does not affect the others.
+pub(crate) fn decode(program_bytes: &[u8], limits: &Limits) -> Result<Decoded> {
+    Reader::new(program_bytes, 0, limits).root(program)
 }
 
 /// The file offset of the field that displays as `path`, found by decoding again.
@@ -29,10 +50,26 @@ pub(crate) fn locate(program_bytes: &[u8], limits: &Limits, path: &str) -> Optio
     reader.seen()
 }
 
-fn program(t: In<'_, '_, '_>) -> Result<Program> {
-    Ok(Program {
-        version: t.get(0, "version", 0)?,
-        execution_plan: t.tables(1, "execution_plan", execution_plan)?,
+fn program(t: In<'_, '_, '_>) -> Result<Decoded> {
+    let version = t.get(0, "version", 0)?;
+    let plans = t.each_table(1, "execution_plan", |t| {
+        let (table, plan) = match t {
+            Ok(t) => (Some(t), execution_plan(t)),
+            Err(error) => (None, Err(error)),
+        };
+        match plan {
+            Ok(plan) => Ok(Ok(plan)),
+            // The limits are those of the whole file.
+            Err(error) if error.kind() == ErrorKind::Limit => Err(error),
+            Err(error) => {
+                let name = table.and_then(|t| t.text(0, "name").ok());
+                Ok(Err(Broken { name, error }))
+            }
+        }
+    })?;
+    let program = Program {
+        version,
+        execution_plan: Vec::new(),
         constant_buffer: t.tables(2, "constant_buffer", |t| {
             Ok(Buffer { storage: t.bulk(0, "storage")?.unwrap_or_default() })
         })?,
@@ -45,7 +82,8 @@ fn program(t: In<'_, '_, '_>) -> Result<Program> {
         named_data: t.tables(7, "named_data", |t| {
             Ok(NamedData { key: t.text(0, "key")?, segment_index: t.get(1, "segment_index", 0)? })
         })?,
-    })
+    };
+    Ok(Decoded { program, plans })
 }
 
 fn subsegment_offsets(t: In<'_, '_, '_>) -> Result<SubsegmentOffsets> {

@@ -197,7 +197,7 @@ pub fn converted(
 /// may call, and those that the new program may call.
 ///
 /// # Errors
-/// The file cannot be read, or as [`retarget`].
+/// The file cannot be read, one of its methods is not valid, or as [`retarget`].
 pub fn from_program(
     file: Arc<dyn DataLoader>,
     data: Option<&Arc<dyn NamedDataMap>>,
@@ -206,6 +206,7 @@ pub fn from_program(
     watch: Watch<'_>,
 ) -> crate::Result<Compiled> {
     let program = Program::load(Arc::clone(&file), &Limits::default())?;
+    program.require_valid_methods()?;
     let bytes = Arc::new(file.load(0, file.size(), Purpose::Program)?);
     let elsewhere = |key: &str| -> Option<ConstantTensor> {
         let found = data?.data(key).ok()?;

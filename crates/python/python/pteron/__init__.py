@@ -111,6 +111,7 @@ def load(
     prepare: bool = True,
     isa: Optional[str] = None,
     seed: int = 0,
+    share_memory_arenas: bool = False,
 ) -> Module:
     """Opens a program: the path of a `.pte`, `.pt2` or `.bpte` file, or its bytes.
 
@@ -129,6 +130,8 @@ def load(
         prepare: Whether operators are fused and weights packed; otherwise instructions run as written.
         isa: The highest instruction set that operators may use: `portable`, `avx2`, `avx512`.
         seed: The seed of random operators.
+        share_memory_arenas: Whether all methods use the same memory for their state, as with the reference's option of this name;
+            for programs that were exported with `share_mutable_buffers`. All methods are loaded at once, and calls take turns.
 
     Raises:
         pteron.Error: The file cannot be read, is not valid, or cannot be run here.
@@ -143,6 +146,7 @@ def load(
         "prepare": prepare,
         "isa": isa,
         "seed": seed,
+        "share_memory_arenas": share_memory_arenas,
     }
     module = Module(source, **options)
     try:

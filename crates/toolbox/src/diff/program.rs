@@ -4,7 +4,8 @@ use super::{Class, Notes, Registries, payload};
 use crate::Result;
 use crate::show::typed;
 use format::pte::{
-    EValue, ExecutionPlan, Instruction, Tensor, TensorData, TensorShapeDynamism, VerifiedProgram,
+    EValue, ExecutionPlan, Instruction, InvalidMethod, Tensor, TensorData, TensorShapeDynamism,
+    VerifiedProgram,
 };
 use runtime::Program;
 use trace::Place;
@@ -23,6 +24,19 @@ pub(super) fn diff(a: &Program, b: &Program, registries: Registries<'_>, notes: 
     }
     for plan in tables_b.execution_plan.iter().filter(|plan| tables_a.plan(&plan.name).is_none()) {
         notes.note(Class::Meaning, format!("method {}", plan.name), None, Some(sketch(plan)));
+    }
+
+    let invalid = |program: &VerifiedProgram| {
+        let describe = |method: &InvalidMethod| {
+            let name = method.name.as_deref().unwrap_or("without a name");
+            format!("{name}: {}", method.error)
+        };
+        let all: Vec<String> = program.invalid_methods().iter().map(describe).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    };
+    let (invalid_a, invalid_b) = (invalid(tables_a), invalid(tables_b));
+    if invalid_a != invalid_b {
+        notes.note(Class::Meaning, "methods that are not valid".to_owned(), invalid_a, invalid_b);
     }
 
     let bytes = |program: &VerifiedProgram, key: &str| {

@@ -69,7 +69,7 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
     let moved_keys = movable_keys(programs, &all, &mut digests, &lengths, &shared)?;
     for ((program, weights), digests) in programs.iter().zip(&all).zip(&mut digests) {
         let bytes_of = source(program.loader(), progress);
-        let mut builder = take_apart(program, progress);
+        let mut builder = take_apart(program, progress)?;
         // No runtime supports inline constants together with external weights.
         builder.inline_constants = false;
         for (key, range) in weights.named.iter().filter(|(key, _)| moved_keys.contains(key.as_str())) {

@@ -43,7 +43,7 @@ pub fn embed(program: &Program, data: &[PtdDataMap], progress: &Progress) -> Res
     let sources: Vec<_> = data.iter().map(|map| source(map.loader(), progress)).collect();
     let blob_of = |file: usize, entry: &NamedData| sources[file](data[file].tables().data_range(entry));
 
-    let mut builder = take_apart(program, progress);
+    let mut builder = take_apart(program, progress)?;
     let (mut missing, mut used) = (BTreeSet::new(), BTreeSet::new());
     // The new buffer index by key and whether it is an initial value.
     let mut places: HashMap<(String, bool), u32> = HashMap::new();

@@ -39,7 +39,7 @@ pub struct Externalized {
 /// runtime does not resolve externally stay in the program: inputs, outputs, and tensors without elements. If there are
 /// tensors without elements, the smallest other constant stays too, because the reference refuses an empty segment.
 pub fn externalize(program: &Program, options: MoveOptions, progress: &Progress) -> Result<Externalized> {
-    let mut builder = take_apart(program, progress);
+    let mut builder = take_apart(program, progress)?;
     let tables = program.tables();
     let bytes_of = source(program.loader(), progress);
     let mut digests = Digests { program, progress, known: HashMap::new() };

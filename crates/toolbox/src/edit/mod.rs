@@ -90,9 +90,13 @@ impl std::fmt::Debug for Output {
 }
 
 /// Converts a program back to a builder, for editing. Its segments are read only when the new file is written.
-pub(crate) fn take_apart(program: &Program, progress: &Progress) -> Builder<'static> {
+///
+/// # Errors
+/// If a method is not valid: the new file would not have it.
+pub(crate) fn take_apart(program: &Program, progress: &Progress) -> Result<Builder<'static>> {
+    program.require_valid_methods()?;
     progress.begin("reading", program.loader().size());
-    Builder::from_program(program.tables(), source(program.loader(), progress))
+    Ok(Builder::from_program(program.tables(), source(program.loader(), progress)))
 }
 
 /// The tensors of a builder, in all methods.

@@ -34,7 +34,7 @@ pub fn set_weight(file: &File, name: &str, array: &Path, progress: &Progress) ->
 }
 
 fn in_program(program: &Program, name: &str, array: &Path, progress: &Progress) -> Result<WeightSet> {
-    let mut builder = take_apart(program, progress);
+    let mut builder = take_apart(program, progress)?;
     let stored = |t: &Tensor| t.constant_idx().is_some() || t.initial_data_idx().is_some();
     let named = tensors_mut(&mut builder).any(|t| stored(t) && t.fully_qualified_name() == Some(name));
     let number: Option<u32> = if named { None } else { name.parse().ok() };

@@ -32,7 +32,7 @@ pub struct Stripped {
 /// Removes debug information: the source frames of instructions and, if requested, names. Results and the required
 /// `.ptd` entries stay the same.
 pub fn strip(program: &Program, options: StripOptions, progress: &Progress) -> Result<Stripped> {
-    let mut builder = take_apart(program, progress);
+    let mut builder = take_apart(program, progress)?;
     let (mut frames, mut names) = (0, 0);
     for plan in &mut builder.execution_plan {
         for chain in &mut plan.chains {

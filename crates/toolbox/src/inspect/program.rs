@@ -27,8 +27,11 @@ pub struct ProgramReport {
     pub header: HeaderReport,
     /// The version of the file's schema.
     pub version: u32,
-    /// The methods, in the order of the file.
+    /// The valid methods, in the order of the file.
     pub methods: Vec<MethodReport>,
+    /// The methods that are not valid, in the order of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub invalid_methods: Vec<InvalidMethodReport>,
     /// The segments, in the order of the file.
     pub segments: Vec<SegmentReport>,
     /// The program's own named data.
@@ -78,6 +81,15 @@ pub struct MethodReport {
     pub tensors: TensorCounts,
     /// What is missing to run it here; absent if nothing is.
     pub missing: Option<MissingReport>,
+}
+
+/// A method that is not valid.
+#[derive(Debug, Clone, Serialize)]
+pub struct InvalidMethodReport {
+    /// Its name, if that can be read.
+    pub name: Option<String>,
+    /// The first problem.
+    pub problem: String,
 }
 
 /// An input or output.
@@ -260,6 +272,7 @@ pub(super) fn report(
         },
         version: tables.version,
         methods,
+        invalid_methods: program.invalid_methods().iter().map(invalid).collect(),
         segments: segments.collect(),
         named_data: named_data.collect(),
         constants: constants(tables),
@@ -329,6 +342,10 @@ impl MissingReport {
             sentences: missing.sentences(),
         }
     }
+}
+
+fn invalid(method: &pte::InvalidMethod) -> InvalidMethodReport {
+    InvalidMethodReport { name: method.name.clone(), problem: method.error.to_string() }
 }
 
 fn value(meta: &ValueMeta) -> ValueReport {

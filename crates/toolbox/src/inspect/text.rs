@@ -69,6 +69,10 @@ fn program_text(out: &mut String, p: &ProgramReport, all: bool) -> fmt::Result {
         writeln!(out)?;
         method_text(out, method, all)?;
     }
+    for method in &p.invalid_methods {
+        let name = method.name.as_deref().unwrap_or("without a name");
+        writeln!(out, "\nmethod {name}, which is not valid: {}", method.problem)?;
+    }
 
     if !p.segments.is_empty() {
         writeln!(out, "\nsegments")?;

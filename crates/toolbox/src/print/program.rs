@@ -29,6 +29,10 @@ pub(super) fn print(out: &mut String, program: &Program, options: PrintOptions) 
         writeln!(out)?;
         method(out, tables, plan, options)?;
     }
+    for invalid in tables.invalid_methods() {
+        let name = invalid.name.as_deref().unwrap_or("without a name");
+        writeln!(out, "\nmethod {name}, which is not valid: {}", invalid.error)?;
+    }
     data(out, tables)
 }
 

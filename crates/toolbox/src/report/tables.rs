@@ -54,6 +54,10 @@ pub(super) fn facts(to: &mut Gathered, report: &ProgramReport) {
             ),
         );
     }
+    for method in &report.invalid_methods {
+        let name = method.name.as_deref().unwrap_or("without a name");
+        to.fact(&format!("Method {name}"), format!("not valid: {}", method.problem));
+    }
     for method in &report.methods {
         let name = &method.name;
         // If there is only one method, its name is omitted.

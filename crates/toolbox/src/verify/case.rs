@@ -37,6 +37,8 @@ pub struct Case {
     pub no_crash: bool,
     /// The tolerance of the comparison.
     pub tolerance: Tolerance,
+    /// Whether the methods share their memory: see [`runtime::Module::share_memory_arenas`].
+    pub share_memory_arenas: bool,
     /// The folder with the files that hold tensors.
     folder: PathBuf,
 }
@@ -152,6 +154,8 @@ struct CaseFile {
     channels_last_constant_bytes: Option<String>,
     #[serde(default)]
     nondeterministic: bool,
+    #[serde(default)]
+    share_memory_arenas: bool,
     expect: Option<Expect>,
     load_error: Option<serde_json::Value>,
     runtime_crash_signal: Option<serde_json::Value>,
@@ -347,6 +351,7 @@ fn bundled(path: &Path, loader: &FileLoader) -> Result<Vec<Case>> {
                 random: false,
                 no_crash: false,
                 tolerance: Tolerance { scope, quantized, ..Tolerance::default() },
+                share_memory_arenas: false,
                 folder: PathBuf::new(),
             });
         }
@@ -409,6 +414,7 @@ impl CaseFile {
             random: self.nondeterministic,
             no_crash,
             tolerance,
+            share_memory_arenas: self.share_memory_arenas,
             folder,
         })
     }
@@ -427,6 +433,7 @@ impl CasesFile {
             random: self.nondeterministic || c.nondeterministic,
             no_crash: c.expect.is_some(),
             tolerance: Tolerance { explicit: c.tolerance.map(|t| (t.atol, t.rtol)), ..tolerance },
+            share_memory_arenas: false,
             folder: folder.to_owned(),
         };
         self.cases.into_iter().map(of_case).collect()

@@ -229,7 +229,11 @@ fn open(case: &Case, options: &Options) -> Result<Module> {
         None => (program, load.data),
     };
     load.data = data;
-    Ok(Module::new(Program::load(program, &load.limits)?, load))
+    let mut module = Module::new(Program::load(program, &load.limits)?, load);
+    if case.share_memory_arenas {
+        module.share_memory_arenas()?;
+    }
+    Ok(module)
 }
 
 fn with_overrides(tolerance: Tolerance, options: &Options) -> Tolerance {

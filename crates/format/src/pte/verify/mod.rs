@@ -5,9 +5,10 @@ mod program;
 mod tensor;
 mod verified;
 
-pub use verified::{TensorData, VerifiedProgram};
+pub use verified::{InvalidMethod, TensorData, VerifiedProgram};
 
-use super::{Header, Program};
+use super::read::Broken;
+use super::{ExecutionPlan, Header, Program};
 use crate::flatbuffer::Path;
 use crate::{Error, ErrorKind, Limits, Result};
 use std::borrow::Cow;
@@ -20,43 +21,101 @@ use std::fmt::Display;
 /// Returns the first error, with its path; [`VerifiedProgram::read`], which has the bytes, adds the byte offset. The
 /// number of arguments is checked against operator schemas when a method is loaded.
 pub fn verify(program: &Program, header: &Header, limits: &Limits) -> Result<()> {
-    run(program, header, limits, 1).into_iter().next().map_or(Ok(()), Err)
+    let plans: Vec<_> = program.execution_plan.iter().map(Ok).collect();
+    Verifier::run(program, &plans, header, limits, 1)
+        .into_iter()
+        .next()
+        .map_or(Ok(()), |found| Err(found.error))
 }
 
 /// All errors that [`verify`] would report one at a time, up to [`Limits::errors`].
 pub fn verify_all(program: &Program, header: &Header, limits: &Limits) -> Vec<Error> {
-    run(program, header, limits, limits.errors)
+    let plans: Vec<_> = program.execution_plan.iter().map(Ok).collect();
+    let found = Verifier::run(program, &plans, header, limits, limits.errors);
+    found.into_iter().map(|found| found.error).collect()
 }
 
-fn run(program: &Program, header: &Header, limits: &Limits, most: usize) -> Vec<Error> {
-    let mut verifier = Verifier { program, header, limits, most, errors: Vec::new() };
-    verifier.program();
-    for (index, plan) in program.execution_plan.iter().enumerate() {
-        if verifier.full() {
-            break;
-        }
-        verifier.plan(plan, Path::ROOT.field("execution_plan").index(index));
-    }
-    verifier.errors
+/// An error, and the index of the method that it is about; `None` if it is about the program as a whole.
+struct Found {
+    method: Option<usize>,
+    error: Error,
 }
 
 /// The errors found so far, and the program that is verified.
 struct Verifier<'v> {
     program: &'v Program,
+    plans: &'v [Result<&'v ExecutionPlan, &'v Broken>],
     header: &'v Header,
     limits: &'v Limits,
-    most: usize,
-    errors: Vec<Error>,
+    /// How many errors are still collected.
+    room: usize,
+    /// The method that is verified now.
+    method: Option<usize>,
+    errors: Vec<Found>,
+}
+
+impl<'v> Verifier<'v> {
+    /// Verifies the tables of a program and its methods, `plans`, and collects up to `most` errors.
+    fn run(
+        program: &'v Program,
+        plans: &'v [Result<&'v ExecutionPlan, &'v Broken>],
+        header: &'v Header,
+        limits: &'v Limits,
+        most: usize,
+    ) -> Vec<Found> {
+        let mut verifier =
+            Verifier { program, plans, header, limits, room: most, method: None, errors: Vec::new() };
+        verifier.program();
+        for index in 0..plans.len() {
+            if verifier.full() {
+                break;
+            }
+            verifier.method(index);
+        }
+        verifier.errors
+    }
+
+    /// The first error of the program as a whole, or else the first error of each method.
+    fn run_by_method(
+        program: &'v Program,
+        plans: &'v [Result<&'v ExecutionPlan, &'v Broken>],
+        header: &'v Header,
+        limits: &'v Limits,
+    ) -> Vec<Found> {
+        let mut verifier =
+            Verifier { program, plans, header, limits, room: usize::MAX, method: None, errors: Vec::new() };
+        verifier.program();
+        if let Some(first) = verifier.errors.iter().position(|found| found.method.is_none()) {
+            return vec![verifier.errors.swap_remove(first)];
+        }
+        for index in 0..plans.len() {
+            verifier.room = 1;
+            verifier.method(index);
+        }
+        verifier.errors
+    }
+
+    fn method(&mut self, index: usize) {
+        self.method = Some(index);
+        match self.plans[index] {
+            Ok(plan) => self.plan(plan, Path::ROOT.field("execution_plan").index(index)),
+            Err(broken) => {
+                self.push(broken.error.clone());
+            }
+        }
+        self.method = None;
+    }
 }
 
 impl Verifier<'_> {
     fn full(&self) -> bool {
-        self.errors.len() >= self.most
+        self.room == 0
     }
 
     fn push(&mut self, error: Error) -> bool {
         if !self.full() {
-            self.errors.push(error);
+            self.errors.push(Found { method: self.method, error });
+            self.room -= 1;
         }
         !self.full()
     }

@@ -21,15 +21,20 @@ impl Verifier<'_> {
         let (space, limits) = (self.header.segment_space(), self.limits);
         check_segments(&program.segments, &space, limits, |error| self.push(error));
 
-        let plans = root.field("execution_plan");
-        if program.execution_plan.is_empty() {
-            self.invalid(plans, "at least one method", "none");
+        let path = root.field("execution_plan");
+        if self.plans.is_empty() {
+            self.invalid(path, "at least one method", "none");
         }
         let mut names = HashMap::new();
-        for (index, plan) in program.execution_plan.iter().enumerate() {
-            if let Some(first) = names.insert(plan.name.as_str(), index) {
+        let named = self.plans.iter().enumerate().filter_map(|(index, plan)| Some((index, plan.ok()?)));
+        for (index, plan) in named {
+            if let Some(first) = names.get(plan.name.as_str()) {
                 let expected = format!("a name other than that of execution_plan[{first}]");
-                self.invalid(plans.index(index).field("name"), expected, format_args!("`{}`", plan.name));
+                self.method = Some(index);
+                self.invalid(path.index(index).field("name"), expected, format_args!("`{}`", plan.name));
+                self.method = None;
+            } else {
+                names.insert(plan.name.as_str(), index);
             }
         }
 

@@ -1,21 +1,35 @@
-use super::{verify, verify_all};
+use super::{Found, Verifier, verify};
 use crate::container::{check_tables, place_errors};
-use crate::pte::read::{locate, read_program_with};
+use crate::pte::read::{Decoded, decode, locate};
 use crate::pte::{BackendDelegate, ExecutionPlan, Header, Program, SubsegmentOffsets, Tensor};
 use crate::{Error, Limits, Result};
+use std::collections::HashMap;
 use std::ops::{Deref, Range};
 
 /// A program for which everything that [`verify`] checks holds.
 ///
-/// Derefs to [`Program`], without mutable access.
+/// Derefs to [`Program`], without mutable access. It has the valid methods only: a method that is not valid is not in
+/// [`Program::execution_plan`], but in [`invalid_methods`](Self::invalid_methods), and does not affect the others.
 #[derive(Debug, Clone)]
 pub struct VerifiedProgram {
     program: Program,
     header: Header,
+    invalid: Vec<InvalidMethod>,
     /// The indices of the named data, sorted by key; keys are unique.
     by_key: Vec<u32>,
     /// The indices of the methods, sorted by name; names are unique.
     by_name: Vec<u32>,
+}
+
+/// A method of a program that is not valid.
+#[derive(Debug, Clone)]
+pub struct InvalidMethod {
+    /// Its index among the methods of the file.
+    pub index: usize,
+    /// Its name, if that can be read.
+    pub name: Option<String>,
+    /// The first problem.
+    pub error: Error,
 }
 
 /// Where a tensor's bytes come from. Ranges are byte ranges of the file.
@@ -38,37 +52,77 @@ pub enum TensorData<'p> {
 impl VerifiedProgram {
     /// Decodes and verifies a program. `program_bytes` are the bytes of
     /// [`Header::program_range`]. Errors name the byte of the file and the field.
+    ///
+    /// Fails if something is wrong with the program as a whole, or with every method.
     pub fn read(program_bytes: &[u8], header: &Header, limits: &Limits) -> Result<Self> {
         check_tables(program_bytes, header.program_size, limits)?;
-        Self::new(read_program_with(program_bytes, limits)?, header.clone(), limits).map_err(|error| {
-            let mut errors = [error];
-            place_errors(&mut errors, program_bytes, |path| locate(program_bytes, limits, path));
-            let [error] = errors;
-            error
-        })
+        let Decoded { mut program, plans } = decode(program_bytes, limits)?;
+        let views: Vec<_> = plans.iter().map(Result::as_ref).collect();
+        let found = Verifier::run_by_method(&program, &views, header, limits);
+        let (methods, mut errors): (Vec<_>, Vec<_>) =
+            found.into_iter().map(|Found { method, error }| (method, error)).unzip();
+        let placed = errors.len().min(limits.errors);
+        place_errors(&mut errors[..placed], program_bytes, |path| locate(program_bytes, limits, path));
+        let mut first: HashMap<usize, Error> = HashMap::new();
+        for (method, error) in methods.into_iter().zip(errors) {
+            match method {
+                None => return Err(error),
+                Some(index) => _ = first.entry(index).or_insert(error),
+            }
+        }
+        let mut invalid = Vec::new();
+        for (index, plan) in plans.into_iter().enumerate() {
+            match (plan, first.remove(&index)) {
+                (Ok(plan), None) => program.execution_plan.push(plan),
+                (Ok(plan), Some(error)) => {
+                    invalid.push(InvalidMethod { index, name: Some(plan.name), error })
+                }
+                (Err(broken), placed) => {
+                    let error = placed.unwrap_or(broken.error);
+                    invalid.push(InvalidMethod { index, name: broken.name, error });
+                }
+            }
+        }
+        match invalid.first() {
+            Some(first) if program.execution_plan.is_empty() => Err(first.error.clone()),
+            _ => Ok(Self::of(program, header.clone(), invalid)),
+        }
     }
 
-    /// All errors for which [`read`](Self::read) would reject the program, up to [`Limits::errors`]. An error in the
-    /// structure of the flatbuffer hides all later ones.
+    /// All errors of the program and its methods, up to [`Limits::errors`]. An error in the structure of the flatbuffer
+    /// hides all later ones, or those of its method.
     pub fn errors(program_bytes: &[u8], header: &Header, limits: &Limits) -> Vec<Error> {
-        let program = check_tables(program_bytes, header.program_size, limits)
-            .and_then(|()| read_program_with(program_bytes, limits));
-        let mut errors = match program {
-            Ok(program) => verify_all(&program, header, limits),
+        let decoded = check_tables(program_bytes, header.program_size, limits)
+            .and_then(|()| decode(program_bytes, limits));
+        let mut errors = match decoded {
+            Ok(Decoded { program, plans }) => {
+                let plans: Vec<_> = plans.iter().map(Result::as_ref).collect();
+                let found = Verifier::run(&program, &plans, header, limits, limits.errors);
+                found.into_iter().map(|found| found.error).collect()
+            }
             Err(error) => vec![error],
         };
         place_errors(&mut errors, program_bytes, |path| locate(program_bytes, limits, path));
         errors
     }
 
-    /// Verifies a program that is already decoded. Errors name the field.
+    /// Verifies a program that is already decoded, with all of its methods. Errors name the field.
     pub fn new(program: Program, header: Header, limits: &Limits) -> Result<Self> {
         verify(&program, &header, limits)?;
+        Ok(Self::of(program, header, Vec::new()))
+    }
+
+    fn of(program: Program, header: Header, invalid: Vec<InvalidMethod>) -> Self {
         let mut by_key: Vec<u32> = (0..program.named_data.len() as u32).collect();
         by_key.sort_unstable_by_key(|&i| program.named_data[i as usize].key.as_str());
         let mut by_name: Vec<u32> = (0..program.execution_plan.len() as u32).collect();
         by_name.sort_unstable_by_key(|&i| program.execution_plan[i as usize].name.as_str());
-        Ok(Self { program, header, by_key, by_name })
+        Self { program, header, invalid, by_key, by_name }
+    }
+
+    /// The methods that are not valid, in the order of the file.
+    pub fn invalid_methods(&self) -> &[InvalidMethod] {
+        &self.invalid
     }
 
     /// The tables.
@@ -81,7 +135,7 @@ impl VerifiedProgram {
         &self.header
     }
 
-    /// The tables and the header, to be modified.
+    /// The tables, with the valid methods, and the header, to be modified.
     pub fn into_parts(self) -> (Program, Header) {
         (self.program, self.header)
     }

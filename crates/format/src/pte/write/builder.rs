@@ -93,7 +93,8 @@ impl<'d> Builder<'d> {
         add(&mut self.delegate_data, blob)
     }
 
-    /// Breaks a program down. `source` returns the bytes of a range of the file that it was read from.
+    /// Breaks a program down. `source` returns the bytes of a range of the file that it was read from. Methods that are not
+    /// valid are left out.
     ///
     /// Segments stay page-aligned if they were. Constants keep their indices; the length of a constant is that of the
     /// largest tensor that uses it.

@@ -36,7 +36,7 @@ pub type Prepared<'d> = crate::container::Prepared<'d, Header>;
 
 impl<'d> Draft<'d> {
     /// The draft that writes `program` again: the same tables, and every segment at the same offset. `source` returns
-    /// the bytes of a range of the file that it was read from.
+    /// the bytes of a range of the file that it was read from. Methods that are not valid are left out.
     ///
     /// The header is always written in its current length.
     pub fn rewrite(program: &VerifiedProgram, source: impl Fn(Range<u64>) -> Blob<'d>) -> Self {

@@ -1,0 +1,46 @@
+//! Programs whose methods share their state, which persists from request to request.
+
+use crate::refusal::{Reason, Refusal, Result};
+use crate::repository::{Files, Stamp};
+use pteron::{LoadOptions, Module, Program};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// The open modules with shared state, so that the models of a program's methods use the same one. A module is dropped
+/// with the last generation that uses it.
+#[derive(Debug, Default)]
+pub(crate) struct StatefulModules(Mutex<Vec<Known>>);
+
+#[derive(Debug)]
+struct Known {
+    program: PathBuf,
+    stamps: Vec<Stamp>,
+    module: Weak<Mutex<Module>>,
+}
+
+impl StatefulModules {
+    /// The module of these files, opened if no model uses it yet. If the files were replaced, it is a new one, with the
+    /// initial state.
+    pub(crate) fn open(
+        &self,
+        files: &Files,
+        program: &Program,
+        load: LoadOptions,
+    ) -> Result<Arc<Mutex<Module>>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|known| known.module.strong_count() > 0);
+        let same = |known: &&Known| known.program == files.program && known.stamps == files.stamps;
+        if let Some(module) = known.iter().find(same).and_then(|known| known.module.upgrade()) {
+            return Ok(module);
+        }
+        let mut module = Module::new(program.clone(), load);
+        module.share_memory_arenas().map_err(|e| Refusal::of(Reason::Failed, &e))?;
+        let module = Arc::new(Mutex::new(module));
+        known.push(Known {
+            program: files.program.clone(),
+            stamps: files.stamps.clone(),
+            module: Arc::downgrade(&module),
+        });
+        Ok(module)
+    }
+}
