@@ -8,10 +8,15 @@ pub use ir::{
 use operator::{Facts, Meaning};
 use tensor::Tensor;
 
-/// The meaning of a node's call, if the node is a call and its kernel declares one.
+/// The meaning of a node's call, if the node is a call and its kernel declares one. A call into a result of other sizes than
+/// it computes has none: the kernel is called, and refuses it.
 pub(crate) fn meaning(graph: &Graph, node: NodeId) -> Option<Meaning> {
     let node = graph.node(node);
-    node.call()?.meaning(node.inputs().iter().map(|&v| graph.meta(v)))
+    let metas = || node.inputs().iter().map(|&v| graph.meta(v));
+    let meaning = node.call()?.meaning(metas())?;
+    let declared = graph.meta(*node.outputs().first()?).sizes();
+    let computed = node.call()?.result_sizes(metas(), &meaning);
+    computed.is_none_or(|sizes| sizes == *declared).then_some(meaning)
 }
 
 /// The facts of the operator that a node calls; [`Facts::NONE`] if it is not a call.

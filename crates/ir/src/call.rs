@@ -3,7 +3,7 @@ use operator::{Arg, Args, Kernel, KernelContext, Meaning, Out, Outs, PreparedKer
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
-use tensor::{Scalar, TensorMeta, TensorView, TensorViewMut};
+use tensor::{Scalar, Shape, TensorMeta, TensorView, TensorViewMut};
 
 /// A call of an operator by its kernel. The node's inputs and outputs are in the order in which the arguments and
 /// outs refer to them.
@@ -135,6 +135,17 @@ impl Call {
             }
         });
         Args::new(self.kernel.schema(), args.collect())
+    }
+
+    /// The sizes of the first result of the call on inputs with these metas; `None` if neither the kernel nor the meaning
+    /// determines them.
+    pub fn result_sizes<'a>(
+        &'a self,
+        inputs: impl Iterator<Item = &'a TensorMeta>,
+        meaning: &Meaning,
+    ) -> Option<Shape> {
+        let args = self.arguments(inputs.map(Arg::Spec));
+        self.kernel.result_sizes(&args).or_else(|| meaning.result_sizes(&args))
     }
 
     /// The meaning of the call on inputs with these metas, if the kernel declares one.

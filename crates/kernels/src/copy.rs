@@ -1,7 +1,7 @@
 //! Copies of whole tensors: clones, casts, dim order conversions.
 
 use crate::support::convert::convert;
-use crate::support::meaning::same;
+use crate::support::meaning::{same, sizes_of_first};
 use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use tensor::{DimOrder, Shape};
 
@@ -12,15 +12,15 @@ macro_rules! row {
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("aten::clone.out(Tensor self, *, MemoryFormat? memory_format=None, ", clone).moves().means(same),
-    row!("aten::alias_copy.out(Tensor self, *, ", clone).moves().means(same),
-    row!("aten::detach_copy.out(Tensor self, *, ", clone).moves().means(same),
-    row!("aten::lift_fresh_copy.out(Tensor self, *, ", clone).moves().means(same),
+    row!("aten::clone.out(Tensor self, *, MemoryFormat? memory_format=None, ", clone).moves().means(same).sized(sizes_of_first),
+    row!("aten::alias_copy.out(Tensor self, *, ", clone).moves().means(same).sized(sizes_of_first),
+    row!("aten::detach_copy.out(Tensor self, *, ", clone).moves().means(same).sized(sizes_of_first),
+    row!("aten::lift_fresh_copy.out(Tensor self, *, ", clone).moves().means(same).sized(sizes_of_first),
     row!("aten::contiguous.out(Tensor self, *, MemoryFormat memory_format=0, ", clone),
     row!(
         "aten::_to_copy.out(Tensor self, *, bool non_blocking=False, MemoryFormat? memory_format=None, ",
         to_copy
-    ).means(same),
+    ).means(same).sized(sizes_of_first),
     row!("aten::copy.out(Tensor self, Tensor src, bool non_blocking=False, *, ", copy),
     Operator::new(
         "aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)",
@@ -30,11 +30,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!(
         "dim_order_ops::_to_dim_order_copy.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, ",
         to_dim_order
-    ).means(same),
+    ).means(same).sized(sizes_of_first),
     row!(
         "dim_order_ops::_clone_dim_order.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, ",
         to_dim_order
-    ).moves().means(same),
+    ).moves().means(same).sized(sizes_of_first),
     row!("et_copy::_h2d_copy.out(Tensor self, *, ", clone),
     row!("et_copy::_d2h_copy.out(Tensor self, *, ", clone),
     Operator::new(

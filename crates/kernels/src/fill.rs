@@ -2,8 +2,9 @@
 
 use crate::support::convert::{fill, fill_scalar, fill_zero};
 use crate::support::dims::to_shape;
+use crate::support::meaning::sizes_of_first;
 use operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
-use tensor::{Scalar, TensorViewMut};
+use tensor::{Scalar, Shape, TensorViewMut};
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -12,16 +13,18 @@ macro_rules! row {
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("aten::full.out(SymInt[] size, Scalar fill_value, *, ", full).means(fill_meaning),
+    row!("aten::full.out(SymInt[] size, Scalar fill_value, *, ", full).means(fill_meaning).sized(sizes_given),
     row!(
         "aten::full_like.out(Tensor self, Scalar fill_value, *, MemoryFormat? memory_format=None, ",
         full_like
     )
     .rounding(Rounding::ExactWithNumbers)
-    .means(fill_meaning),
-    row!("aten::zeros.out(SymInt[] size, *, ", zeros).means(zero_meaning),
+    .means(fill_meaning)
+    .sized(sizes_of_first),
+    row!("aten::zeros.out(SymInt[] size, *, ", zeros).means(zero_meaning).sized(sizes_given),
     row!("aten::zeros_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", zeros_like)
-        .means(zero_meaning),
+        .means(zero_meaning)
+        .sized(sizes_of_first),
     row!("aten::zero.out(Tensor self, *, ", zeros_like),
     row!("aten::new_zeros.out(Tensor self, SymInt[] size, *, ", new_zeros),
     row!("aten::new_empty.out(Tensor self, SymInt[] size, *, ", new_zeros),
@@ -45,6 +48,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 fn fill_meaning(args: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::Fill(args.scalar(1).ok()?))
+}
+
+/// The sizes at the first argument.
+fn sizes_given(args: &Args<'_>) -> Option<Shape> {
+    to_shape(args.name(0), args.ints(0).ok()?).ok()
 }
 
 fn zero_meaning(_: &Args<'_>) -> Option<Meaning> {

@@ -19,7 +19,10 @@ macro_rules! row {
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("view_copy.out(Tensor self, SymInt[] size", view).moves().means(same),
+    row!("view_copy.out(Tensor self, SymInt[] size", view)
+        .moves()
+        .means(same)
+        .sized(|args| infer_shape(args.name(1), args.ints(1).ok()?, args.meta(0).ok()?.numel()).ok()),
     row!("_unsafe_view.out(Tensor self, SymInt[] size", view),
     row!("_reshape_alias_copy.out(Tensor self, SymInt[] size, SymInt[] stride", view),
     row!("permute_copy.out(Tensor self, int[] dims", permute).moves().means(permute_meaning),
@@ -29,17 +32,26 @@ pub(crate) const OPERATORS: &[Operator] = &[
         "aten::expand_copy.out(Tensor self, SymInt[] size, *, bool implicit=False, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         expand,
-    ).moves().means(|_| Some(Meaning::View(ViewOf::Expand))),
+    ).moves().means(|_| Some(Meaning::View(ViewOf::Expand))).sized(|args| sizes_of_view(args, expanded)),
     row!("select_copy.int_out(Tensor self, int dim, SymInt index", select).moves().means(select_meaning),
     row!(
         "slice_copy.Tensor_out(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1",
         slice
     ).moves().means(slice_meaning),
     row!("narrow_copy.out(Tensor self, int dim, SymInt start, SymInt length", narrow),
-    row!("unsqueeze_copy.out(Tensor self, int dim", unsqueeze).moves().means(same),
+    row!("unsqueeze_copy.out(Tensor self, int dim", unsqueeze)
+        .moves()
+        .means(same)
+        .sized(|args| sizes_of_view(args, unsqueezed)),
     row!("squeeze_copy.out(Tensor self", squeeze_all),
-    row!("squeeze_copy.dim_out(Tensor self, int dim", squeeze).moves().means(same),
-    row!("squeeze_copy.dims_out(Tensor self, int[] dim", squeeze).moves().means(same),
+    row!("squeeze_copy.dim_out(Tensor self, int dim", squeeze)
+        .moves()
+        .means(same)
+        .sized(|args| sizes_of_view(args, squeezed)),
+    row!("squeeze_copy.dims_out(Tensor self, int[] dim", squeeze)
+        .moves()
+        .means(same)
+        .sized(|args| sizes_of_view(args, squeezed)),
     row!("diagonal_copy.out(Tensor self, int offset=0, int dim1=0, int dim2=1", diagonal),
     row!("unfold_copy.out(Tensor self, int dimension, int size, int step", unfold),
     row!(
@@ -134,17 +146,24 @@ fn t(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> 
 
 /// Broadcasts to other sizes; -1 keeps a size.
 fn expand(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    copy_view(args, outs, |x| expanded(args, x))
+}
+
+fn expanded(args: &Args<'_>, x: Layout) -> Result<Layout> {
     let size = args.ints(1)?;
-    copy_view(args, outs, |x| {
-        let front = size.len().checked_sub(x.rank()).ok_or_else(|| {
-            Error::invalid(format!("size: {size:?} has fewer dimensions than the shape {}", x.sizes))
-        })?;
-        let mut sizes = Shape::filled(size.len(), 0)?;
-        for (d, &s) in size.iter().enumerate() {
-            sizes[d] = if s == -1 && d >= front { x.sizes[d - front] } else { to_size("size", s)? };
-        }
-        x.expand(&sizes)
-    })
+    let front = size.len().checked_sub(x.rank()).ok_or_else(|| {
+        Error::invalid(format!("size: {size:?} has fewer dimensions than the shape {}", x.sizes))
+    })?;
+    let mut sizes = Shape::filled(size.len(), 0)?;
+    for (d, &s) in size.iter().enumerate() {
+        sizes[d] = if s == -1 && d >= front { x.sizes[d - front] } else { to_size("size", s)? };
+    }
+    x.expand(&sizes)
+}
+
+/// The sizes of a view of the first tensor.
+fn sizes_of_view(args: &Args<'_>, view: fn(&Args<'_>, Layout) -> Result<Layout>) -> Option<Shape> {
+    Some(view(args, Layout::of(args.meta(0).ok()?)).ok()?.sizes)
 }
 
 /// Selects one index of a dimension, which is removed.
@@ -184,7 +203,11 @@ fn narrow(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 
 /// Inserts a dimension of size one before `dim`.
 fn unsqueeze(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    copy_view(args, outs, |x| x.insert(wrap_dim(args.name(1), args.int(1)?, x.rank() + 1)?, 1, 0))
+    copy_view(args, outs, |x| unsqueezed(args, x))
+}
+
+fn unsqueezed(args: &Args<'_>, x: Layout) -> Result<Layout> {
+    x.insert(wrap_dim(args.name(1), args.int(1)?, x.rank() + 1)?, 1, 0)
 }
 
 /// Removes all dimensions of size one.
@@ -194,7 +217,11 @@ fn squeeze_all(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 
 /// Removes the listed dimensions that have size one.
 fn squeeze(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    copy_view(args, outs, |x| Ok(remove_ones(x, DimSet::of(args.name(1), args.ints(1)?, x.rank())?)))
+    copy_view(args, outs, |x| squeezed(args, x))
+}
+
+fn squeezed(args: &Args<'_>, x: Layout) -> Result<Layout> {
+    Ok(remove_ones(x, DimSet::of(args.name(1), args.ints(1)?, x.rank())?))
 }
 
 fn remove_ones(x: Layout, dims: DimSet) -> Layout {

@@ -1,5 +1,9 @@
 use crate::SchemaError;
 use crate::{Args, DtypeSet, Facts, KernelContext, Meaning, MeaningFn, Outs, Result, Rounding, Schema};
+use tensor::Shape;
+
+/// See [`Kernel::result_sizes`].
+pub type SizesFn = fn(&Args<'_>) -> Option<Shape>;
 
 /// What an operator's results depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,6 +42,12 @@ pub trait Kernel: Send + Sync {
     /// The meaning of a call with these arguments, if passes may compute it in another way, for example by fusing
     /// it with its producer. Then this kernel is not called.
     fn meaning(&self, args: &Args<'_>) -> Option<Meaning> {
+        let _ = args;
+        None
+    }
+
+    /// The sizes of the first result of a call with these arguments, if they are declared apart from its meaning.
+    fn result_sizes(&self, args: &Args<'_>) -> Option<Shape> {
         let _ = args;
         None
     }
@@ -87,6 +97,7 @@ pub struct Operator {
     results: Results,
     facts: Facts,
     meaning: Option<MeaningFn>,
+    sizes: Option<SizesFn>,
     in_place: &'static [usize],
     execute: KernelFn,
     prepare: Option<PrepareFn>,
@@ -101,6 +112,7 @@ impl Operator {
             results: Results::Elements,
             facts: Facts::NONE,
             meaning: None,
+            sizes: None,
             in_place: &[],
             execute,
             prepare: None,
@@ -135,6 +147,12 @@ impl Operator {
     /// Declares the meaning of its calls for graph passes.
     pub const fn means(mut self, meaning: MeaningFn) -> Self {
         self.meaning = Some(meaning);
+        self
+    }
+
+    /// Declares the sizes of its first result, where its meaning leaves them open.
+    pub const fn sized(mut self, sizes: SizesFn) -> Self {
+        self.sizes = Some(sizes);
         self
     }
 
@@ -219,6 +237,10 @@ impl Kernel for TableKernel {
 
     fn meaning(&self, args: &Args<'_>) -> Option<Meaning> {
         self.operator.meaning.and_then(|meaning| meaning(args))
+    }
+
+    fn result_sizes(&self, args: &Args<'_>) -> Option<Shape> {
+        self.operator.sizes.and_then(|sizes| sizes(args))
     }
 
     fn in_place(&self) -> &[usize] {

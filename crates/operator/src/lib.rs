@@ -26,6 +26,7 @@ mod isa;
 mod kernel;
 mod outs;
 mod registry;
+mod result_sizes;
 mod schema;
 
 pub use ::names::{closest, did_you_mean};
@@ -38,7 +39,7 @@ pub use evalue::{EValue, Tag};
 pub use expression::{Binary, Expression, Instr, Unary};
 pub use facts::{Facts, Meaning, MeaningFn, Rounding};
 pub use isa::{Isa, Level, MissingLevel, UnknownLevel};
-pub use kernel::{FnKernel, Kernel, KernelFn, Operator, PrepareFn, PreparedKernel, Results};
+pub use kernel::{FnKernel, Kernel, KernelFn, Operator, PrepareFn, PreparedKernel, Results, SizesFn};
 pub use outs::{Out, Outs};
 pub use registry::{DuplicateKernel, KernelRegistry};
 pub use schema::{ArgType, Schema, SchemaArg, SchemaError};

@@ -1,10 +1,16 @@
 //! Meanings that operators of several families share.
 
 use operator::{Arg, Args, Binary, Expression, Meaning, Unary};
+use tensor::Shape;
 
 /// A reshape: the elements of the first tensor, in order.
 pub(crate) fn same(_: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::Same)
+}
+
+/// The sizes of the first tensor.
+pub(crate) fn sizes_of_first(args: &Args<'_>) -> Option<Shape> {
+    Some(*args.meta(0).ok()?.sizes())
 }
 
 /// A function of each element.
