@@ -525,6 +525,36 @@ def tails(x, p):
     return torch.special.ndtr(x), torch.special.ndtri(p)
 
 
+ROWS = Dim("rows", min=3, max=16)
+
+
+@case(r(4, 32), r(8, 3), r(5), dynamic=({0: ROWS}, {0: 2 * ROWS}, {0: ROWS + 1}),
+      more=[(r(3, 32), r(6, 3), r(4)), (r(16, 32), r(32, 3), r(17))])
+class related_sizes(nn.Module):
+    """Sizes that are fixed, at least 3, and computed from others."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(32))
+
+    def forward(self, x, y, z):
+        x = x * self.scale
+        return x.softmax(1).max(1).values + x.mean(1) + y.view(-1, 2, 3).sum((1, 2)) + z[1:]
+
+
+def mutated(x, cache, count):
+    cache[:, 1:5] = x
+    count.add_(1)
+    return cache.sum(0) + count, count
+
+
+@case(r(3, 4), torch.zeros(3, 6), torch.tensor(0), dynamic=({0: ROWS}, {0: ROWS}, None),
+      more=[(r(5, 4), r(5, 6), torch.tensor(7))])
+def mutated_inputs(x, cache, count):
+    """Inputs that are written, one of them through a view; what is written is returned before the outputs."""
+    return mutated(x, cache, count)
+
+
 NAN, INF = float("nan"), float("inf")
 
 
@@ -551,10 +581,14 @@ def write_case(target, module, inputs, more=(), dynamic_shapes=None, tolerance=N
     record = recorder(blob)
     for args in [inputs, *more]:
         given = [record(a) for a in args]
+        versions = [a._version if isinstance(a, torch.Tensor) else None for a in args]
         # A module with state continues from the state of the previous run.
         with torch.no_grad():
             outputs = module(*args)
         outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+        # The reference returns inputs that are written before the outputs.
+        written = [a for a, version in zip(args, versions) if version is not None and a._version != version]
+        outputs = [*written, *outputs]
         runs.append({"method": "forward", "inputs": given, "outputs": [record(o) for o in outputs]})
     (target / "io.bin").write_bytes(blob)
     case = {"name": target.name, "model": "model.pte", "runs": runs}
@@ -563,7 +597,14 @@ def write_case(target, module, inputs, more=(), dynamic_shapes=None, tolerance=N
     (target / "case.json").write_text(json.dumps(case) + "\n")
 
 
-OTHERS = {"keywords": write_keywords, "two_models": write_two_models}
+def write_mutated_inputs_decomposed(target):
+    """`mutated_inputs`, functionalized by the exporter: the signature says which outputs are written to inputs."""
+    make, inputs, shapes, more = CASES["mutated_inputs"]
+    write_case(target, make().eval(), inputs, more, shapes, decompose=True)
+
+
+OTHERS = {"keywords": write_keywords, "two_models": write_two_models,
+          "mutated_inputs_decomposed": write_mutated_inputs_decomposed}
 
 
 def write(folder, name):

@@ -1,11 +1,11 @@
 //! Functionalization: replaces operators that write into their operands by functional ones. Each write makes a new
 //! value, and later reads of the written memory, also through views, use that value. The final value of an input that
-//! was written becomes a [`Mutation`](ir::exported::Mutation).
+//! was written becomes a [`Mutation`](ir::exported::Mutation), or an output if the caller passes the input.
 
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
 use ir::exported::{
-    Argument, ExportedGraph, ExportedNode, ExportedProgram, Mutation, TensorSpec, VarId, VarType,
+    Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, Mutation, TensorSpec, VarId, VarType,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -13,9 +13,7 @@ use std::collections::{HashMap, HashSet};
 const END: &str = "graph.end";
 
 pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
-    let mut writes = false;
-    program.graph.for_each_node(&mut |node| writes |= written(node).is_some() || statistics(node).is_some());
-    if !writes {
+    if !mutates(program) {
         return Ok(());
     }
     let mut graph = std::mem::take(&mut program.graph);
@@ -28,13 +26,25 @@ pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
     remove_ends(&mut graph);
     program.graph = graph;
     walked?;
-    for input in inputs {
-        if let Some(&value) = state.current.get(&input) {
-            program.mutations.retain(|m| m.input != input);
-            program.mutations.push(Mutation { input, value });
+    let mut returned = Vec::new();
+    for (input, kind) in inputs.into_iter().zip(&program.inputs) {
+        let Some(&value) = state.current.get(&input) else { continue };
+        if *kind == InputKind::User {
+            returned.push(Argument::Var(value));
+            continue;
         }
+        program.mutations.retain(|m| m.input != input);
+        program.mutations.push(Mutation { input, value });
     }
+    program.graph.outputs.splice(..0, returned);
     Ok(())
+}
+
+/// Whether a node of the program writes into an operand.
+pub(crate) fn mutates(program: &ExportedProgram) -> bool {
+    let mut mutates = false;
+    program.graph.for_each_node(&mut |node| mutates |= written(node).is_some() || statistics(node).is_some());
+    mutates
 }
 
 fn append_ends(graph: &mut ExportedGraph) {

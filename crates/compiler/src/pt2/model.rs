@@ -7,7 +7,7 @@ use super::weights::Weights;
 use super::{SAVE_ANEW, expression};
 use crate::{Error, Result};
 use ir::exported::{
-    Argument, Bounds, ExportedProgram, InputKind, Mutation, Ranges, Size, SymExpr, VarId, VarType,
+    Argument, Bounds, ExportedProgram, InputKind, Mutation, Ranges, Size, SymExpr, Var, VarId, VarType,
 };
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -103,7 +103,8 @@ fn read_inputs(
         let (kind, key) = match spec {
             InputSpec::UserInput {} => match fixed.get(&input) {
                 Some(value) => (InputKind::Fixed(value.clone()), None),
-                None => (InputKind::User, None),
+                None if program.spec(input).is_some() => (InputKind::User, None),
+                None => return Err(no_tensor(record, program.var(input))),
             },
             InputSpec::ConstantInput { name, value } => {
                 let value = super::graph::fixed_argument(value);
@@ -139,7 +140,18 @@ fn read_inputs(
     Ok(())
 }
 
-/// Moves outputs that are written back to inputs to the program's mutations.
+/// An input that is neither a tensor nor fixed when the model was exported.
+fn no_tensor(record: &str, input: &Var) -> Error {
+    let what = match input.ty {
+        VarType::Opaque => "a script object",
+        _ => "a number that varies, and a program's numbers are fixed",
+    };
+    let problem = format!("the input `{}` is {what}", input.name);
+    Error::refused(record, problem, "pass it as a tensor, or export the model with a constant in its place")
+}
+
+/// Resolves the outputs that the model writes back to its inputs. State is written back at run time: a mutation. What is
+/// written to an input of the caller is returned, before the model's own outputs.
 fn read_mutations(
     record: &str,
     program: &mut ExportedProgram,
@@ -151,39 +163,68 @@ fn read_mutations(
         let problem = format!("{} output_specs for {} outputs", signature.output_specs.len(), outputs.len());
         return Err(Error::archive(record, problem));
     }
-    let keyed: HashMap<&str, VarId> = inputs
-        .iter()
-        .zip(&signature.input_specs)
-        .filter_map(|(&input, spec)| match spec {
-            InputSpec::Parameter { parameter_name: key } | InputSpec::Buffer { buffer_name: key } => {
-                Some((key.as_str(), input))
-            }
-            _ => None,
-        })
-        .collect();
-    let mut kept = Vec::with_capacity(outputs.len());
+    let targets = Targets::of(signature, program, inputs);
+    let (mut returned, mut own) = (Vec::new(), Vec::with_capacity(outputs.len()));
     for (output, spec) in std::mem::take(outputs).into_iter().zip(&signature.output_specs) {
-        let input = match spec {
+        let (kind, key, input) = match spec {
             OutputSpec::UserOutput {} | OutputSpec::LossOutput {} => {
-                kept.push(output);
+                own.push(output);
                 continue;
             }
             OutputSpec::Token {} => continue,
-            OutputSpec::BufferMutation { buffer_name: key }
-            | OutputSpec::ParameterMutation { parameter_name: key } => keyed.get(key.as_str()).copied(),
-            OutputSpec::UserInputMutation { user_input_name } => {
-                inputs.iter().copied().find(|&i| *program.var(i).name == **user_input_name)
+            OutputSpec::BufferMutation { buffer_name: key } => ("buffer", key, targets.buffers.get(&**key)),
+            OutputSpec::ParameterMutation { parameter_name: key } => {
+                ("parameter", key, targets.parameters.get(&**key))
             }
-            OutputSpec::GradientToParameter {} | OutputSpec::GradientToUserInput {} => {
+            OutputSpec::UserInputMutation { user_input_name: key } => {
+                ("user input", key, targets.user_inputs.get(&**key))
+            }
+            OutputSpec::GradientToParameter { parameter_name: key }
+            | OutputSpec::GradientToUserInput { user_input_name: key } => {
                 let help = "export the forward pass, or train with `TrainingModule`";
-                return Err(Error::refused(record, "the program computes gradients", help));
+                return Err(Error::refused(record, format!("an output is the gradient of `{key}`"), help));
             }
         };
         match (input, output.var()) {
-            (Some(input), Some(value)) => program.mutations.push(Mutation { input, value }),
-            _ => return Err(Error::archive(record, "an output writes an input that is not there")),
+            (Some(&input), Some(value)) if kind != "user input" => {
+                program.mutations.push(Mutation { input, value });
+            }
+            (Some(_), Some(_)) => returned.push(output),
+            (Some(_), None) => {
+                let problem = format!("the new value of the {kind} `{key}` is no tensor");
+                return Err(Error::archive(record, problem));
+            }
+            (None, _) => {
+                let problem = format!("an output is written to the {kind} `{key}`, which is not there");
+                return Err(Error::archive(record, problem));
+            }
         }
     }
-    *outputs = kept;
+    returned.append(&mut own);
+    *outputs = returned;
     Ok(())
+}
+
+/// The inputs that outputs may be written back to, by the names that the signature gives them.
+struct Targets {
+    parameters: HashMap<String, VarId>,
+    buffers: HashMap<String, VarId>,
+    user_inputs: HashMap<String, VarId>,
+}
+
+impl Targets {
+    fn of(signature: &Signature, program: &ExportedProgram, inputs: &[VarId]) -> Self {
+        let mut targets =
+            Self { parameters: HashMap::new(), buffers: HashMap::new(), user_inputs: HashMap::new() };
+        for (&input, spec) in inputs.iter().zip(&signature.input_specs) {
+            let (named, key) = match spec {
+                InputSpec::Parameter { parameter_name } => (&mut targets.parameters, parameter_name.clone()),
+                InputSpec::Buffer { buffer_name } => (&mut targets.buffers, buffer_name.clone()),
+                InputSpec::UserInput {} => (&mut targets.user_inputs, program.var(input).name.to_string()),
+                _ => continue,
+            };
+            named.insert(key, input);
+        }
+        targets
+    }
 }

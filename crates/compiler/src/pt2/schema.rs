@@ -68,8 +68,8 @@ pub(super) enum OutputSpec {
     BufferMutation { buffer_name: String },
     ParameterMutation { parameter_name: String },
     UserInputMutation { user_input_name: String },
-    GradientToParameter {},
-    GradientToUserInput {},
+    GradientToParameter { parameter_name: String },
+    GradientToUserInput { user_input_name: String },
     Token {},
 }
 
