@@ -5,7 +5,7 @@ use crate::quantize::{self, Quantize, QuantizedLayer};
 use crate::{Error, OperatorTable, Result, passes, pt2};
 use format::container::Blob;
 use format::ptd;
-use format::pte::{Builder, NamedBlob, Prepared};
+use format::pte::{Builder, NamedBlob, Prepared, is_own_key};
 use ir::SharedBytes;
 use ir::exported::delegate::{CALL_DELEGATE, DebugHandle, Partitioner, Preprocess, lower_partition};
 use ir::exported::{ExportedProgram, TensorSpec, VarId};
@@ -244,7 +244,7 @@ pub(crate) fn finish(
         quantize::expect_some(how, outcomes.iter())?;
     }
     let external_data = match options.external_data {
-        true => std::mem::take(&mut builder.named_data),
+        true => builder.named_data.extract_if(.., |data| !is_own_key(&data.key)).collect(),
         false => Vec::new(),
     };
     Ok(Compiled { program: builder.finish()?.prepare()?, external, external_data, methods })

@@ -1,3 +1,4 @@
+use ir::exported::SizeProblem;
 use operator::Tag;
 use std::fmt;
 use std::io;
@@ -313,6 +314,9 @@ pub enum InputProblem {
         /// What to do.
         hint: &'static str,
     },
+    /// A size of the tensor is not one that the export allows.
+    #[error("input {}: dimension {} has size {}; it was exported with {}", .0.input, .0.dim, .0.found, .0.exported)]
+    Size(SizeProblem),
     /// The tensor has another layout than the input, and it may not be converted.
     #[error("input {index} has dim order {expected}, a tensor of dim order {found} was given")]
     DimOrder {

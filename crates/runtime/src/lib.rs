@@ -20,6 +20,7 @@ mod error;
 mod execute;
 mod fold;
 mod freeable;
+mod input_sizes;
 mod limits;
 mod load;
 mod loader;
@@ -56,6 +57,7 @@ pub use error::{
 };
 pub use freeable::FreeableBuffer;
 pub use graph::{Call, CallArg, CallOut, Constant, Graph, Identity, PackStore, SourceId, ValueId};
+pub use ir::exported::{InputSizes, SizeProblem};
 pub use limits::Limits;
 pub use loader::{BytesLoader, DataLoader, FileLoader, LoaderReader, MmapLoader, Purpose};
 pub use machine::free_memory;

@@ -48,6 +48,7 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
         input_set: inputs.iter().map(|&id| matches!(state.values[id], Value::None)).collect(),
         inputs,
         outputs: ids(&tables.outputs),
+        input_sizes: meta.input_sizes()?.map(Arc::new),
         state,
         chains,
         delegates,

@@ -1,5 +1,6 @@
-use crate::{InputProblem, Program};
+use crate::{InputProblem, Program, Result, input_sizes};
 use format::pte;
+use ir::exported::InputSizes;
 use operator::{EValue, Tag};
 use std::collections::BTreeMap;
 use tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta};
@@ -79,6 +80,15 @@ impl<'p> MethodMeta<'p> {
         self.values(&self.plan().inputs)
     }
 
+    /// The sizes that the export allows for the inputs, if the upper bounds of each do not say it all. They are read from
+    /// the file.
+    ///
+    /// # Errors
+    /// They cannot be read, or are not those of this method.
+    pub fn input_sizes(&self) -> Result<Option<InputSizes>> {
+        input_sizes::of(self.program, self.plan())
+    }
+
     /// The outputs, in order.
     pub fn outputs(&self) -> Vec<ValueMeta> {
         self.values(&self.plan().outputs)
@@ -148,31 +158,49 @@ impl<'p> MethodMeta<'p> {
 }
 
 /// Checks that a tensor of this type and shape can be input `index`, whose type, size bounds and dynamism are those of
-/// `declared`. Fails with the same errors as [`Method::set_input`](crate::Method::set_input).
+/// `declared`, and whose sizes the export limits to `allowed`. Fails with the same errors as
+/// [`Method::set_input`](crate::Method::set_input).
 pub fn check_tensor(
     index: usize,
     declared: &TensorMeta,
+    allowed: Option<&InputSizes>,
     dtype: ScalarType,
     sizes: &[usize],
 ) -> Result<(), InputProblem> {
-    check_within(index, (declared.dtype(), declared.dynamism(), declared.sizes()), dtype, sizes)
+    let expected = (declared.dtype(), declared.dynamism(), &**declared.sizes());
+    check_within(index, expected, allowed, dtype, sizes)
 }
 
 /// As [`check_tensor`], with type, dynamism and bounds as separate values.
 pub(crate) fn check_within(
     index: usize,
     (expected, dynamism, bound): (ScalarType, ShapeDynamism, &[usize]),
+    allowed: Option<&InputSizes>,
     dtype: ScalarType,
     sizes: &[usize],
 ) -> Result<(), InputProblem> {
     if expected != dtype {
         return Err(InputProblem::Dtype { index, expected, found: dtype });
     }
+    check_shape(index, dynamism, bound, allowed, sizes)
+}
+
+/// Checks that a shape is within the bounds of an input and is one that the export allows.
+pub(crate) fn check_shape(
+    index: usize,
+    dynamism: ShapeDynamism,
+    bound: &[usize],
+    allowed: Option<&InputSizes>,
+    sizes: &[usize],
+) -> Result<(), InputProblem> {
+    if let Some(allowed) = allowed.filter(|_| bound.len() == sizes.len()) {
+        allowed.check_input(index, sizes).map_err(InputProblem::Size)?;
+    }
     shape_problem(index, dynamism, bound, sizes).map_or(Ok(()), Err)
 }
 
 /// The problem with a shape, if it is outside the bounds of an input.
-pub(crate) fn shape_problem(
+fn shape_problem(
     index: usize,
     dynamism: ShapeDynamism,
     bound: &[usize],

@@ -1,12 +1,13 @@
 use crate::call::State;
 use crate::error::{Error, ExecuteError, InputProblem, InstructionPlace};
-use crate::meta::{MethodMeta, check_within, shape_problem};
+use crate::meta::{MethodMeta, check_shape, check_within};
 use crate::program::Program;
 use crate::region::Region;
 use crate::step::{Chain, DelegateEntry, Step};
 use crate::value::{Id, Storage, Value};
 use crate::{Limits, Result};
 use format::pte::TensorData;
+use ir::exported::InputSizes;
 use operator::{EValue, Generator, Held, Isa, Scratch, Tag};
 use pool::{Interrupt, Pool};
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub struct Method {
     pub(crate) inputs: Vec<Id>,
     pub(crate) outputs: Vec<Id>,
     pub(crate) input_set: Vec<bool>,
+    /// The sizes that the export allows for the inputs.
+    pub(crate) input_sizes: Option<Arc<InputSizes>>,
     /// The number of leading arenas that belong to the memory plan.
     pub(crate) planned_arenas: usize,
     pub(crate) scratch: Scratch,
@@ -115,7 +118,18 @@ impl Method {
         if let Some(index) = self.input_set.iter().position(|set| !set) {
             return Err(self.input_error(InputProblem::Unset { index }));
         }
+        self.check_sizes()?;
         self.run_chains()
+    }
+
+    /// Checks the sizes of all inputs together.
+    fn check_sizes(&self) -> Result<()> {
+        let Some(allowed) = &self.input_sizes else { return Ok(()) };
+        let sizes_of = |input: usize| {
+            let tensor = self.state.values[*self.inputs.get(input)?].tensor()?;
+            Some(&**tensor.meta.sizes())
+        };
+        allowed.check(sizes_of).map_err(|problem| self.input_error(InputProblem::Size(problem)))
     }
 
     /// Copies a value into an input.
@@ -150,7 +164,8 @@ impl Method {
             return Err(self.input_error(InputProblem::Kind { index, expected, found: Tag::Tensor }));
         };
         let expected = (slot.meta.dtype(), slot.meta.dynamism(), &*slot.bound);
-        if let Err(problem) = check_within(index, expected, tensor.dtype(), tensor.sizes()) {
+        let allowed = self.input_sizes.as_deref();
+        if let Err(problem) = check_within(index, expected, allowed, tensor.dtype(), tensor.sizes()) {
             return Err(self.input_error(problem));
         }
         slot.meta.resize(tensor.sizes())?;
@@ -175,16 +190,12 @@ impl Method {
             return Err(self.input_error(InputProblem::Index { index, count: self.inputs.len() }));
         };
         let value = &self.state.values[id];
-        let (problem, home) = match value.tensor() {
-            Some(t) => (shape_problem(index, t.meta.dynamism(), &t.bound, sizes), t.home),
-            None => {
-                let expected = tag(value);
-                (Some(InputProblem::Kind { index, expected, found: Tag::Tensor }), Storage::Nowhere)
-            }
+        let Some(t) = value.tensor() else {
+            let expected = tag(value);
+            return Err(self.input_error(InputProblem::Kind { index, expected, found: Tag::Tensor }));
         };
-        if let Some(problem) = problem {
-            return Err(self.input_error(problem));
-        }
+        let (allowed, home) = (self.input_sizes.as_deref(), t.home);
+        check_shape(index, t.meta.dynamism(), &t.bound, allowed, sizes).map_err(|p| self.input_error(p))?;
         let (Storage::Arena(extent), Some(slot)) = (home, self.state.values[id].tensor_mut()) else {
             return Err(Error::Unsupported(format!("input {index} of method `{}` is a constant", self.name)));
         };

@@ -45,6 +45,7 @@ impl Method {
             inputs: self.inputs.clone(),
             outputs: self.outputs.clone(),
             input_set: self.input_set.clone(),
+            input_sizes: self.input_sizes.clone(),
             planned_arenas: self.planned_arenas,
             scratch: Scratch::new(self.limits.scratch_bytes),
             generator: Generator::new(self.generator.next_u64()),

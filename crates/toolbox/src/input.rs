@@ -14,8 +14,10 @@
 use crate::picture::{self, Preparation};
 use crate::{Error, Result, npy, stream};
 use operator::{EValue, Tag};
+use runtime::InputSizes;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use tensor::{Bool, Element, Scalar, ScalarType, Tensor, TensorMeta, bf16, f16};
 
 /// One parsed input.
@@ -63,6 +65,8 @@ pub struct Declared {
     pub tag: Tag,
     /// For a tensor: type, sizes (upper bounds if dynamic), dynamism, dim order.
     pub meta: Option<TensorMeta>,
+    /// The sizes that the export allows for the inputs of the method, if the upper bounds do not say it all.
+    pub allowed: Option<Arc<InputSizes>>,
 }
 
 impl FromStr for InputSpec {
@@ -185,7 +189,9 @@ impl Declared {
     /// Fails, with the error that the method would give, if a tensor of this type and sizes cannot be the input.
     fn check(&self, dtype: ScalarType, sizes: &[usize]) -> Result<()> {
         let problem = match (&self.meta, self.tag) {
-            (Some(meta), _) => runtime::check_tensor(self.index, meta, dtype, sizes).err(),
+            (Some(meta), _) => {
+                runtime::check_tensor(self.index, meta, self.allowed.as_deref(), dtype, sizes).err()
+            }
             (None, Tag::Tensor) => None,
             (None, tag) => {
                 Some(runtime::InputProblem::Kind { index: self.index, expected: tag, found: Tag::Tensor })
@@ -330,7 +336,7 @@ mod tests {
     use super::*;
 
     fn declared(tag: Tag) -> Declared {
-        Declared { method: "forward".to_owned(), index: 0, tag, meta: None }
+        Declared { method: "forward".to_owned(), index: 0, tag, meta: None, allowed: None }
     }
 
     fn tensor(text: &str) -> Tensor {

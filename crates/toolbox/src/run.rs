@@ -7,8 +7,8 @@ use crate::{Context, Error, Result, stream};
 use clock::Instant;
 use operator::{EValue, Tag};
 use runtime::{
-    DataLoader, FileLoader, Limits, LoadOptions, MergedDataMap, Method, MmapLoader, Module, NamedDataMap,
-    Program, PtdDataMap, ValueMeta,
+    DataLoader, FileLoader, InputSizes, Limits, LoadOptions, MergedDataMap, Method, MmapLoader, Module,
+    NamedDataMap, Program, PtdDataMap, ValueMeta,
 };
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -247,10 +247,14 @@ impl Request {
             let inputs = values.iter().map(EValue::try_clone).collect::<Result<_, _>>()?;
             return Ok(Called { method, inputs, zeros: None });
         }
-        let declared = program.method_meta(&method)?.inputs();
+        let meta = program.method_meta(&method)?;
+        let declared = meta.inputs();
         let (inputs, zeros) = match self.inputs.is_empty() && !declared.is_empty() {
             true => (default_inputs(&declared)?, Some(declared.iter().map(default_text).collect())),
-            false => (given_inputs(&method, &declared, &self.inputs, &self.pictures)?, None),
+            false => {
+                let allowed = meta.input_sizes()?.map(Arc::new);
+                (given_inputs(&method, &declared, allowed, &self.inputs, &self.pictures)?, None)
+            }
         };
         Ok(Called { method, inputs, zeros })
     }
@@ -268,6 +272,7 @@ pub(crate) fn once(method: &mut Method, inputs: &[EValue]) -> Result<()> {
 fn given_inputs(
     method: &str,
     declared: &[ValueMeta],
+    allowed: Option<Arc<InputSizes>>,
     specs: &[InputSpec],
     pictures: &Preparation,
 ) -> Result<Vec<EValue>> {
@@ -293,7 +298,8 @@ fn given_inputs(
             _ => {
                 let Some(spec) = specs.next() else { break };
                 let meta = value.tensor.as_ref().map(|t| t.meta.clone());
-                let declared = Declared { method: method.to_owned(), index: i, tag: value.tag, meta };
+                let (method_name, allowed) = (method.to_owned(), allowed.clone());
+                let declared = Declared { method: method_name, index: i, tag: value.tag, meta, allowed };
                 match spec.resolve(&declared, pictures) {
                     // This error already names the method and the input.
                     Err(e @ Error::Runtime(runtime::Error::Input { .. })) => return Err(e),

@@ -4,7 +4,7 @@ use crate::ops::requirements;
 use crate::{Result, kind};
 use format::{FileKind, ptd, pte};
 use operator::KernelRegistry;
-use runtime::{BackendRegistry, DataLoader, Limits, Purpose};
+use runtime::{BackendRegistry, DataLoader, Limits, MethodMeta, Program, Purpose};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -70,6 +70,10 @@ pub fn validate(
     limits: &Limits,
 ) -> Result<Validation> {
     let mut found = structure(&**loader, limits)?;
+    if found.valid && found.format == FileKind::Pte.name() {
+        found.problems = input_sizes(loader, limits)?;
+        found.valid = found.problems.is_empty();
+    }
     if found.valid && found.format != FileKind::Ptd.name() {
         let needed = requirements(loader, kernels, backends, limits)?;
         (found.can_run, found.missing) = (Some(needed.can_run), needed.missing);
@@ -103,6 +107,23 @@ fn structure(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> {
         can_run: None,
         missing: Vec::new(),
     })
+}
+
+/// The problems of the sizes that methods allow for their inputs, which are named data.
+fn input_sizes(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Vec<Problem>> {
+    let program = Program::load(Arc::clone(loader), limits)?;
+    let problem = |meta: MethodMeta<'_>| match meta.input_sizes() {
+        Ok(_) => None,
+        Err(error) => Some(Problem {
+            path: format!("named data `{}`", format::pte::input_sizes_key(meta.name())),
+            offset: None,
+            kind: "Invalid".to_owned(),
+            expected: "the sizes of the inputs of the method".to_owned(),
+            found: "other text".to_owned(),
+            message: runtime::one_line(&error),
+        }),
+    };
+    Ok(program.methods().filter_map(problem).collect())
 }
 
 /// The first problem of a `.bef` file.

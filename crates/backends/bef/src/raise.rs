@@ -3,7 +3,7 @@
 use crate::data::Data;
 use crate::error::{Error, Result, fail};
 use crate::kinds;
-use crate::payload::{Arg, Node, Number, Op, Payload, Type, Value, outs};
+use crate::payload::{Arg, Expression, Node, Number, Op, Payload, Type, Value, outs};
 use graph::{Call, Constant, Graph, ValueId};
 use operator::{KernelRegistry, Results};
 use runtime::GraphRequest;
@@ -58,7 +58,7 @@ pub(crate) fn raise(
 /// The metas of those `values` that are tensors, with all symbols at their maxima.
 pub(crate) fn max_metas(payload: &Payload, values: &[usize]) -> Result<Vec<TensorMeta>> {
     let symbols: Vec<Option<i64>> = payload.maxima.iter().map(|&max| Some(max)).collect();
-    let numbers: Vec<Result<i64>> = payload.expressions.iter().map(|e| e.value(&symbols)).collect();
+    let numbers = numbers_of(payload, &symbols);
     let tensors = values.iter().map(|&v| &payload.values[v].ty).filter(|ty| **ty != Type::Number);
     tensors.map(|ty| meta(ty, &numbers)).collect()
 }
@@ -89,7 +89,7 @@ fn evaluate(payload: &Payload, inputs: &[TensorMeta]) -> Result<Vec<Result<i64>>
             symbols[symbol] = symbols[symbol].or(Some(given));
         }
     }
-    let numbers: Vec<Result<i64>> = payload.expressions.iter().map(|e| e.value(&symbols)).collect();
+    let numbers = numbers_of(payload, &symbols);
     for (i, ((_, sizes, _), given)) in declared.iter().zip(inputs).enumerate() {
         for (size, &given) in sizes.iter().zip(given.sizes().iter()) {
             let expected = number_value(&numbers, *size)?;
@@ -99,6 +99,15 @@ fn evaluate(payload: &Payload, inputs: &[TensorMeta]) -> Result<Vec<Result<i64>>
         }
     }
     Ok(numbers)
+}
+
+/// The values of the payload's expressions; an error for one that has none.
+fn numbers_of(payload: &Payload, symbols: &[Option<i64>]) -> Vec<Result<i64>> {
+    let value = |e: &Expression| {
+        e.value(|symbol| symbols.get(symbol).copied().flatten())
+            .ok_or_else(|| Error::new(format!("the size `{e}` has no value")))
+    };
+    payload.expressions.iter().map(value).collect()
 }
 
 fn tensor(value: &Value) -> Option<(tensor::ScalarType, &[Number], tensor::DimOrder)> {

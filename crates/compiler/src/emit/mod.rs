@@ -9,10 +9,11 @@ use crate::{Error, Result};
 use format::container::Blob;
 use format::pte::{
     BackendDelegate, BackendDelegateDataReference, Builder, Chain, CompileSpec, ContainerMetadata,
-    DataLocation, EValue, ExecutionPlan, Frame, FrameList, Instruction, NamedBlob, Operator,
+    DataLocation, EValue, ExecutionPlan, Frame, FrameList, Instruction, MAX_OWN_BYTES, NamedBlob, Operator,
 };
 use ir::exported::{
-    Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, Source, TensorSpec, VarId, delegate,
+    Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, InputSizes, Source, TensorSpec, VarId,
+    delegate,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -58,6 +59,7 @@ pub(crate) fn emit(
     let stacktrace =
         if options.source_frames { sources.iter().map(|s| frames(s)).collect() } else { Vec::new() };
     let delegates = delegates(program, builder);
+    builder.named_data.extend(input_sizes(program)?);
     builder.execution_plan.push(ExecutionPlan {
         name: program.name.clone(),
         container_meta_type: Some(ContainerMetadata {
@@ -98,6 +100,20 @@ fn delegates(program: &ExportedProgram, builder: &mut Builder<'static>) -> Vec<B
         });
     }
     all
+}
+
+/// The sizes that the inputs may have, if the upper bounds in the plan do not say it all.
+fn input_sizes(program: &ExportedProgram) -> Result<Option<NamedBlob<'static>>> {
+    let Some(sizes) = InputSizes::of(program) else { return Ok(None) };
+    let (key, text) = (format::pte::input_sizes_key(&program.name), sizes.to_string());
+    if text.len() as u64 > MAX_OWN_BYTES {
+        let problem = format!(
+            "the sizes of the inputs take {} bytes, at most {MAX_OWN_BYTES} can be stored",
+            text.len()
+        );
+        return Err(Error::archive(format!("method `{}`", program.name), problem));
+    }
+    Ok(Some(NamedBlob { key, blob: Blob::bytes(text.into_bytes()), alignment: 1 }))
 }
 
 /// The values that are used by nodes, outputs or mutations.

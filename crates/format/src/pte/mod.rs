@@ -29,6 +29,7 @@
 
 mod header;
 mod layout;
+mod own_data;
 mod read;
 mod schema;
 mod value;
@@ -37,6 +38,7 @@ mod write;
 
 pub use crate::container::DataSegment;
 pub use header::{EXTENDED_HEADER_LENGTH, ExtendedHeader, Header, IDENTIFIER, MIN_EXTENDED_HEADER_LENGTH};
+pub use own_data::{MAX_OWN_BYTES, OWN_KEY_PREFIX, input_sizes_key, is_own_key};
 pub use read::{read_program, read_program_with};
 pub use schema::{
     BackendDelegate, BackendDelegateDataReference, BackendDelegateInlineData, Buffer, Chain, CompileSpec,

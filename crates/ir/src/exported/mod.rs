@@ -10,12 +10,16 @@
 
 mod argument;
 pub mod delegate;
+mod expression;
+mod input_sizes;
 mod print;
 mod select;
 mod size;
 mod verify;
 
 pub use argument::{Argument, IntArgument, MemoryFormat};
+pub use expression::Expression;
+pub use input_sizes::{InputSizes, SizeProblem};
 pub use print::PrintOptions;
 pub use select::{Callable, Selection, Slot};
 pub use size::{Bounds, Ranges, Size, SymExpr, SymOp};

@@ -3,7 +3,7 @@ use super::keys::{DedupBuilder, layout_of};
 use super::{Output, take_apart};
 use crate::file::{Progress, source};
 use crate::{Error, Result};
-use format::pte::{EValue, TensorData};
+use format::pte::{EValue, TensorData, is_own_key};
 use runtime::Program;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -143,7 +143,8 @@ impl Weights {
                 }
             }
         }
-        let named = tables.named_data.iter().filter_map(|entry| {
+        let shareable = tables.named_data.iter().filter(|entry| !is_own_key(&entry.key));
+        let named = shareable.filter_map(|entry| {
             let range = tables.named_data(&entry.key).filter(|range| len(range) >= at_least)?;
             Some((entry.key.clone(), range))
         });

@@ -2,7 +2,7 @@ use super::keys::{DedupBuilder, layout_of, sha256};
 use super::{Output, take_apart};
 use crate::file::{Progress, source};
 use crate::{Error, Result};
-use format::pte::{EValue, ExecutionPlan, Tensor, TensorData, TensorDataLocation};
+use format::pte::{EValue, ExecutionPlan, Tensor, TensorData, TensorDataLocation, is_own_key};
 use runtime::Program;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -49,7 +49,7 @@ pub fn externalize(program: &Program, options: MoveOptions, progress: &Progress)
         .iter()
         .filter(|entry| {
             let range = tables.named_data(&entry.key).unwrap_or_default();
-            range.end - range.start >= options.at_least.max(1)
+            range.end - range.start >= options.at_least.max(1) && !is_own_key(&entry.key)
         })
         .map(|entry| entry.key.as_str())
         .collect();

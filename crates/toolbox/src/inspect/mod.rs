@@ -15,8 +15,8 @@ pub use payload::sniff_payload;
 pub(crate) use program::holds;
 pub use program::{
     ArenaReport, ConstantReport, DelegateReport, ExtendedHeaderReport, HeaderReport, InstructionCounts,
-    MethodReport, MissingReport, NamedDataReport, OperatorReport, ProgramReport, SegmentReport, TensorCounts,
-    ValueReport,
+    MethodReport, MissingReport, NamedDataReport, OperatorReport, ProgramReport, SegmentReport, SymbolReport,
+    TensorCounts, ValueReport,
 };
 pub use text::text;
 

@@ -3,7 +3,9 @@ use super::payload::sniff_payload;
 use crate::Result;
 use format::pte;
 use operator::{KernelRegistry, Tag};
-use runtime::{BackendRegistry, DataLoader, Limits, MethodMeta, Missing, Program, Purpose, ValueMeta};
+use runtime::{
+    BackendRegistry, DataLoader, InputSizes, Limits, MethodMeta, Missing, Program, Purpose, ValueMeta,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,6 +71,9 @@ pub struct MethodReport {
     pub inputs: Vec<ValueReport>,
     /// Its outputs.
     pub outputs: Vec<ValueReport>,
+    /// The symbols in the allowed sizes of its inputs.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub symbols: BTreeMap<String, SymbolReport>,
     /// Its instructions by kind.
     pub instructions: InstructionCounts,
     /// The operators it calls, most frequent first.
@@ -109,12 +114,26 @@ pub struct ValueReport {
     /// Whether the sizes of a tensor may change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dynamic: Option<bool>,
+    /// The sizes that the export allows for an input, if the upper bounds do not say it all: integers, symbols and
+    /// expressions of symbols; `?` for a size that is only bounded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<Vec<String>>,
     /// Whether the memory plan allocates the tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<bool>,
     /// The value that the exporter fixed for a non-tensor, in the form of [`crate::json::Json`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traced: Option<serde_json::Value>,
+}
+
+/// The bounds of a symbol.
+#[derive(Debug, Clone, Serialize)]
+pub struct SymbolReport {
+    /// The minimum.
+    pub min: i64,
+    /// The maximum; absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<i64>,
 }
 
 /// Instructions by kind.
@@ -321,10 +340,19 @@ fn method(
     }
 
     let missing = program.missing_in(meta.name(), kernels, backends)?;
+    let allowed = meta.input_sizes()?;
+    let mut inputs: Vec<ValueReport> = meta.inputs().iter().map(value).collect();
+    for (i, input) in inputs.iter_mut().enumerate() {
+        input.allowed = allowed.as_ref().and_then(|allowed| allowed.sizes(i)).map(|sizes| {
+            let texts = sizes.into_iter().map(|size| size.map_or("?".to_owned(), |size| size.to_string()));
+            texts.collect()
+        });
+    }
     Ok(MethodReport {
         name: meta.name().to_owned(),
-        inputs: meta.inputs().iter().map(value).collect(),
+        inputs,
         outputs: meta.outputs().iter().map(value).collect(),
+        symbols: allowed.map(symbols).unwrap_or_default(),
         instructions,
         operators,
         delegates,
@@ -356,12 +384,22 @@ fn value(meta: &ValueMeta) -> ValueReport {
         sizes: tensor.map(|t| t.meta.sizes().to_vec()),
         dim_order: tensor.map(|t| t.meta.dim_order().to_vec()),
         dynamic: tensor.map(|t| t.meta.dynamism() != ShapeDynamism::Static),
+        allowed: None,
         planned: tensor.map(|t| t.planned),
         traced: match meta.tag {
             Tag::Tensor => None,
             _ => meta.traced.as_ref().and_then(|v| serde_json::to_value(crate::json::Json(v)).ok()),
         },
     }
+}
+
+fn symbols(allowed: InputSizes) -> BTreeMap<String, SymbolReport> {
+    let ranges = allowed.ranges().into_iter();
+    let report = ranges.map(|(name, bounds)| {
+        let max = Some(bounds.max).filter(|&max| max != i64::MAX);
+        (name.to_string(), SymbolReport { min: bounds.min, max })
+    });
+    report.collect()
 }
 
 fn arenas(plan: &pte::ExecutionPlan) -> Vec<ArenaReport> {

@@ -1,4 +1,4 @@
-use super::{FlatTensorReport, GgufReport, MethodReport, ProgramReport, Report, ValueReport};
+use super::{FlatTensorReport, GgufReport, MethodReport, ProgramReport, Report, SymbolReport, ValueReport};
 #[cfg(feature = "bef")]
 use crate::bef::BefReport;
 use crate::bundle::BundleReport;
@@ -172,6 +172,14 @@ fn method_text(out: &mut String, m: &MethodReport, all: bool) -> fmt::Result {
         let rows = values.iter().enumerate().map(|(i, v)| vec![i.to_string(), value_text(v)]);
         out.push_str(&table(rows.collect(), "><", 4));
     }
+    if !m.symbols.is_empty() {
+        let bounds = |(name, symbol): (&String, &SymbolReport)| match symbol.max {
+            Some(max) => format!("{name} from {} to {max}", symbol.min),
+            None => format!("{name} at least {}", symbol.min),
+        };
+        let list: Vec<String> = m.symbols.iter().map(bounds).collect();
+        writeln!(out, "  sizes: {}", list.join(", "))?;
+    }
     let calls: usize = m.operators.iter().map(|o| o.calls).sum();
     if calls > 0 {
         writeln!(out, "  operators: {} in {}", m.operators.len(), count(calls, "call"))?;
@@ -253,8 +261,12 @@ fn value_text(v: &ValueReport) -> String {
     };
     let mut text = format!("{dtype}{:?}", v.sizes.as_deref().unwrap_or(&[]));
     text.push_str(&in_order(v.dim_order.as_deref().unwrap_or(&[])));
-    if v.dynamic == Some(true) {
-        text.push_str(", sizes at most these");
+    match (&v.allowed, v.dynamic) {
+        (Some(allowed), Some(true)) => {
+            text.push_str(&format!(", sizes at most these: [{}]", allowed.join(", ")));
+        }
+        (None, Some(true)) => text.push_str(", sizes at most these"),
+        _ => {}
     }
     if v.planned == Some(false) {
         text.push_str(", unplanned");

@@ -115,7 +115,7 @@ impl<'p> Builder<'p> {
                 maxima.len() - 1
             })
         };
-        let expression = Expression::of(expression, &mut symbol).map_err(|e| e.to_string())?;
+        let expression = Expression::of(expression, &mut symbol)?;
         let list = &mut self.payload.expressions;
         Ok(Number::Expression(*self.expressions.entry(expression).or_insert_with_key(|expression| {
             list.push(expression.clone());

@@ -24,7 +24,8 @@ mod write;
 pub use call::Arg;
 pub(crate) use call::outs;
 pub(crate) use fields::{Fields, Record};
-pub use size::{Expression, Number};
+pub use ir::exported::Expression;
+pub use size::Number;
 
 use graph::Kind;
 use std::sync::Arc;

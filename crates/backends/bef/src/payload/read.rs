@@ -104,7 +104,8 @@ fn graph(fields: &Fields<'_>) -> Result<Payload> {
     if texts.len() > MAX_EXPRESSIONS {
         return fail(format!("{} expressions, expected at most {MAX_EXPRESSIONS}", texts.len()));
     }
-    let expressions = texts.into_iter().map(|text| Expression::parse(text, maxima.len()));
+    let expression = |text| Expression::parse(text, maxima.len()).map_err(Error::new);
+    let expressions = texts.into_iter().map(expression);
     Ok(Payload { expressions: expressions.collect::<Result<_>>()?, maxima, ..Payload::default() })
 }
 

@@ -1,0 +1,50 @@
+//! The sizes that an export allows for a method's inputs, from the program's named data.
+
+use crate::{Error, Program, Purpose, Result};
+use format::pte::{EValue, ExecutionPlan, MAX_OWN_BYTES, input_sizes_key};
+use ir::exported::InputSizes;
+
+/// The allowed sizes of the inputs of a plan; `None` if the program has none for it.
+pub(crate) fn of(program: &Program, plan: &ExecutionPlan) -> Result<Option<InputSizes>> {
+    let key = input_sizes_key(&plan.name);
+    let Some(range) = program.tables().named_data(&key) else { return Ok(None) };
+    let wrong = |problem: String| Error::Load {
+        method: plan.name.clone(),
+        place: format!("named data `{key}`"),
+        problem,
+    };
+    if range.end - range.start > MAX_OWN_BYTES {
+        return Err(wrong(format!(
+            "it has {} bytes, at most {MAX_OWN_BYTES} are read",
+            range.end - range.start
+        )));
+    }
+    let bytes = program.load_range(range, Purpose::Program)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| wrong("it is no text".to_owned()))?;
+    let sizes: InputSizes = text.parse().map_err(wrong)?;
+    check(&sizes, plan).map_err(wrong)?;
+    Ok(Some(sizes))
+}
+
+/// Checks that sizes are those of the plan's inputs: as many inputs, of the same ranks, and no larger.
+fn check(sizes: &InputSizes, plan: &ExecutionPlan) -> Result<(), String> {
+    if sizes.num_inputs() != plan.inputs.len() {
+        return Err(format!("it is for {} inputs, the method has {}", sizes.num_inputs(), plan.inputs.len()));
+    }
+    for (input, &value) in plan.inputs.iter().enumerate() {
+        let tensor = plan.values.get(value as usize).and_then(EValue::as_tensor);
+        let fits = match (sizes.rank(input), tensor) {
+            (Some(rank), Some(tensor)) if rank == tensor.sizes.len() => {
+                tensor.sizes.iter().enumerate().all(|(dim, &bound)| {
+                    sizes.fixed(input, dim).is_none_or(|size| (0..=i64::from(bound)).contains(&size))
+                })
+            }
+            (None, None) => true,
+            _ => false,
+        };
+        if !fits {
+            return Err(format!("its sizes of input {input} are not those of the method's tables"));
+        }
+    }
+    Ok(())
+}
