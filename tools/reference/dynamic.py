@@ -92,6 +92,18 @@ class Branch(nn.Module):
         return torch.relu(y * 2 - 1) + 0.5
 
 
+class Pieces(nn.Module):
+    """Sizes that only the results of instructions have: pieces of computed sizes, tensors like others."""
+
+    def forward(self, x):
+        count = (x.sum(1) > 0).sum().item()
+        torch._check(count >= 0)
+        torch._check(count <= x.shape[0])
+        first, rest = torch.split(x, [count, x.shape[0] - count])
+        like = torch.full_like(x, 2.0) * x + torch.zeros_like(x)
+        return like, torch.relu(first), torch.cat([rest.exp(), first]), x.index_select(0, torch.argsort(x[:, 0]))
+
+
 BATCH = Dim("batch", min=0, max=9)
 PLAIN = Dim("batch", min=1, max=9)
 SEQUENCE = Dim("sequence", min=2, max=11)
@@ -114,6 +126,7 @@ NETWORKS = {
     ),
     "state": (State, (9, 6), {0: PLAIN}, [(9, 6), (9, 6), (2, 6), (9, 6), (2, 6), (2, 6), (1, 6)]),
     "chosen": (Chosen, (9, 5), {0: PLAIN}, [(9, 5), (9, 5), (3, 5), (3, 5), (9, 5)]),
+    "pieces": (Pieces, (9, 5), {0: PLAIN}, [(9, 5), (9, 5), (3, 5), (4, 5), (3, 5)]),
     "branch": (Branch, (9, 5), {0: PLAIN}, [(9, 5), (9, 5), (3, 5), (4, 5), (3, 5), (5, 5), (9, 5), (1, 5)]),
 }
 

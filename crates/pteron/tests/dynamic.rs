@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 /// The programs of `testdata/dynamic` with the smallest sizes of their inputs.
-const PROGRAMS: [(&str, &[usize]); 6] = [
+const PROGRAMS: [(&str, &[usize]); 7] = [
     ("mlp", &[1, 12]),
     ("attention", &[1, 2, 16]),
     ("convolutions", &[1, 3, 4, 4]),
     ("state", &[1, 6]),
     ("chosen", &[1, 5]),
+    ("pieces", &[1, 5]),
     ("branch", &[1, 5]),
 ];
 

@@ -29,10 +29,13 @@ mod volume;
 mod windows;
 
 use crate::operators::OperatorTable;
+use crate::passes::functionalize;
 use crate::rewrite::{Outcome, Rewriter};
 use crate::{Error, Result, UnsupportedOperator};
-use ir::exported::{Argument, ExportedNode, ExportedProgram};
+use ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarType};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tensor::ScalarType;
 
 /// Replaces a node by others, or reports that it is kept.
 type Rule = fn(&mut Rewriter<'_>, &ExportedNode) -> Result<Outcome>;
@@ -86,11 +89,13 @@ pub(crate) use layout::converted;
 ///
 /// # Errors
 /// A node that a rule rejects.
-pub(crate) fn views(program: &mut ExportedProgram) -> Result<()> {
+pub(crate) fn views(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
+    let mutates = functionalize::mutates(program);
     let rules: HashMap<&str, Rule> = shape::VIEWS.iter().chain(layout::ALIASES).map(|r| (r.0, r.2)).collect();
     Rewriter::run(program, &mut |cx, node| {
         let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
-        rules.get(base).map_or(Ok(Outcome::Kept), |rule| rule(cx, node))
+        let Some(rule) = rules.get(base) else { return Ok(Outcome::Kept) };
+        cx.attempt(node, rule, |program| !mutates && table.select(program, node).is_some())
     })
 }
 
@@ -124,6 +129,7 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
     }
     let mut unsupported: BTreeMap<String, UnsupportedOperator> = BTreeMap::new();
     let mut pairs = pairs::Pairs::default();
+    let declared = output_types(program);
     Rewriter::run(program, &mut |cx, node| {
         let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
         let rule = rules.get(base).copied();
@@ -132,7 +138,8 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
             return Ok(Outcome::Replaced);
         }
         if let Some((When::Always, rule)) = rule
-            && let Outcome::Replaced = rule(cx, node)?
+            && let Outcome::Replaced =
+                cx.attempt(node, rule, |program| table.select(program, node).is_some())?
         {
             return Ok(Outcome::Replaced);
         }
@@ -175,15 +182,39 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
             USE_ALL_OPERATORS,
         ));
     }
+    keep_output_types(program, &declared);
     if unsupported.is_empty() { Ok(()) } else { Err(Error::Unsupported(unsupported.into_values().collect())) }
+}
+
+/// The type of each output that is a tensor of real numbers.
+fn output_types(program: &ExportedProgram) -> Vec<Option<ScalarType>> {
+    let dtype = |output: &Argument| program.spec(output.var()?).map(|spec| spec.dtype);
+    program.graph.outputs.iter().map(|output| dtype(output).filter(|dtype| !dtype.is_complex())).collect()
+}
+
+/// Converts outputs that rules compute in another type back to the declared one.
+fn keep_output_types(program: &mut ExportedProgram, declared: &[Option<ScalarType>]) {
+    for (i, (want, have)) in declared.iter().zip(output_types(program)).enumerate() {
+        let (Some(want), Some(have)) = (*want, have) else { continue };
+        let Some(var) = program.graph.outputs[i].var().filter(|_| want != have) else { continue };
+        let Some(spec) = program.spec(var).cloned() else { continue };
+        let name = format!("{}_{}", program.var(var).name, program.num_vars());
+        let cast = program.add_var(name, VarType::Tensor(TensorSpec { dtype: want, ..spec }));
+        program.graph.nodes.push(ExportedNode {
+            target: "dim_order_ops._to_dim_order_copy.default".into(),
+            args: vec![("self".into(), Argument::Var(var))],
+            outputs: vec![cast],
+            source: Arc::default(),
+        });
+        program.graph.outputs[i] = Argument::Var(cast);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ir::exported::{InputKind, IntArgument, Size, TensorSpec, VarId, VarType};
+    use ir::exported::{InputKind, IntArgument, Size, VarId};
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use tensor::ScalarType;
 
     /// Argument names that rules look up, by type.
     const TENSORS: &[&str] = &[

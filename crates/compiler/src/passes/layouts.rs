@@ -13,8 +13,11 @@ use tensor::{DimOrder, TensorMeta};
 
 pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
     Rewriter::run(program, &mut |cx, node| {
-        if node.graphs().next().is_some() || node.target.starts_with("dim_order_ops.") {
+        if node.graphs().next().is_some() {
             return Ok(Outcome::Kept);
+        }
+        if node.target.starts_with("dim_order_ops.") {
+            return without_effect(cx, node);
         }
         let order = match follows(cx, node, table) {
             true => order_of_operands(cx, node),
@@ -28,6 +31,18 @@ pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
         }
         with_order(cx, node, order)
     })
+}
+
+/// Removes a copy into the layout and the type that its operand has already.
+fn without_effect(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let spec = |var: Option<VarId>| var.and_then(|var| cx.program.spec(var));
+    let x = node.arg("self").and_then(Argument::var);
+    match (x, spec(x), spec(node.outputs.first().copied())) {
+        (Some(x), Some(have), Some(want)) if have.dtype == want.dtype && have.dim_order == want.dim_order => {
+            cx.done(node, x)
+        }
+        _ => Ok(Outcome::Kept),
+    }
 }
 
 /// Whether an operator's results have the layout of its operands.

@@ -3,7 +3,7 @@
 mod bind;
 mod dead;
 mod fold;
-mod functionalize;
+pub(crate) mod functionalize;
 mod inline;
 mod layouts;
 pub(crate) mod products;
@@ -24,7 +24,7 @@ pub(crate) const PASSES: &[(&str, Pass)] = &[
     ("inline", |program, _| inline::run(program)),
     ("bind", |program, _| bind::run(program)),
     ("vmap", |program, _| vmap::run(program)),
-    ("views", |program, _| decompose::views(program)),
+    ("views", decompose::views),
     ("functionalize", |program, _| functionalize::run(program)),
     ("remove-unused", |program, _| dead::run(program)),
     ("decompose", decompose::run),

@@ -105,7 +105,7 @@ impl Recovery<'_> {
         };
         let mut types = Vec::with_capacity(outs.len());
         for (i, &out) in outs.iter().enumerate() {
-            types.push(self.type_of_out(out, (i == 0).then_some(&node), kernel)?);
+            types.push(self.type_of_out(out, i, &node, kernel)?);
         }
         let vars = self.node(&target, node.args, types);
         for (out, var) in outs.into_iter().zip(vars) {
@@ -201,7 +201,7 @@ impl Recovery<'_> {
             source: Arc::default(),
         };
         if tensor.shape_dynamism != TensorShapeDynamism::Static
-            && let Some(sizes) = sizes_of(&self.program, &node)
+            && let Some(sizes) = sizes_of(&self.program, &node, 0)
         {
             self.fit(&mut spec, sizes);
         }
@@ -220,11 +220,12 @@ impl Recovery<'_> {
         }
     }
 
-    /// The type of an out argument: from the plan, with dynamic sizes inferred from the call if it is given.
+    /// The type of a result of a call: from the plan, with dynamic sizes inferred from the call.
     fn type_of_out(
         &mut self,
         value: usize,
-        node: Option<&ExportedNode>,
+        result: usize,
+        node: &ExportedNode,
         kernel: &dyn Kernel,
     ) -> Result<VarType> {
         let tensor = match &self.plan.values[value] {
@@ -234,12 +235,13 @@ impl Recovery<'_> {
             _ => return Ok(VarType::Int(self.size_of_dim(node))),
         };
         let mut spec = self.spec_of(tensor)?;
-        let Some(node) = node.filter(|_| tensor.shape_dynamism != TensorShapeDynamism::Static) else {
+        if tensor.shape_dynamism == TensorShapeDynamism::Static {
             return Ok(VarType::Tensor(spec));
-        };
-        if let Some(sizes) = sizes_of(&self.program, node) {
+        }
+        if let Some(sizes) = sizes_of(&self.program, node, result) {
             self.fit(&mut spec, sizes);
-        } else if matches!(meaning(&self.program, node, kernel), Some(Meaning::Elementwise(_))) {
+        } else if result == 0 && matches!(meaning(&self.program, node, kernel), Some(Meaning::Elementwise(_)))
+        {
             let operands = node.operands().filter_map(|v| self.program.spec(v));
             let sizes = operands.map(|s| s.sizes.clone()).reduce(|a, b| broadcast(&a, &b));
             if let Some(sizes) = sizes.filter(|sizes| sizes.len() == spec.rank()) {
@@ -250,10 +252,9 @@ impl Recovery<'_> {
     }
 
     /// The size that `sym_size` returns; other integers are unknown.
-    fn size_of_dim(&mut self, node: Option<&ExportedNode>) -> Size {
-        if let Some(node) = node
-            && let ("aten.sym_size.int", Some(x), Some(Argument::Int(dim))) =
-                (&*node.target, node.arg("self").and_then(Argument::var), node.arg("dim"))
+    fn size_of_dim(&mut self, node: &ExportedNode) -> Size {
+        if let ("aten.sym_size.int", Some(x), Some(Argument::Int(dim))) =
+            (&*node.target, node.arg("self").and_then(Argument::var), node.arg("dim"))
             && let Some(spec) = self.program.spec(x)
             && let Some(size) = wrap(*dim, spec.rank()).and_then(|dim| spec.sizes.get(dim))
         {
@@ -263,9 +264,7 @@ impl Recovery<'_> {
     }
 
     pub(super) fn unknown(&mut self) -> Size {
-        let name: Arc<str> = format!("u{}", self.program.ranges.len()).into();
-        self.program.ranges.insert(Arc::clone(&name), Bounds { min: i64::MIN, max: i64::MAX });
-        Size::symbol(name)
+        self.new_symbol("u", Bounds { min: i64::MIN, max: i64::MAX })
     }
 
     /// An operator on scalars.

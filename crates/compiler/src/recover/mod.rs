@@ -18,12 +18,13 @@ use crate::{Error, OperatorTable, Result};
 use format::pte::VerifiedProgram;
 use format::pte::{
     Chain, EValue, ExecutionPlan, FrameList, Instruction, Tensor, TensorData, TensorShapeDynamism,
+    input_sizes_key,
 };
 use ir::SharedBytes;
 use ir::exported::delegate::Recover;
 use ir::exported::{
-    Argument, Bounds, ConstantTensor, ExportedProgram, InputKind, Mutation, Size, Source, SourceFrame,
-    TensorSpec, VarId, VarType,
+    Argument, Bounds, ConstantTensor, ExportedProgram, InputKind, InputSizes, Mutation, Size, Source,
+    SourceFrame, TensorSpec, VarId, VarType,
 };
 use memory::{Extent, Found, Held, Memory};
 use std::collections::{BTreeSet, HashMap};
@@ -128,11 +129,16 @@ impl<'a> Recovery<'a> {
     }
 
     fn inputs(&mut self) -> Result<()> {
+        let allowed = self.input_sizes()?;
         for (number, &index) in self.plan.inputs.iter().enumerate() {
             let value = index as usize;
             let (var, kind) = match &self.plan.values[value] {
                 EValue::Tensor(tensor) => {
-                    let spec = self.spec_of(tensor)?;
+                    let mut spec = self.spec_of(tensor)?;
+                    let known = allowed.as_ref().and_then(|sizes| sizes.sizes(number)).unwrap_or_default();
+                    let known =
+                        spec.sizes.iter_mut().zip(known).filter_map(|(size, known)| Some((size, known?)));
+                    known.for_each(|(size, known)| *size = known);
                     let var = self.program.add_var(format!("input{number}"), VarType::Tensor(spec));
                     self.define(value, var)?;
                     (var, InputKind::User)
@@ -149,6 +155,25 @@ impl<'a> Recovery<'a> {
             self.program.inputs.push(kind);
         }
         Ok(())
+    }
+
+    /// The sizes that the export allows for the inputs. Their symbols become symbols of the program.
+    fn input_sizes(&mut self) -> Result<Option<InputSizes>> {
+        let key = input_sizes_key(&self.plan.name);
+        let Some(range) = self.source.program.named_data(&key) else { return Ok(None) };
+        let data = self.of_file(range)?;
+        let text = std::str::from_utf8(data.data()).map_err(|e| e.to_string());
+        let sizes = text.and_then(|text| text.parse::<InputSizes>());
+        let sizes = sizes.or_else(|problem| self.fails(format_args!("named data `{key}`: {problem}")))?;
+        self.program.ranges.extend(sizes.ranges());
+        for (input, &value) in self.plan.inputs.iter().enumerate() {
+            let tensor = self.plan.values[value as usize].as_tensor();
+            if sizes.rank(input) != tensor.map(|tensor| tensor.sizes.len()) {
+                return self
+                    .fails(format_args!("named data `{key}` is not for input {input} of this method"));
+            }
+        }
+        Ok(Some(sizes))
     }
 
     fn chain(&mut self, chain: &Chain) -> Result<()> {
@@ -184,6 +209,9 @@ impl<'a> Recovery<'a> {
 
     /// Makes a value the same as another: the same scalar, or the same tensor in its memory.
     fn moved(&mut self, from: usize, to: usize) -> Result<()> {
+        if std::mem::discriminant(&self.plan.values[from]) != std::mem::discriminant(&self.plan.values[to]) {
+            return self.fails(format_args!("value {to} gets a value of another kind, value {from}"));
+        }
         if self.plan.values[from].as_tensor().is_none() {
             let number = self.number(from)?;
             self.set_number(to, number);
@@ -226,7 +254,10 @@ impl<'a> Recovery<'a> {
         for &index in &self.plan.outputs {
             let value = index as usize;
             let output = match &self.plan.values[value] {
-                EValue::Tensor(_) => Argument::Var(self.read(value)?),
+                EValue::Tensor(tensor) => {
+                    let var = self.read(value)?;
+                    Argument::Var(self.in_declared_order(var, tensor)?)
+                }
                 _ => match self.known_number(value) {
                     Some(number) => number,
                     None => return self.fails("an output is a list"),
@@ -235,6 +266,18 @@ impl<'a> Recovery<'a> {
             self.program.graph.outputs.push(output);
         }
         Ok(())
+    }
+
+    /// An output in the dim order that the plan declares, whatever that of the nodes that compute it. A conversion that
+    /// changes nothing is removed with the layouts.
+    fn in_declared_order(&mut self, var: VarId, tensor: &Tensor) -> Result<VarId> {
+        let spec = self.spec_of(tensor)?;
+        let orders = |value: &EValue| value.as_tensor().is_some_and(|t| !t.dim_order.is_sorted());
+        let Some(found) = self.program.spec(var).cloned() else { return Ok(var) };
+        if spec.rank() < 2 || !self.plan.values.iter().any(orders) {
+            return Ok(var);
+        }
+        Ok(self.ordered(var, TensorSpec { dim_order: spec.dim_order, ..found }))
     }
 
     /// Records what the execution leaves in its state, and in inputs that it writes, as mutations.
@@ -275,8 +318,20 @@ impl<'a> Recovery<'a> {
 
     /// A new symbol for a size of which only the upper bound is known.
     fn symbol(&mut self, max: i64) -> Size {
-        let name: Arc<str> = format!("s{}", self.program.ranges.len()).into();
-        self.program.ranges.insert(Arc::clone(&name), Bounds { min: 0, max });
+        self.new_symbol("s", Bounds { min: 0, max })
+    }
+
+    fn new_symbol(&mut self, prefix: &str, bounds: Bounds) -> Size {
+        let ranges = &mut self.program.ranges;
+        let mut number = ranges.len();
+        let name: Arc<str> = loop {
+            let name = format!("{prefix}{number}");
+            if !ranges.contains_key(&*name) {
+                break name.into();
+            }
+            number += 1;
+        };
+        ranges.insert(Arc::clone(&name), bounds);
         Size::symbol(name)
     }
 

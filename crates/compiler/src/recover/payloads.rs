@@ -78,10 +78,14 @@ impl Recovery<'_> {
         else {
             return var;
         };
+        self.ordered(var, TensorSpec { dim_order: spec.dim_order, ..found })
+    }
+
+    /// A copy of a tensor in the dim order of `spec`.
+    pub(super) fn ordered(&mut self, var: VarId, spec: TensorSpec) -> VarId {
         let order: Vec<i64> = spec.dim_order.iter().map(|&d| i64::from(d)).collect();
         let args = vec![("self".into(), Argument::Var(var)), ("dim_order".into(), Argument::ints(&order))];
-        let ty = VarType::Tensor(TensorSpec { dim_order: spec.dim_order, ..found });
-        self.node("dim_order_ops._clone_dim_order.default", args, vec![ty])[0]
+        self.node("dim_order_ops._clone_dim_order.default", args, vec![VarType::Tensor(spec)])[0]
     }
 
     /// Inlines a lifted payload with these operands as its inputs, and returns its outputs.

@@ -140,6 +140,7 @@ impl Rewriter<'_> {
         let var = match expr {
             SymExpr::Symbol(name) => {
                 let Some(&(tensor, dim)) = self.scope.dims.get(name) else {
+                    self.attempt.lacks_size = true;
                     return self.wrong(node, format!("nothing before it has the size `{name}`"));
                 };
                 let args = vec![("self", Argument::Var(tensor)), ("dim", Argument::Int(dim as i64))];
@@ -163,6 +164,7 @@ impl Rewriter<'_> {
             }
             SymExpr::Int(_) => return self.wrong(node, "a known size"),
         };
+        self.attempt.ints.push(expr.clone());
         self.scope.ints.insert(expr.clone(), var);
         Ok(IntArgument::Var(var))
     }

@@ -3,7 +3,7 @@
 mod arguments;
 mod build;
 
-pub(crate) use build::broadcast;
+pub(crate) use build::{broadcast, reduced};
 
 use crate::limits::MAX_NODES;
 use crate::{Error, Result};
@@ -41,6 +41,17 @@ pub(crate) struct Rewriter<'p> {
     scope: SizesInScope,
     words: HashMap<&'static str, Arc<str>>,
     done: usize,
+    /// What the current attempt has recorded, so that it can be undone.
+    attempt: Attempt,
+}
+
+/// See [`Rewriter::attempt`].
+#[derive(Default)]
+struct Attempt {
+    replaced: Vec<VarId>,
+    ints: Vec<SymExpr>,
+    /// Whether it asked for a size that nothing before the node has.
+    lacks_size: bool,
 }
 
 /// An argument with its name.
@@ -62,6 +73,7 @@ impl<'p> Rewriter<'p> {
             scope: SizesInScope::default(),
             words: HashMap::new(),
             done: 0,
+            attempt: Attempt::default(),
         };
         let walked = rewriter.graph(&mut graph, visit);
         let replaced = std::mem::take(&mut rewriter.replaced);
@@ -154,6 +166,27 @@ impl<'p> Rewriter<'p> {
         Err(Error::node(self.program, node, problem))
     }
 
+    /// Applies a rule to a node. If the rule needs a size that only the node itself determines, when it runs, the rule's
+    /// effects are undone, and the node is kept, provided that `can_keep`.
+    pub(crate) fn attempt(
+        &mut self,
+        node: &ExportedNode,
+        rule: impl FnOnce(&mut Self, &ExportedNode) -> Result<Outcome>,
+        can_keep: impl FnOnce(&ExportedProgram) -> bool,
+    ) -> Result<Outcome> {
+        self.attempt = Attempt::default();
+        let made = self.made.len();
+        let done = rule(self, node);
+        if done.is_ok() || !self.attempt.lacks_size || !can_keep(self.program) {
+            return done;
+        }
+        let Attempt { replaced, ints, .. } = std::mem::take(&mut self.attempt);
+        self.made.truncate(made);
+        self.replaced.retain(|var, _| !replaced.contains(var));
+        self.scope.ints.retain(|size, _| !ints.contains(size));
+        Ok(Outcome::Kept)
+    }
+
     /// Substitutes `new` for every later use of `old`. If `new` was made for the current node, it takes over the name
     /// and sizes of `old`.
     pub(crate) fn replace(&mut self, old: VarId, new: VarId) {
@@ -168,6 +201,7 @@ impl<'p> Rewriter<'p> {
                 spec.sizes = old.sizes;
             }
         }
+        self.attempt.replaced.push(old);
         self.replaced.insert(old, new);
     }
 

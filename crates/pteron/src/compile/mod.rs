@@ -160,6 +160,7 @@ fn as_declared(example: &ExampleInput, meta: &TensorMeta) -> tensor::Result<Tens
 }
 
 /// Recompiles a program in memory without its source, as [`retarget`] does; `data` holds the weights that it stores outside.
+/// The new program calls the operators of the reference runtime only, or every operator if it cannot be compiled to those.
 ///
 /// # Errors
 /// As [`from_program`].
@@ -169,8 +170,9 @@ pub fn retargeted(
     kernels: &KernelRegistry,
     options: &Options,
 ) -> crate::Result<Arc<dyn DataLoader>> {
-    let table = OperatorTable::all(kernels);
-    let compiled = from_program(Arc::clone(&file), data, (&table, &table), options, &mut |_, _, _| {})?;
+    let all = OperatorTable::all(kernels);
+    let recompile = |table| from_program(Arc::clone(&file), data, (&all, table), options, &mut |_, _, _| {});
+    let compiled = recompile(&OperatorTable::portable(kernels)).or_else(|_| recompile(&all))?;
     in_memory(&*file, &compiled)
 }
 

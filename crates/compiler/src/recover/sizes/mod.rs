@@ -1,0 +1,368 @@
+//! Infers the sizes of results from those of operands, where a plan gives only upper bounds.
+
+mod views;
+mod windows;
+
+use crate::rewrite::{broadcast, reduced};
+use ir::exported::{Argument, ExportedNode, ExportedProgram, IntArgument, Size, SymOp, VarType};
+use tensor::ScalarType;
+
+/// The sizes of a result of a node, if they can be inferred from its arguments. What depends on elements cannot.
+pub(super) fn sizes_of(program: &ExportedProgram, node: &ExportedNode, result: usize) -> Option<Vec<Size>> {
+    let (_, name) = node.target.split_once('.')?;
+    let name = name.split('.').next()?;
+    let given = NodeArgs { program, node };
+    match name {
+        name if LIKE_OPERAND.contains(&name) => given.own(),
+        "native_layer_norm"
+        | "native_group_norm"
+        | "_native_batch_norm_legit"
+        | "_native_batch_norm_legit_no_training"
+        | "native_batch_norm"
+            if result == 0 =>
+        {
+            given.own()
+        }
+        "amax" | "amin" | "mean" | "sum" | "var" | "std" | "var_mean" | "logsumexp" | "norm"
+        | "linalg_vector_norm" | "nansum" | "count_nonzero" => given.reduced("dim"),
+        "all" | "any" | "argmax" | "argmin" | "max" | "min" | "prod" | "median" | "mode"
+            if node.arg("other").is_none() =>
+        {
+            given.reduced("dim")
+        }
+        "permute" | "t" | "transpose" | "unsqueeze" | "squeeze" | "slice" | "select" | "expand" | "view"
+        | "repeat" | "stack" | "split" | "split_with_sizes" | "unbind" | "flatten" => {
+            views::sizes(&given, name, result)
+        }
+        "full" | "zeros" | "ones" | "empty" | "rand" | "randn" | "_empty_dim_order" | "new_full"
+        | "new_zeros" | "new_ones" | "new_empty" => given.sizes("size")?.into_iter().collect(),
+        "arange" => given.counted(),
+        "mm" | "bmm" | "addmm" | "baddbmm" | "linear" => given.product(name),
+        "embedding" => {
+            let (mut sizes, table) = (given.tensor("indices")?, given.tensor("weight")?);
+            sizes.push(table.last()?.clone());
+            Some(sizes)
+        }
+        "cat" => given.joined(),
+        "gather" => given.tensor("index"),
+        "index_select" => {
+            let mut x = given.own()?;
+            let dim = wrap(given.int("dim")?, x.len())?;
+            x[dim] = given.tensor("index")?.first().cloned().unwrap_or(Size::Int(1));
+            Some(x)
+        }
+        "index" => given.indexed(),
+        "topk" => {
+            let mut x = given.own()?;
+            let dim = wrap(given.int("dim").unwrap_or(-1), x.len())?;
+            x[dim] = given.size("k")?;
+            Some(x)
+        }
+        "where" => {
+            let all = ["condition", "self", "other"].map(|name| given.tensor(name));
+            all.into_iter().flatten().reduce(|a, b| broadcast(&a, &b))
+        }
+        "scaled_dot_product_attention" => {
+            let mut sizes = given.tensor("query")?;
+            *sizes.last_mut()? = given.tensor("value")?.pop()?;
+            Some(sizes)
+        }
+        "adaptive_avg_pool1d"
+        | "adaptive_avg_pool2d"
+        | "adaptive_avg_pool3d"
+        | "_adaptive_avg_pool2d"
+        | "_adaptive_avg_pool3d"
+        | "adaptive_max_pool2d" => {
+            let (mut x, sizes) = (given.own()?, given.sizes("output_size")?);
+            x.truncate(x.len().checked_sub(sizes.len())?);
+            x.extend(sizes.into_iter().collect::<Option<Vec<_>>>()?);
+            Some(x)
+        }
+        "convolution"
+        | "avg_pool2d"
+        | "max_pool2d_with_indices"
+        | "constant_pad_nd"
+        | "reflection_pad1d"
+        | "reflection_pad2d"
+        | "replication_pad1d"
+        | "replication_pad2d" => windows::sizes(&given, name),
+        _ => None,
+    }
+}
+
+/// Operators all of whose results have the sizes of their operand.
+const LIKE_OPERAND: &[&str] = &[
+    "_clone_dim_order",
+    "_conj_physical",
+    "_log_softmax",
+    "_softmax",
+    "_to_copy",
+    "_to_dim_order_copy",
+    "alias_copy",
+    "argsort",
+    "clone",
+    "copy",
+    "cumprod",
+    "cumsum",
+    "dequantize_per_channel",
+    "dequantize_per_tensor",
+    "detach_copy",
+    "diagonal_scatter",
+    "empty_like",
+    "fill",
+    "flip",
+    "full_like",
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "index_put",
+    "isneginf",
+    "isposinf",
+    "lift_fresh_copy",
+    "logcumsumexp",
+    "masked_fill",
+    "masked_scatter",
+    "native_dropout",
+    "ones_like",
+    "quantize_per_channel",
+    "quantize_per_tensor",
+    "rand_like",
+    "randn_like",
+    "roll",
+    "scatter",
+    "scatter_add",
+    "scatter_reduce",
+    "select_scatter",
+    "slice_scatter",
+    "sort",
+    "tril",
+    "triu",
+    "zeros_like",
+];
+
+/// The arguments of a node.
+struct NodeArgs<'a> {
+    program: &'a ExportedProgram,
+    node: &'a ExportedNode,
+}
+
+impl NodeArgs<'_> {
+    /// The sizes of the operand.
+    fn own(&self) -> Option<Vec<Size>> {
+        self.tensor("self").or_else(|| self.tensor("input"))
+    }
+
+    /// An integer argument, known or computed.
+    fn size(&self, name: &str) -> Option<Size> {
+        match self.node.arg(name)? {
+            Argument::Int(number) => Some(Size::Int(*number)),
+            Argument::Var(var) => match &self.program.var(*var).ty {
+                VarType::Int(size) => Some(size.clone()),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The result of a reduction over the dimensions of an argument; over all of them if it is absent or empty.
+    fn reduced(&self, name: &str) -> Option<Vec<Size>> {
+        let x = self.own()?;
+        let keep = matches!(self.node.arg("keepdim"), Some(Argument::Bool(true) | Argument::Int(1)));
+        let dims = match self.node.arg(name) {
+            None | Some(Argument::None) => Vec::new(),
+            Some(Argument::Int(dim)) => vec![*dim],
+            Some(_) => self.known_ints(name)?,
+        };
+        let dims: Vec<usize> = match dims.is_empty() {
+            true => (0..x.len()).collect(),
+            false if x.is_empty() => Vec::new(),
+            false => dims.into_iter().map(|dim| wrap(dim, x.len())).collect::<Option<_>>()?,
+        };
+        Some(reduced(&x, &dims, keep))
+    }
+
+    /// The number of integers from `start` to `end`.
+    fn counted(&self) -> Option<Vec<Size>> {
+        let start = if self.node.arg("start").is_some() { self.size("start")? } else { Size::Int(0) };
+        let step = if self.node.arg("step").is_some() { self.int("step")? } else { 1 };
+        let span = self.size("end")?.add(&start.mul(&Size::Int(-1)));
+        match step {
+            1 => Some(vec![span]),
+            2.. => {
+                let rounded = span.add(&Size::Int(step - 1));
+                Some(vec![rounded.combine(SymOp::FloorDiv, &Size::Int(step))])
+            }
+            _ => None,
+        }
+    }
+
+    fn product(&self, name: &str) -> Option<Vec<Size>> {
+        let (mut sizes, columns) = match name {
+            "mm" | "bmm" => (self.own()?, self.tensor("mat2")?.pop()?),
+            "addmm" => (self.tensor("mat1")?, self.tensor("mat2")?.pop()?),
+            "baddbmm" => (self.tensor("batch1")?, self.tensor("batch2")?.pop()?),
+            _ => {
+                let weight = self.tensor("weight")?;
+                (self.tensor("input")?, if weight.len() == 2 { weight.first()?.clone() } else { return None })
+            }
+        };
+        *sizes.last_mut()? = columns;
+        Some(sizes)
+    }
+
+    fn joined(&self) -> Option<Vec<Size>> {
+        let Some(Argument::Vars(parts)) = self.node.arg("tensors") else { return None };
+        // An empty tensor of rank 1 may be among tensors of any rank.
+        let parts: Vec<Vec<Size>> =
+            parts.iter().map(|&part| Some(self.program.spec(part)?.sizes.clone())).collect::<Option<_>>()?;
+        let (first, others) = parts.split_first()?;
+        let mut sizes = first.clone();
+        let dim = wrap(self.int("dim").unwrap_or(0), sizes.len())?;
+        for part in others {
+            if part.len() != sizes.len() {
+                return None;
+            }
+            sizes[dim] = sizes[dim].add(&part[dim]);
+        }
+        Some(sizes)
+    }
+
+    /// The elements at the positions that tensors of integers give, each for one dimension.
+    fn indexed(&self) -> Option<Vec<Size>> {
+        let x = self.own()?;
+        let given: Vec<Option<_>> = match self.node.arg("indices")? {
+            Argument::OptionalVars(list) => list.clone(),
+            Argument::Vars(list) => list.iter().copied().map(Some).collect(),
+            _ => return None,
+        };
+        let specs = given.iter().flatten().map(|&var| self.program.spec(var)).collect::<Option<Vec<_>>>()?;
+        if specs.iter().any(|spec| matches!(spec.dtype, ScalarType::Bool | ScalarType::Byte)) {
+            return None;
+        }
+        let at = specs.iter().map(|spec| spec.sizes.clone()).reduce(|a, b| broadcast(&a, &b))?;
+        let indexed = |dim: &usize| given.get(*dim).is_some_and(Option::is_some);
+        let dims: Vec<usize> = (0..x.len()).filter(indexed).collect();
+        let (first, last) = (*dims.first()?, *dims.last()?);
+        let place = if last - first + 1 == dims.len() { first } else { 0 };
+        let mut sizes: Vec<Size> =
+            (0..x.len()).filter(|dim| !indexed(dim)).map(|dim| x[dim].clone()).collect();
+        sizes.splice(place..place, at);
+        Some(sizes)
+    }
+
+    fn tensor(&self, name: &str) -> Option<Vec<Size>> {
+        let var = self.node.arg(name)?.var()?;
+        Some(self.program.spec(var)?.sizes.clone())
+    }
+
+    fn int(&self, name: &str) -> Option<i64> {
+        match self.node.arg(name)? {
+            Argument::Int(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    fn known_ints(&self, name: &str) -> Option<Vec<i64>> {
+        let Argument::Ints(items) = self.node.arg(name)? else { return None };
+        let known = |item: &IntArgument| match item {
+            IntArgument::Int(number) => Some(*number),
+            IntArgument::Var(_) => None,
+        };
+        items.iter().map(known).collect()
+    }
+
+    /// The sizes that a call specifies; `None` for those that it leaves to be inferred.
+    fn sizes(&self, name: &str) -> Option<Vec<Option<Size>>> {
+        let Argument::Ints(items) = self.node.arg(name)? else { return None };
+        let size = |item: &IntArgument| match item {
+            IntArgument::Int(number) if *number < 0 => Some(None),
+            IntArgument::Int(number) => Some(Some(Size::Int(*number))),
+            IntArgument::Var(var) => match &self.program.var(*var).ty {
+                VarType::Int(size) => Some(Some(size.clone())),
+                _ => None,
+            },
+        };
+        items.iter().map(size).collect()
+    }
+}
+
+/// A dimension counted from the first; `None` if it is out of range.
+pub(super) fn wrap(dim: i64, rank: usize) -> Option<usize> {
+    let dim = usize::try_from(if dim < 0 { dim.checked_add(rank as i64)? } else { dim }).ok()?;
+    (dim < rank).then_some(dim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ir::exported::{Source, TensorSpec};
+    use std::sync::Arc;
+    use tensor::{DimOrder, ScalarType};
+
+    /// The inferred sizes of a call of an operator on a tensor of sizes `s, 4, 1`, with other arguments.
+    fn sizes(target: &str, args: Vec<(&str, Argument)>) -> Option<String> {
+        let mut program = ExportedProgram::new("forward");
+        let sizes = vec![Size::symbol("s"), Size::Int(4), Size::Int(1)];
+        let dim_order = DimOrder::contiguous(3);
+        let spec = TensorSpec { dtype: ScalarType::Float, sizes, dim_order };
+        let x = program.add_var("x", VarType::Tensor(spec));
+        let mut all: Vec<(Arc<str>, Argument)> = vec![("self".into(), Argument::Var(x))];
+        all.extend(args.into_iter().map(|(name, arg)| (name.into(), arg)));
+        let source = Arc::<Source>::default();
+        let node = ExportedNode { target: target.into(), args: all, outputs: Vec::new(), source };
+        let found = sizes_of(&program, &node, 0)?;
+        Some(found.iter().map(|size| size.to_string()).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn sizes_follow_from_operands() {
+        let ints = |items: &[i64]| Argument::ints(items);
+        let of = |target, args| sizes(target, args).unwrap();
+        assert_eq!(of("aten.permute.default", vec![("dims", ints(&[1, -1, 0]))]), "4 1 s");
+        assert_eq!(
+            of("aten.transpose.int", vec![("dim0", Argument::Int(0)), ("dim1", Argument::Int(-2))]),
+            "4 s 1"
+        );
+        assert_eq!(of("aten.unsqueeze.default", vec![("dim", Argument::Int(-1))]), "s 4 1 1");
+        assert_eq!(of("aten.squeeze.dims", vec![("dim", ints(&[0, 2]))]), "s 4");
+        let part = vec![
+            ("dim", Argument::Int(1)),
+            ("start", Argument::Int(-3)),
+            ("end", Argument::Int(9)),
+            ("step", Argument::Int(2)),
+        ];
+        assert_eq!(of("aten.slice.Tensor", part), "s 2 1");
+        assert_eq!(of("aten.select.int", vec![("dim", Argument::Int(1))]), "s 1");
+        assert_eq!(of("aten.expand.default", vec![("size", ints(&[2, -1, -1, 5]))]), "2 s 4 5");
+        assert_eq!(of("aten.view.default", vec![("size", ints(&[2, 2]))]), "2 2");
+        assert_eq!(of("aten.full_like.default", vec![("fill_value", Argument::Int(2))]), "s 4 1");
+        assert_eq!(
+            of("aten.amax.default", vec![("dim", ints(&[1])), ("keepdim", Argument::Bool(true))]),
+            "s 1 1"
+        );
+        assert_eq!(of("aten.argmin.default", vec![("dim", Argument::Int(0))]), "4 1");
+        assert_eq!(of("aten.sum.default", vec![]), "");
+        assert_eq!(of("aten.slice.Tensor", vec![("end", Argument::Int(i64::MAX))]), "s 4 1");
+        assert_eq!(of("aten.repeat.default", vec![("repeats", ints(&[2, 3, 1, 2]))]), "2 3*s 4 2");
+        assert_eq!(
+            of("aten.topk.default", vec![("k", Argument::Int(3)), ("dim", Argument::Int(1))]),
+            "s 3 1"
+        );
+        assert_eq!(of("aten.constant_pad_nd.default", vec![("pad", ints(&[1, 1, 0, 2]))]), "s 6 3");
+        assert_eq!(of("aten.adaptive_avg_pool2d.default", vec![("output_size", ints(&[2, 2]))]), "s 2 2");
+        let pool = vec![("kernel_size", ints(&[2, 1])), ("stride", ints(&[2, 1]))];
+        assert_eq!(of("aten.avg_pool2d.default", pool), "s 2 1");
+        let pieces = vec![("split_sizes", ints(&[3, 1])), ("dim", Argument::Int(1))];
+        assert_eq!(of("aten.split_with_sizes.default", pieces), "s 3 1");
+        assert_eq!(
+            of("aten.arange.start", vec![("start", Argument::Int(1)), ("end", Argument::Int(7))]),
+            "6"
+        );
+        // `max` of two tensors is no reduction.
+        assert_eq!(sizes("aten.max.other", vec![("other", Argument::Int(1))]), None);
+        assert_eq!(sizes("aten.slice.Tensor", vec![("end", Argument::Int(3))]), None);
+        assert_eq!(sizes("aten.view.default", vec![("size", ints(&[-1, -1]))]), None);
+        assert_eq!(sizes("aten.nonzero.default", vec![]), None);
+        assert_eq!(sizes("aten.select.int", vec![("dim", Argument::Int(3))]), None);
+    }
+}

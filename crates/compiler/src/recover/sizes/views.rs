@@ -1,0 +1,132 @@
+//! Sizes of views and of other operators that move elements.
+
+use super::{NodeArgs, wrap};
+use ir::exported::{Argument, IntArgument, Size, SymOp, VarType};
+
+/// The sizes of a result of the operator `name`.
+pub(super) fn sizes(given: &NodeArgs<'_>, name: &str, result: usize) -> Option<Vec<Size>> {
+    let mut x = given.own();
+    match name {
+        "permute" => {
+            let (x, dims) = (x?, given.known_ints("dims")?);
+            dims.iter().map(|&dim| x.get(wrap(dim, x.len())?).cloned()).collect()
+        }
+        "t" => x.map(|x| x.into_iter().rev().collect()),
+        "transpose" => {
+            let x = x.as_mut()?;
+            let [a, b] = ["dim0", "dim1"].map(|name| wrap(given.int(name)?, x.len()));
+            x.swap(a?, b?);
+            Some(x.clone())
+        }
+        "unsqueeze" => {
+            let mut x = x?;
+            x.insert(wrap(given.int("dim")?, x.len() + 1)?, Size::Int(1));
+            Some(x)
+        }
+        "squeeze" => squeezed(given, x?),
+        "slice" => sliced(given, x?),
+        "select" => {
+            let mut x = x?;
+            x.remove(wrap(given.int("dim")?, x.len())?);
+            Some(x)
+        }
+        "unbind" => {
+            let mut x = x?;
+            x.remove(wrap(given.int("dim").unwrap_or(0), x.len())?);
+            Some(x)
+        }
+        "expand" => {
+            let (x, sizes) = (x?, given.sizes("size")?);
+            let new = sizes.len().checked_sub(x.len())?;
+            let size =
+                |(i, size): (usize, Option<Size>)| size.or_else(|| x.get(i.checked_sub(new)?).cloned());
+            sizes.into_iter().enumerate().map(size).collect()
+        }
+        "repeat" => {
+            let (x, repeats) = (x?, given.sizes("repeats")?);
+            let new = repeats.len().checked_sub(x.len())?;
+            let one = Size::Int(1);
+            let size = |(i, times): (usize, Option<Size>)| {
+                Some(i.checked_sub(new).map_or(&one, |i| &x[i]).mul(&times?))
+            };
+            repeats.into_iter().enumerate().map(size).collect()
+        }
+        "stack" => {
+            let Some(Argument::Vars(parts)) = given.node.arg("tensors") else { return None };
+            let mut sizes = given.program.spec(*parts.first()?)?.sizes.clone();
+            let dim = wrap(given.int("dim").unwrap_or(0), sizes.len() + 1)?;
+            sizes.insert(dim, Size::Int(parts.len() as i64));
+            Some(sizes)
+        }
+        "view" => viewed(given, x?),
+        "split" | "split_with_sizes" => piece(given, x?, result),
+        _ => None,
+    }
+}
+
+fn squeezed(given: &NodeArgs<'_>, mut x: Vec<Size>) -> Option<Vec<Size>> {
+    let dims = given.known_ints("dim").or_else(|| Some(vec![given.int("dim")?]))?;
+    let dims = dims.into_iter().map(|dim| wrap(dim, x.len())).collect::<Option<Vec<_>>>()?;
+    let mut dim = 0;
+    x.retain(|size| {
+        dim += 1;
+        !dims.contains(&(dim - 1)) || size.known() != Some(1)
+    });
+    Some(x)
+}
+
+fn sliced(given: &NodeArgs<'_>, mut x: Vec<Size>) -> Option<Vec<Size>> {
+    let dim = wrap(given.int("dim").unwrap_or(0), x.len())?;
+    let step = given.int("step").unwrap_or(1);
+    let absent = |name| matches!(given.node.arg(name), None | Some(Argument::None));
+    let whole = |name, open: i64| absent(name) || given.int(name) == Some(open);
+    if whole("start", 0) && whole("end", i64::MAX) && step == 1 {
+        return Some(x);
+    }
+    let n = match (x[dim].known(), given.int("start"), given.int("end")) {
+        (Some(n), ..) => n,
+        // Elements of a dimension of unknown size from an offset that it may not have.
+        (None, ..) => return None,
+    };
+    let end_of = |name, open| match absent(name) {
+        true => Some(open),
+        false => given.int(name).map(|at| if at < 0 { at.saturating_add(n) } else { at }.clamp(0, n)),
+    };
+    let (start, end) = (end_of("start", 0)?, end_of("end", n)?);
+    let room = end.saturating_sub(start).max(0);
+    x[dim] = Size::Int(room.checked_add(step - 1)?.checked_div(step.max(1))?);
+    Some(x)
+}
+
+fn viewed(given: &NodeArgs<'_>, x: Vec<Size>) -> Option<Vec<Size>> {
+    let sizes = given.sizes("size")?;
+    let one = Size::Int(1);
+    let product = |sizes: &mut dyn Iterator<Item = &Size>| sizes.fold(one.clone(), |a, b| a.mul(b));
+    let rest = product(&mut sizes.iter().flatten());
+    if sizes.iter().filter(|size| size.is_none()).count() > 1 {
+        return None;
+    }
+    let left = || product(&mut x.iter()).combine(SymOp::FloorDiv, &rest);
+    Some(sizes.iter().map(|size| size.clone().unwrap_or_else(left)).collect())
+}
+
+/// One of the parts that a dimension is divided into.
+fn piece(given: &NodeArgs<'_>, mut x: Vec<Size>, result: usize) -> Option<Vec<Size>> {
+    let dim = wrap(given.int("dim").unwrap_or(0), x.len())?;
+    let sizes = given.node.arg("split_sizes").or_else(|| given.node.arg("split_size"))?;
+    x[dim] = match sizes {
+        Argument::Ints(items) => match items.get(result)? {
+            IntArgument::Int(size) => Size::Int(*size),
+            IntArgument::Var(var) => match &given.program.var(*var).ty {
+                VarType::Int(size) => size.clone(),
+                _ => return None,
+            },
+        },
+        Argument::Int(each) => {
+            let before = each.checked_mul(i64::try_from(result).ok()?)?;
+            Size::Int((x[dim].known()?.checked_sub(before)?).min(*each))
+        }
+        _ => return None,
+    };
+    Some(x)
+}
