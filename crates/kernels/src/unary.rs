@@ -1,12 +1,12 @@
 //! Elementwise functions of one tensor.
 
 use crate::compute;
-use crate::support::dtype::float_type;
+use crate::support::dtype::{C64, float_type};
 use crate::support::map::{Fns, Input, elementwise, map, map_as, map_bool, map_float};
 use crate::support::meaning::{clamped, unary};
 use crate::support::special::{erf, erfc};
 use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary};
-use std::f64::consts::PI;
+use std::f64::consts::{LN_2, LN_10, PI};
 use tensor::ScalarType;
 
 macro_rules! row {
@@ -23,41 +23,41 @@ macro_rules! row {
 pub(crate) const OPERATORS: &[Operator] = &[
     row!("abs.out", ALL, abs).rounding(Rounding::Exact).means(|_| unary(Unary::Abs)),
     row!("neg.out", ALL, neg).rounding(Rounding::Exact).means(|_| unary(Unary::Neg)),
-    row!("acos.out", REAL_BOOL, acos),
-    row!("acosh.out", REAL_BOOL, acosh),
-    row!("asin.out", REAL_BOOL, asin),
-    row!("asinh.out", REAL_BOOL, asinh),
-    row!("atan.out", REAL_BOOL, atan),
-    row!("atanh.out", REAL_BOOL, atanh),
-    row!("cos.out", REAL_BOOL, cos).rounding(Rounding::Once).means(|_| unary(Unary::Cos)),
-    row!("cosh.out", REAL_BOOL, cosh),
-    row!("sin.out", REAL_BOOL, sin).rounding(Rounding::Once).means(|_| unary(Unary::Sin)),
-    row!("sinh.out", REAL_BOOL, sinh),
-    row!("tan.out", REAL_BOOL, tan),
-    row!("tanh.out", REAL_BOOL, tanh).rounding(Rounding::Once).means(|_| unary(Unary::Tanh)),
-    row!("exp.out", REAL_BOOL, exp).rounding(Rounding::Once).means(|_| unary(Unary::Exp)),
-    row!("exp2.out", REAL_BOOL, exp2),
-    row!("expm1.out", REAL_BOOL, expm1),
-    row!("log.out", REAL_BOOL, log).rounding(Rounding::Once).means(|_| unary(Unary::Log)),
-    row!("log10.out", REAL_BOOL, log10),
-    row!("log1p.out", REAL_BOOL, log1p),
-    row!("log2.out", REAL_BOOL, log2),
-    row!("sqrt.out", REAL_BOOL, sqrt).rounding(Rounding::Once).means(|_| unary(Unary::Sqrt)),
-    row!("rsqrt.out", REAL_BOOL, rsqrt).rounding(Rounding::Once).means(|_| unary(Unary::Rsqrt)),
-    row!("reciprocal.out", REAL_BOOL, reciprocal)
+    row!("acos.out", REAL_BOOL_COMPLEX, acos),
+    row!("acosh.out", REAL_BOOL_COMPLEX, acosh),
+    row!("asin.out", REAL_BOOL_COMPLEX, asin),
+    row!("asinh.out", REAL_BOOL_COMPLEX, asinh),
+    row!("atan.out", REAL_BOOL_COMPLEX, atan),
+    row!("atanh.out", REAL_BOOL_COMPLEX, atanh),
+    row!("cos.out", REAL_BOOL_COMPLEX, cos).rounding(Rounding::Once).means(|_| unary(Unary::Cos)),
+    row!("cosh.out", REAL_BOOL_COMPLEX, cosh),
+    row!("sin.out", REAL_BOOL_COMPLEX, sin).rounding(Rounding::Once).means(|_| unary(Unary::Sin)),
+    row!("sinh.out", REAL_BOOL_COMPLEX, sinh),
+    row!("tan.out", REAL_BOOL_COMPLEX, tan),
+    row!("tanh.out", REAL_BOOL_COMPLEX, tanh).rounding(Rounding::Once).means(|_| unary(Unary::Tanh)),
+    row!("exp.out", REAL_BOOL_COMPLEX, exp).rounding(Rounding::Once).means(|_| unary(Unary::Exp)),
+    row!("exp2.out", REAL_BOOL_COMPLEX, exp2),
+    row!("expm1.out", REAL_BOOL_COMPLEX, expm1),
+    row!("log.out", REAL_BOOL_COMPLEX, log).rounding(Rounding::Once).means(|_| unary(Unary::Log)),
+    row!("log10.out", REAL_BOOL_COMPLEX, log10),
+    row!("log1p.out", REAL_BOOL_COMPLEX, log1p),
+    row!("log2.out", REAL_BOOL_COMPLEX, log2),
+    row!("sqrt.out", REAL_BOOL_COMPLEX, sqrt).rounding(Rounding::Once).means(|_| unary(Unary::Sqrt)),
+    row!("rsqrt.out", REAL_BOOL_COMPLEX, rsqrt).rounding(Rounding::Once).means(|_| unary(Unary::Rsqrt)),
+    row!("reciprocal.out", REAL_BOOL_COMPLEX, reciprocal)
         .rounding(Rounding::Once)
         .means(|_| unary(Unary::Reciprocal)),
-    row!("sigmoid.out", REAL_BOOL, sigmoid).rounding(Rounding::Once).means(|_| unary(Unary::Sigmoid)),
+    row!("sigmoid.out", REAL_BOOL_COMPLEX, sigmoid).rounding(Rounding::Once).means(|_| unary(Unary::Sigmoid)),
     row!("ceil.out", REAL, ceil),
     row!("floor.out", REAL, floor),
     row!("round.out", REAL, round),
     row!("trunc.out", REAL, trunc),
     row!("frac.out", FLOATING, frac),
-    row!("square.out", REAL_BOOL, square),
+    row!("square.out", REAL_BOOL_COMPLEX, square),
     row!("sign.out", REAL_BOOL, sign),
     row!("sgn.out", ALL, sgn),
     row!("signbit.out", REAL_BOOL, signbit),
-    row!("sinc.out", REAL_BOOL, sinc),
+    row!("sinc.out", REAL_BOOL_COMPLEX, sinc),
     row!("erfinv.out", REAL_BOOL, erfinv_of),
     row!("deg2rad.out", REAL_BOOL, deg2rad),
     row!("rad2deg.out", REAL_BOOL, rad2deg),
@@ -107,10 +107,10 @@ fn neg(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 /// Functions whose results are always floating-point: integers and bool are computed as float32.
 /// For f32, a function with a name in brackets uses the compute core's function of that name.
 macro_rules! float_functions {
-    ($($(#[$doc:meta])* $name:ident $([$core:ident])? = |$x:ident| $f:expr;)*) => { $(
+    ($($(#[$doc:meta])* $name:ident $([$core:ident])? = |$x:ident| $f:expr $(, complex |$z:ident| $c:expr)?;)*) => { $(
         $(#[$doc])*
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-            let fns = elementwise!(float |$x| $f);
+            let fns = elementwise!(float |$x| $f $(, complex |$z| $c)?);
             $(
                 let core = core(ctx, compute::Unary::$core);
                 let fns = Fns { f32: Some(&core), ..fns };
@@ -130,34 +130,62 @@ pub(crate) fn core(
 }
 
 float_functions! {
-    acos = |x| x.acos();
-    acosh = |x| acosh_of(x as f64) as F;
-    asin = |x| x.asin();
-    asinh = |x| asinh_of(x as f64) as F;
-    atan = |x| x.atan();
-    atanh = |x| atanh_of(x as f64) as F;
-    cos[Cos] = |x| x.cos();
-    cosh = |x| x.cosh();
-    sin[Sin] = |x| x.sin();
-    sinh = |x| x.sinh();
-    tan = |x| x.tan();
-    tanh[Tanh] = |x| x.tanh();
-    exp[Exp] = |x| x.exp();
-    exp2 = |x| x.exp2();
-    expm1 = |x| x.exp_m1();
-    log[Log] = |x| x.ln();
-    log10 = |x| x.log10();
-    log1p = |x| x.ln_1p();
-    log2 = |x| x.log2();
-    sqrt[Sqrt] = |x| x.sqrt();
-    rsqrt[Rsqrt] = |x| 1.0 / x.sqrt();
-    reciprocal[Reciprocal] = |x| 1.0 / x;
-    sigmoid[Sigmoid] = |x| 1.0 / (1.0 + (-x).exp());
+    acos = |x| x.acos(), complex |z| z.acos();
+    acosh = |x| acosh_of(x as f64) as F, complex |z| z.acosh();
+    asin = |x| x.asin(), complex |z| z.asin();
+    asinh = |x| asinh_of(x as f64) as F, complex |z| z.asinh();
+    atan = |x| x.atan(), complex |z| z.atan();
+    atanh = |x| atanh_of(x as f64) as F, complex |z| z.atanh();
+    cos[Cos] = |x| x.cos(), complex |z| z.cos();
+    cosh = |x| x.cosh(), complex |z| z.cosh();
+    sin[Sin] = |x| x.sin(), complex |z| z.sin();
+    sinh = |x| x.sinh(), complex |z| z.sinh();
+    tan = |x| x.tan(), complex |z| complex_tan(z);
+    tanh[Tanh] = |x| x.tanh(), complex |z| complex_tanh(z);
+    exp[Exp] = |x| x.exp(), complex |z| z.exp();
+    exp2 = |x| x.exp2(), complex |z| (z * LN_2).exp();
+    expm1 = |x| x.exp_m1(), complex |z| complex_expm1(z);
+    log[Log] = |x| x.ln(), complex |z| z.ln();
+    log10 = |x| x.log10(), complex |z| z.ln() / LN_10;
+    log1p = |x| x.ln_1p(), complex |z| complex_log1p(z);
+    log2 = |x| x.log2(), complex |z| z.ln() / LN_2;
+    sqrt[Sqrt] = |x| x.sqrt(), complex |z| z.sqrt();
+    rsqrt[Rsqrt] = |x| 1.0 / x.sqrt(), complex |z| z.sqrt().inv();
+    reciprocal[Reciprocal] = |x| 1.0 / x, complex |z| z.inv();
+    sigmoid[Sigmoid] = |x| 1.0 / (1.0 + (-x).exp()), complex |z| ((-z).exp() + 1.0).inv();
     /// `sin(pi x) / (pi x)`
-    sinc = |x| if x == 0.0 { 1.0 } else { (x * PI as F).sin() / (x * PI as F) };
+    sinc = |x| if x == 0.0 { 1.0 } else { (x * PI as F).sin() / (x * PI as F) },
+        complex |z| if z == F::default() { F::new(1.0, 0.0) } else { (z * PI).sin() / (z * PI) };
     erfinv_of = |x| erfinv(x as f64) as F;
     deg2rad = |x| x * (PI / 180.0) as F;
     rad2deg = |x| x * (180.0 / PI) as F;
+}
+
+/// The hyperbolic tangent; far from the imaginary axis it is ±1, where its formula would overflow.
+fn complex_tanh(z: C64) -> C64 {
+    if z.re.abs() > 20.0 && z.im.is_finite() { C64::new(z.re.signum(), 0.0) } else { z.tanh() }
+}
+
+/// `tan(z) = -i tanh(iz)`
+fn complex_tan(z: C64) -> C64 {
+    let turned = complex_tanh(C64::new(-z.im, z.re));
+    C64::new(turned.im, -turned.re)
+}
+
+/// `e^z - 1` without cancellation near zero.
+fn complex_expm1(z: C64) -> C64 {
+    let half = (z.im / 2.0).sin();
+    C64::new(z.re.exp_m1() * z.im.cos() - 2.0 * half * half, z.re.exp() * z.im.sin())
+}
+
+/// `log(1 + z)` without cancellation near zero.
+fn complex_log1p(z: C64) -> C64 {
+    let sum = z + 1.0;
+    let size = match z.norm() < 0.5 {
+        true => (z.re * 2.0 + z.norm_sqr()).ln_1p() / 2.0,
+        false => sum.norm().ln(),
+    };
+    C64::new(size, sum.arg())
 }
 
 /// The inverse error function: an initial estimate from logarithms, refined by Halley's method.
@@ -185,17 +213,13 @@ fn acosh_of(x: f64) -> f64 {
     if x < 1.0 {
         return f64::NAN;
     }
-    if x > 1e8 { x.ln() + std::f64::consts::LN_2 } else { (x - 1.0 + ((x - 1.0) * (x + 1.0)).sqrt()).ln_1p() }
+    if x > 1e8 { x.ln() + LN_2 } else { (x - 1.0 + ((x - 1.0) * (x + 1.0)).sqrt()).ln_1p() }
 }
 
 /// `asinh`, an odd function, by formulas that neither cancel near zero nor overflow.
 fn asinh_of(x: f64) -> f64 {
     let a = x.abs();
-    let y = if a > 1e8 {
-        a.ln() + std::f64::consts::LN_2
-    } else {
-        (a + a * a / (1.0 + (a * a + 1.0).sqrt())).ln_1p()
-    };
+    let y = if a > 1e8 { a.ln() + LN_2 } else { (a + a * a / (1.0 + (a * a + 1.0).sqrt())).ln_1p() };
     y.copysign(x)
 }
 
@@ -232,7 +256,8 @@ fn frac(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 }
 
 fn square(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    map(ctx, args, outs, [Input::Arg(0)], &elementwise!(float | x | x * x, int | x | x.wrapping_mul(x)))
+    let fns = elementwise!(float | x | x * x, int | x | x.wrapping_mul(x), complex | z | z * z);
+    map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 /// -1, 0 or 1; 0 for NaN.

@@ -22,6 +22,8 @@ impl DtypeSet {
     pub const REAL: Self = Self::INTEGRAL.and(Self::FLOATING);
     /// Integers, floating-point types and bool.
     pub const REAL_BOOL: Self = Self::REAL.and(Self::BOOL);
+    /// Integers, floating-point types, bool, complex64 and complex128.
+    pub const REAL_BOOL_COMPLEX: Self = Self::REAL_BOOL.and(Self::COMPLEX);
     /// Every type that has a Rust element type.
     pub const ALL: Self = Self::REAL_BOOL.and(Self::COMPLEX).and(Self::of(&[
         ScalarType::ComplexHalf,
