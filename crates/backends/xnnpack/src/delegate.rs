@@ -110,13 +110,18 @@ struct Checked {
 }
 
 impl RaisedPayload {
-    /// Fails if the payload cannot be raised for the example sizes with which it was exported.
+    /// Fails if the payload cannot be raised for the sizes with which it was exported, unless only sizes that do not
+    /// fit each other prevent it.
     fn check(&mut self, bytes: usize, budget: &Budget) -> Result<()> {
         let (inputs, outputs) =
             (metas(&self.payload, &self.payload.inputs)?, metas(&self.payload, &self.payload.outputs)?);
         let request = GraphRequest::new(&inputs, &outputs, bytes).within(budget);
-        let graph = raise(&self.payload, &self.data, &self.kernels, &request)?;
-        *self.checked() = Some(Checked { inputs, outputs, bytes, graph });
+        match raise(&self.payload, &self.data, &self.kernels, &request) {
+            Ok(graph) => *self.checked() = Some(Checked { inputs, outputs, bytes, graph }),
+            // Whether values fit each other is known when a call gives their actual sizes.
+            Err(e) if e.is_of_sizes() => {}
+            Err(e) => return Err(e),
+        }
         Ok(())
     }
 

@@ -4,42 +4,58 @@ use std::fmt;
 
 /// Why a payload cannot be run, or a run failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Error(String);
+#[error("{message}")]
+pub(crate) struct Error {
+    message: String,
+    /// Whether the sizes of values do not fit each other. A payload records the sizes for which it was exported, which
+    /// are upper bounds if the program has dynamic sizes, so values that do not fit there may fit in a call.
+    is_of_sizes: bool,
+}
 
 /// The result of raising or running a payload.
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self(message.into())
+        Self { message: message.into(), is_of_sizes: false }
+    }
+
+    /// Whether other sizes might not have this error.
+    pub(crate) fn is_of_sizes(&self) -> bool {
+        self.is_of_sizes
     }
 
     /// Prefixes the error with a node of a payload.
     pub(crate) fn at(self, payload: &Payload, node: usize) -> Self {
-        Self(format!("node {node} ({}): {}", payload.nodes[node].name, self.0))
+        let message = format!("node {node} ({}): {}", payload.nodes[node].name, self.message);
+        Self { message, ..self }
     }
 }
 
 /// An error with this message.
 pub(crate) fn fail<T>(message: impl fmt::Display) -> Result<T> {
-    Err(Error(message.to_string()))
+    Err(Error::new(message.to_string()))
+}
+
+/// An error with this message about sizes that do not fit each other.
+pub(crate) fn fail_sizes<T>(message: impl fmt::Display) -> Result<T> {
+    Err(Error { message: message.to_string(), is_of_sizes: true })
 }
 
 impl From<tensor::Error> for Error {
     fn from(e: tensor::Error) -> Self {
-        Self(e.to_string())
+        Self::new(e.to_string())
     }
 }
 
 impl From<operator::Error> for Error {
     fn from(e: operator::Error) -> Self {
-        Self(e.to_string())
+        Self::new(e.to_string())
     }
 }
 
 impl From<Error> for BackendError {
     fn from(e: Error) -> Self {
-        Self::new(e.0)
+        Self::new(e.message)
     }
 }

@@ -358,16 +358,41 @@ fn pool(call: &Call<'_>) -> Result<(VarId, Pool), Reason> {
     if call.float_spec(x)?.rank() != 4 {
         return Err("its image is not of 4 dimensions".to_owned());
     }
-    if call.flag("ceil_mode", false)? {
-        return Err("`ceil_mode` is set".to_owned());
-    }
     let window = call.counts("kernel_size", [0; 2])?;
     let stride = call.counts("stride", window.map(|n| n as i64))?;
     let [rows, columns] = call.counts("padding", [0; 2])?;
     if rows >= window[0] || columns >= window[1] {
         return Err("its padding is not less than a window".to_owned());
     }
-    Ok((x, Pool { padding: [rows, columns, rows, columns], window, stride, dilation: [1; 2] }))
+    if stride.contains(&0) {
+        return Err("its stride is 0".to_owned());
+    }
+    let dilation = call.counts("dilation", [1; 2])?;
+    Ok((x, Pool { padding: [rows, columns, rows, columns], window, stride, dilation }))
+}
+
+/// Extends the padding at the bottom and at the right such that the windows that `ceil_mode` adds are whole: XNNPACK
+/// omits windows that are not.
+fn with_all_windows(call: &Call<'_>, x: VarId, mut pool: Pool) -> Result<Pool, Reason> {
+    if !call.flag("ceil_mode", false)? {
+        return Ok(pool);
+    }
+    let sizes = &call.float_spec(x)?.sizes;
+    for d in 0..2 {
+        let size = sizes[2 + d].known().and_then(|n| usize::try_from(n).ok());
+        let size = size.ok_or("`ceil_mode` is set, and the sizes of its image are computed")?;
+        let [first, last] = if d == 0 { [0, 2] } else { [3, 1] };
+        let reach = (pool.window[d] - 1) * pool.dilation[d] + 1;
+        let room =
+            (size + 2 * pool.padding[first]).checked_sub(reach).ok_or("a window is larger than its image")?;
+        let mut steps = room.div_ceil(pool.stride[d]);
+        // The last window starts within the image or the padding before it.
+        if steps * pool.stride[d] >= size + pool.padding[first] {
+            steps = steps.saturating_sub(1);
+        }
+        pool.padding[last] += (steps * pool.stride[d]).saturating_sub(room);
+    }
+    Ok(pool)
 }
 
 /// A maximum over height or width: max pooling with a window as high or as wide as the image.
@@ -398,11 +423,15 @@ fn spatial_max(call: &Call<'_>) -> Result<Taken, Reason> {
 fn max_pool(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
     expect_first_alone(call, uses, "its indices are used")?;
     let (x, pool) = pool(call)?;
-    Ok(Taken::MaxPool(x, Pool { dilation: call.counts("dilation", [1; 2])?, ..pool }))
+    Ok(Taken::MaxPool(x, with_all_windows(call, x, pool)?))
 }
 
 fn avg_pool(call: &Call<'_>) -> Result<Taken, Reason> {
     let (x, pool) = pool(call)?;
+    // The divisor of a window that reaches beyond the padding depends on where it ends.
+    if with_all_windows(call, x, pool)? != pool {
+        return Err("`ceil_mode` adds windows".to_owned());
+    }
     if pool.padding != [0; 4] && call.flag("count_include_pad", true)? {
         return Err("it counts the padding".to_owned());
     }

@@ -3,7 +3,7 @@
 use super::Raise;
 use super::elementwise::broadcast;
 use super::emit::In;
-use crate::error::{Result, fail};
+use crate::error::{Result, fail, fail_sizes};
 use crate::forms::HasForms;
 use crate::payload::{Datatype, Node, Quantization};
 use graph::{QuantizedInput, QuantizedLinear, ValueId, WeightBits};
@@ -24,11 +24,11 @@ impl Raise<'_> {
         let (Some((batch_a, &[m, k])), Some((batch_b, &[rows, columns]))) =
             (a_dims.split_last_chunk::<2>(), b_dims.split_last_chunk::<2>())
         else {
-            return fail(format!("a product of {a_dims:?} and {b_dims:?}"));
+            return fail_sizes(format!("a product of {a_dims:?} and {b_dims:?}"));
         };
         let (inner, n) = if transposed { (columns, rows) } else { (rows, columns) };
         if inner != k || k > PackedWeights::MAX_ROWS {
-            return fail(format!("a product of {a_dims:?} and {b_dims:?}"));
+            return fail_sizes(format!("a product of {a_dims:?} and {b_dims:?}"));
         }
         let (count, size) = (batch_b.iter().product::<usize>(), k * n);
         let scales = match &value.quantization {
@@ -41,7 +41,7 @@ impl Raise<'_> {
         let batch = broadcast(batch_a, batch_b)?;
         let items: usize = batch.iter().product();
         if items == 0 {
-            return fail(format!("a product of no matrices: {a_dims:?} and {b_dims:?}"));
+            return fail_sizes(format!("a product of no matrices: {a_dims:?} and {b_dims:?}"));
         }
         let plain = self.plain(x)?;
         let plain = self.emit.cast(plain, ScalarType::Float)?;

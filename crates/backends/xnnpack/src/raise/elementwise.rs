@@ -3,7 +3,7 @@
 use super::emit::In;
 use super::quantized::Quantizer;
 use super::{Form, NCHW_TO_NHWC, Raise};
-use crate::error::{Result, fail};
+use crate::error::{Result, fail, fail_sizes};
 use crate::forms::HasForms;
 use crate::payload::{Binary, Node, Unary};
 use graph::{Expression, Instr, Pointwise, ValueId};
@@ -196,7 +196,7 @@ impl Raise<'_> {
         let one_each = slopes.iter().rev().skip(1).all(|&n| n == 1)
             && slopes.last().is_some_and(|&n| n == channels || n == 1);
         if !one_each {
-            return fail(format!("slopes of {slopes:?} for an input of {dims:?}"));
+            return fail_sizes(format!("slopes of {slopes:?} for an input of {dims:?}"));
         }
         let x = form.id();
         let slope = self.plain(slope)?;
@@ -251,5 +251,5 @@ pub(super) fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
         (m, n) => (m == n).then_some(n),
     };
     let sizes: Option<Vec<usize>> = (0..rank).map(one).collect();
-    sizes.map_or_else(|| fail(format!("values of {a:?} and {b:?}, which do not broadcast")), Ok)
+    sizes.map_or_else(|| fail_sizes(format!("values of {a:?} and {b:?}, which do not broadcast")), Ok)
 }

@@ -2,7 +2,7 @@
 
 use super::emit::In;
 use super::{Form, NCHW_TO_NHWC, NHWC_TO_NCHW, Raise};
-use crate::error::{Result, fail};
+use crate::error::{Result, fail, fail_sizes};
 use crate::forms::HasForms;
 use crate::payload::{Node, Quantization};
 
@@ -50,7 +50,7 @@ impl Raise<'_> {
         let inferred = elements.checked_div(others).unwrap_or(0);
         let dims: Vec<usize> = sizes.iter().map(|&n| if n == 0 { inferred } else { n }).collect();
         if dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)) != Some(elements) {
-            return fail(format!("{from:?} under the sizes {sizes:?}"));
+            return fail_sizes(format!("{from:?} under the sizes {sizes:?}"));
         }
         let id = self.plain(node.inputs[0])?;
         let id = self.emit.view(id, &dims)?;
@@ -114,7 +114,7 @@ impl Raise<'_> {
             let dims = self.dims(v);
             let same = dims.len() == first.len() && (0..dims.len()).all(|d| d == axis || dims[d] == first[d]);
             if !same {
-                return fail(format!("{dims:?} behind {first:?} along dimension {axis}"));
+                return fail_sizes(format!("{dims:?} behind {first:?} along dimension {axis}"));
             }
             total = total.saturating_add(dims[axis]);
         }

@@ -21,7 +21,7 @@ pub(crate) use decoded::unpack_nibbles;
 pub(crate) use image::SAME_PADDING;
 
 use crate::data::Data;
-use crate::error::{Error, Result, fail};
+use crate::error::{Error, Result, fail, fail_sizes};
 use crate::forms::{self, Forms, HasForms, NCHW_TO_NHWC, NHWC_TO_NCHW};
 use crate::payload::{Datatype, Node, Op, Payload, Role};
 use emit::{Emit, In};
@@ -165,7 +165,7 @@ impl Raise<'_> {
     fn set(&mut self, v: usize, dims: &[usize], form: Form) -> Result<()> {
         let value = &self.payload.values[v];
         if dims.len() != value.dims.len() {
-            return fail(format!("value %{} of {dims:?} for {:?}", value.id, value.dims));
+            return fail_sizes(format!("value %{} of {dims:?} for {:?}", value.id, value.dims));
         }
         let slot = &mut self.values[v];
         slot.dims = Some(dims.to_vec());

@@ -3,7 +3,7 @@
 use super::Raise;
 use super::elementwise::broadcast;
 use super::emit::In;
-use crate::error::{Result, fail};
+use crate::error::{Result, fail, fail_sizes};
 use crate::forms::HasForms;
 use crate::payload::Node;
 use graph::ValueId;
@@ -68,11 +68,11 @@ impl Raise<'_> {
         let (Some((batch_a, &[m, k])), Some((batch_b, &[rows, columns]))) =
             (a_dims.split_last_chunk::<2>(), b_dims.split_last_chunk::<2>())
         else {
-            return fail(format!("a product of {a_dims:?} and {b_dims:?}"));
+            return fail_sizes(format!("a product of {a_dims:?} and {b_dims:?}"));
         };
         let (inner, n) = if transposed { (columns, rows) } else { (rows, columns) };
         if inner != k {
-            return fail(format!("a product of {a_dims:?} and {b_dims:?}"));
+            return fail_sizes(format!("a product of {a_dims:?} and {b_dims:?}"));
         }
         let batch = broadcast(batch_a, batch_b)?;
         let items: usize = batch.iter().product();
