@@ -20,6 +20,7 @@ mod dtypes;
 mod emit;
 mod error;
 mod limits;
+mod operand_types;
 mod operators;
 mod passes;
 pub mod pt2;

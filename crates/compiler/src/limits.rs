@@ -17,5 +17,9 @@ pub(crate) const MAX_MODELS: usize = 256;
 /// twenty nodes per step.
 pub(crate) const MAX_NODES: usize = 4_000_000;
 
+/// Replacements that lead from a node of an archive to a node that a kernel takes. The longest chain is about ten; a rule
+/// that makes the node that it replaces would go on for ever.
+pub(crate) const MAX_REPLACEMENTS: u32 = 64;
+
 /// Nesting depth of parentheses in a size expression.
 pub(crate) const MAX_EXPRESSION_DEPTH: usize = 64;

@@ -2,34 +2,39 @@
 
 pub(crate) use ir::exported::{Selection, Slot, VarId};
 
+use crate::decompose::portable_bounds;
+use crate::dtypes::dtype_of;
+use crate::operand_types::PortableKernels;
 use ir::exported::{Argument, Callable, ExportedNode, ExportedProgram, IntArgument};
 use operator::{Kernel, KernelRegistry};
 use std::sync::Arc;
-
-/// The operators of ExecuTorch 1.5's portable, optimized and primitive kernels: the only ones that a program may call
-/// if it must also run on the reference runtime.
-const PORTABLE: &str = include_str!("portable_operators.txt");
+use tensor::ScalarType;
 
 /// The operators that a compiled program may call.
 pub struct OperatorTable {
     callable: Callable,
-    /// Whether to reject what the kernels of the reference runtime reject.
-    is_portable: bool,
+    /// The kernels of the reference runtime, if the program must also run there.
+    portable: Option<PortableKernels>,
 }
 
 impl OperatorTable {
     /// Every operator of a registry.
     pub fn all(registry: &KernelRegistry) -> Self {
-        Self { callable: Callable::of(registry, |_| true), is_portable: false }
+        Self { callable: Callable::of(registry, |_| true), portable: None }
     }
 
     /// The operators of a registry that the reference runtime has, too, and custom operators: those in namespaces that
     /// the reference runtime does not define.
     pub fn portable(registry: &KernelRegistry) -> Self {
-        let known: std::collections::HashSet<&str> = PORTABLE.lines().collect();
+        let portable = PortableKernels::read();
         let own = ["aten::", "executorch_prim::", "dim_order_ops::", "et_copy::", "llama::"];
-        let keep = |name: &str| known.contains(name) || !own.iter().any(|o| name.starts_with(o));
-        Self { callable: Callable::of(registry, keep), is_portable: true }
+        let keep = |name: &str| portable.has(name) || !own.iter().any(|o| name.starts_with(o));
+        Self { callable: Callable::of(registry, keep), portable: Some(portable) }
+    }
+
+    /// Whether the program must also run on the reference runtime.
+    pub(crate) fn is_portable(&self) -> bool {
+        self.portable.is_some()
     }
 
     /// A kernel by its full name, `aten::add.out`.
@@ -37,17 +42,55 @@ impl OperatorTable {
         self.callable.kernel(name).cloned()
     }
 
-    /// Selects the operator whose schema accepts a node's arguments, if there is one.
+    /// Selects the operator whose schema and kernel accept a node's arguments, if there is one.
     pub(crate) fn select(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
-        if is_refused(program, node) || self.is_portable && is_refused_by_the_reference(program, node) {
+        let selection = self.select_by_schema(program, node)?;
+        self.check_types(program, node, &selection, &|var| dtype_of(program, var)).ok()?;
+        Some(selection)
+    }
+
+    /// Whether an operator accepts a node if its operands and results in half precision become float32.
+    pub(crate) fn takes_widened(&self, program: &ExportedProgram, node: &ExportedNode) -> bool {
+        let widened = |var: VarId| dtype_of(program, var).map(widened);
+        self.select_by_schema(program, node)
+            .is_some_and(|selection| self.check_types(program, node, &selection, &widened).is_ok())
+    }
+
+    fn select_by_schema(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
+        if is_refused(program, node) || self.portable.is_some() && is_refused_by_the_reference(program, node)
+        {
             return None;
         }
         self.callable.select(program, node)
     }
 
-    /// Why no operator takes a node, e.g. the names of similar operators.
-    pub(crate) fn hint(&self, node: &ExportedNode) -> String {
-        self.callable.hint(node)
+    fn check_types(
+        &self,
+        program: &ExportedProgram,
+        node: &ExportedNode,
+        selection: &Selection,
+        type_of: &dyn Fn(VarId) -> Option<ScalarType>,
+    ) -> Result<(), String> {
+        match &self.portable {
+            Some(portable) => portable.check(program, node, selection, type_of),
+            None => Ok(()),
+        }
+    }
+
+    /// Why no operator takes a node: the types that its kernel takes, or the names of similar operators.
+    pub(crate) fn hint(&self, program: &ExportedProgram, node: &ExportedNode) -> String {
+        let selection = self.select_by_schema(program, node);
+        let refused =
+            selection.and_then(|s| self.check_types(program, node, &s, &|var| dtype_of(program, var)).err());
+        refused.map_or_else(|| self.callable.hint(node), |problem| format!("; {problem}"))
+    }
+}
+
+/// float32 for half precision; other types stay.
+pub(crate) fn widened(dtype: ScalarType) -> ScalarType {
+    match dtype {
+        ScalarType::Half | ScalarType::BFloat16 => ScalarType::Float,
+        dtype => dtype,
     }
 }
 
@@ -57,6 +100,11 @@ fn is_refused(program: &ExportedProgram, node: &ExportedNode) -> bool {
         // Kernels take one batch dimension and one dimension of heads.
         "aten.scaled_dot_product_attention.default" => {
             ["query", "key", "value"].iter().any(|name| rank(program, node, name) > 4)
+        }
+        // Kernels compute with floating-point numbers.
+        "aten.convolution.default" => {
+            let input = node.arg("input").and_then(Argument::var).and_then(|var| dtype_of(program, var));
+            input.is_some_and(|dtype| !dtype.is_floating() && !dtype.is_complex())
         }
         // The kernel makes a tensor.
         "aten.allclose.default" => node.outputs.iter().any(|&v| program.spec(v).is_none()),
@@ -72,6 +120,24 @@ fn is_refused_by_the_reference(program: &ExportedProgram, node: &ExportedNode) -
         "aten.constant_pad_nd.default" => {
             node.arg("pad").and_then(Argument::known_ints).is_some_and(|pads| pads.iter().any(|&pad| pad < 0))
         }
+        // Its result for integers has the sign of the dividend.
+        "aten.remainder.Tensor" | "aten.remainder.Scalar" => {
+            let result = node.outputs.first().and_then(|&var| dtype_of(program, var));
+            result.is_some_and(|dtype| !dtype.is_floating())
+        }
+        // It takes bounds in the range of the operand's type, and lets the lower one win.
+        "aten.clamp.default" => portable_bounds(program, node) != node.args,
+        // It makes no complex numbers of real ones.
+        "dim_order_ops._to_dim_order_copy.default" => {
+            let complex = |var: VarId| dtype_of(program, var).is_some_and(ScalarType::is_complex);
+            node.outputs.iter().any(|&var| complex(var)) && !node.operands().all(complex)
+        }
+        // It takes as many dimensions as shifts.
+        "aten.roll.default" => match (node.arg("shifts"), node.arg("dims")) {
+            (Some(Argument::Ints(shifts)), Some(Argument::Ints(dims))) => shifts.len() != dims.len(),
+            _ => true,
+        },
+        "aten.cumsum.default" => rank(program, node, "self") == 0,
         // It takes images and signals, but no volumes.
         "aten.convolution.default" => rank(program, node, "input") > 4,
         target => {
@@ -86,16 +152,15 @@ fn is_refused_by_the_reference(program: &ExportedProgram, node: &ExportedNode) -
 fn is_refused_of_complex_numbers(program: &ExportedProgram, node: &ExportedNode, base: &str) -> bool {
     let dtype = |var: VarId| program.spec(var).map(|spec| spec.dtype);
     let is_complex = |var: VarId| dtype(var).is_some_and(|dtype| dtype.is_complex());
+    if !node.operands().any(is_complex) {
+        return false;
+    }
     match base {
-        "aten.sub" | "aten.div" | "aten.neg" | "aten.mean" | "aten.roll" | "aten.flip" => {
-            node.operands().any(is_complex)
-        }
-        // It accepts complex operands only if both are tensors of the same type.
+        // They accept complex operands only if both are tensors of the same type and the same sizes.
         "aten.add" | "aten.mul" => {
-            let mut dtypes = node.operands().map(dtype);
-            let first = dtypes.next();
-            let are_two = dtypes.next().is_some_and(|second| Some(second) == first);
-            node.operands().any(is_complex) && !are_two
+            let specs: Vec<_> = node.operands().map(|var| program.spec(var)).collect();
+            let [Some(a), Some(b)] = specs[..] else { return true };
+            a.dtype != b.dtype || a.known_sizes().is_none() || a.known_sizes() != b.known_sizes()
         }
         _ => false,
     }

@@ -118,6 +118,17 @@ fn unsupported_operators_are_listed_with_their_source_line() {
 }
 
 #[test]
+fn types_that_no_kernel_of_the_reference_takes_are_refused_by_name() {
+    let mut model = model("torch.ops.aten.neg.default");
+    for value in ["x", "y"] {
+        model["graph_module"]["graph"]["tensor_values"][value]["dtype"] = json!(30);
+    }
+    let text = problem(&model, &weights(), &[STORAGE]);
+    let said = "the reference runtime's kernel of `aten::neg.out` takes no float8_e5m2 as `self`; it takes";
+    assert!(text.contains("first `y`") && text.contains(said) && text.contains("net.py:3"), "{text}");
+}
+
+#[test]
 fn missing_weights_are_named() {
     let model = model("torch.ops.aten.relu.default");
     assert!(problem(&model, &json!({}), &[STORAGE]).contains("`net.w` is missing"));

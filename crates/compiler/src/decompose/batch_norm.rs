@@ -24,6 +24,7 @@ fn batch_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
     let x = cx.tensor(node, "input")?;
     let spec = cx.result(node)?;
+    let dtype = spec.dtype;
     let (mean, var) = (cx.tensor(node, "running_mean")?, cx.tensor(node, "running_var")?);
     let args = vec![
         ("input", Argument::Var(x)),
@@ -34,7 +35,8 @@ fn batch_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         ("momentum", Argument::Float(cx.float(node, "momentum", 0.1)?)),
         ("eps", Argument::Float(cx.float(node, "eps", 1e-5)?)),
     ];
-    let none = || VarType::Tensor(TensorSpec::contiguous(ScalarType::Float, vec![Size::Int(0)]));
+    // The empty statistics of the batch: the reference's kernel requires the type of the result.
+    let none = || VarType::Tensor(TensorSpec::contiguous(dtype, vec![Size::Int(0)]));
     let types = vec![VarType::Tensor(spec), none(), none()];
     let outs = cx.emit_many("aten._native_batch_norm_legit_no_training.default", args, types);
     for &statistic in node.outputs.get(1..).unwrap_or_default() {

@@ -3,10 +3,9 @@
 use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
-use crate::dtypes::result_type;
-use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, VarId};
+use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use std::sync::Arc;
 use tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
@@ -60,44 +59,15 @@ pub(super) const RULES: Table = &[
     ("aten.where", NoKernel, choose),
     ("aten.max", NoKernel, maximum),
     ("aten.min", NoKernel, minimum),
-    ("aten.fmax", NoKernel, maximum),
-    ("aten.fmin", NoKernel, minimum),
+    ("aten.fmax", NoKernel, number_extreme),
+    ("aten.fmin", NoKernel, number_extreme),
+    ("aten.clamp", NoKernel, clamp),
+    ("aten.remainder", NoKernel, remainder),
+    ("aten.arctan2", Always, arctan2),
     ("aten.hypot", NoKernel, hypot),
     ("aten.deg2rad", NoKernel, degrees),
     ("aten.rad2deg", NoKernel, degrees),
 ];
-
-/// If a kernel takes the node once its scalar operands are tensors, replaces them by constants.
-pub(super) fn with_tensors(
-    cx: &mut Rewriter<'_>,
-    node: &ExportedNode,
-    table: &OperatorTable,
-) -> Result<Outcome> {
-    let is_number = |a: &Argument| matches!(a, Argument::Int(_) | Argument::Float(_) | Argument::Bool(_));
-    let operand = |name: &str| matches!(name, "self" | "other" | "exponent" | "input" | "value");
-    if !node.args.iter().any(|(name, arg)| operand(name) && is_number(arg)) {
-        return Ok(Outcome::Kept);
-    }
-    let dtype = result_type(cx.program, node.args.iter().filter(|(n, _)| operand(n)).map(|(_, a)| a));
-    let Some(dtype) = dtype else { return Ok(Outcome::Kept) };
-    let mut probe = node.clone();
-    for (_, arg) in probe.args.iter_mut().filter(|(n, _)| operand(n)) {
-        let number = match arg {
-            Argument::Int(v) => Scalar::Int(*v),
-            Argument::Float(v) => Scalar::Double(*v),
-            Argument::Bool(v) => Scalar::Bool(*v),
-            _ => continue,
-        };
-        *arg = Argument::Var(cx.number(number, dtype)?);
-    }
-    let base = probe.target.rsplit_once('.').map_or(&*probe.target, |(base, _)| base).to_owned();
-    probe.target = format!("{base}.Tensor").into();
-    if table.select(cx.program, &probe).is_none() {
-        return Ok(Outcome::Kept);
-    }
-    cx.put(probe);
-    Ok(Outcome::Replaced)
-}
 
 pub(super) fn x_of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
     match cx.optional_tensor(node, "self") {
@@ -138,6 +108,7 @@ renames! {
     negative => "aten.neg";
     not_equal => "aten.ne";
     clip => "aten.clamp";
+    arctan2 => "aten.atan2";
 }
 
 fn relu6(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -151,7 +122,7 @@ fn relu6(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 /// Computes an activation that is decomposed into several operators in f32 if the input has half precision, as
-/// PyTorch's kernel does.
+/// PyTorch's kernel does, and in the type of the result if the input has integers.
 fn widened(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -160,9 +131,12 @@ fn widened(
     let x = x_of(cx, node)?;
     let dtype = cx.spec(node, x)?.dtype;
     let is_half = matches!(dtype, ScalarType::Half | ScalarType::BFloat16);
-    let wide = if is_half { cx.cast(x, ScalarType::Float) } else { x };
-    let y = f(cx, wide)?;
     let want = cx.result(node)?.dtype;
+    let wide = match is_half {
+        true => cx.cast(x, ScalarType::Float),
+        false => cx.cast(x, want),
+    };
+    let y = f(cx, wide)?;
     let new = cx.cast(y, want);
     cx.done(node, new)
 }
@@ -331,8 +305,9 @@ fn prelu_with(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, weight: VarI
 }
 
 fn square(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = x_of(cx, node)?;
-    let new = cx.binary("aten.mul.Tensor", x, x);
+    let (x, want) = (x_of(cx, node)?, cx.result(node)?.dtype);
+    let x = cx.cast(x, want);
+    let new = cx.mul(x, x);
     cx.done(node, new)
 }
 
@@ -449,10 +424,17 @@ fn sgn(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 /// `x * log(y)`, and 0 where x is 0 and y is not NaN.
+/// `x log(y)`, which is zero where `x` is, unless `y` is NaN. One of the operands may be a scalar.
 fn xlogy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (Some(x), Some(y)) = (cx.optional_tensor(node, "self"), cx.optional_tensor(node, "other")) else {
-        return Ok(Outcome::Kept);
+    let dtype = cx.result(node)?.dtype;
+    let mut operand = |name: &str| match node.arg(name) {
+        Some(Argument::Var(v)) => Ok(cx.cast(*v, dtype)),
+        Some(Argument::Int(v)) => cx.number(Scalar::Int(*v), dtype),
+        Some(Argument::Float(v)) => cx.number(Scalar::Double(*v), dtype),
+        Some(Argument::Bool(v)) => cx.number(Scalar::Bool(*v), dtype),
+        _ => cx.wrong(node, format!("`{name}` is no number that is known")),
     };
+    let (x, y) = (operand("self")?, operand("other")?);
     let log = cx.unary("aten.log.default", y);
     let product = cx.binary("aten.mul.Tensor", x, log);
     let none = cx.compare("aten.eq.Scalar", x, 0.0);
@@ -515,6 +497,11 @@ fn choose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         return Ok(Outcome::Kept);
     };
     let dtype = cx.result(node)?.dtype;
+    let has_type =
+        |arg: &Argument| arg.var().and_then(|v| cx.program.spec(v)).is_some_and(|s| s.dtype == dtype);
+    if has_type(&a) && has_type(&b) {
+        return Ok(Outcome::Kept);
+    }
     let mut tensor = |arg: Argument| match arg {
         Argument::Var(v) => Ok(cx.cast(v, dtype)),
         Argument::Float(v) => cx.number(Scalar::Double(v), dtype),
@@ -541,6 +528,95 @@ fn maximum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 fn minimum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     extreme(cx, node, "aten.minimum.default")
+}
+
+/// Like `maximum` or `minimum`, but a NaN loses against a number.
+fn number_extreme(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, y, want) = (x_of(cx, node)?, cx.tensor(node, "other")?, cx.result(node)?);
+    let target = match node.target.starts_with("aten.fmax") {
+        true => "aten.maximum.default",
+        false => "aten.minimum.default",
+    };
+    let (x, y) = (cx.cast(x, want.dtype), cx.cast(y, want.dtype));
+    let mut new = cx.binary(target, x, y);
+    if want.dtype.is_floating() {
+        let (x_is_nan, y_is_nan) = (cx.is_nan(x), cx.is_nan(y));
+        let of_x = cx.choose(y_is_nan, x, new);
+        new = cx.choose(x_is_nan, y, of_x);
+    }
+    cx.done(node, new)
+}
+
+/// `x - floor(x / y) y` for integers.
+fn remainder(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (want, other) = (cx.result(node)?, node.arg("other").cloned());
+    let x = match node.arg("self") {
+        Some(&Argument::Int(v)) => cx.number(Scalar::Int(v), want.dtype)?,
+        Some(&Argument::Bool(v)) => cx.number(Scalar::Bool(v), want.dtype)?,
+        _ => {
+            let x = cx.tensor(node, "self")?;
+            cx.cast(x, want.dtype)
+        }
+    };
+    let (y, [divide, multiply]) = match (cx.optional_tensor(node, "other"), other) {
+        (Some(y), _) => (Argument::Var(cx.cast(y, want.dtype)), ["aten.div.Tensor_mode", "aten.mul.Tensor"]),
+        (None, Some(number)) => (number, ["aten.div.Scalar_mode", "aten.mul.Scalar"]),
+        (None, None) => return cx.wrong(node, "it has no divisor"),
+    };
+    let floor = Argument::Str("floor".into());
+    let args = vec![("self", Argument::Var(x)), ("other", y.clone()), ("rounding_mode", floor)];
+    let quotient = cx.emit(divide, args, want.clone());
+    let multiple = cx.emit(multiply, vec![("self", Argument::Var(quotient)), ("other", y)], want);
+    let new = cx.sub(x, multiple);
+    cx.done(node, new)
+}
+
+/// Bounds beyond the range of an integer type do not bound; the upper bound wins over a lower bound above it.
+fn clamp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let mut fresh = node.clone();
+    fresh.args = portable_bounds(cx.program, node);
+    if fresh.args == node.args {
+        return Ok(Outcome::Kept);
+    }
+    cx.put(fresh);
+    Ok(Outcome::Replaced)
+}
+
+/// The arguments of a `clamp` with bounds in the type of its operand, the lower one not above the upper one.
+pub(crate) fn portable_bounds(program: &ExportedProgram, node: &ExportedNode) -> Vec<(Arc<str>, Argument)> {
+    let dtype =
+        node.arg("self").and_then(Argument::var).and_then(|var| program.spec(var)).map(|spec| spec.dtype);
+    let mut args = node.args.clone();
+    for (name, arg) in &mut args {
+        if let (Argument::Int(bound), "min" | "max", Some(dtype)) = (&mut *arg, &**name, dtype) {
+            *bound = saturated(*bound, dtype);
+        }
+    }
+    let bound = |name: &str| {
+        let (_, arg) = args.iter().find(|(n, _)| **n == *name)?;
+        match arg {
+            Argument::Int(v) => Some((*v as f64, arg.clone())),
+            Argument::Float(v) => Some((*v, arg.clone())),
+            _ => None,
+        }
+    };
+    if let (Some((low, _)), Some((high, most))) = (bound("min"), bound("max"))
+        && low > high
+    {
+        args.iter_mut().filter(|(name, _)| &**name == "min").for_each(|(_, arg)| *arg = most.clone());
+    }
+    args
+}
+
+/// The nearest value of an integer type; other types leave it as it is.
+fn saturated(value: i64, dtype: ScalarType) -> i64 {
+    match dtype {
+        ScalarType::Byte => value.clamp(0, i64::from(u8::MAX)),
+        ScalarType::Char => value.clamp(i64::from(i8::MIN), i64::from(i8::MAX)),
+        ScalarType::Short => value.clamp(i64::from(i16::MIN), i64::from(i16::MAX)),
+        ScalarType::Int => value.clamp(i64::from(i32::MIN), i64::from(i32::MAX)),
+        _ => value,
+    }
 }
 
 fn hypot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {

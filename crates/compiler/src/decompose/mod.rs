@@ -12,6 +12,7 @@ mod linalg;
 mod loss;
 mod matrix;
 mod nn;
+mod operands;
 mod order;
 mod pairs;
 mod pool;
@@ -82,6 +83,7 @@ const TABLES: &[Table] = &[
     volume::RULES,
 ];
 
+pub(crate) use elementwise::portable_bounds;
 pub(crate) use layout::converted;
 
 /// Canonicalizes operators whose results alias their operand to the few forms that functionalization handles. Rules
@@ -132,6 +134,16 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
     let declared = output_types(program);
     Rewriter::run(program, &mut |cx, node| {
         let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
+        if let Outcome::Replaced = operands::with_complex_constants(cx, node)? {
+            return Ok(Outcome::Replaced);
+        }
+        if table.is_portable()
+            && (matches!(operands::scalar_of_half(cx, node)?, Outcome::Replaced)
+                || matches!(operands::without_dims(cx, node)?, Outcome::Replaced)
+                || matches!(operands::without_elements(cx, node)?, Outcome::Replaced))
+        {
+            return Ok(Outcome::Replaced);
+        }
         let rule = rules.get(base).copied();
         let of_pairs = node.operands().any(|var| pairs.holds(var));
         if of_pairs && let Outcome::Replaced = pairs.visit(cx, node)? {
@@ -155,7 +167,10 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
         if !of_pairs && let Outcome::Replaced = pairs.visit(cx, node)? {
             return Ok(Outcome::Replaced);
         }
-        if let Outcome::Replaced = elementwise::with_tensors(cx, node, table)? {
+        if let Outcome::Replaced = operands::with_tensors(cx, node, table)? {
+            return Ok(Outcome::Replaced);
+        }
+        if let Outcome::Replaced = operands::in_float32(cx, node, table)? {
             return Ok(Outcome::Replaced);
         }
         let found = unsupported.entry(node.target.to_string()).or_insert_with(|| UnsupportedOperator {
@@ -163,7 +178,7 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
             count: 0,
             node: cx.program.node_name(node),
             line: node.line().cloned(),
-            hint: if of_pairs { COMPLEX_OPERANDS.to_owned() } else { table.hint(node) },
+            hint: if of_pairs { COMPLEX_OPERANDS.to_owned() } else { table.hint(cx.program, node) },
         });
         found.count += 1;
         Ok(Outcome::Kept)

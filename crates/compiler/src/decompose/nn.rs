@@ -8,6 +8,7 @@ use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
 use tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
+    ("aten._log_softmax", NoKernel, log_softmax),
     ("aten.conv1d", Always, conv),
     ("aten.conv2d", Always, conv),
     ("aten.conv3d", Always, conv),
@@ -240,6 +241,23 @@ fn softmax(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, target, args))
 }
 
+/// `x - max - log(sum(exp(x - max)))`
+fn log_softmax(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let (rank, dim) = (cx.spec(node, x)?.rank(), cx.int(node, "dim", -1)?);
+    let dim = cx.dim(node, dim, rank)?;
+    if rank == 0 || !cx.of(x).dtype.is_floating() {
+        return Ok(Outcome::Kept);
+    }
+    let most = cx.reduce("aten.amax.default", x, &[dim], true);
+    let below = cx.sub(x, most);
+    let powers = cx.unary("aten.exp.default", below);
+    let sum = cx.sum(powers, &[dim], true);
+    let log = cx.unary("aten.log.default", sum);
+    let new = cx.sub(below, log);
+    cx.done(node, new)
+}
+
 /// The gradient with respect to the input of a softmax: `y (g - sum(g y))`.
 fn softmax_backward(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (g, y) = (cx.tensor(node, "grad_output")?, cx.tensor(node, "output")?);
@@ -353,21 +371,30 @@ fn crop_and_pad(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.constant_pad_nd.default", args))
 }
 
+/// Padding with the elements from the other end. Negative padding crops first; the rest wraps around what is left.
 fn circular(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Outcome> {
     let pads = cx.ints(node, "pad")?.unwrap_or_default();
     let rank = cx.spec(node, x)?.rank();
     let mut value = x;
     for (i, pair) in pads.chunks_exact(2).enumerate() {
-        let dim = rank - 1 - i;
+        let Some(dim) = rank.checked_sub(i + 1) else {
+            return cx.wrong(node, "it pads more dimensions than there are");
+        };
+        let (before, after) = (pair[0].max(0), pair[1].max(0));
+        let end = cx.of(value).sizes[dim].add(&Size::Int(pair[1].min(0)));
+        value = cx.slice(node, value, dim, (&Size::Int(pair[0].min(0).saturating_neg()), &end))?;
         let size = cx.of(value).sizes[dim].clone();
-        let from = size.add(&Size::Int(-pair[0]));
+        if size.known().is_some_and(|size| size < before.max(after)) {
+            return cx.wrong(node, "it pads a dimension by more than its size");
+        }
+        let from = size.add(&Size::Int(-before));
         let mut parts = Vec::new();
-        if pair[0] > 0 {
+        if before > 0 {
             parts.push(cx.slice(node, value, dim, (&from, &size))?);
         }
         parts.push(value);
-        if pair[1] > 0 {
-            parts.push(cx.slice(node, value, dim, (&Size::Int(0), &Size::Int(pair[1])))?);
+        if after > 0 {
+            parts.push(cx.slice(node, value, dim, (&Size::Int(0), &Size::Int(after)))?);
         }
         value = cx.cat(&parts, dim);
     }

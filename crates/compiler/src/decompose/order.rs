@@ -3,8 +3,9 @@
 use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
+use crate::operators::int_argument;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size, SymOp, VarId};
+use ir::exported::{Argument, ExportedNode, Size, SymOp, TensorSpec, VarId};
 use tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
@@ -34,7 +35,54 @@ fn sorted(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId)> 
         return Ok((x, first));
     };
     let largest = cx.bool(node, "descending", false)?;
-    cx.ordered(node, x, axis, (&count, largest))
+    let (values, places) = cx.ordered(node, x, axis, (&count, largest))?;
+    let places = stable(cx, node, (values, places), axis)?;
+    Ok((values, places))
+}
+
+/// Orders the indices of equal elements in a sorted dimension, which `topk` leaves in any order. PyTorch sorts every
+/// dimension stably on a CPU, whether it is asked to or not.
+///
+/// The indices are sorted again, by the rank of their value among the distinct values and then by themselves. NaN are
+/// equal here.
+fn stable(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    (values, places): (VarId, VarId),
+    dim: usize,
+) -> Result<VarId> {
+    let spec = cx.of(values);
+    let count = spec.sizes[dim].clone();
+    if count.known().is_some_and(|count| count < 2) {
+        return Ok(places);
+    }
+    let first = cx.slice(node, values, dim, (&Size::Int(0), &count.add(&Size::Int(-1))))?;
+    let second = cx.slice(node, values, dim, (&Size::Int(1), &count))?;
+    let mut starts = cx.compare("aten.ne.Tensor", first, second);
+    if spec.dtype.is_floating() {
+        // NaN are last or first in the sorted dimension, and only they differ from themselves.
+        let (a, b) = (cx.is_nan(first), cx.is_nan(second));
+        let nans = cx.binary("aten.logical_and.default", a, b);
+        let others = cx.unary("aten.logical_not.default", nans);
+        starts = cx.binary("aten.logical_and.default", starts, others);
+    }
+    let starts = cx.cast(starts, ScalarType::Long);
+    let starts = cx.pad(starts, dim, (1, 0), 0);
+    let args = vec![("self", Argument::Var(starts)), ("dim", Argument::Int(dim as i64))];
+    let ranks = TensorSpec { dtype: ScalarType::Long, ..spec };
+    let rank = cx.emit("aten.cumsum.default", args, ranks);
+    let count = int_argument(cx.size(node, &count)?);
+    let scaled = match count {
+        Argument::Int(count) => cx.mul(rank, count),
+        count => {
+            let spec = cx.of(rank);
+            cx.emit("aten.mul.Scalar", vec![("self", Argument::Var(rank)), ("other", count.clone())], spec)
+        }
+    };
+    let keys = cx.add(scaled, places);
+    let size = cx.of(keys).sizes[dim].clone();
+    let (keys, _) = cx.ordered(node, keys, dim, (&size, false))?;
+    Ok(cx.sub(keys, scaled))
 }
 
 /// Replaces the results of a node that returns values and their indices.

@@ -25,15 +25,21 @@ pub(super) const RULES: Table = &[
     ("transformers.grouped_mm_fallback", NoKernel, grouped),
 ];
 
-/// Kernels require a rank of at least 2.
+/// Kernels require an input of rank 2 or more and a matrix as weight.
 fn linear(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = cx.tensor(node, "input")?;
-    if cx.spec(node, x)?.rank() >= 2 {
+    let (x, weight) = (cx.tensor(node, "input")?, cx.tensor(node, "weight")?);
+    let (rank, want) = (cx.spec(node, x)?.rank(), cx.result(node)?);
+    let bias = cx.optional_tensor(node, "bias");
+    if cx.spec(node, weight)?.rank() == 1 {
+        let product = product(cx, node, x, weight)?;
+        let product = cx.view(node, product, want.sizes)?;
+        let new = bias.map_or(product, |bias| cx.add(product, bias));
+        return cx.done(node, new);
+    }
+    if rank >= 2 {
         return Ok(Outcome::Kept);
     }
-    let (weight, want) = (cx.tensor(node, "weight")?, cx.result(node)?);
     let row = cx.unsqueeze(node, x, 0)?;
-    let bias = cx.optional_tensor(node, "bias");
     let product = linear_of(cx, row, weight, bias);
     let new = cx.view(node, product, want.sizes)?;
     cx.done(node, new)
@@ -100,18 +106,26 @@ pub(super) fn product(cx: &mut Rewriter<'_>, node: &ExportedNode, a: VarId, b: V
 /// `beta * self + alpha * batch1 batch2`.
 fn baddbmm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, a, b) = (cx.tensor(node, "self")?, cx.tensor(node, "batch1")?, cx.tensor(node, "batch2")?);
-    let (alpha, beta) = (cx.float(node, "alpha", 1.0)?, cx.float(node, "beta", 1.0)?);
-    let mut product = cx.product(a, b);
-    if alpha != 1.0 {
-        product = cx.binary("aten.mul.Tensor", product, alpha);
-    }
-    // PyTorch does not read `self` if beta is 0.
-    if beta == 0.0 {
-        return cx.done(node, product);
-    }
-    let x = if beta == 1.0 { x } else { cx.binary("aten.mul.Tensor", x, beta) };
-    let new = cx.binary("aten.add.Tensor", product, x);
+    let product = cx.product(a, b);
+    let new = weighted_sum(cx, node, product, x)?;
     cx.done(node, new)
+}
+
+/// `alpha * product + beta * x`; PyTorch does not read `x` if beta is 0.
+fn weighted_sum(cx: &mut Rewriter<'_>, node: &ExportedNode, product: VarId, x: VarId) -> Result<VarId> {
+    let (alpha, beta) = (cx.float(node, "alpha", 1.0)?, cx.float(node, "beta", 1.0)?);
+    let is_float = !cx.of(product).dtype.is_integral();
+    let scaled = |cx: &mut Rewriter<'_>, x: VarId, factor: f64| match is_float {
+        _ if factor == 1.0 => x,
+        true => cx.mul(x, factor),
+        false => cx.mul(x, factor as i64),
+    };
+    let product = scaled(cx, product, alpha);
+    if beta == 0.0 {
+        return Ok(product);
+    }
+    let x = scaled(cx, x, beta);
+    Ok(cx.add(product, x))
 }
 
 fn mv(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -121,11 +135,8 @@ fn mv(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let product = product(cx, node, matrix, vector)?;
     let mut new = cx.view(node, product, want)?;
     if is_sum {
-        let (alpha, beta) = (cx.float(node, "alpha", 1.0)?, cx.float(node, "beta", 1.0)?);
         let x = cx.tensor(node, "self")?;
-        new = if alpha == 1.0 { new } else { cx.binary("aten.mul.Tensor", new, alpha) };
-        let x = if beta == 1.0 { x } else { cx.binary("aten.mul.Tensor", x, beta) };
-        new = cx.binary("aten.add.Tensor", new, x);
+        new = weighted_sum(cx, node, new, x)?;
     }
     cx.done(node, new)
 }

@@ -142,9 +142,11 @@ fn all(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 /// Subtracts the maximum before `exp`, unless it is infinite.
 fn logsumexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, spec) = x_of(cx, node)?;
-    let dims = cx.dims(node, "dim", spec.rank())?;
+    let (x, _) = x_of(cx, node)?;
     let want = cx.result(node)?;
+    let x = cx.cast(x, want.dtype);
+    let spec = cx.of(x);
+    let dims = cx.dims(node, "dim", spec.rank())?;
     let most = cx.reduce("aten.amax.default", x, &dims, true);
     let size = cx.unary("aten.abs.default", most);
     let infinite = cx.compare("aten.eq.Scalar", size, f64::INFINITY);

@@ -74,11 +74,14 @@ fn cumprod(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 /// The kernel accumulates in the type of its operand, so the operand is cast to the type of the result.
 fn cumsum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let (have, want) = (cx.spec(node, x)?.dtype, cx.result(node)?.dtype);
-    if have == want {
+    let (have, want) = (cx.spec(node, x)?, cx.result(node)?.dtype);
+    if have.dtype == want && have.rank() > 0 {
         return Ok(Outcome::Kept);
     }
     let cast = cx.cast(x, want);
+    if have.rank() == 0 {
+        return cx.done(node, cast);
+    }
     let dim = cx.int(node, "dim", 0)?;
     Ok(cx.retarget(
         node,

@@ -17,6 +17,8 @@ pub(super) const RULES: Table = &[
     ("aten.index_add", NoKernel, index_add),
     ("aten.put", NoKernel, put),
     ("aten.diagonal_scatter", NoKernel, diagonal_scatter),
+    ("aten.fill_diagonal", NoKernel, fill_diagonal),
+    ("aten.as_strided_scatter", NoKernel, as_strided_scatter),
     ("aten.embedding_bag", Always, embedding_bag),
     ("aten._embedding_bag", NoKernel, embedding_bag),
     ("aten._embedding_bag_forward_only", NoKernel, embedding_bag),
@@ -220,9 +222,13 @@ fn compared(cx: &mut Rewriter<'_>, node: &ExportedNode, s: &Scatter, how: Combin
     if index.rank() != spec.rank() || s.dim >= spec.rank() {
         return cx.wrong(node, "its indices have another rank than its operand");
     }
-    let rest = |sizes: &[Size]| [&sizes[..s.dim], &sizes[s.dim + 1..]].concat();
-    if rest(&spec.sizes) != rest(&index.sizes) {
-        return cx.wrong(node, "its indices leave out rows of its operand");
+    let shorter = (0..spec.rank()).find(|&d| d != s.dim && spec.sizes[d] != index.sizes[d]);
+    if let Some(d) = shorter {
+        // The elements beyond the indices stay as they are.
+        let x = cx.slice(node, s.x, d, (&Size::Int(0), &index.sizes[d]))?;
+        let rest = cx.slice(node, s.x, d, (&index.sizes[d], &spec.sizes[d]))?;
+        let new = compared(cx, node, &Scatter { x, ..*s }, how)?;
+        return Ok(cx.cat(&[new, rest], d));
     }
     let Some(most) = largest(spec.dtype) else { return cx.wrong(node, "it compares no real numbers") };
     let (identity, target) = match how {
@@ -292,6 +298,61 @@ fn diagonal_scatter(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
     let spread = super::matrix::on_diagonal(cx, node, src, (offset, a, b), [&spec.sizes[a], &spec.sizes[b]])?;
     let mask = super::matrix::diagonal_mask(cx, node, (offset, a, b), &spec)?;
     let new = cx.choose(mask, spread, x);
+    cx.done(node, new)
+}
+
+/// Fills the diagonal of a matrix.
+fn fill_diagonal(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let spec = cx.spec(node, x)?;
+    if spec.rank() != 2 || cx.bool(node, "wrap", false)? {
+        return cx.wrong(node, "it fills the diagonal of other than a matrix, or wraps around");
+    }
+    let value = match node.arg("fill_value") {
+        Some(Argument::Int(v)) => Scalar::Int(*v),
+        Some(Argument::Float(v)) => Scalar::Double(*v),
+        Some(Argument::Bool(v)) => Scalar::Bool(*v),
+        _ => return cx.wrong(node, "`fill_value` is no number that is known"),
+    };
+    let mask = super::matrix::diagonal_mask(cx, node, (0, 0, 1), &spec)?;
+    let value = cx.number(value, spec.dtype)?;
+    let new = cx.choose(mask, value, x);
+    cx.done(node, new)
+}
+
+/// Writes the elements that a strided view of the row-major operand selects.
+fn as_strided_scatter(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, src) = (cx.tensor(node, "self")?, cx.tensor(node, "src")?);
+    let spec = cx.spec(node, x)?;
+    let (Some(size), Some(stride)) = (cx.ints(node, "size")?, cx.ints(node, "stride")?) else {
+        return cx.wrong(node, "it has no `size` or no `stride`");
+    };
+    let numel = super::windows::known(cx, node, Some(&spec.numel()))?;
+    let mut places = vec![cx.int(node, "storage_offset", 0)?];
+    for (&size, &stride) in size.iter().zip(&stride) {
+        if size < 0 || (places.len() as u64).saturating_mul(size as u64) > numel as u64 {
+            return cx.wrong(node, "it writes more elements than its operand has");
+        }
+        let steps = |&place: &i64| (0..size).map(move |i| place.saturating_add(stride.saturating_mul(i)));
+        places = places.iter().flat_map(steps).collect();
+    }
+    let inside = |&place: &i64| usize::try_from(place).ok().filter(|&place| place < numel);
+    let Some(places) = places.iter().map(inside).collect::<Option<Vec<usize>>>() else {
+        return cx.wrong(node, "it writes beyond its operand");
+    };
+    let count = places.len();
+    let index = cx.indices(places, &[count])?;
+    let flat = cx.view(node, x, vec![spec.numel()])?;
+    let src = cx.view(node, src, vec![Size::Int(count as i64)])?;
+    let args = vec![
+        ("self", Argument::Var(flat)),
+        ("indices", Argument::OptionalVars(vec![Some(index)])),
+        ("values", Argument::Var(src)),
+        ("accumulate", Argument::Bool(false)),
+    ];
+    let row = TensorSpec::contiguous(spec.dtype, vec![spec.numel()]);
+    let put = cx.emit("aten.index_put.default", args, row);
+    let new = cx.view(node, put, spec.sizes)?;
     cx.done(node, new)
 }
 

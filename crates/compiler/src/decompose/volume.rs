@@ -174,9 +174,33 @@ fn adaptive_avg_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
     cx.done(node, new)
 }
 
+/// A convolution of integers, in float64, which represents integers up to 2^53 exactly.
+fn convolution_of_integers(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let want = cx.result(node)?;
+    let mut wide = node.clone();
+    for (name, arg) in &mut wide.args {
+        if matches!(&**name, "input" | "weight" | "bias")
+            && let Argument::Var(var) = *arg
+        {
+            *arg = Argument::Var(cx.cast(var, ScalarType::Double));
+        }
+    }
+    let name = format!("{}_wide", cx.program.var(node.outputs[0]).name);
+    let spec = TensorSpec { dtype: ScalarType::Double, ..want.clone() };
+    let sum = cx.program.add_var(name, VarType::Tensor(spec));
+    wide.outputs = vec![sum];
+    cx.put(wide);
+    let new = cx.cast(sum, want.dtype);
+    cx.done(node, new)
+}
+
 /// A 3-d convolution as a sum of 2-d convolutions, one for each plane of the weights.
 fn convolution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, weight) = (cx.tensor(node, "input")?, cx.tensor(node, "weight")?);
+    let dtype = cx.spec(node, x)?.dtype;
+    if !dtype.is_floating() && !dtype.is_complex() {
+        return convolution_of_integers(cx, node);
+    }
     if cx.spec(node, x)?.rank() != 5 || cx.spec(node, weight)?.rank() != 5 {
         return Ok(Outcome::Kept);
     }

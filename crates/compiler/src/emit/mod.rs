@@ -196,7 +196,8 @@ impl Emitter<'_> {
     /// Emits a call of the operator that the node selects.
     fn call(&mut self, node: &ExportedNode) -> Result<()> {
         let Some(selection) = self.table.select(self.program, node) else {
-            return Err(Error::node(self.program, node, "no kernel takes it"));
+            let hint = self.table.hint(self.program, node);
+            return Err(Error::node(self.program, node, format!("no kernel takes it{hint}")));
         };
         let schema = selection.kernel.schema();
         let mut args = Vec::with_capacity(schema.instruction_args());

@@ -69,9 +69,20 @@ fn remove_ends(graph: &mut ExportedGraph) {
     }
 }
 
-/// The operand that an in-place operator writes, and the functional operator that computes what it writes.
+/// The operand that an operator writes, because it is in place or has an argument `out`, and the functional operator
+/// that computes what it writes.
 fn written(node: &ExportedNode) -> Option<(VarId, String)> {
     let (base, overload) = node.target.rsplit_once('.')?;
+    if let Some(out) = node.arg("out").and_then(Argument::var) {
+        // Functional overloads are told apart by their arguments, not by their names.
+        let tensors = node.operands().count() > 2;
+        let named = match overload.strip_suffix("_out").or(overload.strip_suffix("out")) {
+            Some("") if tensors => "Tensor",
+            Some("") | None => "default",
+            Some(named) => named,
+        };
+        return Some((out, format!("{base}.{named}")));
+    }
     let functional = base.strip_suffix('_').filter(|b| !b.ends_with('_'))?;
     let operand = node.arg("self").or(node.args.first().map(|(_, a)| a))?.var()?;
     Some((operand, format!("{functional}.{overload}")))
@@ -189,6 +200,7 @@ impl Functionalizer {
         let new = cx.program.add_var(name, VarType::Tensor(spec));
         fresh.target = functional.into();
         fresh.outputs = vec![new];
+        fresh.args.retain(|(name, _)| &**name != "out");
         self.made.insert(new);
         cx.put(fresh);
         self.write(cx, node, operand, new)?;

@@ -11,6 +11,7 @@ mod promote;
 mod vmap;
 
 pub(crate) use layouts::meaning;
+pub(crate) use promote::{is_cast, promoted_type};
 
 use crate::operators::OperatorTable;
 use crate::{Error, Result, decompose};

@@ -35,29 +35,48 @@ const PROMOTING: &[&str] = &[
 /// Operators whose operands are cast to the type of the result.
 const OF_RESULT: &[&str] = &["aten.where"];
 
+/// Operators that write `src` into a part of their operand.
+const INTO_OPERAND: &[&str] = &["aten.slice_scatter", "aten.select_scatter", "aten.diagonal_scatter"];
+
+/// Operands that are cast.
+const CAST: &[&str] = &["self", "other", "exponent"];
+
 pub(super) fn run(program: &mut ExportedProgram, _: &OperatorTable) -> Result<()> {
     Rewriter::run(program, &mut |cx, node| {
         let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
-        if PROMOTING.contains(&base) {
-            return promoted(cx, node, base);
+        if INTO_OPERAND.contains(&base) {
+            let dtype = cx.result(node)?.dtype;
+            return with_operands(cx, node, dtype, &["src"]);
         }
-        if OF_RESULT.contains(&base) {
-            let want = cx.result(node)?.dtype;
-            return with_operands(cx, node, want, &["self", "other"]);
+        match promoted_type(cx.program, node) {
+            Some(dtype) => with_operands(cx, node, dtype, CAST),
+            None => Ok(Outcome::Kept),
         }
-        Ok(Outcome::Kept)
     })
 }
 
-fn promoted(cx: &mut Rewriter<'_>, node: &ExportedNode, base: &str) -> Result<Outcome> {
-    let operands = node.args.iter().filter(|(name, _)| matches!(&**name, "self" | "other" | "exponent"));
-    let Some(mut dtype) = result_type(cx.program, operands.map(|(_, a)| a)) else { return Ok(Outcome::Kept) };
-    let result = node.outputs.first().and_then(|&v| dtype_of(cx.program, v));
-    // A true division of integers computes in the floating-point type that the exporter recorded.
-    if base == "aten.div" && result.is_some_and(ScalarType::is_floating) && !dtype.is_floating() {
-        dtype = result.unwrap_or(dtype);
+/// Whether [`promoted_type`] applies to an operand of this name.
+pub(crate) fn is_cast(operand: &str) -> bool {
+    CAST.contains(&operand)
+}
+
+/// The type to which this pass casts the operands of a node, if it does.
+pub(crate) fn promoted_type(program: &ExportedProgram, node: &ExportedNode) -> Option<ScalarType> {
+    let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
+    let result = node.outputs.first().and_then(|&v| dtype_of(program, v));
+    if OF_RESULT.contains(&base) {
+        return result;
     }
-    with_operands(cx, node, dtype, &["self", "other", "exponent"])
+    if !PROMOTING.contains(&base) {
+        return None;
+    }
+    let operands = node.args.iter().filter(|(name, _)| is_cast(name));
+    let dtype = result_type(program, operands.map(|(_, a)| a))?;
+    // A true division of integers computes in the floating-point type that the exporter recorded.
+    match result {
+        Some(result) if base == "aten.div" && result.is_floating() && !dtype.is_floating() => Some(result),
+        _ => Some(dtype),
+    }
 }
 
 /// Casts the named tensor operands that have another type.

@@ -412,7 +412,8 @@ impl Rewriter<'_> {
         (outs[0], outs[1])
     }
 
-    /// The `count` largest or smallest elements along a dimension, sorted, and their indices.
+    /// The `count` largest or smallest elements along a dimension, sorted, and their indices. The order of the indices
+    /// of equal elements is not defined.
     pub(crate) fn ordered(
         &mut self,
         node: &ExportedNode,
@@ -421,6 +422,12 @@ impl Rewriter<'_> {
         (count, largest): (&Size, bool),
     ) -> Result<(VarId, VarId)> {
         let mut spec = self.of(x);
+        if spec.dtype == ScalarType::Bool {
+            // The kernels of the reference runtime order numbers only.
+            let numbers = self.cast(x, ScalarType::Byte);
+            let (values, places) = self.ordered(node, numbers, dim, (count, largest))?;
+            return Ok((self.cast(values, ScalarType::Bool), places));
+        }
         let k = int_argument(self.size(node, count)?);
         let args = vec![
             ("self", Argument::Var(x)),

@@ -5,7 +5,7 @@ mod build;
 
 pub(crate) use build::{broadcast, reduced};
 
-use crate::limits::MAX_NODES;
+use crate::limits::{MAX_NODES, MAX_REPLACEMENTS};
 use crate::{Error, Result};
 use ir::exported::{
     Argument, ExportedGraph, ExportedNode, ExportedProgram, Size, Source, SymExpr, TensorSpec, VarId, VarType,
@@ -92,11 +92,15 @@ impl<'p> Rewriter<'p> {
         for &input in &graph.inputs {
             self.note_sizes(input);
         }
-        let mut pending = std::mem::take(&mut graph.nodes);
-        pending.reverse();
+        // Each node with the number of replacements that led to it.
+        let mut pending: Vec<(ExportedNode, u32)> =
+            std::mem::take(&mut graph.nodes).into_iter().rev().map(|node| (node, 0)).collect();
         let mut kept = Vec::with_capacity(pending.len());
-        while let Some(mut node) = pending.pop() {
+        while let Some((mut node, depth)) = pending.pop() {
             self.done += 1;
+            if depth > MAX_REPLACEMENTS {
+                return Err(Error::node(self.program, &node, "no kernel takes what it decomposes to"));
+            }
             if self.done > MAX_NODES {
                 return Err(Error::node(
                     self.program,
@@ -122,7 +126,8 @@ impl<'p> Rewriter<'p> {
                     kept.push(node);
                 }
                 Outcome::Replaced => {
-                    pending.extend(std::mem::take(&mut self.made).into_iter().rev());
+                    let made = std::mem::take(&mut self.made);
+                    pending.extend(made.into_iter().rev().map(|node| (node, depth + 1)));
                 }
             }
         }

@@ -5,13 +5,15 @@
 //! and compute with few. A program that is complex only between `view_as_complex` or a transform and `view_as_real`
 //! needs no complex kernels in this form.
 
+mod functions;
+
 use super::spectral::component;
 use super::windows::known;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
 use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
 use std::collections::HashMap;
-use tensor::ScalarType;
+use tensor::{Scalar, ScalarType};
 
 /// The real and imaginary parts of complex values that no node produces any more.
 #[derive(Default)]
@@ -38,11 +40,20 @@ impl Pairs {
     /// node if the operator is not known.
     pub(super) fn visit(&mut self, cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
+        if base == "dim_order_ops._to_dim_order_copy" {
+            return self.converted(cx, node);
+        }
         let Some(name) = base.strip_prefix("aten.") else { return Ok(Outcome::Kept) };
         let operand = |name: &str| node.arg(name).and_then(Argument::var);
+        if let (Some(x), &[out]) = (operand("real").or(operand("abs")), &node.outputs[..]) {
+            return self.made(cx, node, name, (x, out));
+        }
         let (Some(x), &[out]) = (operand("self"), &node.outputs[..]) else {
             return self.joined(cx, node, name);
         };
+        if name == "where" || name == "masked_fill" {
+            return self.chosen(cx, node, (x, out));
+        }
         let is_complex = |cx: &Rewriter<'_>, var: VarId| cx.of(var).dtype.is_complex();
         if name == "view_as_complex" {
             let last = cx.of(x).rank().saturating_sub(1);
@@ -75,6 +86,22 @@ impl Pairs {
                     let im = cx.expand(node, im, cx.of(re).sizes)?;
                     Ok(self.note(out, (re, im)))
                 }
+                ("div", Some(other)) => {
+                    let other = self.of(cx, other);
+                    let (re, im) = functions::reciprocal(cx, other);
+                    let pair = (cx.mul(re, x), cx.mul(im, x));
+                    Ok(self.note(out, pair))
+                }
+                ("eq" | "ne", Some(_)) => {
+                    let (a, b) = (self.as_complex(cx, x)?, self.of(cx, operand("other").unwrap_or(x)));
+                    let new = functions::compare(cx, name, a, b);
+                    cx.done(node, new)
+                }
+                ("pow", None) if operand("exponent").is_some_and(|e| is_complex(cx, e)) => {
+                    let (z, w) = (self.as_complex(cx, x)?, self.of(cx, operand("exponent").unwrap_or(x)));
+                    let pair = functions::power_of(cx, z, w)?;
+                    Ok(self.note(out, pair))
+                }
                 _ => Ok(Outcome::Kept),
             };
         }
@@ -91,23 +118,52 @@ impl Pairs {
                 cx.done(node, if name == "real" { re } else { im })
             }
             "abs" => {
-                let (re, im) = self.of(cx, x);
-                let (a, b) = (cx.mul(re, re), cx.mul(im, im));
-                let sum = cx.add(a, b);
-                let new = cx.unary("aten.sqrt.default", sum);
+                let pair = self.of(cx, x);
+                let new = functions::modulus(cx, pair);
                 cx.done(node, new)
             }
             "angle" => {
-                let (re, im) = self.of(cx, x);
-                let new = cx.binary("aten.atan2.default", im, re);
+                let pair = self.of(cx, x);
+                let new = functions::angle(cx, pair);
                 cx.done(node, new)
             }
+            "eq" | "ne" if operand("other").is_some() => {
+                let (a, b) = (self.of(cx, x), self.as_complex(cx, operand("other").unwrap_or(x))?);
+                let new = functions::compare(cx, name, a, b);
+                cx.done(node, new)
+            }
+            "isnan" | "isinf" => {
+                let (re, im) = self.of(cx, x);
+                let target = if name == "isnan" { "aten.isnan.default" } else { "aten.isinf.default" };
+                let mut part = |x: VarId| {
+                    let spec = TensorSpec { dtype: ScalarType::Bool, ..cx.of(x) };
+                    cx.emit(target, vec![("self", Argument::Var(x))], spec)
+                };
+                let (re, im) = (part(re), part(im));
+                let new = cx.binary("aten.logical_or.default", re, im);
+                cx.done(node, new)
+            }
+            "mm" | "bmm" => {
+                let Some(other) = operand("mat2") else { return Ok(Outcome::Kept) };
+                let ((a, b), (c, d)) = (self.of(cx, x), self.of(cx, other));
+                let (ac, bd) = (cx.product(a, c), cx.product(b, d));
+                let (ad, bc) = (cx.product(a, d), cx.product(b, c));
+                let pair = (cx.sub(ac, bd), cx.add(ad, bc));
+                Ok(self.note(out, pair))
+            }
+            "pow" if operand("exponent").is_some_and(|e| is_complex(cx, e)) => {
+                let exponent = operand("exponent").unwrap_or(x);
+                let (z, w) = (self.of(cx, x), self.of(cx, exponent));
+                let pair = functions::power_of(cx, z, w)?;
+                Ok(self.note(out, pair))
+            }
+            "constant_pad_nd" => Ok(self.each(cx, node, out)),
             "conj" | "_conj" | "_conj_physical" | "conj_physical" => {
                 let (re, im) = self.of(cx, x);
                 let pair = (re, cx.unary("aten.neg.default", im));
                 Ok(self.note(out, pair))
             }
-            "resolve_conj" | "clone" | "alias" | "detach" => {
+            "resolve_conj" | "resolve_neg" | "clone" | "alias" | "detach" | "contiguous" => {
                 let pair = self.of(cx, x);
                 Ok(self.note(out, pair))
             }
@@ -160,7 +216,97 @@ impl Pairs {
                 cx.done(node, new)
             }
             _ if MOVED.contains(&name) => Ok(self.each(cx, node, out)),
-            _ => Ok(Outcome::Kept),
+            _ => {
+                let pair = self.of(cx, x);
+                match functions::of_one(cx, node, name, pair)? {
+                    Some(pair) => Ok(self.note(out, pair)),
+                    None => Ok(Outcome::Kept),
+                }
+            }
+        }
+    }
+
+    /// A complex number made of two real ones: its parts, or its absolute value and its angle.
+    fn made(
+        &mut self,
+        cx: &mut Rewriter<'_>,
+        node: &ExportedNode,
+        name: &str,
+        (x, out): (VarId, VarId),
+    ) -> Result<Outcome> {
+        let sizes = cx.spec(node, out)?.sizes;
+        let pair = match name {
+            "complex" => (x, cx.tensor(node, "imag")?),
+            "polar" => {
+                let angle = cx.tensor(node, "angle")?;
+                functions::polar(cx, x, angle)
+            }
+            _ => return Ok(Outcome::Kept),
+        };
+        let pair = (cx.expand(node, pair.0, sizes.clone())?, cx.expand(node, pair.1, sizes)?);
+        Ok(self.note(out, pair))
+    }
+
+    /// Chooses between complex tensors, or between a complex and a real one, part by part.
+    fn chosen(
+        &mut self,
+        cx: &mut Rewriter<'_>,
+        node: &ExportedNode,
+        (x, out): (VarId, VarId),
+    ) -> Result<Outcome> {
+        if !cx.spec(node, out)?.dtype.is_complex() {
+            return Ok(Outcome::Kept);
+        }
+        let fills = node.arg("mask").is_some();
+        let condition = cx.tensor(node, if fills { "mask" } else { "condition" })?;
+        let name = if fills { "value" } else { "other" };
+        let other = match cx.optional_tensor(node, name) {
+            Some(other) => other,
+            None => {
+                let number = cx.float(node, name, 0.0)?;
+                cx.number(Scalar::Double(number), cx.of(out).dtype.to_real())?
+            }
+        };
+        let (a, b) = if fills { (other, x) } else { (x, other) };
+        let (a, b) = (self.parts(cx, a, out)?, self.parts(cx, b, out)?);
+        let pair = (cx.choose(condition, a.0, b.0), cx.choose(condition, a.1, b.1));
+        Ok(self.note(out, pair))
+    }
+
+    /// The parts of a tensor, real or complex.
+    fn as_complex(&self, cx: &mut Rewriter<'_>, var: VarId) -> Result<Pair> {
+        let dtype = cx.of(var).dtype;
+        match dtype.is_complex() {
+            true => Ok(self.of(cx, var)),
+            false => {
+                let dtype = if dtype.is_floating() { dtype } else { ScalarType::Float };
+                Ok((var, cx.number(Scalar::Double(0.0), dtype)?))
+            }
+        }
+    }
+
+    /// The parts of a tensor, real or complex, in the precision of `out`.
+    fn parts(&self, cx: &mut Rewriter<'_>, var: VarId, out: VarId) -> Result<Pair> {
+        let dtype = cx.of(out).dtype.to_real();
+        let (re, im) = self.as_complex(cx, var)?;
+        Ok((cx.cast(re, dtype), cx.cast(im, dtype)))
+    }
+
+    /// A conversion from or to a complex type.
+    fn converted(&mut self, cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+        let (x, &[out]) = (cx.tensor(node, "self")?, &node.outputs[..]) else { return Ok(Outcome::Kept) };
+        match (cx.of(x).dtype.is_complex(), cx.of(out).dtype.is_complex()) {
+            (false, false) => Ok(Outcome::Kept),
+            (true, false) => {
+                let (re, _) = self.of(cx, x);
+                let new = cx.cast(re, cx.of(out).dtype);
+                cx.done(node, new)
+            }
+            (_, true) => {
+                let (re, im) = self.parts(cx, x, out)?;
+                let im = cx.expand(node, im, cx.of(x).sizes)?;
+                Ok(self.note(out, (re, im)))
+            }
         }
     }
 
@@ -195,8 +341,12 @@ impl Pairs {
         let mut part = |suffix: &str, which: fn(&Pair) -> VarId| {
             let new = cx.program.add_var(format!("{name}_{suffix}"), VarType::Tensor(spec.clone()));
             let mut node = ExportedNode { outputs: vec![new], ..node.clone() };
-            for (_, arg) in &mut node.args {
+            for (name, arg) in &mut node.args {
                 arg.map_vars(&mut |var| operands.get(&var).map_or(var, which));
+                // A real fill value.
+                if suffix == "im" && &**name == "value" {
+                    *arg = Argument::Int(0);
+                }
             }
             cx.put(node);
             new
@@ -215,9 +365,8 @@ impl Pairs {
         let (a, b) = self.of(cx, x);
         let pair = match (other, node.arg("other").and_then(Argument::var)) {
             (Some(other), _) => {
-                let (c, d) = self.of(cx, other);
-                let (ac, bd, ad, bc) = (cx.mul(a, c), cx.mul(b, d), cx.mul(a, d), cx.mul(b, c));
-                (cx.sub(ac, bd), cx.add(ad, bc))
+                let other = self.of(cx, other);
+                functions::multiply(cx, (a, b), other)
             }
             (None, Some(real)) => (cx.mul(a, real), cx.mul(b, real)),
             (None, None) => {
@@ -329,6 +478,25 @@ const MOVED: &[&str] = &[
     "neg",
     "sum",
     "mean",
+    "cumsum",
+    "diagonal",
+    "tril",
+    "triu",
+    "unfold",
+    "as_strided",
+    "scatter",
+    "scatter_add",
+    "index_put",
+    "index_add",
+    "slice_scatter",
+    "select_scatter",
+    "diagonal_scatter",
+    "reflection_pad1d",
+    "reflection_pad2d",
+    "reflection_pad3d",
+    "replication_pad1d",
+    "replication_pad2d",
+    "replication_pad3d",
 ];
 
 /// Whether `alpha` is absent or 1.
