@@ -570,6 +570,77 @@ def singular(a, b, c):
             torch.linalg.cholesky_ex(one[:0, :0]).info, *torch.slogdet(one[:0, :0]), torch.linalg.det(one[:0, :0]))
 
 
+@case(torch.tensor([[2, 0, 1, 0, 2, 1, 1, 0], [0, 0, 0, 1, 1, 0, 1, 1]]), r(2, 8).round(), torch.tensor([True, False, True, False]))
+def stable_orders(i, x, b):
+    """Ties, NaN and booleans."""
+    n = torch.where(x > 0.5, float("nan"), x)
+    return (*torch.sort(i, dim=1, stable=True), torch.argsort(i, dim=0, stable=True), torch.argsort(i, dim=1, descending=True, stable=True),
+            *torch.sort(x, dim=1, descending=True, stable=True),
+            torch.argsort(n, dim=1, stable=True), torch.argsort(n, dim=1, descending=True, stable=True),
+            *torch.sort(b, dim=0, stable=True), torch.msort(x.half()))
+
+
+@case(r(2, 3, 5), r(3, 4))
+def circular_pads(x, y):
+    return (F.pad(x, (-1, -1), mode="circular"), F.pad(x, (0, -2), mode="circular"), F.pad(x, (-1, 2), mode="circular"),
+            F.pad(y, (1, -1), mode="circular"), F.pad(x[None], (1, -1, -1, 2), mode="circular"), F.pad(x, (3, 4), mode="circular"))
+
+
+@case(r(2, 3, 4, 4).half(), r(2, 4).bfloat16())
+def half_types(x, y):
+    """Statistics and weights in the type of the operand, and in float32."""
+    n = torch.tensor([0.5, 1.0, 2.0])
+    h = n.half()
+    return (F.batch_norm(x, h, h, h, h), F.batch_norm(x, n, n, n, n), F.batch_norm(x, h, h), F.layer_norm(x, (4,)), F.group_norm(x, 3, h, h),
+            F.log_softmax(y.double(), 1), F.linear(y, torch.ones(4).bfloat16()), F.linear(x, torch.ones(4).half(), torch.tensor(0.5).half()))
+
+
+@case(torch.tensor([[-7, 3, 0], [5, -2, 9]]), torch.tensor([[3, -2, 4], [-3, 5, 2]]), r(2, 3))
+def portable_integers(a, b, x):
+    """Integers where the reference runtime's kernels depart from PyTorch or refuse what it takes."""
+    u = a.abs().to(torch.uint8)
+    return (a % b, a % 3, a.int() % -4, u.clamp(-1, 200), a.clamp(-2, 300), torch.fmax(x / (x > 0), x), torch.fmin(x, x / (x > 0)),
+            torch.xlogy(a > 0, b.abs()), torch.xlogy(x.abs(), 2), torch.xlogy(2, x.abs()), torch.arctan2(x, b),
+            torch.select_scatter(a > 0, a[:, 0], 1, 2), a.clone().fill_diagonal_(4), torch.as_strided_scatter(x, x[:, 0], (2,), (2,), 1))
+
+
+@case(r(2, 3, 2), r(3, 3, 2), r(2, 3))
+def complex_arithmetic(a, b, x):
+    """Complex numbers between `view_as_complex` and `view_as_real`, with every function that has a form in real numbers."""
+    z, w = torch.view_as_complex(a), torch.view_as_complex(b)
+    real = torch.view_as_real
+    return tuple(real(v) for v in (
+        z * 1j, x * 1j + z, 2 - z, z / (1 + 2j), x / z, z * z, z @ w, torch.bmm(z[None], w[None]), F.pad(z, (1, 2)), z.cumsum(1), z.exp(),
+        z.log(), z.sqrt(), z.reciprocal(), torch.sgn(z), z.sigmoid(), z.sin(), z.cos(), z.sinh(), z.cosh(), z.tanh(), z.tan(), z.rsqrt(), z.square(),
+        z ** 2, z ** 0.5, z ** (1 + 1j), torch.where(x > 0, z, -z), torch.where(x > 0, z, 1 + 2j), z.masked_fill(x > 0, 1), z.flip(1), z.tril(),
+        torch.complex(x, x + 1), torch.polar(x.abs(), x), z.sum(1), z.mean(0), torch.cat([z, z]), z.conj() * z)) + (z.abs(), z.angle(), z == z.conj())
+
+
+@case(r(3, 4), r(3, 4))
+def out_arguments(a, b):
+    m, s = torch.empty_like(a), torch.empty(3)
+    torch.maximum(a, b, out=m)
+    torch.sum(m, 1, out=s)
+    torch.mul(m, 2, out=m[:, :])
+    return m * 2, s, torch.add(a, b, alpha=2, out=torch.empty_like(a))
+
+
+@case(r(1, 2, 7, 6), r(2, 3, 5, 5))
+def ceil_pools(x, y):
+    return (F.max_pool2d(x, 2, 2, ceil_mode=True), F.max_pool2d(x, 3, 2, 1, ceil_mode=True), F.max_pool2d(x, 2, 3, ceil_mode=True),
+            F.max_pool2d(y, 3, 2, ceil_mode=True), F.max_pool2d(y, 2, 2, 1, 2, ceil_mode=True), F.avg_pool2d(y, 3, 2, ceil_mode=True),
+            F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False))
+
+
+@case(r(12, 8), torch.tensor([0, 1, 2, 0, 1, 2, 2, 1, 0, 0, 0, 2]), r(12, 1))
+def experts(x, choice, weight):
+    """Rows that are grouped by expert, with numbers of rows that depend on the data."""
+    order = torch.argsort(choice, stable=True)
+    rows = (choice == 0).nonzero()[:, 0]
+    return x[order] * weight[order], x[rows] * weight[rows], (x[rows] * 2 + 1).relu() * weight[rows]
+
+
+
 def write_case(target, module, inputs, more=(), dynamic_shapes=None, tolerance=None, decompose=False):
     """Exports a module and writes its archive, with its outputs for a sequence of inputs."""
     exported = export(module, tuple(inputs), dynamic_shapes=dynamic_shapes, strict=False)
