@@ -381,6 +381,65 @@ def complex_numbers(x, angles):
             torch.view_as_real((1 - y) / (y + 2) - y.mean(1, keepdim=True)), (-pairs * 0.5).flip(0).abs())
 
 
+@case(r(2, 4, 4), r(2, 4, 3), r(3, 5))
+def factorizations(a, b, wide):
+    """Vectors are determined only up to their signs: what they reproduce is compared."""
+    linalg, spd = torch.linalg, a @ a.mT
+    values, vectors = linalg.eigh(spd)
+    u, s, vh = linalg.svd(wide)
+    x, y, z = linalg.svd(a, full_matrices=False)
+    factors = linalg.lu_factor(a)
+    return (values, (vectors * values[:, None]) @ vectors.mT, linalg.eigvalsh(a, UPLO="U"), s, (u * s) @ vh[:3], vh @ vh.mT,
+            (x * y[:, None]) @ z, linalg.svdvals(b), torch.svd(b)[1], *linalg.qr(b), *linalg.qr(wide, mode="complete"),
+            *linalg.lu(b), *factors, *linalg.lu_factor_ex(b), *torch.lu_unpack(*factors), linalg.lu_solve(*factors, b),
+            linalg.lu_solve(*factors, b.mT, left=False, adjoint=True), torch.lu_solve(b, *factors))
+
+
+@case(r(2, 4, 4), r(4, 1) @ r(1, 3))
+def singular_values(a, low):
+    linalg, spd = torch.linalg, a @ a.mT
+    return (linalg.pinv(a), linalg.pinv(low, rtol=1e-3), linalg.pinv(spd, hermitian=True), linalg.pinv(a, atol=0.5, rtol=0.1),
+            linalg.pinv(a, 0.2), torch.pinverse(a), linalg.matrix_rank(low, rtol=1e-3), linalg.matrix_rank(a, tol=1.0),
+            linalg.matrix_rank(spd, atol=0.1, hermitian=True), linalg.cond(a), linalg.cond(a, -2), linalg.cond(a, "fro"),
+            linalg.cond(a, 1), linalg.matrix_norm(a, "nuc"), linalg.matrix_norm(a, 2, keepdim=True), linalg.norm(low, -2 + 4),
+            linalg.norm(a, -2, dim=(1, 2)), linalg.norm(low, 1), linalg.norm(low, "nuc"), torch.matrix_exp(a),
+            linalg.matrix_exp(spd), linalg.svd(low)[0] @ linalg.svd(low)[0].mT)
+
+
+@case(r(4, 4, 2), r(5, 5))
+def complex_factorizations(pairs, general):
+    """Complex matrices, which only Pteron's own kernels factorize."""
+    linalg, real, a = torch.linalg, torch.view_as_real, torch.view_as_complex(pairs)
+    values, vectors = linalg.eigh(a @ a.mH)
+    u, s, vh = linalg.svd(a)
+    roots, columns = linalg.eig(general)
+    return (values, real((vectors * values) @ vectors.mH), s, real((u * s) @ vh), real(linalg.pinv(a)), *map(real, linalg.qr(a)),
+            real(linalg.lu(a)[1]), linalg.eigvals(general).abs().sort()[0], columns.abs().square().sum(0),
+            real(general.to(columns.dtype) @ columns - columns * roots))
+
+
+@case(r(3, 6, 5))
+def fourier(x):
+    """Transforms of even, odd and prime lengths, cropped, padded and normalized."""
+    f, real = torch.fft, lambda z: torch.view_as_real(z.resolve_conj())
+    y = f.rfft(x)
+    return (f.hfft(y, 9), f.hfft(y, norm="ortho"), real(f.ihfft(x)), f.hfft2(y), f.hfftn(y, s=(4, 6, 7), norm="forward"),
+            real(f.ihfft2(x)), real(f.ihfftn(x, norm="ortho")), real(f.fft(y, 7)), real(f.fft(x, 13, dim=1)), f.irfft(y, 11),
+            real(f.ifftn(y, dim=(0, 2))), real(f.rfft(x, 4, dim=1, norm="forward")), f.irfftn(f.rfftn(x), s=(3, 5, 7)),
+            f.fftfreq(7, 0.1) + x[0, 0, 0], f.rfftfreq(8) + x[0, 0, :1], f.fftfreq(4, dtype=torch.float64), f.ifftshift(x))
+
+
+@case(r(2, 64), dynamic=({1: Dim.AUTO(min=32, max=256)},), more=[(r(2, 91),)])
+def short_time(x):
+    """Spectra of windows and back, for signals of any length."""
+    window, real = torch.hamming_window(12), torch.view_as_real
+    plain = torch.stft(x, 16, 4, 12, window, return_complex=True)
+    scaled = torch.stft(x, 15, 6, center=False, normalized=True, return_complex=True)
+    both = torch.stft(x, 16, 8, window=torch.hann_window(16), pad_mode="constant", onesided=False, return_complex=True)
+    return (real(plain), torch.istft(plain, 16, 4, 12, window), real(scaled), real(both),
+            torch.istft(both, 16, 8, window=torch.hann_window(16), onesided=False), torch.istft(plain, 16, 4, 12, window, length=40))
+
+
 @case(r(3, 4, 5))
 class batch_statistics(nn.Module):
     def __init__(self):

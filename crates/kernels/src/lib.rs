@@ -65,6 +65,7 @@ mod index;
 #[cfg(test)]
 mod interrupts;
 mod kv_cache;
+mod linalg;
 mod masked;
 mod matmul;
 mod mixture;
@@ -121,6 +122,11 @@ const TABLES: &[&[Operator]] = &[
     hadamard::OPERATORS,
     index::OPERATORS,
     kv_cache::OPERATORS,
+    linalg::EIGEN,
+    linalg::GENERAL,
+    linalg::LU,
+    linalg::QR,
+    linalg::SINGULAR,
     masked::OPERATORS,
     matmul::OPERATORS,
     mixture::OPERATORS,

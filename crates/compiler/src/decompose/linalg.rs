@@ -34,9 +34,10 @@ pub(super) const RULES: Table = &[
 ];
 
 /// The maximum number of rows: eliminations are unrolled, and larger matrices would make programs too long.
-const MAX_ROWS: usize = 128;
+pub(super) const MAX_ROWS: usize = 128;
 
-fn operand(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
+/// The matrices of a factorization.
+pub(super) fn operand(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
     match cx.optional_tensor(node, "A") {
         Some(x) => Ok(x),
         None => cx.tensor(node, "self"),
@@ -56,12 +57,19 @@ fn rows_of(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<usize> {
     Ok(rows)
 }
 
-fn identity(cx: &mut Rewriter<'_>, node: &ExportedNode, like: VarId, rows: usize) -> Result<VarId> {
-    let spec = cx.of(like);
-    let one = |i: usize| Scalar::Double(if i.is_multiple_of(rows + 1) { 1.0 } else { 0.0 });
-    let values: Vec<Scalar> = (0..rows * rows).map(one).collect();
-    let matrix = cx.constant(&values, spec.dtype, &[rows, rows])?;
-    cx.expand(node, matrix, spec.sizes)
+/// Identity matrices of `n` rows, of a type, broadcast to these sizes.
+pub(super) fn identity(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    (n, dtype): (usize, ScalarType),
+    sizes: Vec<Size>,
+) -> Result<VarId> {
+    let one = |i: usize| Scalar::Double(if i.is_multiple_of(n + 1) { 1.0 } else { 0.0 });
+    let values: Vec<Scalar> = (0..n * n).map(one).collect();
+    let real = if dtype.is_complex() { ScalarType::Double } else { dtype };
+    let matrix = cx.constant(&values, real, &[n, n])?;
+    let matrix = cx.cast(matrix, dtype);
+    cx.expand(node, matrix, sizes)
 }
 
 /// The result of an elimination.
@@ -153,7 +161,7 @@ pub(super) fn inverse(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> R
 
 fn inverse_and_pivots(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(VarId, Vec<VarId>)> {
     let n = rows_of(cx, node, x)?;
-    let one = identity(cx, node, x, n)?;
+    let one = identity(cx, node, (n, cx.of(x).dtype), cx.of(x).sizes)?;
     eliminated(cx, node, x, one)
 }
 
@@ -248,7 +256,7 @@ fn solve_triangular(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
     let mask: Vec<Scalar> = (0..n * n).map(counts).collect();
     let mask = cx.constant(&mask, ScalarType::Bool, &[n, n])?;
     let other = match unit {
-        true => identity(cx, node, matrix, n)?,
+        true => identity(cx, node, (n, spec.dtype), spec.sizes.clone())?,
         false => cx.number(Scalar::Double(0.0), spec.dtype)?,
     };
     let matrix = cx.choose(mask, matrix, other);

@@ -5,8 +5,10 @@ mod attention;
 mod batch_norm;
 mod distance;
 mod elementwise;
+mod factors;
 mod factory;
 mod index;
+mod jacobi;
 mod layout;
 mod linalg;
 mod loss;
@@ -24,6 +26,8 @@ mod resample;
 mod scan;
 mod scatter;
 mod shape;
+mod short_time;
+mod singular;
 mod special;
 mod spectral;
 mod volume;
@@ -73,11 +77,15 @@ const TABLES: &[Table] = &[
     loss::RULES,
     matrix::RULES,
     linalg::RULES,
+    jacobi::RULES,
+    singular::RULES,
+    factors::RULES,
     scatter::RULES,
     batch_norm::RULES,
     distance::RULES,
     special::RULES,
     spectral::RULES,
+    short_time::RULES,
     resample::RULES,
     windows::RULES,
     volume::RULES,
@@ -261,6 +269,11 @@ mod tests {
         "batch2",
         "A",
         "B",
+        "LU",
+        "LU_data",
+        "LU_pivots",
+        "pivots",
+        "b",
         "query",
         "key",
         "end",

@@ -163,6 +163,9 @@ fn logsumexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 fn norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, spec) = x_of(cx, node)?;
+    if node.target.starts_with("aten.linalg_norm") && is_of_matrices(cx, node, spec.rank())? {
+        return matrix_norm(cx, node);
+    }
     let dims = cx.dims(node, "dim", spec.rank())?;
     let keep = cx.bool(node, "keepdim", false)?;
     let order = if node.arg("p").is_some() { "p" } else { "ord" };
@@ -171,6 +174,12 @@ fn norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.cast(x, want);
     let new = norm_of(cx, x, p, &dims, keep);
     cx.done(node, new)
+}
+
+/// Whether `linalg_norm` is that of matrices: it has an order, and one matrix or two dimensions.
+fn is_of_matrices(cx: &Rewriter<'_>, node: &ExportedNode, rank: usize) -> Result<bool> {
+    let count = cx.ints(node, "dim")?.map_or(rank, |dims| dims.len());
+    Ok(count == 2 && node.arg("ord").is_some_and(|ord| !matches!(ord, Argument::None)))
 }
 
 /// The p-norm over dimensions.
@@ -255,11 +264,15 @@ fn sum_to_size(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 /// The Frobenius norm, or the largest or smallest absolute sum of a row or column.
+/// Stands for the order of the nuclear norm, the sum of the singular values.
+const NUCLEAR: f64 = 0.0;
+
 fn matrix_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let ((x, spec), want) = (x_of(cx, node)?, cx.result(node)?);
     let order = match node.arg("ord") {
         None | Some(Argument::None) => None,
         Some(Argument::Str(s)) if s == "fro" => None,
+        Some(Argument::Str(s)) if s == "nuc" => Some(NUCLEAR),
         Some(Argument::Str(other)) => return cx.wrong(node, format!("the norm `{other}` of a matrix")),
         _ => Some(cx.float(node, "ord", 2.0)?),
     };
@@ -277,7 +290,23 @@ fn matrix_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
             cx.reduce(target, sums, &[kept], true)
         }
         Some(p) => {
-            return cx.wrong(node, format!("the norm {p} of a matrix, which is one of its singular values"));
+            let others = (0..spec.rank()).filter(|d| !dims.contains(d));
+            let order: Vec<usize> = others.chain([row, column]).collect();
+            let matrices = cx.permute(x, &order);
+            let wide = if want.dtype == ScalarType::Float {
+                cx.cast(matrices, ScalarType::Double)
+            } else {
+                matrices
+            };
+            let values = super::singular::singular_values(cx, node, wide)?;
+            let last = cx.of(values).rank() - 1;
+            let new = match p {
+                _ if p == NUCLEAR => cx.sum(values, &[last], false),
+                2.0 => cx.reduce("aten.amax.default", values, &[last], false),
+                -2.0 => cx.reduce("aten.amin.default", values, &[last], false),
+                other => return cx.wrong(node, format!("the norm {other} of a matrix")),
+            };
+            cx.cast(new, want.dtype)
         }
     };
     let new = cx.view(node, new, want.sizes)?;

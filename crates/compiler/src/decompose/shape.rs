@@ -30,9 +30,9 @@ pub(super) const VIEWS: Table = &[
     ("aten.t", Always, reversed),
     ("aten.numpy_T", Always, reversed),
     ("aten.mT", Always, matrix_transpose),
-    ("aten.adjoint", Always, matrix_transpose),
-    ("aten.mH", Always, matrix_transpose),
-    ("aten.matrix_H", Always, matrix_transpose),
+    ("aten.adjoint", Always, adjoint),
+    ("aten.mH", Always, adjoint),
+    ("aten.matrix_H", Always, adjoint),
     ("aten.movedim", Always, movedim),
     ("aten.moveaxis", Always, movedim),
     ("aten.permute", Always, permute),
@@ -170,6 +170,18 @@ fn matrix_transpose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
         dims.swap(rank - 1, rank - 2);
     }
     permuted(cx, node, &dims)
+}
+
+/// The conjugate transpose.
+fn adjoint(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let spec = cx.spec(node, x)?;
+    if !spec.dtype.is_complex() {
+        return matrix_transpose(cx, node);
+    }
+    let conjugate = cx.unary("aten._conj_physical.default", x);
+    let new = cx.transposed(conjugate);
+    cx.done(node, new)
 }
 
 fn movedim(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {

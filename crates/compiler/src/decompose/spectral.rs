@@ -2,11 +2,12 @@
 
 use super::Table;
 use super::When::{Always, NoKernel};
-use super::windows::{known, windows};
+use super::windows::known;
 use crate::Result;
+use crate::operators::int_argument;
 use crate::rewrite::{Outcome, Rewriter};
 use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
-use tensor::ScalarType;
+use tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
     ("aten.fft_rfft", Always, real_to_complex),
@@ -21,9 +22,16 @@ pub(super) const RULES: Table = &[
     ("aten.fft_ifft", Always, complex),
     ("aten.fft_ifft2", Always, complex),
     ("aten.fft_ifftn", Always, complex),
+    ("aten.fft_hfft", Always, hermitian_to_real),
+    ("aten.fft_hfft2", Always, hermitian_to_real),
+    ("aten.fft_hfftn", Always, hermitian_to_real),
+    ("aten.fft_ihfft", Always, real_to_hermitian),
+    ("aten.fft_ihfft2", Always, real_to_hermitian),
+    ("aten.fft_ihfftn", Always, real_to_hermitian),
+    ("aten.fft_fftfreq", Always, frequencies),
+    ("aten.fft_rfftfreq", Always, frequencies),
     ("aten.fft_fftshift", Always, shift),
     ("aten.fft_ifftshift", Always, shift),
-    ("aten.stft", Always, stft),
     ("aten.complex", NoKernel, make_complex),
     ("aten.polar", NoKernel, polar),
     ("aten.imag", Always, part),
@@ -73,21 +81,56 @@ fn fitted(
     sizes: Option<&[i64]>,
 ) -> Result<VarId> {
     for (&dim, &want) in dims.iter().zip(sizes.unwrap_or_default()) {
+        // A size of -1 stands for that of the operand.
+        if want < 0 {
+            continue;
+        }
         let have = known(cx, node, cx.of(x).sizes.get(dim))? as i64;
         if want > have {
-            let spec = cx.of(x);
-            let mut more = spec.sizes.clone();
-            more[dim] = Size::Int(want - have);
-            if spec.dtype.is_complex() {
-                return cx.wrong(node, "it pads complex numbers");
-            }
-            let zeros = super::windows::zeros(cx, node, more, spec.dtype)?;
-            x = cx.cat(&[x, zeros], dim);
-        } else if (0..have).contains(&want) {
+            x = padded(cx, node, x, (dim, want - have))?;
+        } else {
             x = cx.slice(node, x, dim, (&Size::Int(0), &Size::Int(want)))?;
         }
     }
     Ok(x)
+}
+
+/// Appends zeros to a dimension; those of a complex tensor to its real and imaginary parts.
+fn padded(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, (dim, count): (usize, i64)) -> Result<VarId> {
+    let whole = cx.of(x);
+    let parts = if whole.dtype.is_complex() { pairs_of(cx, x) } else { x };
+    let spec = cx.of(parts);
+    let mut more = spec.sizes.clone();
+    more[dim] = Size::Int(count);
+    let zeros = super::windows::zeros(cx, node, more, spec.dtype)?;
+    let longer = cx.cat(&[parts, zeros], dim);
+    Ok(if whole.dtype.is_complex() { complex_of_pairs(cx, longer, whole.dtype) } else { longer })
+}
+
+/// The real and imaginary parts of a complex tensor, in a dimension behind its own.
+pub(super) fn pairs_of(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
+    let spec = cx.of(x);
+    let mut sizes = spec.sizes;
+    sizes.push(Size::Int(2));
+    let spec = TensorSpec::contiguous(real_of(spec.dtype), sizes);
+    cx.emit("aten.view_as_real.default", vec![("self", Argument::Var(x))], spec)
+}
+
+/// The inverse of [`pairs_of`].
+fn complex_of_pairs(cx: &mut Rewriter<'_>, pairs: VarId, dtype: ScalarType) -> VarId {
+    let mut sizes = cx.of(pairs).sizes;
+    sizes.pop();
+    let spec = TensorSpec::contiguous(dtype, sizes);
+    cx.emit("aten.view_as_complex.default", vec![("self", Argument::Var(pairs))], spec)
+}
+
+/// The type of the parts of a complex type.
+pub(super) fn real_of(dtype: ScalarType) -> ScalarType {
+    match dtype {
+        ScalarType::ComplexDouble => ScalarType::Double,
+        ScalarType::ComplexHalf => ScalarType::Half,
+        _ => ScalarType::Float,
+    }
 }
 
 fn complex_of(dtype: ScalarType) -> ScalarType {
@@ -123,7 +166,7 @@ pub(super) fn forward_real(
     cx.emit("aten._fft_r2c.default", args, TensorSpec::contiguous(complex_of(spec.dtype), spec.sizes))
 }
 
-fn complex_transform(
+pub(super) fn complex_transform(
     cx: &mut Rewriter<'_>,
     x: VarId,
     dims: &[usize],
@@ -181,25 +224,103 @@ fn with_no_imaginary_part(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) 
     Ok(cx.emit("aten.view_as_complex.default", vec![("self", Argument::Var(pairs))], whole))
 }
 
-fn complex_to_real(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, want) = (cx.tensor(node, "self")?, cx.result(node)?);
-    let x = if cx.spec(node, x)?.dtype.is_complex() { x } else { with_no_imaginary_part(cx, node, x)? };
-    let (dims, sizes) = dims(cx, node, cx.of(x).rank())?;
-    let mut have = sizes.unwrap_or_else(|| vec![-1; dims.len()]);
-    let last_dim = dims[dims.len() - 1];
-    let last = known(cx, node, want.sizes.get(last_dim))? as i64;
-    if let Some(size) = have.last_mut() {
-        *size = last / 2 + 1;
-    }
-    let x = fitted(cx, node, x, &dims, Some(&have))?;
+/// The transform of a half spectrum to the real values of which it is the spectrum.
+pub(super) fn backward_real(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    x: VarId,
+    dims: &[usize],
+    (normalization, last): (i64, &Size),
+) -> Result<VarId> {
+    let mut spec = cx.of(x);
     let list: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
+    if let Some(size) = dims.last().and_then(|&d| spec.sizes.get_mut(d)) {
+        *size = last.clone();
+    }
     let args = vec![
         ("self", Argument::Var(x)),
         ("dim", Argument::ints(&list)),
-        ("normalization", Argument::Int(normalization(node, false))),
-        ("last_dim_size", Argument::Int(last)),
+        ("normalization", Argument::Int(normalization)),
+        ("last_dim_size", int_argument(cx.size(node, last)?)),
     ];
-    Ok(cx.retarget(node, "aten._fft_c2r.default", args))
+    let spec = TensorSpec::contiguous(real_of(spec.dtype), spec.sizes);
+    Ok(cx.emit("aten._fft_c2r.default", args, spec))
+}
+
+/// The complex operand of a transform to real values, cropped or padded, its dimensions, and the size of the last one in
+/// the result.
+fn half_spectrum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, Vec<usize>, Size)> {
+    let (x, want) = (cx.tensor(node, "self")?, cx.result(node)?);
+    let x = if cx.spec(node, x)?.dtype.is_complex() { x } else { with_no_imaginary_part(cx, node, x)? };
+    let (dims, sizes) = dims(cx, node, cx.of(x).rank())?;
+    let Some(last) = dims.last().and_then(|&d| want.sizes.get(d)).cloned() else {
+        return cx.wrong(node, "it transforms no dimension of its result");
+    };
+    let Some(mut sizes) = sizes else { return Ok((x, dims, last)) };
+    if let Some(size) = sizes.last_mut() {
+        *size = match last.known() {
+            Some(last) => last / 2 + 1,
+            None => -1,
+        };
+    }
+    let x = fitted(cx, node, x, &dims, Some(&sizes))?;
+    Ok((x, dims, last))
+}
+
+fn complex_to_real(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, dims, last) = half_spectrum(cx, node)?;
+    let new = backward_real(cx, node, x, &dims, (normalization(node, false), &last))?;
+    cx.done(node, new)
+}
+
+/// The spectrum, which is real, of a signal of which the other half is its mirror image, conjugated.
+fn hermitian_to_real(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (mut x, dims, last) = half_spectrum(cx, node)?;
+    let scale = normalization(node, true);
+    let (&last_dim, others) = dims.split_last().unwrap_or((&0, &[]));
+    if !others.is_empty() {
+        x = complex_transform(cx, x, others, (scale, true));
+    }
+    let x = cx.unary("aten._conj_physical.default", x);
+    let new = backward_real(cx, node, x, &[last_dim], (scale, &last))?;
+    cx.done(node, new)
+}
+
+/// The inverse of [`hermitian_to_real`].
+fn real_to_hermitian(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let x = real(cx, x);
+    let (dims, sizes) = dims(cx, node, cx.of(x).rank())?;
+    let x = fitted(cx, node, x, &dims, sizes.as_deref())?;
+    let scale = normalization(node, false);
+    let (&last_dim, others) = dims.split_last().unwrap_or((&0, &[]));
+    let half = forward_real(cx, x, &[last_dim], (scale, true));
+    let mut new = cx.unary("aten._conj_physical.default", half);
+    if !others.is_empty() {
+        new = complex_transform(cx, new, others, (scale, false));
+    }
+    cx.done(node, new)
+}
+
+/// The frequencies of the elements of a spectrum of `n` samples that are `d` apart.
+fn frequencies(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let want = cx.result(node)?;
+    let count = known(cx, node, want.sizes.first())?;
+    let (n, d) = (cx.int(node, "n", 1)?, cx.float(node, "d", 1.0)?);
+    let scale = 1.0 / (n as f64 * d);
+    let is_half = node.target.contains("rfftfreq");
+    let at = |i: usize| {
+        let i = i as i64;
+        let signed = if is_half || i < (n.saturating_add(1)) / 2 { i } else { i - n };
+        // PyTorch multiplies in the type of the result.
+        Scalar::Double(match want.dtype {
+            ScalarType::Double => signed as f64 * scale,
+            _ => f64::from(signed as f32 * scale as f32),
+        })
+    };
+    let values: Vec<Scalar> = (0..count).map(at).collect();
+    let new = cx.constant(&values, want.dtype, &[count])?;
+    cx.done(node, new)
 }
 
 /// Rolls dimensions by half their sizes.
@@ -220,47 +341,6 @@ fn shift(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         ("dims", Argument::ints(&list)),
     ];
     Ok(cx.retarget(node, "aten.roll.default", args))
-}
-
-/// Short-time Fourier transform: the spectra of windows of a signal.
-fn stft(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (mut x, want) = (cx.tensor(node, "self")?, cx.result(node)?);
-    if cx.spec(node, x)?.dtype.is_complex() || cx.bool(node, "center", false)? {
-        return cx.wrong(node, "a transform of complex or padded signals");
-    }
-    if cx.spec(node, x)?.rank() == 1 {
-        x = cx.unsqueeze(node, x, 0)?;
-    }
-    let count = usize::try_from(cx.int(node, "n_fft", 1)?).unwrap_or(1);
-    let hop = usize::try_from(cx.int(node, "hop_length", (count / 4) as i64)?).unwrap_or(1).max(1);
-    let length = known(cx, node, cx.of(x).sizes.get(1))?;
-    let Some(frames) = length.checked_sub(count).map(|rest| rest / hop + 1) else {
-        return cx.wrong(node, "its signal is shorter than a window");
-    };
-    let places: Vec<Vec<usize>> = (0..frames).map(|i| (i * hop..i * hop + count).collect()).collect();
-    let mut parts = windows(cx, node, x, 1, &places)?;
-    if let Some(window) = cx.optional_tensor(node, "window") {
-        let have = known(cx, node, cx.of(window).sizes.first())?;
-        let before = count.saturating_sub(have) / 2;
-        let after = count.saturating_sub(have + before);
-        let window = cx.pad(window, 0, (before as i64, after as i64), 0);
-        parts = cx.mul(parts, window);
-    }
-    let scale = i64::from(cx.bool(node, "normalized", false)?);
-    let onesided = cx.bool(node, "onesided", true)?;
-    let spectrum = forward_real(cx, parts, &[2], (scale, onesided));
-    let spectrum = cx.permute(spectrum, &[0, 2, 1]);
-    let new = match want.dtype.is_complex() {
-        true => cx.view(node, spectrum, want.sizes)?,
-        false => {
-            let mut sizes = cx.of(spectrum).sizes;
-            sizes.push(Size::Int(2));
-            let args = vec![("self", Argument::Var(spectrum))];
-            let pairs = cx.emit("aten.view_as_real.default", args, TensorSpec::contiguous(want.dtype, sizes));
-            cx.view(node, pairs, want.sizes)?
-        }
-    };
-    cx.done(node, new)
 }
 
 fn complex_from(cx: &mut Rewriter<'_>, node: &ExportedNode, (re, im): (VarId, VarId)) -> Result<Outcome> {
@@ -296,19 +376,7 @@ fn part(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 /// The real part (`which` is 0) or the imaginary part (1) of a complex tensor.
 pub(super) fn component(cx: &mut Rewriter<'_>, x: VarId, which: i64) -> VarId {
-    let spec = cx.of(x);
-    let dtype = match spec.dtype {
-        ScalarType::ComplexDouble => ScalarType::Double,
-        ScalarType::ComplexHalf => ScalarType::Half,
-        _ => ScalarType::Float,
-    };
-    let mut sizes = spec.sizes;
-    sizes.push(Size::Int(2));
-    let pairs = cx.emit(
-        "aten.view_as_real.default",
-        vec![("self", Argument::Var(x))],
-        TensorSpec::contiguous(dtype, sizes),
-    );
+    let pairs = pairs_of(cx, x);
     let last = cx.of(pairs).rank() - 1;
     cx.select(pairs, last, which)
 }

@@ -248,6 +248,23 @@ impl<'p> Rewriter<'p> {
         self.emit_many(target, args, vec![VarType::Tensor(spec)])[0]
     }
 
+    /// Builds the graph that a control flow node runs: it has inputs of these types, the nodes that `build` makes and the
+    /// outputs that it returns.
+    pub(crate) fn nested(
+        &mut self,
+        types: Vec<VarType>,
+        build: impl FnOnce(&mut Self, &[VarId]) -> Result<Vec<VarId>>,
+    ) -> Result<ExportedGraph> {
+        let stem = Arc::clone(&self.stem);
+        let new = |ty| self.program.add_var(format!("{stem}_{}", self.program.num_vars()), ty);
+        let inputs: Vec<VarId> = types.into_iter().map(new).collect();
+        let (around, scope) = (std::mem::take(&mut self.made), self.scope.clone());
+        let outputs = build(self, &inputs);
+        let nodes = std::mem::replace(&mut self.made, around);
+        self.scope = scope;
+        Ok(ExportedGraph { inputs, nodes, outputs: outputs?.into_iter().map(Argument::Var).collect() })
+    }
+
     /// Replaces a node by a call of another operator with the same results.
     pub(crate) fn retarget(&mut self, node: &ExportedNode, target: &'static str, args: Vec<Arg>) -> Outcome {
         let args = args.into_iter().map(|(name, arg)| (self.word(name), arg)).collect();

@@ -98,8 +98,10 @@ fn default<'a>(schema: &Schema, text: Option<&str>) -> Arg<'a> {
         "True" => Arg::Bool(true),
         "False" => Arg::Bool(false),
         "[]" => Arg::Ints(SmallVec::new()),
+        "\"L\"" => Arg::Str("L"),
         "'none'" => Arg::Str("none"),
         "'mean'" => Arg::Str("mean"),
+        "'reduced'" => Arg::Str("reduced"),
         text => match text.parse::<i64>() {
             Ok(v) => Arg::Int(v),
             Err(_) => Arg::Double(text.parse().unwrap()),

@@ -180,6 +180,22 @@ compute_types! {
     C64: to_complex, from_complex, |s: Scalar| C64::new(s.to_f64(), 0.0);
 }
 
+/// Transforms compute in the precision of their operands.
+impl Compute for Complex<f32> {
+    #[inline]
+    fn of<T: Cast>(element: T) -> Self {
+        Cast::from_complex(element.to_complex())
+    }
+    #[inline]
+    fn into<T: Cast>(self) -> T {
+        T::from_complex(self.to_complex())
+    }
+    #[inline]
+    fn of_scalar(s: Scalar) -> Self {
+        Self::new(s.to_f64() as f32, 0.0)
+    }
+}
+
 fn load<T: Cast, C: Compute>(bytes: &[u8], start: usize, stride: isize, into: &mut [C]) {
     let from: &[T] = bytemuck::cast_slice(bytes);
     match stride {

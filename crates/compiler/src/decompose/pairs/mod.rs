@@ -7,7 +7,7 @@
 
 mod functions;
 
-use super::spectral::component;
+use super::spectral::{component, real_of};
 use super::windows::known;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
@@ -502,14 +502,6 @@ const MOVED: &[&str] = &[
 /// Whether `alpha` is absent or 1.
 fn is_plain_sum(node: &ExportedNode) -> bool {
     matches!(node.arg("alpha"), None | Some(Argument::Int(1)))
-}
-
-fn real_of(dtype: ScalarType) -> ScalarType {
-    match dtype {
-        ScalarType::ComplexDouble => ScalarType::Double,
-        ScalarType::ComplexHalf => ScalarType::Half,
-        _ => ScalarType::Float,
-    }
 }
 
 /// The full spectrum of a real tensor along one dimension, from the half spectrum that the kernel computes.

@@ -1,0 +1,357 @@
+//! Singular values and eigenvalues of symmetric matrices where there is no kernel, as on the reference runtime: one-sided
+//! Jacobi rotations (Golub and Van Loan, *Matrix Computations*, 8.6.3) in a loop, in float64.
+//!
+//! A step of the loop rotates disjoint pairs of columns at once, and then permutes the columns so that each meets every
+//! other within a sweep, as in a round-robin tournament (Brent and Luk, 1985). The number of sweeps is fixed: convergence is
+//! quadratic, and a few sweeps more than usual cost little.
+
+use super::Table;
+use super::When::NoKernel;
+use super::linalg::identity;
+use super::product::product;
+use super::windows::known;
+use crate::Result;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use tensor::{Scalar, ScalarType};
+
+pub(super) const RULES: Table = &[
+    ("aten.linalg_svd", NoKernel, svd),
+    ("aten._linalg_svd", NoKernel, svd),
+    ("aten.linalg_svdvals", NoKernel, singular_values),
+    ("aten.linalg_eigh", NoKernel, eigh),
+    ("aten._linalg_eigh", NoKernel, eigh),
+    ("aten.linalg_eigvalsh", NoKernel, eigh),
+];
+
+/// The largest number of rows or columns of a matrix: the steps of the loop grow with it.
+const MAX_SIZE: usize = 256;
+
+fn int(v: usize) -> Size {
+    Size::Int(v as i64)
+}
+
+/// Vectors whose pairs are rotated: the rows of a matrix.
+struct Vectors {
+    /// The matrix. Behind its columns are those of an orthogonal matrix that is rotated along.
+    rows: VarId,
+    /// The number of columns of the matrix itself.
+    width: usize,
+    /// The number of vectors; a zero vector is added to an odd number.
+    count: usize,
+}
+
+/// The number of pairs of this many vectors, and a zero vector if it is odd.
+fn pairs_of(count: usize) -> usize {
+    count.div_ceil(2)
+}
+
+impl Vectors {
+    /// The rows of a matrix, with an orthogonal matrix that begins as the identity.
+    fn new(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId) -> Result<Self> {
+        let spec = cx.of(matrix);
+        let rank = spec.rank();
+        let (count, width) =
+            (known(cx, node, spec.sizes.get(rank - 2))?, known(cx, node, spec.sizes.get(rank - 1))?);
+        if count == 0 || count.max(width) > MAX_SIZE {
+            return cx
+                .wrong(node, format!("matrices of {count} x {width}: at most {MAX_SIZE} rows and columns"));
+        }
+        let total = 2 * pairs_of(count);
+        let padded = cx.pad(matrix, rank - 2, (0, (total - count) as i64), 0);
+        let mut sizes = spec.sizes[..rank - 2].to_vec();
+        sizes.extend([int(total), int(total)]);
+        let one = identity(cx, node, (total, spec.dtype), sizes)?;
+        Ok(Self { rows: cx.cat(&[padded, one], rank - 1), width, count })
+    }
+
+    /// Rotates the vectors until all pairs are orthogonal.
+    fn orthogonalized(self, cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Self> {
+        let total = 2 * pairs_of(self.count);
+        let sweeps = 9 + usize::BITS as usize - total.leading_zeros() as usize;
+        let steps = (total - 1) * sweeps;
+        let first = cx.number(Scalar::Int(0), ScalarType::Long)?;
+        let types = [self.rows, first].map(|v| VarType::Tensor(cx.of(v))).to_vec();
+        let head = cx.nested(types.clone(), |cx, inputs| {
+            Ok(vec![cx.compare("aten.lt.Scalar", inputs[1], steps as i64)])
+        })?;
+        let body = cx.nested(types.clone(), |cx, inputs| {
+            let rows = step(cx, node, inputs[0], (total / 2, self.width))?;
+            Ok(vec![rows, cx.add(inputs[1], 1)])
+        })?;
+        let args = vec![
+            ("cond_fn", Argument::Graph(Box::new(head))),
+            ("body_fn", Argument::Graph(Box::new(body))),
+            ("carried_inputs", Argument::Vars(vec![self.rows, first])),
+        ];
+        let rows = cx.emit_many("higher_order.while_loop", args, types)[0];
+        Ok(Self { rows, ..self })
+    }
+
+    /// The columns of the matrix, or those of the orthogonal matrix.
+    fn part(&self, cx: &mut Rewriter<'_>, node: &ExportedNode, is_orthogonal: bool) -> Result<VarId> {
+        let (last, total) = (cx.of(self.rows).rank() - 1, 2 * pairs_of(self.count));
+        let (from, to) = if is_orthogonal { (self.width, self.width + total) } else { (0, self.width) };
+        cx.slice(node, self.rows, last, (&int(from), &int(to)))
+    }
+
+    /// Replaces the key of the zero vector that was added, which the rotations leave as it is but move, by `value`.
+    fn without_added(
+        &self,
+        cx: &mut Rewriter<'_>,
+        node: &ExportedNode,
+        (orthogonal, keys): (VarId, VarId),
+        value: f64,
+    ) -> Result<VarId> {
+        if self.count.is_multiple_of(2) {
+            return Ok(keys);
+        }
+        let last = cx.of(orthogonal).rank() - 1;
+        let mark = cx.slice(node, orthogonal, last, (&int(self.count), &int(self.count + 1)))?;
+        let is_added = cx.compare("aten.gt.Scalar", mark, 0.5);
+        let value = cx.number(Scalar::Double(value), ScalarType::Double)?;
+        Ok(cx.choose(is_added, value, keys))
+    }
+}
+
+/// A step of the loop: rotates vector `i` and vector `half + i` for each `i < half`, and permutes the vectors.
+fn step(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    rows: VarId,
+    (half, width): (usize, usize),
+) -> Result<VarId> {
+    let (dim, last) = (cx.of(rows).rank() - 2, cx.of(rows).rank() - 1);
+    let a = cx.slice(node, rows, dim, (&int(0), &int(half)))?;
+    let b = cx.slice(node, rows, dim, (&int(half), &int(2 * half)))?;
+    let x = cx.slice(node, a, last, (&int(0), &int(width)))?;
+    let y = cx.slice(node, b, last, (&int(0), &int(width)))?;
+    let mut dot = |x, y| {
+        let products = cx.mul(x, y);
+        cx.sum(products, &[last], true)
+    };
+    let (xx, yy, xy) = (dot(x, x), dot(y, y), dot(x, y));
+    let (long, short) = (cx.unary("aten.sqrt.default", xx), cx.unary("aten.sqrt.default", yy));
+    let bound = cx.mul(long, short);
+    let bound = cx.mul(bound, 4.0 * f64::EPSILON);
+    let size = cx.unary("aten.abs.default", xy);
+    let is_orthogonal = cx.compare("aten.le.Tensor", size, bound);
+    let one = cx.number(Scalar::Double(1.0), ScalarType::Double)?;
+    let minus = cx.number(Scalar::Double(-1.0), ScalarType::Double)?;
+    let zero = cx.number(Scalar::Double(0.0), ScalarType::Double)?;
+    // The tangent of the angle is the smaller root of t^2 + 2 zeta t = 1.
+    let divisor = cx.choose(is_orthogonal, one, xy);
+    let divisor = cx.mul(divisor, 2.0);
+    let difference = cx.sub(yy, xx);
+    let zeta = cx.div(difference, divisor);
+    let square = cx.mul(zeta, zeta);
+    let square = cx.add(square, 1.0);
+    let root = cx.unary("aten.sqrt.default", square);
+    let size = cx.unary("aten.abs.default", zeta);
+    let sum = cx.add(size, root);
+    let is_negative = cx.compare("aten.lt.Scalar", zeta, 0.0);
+    let sign = cx.choose(is_negative, minus, one);
+    let tangent = cx.div(sign, sum);
+    let tangent = cx.choose(is_orthogonal, zero, tangent);
+    let square = cx.mul(tangent, tangent);
+    let square = cx.add(square, 1.0);
+    let root = cx.unary("aten.sqrt.default", square);
+    let cos = cx.div(one, root);
+    let sin = cx.mul(cos, tangent);
+    let (ca, sb, sa, cb) = (cx.mul(a, cos), cx.mul(b, sin), cx.mul(a, sin), cx.mul(b, cos));
+    let (a, b) = (cx.sub(ca, sb), cx.add(sa, cb));
+    let turned = cx.cat(&[a, b], dim);
+    if half == 1 {
+        return Ok(turned);
+    }
+    let order = cx.indices(next_round(half), &[2 * half])?;
+    Ok(cx.index_select(turned, dim, order))
+}
+
+/// The places of a round-robin tournament's next round: the first stays, the others move on around the two rows.
+fn next_round(half: usize) -> impl Iterator<Item = usize> {
+    let upper = [0, half].into_iter().chain(1..half - 1);
+    let lower = (half + 1..2 * half).chain([half - 1]);
+    upper.chain(lower)
+}
+
+/// The vectors in the order of their keys.
+fn picked(cx: &mut Rewriter<'_>, node: &ExportedNode, rows: VarId, order: VarId) -> Result<VarId> {
+    let dim = cx.of(rows).rank() - 2;
+    let mut sizes = cx.of(rows).sizes;
+    sizes[dim] = cx.of(order).sizes[dim].clone();
+    let order = cx.expand(node, order, sizes)?;
+    Ok(cx.gather(rows, dim, order))
+}
+
+/// A real matrix operand, as float64.
+fn operand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
+    let x = super::linalg::operand(cx, node)?;
+    let spec = cx.spec(node, x)?;
+    if spec.rank() < 2 {
+        return cx.wrong(node, "it is no matrix");
+    }
+    if spec.dtype.is_complex() {
+        return cx
+            .wrong(node, "its matrices are complex, and no kernel of the table factorizes complex numbers");
+    }
+    Ok(cx.cast(x, ScalarType::Double))
+}
+
+/// The singular value decomposition of a matrix with at least as many rows as columns.
+struct Tall {
+    /// The singular values, descending, with a dimension of size 1 behind.
+    values: VarId,
+    /// The left and right vectors, as rows.
+    left: VarId,
+    right: VarId,
+    /// Whether the operand was transposed to be tall.
+    is_transposed: bool,
+}
+
+impl Tall {
+    fn of(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Self> {
+        let spec = cx.of(x);
+        let rank = spec.rank();
+        let (rows, columns) =
+            (known(cx, node, spec.sizes.get(rank - 2))?, known(cx, node, spec.sizes.get(rank - 1))?);
+        let is_transposed = rows < columns;
+        // The columns of the tall matrix are the vectors that are rotated.
+        let vectors = if is_transposed { x } else { cx.transposed(x) };
+        let found = Vectors::new(cx, node, vectors)?.orthogonalized(cx, node)?;
+        let (left, orthogonal) = (found.part(cx, node, false)?, found.part(cx, node, true)?);
+        let squares = cx.mul(left, left);
+        let sums = cx.sum(squares, &[rank - 1], true);
+        let lengths = cx.unary("aten.sqrt.default", sums);
+        let keys = found.without_added(cx, node, (orthogonal, lengths), -1.0)?;
+        let (values, order) = cx.ordered(node, keys, rank - 2, (&int(found.count), true))?;
+        let right = cx.slice(node, orthogonal, rank - 1, (&int(0), &int(found.count)))?;
+        let (left, right) = (picked(cx, node, left, order)?, picked(cx, node, right, order)?);
+        let one = cx.number(Scalar::Double(1.0), ScalarType::Double)?;
+        let is_zero = cx.compare("aten.le.Scalar", values, 0.0);
+        let divisor = cx.choose(is_zero, one, values);
+        let left = cx.div(left, divisor);
+        Ok(Self { values, left, right, is_transposed })
+    }
+
+    /// Left vectors for singular values that are zero, and with `full` as many as they have elements: orthonormal vectors of
+    /// the space that the others leave, which are the eigenvectors of its projection for the eigenvalue 1.
+    fn completed(&self, cx: &mut Rewriter<'_>, node: &ExportedNode, full: bool) -> Result<VarId> {
+        let spec = cx.of(self.left);
+        let rank = spec.rank();
+        let (count, width) =
+            (known(cx, node, spec.sizes.get(rank - 2))?, known(cx, node, spec.sizes.get(rank - 1))?);
+        let wanted = if full { width } else { count };
+        let columns = cx.transposed(self.left);
+        let covered = product(cx, node, columns, self.left)?;
+        let one = identity(cx, node, (width, ScalarType::Double), cx.of(covered).sizes)?;
+        let left_out = cx.sub(one, covered);
+        let (_, vectors) = eigenvectors(cx, left_out);
+        let args = vec![("self", Argument::Var(vectors)), ("dims", Argument::ints(&[rank as i64 - 1]))];
+        let descending = cx.emit("aten.flip.default", args, cx.of(vectors));
+        let others = cx.transposed(descending);
+        let is_there = cx.compare("aten.gt.Scalar", self.values, 0.0);
+        let ones = cx.cast(is_there, ScalarType::Long);
+        let there = cx.sum(ones, &[rank - 2], true);
+        let places = cx.indices(0..wanted, &[wanted, 1])?;
+        let places = cx.sub(places, there);
+        let places = cx.clamp_low(places, 0);
+        let others = picked(cx, node, others, places)?;
+        let more = (wanted - count) as i64;
+        let left = cx.pad(self.left, rank - 2, (0, more), 0);
+        let is_there = cx.cast(ones, ScalarType::Double);
+        let is_there = cx.pad(is_there, rank - 2, (0, more), 0);
+        let is_there = cx.compare("aten.gt.Scalar", is_there, 0.5);
+        Ok(cx.choose(is_there, left, others))
+    }
+}
+
+/// The eigenvalues and eigenvectors of symmetric matrices, by a node that is decomposed in turn.
+fn eigenvectors(cx: &mut Rewriter<'_>, x: VarId) -> (VarId, VarId) {
+    let spec = cx.of(x);
+    let values = TensorSpec::contiguous(spec.dtype, spec.sizes[..spec.rank() - 1].to_vec());
+    let types = vec![VarType::Tensor(values), VarType::Tensor(spec)];
+    let outs = cx.emit_many("aten.linalg_eigh.default", vec![("self", Argument::Var(x))], types);
+    (outs[0], outs[1])
+}
+
+/// Replaces result `place` of the node by a value of this type and shape.
+fn replace(cx: &mut Rewriter<'_>, node: &ExportedNode, place: usize, new: VarId) -> Result<()> {
+    let Some(&old) = node.outputs.get(place) else { return Ok(()) };
+    let want = cx.spec(node, old)?;
+    let new = cx.cast(new, want.dtype);
+    let new = cx.view(node, new, want.sizes)?;
+    cx.replace(old, new);
+    Ok(())
+}
+
+fn svd(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = operand(cx, node)?;
+    let full = cx.bool(node, "full_matrices", !node.target.contains("._linalg_svd"))?;
+    let found = Tall::of(cx, node, x)?;
+    if cx.bool(node, "compute_uv", true)? {
+        let left = found.completed(cx, node, full)?;
+        let (u, v) = if found.is_transposed { (found.right, left) } else { (left, found.right) };
+        let u = cx.transposed(u);
+        replace(cx, node, 0, u)?;
+        replace(cx, node, 2, v)?;
+    } else {
+        let none = cx.constant(&[], ScalarType::Double, &[0])?;
+        replace(cx, node, 0, none)?;
+        replace(cx, node, 2, none)?;
+    }
+    replace(cx, node, 1, found.values)?;
+    Ok(Outcome::Replaced)
+}
+
+fn singular_values(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = operand(cx, node)?;
+    let found = Tall::of(cx, node, x)?;
+    replace(cx, node, 0, found.values)?;
+    Ok(Outcome::Replaced)
+}
+
+/// Rotates the rows of `A + c`, where `c` is large enough to make it positive definite, so that its singular vectors are the
+/// eigenvectors of `A`. The eigenvalues are their Rayleigh quotients.
+fn eigh(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = operand(cx, node)?;
+    let rank = cx.of(x).rank();
+    let n = known(cx, node, cx.of(x).sizes.last())?;
+    if cx.of(x).sizes[rank - 2] != int(n) {
+        return cx.wrong(node, "its matrices are not square");
+    }
+    let upper = matches!(node.arg("UPLO"), Some(Argument::Str(s)) if s.eq_ignore_ascii_case("u"));
+    let counts = |i: usize| Scalar::Bool(if upper { i / n <= i % n } else { i / n >= i % n });
+    let mask: Vec<Scalar> = (0..n * n).map(counts).collect();
+    let mask = cx.constant(&mask, ScalarType::Bool, &[n, n])?;
+    let mirrored = cx.transposed(x);
+    let x = cx.choose(mask, x, mirrored);
+    let squares = cx.mul(x, x);
+    let sums = cx.sum(squares, &[rank - 2, rank - 1], true);
+    let size = cx.unary("aten.sqrt.default", sums);
+    let shift = cx.mul(size, 2.0);
+    let one = identity(cx, node, (n, ScalarType::Double), vec![int(n), int(n)])?;
+    let shift = cx.mul(shift, one);
+    let shifted = cx.add(x, shift);
+    let found = Vectors::new(cx, node, shifted)?.orthogonalized(cx, node)?;
+    let orthogonal = found.part(cx, node, true)?;
+    let vectors = cx.slice(node, orthogonal, rank - 1, (&int(0), &int(n)))?;
+    let images = product(cx, node, vectors, x)?;
+    let quotients = cx.mul(images, vectors);
+    let values = cx.sum(quotients, &[rank - 1], true);
+    let keys = found.without_added(cx, node, (orthogonal, values), f64::INFINITY)?;
+    let (values, order) = cx.ordered(node, keys, rank - 2, (&int(n), false))?;
+    replace(cx, node, 0, values)?;
+    if node.outputs.len() > 1 {
+        let vectors = picked(cx, node, vectors, order)?;
+        let vectors = cx.transposed(vectors);
+        match cx.bool(node, "compute_v", true)? {
+            true => replace(cx, node, 1, vectors)?,
+            false => {
+                let none = cx.constant(&[], ScalarType::Double, &[0])?;
+                replace(cx, node, 1, none)?;
+            }
+        }
+    }
+    Ok(Outcome::Replaced)
+}

@@ -1,0 +1,69 @@
+//! Singular value decompositions.
+
+use super::FIELDS;
+use super::jacobi::Svd;
+use super::matrix::{Batch, Field, Results, over_field};
+use operator::{Args, KernelContext, Operator, Outs, Result};
+use tensor::Shape;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new(
+        "aten::linalg_svd.U(Tensor A, bool full_matrices=True, *, str? driver=None, Tensor(a!) U, Tensor(b!) S, \
+         Tensor(c!) Vh) -> (Tensor(a!) U, Tensor(b!) S, Tensor(c!) Vh)",
+        FIELDS,
+        |ctx, args, outs| over_field!(svd(ctx, args, outs, true)),
+    ),
+    Operator::new(
+        "aten::_linalg_svd.U(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None, \
+         Tensor(a!) U, Tensor(b!) S, Tensor(c!) Vh) -> (Tensor(a!) U, Tensor(b!) S, Tensor(c!) Vh)",
+        FIELDS,
+        |ctx, args, outs| {
+            let with_vectors = args.bool(2)?;
+            over_field!(svd(ctx, args, outs, with_vectors))
+        },
+    ),
+    Operator::new(
+        "aten::linalg_svdvals.out(Tensor A, *, str? driver=None, Tensor(a!) out) -> Tensor(a!)",
+        FIELDS,
+        |ctx, args, outs| over_field!(values(ctx, args, outs)),
+    ),
+];
+
+fn svd<F: Field>(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    with_vectors: bool,
+) -> Result<()> {
+    let batch = Batch::<F>::of(ctx, args.name(0), &args.tensor(0)?)?;
+    let full = args.bool(1)?;
+    let (m, n) = (batch.rows, batch.cols);
+    let k = m.min(n);
+    let (width, height) = if full { (m, n) } else { (k, k) };
+    let sizes = |each: [usize; 2]| if with_vectors { batch.with(&each) } else { Ok(Shape::new(&[0])?) };
+    let (of_u, of_v) = (sizes([m, width])?, sizes([height, n])?);
+    let mut u = Results::<F>::new(ctx, outs, 0, (of_u, batch.count))?;
+    let mut s = Results::<f64>::new(ctx, outs, 1, (batch.with(&[k])?, batch.count))?;
+    let mut v = Results::<F>::new(ctx, outs, 2, (of_v, batch.count))?;
+    for i in 0..batch.count {
+        let found = Svd::of(ctx, batch.matrix(ctx, i)?, full)?;
+        s.of(i).copy_from_slice(&found.s);
+        if with_vectors {
+            found.u.store(width, u.of(i));
+            found.v.store_adjoint(n, v.of(i));
+        }
+    }
+    u.finish(ctx, outs)?;
+    s.finish(ctx, outs)?;
+    v.finish(ctx, outs)
+}
+
+fn values<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let batch = Batch::<F>::of(ctx, args.name(0), &args.tensor(0)?)?;
+    let sizes = batch.with(&[batch.rows.min(batch.cols)])?;
+    let mut s = Results::<f64>::new(ctx, outs, 0, (sizes, batch.count))?;
+    for i in 0..batch.count {
+        s.of(i).copy_from_slice(&Svd::of(ctx, batch.matrix(ctx, i)?, false)?.s);
+    }
+    s.finish(ctx, outs)
+}
