@@ -225,13 +225,15 @@ fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wante
         crate::support::convert::write(ctx, &rows, out, &into)?;
         kinds
     });
-    let none = Shape::new(&[0])?;
     let per_row = if wanted.dim.is_some() { Shape::new(&[count])? } else { *x.sizes() };
-    let inverse = if wanted.inverse { (per_row, &found.kind[..]) } else { (none, &[][..]) };
-    let counts = if wanted.counts { (found_sizes, &found.counts[..found.found]) } else { (none, &[][..]) };
-    for (k, (sizes, numbers)) in [inverse, counts].into_iter().enumerate() {
+    let inverse = wanted.inverse.then_some((per_row, &found.kind[..]));
+    let counts = wanted.counts.then_some((found_sizes, &found.counts[..found.found]));
+    for (k, wanted) in [inverse, counts].into_iter().enumerate() {
         let out = outs.tensor(1 + k)?;
         expect_type("out", ScalarType::Long, out.dtype())?;
+        // An exporter may plan a result that was not requested with another rank.
+        let none = Shape::new(&[0; tensor::MAX_RANK][..out.sizes().rank().max(1)])?;
+        let (sizes, numbers) = wanted.unwrap_or((none, &[]));
         out.resize(&sizes)?;
         write_rows::<i64>(ctx, out, |out| {
             out.copy_from_slice(numbers);

@@ -38,6 +38,7 @@ pub mod compute;
 mod activation;
 mod adaptive;
 mod attention;
+mod bessel;
 mod binary;
 mod compare;
 mod complex;
@@ -47,18 +48,23 @@ mod conv_backward;
 mod copy;
 mod cumulative;
 mod delta_rule;
+mod deform_conv;
+mod detection;
 mod diagonal;
 mod distance;
 mod distinct;
+mod distributions;
 mod dropout;
 mod embedding_bag;
 mod extremes;
 mod fft;
 mod fill;
+mod gamma;
 mod gather;
 mod glu;
 mod grid_sampler;
 mod hadamard;
+mod histogram;
 #[cfg(test)]
 mod hostile;
 mod index;
@@ -71,7 +77,9 @@ mod matmul;
 mod mixture;
 mod norm;
 mod norm_backward;
+mod number;
 mod pad;
+mod polynomials;
 mod pooling;
 mod pooling_backward;
 mod prim;
@@ -83,6 +91,7 @@ mod random;
 mod rearrange;
 mod reduce;
 mod resample;
+mod segment;
 mod softmax;
 mod sort;
 mod support;
@@ -99,6 +108,7 @@ const TABLES: &[&[Operator]] = &[
     activation::OPERATORS,
     adaptive::OPERATORS,
     attention::OPERATORS,
+    bessel::OPERATORS,
     binary::OPERATORS,
     compare::OPERATORS,
     complex::OPERATORS,
@@ -108,18 +118,23 @@ const TABLES: &[&[Operator]] = &[
     copy::OPERATORS,
     cumulative::OPERATORS,
     delta_rule::OPERATORS,
+    deform_conv::OPERATORS,
+    detection::OPERATORS,
     diagonal::OPERATORS,
     distance::OPERATORS,
     distinct::OPERATORS,
+    distributions::OPERATORS,
     dropout::OPERATORS,
     embedding_bag::OPERATORS,
     extremes::OPERATORS,
     fft::OPERATORS,
     fill::OPERATORS,
+    gamma::OPERATORS,
     gather::OPERATORS,
     glu::OPERATORS,
     grid_sampler::OPERATORS,
     hadamard::OPERATORS,
+    histogram::OPERATORS,
     index::OPERATORS,
     kv_cache::OPERATORS,
     linalg::EIGEN,
@@ -132,7 +147,9 @@ const TABLES: &[&[Operator]] = &[
     mixture::OPERATORS,
     norm::OPERATORS,
     norm_backward::OPERATORS,
+    number::OPERATORS,
     pad::OPERATORS,
+    polynomials::OPERATORS,
     pooling::OPERATORS,
     pooling_backward::OPERATORS,
     prim::OPERATORS,
@@ -144,6 +161,7 @@ const TABLES: &[&[Operator]] = &[
     rearrange::OPERATORS,
     reduce::OPERATORS,
     resample::OPERATORS,
+    segment::OPERATORS,
     softmax::OPERATORS,
     sort::OPERATORS,
     torchao::embedding::OPERATORS,

@@ -92,15 +92,26 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Fills an out of these sizes, in row-major order for any layout.
-fn draw(
+/// Fills an out of a floating-point type.
+pub(crate) fn draw(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,
     sizes: &[usize],
     next: impl Fn(&Generator) -> f64,
 ) -> Result<()> {
+    draw_as(ctx, outs, sizes, DtypeSet::FLOATING, next)
+}
+
+/// Fills an out of these sizes and one of these types, in row-major order for any layout.
+pub(crate) fn draw_as(
+    ctx: &KernelContext<'_>,
+    outs: &mut Outs<'_>,
+    sizes: &[usize],
+    dtypes: DtypeSet,
+    next: impl Fn(&Generator) -> f64,
+) -> Result<()> {
     let out = outs.tensor(0)?;
-    expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
+    expect_dtype("out", out.dtype(), dtypes)?;
     out.resize(sizes)?;
     write_rows::<f64>(ctx, out, |out| {
         out.iter_mut().for_each(|x| *x = next(ctx.generator()));
@@ -139,7 +150,7 @@ fn randn_like(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
 }
 
 /// Integers in `low..high`.
-fn draw_ints(
+pub(crate) fn draw_ints(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,
     sizes: &[usize],

@@ -7,6 +7,7 @@ use crate::support::dims::{
 };
 use crate::support::layout::Layout;
 use crate::support::meaning::same;
+use crate::support::rows::{all_rows, expect_type, write_rows};
 use operator::facts::{Dims, ViewOf, wrap};
 use operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, ensure};
 use smallvec::SmallVec;
@@ -23,6 +24,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         .moves()
         .means(same)
         .sized(|args| infer_shape(args.name(1), args.ints(1).ok()?, args.meta(0).ok()?.numel()).ok()),
+    row!("view_copy.dtype_out(Tensor self, ScalarType dtype", view_as_type),
     row!("_unsafe_view.out(Tensor self, SymInt[] size", view),
     row!("_reshape_alias_copy.out(Tensor self, SymInt[] size, SymInt[] stride", view),
     row!("permute_copy.out(Tensor self, int[] dims", permute).moves().means(permute_meaning),
@@ -112,6 +114,31 @@ fn view(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(
     out.resize(&sizes)?;
     let into = Layout::of(out.meta());
     crate::support::copy::copy_into(&from, &Layout::of(from.meta()), out, &into)
+}
+
+/// The bytes of the elements, in row-major order, as elements of another type. If its size differs, the last dimension
+/// becomes longer or shorter.
+fn view_as_type(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let out = outs.tensor(0)?;
+    if let Some(dtype) = args.optional_dtype(1)? {
+        expect_type("out", dtype, out.dtype())?;
+    }
+    let (have, want) = (x.dtype().size(), out.dtype().size());
+    let mut sizes = *x.sizes();
+    if have != want {
+        ensure!(sizes.rank() > 0, "self: a number of {have} bytes is none of {want}");
+        let last = sizes.rank() - 1;
+        let bytes = sizes[last].saturating_mul(have);
+        ensure!(bytes.is_multiple_of(want), "self: rows of {bytes} bytes are none of elements of {want}");
+        sizes[last] = bytes / want;
+    }
+    out.resize(&sizes)?;
+    let bytes = all_rows(ctx, &x)?;
+    write_rows(ctx, out, |to| {
+        to.copy_from_slice(&bytes);
+        Ok(())
+    })
 }
 
 /// Permutes the dimensions.
@@ -344,6 +371,23 @@ mod tests {
     fn a_reshape_is_in_row_major_order_for_any_layout() {
         let x = numbered(&[1, 2, 2, 3]).to_dim_order(DimOrder::channels_last(4)).unwrap();
         assert_eq!(of("aten::view_copy.out", &x, &[ints(&[12])], &[12]), (0..12).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn bytes_are_viewed_as_other_types() {
+        use tensor::ScalarType::{Byte, Float, Int, Short};
+        let x = t(&[2, 2], &[1.0f32, 2.0, -1.0, 0.0]);
+        let name = "aten::view_copy.dtype_out";
+        let r = call(name, &[a(&x), int(Int as i64)], out(Int, &[2, 2])).unwrap();
+        assert_eq!(r.storage::<i32>().unwrap(), &[0x3f80_0000, 0x4000_0000, -0x4080_0000, 0]);
+        let r = call(name, &[a(&x), int(Short as i64)], out(Short, &[2, 4])).unwrap();
+        assert_eq!((r.sizes().to_vec(), r.storage::<i16>().unwrap()[1]), (vec![2, 4], 0x3f80));
+        let bytes = t(&[1, 8], &[0u8, 0, 128, 63, 0, 0, 0, 64]);
+        let r = call(name, &[a(&bytes), int(Float as i64)], out(Float, &[1, 2])).unwrap();
+        assert_eq!(r.storage::<f32>().unwrap(), &[1.0, 2.0]);
+        let three = t(&[3], &[0u8; 3]);
+        assert!(call(name, &[a(&three), int(Float as i64)], out(Float, &[1])).is_err());
+        assert!(call(name, &[a(&x), int(Byte as i64)], out(Int, &[2, 2])).is_err());
     }
 
     #[test]

@@ -1,0 +1,168 @@
+//! Orthogonal polynomials by their recurrences, with PyTorch's values at the ends of their domains.
+
+use crate::support::map::{Input, elementwise, map_float};
+use num_traits::Float;
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
+
+macro_rules! rows {
+    ($($name:literal: $f:ident,)*) => {
+        pub(crate) const OPERATORS: &[Operator] = &[$(
+            rows!(@ concat!("aten::special_", $name, ".out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)"), $f),
+            rows!(@ concat!("aten::special_", $name, ".x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)"), $f),
+            rows!(@ concat!("aten::special_", $name, ".n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)"), $f),
+        )*];
+        $(
+            fn $f(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+                let inputs = [Input::of(args, 0)?, Input::of(args, 1)?];
+                map_float(ctx, args, outs, inputs, &elementwise!(float |x, n| formula::$f(x, n)))
+            }
+        )*
+    };
+    (@ $schema:expr, $f:ident) => {
+        Operator::new($schema, DtypeSet::REAL_BOOL, $f)
+    };
+}
+
+rows! {
+    "chebyshev_polynomial_t": chebyshev_t,
+    "chebyshev_polynomial_u": chebyshev_u,
+    "chebyshev_polynomial_v": chebyshev_v,
+    "chebyshev_polynomial_w": chebyshev_w,
+    "shifted_chebyshev_polynomial_t": shifted_chebyshev_t,
+    "shifted_chebyshev_polynomial_u": shifted_chebyshev_u,
+    "shifted_chebyshev_polynomial_v": shifted_chebyshev_v,
+    "shifted_chebyshev_polynomial_w": shifted_chebyshev_w,
+    "hermite_polynomial_h": hermite_h,
+    "hermite_polynomial_he": hermite_he,
+    "laguerre_polynomial_l": laguerre,
+    "legendre_polynomial_p": legendre,
+}
+
+/// The highest degree of a recurrence; above it the result is NaN.
+const MAX_DEGREE: i64 = 1 << 20;
+
+/// The polynomial of degree `n`, which may be fractional and is truncated; zero for negative degrees. `first` and `second` are those
+/// of degree 0 and 1, and `next` computes that of degree `k + 1` from `k` and those of degree `k` and `k - 1`.
+fn recurrence<F: Float>(n: F, first: F, second: F, next: impl Fn(F, F, F) -> F) -> F {
+    let degree = n.to_i64().unwrap_or(-1);
+    match degree {
+        ..0 => return F::zero(),
+        0 => return first,
+        _ if degree > MAX_DEGREE => return F::nan(),
+        _ => pool::progress(degree as usize),
+    }
+    let (mut before, mut value, mut k) = (first, second, F::one());
+    for _ in 1..degree {
+        if value.is_nan() {
+            break;
+        }
+        (before, value) = (value, next(k, value, before));
+        k = k + F::one();
+    }
+    value
+}
+
+mod formula {
+    use super::recurrence;
+    use num_traits::Float;
+
+    fn two<F: Float>() -> F {
+        F::one() + F::one()
+    }
+
+    fn chebyshev<F: Float>(x: F, n: F, second: F) -> F {
+        recurrence(n, F::one(), second, |_, value, before| (x + x) * value - before)
+    }
+
+    /// The angle of `x` within (-1, 1) if the degree is above `above`: then the trigonometric form is more accurate.
+    fn angle<F: Float>(x: F, n: F, above: i32) -> Option<(F, F)> {
+        let within = x.abs() < F::one() && n > F::from(above)?;
+        within.then(|| (x.acos(), n.trunc()))
+    }
+
+    pub(super) fn chebyshev_t<F: Float>(x: F, n: F) -> F {
+        match angle(x, n, 6) {
+            Some((angle, n)) => (n * angle).cos(),
+            None => chebyshev(x, n, x),
+        }
+    }
+
+    pub(super) fn chebyshev_u<F: Float>(x: F, n: F) -> F {
+        match angle(x, n, 8) {
+            Some((angle, n)) => ((n + F::one()) * angle).sin() / angle.sin(),
+            None => chebyshev(x, n, x + x),
+        }
+    }
+
+    pub(super) fn chebyshev_v<F: Float>(x: F, n: F) -> F {
+        match angle(x, n, 8) {
+            Some((angle, n)) => ((n + F::one() / two()) * angle).cos() / (angle / two()).cos(),
+            None => chebyshev(x, n, x + x - F::one()),
+        }
+    }
+
+    pub(super) fn chebyshev_w<F: Float>(x: F, n: F) -> F {
+        match angle(x, n, 8) {
+            Some((angle, n)) => ((n + F::one() / two()) * angle).sin() / (angle / two()).sin(),
+            None => chebyshev(x, n, x + x + F::one()),
+        }
+    }
+
+    pub(super) fn shifted_chebyshev_t<F: Float>(x: F, n: F) -> F {
+        chebyshev_t(x + x - F::one(), n)
+    }
+
+    pub(super) fn shifted_chebyshev_u<F: Float>(x: F, n: F) -> F {
+        chebyshev_u(x + x - F::one(), n)
+    }
+
+    pub(super) fn shifted_chebyshev_v<F: Float>(x: F, n: F) -> F {
+        chebyshev_v(x + x - F::one(), n)
+    }
+
+    pub(super) fn shifted_chebyshev_w<F: Float>(x: F, n: F) -> F {
+        chebyshev_w(x + x - F::one(), n)
+    }
+
+    pub(super) fn hermite_h<F: Float>(x: F, n: F) -> F {
+        recurrence(n, F::one(), x + x, |k, value, before| (x + x) * value - two::<F>() * k * before)
+    }
+
+    pub(super) fn hermite_he<F: Float>(x: F, n: F) -> F {
+        recurrence(n, F::one(), x, |k, value, before| x * value - k * before)
+    }
+
+    pub(super) fn laguerre<F: Float>(x: F, n: F) -> F {
+        let next = |k: F, value: F, before: F| ((k + k + F::one() - x) * value - k * before) / (k + F::one());
+        recurrence(n, F::one(), F::one() - x, next)
+    }
+
+    pub(super) fn legendre<F: Float>(x: F, n: F) -> F {
+        let next = |k: F, value: F, before: F| ((k + k + F::one()) * x * value - k * before) / (k + F::one());
+        recurrence(n, F::one(), x, next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::formula::*;
+
+    #[test]
+    fn values_of_low_and_high_degree() {
+        let near = |found: f64, expected: f64| {
+            assert!((found - expected).abs() < 1e-10 * expected.abs().max(1.0), "{found}")
+        };
+        near(chebyshev_t(0.3, 4.0), 8.0 * 0.3f64.powi(4) - 8.0 * 0.09 + 1.0);
+        near(chebyshev_t(0.3, 40.0), (40.0 * 0.3f64.acos()).cos());
+        near(chebyshev_u(2.0, 3.0), 8.0 * 8.0 - 4.0 * 2.0);
+        near(chebyshev_v(1.0, 12.0), 1.0);
+        near(chebyshev_w(-1.0, 12.0), 1.0);
+        near(shifted_chebyshev_t(0.65, 2.0), -0.82);
+        near(hermite_h(1.5, 3.0), 8.0 * 3.375 - 18.0);
+        near(hermite_he(1.5, 3.0), 3.375 - 4.5);
+        near(laguerre(0.5, 2.0), 0.125);
+        near(legendre(0.5, 3.0), -0.4375);
+        assert_eq!((legendre(0.5, -1.0), legendre(0.5, 0.9)), (0.0, 1.0));
+        assert!(legendre(0.5f64, 1e18).is_nan() && chebyshev_t(0.5, f64::NAN) == 0.0);
+    }
+}
