@@ -2,6 +2,7 @@
 
 use crate::emit::{EmitOptions, blob, emit};
 use crate::quantize::{self, Quantize, QuantizedLayer};
+use crate::operand_types::PortableKernels;
 use crate::{Error, OperatorTable, Result, passes, pt2};
 use format::container::Blob;
 use format::ptd;
@@ -116,6 +117,8 @@ pub struct MethodSummary {
     pub name: String,
     /// How often each operator is called.
     pub operators: BTreeMap<String, usize>,
+    /// The operators among them that the reference runtime lacks, so that it cannot run the method.
+    pub not_on_reference: Vec<String>,
     /// Bytes of planned memory for tensors.
     pub arena_bytes: u64,
     /// Bytes of its constants; shared ones count once.
@@ -197,6 +200,7 @@ pub(crate) fn finish(
     options: &Options,
     watch: Watch<'_>,
 ) -> Result<Compiled> {
+    let reference = PortableKernels::read();
     let emit_options = EmitOptions {
         source_frames: options.source_frames,
         alignment: check_alignment("alignment", options.alignment)?,
@@ -228,8 +232,12 @@ pub(crate) fn finish(
         for (key, var) in keys {
             add_external(program, key, var, &mut external, &mut named)?;
         }
+        let not_on_reference = summary.operators.keys().filter(|name| !reference.may_have(name)).cloned();
+        let mut not_on_reference: Vec<String> = not_on_reference.collect();
+        not_on_reference.sort();
         methods.push(MethodSummary {
             name,
+            not_on_reference,
             operators: summary.operators.into_iter().collect(),
             arena_bytes: summary.arena_bytes,
             constant_bytes: constant_bytes(program),

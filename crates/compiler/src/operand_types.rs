@@ -13,6 +13,10 @@ use tensor::ScalarType;
 /// type. `tools/reference/operand_types.py` measures the types on the reference runtime.
 const PORTABLE: &str = include_str!("portable_operators.txt");
 
+/// The namespaces that the reference runtime defines, and torchvision's, which it lacks.
+const KNOWN_NAMESPACES: [&str; 6] =
+    ["aten::", "executorch_prim::", "dim_order_ops::", "et_copy::", "llama::", "torchvision::"];
+
 /// The types that the portable kernels take, by operator.
 pub(crate) struct PortableKernels(HashMap<&'static str, Vec<Group>>);
 
@@ -30,9 +34,9 @@ impl PortableKernels {
         Self(PORTABLE.lines().map(kernel).collect())
     }
 
-    /// Whether the reference runtime has an operator.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+    /// Whether the reference runtime has an operator, or may have it: custom operators can be registered with it.
+    pub(crate) fn may_have(&self, name: &str) -> bool {
+        self.0.contains_key(name) || !KNOWN_NAMESPACES.iter().any(|namespace| name.starts_with(namespace))
     }
 
     /// Checks the operands of a node against the kernel that was selected for it, after type promotion.

@@ -13,36 +13,62 @@ use tensor::ScalarType;
 /// The operators that a compiled program may call.
 pub struct OperatorTable {
     callable: Callable,
-    /// The kernels of the reference runtime, if the program must also run there.
+    /// All operators, if `callable` has only some of them.
+    others: Option<Callable>,
+    /// Whether the program may call the others for nodes that those of `callable` cannot compute, even decomposed.
+    falls_back: bool,
+    /// The kernels of the reference runtime, if `callable` has only operators that run there.
     portable: Option<PortableKernels>,
 }
 
 impl OperatorTable {
     /// Every operator of a registry.
     pub fn all(registry: &KernelRegistry) -> Self {
-        Self { callable: Callable::of(registry, |_| true), portable: None }
+        Self { callable: Callable::of(registry, |_| true), others: None, falls_back: false, portable: None }
     }
 
     /// The operators of a registry that the reference runtime has, too, and custom operators: those in namespaces that
     /// the reference runtime does not define.
     pub fn portable(registry: &KernelRegistry) -> Self {
         let portable = PortableKernels::read();
-        let own = ["aten::", "executorch_prim::", "dim_order_ops::", "et_copy::", "llama::"];
-        let keep = |name: &str| portable.has(name) || !own.iter().any(|o| name.starts_with(o));
-        Self { callable: Callable::of(registry, keep), portable: Some(portable) }
+        Self {
+            callable: Callable::of(registry, |name| portable.may_have(name)),
+            others: Some(Callable::of(registry, |_| true)),
+            falls_back: false,
+            portable: Some(portable),
+        }
     }
 
-    /// Whether the program must also run on the reference runtime.
+    /// The operators of [`portable`](Self::portable), and every operator of the registry for nodes that those cannot
+    /// compute, even decomposed. [`MethodSummary::not_on_reference`](crate::MethodSummary::not_on_reference) names the
+    /// operators of a compiled program that the reference runtime lacks.
+    pub fn preferring_portable(registry: &KernelRegistry) -> Self {
+        Self { falls_back: true, ..Self::portable(registry) }
+    }
+
+    /// Whether operators of the reference runtime are preferred or required.
     pub(crate) fn is_portable(&self) -> bool {
         self.portable.is_some()
     }
 
     /// A kernel by its full name, `aten::add.out`.
     pub(crate) fn kernel(&self, name: &str) -> Option<Arc<dyn Kernel>> {
-        self.callable.kernel(name).cloned()
+        let other = || self.others.as_ref().filter(|_| self.falls_back)?.kernel(name);
+        self.callable.kernel(name).or_else(other).cloned()
     }
 
-    /// Selects the operator whose schema and kernel accept a node's arguments, if there is one.
+    /// Selects the operator that computes a node in the compiled program, if there is one.
+    pub(crate) fn select_any(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
+        let other = || self.select_other(program, node).filter(|_| self.falls_back);
+        self.select(program, node).or_else(other)
+    }
+
+    /// Selects the operator that computes a node, even one that the program may not call.
+    fn select_other(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
+        self.others.as_ref().filter(|_| !is_refused(program, node))?.select(program, node)
+    }
+
+    /// Selects the preferred operator whose schema and kernel accept a node's arguments, if there is one.
     pub(crate) fn select(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
         let selection = self.select_by_schema(program, node)?;
         self.check_types(program, node, &selection, &|var| dtype_of(program, var)).ok()?;
@@ -77,12 +103,20 @@ impl OperatorTable {
         }
     }
 
-    /// Why no operator takes a node: the types that its kernel takes, or the names of similar operators.
+    /// Why no operator takes a node: the types that the reference's kernel takes, Pteron's operator that the program may
+    /// not call, or the names of similar operators.
     pub(crate) fn hint(&self, program: &ExportedProgram, node: &ExportedNode) -> String {
         let selection = self.select_by_schema(program, node);
         let refused =
             selection.and_then(|s| self.check_types(program, node, &s, &|var| dtype_of(program, var)).err());
-        refused.map_or_else(|| self.callable.hint(node), |problem| format!("; {problem}"))
+        match (refused, self.select_other(program, node)) {
+            (Some(problem), _) => format!("; {problem}"),
+            (None, Some(other)) => format!(
+                "; the reference runtime has no kernel for it, Pteron has `{}` (`--operators auto`)",
+                other.kernel.schema().name
+            ),
+            (None, None) => self.callable.hint(node),
+        }
     }
 }
 

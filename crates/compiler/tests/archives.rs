@@ -129,6 +129,22 @@ fn types_that_no_kernel_of_the_reference_takes_are_refused_by_name() {
 }
 
 #[test]
+fn operators_that_the_reference_lacks_are_refused_or_reported() {
+    let lacking = model("torch.ops.aten.special_bessel_j0.default");
+    let problem = problem(&lacking, &weights(), &[STORAGE]);
+    let said = "the reference runtime has no kernel for it, Pteron has `aten::special_bessel_j0.out`";
+    assert!(problem.contains(said), "{problem}");
+    let table = OperatorTable::preferring_portable(&kernels::registry());
+    let of = |model: &Value| {
+        let archive = archive(model, &weights(), &[STORAGE]);
+        compile(archive, &table, &Options::default(), &mut |_, _, _| {}).unwrap().methods.remove(0)
+    };
+    assert_eq!(of(&lacking).not_on_reference, ["aten::special_bessel_j0.out"]);
+    let portable = of(&model("torch.ops.aten.silu.default"));
+    assert!(portable.not_on_reference.is_empty() && portable.operators.contains_key("aten::sigmoid.out"));
+}
+
+#[test]
 fn missing_weights_are_named() {
     let model = model("torch.ops.aten.relu.default");
     assert!(problem(&model, &json!({}), &[STORAGE]).contains("`net.w` is missing"));

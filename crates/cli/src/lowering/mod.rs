@@ -71,8 +71,10 @@ pub(crate) struct LoweringOpts {
 /// The operators that a program may call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Operators {
-    /// Those of ExecuTorch's portable and optimized kernels: the program runs on the reference runtime, too
+    /// Portable ones as far as they suffice; the report names the others, which the reference runtime lacks
     #[default]
+    Auto,
+    /// Only those of ExecuTorch's portable and optimized kernels: the program runs on the reference runtime, too
     Portable,
     /// Every operator of Pteron
     All,
@@ -117,6 +119,7 @@ impl LoweringOpts {
         }
         let registry = pteron::kernel_registry();
         let operators = match self.operators {
+            Operators::Auto => OperatorTable::preferring_portable(&registry),
             Operators::Portable => OperatorTable::portable(&registry),
             Operators::All => OperatorTable::all(&registry),
         };

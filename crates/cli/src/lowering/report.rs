@@ -10,7 +10,7 @@ pub(super) fn json(compiled: &Compiled) -> Value {
         "file_bytes": compiled.program.header().file_len,
         "methods": compiled.methods.iter().map(|m| json!({
             "name": m.name, "operators": m.operators, "arena_bytes": m.arena_bytes,
-            "constant_bytes": m.constant_bytes,
+            "constant_bytes": m.constant_bytes, "not_on_reference": m.not_on_reference,
             "delegates": m.delegates.iter().map(delegate).collect::<Vec<_>>(),
             "quantized": m.layers.iter().map(|layer| json!({
                 "name": layer.name, "operator": layer.target, "weight_error": layer.weight_error,
@@ -53,7 +53,19 @@ pub(super) fn text(compiled: &Compiled, delegated: bool) -> String {
     if delegated {
         compiled.methods.iter().for_each(|method| text += &delegates(method));
     }
+    compiled.methods.iter().for_each(|method| text += &not_on_reference(method));
     format!("{text}{}\nthe program has {}", quantized(compiled), bytes(compiled.program.header().file_len))
+}
+
+/// The operators for which the reference runtime has no kernel.
+fn not_on_reference(method: &MethodSummary) -> String {
+    match method.not_on_reference.as_slice() {
+        [] => String::new(),
+        names => {
+            let (names, name) = (names.join(", "), &method.name);
+            format!("\n{name}: the reference runtime cannot run it, since it has no kernels for {names}")
+        }
+    }
 }
 
 /// What was delegated of a method, and what was not and why.

@@ -33,6 +33,7 @@ pub(super) const RULES: Table = &[
     ("aten.clamp_min", NoKernel, clamp_one_side),
     ("aten.clamp_max", NoKernel, clamp_one_side),
     ("aten.clip", Always, clip),
+    ("aten.fix", Always, fix),
     ("aten.exp2", NoKernel, exp2),
     ("aten.erfc", NoKernel, erfc),
     ("aten.frac", NoKernel, frac),
@@ -109,6 +110,7 @@ renames! {
     not_equal => "aten.ne";
     clip => "aten.clamp";
     arctan2 => "aten.atan2";
+    fix => "aten.trunc";
 }
 
 fn relu6(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -491,6 +493,9 @@ fn masked_fill(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 /// `where` with scalar operands, or with tensors of different types.
 fn choose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    if node.arg("self").is_none() {
+        return super::dynamic::coordinates(cx, node);
+    }
     let (Some(condition), Some(a), Some(b)) =
         (cx.optional_tensor(node, "condition"), node.arg("self").cloned(), node.arg("other").cloned())
     else {

@@ -30,6 +30,7 @@ pub(super) const RULES: Table = &[
     ("aten.linalg_matrix_power", Always, matrix_power),
     ("aten.matrix_power", Always, matrix_power),
     ("aten.linalg_vander", Always, vander),
+    ("aten.vander", Always, vander),
     ("aten.cartesian_prod", Always, cartesian_prod),
     ("aten.combinations", Always, combinations),
 ];
@@ -378,7 +379,7 @@ fn matrix_power(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.done(node, value.unwrap_or(power))
 }
 
-/// Powers 0, 1, 2, ... of each element.
+/// Powers 0, 1, 2, ... of each element; `vander` has them in descending order, unless `increasing`.
 fn vander(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, want) = (cx.tensor(node, "x")?, cx.result(node)?);
     let Some(count) = want.sizes.last().and_then(Size::known) else {
@@ -397,6 +398,9 @@ fn vander(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
     if columns.is_empty() {
         return cx.wrong(node, "it has no columns");
+    }
+    if node.target.starts_with("aten.vander") && !cx.bool(node, "increasing", false)? {
+        columns.reverse();
     }
     let new = cx.cat(&columns, want.rank() - 1);
     cx.done(node, new)
@@ -430,6 +434,11 @@ fn combinations(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let count = super::windows::known(cx, node, cx.of(x).sizes.first())?;
     let rows = super::windows::known(cx, node, want.sizes.first())?;
     let size = usize::try_from(size).unwrap_or(0);
+    if rows == 0 {
+        let zero = if want.dtype.is_floating() { Argument::Float(0.0) } else { Argument::Int(0) };
+        let new = cx.filled(node, want.sizes, zero, want.dtype)?;
+        return cx.done(node, new);
+    }
     if rows.saturating_mul(size) > 1 << 24 || size == 0 || count == 0 || (size > count && !repeats) {
         return cx.wrong(node, "it has no combinations, or more than 2^24");
     }

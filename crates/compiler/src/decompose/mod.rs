@@ -3,7 +3,10 @@
 
 mod attention;
 mod batch_norm;
+mod counting;
 mod distance;
+mod draws;
+mod dynamic;
 mod elementwise;
 mod factors;
 mod factory;
@@ -82,7 +85,10 @@ const TABLES: &[Table] = &[
     factors::RULES,
     scatter::RULES,
     batch_norm::RULES,
+    counting::RULES,
     distance::RULES,
+    draws::RULES,
+    dynamic::RULES,
     special::RULES,
     spectral::RULES,
     short_time::RULES,
@@ -167,10 +173,13 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
         if is_taken && !of_pairs {
             return Ok(Outcome::Kept);
         }
-        if let Some((When::NoKernel, rule)) = rule
-            && let Outcome::Replaced = rule(cx, node)?
-        {
-            return Ok(Outcome::Replaced);
+        if let Some((When::NoKernel, rule)) = rule {
+            match rule(cx, node) {
+                Ok(Outcome::Replaced) => return Ok(Outcome::Replaced),
+                Ok(Outcome::Kept) => {}
+                Err(_) if table.select_any(cx.program, node).is_some() => return Ok(cx.abandon(node)),
+                Err(problem) => return Err(problem),
+            }
         }
         if !of_pairs && let Outcome::Replaced = pairs.visit(cx, node)? {
             return Ok(Outcome::Replaced);
@@ -180,6 +189,9 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
         }
         if let Outcome::Replaced = operands::in_float32(cx, node, table)? {
             return Ok(Outcome::Replaced);
+        }
+        if !of_pairs && table.select_any(cx.program, node).is_some() {
+            return Ok(Outcome::Kept);
         }
         let found = unsupported.entry(node.target.to_string()).or_insert_with(|| UnsupportedOperator {
             target: node.target.to_string(),

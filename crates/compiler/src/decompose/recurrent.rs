@@ -22,6 +22,8 @@ struct Weights {
     hidden: VarId,
     input_bias: Option<VarId>,
     hidden_bias: Option<VarId>,
+    /// Projects an LSTM's hidden state.
+    projection: Option<VarId>,
 }
 
 /// The state between steps: the hidden state, and for an LSTM the cell state.
@@ -71,10 +73,12 @@ fn unrolled(
     let layers = cx.int(node, "num_layers", 1)?.max(0) as usize;
     let directions = if cx.bool(node, "bidirectional", false)? { 2 } else { 1 };
     let batch_first = cx.bool(node, "batch_first", false)?;
-    let each = if biases { 4 } else { 2 };
-    if params.len() != layers * directions * each {
-        return cx
-            .wrong(node, format!("{} weights, which have projections or are not all there", params.len()));
+    let plain = if biases { 4 } else { 2 };
+    let cells = layers.saturating_mul(directions);
+    let projects = c.is_some() && params.len() == cells.saturating_mul(plain + 1);
+    let each = if projects { plain + 1 } else { plain };
+    if params.len() != cells.saturating_mul(each) {
+        return cx.wrong(node, format!("{} weights for {cells} cells", params.len()));
     }
     let mut x = cx.tensor(node, "input")?;
     let single = cx.spec(node, x)?.rank() == 2;
@@ -99,6 +103,7 @@ fn unrolled(
                 hidden: own[1],
                 input_bias: biases.then(|| own[2]),
                 hidden_bias: biases.then(|| own[3]),
+                projection: projects.then(|| own[plain]),
             };
             let pick = |cx: &mut Rewriter<'_>, v: VarId| cx.select(v, 0, index as i64);
             let start = (pick(cx, states.0), states.1.map(|c| pick(cx, c)));
@@ -179,7 +184,8 @@ fn lstm_step(
     let added = cx.binary("aten.mul.Tensor", i, g);
     let c = cx.binary("aten.add.Tensor", kept, added);
     let shown = cx.unary("aten.tanh.default", c);
-    Ok((cx.binary("aten.mul.Tensor", o, shown), Some(c)))
+    let h = cx.binary("aten.mul.Tensor", o, shown);
+    Ok((w.projection.map_or(h, |projection| linear_of(cx, h, projection, None)), Some(c)))
 }
 
 fn gru_step(
@@ -226,6 +232,7 @@ fn cell_weights(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<Weights> {
         hidden: cx.tensor(node, "w_hh")?,
         input_bias: cx.optional_tensor(node, "b_ih"),
         hidden_bias: cx.optional_tensor(node, "b_hh"),
+        projection: None,
     })
 }
 

@@ -335,17 +335,25 @@ fn dist(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 fn histc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let ((x, spec), bins) = (x_of(cx, node)?, cx.int(node, "bins", 100)?);
     let (low, high) = (cx.float(node, "min", 0.0)?, cx.float(node, "max", 0.0)?);
-    if low == high || !spec.dtype.is_floating() {
-        return cx
-            .wrong(node, "the interval follows from its elements, or these are no floating-point numbers");
+    if !spec.dtype.is_floating() {
+        return cx.wrong(node, "its elements are no floating-point numbers");
     }
     let flat = cx.view(node, x, vec![spec.numel()])?;
+    let (low, high) = match low == high && spec.numel() != ir::exported::Size::Int(0) {
+        true => super::counting::extremes(cx, flat, 1.0)?,
+        false => {
+            let widen = if low == high { 1.0 } else { 0.0 };
+            let mut edge = |edge: f64| cx.number(Scalar::Double(edge), spec.dtype);
+            (edge(low - widen)?, edge(high + widen)?)
+        }
+    };
     let moved = cx.sub(flat, low);
     let scaled = cx.mul(moved, bins as f64);
-    let place = cx.div(scaled, high - low);
+    let length = cx.sub(high, low);
+    let place = cx.div(scaled, length);
     let place = cx.unary("aten.floor.default", place);
     let place = cx.clamp(place, None, Some((bins - 1) as f64));
-    let (above, below) = (cx.compare("aten.ge.Scalar", flat, low), cx.compare("aten.le.Scalar", flat, high));
+    let (above, below) = (cx.compare("aten.ge.Tensor", flat, low), cx.compare("aten.le.Tensor", flat, high));
     let inside = cx.compare("aten.logical_and.default", above, below);
     let numbers = cx.counted(node, &ir::exported::Size::Int(bins), spec.dtype)?;
     let numbers = cx.unsqueeze(node, numbers, 1)?;

@@ -16,6 +16,7 @@ pub(super) const RULES: Table = &[
     ("aten._logcumsumexp", NoKernel, logcumsumexp),
     ("aten.cumsum", NoKernel, cumsum),
     ("aten.diff", NoKernel, diff),
+    ("aten.gradient", Always, gradient),
     ("aten.trapz", Always, trapezoid),
     ("aten.trapezoid", Always, trapezoid),
     ("aten.cumulative_trapezoid", Always, trapezoid),
@@ -191,6 +192,72 @@ fn diff(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         };
     }
     cx.done(node, x)
+}
+
+/// The derivative along each dimension from central differences, and at the ends from one-sided ones.
+fn gradient(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let rank = cx.spec(node, x)?.rank();
+    let dims = cx.dims(node, "dim", rank)?;
+    let second = cx.int(node, "edge_order", 1)? == 2;
+    let spacings = match node.arg("spacing") {
+        None | Some(Argument::None) => vec![1.0],
+        Some(Argument::Int(v)) => vec![*v as f64],
+        Some(Argument::Float(v)) => vec![*v],
+        Some(Argument::Floats(list)) => list.clone(),
+        Some(list) => match list.known_ints() {
+            Some(list) => list.iter().map(|&v| v as f64).collect(),
+            None => {
+                return cx.wrong(
+                    node,
+                    "its elements have coordinates: only spacings that are numbers are supported",
+                );
+            }
+        },
+    };
+    let dtype = cx.result(node)?.dtype;
+    let x = cx.cast(x, dtype);
+    for (i, (&dim, &output)) in dims.iter().zip(&node.outputs).enumerate() {
+        let Some(&spacing) = spacings.get(i).or(spacings.first()) else {
+            return cx.wrong(node, "it has no spacing");
+        };
+        let slopes = slopes(cx, node, x, dim, second)?;
+        let new = cx.mul(slopes, 1.0 / spacing);
+        cx.replace(output, new);
+    }
+    Ok(Outcome::Replaced)
+}
+
+/// The derivative along a dimension whose elements have the distance 1.
+fn slopes(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize, second: bool) -> Result<VarId> {
+    let size = cx.of(x).sizes.get(dim).cloned().unwrap_or(Size::Int(0));
+    let low = if second { 3 } else { 2 };
+    if size.bounds(&cx.program.ranges).min < low {
+        return cx.wrong(node, format!("dimension {dim} may have fewer than {low} elements"));
+    }
+    let at = |from: i64| if from < 0 { size.add(&Size::Int(from)) } else { Size::Int(from) };
+    let part = |cx: &mut Rewriter<'_>, from: i64, len: &Size| {
+        let start = at(from);
+        cx.slice(node, x, dim, (&start, &start.add(len)))
+    };
+    let (one, inner) = (Size::Int(1), size.add(&Size::Int(-2)));
+    let (before, after) = (part(cx, 0, &inner)?, part(cx, 2, &inner)?);
+    let central = cx.sub(after, before);
+    let central = cx.mul(central, 0.5);
+    // The elements at an end, outermost first; the sign of the slope is that of the direction.
+    let mut end = |places: [i64; 3], sign: f64| -> Result<VarId> {
+        let [a, b] = [part(cx, places[0], &one)?, part(cx, places[1], &one)?];
+        if !second {
+            let step = cx.sub(b, a);
+            return Ok(cx.mul(step, sign));
+        }
+        let c = part(cx, places[2], &one)?;
+        let (a, b, c) = (cx.mul(a, -1.5 * sign), cx.mul(b, 2.0 * sign), cx.mul(c, -0.5 * sign));
+        let sum = cx.add(a, b);
+        Ok(cx.add(sum, c))
+    };
+    let (first, last) = (end([0, 1, 2], 1.0)?, end([-1, -2, -3], -1.0)?);
+    Ok(cx.cat(&[first, central, last], dim))
 }
 
 /// All elements of a dimension but the last, and all but the first.

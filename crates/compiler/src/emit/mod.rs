@@ -195,7 +195,7 @@ impl Emitter<'_> {
 
     /// Emits a call of the operator that the node selects.
     fn call(&mut self, node: &ExportedNode) -> Result<()> {
-        let Some(selection) = self.table.select(self.program, node) else {
+        let Some(selection) = self.table.select_any(self.program, node) else {
             let hint = self.table.hint(self.program, node);
             return Err(Error::node(self.program, node, format!("no kernel takes it{hint}")));
         };

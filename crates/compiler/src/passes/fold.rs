@@ -61,7 +61,7 @@ impl Folder<'_> {
         if bytes > sources.max(MAX_GROWN_BYTES) || self.folded.saturating_add(bytes) > MAX_FOLDED_BYTES {
             return Outcome::Kept;
         }
-        let Some(selection) = self.table.select(program, node) else { return Outcome::Kept };
+        let Some(selection) = self.table.select_any(program, node) else { return Outcome::Kept };
         // Repeated elements cost little as a call, but their full size as a constant.
         let is_repetition = selection.kernel.facts().moves && bytes > sources.max(1);
         if selection.kernel.results() == Results::Random || (is_repetition && sources > 0 && bytes > 4096) {

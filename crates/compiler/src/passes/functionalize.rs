@@ -116,7 +116,8 @@ fn is_view(node: &ExportedNode, have: &TensorSpec, want: &TensorSpec) -> bool {
         | "aten.select.int"
         | "aten.diagonal.default"
         | "aten.unfold.default"
-        | "aten.as_strided.default" => true,
+        | "aten.as_strided.default"
+        | "aten.view.dtype" => true,
         t if t.starts_with("aten.to.")
             || t.starts_with("aten.contiguous.")
             || t.starts_with("aten.dropout.") =>
@@ -313,6 +314,10 @@ impl Functionalizer {
                 let sizes = cx.view_sizes(node, &spec.sizes)?;
                 ("aten.view.default", vec![("self".into(), Argument::Var(part)), ("size".into(), sizes)])
             }
+            "aten.view.dtype" => (
+                "aten.view.dtype",
+                vec![("self".into(), Argument::Var(part)), ("dtype".into(), Argument::Dtype(spec.dtype))],
+            ),
             "aten.permute.default" => {
                 let dims = cx.dims(view, "dims", spec.rank())?;
                 let mut back = vec![0i64; dims.len()];

@@ -1,6 +1,7 @@
 //! The pass pipeline that brings a program to the form that can be emitted.
 
 mod bind;
+mod bounds;
 mod dead;
 mod fold;
 pub(crate) mod functionalize;
@@ -25,6 +26,7 @@ pub(crate) const PASSES: &[(&str, Pass)] = &[
     ("inline", |program, _| inline::run(program)),
     ("bind", |program, _| bind::run(program)),
     ("vmap", |program, _| vmap::run(program)),
+    ("bound-sizes", |program, _| bounds::run(program)),
     ("views", decompose::views),
     ("functionalize", |program, _| functionalize::run(program)),
     ("remove-unused", |program, _| dead::run(program)),

@@ -57,6 +57,12 @@ impl Rewriter<'_> {
         self.reduce("aten.sum.dim_IntList", x, dims, keep)
     }
 
+    /// Whether any element of a mask is true.
+    pub(crate) fn any(&mut self, mask: VarId) -> VarId {
+        let spec = TensorSpec::contiguous(ScalarType::Bool, Vec::new());
+        self.emit("aten.any.default", vec![("self", Argument::Var(mask))], spec)
+    }
+
     /// A mask of the elements that are NaN.
     pub(crate) fn is_nan(&mut self, x: VarId) -> VarId {
         self.compare("aten.ne.Tensor", x, x)

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod build;
+mod flow;
 
 pub(crate) use build::{broadcast, reduced};
 
@@ -276,6 +277,13 @@ impl<'p> Rewriter<'p> {
             source: Arc::clone(&node.source),
         });
         Outcome::Replaced
+    }
+
+    /// Drops the nodes that a rule made for `node` before it failed, so that the node is kept.
+    pub(crate) fn abandon(&mut self, node: &ExportedNode) -> Outcome {
+        self.made.clear();
+        self.replaced.retain(|old, _| !node.outputs.contains(old));
+        Outcome::Kept
     }
 
     /// Adds a node that was built elsewhere.
