@@ -133,7 +133,7 @@ class Reference:
 
 
 def check(pteron, backend, case, archive, program, reference, eager):
-    command = [pteron, "compile", archive, "--backend", backend, "-o", program]
+    command = [pteron, "compile", archive, "--operators", "portable", "--backend", backend, "-o", program]
     compiled = subprocess.run(command, capture_output=True, text=True)
     if compiled.returncode:
         return "does not compile", compiled.stderr.strip()
