@@ -1,8 +1,10 @@
 //! Lowers a graph to an executable: creates steps, packs constants, assigns workspace offsets.
 
 mod pack;
+mod uses;
 
 use self::pack::LoweredAhead;
+use self::uses::{Uses, overwrite_dying};
 use crate::executable::{Executable, Slot, Source, WORKSPACE};
 use crate::graph::{Constant, Graph, NodeId, ValueId};
 use crate::operation::{Lowered, Lowering, as_op, operation};
@@ -53,7 +55,9 @@ pub(crate) fn lower(mut graph: Graph, ctx: &KernelContext<'_>, packs: &Packs) ->
         steps.push(placed(&graph, node, step, &reads));
         unread.into_iter().for_each(|v| graph.forget_constant(v));
     }
-    let (values, workspace) = slots(&graph, &steps, &alias, packs);
+    let uses = Uses::of(&graph, &steps, &alias);
+    let shared = overwrite_dying(&graph, &mut steps, &alias, &uses);
+    let (values, workspace) = slots(&graph, &uses, &shared, &alias, packs);
     for step in &mut steps {
         step.touches_outputs = step.inputs.iter().chain(&step.outputs).any(|&v| values[v].output.is_some());
     }
@@ -78,7 +82,7 @@ pub(crate) fn lower(mut graph: Graph, ctx: &KernelContext<'_>, packs: &Packs) ->
 /// Lowers a node.
 fn lower_node(graph: &Graph, node: NodeId, isa: Isa, packs: &Packs) -> Result<Lowered> {
     match graph.node(node).call() {
-        Some(call) => Ok(Lowered::step(CallStep(call.clone()), 0..graph.node(node).inputs().len())),
+        Some(call) => Ok(Lowered::step(CallStep::new(call.clone()), 0..graph.node(node).inputs().len())),
         None => match operation(graph, node) {
             Some(operation) => operation.lower(&mut Lowering { graph, node, isa, packs }),
             None => Err(no_step(graph, node)),
@@ -154,27 +158,32 @@ fn placed(graph: &Graph, id: NodeId, step: Box<dyn Step>, reads: &[usize]) -> Pl
 }
 
 /// The storage of each value at run time, and the size of the workspace.
-fn slots(graph: &Graph, steps: &[PlacedStep], alias: &[usize], packs: &Packs) -> (Vec<Slot>, usize) {
+fn slots(
+    graph: &Graph,
+    Uses { first, last, is_read }: &Uses,
+    shared: &[usize],
+    alias: &[usize],
+    packs: &Packs,
+) -> (Vec<Slot>, usize) {
     let count = graph.num_values();
-    let (mut first, mut last, mut is_read) = (vec![usize::MAX; count], vec![0; count], vec![false; count]);
-    for (i, step) in steps.iter().enumerate() {
-        step.outputs.iter().for_each(|&v| (first[v], last[v]) = (i, i.max(last[v])));
-        step.inputs.iter().for_each(|&v| (last[alias[v]], is_read[alias[v]]) = (i, true));
-    }
-    for v in graph.outputs() {
-        (last[alias[v.index()]], is_read[alias[v.index()]]) = (steps.len(), true);
-    }
     let written: Vec<usize> = (0..count).filter(|&v| first[v] != usize::MAX).collect();
     let ids: Vec<ValueId> = graph.values().collect();
     let value = |v: usize| graph.value(ids[v]);
-    let lifetimes: Vec<Lifetime> = written
-        .iter()
-        .map(|&v| Lifetime { bytes: value(v).meta().nbytes(), first: first[v], last: last[v] })
-        .collect();
+    // A block of memory for each value, or for a chain of updates of one.
+    let (mut block_of, mut lifetimes) = (vec![usize::MAX; count], Vec::new());
+    for &v in written.iter().filter(|&&v| shared[v] == v) {
+        block_of[v] = lifetimes.len();
+        lifetimes.push(Lifetime { bytes: value(v).meta().nbytes(), first: first[v], last: last[v] });
+    }
+    for &v in &written {
+        let life = &mut lifetimes[block_of[shared[v]]];
+        life.last = life.last.max(last[v]);
+    }
     let (offsets, workspace) = place(&lifetimes);
     let (mut places, mut inputs) = (vec![None; count], vec![None; count]);
-    for ((&v, lifetime), &offset) in written.iter().zip(&lifetimes).zip(&offsets) {
-        places[v] = Some(Extent { arena: 0, offset, len: lifetime.bytes });
+    for &v in &written {
+        let block = block_of[shared[v]];
+        places[v] = Some(Extent { arena: 0, offset: offsets[block], len: lifetimes[block].bytes });
     }
     graph.inputs().iter().enumerate().for_each(|(i, v)| inputs[v.index()] = Some(i));
     // A value that is several outputs stays in the workspace and is copied to each.

@@ -163,7 +163,21 @@ impl Call {
         inputs: &[TensorView<'a>],
         outputs: impl IntoIterator<Item = TensorViewMut<'a>>,
     ) -> Result<()> {
-        let args = self.arguments(inputs.iter().copied().map(Arg::Tensor));
+        self.execute_on(ctx, inputs.iter().copied().map(Arg::Tensor), outputs)
+    }
+
+    /// As [`Self::execute`], on these arguments for the node's inputs, one of which may alias an out
+    /// ([`Arg::InPlace`]).
+    ///
+    /// # Errors
+    /// As [`Self::execute`].
+    pub fn execute_on<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        inputs: impl Iterator<Item = Arg<'a>>,
+        outputs: impl IntoIterator<Item = TensorViewMut<'a>>,
+    ) -> Result<()> {
+        let args = self.arguments(inputs);
         let mut outputs = outputs.into_iter();
         let mut list = SmallVec::new();
         for out in &self.outs {

@@ -26,7 +26,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!(
         "slice_scatter.out(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1, *, ",
         slice_scatter
-    ),
+    )
+    .in_place(&[0]),
     row!("repeat.out(Tensor self, SymInt[] repeats, *, ", repeat).moves(),
 ];
 

@@ -7,7 +7,7 @@ use crate::support::dtype::{Compute, compute_type, dispatch};
 use crate::support::layout::Layout;
 use crate::support::picks::{Picks, at_least_1d};
 use crate::support::rows::{by_size, expect_type, rows, scalar_bytes, update_values, write_rows};
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ensure};
+use operator::{Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ensure};
 use tensor::{Scalar, ScalarType, Shape, TensorViewMut};
 
 macro_rules! row {
@@ -22,8 +22,9 @@ macro_rules! row {
 pub(crate) const OPERATORS: &[Operator] = &[
     row!("gather.out(Tensor self, int dim, Tensor index, *, bool sparse_grad=False, ", gather),
     row!("take.out(Tensor self, Tensor index, *, ", take),
-    row!("scatter.src_out(Tensor self, int dim, Tensor index, Tensor src, *, ", scatter_src),
-    row!("scatter.value_out(Tensor self, int dim, Tensor index, Scalar value, *, ", scatter_value),
+    row!("scatter.src_out(Tensor self, int dim, Tensor index, Tensor src, *, ", scatter_src).in_place(&[0]),
+    row!("scatter.value_out(Tensor self, int dim, Tensor index, Scalar value, *, ", scatter_value)
+        .in_place(&[0]),
     row!(
         "scatter.reduce_out(Tensor self, int dim, Tensor index, Tensor src, *, str reduce, ",
         scatter_reduce_src,
@@ -34,20 +35,23 @@ pub(crate) const OPERATORS: &[Operator] = &[
         scatter_reduce_value,
         REAL_BOOL
     ),
-    row!("scatter_add.out(Tensor self, int dim, Tensor index, Tensor src, *, ", scatter_add),
+    row!("scatter_add.out(Tensor self, int dim, Tensor index, Tensor src, *, ", scatter_add).in_place(&[0]),
     row!(
         "scatter_reduce.two_out(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True, ",
         scatter_reduce,
         REAL_BOOL
     ),
-    row!("index_add.out(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1, ", index_add),
-    row!("index_copy.out(Tensor self, int dim, Tensor index, Tensor source, *, ", index_copy),
-    row!("index_fill.int_Scalar_out(Tensor self, int dim, Tensor index, Scalar value, *, ", index_fill),
+    row!("index_add.out(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1, ", index_add)
+        .in_place(&[0]),
+    row!("index_copy.out(Tensor self, int dim, Tensor index, Tensor source, *, ", index_copy).in_place(&[0]),
+    row!("index_fill.int_Scalar_out(Tensor self, int dim, Tensor index, Scalar value, *, ", index_fill)
+        .in_place(&[0]),
     row!(
         "index_fill.int_Tensor_out(Tensor self, int dim, Tensor index, Tensor value, *, ",
         index_fill_tensor
     ),
-    row!("select_scatter.out(Tensor self, Tensor src, int dim, SymInt index, *, ", select_scatter),
+    row!("select_scatter.out(Tensor self, Tensor src, int dim, SymInt index, *, ", select_scatter)
+        .in_place(&[0]),
     row!(
         "repeat_interleave.Tensor_out(Tensor repeats, *, SymInt? output_size=None, ",
         repeat_interleave,
@@ -92,10 +96,15 @@ fn take(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     })
 }
 
-/// Copies argument 0 to the out and returns the out.
+/// Copies argument 0 to the out, unless the two share their memory, and returns the out.
 fn start<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {
-    let x = args.tensor(0)?;
     let out = outs.tensor(0)?;
+    if let Arg::InPlace { meta, .. } = args.get(0)
+        && *meta == out.meta()
+    {
+        return Ok(out);
+    }
+    let x = args.tensor(0)?;
     copy_to(&x, &Layout::of(x.meta()), out)?;
     Ok(out)
 }
@@ -434,8 +443,8 @@ fn repeat_interleave(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'
 
 #[cfg(test)]
 mod tests {
-    use crate::support::call::{a, call, out, s, t};
-    use operator::Arg;
+    use crate::support::call::{a, call, out, perform, s, t};
+    use operator::{Arg, Out, Outs};
     use tensor::DimOrder;
     use tensor::ScalarType::{Float, Int, Long};
 
@@ -458,6 +467,35 @@ mod tests {
         let none = t::<i64>(&[0], &[]);
         let args = [a(&x), Arg::Int(0), a(&none), Arg::Int(9)];
         assert_eq!(call("aten::scatter.value_out", &args, out(Int, &[3, 2])).unwrap().bytes(), x.bytes());
+    }
+
+    #[test]
+    fn updates_may_be_in_place() {
+        let x = t(&[3, 2], &[0f32, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        let (index, row) = (t(&[2], &[2i64, 0]), t(&[2], &[8f32, 9.0]));
+        let (indices, rows) = (t(&[2, 1], &[2i64, 0]), t(&[2, 2], &[6f32, 7.0, 8.0, 9.0]));
+        let one = Arg::Int(1);
+        let calls: [(&str, Vec<Arg<'_>>); 8] = [
+            ("aten::scatter.src_out", vec![Arg::Int(0), a(&indices), a(&rows)]),
+            ("aten::scatter.value_out", vec![Arg::Int(0), a(&indices), one.clone()]),
+            ("aten::scatter_add.out", vec![Arg::Int(0), a(&indices), a(&rows)]),
+            ("aten::index_add.out", vec![Arg::Int(0), a(&index), a(&rows), one.clone()]),
+            ("aten::index_copy.out", vec![Arg::Int(0), a(&index), a(&rows)]),
+            ("aten::index_fill.int_Scalar_out", vec![Arg::Int(0), a(&index), one.clone()]),
+            ("aten::select_scatter.out", vec![a(&row), Arg::Int(0), Arg::Int(-1)]),
+            ("aten::slice_scatter.out", vec![a(&rows), Arg::Int(0), one.clone(), Arg::Int(3), one]),
+        ];
+        for (name, rest) in calls {
+            let given = |first| std::iter::once(first).chain(rest.iter().cloned());
+            let args: Vec<Arg<'_>> = given(a(&x)).collect();
+            let separate = call(name, &args, out(Float, &[3, 2])).unwrap();
+            let mut shared = x.clone();
+            let mut outs = Outs::new(smallvec::smallvec![Out::Tensor(shared.view_mut())]);
+            let list = given(Arg::InPlace { out: 0, meta: x.meta() }).chain([Arg::Out(0)]).collect();
+            perform(name, list, &mut outs).unwrap();
+            drop(outs);
+            assert_eq!(shared.bytes(), separate.bytes(), "{name}");
+        }
     }
 
     #[test]

@@ -28,7 +28,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!(
         "index_put.out(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, *, ",
         index_put
-    ),
+    )
+    .in_place(&[0]),
     Operator::new(
         "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)",
         DtypeSet::ALL,

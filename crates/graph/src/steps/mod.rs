@@ -37,6 +37,17 @@ pub trait Step: Send + Sync {
     /// The elements are invalid, or there is not enough memory.
     fn run<'a>(&'a self, ctx: &KernelContext<'_>, reads: &[TensorView<'a>], writes: Writes<'a>)
     -> Result<()>;
+
+    /// The reads whose memory the only output may have.
+    fn overwritable(&self) -> SmallVec<[usize; 2]> {
+        SmallVec::new()
+    }
+
+    /// Gives the only output the memory of a read that is [overwritable](Self::overwritable) and has the output's meta.
+    /// [`Self::run`] then gets the other reads only, and the output with the elements of this one.
+    fn overwrite(&mut self, read: usize, meta: &TensorMeta) {
+        let _ = (read, meta);
+    }
 }
 
 /// The only output of a step.

@@ -90,6 +90,44 @@ struct Loop {
     into: isize,
 }
 
+impl Loop {
+    /// The loop with strides in bytes, for elements of `size` bytes.
+    fn in_bytes(self, size: usize) -> Self {
+        let size = size as isize;
+        Self { from: self.from * size, into: self.into * size, ..self }
+    }
+}
+
+/// Copies runs of `len` bytes. Short runs of a common length are copied in registers: a call of `memcpy` takes as long
+/// as copying some hundred bytes.
+fn copy_runs(src: &[u8], a: usize, dst: &mut [u8], b: usize, len: usize, runs: Loop) {
+    match len {
+        4 => copy_short_runs::<4>(src, a, dst, b, runs),
+        8 => copy_short_runs::<8>(src, a, dst, b, runs),
+        16 => copy_short_runs::<16>(src, a, dst, b, runs),
+        32 => copy_short_runs::<32>(src, a, dst, b, runs),
+        64 => copy_short_runs::<64>(src, a, dst, b, runs),
+        _ => {
+            let (mut a, mut b) = (a as isize, b as isize);
+            for _ in 0..runs.size {
+                dst[b as usize..][..len].copy_from_slice(&src[a as usize..][..len]);
+                a += runs.from;
+                b += runs.into;
+            }
+        }
+    }
+}
+
+fn copy_short_runs<const N: usize>(src: &[u8], a: usize, dst: &mut [u8], b: usize, runs: Loop) {
+    let (mut a, mut b) = (a as isize, b as isize);
+    for _ in 0..runs.size {
+        let run: [u8; N] = src[a as usize..][..N].try_into().unwrap_or([0; N]);
+        dst[b as usize..][..N].copy_from_slice(&run);
+        a += runs.from;
+        b += runs.into;
+    }
+}
+
 /// Copies two loops as a matrix transposition, in squares that are transposed in registers. This needs the source to be
 /// contiguous along one loop and the destination along the other; otherwise returns `false` and copies nothing.
 fn transpose(src: &[f32], a: isize, dst: &mut [f32], b: isize, inner: Loop, across: Loop) -> bool {
@@ -147,18 +185,39 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
         Some(i) if inner.from != 1 => loops.remove(i),
         _ => Loop { size: 1, from: 0, into: 0 },
     };
+    // Runs of elements that are contiguous on both sides are copied as bytes, together with the loop around them.
+    let runs = match (inner.from, inner.into) {
+        (1, 1) if inner.size <= LINE => Some(loops.pop().unwrap_or(Loop { size: 1, from: 0, into: 0 })),
+        _ => None,
+    };
     let mut index: SmallVec<[usize; 8]> = SmallVec::from_elem(0, loops.len());
     let mut done = 0;
     loop {
-        let words = (bytemuck::try_cast_slice(src), bytemuck::try_cast_slice_mut(dst));
-        let is_done = match words {
-            (Ok(src), Ok(dst)) if S == size_of::<f32>() => transpose(src, a, dst, b, inner, across),
-            _ => false,
-        };
-        if !is_done {
-            copy_tiles(src, a, dst, b, inner, across);
+        if let Some(runs) = runs {
+            let (src, dst) = (bytemuck::cast_slice(src), bytemuck::cast_slice_mut(dst));
+            let most = (LINE / inner.size).max(1);
+            for first in (0..runs.size).step_by(most) {
+                let part = Loop { size: most.min(runs.size - first), ..runs };
+                let at = |start: isize, step: isize| (start + first as isize * step) as usize * S;
+                let (a, b) = (at(a, runs.from), at(b, runs.into));
+                copy_runs(src, a, dst, b, inner.size * S, part.in_bytes(S));
+                done += inner.size * part.size;
+                if done >= LINE {
+                    pool::progress(done);
+                    done = 0;
+                }
+            }
+        } else {
+            let words = (bytemuck::try_cast_slice(src), bytemuck::try_cast_slice_mut(dst));
+            let is_done = match words {
+                (Ok(src), Ok(dst)) if S == size_of::<f32>() => transpose(src, a, dst, b, inner, across),
+                _ => false,
+            };
+            if !is_done {
+                copy_tiles(src, a, dst, b, inner, across);
+            }
+            done += inner.size * across.size;
         }
-        done += inner.size * across.size;
         if done >= LINE {
             pool::progress(done);
             done = 0;
@@ -282,6 +341,12 @@ mod tests {
             check(layout(&sizes, a).flip(3).flip(1), layout(&sizes, &[0, 1, 2, 3]), 13200);
             let part = layout(&sizes, a).slice(3, 1, 20, 2).slice(1, 3, 30, 1);
             check(part, layout(&[2, 30, 5, 20], &[0, 2, 3, 1]), 13200);
+        }
+        // Runs of 2 to 66 elements that are contiguous on both sides.
+        for n in [2, 4, 8, 16, 32, 33] {
+            let of = |order: &[u8]| layout(&[3, 5, 2, n], order);
+            check(of(&[0, 1, 2, 3]), of(&[1, 0, 2, 3]), 1000);
+            check(of(&[2, 1, 0, 3]).flip(1).slice(0, 1, 2, 1), layout(&[2, 5, 2, n], &[0, 1, 2, 3]), 1000);
         }
         let row = layout(&[1, 40], &[0, 1]).expand(&Shape::new(&[3, 40]).unwrap()).unwrap();
         check(row, layout(&[3, 40], &[1, 0]), 120);
