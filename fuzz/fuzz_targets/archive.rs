@@ -2,6 +2,7 @@
 //! as the JSON of the model in a generated archive.
 #![no_main]
 
+use compiler::pt2::SharedBytes;
 use compiler::{OperatorTable, Options};
 use libfuzzer_sys::fuzz_target;
 use std::io::{Cursor, Write};
@@ -26,5 +27,6 @@ fuzz_target!(|bytes: &[u8]| {
             None => return,
         },
     };
-    let _ = compiler::compile(Arc::new(archive), &TABLE, &Options::default(), &mut |_, _, _| {});
+    let archive: SharedBytes = Arc::new(archive);
+    let _ = compiler::compile(&archive, &TABLE, &Options::default(), &mut |_, _, _| {});
 });

@@ -1,13 +1,13 @@
 //! The compiler driver: from an archive to a program file.
 
 use crate::emit::{EmitOptions, blob, emit};
-use crate::quantize::{self, Quantize, QuantizedLayer};
 use crate::operand_types::PortableKernels;
+use crate::pt2::ArchiveFile;
+use crate::quantize::{self, Quantize, QuantizedLayer};
 use crate::{Error, OperatorTable, Result, passes, pt2};
 use format::container::Blob;
 use format::ptd;
 use format::pte::{Builder, NamedBlob, Prepared, is_own_key};
-use ir::SharedBytes;
 use ir::exported::delegate::{CALL_DELEGATE, DebugHandle, Partitioner, Preprocess, lower_partition};
 use ir::exported::{ExportedProgram, TensorSpec, VarId};
 use std::collections::{BTreeMap, HashMap};
@@ -162,17 +162,18 @@ pub struct DelegateSummary {
 /// Called after each pass with the method's name, the pass's name and the program that the pass produced.
 pub type Watch<'w> = &'w mut dyn FnMut(&str, &str, &ExportedProgram);
 
-/// Compiles an archive into a program that calls only the operators of `table`.
+/// Compiles an archive, in memory (a [`SharedBytes`](ir::SharedBytes)) or in a file, into a program that calls only the
+/// operators of `table`. Weights are parts of the archive until the program is written.
 ///
 /// # Errors
 /// The archive is malformed, or some nodes cannot be compiled; the error names them and the source lines of the model.
 pub fn compile(
-    bytes: SharedBytes,
+    file: &dyn ArchiveFile,
     table: &OperatorTable,
     options: &Options,
     watch: Watch<'_>,
 ) -> Result<Compiled> {
-    let mut programs = pt2::read(bytes)?;
+    let mut programs = pt2::read(file)?;
     choose(&mut programs, options)?;
     programs.sort_by(|a, b| a.name.cmp(&b.name));
     finish(programs, table, options, watch)

@@ -1,13 +1,17 @@
 //! Handmade archives: malformed ones are rejected with the node and its source line, valid ones compile.
 
+use compiler::pt2::{ArchiveFile, SharedBytes};
 use compiler::{Compiled, Error, OperatorTable, Options, compile};
+use ir::Bytes;
 use pteron_compiler as compiler;
 use serde_json::{Value, json};
 use std::io::{Cursor, Write};
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use zip::write::SimpleFileOptions;
 
-fn archive(model: &Value, weights: &Value, records: &[(&str, &[u8])]) -> Arc<Vec<u8>> {
+fn archive(model: &Value, weights: &Value, records: &[(&str, &[u8])]) -> SharedBytes {
     let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
     let stored = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
     let mut add = |name: &str, bytes: &[u8]| {
@@ -71,7 +75,7 @@ const STORAGE: (&str, &[u8]) = ("data/weights/weight_0", &[0; 24]);
 
 fn run(model: &Value, weights: &Value, records: &[(&str, &[u8])]) -> Result<Compiled, Error> {
     let table = OperatorTable::portable(&kernels::registry());
-    compile(archive(model, weights, records), &table, &Options::default(), &mut |_, _, _| {})
+    compile(&archive(model, weights, records), &table, &Options::default(), &mut |_, _, _| {})
 }
 
 fn problem(model: &Value, weights: &Value, records: &[(&str, &[u8])]) -> String {
@@ -90,6 +94,62 @@ fn a_model_becomes_a_program() {
     assert_eq!(file.len() as u64, compiled.program.header().file_len);
 }
 
+/// A file that counts how often weights are read.
+struct Counted {
+    file: SharedBytes,
+    reads: Arc<AtomicUsize>,
+}
+
+/// A range of a [`Counted`] file.
+#[derive(Clone)]
+struct Part {
+    file: SharedBytes,
+    range: Range<usize>,
+    reads: Arc<AtomicUsize>,
+}
+
+impl ArchiveFile for Counted {
+    fn size(&self) -> u64 {
+        self.file.size()
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> std::io::Result<()> {
+        self.file.read_at(offset, target)
+    }
+
+    fn part(&self, range: Range<u64>) -> SharedBytes {
+        let (file, reads) = (Arc::clone(&self.file), Arc::clone(&self.reads));
+        Arc::new(Part { file, range: range.start as usize..range.end as usize, reads })
+    }
+}
+
+impl Bytes for Part {
+    fn bytes(&self) -> &[u8] {
+        self.reads.fetch_add(usize::from(self.range.len() == STORAGE.1.len()), Ordering::Relaxed);
+        &self.file.bytes()[self.range.clone()]
+    }
+
+    fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    fn again(&self) -> Option<SharedBytes> {
+        Some(Arc::new(self.clone()))
+    }
+}
+
+#[test]
+fn weights_are_read_when_the_program_is_written() {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let model = model("torch.ops.aten.relu.default");
+    let file = Counted { file: archive(&model, &weights(), &[STORAGE]), reads: Arc::clone(&reads) };
+    let table = OperatorTable::portable(&kernels::registry());
+    let compiled = compile(&file, &table, &Options::default(), &mut |_, _, _| {}).unwrap();
+    assert_eq!(reads.load(Ordering::Relaxed), 0);
+    compiled.program.write_to(&mut Vec::new()).unwrap();
+    assert_eq!(reads.load(Ordering::Relaxed), 1);
+}
+
 #[test]
 fn a_bool_of_allclose_is_read_from_a_tensor() {
     let mut model = model("torch.ops.aten.allclose.default");
@@ -104,7 +164,7 @@ fn a_bool_of_allclose_is_read_from_a_tensor() {
     let kernels = kernels::registry();
     for table in [OperatorTable::portable(&kernels), OperatorTable::all(&kernels)] {
         let archive = archive(&model, &weights(), &[STORAGE]);
-        let compiled = compile(archive, &table, &Options::default(), &mut |_, _, _| {}).unwrap();
+        let compiled = compile(&archive, &table, &Options::default(), &mut |_, _, _| {}).unwrap();
         let last = compiled.methods[0].operators.keys().any(|name| name == "aten::_local_scalar_dense");
         assert!(last, "{:?}", compiled.methods[0].operators);
     }

@@ -18,8 +18,12 @@ use std::ops::DerefMut;
 use std::sync::{Arc, OnceLock};
 use tensor::{Tensor, TensorMeta, TensorView, TensorViewMut};
 
-/// The maximum size in bytes of a node's results for the node to be folded.
-const MAX_FOLDED: usize = 256 << 20;
+/// How many times larger than its operands the results of a folded node may be, if they have more than [`SMALL`] bytes.
+/// The memory budget limits the bytes of results that are computed.
+const MAX_GROWTH: usize = 8;
+
+/// Results of at most this many bytes are folded whatever the size of the operands.
+const SMALL: usize = 256 << 20;
 
 /// Names the use of memory in budget errors.
 const CONSTANTS: &str = "its constants";
@@ -42,7 +46,8 @@ pub(crate) fn fold(graph: &mut Graph, id: NodeId, ctx: &KernelContext<'_>) -> bo
     let Some(inputs) = node.inputs().iter().map(constant).collect::<Option<Vec<_>>>() else { return false };
     let metas: Vec<TensorMeta> = node.outputs().iter().map(|&v| graph.meta(v).clone()).collect();
     let bytes = metas.iter().try_fold(0usize, |sum, meta| sum.checked_add(meta.nbytes()));
-    if bytes.is_none_or(|bytes| bytes > MAX_FOLDED) {
+    let read = inputs.iter().map(|(meta, _)| meta.nbytes()).fold(0, usize::saturating_add);
+    if bytes.is_none_or(|bytes| bytes > SMALL.max(read.saturating_mul(MAX_GROWTH))) {
         return false;
     }
     let kind = Arc::clone(node.kind());

@@ -2,10 +2,12 @@
 
 use crate::descriptions::Descriptions;
 use crate::graph::Constant;
+use crate::operation::view_of;
 use crate::pack_store::{ConvForm, DataKey, Form, MatrixForm, PackKey, PackStore, QuantizedForm};
 use ir::SharedBytes;
 use kernels::compute::{
-    Conv, ConvParams, Isa, LaidOut, Layout, Method, PackedB, PackedWeights, QuantizedConv, weight_layout,
+    Conv, ConvParams, Isa, LaidOut, Layout, MatRef, Method, PackedB, PackedWeights, QuantizedConv,
+    weight_layout,
 };
 use operator::{Budget, Held, Result};
 use std::any::Any;
@@ -13,6 +15,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use tensor::{ScalarType, TensorMeta};
 
 /// A cache of packed weights that lives as long as they are in use: a graph that is lowered again for other sizes
 /// reuses its packed weights, and so do prepared calls outside of graphs.
@@ -323,6 +326,33 @@ impl Packs {
     }
 }
 
+/// Bytes of a matrix that are read at a time while it is packed, if they need not be in memory otherwise.
+const PIECE: usize = 4 << 20;
+
+/// Packs a constant matrix: piece by piece if its bytes are loaded for it, so that a large matrix is not in memory
+/// together with its packed form.
+pub(crate) fn pack_matrix(isa: Isa, constant: &Constant, form: MatrixForm) -> Result<PackedB> {
+    let MatrixForm { rows: k, columns: n, transposed } = form;
+    let (rows, columns) = if transposed { (n, k) } else { (k, n) };
+    let meta = |rows: usize| TensorMeta::contiguous(ScalarType::Float, &[rows, columns]);
+    let (all, line) = (meta(rows)?, columns * size_of::<f32>());
+    if constant.nbytes() > 2 * PIECE && constant.part(0..line).is_some() {
+        return PackedB::by_pieces(isa, (k, n), transposed, PIECE / size_of::<f32>(), |part, pack| {
+            match constant.part(part.start * line..part.end * line) {
+                Some(bytes) => pack(view_of(&Constant::Shared(bytes), &meta(part.len())?)?.storage()?),
+                // Another user has loaded the whole matrix meanwhile.
+                None => {
+                    let elements: &[f32] = view_of(constant, &all)?.storage()?;
+                    pack(&elements[part.start * columns..part.end * columns]);
+                }
+            }
+            Ok(())
+        });
+    }
+    let plain = MatRef::new(view_of(constant, &all)?.storage()?, rows, columns);
+    Ok(PackedB::new(isa, if transposed { plain.t() } else { plain })?)
+}
+
 /// The key of a constant's bytes that is valid in the whole process, if the constant has an identity.
 fn identity(constant: &Constant) -> Option<DataKey> {
     match constant {
@@ -352,8 +382,7 @@ impl Table {
 mod tests {
     use super::*;
     use ir::{Identity, SourceId};
-    use kernels::compute::MatRef;
-    use tensor::{Tensor, TensorMeta};
+    use tensor::Tensor;
 
     fn computed(values: &[f32]) -> Constant {
         let meta = TensorMeta::contiguous(tensor::ScalarType::Float, &[values.len()]).unwrap();

@@ -42,6 +42,11 @@ impl Identity {
         Self { source, start, len: len as u64, made: "" }
     }
 
+    /// Where the bytes begin in `source`, if they are stored there as they are.
+    pub fn start_in(&self, source: SourceId) -> Option<u64> {
+        (self.source == source && self.made.is_empty()).then_some(self.start)
+    }
+
     /// The result of the function with this name on these bytes. It may depend only on the bytes and on the sizes of
     /// the result.
     #[must_use]
@@ -71,5 +76,6 @@ mod tests {
             assert_eq!(all.iter().filter(|y| *y == x).count(), 1, "{i}");
         }
         assert_eq!(Identity::new(SourceId::file([1, 2, 3, 4, 5]), 0, 8), all[5]);
+        assert_eq!(all.map(|x| x.start_in(a)), [Some(0), None, Some(8), Some(0), None, None, None]);
     }
 }

@@ -91,7 +91,7 @@ pub use graph::{Graph, Live, Mark};
 pub use identity::{Identity, SourceId};
 pub use node::{Effect, IntoKind, Kind, Memory, Node};
 pub use print::Listing;
-pub use value::{Bytes, Constant, Def, SharedBytes, Type, Use, User, Value};
+pub use value::{Bytes, Constant, Def, SharedBytes, Type, Use, User, Value, reopened};
 pub use verify::Malformed;
 
 macro_rules! id {

@@ -1,6 +1,7 @@
 use crate::{BlockId, Derivation, Identity, NodeId};
 use operator::CountedTensor;
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::sync::Arc;
 use tensor::{Scalar, ScalarType, ShapeDynamism, Tensor, TensorMeta, TensorView};
 use trace::Place;
@@ -39,6 +40,13 @@ pub trait Bytes: Send + Sync {
         None
     }
 
+    /// A range of the bytes through a handle of its own, which loads only them. `None` if the bytes are in memory
+    /// anyway, or can only be loaded as a whole.
+    fn part(&self, range: Range<usize>) -> Option<SharedBytes> {
+        let _ = range;
+        None
+    }
+
     /// The same elements in the layout with this name, if the owner also has them in that layout.
     fn laid_out(&self, layout: &str) -> Option<SharedBytes> {
         let _ = layout;
@@ -49,6 +57,12 @@ pub trait Bytes: Send + Sync {
     fn derivation(&self) -> Option<&Derivation> {
         None
     }
+}
+
+/// The same bytes through another handle, so that reading it does not keep loaded bytes in this one: see
+/// [`Bytes::again`].
+pub fn reopened(bytes: &SharedBytes) -> SharedBytes {
+    bytes.again().unwrap_or_else(|| Arc::clone(bytes))
 }
 
 impl<T: AsRef<[u8]> + Send + Sync> Bytes for T {
@@ -108,9 +122,14 @@ impl Constant {
     /// see [`Bytes::again`].
     pub fn again(&self) -> Self {
         match self {
-            Self::Shared(bytes) => Self::Shared(bytes.again().unwrap_or_else(|| Arc::clone(bytes))),
+            Self::Shared(bytes) => Self::Shared(reopened(bytes)),
             other => other.clone(),
         }
+    }
+
+    /// A range of the bytes that is loaded by itself: see [`Bytes::part`].
+    pub fn part(&self, range: Range<usize>) -> Option<SharedBytes> {
+        if let Self::Shared(bytes) = self { bytes.part(range) } else { None }
     }
 
     /// The same elements in the layout with this name, if the owner has them in that layout.

@@ -1,11 +1,16 @@
 //! Memory accounting of a method: arenas, weights, packed weights and workspaces.
 
+use pteron::compile::{self, OperatorTable, Options};
+use pteron::data::{BytesLoader, Purpose};
 use pteron::format::container::Blob;
 use pteron::format::pte::{
     AllocationDetails, Builder, Chain, EValue as Value, ExecutionPlan, Instruction, Operator,
     Tensor as Planned,
 };
-use pteron::{DataLoader, EValue, FileLoader, Limits, LoadOptions, Method, Pool, Program, Tensor};
+use pteron::{
+    DataLoader, EValue, FileLoader, FreeableBuffer, Limits, LoadOptions, Method, Pool, Program, Tensor,
+    Unchanged,
+};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -32,20 +37,25 @@ fn plain(sizes: &[usize]) -> Planned {
 
 /// A chain of linear layers, each with its own weights, which average the elements of the input.
 fn chain(name: &str) -> Temporary {
+    chain_of(name, LAYERS, SIDE)
+}
+
+/// As [`chain`], with this many layers and elements of the input.
+fn chain_of(name: &str, layers: usize, side: usize) -> Temporary {
     let mut builder = Builder::new();
-    let row = 4 * SIDE as u64;
+    let row = 4 * side as u64;
     let activation = |i: usize| {
         let allocation_info = Some(AllocationDetails::new(1, (i % 2) as u64 * row));
-        Value::Tensor(Planned { allocation_info, ..plain(&[1, SIDE]) })
+        Value::Tensor(Planned { allocation_info, ..plain(&[1, side]) })
     };
     let mut values = vec![Value::Null, activation(0)];
     let mut instructions = Vec::new();
-    for layer in 0..LAYERS {
-        // The first element is the layer's number, so that no two layers have equal weights; the others are 1 / SIDE.
-        let mut weights = vec![1.0 / SIDE as f32; SIDE * SIDE];
+    for layer in 0..layers {
+        // The first element is the layer's number, so that no two layers have equal weights; the others average.
+        let mut weights = vec![1.0 / side as f32; side * side];
         weights[0] = layer as f32;
         let data_buffer_idx = builder.add_constant(Blob::bytes(bytes(&weights)));
-        values.push(Value::Tensor(Planned { data_buffer_idx, ..plain(&[SIDE, SIDE]) }));
+        values.push(Value::Tensor(Planned { data_buffer_idx, ..plain(&[side, side]) }));
         values.push(activation(layer + 1));
         let (x, w, y) = (2 * layer as i32 + 1, 2 * layer as i32 + 2, 2 * layer as i32 + 3);
         let x = if layer == 0 { 1 } else { x };
@@ -90,7 +100,11 @@ fn load_on(threads: usize, file: &Temporary, memory: u64, no_prepare: bool) -> p
 }
 
 fn run(method: &mut Method) -> Vec<f32> {
-    let x: EValue = Tensor::from_slice(&[1, SIDE], &[0.5f32; SIDE]).unwrap().into();
+    run_on(method, SIDE)
+}
+
+fn run_on(method: &mut Method, side: usize) -> Vec<f32> {
+    let x: EValue = Tensor::from_slice(&[1, side], &vec![0.5f32; side]).unwrap().into();
     method.execute(&[x]).unwrap()[0].as_tensor().unwrap().to_vec().unwrap()
 }
 
@@ -131,6 +145,38 @@ fn loading_holds_at_most_one_layer_twice_while_packing() {
     // Each was read once, so all were packed: weights that cannot be packed are read again to run as written.
     let read = method.program().loader().bytes_loaded();
     assert!((all..all + WEIGHTS / 2).contains(&read), "{read}");
+}
+
+#[test]
+fn a_large_matrix_is_packed_without_being_in_memory_as_a_whole() {
+    let side = 1600;
+    let (file, weights) = (chain_of("pieces", 1, side), (4 * side * side) as u64);
+    let mut written = load(&file, u64::MAX, true).unwrap();
+    // Room for the packed matrix and some pieces of the unpacked one.
+    let mut method = load(&file, weights + (6 << 20), false).unwrap();
+    let read = method.program().loader().bytes_loaded();
+    assert!((weights..weights + weights / 8).contains(&read), "{read}");
+    assert_close(&run_on(&mut method, side), &run_on(&mut written, side));
+}
+
+#[test]
+fn what_exceeds_the_limit_runs_as_written_and_is_named() {
+    let file = chain("limited");
+    let expected = run(&mut load(&file, u64::MAX, false).unwrap());
+    // SAFETY: only this test uses the file, and it does not write to it.
+    let unchanged = unsafe { Unchanged::promise() };
+    let program = Program::map(&file.0, unchanged).unwrap();
+    // Mapped weights take no memory: half of them can be packed, and the others are used as they are.
+    let limits = Limits { memory: LAYERS as u64 * WEIGHTS / 2, ..Limits::default() };
+    let mut method =
+        program.load_method("forward", LoadOptions { limits, ..pteron::load_options() }).unwrap();
+    assert_close(&run(&mut method), &expected);
+    assert!(method.memory() > 2 * WEIGHTS, "{}", method.memory());
+    let noted = method.as_written();
+    let instructions: usize = noted.iter().map(|noted| noted.instructions.len()).sum();
+    assert!((1..LAYERS).contains(&instructions), "{noted:?}");
+    assert!(noted.iter().all(|noted| noted.reason.contains("packed weights")), "{noted:?}");
+    assert!(load(&file, u64::MAX, false).unwrap().as_written().is_empty());
 }
 
 #[test]
@@ -317,4 +363,56 @@ fn mapped_pages_are_released_once_weights_are_packed() {
     let mut written = program.load_method("forward", options).unwrap();
     assert_close(&run(&mut written), &expected);
     assert!(mapped(&file.0) >= LAYERS as u64 * WEIGHTS);
+}
+
+/// An archive in memory, with the address range of its bytes.
+fn archive() -> (Arc<dyn DataLoader>, std::ops::Range<*const u8>) {
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/archives/transformer/model.pt2");
+    let bytes = FreeableBuffer::from_bytes(&std::fs::read(path).unwrap()).unwrap();
+    let addresses = bytes.as_ptr_range();
+    (Arc::new(BytesLoader::named("model.pt2", bytes)), addresses)
+}
+
+#[test]
+fn weights_of_an_archive_are_used_where_they_are() {
+    let (file, archive) = archive();
+    let table = OperatorTable::all(&pteron::kernel_registry());
+    let compiled = compile::from_loader(&file, &table, &Options::default(), &mut |_, _, _| {}).unwrap();
+    let served = compile::in_memory(Arc::clone(&file), &compiled);
+    let parts = compiled.program.parts();
+    let in_place = parts.iter().filter(|(at, blob)| {
+        let part = served.load(*at, blob.len(), Purpose::Constant).unwrap();
+        archive.contains(&part.as_ptr())
+    });
+    let weights = method_weights(&served);
+    assert!(in_place.count() >= weights / 2, "{weights} weights, {} parts", parts.len());
+}
+
+/// The number of weights of a program.
+fn method_weights(served: &Arc<dyn DataLoader>) -> usize {
+    let program = Program::load(Arc::clone(served), &Limits::default()).unwrap();
+    program.tables().execution_plan[0]
+        .values
+        .iter()
+        .filter(|v| matches!(v, Value::Tensor(t) if t.data_buffer_idx > 0 && t.allocation_info.is_none()))
+        .count()
+}
+
+#[test]
+fn a_served_program_is_the_file_that_would_be_written() {
+    let (file, _) = archive();
+    let table = OperatorTable::all(&pteron::kernel_registry());
+    let compiled = compile::from_loader(&file, &table, &Options::default(), &mut |_, _, _| {}).unwrap();
+    let served = compile::in_memory(file, &compiled);
+    let mut written = Vec::new();
+    compiled.program.write_to(&mut written).unwrap();
+    assert_eq!(served.size(), written.len() as u64);
+    for len in [1, 7, 128, 1000, written.len() / 2] {
+        for start in (0..written.len() - len).step_by(391) {
+            let part = served.load(start as u64, len as u64, Purpose::Program).unwrap();
+            assert!(*part == written[start..start + len], "{len} bytes at {start}");
+        }
+    }
+    assert!(served.load(1, written.len() as u64, Purpose::Program).is_err());
 }

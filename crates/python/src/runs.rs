@@ -255,7 +255,7 @@ impl Job {
     fn compile(&self, options: &Options) -> Result<Compiled> {
         let mut watch = |_: &str, _: &str, _: &compile::exported::ExportedProgram| {};
         Ok(match &self.program {
-            None => compile::from_loader(&*self.file, &self.table, options, &mut watch)?,
+            None => compile::from_loader(&self.file, &self.table, options, &mut watch)?,
             Some(data) => {
                 let file = Arc::clone(&self.file);
                 compile::from_program(file, data.as_ref(), (&self.known, &self.table), options, &mut watch)?
@@ -274,7 +274,7 @@ impl Job {
                 _ if names.contains(&"forward") => "forward",
                 _ => return Err(Failure::Input("name one method to calibrate with methods=[…]".to_owned())),
             };
-            let calibration = Calibration::new(&*self.file, &observing, name)?;
+            let calibration = Calibration::new(&self.file, &observing, name)?;
             let signature = Signature::of(&calibration.program().method_meta(name)?);
             Ok((calibration, signature))
         })?;

@@ -2,7 +2,9 @@
 //! do not stay in memory beside their packed form.
 
 use crate::limits::over_memory;
-use crate::{FreeableBuffer, NamedDataMap, Program, Result, load::from_little_endian, one_line};
+use crate::{
+    DataLoader, FreeableBuffer, NamedDataMap, Program, Purpose, Result, load::from_little_endian, one_line,
+};
 use graph::{Bytes, Constant, Derivation, Identity, SharedBytes, SourceId};
 use operator::Budget;
 use std::ops::{Deref, Range};
@@ -37,6 +39,12 @@ impl ConstantBytes {
     /// Bytes that are read on first access.
     pub(crate) fn deferred(source: Arc<Deferred>) -> Self {
         Self { bytes: OnceLock::new(), deferred: Some(source), derivation: None }
+    }
+
+    /// `len` bytes of a file from `offset` on, which are read on first access.
+    pub fn of_file(file: Arc<dyn DataLoader>, offset: u64, len: usize) -> Self {
+        let source = Source::File(file, offset);
+        Self::deferred(Arc::new(Deferred::new(source, len, Elements::Blob, &Budget::default())))
     }
 
     /// The number of bytes. Does not read them.
@@ -116,6 +124,14 @@ impl ConstantBytes {
         Self { bytes, deferred: self.deferred.clone(), derivation: self.derivation.clone() }
     }
 
+    /// A range of bytes that are not in memory, which is read by itself. `None` if it cannot be.
+    fn part(&self, range: Range<usize>) -> Option<Self> {
+        match (&self.deferred, self.bytes.get()) {
+            (Some(deferred), None) => Some(Self::deferred(Arc::new(deferred.part(range)?))),
+            _ => None,
+        }
+    }
+
     /// A handle for a graph, which reads and releases the bytes on its own ([`Self::again`]).
     pub fn shared(&self) -> SharedBytes {
         Arc::new(InGraph(self.again()))
@@ -165,6 +181,10 @@ impl Bytes for InGraph {
         Some(self.0.shared())
     }
 
+    fn part(&self, range: Range<usize>) -> Option<SharedBytes> {
+        Some(Arc::new(InGraph(self.0.part(range)?)))
+    }
+
     fn derivation(&self) -> Option<&Derivation> {
         self.0.derivation.as_deref()
     }
@@ -195,6 +215,10 @@ pub(crate) enum Source {
     Program(Program, Range<u64>),
     /// An entry of named data.
     Named(Arc<dyn NamedDataMap>, String),
+    /// What follows an offset in an entry of named data.
+    NamedPart(Arc<dyn NamedDataMap>, String, u64),
+    /// The bytes of any file from an offset on.
+    File(Arc<dyn DataLoader>, u64),
 }
 
 /// The element type of constant bytes.
@@ -215,10 +239,37 @@ impl Deferred {
         let known = match &source {
             Source::Program(program, range) => Some((program.source(), range.start)),
             Source::Named(data, key) => data.source(key),
+            Source::NamedPart(data, key, start) => {
+                data.source(key).map(|(source, at)| (source, at.saturating_add(*start)))
+            }
+            Source::File(file, offset) => file.source().map(|source| (source, *offset)),
         };
         let (from, start) = known.unwrap_or_else(|| (SourceId::numbered(), 0));
         let identity = Identity::new(from, start, len);
         Self { source, len, identity, elements, budget: budget.clone(), present: Mutex::default() }
+    }
+
+    /// A range of the bytes, unless they are in memory or cannot be read in parts.
+    fn part(&self, range: Range<usize>) -> Option<Self> {
+        let is_within = range.start <= range.end && range.end <= self.len;
+        if !is_within || lock(&self.present).strong_count() > 0 {
+            return None;
+        }
+        let (start, len) = (range.start as u64, range.len());
+        let source = match &self.source {
+            Source::Program(program, whole) => {
+                let start = whole.start.checked_add(start)?;
+                Source::Program(program.clone(), start..start.checked_add(len as u64)?)
+            }
+            Source::File(file, offset) => Source::File(Arc::clone(file), offset.checked_add(start)?),
+            Source::Named(data, key) => {
+                // Whether the map serves parts, without reading any.
+                data.data_part(key, 0..0)?.ok()?;
+                Source::NamedPart(Arc::clone(data), key.clone(), start)
+            }
+            Source::NamedPart(..) => return None,
+        };
+        Some(Self::new(source, len, self.elements, &self.budget))
     }
 
     fn read(&self) -> Result<FreeableBuffer> {
@@ -240,6 +291,12 @@ impl Deferred {
         let bytes = match &self.source {
             Source::Program(program, range) => program.load_constant(range.clone())?,
             Source::Named(data, key) => data.data(key)?,
+            Source::NamedPart(data, key, start) => {
+                let part = data.data_part(key, *start..start.saturating_add(self.len as u64));
+                // `Self::part` asks only maps that serve parts.
+                part.transpose()?.unwrap_or_default()
+            }
+            Source::File(file, offset) => file.load(*offset, self.len as u64, Purpose::Constant)?,
         };
         if bytes.len() < self.len {
             return Err(tensor::Error::WrongByteCount { expected: self.len, found: bytes.len() }.into());

@@ -62,7 +62,7 @@ pub use limits::Limits;
 pub use loader::{BytesLoader, DataLoader, FileLoader, LoaderReader, MmapLoader, Purpose};
 pub use machine::free_memory;
 pub use meta::{BackendUse, MethodMeta, OperatorUse, TensorInfo, ValueMeta, check_tensor};
-pub use method::{Method, MethodGraph};
+pub use method::{AsWritten, Method, MethodGraph};
 pub use module::Module;
 pub use named_data::{MergedDataMap, NamedDataMap, PtdDataMap, PteDataMap};
 pub use options::LoadOptions;

@@ -54,6 +54,7 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
         delegates,
         regions: Vec::new(),
         keep_graphs: options.keep_graphs,
+        as_written: Vec::new(),
         packs: graph::Packs::within(budget, options.packed),
         held,
         operators: tables.operators.iter().map(|op| op.full_name().into()).collect(),

@@ -28,6 +28,17 @@ pub struct MethodGraph<'m> {
     pub graph: &'m graph::Graph,
 }
 
+/// Instructions that run as they are written, because preparing them would exceed the memory limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AsWritten {
+    /// The chain.
+    pub chain: usize,
+    /// The range of instructions in the chain.
+    pub instructions: std::ops::Range<usize>,
+    /// What exceeds which limit.
+    pub reason: String,
+}
+
 /// A method of a program, loaded and ready to execute: its values, its memory, its kernels.
 ///
 /// A method keeps its mutable state (a cache, a counter, parameters in training) from one execution
@@ -46,6 +57,8 @@ pub struct Method {
     pub(crate) keep_graphs: bool,
     /// Packed weights, shared by regions and prepared calls.
     pub(crate) packs: graph::Packs,
+    /// The instructions that could not be prepared within the memory limit.
+    pub(crate) as_written: Vec<AsWritten>,
     /// Budget reservations for arenas, tables and constants.
     pub(crate) held: Vec<Held>,
     pub(crate) operators: Vec<Box<str>>,
@@ -74,6 +87,24 @@ impl Method {
     /// The program it belongs to.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// The instructions that run as they are written, because packing their weights would exceed
+    /// [`Limits::memory`](crate::Limits::memory).
+    pub fn as_written(&self) -> &[AsWritten] {
+        &self.as_written
+    }
+
+    /// Notes that instructions could not be prepared, if a limit is the reason.
+    pub(crate) fn note_as_written(
+        &mut self,
+        chain: usize,
+        instructions: std::ops::Range<usize>,
+        error: Option<operator::Error>,
+    ) {
+        if let Some(error @ operator::Error::Limit { .. }) = error {
+            self.as_written.push(AsWritten { chain, instructions, reason: error.to_string() });
+        }
     }
 
     /// The graphs of the method's regions, in instruction order, if the method was loaded with

@@ -41,6 +41,13 @@ pub trait NamedDataMap: Send + Sync {
         None
     }
 
+    /// A range of an entry's bytes, so that large weights can be packed without being in memory as a whole. `None` if the
+    /// map can only serve whole entries.
+    fn data_part(&self, key: &str, part: Range<u64>) -> Option<Result<FreeableBuffer>> {
+        let _ = (key, part);
+        None
+    }
+
     /// Copies the bytes of an entry into `target`, whose length must match exactly.
     fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {
         let data = self.data(key)?;
@@ -128,6 +135,12 @@ impl PtdDataMap {
     }
 }
 
+/// A part of a range of a file; `None` if it is not within the range.
+fn within(all: Range<u64>, part: Range<u64>) -> Option<Range<u64>> {
+    let part = all.start.checked_add(part.start)?..all.start.checked_add(part.end)?;
+    (part.start <= part.end && part.end <= all.end).then_some(part)
+}
+
 impl NamedDataMap for PtdDataMap {
     fn tensor_layout(&self, key: &str) -> Result<Option<TensorMeta>> {
         let Some(layout) = &self.entry(key)?.tensor_layout else { return Ok(None) };
@@ -148,6 +161,12 @@ impl NamedDataMap for PtdDataMap {
 
     fn source(&self, key: &str) -> Option<(SourceId, u64)> {
         Some((self.source, self.range(self.entry(key).ok()?).0))
+    }
+
+    fn data_part(&self, key: &str, part: Range<u64>) -> Option<Result<FreeableBuffer>> {
+        let (start, len) = self.range(self.entry(key).ok()?);
+        let part = within(start..start.checked_add(len)?, part)?;
+        Some(self.loader.load(part.start, part.end - part.start, Purpose::Named))
     }
 
     fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {
@@ -206,6 +225,10 @@ impl NamedDataMap for PteDataMap {
 
     fn source(&self, key: &str) -> Option<(SourceId, u64)> {
         Some((self.program.source(), self.range(key).ok()?.start))
+    }
+
+    fn data_part(&self, key: &str, part: Range<u64>) -> Option<Result<FreeableBuffer>> {
+        Some(self.program.load_range(within(self.range(key).ok()?, part)?, Purpose::Named))
     }
 
     fn contains(&self, key: &str) -> bool {
@@ -267,6 +290,10 @@ impl NamedDataMap for MergedDataMap {
 
     fn source(&self, key: &str) -> Option<(SourceId, u64)> {
         self.owner(key).ok()?.source(key)
+    }
+
+    fn data_part(&self, key: &str, part: Range<u64>) -> Option<Result<FreeableBuffer>> {
+        self.owner(key).ok()?.data_part(key, part)
     }
 
     fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {

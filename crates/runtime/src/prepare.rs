@@ -3,7 +3,7 @@
 
 use crate::call::State;
 use crate::fold::fold;
-use crate::method::Method;
+use crate::method::{AsWritten, Method};
 use crate::raise::DefUse;
 use crate::region::{self, Region};
 use crate::release;
@@ -35,8 +35,8 @@ pub(crate) fn prepare(method: &mut Method) -> crate::Result<()> {
     let def_use = Arc::new(def_use);
     region::find_dynamic(method, &def_use);
     method.delegates.iter().for_each(DelegateEntry::forget_graph);
-    let Method { chains, state, regions, packs, isa, .. } = method;
-    for chain in chains {
+    let Method { chains, state, regions, packs, isa, as_written, .. } = method;
+    for (index, chain) in chains.iter_mut().enumerate() {
         let mut next = 0;
         while let Some(step) = chain.steps.get_mut(next) {
             next += 1;
@@ -52,8 +52,18 @@ pub(crate) fn prepare(method: &mut Method) -> crate::Result<()> {
                 },
                 _ => continue,
             };
-            let prepared = prepare_call(call, state, &def_use, *isa, packs).unwrap_or_default();
-            call.prepared = prepared.map(Arc::from);
+            call.prepared = match prepare_call(call, state, &def_use, *isa, packs) {
+                Ok(prepared) => prepared.map(Arc::from),
+                Err(error) => {
+                    let is_noted =
+                        |noted: &AsWritten| noted.chain == index && noted.instructions.contains(&(next - 1));
+                    if matches!(error, operator::Error::Limit { .. }) && !as_written.iter().any(is_noted) {
+                        let instructions = next - 1..next;
+                        as_written.push(AsWritten { chain: index, instructions, reason: error.to_string() });
+                    }
+                    None
+                }
+            };
         }
     }
     release::unneeded(method);

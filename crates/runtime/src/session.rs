@@ -39,6 +39,7 @@ impl Method {
             delegates: delegates.collect::<Result<_>>()?,
             regions: self.regions.iter().map(Region::fork).collect::<Result<_>>()?,
             keep_graphs: self.keep_graphs,
+            as_written: self.as_written.clone(),
             packs: self.packs.clone(),
             held,
             operators: self.operators.clone(),

@@ -4,14 +4,15 @@ use crate::general;
 use crate::limits::{interrupt, limits};
 use pteron::compile::{self, Compiled};
 use pteron::{DataLoader, Program};
+use std::sync::Arc;
 use toolbox::bundle::Bundle;
 use toolbox::random;
 use toolbox::run::Request;
 
 /// Bundles the program compiled from `file`. The inputs of the test cases are the example inputs of the archive, or random;
 /// the expected outputs are those that the program computes here, as written.
-pub(super) fn of(file: &dyn DataLoader, compiled: &Compiled) -> toolbox::Result<Bundle> {
-    let loader = compile::in_memory(file, compiled)?;
+pub(super) fn of(file: &Arc<dyn DataLoader>, compiled: &Compiled) -> toolbox::Result<Bundle> {
+    let loader = compile::in_memory(Arc::clone(file), compiled);
     let program = Program::load(loader, &limits())?;
     let mut bundle = Bundle::new(&**program.loader())?;
     for method in &compiled.methods {
@@ -22,7 +23,7 @@ pub(super) fn of(file: &dyn DataLoader, compiled: &Compiled) -> toolbox::Result<
         let mut options = pteron::load_options().backends(general::backends());
         options.limits = limits();
         options.interrupt = interrupt();
-        options.data = Some(compile::named_data(file, compiled)?);
+        options.data = Some(compile::named_data(&**file, compiled)?);
         let request =
             Request { method: Some(method.name.clone()), values: Some(inputs), ..Request::default() };
         bundle.add(&request, options)?;

@@ -6,13 +6,14 @@ use pteron::DataLoader;
 use pteron::compile::{Calibration, Compiled, ValueRanges};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use toolbox::input::InputSpec;
 use toolbox::picture::Preparation;
 use toolbox::run;
 
 /// The value ranges of a program over the inputs in a folder, by method and value name.
 pub(super) fn ranges(
-    file: &dyn DataLoader,
+    file: &Arc<dyn DataLoader>,
     observing: &Compiled,
     folder: &Path,
 ) -> Result<BTreeMap<String, ValueRanges>> {

@@ -13,6 +13,7 @@ use pteron::DataLoader;
 use pteron::compile::exported::{ExportedProgram, PrintOptions};
 use pteron::compile::{self, Compiled, OperatorTable, Options, Quantize, expect_pass};
 use std::path::PathBuf;
+use std::sync::Arc;
 use toolbox::paths::Paths;
 use toolbox::show::count;
 
@@ -111,7 +112,7 @@ impl LoweringOpts {
     /// Compiles, and writes the program and its external data or test cases, as the options say.
     pub(crate) fn compile(
         &self,
-        file: &dyn DataLoader,
+        file: &Arc<dyn DataLoader>,
         compile: impl Fn(&OperatorTable, &Options, compile::Watch<'_>) -> pteron::Result<Compiled>,
     ) -> Result {
         for pass in &self.print_after {
@@ -171,7 +172,7 @@ impl LoweringOpts {
         })
     }
 
-    fn write(&self, file: &dyn DataLoader, compiled: &Compiled) -> Result {
+    fn write(&self, file: &Arc<dyn DataLoader>, compiled: &Compiled) -> Result {
         let fail = |e: compile::Error| Failure::Failed(Box::new(e));
         if let Some(path) = &self.external_data {
             let data = compiled.named_data().map_err(fail)?;

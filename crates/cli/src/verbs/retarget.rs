@@ -47,7 +47,7 @@ impl Opts {
         toolbox::run::expect_program(&*file)?;
         let data = open_data(&self.data, LoadMode::File, &limits())?;
         let known = OperatorTable::all(&pteron::kernel_registry());
-        self.lowering.compile(&*file, |operators, options, watch| {
+        self.lowering.compile(&file, |operators, options, watch| {
             compile::from_program(Arc::clone(&file), data.as_ref(), (&known, operators), options, watch)
         })
     }

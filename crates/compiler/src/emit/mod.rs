@@ -12,10 +12,12 @@ use format::pte::{
     DataLocation, EValue, ExecutionPlan, Frame, FrameList, Instruction, MAX_OWN_BYTES, NamedBlob, Operator,
 };
 use ir::exported::{
-    Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, InputSizes, Source, TensorSpec, VarId,
-    delegate,
+    Argument, ConstantTensor, ExportedGraph, ExportedNode, ExportedProgram, InputKind, InputSizes, Source,
+    TensorSpec, VarId, delegate,
 };
+use ir::reopened;
 use std::collections::{HashMap, HashSet};
+use std::io::Write;
 use std::sync::Arc;
 use values::Values;
 
@@ -86,7 +88,8 @@ fn delegates(program: &ExportedProgram, builder: &mut Builder<'static>) -> Vec<B
         for data in &module.result.named_data {
             if known.insert(data.key.clone()) {
                 let bytes = Arc::clone(&data.bytes);
-                let blob = Blob::stream(bytes.len() as u64, move |out| out.write_all(bytes.bytes()));
+                let write = move |out: &mut dyn Write| out.write_all(reopened(&bytes).bytes());
+                let blob = Blob::stream(data.bytes.len() as u64, write);
                 builder.named_data.push(NamedBlob { key: data.key.clone(), blob, alignment: data.alignment });
             }
         }
@@ -415,11 +418,12 @@ impl Emitter<'_> {
     }
 }
 
-/// The bytes of a constant, which are not copied until they are written.
-pub(crate) fn blob(data: &ir::exported::ConstantTensor) -> Blob<'static> {
-    let data = data.clone();
+/// The bytes of a constant, which are not copied until they are written, and not kept in memory then if they are loaded
+/// on access. The owner of the blob is the [`ConstantTensor`].
+pub(crate) fn blob(data: &ConstantTensor) -> Blob<'static> {
+    let (owner, data) = (Arc::new(data.reopened()), data.reopened());
     let len = data.range.len() as u64;
-    Blob::stream(len, move |out| out.write_all(data.data()))
+    Blob::stream(len, move |out| out.write_all(data.reopened().data())).with_owner(owner)
 }
 
 fn fixed(value: &Argument) -> EValue {

@@ -118,7 +118,7 @@ fn transposed(program: &mut ExportedProgram, matrix: VarId) -> Option<VarId> {
     }
     let &[inner, outputs] = &program.spec(matrix)?.known_sizes()?[..] else { return None };
     let (inner, outputs) = (usize::try_from(inner).ok()?, usize::try_from(outputs).ok()?);
-    let data = program.constants.get(&matrix)?;
+    let data = program.constants.get(&matrix)?.reopened();
     let weights = data.data().as_chunks::<4>().0;
     let turned = (0..outputs).flat_map(|row| (0..inner).map(move |column| column * outputs + row));
     let bytes: Vec<u8> = turned.flat_map(|i| weights[i]).collect();

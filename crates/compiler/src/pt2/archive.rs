@@ -3,8 +3,9 @@
 use crate::limits::{MAX_INFLATED_BYTES, MAX_JSON_BYTES};
 use crate::{Error, Result};
 use ir::SharedBytes;
+use ir::exported::ConstantTensor;
 use std::collections::HashMap;
-use std::io::{Cursor, Read, Seek};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::Arc;
 use zip::{CompressionMethod, ZipArchive};
@@ -12,9 +13,71 @@ use zip::{CompressionMethod, ZipArchive};
 /// The magic bytes of a zip file that has records.
 const MAGIC: &[u8; 4] = b"PK\x03\x04";
 
+/// The file of an archive. Its weights need not be in memory: each record is read when it is accessed.
+pub trait ArchiveFile: Send + Sync {
+    /// The size of the file in bytes.
+    fn size(&self) -> u64;
+
+    /// Reads `target.len()` bytes at `offset`, which are in bounds.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()>;
+
+    /// The bytes of a range, which is in bounds: in memory, or read on access.
+    fn part(&self, range: Range<u64>) -> SharedBytes;
+}
+
+/// A whole archive in memory.
+impl ArchiveFile for SharedBytes {
+    fn size(&self) -> u64 {
+        (**self).len() as u64
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
+        let range = usize::try_from(offset).ok().map(|start| start..start.saturating_add(target.len()));
+        let bytes = range.and_then(|range| self.bytes().get(range)).ok_or(io::ErrorKind::UnexpectedEof)?;
+        target.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn part(&self, range: Range<u64>) -> SharedBytes {
+        let range =
+            usize::try_from(range.start).unwrap_or(usize::MAX)..usize::try_from(range.end).unwrap_or(0);
+        Arc::new(ConstantTensor { name: None, bytes: Arc::clone(self), range })
+    }
+}
+
+/// Reads an archive's file from its start to its end, or from where it is sought.
+struct Reader<'f> {
+    file: &'f dyn ArchiveFile,
+    at: u64,
+}
+
+impl Read for Reader<'_> {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        let len = self.file.size().saturating_sub(self.at).min(target.len() as u64) as usize;
+        self.file.read_at(self.at, &mut target[..len])?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
+impl Seek for Reader<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.file.size().checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
+}
+
 /// An archive with its records by name, without the folder that all have in common.
-pub(super) struct Archive {
-    bytes: SharedBytes,
+pub(super) struct Archive<'f> {
+    file: &'f dyn ArchiveFile,
     records: HashMap<String, Record>,
     inflated: u64,
 }
@@ -22,31 +85,22 @@ pub(super) struct Archive {
 struct Record {
     index: usize,
     /// Its byte range in the file, if it is stored uncompressed.
-    stored: Option<Range<usize>>,
+    stored: Option<Range<u64>>,
     size: u64,
 }
 
-/// The bytes of a record: a range of the file, or inflated.
-#[derive(Clone)]
-pub(super) struct RecordBytes {
-    pub(super) bytes: SharedBytes,
-    pub(super) range: Range<usize>,
-}
-
-impl Archive {
-    pub(super) fn open(bytes: SharedBytes) -> Result<Self> {
-        let mut zip = zip_of(&bytes)?;
+impl<'f> Archive<'f> {
+    pub(super) fn open(file: &'f dyn ArchiveFile) -> Result<Self> {
+        let mut zip = zip_of(file)?;
         let names: Vec<String> = zip.file_names().map(str::to_owned).collect();
         let root = common_root(&names);
         let mut records = HashMap::with_capacity(names.len());
         for index in 0..zip.len() {
             let entry = zip.by_index_raw(index).map_err(broken)?;
             let name = entry.name().strip_prefix(&*root).unwrap_or(entry.name()).to_owned();
-            let end = entry.data_start().and_then(|start| {
-                let start = usize::try_from(start).ok()?;
-                Some(start..start.checked_add(usize::try_from(entry.compressed_size()).ok()?)?)
-            });
-            let Some(range) = end.filter(|range| range.end <= bytes.bytes().len()) else {
+            let start = entry.data_start();
+            let range = start.and_then(|start| Some(start..start.checked_add(entry.compressed_size())?));
+            let Some(range) = range.filter(|range| range.end <= file.size()) else {
                 return Err(Error::archive(name, "its bytes reach beyond the end of the file"));
             };
             let is_stored = entry.compression() == CompressionMethod::Stored && !entry.encrypted();
@@ -55,7 +109,7 @@ impl Archive {
                 return Err(Error::archive(name, "two records of the archive have this name"));
             }
         }
-        Ok(Self { bytes, records, inflated: 0 })
+        Ok(Self { file, records, inflated: 0 })
     }
 
     pub(super) fn contains(&self, name: &str) -> bool {
@@ -66,13 +120,13 @@ impl Archive {
         self.records.keys().map(String::as_str)
     }
 
-    /// The bytes of a record, without a copy if it is stored uncompressed.
-    pub(super) fn record(&mut self, name: &str) -> Result<RecordBytes> {
+    /// The bytes of a record: a range of the file if it is stored uncompressed.
+    pub(super) fn record(&mut self, name: &str) -> Result<SharedBytes> {
         let Some(record) = self.records.get(name) else {
             return Err(Error::archive(name, "the archive has no such record"));
         };
         if let Some(range) = &record.stored {
-            return Ok(RecordBytes { bytes: Arc::clone(&self.bytes), range: range.clone() });
+            return Ok(self.file.part(range.clone()));
         }
         self.inflated = self.inflated.saturating_add(record.size);
         if self.inflated > MAX_INFLATED_BYTES {
@@ -80,37 +134,29 @@ impl Archive {
             return Err(Error::refused(name, problem, "store the records instead of compressing them"));
         }
         let mut bytes = Vec::new();
-        let mut zip = zip_of(&self.bytes)?;
+        let mut zip = zip_of(self.file)?;
         let entry = zip.by_index(record.index).map_err(broken)?;
         let read = entry.take(record.size).read_to_end(&mut bytes);
         read.map_err(|e| Error::archive(name, e.to_string()))?;
         if bytes.len() as u64 != record.size {
             return Err(Error::archive(name, format!("it has {} of {} bytes", bytes.len(), record.size)));
         }
-        let range = 0..bytes.len();
-        Ok(RecordBytes { bytes: Arc::new(bytes), range })
+        Ok(Arc::new(bytes))
     }
 
     /// The bytes of a record of JSON or text.
-    pub(super) fn text(&mut self, name: &str) -> Result<RecordBytes> {
-        match self.records.get(name) {
+    pub(super) fn text(&mut self, name: &str) -> Result<SharedBytes> {
+        let bytes = match self.records.get(name) {
             Some(record) if record.size > MAX_JSON_BYTES => {
-                Err(Error::archive(name, format!("{} bytes are more than {MAX_JSON_BYTES}", record.size)))
+                let problem = format!("{} bytes are more than {MAX_JSON_BYTES}", record.size);
+                return Err(Error::archive(name, problem));
             }
-            _ => self.record(name),
+            _ => self.record(name)?,
+        };
+        match bytes.problem() {
+            Some(problem) => Err(Error::archive(name, problem)),
+            None => Ok(bytes),
         }
-    }
-}
-
-impl RecordBytes {
-    pub(super) fn data(&self) -> &[u8] {
-        self.bytes.bytes().get(self.range.clone()).unwrap_or_default()
-    }
-}
-
-impl AsRef<[u8]> for RecordBytes {
-    fn as_ref(&self) -> &[u8] {
-        self.data()
     }
 }
 
@@ -134,11 +180,12 @@ fn is_of_pytorch(name: &str) -> bool {
         || folder.contains("data/aotinductor")
 }
 
-fn zip_of(bytes: &SharedBytes) -> Result<ZipArchive<Cursor<&[u8]>>> {
-    if !bytes.bytes().starts_with(MAGIC) {
+fn zip_of(file: &dyn ArchiveFile) -> Result<ZipArchive<BufReader<Reader<'_>>>> {
+    let mut magic = [0; MAGIC.len()];
+    if file.size() < MAGIC.len() as u64 || file.read_at(0, &mut magic).is_err() || magic != *MAGIC {
         return Err(Error::archive("the archive", "it is no zip file, as torch.export archives (.pt2) are"));
     }
-    ZipArchive::new(Cursor::new(bytes.bytes())).map_err(broken)
+    ZipArchive::new(BufReader::new(Reader { file, at: 0 })).map_err(broken)
 }
 
 fn broken(error: zip::result::ZipError) -> Error {

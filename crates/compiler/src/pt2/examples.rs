@@ -5,13 +5,11 @@
 //! the model's inputs; types, sizes and strides are taken from the inputs. If the two do not match (a tensor was passed
 //! twice, or is a view of a larger one), there are no examples.
 
-use super::archive::Archive;
+use super::archive::{Archive, ArchiveFile};
 use super::model;
 use super::schema::{Argument, InputSpec, Model, SymInt};
 use super::weights::View;
 use crate::Result;
-use ir::SharedBytes;
-use std::sync::Arc;
 use tensor::ScalarType;
 
 /// An example input of a model.
@@ -30,8 +28,8 @@ pub struct ExampleInput {
 ///
 /// # Errors
 /// The archive is malformed.
-pub fn example_inputs(bytes: SharedBytes, method: &str) -> Result<Option<Vec<ExampleInput>>> {
-    let mut archive = Archive::open(bytes)?;
+pub fn example_inputs(file: &dyn ArchiveFile, method: &str) -> Result<Option<Vec<ExampleInput>>> {
+    let mut archive = Archive::open(file)?;
     let name = match method {
         "forward" if archive.contains("models/model.json") => "model",
         name => name,
@@ -42,10 +40,10 @@ pub fn example_inputs(bytes: SharedBytes, method: &str) -> Result<Option<Vec<Exa
     }
     let model = model::parse(&mut archive, name)?;
     let saved = archive.record(&record)?;
-    Ok(Archive::open(Arc::new(saved)).ok().and_then(|mut saved| examples(&model, &mut saved)))
+    Ok(Archive::open(&saved).ok().and_then(|mut saved| examples(&model, &mut saved)))
 }
 
-fn examples(model: &Model, saved: &mut Archive) -> Option<Vec<ExampleInput>> {
+fn examples(model: &Model, saved: &mut Archive<'_>) -> Option<Vec<ExampleInput>> {
     let graph = &model.graph_module.graph;
     let inputs = graph.inputs.iter().zip(&model.graph_module.signature.input_specs);
     let mut examples = Vec::new();
@@ -54,13 +52,13 @@ fn examples(model: &Model, saved: &mut Archive) -> Option<Vec<ExampleInput>> {
         let view = View::of(graph.tensor_values.get(&value.name)?, at_export).ok()?;
         let storage = saved.record(&format!("data/{}", examples.len())).ok()?;
         let (_, end) = view.extent()?;
-        if end != storage.range.len() {
+        if end != storage.len() {
             return None;
         }
-        let elements = view.copy(storage.data(), view.nbytes()?)?;
+        let elements = view.copy(storage.bytes(), view.nbytes()?)?;
         examples.push(ExampleInput { dtype: view.dtype, sizes: view.sizes, elements });
     }
-    let is_little = saved.text("byteorder").is_ok_and(|order| order.data() == b"little");
+    let is_little = saved.text("byteorder").is_ok_and(|order| order.bytes() == b"little");
     (is_little && !saved.contains(&format!("data/{}", examples.len()))).then_some(examples)
 }
 
@@ -77,6 +75,7 @@ fn at_export(size: &SymInt) -> Result<usize, String> {
 mod tests {
     use super::super::tests::zip;
     use super::*;
+    use ir::SharedBytes;
     use serde_json::json;
 
     fn archive(storages: &[(&str, &[u8])]) -> SharedBytes {
@@ -102,7 +101,7 @@ mod tests {
         let floats = |f: [f32; 4]| f.iter().flat_map(|f| f.to_le_bytes()).collect::<Vec<u8>>();
         let storage = floats([1.0, 2.0, 3.0, 4.0]);
         let whole = [("byteorder", &b"little"[..]), ("data.pkl", b""), ("data/0", &storage)];
-        let found = example_inputs(archive(&whole), "forward").unwrap().unwrap();
+        let found = example_inputs(&archive(&whole), "forward").unwrap().unwrap();
         assert_eq!((found[0].dtype, &found[0].sizes[..]), (ScalarType::Float, &[2, 2][..]));
         assert_eq!(found[0].elements, floats([1.0, 3.0, 2.0, 4.0]));
 
@@ -113,8 +112,8 @@ mod tests {
             &[("byteorder", b"little"), ("data/0", &long)],
             &[("byteorder", b"little"), ("data/0", &storage), ("data/1", b"")],
         ] {
-            assert_eq!(example_inputs(archive(records), "forward").unwrap(), None);
+            assert_eq!(example_inputs(&archive(records), "forward").unwrap(), None);
         }
-        assert_eq!(example_inputs(zip(&[("models/model.json", b"{}")]), "forward").unwrap(), None);
+        assert_eq!(example_inputs(&zip(&[("models/model.json", b"{}")]), "forward").unwrap(), None);
     }
 }

@@ -9,28 +9,28 @@ mod schema;
 mod source;
 mod weights;
 
-pub use archive::is_archive;
+pub use archive::{ArchiveFile, is_archive};
 pub use examples::{ExampleInput, example_inputs};
+pub use ir::SharedBytes;
 
 use crate::limits::MAX_MODELS;
 use crate::{Error, Result};
 use archive::Archive;
-use ir::SharedBytes;
 use ir::exported::ExportedProgram;
 
 /// The remedy for archives that cannot be read.
 const SAVE_ANEW: &str =
     "save it with `torch.export.save(torch.export.export(model, args), path)` of PyTorch 2.9 or later";
 
-/// Reads every model of an archive. Weights are not copied: they keep `bytes` alive.
+/// Reads every model of an archive. Weights are not read: they are parts of `file`.
 ///
 /// The model called `model`, which is what `torch.export.save` calls the only one, becomes the method `forward`;
 /// others keep their names. Programs come in the order of their names.
 ///
 /// # Errors
 /// The archive is malformed, and where; or it is of a kind that cannot be read, and how to save the model instead.
-pub fn read(bytes: SharedBytes) -> Result<Vec<ExportedProgram>> {
-    let mut archive = Archive::open(bytes)?;
+pub fn read(file: &dyn ArchiveFile) -> Result<Vec<ExportedProgram>> {
+    let mut archive = Archive::open(file)?;
     let model = |record: &str| -> Option<String> {
         Some(record.strip_prefix("models/")?.strip_suffix(".json")?.to_owned())
     };
@@ -46,7 +46,7 @@ pub fn read(bytes: SharedBytes) -> Result<Vec<ExportedProgram>> {
 }
 
 /// Why an archive without models cannot be read.
-fn refuse(archive: &Archive) -> Error {
+fn refuse(archive: &Archive<'_>) -> Error {
     let has = |part: &str| archive.names().any(|n| n.contains(part));
     let problem = if has("data/aotinductor/") {
         "an AOTInductor package holds code compiled for one machine, and no graph"
@@ -81,7 +81,7 @@ pub(crate) mod tests {
     }
 
     fn error(bytes: SharedBytes) -> String {
-        read(bytes).unwrap_err().to_string()
+        read(&bytes).unwrap_err().to_string()
     }
 
     #[test]

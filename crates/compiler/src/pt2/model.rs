@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The supported major version of the schema.
 const SCHEMA_MAJOR: u32 = 8;
 
-pub(super) fn read(archive: &mut Archive, name: &str) -> Result<ExportedProgram> {
+pub(super) fn read(archive: &mut Archive<'_>, name: &str) -> Result<ExportedProgram> {
     let model = parse(archive, name)?;
     let record = record(name);
     let method = if name == "model" { "forward" } else { name };
@@ -43,11 +43,11 @@ fn record(name: &str) -> String {
 }
 
 /// Parses the JSON of a model.
-pub(super) fn parse(archive: &mut Archive, name: &str) -> Result<Model> {
+pub(super) fn parse(archive: &mut Archive<'_>, name: &str) -> Result<Model> {
     let record = record(name);
     let text = archive.text(&record)?;
-    check_version(text.data(), &record)?;
-    serde_json::from_slice(text.data()).map_err(|e| Error::archive(&record, e.to_string()))
+    check_version(text.bytes(), &record)?;
+    serde_json::from_slice(text.bytes()).map_err(|e| Error::archive(&record, e.to_string()))
 }
 
 /// Parses the version alone first, so that an unsupported schema is reported as such whatever else has changed.
@@ -85,7 +85,7 @@ fn ranges(model: &Model) -> Result<Ranges> {
 }
 
 fn read_inputs(
-    archive: &mut Archive,
+    archive: &mut Archive<'_>,
     name: &str,
     record: &str,
     program: &mut ExportedProgram,

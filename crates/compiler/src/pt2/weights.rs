@@ -20,11 +20,11 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    pub(super) fn open(archive: &mut Archive, model: &str) -> Result<Self> {
+    pub(super) fn open(archive: &mut Archive<'_>, model: &str) -> Result<Self> {
         let mut config = |folder: &'static str, what: &str| -> Result<_> {
             let record = format!("{folder}{model}_{what}_config.json");
             let config = match archive.contains(&record) {
-                true => serde_json::from_slice(archive.text(&record)?.data())
+                true => serde_json::from_slice(archive.text(&record)?.bytes())
                     .map_err(|e| Error::archive(&record, e.to_string()))?,
                 false => PayloadConfig::default(),
             };
@@ -37,7 +37,7 @@ impl Weights {
     /// Loads a tensor by its name in the model. Returns it in row-major order, and its dim order.
     pub(super) fn load(
         &mut self,
-        archive: &mut Archive,
+        archive: &mut Archive<'_>,
         key: &str,
         declared: Option<&TensorSpec>,
     ) -> Result<(ConstantTensor, DimOrder)> {
@@ -63,15 +63,14 @@ impl Weights {
         }
         let storage = archive.record(&record)?;
         let (first, end) = view.extent().ok_or_else(|| Error::archive(place(), "its size overflows"))?;
-        if end > storage.range.len() {
-            let problem = format!("it needs {end} bytes of a storage of {}", storage.range.len());
+        if end > storage.len() {
+            let problem = format!("it needs {end} bytes of a storage of {}", storage.len());
             return Err(Error::archive(place(), problem));
         }
         let name: Option<Arc<str>> = Some(key.into());
         let order = DimOrder::contiguous(view.sizes.len());
         if view.is_row_major() {
-            let range = storage.range.start + first..storage.range.start + end;
-            return Ok((ConstantTensor { name, bytes: storage.bytes, range }, order));
+            return Ok((ConstantTensor { name, bytes: storage, range: first..end }, order));
         }
         let identity = (record.clone(), format!("{view:?}"));
         if let Some(copy) = self.copies.get(&identity) {
@@ -84,7 +83,7 @@ impl Weights {
             return Err(Error::archive(place(), problem));
         }
         let bytes =
-            view.copy(storage.data(), len).ok_or_else(|| Error::archive(place(), "no memory for it"))?;
+            view.copy(storage.bytes(), len).ok_or_else(|| Error::archive(place(), "no memory for it"))?;
         let constant = ConstantTensor { name, range: 0..bytes.len(), bytes: Arc::new(bytes) };
         self.copies.insert(identity, constant.clone());
         Ok((constant, order))

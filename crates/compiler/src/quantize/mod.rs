@@ -140,7 +140,7 @@ pub(crate) fn run(program: &mut ExportedProgram, how: &Quantize) -> Result<Outco
 fn floats(program: &ExportedProgram, var: VarId) -> Option<Vec<f32>> {
     let is_float = program.spec(var)?.dtype == ScalarType::Float;
     let data = program.constants.get(&var).filter(|_| is_float && !program.is_mutated(var))?;
-    Some(data.data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
+    Some(data.reopened().data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
 }
 
 /// A constant of these bytes, named after another.

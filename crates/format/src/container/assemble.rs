@@ -113,7 +113,22 @@ pub struct Prepared<'d, H> {
     pub(crate) placed: Vec<DataSegment>,
 }
 
-impl<H> Prepared<'_, H> {
+impl<'d, H> Prepared<'d, H> {
+    /// The blobs that the file consists of, and the offset of each, in ascending order. There are zeros between them.
+    pub fn parts(&self) -> Vec<(u64, Blob<'d>)> {
+        let mut parts = Vec::new();
+        for (segment, placed) in self.segments.iter().zip(&self.placed).filter(|(_, placed)| placed.size > 0)
+        {
+            let start = self.base.saturating_add(placed.offset);
+            segment.blob.for_each_part(start, &mut |at, blob| parts.push((at, blob.clone())));
+        }
+        parts.retain(|(_, blob)| !blob.is_empty());
+        parts.sort_by_key(|(at, _)| *at);
+        parts.dedup_by_key(|(at, _)| *at);
+        parts.insert(0, (0, Blob::bytes(self.tables.clone())));
+        parts
+    }
+
     /// The header, which describes the layout of the file; `write_to` writes `file_len` bytes.
     pub fn header(&self) -> &H {
         &self.header
@@ -182,6 +197,8 @@ mod tests {
         prepared.write_to(&mut out).unwrap();
         assert_eq!(out.len() as u64, end);
         assert_eq!((&out[..100], &out[384..389], &out[768..]), (&[1; 100][..], &[7; 5][..], &[7; 3][..]));
+        let parts: Vec<_> = prepared.parts().into_iter().map(|(at, blob)| (at, blob.len())).collect();
+        assert_eq!(parts, [(0, 100), (384, 5), (768, 3)]);
     }
 
     #[test]

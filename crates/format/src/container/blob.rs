@@ -1,5 +1,6 @@
 use super::align_up;
 use crate::{Error, ErrorKind, Result};
+use std::any::Any;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,6 +18,7 @@ type Copy<'d> = dyn Fn(&mut dyn Write) -> io::Result<()> + Send + Sync + 'd;
 pub struct Blob<'d> {
     len: u64,
     source: Source<'d>,
+    owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 #[derive(Clone)]
@@ -38,20 +40,42 @@ impl<'d> Blob<'d> {
     /// Bytes in memory, owned or borrowed.
     pub fn bytes(bytes: impl Into<Cow<'d, [u8]>>) -> Self {
         let bytes = bytes.into();
-        Self { len: bytes.len() as u64, source: Source::Bytes(Arc::new(bytes)) }
+        Self { len: bytes.len() as u64, source: Source::Bytes(Arc::new(bytes)), owner: None }
     }
 
     /// `len` bytes that `copy` writes, the same ones on each call. It is called once to write the blob, and once before
     /// that if the blob is compared with others.
     pub fn stream(len: u64, copy: impl Fn(&mut dyn Write) -> io::Result<()> + Send + Sync + 'd) -> Self {
-        Self { len, source: Source::Stream(Arc::new(copy)) }
+        Self { len, source: Source::Stream(Arc::new(copy)), owner: None }
     }
 
     /// Blobs at these offsets, in ascending order and without overlap, with zeros between them. The length is the end
     /// of the last blob.
     pub fn parts(parts: Vec<(u64, Blob<'d>)>) -> Self {
         let len = parts.last().map_or(0, |(offset, blob)| offset.saturating_add(blob.len));
-        Self { len, source: Source::Parts(Arc::new(parts)) }
+        Self { len, source: Source::Parts(Arc::new(parts)), owner: None }
+    }
+
+    /// The same blob with the owner of its bytes: whoever knows its type can use the bytes where they are, without
+    /// writing them.
+    #[must_use]
+    pub fn with_owner(self, owner: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { owner: Some(owner), ..self }
+    }
+
+    /// The owner of the bytes, if there is one of this type.
+    pub fn owner<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        Arc::clone(self.owner.as_ref()?).downcast().ok()
+    }
+
+    /// Calls `visit` with each blob that this one consists of, and its offset. There are zeros between them.
+    pub(crate) fn for_each_part(&self, at: u64, visit: &mut dyn FnMut(u64, &Blob<'d>)) {
+        match &self.source {
+            Source::Parts(parts) => {
+                parts.iter().for_each(|(offset, part)| part.for_each_part(at.saturating_add(*offset), visit));
+            }
+            Source::Bytes(_) | Source::Stream(_) => visit(at, self),
+        }
     }
 
     /// Number of bytes.

@@ -3,9 +3,9 @@
 use super::conv::epilogue;
 use super::{Step, Writes, only, residual};
 use crate::graph::Kind;
-use crate::operation::{Fused, Lowered, Lowering, Operation, view_of};
+use crate::operation::{Fused, Lowered, Lowering, Operation};
 use crate::pack_store::MatrixForm;
-use crate::packs::Packed;
+use crate::packs::{Packed, pack_matrix};
 use kernels::compute::{Activation, Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
 use operator::{Error, KernelContext, Result};
 use std::fmt;
@@ -43,12 +43,8 @@ impl Operation for Linear {
         };
         let (k, n) = if spec.out_major { (columns, rows) } else { (rows, columns) };
         let form = MatrixForm { rows: k, columns: n, transposed: spec.out_major };
-        let (meta, source) = (node.input(1)?, node.owner(1)?);
-        let weights = node.packs.matrix(isa, source, form, || {
-            let stored = view_of(source, meta)?;
-            let plain = MatRef::new(stored.storage()?, rows, columns);
-            Ok(PackedB::new(isa, if spec.out_major { plain.t() } else { plain })?)
-        })?;
+        let source = node.owner(1)?;
+        let weights = node.packs.matrix(isa, source, form, || pack_matrix(isa, source, form))?;
         let bias = node.floats_if(spec.bias, 2)?;
         let last = node.inputs() - 1;
         let reads = [0].into_iter().chain(spec.residual.then_some(last));

@@ -24,7 +24,7 @@ pub use print::PrintOptions;
 pub use select::{Callable, Selection, Slot};
 pub use size::{Bounds, Ranges, Size, SymExpr, SymOp};
 
-use crate::SharedBytes;
+use crate::{Bytes, SharedBytes, reopened};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -239,15 +239,35 @@ pub struct ConstantTensor {
 }
 
 impl ConstantTensor {
-    /// The tensor's bytes.
+    /// The tensor's bytes. If they are loaded on access, this handle keeps them in memory: see [`Self::reopened`].
     pub fn data(&self) -> &[u8] {
         self.bytes.bytes().get(self.range.clone()).unwrap_or_default()
     }
+
+    /// The same constant through another handle, so that reading it does not keep loaded bytes in this one:
+    /// see [`Bytes::again`].
+    #[must_use]
+    pub fn reopened(&self) -> Self {
+        Self { bytes: reopened(&self.bytes), ..self.clone() }
+    }
 }
 
-impl AsRef<[u8]> for ConstantTensor {
-    fn as_ref(&self) -> &[u8] {
+impl Bytes for ConstantTensor {
+    fn bytes(&self) -> &[u8] {
         self.data()
+    }
+
+    fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.bytes.problem()
+    }
+
+    fn again(&self) -> Option<SharedBytes> {
+        let bytes = self.bytes.again()?;
+        Some(Arc::new(Self { bytes, ..self.clone() }))
     }
 }
 

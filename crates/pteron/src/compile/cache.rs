@@ -93,7 +93,7 @@ impl Cache {
         let table = OperatorTable::all(kernels);
         let options = Options { delegation: vec![to_bef(kernels, Some(self.isa))], ..Options::default() };
         if pt2::is_archive(LoaderReader::new(file)) {
-            return from_loader(&**file, &table, &options, &mut |_, _, _| {});
+            return from_loader(file, &table, &options, &mut |_, _, _| {});
         }
         let mut maps: Vec<Arc<dyn NamedDataMap>> = Vec::new();
         for path in data {

@@ -3,11 +3,12 @@
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use pteron::compile::{self, OperatorTable, Options};
+//! use pteron::{DataLoader, FileLoader};
 //! use std::sync::Arc;
 //!
-//! let archive = std::fs::read("model.pt2")?;
+//! let archive: Arc<dyn DataLoader> = Arc::new(FileLoader::open("model.pt2")?);
 //! let table = OperatorTable::portable(&pteron::kernel_registry());
-//! let compiled = compile::compile(Arc::new(archive), &table, &Options::default(), &mut |_, _, _| {})?;
+//! let compiled = compile::from_loader(&archive, &table, &Options::default(), &mut |_, _, _| {})?;
 //! compiled.program.write_to(&mut std::fs::File::create("model.pte")?)?;
 //! # Ok(()) }
 //! ```
@@ -16,6 +17,7 @@
 
 #[cfg(feature = "bef-backend")]
 mod cache;
+mod in_place;
 
 #[cfg(feature = "bef-backend")]
 pub use cache::Cache;
@@ -28,17 +30,15 @@ pub use backend_bef::{BefPartitioner, BefPreprocess};
 #[cfg(feature = "xnnpack")]
 pub use backend_xnnpack::{XnnpackPartitioner, XnnpackPreprocess, XnnpackRecover};
 
-use crate::{
-    BytesLoader, DataLoader, EValue, Error as Failure, FreeableBuffer, KernelRegistry, NamedDataMap,
-};
+use crate::{BytesLoader, DataLoader, EValue, Error as Failure, KernelRegistry, NamedDataMap};
 use delegate::Recover;
 use exported::ConstantTensor;
+use in_place::{CompiledLoader, FileArchive};
 use pt2::ExampleInput;
 use runtime::{Limits, LoaderReader, Program, PtdDataMap, Purpose};
 use std::collections::BTreeMap;
-use std::io::Cursor;
 use std::sync::Arc;
-use tensor::{AlignedBuffer, Tensor, TensorMeta};
+use tensor::{Tensor, TensorMeta};
 
 /// Delegates everything that XNNPACK supports, for [`Options::delegation`].
 #[cfg(feature = "xnnpack")]
@@ -89,21 +89,15 @@ pub fn program_with(
     if !pt2::is_archive(LoaderReader::new(&file)) {
         return Ok(file);
     }
-    let compiled = from_loader(&*file, &OperatorTable::all(kernels), options, &mut |_, _, _| {})?;
-    in_memory(&*file, &compiled)
+    let compiled = from_loader(&file, &OperatorTable::all(kernels), options, &mut |_, _, _| {})?;
+    Ok(in_memory(file, &compiled))
 }
 
-/// Writes a compiled program to memory, from where it can be loaded. `file` is the source it was compiled from. The weights
-/// that the program stores outside are in [`named_data`].
-///
-/// # Errors
-/// There is not enough memory, or the archive cannot be read.
-pub fn in_memory(file: &dyn DataLoader, compiled: &Compiled) -> crate::Result<Arc<dyn DataLoader>> {
-    let len = usize::try_from(compiled.program.header().file_len).unwrap_or(usize::MAX);
-    let mut program = AlignedBuffer::zeroed(len)?;
-    let written = compiled.program.write_to(&mut &mut program[..]);
-    written.map_err(|e| failed(file, e.into()))?;
-    Ok(Arc::new(BytesLoader::named(file.name(), FreeableBuffer::read(program))))
+/// Serves a compiled program without writing it. `file` is the source that it was compiled from: weights are read from
+/// there when they are needed, or used in place if it is mapped. The weights that the program stores outside are in
+/// [`named_data`].
+pub fn in_memory(file: Arc<dyn DataLoader>, compiled: &Compiled) -> Arc<dyn DataLoader> {
+    Arc::new(CompiledLoader::new(file, compiled))
 }
 
 /// The weights that a compiled program stores outside of itself, in memory.
@@ -124,15 +118,15 @@ pub fn named_data(file: &dyn DataLoader, compiled: &Compiled) -> crate::Result<A
 /// # Errors
 /// The archive cannot be read.
 pub fn example_inputs(
-    file: &dyn DataLoader,
+    file: &Arc<dyn DataLoader>,
     program: &Program,
     method: &str,
 ) -> crate::Result<Option<Vec<EValue>>> {
-    let bytes = file.load(0, file.size(), Purpose::Program)?;
-    if !pt2::is_archive(Cursor::new(&bytes[..])) {
+    if !pt2::is_archive(LoaderReader::new(file)) {
         return Ok(None);
     }
-    let examples = pt2::example_inputs(Arc::new(bytes), method).map_err(|e| failed(file, e))?;
+    let archive = FileArchive(Arc::clone(file));
+    let examples = pt2::example_inputs(&archive, method).map_err(|e| failed(&**file, e))?;
     let Some(examples) = examples else { return Ok(None) };
     let mut examples = examples.iter();
     let mut inputs = Vec::new();
@@ -160,7 +154,8 @@ fn as_declared(example: &ExampleInput, meta: &TensorMeta) -> tensor::Result<Tens
 }
 
 /// Recompiles a program in memory without its source, as [`retarget`] does; `data` holds the weights that it stores outside.
-/// The new program calls the operators of the reference runtime only, or every operator if it cannot be compiled to those.
+/// The new program calls operators of the reference runtime, and others only for nodes that those cannot compute, as by
+/// default on the command line.
 ///
 /// # Errors
 /// As [`from_program`].
@@ -170,10 +165,10 @@ pub fn retargeted(
     kernels: &KernelRegistry,
     options: &Options,
 ) -> crate::Result<Arc<dyn DataLoader>> {
-    let all = OperatorTable::all(kernels);
-    let recompile = |table| from_program(Arc::clone(&file), data, (&all, table), options, &mut |_, _, _| {});
-    let compiled = recompile(&OperatorTable::portable(kernels)).or_else(|_| recompile(&all))?;
-    in_memory(&*file, &compiled)
+    let known = OperatorTable::all(kernels);
+    let table = OperatorTable::preferring_portable(kernels);
+    let compiled = from_program(Arc::clone(&file), data, (&known, &table), options, &mut |_, _, _| {})?;
+    Ok(in_memory(file, &compiled))
 }
 
 /// The program of a file as [`program_with`] gives it, then recompiled for the backends of each entry of `again`, in order.
@@ -225,18 +220,18 @@ pub fn from_program(
     retarget(&source, table, options, watch).map_err(|e| failed(&*file, e))
 }
 
-/// Compiles the archive that a loader serves, as [`compile`] does.
+/// Compiles the archive that a loader serves, as [`compile`] does. Weights are read when they are folded or written.
 ///
 /// # Errors
 /// The file cannot be read, or as [`compile`].
 pub fn from_loader(
-    file: &dyn DataLoader,
+    file: &Arc<dyn DataLoader>,
     table: &OperatorTable,
     options: &Options,
     watch: Watch<'_>,
 ) -> crate::Result<Compiled> {
-    let bytes = Arc::new(file.load(0, file.size(), Purpose::Program)?);
-    compile(bytes, table, options, watch).map_err(|e| failed(file, e))
+    let archive = FileArchive(Arc::clone(file));
+    compile(&archive, table, options, watch).map_err(|e| failed(&**file, e))
 }
 
 /// Collects the value ranges that quantization needs, by running a program whose additional outputs are the observed
@@ -254,8 +249,8 @@ impl Calibration {
     ///
     /// # Errors
     /// There is no such method, or it cannot be loaded.
-    pub fn new(file: &dyn DataLoader, observing: &Compiled, name: &str) -> crate::Result<Self> {
-        let program = Program::load(in_memory(file, observing)?, &Limits::default())?;
+    pub fn new(file: &Arc<dyn DataLoader>, observing: &Compiled, name: &str) -> crate::Result<Self> {
+        let program = Program::load(in_memory(Arc::clone(file), observing), &Limits::default())?;
         let method = program.load_method(name, crate::load_options())?;
         let summary = observing.methods.iter().find(|method| method.name == name);
         let observed = summary.map(|summary| summary.observed.clone()).unwrap_or_default();

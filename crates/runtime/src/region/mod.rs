@@ -23,7 +23,7 @@ use crate::step::{ArgStep, DelegateEntry, OutStep, RegionStep, Step};
 use crate::value::Id;
 use builder::{Builder, Sizes};
 use graph::{Executable, Graph};
-use operator::KernelContext;
+use operator::{Error, KernelContext};
 use std::ops::Range;
 use std::sync::Arc;
 use tensor::{Scalar, Shape};
@@ -91,17 +91,19 @@ impl Lowered {
 /// Lowers the regions of a method that have static sizes.
 pub(crate) fn lower_fixed(method: &mut Method, def_use: &DefUse) {
     each_run(method, def_use, |method, run, built| {
-        if run.is_dynamic { None } else { Some(Region::Fixed(fixed(method, def_use, run, built)?)) }
+        if run.is_dynamic { Err(None) } else { Ok(Region::Fixed(fixed(method, def_use, run, built)?)) }
     });
 }
 
 /// Makes dynamic regions of the remaining runs, and lowers those that have become static through folding.
 pub(crate) fn find_dynamic(method: &mut Method, def_use: &Arc<DefUse>) {
+    // What could not be lowered before is tried again.
+    method.as_written.clear();
     each_run(method, def_use, |method, run, built| {
         if !run.is_dynamic {
-            return Some(Region::Fixed(fixed(method, def_use, run, built)?));
+            return Ok(Region::Fixed(fixed(method, def_use, run, built)?));
         }
-        Some(Region::Dynamic(Box::new(DynamicRegion::new(method, def_use, run)?)))
+        Ok(Region::Dynamic(Box::new(DynamicRegion::new(method, def_use, run).ok_or(None)?)))
     });
 }
 
@@ -124,7 +126,7 @@ impl Run {
 fn each_run(
     method: &mut Method,
     def_use: &DefUse,
-    region: impl Fn(&Method, &Run, Option<Builder<'_>>) -> Option<Region>,
+    region: impl Fn(&Method, &Run, Option<Builder<'_>>) -> Result<Region, Option<Error>>,
 ) {
     for chain in 0..method.chains.len() {
         let (mut next, mut limits) = (0, vec![method.chains[chain].steps.len()]);
@@ -145,9 +147,11 @@ fn each_run(
                 }
             };
             match region(method, &run, built) {
-                Some(region) => put(method, &run, region),
-                None if run.is_dynamic || run.range.len() < 2 * MIN_CALLS => {}
-                None => {
+                Ok(region) => put(method, &run, region),
+                Err(error) if run.is_dynamic || run.range.len() < 2 * MIN_CALLS => {
+                    method.note_as_written(run.chain, run.range.clone(), error);
+                }
+                Err(_) => {
                     limits.push(run.range.start + run.range.len() / 2);
                     continue;
                 }
@@ -236,8 +240,14 @@ fn calls(steps: &[Step], range: Range<usize>) -> impl Iterator<Item = (usize, &S
     })
 }
 
-/// Lowers a static run. `built` is the region's graph if it exists already.
-fn fixed(method: &Method, def_use: &DefUse, run: &Run, built: Option<Builder<'_>>) -> Option<Box<Lowered>> {
+/// Lowers a static run. `built` is the region's graph if it exists already. Fails without an error if one of the calls
+/// cannot be added to a graph.
+fn fixed(
+    method: &Method,
+    def_use: &DefUse,
+    run: &Run,
+    built: Option<Builder<'_>>,
+) -> Result<Box<Lowered>, Option<Error>> {
     let positions = run.positions(def_use);
     let mut builder = match built {
         Some(built) => built,
@@ -245,7 +255,7 @@ fn fixed(method: &Method, def_use: &DefUse, run: &Run, built: Option<Builder<'_>
             let mut builder = builder(method, def_use, positions.start, Sizes::Fixed);
             let mut calls = calls(&method.chains[run.chain].steps, run.range.clone());
             if !calls.all(|(i, call)| builder.add(run.chain, i, call)) {
-                return None;
+                return Err(None);
             }
             builder
         }
@@ -256,8 +266,8 @@ fn fixed(method: &Method, def_use: &DefUse, run: &Run, built: Option<Builder<'_>
     let graph = method.keep_graphs.then(|| Box::new(builder.graph.clone()));
     // Drops the cached delegate graphs, so that weights computed for them are freed as soon as they are packed.
     method.delegates.iter().for_each(DelegateEntry::forget_graph);
-    let executable = Executable::with_packs(builder.graph, &ctx, &mut method.packs.clone()).ok()?;
+    let executable = Executable::with_packs(builder.graph, &ctx, &mut method.packs.clone())?;
     let lowered =
         Lowered { graph, executable, args, outs, sizes: Vec::new(), scalars: Vec::new(), views: Vec::new() };
-    Some(Box::new(lowered))
+    Ok(Box::new(lowered))
 }

@@ -22,7 +22,7 @@ pub use report::{OperatorTime, Report, StepTime};
 use crate::Result;
 use crate::run::{Called, Request, once};
 use operator::EValue;
-use runtime::{LoadOptions, Program};
+use runtime::{AsWritten, LoadOptions, Program};
 use std::sync::Arc;
 
 /// The recorded runs of a method.
@@ -34,6 +34,8 @@ pub struct Profile {
     pub zeros: Option<Vec<String>>,
     /// Loading, then each run.
     pub recording: Recording,
+    /// The instructions that run as they are written, because preparing them would exceed the memory limit.
+    pub as_written: Vec<AsWritten>,
 }
 
 /// Loads a method and runs it [`Request::repeat`] times, at least once, recording all events. With
@@ -73,5 +75,6 @@ pub(crate) fn record(
         }
         recorder.block("Execute");
     }
-    Ok(Profile { method: name, zeros, recording: recorder.finish() })
+    let as_written = method.as_written().to_vec();
+    Ok(Profile { method: name, zeros, recording: recorder.finish(), as_written })
 }

@@ -6,7 +6,7 @@ use crate::input::type_text;
 use crate::show::{count, table};
 use format::pte::{self, Instruction};
 use operator::KernelRegistry;
-use runtime::Program;
+use runtime::{AsWritten, Program};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -34,6 +34,9 @@ pub struct Report {
     pub operators: Vec<OperatorTime>,
     /// The steps, in execution order.
     pub steps: Vec<StepTime>,
+    /// What runs slower than it could, because preparing it would exceed the memory limit.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub as_written: Vec<String>,
 }
 
 /// The calls of one operator.
@@ -130,8 +133,21 @@ impl Profile {
             outside_us: (run_us - inside).max(0.0),
             operators,
             steps,
+            as_written: self.as_written.iter().map(as_written).collect(),
         }
     }
+}
+
+/// A sentence about instructions that run as they are written.
+fn as_written(noted: &AsWritten) -> String {
+    let AsWritten { chain, instructions, reason } = noted;
+    let chain = if *chain == 0 { String::new() } else { format!("{chain}:") };
+    let last = instructions.end.saturating_sub(1);
+    let which = match instructions.len() {
+        1 => format!("instruction {chain}{last} runs"),
+        _ => format!("instructions {chain}{} to {chain}{last} run", instructions.start),
+    };
+    format!("{which} as written, with weights that are not packed: {reason}")
 }
 
 fn step(
@@ -231,6 +247,7 @@ impl Report {
         let outside = if self.run_us > 0.0 { 100.0 * self.outside_us / self.run_us } else { 0.0 };
         rows.push(vec!["(between)".to_owned(), String::new(), time(self.outside_us), percent(outside)]);
         let _ = write!(out, "\n{}", table(rows, "<>>>>", 0));
+        self.as_written.iter().for_each(|noted| _ = writeln!(out, "\n{noted}"));
         if !steps {
             return out;
         }

@@ -4,11 +4,11 @@ use super::taken::{Accepted, Given, Reason, bounded};
 use crate::data::{ALIGNMENT, Data};
 use crate::payload::{Arg, Constant, Expression, LaidOut, Node, Number, Op, Payload, Type, Value};
 use graph::{Fused, Graph, Reshape, StoredWeights, ValueId};
-use ir::SharedBytes;
 use ir::exported::delegate::NamedBytes;
 use ir::exported::{
     Argument, ConstantTensor, ExportedNode, ExportedProgram, IntArgument, Size, VarId, VarType,
 };
+use ir::{Bytes, SharedBytes, reopened};
 use names::Digest;
 use runtime::FreeableBuffer;
 use std::collections::{HashMap, HashSet};
@@ -23,7 +23,7 @@ const LAYOUT_ALIGNMENT: usize = 64;
 pub(super) struct Blobs {
     list: Vec<NamedBytes>,
     known: HashSet<String>,
-    /// The keys of the bytes in the list, by their addresses: avoids hashing the same memory again.
+    /// The keys of the bytes in the list that stay in memory, by their addresses: avoids hashing the same memory again.
     by_address: HashMap<Range<*const u8>, String>,
 }
 
@@ -37,9 +37,11 @@ impl Blobs {
 
     /// Adds bytes, unless equal bytes were added before, and returns their key.
     fn put(&mut self, bytes: SharedBytes, alignment: usize) -> String {
-        let key = self.key(bytes.bytes());
+        let key = self.key(reopened(&bytes).bytes());
         if self.known.insert(key.clone()) {
-            self.by_address.insert(bytes.bytes().as_ptr_range(), key.clone());
+            if bytes.again().is_none() {
+                self.by_address.insert(bytes.bytes().as_ptr_range(), key.clone());
+            }
             self.list.push(NamedBytes { key: key.clone(), bytes, alignment: alignment as u64 });
         }
         key
@@ -202,16 +204,31 @@ struct GraphConstant {
     len: usize,
 }
 
-impl AsRef<[u8]> for GraphConstant {
-    fn as_ref(&self) -> &[u8] {
-        &self.constant.bytes()[..self.len]
+impl Bytes for GraphConstant {
+    fn bytes(&self) -> &[u8] {
+        self.constant.bytes().get(..self.len).unwrap_or_default()
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.constant.problem()
+    }
+
+    fn again(&self) -> Option<SharedBytes> {
+        let graph::Constant::Shared(bytes) = &self.constant else { return None };
+        let constant = graph::Constant::Shared(bytes.again()?);
+        Some(Arc::new(Self { constant, len: self.len }))
     }
 }
 
 /// The bytes of an archive's constant, copied only if they are misaligned.
 fn aligned_bytes(data: &ConstantTensor) -> Result<SharedBytes, Reason> {
+    let data = data.reopened();
     match data.data().as_ptr().addr().is_multiple_of(ALIGNMENT) {
-        true => Ok(Arc::new(data.clone())),
+        true => Ok(Arc::new(data.reopened())),
         false => Ok(Arc::new(FreeableBuffer::from_bytes(data.data()).map_err(|e| e.to_string())?)),
     }
 }
@@ -220,7 +237,7 @@ fn aligned_bytes(data: &ConstantTensor) -> Result<SharedBytes, Reason> {
 pub(super) fn store_weights(payload: &mut Payload, weights: Vec<StoredWeights>, blobs: &mut Blobs) {
     let mut of_key: HashMap<String, Vec<LaidOut>> = HashMap::new();
     for StoredWeights { constant, layout, bytes } in weights {
-        let source = blobs.key(constant.bytes());
+        let source = blobs.key(constant.again().bytes());
         let key = blobs.put(bytes, LAYOUT_ALIGNMENT);
         of_key.entry(source).or_default().push(LaidOut { layout, key });
     }
@@ -252,8 +269,10 @@ pub(super) fn of_graph(graph: &Graph, source: &Payload, blobs: &mut Blobs) -> Op
     let mut seen = vec![false; graph.num_values()];
     for &value in used.filter(|&&v| graph.is_constant(v)) {
         if !std::mem::replace(&mut seen[value.index()], true) {
-            let len = graph.view(value)?.bytes().len();
-            let constant = graph.value(value).constant()?.clone();
+            let (len, constant) = (graph.meta(value).nbytes(), graph.value(value).constant()?.again());
+            if constant.nbytes() < len {
+                return None;
+            }
             define(&mut payload, value, Some(blobs.add(Arc::new(GraphConstant { constant, len }))))?;
         }
     }

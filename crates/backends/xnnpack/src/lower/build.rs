@@ -4,9 +4,9 @@ use super::call::{Reason, is_constant};
 use super::quantized::Affine;
 use super::taken::floats;
 use crate::payload::{Constant, Datatype, Node, Op, Payload, Quantization, Role, Value};
-use ir::SharedBytes;
 use ir::exported::delegate::NamedBytes;
 use ir::exported::{Argument, ExportedProgram, VarId};
+use ir::{SharedBytes, reopened};
 use names::Digest;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -151,7 +151,7 @@ impl<'p> Builder<'p> {
 
     /// The index of a constant with these bytes. Its key is `prefix` and the SHA-256 of the bytes.
     pub(super) fn constant_bytes(&mut self, prefix: &str, bytes: SharedBytes) -> usize {
-        let key = format!("{prefix}{}", Digest::of(bytes.bytes()));
+        let key = format!("{prefix}{}", Digest::of(reopened(&bytes).bytes()));
         let size = bytes.len() as u64;
         *self.by_key.entry(key.clone()).or_insert_with(|| {
             self.payload.constants.push(Constant::Named { key: key.clone(), size });
@@ -257,7 +257,7 @@ impl<'p> Builder<'p> {
     fn bytes_of(&self, var: VarId) -> Result<SharedBytes, Reason> {
         let data = self.part.constants.get(&var);
         let data = data.ok_or_else(|| format!("%{} is not defined", self.part.var(var).name))?;
-        Ok(Arc::new(data.clone()))
+        Ok(Arc::new(data.reopened()))
     }
 
     pub(super) fn node(&mut self, op: Op, inputs: Vec<usize>, outputs: Vec<usize>) {

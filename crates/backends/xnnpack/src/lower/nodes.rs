@@ -5,7 +5,7 @@ use super::call::{Reason, is_constant};
 use super::quantized::{Activation, Product};
 use super::taken::{Operand, Taken, TakenConv, floats};
 use crate::payload::{Binary, Op, Pool, Unary};
-use ir::exported::{ExportedProgram, VarId};
+use ir::exported::{ConstantTensor, ExportedProgram, VarId};
 
 /// The value that a payload node writes, and the operators that are fused into it.
 pub(super) struct Target<'u> {
@@ -321,6 +321,6 @@ impl Builder<'_> {
 
 /// The elements of an int8 constant.
 fn int8_elements(program: &ExportedProgram, var: VarId) -> Vec<f32> {
-    let bytes = program.constants.get(&var).map_or(&[][..], |data| data.data());
-    bytes.iter().map(|&byte| f32::from(byte as i8)).collect()
+    let Some(constant) = program.constants.get(&var).map(ConstantTensor::reopened) else { return Vec::new() };
+    constant.data().iter().map(|&byte| f32::from(byte as i8)).collect()
 }

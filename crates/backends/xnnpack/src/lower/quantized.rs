@@ -234,7 +234,7 @@ impl<'p> Quantization<'p> {
         let zeros = constant("zero_points").and_then(|var| self.program.constants.get(&var));
         let axis = usize::try_from(call.int("axis", 0).ok()?).ok()?;
         let finite = scales.iter().all(|scale| scale.is_normal() && *scale > 0.0);
-        if !finite || zeros.is_some_and(|zeros| zeros.data().iter().any(|&byte| byte != 0)) {
+        if !finite || zeros.is_some_and(|zeros| zeros.reopened().data().iter().any(|&byte| byte != 0)) {
             return None;
         }
         let per = if is_viewed {

@@ -4,7 +4,7 @@ use super::Uses;
 use super::call::{Call, Reason};
 use super::quantized::expect_int8;
 use crate::payload::{Binary, Conv, Pool, Unary};
-use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use ir::exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, VarId};
 
 /// A node that the backend supports.
 pub(super) enum Taken {
@@ -349,8 +349,8 @@ fn norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
 
 /// The elements of a float constant.
 pub(super) fn floats(program: &ExportedProgram, var: VarId) -> Vec<f32> {
-    let bytes = program.constants.get(&var).map_or(&[][..], |data| data.data());
-    bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+    let Some(constant) = program.constants.get(&var).map(ConstantTensor::reopened) else { return Vec::new() };
+    constant.data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }
 
 fn pool(call: &Call<'_>) -> Result<(VarId, Pool), Reason> {

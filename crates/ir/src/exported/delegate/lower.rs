@@ -4,8 +4,8 @@ use super::tags::{Group, groups_in_order};
 use super::{
     CALL_DELEGATE, DelegationError, DelegationSpec, LoweredModule, PartitionResult, Partitioner, Preprocess,
 };
-use crate::SharedBytes;
 use crate::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, VarId, VarType};
+use crate::{SharedBytes, reopened};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -124,7 +124,7 @@ impl Lowering<'_> {
         let result = backend.preprocess(&part.program, &spec.compile_specs)?;
         for data in &result.named_data {
             let known = self.keys.entry(data.key.clone()).or_insert_with(|| Arc::clone(&data.bytes));
-            if !Arc::ptr_eq(known, &data.bytes) && known.bytes() != data.bytes.bytes() {
+            if !Arc::ptr_eq(known, &data.bytes) && reopened(known).bytes() != reopened(&data.bytes).bytes() {
                 return Err(DelegationError::SameKey { key: data.key.clone() });
             }
         }

@@ -45,6 +45,43 @@ impl PackedB {
         Self::filled(isa, k, b.cols(), |columns, panel| pack_b(isa, b, 0..k, columns, nr, panel))
     }
 
+    /// Packs a `k x n` matrix that is stored row by row, as `[n, k]` if it is `transposed`, from pieces of whole rows, so
+    /// that it need not be in memory as a whole. `read` passes on the elements of a range of rows, which has about
+    /// `piece` elements.
+    ///
+    /// # Errors
+    /// Memory runs out, or `read` fails.
+    pub fn by_pieces<E: From<tensor::Error>>(
+        isa: Isa,
+        (k, n): (usize, usize),
+        transposed: bool,
+        piece: usize,
+        mut read: impl FnMut(Range<usize>, &mut dyn FnMut(&[f32])) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let nr = tile::panel_cols(isa.level());
+        let len = Self::elements_of(isa, k, n).unwrap_or(usize::MAX / 64);
+        let mut data = AlignedBuffer::long_lived(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
+        let panels: &mut [f32] = bytemuck::cast_slice_mut(&mut data);
+        let ((rows, columns), unit) = if transposed { ((n, k), nr) } else { ((k, n), 1) };
+        let step = (piece / columns.max(1)).max(1).next_multiple_of(unit);
+        for first in (0..rows).step_by(step) {
+            let part = first..rows.min(first + step);
+            let mut pack = |elements: &[f32]| {
+                let part = MatRef::new(elements, part.len(), columns);
+                if transposed {
+                    return pack_b(isa, part.t(), 0..k, 0..part.rows(), nr, &mut panels[first * k..]);
+                }
+                let (height, all) = (part.rows(), panels.chunks_exact_mut((k * nr).max(1)));
+                for (c, panel) in (0..n).step_by(nr).zip(all) {
+                    let panel = &mut panel[first * nr..(first + height) * nr];
+                    gather(isa, part, 0, c, height, nr.min(n - c), nr, panel);
+                }
+            };
+            read(part.clone(), &mut pack)?;
+        }
+        Ok(Self { data: WeightBuffer::Owned(data), k, n, level: isa.level() })
+    }
+
     /// Loads a `k x n` matrix that was packed for this level and stored; `None` if too few bytes are left.
     pub fn taken(isa: Isa, k: usize, n: usize, from: &mut LaidOut) -> Option<Self> {
         let data = from.take(Self::elements_of(isa, k, n)?)?;

@@ -340,3 +340,23 @@ fn long_sums_are_as_exact_as_f64() {
         }
     }
 }
+
+#[test]
+fn packing_in_pieces_gives_the_same_panels() {
+    let isa = Isa::default();
+    for (k, n) in [(70, 33), (5, 100), (300, 1), (1, 1)] {
+        let stored = random_values(k * n, 7);
+        for transposed in [false, true] {
+            let (rows, columns) = if transposed { (n, k) } else { (k, n) };
+            let plain = MatRef::new(&stored, rows, columns);
+            let whole = PackedB::new(isa, if transposed { plain.t() } else { plain }).unwrap();
+            let mut read = 0;
+            let pieces = PackedB::by_pieces::<tensor::Error>(isa, (k, n), transposed, 200, |part, pack| {
+                read += part.len();
+                pack(&stored[part.start * columns..part.end * columns]);
+                Ok(())
+            });
+            assert_eq!((whole.elements(), read), (pieces.unwrap().elements(), rows));
+        }
+    }
+}
