@@ -30,7 +30,7 @@ fn product(weights: Arc<Unread>) -> Graph {
     let registry = kernels::registry();
     let meta = |sizes: &[usize]| TensorMeta::contiguous(ScalarType::Float, sizes).unwrap();
     let mut graph = Graph::new();
-    let mut call = |graph: &mut Graph, name: &str, args, inputs: &[ValueId], sizes: &[usize]| {
+    let call = |graph: &mut Graph, name: &str, args, inputs: &[ValueId], sizes: &[usize]| {
         let call = Call::new(registry.get(name).unwrap(), args, vec![CallOut::Tensor]);
         let node = graph.append(call, inputs, [meta(sizes)]);
         graph.node(node).outputs()[0]
