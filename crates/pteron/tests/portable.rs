@@ -1,5 +1,4 @@
-//! Archives compiled for the kernels of the reference runtime give PyTorch's results here, and what those kernels do
-//! not take is refused with the node named.
+//! Archives compiled for the kernels of the reference runtime give PyTorch's results here, or are refused by name.
 #![cfg(all(feature = "compile", feature = "tools"))]
 
 use pteron::compile::{self, OperatorTable};
@@ -20,8 +19,10 @@ fn portable() -> Convert {
     })
 }
 
-/// Cases with operators for which the reference runtime has no kernel.
-const REFUSED: &[&str] = &["batch_statistics"];
+/// Whether the compiler names operators or nodes that the reference runtime has no kernel for.
+fn is_refused(why: &str) -> bool {
+    why.starts_with("cannot compile") && (why.contains("not supported:") || why.contains("node `"))
+}
 
 #[test]
 fn archives_compiled_for_the_reference_runtime_give_the_results_of_pytorch() {
@@ -31,11 +32,11 @@ fn archives_compiled_for_the_reference_runtime_give_the_results_of_pytorch() {
     let mut failed = Vec::new();
     let counts = check_all(&cases, &options, 2, |case, outcome| {
         if let Outcome::Failed(why) = outcome
-            && !REFUSED.iter().any(|name| case.name.contains(name))
+            && !is_refused(why)
         {
             failed.push(format!("{}: {why}", case.name));
         }
     });
     assert!(failed.is_empty(), "{} cases failed:\n  {}", failed.len(), failed.join("\n  "));
-    assert!(counts.passed >= 40, "{} cases were run", counts.passed);
+    assert!(counts.passed >= 64, "{} cases were run", counts.passed);
 }
