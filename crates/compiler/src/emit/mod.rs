@@ -55,8 +55,12 @@ pub(crate) fn emit(
     let outputs = emitter.outputs()?;
     let Emitter { values, instructions, sources, operator_list, counts, .. } = emitter;
     let past_end = program.lowered.iter().map(|module| module.result.reads_past_end).max().unwrap_or(0);
-    let (evalues, arena_bytes, names) = values.finish(instructions.len(), options.alignment);
+    let (evalues, [arena_bytes, shared_bytes], names) = values.finish(instructions.len(), options.alignment);
     let arena_bytes = arena_bytes.saturating_add(past_end);
+    let mut arenas = vec![0, arena_bytes as i64];
+    if shared_bytes > 0 {
+        arenas.push(shared_bytes as i64);
+    }
     external.extend(names);
     let stacktrace =
         if options.source_frames { sources.iter().map(|s| frames(s)).collect() } else { Vec::new() };
@@ -74,9 +78,10 @@ pub(crate) fn emit(
         chains: vec![Chain { inputs: Vec::new(), outputs: Vec::new(), instructions, stacktrace }],
         operators: operator_list,
         delegates,
-        non_const_buffer_sizes: vec![0, arena_bytes as i64],
+        non_const_buffer_sizes: arenas,
         non_const_buffer_device: Vec::new(),
     });
+    let arena_bytes = arena_bytes.saturating_add(shared_bytes);
     Ok(PlanSummary { arena_bytes, operators: counts })
 }
 

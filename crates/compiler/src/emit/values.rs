@@ -32,6 +32,8 @@ struct Block {
     live_in: bool,
     /// Whether it stays live between executions.
     persistent: bool,
+    /// The offset in the memory that methods share, if it is there.
+    shared: Option<u64>,
 }
 
 pub(super) struct Values<'p> {
@@ -96,7 +98,11 @@ impl<'p> Values<'p> {
             return Ok(());
         }
         if program.is_mutated(var) {
-            tensor.data_buffer_idx = builder.add_initial_data(blob);
+            let shared = program.shared.get(&var).copied();
+            // Shared memory starts with zeros. A method that is loaded later must not write them again.
+            if shared.is_none() || data.data().iter().any(|&byte| byte != 0) {
+                tensor.data_buffer_idx = builder.add_initial_data(blob);
+            }
             tensor.extra_tensor_info = name.map(|name| ExtraTensorInfo {
                 fully_qualified_name: Some(name),
                 ..ExtraTensorInfo::default()
@@ -104,6 +110,7 @@ impl<'p> Values<'p> {
             let index = self.push(EValue::Tensor(tensor));
             let block = self.block(spec, index, 0).map_err(place)?;
             (self.blocks[block].live_in, self.blocks[block].persistent) = (true, true);
+            self.blocks[block].shared = shared;
             self.bind(var, index, Storage::Planned(block));
             return Ok(());
         }
@@ -194,8 +201,16 @@ impl<'p> Values<'p> {
 
     fn block(&mut self, spec: &TensorSpec, tensor: i32, at: usize) -> Result<usize, String> {
         let bytes = nbytes(self.program, spec)?;
-        let (live_in, persistent) = (false, false);
-        self.blocks.push(Block { bytes, first: at, last: at, tensors: vec![tensor], live_in, persistent });
+        let (live_in, persistent, shared) = (false, false, None);
+        self.blocks.push(Block {
+            bytes,
+            first: at,
+            last: at,
+            tensors: vec![tensor],
+            live_in,
+            persistent,
+            shared,
+        });
         Ok(self.blocks.len() - 1)
     }
 
@@ -341,8 +356,13 @@ impl<'p> Values<'p> {
         self.argument(&default, declared.list).unwrap_or(-1)
     }
 
-    /// Plans the memory. Returns all values, the size of the arena in bytes, and the names of external constants.
-    pub(super) fn finish(mut self, end: usize, alignment: u64) -> (Vec<EValue>, u64, Vec<(String, VarId)>) {
+    /// Plans the memory. Returns all values, the sizes of the arenas in bytes (the second is that of shared state, and is
+    /// 0 without any), and the names of external constants.
+    pub(super) fn finish(
+        mut self,
+        end: usize,
+        alignment: u64,
+    ) -> (Vec<EValue>, [u64; 2], Vec<(String, VarId)>) {
         for &(first, last) in &self.loops {
             for block in &mut self.blocks {
                 if block.first < first && block.last >= first {
@@ -354,20 +374,25 @@ impl<'p> Values<'p> {
             .blocks
             .iter()
             .map(|b| Lifetime {
-                bytes: b.bytes,
+                bytes: if b.shared.is_some() { 0 } else { b.bytes },
                 first: if b.persistent { 0 } else { b.first },
                 last: if b.persistent { end } else { b.last },
             })
             .collect();
         let (offsets, total) = assign_offsets(&lifetimes, alignment);
+        let mut shared = self.program.shared_bytes;
         for (block, offset) in self.blocks.iter().zip(offsets) {
+            let (memory_id, offset) = block.shared.map_or((1, offset), |offset| (2, offset));
+            if memory_id == 2 {
+                shared = shared.max(offset.saturating_add(block.bytes).next_multiple_of(alignment.max(1)));
+            }
             for &index in &block.tensors {
                 if let Some(EValue::Tensor(tensor)) = self.list.get_mut(index as usize) {
-                    tensor.allocation_info = Some(AllocationDetails::new(1, offset));
+                    tensor.allocation_info = Some(AllocationDetails::new(memory_id, offset));
                 }
             }
         }
-        (self.list, total, self.names)
+        (self.list, [total, shared], self.names)
     }
 }
 

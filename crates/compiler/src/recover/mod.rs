@@ -11,6 +11,7 @@ mod flow;
 mod memory;
 mod names;
 mod payloads;
+mod shared;
 mod sizes;
 
 use crate::limits::MAX_COPIED_BYTES;
@@ -53,7 +54,8 @@ pub struct Recoverable<'a> {
 /// The jumps of a method do not form nested branches and loops, it calls a backend or an operator that is not given, or
 /// it reads memory that holds parts of several values.
 pub fn recover(source: &Recoverable<'_>) -> Result<Vec<ExportedProgram>> {
-    source.program.execution_plan.iter().map(|plan| Recovery::new(source, plan).run()).collect()
+    let is_shared = shared::is_shared(source.program);
+    source.program.execution_plan.iter().map(|plan| Recovery::new(source, plan, is_shared).run()).collect()
 }
 
 /// A method whose instructions are being lifted.
@@ -66,6 +68,8 @@ struct Recovery<'a> {
     states: Vec<(VarId, Extent, usize)>,
     /// The state at each extent that has one.
     state_at: HashMap<Extent, Held>,
+    /// Whether the second arena holds state that methods share.
+    is_shared: bool,
     /// Inputs of the caller that instructions write.
     written_inputs: Vec<(usize, VarId)>,
     /// How many bytes of zeros may still be allocated.
@@ -90,7 +94,7 @@ struct State {
 }
 
 impl<'a> Recovery<'a> {
-    fn new(source: &'a Recoverable<'a>, plan: &'a ExecutionPlan) -> Self {
+    fn new(source: &'a Recoverable<'a>, plan: &'a ExecutionPlan, is_shared: bool) -> Self {
         Self {
             source,
             plan,
@@ -99,6 +103,7 @@ impl<'a> Recovery<'a> {
             constants: HashMap::new(),
             states: Vec::new(),
             state_at: HashMap::new(),
+            is_shared,
             written_inputs: Vec::new(),
             zeros_left: MAX_COPIED_BYTES,
             origin: Arc::default(),
@@ -113,8 +118,18 @@ impl<'a> Recovery<'a> {
             if let Some(TensorData::Initial(_) | TensorData::ExternalInitial(_)) = data {
                 self.read(value)?;
             }
+            // Shared state is state whether this method reads it, writes it or both.
+            let extent =
+                tensor.and_then(|tensor| self.extent(tensor)).filter(|extent| self.is_shared_at(extent));
+            if extent.is_some_and(|extent| !self.state_at.contains_key(&extent)) {
+                self.read(value)?;
+            }
         }
         let plan = self.plan;
+        if self.is_shared {
+            let bytes = plan.non_const_buffer_sizes.get(shared::SHARED_ARENA as usize).copied();
+            self.program.shared_bytes = bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0);
+        }
         for chain in &plan.chains {
             self.chain(chain)?;
         }
@@ -288,8 +303,12 @@ impl<'a> Recovery<'a> {
                 Found::Nothing => continue,
                 Found::Partial => return self.fails("its state is overwritten in part"),
             };
-            if left != input {
+            let is_shared = self.is_shared_at(&extent);
+            if left != input || is_shared {
                 self.program.mutations.push(Mutation { input, value: left });
+            }
+            if is_shared {
+                self.program.shared.insert(input, extent.start);
             }
         }
         for (value, input) in std::mem::take(&mut self.written_inputs) {
@@ -299,6 +318,10 @@ impl<'a> Recovery<'a> {
             }
         }
         Ok(())
+    }
+
+    fn is_shared_at(&self, extent: &Extent) -> bool {
+        self.is_shared && extent.arena == shared::SHARED_ARENA
     }
 
     fn tensor(&self, value: usize) -> Result<&'a Tensor> {

@@ -288,6 +288,11 @@ pub struct ExportedProgram {
     pub inputs: Vec<InputKind>,
     /// The writes to state and inputs, in order.
     pub mutations: Vec<Mutation>,
+    /// The buffers that this method shares with others, and the offset of each in the shared memory. Each has a
+    /// [`Mutation`], if only by its own value.
+    pub shared: BTreeMap<VarId, u64>,
+    /// The bytes of the shared memory.
+    pub shared_bytes: u64,
     /// The bounds of the symbols.
     pub ranges: Ranges,
     /// The constant values.
