@@ -121,6 +121,9 @@ fn histogram(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let Some(last) = cx.of(edges).sizes.first().and_then(Size::known).map(|n| n - 1) else {
         return cx.wrong(node, "the number of its bins is not known");
     };
+    if !(0..1 << 24).contains(&last) {
+        return cx.wrong(node, format!("{last} bins"));
+    }
     let lower = cx.slice(node, edges, 0, (&Size::Int(0), &Size::Int(last)))?;
     let upper = cx.slice(node, edges, 0, (&Size::Int(1), &Size::Int(last + 1)))?;
     let (low, high) = (cx.unsqueeze(node, lower, 1)?, cx.unsqueeze(node, upper, 1)?);

@@ -66,7 +66,7 @@ fn nonzero_static(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
     let fits = cx.compare("aten.logical_and.default", fits, found);
     let place = cx.choose(fits, place, behind);
     let numbers = cx.counted(node, &count, long)?;
-    let into = cx.filled(node, vec![Size::Int(rows + 1)], Argument::Int(-1), long)?;
+    let into = cx.filled(node, vec![Size::Int(rows.saturating_add(1))], Argument::Int(-1), long)?;
     let args = vec![
         ("self", Argument::Var(into)),
         ("dim", Argument::Int(0)),

@@ -335,8 +335,8 @@ fn dist(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 fn histc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let ((x, spec), bins) = (x_of(cx, node)?, cx.int(node, "bins", 100)?);
     let (low, high) = (cx.float(node, "min", 0.0)?, cx.float(node, "max", 0.0)?);
-    if !spec.dtype.is_floating() {
-        return cx.wrong(node, "its elements are no floating-point numbers");
+    if !spec.dtype.is_floating() || bins < 1 {
+        return cx.wrong(node, format!("{bins} bins of {}", spec.dtype));
     }
     let flat = cx.view(node, x, vec![spec.numel()])?;
     let (low, high) = match low == high && spec.numel() != ir::exported::Size::Int(0) {
