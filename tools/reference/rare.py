@@ -8,11 +8,13 @@ Results whose sizes depend on elements, special functions, histograms, segments,
 torchvision's operators on boxes. Like archives.py, each module is saved without decompositions. Needs torch and torchvision.
 """
 
+import json
 import pathlib
 import sys
 
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 import torchvision.ops as tv
 
 from archives import write_case
@@ -180,10 +182,25 @@ def deformed(x, offset, mask, w, bias):
             tv.deform_conv2d(x.double(), offset[:, :, :3, :3].double(), w.double(), bias.double(), stride=2, padding=(1, 0)))
 
 
+@case(r(4, 6), torch.rand(3, 5))
+def random_draws(x, p):
+    """Values of random distributions, of which only shapes and types are compared."""
+    return (F.gumbel_softmax(x), F.gumbel_softmax(x, hard=True), x.clone().exponential_(2.0), x.clone().cauchy_(), x.clone().log_normal_(),
+            x.clone().geometric_(0.3), x.clone().uniform_(2, 3), x.clone().normal_(1, 2), x.half().exponential_(), torch.bernoulli(p),
+            x.clone().bernoulli_(0.3), torch.poisson(p * 9), torch.binomial((p * 9).floor(), p), torch._sample_dirichlet(p + 0.1),
+            torch.distributions.Gamma(p + 0.5, 1.0).sample(), torch.distributions.Categorical(logits=x).sample(), torch.randperm(7))
+
+
+RANDOM = {"random_draws"}
+
+
 def write(folder, name):
     make, inputs, dynamic_shapes, more = CASES[name]
     torch.manual_seed(0)
     write_case(folder / name, make().eval(), inputs, more, dynamic_shapes)
+    if name in RANDOM:
+        path = folder / name / "case.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "nondeterministic": True}) + "\n")
 
 
 def main():
