@@ -114,7 +114,8 @@ pub use runtime::{
     CompileSpec, DataLoader, Delegate, Error, ExecuteError, FileLoader, FreeableBuffer, Interrupt,
     Interrupted, Limits, LoadOptions, MergedDataMap, Method, MethodMeta, Missing, MmapLoader, Module,
     NamedDataMap, Program, PtdDataMap, Result, Session, SharedMethod, TensorInfo, Unchanged, ValueMeta,
-    before_unfinished_files, discard_unfinished_files, free_memory, replace_file, write_stream,
+    before_unfinished_files, discard_unfinished_files, free_memory, replace_entry, replace_file,
+    write_stream,
 };
 #[cfg(feature = "training")]
 pub use runtime::{Sgd, SgdOptions, TrainingModule};

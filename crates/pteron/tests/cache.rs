@@ -86,6 +86,73 @@ fn a_changed_file_is_recompiled_and_its_old_version_removed() {
     assert!(second.is_file());
 }
 
+/// What is damaged on the disk is noticed, whatever part of the file it is.
+#[test]
+fn a_damaged_file_is_compiled_again() {
+    let folder = folder("damaged");
+    let cache = Cache::new(&folder, Isa::detect());
+    let file = testdata("corpus/tiny/xnn_mlp/model.pte");
+    let kept = kept_in(&cache, &file, &[]);
+    let good = fs::read(&kept).unwrap();
+    let mut damages = vec![Vec::new(), good[..good.len() / 2].to_vec(), [&good[..], b"x"].concat()];
+    for place in [0, good.len() / 3, good.len() - 1] {
+        let mut changed = good.clone();
+        changed[place] ^= 0x40;
+        damages.push(changed);
+    }
+    for damaged in damages {
+        fs::write(&kept, damaged).unwrap();
+        assert_eq!(kept_in(&cache, &file, &[]), kept);
+        assert!(fs::read(&kept).unwrap() == good);
+        assert_eq!(programs(&folder), std::slice::from_ref(&kept));
+    }
+}
+
+/// Another file at the same path, of the same size and time.
+#[test]
+fn a_replaced_file_is_compiled_again() {
+    let folder = folder("replaced");
+    let cache = Cache::new(folder.join("made"), Isa::detect());
+    let file = folder.join("model.bin");
+    let time = SystemTime::now();
+    let put = |bytes: &[u8]| {
+        fs::write(&file, bytes).unwrap();
+        File::options().write(true).open(&file).unwrap().set_modified(time).unwrap();
+        kept_in(&cache, &file, &[])
+    };
+    let bytes = fs::read(testdata("corpus/tiny/xnn_mlp/model.pte")).unwrap();
+    let first = put(&bytes);
+    assert_eq!(put(&bytes), first);
+    let mut other = bytes;
+    let last = other.len() - 1;
+    other[last] ^= 1;
+    assert_ne!(put(&other), first);
+}
+
+#[cfg(unix)]
+#[test]
+fn links_in_the_folder_are_not_followed() {
+    let folder = folder("links");
+    let file = testdata("corpus/tiny/xnn_mlp/model.pte");
+    let made = folder.join("made");
+    let cache = Cache::new(&made, Isa::detect());
+    kept_in(&cache, &file, &[]);
+    let names: Vec<_> = fs::read_dir(&made).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    for name in names {
+        for target in ["precious", "none"] {
+            fs::remove_dir_all(&made).unwrap();
+            fs::create_dir(&made).unwrap();
+            fs::write(folder.join("precious"), "precious").unwrap();
+            std::os::unix::fs::symlink(Path::new("..").join(target), made.join(&name)).unwrap();
+            let kept = kept_in(&cache, &file, &[]);
+            assert!(fs::symlink_metadata(&kept).unwrap().is_file());
+            assert_eq!(fs::read(folder.join("precious")).unwrap(), b"precious");
+            assert!(!folder.join("none").exists());
+        }
+    }
+}
+
 #[test]
 fn external_weights_are_embedded_in_the_cached_program() {
     let cache = Cache::new(folder("outside"), Isa::detect());

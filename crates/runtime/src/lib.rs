@@ -70,7 +70,8 @@ pub use pool::{Interrupt, Interrupted};
 pub use program::Program;
 pub use raise::{Found, RaisedFlow, RaisedInstruction, RaisedMethod, RaisedRead, RaisedView};
 pub use replace::{
-    before_unfinished_files, discard_unfinished_files, replace_file, replaced_path, write_stream,
+    before_unfinished_files, discard_unfinished_files, replace_entry, replace_file, replaced_path,
+    write_stream,
 };
 pub use session::{Session, SharedMethod};
 pub use tensor::Unchanged;

@@ -123,6 +123,7 @@ impl DataLoader for BytesLoader {
 /// Reads ranges of a file into aligned memory on demand.
 pub struct FileLoader {
     file: File,
+    /// As error messages show it.
     path: PathBuf,
     name: String,
     size: u64,
@@ -133,10 +134,18 @@ pub struct FileLoader {
 impl FileLoader {
     /// Opens a file for reading.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref().to_owned();
-        let (file, meta) = open(&path)?;
-        let (name, size, source) = (path.display().to_string(), meta.len(), source(&meta));
-        Ok(Self { file, path, name, size, source, loaded: AtomicU64::new(0) })
+        Self::new(path.as_ref(), path.as_ref())
+    }
+
+    /// As [`Self::open`], with a name for error messages instead of the path.
+    pub fn named(path: impl AsRef<Path>, name: impl Into<String>) -> Result<Self> {
+        Self::new(path.as_ref(), Path::new(&name.into()))
+    }
+
+    fn new(path: &Path, shown: &Path) -> Result<Self> {
+        let (file, meta) = open(path, shown)?;
+        let (name, size, source) = (shown.display().to_string(), meta.len(), source(&meta));
+        Ok(Self { file, path: shown.to_owned(), name, size, source, loaded: AtomicU64::new(0) })
     }
 
     fn read(&self, offset: u64, target: &mut [u8]) -> Result<()> {
@@ -197,7 +206,7 @@ impl MmapLoader {
     /// Maps a file. The file must not change while any of its bytes are in use.
     pub fn open(path: impl AsRef<Path>, unchanged: Unchanged) -> Result<Self> {
         let path = path.as_ref();
-        let (file, meta) = open(path)?;
+        let (file, meta) = open(path, path)?;
         if meta.len() > isize::MAX as u64 {
             return Err(Error::Io {
                 path: path.to_owned(),
@@ -256,8 +265,8 @@ impl DataLoader for MmapLoader {
     }
 }
 
-fn open(path: &Path) -> Result<(File, Metadata)> {
-    let fail = |source| Error::Io { path: path.to_owned(), action: "open", source };
+fn open(path: &Path, shown: &Path) -> Result<(File, Metadata)> {
+    let fail = |source| Error::Io { path: shown.to_owned(), action: "open", source };
     let file = File::open(path).map_err(fail)?;
     let meta = file.metadata().map_err(fail)?;
     if meta.is_dir() {

@@ -46,11 +46,22 @@ impl Held {
     /// Takes more bytes from the budget.
     ///
     /// # Errors
-    /// [`Reason::Busy`] if the budget would be exceeded.
+    /// [`Reason::Busy`] if the budget would be exceeded; [`Reason::TooLarge`] if this share alone would exceed it.
     pub fn grow(&mut self, bytes: u64) -> Result<()> {
+        let limit = self.budget.limit;
+        if self.bytes.saturating_add(bytes) > limit {
+            let message = format!("a request and its response hold at most {limit} bytes");
+            return Err(Refusal::new(Reason::TooLarge, message));
+        }
         self.budget.take(bytes)?;
         self.bytes += bytes;
         Ok(())
+    }
+
+    /// Adds the bytes of another share of the same budget to this one.
+    pub(crate) fn absorb(&mut self, mut other: Self) {
+        debug_assert!(Arc::ptr_eq(&self.budget, &other.budget));
+        self.bytes += std::mem::take(&mut other.bytes);
     }
 }
 
@@ -71,11 +82,16 @@ mod tests {
         a.grow(60).unwrap();
         let mut b = Held::none(&budget);
         assert_eq!(b.grow(41).unwrap_err().reason, Reason::Busy);
-        assert_eq!(b.grow(u64::MAX).unwrap_err().reason, Reason::Busy);
+        assert_eq!(b.grow(u64::MAX).unwrap_err().reason, Reason::TooLarge);
+        assert_eq!(a.grow(41).unwrap_err().reason, Reason::TooLarge);
         b.grow(40).unwrap();
         drop(a);
         assert_eq!(budget.held(), 40);
-        drop(b);
+        let mut c = Held::none(&budget);
+        c.grow(10).unwrap();
+        c.absorb(b);
+        assert_eq!(budget.held(), 50);
+        drop(c);
         assert_eq!(budget.held(), 0);
     }
 }

@@ -1,11 +1,13 @@
 //! Executes one or more requests as one batch.
 
+use crate::budget::{Budget, Held};
 use crate::generation::{Generation, Instances};
 use crate::refusal::{Reason, Refusal, Result};
 use crate::request::{Data, OutputTensor};
-use pteron::tensor::{DimOrder, Tensor, TensorMeta};
+use pteron::tensor::{DimOrder, Tensor, TensorMeta, TensorView, TensorViewMut, memory};
 use pteron::{EValue, Error, ExecuteError, Interrupt, Interrupted, Method, ScalarType};
-use std::sync::PoisonError;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
 
 /// The tensors of one request, in the order of the signature's inputs.
 pub(crate) struct Inputs {
@@ -26,7 +28,14 @@ impl Inputs {
     }
 }
 
-/// Executes the requests as one batch. Each gets its outputs, those with the indices in `wanted`.
+/// The outputs of one request, which were charged before they were copied.
+#[derive(Debug)]
+pub(crate) struct Outputs {
+    pub(crate) tensors: Vec<OutputTensor>,
+    pub(crate) held: Held,
+}
+
+/// Executes the requests as one batch. Each gets its outputs, those with the indices in `wanted`, charged to `budget`.
 ///
 /// With `rows`, the inputs are concatenated along the first dimension, and padded to `rows` with copies of the last row.
 pub(crate) fn execute(
@@ -35,10 +44,11 @@ pub(crate) fn execute(
     rows: Option<usize>,
     wanted: &[&[usize]],
     interrupt: &Interrupt,
-) -> Result<Vec<Vec<OutputTensor>>> {
+    budget: &Arc<Budget>,
+) -> Result<Vec<Outputs>> {
     let run = |method: &mut Method| {
         method.set_interrupt(Some(interrupt.clone()));
-        let result = in_method(method, generation, parts, rows, wanted);
+        let result = in_method(method, generation, parts, rows, wanted, budget);
         method.set_interrupt(None);
         result
     };
@@ -58,7 +68,8 @@ fn in_method(
     parts: &[&Inputs],
     rows: Option<usize>,
     wanted: &[&[usize]],
-) -> Result<Vec<Vec<OutputTensor>>> {
+    budget: &Arc<Budget>,
+) -> Result<Vec<Outputs>> {
     for (index, value) in &generation.signature.fixed {
         method.set_input(*index, value).map_err(|e| refusal(&e))?;
     }
@@ -70,17 +81,20 @@ fn in_method(
         set_input(method, *index, spec.dtype, &sizes, parts.iter().map(|part| bytes(&part.data[position])))?;
     }
     method.run().map_err(|e| refusal(&e))?;
-    let Some(rows) = rows else {
-        let outputs = wanted[0].iter().map(|&i| output(method, generation, i, None));
-        return Ok(vec![outputs.collect::<Result<_>>()?]);
-    };
     let mut first = 0;
     let mut results = Vec::with_capacity(parts.len());
     for (part, wanted) in parts.iter().zip(wanted) {
-        let own = first..first + part.shapes[0][0];
-        first = own.end;
-        let outputs = wanted.iter().map(|&i| output(method, generation, i, Some((own.clone(), rows))));
-        results.push(outputs.collect::<Result<_>>()?);
+        let own = rows.map(|rows| {
+            let own = first..first + part.shapes[0][0];
+            first = own.end;
+            (own, rows)
+        });
+        let mut outputs = Outputs { tensors: Vec::with_capacity(wanted.len()), held: Held::none(budget) };
+        for &index in *wanted {
+            let tensor = output(method, generation, index, own.clone(), &mut outputs.held)?;
+            outputs.tensors.push(tensor);
+        }
+        results.push(outputs);
     }
     Ok(results)
 }
@@ -102,8 +116,8 @@ fn set_input<'a>(
     if view.meta().is_row_major() {
         return join(view.bytes_mut(), parts, row);
     }
-    let meta = TensorMeta::new(dtype, sizes, DimOrder::contiguous(sizes.len())).map_err(|e| memory(&e))?;
-    let mut tensor = Tensor::zeros(meta).map_err(|e| memory(&e))?;
+    let meta = TensorMeta::new(dtype, sizes, DimOrder::contiguous(sizes.len())).map_err(|e| no_memory(&e))?;
+    let mut tensor = Tensor::zeros(meta).map_err(|e| no_memory(&e))?;
     join(tensor.view_mut().bytes_mut(), parts, row)?;
     method.set_input_tensor(index, tensor.view()).map_err(|e| refusal(&e))
 }
@@ -126,12 +140,13 @@ fn join<'a>(target: &mut [u8], parts: impl Iterator<Item = &'a [u8]>, row: usize
     Ok(())
 }
 
-/// Copies an output, or a range of its rows; the range comes with the number of rows of the batch.
+/// Copies an output, or a range of its rows; the range comes with the number of rows of the batch. The copy is charged first.
 fn output(
     method: &Method,
     generation: &Generation,
     index: usize,
-    rows: Option<(std::ops::Range<usize>, usize)>,
+    rows: Option<(Range<usize>, usize)>,
+    held: &mut Held,
 ) -> Result<OutputTensor> {
     let spec = &generation.signature.outputs[index];
     let name = spec.name.clone();
@@ -150,27 +165,41 @@ fn output(
         };
     };
     let mut shape = view.sizes().to_vec();
-    let contiguous;
-    let mut bytes = view.bytes();
-    if !view.meta().is_row_major() {
-        let tensor = view.to_tensor().and_then(|t| t.to_dim_order(DimOrder::contiguous(shape.len())));
-        contiguous = tensor.map_err(|e| memory(&e))?;
-        bytes = contiguous.bytes();
+    let Some((own, all)) = rows else {
+        let data = copied(view, 0..view.nbytes(), held)?;
+        return Ok(OutputTensor { name, dtype: view.dtype(), shape, data });
+    };
+    if shape.first() != Some(&all) {
+        let message = format!("output `{name}` of a batch of {all} rows has the shape {shape:?}");
+        return Err(Refusal::new(Reason::Failed, message));
     }
-    if let Some((own, all)) = rows {
-        if shape.first() != Some(&all) {
-            let message = format!("output `{name}` of a batch of {all} rows has the shape {shape:?}");
-            return Err(Refusal::new(Reason::Failed, message));
-        }
-        let row = bytes.len() / all.max(1);
-        shape[0] = own.len();
-        bytes = &bytes[own.start * row..own.end * row];
-    }
-    let data = pteron::tensor::memory::copied(bytes).map_err(|e| memory(&e))?;
+    let row = view.nbytes() / all.max(1);
+    shape[0] = own.len();
+    let data = copied(view, own.start * row..own.end * row, held)?;
     Ok(OutputTensor { name, dtype: view.dtype(), shape, data })
 }
 
-fn memory(error: &pteron::tensor::Error) -> Refusal {
+/// Copies a range of the bytes that a tensor has in row-major order.
+fn copied(view: TensorView<'_>, range: Range<usize>, held: &mut Held) -> Result<Vec<u8>> {
+    held.grow(range.len() as u64)?;
+    if view.meta().is_row_major() {
+        return memory::copied(&view.bytes()[range]).map_err(|e| no_memory(&e));
+    }
+    let sizes = view.sizes();
+    let meta = TensorMeta::new(view.dtype(), sizes, DimOrder::contiguous(sizes.len()));
+    let mut meta = meta.map_err(|e| no_memory(&e))?;
+    if range.len() < view.nbytes() {
+        held.grow((view.nbytes() - range.len()) as u64)?;
+    }
+    let mut all = memory::filled(view.nbytes(), 0u8).map_err(|e| no_memory(&e))?;
+    let written = TensorViewMut::new(&mut meta, &mut all).and_then(|mut out| view.relayout(&mut out));
+    written.map_err(|e| no_memory(&e))?;
+    all.truncate(range.end);
+    all.drain(..range.start);
+    Ok(all)
+}
+
+fn no_memory(error: &pteron::tensor::Error) -> Refusal {
     Refusal::of(Reason::Busy, error)
 }
 

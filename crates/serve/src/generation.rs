@@ -2,12 +2,10 @@ use crate::metadata::{Signature, TensorSpec};
 use crate::options::ServiceOptions;
 use crate::probe;
 use crate::refusal::{Reason, Refusal, Result};
-use crate::repository::Files;
+use crate::repository::{Files, Source};
 use crate::stateful::StatefulModules;
-use pteron::{
-    DataLoader, FileLoader, LoadOptions, MergedDataMap, Module, NamedDataMap, Program, PtdDataMap,
-    SharedMethod,
-};
+use pteron::{DataLoader, FileLoader, Limits, LoadOptions, MergedDataMap, Module, NamedDataMap};
+use pteron::{Program, PtdDataMap, SharedMethod};
 use std::sync::{Arc, Mutex};
 
 /// What executes the method.
@@ -48,9 +46,8 @@ impl Generation {
         stateful: &StatefulModules,
         number: u64,
     ) -> Result<Self> {
-        let failed = |e: pteron::Error| Refusal::of(Reason::Failed, &e);
-        let load = LoadOptions { data: data(files)?, ..options.load.clone() };
-        let file: Arc<dyn DataLoader> = Arc::new(FileLoader::open(&files.program).map_err(failed)?);
+        let load = LoadOptions { data: data(files, &options.load.limits)?, ..options.load.clone() };
+        let file = open(&files.program)?;
         let file = pteron::compile::program(file, &load.kernels).map_err(failed)?;
         let program = Program::load(file, &load.limits).map_err(failed)?;
         let name = method_name(&program, files.config.method.as_deref())?;
@@ -126,9 +123,15 @@ fn batch_sizes(most: usize) -> Vec<usize> {
     sizes
 }
 
-fn data(files: &Files) -> Result<Option<Arc<dyn NamedDataMap>>> {
-    let failed = |e: pteron::Error| Refusal::of(Reason::Failed, &e);
-    let open = |path| Ok(Arc::new(PtdDataMap::open(path).map_err(failed)?) as Arc<dyn NamedDataMap>);
+fn open(source: &Source) -> Result<Arc<dyn DataLoader>> {
+    Ok(Arc::new(FileLoader::named(&source.path, &source.name).map_err(failed)?))
+}
+
+fn data(files: &Files, limits: &Limits) -> Result<Option<Arc<dyn NamedDataMap>>> {
+    let open = |source| {
+        let map = PtdDataMap::load(open(source)?, limits).map_err(failed)?;
+        Ok(Arc::new(map) as Arc<dyn NamedDataMap>)
+    };
     let mut maps: Vec<_> = files.data.iter().map(open).collect::<Result<_>>()?;
     Ok(match maps.len() {
         0 | 1 => maps.pop(),
@@ -136,12 +139,18 @@ fn data(files: &Files) -> Result<Option<Arc<dyn NamedDataMap>>> {
     })
 }
 
+/// A file that cannot be read may be readable the next time; what is wrong with its contents stays wrong.
+pub(crate) fn failed(error: pteron::Error) -> Refusal {
+    let reason = if matches!(error, pteron::Error::Io { .. }) { Reason::Unavailable } else { Reason::Failed };
+    Refusal::of(reason, &error)
+}
+
 fn method_name(program: &Program, wanted: Option<&str>) -> Result<String> {
     if let Some(name) = wanted {
         return Ok(name.to_owned());
     }
     let names: Vec<&str> = program.method_names().collect();
-    match program.default_method().map_err(|e| Refusal::of(Reason::Failed, &e))? {
+    match program.default_method().map_err(failed)? {
         Some(name) => Ok(name.to_owned()),
         None => Err(Refusal::invalid(format!(
             "the program has the methods {}, and no `forward`: name one in pteron.json, \"method\"",

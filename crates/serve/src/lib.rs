@@ -6,11 +6,17 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+#[cfg(feature = "net")]
+mod buffer;
+mod check;
 pub mod datatype;
+mod event;
 mod execute;
 mod generation;
+mod guard;
 mod metadata;
 mod metrics;
+mod models;
 #[cfg(feature = "net")]
 pub mod net;
 mod options;
@@ -23,11 +29,13 @@ mod service;
 mod stateful;
 
 pub use budget::Held;
+pub use event::{Event, Events};
 pub use generation::Generation;
 pub use metadata::TensorSpec;
+pub use models::IndexEntry;
 pub use options::ServiceOptions;
 pub use queue::Ticket;
 pub use refusal::{Reason, Refusal, Result};
-pub use repository::{Config, Files, Repository, Stamp, Versions, is_name};
+pub use repository::{Config, Files, Repository, Source, Stamp, Versions, is_name};
 pub use request::{Data, InferRequest, InferResponse, InputTensor, OutputTensor, Timing};
-pub use service::{IndexEntry, Service};
+pub use service::Service;

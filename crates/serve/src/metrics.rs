@@ -28,7 +28,7 @@ impl Histogram {
         self.microseconds.fetch_add(microseconds, Ordering::Relaxed);
     }
 
-    fn write(&self, out: &mut String, name: &str, labels: &str) {
+    fn write(&self, out: &mut impl Write, name: &str, labels: &str) {
         let mut sum = 0;
         for (bound, count) in SECONDS.iter().zip(&self.counts) {
             sum += count.load(Ordering::Relaxed);
@@ -89,13 +89,13 @@ const COMPUTED: Family =
     Family("pteron_compute_seconds", "Time of the executions that requests were part of.", "histogram");
 
 impl Family {
-    fn head(&self, out: &mut String) {
+    fn head(&self, out: &mut impl Write) {
         let _ = writeln!(out, "# HELP {} {}\n# TYPE {} {}", self.0, self.1, self.0, self.2);
     }
 }
 
 /// Writes the metrics of all models, each with its labels.
-pub(crate) fn write_models(out: &mut String, models: &[(String, &ModelMetrics)]) {
+pub(crate) fn write_models(out: &mut impl Write, models: &[(String, &ModelMetrics)]) {
     REQUESTS.head(out);
     for (labels, metrics) in models {
         let _ = writeln!(out, "{}{{{labels},outcome=\"ok\"}} {}", REQUESTS.0, metrics.successes());
@@ -123,7 +123,7 @@ pub(crate) fn write_models(out: &mut String, models: &[(String, &ModelMetrics)])
 
 /// Writes a gauge or a counter.
 pub(crate) fn write_number(
-    out: &mut String,
+    out: &mut impl Write,
     (name, help, kind): (&'static str, &'static str, &'static str),
     value: u64,
 ) {

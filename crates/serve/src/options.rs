@@ -1,3 +1,4 @@
+use crate::event::Events;
 use pteron::LoadOptions;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub struct ServiceOptions {
     pub max_bytes: u64,
     /// The maximum time that a request may take; a deadline of the request can only be earlier.
     pub deadline: Duration,
+    /// Called when a model was loaded, could not be loaded, or was removed.
+    pub events: Events,
 }
 
 impl ServiceOptions {
@@ -39,6 +42,7 @@ impl ServiceOptions {
             max_requests: 1024,
             max_bytes: 1 << 30,
             deadline: Duration::from_secs(60),
+            events: Events::default(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Probes whether the rows of a batch are independent, by executing the model: a program does not declare it.
 
+use crate::budget::Budget;
 use crate::execute::{self, Inputs};
 use crate::generation::Generation;
 use crate::metadata::TensorSpec;
@@ -34,10 +35,12 @@ pub(crate) fn batch_dimension(generation: &Generation) -> Result<usize, String> 
         return Err("the program has jumps, which may depend on all rows".to_owned());
     }
     let interrupt = Interrupt::new().until(Instant::now() + TIME);
+    // A probe is no request.
+    let budget = Budget::new(u64::MAX);
     let run = |parts: &[&Inputs]| {
         let all: Vec<usize> = (0..generation.outputs().len()).collect();
         let wanted = vec![&all[..]; parts.len()];
-        let outputs = execute::execute(generation, parts, Some(parts.len()), &wanted, &interrupt);
+        let outputs = execute::execute(generation, parts, Some(parts.len()), &wanted, &interrupt, &budget);
         outputs.map_err(|e| format!("a batch of {} rows fails: {e}", parts.len()))
     };
     // Rows of different magnitudes reveal a per-tensor quantization scale, which depends on all rows.
@@ -45,7 +48,7 @@ pub(crate) fn batch_dimension(generation: &Generation) -> Result<usize, String> 
     let together = run(&[&rows[0], &rows[1]])?;
     for (row, together) in rows.iter().zip(&together) {
         let alone = run(&[row])?;
-        for (a, b) in alone[0].iter().zip(together) {
+        for (a, b) in alone[0].tensors.iter().zip(&together.tensors) {
             if !is_close(a, b) {
                 return Err(format!(
                     "rows are not independent: `{}` of a row depends on the other rows",

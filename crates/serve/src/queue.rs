@@ -1,9 +1,10 @@
 //! The request queue, and the workers: dedicated threads that execute batches, none of them a thread of an async runtime.
 
-use crate::execute::{self, Inputs};
+use crate::budget::Budget;
+use crate::execute::{self, Inputs, Outputs};
 use crate::generation::Generation;
 use crate::refusal::{Reason, Refusal, Result};
-use crate::request::{OutputTensor, Timing};
+use crate::request::Timing;
 use pteron::Interrupt;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Receives the result of a request: its outputs, or the reason why there are none.
-pub(crate) type Reply = Box<dyn FnOnce(Result<(Vec<OutputTensor>, Timing)>) + Send>;
+pub(crate) type Reply = Box<dyn FnOnce(Result<(Outputs, Timing)>) + Send>;
 
 /// A request that has been checked.
 pub(crate) struct Job {
@@ -48,6 +49,8 @@ pub(crate) struct Queue {
     wake: Condvar,
     idle: Condvar,
     bounds: Bounds,
+    /// What outputs are charged to.
+    budget: Arc<Budget>,
 }
 
 #[derive(Default)]
@@ -81,8 +84,9 @@ pub(crate) struct Load {
 }
 
 impl Queue {
-    pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), wake: Condvar::new(), idle: Condvar::new(), bounds })
+    pub(crate) fn new(bounds: Bounds, budget: Arc<Budget>) -> Arc<Self> {
+        let (wake, idle) = (Condvar::new(), Condvar::new());
+        Arc::new(Self { state: Mutex::default(), wake, idle, bounds, budget })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -129,7 +133,8 @@ impl Queue {
     pub(crate) fn work(&self) {
         while let Some((batch, running)) = self.next() {
             let ids: Vec<u64> = batch.iter().map(|waiting| waiting.id).collect();
-            run(batch, &running);
+            // A reply that panics costs its request, and must not end the worker.
+            let _ = catch_unwind(AssertUnwindSafe(|| run(batch, &running, &self.budget)));
             let mut state = self.lock();
             ids.iter().for_each(|id| drop(state.running.remove(id)));
             if state.running.is_empty() && state.waiting == 0 {
@@ -268,7 +273,7 @@ fn choose_batch(lane: &VecDeque<Waiting>) -> (Vec<usize>, usize) {
 }
 
 /// Executes a batch and answers its requests.
-fn run(batch: Vec<Waiting>, running: &Running) {
+fn run(batch: Vec<Waiting>, running: &Running, budget: &Arc<Budget>) {
     let begin = Instant::now();
     let expired = |waiting: &Waiting| waiting.job.deadline <= begin;
     let (expired, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(expired);
@@ -281,7 +286,7 @@ fn run(batch: Vec<Waiting>, running: &Running) {
     if batch.is_empty() {
         return;
     }
-    let mut results = execute_batch(&batch, &running.interrupt).map(Vec::into_iter);
+    let mut results = execute_batch(&batch, &running.interrupt, budget).map(Vec::into_iter);
     // One request may make the execution fail, for example by an index out of range. Execute each one alone, so that the
     // others succeed.
     let again = batch.len() > 1 && results.as_ref().is_err_and(|refusal| refusal.reason != Reason::Cancelled);
@@ -290,7 +295,8 @@ fn run(batch: Vec<Waiting>, running: &Running) {
     for waiting in batch {
         let mut own = match &mut results {
             _ if again => {
-                execute_batch(std::slice::from_ref(&waiting), &running.interrupt).map(|mut all| all.remove(0))
+                let alone = execute_batch(std::slice::from_ref(&waiting), &running.interrupt, budget);
+                alone.map(|mut all| all.remove(0))
             }
             Ok(all) => all.next().ok_or_else(|| Refusal::new(Reason::Failed, "a batch has too few results")),
             Err(refusal) => Err(refusal.clone()),
@@ -305,13 +311,13 @@ fn run(batch: Vec<Waiting>, running: &Running) {
 }
 
 /// Executes one or more requests as one batch, and returns a result for each.
-fn execute_batch(batch: &[Waiting], interrupt: &Interrupt) -> Result<Vec<Vec<OutputTensor>>> {
+fn execute_batch(batch: &[Waiting], interrupt: &Interrupt, budget: &Arc<Budget>) -> Result<Vec<Outputs>> {
     let generation = &batch[0].job.generation;
     let rows: Option<usize> = batch.iter().map(|waiting| waiting.rows).sum();
     let padded = rows.map(|rows| if batch.len() > 1 { generation.padded(rows) } else { rows });
     let parts: Vec<&Inputs> = batch.iter().map(|waiting| &waiting.job.inputs).collect();
     let wanted: Vec<&[usize]> = batch.iter().map(|waiting| &waiting.job.wanted[..]).collect();
-    let body = || execute::execute(generation, &parts, padded, &wanted, interrupt);
+    let body = || execute::execute(generation, &parts, padded, &wanted, interrupt, budget);
     let panicked = |_| Err(Refusal::new(Reason::Failed, "the execution panicked"));
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(panicked)
 }

@@ -117,7 +117,8 @@ impl Refusal {
         Self::new(Reason::NotFound, message)
     }
 
-    /// A refusal with the messages of an error and its causes in one line.
+    /// A refusal with the messages of an error and its causes in one line, without the folders of absolute paths: clients
+    /// may read it.
     pub(crate) fn of(reason: Reason, error: &dyn std::error::Error) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
@@ -125,8 +126,41 @@ impl Refusal {
             message.push_str(&format!(": {e}"));
             cause = e.source();
         }
-        Self { reason, message }
+        Self { reason, message: without_folders(&message) }
     }
+
+    /// Whether the same request, or the same file, fails for the same reason the next time.
+    pub(crate) fn is_lasting(&self) -> bool {
+        !matches!(self.reason, Reason::Busy | Reason::Unavailable)
+    }
+
+    /// The message as responses contain it: at most [`MAX_SHOWN`] characters.
+    #[cfg(feature = "net")]
+    pub(crate) fn shown(&self) -> std::borrow::Cow<'_, str> {
+        match self.message.char_indices().nth(MAX_SHOWN) {
+            Some((end, _)) => format!("{}…", &self.message[..end]).into(),
+            None => self.message.as_str().into(),
+        }
+    }
+}
+
+/// The maximum length of a message in a response, in characters. Names from files may be longer.
+#[cfg(feature = "net")]
+const MAX_SHOWN: usize = 1000;
+
+/// Replaces absolute paths by their last component, such as the lines of source code that an archive records.
+fn without_folders(text: &str) -> String {
+    let is_end = |c: char| c.is_whitespace() || "\"'`<>()[]{},;".contains(c);
+    let mut out = String::with_capacity(text.len());
+    for token in text.split_inclusive(is_end) {
+        let body = token.trim_end_matches(is_end);
+        let drive =
+            body.as_bytes().first().is_some_and(u8::is_ascii_alphabetic) && body[1..].starts_with(":\\");
+        let is_path = drive || (body.len() > 1 && body.starts_with('/'));
+        let last = body.rfind(['/', '\\']).filter(|_| is_path).map_or(0, |slash| slash + 1);
+        out.push_str(&token[last..]);
+    }
+    out
 }
 
 impl fmt::Display for Refusal {
@@ -139,3 +173,23 @@ impl std::error::Error for Refusal {}
 
 /// The result of a request.
 pub type Result<T, E = Refusal> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::without_folders;
+
+    #[test]
+    fn messages_name_no_folders() {
+        for (text, shown) in [
+            ("cannot read /srv/models/a.pte: gone", "cannot read a.pte: gone"),
+            (
+                "at \"/home/u/net.py\", line 3; 1/2 of a/b, `//x` 3 / 4",
+                "at \"net.py\", line 3; 1/2 of a/b, `x` 3 / 4",
+            ),
+            ("C:\\models\\a.pte: [/a/b/c] é/ö", "a.pte: [c] é/ö"),
+            ("aten::add.out, conv/1, /", "aten::add.out, conv/1, /"),
+        ] {
+            assert_eq!(without_folders(text), shown);
+        }
+    }
+}

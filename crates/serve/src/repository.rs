@@ -1,7 +1,8 @@
 use crate::refusal::{Reason, Refusal, Result};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -17,9 +18,15 @@ const MAX_CONFIG_BYTES: u64 = 1 << 20;
 /// numbers. A folder with a program may have a `pteron.json`: see [`Config`].
 ///
 /// Names in requests are never used as paths: they are looked up among the results of a scan. Links that lead out of the
-/// folder are refused.
+/// folder are refused. The path of the folder itself, which may be a link, is resolved by each scan. Messages name files
+/// relative to the folder.
 #[derive(Debug, Clone)]
 pub struct Repository {
+    path: PathBuf,
+}
+
+/// One look at the folder, at the place to which its path led then.
+struct Scan {
     root: PathBuf,
 }
 
@@ -30,15 +37,19 @@ pub struct Config {
     /// The method that is served; by default the only one, or `forward`.
     pub method: Option<String>,
     /// Names of the tensor inputs, in order.
+    #[serde(deserialize_with = "or_default")]
     pub inputs: Vec<String>,
     /// Names of the outputs, in order.
+    #[serde(deserialize_with = "or_default")]
     pub outputs: Vec<String>,
     /// The maximum number of rows of a batch, instead of the server's; 1 disables batching.
     pub max_batch: Option<usize>,
     /// Methods that are also served as models of their own, `NAME.METHOD`. `inputs` and `outputs` do not apply to them.
+    #[serde(deserialize_with = "or_default")]
     pub methods: Vec<String>,
     /// Whether the methods use the same memory for their state, which then persists from request to request: for programs
     /// that were exported with `share_mutable_buffers`. Their requests are executed one at a time.
+    #[serde(deserialize_with = "or_default")]
     pub share_memory_arenas: bool,
 }
 
@@ -50,34 +61,56 @@ impl Config {
     }
 }
 
+/// Reads an optional field of JSON, which may be `null`.
+pub(crate) fn or_default<'de, T, D>(deserializer: D) -> std::result::Result<T, D::Error>
+where
+    T: Default + Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A file of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Its path, without links.
+    pub path: PathBuf,
+    /// Its path from the folder, as messages show it.
+    pub name: String,
+}
+
 /// The files of a version of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
     /// The program or archive.
-    pub program: PathBuf,
+    pub program: Source,
     /// Its files of external weights, sorted by name.
-    pub data: Vec<PathBuf>,
+    pub data: Vec<Source>,
     /// Its `pteron.json`.
     pub config: Config,
     /// The stamps of all files, which show whether any of them was replaced.
     pub stamps: Vec<Stamp>,
 }
 
-/// The size, modification time and inode of a file, to detect that it was replaced.
+/// The size, modification time, inode and device of a file, to detect that it was replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
     bytes: u64,
     modified: Option<SystemTime>,
-    inode: u64,
+    /// The inode and its device.
+    file: (u64, u64),
 }
 
 impl Stamp {
     fn of(metadata: &Metadata) -> Self {
         #[cfg(unix)]
-        let inode = std::os::unix::fs::MetadataExt::ino(metadata);
+        let file = {
+            use std::os::unix::fs::MetadataExt;
+            (metadata.ino(), metadata.dev())
+        };
         #[cfg(not(unix))]
-        let inode = 0;
-        Self { bytes: metadata.len(), modified: metadata.modified().ok(), inode }
+        let file = (0, 0);
+        Self { bytes: metadata.len(), modified: metadata.modified().ok(), file }
     }
 }
 
@@ -89,10 +122,11 @@ impl Repository {
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub fn open(root: &Path) -> Result<Self> {
-        let root = root.canonicalize().map_err(|e| unreadable(root, &e))?;
-        fs::read_dir(&root).map_err(|e| unreadable(&root, &e))?;
-        Ok(Self { root })
+    pub fn open(path: &Path) -> Result<Self> {
+        let repository = Self { path: path.to_owned() };
+        let root = repository.root()?;
+        fs::read_dir(&root).map_err(|e| unreadable("the folder of models", &e))?;
+        Ok(repository)
     }
 
     /// Every model with its versions, or the error for a model that cannot be loaded, such as two models of one name.
@@ -100,13 +134,50 @@ impl Repository {
     /// # Errors
     /// The folder cannot be read.
     pub fn scan(&self) -> Result<BTreeMap<String, Result<Versions>>> {
+        Scan { root: self.root()? }.models()
+    }
+
+    fn root(&self) -> Result<PathBuf> {
+        self.path.canonicalize().map_err(|e| unreadable("the folder of models", &e))
+    }
+}
+
+/// An entry of a folder.
+enum Kind {
+    Folder,
+    File,
+    /// Something else, such as a pipe.
+    Other,
+    /// It cannot be told, for example because a link leads nowhere.
+    Unknown(io::Error),
+}
+
+impl Kind {
+    /// The kind of an entry, following links; `None` if the entry is gone.
+    fn of(path: &Path) -> Option<Self> {
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => Some(Self::Folder),
+            Ok(metadata) if metadata.is_file() => Some(Self::File),
+            Ok(_) => Some(Self::Other),
+            Err(_) if fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) => None,
+            Err(error) => Some(Self::Unknown(error)),
+        }
+    }
+}
+
+impl Scan {
+    fn models(&self) -> Result<BTreeMap<String, Result<Versions>>> {
         let mut found = BTreeMap::new();
-        for path in entries(&self.root)? {
-            let Some(name) = self.model_name(&path) else { continue };
-            let versions = self.versions(&path, &name);
+        for path in self.entries(&self.root)? {
+            let Some((name, kind)) = model(&path) else { continue };
+            let versions = match kind {
+                Kind::Unknown(error) => Err(unreadable(&self.name(&path), &error)),
+                Kind::Folder => self.versions(&path, &name),
+                _ => self.file(&path).map(|files| BTreeMap::from([(1, files)])),
+            };
             for (name, versions) in with_methods(name, versions) {
                 if found.insert(name.clone(), versions).is_some() {
-                    let twice = format!("two models in {} have the name `{name}`", self.root.display());
+                    let twice = format!("two models have the name `{name}`");
                     found.insert(name, Err(Refusal::invalid(twice)));
                 }
             }
@@ -114,29 +185,31 @@ impl Repository {
         Ok(found)
     }
 
-    /// The model name of an entry of the folder, if the entry is a model.
-    fn model_name(&self, path: &Path) -> Option<String> {
-        let is_model = path.is_dir() || is_program(path);
-        let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
-        let name = name.and_then(|name| name.to_str()).filter(|name| is_name(name))?;
-        is_model.then(|| name.to_owned())
+    /// The path of a file from the folder.
+    fn name(&self, path: &Path) -> String {
+        path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
+    }
+
+    /// A model that is a single file.
+    fn file(&self, path: &Path) -> Result<Files> {
+        let data = path.with_extension("ptd");
+        let data = is_there(&data).then_some(data);
+        self.files(path, data.as_slice(), Config::default(), None)
     }
 
     fn versions(&self, path: &Path, name: &str) -> Result<Versions> {
         self.inside(path)?;
-        if path.is_file() {
-            let data = path.with_extension("ptd");
-            let data = data.is_file().then_some(data).into_iter().collect();
-            return Ok(BTreeMap::from([(1, self.files(path.to_owned(), data, Config::default(), None)?)]));
-        }
-        let numbered = |path: PathBuf| {
-            let name = path.file_name()?.to_str()?;
+        let mut numbered = Vec::new();
+        for inside in self.entries(path)? {
+            let Some(name) = inside.file_name().and_then(|name| name.to_str()) else { continue };
             // `01` is not version 1: there may be another folder `1`.
-            let number: u64 = name.parse().ok().filter(|number: &u64| number.to_string() == name)?;
-            path.is_dir().then_some((number, path))
-        };
-        let inside = entries(path)?;
-        let numbered: Vec<_> = inside.into_iter().filter_map(numbered).collect();
+            let number = name.parse().ok().filter(|number: &u64| number.to_string() == name);
+            match (number, Kind::of(&inside)) {
+                (Some(number), Some(Kind::Folder)) => numbered.push((number, inside)),
+                (Some(_), Some(Kind::Unknown(error))) => return Err(unreadable(&self.name(&inside), &error)),
+                _ => {}
+            }
+        }
         if numbered.is_empty() {
             return Ok(BTreeMap::from([(1, self.folder(path, name)?)]));
         }
@@ -146,63 +219,103 @@ impl Repository {
     /// A folder with one program.
     fn folder(&self, path: &Path, name: &str) -> Result<Files> {
         self.inside(path)?;
-        let inside = entries(path)?;
+        let inside = self.entries(path)?;
         let programs: Vec<_> = inside.iter().filter(|path| is_program(path)).collect();
         let [program] = programs[..] else {
             return Err(Refusal::invalid(format!(
                 "model `{name}`: {} holds {} programs (.pte, .pt2), it should be one",
-                path.display(),
+                self.name(path),
                 programs.len()
             )));
         };
-        let data = inside.iter().filter(|path| has_extension(path, "ptd")).cloned().collect();
+        let data: Vec<_> = inside.iter().filter(|path| has_extension(path, "ptd")).cloned().collect();
         let config = path.join("pteron.json");
-        let config = config.is_file().then_some(config);
+        let config = is_there(&config).then_some(config);
         let parsed = config.as_deref().map(|path| self.config(path)).transpose()?.unwrap_or_default();
-        self.files(program.clone(), data, parsed, config)
+        self.files(program, &data, parsed, config.as_deref())
     }
 
     fn config(&self, path: &Path) -> Result<Config> {
-        self.inside(path)?;
-        let bytes = fs::metadata(path).map_err(|e| unreadable(path, &e))?.len();
-        if bytes > MAX_CONFIG_BYTES {
-            return Err(Refusal::invalid(format!(
-                "{}: {bytes} bytes, at most {MAX_CONFIG_BYTES} are read",
-                path.display()
-            )));
+        let (source, stamp) = self.source(path)?;
+        let invalid = |problem: String| Refusal::invalid(format!("{}: {problem}", source.name));
+        if stamp.bytes > MAX_CONFIG_BYTES {
+            return Err(invalid(format!("{} bytes, at most {MAX_CONFIG_BYTES} are read", stamp.bytes)));
         }
-        let text = fs::read(path).map_err(|e| unreadable(path, &e))?;
-        serde_json::from_slice(&text).map_err(|e| Refusal::invalid(format!("{}: {e}", path.display())))
+        let mut text = Vec::new();
+        let read =
+            File::open(&source.path).and_then(|file| file.take(MAX_CONFIG_BYTES).read_to_end(&mut text));
+        read.map_err(|e| unreadable(&source.name, &e))?;
+        serde_json::from_slice(&text).map_err(|e| invalid(e.to_string()))
     }
 
     fn files(
         &self,
-        program: PathBuf,
-        data: Vec<PathBuf>,
+        program: &Path,
+        data: &[PathBuf],
         config: Config,
-        config_file: Option<PathBuf>,
+        config_file: Option<&Path>,
     ) -> Result<Files> {
-        let mut stamps = Vec::new();
-        for path in [&program].into_iter().chain(&data).chain(&config_file) {
-            let place = self.inside(path)?;
-            stamps.push(Stamp::of(&fs::metadata(&place).map_err(|e| unreadable(path, &e))?));
+        let (program, stamp) = self.source(program)?;
+        let (data, mut stamps): (Vec<_>, Vec<_>) =
+            data.iter().map(|path| self.source(path)).collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        stamps.push(stamp);
+        if let Some(path) = config_file {
+            stamps.push(self.source(path)?.1);
         }
         Ok(Files { program, data, config, stamps })
     }
 
+    /// A regular file inside of the folder.
+    fn source(&self, path: &Path) -> Result<(Source, Stamp)> {
+        let (place, name) = (self.inside(path)?, self.name(path));
+        let metadata = fs::metadata(&place).map_err(|e| unreadable(&name, &e))?;
+        match metadata.is_file() {
+            true => Ok((Source { path: place, name }, Stamp::of(&metadata))),
+            false => Err(Refusal::invalid(format!("{name} is no regular file"))),
+        }
+    }
+
     /// The canonical form of a path; fails if it is outside of the folder.
     fn inside(&self, path: &Path) -> Result<PathBuf> {
-        let place = path.canonicalize().map_err(|e| unreadable(path, &e))?;
+        let place = path.canonicalize().map_err(|e| unreadable(&self.name(path), &e))?;
         match place.starts_with(&self.root) {
             true => Ok(place),
             false => Err(Refusal::invalid(format!(
-                "{} is a link to {}, outside of {}",
-                path.display(),
-                place.display(),
-                self.root.display()
+                "{} is a link that leads out of the folder of models",
+                self.name(path)
             ))),
         }
     }
+
+    /// The entries of a folder, sorted by name.
+    fn entries(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        let name = || match self.name(folder) {
+            name if name.is_empty() => "the folder of models".to_owned(),
+            name => name,
+        };
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder).map_err(|e| unreadable(&name(), &e))? {
+            if found.len() == MAX_ENTRIES {
+                return Err(Refusal::invalid(format!("{} holds more than {MAX_ENTRIES} entries", name())));
+            }
+            found.push(entry.map_err(|e| unreadable(&name(), &e))?.path());
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+/// The name of the model that an entry of the folder is, and the entry's kind.
+fn model(path: &Path) -> Option<(String, Kind)> {
+    let kind = Kind::of(path)?;
+    let name = match kind {
+        Kind::Folder => path.file_name(),
+        Kind::Unknown(_) if !is_program(path) => path.file_name(),
+        _ if is_program(path) => path.file_stem(),
+        _ => return None,
+    };
+    let name = name.and_then(|name| name.to_str()).filter(|name| is_name(name))?.to_owned();
+    Some((name, kind))
 }
 
 /// A model, and the models of its [methods](Config::methods).
@@ -232,32 +345,22 @@ pub fn is_name(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.')
 }
 
+/// Whether there is an entry of this name that is no folder.
+fn is_there(path: &Path) -> bool {
+    Kind::of(path).is_some_and(|kind| !matches!(kind, Kind::Folder))
+}
+
+/// Whether the name of a file or link is that of a program.
 fn is_program(path: &Path) -> bool {
     has_extension(path, "pte") || has_extension(path, "pt2")
 }
 
 fn has_extension(path: &Path, extension: &str) -> bool {
-    path.extension().is_some_and(|own| own == extension) && path.is_file()
+    path.extension().is_some_and(|own| own == extension) && !path.is_dir()
 }
 
-/// The entries of a folder, sorted by name.
-fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).map_err(|e| unreadable(folder, &e))? {
-        if found.len() == MAX_ENTRIES {
-            return Err(Refusal::invalid(format!(
-                "{} holds more than {MAX_ENTRIES} entries",
-                folder.display()
-            )));
-        }
-        found.push(entry.map_err(|e| unreadable(folder, &e))?.path());
-    }
-    found.sort();
-    Ok(found)
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> Refusal {
-    Refusal::new(Reason::Unavailable, format!("cannot read {}: {error}", path.display()))
+fn unreadable(name: &str, error: &io::Error) -> Refusal {
+    Refusal::new(Reason::Unavailable, format!("cannot read {name}: {error}"))
 }
 
 #[cfg(test)]
@@ -273,7 +376,7 @@ mod tests {
             ..Config::default()
         };
         let files = |methods: &[&str]| Files {
-            program: PathBuf::from("cache.pte"),
+            program: Source { path: PathBuf::from("cache.pte"), name: "cache.pte".to_owned() },
             data: Vec::new(),
             config: config(methods),
             stamps: Vec::new(),

@@ -1,9 +1,9 @@
 //! Programs whose methods share their state, which persists from request to request.
 
-use crate::refusal::{Reason, Refusal, Result};
-use crate::repository::{Files, Stamp};
+use crate::generation::failed;
+use crate::refusal::Result;
+use crate::repository::{Files, Source, Stamp};
 use pteron::{LoadOptions, Module, Program};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The open modules with shared state, so that the models of a program's methods use the same one. A module is dropped
@@ -13,7 +13,7 @@ pub(crate) struct StatefulModules(Mutex<Vec<Known>>);
 
 #[derive(Debug)]
 struct Known {
-    program: PathBuf,
+    program: Source,
     stamps: Vec<Stamp>,
     module: Weak<Mutex<Module>>,
 }
@@ -34,7 +34,7 @@ impl StatefulModules {
             return Ok(module);
         }
         let mut module = Module::new(program.clone(), load);
-        module.share_memory_arenas().map_err(|e| Refusal::of(Reason::Failed, &e))?;
+        module.share_memory_arenas().map_err(failed)?;
         let module = Arc::new(Mutex::new(module));
         known.push(Known {
             program: files.program.clone(),

@@ -13,6 +13,7 @@ use pteron_serve::ServiceOptions;
 use pteron_serve::datatype;
 use serde_json::{Value, json};
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// The gRPC form of [`request`] for `mlp`, with typed or raw contents.
 fn mlp(rows: usize, seed: usize, raw: bool) -> InferRequest {
@@ -86,7 +87,10 @@ fn invalid_requests_get_a_code_and_a_message() {
             assert!(answer.code == code && answer.text.contains(text), "{answer:?}");
         }
         let mut both = mlp(2, 0, true);
+        // An empty message is as good as none.
         both.inputs[0].contents = Some(Contents::default());
+        assert_eq!(channel.call("ModelInfer", &both, &[]).await.code, 0);
+        both.inputs[0].contents = Some(Contents { fp32s: vec![0.0; 24], ..Contents::default() });
         assert!(channel.call("ModelInfer", &both, &[]).await.text.contains("both contents and raw contents"));
         let mut other = mlp(2, 0, false);
         other.inputs[0].contents = Some(Contents { int64s: vec![0; 24], ..Contents::default() });
@@ -285,4 +289,42 @@ fn calls_of_one_connection_are_batched() {
         let metrics = fixture.service.metrics();
         assert!(metrics.contains("pteron_joined_requests_total{model=\"mlp\",version=\"1\"} 4"), "{metrics}");
     });
+}
+
+/// The client answers pings by itself.
+#[test]
+fn an_idle_connection_is_closed_although_it_answers_pings() {
+    let short = Duration::from_millis(100);
+    let fixture = Fixture::with(Folder::with_mlp(), |_| (), |server| server.head_timeout = short);
+    block_on(async {
+        let silent = Channel::open(fixture.address).await;
+        silent.driver.await.unwrap();
+        // A request in time keeps it open for as long again.
+        let mut used = Channel::open(fixture.address).await;
+        for seed in 0..4 {
+            tokio::time::sleep(short / 2).await;
+            assert_eq!(used.call("ModelInfer", &mlp(2, seed, true), &[]).await.code, 0);
+        }
+        used.driver.await.unwrap();
+    });
+}
+
+/// A client that opens no window for a response keeps it, and its share of the budget, until the connection is closed.
+#[test]
+fn a_response_that_is_not_accepted_is_dropped() {
+    let short = Duration::from_millis(100);
+    let fixture = Fixture::with(Folder::with_mlp(), |_| (), |server| server.write_timeout = short);
+    block_on(async {
+        let stream = tokio::net::TcpStream::connect(fixture.address).await.unwrap();
+        let mut builder = h2::client::Builder::new();
+        let (send, connection) =
+            builder.initial_window_size(0).handshake::<_, bytes::Bytes>(stream).await.unwrap();
+        let driver = tokio::spawn(async move { drop(connection.await) });
+        let mut channel = Channel { send, driver };
+        let response = channel.start("ModelInfer", &mlp(2, 0, true), &[]).await.await.unwrap();
+        assert!(!fixture.service.metrics().contains("pteron_held_bytes 0\n"));
+        channel.driver.await.unwrap();
+        drop(response);
+    });
+    until(&fixture.service, "pteron_held_bytes 0\n");
 }

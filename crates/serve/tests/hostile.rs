@@ -11,6 +11,13 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// The bytes that requests hold.
+fn held(fixture: &Fixture) -> u64 {
+    let metrics = fixture.service.metrics();
+    let line = metrics.lines().find_map(|line| line.strip_prefix("pteron_held_bytes "));
+    line.unwrap().parse().unwrap()
+}
+
 fn infer(fixture: &Fixture, body: &str) -> Response {
     fixture.send("POST", "/v2/models/mlp/infer", "", body.as_bytes())
 }
@@ -97,7 +104,7 @@ fn hostile_shapes_and_types_are_refused() {
     let long = format!("{{\"inputs\":[{{\"name\":\"\",\"datatype\":\"FP32\",\"shape\":{sizes}}}]}}");
     assert!(infer(&fixture, &long).error(400).contains("at most 64 items"));
     let index = |body: &str| fixture.send("POST", "/v2/repository/index", "", body.as_bytes());
-    assert!(index(&format!("[{}0]", "0,".repeat(100_000))).error(413).contains("a request of this kind"));
+    assert!(index(&format!("[{}0]", "0,".repeat(100_000))).error(413).contains("larger than 65536 bytes"));
     assert!(index("[").error(400).contains("the body"));
     assert_eq!(index(r#"{"ready": true}"#).json().as_array().unwrap().len(), 1);
     assert_eq!(infer(&fixture, &mlp_request(2, 0).to_string()).status, 200);
@@ -161,7 +168,10 @@ fn bodies_share_a_memory_budget() {
         "POST /v2/models/mlp/infer HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 60000\r\n\r\n";
     let mut first = TcpStream::connect(fixture.address).unwrap();
     first.write_all((head.to_owned() + &" ".repeat(59_999)).as_bytes()).unwrap();
-    until(&fixture.service, "pteron_held_bytes 59999\n");
+    // What is allocated for a body is charged, at most its declared size.
+    while !(59_999..=60_000).contains(&held(&fixture)) {
+        std::thread::yield_now();
+    }
     let mut second = TcpStream::connect(fixture.address).unwrap();
     second.write_all((head.to_owned() + &" ".repeat(59_999)).as_bytes()).unwrap();
     assert!(Response::read(&mut second).error(429).contains("try again later"));
@@ -262,4 +272,91 @@ fn a_model_can_have_many_versions() {
     }
     assert_eq!(fixture.post("/v2/models/mlp/infer", &mlp_request(2, 0)).json()["model_version"], "100");
     fixture.get("/v2/models/mlp/versions/101").error(404);
+}
+
+/// Bodies that no request needs are not read, nor those of requests without the token: they take nothing of the budget.
+#[test]
+fn bodies_are_charged_only_to_requests_that_may_be_made() {
+    let fixture = Fixture::with(
+        Folder::with_mlp(),
+        |_| (),
+        |server| (server.token, server.body_timeout) = (Some("secret".to_owned()), FOREVER),
+    );
+    let stalled = |path: &str, headers: &str, sent: usize| {
+        let mut stream = TcpStream::connect(fixture.address).unwrap();
+        let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n{headers}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let _ = stream.write_all(&vec![b' '; sent]);
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        (String::from_utf8(answer[9..].to_vec()).unwrap(), stream)
+    };
+    let grpc = "content-type: application/grpc\r\n";
+    for (path, headers, status) in [
+        ("/v2/health/live", "", "401"),
+        ("/v2/models/mlp/infer", "", "401"),
+        ("/inference.GRPCInferenceService/ModelInfer", grpc, "200"),
+        // A health check over gRPC has a small body.
+        ("/grpc.health.v1.Health/Check", grpc, "200"),
+        ("/v2/models/nlp/infer", "authorization: Bearer secret\r\n", "404"),
+        ("/v2/repository/models/mlp/load", "authorization: Bearer secret\r\n", "403"),
+    ] {
+        for sent in [0, 50_000] {
+            let (found, _stream) = stalled(path, headers, sent);
+            assert_eq!((found.as_str(), held(&fixture)), (status, 0), "{path}");
+        }
+    }
+    // A client that sends a little too much gets its answer, on a connection that it can use again.
+    let mut stream = TcpStream::connect(fixture.address).unwrap();
+    let ask = |connection: &str| {
+        format!(
+            "GET /v2/health/live HTTP/1.1\r\nhost: x\r\nconnection: {connection}\r\ncontent-length: 40000\r\n\r\n"
+        )
+    };
+    for connection in ["keep-alive", "close"] {
+        stream.write_all((ask(connection) + &" ".repeat(40_000)).as_bytes()).unwrap();
+    }
+    let mut answers = String::new();
+    let _ = stream.read_to_string(&mut answers);
+    assert_eq!(answers.matches("HTTP/1.1 200").count(), 2, "{answers}");
+}
+
+#[test]
+fn optional_fields_may_be_null() {
+    let fixture = Fixture::new(Folder::with_mlp());
+    let mut body = mlp_request(2, 0);
+    for field in ["id", "parameters", "outputs"] {
+        body[field] = Value::Null;
+    }
+    body["inputs"][0]["parameters"] = Value::Null;
+    assert_eq!(fixture.post("/v2/models/mlp/infer", &body).status, 200);
+    body["outputs"] = json!([{ "name": "output_0", "parameters": null }]);
+    body["parameters"] = json!({
+        "binary_data_output": null, "timeout": null, "classification": null, "shared_memory_region": null, "other": null,
+    });
+    body["inputs"][0]["parameters"] = json!({ "binary_data_size": null, "binary_data": null });
+    assert_eq!(fixture.post("/v2/models/mlp/infer", &body).status, 200);
+    for index in ["null", r#"{"ready": null}"#, r#"{"ready": null, "parameters": null}"#] {
+        assert_eq!(fixture.send("POST", "/v2/repository/index", "", index.as_bytes()).status, 200);
+    }
+    for required in ["name", "shape", "datatype"] {
+        let mut without = body.clone();
+        without["inputs"][0][required] = Value::Null;
+        assert_eq!(fixture.post("/v2/models/mlp/infer", &without).status, 400, "{required}");
+    }
+    let config = r#"{"method": null, "inputs": null, "outputs": null, "max_batch": null}"#;
+    fixture.folder.copy("dynamic/mlp/model.pte", "other/model.pte");
+    std::fs::write(fixture.folder.0.join("other/pteron.json"), config).unwrap();
+    assert_eq!(fixture.service.load("other"), Ok(()));
+}
+
+/// A document whose texts and lists are charged before they are built.
+#[test]
+fn every_response_is_charged() {
+    let fixture = Fixture::with(Folder::with_mlp(), |service| service.max_bytes = 400, |_| ());
+    for path in ["/metrics", "/v2/models/mlp"] {
+        assert!(fixture.get(path).error(413).contains("hold at most 400 bytes"), "{path}");
+    }
+    assert_eq!(fixture.get("/v2/health/ready").status, 200);
+    assert_eq!(held(&fixture), 0);
 }

@@ -4,8 +4,8 @@ use crate::limits::{self, duration, size};
 use clap::Args;
 use pteron::{LoadOptions, Pool};
 use serde_json::json;
-use serve::net::{Log, RequestLog, Server, ServerOptions};
-use serve::{Service, ServiceOptions};
+use serve::net::{Line, Log, RequestLog, Server, ServerOptions, json_line};
+use serve::{Event, Events, Service, ServiceOptions};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -22,8 +22,8 @@ use toolbox::paths::Paths;
 /// "max_batch".
 ///
 /// Replace files by renaming new ones over them, never by writing to them. SIGHUP, --poll and, with --control,
-/// requests of the repository extension scan the folder again and swap in new files while requests run. SIGTERM
-/// and Ctrl-C stop the server after the running requests.
+/// requests of the repository extension scan the folder again and swap in new files while requests run. The folder
+/// may be a link, which is followed each time. SIGTERM and Ctrl-C stop the server after the running requests.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -81,7 +81,8 @@ pub(crate) struct Opts {
     /// Maximum time of a request; a request can only ask for less
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
     deadline: Duration,
-    /// Timeout for receiving the head of a request, for receiving its body, and for sending its response
+    /// Timeout for receiving a request, its head and its body, on a connection, and for a client to accept more of a
+    /// response
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     patience: Duration,
     /// How long running requests may continue after the server was told to stop
@@ -103,10 +104,10 @@ pub(crate) struct Opts {
     json: bool,
 }
 
-/// An event for the main thread while the server runs.
-enum Event {
-    Reload,
-    Stop,
+/// What signals ask for.
+struct Signals {
+    reload: mpsc::Sender<()>,
+    stop: mpsc::Sender<()>,
 }
 
 impl Opts {
@@ -120,35 +121,25 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let (send, events) = mpsc::channel();
-        take_signals(send)?;
+        let (reload, reloads) = mpsc::channel();
+        let (stop, stopped) = mpsc::channel();
+        take_signals(Signals { reload, stop })?;
+        print_panics(self.json);
         let service = Service::start(self.service()?).map_err(failed)?;
         let server = Server::start(Arc::clone(&service), self.server()?).map_err(failed)?;
         for address in server.addresses() {
-            self.print_event(&json!({ "event": "listening", "address": address }), &format!("listening on {address}"));
+            print(self.json, &json!({ "event": "listening", "address": address }), &format!("listening on {address}"));
             if !address.ip().is_loopback() && self.token_file.is_none() {
                 say(format_args!("note: {address} is reachable from other machines, and asks for no token"));
             }
         }
-        self.print_failed(service.load_all())?;
-        for model in service.index().iter().filter(|model| model.is_ready) {
-            let (_, generation) = service.model(&model.name, &model.version).map_err(failed)?;
-            if let Some(reason) = generation.unbatched() {
-                say(format_args!("note: requests of {} are not joined: {reason}", model.name));
-            }
-        }
-        self.print_event(&json!({ "event": "ready" }), "ready");
-        loop {
-            let event = match self.poll {
-                Some(time) => events.recv_timeout(time.max(Duration::from_millis(10))),
-                None => events.recv().map_err(Into::into),
-            };
-            match event {
-                Ok(Event::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                Ok(Event::Reload) | Err(mpsc::RecvTimeoutError::Timeout) => self.print_failed(service.reload_changed())?,
-            }
-        }
-        self.print_event(&json!({ "event": "stopping" }), "stopping");
+        let (poll, json) = (self.poll, self.json);
+        let follow = move || follow(&service, &reloads, poll, json);
+        // Loading may take long, and must not keep the server from stopping.
+        std::thread::Builder::new().name("models".to_owned()).spawn(follow).map_err(failed)?;
+        // The sender lives as long as the process.
+        let _ = stopped.recv();
+        print(self.json, &json!({ "event": "stopping" }), "stopping");
         server.stop();
         Ok(())
     }
@@ -170,6 +161,7 @@ impl Opts {
             max_requests: self.max_requests,
             max_bytes: self.max_held,
             deadline: self.deadline,
+            events: events(self.json, self.models.display().to_string()),
             ..ServiceOptions::new(&self.models, load)
         })
     }
@@ -194,24 +186,93 @@ impl Opts {
             ..ServerOptions::default()
         })
     }
+}
 
-    /// Prints which models could not be loaded. The others are served.
-    fn print_failed(&self, loaded: serve::Result<Vec<(String, serve::Refusal)>>) -> Result {
-        for (model, refusal) in loaded.map_err(failed)? {
-            let event = json!({ "event": "model_failed", "model": model, "error": refusal.message });
-            match self.json {
-                true => self.print_event(&event, ""),
-                false => say(format_args!("error: {model}: {refusal}")),
+/// Loads the models of the folder, and follows its changes: at SIGHUP, and every `poll`.
+fn follow(service: &Service, reloads: &mpsc::Receiver<()>, poll: Option<Duration>, json: bool) {
+    // Failures are events; the others are served.
+    let mut is_loaded = service.load_all().is_ok();
+    if is_loaded {
+        print(json, &json!({ "event": "ready" }), "ready");
+    }
+    loop {
+        let asked = match poll {
+            Some(time) => reloads.recv_timeout(time.max(Duration::from_millis(10))),
+            None => reloads.recv().map_err(Into::into),
+        };
+        let looked = match asked {
+            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            _ if !is_loaded => service.load_all(),
+            Ok(()) => service.reload(),
+            Err(mpsc::RecvTimeoutError::Timeout) => service.reload_changed(),
+        };
+        if looked.is_ok() && !is_loaded {
+            is_loaded = true;
+            print(json, &json!({ "event": "ready" }), "ready");
+        }
+    }
+}
+
+/// Prints what happens to models. Messages may quote names of their files.
+fn events(json: bool, folder: String) -> Events {
+    Events::new(move |event| match event {
+        Event::Loaded { model, version, generation, unbatched } => {
+            let value = json!({
+                "event": "model_loaded", "model": model, "version": version, "generation": generation, "unbatched": unbatched,
+            });
+            print(json, &value, &format!("loaded {model}, version {version}, generation {generation}"));
+            if let Some(reason) = unbatched.as_deref().filter(|_| !json) {
+                say(format_args!("note: requests of {model} are not joined: {}", Line(reason)));
             }
         }
-        Ok(())
-    }
-
-    fn print_event(&self, event: &serde_json::Value, text: &str) {
-        match self.json {
-            true => line(&event.to_string()),
-            false => line(text),
+        Event::Failed { model, version, refusal, is_kept } => {
+            let value = json!({
+                "event": "model_failed", "model": model, "version": version, "error": refusal.message, "kept": is_kept,
+            });
+            let kept = if *is_kept { "; what was loaded is served on" } else { "" };
+            complain(json, &value, &format!("{model}: {refusal}{kept}"));
         }
+        Event::Removed { model, version } => {
+            let value = json!({ "event": "model_removed", "model": model, "version": version });
+            print(json, &value, &format!("removed {model}, version {version}"));
+        }
+        Event::Unloaded { model } => {
+            print(json, &json!({ "event": "model_unloaded", "model": model }), &format!("unloaded {model}"));
+        }
+        Event::FolderFailed(refusal) => {
+            let value = json!({ "event": "folder_failed", "folder": folder, "error": refusal.message });
+            complain(json, &value, &format!("{folder}: {refusal}; what was loaded is served on"));
+        }
+        Event::FolderReadable => {
+            let value = json!({ "event": "folder_readable", "folder": folder });
+            print(json, &value, &format!("{folder} can be read again"));
+        }
+    })
+}
+
+/// Prints panics, which are bugs, in one line each: their messages may quote names of files.
+fn print_panics(json: bool) {
+    std::panic::set_hook(Box::new(move |info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        let message = info.payload_as_str().unwrap_or_default();
+        let value = json!({ "event": "panicked", "place": place, "error": message });
+        complain(json, &value, &format!("panicked at {place}: {message}"));
+    }));
+}
+
+/// Prints a line to stdout.
+fn print(json: bool, value: &serde_json::Value, text: &str) {
+    match json {
+        true => line(&json_line(value)),
+        false => line(&Line(text).to_string()),
+    }
+}
+
+/// Prints an error: to stderr, unless it is JSON.
+fn complain(json: bool, value: &serde_json::Value, text: &str) {
+    match json {
+        true => line(&json_line(value)),
+        false => say(format_args!("error: {}", Line(text))),
     }
 }
 
@@ -227,11 +288,7 @@ fn line(text: &str) {
 
 fn log(json: bool) -> Log {
     match json {
-        true => Arc::new(|request: &RequestLog| {
-            if let Ok(text) = serde_json::to_string(request) {
-                line(&text);
-            }
-        }),
+        true => Arc::new(|request: &RequestLog| line(&json_line(request))),
         false => Arc::new(|request: &RequestLog| line(&request.to_string())),
     }
 }
@@ -245,29 +302,26 @@ fn token(path: &Path) -> Result<String> {
     }
 }
 
-/// Converts signals to events: SIGHUP scans the folder again, SIGTERM and SIGINT stop the server.
+/// Passes signals on: SIGHUP looks at the folder again, SIGTERM and SIGINT stop the server.
 #[cfg(unix)]
-fn take_signals(events: mpsc::Sender<Event>) -> Result {
+fn take_signals(to: Signals) -> Result {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    use signal_hook::iterator::Signals;
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
+    let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
     let forward = move || {
         for signal in signals.forever() {
-            let event = if signal == SIGHUP { Event::Reload } else { Event::Stop };
-            if events.send(event).is_err() {
-                return;
-            }
+            // A receiver that is gone has nothing left to do.
+            let _ = if signal == SIGHUP { to.reload.send(()) } else { to.stop.send(()) };
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(forward).map_err(failed)?;
     Ok(())
 }
 
-/// Windows has no signals: the server runs until its process ends. The thread keeps the channel open.
+/// Windows has no signals: the server runs until its process ends. The thread keeps the channels open.
 #[cfg(not(unix))]
-fn take_signals(events: mpsc::Sender<Event>) -> Result {
+fn take_signals(to: Signals) -> Result {
     let keep = move || {
-        let _events = events;
+        let _senders = to;
         loop {
             std::thread::park();
         }

@@ -2,11 +2,11 @@
 
 use super::{Compiled, OperatorTable, Options, failed, from_loader, from_program, pt2, to_bef};
 use crate::{DataLoader, Error as Failure, FileLoader, Isa, KernelRegistry, Limits, MergedDataMap};
-use crate::{NamedDataMap, PtdDataMap, replace_file};
+use crate::{NamedDataMap, PtdDataMap, replace_entry};
 use names::Digest;
 use runtime::LoaderReader;
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -14,12 +14,18 @@ use std::time::UNIX_EPOCH;
 /// The number of digits of each [`Digest`] in a file name.
 const DIGITS: usize = 16;
 
+/// The number of bytes at the start of a source file, and at its end, that its key depends on: the header of a program, and
+/// the directory of an archive with the checksums of its entries.
+const KEYED_BYTES: u64 = 64 << 10;
+
 /// A folder of programs that are compiled for Pteron's own backend, with weights packed for one instruction set.
 ///
-/// A cached program can be memory-mapped, and its weights are used in place: it opens in milliseconds, and all processes
-/// that map it share the pages. The key is the path of the source file; when the size or modification time of the file or
-/// of one of its data files changes, the program is compiled again. Machines with different instruction sets, and
-/// different versions of this crate, can share a folder.
+/// A cached program can be memory-mapped, and its weights are used in place: it opens without being compiled, and all
+/// processes that map it share the pages. The key is the path of the source file with its size, modification time, inode,
+/// first and last bytes, and the same of its data files: when one of them changes, the program is compiled again. Each
+/// cached file has its checksum in its name. It is checked whenever the file is asked for; a damaged file is compiled again.
+/// Machines with different instruction sets, and different versions of this crate, can share a folder. Links in the folder
+/// are not followed.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -40,12 +46,12 @@ pub struct Cache {
     isa: Isa,
 }
 
-/// The file name of a cached program.
+/// The parts of the file name of a cached program; its checksum follows.
 struct Name {
     /// The prefix shared by all versions of the same source path, for the same instruction set and crate version.
     path: String,
-    /// The whole file name, which identifies the current version of the source.
-    whole: String,
+    /// The prefix of the current version of the source.
+    version: String,
 }
 
 impl Cache {
@@ -67,21 +73,38 @@ impl Cache {
     ) -> crate::Result<PathBuf> {
         let file = file.as_ref();
         let name = self.name(file, data)?;
-        let kept = self.folder.join(&name.whole);
-        if kept.is_file() {
+        if let Some(kept) = self.undamaged(&name) {
             return Ok(kept);
         }
+        fs::create_dir_all(&self.folder).map_err(|e| io_error(&self.folder, "create", e))?;
         let lock = self.folder.join(format!("{}.lock", name.path));
-        let made = fs::create_dir_all(&self.folder).and_then(|()| File::create(&lock));
-        let held = made.map_err(|e| io_error(&lock, "create", e))?;
+        let held = lock_file(&lock).map_err(|e| io_error(&lock, "create", e))?;
         held.lock().map_err(|e| io_error(&lock, "lock", e))?;
-        if !kept.is_file() {
-            let file: Arc<dyn DataLoader> = Arc::new(FileLoader::open(file)?);
-            let compiled = self.compile(&file, data, kernels)?;
-            replace_file(&kept, |out| compiled.program.write_to(out).map_err(|e| failed(&*file, e.into())))?;
-            self.remove_older(&name);
+        if let Some(kept) = self.undamaged(&name) {
+            return Ok(kept);
         }
+        let file: Arc<dyn DataLoader> = Arc::new(FileLoader::open(file)?);
+        let compiled = self.compile(&file, data, kernels)?;
+        let written = |e: crate::format::Error| failed(&*file, e.into());
+        let mut checksum = Checksum::default();
+        compiled.program.write_to(&mut checksum).map_err(written)?;
+        let kept = self.folder.join(format!("{}-{}.pte", name.version, checksum.name()));
+        replace_entry(&kept, |out| compiled.program.write_to(out).map_err(written))?;
+        self.remove_others(&name, &kept);
         Ok(kept)
+    }
+
+    /// The cached form of the current version of a source, if there is one whose bytes have the checksum in its name.
+    fn undamaged(&self, name: &Name) -> Option<PathBuf> {
+        let version = format!("{}-", name.version);
+        let mut found = fs::read_dir(&self.folder).ok()?.flatten().filter_map(|entry| {
+            let file_name = entry.file_name().into_string().ok()?;
+            let checksum = file_name.strip_prefix(&version)?.strip_suffix(".pte")?;
+            // The type is that of the entry itself, not of what a link leads to.
+            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+            (is_file && Checksum::of(&entry.path()).ok()?.name() == checksum).then(|| entry.path())
+        });
+        found.next()
     }
 
     fn compile(
@@ -108,28 +131,122 @@ impl Cache {
         let (mut path, mut state) = (Digest::default(), Digest::default());
         path.update(format!("{} {:?}", env!("CARGO_PKG_VERSION"), self.isa).as_bytes());
         for part in std::iter::once(file).chain(data.iter().map(PathBuf::as_path)) {
-            let found = part.canonicalize().and_then(|whole| Ok((whole, fs::metadata(part)?)));
-            let (whole, metadata) = found.map_err(|e| io_error(part, "open", e))?;
+            let whole = part.canonicalize().map_err(|e| io_error(part, "open", e))?;
             path.update(format!(" {whole:?}").as_bytes());
-            state.update(format!("{} {:?} ", metadata.len(), modified(&metadata)).as_bytes());
+            add_state(part, &mut state).map_err(|e| io_error(part, "open", e))?;
         }
         let stem = file.file_stem().unwrap_or_default().to_string_lossy();
         let path = format!("{stem}-{}", &path.name()[..DIGITS]);
-        let whole = format!("{path}-{}.pte", &state.name()[..DIGITS]);
-        Ok(Name { path, whole })
+        let version = format!("{path}-{}", &state.name()[..DIGITS]);
+        Ok(Name { path, version })
     }
 
-    /// Removes older versions of the same program. Processes that have mapped one keep it until they end.
-    fn remove_older(&self, name: &Name) {
+    /// Removes older versions of the same program, and damaged ones. Processes that have mapped one keep it until they end.
+    fn remove_others(&self, name: &Name, kept: &Path) {
         let older = format!("{}-", name.path);
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let found = entry.file_name();
             let found = found.to_string_lossy();
-            if found.starts_with(&older) && found.ends_with(".pte") && found != name.whole {
+            if found.starts_with(&older) && found.ends_with(".pte") && entry.path() != kept {
                 // Some systems refuse to remove a file that is in use; the next compilation tries again.
                 let _ = fs::remove_file(entry.path());
             }
         }
+    }
+}
+
+/// Appends what shows that a file is the same as before.
+fn add_state(path: &Path, state: &mut Digest) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let metadata = file.metadata()?;
+    #[cfg(unix)]
+    let inode = std::os::unix::fs::MetadataExt::ino(&metadata);
+    #[cfg(not(unix))]
+    let inode = 0;
+    let len = metadata.len();
+    state.update(format!("{len} {:?} {inode} ", modified(&metadata)).as_bytes());
+    for start in [0, len.saturating_sub(KEYED_BYTES).max(KEYED_BYTES)] {
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(start))?;
+        (&mut file).take(KEYED_BYTES).read_to_end(&mut bytes)?;
+        state.update(&bytes);
+    }
+    Ok(())
+}
+
+/// Opens the file that is locked while a program is compiled, without changing it. What else is at its path is removed if it is
+/// a link, and an error otherwise.
+fn lock_file(path: &Path) -> io::Result<File> {
+    loop {
+        match File::options().read(true).write(true).create_new(true).open(path) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made,
+        }
+        let there = match fs::symlink_metadata(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            there => there?,
+        };
+        if there.is_symlink() {
+            fs::remove_file(path)?;
+            continue;
+        }
+        if !there.is_file() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is something else at its place"));
+        }
+        let file = File::options().read(true).write(true).open(path)?;
+        if is_same(&file.metadata()?, &there) {
+            return Ok(file);
+        }
+    }
+}
+
+/// Whether both are the same file.
+#[cfg(unix)]
+fn is_same(a: &Metadata, b: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+#[cfg(not(unix))]
+fn is_same(_: &Metadata, _: &Metadata) -> bool {
+    true
+}
+
+/// A checksum of bytes that are written to it: CRC-32 and their number. It detects damage, not forgery: whoever can write to the
+/// folder can also put another program there.
+#[derive(Default)]
+struct Checksum {
+    crc: crc32fast::Hasher,
+    len: u64,
+}
+
+impl Checksum {
+    fn of(path: &Path) -> io::Result<Self> {
+        let mut checksum = Self::default();
+        let mut file = File::open(path)?;
+        let mut buffer = vec![0; 1 << 18];
+        loop {
+            match file.read(&mut buffer)? {
+                0 => return Ok(checksum),
+                n => checksum.write_all(&buffer[..n])?,
+            }
+        }
+    }
+
+    fn name(self) -> String {
+        format!("{:08x}{:08x}", self.crc.finalize(), self.len)
+    }
+}
+
+impl Write for Checksum {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.crc.update(bytes);
+        self.len += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

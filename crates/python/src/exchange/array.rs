@@ -5,7 +5,7 @@ use super::{COPIES, Element, Storage};
 use crate::errors::{Failure, Result};
 use pteron::tensor::{TensorMeta, TensorView, TensorViewMut};
 use pteron::{ScalarType, Shape, Tensor};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -101,6 +101,9 @@ impl Array {
             return Err(PyTypeError::new_err(
                 "an array of pointers to rows cannot be a tensor; copy it first",
             ));
+        }
+        if !buffer.is_consistent() {
+            return Err(PyBufferError::new_err("the array has a buffer whose sizes contradict each other"));
         }
         let strides = Strides::new(buffer.strides().iter().copied().map(Some));
         let (sizes, strides) = Self::layout(buffer.shape().iter().map(|n| n.unsigned_abs()), strides)?;

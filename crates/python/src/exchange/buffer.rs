@@ -63,6 +63,17 @@ impl Lent {
         self.numbers(self.0.suboffsets).iter().any(|&offset| offset >= 0)
     }
 
+    /// Whether sizes and element size are those of a buffer of its length, and there is memory if there are elements.
+    pub(super) fn is_consistent(&self) -> bool {
+        let shape = self.shape();
+        let elements = shape.iter().try_fold(self.0.itemsize, |bytes, &n| bytes.checked_mul(n));
+        usize::try_from(self.0.ndim) == Ok(shape.len())
+            && self.0.itemsize > 0
+            && shape.iter().all(|&n| n >= 0)
+            && (elements == Some(self.0.len) || shape.contains(&0))
+            && (!self.0.buf.is_null() || shape.contains(&0))
+    }
+
     fn numbers(&self, at: *mut ffi::Py_ssize_t) -> &[isize] {
         match (usize::try_from(self.0.ndim), at.is_null()) {
             // SAFETY: shape, strides and suboffsets have `ndim` entries if they are not null.

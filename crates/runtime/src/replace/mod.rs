@@ -32,18 +32,40 @@ pub fn replace_file<T, E: From<Error>>(
     write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
 ) -> Result<T, E> {
     let path = path.as_ref();
-    let fail = |source| Error::Io { path: path.to_owned(), action: "write", source };
     let old = fs::metadata(path).ok();
     if old.as_ref().is_some_and(|old| !old.is_file() && !old.is_dir()) {
+        let fail = |source| Error::Io { path: path.to_owned(), action: "write", source };
         return write_stream(path, OpenOptions::new().write(true).open(path).map_err(fail)?, write);
     }
-    let target = replaced_path(path);
+    replace(path, &replaced_path(path), old, write)
+}
+
+/// As [`replace_file`], but nothing that is at the path is followed or written to: a symbolic link, or anything else that is
+/// no folder, is itself replaced by the file.
+pub fn replace_entry<T, E: From<Error>>(
+    path: impl AsRef<Path>,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+) -> Result<T, E> {
+    let path = path.as_ref();
+    replace(path, path, fs::symlink_metadata(path).ok(), write)
+}
+
+/// Writes a file next to `target` and renames it to `target`; `old` is what is there now. Errors name `path`.
+fn replace<T, E: From<Error>>(
+    path: &Path,
+    target: &Path,
+    old: Option<fs::Metadata>,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+) -> Result<T, E> {
+    let fail = |source| Error::Io { path: path.to_owned(), action: "write", source };
     if old.as_ref().is_some_and(fs::Metadata::is_dir) || target.file_name().is_none() {
         return Err(fail(io::ErrorKind::IsADirectory.into()).into());
     }
-    let mut part = Part::create(&target).map_err(fail)?;
+    let exists = old.is_some();
+    let permissions = old.filter(fs::Metadata::is_file).map(|old| old.permissions());
+    let mut part = Part::create(target).map_err(fail)?;
     let result = write_stream(path, part.file(), write)?;
-    part.take_place(&target, old.map(|old| old.permissions())).map_err(fail)?;
+    part.take_place(target, exists, permissions).map_err(fail)?;
     Ok(result)
 }
 
@@ -212,7 +234,7 @@ mod tests {
             let mut part = Part::create_named(&path).unwrap();
             part.file().write_all(bytes).unwrap();
             let permissions = permissions.map(|()| fs::metadata(&path).unwrap().permissions());
-            part.take_place(&path, permissions).unwrap();
+            part.take_place(&path, permissions.is_some(), permissions).unwrap();
             drop(part);
             assert_eq!(fs::read(&path).unwrap(), bytes);
             assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
@@ -266,6 +288,31 @@ mod tests {
         assert_eq!(replaced_path(&to_none), fs::canonicalize(&folder).unwrap().join("none"));
         put(&to_none, b"new").unwrap();
         assert_eq!(fs::read(&none).unwrap(), b"new");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_entry_is_replaced_and_not_followed() {
+        let folder = folder("entry");
+        let (target, link) = (folder.join("target"), folder.join("link"));
+        put(&target, b"precious").unwrap();
+        for to in ["target", "none"] {
+            let _ = fs::remove_file(&link);
+            std::os::unix::fs::symlink(to, &link).unwrap();
+            replace_entry(&link, |out| {
+                out.write_all(b"new").unwrap();
+                Ok::<(), Error>(())
+            })
+            .unwrap();
+            assert!(fs::symlink_metadata(&link).unwrap().is_file());
+            assert_eq!(
+                (fs::read(&link).unwrap(), fs::read(&target).unwrap()),
+                (b"new".into(), b"precious".into())
+            );
+            assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+        }
+        assert!(replace_entry(&folder, |_| Ok::<(), Error>(())).is_err());
         fs::remove_dir_all(folder).unwrap();
     }
 

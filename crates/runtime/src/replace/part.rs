@@ -86,9 +86,13 @@ impl Part {
         &self.file
     }
 
-    /// Syncs the file to disk and renames it to the target.
-    pub(super) fn take_place(&mut self, target: &Path, permissions: Option<Permissions>) -> io::Result<()> {
-        let replaces = permissions.is_some();
+    /// Syncs the file to disk and renames it to the target, which may exist.
+    pub(super) fn take_place(
+        &mut self,
+        target: &Path,
+        replaces: bool,
+        permissions: Option<Permissions>,
+    ) -> io::Result<()> {
         if let Some(permissions) = permissions {
             self.file.set_permissions(permissions)?;
         }

@@ -1,46 +1,83 @@
 //! Request bodies, which are read within limits, and response bodies, which are sent in chunks.
 
+use super::activity::{Activity, ResponseGuard};
 use crate::budget::Held;
 use crate::refusal::{Reason, Refusal, Result};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::HeaderMap;
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Reads a body of at most `limit` bytes within `time`. The bytes read are taken from the memory budget.
+/// Reads a body of at most `limit` bytes within `time`. What is allocated for it is taken from the memory budget first.
 pub(super) async fn read(body: Incoming, limit: u64, time: Duration, held: &mut Held) -> Result<Bytes> {
-    if body.size_hint().lower() > limit {
+    let hint = body.size_hint();
+    if hint.lower() > limit {
+        drain(body);
         return Err(too_large(limit));
     }
     let slow = |_| Err(Refusal::new(Reason::Deadline, format!("the body has not come within {time:?}")));
-    tokio::time::timeout(time, read_frames(body, limit, held)).await.unwrap_or_else(slow)
+    let most = hint.exact().unwrap_or(limit);
+    tokio::time::timeout(time, read_frames(body, limit, most, held)).await.unwrap_or_else(slow)
 }
 
-async fn read_frames(mut body: Incoming, limit: u64, held: &mut Held) -> Result<Bytes> {
+async fn read_frames(mut body: Incoming, limit: u64, most: u64, held: &mut Held) -> Result<Bytes> {
     let mut first = Bytes::new();
-    let mut all = BytesMut::new();
-    let mut len = 0u64;
+    let mut all = Vec::new();
+    let (mut len, mut charged) = (0u64, 0u64);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|e| broken(&e))?.into_data() else { continue };
         len += data.len() as u64;
         if len > limit {
             return Err(too_large(limit));
         }
-        held.grow(data.len() as u64)?;
-        match first.is_empty() && all.is_empty() {
-            true => first = data,
-            false => {
-                all.extend_from_slice(&std::mem::take(&mut first));
-                all.extend_from_slice(&data);
+        if len == data.len() as u64 {
+            held.grow(len)?;
+            (first, charged) = (data, len);
+            continue;
+        }
+        let capacity = capacity_for(len, all.capacity() as u64, most);
+        held.grow(capacity.saturating_sub(charged))?;
+        charged = charged.max(capacity);
+        let more = usize::try_from(capacity).map_or(usize::MAX, |capacity| capacity - all.len());
+        all.try_reserve_exact(more).map_err(|_| no_memory())?;
+        all.extend_from_slice(&std::mem::take(&mut first));
+        all.extend_from_slice(&data);
+    }
+    Ok(if all.is_empty() { first } else { all.into() })
+}
+
+/// The capacity for the first `len` bytes of a body that has at most `most`: half as much again as there was, so that a byte is
+/// moved a bounded number of times.
+fn capacity_for(len: u64, capacity: u64, most: u64) -> u64 {
+    if len <= capacity { capacity } else { (capacity + capacity / 2).min(most).max(len) }
+}
+
+/// The bytes of an unwanted body that are received and dropped, and how long they are waited for: a client that sends a
+/// little more than was wanted gets its response before the connection is closed.
+const DRAINED_BYTES: u64 = 256 << 10;
+const DRAIN_TIME: Duration = Duration::from_secs(2);
+
+/// Drops a body that nobody wants. Nothing of it is kept.
+pub(super) fn drain(mut body: Incoming) {
+    if body.is_end_stream() || body.size_hint().lower() > DRAINED_BYTES {
+        return;
+    }
+    let drained = async move {
+        let mut len = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            len += frame.data_ref().map_or(0, Bytes::len) as u64;
+            if len > DRAINED_BYTES {
+                return;
             }
         }
-    }
-    Ok(if all.is_empty() { first } else { all.freeze() })
+    };
+    tokio::spawn(tokio::time::timeout(DRAIN_TIME, drained));
 }
 
 /// The refusal for a body that ends early: the client has disconnected, or the chunked encoding is malformed.
@@ -54,6 +91,10 @@ fn broken(error: &hyper::Error) -> Refusal {
     }
 }
 
+fn no_memory() -> Refusal {
+    Refusal::new(Reason::Busy, "there is not enough memory for the body; try again later")
+}
+
 fn too_large(limit: u64) -> Refusal {
     Refusal::new(Reason::TooLarge, format!("the body is larger than {limit} bytes"))
 }
@@ -61,21 +102,56 @@ fn too_large(limit: u64) -> Refusal {
 /// The size of the data frames of a response. Small frames keep the unsent rest of a slow reader's response in the budget.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// The body of a response, with its share of the memory budget until it has been sent.
+/// The body of a response.
 pub(super) struct Reply {
     bytes: Bytes,
     trailers: Option<HeaderMap>,
-    /// Returned to the budget when the body is dropped.
-    _held: Option<Held>,
+    /// Tells the connection that the client accepts the response.
+    watch: Weak<ResponseGuard>,
+}
+
+/// Bytes of a response with what is dropped when the last of them has been sent.
+struct Owned<T> {
+    bytes: Bytes,
+    _owner: T,
+}
+
+impl<T> AsRef<[u8]> for Owned<T> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Reply {
-    pub(super) fn bytes(bytes: impl Into<Bytes>, held: Option<Held>) -> Self {
-        Self { bytes: bytes.into(), trailers: None, _held: held }
+    /// A response that needs no memory.
+    pub(super) fn empty() -> Self {
+        Self { bytes: Bytes::new(), trailers: None, watch: Weak::new() }
     }
 
-    pub(super) fn with_trailers(bytes: impl Into<Bytes>, held: Option<Held>, trailers: HeaderMap) -> Self {
-        Self { bytes: bytes.into(), trailers: Some(trailers), _held: held }
+    /// A response of bytes that `held` includes.
+    pub(super) fn charged(bytes: impl Into<Bytes>, held: Held) -> Self {
+        let bytes = Bytes::from_owner(Owned { bytes: bytes.into(), _owner: held });
+        Self { bytes, ..Self::empty() }
+    }
+
+    /// The message of a refusal, which is short.
+    pub(super) fn short(text: String) -> Self {
+        Self { bytes: text.into(), ..Self::empty() }
+    }
+
+    pub(super) fn with_trailers(mut self, trailers: HeaderMap) -> Self {
+        self.trailers = Some(trailers);
+        self
+    }
+
+    /// Lets a connection watch whether its client accepts the response.
+    pub(super) fn watched(self, activity: &Arc<Activity>) -> Self {
+        if self.bytes.is_empty() {
+            return self;
+        }
+        let guard = activity.response();
+        let watch = Arc::downgrade(&guard);
+        Self { bytes: Bytes::from_owner(Owned { bytes: self.bytes, _owner: guard }), watch, ..self }
     }
 }
 
@@ -87,6 +163,9 @@ impl Body for Reply {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(watch) = self.watch.upgrade() {
+            watch.progress();
+        }
         let len = self.bytes.len().min(FRAME_BYTES);
         let frame = match len {
             0 => self.trailers.take().map(Frame::trailers),

@@ -1,13 +1,18 @@
 //! Handling of requests that both protocols share: routing between them, the token check, and calls of the service.
 
+use super::activity::Activity;
 use super::body::{self, Reply};
 use super::log::Entry;
 use super::server::ServerOptions;
 use super::{grpc, rest};
+use crate::budget::Held;
+use crate::buffer::Buffer;
 use crate::metrics;
+use crate::models::IndexEntry;
 use crate::refusal::{Reason, Refusal, Result};
 use crate::request::{InferRequest, InferResponse};
-use crate::service::{IndexEntry, Service};
+use crate::service::Service;
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
 use hyper::http::request::Parts;
@@ -26,6 +31,8 @@ pub(super) struct Shared {
     pub(super) service: Arc<Service>,
     pub(super) options: ServerOptions,
     pub(super) connections: AtomicU64,
+    /// Held while a model is loaded on request.
+    pub(super) loads: tokio::sync::Mutex<()>,
     /// The maximum number of open connections since memory was last reclaimed.
     pub(super) peak_connections: AtomicU64,
     /// The number of connections that were closed at once because of the limit.
@@ -38,7 +45,9 @@ impl Shared {
         self: Arc<Self>,
         request: Request<Incoming>,
         peer: SocketAddr,
+        activity: Arc<Activity>,
     ) -> Response<Reply> {
+        let _guard = activity.request();
         let (parts, body) = request.into_parts();
         let is_grpc = parts
             .headers
@@ -46,46 +55,77 @@ impl Shared {
             .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
         let method = if is_grpc { "gRPC" } else { parts.method.as_str() };
         let mut entry = Entry::new(self.options.log.clone(), peer, method, parts.uri.path());
-        match self.respond(is_grpc, &parts, body, &mut entry).await {
-            Ok(response) => {
-                entry.outcome(None);
-                response
-            }
-            Err(refusal) => {
-                entry.outcome(Some(refusal.reason));
-                match is_grpc {
-                    true => grpc::refused(&refusal),
-                    false => rest::refused(&refusal),
-                }
-            }
-        }
+        let response = match is_grpc {
+            true => self.grpc(&parts, body, &mut entry).await,
+            false => self.rest(&parts, body, &mut entry).await,
+        };
+        entry.outcome(response.as_ref().err().map(|refusal| refusal.reason));
+        let response = response.unwrap_or_else(|refusal| match is_grpc {
+            true => grpc::refused(&refusal),
+            false => rest::refused(&refusal),
+        });
+        response.map(|reply| reply.watched(&activity))
     }
 
-    async fn respond(
+    async fn rest(
         self: &Arc<Self>,
-        is_grpc: bool,
         parts: &Parts,
         body: Incoming,
         entry: &mut Entry,
     ) -> Result<Response<Reply>> {
-        self.check_token(parts)?;
+        let route = rest::Route::of(parts);
+        let is_health = route.as_ref().is_ok_and(rest::Route::is_health);
+        let admitted = self.admit(parts, is_health).and(route).and_then(|route| {
+            self.check_control(route.is_control())?;
+            route.check_head(self, parts)?;
+            Ok(route)
+        });
+        let limit = admitted.as_ref().map_or(0, |route| route.max_body(self.options.max_body));
+        let (route, body, held) = self.read(admitted, body, limit, entry).await?;
+        rest::answer(self, route, parts, body, held, entry).await
+    }
+
+    async fn grpc(
+        self: &Arc<Self>,
+        parts: &Parts,
+        body: Incoming,
+        entry: &mut Entry,
+    ) -> Result<Response<Reply>> {
+        let route = grpc::Route::of(parts);
+        let is_health = route.as_ref().is_ok_and(|route| route.is_health());
+        let admitted = self.admit(parts, is_health).and(route).and_then(|route| {
+            self.check_control(route.is_control())?;
+            Ok(route)
+        });
+        let limit = admitted.as_ref().map_or(0, |route| route.max_body(self.options.max_body));
+        let (route, body, held) = self.read(admitted, body, limit, entry).await?;
+        grpc::answer(self, route, parts, body, held, entry).await
+    }
+
+    /// Reads the body of a request that was admitted by its head. No other body is kept or charged.
+    async fn read<R>(
+        &self,
+        admitted: Result<R>,
+        body: Incoming,
+        limit: u64,
+        entry: &mut Entry,
+    ) -> Result<(R, Bytes, Held)> {
         let mut held = self.service.hold();
-        let options = &self.options;
-        let body = body::read(body, options.max_body, options.body_timeout, &mut held).await?;
+        let route = match admitted {
+            Ok(route) if limit > 0 => route,
+            other => {
+                body::drain(body);
+                return Ok((other?, Bytes::new(), held));
+            }
+        };
+        let body = body::read(body, limit, self.options.body_timeout, &mut held).await?;
         entry.line.bytes_in = body.len();
-        match is_grpc {
-            true => grpc::route(self, parts, body, held, entry).await,
-            false => rest::route(self, parts, body, held, entry).await,
-        }
+        Ok((route, body, held))
     }
 
     /// Checks the bearer token. Health checks need none.
-    fn check_token(&self, parts: &Parts) -> Result<()> {
-        let path = parts.uri.path();
-        let Some(token) = &self.options.token else { return Ok(()) };
-        if matches!(path, "/v2/health/live" | "/v2/health/ready" | "/grpc.health.v1.Health/Check") {
-            return Ok(());
-        }
+    fn admit(&self, parts: &Parts, is_health: bool) -> Result<()> {
+        let Some(token) = self.options.token.as_ref().filter(|_| !is_health) else { return Ok(()) };
         let given = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
         let given = given.strip_prefix(b"Bearer ").unwrap_or_default();
         match constant_time_eq(given, token.as_bytes()) {
@@ -125,26 +165,31 @@ impl Shared {
         tokio::task::spawn_blocking(work).await.unwrap_or_else(panicked)
     }
 
-    pub(super) async fn index(&self, only_ready: bool) -> Result<Vec<IndexEntry>> {
+    /// The entries of the index, which are charged to `held`.
+    pub(super) async fn index(&self, only_ready: bool, mut held: Held) -> Result<(Vec<IndexEntry>, Held)> {
         let service = Arc::clone(&self.service);
-        let all = self.off_reactor(usize::MAX, move || Ok(service.index())).await?;
-        Ok(all.into_iter().filter(|model| model.is_ready || !only_ready).collect())
+        let index = move || {
+            let mut all = service.charged_index(&mut held)?;
+            all.retain(|model| model.is_ready || !only_ready);
+            Ok((all, held))
+        };
+        self.off_reactor(usize::MAX, index).await
     }
 
     pub(super) async fn load(&self, name: String) -> Result<()> {
-        self.check_control()?;
+        // Loads wait here for each other, not on the few threads that also parse requests.
+        let _alone = self.loads.lock().await;
         let service = Arc::clone(&self.service);
         self.off_reactor(usize::MAX, move || service.load(&name)).await
     }
 
     pub(super) async fn unload(&self, name: String) -> Result<()> {
-        self.check_control()?;
         let service = Arc::clone(&self.service);
         self.off_reactor(usize::MAX, move || service.unload(&name)).await
     }
 
-    fn check_control(&self) -> Result<()> {
-        match self.options.allow_control {
+    fn check_control(&self, is_control: bool) -> Result<()> {
+        match self.options.allow_control || !is_control {
             true => Ok(()),
             false => {
                 Err(Refusal::new(Reason::Forbidden, "loading and unloading models on request is not enabled"))
@@ -152,8 +197,10 @@ impl Shared {
         }
     }
 
-    pub(super) fn metrics(&self) -> String {
-        let mut out = self.service.metrics();
+    /// The metrics, charged to `held`.
+    pub(super) fn metrics(&self, held: Held) -> Result<(Vec<u8>, Held)> {
+        let mut out = Buffer::new(held);
+        self.service.write_metrics(&mut out);
         let connections = self.connections.load(Ordering::Relaxed);
         metrics::write_number(
             &mut out,
@@ -164,7 +211,7 @@ impl Shared {
         let family =
             ("pteron_rejected_connections_total", "Connections above the limit, closed at once.", "counter");
         metrics::write_number(&mut out, family, rejected);
-        out
+        out.finish()
     }
 }
 

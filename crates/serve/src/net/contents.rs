@@ -8,37 +8,40 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 use pteron::{ScalarType, bf16, f16};
 
 /// The maximum number of bytes of a message other than tensor elements: names, shapes, parameters. Decoded, they may take
-/// a hundred times as much memory.
-const MAX_HEAD: usize = 64 << 10;
+/// [`DECODED_FACTOR`] times as much memory.
+pub(super) const MAX_HEAD: usize = 64 << 10;
+const DECODED_FACTOR: usize = 100;
+/// Messages up to this size are not examined: they count as if they had no elements.
+const SMALL: usize = 512;
 
 /// The field numbers of an inference request's inputs and raw contents, and of an input's contents.
 const INPUTS: u32 = 5;
 const RAW_CONTENTS: u32 = 7;
 const CONTENTS: u32 = 5;
 
-/// Fails if a message has more than [`MAX_HEAD`] bytes other than tensor elements.
-pub(super) fn check_head(message: &Bytes) -> Result<()> {
-    if message.len() <= MAX_HEAD {
-        return Ok(());
-    }
+/// The memory that a message takes when it is decoded, besides the elements of its tensors, which are not copied. Fails if it
+/// has more than [`MAX_HEAD`] bytes that are not elements.
+pub(super) fn check_head(message: &Bytes) -> Result<u64> {
     let mut elements = 0;
-    fields(message.clone(), |field, data| {
-        match field {
-            // Each entry of raw contents is a separate allocation, which counts as 64 bytes.
-            RAW_CONTENTS => elements += data.len().saturating_sub(64),
-            INPUTS => fields(data, |field, data| {
-                if field == CONTENTS {
-                    elements += data.len();
-                }
-                Ok(())
-            })?,
-            _ => {}
-        }
-        Ok(())
-    })?;
-    match message.len() - elements <= MAX_HEAD {
-        true => Ok(()),
-        false => Err(Refusal::new(
+    if message.len() > SMALL {
+        fields(message.clone(), |field, data| {
+            match field {
+                // Each entry of raw contents is a separate allocation, which counts as 64 bytes.
+                RAW_CONTENTS => elements += data.len().saturating_sub(64),
+                INPUTS => fields(data, |field, data| {
+                    if field == CONTENTS {
+                        elements += data.len();
+                    }
+                    Ok(())
+                })?,
+                _ => {}
+            }
+            Ok(())
+        })?;
+    }
+    match message.len() - elements {
+        head @ ..=MAX_HEAD => Ok((head * DECODED_FACTOR) as u64),
+        _ => Err(Refusal::new(
             Reason::TooLarge,
             format!("the message has more than {MAX_HEAD} bytes that are not elements of tensors"),
         )),
@@ -129,7 +132,7 @@ mod tests {
         let large =
             InferRequest { inputs: vec![input], raw_input_contents: vec![large], ..Default::default() };
         let bytes: Bytes = large.encode_to_vec().into();
-        assert_eq!(check_head(&bytes), Ok(()));
+        assert!(check_head(&bytes).is_ok_and(|decoded| decoded < 100_000));
         for cut in [1, 100, 1 << 20] {
             assert!(check_head(&bytes.slice(..bytes.len() - cut)).is_err());
         }

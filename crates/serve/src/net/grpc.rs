@@ -22,10 +22,72 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// A method of the services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Route {
+    ServerLive,
+    ServerReady,
+    ModelReady,
+    ServerMetadata,
+    ModelMetadata,
+    Infer,
+    Index,
+    Load,
+    Unload,
+    Health,
+}
+
+/// The maximum size of a message without tensors, with its prefix; and that of a health check, which needs no token and is not
+/// charged to the memory budget.
+const MAX_SMALL: u64 = 5 + contents::MAX_HEAD as u64;
+const MAX_HEALTH: u64 = 256;
+
+impl Route {
+    /// The route of a path.
+    pub(super) fn of(parts: &Parts) -> Result<Self> {
+        let path = parts.uri.path();
+        Ok(match path.strip_prefix("/inference.GRPCInferenceService/") {
+            Some("ServerLive") => Self::ServerLive,
+            Some("ServerReady") => Self::ServerReady,
+            Some("ModelReady") => Self::ModelReady,
+            Some("ServerMetadata") => Self::ServerMetadata,
+            Some("ModelMetadata") => Self::ModelMetadata,
+            Some("ModelInfer") => Self::Infer,
+            Some("RepositoryIndex") => Self::Index,
+            Some("RepositoryModelLoad") => Self::Load,
+            Some("RepositoryModelUnload") => Self::Unload,
+            _ if path == "/grpc.health.v1.Health/Check" => Self::Health,
+            _ => {
+                let path: String = path.chars().take(256).collect();
+                return Err(Refusal::new(Reason::Unsupported, format!("there is no method {path}")));
+            }
+        })
+    }
+
+    /// Whether it needs no token.
+    pub(super) fn is_health(self) -> bool {
+        self == Self::Health
+    }
+
+    /// Whether it loads or unloads models.
+    pub(super) fn is_control(self) -> bool {
+        matches!(self, Self::Load | Self::Unload)
+    }
+
+    /// The maximum size of the body: the server's for tensors.
+    pub(super) fn max_body(self, of_tensors: u64) -> u64 {
+        match self {
+            Self::Infer => of_tensors,
+            Self::Health => MAX_HEALTH,
+            _ => MAX_SMALL.min(of_tensors),
+        }
+    }
+}
+
 /// The response for a refusal.
 pub(super) fn refused(refusal: &Refusal) -> Response<Reply> {
-    let mut response = Response::new(Reply::bytes(Bytes::new(), None));
-    *response.headers_mut() = status(refusal.reason.grpc_code(), &refusal.message);
+    let mut response = Response::new(Reply::empty());
+    *response.headers_mut() = status(refusal.reason.grpc_code(), &refusal.shown());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
@@ -62,83 +124,87 @@ fn message(body: &Bytes) -> Result<Bytes> {
     }
 }
 
-fn read<Q: Message + Default>(body: &Bytes) -> Result<Q> {
+/// Decodes a message. What it takes in memory is charged to `held` first.
+fn read<Q: Message + Default>(body: &Bytes, held: &mut Held) -> Result<Q> {
     let message = message(body)?;
-    contents::check_head(&message)?;
+    held.grow(contents::check_head(&message)?)?;
     Q::decode(message).map_err(|e| Refusal::invalid(format!("the message cannot be read: {e}")))
 }
 
-fn write(answer: &impl Message, held: Option<Held>) -> Result<Response<Reply>> {
+/// Encodes a message, whose size is charged to `held` first.
+fn write(answer: &impl Message, mut held: Held) -> Result<Response<Reply>> {
     let len = answer.encoded_len();
+    held.grow(5 + len as u64)?;
     let prefix = u32::try_from(len);
     let prefix = prefix.map_err(|_| Refusal::new(Reason::TooLarge, "the answer is larger than 4 GiB"))?;
     let mut bytes = BytesMut::with_capacity(5 + len);
     bytes.put_u8(0);
     bytes.put_u32(prefix);
     answer.encode(&mut bytes).map_err(|e| Refusal::of(Reason::Failed, &e))?;
-    let mut response = Response::new(Reply::with_trailers(bytes, held, status(0, "")));
+    let mut response = Response::new(Reply::charged(bytes, held).with_trailers(status(0, "")));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     Ok(response)
 }
 
 /// Answers a request whose body has been read.
-pub(super) async fn route(
+pub(super) async fn answer(
     shared: &Arc<Shared>,
+    route: Route,
     parts: &Parts,
     body: Bytes,
-    held: Held,
+    mut held: Held,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
-    let path = parts.uri.path();
     let service = &shared.service;
-    let live = |yes: bool| write(&m::Live { yes }, None);
-    match path.strip_prefix("/inference.GRPCInferenceService/") {
-        Some("ServerLive") => live(true),
-        Some("ServerReady") => live(service.is_ready()),
-        Some("ModelReady") => {
-            let model: m::NameVersion = read(&body)?;
-            live(service.is_model_ready(&model.name, &model.version)?)
+    match route {
+        Route::ServerLive => write(&m::Live { yes: true }, held),
+        Route::ServerReady => write(&m::Live { yes: service.is_ready() }, held),
+        Route::ModelReady => {
+            let model: m::NameVersion = read(&body, &mut held)?;
+            write(&m::Live { yes: service.is_model_ready(&model.name, &model.version)? }, held)
         }
-        Some("ServerMetadata") => write(
-            &m::ServerMetadata {
-                name: "pteron".to_owned(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                extensions: rest::EXTENSIONS.map(str::to_owned).to_vec(),
-            },
-            None,
-        ),
-        Some("ModelMetadata") => metadata(shared, read(&body)?),
-        Some("ModelInfer") => {
+        Route::ServerMetadata => {
+            let (name, version) = ("pteron".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+            let extensions = rest::EXTENSIONS.map(str::to_owned).to_vec();
+            write(&m::ServerMetadata { name, version, extensions }, held)
+        }
+        Route::ModelMetadata => metadata(shared, read(&body, &mut held)?, held),
+        Route::Infer => {
             let timeout = parts.headers.get("grpc-timeout").and_then(|value| timeout(value.to_str().ok()?));
             infer(shared, body, timeout.and_then(|time| Instant::now().checked_add(time)), held, entry).await
         }
-        Some("RepositoryIndex") => {
-            let request: m::IndexRequest = read(&body)?;
-            index(shared, request.ready).await
+        Route::Index => {
+            let request: m::IndexRequest = read(&body, &mut held)?;
+            index(shared, request.ready, held).await
         }
-        Some("RepositoryModelLoad") => {
-            let request: m::ControlRequest = read(&body)?;
+        Route::Load => {
+            let request: m::ControlRequest = read(&body, &mut held)?;
             if !request.parameters.is_empty() {
                 return Err(no_load_parameters());
             }
             shared.load(request.model_name).await?;
-            write(&m::Empty {}, None)
+            write(&m::Empty {}, held)
         }
-        Some("RepositoryModelUnload") => {
-            let request: m::ControlRequest = read(&body)?;
+        Route::Unload => {
+            let request: m::ControlRequest = read(&body, &mut held)?;
             shared.unload(request.model_name).await?;
-            write(&m::Empty {}, None)
+            write(&m::Empty {}, held)
         }
-        _ if path == "/grpc.health.v1.Health/Check" => health(shared, &read(&body)?),
-        _ => {
-            let path: String = path.chars().take(256).collect();
-            Err(Refusal::new(Reason::Unsupported, format!("there is no method {path}")))
+        Route::Health => {
+            // Small, and not charged, so that clients without a token cannot exhaust the budget.
+            let request = m::HealthRequest::decode(message(&body)?);
+            let request =
+                request.map_err(|e| Refusal::invalid(format!("the message cannot be read: {e}")))?;
+            write(&health(shared, &request)?, held)
         }
     }
 }
 
-fn metadata(shared: &Shared, model: m::NameVersion) -> Result<Response<Reply>> {
+fn metadata(shared: &Shared, model: m::NameVersion, mut held: Held) -> Result<Response<Reply>> {
     let (versions, generation) = shared.service.model(&model.name, &model.version)?;
+    let specs = || generation.inputs().chain(generation.outputs());
+    let size = |spec: &TensorSpec| size_of::<m::TensorMetadata>() + spec.name.len() + 16 * spec.bounds.len();
+    held.grow(specs().map(size).sum::<usize>() as u64)?;
     let tensor = |spec: &TensorSpec| m::TensorMetadata {
         name: spec.name.clone(),
         datatype: datatype::name(spec.dtype).unwrap_or_default().to_owned(),
@@ -147,26 +213,28 @@ fn metadata(shared: &Shared, model: m::NameVersion) -> Result<Response<Reply>> {
     let inputs = generation.inputs().map(tensor).collect();
     let outputs = generation.outputs().iter().map(tensor).collect();
     let platform = rest::PLATFORM.to_owned();
-    write(&m::ModelMetadata { name: model.name, versions, platform, inputs, outputs }, None)
+    write(&m::ModelMetadata { name: model.name, versions, platform, inputs, outputs }, held)
 }
 
-async fn index(shared: &Arc<Shared>, only_ready: bool) -> Result<Response<Reply>> {
-    let models = shared.index(only_ready).await?.into_iter().map(|model| m::ModelIndex {
+async fn index(shared: &Arc<Shared>, only_ready: bool, held: Held) -> Result<Response<Reply>> {
+    let (models, mut held) = shared.index(only_ready, held).await?;
+    held.grow((models.len() * size_of::<m::ModelIndex>()) as u64)?;
+    let models = models.into_iter().map(|model| m::ModelIndex {
         name: model.name,
         version: model.version,
         state: if model.is_ready { "READY" } else { "UNAVAILABLE" }.to_owned(),
         reason: model.reason,
     });
-    write(&m::IndexResponse { models: models.collect() }, None)
+    write(&m::IndexResponse { models: models.collect() }, held)
 }
 
 /// The health of the server if the service name is empty, otherwise that of a model.
-fn health(shared: &Shared, request: &m::HealthRequest) -> Result<Response<Reply>> {
+fn health(shared: &Shared, request: &m::HealthRequest) -> Result<m::HealthResponse> {
     let is_ready = match request.service.as_str() {
         "" | "inference.GRPCInferenceService" => shared.service.is_ready(),
         model => shared.service.is_model_ready(model, "")?,
     };
-    write(&m::HealthResponse { status: if is_ready { 1 } else { 2 } }, None)
+    Ok(m::HealthResponse { status: if is_ready { 1 } else { 2 } })
 }
 
 /// Parses a `grpc-timeout`: at most eight digits and a unit.
@@ -189,10 +257,10 @@ async fn infer(
     shared: &Arc<Shared>,
     body: Bytes,
     deadline: Option<Instant>,
-    held: Held,
+    mut held: Held,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
-    let call: m::InferRequest = read(&body)?;
+    let call: m::InferRequest = read(&body, &mut held)?;
     entry.line.model = Some(call.model_name.chars().take(128).collect());
     // Raw contents are not converted, so they do not count.
     let heavy = call.inputs.iter().filter_map(|input| Some(input.contents.as_ref()?.len())).sum();
@@ -251,8 +319,9 @@ fn tensor(input: m::InputTensor, raw: Option<Bytes>, held: &mut Held) -> Result<
     let shape = shape.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
     let shape = shape.ok_or_else(|| at_input(Refusal::invalid("a size is negative")))?;
     let data: Data = match (raw, contents) {
-        (Some(raw), None) => Box::new(raw),
-        (Some(_), Some(_)) => {
+        // An empty message is as good as none.
+        (Some(raw), contents) if contents.as_ref().is_none_or(Bytes::is_empty) => Box::new(raw),
+        (Some(_), _) => {
             return Err(at_input(Refusal::invalid("both contents and raw contents were sent")));
         }
         (None, contents) => {
@@ -266,7 +335,7 @@ fn tensor(input: m::InputTensor, raw: Option<Bytes>, held: &mut Held) -> Result<
 }
 
 fn respond(response: InferResponse) -> Result<Response<Reply>> {
-    let InferResponse { model, version, id, generation, outputs, mut held, .. } = response;
+    let InferResponse { model, version, id, generation, outputs, held, .. } = response;
     let generation = m::Parameter { choice: Some(ParameterChoice::Uint64(generation)) };
     let mut answer = m::InferResponse {
         model_name: model,
@@ -283,8 +352,7 @@ fn respond(response: InferResponse) -> Result<Response<Reply>> {
         });
         answer.raw_output_contents.push(output.data.into());
     }
-    held.grow(answer.encoded_len() as u64)?;
-    write(&answer, Some(held))
+    write(&answer, held)
 }
 
 #[cfg(test)]

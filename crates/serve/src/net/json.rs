@@ -2,8 +2,10 @@
 
 use super::numbers;
 use crate::budget::Held;
+use crate::buffer::Buffer;
 use crate::datatype;
 use crate::refusal::{Reason, Refusal, Result};
+use crate::repository::or_default;
 use crate::request::{InferRequest, InferResponse, InputTensor, OutputTensor};
 use bytes::Bytes;
 use serde::de::{self, SeqAccess, Visitor};
@@ -16,20 +18,34 @@ use std::time::{Duration, Instant};
 
 #[derive(Deserialize)]
 struct Request<'a> {
-    #[serde(default, borrow)]
-    id: Cow<'a, str>,
-    #[serde(default)]
+    #[serde(default, borrow, deserialize_with = "or_default")]
+    id: Text<'a>,
+    #[serde(default, deserialize_with = "or_default")]
     parameters: Parameters,
     #[serde(borrow)]
     inputs: AtMost<Input<'a>, MAX_TENSORS>,
-    #[serde(default, borrow)]
+    #[serde(default, borrow, deserialize_with = "or_default")]
     outputs: AtMost<Output<'a>, MAX_TENSORS>,
 }
 
-/// The maximum numbers of inputs and outputs of a request, and of dimensions of a shape. Parsed, they may take a hundred
-/// times the memory of their text, which the budget does not count.
+/// The maximum numbers of inputs and outputs of a request, and of dimensions of a shape.
 const MAX_TENSORS: usize = 4096;
 const MAX_DIMENSIONS: usize = 64;
+
+/// A parsed object takes at most this many bytes, besides its texts and the elements of a tensor.
+const OBJECT_BYTES: u64 = 1 << 10;
+
+/// The memory that a text takes when it is parsed, besides the elements of tensors: there are no more objects than braces, and
+/// texts are copied only if they have escapes.
+fn parsed_bytes(text: &[u8]) -> u64 {
+    let objects = text.iter().filter(|&&c| c == b'{').count() as u64;
+    let texts = if text.contains(&b'\\') { text.len() as u64 } else { 0 };
+    objects * OBJECT_BYTES + texts
+}
+
+/// A text, borrowed unless it has escapes.
+#[derive(Default, Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// A list of at most `N` items.
 struct AtMost<T, const N: usize>(Vec<T>);
@@ -74,7 +90,7 @@ struct Input<'a> {
     shape: AtMost<u64, MAX_DIMENSIONS>,
     #[serde(borrow)]
     datatype: Cow<'a, str>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     parameters: Parameters,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
@@ -84,7 +100,7 @@ struct Input<'a> {
 struct Output<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     parameters: Parameters,
 }
 
@@ -129,7 +145,9 @@ pub(super) fn read(
     mut held: Held,
 ) -> Result<Parsed> {
     let bad = |e: serde_json::Error| Refusal::invalid(format!("the request is no inference request: {e}"));
+    held.grow(parsed_bytes(&body[..header]))?;
     let request: Request<'_> = serde_json::from_slice(&body[..header]).map_err(bad)?;
+    held.grow(request.id.0.len() as u64)?;
     let mut at = header;
     let mut inputs = Vec::with_capacity(request.inputs.0.len());
     for input in request.inputs.0 {
@@ -151,7 +169,7 @@ pub(super) fn read(
     let request = InferRequest {
         model,
         version,
-        id: request.id.into_owned(),
+        id: request.id.0.into_owned(),
         inputs,
         outputs: request.outputs.0.into_iter().map(|output| output.name.into_owned()).collect(),
         deadline: request.parameters.timeout.and_then(deadline),
@@ -214,13 +232,14 @@ fn tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Held) -> Re
 }
 
 /// The maximum body size of a request of the repository extension.
-const MAX_CONTROL: usize = 64 << 10;
+pub(super) const MAX_CONTROL: u64 = 64 << 10;
 
 /// The body of a request of the repository extension.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Control<'a> {
     /// Whether the index shall list only models that are ready.
+    #[serde(deserialize_with = "or_default")]
     pub(super) ready: bool,
     #[serde(borrow)]
     parameters: Option<&'a RawValue>,
@@ -231,12 +250,6 @@ impl<'a> Control<'a> {
     pub(super) fn read(body: &'a [u8]) -> Result<Self> {
         if body.is_empty() {
             return Ok(Self::default());
-        }
-        if body.len() > MAX_CONTROL {
-            return Err(Refusal::new(
-                Reason::TooLarge,
-                format!("the body is larger than {MAX_CONTROL} bytes, the limit for a request of this kind"),
-            ));
         }
         let read: Option<Self> =
             serde_json::from_slice(body).map_err(|e| Refusal::invalid(format!("the body: {e}")))?;
@@ -265,40 +278,52 @@ struct BinarySize {
     binary_data_size: usize,
 }
 
+/// The fields of a response before its outputs.
+#[derive(Serialize)]
+struct ResponseHead<'a> {
+    model_name: &'a str,
+    model_version: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    id: &'a str,
+    parameters: ResponseParameters,
+}
+
+#[derive(Serialize)]
+struct ResponseParameters {
+    generation: u64,
+}
+
 /// A response as JSON followed by binary data, and the number of bytes of JSON.
-pub(super) fn write(response: &InferResponse, binary: &Binary) -> Result<(Vec<u8>, usize)> {
-    let failed = |e| Refusal::of(Reason::Failed, &e);
-    let InferResponse { model, version, id, generation, .. } = response;
-    let mut head = serde_json::json!({ "model_name": model, "model_version": version });
-    if !id.is_empty() {
-        head["id"] = id.as_str().into();
-    }
-    head["parameters"] = serde_json::json!({ "generation": generation });
-    let mut out = serde_json::to_vec(&head).map_err(failed)?;
+pub(super) fn write(response: InferResponse, binary: &Binary) -> Result<(Vec<u8>, usize, Held)> {
+    let InferResponse { model, version, id, generation, outputs, held, .. } = response;
+    let mut out = Buffer::new(held);
+    let parameters = ResponseParameters { generation };
+    out.json(&ResponseHead { model_name: &model, model_version: &version, id: &id, parameters })?;
     out.pop();
-    out.extend_from_slice(b",\"outputs\":[");
-    for (i, tensor) in response.outputs.iter().enumerate() {
+    out.push(b",\"outputs\":[")?;
+    for (i, tensor) in outputs.iter().enumerate() {
         if i > 0 {
-            out.push(b',');
+            out.push(b",")?;
         }
         let is_binary = binary.of(i);
         let parameters = is_binary.then_some(BinarySize { binary_data_size: tensor.data.len() });
         let OutputTensor { name, dtype, shape, .. } = tensor;
         let datatype = datatype::name(*dtype).unwrap_or_default();
-        serde_json::to_writer(&mut out, &OutputHead { name, datatype, shape, parameters }).map_err(failed)?;
+        out.json(&OutputHead { name, datatype, shape, parameters })?;
         if !is_binary {
             out.pop();
-            out.extend_from_slice(b",\"data\":");
+            out.push(b",\"data\":")?;
             numbers::write(&mut out, tensor)?;
-            out.push(b'}');
+            out.push(b"}")?;
         }
     }
-    out.extend_from_slice(b"]}");
+    out.push(b"]}")?;
     let header = out.len();
-    for (i, tensor) in response.outputs.iter().enumerate() {
+    for (i, tensor) in outputs.iter().enumerate() {
         if binary.of(i) {
-            out.extend_from_slice(&tensor.data);
+            out.push(&tensor.data)?;
         }
     }
-    Ok((out, header))
+    let (bytes, held) = out.finish()?;
+    Ok((bytes, header, held))
 }

@@ -37,12 +37,54 @@ pub struct RequestLog {
 impl fmt::Display for RequestLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { peer, method, path, outcome, total_us, queued_us, computed_us, batch_rows, .. } = self;
-        write!(f, "{peer} {method} {path} {outcome} {total_us} us")?;
+        write!(f, "{peer} {} {} {outcome} {total_us} us", Field(method), Field(path))?;
         if let Some(model) = &self.model {
+            let model = Field(model);
             write!(f, ", {model}: queued {queued_us} us, computed {computed_us} us, batch {batch_rows}")?;
         }
         Ok(())
     }
+}
+
+/// Text of a client or a file as a field of a line: quoted and escaped unless it consists of characters that names and paths
+/// have, so that it can forge neither lines nor fields, nor control a terminal.
+pub struct Field<'a>(pub &'a str);
+
+impl fmt::Display for Field<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_plain = |c: u8| c.is_ascii_alphanumeric() || b"/._-~%!$&()*+;=:@".contains(&c);
+        match !self.0.is_empty() && self.0.bytes().all(is_plain) {
+            true => f.write_str(self.0),
+            false => write!(f, "\"{}\"", self.0.escape_default()),
+        }
+    }
+}
+
+/// Text of a client or a file as the rest of a line: what is not printable ASCII is escaped.
+pub struct Line<'a>(pub &'a str);
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in self.0.split_inclusive(|c: char| !matches!(c, ' '..='~')) {
+            let plain = part.trim_end_matches(|c: char| !matches!(c, ' '..='~'));
+            write!(f, "{plain}{}", part[plain.len()..].escape_default())?;
+        }
+        Ok(())
+    }
+}
+
+/// JSON as one line of printable ASCII.
+pub fn json_line(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            ' '..='~' => line.push(c),
+            // Only strings contain others, which JSON writes as UTF-16.
+            _ => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| line.push_str(&format!("\\u{unit:04x}"))),
+        }
+    }
+    line
 }
 
 /// Logs a request when it is dropped.
@@ -54,12 +96,10 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn new(log: Option<Log>, peer: SocketAddr, method: &str, path: &str) -> Self {
-        // Control characters such as line breaks could forge log lines.
-        let path = path.chars().take(256).filter(|c| !c.is_control()).collect();
         let line = RequestLog {
             peer,
-            method: method.to_owned(),
-            path,
+            method: method.chars().take(32).collect(),
+            path: path.chars().take(256).collect(),
             outcome: Reason::Cancelled.name(),
             model: None,
             bytes_in: 0,
@@ -89,5 +129,22 @@ impl Drop for Entry {
             self.line.total_us = u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX);
             log(&self.line);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_forge_no_lines_and_no_fields() {
+        assert_eq!(Field("/v2/models/a%20b-1.0/infer").to_string(), "/v2/models/a%20b-1.0/infer");
+        assert_eq!(
+            Field("x ok 3 us\n1.2.3.4 GET / ok\u{1b}[31m").to_string(),
+            r#""x ok 3 us\n1.2.3.4 GET / ok\u{1b}[31m""#
+        );
+        assert_eq!(Field("").to_string(), "\"\"");
+        assert_eq!(Line("of `a\u{9b}2J\u{202e}b`\r\n, c").to_string(), r"of `a\u{9b}2J\u{202e}b`\r\n, c");
+        assert_eq!(json_line(&"ä\n\u{7f}😀"), r#""\u00e4\n\u007f\ud83d\ude00""#);
     }
 }

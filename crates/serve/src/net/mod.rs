@@ -1,5 +1,6 @@
 //! The network server: REST and gRPC.
 
+mod activity;
 mod body;
 mod connection;
 mod contents;
@@ -14,7 +15,7 @@ mod stalls;
 #[cfg(feature = "tls")]
 mod tls;
 
-pub use log::{Log, RequestLog};
+pub use log::{Field, Line, Log, RequestLog, json_line};
 pub use server::{Server, ServerOptions};
 #[cfg(feature = "tls")]
 pub use tls::TlsOptions;

@@ -1,5 +1,6 @@
 //! Tensor elements as JSON.
 
+use crate::buffer::Buffer;
 use crate::refusal::{Reason, Refusal, Result};
 use crate::request::OutputTensor;
 use pteron::{ScalarType, bf16, f16};
@@ -114,12 +115,12 @@ impl<'de> Visitor<'de> for &mut Elements {
 /// Writes the elements of a tensor as a flat list.
 ///
 /// # Errors
-/// An element is infinite or NaN, which JSON cannot represent.
-pub(super) fn write(out: &mut Vec<u8>, tensor: &OutputTensor) -> Result<()> {
+/// An element is infinite or NaN, which JSON cannot represent; or the budget is exceeded.
+pub(super) fn write(out: &mut Buffer, tensor: &OutputTensor) -> Result<()> {
     macro_rules! list {
         ($type:ty) => {{
             let elements = tensor.data.chunks_exact(size_of::<$type>());
-            list(out, tensor, elements.map(|b| <$type>::from_le_bytes(b.try_into().unwrap_or_default())))
+            list(out, elements.map(|b| <$type>::from_le_bytes(b.try_into().unwrap_or_default())))
         }};
         ($type:ty as $wider:ident) => {{
             let elements = tensor.data.chunks_exact(size_of::<$type>());
@@ -128,7 +129,7 @@ pub(super) fn write(out: &mut Vec<u8>, tensor: &OutputTensor) -> Result<()> {
         }};
     }
     match tensor.dtype {
-        ScalarType::Bool => list(out, tensor, tensor.data.iter().map(|&byte| byte != 0)),
+        ScalarType::Bool => list(out, tensor.data.iter().map(|&byte| byte != 0)),
         ScalarType::Byte => list!(u8),
         ScalarType::UInt16 => list!(u16),
         ScalarType::UInt32 => list!(u32),
@@ -146,7 +147,7 @@ pub(super) fn write(out: &mut Vec<u8>, tensor: &OutputTensor) -> Result<()> {
 }
 
 fn floats<T: serde::Serialize + Into<f64> + Copy>(
-    out: &mut Vec<u8>,
+    out: &mut Buffer,
     tensor: &OutputTensor,
     elements: impl Iterator<Item = T> + Clone,
 ) -> Result<()> {
@@ -159,36 +160,35 @@ fn floats<T: serde::Serialize + Into<f64> + Copy>(
             ),
         ));
     }
-    list(out, tensor, elements)
+    list(out, elements)
 }
 
-fn list<T: serde::Serialize>(
-    out: &mut Vec<u8>,
-    tensor: &OutputTensor,
-    elements: impl Iterator<Item = T>,
-) -> Result<()> {
-    out.push(b'[');
+fn list<T: serde::Serialize>(out: &mut Buffer, elements: impl Iterator<Item = T>) -> Result<()> {
+    out.push(b"[")?;
     for (i, element) in elements.enumerate() {
         if i > 0 {
-            out.push(b',');
+            out.push(b",")?;
         }
-        let failed = |e| Refusal::new(Reason::Failed, format!("output `{}`: {e}", tensor.name));
-        serde_json::to_writer(&mut *out, &element).map_err(failed)?;
+        out.json(&element)?;
     }
-    out.push(b']');
-    Ok(())
+    out.push(b"]")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::{Budget, Held};
+
+    fn unlimited() -> Buffer {
+        Buffer::new(Held::none(&Budget::new(u64::MAX)))
+    }
 
     fn round_trip(dtype: ScalarType, text: &str, count: usize) -> Result<String> {
         let data = read(text, dtype, count)?;
         let tensor = OutputTensor { name: "y".to_owned(), dtype, shape: vec![count], data };
-        let mut out = Vec::new();
+        let mut out = unlimited();
         write(&mut out, &tensor)?;
-        Ok(String::from_utf8(out).unwrap())
+        Ok(String::from_utf8(out.finish()?.0).unwrap())
     }
 
     #[test]
@@ -236,6 +236,6 @@ mod tests {
         assert!(read(&deep, ScalarType::Float, 1).unwrap_err().message.contains("recursion limit"));
         let data = f32::NAN.to_le_bytes().to_vec();
         let tensor = OutputTensor { name: "y".to_owned(), dtype: ScalarType::Float, shape: vec![1], data };
-        assert!(write(&mut Vec::new(), &tensor).unwrap_err().message.contains("ask for it as binary data"));
+        assert!(write(&mut unlimited(), &tensor).unwrap_err().message.contains("ask for it as binary data"));
     }
 }

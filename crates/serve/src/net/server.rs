@@ -1,3 +1,4 @@
+use super::activity::{Activity, Verdict};
 use super::connection::Shared;
 use super::log::Log;
 use super::stalls::Stalls;
@@ -7,10 +8,10 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,6 +23,9 @@ use tokio::task::JoinHandle;
 
 /// The minimum number of connections that must have been closed before memory is reclaimed.
 const RECLAIM_AFTER: u64 = 256;
+
+/// The shortest timeout of connections: a shorter one would keep a thread busy with looking at them.
+const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// The addresses of a [`Server`], and its limits for clients.
 #[derive(Clone)]
@@ -40,7 +44,7 @@ pub struct ServerOptions {
     pub head_timeout: Duration,
     /// The timeout for the body of a request.
     pub body_timeout: Duration,
-    /// The timeout for a client to accept more of a response.
+    /// The timeout for a client to accept more of a response, 64 KiB of it over HTTP/2.
     pub write_timeout: Duration,
     /// How long running requests may continue when the server stops.
     pub grace: Duration,
@@ -84,7 +88,6 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     stop: watch::Sender<bool>,
     acceptors: Vec<JoinHandle<()>>,
-    connections: Arc<GracefulShutdown>,
 }
 
 /// Accepts connections.
@@ -121,22 +124,20 @@ impl Server {
             service,
             options,
             connections: AtomicU64::new(0),
+            loads: tokio::sync::Mutex::default(),
             peak_connections: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
         });
         let (stop, stopped) = watch::channel(false);
-        let connections = Arc::new(GracefulShutdown::new());
         let acceptor = Acceptor {
             shared: Arc::clone(&shared),
             permits,
             #[cfg(feature = "tls")]
             tls,
         };
-        let accept = |listener| {
-            runtime.spawn(acceptor.clone().accept(listener, stopped.clone(), Arc::clone(&connections)))
-        };
+        let accept = |listener| runtime.spawn(acceptor.clone().accept(listener, stopped.clone()));
         let acceptors = listeners.into_iter().map(accept).collect();
-        Ok(Self { shared, runtime, addresses, stop, acceptors, connections })
+        Ok(Self { shared, runtime, addresses, stop, acceptors })
     }
 
     /// The bound addresses, with the ports that the system chose for port 0.
@@ -150,16 +151,14 @@ impl Server {
         let end = Instant::now() + self.shared.options.grace;
         self.shared.service.announce_stop();
         self.stop.send_replace(true);
-        let Self { runtime, acceptors, connections, shared, .. } = self;
+        let Self { runtime, acceptors, shared, stop, .. } = self;
         runtime.block_on(async {
             for acceptor in acceptors {
                 // An acceptor that panicked has stopped, too.
                 let _ = acceptor.await;
             }
-            // The acceptors have dropped their references.
-            if let Ok(connections) = Arc::try_unwrap(connections) {
-                let _ = tokio::time::timeout_at(end.into(), connections.shutdown()).await;
-            }
+            // Every connection holds a receiver until it is closed.
+            let _ = tokio::time::timeout_at(end.into(), stop.closed()).await;
         });
         shared.service.stop(end);
         runtime.shutdown_timeout(Duration::from_secs(1));
@@ -167,12 +166,7 @@ impl Server {
 }
 
 impl Acceptor {
-    async fn accept(
-        self,
-        listener: TcpListener,
-        mut stopped: watch::Receiver<bool>,
-        connections: Arc<GracefulShutdown>,
-    ) {
+    async fn accept(self, listener: TcpListener, mut stopped: watch::Receiver<bool>) {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -186,13 +180,7 @@ impl Acceptor {
             match Arc::clone(&self.permits).try_acquire_owned() {
                 Ok(permit) => {
                     let open = Open::new(&self.shared, permit);
-                    tokio::spawn(self.clone().connect(
-                        stream,
-                        peer,
-                        connections.watcher(),
-                        stopped.clone(),
-                        open,
-                    ));
+                    tokio::spawn(self.clone().connect(stream, peer, stopped.clone(), open));
                 }
                 Err(_) => drop(self.shared.rejected.fetch_add(1, Ordering::Relaxed)),
             }
@@ -203,7 +191,7 @@ impl Acceptor {
         self,
         stream: TcpStream,
         peer: SocketAddr,
-        watcher: Watcher,
+        #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "only a handshake waits for it"))]
         mut stopped: watch::Receiver<bool>,
         _open: Open,
     ) {
@@ -217,20 +205,53 @@ impl Acceptor {
                 _ = stopped.wait_for(|&stopped| stopped) => return,
             };
             if let Ok(Ok(stream)) = handshake {
-                serve(&self.shared, stream, peer, watcher).await;
+                serve(&self.shared, stream, peer, stopped).await;
             }
             return;
         }
-        serve(&self.shared, stream, peer, watcher).await;
+        serve(&self.shared, stream, peer, stopped).await;
     }
 }
 
-/// Answers the requests of a connection.
-async fn serve<S>(shared: &Arc<Shared>, stream: S, peer: SocketAddr, watcher: Watcher)
+/// Answers the requests of a connection, until its client closes it, does nothing for too long, or the server stops.
+async fn serve<S>(shared: &Arc<Shared>, stream: S, peer: SocketAddr, mut stopped: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let options = &shared.options;
+    let activity = Activity::new();
+    let answer = service_fn(|request: Request<Incoming>| {
+        let (shared, activity) = (Arc::clone(shared), Arc::clone(&activity));
+        async move { Ok::<_, Infallible>(shared.answer(request, peer, activity).await) }
+    });
+    let stream = Stalls::new(stream, options.head_timeout, options.write_timeout);
+    let builder = builder(options);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
+    let timeout = |time: Duration| time.max(MIN_TIMEOUT);
+    let verdict = || activity.verdict(timeout(options.head_timeout), timeout(options.write_timeout));
+    let (mut next_look, mut is_stopping) = (tokio::time::Instant::now(), false);
+    loop {
+        tokio::select! {
+            // Errors of a connection concern only its client.
+            _ = connection.as_mut() => return,
+            _ = stopped.wait_for(|&stopped| stopped), if !is_stopping => {
+                is_stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = tokio::time::sleep_until(next_look) => match verdict() {
+                Verdict::Until(time) => next_look = time,
+                Verdict::Idle(end) => {
+                    connection.as_mut().graceful_shutdown();
+                    next_look = end;
+                }
+                Verdict::Stalled => return,
+            }
+        }
+    }
+}
+
+/// The settings of the protocols.
+fn builder(options: &ServerOptions) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(options.head_timeout).max_buf_size(64 << 10);
     builder
@@ -243,14 +264,7 @@ where
         .initial_stream_window_size(256 << 10)
         .initial_connection_window_size(1 << 20)
         .max_send_buf_size(256 << 10);
-    let answer = service_fn(move |request: Request<Incoming>| {
-        let shared = Arc::clone(shared);
-        async move { Ok::<_, Infallible>(shared.answer(request, peer).await) }
-    });
-    let stream = Stalls::new(stream, options.head_timeout, options.write_timeout);
-    let connection = builder.serve_connection(TokioIo::new(stream), answer);
-    // Errors of a connection concern only its client.
-    let _ = watcher.watch(connection).await;
+    builder
 }
 
 /// Counts an open connection, and reclaims memory after many have been closed.

@@ -188,3 +188,16 @@ pub(super) fn text(at: *const c_char) -> CString {
         false => unsafe { CStr::from_ptr(at) }.to_owned(),
     }
 }
+
+/// The children of a struct; `None` if their number is not one of children, or if one is null.
+///
+/// # Safety
+/// `at` must be null or point to `count` pointers, each null or valid during `'a`.
+pub(super) unsafe fn children<'a, T>(at: *mut *mut T, count: i64) -> Option<Vec<&'a T>> {
+    let count = usize::try_from(count).ok().filter(|&count| count <= super::MAX_CHILDREN)?;
+    if at.is_null() {
+        return (count == 0).then(Vec::new);
+    }
+    // SAFETY: the caller's obligation.
+    (0..count).map(|i| unsafe { (*at.add(i)).as_ref() }).collect()
+}

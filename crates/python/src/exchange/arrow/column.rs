@@ -2,6 +2,7 @@
 
 use super::field::Field;
 use super::node::Node;
+use pteron::tensor::memory;
 use pteron::{ScalarType, Shape};
 use toolbox::batch::{Column, Row};
 
@@ -53,9 +54,12 @@ fn unreadable(name: &str, field: &Field) -> String {
 /// # Safety
 /// The buffer with this index must be null or have at least `count` elements, which nobody may write to during `'a`.
 unsafe fn buffer<'a, T>(node: &Node, index: usize, count: usize) -> Result<&'a [T], String> {
+    if count.checked_mul(size_of::<T>()).is_none_or(|bytes| bytes > isize::MAX as usize) {
+        return Err("an Arrow array is too long".to_owned());
+    }
     match node.buffers.get(index).copied() {
         Some(at) if !at.is_null() && at.cast::<T>().is_aligned() => {
-            // SAFETY: the pointer is not null and aligned; the rest is the caller's obligation.
+            // SAFETY: the pointer is not null and aligned, and the size is that of a slice; the rest is the caller's obligation.
             Ok(unsafe { std::slice::from_raw_parts(at.cast(), count) })
         }
         _ if count == 0 => Ok(&[]),
@@ -71,7 +75,7 @@ unsafe fn offsets<'a, T>(node: &Node) -> Result<&'a [T], String> {
     match node.length {
         0 => Ok(&[]),
         // SAFETY: the caller's obligation.
-        _ => unsafe { buffer(node, 1, node.offset + node.length + 1) },
+        _ => unsafe { buffer(node, 1, (node.offset + node.length).saturating_add(1)) },
     }
 }
 
@@ -120,7 +124,8 @@ impl<'a> ArrowColumn<'a> {
             } else if format == "b" {
                 self.dtype = ScalarType::Bool;
                 let bits: &[u8] = buffer(node, 1, end.div_ceil(8))?;
-                self.elements = Elements::Made((0..end).map(|i| u8::from(is_set(bits, i))).collect());
+                let expanded = (0..end).map(|i| u8::from(is_set(bits, i)));
+                self.elements = Elements::Made(memory::collected(expanded).map_err(|e| e.to_string())?);
             } else if let Some(size) = fixed("w:") {
                 level.kind = Kind::Fixed(size);
                 self.levels.push(level);
@@ -233,12 +238,14 @@ impl Column for ArrowColumn<'_> {
     }
 
     fn row(&self, index: usize) -> Result<Row<'_>, String> {
-        let (mut first, mut count) = (index, 1);
+        let behind = || "its lists end behind their elements".to_owned();
+        let (mut first, mut count) = (index, 1usize);
         let mut sizes = Shape::default();
         for (depth, level) in self.levels.iter().enumerate() {
-            if first + count > level.length {
-                return Err("its lists end behind their elements".to_owned());
+            if first.checked_add(count).is_none_or(|end| end > level.length) {
+                return Err(behind());
             }
+            // No overflow: the sum of offset and length was checked.
             first += level.offset;
             if let Some(bits) = level.validity
                 && let Some(null) = (first..first + count).find(|&i| !is_set(bits, i))
@@ -251,7 +258,8 @@ impl Column for ArrowColumn<'_> {
             let size = match level.kind {
                 Kind::Elements => continue,
                 Kind::Fixed(size) => {
-                    (first, count) = (first * size, count * size);
+                    first = first.checked_mul(size).ok_or_else(behind)?;
+                    count = count.checked_mul(size).ok_or_else(behind)?;
                     size
                 }
                 Kind::Lists(offsets) => {
@@ -268,7 +276,8 @@ impl Column for ArrowColumn<'_> {
             sizes.push(size).map_err(|e| e.to_string())?;
         }
         let width = self.dtype.size();
-        let bytes = self.elements().get(first * width..(first + count) * width);
-        Ok(Row { bytes: bytes.ok_or("its lists end behind their elements")?, sizes })
+        let end = first.checked_add(count).and_then(|end| end.checked_mul(width));
+        let bytes = end.and_then(|end| self.elements().get(first * width..end));
+        Ok(Row { bytes: bytes.ok_or_else(behind)?, sizes })
     }
 }

@@ -64,23 +64,29 @@ impl Field {
         self.dictionary.as_deref()
     }
 
-    /// Copies a schema.
-    pub(super) fn of(schema: &ArrowSchema) -> Self {
-        let count = usize::try_from(schema.n_children).unwrap_or(0);
-        let children = (0..count).map(|i| {
-            // SAFETY: a schema that was not released has `n_children` valid children.
-            Self::of(unsafe { &**schema.children.add(i) })
-        });
-        Self {
+    /// Copies a schema; `None` if it is broken, or nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH).
+    pub(super) fn of(schema: &ArrowSchema) -> Option<Self> {
+        Self::nested(schema, super::MAX_DEPTH)
+    }
+
+    fn nested(schema: &ArrowSchema, depth: usize) -> Option<Self> {
+        let depth = depth.checked_sub(1)?;
+        // SAFETY: a schema that was not released has `n_children` children, each valid unless it is null.
+        let children = unsafe { super::abi::children(schema.children, schema.n_children)? };
+        let children = children.into_iter().map(|child| Self::nested(child, depth));
+        // SAFETY: a dictionary is null or valid.
+        let dictionary = match unsafe { schema.dictionary.as_ref() } {
+            Some(dictionary) => Some(Box::new(Self::nested(dictionary, depth)?)),
+            None => None,
+        };
+        Some(Self {
             format: text(schema.format),
             name: text(schema.name),
             metadata: metadata(schema.metadata),
             flags: schema.flags,
-            children: children.collect(),
-            // SAFETY: a dictionary is null or valid.
-            dictionary: unsafe { schema.dictionary.as_ref() }
-                .map(|dictionary| Box::new(Self::of(dictionary))),
-        }
+            children: children.collect::<Option<_>>()?,
+            dictionary,
+        })
     }
 
     /// Exports the field to a consumer.

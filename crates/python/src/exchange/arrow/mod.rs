@@ -22,6 +22,17 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
+/// The maximum nesting of types and arrays, and the maximum number of children or buffers of one: more is broken. Arrow's own
+/// types nest a few levels; copying, exporting and releasing them recurses.
+const MAX_DEPTH: usize = 64;
+const MAX_CHILDREN: usize = 1 << 20;
+
+fn broken(what: &str) -> PyErr {
+    PyValueError::new_err(format!(
+        "an Arrow {what} is broken: it lacks parts, has a negative size, or is nested deeper than {MAX_DEPTH} levels"
+    ))
+}
+
 /// An array that was moved from its producer; released on drop.
 pub(crate) struct Taken(#[expect(dead_code, reason = "held only for its destructor")] Owned<ArrowArray>);
 
@@ -35,8 +46,7 @@ pub(crate) struct Table {
 
 impl Table {
     fn of(field: Field, array: Owned<ArrowArray>) -> PyResult<Self> {
-        let node =
-            Node::of(&array.0).ok_or_else(|| PyValueError::new_err("an Arrow array has a negative size"))?;
+        let node = Node::of(&array.0).ok_or_else(|| broken("array"))?;
         Ok(Self { field, node, owner: Arc::new(Owner::Taken(Taken(array))) })
     }
 
@@ -45,7 +55,7 @@ impl Table {
         let capsules = object.call_method0(pyo3::intern!(object.py(), "__arrow_c_array__"))?;
         let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) = capsules.extract()?;
         let (schema, array) = (Owned::<ArrowSchema>::take(&schema)?, Owned::<ArrowArray>::take(&array)?);
-        Self::of(Field::of(&schema.0), array)
+        Self::of(Field::of(&schema.0).ok_or_else(|| broken("schema"))?, array)
     }
 
     /// The number of rows.
@@ -57,6 +67,9 @@ impl Table {
     pub(crate) fn columns(&self) -> PyResult<Vec<Self>> {
         if self.field.format() != "+s" {
             return Err(PyTypeError::new_err("a batch of columns is wanted, the Arrow array is no struct"));
+        }
+        if self.field.children.len() != self.node.children.len() {
+            return Err(PyValueError::new_err("an Arrow array has another number of columns than its type"));
         }
         let columns = self.field.children.iter().zip(&self.node.children).map(|(field, node)| {
             let node = node.clone().shown_by(&self.node);
@@ -120,7 +133,7 @@ impl Stream {
         // SAFETY: a stream that was not released has this function, which fills an empty struct.
         let code = get.map_or(-1, |get| unsafe { get(&raw mut *stream.0, &raw mut *schema.0) });
         Self::check(&mut stream, code)?;
-        Ok(Self { field: Field::of(&schema.0), stream })
+        Ok(Self { field: Field::of(&schema.0).ok_or_else(|| broken("schema"))?, stream })
     }
 
     fn check(stream: &mut Owned<ArrowArrayStream>, code: c_int) -> PyResult<()> {

@@ -61,18 +61,26 @@ impl Node {
         Some(Self { length: 0, null_count: 0, offset: 0, buffers, children, dictionary })
     }
 
-    /// Reads an array; `None` if one of its lengths or counts is negative or overflows.
+    /// Reads an array; `None` if one of its lengths or counts is negative or overflows, if it lacks children or buffers, or if it
+    /// is nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH).
     pub(super) fn of(array: &ArrowArray) -> Option<Self> {
+        Self::nested(array, super::MAX_DEPTH)
+    }
+
+    fn nested(array: &ArrowArray, depth: usize) -> Option<Self> {
+        let depth = depth.checked_sub(1)?;
         let count = |n: i64| usize::try_from(n).ok();
-        // SAFETY: an array that was not released has `n_buffers` buffers and `n_children` valid children.
-        let (buffers, children) = unsafe {
-            let buffers = (0..count(array.n_buffers)?).map(|i| *array.buffers.add(i)).collect();
-            let children = (0..count(array.n_children)?).map(|i| Self::of(&**array.children.add(i)));
-            (buffers, children.collect::<Option<_>>()?)
-        };
+        // SAFETY: an array that was not released has `n_children` children, each valid unless it is null.
+        let children = unsafe { super::abi::children(array.children, array.n_children)? };
+        let children = children.into_iter().map(|child| Self::nested(child, depth));
+        let children = children.collect::<Option<_>>()?;
+        let n_buffers = count(array.n_buffers).filter(|&n| n <= super::MAX_CHILDREN)?;
+        (n_buffers == 0 || !array.buffers.is_null()).then_some(())?;
+        // SAFETY: an array that was not released has `n_buffers` buffers.
+        let buffers = unsafe { (0..n_buffers).map(|i| *array.buffers.add(i)).collect() };
         // SAFETY: a dictionary is null or valid.
         let dictionary = match unsafe { array.dictionary.as_ref() } {
-            Some(dictionary) => Some(Box::new(Self::of(dictionary)?)),
+            Some(dictionary) => Some(Box::new(Self::nested(dictionary, depth)?)),
             None => None,
         };
         let (length, offset) = (count(array.length)?, count(array.offset)?);

@@ -11,6 +11,9 @@ use std::ptr::{self, NonNull};
 /// The name of the capsule that holds the API.
 const NAME: &CStr = c"dlpack_exchange_api";
 
+/// More versions than a type provides tables for; a longer chain is broken.
+const MAX_VERSIONS: usize = 16;
+
 /// `DLPackExchangeAPIHeader` of `dlpack.h`.
 #[repr(C)]
 struct Header {
@@ -39,12 +42,15 @@ pub(super) fn lend(object: &Bound<'_, PyAny>) -> PyResult<Option<Lent>> {
     // SAFETY: a capsule of this name points to a function table with static lifetime; each table, and each earlier one, begins
     // with a header. A table of this major version has the fields of `Api`.
     let function = unsafe {
-        while !header.is_null() && (*header).major != MAJOR {
+        for _ in 0..MAX_VERSIONS {
+            if header.is_null() || (*header).major == MAJOR {
+                break;
+            }
             header = (*header).earlier;
         }
-        match header.is_null() {
-            true => None,
-            false => (*header.cast::<Api>()).lend,
+        match !header.is_null() && (*header).major == MAJOR {
+            true => (*header.cast::<Api>()).lend,
+            false => None,
         }
     };
     let Some(function) = function else { return Ok(None) };

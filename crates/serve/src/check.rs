@@ -1,0 +1,76 @@
+//! Checks of requests against the model that they are for.
+
+use crate::execute::Inputs;
+use crate::generation::Generation;
+use crate::refusal::{Refusal, Result};
+use crate::request::InputTensor;
+use pteron::ScalarType;
+use std::collections::BTreeSet;
+
+/// The indices of the requested outputs.
+pub(crate) fn wanted(generation: &Generation, names: &[String]) -> Result<Vec<usize>> {
+    let outputs = generation.outputs();
+    if names.is_empty() {
+        return Ok((0..outputs.len()).collect());
+    }
+    if names.len() > outputs.len() {
+        return Err(Refusal::invalid(format!(
+            "{} outputs are asked for, the model has {}",
+            names.len(),
+            outputs.len()
+        )));
+    }
+    let index = |name: &String| {
+        outputs
+            .iter()
+            .position(|spec| spec.name == *name)
+            .ok_or_else(|| no_tensor("output", name, outputs.iter().map(|s| &s.name)))
+    };
+    let indices: Vec<usize> = names.iter().map(index).collect::<Result<_>>()?;
+    match indices.iter().collect::<BTreeSet<_>>().len() == indices.len() {
+        true => Ok(indices),
+        false => Err(Refusal::invalid("an output is asked for twice")),
+    }
+}
+
+/// Checks the types, shapes and sizes of the inputs, and returns them in the model's order.
+pub(crate) fn checked(generation: &Generation, inputs: Vec<InputTensor>) -> Result<Inputs> {
+    let specs = &generation.signature.inputs;
+    if inputs.len() != specs.len() {
+        return Err(Refusal::invalid(format!(
+            "{} inputs were sent, the model has {}",
+            inputs.len(),
+            specs.len()
+        )));
+    }
+    let mut given: Vec<Option<InputTensor>> = specs.iter().map(|_| None).collect();
+    for input in inputs {
+        let place = specs.iter().position(|(_, spec)| spec.name == input.name);
+        let place =
+            place.ok_or_else(|| no_tensor("input", &input.name, specs.iter().map(|(_, s)| &s.name)))?;
+        let bytes = (*input.data).as_ref();
+        let expected = specs[place].1.check(input.dtype, &input.shape)?;
+        if bytes.len() != expected {
+            let found = bytes.len();
+            return Err(Refusal::invalid(format!(
+                "input `{}`: its shape takes {expected} bytes, {found} were sent",
+                input.name
+            )));
+        }
+        if input.dtype == ScalarType::Bool && bytes.iter().any(|&byte| byte > 1) {
+            return Err(Refusal::invalid(format!("input `{}`: a boolean is a byte 0 or 1", input.name)));
+        }
+        if given[place].is_some() {
+            return Err(Refusal::invalid(format!("input `{}` was sent twice", input.name)));
+        }
+        given[place] = Some(input);
+    }
+    let (shapes, data) = given.into_iter().flatten().map(|input| (input.shape, input.data)).unzip();
+    Ok(Inputs { shapes, data })
+}
+
+fn no_tensor<'a>(what: &str, name: &str, there: impl Iterator<Item = &'a String>) -> Refusal {
+    let name: String = name.chars().take(128).collect();
+    let there: Vec<_> = there.map(|name| format!("`{name}`")).take(16).collect();
+    Refusal::invalid(format!("there is no {what} `{name}`; the model has {}", there.join(", ")))
+}

@@ -1,0 +1,390 @@
+//! The models that are loaded, and how they follow the folder.
+
+use crate::event::Event;
+use crate::generation::Generation;
+use crate::guard::guarded;
+use crate::metrics::ModelMetrics;
+use crate::options::ServiceOptions;
+use crate::refusal::{Reason, Refusal, Result};
+use crate::repository::{Files, Repository, Versions};
+use crate::stateful::StatefulModules;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// The versions of each model.
+type Entries = BTreeMap<String, BTreeMap<u64, Entry>>;
+
+/// A version of a model.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    /// Its lane in the queue.
+    pub(crate) lane: u64,
+    state: State,
+    pub(crate) metrics: Arc<ModelMetrics>,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    Ready(Arc<Generation>),
+    /// It could not be loaded, for this reason.
+    Failed(String),
+    /// It was unloaded on request.
+    Unloaded,
+}
+
+/// An entry of the repository index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// The model.
+    pub name: String,
+    /// Its version; empty for a model that was never loaded.
+    pub version: String,
+    /// Whether it is loaded and answers requests.
+    pub is_ready: bool,
+    /// Why it is not ready.
+    pub reason: String,
+}
+
+/// What failed when the folder was last looked at: it is not reported again, and invalid files are not loaded again, until
+/// something changes.
+#[derive(Debug, Default)]
+struct Failures {
+    folder: Option<Refusal>,
+    /// By model and version; without a version for a model that is invalid as a whole.
+    models: BTreeMap<(String, Option<u64>), Failure>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Failure {
+    /// The files; `None` if they were not found.
+    files: Option<Files>,
+    refusal: Refusal,
+}
+
+/// How a look at the folder treats what failed before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Files that were invalid are not loaded again, and failures are not reported again.
+    ForChanges,
+    /// Everything that is not loaded is tried; failures are returned, and reported if they are new.
+    OnRequest,
+    /// Everything that is not loaded is tried, and every failure is reported.
+    Afresh,
+}
+
+/// The models of a folder.
+#[derive(Debug)]
+pub(crate) struct Models {
+    repository: Repository,
+    entries: RwLock<Entries>,
+    /// Held while models are loaded, which happens one after the other.
+    failures: Mutex<Failures>,
+    stateful: StatefulModules,
+    /// The next number of a generation or a lane.
+    next_number: AtomicU64,
+}
+
+impl Models {
+    pub(crate) fn new(repository: Repository) -> Self {
+        let (entries, failures) = (RwLock::default(), Mutex::default());
+        let stateful = StatefulModules::default();
+        Self { repository, entries, failures, stateful, next_number: AtomicU64::new(1) }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Entries> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Entries> {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Looks at the folder: loads new and replaced models, and removes those whose files are gone. Models that were unloaded
+    /// on request stay unloaded. Returns the failures, or those that are new.
+    ///
+    /// # Errors
+    /// The folder cannot be read; then nothing changes.
+    pub(crate) fn follow(&self, look: Look, options: &ServiceOptions) -> Result<Vec<(String, Refusal)>> {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = match guarded(|| self.repository.scan()) {
+            Ok(found) => found,
+            Err(refusal) => {
+                if look == Look::Afresh || failures.folder.as_ref() != Some(&refusal) {
+                    options.events.report(&Event::FolderFailed(refusal.clone()));
+                }
+                failures.folder = Some(refusal.clone());
+                return Err(refusal);
+            }
+        };
+        if failures.folder.take().is_some() {
+            options.events.report(&Event::FolderReadable);
+        }
+        self.remove_missing(&found, options);
+        failures.models.retain(|(name, _), _| found.contains_key(name));
+        let unloaded = self.unloaded();
+        let mut reported = Vec::new();
+        for (name, versions) in found.into_iter().filter(|(name, _)| !unloaded.contains(name)) {
+            let failed = self.load_versions(&mut failures, &name, versions, look, options);
+            reported.extend(failed.into_iter().map(|refusal| (name.clone(), refusal)));
+        }
+        Ok(reported)
+    }
+
+    /// The models of which all versions were unloaded on request.
+    fn unloaded(&self) -> BTreeSet<String> {
+        let is_unloaded = |entry: &Entry| matches!(entry.state, State::Unloaded);
+        let models = self.read();
+        let all = models.iter().filter(|(_, versions)| versions.values().all(is_unloaded));
+        all.map(|(name, _)| name.clone()).collect()
+    }
+
+    fn remove_missing(&self, found: &BTreeMap<String, Result<Versions>>, options: &ServiceOptions) {
+        // If a model is invalid as a whole, it is not known which models of its methods there are: they stay.
+        let invalid: Vec<String> =
+            found.iter().filter(|(_, v)| v.is_err()).map(|(name, _)| format!("{name}.")).collect();
+        let is_missing = |name: &String| {
+            !found.contains_key(name) && !invalid.iter().any(|prefix| name.starts_with(prefix))
+        };
+        let mut models = self.write();
+        let removed: Entries = models.extract_if(.., |name, _| is_missing(name)).collect();
+        drop(models);
+        for (model, versions) in removed {
+            for version in versions.into_keys() {
+                options.events.report(&Event::Removed { model: model.clone(), version });
+            }
+        }
+    }
+
+    /// Loads a model on request: afterwards it has the versions that are in the folder now, except those that fail.
+    ///
+    /// # Errors
+    /// There is no such model in the folder, or a version cannot be loaded.
+    pub(crate) fn load(&self, name: &str, options: &ServiceOptions) -> Result<()> {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = guarded(|| self.repository.scan())?;
+        let versions = found.remove(name).ok_or_else(|| no_model(name))?;
+        let failed = self.load_versions(&mut failures, name, versions, Look::OnRequest, options);
+        failed.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Loads the versions of a model that are new or were replaced, and swaps them in together. A version that cannot be
+    /// loaded stays as it is. Returns the failures, or those that are new.
+    fn load_versions(
+        &self,
+        failures: &mut Failures,
+        name: &str,
+        versions: Result<Versions>,
+        look: Look,
+        options: &ServiceOptions,
+    ) -> Vec<Refusal> {
+        let mut reported = Vec::new();
+        let mut fail = |failures: &mut Failures, version, files, refusal: Refusal| {
+            let failure = Failure { files, refusal: refusal.clone() };
+            let key = (name.to_owned(), version);
+            let is_kept = self.keep(name, version, &refusal);
+            let is_new = failures.models.get(&key) != Some(&failure);
+            if look == Look::Afresh || is_new {
+                let (model, refusal) = (name.to_owned(), refusal.clone());
+                options.events.report(&Event::Failed { model, version, refusal, is_kept });
+            }
+            if look != Look::ForChanges || is_new {
+                reported.push(refusal);
+            }
+            failures.models.insert(key, failure);
+        };
+        let versions = match versions {
+            Ok(versions) => versions,
+            Err(refusal) => {
+                fail(failures, None, None, refusal);
+                return reported;
+            }
+        };
+        let numbers: BTreeSet<u64> = versions.keys().copied().collect();
+        failures.models.retain(|(model, version), _| {
+            model != name || version.is_some_and(|version| numbers.contains(&version))
+        });
+        let mut loaded = Vec::new();
+        for (version, files) in versions {
+            let key = (name.to_owned(), Some(version));
+            if self.is_loaded(name, version, &files) {
+                failures.models.remove(&key);
+                continue;
+            }
+            let known = failures.models.get(&key).filter(|failure| failure.files.as_ref() == Some(&files));
+            if look == Look::ForChanges && known.is_some_and(|failure| failure.refusal.is_lasting()) {
+                continue;
+            }
+            let number = self.next_number();
+            match guarded(|| Generation::load(&files, options, &self.stateful, number)) {
+                Ok(generation) => {
+                    failures.models.remove(&key);
+                    loaded.push((version, Arc::new(generation)));
+                }
+                Err(mut refusal) => {
+                    refusal.message = format!("model `{name}`, version {version}: {}", refusal.message);
+                    fail(failures, Some(version), Some(files), refusal);
+                }
+            }
+        }
+        self.swap(name, &numbers, loaded, options);
+        reported
+    }
+
+    fn is_loaded(&self, name: &str, version: u64, files: &Files) -> bool {
+        let models = self.read();
+        let entry = models.get(name).and_then(|versions| versions.get(&version));
+        entry.is_some_and(|entry| matches!(&entry.state, State::Ready(present) if present.files == *files))
+    }
+
+    /// Notes why a version, or the whole model, is not loaded, unless it is: what is loaded stays, and then this is true.
+    fn keep(&self, name: &str, version: Option<u64>, refusal: &Refusal) -> bool {
+        let mut models = self.write();
+        let entries = models.entry(name.to_owned()).or_default();
+        let is_ready = |entry: &Entry| matches!(entry.state, State::Ready(_));
+        if version.is_none() && entries.values().any(is_ready) {
+            return true;
+        }
+        let entry = entries.entry(version.unwrap_or(1)).or_insert_with(|| self.entry());
+        if !is_ready(entry) {
+            entry.state = State::Failed(refusal.message.clone());
+        }
+        is_ready(entry)
+    }
+
+    /// Replaces the generations of a model by those that were loaded, and removes versions that are no longer in the folder.
+    fn swap(
+        &self,
+        name: &str,
+        numbers: &BTreeSet<u64>,
+        loaded: Vec<(u64, Arc<Generation>)>,
+        options: &ServiceOptions,
+    ) {
+        let mut models = self.write();
+        let entries = models.entry(name.to_owned()).or_default();
+        let removed: BTreeMap<u64, Entry> =
+            entries.extract_if(.., |version, _| !numbers.contains(version)).collect();
+        let mut replaced = Vec::new();
+        for (version, generation) in &loaded {
+            let entry = entries.entry(*version).or_insert_with(|| self.entry());
+            entry.metrics.loaded();
+            replaced.push(std::mem::replace(&mut entry.state, State::Ready(Arc::clone(generation))));
+        }
+        drop(models);
+        // Free the generations after releasing the lock.
+        drop(replaced);
+        let model = || name.to_owned();
+        for version in removed.into_keys() {
+            options.events.report(&Event::Removed { model: model(), version });
+        }
+        for (version, generation) in loaded {
+            let unbatched = generation.unbatched().map(str::to_owned);
+            let generation = generation.number;
+            options.events.report(&Event::Loaded { model: model(), version, generation, unbatched });
+        }
+    }
+
+    fn entry(&self) -> Entry {
+        let state = State::Failed("not loaded".to_owned());
+        Entry { lane: self.next_number(), state, metrics: Arc::default() }
+    }
+
+    /// Unloads all versions of a model. Requests that have been accepted are still answered.
+    ///
+    /// # Errors
+    /// There is no such model.
+    pub(crate) fn unload(&self, name: &str, options: &ServiceOptions) -> Result<()> {
+        let mut models = self.write();
+        let entries = models.get_mut(name).ok_or_else(|| no_model(name))?;
+        let old: Vec<_> =
+            entries.values_mut().map(|entry| std::mem::replace(&mut entry.state, State::Unloaded)).collect();
+        drop(models);
+        // Free the generations after releasing the lock.
+        drop(old);
+        options.events.report(&Event::Unloaded { model: name.to_owned() });
+        Ok(())
+    }
+
+    /// Calls `each` with every version of every model, including models in the folder that were never loaded.
+    ///
+    /// # Errors
+    /// `each` fails.
+    pub(crate) fn index(&self, mut each: impl FnMut(IndexEntry) -> Result<()>) -> Result<()> {
+        let models = self.read();
+        for (name, versions) in models.iter() {
+            for (version, entry) in versions {
+                let (is_ready, reason) = match &entry.state {
+                    State::Ready(_) => (true, String::new()),
+                    State::Failed(why) => (false, why.clone()),
+                    State::Unloaded => (false, "unloaded".to_owned()),
+                };
+                each(IndexEntry { name: name.clone(), version: version.to_string(), is_ready, reason })?;
+            }
+        }
+        let known: BTreeSet<String> = models.keys().cloned().collect();
+        drop(models);
+        let found = guarded(|| self.repository.scan()).unwrap_or_default();
+        for name in found.into_keys().filter(|name| !known.contains(name)) {
+            let reason = "not loaded".to_owned();
+            each(IndexEntry { name, version: String::new(), is_ready: false, reason })?;
+        }
+        Ok(())
+    }
+
+    /// The numbers of the loaded versions of a model.
+    pub(crate) fn versions(&self, name: &str) -> Vec<String> {
+        let models = self.read();
+        let is_ready = |(_, entry): &(&u64, &Entry)| matches!(entry.state, State::Ready(_));
+        let ready = models.get(name).into_iter().flatten().filter(is_ready);
+        ready.map(|(version, _)| version.to_string()).collect()
+    }
+
+    /// A version of a model that is loaded; the highest if `version` is empty.
+    ///
+    /// # Errors
+    /// There is no such model or version, or it is not loaded.
+    pub(crate) fn find(&self, name: &str, version: &str) -> Result<(u64, Entry, Arc<Generation>)> {
+        let models = self.read();
+        let versions = models.get(name).ok_or_else(|| no_model(name))?;
+        let ready = |(version, entry): (&u64, &Entry)| {
+            let why = match &entry.state {
+                State::Ready(generation) => return Ok((*version, entry.clone(), Arc::clone(generation))),
+                State::Failed(why) => why,
+                State::Unloaded => "unloaded",
+            };
+            let message = format!("version {version} of the model `{name}` is not loaded: {why}");
+            Err(Refusal::new(Reason::Unavailable, message))
+        };
+        if version.is_empty() {
+            let loaded = versions.iter().rev().find(|(_, entry)| matches!(entry.state, State::Ready(_)));
+            return loaded.or(versions.last_key_value()).ok_or_else(|| no_model(name)).and_then(ready);
+        }
+        let number = version.parse().ok().and_then(|number: u64| versions.get_key_value(&number));
+        number.ok_or_else(|| no_version(name, version, versions.keys())).and_then(ready)
+    }
+
+    /// The metrics of every version, with their labels.
+    pub(crate) fn metrics(&self) -> Vec<(String, Arc<ModelMetrics>)> {
+        let models = self.read();
+        let versions = models.iter().flat_map(|(name, versions)| versions.iter().map(move |v| (name, v)));
+        let labelled = versions.map(|(name, (version, entry))| {
+            (format!("model=\"{name}\",version=\"{version}\""), Arc::clone(&entry.metrics))
+        });
+        labelled.collect()
+    }
+}
+
+fn no_model(name: &str) -> Refusal {
+    let name: String = name.chars().take(128).collect();
+    Refusal::not_found(format!("there is no model `{name}`"))
+}
+
+fn no_version<'a>(name: &str, version: &str, there: impl Iterator<Item = &'a u64>) -> Refusal {
+    let version: String = version.chars().take(32).collect();
+    let there: Vec<_> = there.map(u64::to_string).collect();
+    Refusal::not_found(format!("the model `{name}` has no version `{version}`; it has {}", there.join(", ")))
+}
