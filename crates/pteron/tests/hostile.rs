@@ -122,7 +122,8 @@ struct Work {
 /// (matrix products, convolutions), the product of the element counts of their two largest tensors. `None` for methods with
 /// jumps, whose instructions may run any number of times.
 fn warranted(program: &Program, name: &str) -> Option<u64> {
-    const SUMS_OF_PRODUCTS: [&str; 8] = ["conv", "mm", "linear", "attention", "dist", "bag", "fft", "dft"];
+    const SUMS_OF_PRODUCTS: [&str; 9] =
+        ["conv", "mm", "linear", "linalg", "attention", "dist", "bag", "fft", "dft"];
     let plan = program.tables().execution_plan.iter().find(|plan| plan.name == name)?;
     let numel =
         |tensor: &pte::Tensor| tensor.sizes.iter().map(|&n| u64::from(n.unsigned_abs())).product::<u64>();
