@@ -13,6 +13,7 @@ use pteron::compile::delegate::{
     self, DelegationError, DelegationSpec, PartitionResult, Partitioner, Preprocess, PreprocessResult,
 };
 use pteron::compile::exported::{Argument, ExportedNode, ExportedProgram, InputKind, VarId};
+use pteron::compile::pt2::SharedBytes;
 use pteron::compile::{Delegation, OperatorTable, Options, compile};
 use pteron::{EValue, FreeableBuffer, LoadOptions, Module, Tensor};
 use std::collections::HashMap;
@@ -192,7 +193,8 @@ pub(crate) fn compiled(
     let toy = Delegation { partitioner: Arc::new(ToyPartitioner), backend: Arc::new(ToyPreprocess) };
     let delegation = if with_accelerator { vec![toy] } else { Vec::new() };
     let options = Options { delegation, ..Options::default() };
-    let compiled = compile(Arc::new(archive), &table, &options, &mut |_, _, _| {})?;
+    let archive: SharedBytes = Arc::new(archive);
+    let compiled = compile(&archive, &table, &options, &mut |_, _, _| {})?;
     let mut program = Vec::new();
     compiled.program.write_to(&mut program)?;
     for delegate in compiled.methods.iter().flat_map(|method| &method.delegates) {

@@ -51,9 +51,10 @@ fn bef(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
 /// Compiles an archive to a program.
 #[cfg(feature = "compile")]
 fn compile(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
-    use pteron::compile::{OperatorTable, Options, compile};
+    use pteron::compile::{OperatorTable, Options, from_loader};
     let table = OperatorTable::portable(&pteron::kernel_registry());
-    let compiled = compile(Arc::new(std::fs::read(path)?), &table, &Options::default(), &mut |_, _, _| {})?;
+    let archive: Arc<dyn pteron::DataLoader> = Arc::new(pteron::FileLoader::open(path)?);
+    let compiled = from_loader(&archive, &table, &Options::default(), &mut |_, _, _| {})?;
     compiled.program.write_to(&mut std::io::stdout())?;
     Ok(())
 }
