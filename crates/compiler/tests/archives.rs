@@ -197,7 +197,7 @@ fn operators_that_the_reference_lacks_are_refused_or_reported() {
     let table = OperatorTable::preferring_portable(&kernels::registry());
     let of = |model: &Value| {
         let archive = archive(model, &weights(), &[STORAGE]);
-        compile(archive, &table, &Options::default(), &mut |_, _, _| {}).unwrap().methods.remove(0)
+        compile(&archive, &table, &Options::default(), &mut |_, _, _| {}).unwrap().methods.remove(0)
     };
     assert_eq!(of(&lacking).not_on_reference, ["aten::special_bessel_j0.out"]);
     let portable = of(&model("torch.ops.aten.silu.default"));

@@ -14,8 +14,8 @@ fn portable() -> Convert {
     let table = OperatorTable::portable(&pteron::kernel_registry());
     Arc::new(move |(loader, data)| {
         let compiled =
-            compile::from_loader(&*loader, &table, &compile::Options::default(), &mut |_, _, _| {})?;
-        Ok((compile::in_memory(&*loader, &compiled)?, data))
+            compile::from_loader(&loader, &table, &compile::Options::default(), &mut |_, _, _| {})?;
+        Ok((compile::in_memory(loader, &compiled), data))
     })
 }
 

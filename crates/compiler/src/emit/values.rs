@@ -100,7 +100,7 @@ impl<'p> Values<'p> {
         if program.is_mutated(var) {
             let shared = program.shared.get(&var).copied();
             // Shared memory starts with zeros. A method that is loaded later must not write them again.
-            if shared.is_none() || data.data().iter().any(|&byte| byte != 0) {
+            if shared.is_none() || data.reopened().data().iter().any(|&byte| byte != 0) {
                 tensor.data_buffer_idx = builder.add_initial_data(blob);
             }
             tensor.extra_tensor_info = name.map(|name| ExtraTensorInfo {
