@@ -219,7 +219,7 @@ pub(crate) fn open_plain(file: &Path) -> Result<Arc<dyn DataLoader>> {
 
 /// Compiles an archive in memory; returns any other file unchanged.
 pub(crate) fn compiled(loader: Arc<dyn DataLoader>) -> toolbox::Result<Arc<dyn DataLoader>> {
-    Ok(pteron::compile::program(loader, &pteron::load_options().kernels)?)
+    Ok(pteron::compile::program(loader, &pteron::load_options().kernels, &limits())?)
 }
 
 /// Opens files of named data for `verb`, which errors name.

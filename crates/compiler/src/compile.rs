@@ -7,7 +7,8 @@ use crate::quantize::{self, Quantize, QuantizedLayer};
 use crate::{Error, OperatorTable, Result, passes, pt2};
 use format::container::Blob;
 use format::ptd;
-use format::pte::{Builder, NamedBlob, Prepared, is_own_key};
+use format::pte::{Builder, EValue, ExecutionPlan, NamedBlob, Prepared, is_own_key};
+use ir::exported::CompileBudget;
 use ir::exported::delegate::{CALL_DELEGATE, DebugHandle, Partitioner, Preprocess, lower_partition};
 use ir::exported::{ExportedProgram, TensorSpec, VarId};
 use std::collections::{BTreeMap, HashMap};
@@ -31,6 +32,9 @@ pub struct Options {
     pub quantize: Option<Quantize>,
     /// Backends to which parts of the program are delegated, applied in this order.
     pub delegation: Vec<Delegation>,
+    /// Bytes that compiling may take beside the source file and the program that is written: parsed JSON, inflated records,
+    /// copies of weights, nodes, folded constants. Unlimited by default.
+    pub memory: u64,
 }
 
 /// A backend, and the partitioner that decides which nodes it takes.
@@ -58,6 +62,7 @@ impl Default for Options {
             methods: Vec::new(),
             quantize: None,
             delegation: Vec::new(),
+            memory: u64::MAX,
         }
     }
 }
@@ -121,7 +126,8 @@ pub struct MethodSummary {
     pub not_on_reference: Vec<String>,
     /// Bytes of planned memory for tensors.
     pub arena_bytes: u64,
-    /// Bytes of its constants; shared ones count once.
+    /// Bytes that its constants and initial values have in the file; equal ones count once. Those of delegates are in
+    /// [`DelegateSummary::named_bytes`].
     pub constant_bytes: u64,
     /// The parts delegated to backends, in order of delegate index.
     pub delegates: Vec<DelegateSummary>,
@@ -173,7 +179,7 @@ pub fn compile(
     options: &Options,
     watch: Watch<'_>,
 ) -> Result<Compiled> {
-    let mut programs = pt2::read(file)?;
+    let mut programs = pt2::read(file, &CompileBudget::new(options.memory))?;
     choose(&mut programs, options)?;
     programs.sort_by(|a, b| a.name.cmp(&b.name));
     finish(programs, table, options, watch)
@@ -241,7 +247,7 @@ pub(crate) fn finish(
             not_on_reference,
             operators: summary.operators.into_iter().collect(),
             arena_bytes: summary.arena_bytes,
-            constant_bytes: constant_bytes(program),
+            constant_bytes: 0,
             delegates: delegates(program),
             left,
             layers: quantized.layers.clone(),
@@ -256,7 +262,11 @@ pub(crate) fn finish(
         true => builder.named_data.extract_if(.., |data| !is_own_key(&data.key)).collect(),
         false => Vec::new(),
     };
-    Ok(Compiled { program: builder.finish()?.prepare()?, external, external_data, methods })
+    let draft = builder.finish()?;
+    for (method, plan) in methods.iter_mut().zip(&draft.program.execution_plan) {
+        method.constant_bytes = constant_bytes(plan);
+    }
+    Ok(Compiled { program: draft.prepare()?, external, external_data, methods })
 }
 
 fn add_external(
@@ -315,8 +325,18 @@ fn delegates(program: &ExportedProgram) -> Vec<DelegateSummary> {
     program.lowered.iter().map(summary).collect()
 }
 
-fn constant_bytes(program: &ExportedProgram) -> u64 {
-    program.constants.values().map(|c| c.range.len() as u64).sum()
+/// The bytes that a plan's tensors have in the file or in that of the external data: constants and initial values, each once.
+fn constant_bytes(plan: &ExecutionPlan) -> u64 {
+    let mut sizes: HashMap<(Option<u32>, Option<u32>, Option<&str>), u64> = HashMap::new();
+    for tensor in plan.values.iter().filter_map(EValue::as_tensor) {
+        let external = tensor.fully_qualified_name().filter(|_| tensor.is_external());
+        let stored = (tensor.constant_idx(), tensor.initial_data_idx(), external);
+        if stored != (None, None, None) {
+            let size = sizes.entry(stored).or_default();
+            *size = tensor.nbytes().unwrap_or(0).max(*size);
+        }
+    }
+    sizes.values().sum()
 }
 
 fn check_alignment(what: &str, alignment: u64) -> Result<u64> {

@@ -21,5 +21,17 @@ pub(crate) const MAX_NODES: usize = 4_000_000;
 /// that makes the node that it replaces would go on for ever.
 pub(crate) const MAX_REPLACEMENTS: u32 = 64;
 
-/// Nesting depth of parentheses in a size expression.
+/// The memory of a node, by estimate: its arguments, and names and types of its results.
+pub(crate) const NODE_BYTES: usize = 512;
+
+/// Entries of a table that a decomposition computes from sizes: indices of windows, weights of interpolations.
+pub(crate) const MAX_TABLE: usize = 1 << 24;
+
+/// The memory of an entry of such a table while it is computed.
+pub(crate) const TABLE_ENTRY_BYTES: usize = 16;
+
+/// Nesting depth of parentheses and of quotients in a size expression.
 pub(crate) const MAX_EXPRESSION_DEPTH: usize = 64;
+
+/// Terms of a size expression. PyTorch's have a dozen; what simplifies them compares every two.
+pub(crate) const MAX_EXPRESSION_TERMS: usize = 1024;

@@ -3,6 +3,7 @@
 use crate::compile::{choose, finish};
 use crate::recover::{Recoverable, recover};
 use crate::{Compiled, OperatorTable, Options, Result, Watch};
+use ir::exported::CompileBudget;
 
 /// Recompiles a program without its source: delegate calls are lifted to the operators that their payloads compute, and
 /// backends take their parts anew ([`Options::delegation`]).
@@ -15,7 +16,7 @@ pub fn retarget(
     options: &Options,
     watch: Watch<'_>,
 ) -> Result<Compiled> {
-    let mut programs = recover(source)?;
+    let mut programs = recover(source, &CompileBudget::new(options.memory))?;
     choose(&mut programs, options)?;
     finish(programs, table, options, watch)
 }

@@ -256,3 +256,100 @@ fn an_unbounded_size_is_reported_with_a_remedy() {
         "{problem}"
     );
 }
+
+/// An archive compiled with this much memory.
+fn problem_within(memory: u64, model: &Value, weights: &Value, records: &[(&str, &[u8])]) -> String {
+    let table = OperatorTable::portable(&kernels::registry());
+    let options = Options { memory, ..Options::default() };
+    let compiled = compile(&archive(model, weights, records), &table, &options, &mut |_, _, _| {});
+    compiled.err().expect("it is refused").to_string()
+}
+
+#[test]
+fn weights_beyond_the_memory_limit_are_named() {
+    let silu = || model("torch.ops.aten.silu.default");
+    let strided = |strides: [i64; 2]| {
+        let mut weights = weights();
+        let strides = strides.map(|n| json!({"as_int": n}));
+        weights["net.w"]["tensor_meta"]["strides"] = json!(strides);
+        weights
+    };
+    // Two rows that are one in the storage are copied.
+    run(&silu(), &strided([0, 1]), &[STORAGE]).unwrap();
+    let mut large = silu();
+    large["graph_module"]["graph"]["tensor_values"]["w"] = meta(&[1 << 20, 3]);
+    let mut weights = strided([0, 1]);
+    weights["net.w"]["tensor_meta"]["sizes"][0] = json!({"as_int": 1 << 20});
+    let error = problem_within(1 << 20, &large, &weights, &[STORAGE]);
+    assert!(error.contains("`net.w`") && error.contains("the limit is 1048576"), "{error}");
+
+    // Views that overlap in their storage are written one by one.
+    let mut weights = json!({});
+    let mut overlapping = silu();
+    let graph = &mut overlapping["graph_module"];
+    for i in 0..100 {
+        let mut meta = meta(&[100_000]);
+        meta["storage_offset"] = json!({"as_int": i});
+        let name = format!("v{i}");
+        graph["graph"]["tensor_values"][&name] = meta.clone();
+        graph["graph"]["inputs"].as_array_mut().unwrap().push(json!({"as_tensor": {"name": name}}));
+        let spec = json!({"parameter": {"arg": {"name": name}, "parameter_name": name}});
+        graph["signature"]["input_specs"].as_array_mut().unwrap().push(spec);
+        weights[&name] = json!({"path_name": "views", "use_pickle": false, "tensor_meta": meta});
+    }
+    weights["net.w"] = self::weights()["net.w"].clone();
+    let views = ("data/weights/views", &[0; 400_400][..]);
+    let error = problem_within(8 << 20, &overlapping, &weights, &[STORAGE, views]);
+    assert!(error.contains("(`v") && error.contains("overlap"), "{error}");
+}
+
+#[test]
+fn the_longest_list_of_a_json_beyond_the_memory_limit_is_named() {
+    let mut model = model("torch.ops.aten.silu.default");
+    let inputs = vec![json!({"as_int": 1}); 20_000];
+    model["graph_module"]["graph"]["inputs"].as_array_mut().unwrap().extend(inputs);
+    let error = problem_within(1 << 20, &model, &weights(), &[STORAGE]);
+    assert!(error.contains("graph_module.graph.inputs") && error.contains("20002"), "{error}");
+}
+
+#[test]
+fn sizes_of_many_terms_are_refused_with_the_tensor() {
+    for join in [" + ", "*", "//", " - "] {
+        let mut model = model("torch.ops.aten.silu.default");
+        let terms: Vec<String> = (0..14_000).map(|i| format!("s{i}")).collect();
+        let size = json!({"as_expr": {"expr_str": terms.join(join), "hint": {"as_int": 2}}});
+        model["graph_module"]["graph"]["tensor_values"]["x"]["sizes"][0] = size;
+        let error = problem(&model, &weights(), &[STORAGE]);
+        assert!(error.contains("(`x`)") && error.contains("more than"), "{error}");
+    }
+}
+
+#[test]
+fn decompositions_that_do_not_end_are_refused_with_the_node() {
+    let mut model = model("torch.ops.aten.cat.default");
+    let empty = json!([{"name": "tensors", "arg": {"as_tensors": []}}]);
+    model["graph_module"]["graph"]["nodes"][0]["inputs"] = empty;
+    let error = problem(&model, &weights(), &[STORAGE]);
+    assert!(error.contains("node `y` (aten.cat.default)") && error.contains("empty list"), "{error}");
+}
+
+#[test]
+fn constants_count_as_they_are_in_the_file() {
+    // An unused weight and a second name of another one add nothing to the file.
+    let mut model = model("torch.ops.aten.silu.default");
+    let mut weights = weights();
+    for name in ["unused", "alias"] {
+        let graph = &mut model["graph_module"];
+        graph["graph"]["tensor_values"][name] = meta(&[2, 3]);
+        graph["graph"]["inputs"].as_array_mut().unwrap().push(json!({"as_tensor": {"name": name}}));
+        let spec = json!({"parameter": {"arg": {"name": name}, "parameter_name": name}});
+        graph["signature"]["input_specs"].as_array_mut().unwrap().push(spec);
+    }
+    weights["unused"] = json!({"path_name": "weight_1", "use_pickle": false, "tensor_meta": meta(&[2, 3])});
+    weights["alias"] = weights["net.w"].clone();
+    let add = &mut model["graph_module"]["graph"]["nodes"][1]["inputs"];
+    add[1]["arg"]["as_tensor"]["name"] = json!("alias");
+    let other = ("data/weights/weight_1", &[1; 24][..]);
+    let compiled = run(&model, &weights, &[STORAGE, other]).unwrap();
+    assert_eq!(compiled.methods[0].constant_bytes, 24);
+}

@@ -2,6 +2,7 @@
 //! lowered, and the two image layouts.
 
 use crate::graph::{Graph, NodeId};
+use crate::operands::Operands;
 use crate::operation::operation;
 use kernels::compute::Layout;
 use operator::{Error, Result};
@@ -26,7 +27,19 @@ pub enum Lies {
 
 /// Checks every node of a graph.
 pub(crate) fn check(graph: &Graph) -> Result<()> {
-    graph.order().into_iter().try_for_each(|node| check_layout(graph, node))
+    graph.order().into_iter().try_for_each(|node| check_node(graph, node))
+}
+
+/// Checks that a node can run: its operands ([`Operation::check`](crate::Operation::check)) and their layouts
+/// ([`Operation::lies`](crate::Operation::lies)).
+///
+/// # Errors
+/// It cannot; why.
+pub fn check_node(graph: &Graph, node: NodeId) -> Result<()> {
+    if let Some(operation) = operation(graph, node) {
+        operation.check(&Operands::new(graph, node))?;
+    }
+    check_layout(graph, node)
 }
 
 /// Whether the operands of a node have the layouts that it requires.
@@ -34,12 +47,8 @@ pub(crate) fn layouts_fit(graph: &Graph, node: NodeId) -> bool {
     check_layout(graph, node).is_ok()
 }
 
-/// Checks that the operands of a node have the layouts that its operation requires
-/// ([`Operation::lies`](crate::Operation::lies)).
-///
-/// # Errors
-/// An operand has another layout.
-pub fn check_layout(graph: &Graph, id: NodeId) -> Result<()> {
+/// Checks that the operands of a node have the layouts that its operation requires.
+fn check_layout(graph: &Graph, id: NodeId) -> Result<()> {
     // Kernels of calls receive the layouts of their tensors at run time.
     let Some(operation) = operation(graph, id) else { return Ok(()) };
     let node = graph.node(id);

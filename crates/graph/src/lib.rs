@@ -21,6 +21,7 @@ pub mod fold;
 mod graph;
 mod layouts;
 mod lower;
+mod operands;
 mod operation;
 mod pack_store;
 mod packs;
@@ -37,7 +38,8 @@ pub use graph::{
 };
 pub use kernels::compute::{Activation, Affine, ConvParams, Isa, Layout, Pooling, Quantization};
 pub use kernels::compute::{WeightBits, Windows};
-pub use layouts::{Lies, check_layout};
+pub use layouts::{Lies, check_node};
+pub use operands::Operands;
 pub use operation::{Fused, Images, Lowered, Lowering, Operation, as_op, operation};
 pub use operator::{Binary, Expression, Instr, Unary};
 pub use pack_store::PackStore;

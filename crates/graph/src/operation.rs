@@ -2,6 +2,7 @@
 
 use crate::graph::{Graph, Kind, NodeId, ValueId};
 use crate::layouts::Lies;
+use crate::operands::Operands;
 use crate::packs::Packs;
 use crate::steps::Step;
 use kernels::compute::{Activation, Isa};
@@ -37,6 +38,17 @@ pub trait Operation: Any + fmt::Debug + Send + Sync {
             (true, 0) => Lies::Anyhow,
             (true, _) => Lies::AsFirst,
         }
+    }
+
+    /// Checks that a node of this kind can run: that its operands have the number, types and sizes that its step assumes.
+    /// Every node is checked before a graph is lowered, whether a pass made it or a file holds it. Layouts are checked
+    /// separately ([`Self::lies`]).
+    ///
+    /// # Errors
+    /// The node cannot run.
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        let _ = operands;
+        Ok(())
     }
 
     /// Lowers a node of this kind to a step.

@@ -95,14 +95,22 @@ impl From<CountedTensor> for Constant {
     }
 }
 
+/// The bytes of constants without elements.
+#[repr(align(64))]
+struct NoBytes([u8; 0]);
+
+static NO_BYTES: NoBytes = NoBytes([]);
+
 impl Constant {
     /// The bytes, in the storage order of the value's meta; empty for a scalar.
     pub fn bytes(&self) -> &[u8] {
-        match self {
+        let bytes = match self {
             Self::Shared(bytes) => bytes.bytes(),
             Self::Computed(tensor) => tensor.bytes(),
             Self::Scalar(_) => &[],
-        }
+        };
+        // No bytes may lie at any address, but tensors need one that is aligned for their elements.
+        if bytes.is_empty() { &NO_BYTES.0 } else { bytes }
     }
 
     /// The number of bytes. Does not load bytes that are loaded on access.
@@ -251,4 +259,19 @@ impl Value {
 /// The meta of a scalar.
 pub(crate) fn scalar_meta(dtype: ScalarType) -> TensorMeta {
     TensorMeta::contiguous(dtype, &[]).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tensor::ScalarType;
+
+    #[test]
+    fn constants_without_elements_are_tensors_of_every_type() {
+        for dtype in [ScalarType::Byte, ScalarType::Half, ScalarType::Double, ScalarType::ComplexDouble] {
+            let meta = TensorMeta::contiguous(dtype, &[0, 3]).unwrap();
+            let constant = Constant::Shared(Arc::new(Vec::<u8>::new()));
+            assert!(constant.view(&meta).is_some(), "{dtype}");
+        }
+    }
 }

@@ -160,6 +160,6 @@ pub fn open(path: impl AsRef<Path>) -> Result<Module> {
     let options = load_options();
     let file: Arc<dyn DataLoader> = Arc::new(FileLoader::open(path)?);
     #[cfg(feature = "compile")]
-    let file = compile::program(file, &options.kernels)?;
+    let file = compile::program(file, &options.kernels, &options.limits)?;
     Module::load(file, options)
 }

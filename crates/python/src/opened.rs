@@ -75,7 +75,7 @@ impl Opened {
         let mut options = settings.load_options()?;
         let recorder = settings.record.map(|values| Arc::new(Recorder::new(values)));
         options.tracer = recorder.clone().map(|recorder| recorder as _);
-        let loader = pteron::compile::program(loader, &options.kernels)?;
+        let loader = pteron::compile::program(loader, &options.kernels, &options.limits)?;
         let bundle = match bundle::is_one(&*loader)? {
             true => Some(Bundle::open(&*loader, &options.limits)?),
             false => None,

@@ -8,7 +8,7 @@ use crate::settings::Source;
 use crate::tools::{Reader, check, json, settings};
 use pteron::compile::{self, Calibration, Compiled, Delegation, OperatorTable, Options, Quantize};
 use pteron::data::LoaderReader;
-use pteron::{EValue, Isa, NamedDataMap};
+use pteron::{EValue, Isa, Limits, NamedDataMap};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use serde_json::json as object;
@@ -198,6 +198,7 @@ pub(crate) fn compile_to(
             quantize: scheme(quantize.as_deref())?,
             methods,
             source_frames,
+            memory: Limits::default().memory,
             ..Options::default()
         };
         Job::new(&source, &data, all_operators, options)

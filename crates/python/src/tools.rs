@@ -27,7 +27,7 @@ impl Reader {
 
     /// Opens a file; a torch.export archive is compiled.
     pub(crate) fn open(&self, source: &Source) -> Result<Arc<dyn DataLoader>> {
-        Ok(pteron::compile::program(source.open(false)?, &self.kernels)?)
+        Ok(pteron::compile::program(source.open(false)?, &self.kernels, &self.limits)?)
     }
 
     /// Opens a program or named data.

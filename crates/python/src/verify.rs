@@ -28,6 +28,7 @@ impl Programs {
     fn convert(&self) -> Result<Convert> {
         let archive = compile::Options {
             delegation: delegations(&self.backends, self.native)?,
+            memory: pteron::Limits::default().memory,
             ..compile::Options::default()
         };
         let again = self.retarget.iter().map(|name| delegations(std::slice::from_ref(name), false));

@@ -54,6 +54,12 @@ pub trait DataLoader: Send + Sync {
         None
     }
 
+    /// If the bytes were compiled in memory from a file of another format, the size of that file in bytes. Header, segments and
+    /// offsets are those of no file then.
+    fn compiled_from(&self) -> Option<u64> {
+        None
+    }
+
     /// The name of the source in error messages.
     fn name(&self) -> &str;
 }

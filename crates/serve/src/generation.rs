@@ -48,7 +48,7 @@ impl Generation {
     ) -> Result<Self> {
         let load = LoadOptions { data: data(files, &options.load.limits)?, ..options.load.clone() };
         let file = open(&files.program)?;
-        let file = pteron::compile::program(file, &load.kernels).map_err(failed)?;
+        let file = pteron::compile::program(file, &load.kernels, &load.limits).map_err(failed)?;
         let program = Program::load(file, &load.limits).map_err(failed)?;
         let name = method_name(&program, files.config.method.as_deref())?;
         let signature = Signature::of(&program.method_meta(&name).map_err(failed)?, &files.config)?;

@@ -58,7 +58,7 @@ impl From<&format::Error> for Problem {
 }
 
 /// Validates a file and, if it is a valid program, checks whether this build can run it. Of programs and named data only the
-/// header and tables are read for validation.
+/// header, the tables and the payloads of delegates are read for validation.
 ///
 /// # Errors
 /// If the file cannot be read or is of a format that cannot be validated. Structural errors are in
@@ -72,6 +72,7 @@ pub fn validate(
     let mut found = structure(&**loader, limits)?;
     if found.valid && found.format == FileKind::Pte.name() {
         found.problems = input_sizes(loader, limits)?;
+        found.problems.extend(payloads(loader, backends, limits)?);
         found.valid = found.problems.is_empty();
     }
     if found.valid && found.format != FileKind::Ptd.name() {
@@ -79,6 +80,36 @@ pub fn validate(
         (found.can_run, found.missing) = (Some(needed.can_run), needed.missing);
     }
     Ok(found)
+}
+
+/// The problems of a program's payloads, each found by its backend.
+fn payloads(
+    loader: &Arc<dyn DataLoader>,
+    backends: &BackendRegistry,
+    limits: &Limits,
+) -> Result<Vec<Problem>> {
+    let program = Program::load(Arc::clone(loader), limits)?;
+    let mut problems = Vec::new();
+    for (m, method) in program.methods().enumerate() {
+        for (d, delegate) in method.plan().delegates.iter().enumerate() {
+            let Some(backend) = backends.get(&delegate.id) else { continue };
+            let range = method.payload_range(delegate);
+            let payload =
+                loader.load(range.start, range.end - range.start, Purpose::Backend(&delegate.id))?;
+            if let Err(error) = backend.check(&payload) {
+                let path = format!("execution_plan[{m}].delegates[{d}]");
+                problems.push(Problem {
+                    message: format!("{path}, {}: {error}", delegate.id),
+                    path,
+                    offset: Some(range.start),
+                    kind: "Payload".to_owned(),
+                    expected: "a payload that its backend can run".to_owned(),
+                    found: error.to_string(),
+                });
+            }
+        }
+    }
+    Ok(problems)
 }
 
 /// Validates the structure of a file against its format.
@@ -101,7 +132,7 @@ fn structure(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> {
     Ok(Validation {
         file: loader.name().to_owned(),
         format: found.map_or("", FileKind::name),
-        bytes: loader.size(),
+        bytes: loader.compiled_from().unwrap_or(loader.size()),
         valid: problems.is_empty(),
         problems,
         can_run: None,

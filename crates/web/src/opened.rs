@@ -39,7 +39,7 @@ impl Opened {
             0 | 1 => maps.pop(),
             _ => Some(Arc::new(MergedDataMap::new(maps)?)),
         };
-        let file = pteron::compile::program(loader(name, bytes), &options.kernels)?;
+        let file = pteron::compile::program(loader(name, bytes), &options.kernels, &options.limits)?;
         let program = match bundle::is_one(&*file)? {
             true => Some(Bundle::open(&*file, &options.limits)?.program()),
             false => expect_program(&*file).is_ok().then(|| Arc::clone(&file)),

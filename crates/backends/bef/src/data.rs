@@ -53,6 +53,23 @@ impl Bytes for Stored {
     }
 }
 
+/// Bytes that are not loaded.
+struct Absent(usize);
+
+impl Bytes for Absent {
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn problem(&self) -> Option<String> {
+        Some("the weights are not loaded".to_owned())
+    }
+}
+
 impl Data {
     /// Looks up the bytes of all constants. Misaligned ones are copied, counted against the budget `memory`.
     ///
@@ -77,6 +94,18 @@ impl Data {
     /// Constants whose bytes are known already, by key.
     #[cfg(feature = "compile")]
     pub(crate) fn of(found: HashMap<String, SharedBytes>) -> Self {
+        Self { found }
+    }
+
+    /// Constants of a payload that is checked without its named data: they have sizes, but no bytes.
+    pub(crate) fn absent(payload: &Payload) -> Self {
+        let mut found: HashMap<String, SharedBytes> = HashMap::new();
+        for constant in payload.values.iter().filter_map(|value| value.constant.as_ref()) {
+            if let Some(key) = &constant.key {
+                let len = usize::try_from(constant.bytes).unwrap_or(usize::MAX);
+                found.insert(key.clone(), Arc::new(Absent(len)));
+            }
+        }
         Self { found }
     }
 

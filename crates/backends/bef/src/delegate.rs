@@ -43,6 +43,13 @@ impl Backend for BefBackend {
         Ok(Box::new(GraphDelegate::new(stored)))
     }
 
+    fn check(&self, processed: &[u8]) -> Result<(), BackendError> {
+        let payload = read(processed)?;
+        let data = Data::absent(&payload);
+        let stored = StoredGraph { payload, data, kernels: Arc::clone(&self.kernels) };
+        Ok(stored.check(usize::MAX, &Budget::default())?)
+    }
+
     fn contents(&self, processed: &[u8]) -> Option<Result<PayloadContents, BackendError>> {
         Some(read(processed).map(|payload| payload.contents()))
     }

@@ -16,7 +16,7 @@ pub(super) fn of(file: &Arc<dyn DataLoader>, compiled: &Compiled) -> toolbox::Re
     let program = Program::load(loader, &limits())?;
     let mut bundle = Bundle::new(&**program.loader())?;
     for method in &compiled.methods {
-        let inputs = match compile::example_inputs(file, &program, &method.name)? {
+        let inputs = match compile::example_inputs(file, &program, &method.name, &limits())? {
             Some(inputs) => inputs,
             None => random::inputs(&program, &method.name)?,
         };

@@ -7,6 +7,7 @@ mod report;
 use crate::backend::{self, BackendName, TargetCpu};
 use crate::failure::{Failure, Result};
 use crate::general::{self, OutputArg, say};
+use crate::limits::limits;
 use crate::progress::{self, Steps};
 use clap::{Args, ValueEnum};
 use pteron::DataLoader;
@@ -169,6 +170,7 @@ impl LoweringOpts {
             methods: self.method.clone(),
             delegation: backend::delegation(&self.backend, self.target_cpu)?,
             quantize,
+            memory: limits().memory,
         })
     }
 

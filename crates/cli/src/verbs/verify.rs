@@ -107,7 +107,7 @@ impl Opts {
         load.interrupt = interrupt();
         let settings = if self.matrix { Setting::all() } else { vec![self.execution.setting()?] };
         let delegation = backend::delegation(&self.backend, self.target_cpu)?;
-        let compile = compile::Options { delegation, ..compile::Options::default() };
+        let compile = compile::Options { delegation, memory: limits().memory, ..compile::Options::default() };
         let retarget = self.retarget.iter().map(|&name| backend::delegation(&[name], TargetCpu::None));
         let retarget = retarget.collect::<Result<Vec<_>>>()?;
         let kernels = pteron::kernel_registry();

@@ -175,9 +175,8 @@ fn trace(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 fn triangle_indices(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (rows, columns) = (cx.int(node, "row", 0)?, cx.int(node, "col", 0)?);
     let (offset, want) = (cx.int(node, "offset", 0)?, cx.result(node)?);
-    if rows.saturating_mul(columns) > 1 << 24 {
-        return cx.wrong(node, "a matrix of more than 2^24 elements");
-    }
+    let count = |n: i64| usize::try_from(n).unwrap_or(0);
+    cx.table(node, &[count(rows).max(1), count(columns).max(1)])?;
     let is_lower = node.target.starts_with("aten.tril");
     let places = (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j)));
     let chosen: Vec<(i64, i64)> =
@@ -385,6 +384,7 @@ fn vander(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let Some(count) = want.sizes.last().and_then(Size::known) else {
         return cx.wrong(node, "the number of its columns is not known");
     };
+    cx.unrolled(node, count, 2)?;
     let x = cx.cast(x, want.dtype);
     let sizes = cx.of(x).sizes;
     let one = if want.dtype.is_floating() { Argument::Float(1.0) } else { Argument::Int(1) };
@@ -439,8 +439,9 @@ fn combinations(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let new = cx.filled(node, want.sizes, zero, want.dtype)?;
         return cx.done(node, new);
     }
-    if rows.saturating_mul(size) > 1 << 24 || size == 0 || count == 0 || (size > count && !repeats) {
-        return cx.wrong(node, "it has no combinations, or more than 2^24");
+    cx.table(node, &[rows, size.max(1)])?;
+    if size == 0 || count == 0 || (size > count && !repeats) {
+        return cx.wrong(node, "it has no combinations");
     }
     let mut list: Vec<usize> = Vec::new();
     let mut at: Vec<usize> = (0..size).map(|i| if repeats { 0 } else { i }).collect();

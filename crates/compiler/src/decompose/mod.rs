@@ -359,9 +359,14 @@ mod tests {
         "s",
     ];
 
-    /// A program with a single node, given its operator, the ranks of its operands and results, and the value of its
-    /// integer arguments.
-    fn program(name: &str, ranks: [usize; 3], number: i64, outputs: usize) -> ExportedProgram {
+    /// A program with a single node, given its operator, the ranks of its operands and results, the value of its integer
+    /// arguments, and the length of its lists.
+    fn program(
+        name: &str,
+        ranks: [usize; 3],
+        (number, len): (i64, usize),
+        outputs: usize,
+    ) -> ExportedProgram {
         let mut program = ExportedProgram::new("forward");
         let sizes = |rank: usize| vec![Size::Int(2); rank];
         let add = |program: &mut ExportedProgram, rank: usize| -> VarId {
@@ -374,9 +379,9 @@ mod tests {
         program.inputs = vec![InputKind::User; 2];
         let mut args: Vec<_> = vec![("input".into(), Argument::Var(inputs[0]))];
         args.extend(TENSORS.iter().map(|&n| (n.into(), Argument::Var(inputs[usize::from(n != "self")]))));
-        args.push(("tensors".into(), Argument::Vars(inputs.to_vec())));
+        args.push(("tensors".into(), Argument::Vars(inputs[..len.min(2)].to_vec())));
         args.extend(INTS.iter().map(|&n| (n.into(), Argument::Int(number))));
-        let list = vec![IntArgument::Int(number); ranks[1].max(1)];
+        let list = vec![IntArgument::Int(number); len];
         args.extend(LISTS.iter().map(|&n| (n.into(), Argument::Ints(list.clone()))));
         args.push(("reduce".into(), Argument::Str("amax".into())));
         args.push(("equation".into(), Argument::Str("ij,jk->ik".into())));
@@ -387,12 +392,18 @@ mod tests {
     }
 
     #[test]
-    fn no_rule_panics_on_ranks_that_its_operator_does_not_have() {
+    fn no_rule_panics_on_ranks_and_lists_that_its_operator_does_not_take() {
         let mut failed: BTreeMap<String, String> = BTreeMap::new();
         for &(name, _, rule) in TABLES.iter().copied().flatten() {
             for ranks in (0..6usize).flat_map(|a| (0..6).flat_map(move |b| [0, 2, 5].map(|c| [a, b, c]))) {
-                for (number, outputs) in [(0, 1), (1, 2), (-1, 3), (i64::MAX, 1), (i64::MIN, 2)] {
-                    let mut program = program(name, ranks, number, outputs);
+                let own = ranks[1].max(1);
+                let numbers =
+                    [(0, own, 1), (1, own, 2), (-1, own, 3), (i64::MAX, own, 1), (i64::MIN, own, 2)];
+                let lens = [(1, 0, 1), (1, own + 1, 1), (-1, 2 * own + 2, 1), (2, 2 * own, 1)];
+                // Lengths of lists are independent of the rank of a second operand.
+                let lens = lens.into_iter().filter(|_| ranks[0] == ranks[1]);
+                for (number, len, outputs) in numbers.into_iter().chain(lens) {
+                    let mut program = program(name, ranks, (number, len), outputs);
                     let made = catch_unwind(AssertUnwindSafe(|| {
                         let mut asked = false;
                         Rewriter::run(&mut program, &mut |cx, node| {
@@ -404,7 +415,9 @@ mod tests {
                         })
                     }));
                     if made.is_err() {
-                        failed.entry(name.to_owned()).or_insert_with(|| format!("{ranks:?}, {number}"));
+                        failed
+                            .entry(name.to_owned())
+                            .or_insert_with(|| format!("{ranks:?}, {len} times {number}"));
                     }
                 }
             }

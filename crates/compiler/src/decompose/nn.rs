@@ -350,22 +350,19 @@ fn pad(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 /// Negative padding crops.
 fn crop_and_pad(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let mut x = cx.tensor(node, "self")?;
-    let pads = cx.ints(node, "pad")?.unwrap_or_default();
-    if pads.iter().all(|&pad| pad >= 0) {
+    let rank = cx.spec(node, x)?.rank();
+    let pads = cx.pads(node, rank)?;
+    if pads.iter().all(|&(_, before, after)| before >= 0 && after >= 0) {
         return Ok(Outcome::Kept);
     }
-    let rank = cx.spec(node, x)?.rank();
-    for (i, pair) in pads.chunks_exact(2).enumerate() {
-        let Some(dim) = rank.checked_sub(i + 1) else {
-            return cx.wrong(node, "it pads more dimensions than there are");
-        };
-        let end = cx.of(x).sizes[dim].add(&Size::Int(pair[1].min(0)));
-        x = cx.slice(node, x, dim, (&Size::Int(pair[0].min(0).saturating_neg()), &end))?;
+    for &(dim, before, after) in &pads {
+        let end = cx.size_of(node, x, dim)?.add(&Size::Int(after.min(0)));
+        x = cx.slice(node, x, dim, (&Size::Int(before.min(0).saturating_neg()), &end))?;
     }
-    if pads.iter().all(|&pad| pad <= 0) {
+    let pads: Vec<i64> = pads.iter().flat_map(|&(_, before, after)| [before.max(0), after.max(0)]).collect();
+    if pads.iter().all(|&pad| pad == 0) {
         return cx.done(node, x);
     }
-    let pads: Vec<i64> = pads.iter().map(|&pad| pad.max(0)).collect();
     let value = node.arg("value").cloned().unwrap_or(Argument::Int(0));
     let args = vec![("self", Argument::Var(x)), ("pad", Argument::ints(&pads)), ("value", value)];
     Ok(cx.retarget(node, "aten.constant_pad_nd.default", args))

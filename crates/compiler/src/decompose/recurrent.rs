@@ -92,6 +92,7 @@ fn unrolled(
     let Some(steps) = cx.of(x).sizes[0].known() else {
         return cx.wrong(node, "the length of its sequence is not known: export it with a fixed one");
     };
+    cx.unrolled(node, steps, 20 * params.len().max(1))?;
     let (mut last_h, mut last_c) = (Vec::new(), Vec::new());
     for layer in 0..layers {
         let mut ways = Vec::new();
@@ -162,7 +163,16 @@ fn parts(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, count: i64) -> Re
         return cx.wrong(node, "the width of its gates is not known");
     };
     let width = width / count;
-    (0..count).map(|i| cx.slice(node, x, dim, (&Size::Int(i * width), &Size::Int((i + 1) * width)))).collect()
+    (0..count)
+        .map(|i| {
+            cx.slice(
+                node,
+                x,
+                dim,
+                (&Size::Int(i.saturating_mul(width)), &Size::Int((i + 1).saturating_mul(width))),
+            )
+        })
+        .collect()
 }
 
 fn lstm_step(

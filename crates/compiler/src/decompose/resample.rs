@@ -124,6 +124,7 @@ fn nearest(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     for axis in axes(cx, node, x)? {
         let step = axis.step.unwrap_or(axis.input as f64 / axis.output as f64) as f32;
         let place = |i: usize| (((i as f32 + offset) * step).floor() as usize).min(axis.input - 1);
+        cx.table(node, &[axis.output])?;
         let index = cx.indices((0..axis.output).map(place), &[axis.output])?;
         x = cx.index_select(x, axis.dim, index);
     }
@@ -156,6 +157,9 @@ fn resampled(
     let mut value = cx.cast(x, wide);
     // As in PyTorch, the last dimension first.
     for axis in axes(cx, node, x)?.iter().rev() {
+        // The widest filter covers four steps of elements.
+        let step = axis.step.unwrap_or(axis.input as f64 / axis.output as f64).max(1.0);
+        cx.table(node, &[axis.output, (4.0 * step + 4.0).min(axis.input as f64 + 4.0) as usize])?;
         let taps = taps(axis, Precision::of(dtype));
         value = weighted(cx, node, value, axis.dim, &taps)?;
     }

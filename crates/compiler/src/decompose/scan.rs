@@ -178,7 +178,10 @@ fn diff(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     parts.extend(cx.optional_tensor(node, "append"));
     x = cx.cat(&parts, dim);
     let is_bool = cx.of(x).dtype == ScalarType::Bool;
-    for _ in 0..cx.int(node, "n", 1)? {
+    let times = cx.int(node, "n", 1)?;
+    let known = cx.of(x).sizes.get(dim).and_then(Size::known).unwrap_or(i64::MAX);
+    cx.unrolled(node, times.min(known), 3)?;
+    for _ in 0..times {
         let Some(size) = cx.of(x).sizes.get(dim).cloned() else {
             return cx.wrong(node, "it has no neighbours");
         };

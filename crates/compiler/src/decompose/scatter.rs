@@ -455,6 +455,10 @@ fn unfold(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (Ok(size), Ok(step)) = (usize::try_from(size), usize::try_from(step)) else {
         return cx.wrong(node, "its windows have a negative size");
     };
+    cx.table(node, &[count, size.max(1)])?;
+    if step > i32::MAX as usize {
+        return cx.wrong(node, format!("its windows are {step} elements apart"));
+    }
     let places: Vec<Vec<usize>> = (0..count).map(|i| (i * step..i * step + size).collect()).collect();
     let parts = super::windows::windows(cx, node, x, dim, &places)?;
     let mut dims: Vec<usize> = (0..=rank).filter(|&d| d != dim + 1).collect();

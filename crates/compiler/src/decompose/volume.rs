@@ -218,6 +218,7 @@ fn convolution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
     let planes = cx.permute(x, &[0, 2, 1, 3, 4]);
     let depth = known(cx, node, cx.of(weight).sizes.get(2))?;
+    cx.unrolled(node, i64::try_from(depth).unwrap_or(i64::MAX), 10)?;
     let mut sum: Option<VarId> = None;
     for k in 0..depth {
         let tap = cx.select(weight, 2, k as i64);
@@ -284,13 +285,21 @@ impl Convolution {
         let wide = cx.unsqueeze(node, images, 2)?;
         let spaced = cx.pad(wide, 2, (0, step - 1), 0);
         let mut sizes = cx.of(images).sizes;
-        sizes[1] = Size::Int(depth * step);
+        sizes[1] = Size::Int(depth.saturating_mul(step));
         let spaced = cx.view(node, spaced, sizes)?;
         let before = k * self.dilation[0] - self.padding[0];
         let out_depth = known(cx, node, want.sizes.get(2))? as i64;
-        let moved = cx.pad(spaced, 1, (before.max(0), (out_depth - before - depth * step).max(0)), 0);
+        let moved = cx.pad(
+            spaced,
+            1,
+            (
+                before.max(0),
+                out_depth.saturating_sub(before).saturating_sub(depth.saturating_mul(step)).max(0),
+            ),
+            0,
+        );
         let from = (-before).max(0);
-        cx.slice(node, moved, 1, (&Size::Int(from), &Size::Int(from + out_depth)))
+        cx.slice(node, moved, 1, (&Size::Int(from), &Size::Int(from.saturating_add(out_depth))))
     }
 
     fn images(

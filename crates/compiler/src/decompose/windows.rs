@@ -29,6 +29,7 @@ pub(super) fn windows(
     places: &[Vec<usize>],
 ) -> Result<VarId> {
     let longest = places.iter().map(Vec::len).max().unwrap_or(0).max(1);
+    cx.table(node, &[places.len(), longest])?;
     let mut flat = Vec::with_capacity(places.len() * longest);
     for window in places {
         let Some(&last) = window.last() else { return cx.wrong(node, "one of its windows is empty") };
@@ -58,6 +59,9 @@ pub(super) fn each(
     (count, default): (usize, i64),
 ) -> Result<Vec<i64>> {
     let list = cx.ints(node, name)?.unwrap_or_default();
+    if let Some(number) = list.iter().find(|number| number.unsigned_abs() > 1 << 31) {
+        return cx.wrong(node, format!("`{name}` is {number}"));
+    }
     match list.len() {
         0 => Ok(vec![default; count]),
         1 => Ok(vec![list[0]; count]),
@@ -84,15 +88,27 @@ impl Patches {
         })
     }
 
-    /// The indices, in the padded dimension, of each patch along a dimension of this size; `None` if no patch fits.
-    fn along(&self, axis: usize, size: usize) -> Option<Vec<Vec<usize>>> {
-        let number = |list: &[i64]| usize::try_from(list[axis]).ok();
-        let (kernel, dilation) = (number(&self.kernel)?, number(&self.dilation)?);
-        let (padding, stride) = (number(&self.padding)?, number(&self.stride)?);
-        let padded = size.checked_add(padding.checked_mul(2)?)?;
-        let reach = dilation.checked_mul(kernel.checked_sub(1)?)?.checked_add(1)?;
-        let count = padded.checked_sub(reach)?.checked_div(stride)?.checked_add(1)?;
-        Some((0..count).map(|o| (0..kernel).map(|k| o * stride + k * dilation).collect()).collect())
+    /// The indices, in the padded dimension, of each patch along a dimension of this size.
+    fn along(
+        &self,
+        cx: &Rewriter<'_>,
+        node: &ExportedNode,
+        (axis, size): (usize, usize),
+    ) -> Result<Vec<Vec<usize>>> {
+        let number = |list: &[i64]| list.get(axis).and_then(|&n| usize::try_from(n).ok());
+        let geometry = || {
+            let (kernel, dilation) = (number(&self.kernel)?, number(&self.dilation)?);
+            let (padding, stride) = (number(&self.padding)?, number(&self.stride)?);
+            let padded = size.checked_add(padding.checked_mul(2)?)?;
+            let reach = dilation.checked_mul(kernel.checked_sub(1)?)?.checked_add(1)?;
+            let count = padded.checked_sub(reach)?.checked_div(stride)?.checked_add(1)?;
+            Some((count, stride, kernel, dilation))
+        };
+        let Some((count, stride, kernel, dilation)) = geometry() else {
+            return cx.wrong(node, "its patches are larger than its images");
+        };
+        cx.table(node, &[count, kernel])?;
+        Ok((0..count).map(|o| (0..kernel).map(|k| o * stride + k * dilation).collect()).collect())
     }
 }
 
@@ -114,9 +130,7 @@ fn im2col(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     for axis in [1, 0] {
         let dim = 2 + axis;
         let size = known(cx, node, cx.of(value).sizes.get(dim))?;
-        let Some(places) = patches.along(axis, size) else {
-            return cx.wrong(node, "its patches are larger than its images");
-        };
+        let places = patches.along(cx, node, (axis, size))?;
         let padded = cx.pad(value, dim, (patches.padding[axis], patches.padding[axis]), 0);
         value = windows(cx, node, padded, dim, &places)?;
     }
@@ -137,14 +151,13 @@ fn col2im(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let [Ok(height), Ok(width)] = [0, 1].map(|i: usize| usize::try_from(size[i])) else {
         return cx.wrong(node, "a size of its images is negative");
     };
-    let (Some(down), Some(across)) = (patches.along(0, height), patches.along(1, width)) else {
-        return cx.wrong(node, "its patches are larger than its images");
-    };
+    let (down, across) = (patches.along(cx, node, (0, height))?, patches.along(cx, node, (1, width))?);
     let (padded_width, pad) = (width + 2 * patches.padding[1] as usize, &patches.padding);
     let padded_height = height + 2 * pad[0] as usize;
     let mut places = Vec::new();
     let (kernel_height, kernel_width) =
         (down.first().map_or(0, Vec::len), across.first().map_or(0, Vec::len));
+    cx.table(node, &[kernel_height, kernel_width, down.len(), across.len()])?;
     for ky in 0..kernel_height {
         for kx in 0..kernel_width {
             for row in &down {
@@ -161,7 +174,7 @@ fn col2im(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let index = cx.indices(places, &[1, 1, len])?;
     let index = cx.expand(node, index, vec![batch.clone(), channels.clone(), count])?;
     let dtype = cx.of(x).dtype;
-    let plane = Size::Int((padded_height * padded_width) as i64);
+    let plane = Size::Int(i64::try_from(padded_height.saturating_mul(padded_width)).unwrap_or(i64::MAX));
     let zeros = zeros(cx, node, vec![batch.clone(), channels.clone(), plane], dtype)?;
     let spec = cx.of(zeros);
     let args = vec![
@@ -210,11 +223,13 @@ fn adaptive_max_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
     };
     let sizes: Vec<usize> =
         (first..have.rank()).map(|d| known(cx, node, have.sizes.get(d))).collect::<Result<_>>()?;
+    cx.table(node, &sizes)?;
     let places = cx.indices(0..sizes.iter().product(), &sizes)?;
     let mut places = cx.expand(node, places, have.sizes.clone())?;
     let mut value = x;
     for dim in (first..have.rank()).rev() {
         let output = known(cx, node, want.sizes.get(dim))?;
+        cx.table(node, &[output])?;
         let along = adaptive_windows(sizes[dim - first], output);
         let parts = windows(cx, node, value, dim, &along)?;
         let (most, at) = cx.extremes(parts, dim + 1, true, true);

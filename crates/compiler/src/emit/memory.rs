@@ -34,7 +34,7 @@ pub(super) fn assign_offsets(blocks: &[Lifetime], alignment: u64) -> (Vec<u64>, 
 }
 
 fn place_in_order(blocks: &[Lifetime], order: &[usize], alignment: u64) -> (Vec<u64>, u64) {
-    let mut offsets = vec![0; blocks.len()];
+    let mut offsets = vec![0u64; blocks.len()];
     let mut total = 0;
     let mut placed: Vec<usize> = Vec::with_capacity(blocks.len());
     let mut taken: Vec<(u64, u64)> = Vec::new();
@@ -45,13 +45,13 @@ fn place_in_order(blocks: &[Lifetime], order: &[usize], alignment: u64) -> (Vec<
         }
         taken.clear();
         let meets = placed.iter().filter(|&&p| blocks[p].overlaps(block));
-        taken.extend(meets.map(|&p| (offsets[p], offsets[p] + blocks[p].bytes)));
+        taken.extend(meets.map(|&p| (offsets[p], offsets[p].saturating_add(blocks[p].bytes))));
         taken.sort_unstable();
         offsets[i] = tightest_gap(&taken, block.bytes, alignment);
-        total = total.max(offsets[i] + block.bytes);
+        total = total.max(offsets[i].saturating_add(block.bytes));
         placed.push(i);
     }
-    (offsets, total.next_multiple_of(alignment))
+    (offsets, aligned(total, alignment))
 }
 
 /// The start of the smallest gap between the sorted ranges that holds `bytes`; the end of the last range if none does.
@@ -59,8 +59,8 @@ fn tightest_gap(taken: &[(u64, u64)], bytes: u64, alignment: u64) -> u64 {
     let mut best: Option<(u64, u64)> = None;
     let mut end: u64 = 0;
     for &(start, stop) in taken {
-        let at = end.next_multiple_of(alignment);
-        if start >= at + bytes {
+        let at = aligned(end, alignment);
+        if start >= at.saturating_add(bytes) {
             let slack = start - at - bytes;
             if best.is_none_or(|(least, _)| slack < least) {
                 best = Some((slack, at));
@@ -68,7 +68,13 @@ fn tightest_gap(taken: &[(u64, u64)], bytes: u64, alignment: u64) -> u64 {
         }
         end = end.max(stop);
     }
-    best.map_or(end.next_multiple_of(alignment), |(_, at)| at)
+    best.map_or(aligned(end, alignment), |(_, at)| at)
+}
+
+/// The next multiple of the alignment. Sums of sizes that do not fit 64 bits stay the largest number, which the emitter
+/// refuses.
+fn aligned(offset: u64, alignment: u64) -> u64 {
+    offset.checked_next_multiple_of(alignment).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

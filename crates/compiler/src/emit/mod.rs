@@ -57,9 +57,13 @@ pub(crate) fn emit(
     let past_end = program.lowered.iter().map(|module| module.result.reads_past_end).max().unwrap_or(0);
     let (evalues, [arena_bytes, shared_bytes], names) = values.finish(instructions.len(), options.alignment);
     let arena_bytes = arena_bytes.saturating_add(past_end);
-    let mut arenas = vec![0, arena_bytes as i64];
+    let size = |bytes: u64| match i64::try_from(bytes) {
+        Ok(bytes) => Ok(bytes),
+        Err(_) => Err(Error::archive(&*program.name, "the memory of its tensors exceeds 2^63 bytes")),
+    };
+    let mut arenas = vec![0, size(arena_bytes)?];
     if shared_bytes > 0 {
-        arenas.push(shared_bytes as i64);
+        arenas.push(size(shared_bytes)?);
     }
     external.extend(names);
     let stacktrace =

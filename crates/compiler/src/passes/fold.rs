@@ -76,6 +76,9 @@ impl Folder<'_> {
             return Outcome::Kept;
         }
         let Some(selection) = self.table.select_any(program, node) else { return Outcome::Kept };
+        if program.budget.charge("a folded constant", bytes).is_err() {
+            return Outcome::Kept;
+        }
         // Repeated elements cost little as a call, but their full size as a constant.
         let is_repetition = selection.kernel.facts().moves && bytes > sources.max(1);
         if selection.kernel.results() == Results::Random || (is_repetition && sources > 0 && bytes > 4096) {

@@ -1,9 +1,12 @@
 //! The zip container of an archive: its records, and where their bytes are.
 
+use super::measure::Measure;
 use crate::limits::{MAX_INFLATED_BYTES, MAX_JSON_BYTES};
 use crate::{Error, Result};
 use ir::SharedBytes;
-use ir::exported::ConstantTensor;
+use ir::exported::{CompileBudget, ConstantTensor};
+use operator::Held;
+use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -80,6 +83,7 @@ pub(super) struct Archive<'f> {
     file: &'f dyn ArchiveFile,
     records: HashMap<String, Record>,
     inflated: u64,
+    budget: CompileBudget,
 }
 
 struct Record {
@@ -90,7 +94,8 @@ struct Record {
 }
 
 impl<'f> Archive<'f> {
-    pub(super) fn open(file: &'f dyn ArchiveFile) -> Result<Self> {
+    /// Reads the directory of an archive. What its records are copied to is taken from `budget`.
+    pub(super) fn open(file: &'f dyn ArchiveFile, budget: &CompileBudget) -> Result<Self> {
         let mut zip = zip_of(file)?;
         let names: Vec<String> = zip.file_names().map(str::to_owned).collect();
         let root = common_root(&names);
@@ -109,7 +114,12 @@ impl<'f> Archive<'f> {
                 return Err(Error::archive(name, "two records of the archive have this name"));
             }
         }
-        Ok(Self { file, records, inflated: 0 })
+        Ok(Self { file, records, inflated: 0, budget: budget.clone() })
+    }
+
+    /// The memory that the archive may take.
+    pub(super) fn budget(&self) -> &CompileBudget {
+        &self.budget
     }
 
     pub(super) fn contains(&self, name: &str) -> bool {
@@ -133,6 +143,8 @@ impl<'f> Archive<'f> {
             let problem = format!("its compressed records have more than {MAX_INFLATED_BYTES} bytes");
             return Err(Error::refused(name, problem, "store the records instead of compressing them"));
         }
+        let held = self.budget.take("inflating it", usize::try_from(record.size).unwrap_or(usize::MAX));
+        let held = held.map_err(|e| Error::archive(name, e.to_string()))?;
         let mut bytes = Vec::new();
         let mut zip = zip_of(self.file)?;
         let entry = zip.by_index(record.index).map_err(broken)?;
@@ -141,7 +153,18 @@ impl<'f> Archive<'f> {
         if bytes.len() as u64 != record.size {
             return Err(Error::archive(name, format!("it has {} of {} bytes", bytes.len(), record.size)));
         }
-        Ok(Arc::new(bytes))
+        Ok(Arc::new(Copied::new(bytes, held)))
+    }
+
+    /// Parses a record of JSON.
+    pub(super) fn json<T: DeserializeOwned>(&mut self, name: &str) -> Result<T> {
+        let text = self.text(name)?;
+        let wrong = |e: serde_json::Error| Error::archive(name, e.to_string());
+        let measure = Measure::of(text.bytes()).map_err(wrong)?;
+        if let Err(limit) = self.budget.charge("the parsed JSON", measure.bytes()) {
+            return Err(Error::archive(name, format!("{limit} ({measure})")));
+        }
+        serde_json::from_slice(text.bytes()).map_err(wrong)
     }
 
     /// The bytes of a record of JSON or text.
@@ -157,6 +180,24 @@ impl<'f> Archive<'f> {
             Some(problem) => Err(Error::archive(name, problem)),
             None => Ok(bytes),
         }
+    }
+}
+
+/// Bytes that were copied, and their part of a budget.
+pub(super) struct Copied {
+    bytes: Vec<u8>,
+    _held: Held,
+}
+
+impl Copied {
+    pub(super) fn new(bytes: Vec<u8>, held: Held) -> Self {
+        Self { bytes, _held: held }
+    }
+}
+
+impl AsRef<[u8]> for Copied {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

@@ -7,9 +7,11 @@
 
 use super::archive::{Archive, ArchiveFile};
 use super::model;
-use super::schema::{Argument, InputSpec, Model, SymInt};
+use super::schema::{Argument, Graph, InputSpec, Model, SymInt};
 use super::weights::View;
-use crate::Result;
+use crate::{Error, Result};
+use ir::SharedBytes;
+use ir::exported::CompileBudget;
 use tensor::ScalarType;
 
 /// An example input of a model.
@@ -24,12 +26,16 @@ pub struct ExampleInput {
 }
 
 /// The example inputs of a method, in the order of its inputs; `None` if the archive has none that can be read without
-/// unpickling.
+/// unpickling. Their elements are taken from `budget`.
 ///
 /// # Errors
-/// The archive is malformed.
-pub fn example_inputs(file: &dyn ArchiveFile, method: &str) -> Result<Option<Vec<ExampleInput>>> {
-    let mut archive = Archive::open(file)?;
+/// The archive is malformed, or needs more memory than the budget has.
+pub fn example_inputs(
+    file: &dyn ArchiveFile,
+    method: &str,
+    budget: &CompileBudget,
+) -> Result<Option<Vec<ExampleInput>>> {
+    let mut archive = Archive::open(file, budget)?;
     let name = match method {
         "forward" if archive.contains("models/model.json") => "model",
         name => name,
@@ -40,26 +46,41 @@ pub fn example_inputs(file: &dyn ArchiveFile, method: &str) -> Result<Option<Vec
     }
     let model = model::parse(&mut archive, name)?;
     let saved = archive.record(&record)?;
-    Ok(Archive::open(&saved).ok().and_then(|mut saved| examples(&model, &mut saved)))
+    let Ok(mut saved) = Archive::open(&saved, budget) else { return Ok(None) };
+    examples(&model, &mut saved)
 }
 
-fn examples(model: &Model, saved: &mut Archive<'_>) -> Option<Vec<ExampleInput>> {
+fn examples(model: &Model, saved: &mut Archive<'_>) -> Result<Option<Vec<ExampleInput>>> {
     let graph = &model.graph_module.graph;
     let inputs = graph.inputs.iter().zip(&model.graph_module.signature.input_specs);
     let mut examples = Vec::new();
     for (input, spec) in inputs {
         let (Argument::AsTensor(value), InputSpec::UserInput {}) = (input, spec) else { continue };
-        let view = View::of(graph.tensor_values.get(&value.name)?, at_export).ok()?;
-        let storage = saved.record(&format!("data/{}", examples.len())).ok()?;
-        let (_, end) = view.extent()?;
-        if end != storage.len() {
-            return None;
+        let Some((view, storage, len)) = example(graph, &value.name, saved, examples.len()) else {
+            return Ok(None);
+        };
+        if let Err(limit) = saved.budget().charge("copying it", len) {
+            return Err(Error::archive(format!("the example input `{}`", value.name), limit.to_string()));
         }
-        let elements = view.copy(storage.bytes(), view.nbytes()?)?;
+        let Some(elements) = view.copy(storage.bytes(), len) else { return Ok(None) };
         examples.push(ExampleInput { dtype: view.dtype, sizes: view.sizes, elements });
     }
     let is_little = saved.text("byteorder").is_ok_and(|order| order.bytes() == b"little");
-    (is_little && !saved.contains(&format!("data/{}", examples.len()))).then_some(examples)
+    Ok((is_little && !saved.contains(&format!("data/{}", examples.len()))).then_some(examples))
+}
+
+/// The view that an input is of the storage with this number, the storage, and the bytes of the input.
+fn example(
+    graph: &Graph,
+    input: &str,
+    saved: &mut Archive<'_>,
+    number: usize,
+) -> Option<(View, SharedBytes, usize)> {
+    let view = View::of(graph.tensor_values.get(input)?, at_export).ok()?;
+    let storage = saved.record(&format!("data/{number}")).ok()?;
+    let (_, end) = view.extent()?;
+    let len = view.nbytes()?;
+    (end == storage.len()).then_some((view, storage, len))
 }
 
 /// The value of a size when the model was exported.
@@ -101,7 +122,7 @@ mod tests {
         let floats = |f: [f32; 4]| f.iter().flat_map(|f| f.to_le_bytes()).collect::<Vec<u8>>();
         let storage = floats([1.0, 2.0, 3.0, 4.0]);
         let whole = [("byteorder", &b"little"[..]), ("data.pkl", b""), ("data/0", &storage)];
-        let found = example_inputs(&archive(&whole), "forward").unwrap().unwrap();
+        let found = example_inputs(&archive(&whole), "forward", &CompileBudget::default()).unwrap().unwrap();
         assert_eq!((found[0].dtype, &found[0].sizes[..]), (ScalarType::Float, &[2, 2][..]));
         assert_eq!(found[0].elements, floats([1.0, 3.0, 2.0, 4.0]));
 
@@ -112,8 +133,12 @@ mod tests {
             &[("byteorder", b"little"), ("data/0", &long)],
             &[("byteorder", b"little"), ("data/0", &storage), ("data/1", b"")],
         ] {
-            assert_eq!(example_inputs(&archive(records), "forward").unwrap(), None);
+            assert_eq!(
+                example_inputs(&archive(records), "forward", &CompileBudget::default()).unwrap(),
+                None
+            );
         }
-        assert_eq!(example_inputs(&zip(&[("models/model.json", b"{}")]), "forward").unwrap(), None);
+        let none = zip(&[("models/model.json", b"{}")]);
+        assert_eq!(example_inputs(&none, "forward", &CompileBudget::default()).unwrap(), None);
     }
 }

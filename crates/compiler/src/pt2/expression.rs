@@ -1,18 +1,28 @@
 //! Parses sizes as archives write them: as SymPy's `srepr` (`Mul(Integer(2), Symbol('s0', integer=True))`), or infix in
 //! older archives (`2*s0`).
 
-use crate::limits::MAX_EXPRESSION_DEPTH;
+use crate::limits::{MAX_EXPRESSION_DEPTH, MAX_EXPRESSION_TERMS};
 use ir::exported::{Size, SymExpr, SymOp};
 
-/// Parses a size. A call of an unknown function becomes an opaque symbol whose name is its text.
+/// Parses a size. A call of an unknown function becomes an opaque symbol whose name is its text. Expressions have at most
+/// [`MAX_EXPRESSION_TERMS`] terms and [`MAX_EXPRESSION_DEPTH`] levels, since what reads them recurses.
 pub(super) fn parse(text: &str) -> Result<Size, String> {
-    let mut parser = Parser { text, at: 0, depth: 0 };
+    let mut parser = Parser { text, at: 0, depth: 0, terms: 0 };
     let term = parser.sum()?;
     parser.spaces();
     if parser.at != text.len() {
-        return Err(format!("`{text}`: unexpected `{}`", &text[parser.at..]));
+        return Err(format!("`{}`: unexpected `{}`", shown(text), shown(&text[parser.at..])));
     }
     Ok(term.exact().simplified())
+}
+
+/// The beginning of a text, for messages.
+fn shown(text: &str) -> String {
+    const LONGEST: usize = 80;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 /// An expression over an integer. The division is applied last, after products have been collected.
@@ -41,6 +51,8 @@ struct Parser<'t> {
     text: &'t str,
     at: usize,
     depth: usize,
+    /// The terms read so far.
+    terms: usize,
 }
 
 impl<'t> Parser<'t> {
@@ -63,7 +75,7 @@ impl<'t> Parser<'t> {
     }
 
     fn wrong(&self, expected: &str) -> String {
-        format!("`{}`: expected {expected} at byte {}", self.text, self.at)
+        format!("`{}`: expected {expected} at byte {}", shown(self.text), self.at)
     }
 
     fn word(&mut self, is_part: impl Fn(char) -> bool) -> &'t str {
@@ -75,26 +87,39 @@ impl<'t> Parser<'t> {
     }
 
     fn sum(&mut self) -> Result<Term, String> {
-        let mut sum = self.product()?;
+        let first = self.product()?;
+        let mut rest = Vec::new();
         loop {
             let negative = if self.take("+") {
                 false
             } else if self.take("-") {
                 true
             } else {
-                return Ok(sum);
+                break;
             };
-            let next = self.product()?;
-            let next = next.exact();
-            let next = if negative { product(vec![SymExpr::Int(-1), next]) } else { next };
-            sum = SymExpr::Op(SymOp::Add, vec![sum.exact(), next]).into();
+            let next = self.product()?.exact();
+            rest.push(if negative { product(vec![SymExpr::Int(-1), next]) } else { next });
         }
+        if rest.is_empty() {
+            return Ok(first);
+        }
+        rest.insert(0, first.exact());
+        Ok(SymExpr::Op(SymOp::Add, rest).into())
     }
 
     fn product(&mut self) -> Result<Term, String> {
+        let depth = self.depth;
+        let product = self.product_within();
+        self.depth = depth;
+        product
+    }
+
+    /// As [`product`](Self::product), but leaves the depth that quotients add.
+    fn product_within(&mut self) -> Result<Term, String> {
         let mut value = self.power()?;
         loop {
             if self.take("//") {
+                self.deeper()?;
                 let next = self.power()?.exact();
                 value = SymExpr::Op(SymOp::FloorDiv, vec![value.exact(), next]).into();
             } else if self.text[self.at..].trim_start().starts_with("**") {
@@ -106,6 +131,7 @@ impl<'t> Parser<'t> {
                 let SymExpr::Int(n) = self.power()?.over else { return Err(self.wrong("a number")) };
                 value.under = value.under.saturating_mul(n.max(1));
             } else if self.take("%") {
+                self.deeper()?;
                 let next = self.power()?.exact();
                 value = SymExpr::Op(SymOp::Mod, vec![value.exact(), next]).into();
             } else {
@@ -124,13 +150,23 @@ impl<'t> Parser<'t> {
     }
 
     fn primary(&mut self) -> Result<Term, String> {
-        self.depth += 1;
-        if self.depth > MAX_EXPRESSION_DEPTH {
-            return Err(format!("a size of more than {MAX_EXPRESSION_DEPTH} nested terms"));
+        self.terms += 1;
+        if self.terms > MAX_EXPRESSION_TERMS {
+            return Err(format!("a size of more than {MAX_EXPRESSION_TERMS} terms"));
         }
+        let depth = self.depth;
+        self.deeper()?;
         let term = self.primary_within();
-        self.depth -= 1;
+        self.depth = depth;
         term
+    }
+
+    fn deeper(&mut self) -> Result<(), String> {
+        self.depth += 1;
+        match self.depth > MAX_EXPRESSION_DEPTH {
+            true => Err(format!("a size of more than {MAX_EXPRESSION_DEPTH} nested terms")),
+            false => Ok(()),
+        }
     }
 
     fn primary_within(&mut self) -> Result<Term, String> {
@@ -188,7 +224,15 @@ fn product(list: Vec<SymExpr>) -> SymExpr {
 }
 
 fn multiply(a: Term, b: Term) -> Term {
-    Term { over: product(vec![a.over, b.over]), under: a.under.saturating_mul(b.under) }
+    let under = a.under.saturating_mul(b.under);
+    let over = match a.over {
+        SymExpr::Op(SymOp::Mul, mut factors) => {
+            factors.push(b.over);
+            product(factors)
+        }
+        first => product(vec![first, b.over]),
+    };
+    Term { over, under }
 }
 
 /// The functions of SymPy and PyTorch in sizes; `None` for unknown ones.
@@ -254,6 +298,14 @@ mod tests {
         assert!(read("Add(").starts_with('!'));
         assert!(read("2 2").contains("unexpected"));
         assert!(read(&"(".repeat(5000)).contains("nested"));
+        for (join, part) in
+            [(" + ", "terms"), ("*", "terms"), ("//", "nested"), (" % ", "nested"), ("/", "!")]
+        {
+            let error = read(&vec!["s0"; 14_000].join(join));
+            assert!(error.starts_with('!') && error.contains(part) && error.len() < 300, "{error}");
+        }
+        assert!(read(&format!("Mul({})", vec!["s0"; 14_000].join(", "))).contains("terms"));
+        assert_eq!(read(&vec!["s0"; 1000].join(" + ")), "1000*s0");
         assert!(read("99999999999999999999").starts_with('!'));
     }
 }

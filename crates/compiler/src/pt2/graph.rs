@@ -57,6 +57,14 @@ pub(super) fn known(size: &SymInt) -> Result<usize, String> {
     }
 }
 
+/// A size, which may be symbolic.
+fn size(size: &SymInt) -> Result<Size, String> {
+    match size {
+        SymInt::AsInt(v) => Ok(Size::Int(*v)),
+        SymInt::AsExpr(e) => expression::parse(&e.expr_str),
+    }
+}
+
 /// The value of an input or output that is a constant scalar or string.
 pub(super) fn fixed_argument(json: &Json) -> Option<Argument> {
     Some(match json {
@@ -183,7 +191,7 @@ impl<'p> GraphReader<'p> {
             }
             Json::AsSymInt(sym) => {
                 let size = match (sym, sym_name(sym).and_then(|n| json.sym_int_values.get(n))) {
-                    (_, Some(size)) => self.size(size)?,
+                    (_, Some(json)) => size(json).map_err(|problem| self.wrong(&problem))?,
                     (SymArgument::AsName(name), None) => Size::symbol(name.as_str()),
                     _ => return Err(self.wrong("a number is defined without a name")),
                 };
@@ -214,27 +222,18 @@ impl<'p> GraphReader<'p> {
         };
         let of = |problem: String| Error::archive(format!("{} (`{name}`)", self.record), problem);
         let dtype = dtype(meta.dtype).map_err(of)?;
-        let sizes: Vec<Size> = meta.sizes.iter().map(|s| self.size(s)).collect::<Result<_>>()?;
+        if meta.sizes.len() > tensor::MAX_RANK {
+            return Err(of(format!("rank {} is above {}", meta.sizes.len(), tensor::MAX_RANK)));
+        }
+        let sizes: Vec<Size> = meta.sizes.iter().map(size).collect::<Result<_, _>>().map_err(of)?;
         if sizes.iter().any(|s| s.known().is_some_and(|v| v < 0)) {
             return Err(of("a size is negative".into()));
-        }
-        if sizes.len() > tensor::MAX_RANK {
-            return Err(of(format!("rank {} is above {}", sizes.len(), tensor::MAX_RANK)));
         }
         let dim_order = match is_channels_last(&sizes, &meta.strides) {
             true => DimOrder::channels_last(sizes.len()),
             false => DimOrder::contiguous(sizes.len()),
         };
         Ok(VarType::Tensor(TensorSpec { dtype, sizes, dim_order }))
-    }
-
-    fn size(&self, size: &SymInt) -> Result<Size> {
-        match size {
-            SymInt::AsInt(v) => Ok(Size::Int(*v)),
-            SymInt::AsExpr(e) => {
-                expression::parse(&e.expr_str).map_err(|problem| Error::archive(self.record, problem))
-            }
-        }
     }
 
     fn argument(&mut self, place: &str, json: &Json, scope: &Scope) -> Result<Argument> {

@@ -4,6 +4,7 @@ mod archive;
 mod examples;
 mod expression;
 mod graph;
+mod measure;
 mod model;
 mod schema;
 mod source;
@@ -16,21 +17,23 @@ pub use ir::SharedBytes;
 use crate::limits::MAX_MODELS;
 use crate::{Error, Result};
 use archive::Archive;
+use ir::exported::CompileBudget;
 use ir::exported::ExportedProgram;
 
 /// The remedy for archives that cannot be read.
 const SAVE_ANEW: &str =
     "save it with `torch.export.save(torch.export.export(model, args), path)` of PyTorch 2.9 or later";
 
-/// Reads every model of an archive. Weights are not read: they are parts of `file`.
+/// Reads every model of an archive. Weights are not read: they are parts of `file`. What must be copied, and the graphs, are
+/// taken from `budget`.
 ///
 /// The model called `model`, which is what `torch.export.save` calls the only one, becomes the method `forward`;
 /// others keep their names. Programs come in the order of their names.
 ///
 /// # Errors
 /// The archive is malformed, and where; or it is of a kind that cannot be read, and how to save the model instead.
-pub fn read(file: &dyn ArchiveFile) -> Result<Vec<ExportedProgram>> {
-    let mut archive = Archive::open(file)?;
+pub fn read(file: &dyn ArchiveFile, budget: &CompileBudget) -> Result<Vec<ExportedProgram>> {
+    let mut archive = Archive::open(file, budget)?;
     let model = |record: &str| -> Option<String> {
         Some(record.strip_prefix("models/")?.strip_suffix(".json")?.to_owned())
     };
@@ -81,7 +84,7 @@ pub(crate) mod tests {
     }
 
     fn error(bytes: SharedBytes) -> String {
-        read(&bytes).unwrap_err().to_string()
+        read(&bytes, &CompileBudget::default()).unwrap_err().to_string()
     }
 
     #[test]

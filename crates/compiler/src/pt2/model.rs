@@ -21,6 +21,7 @@ pub(super) fn read(archive: &mut Archive<'_>, name: &str) -> Result<ExportedProg
     let record = record(name);
     let method = if name == "model" { "forward" } else { name };
     let mut program = ExportedProgram::new(method);
+    program.budget = archive.budget().clone();
     program.ranges = ranges(&model)?;
     let module = &model.graph_module;
     if let Some(outermost) = module.module_call_graph.iter().find(|m| m.fqn.is_empty()) {
@@ -47,7 +48,7 @@ pub(super) fn parse(archive: &mut Archive<'_>, name: &str) -> Result<Model> {
     let record = record(name);
     let text = archive.text(&record)?;
     check_version(text.bytes(), &record)?;
-    serde_json::from_slice(text.bytes()).map_err(|e| Error::archive(&record, e.to_string()))
+    archive.json(&record)
 }
 
 /// Parses the version alone first, so that an unsupported schema is reported as such whatever else has changed.

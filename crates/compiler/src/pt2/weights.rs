@@ -1,13 +1,14 @@
 //! The tensors of a model: views of raw storages.
 
 use super::SAVE_ANEW;
-use super::archive::Archive;
+use super::archive::{Archive, Copied};
 use super::graph::{dtype, known};
 use super::schema::{Payload, PayloadConfig, SymInt, TensorMeta};
 use crate::limits::MAX_COPIED_BYTES;
 use crate::{Error, Result};
 use ir::exported::{ConstantTensor, TensorSpec};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use tensor::DimOrder;
 
@@ -17,6 +18,8 @@ pub(super) struct Weights {
     copied: u64,
     /// Copies by record and view, so that a tensor with two names is copied only once.
     copies: HashMap<(String, String), ConstantTensor>,
+    /// The distinct views of each storage, and their bytes.
+    views: HashMap<String, (HashSet<Range<usize>>, usize)>,
 }
 
 impl Weights {
@@ -24,14 +27,13 @@ impl Weights {
         let mut config = |folder: &'static str, what: &str| -> Result<_> {
             let record = format!("{folder}{model}_{what}_config.json");
             let config = match archive.contains(&record) {
-                true => serde_json::from_slice(archive.text(&record)?.bytes())
-                    .map_err(|e| Error::archive(&record, e.to_string()))?,
+                true => archive.json(&record)?,
                 false => PayloadConfig::default(),
             };
             Ok((record, folder, config))
         };
         let configs = [config("data/weights/", "weights")?, config("data/constants/", "constants")?];
-        Ok(Self { configs, copied: 0, copies: HashMap::new() })
+        Ok(Self { configs, copied: 0, copies: HashMap::new(), views: HashMap::new() })
     }
 
     /// Loads a tensor by its name in the model. Returns it in row-major order, and its dim order.
@@ -70,6 +72,9 @@ impl Weights {
         let name: Option<Arc<str>> = Some(key.into());
         let order = DimOrder::contiguous(view.sizes.len());
         if view.is_row_major() {
+            let repeated = self.repeated(&record, &(first..end), storage.len());
+            let charged = archive.budget().charge("writing views that overlap in their storage", repeated);
+            charged.map_err(|e| Error::archive(place(), e.to_string()))?;
             return Ok((ConstantTensor { name, bytes: storage, range: first..end }, order));
         }
         let identity = (record.clone(), format!("{view:?}"));
@@ -82,11 +87,28 @@ impl Weights {
             let problem = format!("tensors that are no dense views have more than {MAX_COPIED_BYTES} bytes");
             return Err(Error::archive(place(), problem));
         }
+        let held = archive.budget().take("copying it, since it is no dense view of its storage,", len);
+        let held = held.map_err(|e| Error::archive(place(), e.to_string()))?;
         let bytes =
             view.copy(storage.bytes(), len).ok_or_else(|| Error::archive(place(), "no memory for it"))?;
-        let constant = ConstantTensor { name, range: 0..bytes.len(), bytes: Arc::new(bytes) };
+        let range = 0..bytes.len();
+        let constant = ConstantTensor { name, range, bytes: Arc::new(Copied::new(bytes, held)) };
         self.copies.insert(identity, constant.clone());
         Ok((constant, order))
+    }
+}
+
+impl Weights {
+    /// Records a view of a storage. Returns how many bytes it adds to a program beyond those of the storage: views that
+    /// overlap are written one by one.
+    fn repeated(&mut self, record: &str, range: &Range<usize>, storage: usize) -> usize {
+        let (known, bytes) = self.views.entry(record.to_owned()).or_default();
+        if !known.insert(range.clone()) {
+            return 0;
+        }
+        let before = bytes.saturating_sub(storage);
+        *bytes = bytes.saturating_add(range.len());
+        bytes.saturating_sub(storage) - before
     }
 }
 

@@ -22,6 +22,7 @@ use format::pte::{
     input_sizes_key,
 };
 use ir::SharedBytes;
+use ir::exported::CompileBudget;
 use ir::exported::delegate::Recover;
 use ir::exported::{
     Argument, Bounds, ConstantTensor, ExportedProgram, InputKind, InputSizes, Mutation, Size, Source,
@@ -48,14 +49,15 @@ pub struct Recoverable<'a> {
     pub backends: &'a [Arc<dyn Recover + Send + Sync>],
 }
 
-/// Lifts the methods of a program to exported programs.
+/// Lifts the methods of a program to exported programs. What they need beside the file is taken from `budget`.
 ///
 /// # Errors
 /// The jumps of a method do not form nested branches and loops, it calls a backend or an operator that is not given, or
 /// it reads memory that holds parts of several values.
-pub fn recover(source: &Recoverable<'_>) -> Result<Vec<ExportedProgram>> {
+pub fn recover(source: &Recoverable<'_>, budget: &CompileBudget) -> Result<Vec<ExportedProgram>> {
     let is_shared = shared::is_shared(source.program);
-    source.program.execution_plan.iter().map(|plan| Recovery::new(source, plan, is_shared).run()).collect()
+    let plans = source.program.execution_plan.iter();
+    plans.map(|plan| Recovery::new(source, plan, is_shared, budget).run()).collect()
 }
 
 /// A method whose instructions are being lifted.
@@ -94,11 +96,18 @@ struct State {
 }
 
 impl<'a> Recovery<'a> {
-    fn new(source: &'a Recoverable<'a>, plan: &'a ExecutionPlan, is_shared: bool) -> Self {
+    fn new(
+        source: &'a Recoverable<'a>,
+        plan: &'a ExecutionPlan,
+        is_shared: bool,
+        budget: &CompileBudget,
+    ) -> Self {
+        let mut program = ExportedProgram::new(&*plan.name);
+        program.budget = budget.clone();
         Self {
             source,
             plan,
-            program: ExportedProgram::new(&*plan.name),
+            program,
             now: State::default(),
             constants: HashMap::new(),
             states: Vec::new(),
@@ -470,6 +479,9 @@ impl<'a> Recovery<'a> {
                 .fails(format_args!("state of {len} bytes exceeds the limit of zero-initialized state"));
         };
         self.zeros_left = left;
+        if let Err(limit) = self.program.budget.charge("state", usize::try_from(len).unwrap_or(usize::MAX)) {
+            return self.fails(limit);
+        }
         let len = len as usize;
         match tensor::memory::filled(len, 0u8) {
             Ok(bytes) => Ok(ConstantTensor { name: None, bytes: Arc::new(bytes), range: 0..len }),

@@ -2,6 +2,7 @@
 
 use super::Rewriter;
 use crate::Result;
+use crate::limits::{MAX_NODES, MAX_TABLE, NODE_BYTES, TABLE_ENTRY_BYTES};
 use ir::exported::{Argument, ExportedNode, IntArgument, Size, SymExpr, SymOp, TensorSpec, VarId, VarType};
 use std::sync::Arc;
 use tensor::ScalarType;
@@ -19,6 +20,15 @@ impl Rewriter<'_> {
     pub(crate) fn of(&self, var: VarId) -> TensorSpec {
         let none = || TensorSpec::contiguous(ScalarType::Float, Vec::new());
         self.program.spec(var).cloned().unwrap_or_else(none)
+    }
+
+    /// A size of a tensor.
+    pub(crate) fn size_of(&self, node: &ExportedNode, var: VarId, dim: usize) -> Result<Size> {
+        let sizes = self.spec(node, var)?.sizes;
+        match sizes.get(dim) {
+            Some(size) => Ok(size.clone()),
+            None => self.wrong(node, format!("it asks for dimension {dim} of a tensor of {}", sizes.len())),
+        }
     }
 
     /// A tensor argument.
@@ -93,10 +103,16 @@ impl Rewriter<'_> {
         }
     }
 
-    /// A list of tensors.
+    /// A list of tensors, at least one.
     pub(crate) fn tensors(&self, node: &ExportedNode, name: &str) -> Result<Vec<VarId>> {
         match node.arg(name) {
-            Some(Argument::Vars(list)) => Ok(list.clone()),
+            Some(Argument::Vars(list)) if list.is_empty() => {
+                self.wrong(node, format!("`{name}` is an empty list"))
+            }
+            Some(Argument::Vars(list)) => {
+                list.iter().try_for_each(|&v| self.spec(node, v).map(|_| ()))?;
+                Ok(list.clone())
+            }
             _ => self.wrong(node, format!("`{name}` is no list of tensors")),
         }
     }
@@ -116,6 +132,41 @@ impl Rewriter<'_> {
         match self.ints(node, name)? {
             Some(list) if !list.is_empty() => list.iter().map(|&d| self.dim(node, d, rank)).collect(),
             _ => Ok((0..rank).collect()),
+        }
+    }
+
+    /// The paddings of a tensor of this rank, each with its dimension: pairs before and after, from the last dimension on.
+    pub(crate) fn pads(&self, node: &ExportedNode, rank: usize) -> Result<Vec<(usize, i64, i64)>> {
+        let pads = self.ints(node, "pad")?.unwrap_or_default();
+        let (pairs, rest) = pads.as_chunks::<2>();
+        if !rest.is_empty() || pairs.len() > rank {
+            let problem = format!("`pad` has {} numbers for {rank} dimensions", pads.len());
+            return self.wrong(node, problem);
+        }
+        Ok(pairs.iter().zip((0..rank).rev()).map(|(&[before, after], dim)| (dim, before, after)).collect())
+    }
+
+    /// Checks that a table of constants may be computed: with as many entries as the product of `counts`.
+    pub(crate) fn table(&self, node: &ExportedNode, counts: &[usize]) -> Result<()> {
+        let entries = counts.iter().try_fold(1usize, |n, &count| n.checked_mul(count));
+        let Some(entries) = entries.filter(|&n| n <= MAX_TABLE) else {
+            return self.wrong(node, format!("it needs a table of more than {MAX_TABLE} constants"));
+        };
+        match self.program.budget.take("a table of constants", entries.saturating_mul(TABLE_ENTRY_BYTES)) {
+            Ok(_) => Ok(()),
+            Err(limit) => self.wrong(node, limit.to_string()),
+        }
+    }
+
+    /// Checks that a loop of `steps` steps may be unrolled to about `each` nodes a step.
+    pub(crate) fn unrolled(&self, node: &ExportedNode, steps: i64, each: usize) -> Result<()> {
+        let nodes = usize::try_from(steps.max(0)).ok().and_then(|steps| steps.checked_mul(each));
+        let Some(nodes) = nodes.filter(|&nodes| nodes <= MAX_NODES) else {
+            return self.wrong(node, format!("its {steps} steps need more than {MAX_NODES} nodes"));
+        };
+        match self.program.budget.take("the nodes of its steps", nodes.saturating_mul(NODE_BYTES)) {
+            Ok(_) => Ok(()),
+            Err(limit) => self.wrong(node, limit.to_string()),
         }
     }
 

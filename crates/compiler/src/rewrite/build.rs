@@ -307,7 +307,10 @@ impl Rewriter<'_> {
         dtype: ScalarType,
         sizes: &[usize],
     ) -> Result<VarId> {
-        let mut bytes = Vec::with_capacity(values.len() * dtype.size());
+        let len = values.len().saturating_mul(dtype.size());
+        let charged = self.program.budget.charge("a table of constants", len);
+        charged.map_err(|limit| Error::archive("a table of constants", limit.to_string()))?;
+        let mut bytes = Vec::with_capacity(len);
         for &value in values {
             match crate::constants::scalar_bytes(value, dtype) {
                 Some(element) => bytes.extend(element),

@@ -6,7 +6,7 @@ mod flow;
 
 pub(crate) use build::{broadcast, reduced};
 
-use crate::limits::{MAX_NODES, MAX_REPLACEMENTS};
+use crate::limits::{MAX_NODES, MAX_REPLACEMENTS, NODE_BYTES};
 use crate::{Error, Result};
 use ir::exported::{
     Argument, ExportedGraph, ExportedNode, ExportedProgram, Size, Source, SymExpr, TensorSpec, VarId, VarType,
@@ -103,11 +103,7 @@ impl<'p> Rewriter<'p> {
                 return Err(Error::node(self.program, &node, "no kernel takes what it decomposes to"));
             }
             if self.done > MAX_NODES {
-                return Err(Error::node(
-                    self.program,
-                    &node,
-                    format!("more than {MAX_NODES} nodes are needed"),
-                ));
+                return self.wrong(&node, format!("more than {MAX_NODES} nodes are needed"));
             }
             self.resolve(&mut node);
             self.source = Arc::clone(&node.source);
@@ -127,6 +123,10 @@ impl<'p> Rewriter<'p> {
                     kept.push(node);
                 }
                 Outcome::Replaced => {
+                    let bytes = self.made.len().saturating_mul(NODE_BYTES);
+                    if let Err(limit) = self.program.budget.charge("the nodes of its decomposition", bytes) {
+                        return self.wrong(&node, limit.to_string());
+                    }
                     let made = std::mem::take(&mut self.made);
                     pending.extend(made.into_iter().rev().map(|node| (node, depth + 1)));
                 }

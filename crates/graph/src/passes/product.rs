@@ -63,6 +63,10 @@ fn linear(
 fn has_shape_of_product(graph: &Graph, x: ValueId, w: ValueId, out_major: bool, out: ValueId) -> bool {
     let &[rows, columns] = &**graph.meta(w).sizes() else { return false };
     let (k, n) = if out_major { (columns, rows) } else { (rows, columns) };
+    if k == 0 || n == 0 {
+        // The step has no rows to pack; kernels fill the result with zeros, or have none to fill.
+        return false;
+    }
     match (graph.meta(x).sizes().split_last(), graph.meta(out).sizes().split_last()) {
         (Some((&last, lead)), Some((&width, rest))) => {
             graph.is_constant(w) && !lead.is_empty() && last == k && width == n && lead == rest

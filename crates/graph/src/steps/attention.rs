@@ -1,6 +1,7 @@
 //! Multi-head attention that reads its operands through strided views.
 
 use super::{Step, Writes, only};
+use crate::operands::{Operands, refuse};
 use crate::operation::{Lowered, Lowering, Operation};
 use crate::strided::View;
 use kernels::compute::{
@@ -125,6 +126,15 @@ impl Operation for Attention {
 
     fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "items: {}, heads: {}, factor: {}", self.items, self.heads, self.factor)
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        let inputs = operands.inputs();
+        operands.count(inputs.len(), 1)?;
+        match self.fits(&inputs, operands.output(0)?) {
+            true => Ok(()),
+            false => refuse("the views of attention do not match their operands, each other or the result"),
+        }
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {

@@ -3,6 +3,7 @@
 use super::{Step, Writes, only};
 use crate::graph::{Graph, ValueId};
 use crate::layouts::Lies;
+use crate::operands::{Operands, refuse};
 use crate::operation::{Lowered, Lowering, Operation};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -77,6 +78,17 @@ impl Operation for Cast {
 
     fn lies(&self, i: usize, inputs: usize) -> Lies {
         if i < inputs { Lies::Anyhow } else { Lies::AsFirst }
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.same_sizes()?;
+        let is_real = |meta: &TensorMeta| {
+            matches!(meta.dtype(), ScalarType::Float | ScalarType::Half | ScalarType::BFloat16)
+        };
+        match is_real(operands.input(0)?) && is_real(operands.output(0)?) {
+            true => Ok(()),
+            false => refuse("a cast supports only float32, float16 and bfloat16"),
+        }
     }
 
     fn lower(&self, _: &mut Lowering<'_>) -> Result<Lowered> {

@@ -2,6 +2,7 @@
 
 use super::{Step, Writes, only};
 use crate::layouts::{Lies, image_layout};
+use crate::operands::{Operands, refuse};
 use crate::operation::{Images, Lowered, Lowering, Operation};
 use kernels::compute::Layout;
 use operator::{Error, KernelContext, Result};
@@ -38,6 +39,16 @@ impl Operation for ChannelShuffle {
 
     fn lies(&self, i: usize, _: usize) -> Lies {
         if i == 0 { Lies::AnyImage } else { Lies::AsFirst }
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(1, 1)?;
+        operands.same_as_output(0)?;
+        let image = operands.input(0)?;
+        if self.takes(image) {
+            return Ok(());
+        }
+        refuse(format!("the channels of {image} cannot be shuffled in {} groups", self.groups))
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {

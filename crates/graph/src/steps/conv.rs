@@ -4,6 +4,7 @@ use super::{Step, Writes, only, residual};
 use crate::fold;
 use crate::graph::{Constant, Kind};
 use crate::layouts::Lies;
+use crate::operands::{Operands, is_float, refuse};
 use crate::operation::{Fused, Images, Lowered, Lowering, Operation, view_of};
 use crate::pack_store::ConvForm;
 use crate::packs::Packed;
@@ -56,6 +57,10 @@ impl Operation for Convolution {
         if i == 0 || last || i >= inputs { Lies::Image(self.layout) } else { Lies::Plain }
     }
 
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(check_floats(self, operands)?, 1)
+    }
+
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         Ok(Lowered::step(self.step(node)?, self.reads()))
     }
@@ -79,6 +84,75 @@ impl Operation for Convolution {
             Layout::ChannelsLast => Images::None,
         }
     }
+}
+
+/// The maximum of kernel sizes, strides, paddings and dilations, so that sums of extents do not overflow.
+const MAX_EXTENT: usize = 1 << 30;
+
+/// Checks the parameters of a convolution, and the sizes of its image, weights and result.
+pub(crate) fn check_conv(conv: &Convolution, operands: &Operands<'_>) -> Result<()> {
+    let ConvParams { in_channels, out_channels, groups, kernel, stride, padding, dilation, .. } = conv.params;
+    let space = conv.space;
+    if !(1..=3).contains(&space) {
+        return refuse(format!("the convolution has {space} spatial dimensions, expected 1 to 3"));
+    }
+    let unused = ..3 - space;
+    let (is_one, is_zero) =
+        (|v: &[usize]| v.iter().all(|&n| n == 1), |v: &[usize]| v.iter().all(|&n| n == 0));
+    let is_small = |v: &[usize], least| v.iter().all(|n| (least..=MAX_EXTENT).contains(n));
+    let is_sound = in_channels > 0
+        && out_channels > 0
+        && groups > 0
+        && in_channels.is_multiple_of(groups)
+        && out_channels.is_multiple_of(groups)
+        && is_small(&kernel, 1)
+        && is_small(&stride, 1)
+        && is_small(&dilation, 1)
+        && is_small(&padding, 0)
+        && is_one(&kernel[unused])
+        && is_one(&stride[unused])
+        && is_one(&dilation[unused])
+        && is_zero(&padding[unused]);
+    if !is_sound {
+        return refuse(
+            "the channels, groups, kernel, stride, padding or dilation of the convolution are invalid",
+        );
+    }
+    let (x, weights, out) = (operands.input(0)?, operands.constant(1)?, operands.output(0)?);
+    let (major, minor) = match conv.params.transposed {
+        true => (in_channels, out_channels / groups),
+        false => (out_channels, in_channels / groups),
+    };
+    let expected = [&[major, minor], &kernel[3 - space..]].concat();
+    if **weights.sizes() != *expected {
+        return refuse(format!("the weights are {weights}, expected the sizes {expected:?}"));
+    }
+    let fits = x.rank() == 2 + space
+        && out.rank() == 2 + space
+        && x.sizes()[0] == out.sizes()[0]
+        && x.sizes()[1] == in_channels
+        && out.sizes()[1] == out_channels;
+    match fits {
+        true => Ok(()),
+        false => refuse(format!("a convolution of the image {x} does not give {out}")),
+    }
+}
+
+/// Checks the operands and result of an f32 convolution. Returns the number of operands that it must have, unchecked.
+pub(crate) fn check_floats(conv: &Convolution, operands: &Operands<'_>) -> Result<usize> {
+    let count = 2 + usize::from(conv.bias) + usize::from(conv.residual);
+    check_conv(conv, operands)?;
+    let all = [operands.input(0)?, operands.input(1)?, operands.output(0)?];
+    if let Some(meta) = all.into_iter().find(|meta| !is_float(meta)) {
+        return refuse(format!("{meta} where float32 is expected"));
+    }
+    if conv.bias {
+        operands.vector(2, conv.params.out_channels)?;
+    }
+    if conv.residual {
+        operands.same_as_output(count - 1)?;
+    }
+    Ok(count)
 }
 
 impl Convolution {

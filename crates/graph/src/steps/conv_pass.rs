@@ -1,11 +1,12 @@
 //! A convolution fused with the elementwise pass that follows it.
 
-use super::conv::{ConvStep, Convolution};
+use super::conv::{ConvStep, Convolution, check_floats};
 use super::pointwise::Pass;
 use super::{Step, Writes};
 use crate::layouts::Lies;
+use crate::operands::{Operands, refuse};
 use crate::operation::{Lowered, Lowering, Operation};
-use kernels::compute::Tail;
+use kernels::compute::{Layout, Tail};
 use operator::{Expression, KernelContext, Result};
 use smallvec::SmallVec;
 use std::fmt;
@@ -39,6 +40,17 @@ impl Operation for ConvPass {
             _ if i < inputs => Lies::Anyhow,
             _ => self.conv.lies(i, inputs),
         }
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        let own = check_floats(&self.conv, operands)?;
+        if self.conv.layout != Layout::ChannelsLast {
+            return refuse("an elementwise pass requires a channels-last convolution");
+        }
+        // Input 0 of the pass is the convolution's result.
+        let others = self.pass.inputs().max(1) - 1;
+        operands.count(own + others, 1)?;
+        (own..own + others).try_for_each(|i| operands.broadcasts(i))
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {

@@ -2,6 +2,7 @@
 
 use super::{Step, Writes, only};
 use crate::layouts::{Lies, image_layout};
+use crate::operands::{Operands, refuse};
 use crate::operation::{Images, Lowered, Lowering, Operation};
 use kernels::compute::{Isa, Layout, column_means, row_means};
 use operator::{Error, KernelContext, Result};
@@ -18,6 +19,15 @@ impl Operation for GlobalMean {
 
     fn lies(&self, i: usize, _: usize) -> Lies {
         if i == 0 { Lies::AnyImage } else { Lies::Plain }
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(1, 1)?;
+        let ((x, channels), out) = (operands.image()?, operands.output(0)?);
+        if out.numel() == x.sizes()[0] * channels {
+            return Ok(());
+        }
+        refuse(format!("the global mean of {x} does not give {out}"))
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {

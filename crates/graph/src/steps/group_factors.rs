@@ -2,6 +2,7 @@
 
 use super::{Step, Writes};
 use crate::layouts::{Lies, image_layout};
+use crate::operands::{Operands, refuse};
 use crate::operation::{Images, Lowered, Lowering, Operation};
 use kernels::compute::{Isa, Layout, group_norm_factors};
 use operator::{Error, KernelContext, Result};
@@ -33,6 +34,26 @@ impl Operation for GroupFactors {
 
     fn lies(&self, i: usize, _: usize) -> Lies {
         if i == 0 { Lies::AnyImage } else { Lies::Plain }
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        let inputs = 1 + usize::from(self.weight) + usize::from(self.bias);
+        operands.count(inputs, 2)?;
+        let (x, channels) = operands.image()?;
+        if self.groups == 0 || !channels.is_multiple_of(self.groups) {
+            return refuse(format!("{channels} channels cannot be divided into {} groups", self.groups));
+        }
+        for i in 1..inputs {
+            let vector = operands.input(i)?;
+            if vector.numel() != channels {
+                return refuse(format!("operand {i} is {vector}, expected {channels} elements"));
+            }
+        }
+        let factors = x.sizes()[0] * channels;
+        match (operands.output(0)?.numel(), operands.output(1)?.numel()) == (factors, factors) {
+            true => Ok(()),
+            false => refuse(format!("the results do not have the {factors} factors of {x}")),
+        }
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {

@@ -3,6 +3,7 @@
 use super::conv::epilogue;
 use super::{Step, Writes, only, residual};
 use crate::graph::Kind;
+use crate::operands::Operands;
 use crate::operation::{Fused, Lowered, Lowering, Operation};
 use crate::pack_store::MatrixForm;
 use crate::packs::{Packed, pack_matrix};
@@ -34,6 +35,16 @@ impl Operation for Linear {
     fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "weights: {}", if self.out_major { "[out, in]" } else { "[in, out]" })?;
         epilogue(f, self.residual, self.activation)
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(2 + usize::from(self.bias) + usize::from(self.residual), 1)?;
+        operands.all_floats()?;
+        let (_, outer) = operands.product(self.out_major, usize::MAX)?;
+        if self.bias {
+            operands.vector(2, outer)?;
+        }
+        operands.residual(self.residual)
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {

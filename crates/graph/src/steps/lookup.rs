@@ -1,12 +1,13 @@
 //! Table lookup: a function of one 8-bit value.
 
 use super::{Step, Writes, only};
+use crate::operands::{Operands, refuse};
 use crate::operation::{Lowered, Lowering, Operation};
 use kernels::compute::{Isa, lookup};
 use operator::{KernelContext, Result};
 use std::fmt;
 use std::sync::Arc;
-use tensor::TensorView;
+use tensor::{ScalarType, TensorView};
 
 /// Maps each element of a `Char` or `Byte` tensor through a table; the element's bits are the index, 0 to 255.
 #[derive(Clone, PartialEq, Eq)]
@@ -30,6 +31,17 @@ impl Operation for Lookup {
 
     fn is_elementwise(&self) -> bool {
         true
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.same_sizes()?;
+        let metas = [operands.input(0)?, operands.output(0)?];
+        match metas.iter().all(|meta| matches!(meta.dtype(), ScalarType::Char | ScalarType::Byte)) {
+            true => Ok(()),
+            false => {
+                refuse(format!("a table lookup from {} to {}, expected 8-bit integers", metas[0], metas[1]))
+            }
+        }
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {

@@ -5,6 +5,7 @@
 
 use super::{Step, Writes, only};
 use crate::layouts::Lies;
+use crate::operands::{Operands, is_float, refuse};
 use crate::operation::{Images, Lowered, Lowering, Operation};
 use kernels::compute::{Isa, binary, clamp, unary};
 use operator::{Expression, Instr, KernelContext, Result};
@@ -59,6 +60,19 @@ impl Operation for Pointwise {
 
     fn lies(&self, _: usize, _: usize) -> Lies {
         Lies::Anyhow
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        let inputs = operands.inputs().len();
+        operands.count(inputs, 1)?;
+        if self.0.inputs() > inputs || !is_float(operands.output(0)?) {
+            return refuse(format!(
+                "an expression of {} inputs has {inputs} operands, or its result is not float32",
+                self.0.inputs()
+            ));
+        }
+        (0..inputs).try_for_each(|i| operands.broadcasts(i))?;
+        operands.is_broadcast()
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {

@@ -1,6 +1,7 @@
 //! Quantization of f32 values to 8 bits, and dequantization.
 
 use super::{Step, Writes, only};
+use crate::operands::{Operands, refuse};
 use crate::operation::{Lowered, Lowering, Operation};
 use kernels::compute::{Affine, Isa, Quantization, dequantize, quantize};
 use operator::{KernelContext, Result};
@@ -29,6 +30,17 @@ impl Operation for Quantize {
         true
     }
 
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.same_sizes()?;
+        let to = operands.output(0)?.dtype();
+        let is_byte = matches!(to, ScalarType::Char | ScalarType::Byte);
+        let is_sound = is_byte && self.0.is_sound(to == ScalarType::Char);
+        match is_sound && operands.input(0)?.dtype() == ScalarType::Float {
+            true => Ok(()),
+            false => refuse(format!("{to} does not support the quantization {:?}", self.0)),
+        }
+    }
+
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         Ok(Lowered::step(QuantizeStep(self.0, node.isa()), [0]))
     }
@@ -45,6 +57,19 @@ impl Operation for Dequantize {
 
     fn is_elementwise(&self) -> bool {
         true
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.same_sizes()?;
+        let from = operands.input(0)?.dtype();
+        let is_byte = matches!(from, ScalarType::Char | ScalarType::Byte);
+        match is_byte
+            && operands.output(0)?.dtype() == ScalarType::Float
+            && self.0.zero.unsigned_abs() < 1 << 16
+        {
+            true => Ok(()),
+            false => refuse(format!("{from} cannot be dequantized by {:?}", self.0)),
+        }
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {

@@ -1,10 +1,11 @@
 //! Quantized convolution.
 
-use super::conv::{Convolution, frame, stored_weights, weights_of};
-use super::quantized_linear::SumBias;
+use super::conv::{Convolution, check_conv, frame, stored_weights, weights_of};
+use super::quantized_linear::{SumBias, check_affine, check_bias, check_output, check_weights, signed};
 use super::{Step, Writes, only};
 use crate::graph::Kind;
 use crate::layouts::Lies;
+use crate::operands::{Operands, refuse};
 use crate::operation::{Fused, Images, Lowered, Lowering, Operation, view_of};
 use crate::pack_store::ConvForm;
 use crate::packs::Packed;
@@ -41,6 +42,23 @@ impl Operation for QuantizedConvolution {
 
     fn lies(&self, i: usize, inputs: usize) -> Lies {
         if i == 0 || i >= inputs { Lies::Image(Layout::ChannelsLast) } else { Lies::Plain }
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(3 + usize::from(self.conv.bias), 1)?;
+        check_conv(&self.conv, operands)?;
+        let channels = self.conv.params.out_channels;
+        check_weights(operands, channels, true)?;
+        check_bias(operands, self.conv.bias, channels)?;
+        if self.conv.residual || !QuantizedConv::supports(&self.conv.params) {
+            return refuse("this convolution has no quantized form");
+        }
+        check_affine(&self.input)?;
+        let least = if signed(operands.input(0)?)? { -128 } else { 0 };
+        if !(least..=least + 255).contains(&self.input.zero) {
+            return refuse(format!("the zero point {} is out of range of the input", self.input.zero));
+        }
+        check_output(operands, self.output.as_ref(), self.conv.activation)
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {

@@ -3,6 +3,7 @@
 use super::conv::epilogue;
 use super::{Step, Writes, only};
 use crate::graph::Kind;
+use crate::operands::{Operands, is_float, refuse};
 use crate::operation::{Fused, Lowered, Lowering, Operation, view_of};
 use crate::pack_store::{MatrixForm, QuantizedForm};
 use crate::packs::Packed;
@@ -16,7 +17,7 @@ use pool::Pool;
 use std::fmt;
 use std::sync::Arc;
 use tensor::memory::{collected, copied, filled};
-use tensor::{ScalarType, TensorView};
+use tensor::{ScalarType, TensorMeta, TensorView};
 
 /// As [`Linear`](crate::Linear) on quantized values, with exact integer accumulation. Inputs: `x`, weights (`Char`,
 /// constant), their scales (constant), and optionally the bias (constant): f32, or `Int` values that are added to the
@@ -72,6 +73,39 @@ impl Operation for QuantizedLinear {
         epilogue(f, false, self.activation)
     }
 
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(3 + usize::from(self.bias), 1)?;
+        let x = operands.input(0)?;
+        let (inner, outer) = operands.product(self.out_major, PackedWeights::MAX_ROWS)?;
+        let is_one = self.group >= inner;
+        if self.group == 0 || !is_one && !self.group.is_multiple_of(PackedWeights::GROUP_UNIT) {
+            return refuse(format!("{inner} weights cannot be divided into groups of {}", self.group));
+        }
+        let groups = inner.div_ceil(self.group);
+        check_weights(operands, groups.saturating_mul(outer), is_one)?;
+        check_bias(operands, self.bias, outer)?;
+        let is_float = x.dtype() == ScalarType::Float;
+        match self.input {
+            QuantizedInput::Quantized(affine) => {
+                signed(x)?;
+                check_affine(&affine)?;
+            }
+            QuantizedInput::ByTensor { low, high, eps } => {
+                let is_sound = -128 <= low && low < high && high <= 127 && eps > 0.0 && eps.is_finite();
+                if !is_sound || !is_float {
+                    return refuse(format!(
+                        "{x} cannot be quantized to {low}..={high} with the minimum scale {eps}"
+                    ));
+                }
+            }
+            QuantizedInput::ByRow | QuantizedInput::ByFactorOfRow if !is_float => {
+                return refuse(format!("the input is {x}, expected float32 to quantize by row"));
+            }
+            QuantizedInput::ByRow | QuantizedInput::ByFactorOfRow => {}
+        }
+        check_output(operands, self.output.as_ref(), self.activation)
+    }
+
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let &[rows, columns] = &**node.input(1)?.sizes() else {
             return Err(Error::invalid("the weights of a quantized matrix multiplication are not a matrix"));
@@ -92,6 +126,65 @@ impl Operation for QuantizedLinear {
     fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
         let activation = self.activation.then(activation)?;
         Some(Fused::kind(Self { activation, ..*self }))
+    }
+}
+
+/// Whether a tensor of quantized values is signed.
+pub(crate) fn signed(meta: &TensorMeta) -> Result<bool> {
+    match meta.dtype() {
+        ScalarType::Char => Ok(true),
+        ScalarType::Byte => Ok(false),
+        _ => refuse(format!("a tensor is {meta}, expected int8 or uint8")),
+    }
+}
+
+/// Checks that the scale is finite and the zero point is small enough for accumulators of 32 bits.
+pub(crate) fn check_affine(affine: &Affine) -> Result<()> {
+    match affine.scale.is_finite() && affine.zero.unsigned_abs() < 1 << 16 {
+        true => Ok(()),
+        false => refuse(format!("the scale or zero point of {affine:?} is out of range")),
+    }
+}
+
+/// Checks that the weights are `i8`, and that there are `scales` scales, or a single one if `one`.
+pub(crate) fn check_weights<'g>(operands: &Operands<'g>, scales: usize, one: bool) -> Result<&'g TensorMeta> {
+    let (weights, found) = (operands.constant(1)?, operands.constant(2)?);
+    if weights.dtype() != ScalarType::Char {
+        return refuse(format!("the weights are {weights}, expected int8"));
+    }
+    let fits = found.numel() == scales || one && found.numel() == 1;
+    match fits && found.dtype() == ScalarType::Float {
+        true => Ok(weights),
+        false => refuse(format!("the scales are {found}, expected {scales} of float32")),
+    }
+}
+
+/// Checks the bias, operand 3, if `present`: it is f32, or int32 in the scale of the accumulators.
+pub(crate) fn check_bias(operands: &Operands<'_>, present: bool, len: usize) -> Result<()> {
+    if !present {
+        return Ok(());
+    }
+    let bias = operands.constant(3)?;
+    match bias.numel() == len && matches!(bias.dtype(), ScalarType::Float | ScalarType::Int) {
+        true => Ok(()),
+        false => refuse(format!("the bias is {bias}, expected {len} constants of float32 or int32")),
+    }
+}
+
+/// Checks that the result is f32, or quantized with valid parameters and a simple activation.
+pub(crate) fn check_output(
+    operands: &Operands<'_>,
+    output: Option<&Quantization>,
+    activation: Activation,
+) -> Result<()> {
+    let out = operands.output(0)?;
+    let is_sound = match output {
+        None => is_float(out),
+        Some(q) => q.is_sound(signed(out)?) && activation.is_simple(),
+    };
+    match is_sound {
+        true => Ok(()),
+        false => refuse(format!("the result {out} does not support {output:?} with {activation:?}")),
     }
 }
 

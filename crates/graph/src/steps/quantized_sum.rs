@@ -1,6 +1,8 @@
 //! Addition of quantized values.
 
+use super::quantized_linear::signed;
 use super::{Step, Writes, only};
+use crate::operands::{Operands, refuse};
 use crate::operation::{Lowered, Lowering, Operation};
 use kernels::compute::{Isa, QuantizedSum, quantized_sum};
 use operator::{KernelContext, Result};
@@ -23,6 +25,20 @@ impl Operation for SumOfQuantized {
 
     fn is_elementwise(&self) -> bool {
         true
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(2, 1)?;
+        operands.same_as_output(0)?;
+        operands.same_as_output(1)?;
+        let out = operands.output(0)?;
+        let QuantizedSum { low, high, signed: is_signed, .. } = self.0;
+        let least = if is_signed { -128 } else { 0 };
+        let is_sound = least <= low && low <= high && high <= least + 255;
+        match is_sound && signed(out)? == is_signed {
+            true => Ok(()),
+            false => refuse(format!("{out} cannot hold sums clamped to {low}..={high}")),
+        }
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {

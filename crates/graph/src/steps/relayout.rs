@@ -2,6 +2,7 @@
 
 use super::{Step, Writes, only};
 use crate::layouts::{Lies, image_layout};
+use crate::operands::{Operands, refuse};
 use crate::operation::{Lowered, Lowering, Operation};
 use kernels::compute::{Isa, Layout, MatMut, MatRef, copy};
 use operator::Error;
@@ -25,6 +26,10 @@ impl Operation for Reshape {
 
     fn lies(&self, i: usize, inputs: usize) -> Lies {
         if i < inputs { Lies::Anyhow } else { Lies::Reshaped }
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(1, 1)
     }
 
     fn lower(&self, _: &mut Lowering<'_>) -> Result<Lowered> {
@@ -65,6 +70,15 @@ impl Operation for Permute {
         Lies::Anyhow
     }
 
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(1, 1)?;
+        let (from, to) = (operands.input(0)?, operands.output(0)?);
+        if Self::keeps_bytes(&self.dims, from, to) {
+            return Ok(());
+        }
+        refuse(format!("permuting {from} by {:?} to {to} would move elements", self.dims))
+    }
+
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let (from, to) = (node.input(0)?, node.output(0)?);
         if Self::keeps_bytes(&self.dims, from, to) {
@@ -85,6 +99,15 @@ impl Operation for Relayout {
 
     fn lies(&self, _: usize, _: usize) -> Lies {
         Lies::Anyhow
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(1, 1)?;
+        let (from, to) = (operands.input(0)?, operands.output(0)?);
+        if from.dtype() == to.dtype() && from.sizes() == to.sizes() {
+            return Ok(());
+        }
+        refuse(format!("a relayout from {from} to {to} would change the type or sizes"))
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {

@@ -1,6 +1,7 @@
 //! Layer norm and RMS norm.
 
 use super::{Step, Writes, only};
+use crate::operands::{Operands, refuse};
 use crate::operation::{Lowered, Lowering, Operation};
 use kernels::compute::{Isa, layer_norm, rms_norm};
 use operator::{KernelContext, Result};
@@ -30,6 +31,31 @@ impl Operation for RowNorm {
 
     fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "elements: {}, eps: {}", self.elements, self.eps)
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        let factors = usize::from(self.weight) + usize::from(self.bias);
+        operands.count(1 + factors, 1)?;
+        operands.all_floats()?;
+        operands.same_as_output(0)?;
+        let x = operands.input(0)?;
+        let mut trailing = x.sizes().iter().rev().scan(1usize, |rows, &size| {
+            *rows = rows.checked_mul(size)?;
+            Some(*rows)
+        });
+        if self.elements == 0 || !trailing.any(|elements| elements == self.elements) {
+            return refuse(format!("{} elements are not the last dimensions of {x}", self.elements));
+        }
+        if self.bias && !self.centred {
+            return refuse("an RMS norm has no bias");
+        }
+        for i in 1..=factors {
+            let factor = operands.input(i)?;
+            if factor.numel() != self.elements {
+                return refuse(format!("operand {i} is {factor}, expected {} elements", self.elements));
+            }
+        }
+        Ok(())
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {

@@ -9,6 +9,7 @@
 //! around it.
 
 mod argument;
+mod budget;
 pub mod delegate;
 mod expression;
 mod input_sizes;
@@ -18,6 +19,7 @@ mod size;
 mod verify;
 
 pub use argument::{Argument, IntArgument, MemoryFormat};
+pub use budget::CompileBudget;
 pub use expression::Expression;
 pub use input_sizes::{InputSizes, SizeProblem};
 pub use print::PrintOptions;
@@ -305,6 +307,9 @@ pub struct ExportedProgram {
     pub in_spec: Option<String>,
     /// The Python containers of the outputs, as pytree JSON.
     pub out_spec: Option<String>,
+    /// The memory that compiling the program may take, beside the bytes of the source file: copies of weights, folded
+    /// constants, nodes. Unlimited by default.
+    pub budget: CompileBudget,
     vars: Vec<Var>,
 }
 

@@ -118,6 +118,10 @@ impl DataLoader for CompiledLoader {
         self.loaded.load(Ordering::Relaxed)
     }
 
+    fn compiled_from(&self) -> Option<u64> {
+        Some(self.source.compiled_from().unwrap_or(self.source.size()))
+    }
+
     fn source(&self) -> Option<SourceId> {
         Some(self.id)
     }

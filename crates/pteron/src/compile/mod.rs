@@ -68,13 +68,17 @@ pub fn recovering_backends() -> Vec<Arc<dyn Recover + Send + Sync>> {
     ]
 }
 
-/// The program in a file. A torch.export archive is compiled in memory, and may call every operator of the registry; any
-/// other file is returned unchanged.
+/// The program in a file. A torch.export archive is compiled in memory, within the limit on memory, and may call every
+/// operator of the registry; any other file is returned unchanged.
 ///
 /// # Errors
 /// The archive cannot be read or compiled.
-pub fn program(file: Arc<dyn DataLoader>, kernels: &KernelRegistry) -> crate::Result<Arc<dyn DataLoader>> {
-    program_with(file, kernels, &Options::default())
+pub fn program(
+    file: Arc<dyn DataLoader>,
+    kernels: &KernelRegistry,
+    limits: &Limits,
+) -> crate::Result<Arc<dyn DataLoader>> {
+    program_with(file, kernels, &Options { memory: limits.memory, ..Options::default() })
 }
 
 /// As [`program`], with options.
@@ -116,17 +120,18 @@ pub fn named_data(file: &dyn DataLoader, compiled: &Compiled) -> crate::Result<A
 /// file is no archive, or has no example inputs that can be read without unpickling (see [`pt2::example_inputs`]).
 ///
 /// # Errors
-/// The archive cannot be read.
+/// The archive cannot be read, or its inputs exceed the limit on memory.
 pub fn example_inputs(
     file: &Arc<dyn DataLoader>,
     program: &Program,
     method: &str,
+    limits: &Limits,
 ) -> crate::Result<Option<Vec<EValue>>> {
     if !pt2::is_archive(LoaderReader::new(file)) {
         return Ok(None);
     }
-    let archive = FileArchive(Arc::clone(file));
-    let examples = pt2::example_inputs(&archive, method).map_err(|e| failed(&**file, e))?;
+    let (archive, budget) = (FileArchive(Arc::clone(file)), exported::CompileBudget::new(limits.memory));
+    let examples = pt2::example_inputs(&archive, method, &budget).map_err(|e| failed(&**file, e))?;
     let Some(examples) = examples else { return Ok(None) };
     let mut examples = examples.iter();
     let mut inputs = Vec::new();
@@ -184,7 +189,8 @@ pub fn converted(
 ) -> crate::Result<(Arc<dyn DataLoader>, Option<Arc<dyn NamedDataMap>>)> {
     let mut program = program_with(file, kernels, archive)?;
     for delegation in again {
-        let options = Options { delegation: delegation.clone(), ..Options::default() };
+        let options =
+            Options { delegation: delegation.clone(), memory: archive.memory, ..Options::default() };
         program = retargeted(program, data.take().as_ref(), kernels, &options)?;
     }
     Ok((program, data))

@@ -69,11 +69,11 @@ class DelegateUse:
 
     index: int
     backend: str
-    location: str
-    offset: int
     bytes: int
     calls: int
     compile_specs: Dict[str, int]
+    location: Optional[str] = None
+    offset: Optional[int] = None
     magic: Optional[str] = None
 
 
@@ -137,8 +137,8 @@ class NamedData:
     """Named data of a program, or an entry of a `.ptd` file."""
 
     key: str
-    segment: int
     bytes: int
+    segment: Optional[int] = None
     dtype: Optional[str] = None
     sizes: Optional[Tuple[int, ...]] = None
     dim_order: Optional[Tuple[int, ...]] = None

@@ -96,6 +96,14 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// Checks a payload as [`Self::init`] does, as far as that needs no named data: what validates a file calls it. By default, whatever [`Self::contents`] can list is valid.
+    ///
+    /// # Errors
+    /// The payload is malformed, and where.
+    fn check(&self, processed: &[u8]) -> Result<(), BackendError> {
+        self.contents(processed).map_or(Ok(()), |contents| contents.map(|_| ()))
+    }
+
     /// All nodes of a payload that this backend does not support; [`Self::init`] only reports the first. `None` if the
     /// backend cannot tell without loading the payload.
     fn support(

@@ -25,8 +25,13 @@ pub struct ProgramReport {
     pub bytes: u64,
     /// Bytes that were read for the report, without those that identified the format.
     pub bytes_read: u64,
+    /// If the file is an archive, the size of the program that it is compiled to. The report has no header, segments and
+    /// offsets then, since no file has them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compiled_bytes: Option<u64>,
     /// The header.
-    pub header: HeaderReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<HeaderReport>,
     /// The version of the file's schema.
     pub version: u32,
     /// The valid methods, in the order of the file.
@@ -160,9 +165,11 @@ pub struct DelegateReport {
     /// The backend's id.
     pub backend: String,
     /// `INLINE` or `SEGMENT`.
-    pub location: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
     /// The file offset of the payload.
-    pub offset: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
     /// Bytes of the payload.
     pub bytes: u64,
     /// The format of the payload, recognised by its first bytes.
@@ -232,7 +239,8 @@ pub struct NamedDataReport {
     /// Its key.
     pub key: String,
     /// Its segment.
-    pub segment: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub segment: Option<u32>,
     /// Its size in bytes.
     pub bytes: u64,
 }
@@ -269,33 +277,40 @@ pub(super) fn report(
         .methods()
         .map(|meta| method(&program, meta, kernels, backends))
         .collect::<Result<Vec<_>>>()?;
-    let segments = (0..tables.segments.len() as u32).map(|i| {
+    let archive = loader.compiled_from();
+    let is_file = archive.is_none();
+    let segments = (0..tables.segments.len() as u32).filter(|_| is_file).map(|i| {
         let range = tables.segment(i).unwrap_or(0..0);
         SegmentReport { offset: range.start, bytes: range.end - range.start, holds: holds(tables, i) }
     });
     let named_data = tables.named_data.iter().map(|n| {
         let range = tables.segment(n.segment_index).unwrap_or(0..0);
-        NamedDataReport { key: n.key.clone(), segment: n.segment_index, bytes: range.end - range.start }
+        NamedDataReport {
+            key: n.key.clone(),
+            segment: is_file.then_some(n.segment_index),
+            bytes: range.end - range.start,
+        }
     });
     Ok(ProgramReport {
         report: REPORT_VERSION,
         file: loader.name().to_owned(),
-        bytes: loader.size(),
-        header: HeaderReport {
+        bytes: archive.unwrap_or(loader.size()),
+        compiled_bytes: archive.map(|_| loader.size()),
+        header: is_file.then(|| HeaderReport {
             program_size: header.program_size,
             extended: header.extended.map(|e| ExtendedHeaderReport {
                 length: e.length,
                 segment_base_offset: e.segment_base_offset,
                 segment_data_size: e.segment_data_size,
             }),
-        },
+        }),
         version: tables.version,
         methods,
         invalid_methods: program.invalid_methods().iter().map(invalid).collect(),
         segments: segments.collect(),
         named_data: named_data.collect(),
         constants: constants(tables),
-        bytes_read: loader.bytes_loaded().saturating_sub(before),
+        bytes_read: archive.unwrap_or_else(|| loader.bytes_loaded().saturating_sub(before)),
     })
 }
 
@@ -321,6 +336,7 @@ fn method(
         .collect();
     operators.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.name.cmp(&b.name)));
 
+    let is_file = program.loader().compiled_from().is_none();
     let mut delegates = Vec::new();
     for (index, d) in plan.delegates.iter().enumerate() {
         let range = meta.payload_range(d);
@@ -330,8 +346,8 @@ fn method(
         delegates.push(DelegateReport {
             index,
             backend: d.id.clone(),
-            location: d.processed.location.name().to_owned(),
-            offset: range.start,
+            location: is_file.then(|| d.processed.location.name().to_owned()),
+            offset: is_file.then_some(range.start),
             bytes,
             magic: sniff_payload(&head).map(str::to_owned),
             compile_specs: specs.collect(),

@@ -1,4 +1,7 @@
-use super::{FlatTensorReport, GgufReport, MethodReport, ProgramReport, Report, SymbolReport, ValueReport};
+use super::{
+    FlatTensorReport, GgufReport, HeaderReport, MethodReport, ProgramReport, Report, SymbolReport,
+    ValueReport,
+};
 #[cfg(feature = "bef")]
 use crate::bef::BefReport;
 use crate::bundle::BundleReport;
@@ -53,18 +56,13 @@ fn gguf_text(out: &mut String, f: &GgufReport, all: bool) -> fmt::Result {
 }
 
 fn program_text(out: &mut String, p: &ProgramReport, all: bool) -> fmt::Result {
-    writeln!(out, "{}: ExecuTorch program, {} ({} read)", p.file, bytes(p.bytes), bytes(p.bytes_read))?;
-    write!(out, "header: ")?;
-    match &p.header.extended {
-        None => write!(out, "plain, no segments")?,
-        Some(e) => {
-            write!(out, "extended, {} bytes; segments from byte {}", e.length, e.segment_base_offset)?;
-            if let Some(size) = e.segment_data_size {
-                write!(out, ", {}", bytes(size))?;
-            }
+    match (&p.header, p.compiled_bytes) {
+        (Some(header), _) => header_text(out, p, header)?,
+        (None, compiled) => {
+            let (file, compiled) = (bytes(p.bytes), bytes(compiled.unwrap_or(0)));
+            writeln!(out, "{}: torch.export archive, {file}; compiled, a program of {compiled}", p.file)?;
         }
     }
-    writeln!(out, "; tables {}; schema version {}", bytes(p.header.program_size), p.version)?;
     for method in &p.methods {
         writeln!(out)?;
         method_text(out, method, all)?;
@@ -108,6 +106,21 @@ fn program_text(out: &mut String, p: &ProgramReport, all: bool) -> fmt::Result {
         few(out, rows.collect(), all, "><<")?;
     }
     Ok(())
+}
+
+fn header_text(out: &mut String, p: &ProgramReport, header: &HeaderReport) -> fmt::Result {
+    writeln!(out, "{}: ExecuTorch program, {} ({} read)", p.file, bytes(p.bytes), bytes(p.bytes_read))?;
+    write!(out, "header: ")?;
+    match &header.extended {
+        None => write!(out, "plain, no segments")?,
+        Some(e) => {
+            write!(out, "extended, {} bytes; segments from byte {}", e.length, e.segment_base_offset)?;
+            if let Some(size) = e.segment_data_size {
+                write!(out, ", {}", bytes(size))?;
+            }
+        }
+    }
+    writeln!(out, "; tables {}; schema version {}", bytes(header.program_size), p.version)
 }
 
 fn bundle_text(out: &mut String, b: &BundleReport, all: bool) -> fmt::Result {

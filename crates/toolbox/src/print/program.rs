@@ -10,8 +10,14 @@ use std::fmt::{self, Write};
 pub(super) fn print(out: &mut String, program: &Program, options: PrintOptions) -> fmt::Result {
     let (tables, header) = (program.tables(), program.header());
     let methods = count(tables.execution_plan.len(), "method");
-    writeln!(out, "program of {methods}, schema version {}, {}", tables.version, bytes(header.file_len))?;
+    write!(out, "program of {methods}, schema version {}, ", tables.version)?;
+    let archive = program.loader().compiled_from();
+    match archive {
+        Some(archive) => writeln!(out, "compiled from an archive of {}", bytes(archive))?,
+        None => writeln!(out, "{}", bytes(header.file_len))?,
+    }
     match &header.extended {
+        _ if archive.is_some() => {}
         None => writeln!(out, "no extended header: all {} bytes are tables", header.program_size)?,
         Some(extended) => {
             write!(

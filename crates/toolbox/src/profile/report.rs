@@ -82,7 +82,6 @@ impl Profile {
         let of = |kind: SpanKind| all().filter(move |s| s.kind == kind);
         let total = |kind: SpanKind| us(of(kind).map(Span::nanoseconds).sum());
         let runs = of(SpanKind::Execute).count().max(1);
-        let per_run = |ns: u64| us(ns) / runs as f64;
         let run_us = total(SpanKind::Execute) / runs as f64;
         let share = |us: f64| if run_us > 0.0 { 100.0 * us / run_us } else { 0.0 };
 
@@ -94,7 +93,7 @@ impl Profile {
             let mut nameless = 0;
             for span in block.spans.iter().filter(|s| matches!(s.kind, SpanKind::Kernel | SpanKind::Delegate))
             {
-                let time = per_run(span.nanoseconds());
+                let time = us(span.nanoseconds());
                 inside += time;
                 let at = *by_name.entry(&*span.name).or_insert_with(|| {
                     operators.push(OperatorTime {
@@ -105,7 +104,7 @@ impl Profile {
                     });
                     operators.len() - 1
                 });
-                operators[at].calls += 1.0 / runs as f64;
+                operators[at].calls += 1.0;
                 operators[at].total_us += time;
                 // Steps without an instruction are identified by their order in the run.
                 let order = if span.place == Place::default() { nameless + 1 } else { 0 };
@@ -115,12 +114,20 @@ impl Profile {
                     steps.push(step(program, &self.method, kernels, nodes, span));
                     steps.len() - 1
                 });
-                steps[at].calls += 1.0 / runs as f64;
+                steps[at].calls += 1.0;
                 steps[at].total_us += time;
             }
         }
-        operators.iter_mut().for_each(|o| o.share = share(o.total_us));
-        steps.iter_mut().for_each(|s| s.share = share(s.total_us));
+        // Sums are divided once: a sum of quotients would round calls to fractions.
+        let count = runs as f64;
+        for o in &mut operators {
+            (o.calls, o.total_us) = (o.calls / count, o.total_us / count);
+            o.share = share(o.total_us);
+        }
+        for s in &mut steps {
+            (s.calls, s.total_us) = (s.calls / count, s.total_us / count);
+            s.share = share(s.total_us);
+        }
         operators.sort_by(|a, b| b.total_us.total_cmp(&a.total_us).then_with(|| a.name.cmp(&b.name)));
         let fastest = of(SpanKind::Execute).map(Span::nanoseconds).min().unwrap_or(0);
         Report {
@@ -130,7 +137,7 @@ impl Profile {
             prepare_us: total(SpanKind::Prepare),
             run_us,
             fastest_run_us: us(fastest),
-            outside_us: (run_us - inside).max(0.0),
+            outside_us: (run_us - inside / count).max(0.0),
             operators,
             steps,
             as_written: self.as_written.iter().map(as_written).collect(),

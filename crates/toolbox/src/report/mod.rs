@@ -142,7 +142,9 @@ pub fn gather(
     let inspected = inspect::inspect(loader, &options.kernels, &options.backends, &options.limits)?;
     match inspected {
         Report::Pte(report) => {
-            of_program(Arc::clone(loader), &report, "ExecuTorch program", options, measured)
+            let is_archive = report.compiled_bytes.is_some();
+            let format = if is_archive { "torch.export archive" } else { "ExecuTorch program" };
+            of_program(Arc::clone(loader), &report, format, options, measured)
         }
         Report::Bpte(report) => {
             let program = Bundle::open(&**loader, &options.limits)?.program();

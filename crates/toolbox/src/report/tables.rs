@@ -39,6 +39,9 @@ fn row(cells: Vec<Cell>) -> Row {
 /// Adds the key facts of a program.
 pub(super) fn facts(to: &mut Gathered, report: &ProgramReport) {
     to.fact("Size", bytes(report.bytes));
+    if let Some(compiled) = report.compiled_bytes {
+        to.fact("Compiled", format!("a program of {}", bytes(compiled)));
+    }
     let weights: u64 = report.constants.iter().map(|c| c.bytes).sum();
     if weights > 0 {
         to.fact("Weights in the program", bytes(weights));

@@ -1,12 +1,11 @@
 //! Elementwise operations.
 
+use super::Stored;
 use super::words::{expression, expression_texts};
-use super::{Operands, Stored};
 use crate::error::{Result, fail};
 use crate::payload::{Fields, Record};
 use graph::{Affine, Cast, Dequantize, Lookup, Pointwise, Quantization, Quantize};
 use std::sync::Arc;
-use tensor::{ScalarType, TensorMeta};
 
 impl Stored for Pointwise {
     const KERNEL: &'static str = "pteron.pointwise";
@@ -18,18 +17,6 @@ impl Stored for Pointwise {
     fn read(fields: &Fields<'_>) -> Result<Self> {
         Ok(Self(expression(&fields.texts("expression")?)?))
     }
-
-    fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        let inputs = operands.inputs().len();
-        operands.count(inputs, 1)?;
-        if self.0.inputs() > inputs || operands.is_not_float(operands.output(0)?) {
-            return fail(format!(
-                "an expression of {} inputs has {inputs} operands, or its result is not float32",
-                self.0.inputs()
-            ));
-        }
-        (0..inputs).try_for_each(|i| operands.broadcasts(i))
-    }
 }
 
 impl Stored for Cast {
@@ -39,18 +26,6 @@ impl Stored for Cast {
 
     fn read(_: &Fields<'_>) -> Result<Self> {
         Ok(Self)
-    }
-
-    fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(1, 1)?;
-        same_sizes(operands)?;
-        let is_real = |meta: &TensorMeta| {
-            matches!(meta.dtype(), ScalarType::Float | ScalarType::Half | ScalarType::BFloat16)
-        };
-        match is_real(operands.input(0)?) && is_real(operands.output(0)?) {
-            true => Ok(()),
-            false => fail("a cast supports only float32, float16 and bfloat16"),
-        }
     }
 }
 
@@ -93,18 +68,6 @@ impl Stored for Quantize {
     fn read(fields: &Fields<'_>) -> Result<Self> {
         quantization(fields).map(Self)
     }
-
-    fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(1, 1)?;
-        same_sizes(operands)?;
-        let to = operands.output(0)?.dtype();
-        let is_byte = matches!(to, ScalarType::Char | ScalarType::Byte);
-        let is_sound = is_byte && self.0.is_sound(to == ScalarType::Char);
-        match is_sound && operands.input(0)?.dtype() == ScalarType::Float {
-            true => Ok(()),
-            false => fail(format!("{to} does not support the quantization {:?}", self.0)),
-        }
-    }
 }
 
 impl Stored for Dequantize {
@@ -116,20 +79,6 @@ impl Stored for Dequantize {
 
     fn read(fields: &Fields<'_>) -> Result<Self> {
         affine(fields, AFFINE).map(Self)
-    }
-
-    fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(1, 1)?;
-        same_sizes(operands)?;
-        let from = operands.input(0)?.dtype();
-        let is_byte = matches!(from, ScalarType::Char | ScalarType::Byte);
-        match is_byte
-            && operands.output(0)?.dtype() == ScalarType::Float
-            && self.0.zero.unsigned_abs() < 1 << 16
-        {
-            true => Ok(()),
-            false => fail(format!("{from} cannot be dequantized by {:?}", self.0)),
-        }
     }
 }
 
@@ -147,25 +96,5 @@ impl Stored for Lookup {
             Some(table) => Ok(Self(Arc::new(table))),
             None => fail("the table is not 256 integers in 0..=255"),
         }
-    }
-
-    fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(1, 1)?;
-        same_sizes(operands)?;
-        let metas = [operands.input(0)?, operands.output(0)?];
-        match metas.iter().all(|meta| matches!(meta.dtype(), ScalarType::Char | ScalarType::Byte)) {
-            true => Ok(()),
-            false => {
-                fail(format!("a table lookup from {} to {}, expected 8-bit integers", metas[0], metas[1]))
-            }
-        }
-    }
-}
-
-fn same_sizes(operands: &Operands<'_>) -> Result<()> {
-    let (from, to) = (operands.input(0)?, operands.output(0)?);
-    match from.sizes() == to.sizes() {
-        true => Ok(()),
-        false => fail(format!("the operand is {from}, the result {to}, expected equal sizes")),
     }
 }

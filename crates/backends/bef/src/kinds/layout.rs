@@ -1,7 +1,7 @@
 //! Operations that change sizes or layout, and channel shuffle.
 
-use super::{Operands, Stored};
-use crate::error::{Result, fail};
+use super::Stored;
+use crate::error::Result;
 use crate::payload::{Fields, Record};
 use graph::{ChannelShuffle, Permute, Relayout, Reshape};
 
@@ -12,10 +12,6 @@ impl Stored for Reshape {
 
     fn read(_: &Fields<'_>) -> Result<Self> {
         Ok(Self)
-    }
-
-    fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(1, 1)
     }
 }
 
@@ -29,15 +25,6 @@ impl Stored for Permute {
     fn read(fields: &Fields<'_>) -> Result<Self> {
         Ok(Self { dims: fields.list_of_sizes("dims")?.into() })
     }
-
-    fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(1, 1)?;
-        let (from, to) = (operands.input(0)?, operands.output(0)?);
-        if Self::keeps_bytes(&self.dims, from, to) {
-            return Ok(());
-        }
-        fail(format!("permuting {from} by {:?} to {to} would move elements", self.dims))
-    }
 }
 
 impl Stored for ChannelShuffle {
@@ -50,16 +37,6 @@ impl Stored for ChannelShuffle {
     fn read(fields: &Fields<'_>) -> Result<Self> {
         Ok(Self { groups: fields.size("groups")? })
     }
-
-    fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(1, 1)?;
-        operands.same_as_output(0)?;
-        let image = operands.input(0)?;
-        if self.takes(image) {
-            return Ok(());
-        }
-        fail(format!("the channels of {image} cannot be shuffled in {} groups", self.groups))
-    }
 }
 
 impl Stored for Relayout {
@@ -69,14 +46,5 @@ impl Stored for Relayout {
 
     fn read(_: &Fields<'_>) -> Result<Self> {
         Ok(Self)
-    }
-
-    fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(1, 1)?;
-        let (from, to) = (operands.input(0)?, operands.output(0)?);
-        if from.dtype() == to.dtype() && from.sizes() == to.sizes() {
-            return Ok(());
-        }
-        fail(format!("a relayout from {from} to {to} would change the type or sizes"))
     }
 }

@@ -1,31 +1,10 @@
 //! Matrix multiplication with constant weights, and attention.
 
+use super::Stored;
 use super::words::{activation, activation_text, unary, unary_name};
-use super::{Operands, Stored};
-use crate::error::{Error, Result, fail};
+use crate::error::{Error, Result};
 use crate::payload::{Fields, Record};
 use graph::{Attention, AttentionParts, Linear, ViewParts};
-
-/// Checks the product of operand 0 with the weights, operand 1. Returns the inner size, at most `max_inner`, and the
-/// outer size of the weights.
-pub(super) fn product_sizes(
-    operands: &Operands<'_>,
-    out_major: bool,
-    max_inner: usize,
-) -> Result<(usize, usize)> {
-    let (x, weights, out) = (operands.input(0)?, operands.constant(1)?, operands.output(0)?);
-    let &[rows, columns] = &**weights.sizes() else {
-        return fail(format!("the weights are {weights}, expected a matrix"));
-    };
-    let (inner, outer) = if out_major { (columns, rows) } else { (rows, columns) };
-    let mut expected = x.sizes().to_vec();
-    let is_row = expected.last() == Some(&inner) && inner > 0 && outer > 0;
-    expected.last_mut().into_iter().for_each(|last| *last = outer);
-    if !is_row || **out.sizes() != *expected || inner > max_inner {
-        return fail(format!("the product of {x} and {weights} does not give {out}"));
-    }
-    Ok((inner, outer))
-}
 
 impl Stored for Linear {
     const KERNEL: &'static str = "pteron.linear";
@@ -42,16 +21,6 @@ impl Stored for Linear {
             residual: fields.flag("residual")?,
             activation: activation(fields.text("activation")?)?,
         })
-    }
-
-    fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(2 + usize::from(self.bias) + usize::from(self.residual), 1)?;
-        operands.all_floats()?;
-        let (_, outer) = product_sizes(operands, self.out_major, usize::MAX)?;
-        if self.bias {
-            operands.vector(2, outer)?;
-        }
-        operands.residual(self.residual)
     }
 }
 
@@ -106,15 +75,6 @@ impl Stored for Attention {
         };
         let made = if numbers.next().is_none() { Self::from_parts(&parts) } else { None };
         made.ok_or_else(|| Error::new("attention needs three or four views of three dimensions"))
-    }
-
-    fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        let inputs = operands.inputs();
-        operands.count(inputs.len(), 1)?;
-        match self.fits(&inputs, operands.output(0)?) {
-            true => Ok(()),
-            false => fail("the views of attention do not match their operands, each other or the result"),
-        }
     }
 }
 

@@ -1,77 +1,16 @@
 //! Quantized matrix multiplications, convolutions and additions.
 
+use super::Stored;
 use super::element::{affine, int, quantization, write_affine, write_quantization};
-use super::image::{check_conv, read_conv, write_conv};
-use super::product::product_sizes;
+use super::image::{read_conv, write_conv};
 use super::words::{activation, activation_text};
-use super::{Operands, Stored};
 use crate::error::{Error, Result, fail};
 use crate::payload::{Fields, Record};
 use graph::{
-    Activation, Affine, Quantization, QuantizedConvolution, QuantizedInput, QuantizedLinear, SumOfQuantized,
+    Graph, NodeId, Quantization, QuantizedConvolution, QuantizedInput, QuantizedLinear, SumOfQuantized,
     WeightBits,
 };
-use kernels::compute::{PackedWeights, QuantizedConv, QuantizedSum};
-use tensor::{ScalarType, TensorMeta};
-
-/// Whether a tensor of quantized values is signed.
-fn signed(meta: &TensorMeta) -> Result<bool> {
-    match meta.dtype() {
-        ScalarType::Char => Ok(true),
-        ScalarType::Byte => Ok(false),
-        _ => fail(format!("a tensor is {meta}, expected int8 or uint8")),
-    }
-}
-
-/// Checks that the scale is finite and the zero point is small enough for accumulators of 32 bits.
-fn check_affine(affine: &Affine) -> Result<()> {
-    match affine.scale.is_finite() && affine.zero.unsigned_abs() < 1 << 16 {
-        true => Ok(()),
-        false => fail(format!("the scale or zero point of {affine:?} is out of range")),
-    }
-}
-
-/// Checks that the weights are `i8`, and that there are `scales` scales, or a single one if `one`.
-fn check_weights<'g>(operands: &Operands<'g>, scales: usize, one: bool) -> Result<&'g TensorMeta> {
-    let (weights, found) = (operands.constant(1)?, operands.constant(2)?);
-    if weights.dtype() != ScalarType::Char {
-        return fail(format!("the weights are {weights}, expected int8"));
-    }
-    let fits = found.numel() == scales || one && found.numel() == 1;
-    match fits && found.dtype() == ScalarType::Float {
-        true => Ok(weights),
-        false => fail(format!("the scales are {found}, expected {scales} of float32")),
-    }
-}
-
-/// Checks the bias, operand 3, if `present`: it is f32, or int32 in the scale of the accumulators.
-fn check_bias(operands: &Operands<'_>, present: bool, len: usize) -> Result<()> {
-    if !present {
-        return Ok(());
-    }
-    let bias = operands.constant(3)?;
-    match bias.numel() == len && matches!(bias.dtype(), ScalarType::Float | ScalarType::Int) {
-        true => Ok(()),
-        false => fail(format!("the bias is {bias}, expected {len} constants of float32 or int32")),
-    }
-}
-
-/// Checks that the result is f32, or quantized with valid parameters and a simple activation.
-fn check_output(
-    operands: &Operands<'_>,
-    output: Option<&Quantization>,
-    activation: Activation,
-) -> Result<()> {
-    let out = operands.output(0)?;
-    let is_sound = match output {
-        None => !operands.is_not_float(out),
-        Some(q) => q.is_sound(signed(out)?) && activation.is_simple(),
-    };
-    match is_sound {
-        true => Ok(()),
-        false => fail(format!("the result {out} does not support {output:?} with {activation:?}")),
-    }
-}
+use kernels::compute::QuantizedSum;
 
 fn write_output(record: &mut Record, output: Option<&Quantization>) {
     record.flag("quantized", output.is_some());
@@ -135,40 +74,18 @@ impl Stored for QuantizedLinear {
         })
     }
 
-    fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(3 + usize::from(self.bias), 1)?;
-        let x = operands.input(0)?;
-        let (inner, outer) = product_sizes(operands, self.out_major, PackedWeights::MAX_ROWS)?;
-        let is_one = self.group >= inner;
-        if self.group == 0 || !is_one && !self.group.is_multiple_of(PackedWeights::GROUP_UNIT) {
-            return fail(format!("{inner} weights cannot be divided into groups of {}", self.group));
+    /// The values of 4-bit weights must fit 4 bits.
+    fn check_elements(&self, graph: &Graph, node: NodeId) -> Result<()> {
+        let weights = graph.node(node).inputs().get(1).and_then(|&weights| graph.view(weights));
+        if self.bits == WeightBits::Eight {
+            return Ok(());
         }
-        let groups = inner.div_ceil(self.group);
-        check_weights(operands, groups.saturating_mul(outer), is_one)?;
-        if self.bits == WeightBits::Four {
-            operands.four_bit_values(1)?;
+        // Without bytes there is nothing to check: loading the weights reports what is wrong with them.
+        let Some(weights) = weights else { return Ok(()) };
+        match weights.storage::<i8>()?.iter().all(|number| (-8..8).contains(number)) {
+            true => Ok(()),
+            false => fail("4-bit weights are outside of -8..=7"),
         }
-        check_bias(operands, self.bias, outer)?;
-        let is_float = x.dtype() == ScalarType::Float;
-        match self.input {
-            QuantizedInput::Quantized(affine) => {
-                signed(x)?;
-                check_affine(&affine)?;
-            }
-            QuantizedInput::ByTensor { low, high, eps } => {
-                let is_sound = -128 <= low && low < high && high <= 127 && eps > 0.0 && eps.is_finite();
-                if !is_sound || !is_float {
-                    return fail(format!(
-                        "{x} cannot be quantized to {low}..={high} with the minimum scale {eps}"
-                    ));
-                }
-            }
-            QuantizedInput::ByRow | QuantizedInput::ByFactorOfRow if !is_float => {
-                return fail(format!("the input is {x}, expected float32 to quantize by row"));
-            }
-            QuantizedInput::ByRow | QuantizedInput::ByFactorOfRow => {}
-        }
-        check_output(operands, self.output.as_ref(), self.activation)
     }
 }
 
@@ -183,23 +100,6 @@ impl Stored for QuantizedConvolution {
 
     fn read(fields: &Fields<'_>) -> Result<Self> {
         Ok(Self { conv: read_conv(fields)?, input: affine(fields, INPUT)?, output: read_output(fields)? })
-    }
-
-    fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(3 + usize::from(self.conv.bias), 1)?;
-        check_conv(&self.conv, operands)?;
-        let channels = self.conv.params.out_channels;
-        check_weights(operands, channels, true)?;
-        check_bias(operands, self.conv.bias, channels)?;
-        if self.conv.residual || !QuantizedConv::supports(&self.conv.params) {
-            return fail("this convolution has no quantized form");
-        }
-        check_affine(&self.input)?;
-        let least = if signed(operands.input(0)?)? { -128 } else { 0 };
-        if !(least..=least + 255).contains(&self.input.zero) {
-            return fail(format!("the zero point {} is out of range of the input", self.input.zero));
-        }
-        check_output(operands, self.output.as_ref(), self.conv.activation)
     }
 }
 
@@ -228,19 +128,5 @@ impl Stored for SumOfQuantized {
         let shift = shift.ok_or_else(|| Error::new("the shift is outside of 1..=31"))?;
         let signed = fields.flag("signed")?;
         Ok(Self(QuantizedSum { factors: [fa, fb], zeros: [za, zb], shift, zero, low, high, signed }))
-    }
-
-    fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(2, 1)?;
-        operands.same_as_output(0)?;
-        operands.same_as_output(1)?;
-        let out = operands.output(0)?;
-        let QuantizedSum { low, high, signed: is_signed, .. } = self.0;
-        let least = if is_signed { -128 } else { 0 };
-        let is_sound = least <= low && low <= high && high <= least + 255;
-        match is_sound && signed(out)? == is_signed {
-            true => Ok(()),
-            false => fail(format!("{out} cannot hold sums clamped to {low}..={high}")),
-        }
     }
 }

@@ -248,7 +248,7 @@ pub(super) fn store_weights(payload: &mut Payload, weights: Vec<StoredWeights>, 
 }
 
 /// The payload of a static graph; adds the bytes of its constants to `blobs`. `source` is the payload that the graph
-/// was raised from. `None` if the graph has nodes that payloads cannot contain.
+/// was raised from. `None` if the graph has nodes that payloads cannot contain, or that could not run.
 pub(super) fn of_graph(graph: &Graph, source: &Payload, blobs: &mut Blobs) -> Option<Payload> {
     let mut of: HashMap<ValueId, usize> = HashMap::new();
     let mut payload = Payload { name: source.name.clone(), inputs: source.inputs, ..Payload::default() };
@@ -277,6 +277,7 @@ pub(super) fn of_graph(graph: &Graph, source: &Payload, blobs: &mut Blobs) -> Op
         }
     }
     for id in order {
+        crate::kinds::check(graph, id).ok()?;
         let node = graph.node(id);
         node.outputs().iter().try_for_each(|&v| define(&mut payload, v, None))?;
     }

@@ -10,6 +10,7 @@ mod build;
 mod call;
 mod nodes;
 mod quantized;
+mod shapes;
 mod taken;
 mod weights;
 

@@ -4,7 +4,7 @@ use super::Uses;
 use super::call::{Call, Reason};
 use super::quantized::expect_int8;
 use crate::payload::{Binary, Conv, Pool, Unary};
-use ir::exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, VarId};
+use ir::exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, Size, VarId};
 
 /// A node that the backend supports.
 pub(super) enum Taken {
@@ -201,6 +201,7 @@ pub(super) fn taken(
         _ => Err("XNNPACK has no such operator".to_owned()),
     }?;
     call.output()?;
+    super::shapes::check(program, node, &taken)?;
     Ok(taken)
 }
 
@@ -512,7 +513,8 @@ fn slice(call: &Call<'_>) -> Result<Taken, Reason> {
     let spec = call.float_spec(x)?;
     let axis = call.dim(call.int("dim", 0)?, spec.rank())?;
     let size = spec.sizes[axis].known().ok_or("the size that is cut is computed")?;
-    let result = call.float_spec(call.output()?)?.sizes[axis].known().ok_or("its size is computed")?;
+    let result = call.float_spec(call.output()?)?.sizes.get(axis).and_then(Size::known);
+    let result = result.ok_or("its size is computed")?;
     let start = call.int("start", 0)?;
     let start = if start < 0 { start + size } else { start }.clamp(0, size);
     if start + result > size {

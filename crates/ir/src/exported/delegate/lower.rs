@@ -152,6 +152,7 @@ impl Part {
             whole,
             part: ExportedProgram {
                 ranges: whole.ranges.clone(),
+                budget: whole.budget.clone(),
                 ..ExportedProgram::new(whole.name.clone())
             },
             of: HashMap::new(),

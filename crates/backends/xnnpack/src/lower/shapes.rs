@@ -1,0 +1,187 @@
+//! Whether the sizes that a program records for a node follow from its operands. Payloads are built from recorded sizes, so
+//! nodes for which they do not are left to kernels, which report them when they run. Sizes that are not known are not compared.
+
+use super::call::Reason;
+use super::taken::{Operand, Taken, TakenConv};
+use crate::payload::Pool;
+use ir::exported::{ExportedNode, ExportedProgram, Size, VarId};
+
+/// Checks the recorded sizes of a node's result.
+pub(super) fn check(program: &ExportedProgram, node: &ExportedNode, taken: &Taken) -> Result<(), Reason> {
+    let sizes = |var: VarId| program.spec(var).map_or(&[][..], |spec| &spec.sizes);
+    let Some(out) = node.outputs.first().map(|&var| sizes(var)) else { return Ok(()) };
+    let follows = match taken {
+        Taken::Fused | Taken::Dequantize => true,
+        Taken::Quantize(x) | Taken::Unary(_, x) | Taken::Bounded { x, .. } | Taken::Softmax(x) => {
+            same(sizes(*x), out)
+        }
+        Taken::Norm { x, scale, .. } => {
+            same(sizes(*x), out) && sizes(*x).get(1).is_some_and(|size| is(size, scale.len()))
+        }
+        Taken::Binary(_, a, b) => {
+            let operands = [a, b].map(|operand| match operand {
+                Operand::Var(var) => sizes(*var),
+                Operand::Number(_) => &[],
+            });
+            broadcasts(operands, out)
+        }
+        Taken::Product { x, weight, transposed, .. } => product(sizes(*x), sizes(*weight), *transposed, out),
+        Taken::BatchProduct(a, b) => batch_product(sizes(*a), sizes(*b), out),
+        Taken::Conv(conv) => convolution(conv, sizes(conv.x), out),
+        Taken::MaxPool(x, pool) | Taken::AvgPool(x, pool) => pooled(sizes(*x), pool, out),
+        Taken::SpatialMax(x, pool) => dropped(sizes(*x), pool, out),
+        Taken::SpatialMean(x) => matches!((sizes(*x), out), ([n, c, _, _], [m, d, h, w])
+            if agree(n, m) && agree(c, d) && is(h, 1) && is(w, 1)),
+        Taken::Resize { x, .. } => {
+            matches!((sizes(*x), out), ([n, c, _, _], [m, d, _, _]) if agree(n, m) && agree(c, d))
+        }
+        Taken::Transpose { x, perm } => permuted(sizes(*x), perm, out),
+        Taken::Reshape(x) => agree(&numel(sizes(*x)), &numel(out)),
+        Taken::Concat { tensors, axis } => {
+            tensors.iter().all(|&x| same_but(sizes(x), *axis, out)) && {
+                let total = tensors.iter().filter_map(|&x| sizes(x).get(*axis));
+                let total = total.fold(Size::Int(0), |sum, size| sum.add(size));
+                out.get(*axis).is_some_and(|size| agree(size, &total))
+            }
+        }
+        Taken::Slice { x, axis, .. } => {
+            let from = sizes(*x);
+            let left = from.iter().enumerate().filter(|(d, _)| d != axis).map(|(_, size)| size);
+            same_but(from, *axis, out)
+                || out.len() + 1 == from.len() && left.zip(out).all(|(a, b)| agree(a, b))
+        }
+        Taken::Pad { x, pre, post, .. } => {
+            let from = sizes(*x);
+            let added = pre.iter().zip(post).map(|(pre, post)| Size::Int((pre + post) as i64));
+            from.len() == out.len()
+                && from.iter().zip(added).zip(out).all(|((a, more), b)| agree(&a.add(&more), b))
+        }
+    };
+    if follows { Ok(()) } else { Err("its sizes do not follow from its operands".to_owned()) }
+}
+
+/// Whether two sizes may be equal.
+fn agree(a: &Size, b: &Size) -> bool {
+    !matches!((a.known(), b.known()), (Some(a), Some(b)) if a != b)
+}
+
+/// Whether a size may be `n`.
+fn is(size: &Size, n: usize) -> bool {
+    size.known().is_none_or(|known| usize::try_from(known) == Ok(n))
+}
+
+fn same(a: &[Size], b: &[Size]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| agree(a, b))
+}
+
+/// Whether all sizes but that of a dimension may be equal.
+fn same_but(a: &[Size], axis: usize, b: &[Size]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).enumerate().all(|(d, (a, b))| d == axis || agree(a, b))
+}
+
+fn numel(sizes: &[Size]) -> Size {
+    sizes.iter().fold(Size::Int(1), |n, size| n.mul(size))
+}
+
+/// Whether operands broadcast to a result: each of its sizes is that of an operand, and the others have size 1 or none.
+fn broadcasts(operands: [&[Size]; 2], out: &[Size]) -> bool {
+    let rank = operands.iter().map(|sizes| sizes.len()).max();
+    rank == Some(out.len())
+        && out.iter().rev().enumerate().all(|(back, size)| {
+            let own = |sizes: &[Size]| sizes.iter().rev().nth(back).cloned().unwrap_or(Size::Int(1));
+            let [a, b] = operands.map(own);
+            let is_one = |size: &Size| *size == Size::Int(1);
+            (agree(&a, size) || is_one(&a))
+                && (agree(&b, size) || is_one(&b))
+                && (agree(&a, size) || agree(&b, size))
+        })
+}
+
+fn product(x: &[Size], weights: &[Size], transposed: bool, out: &[Size]) -> bool {
+    let [rows, columns] = weights else { return false };
+    let (inner, outer) = if transposed { (rows, columns) } else { (columns, rows) };
+    match (x, out) {
+        ([batch @ .., x], [lead @ .., last]) => same(batch, lead) && agree(x, inner) && agree(last, outer),
+        _ => false,
+    }
+}
+
+fn batch_product(a: &[Size], b: &[Size], out: &[Size]) -> bool {
+    match (a, b, out) {
+        ([batch @ .., rows, inner], [others @ .., as_inner, columns], [lead @ .., m, n]) => {
+            same(batch, others)
+                && same(batch, lead)
+                && agree(inner, as_inner)
+                && agree(rows, m)
+                && agree(columns, n)
+        }
+        _ => false,
+    }
+}
+
+fn convolution(conv: &TakenConv, x: &[Size], out: &[Size]) -> bool {
+    let attributes = &conv.attributes;
+    let ([batch, channels, from @ ..], [lead, outputs, to @ ..]) = (x, out) else { return false };
+    let rank = if conv.is_1d { 1 } else { 2 };
+    let inputs = attributes.group_inputs.checked_mul(attributes.groups);
+    let space = (0..rank).all(|d| {
+        let (Some(from), Some(to)) = (from.get(d).and_then(Size::known), to.get(d).and_then(Size::known))
+        else {
+            return true;
+        };
+        let number = |n: usize| n as i128;
+        let [kernel, stride] = [attributes.kernel[d], attributes.stride[d]].map(number);
+        let [dilation, adjustment] = [attributes.dilation[d], attributes.adjustment[d]].map(number);
+        let padding = number(attributes.padding[d]) + number(attributes.padding[d + 2]);
+        let reach = dilation * (kernel - 1) + 1;
+        let expected = match conv.is_transposed {
+            true => (i128::from(from) - 1) * stride - padding + reach + adjustment,
+            false if stride == 0 => return false,
+            false => (i128::from(from) + padding - reach).div_euclid(stride) + 1,
+        };
+        i128::from(to) == expected
+    });
+    from.len() == rank
+        && to.len() == rank
+        && agree(batch, lead)
+        && inputs.is_some_and(|inputs| is(channels, inputs))
+        && is(outputs, attributes.outputs())
+        && space
+}
+
+/// The size that a window of a pool leaves of one; `None` if a window does not fit.
+fn of_windows(from: i64, pool: &Pool, d: usize) -> Option<i64> {
+    let number = |n: usize| i64::try_from(n).ok();
+    let reach =
+        number(pool.dilation[d])?.checked_mul(number(pool.window[d])?.checked_sub(1)?)?.checked_add(1)?;
+    let padded = from.checked_add(number(pool.padding[d])?)?.checked_add(number(pool.padding[d + 2])?)?;
+    let last = padded.checked_sub(reach).filter(|&last| last >= 0)?;
+    last.checked_div(number(pool.stride[d])?)?.checked_add(1)
+}
+
+fn pooled(x: &[Size], pool: &Pool, out: &[Size]) -> bool {
+    let ([n, c, from @ ..], [m, d, to @ ..]) = (x, out) else { return false };
+    let space = |d: usize| match (from.get(d).and_then(Size::known), to.get(d).and_then(Size::known)) {
+        // In the ceiling mode a last window may reach beyond the padding.
+        (Some(from), Some(to)) => {
+            of_windows(from, pool, d).is_some_and(|least| to == least || to == least + 1)
+        }
+        _ => true,
+    };
+    from.len() == 2 && to.len() == 2 && agree(n, m) && agree(c, d) && space(0) && space(1)
+}
+
+/// Whether a result is an image without the dimension that a window as large as the image covers.
+fn dropped(x: &[Size], pool: &Pool, out: &[Size]) -> bool {
+    let gone = if pool.window[0] > 1 { 2 } else { 3 };
+    let left = x.iter().enumerate().filter(|(d, _)| *d != gone).map(|(_, size)| size);
+    x.len() == 4 && out.len() == 3 && left.zip(out).all(|(a, b)| agree(a, b))
+}
+
+fn permuted(x: &[Size], perm: &[usize], out: &[Size]) -> bool {
+    let mut dims = perm.to_vec();
+    dims.sort_unstable();
+    dims.into_iter().eq(0..x.len())
+        && out.len() == x.len()
+        && perm.iter().zip(out).all(|(&d, size)| x.get(d).is_some_and(|from| agree(from, size)))
+}

@@ -1,0 +1,133 @@
+//! Measures a JSON document before it is parsed: a small file may have many values, which take far more memory than their
+//! text.
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use std::fmt;
+
+/// The memory of a parsed value, by estimate: what the schema's largest variants take, and its share of lists and tables.
+const VALUE_BYTES: u64 = 72;
+
+/// The size of a document.
+#[derive(Default)]
+pub(super) struct Measure {
+    /// Its values, nested ones included.
+    values: u64,
+    /// Bytes of its strings, keys included.
+    text: u64,
+    /// The path of its longest list, and how many entries that has.
+    longest: (String, u64),
+}
+
+impl Measure {
+    /// # Errors
+    /// The text is no JSON.
+    pub(super) fn of(text: &[u8]) -> serde_json::Result<Self> {
+        let mut measure = Self::default();
+        let mut document = serde_json::Deserializer::from_slice(text);
+        Measuring { measure: &mut measure, path: &mut Vec::new() }.deserialize(&mut document)?;
+        document.end()?;
+        Ok(measure)
+    }
+
+    /// The memory of the parsed document, by estimate.
+    pub(super) fn bytes(&self) -> usize {
+        usize::try_from(self.values.saturating_mul(VALUE_BYTES).saturating_add(self.text))
+            .unwrap_or(usize::MAX)
+    }
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, len) = &self.longest;
+        write!(f, "{} values, the longest list is `{path}` with {len}", self.values)
+    }
+}
+
+/// Measures a value as it is read; nothing of it is kept.
+struct Measuring<'m> {
+    measure: &'m mut Measure,
+    /// The keys that lead to the value.
+    path: &'m mut Vec<String>,
+}
+
+impl Measuring<'_> {
+    fn again(&mut self) -> Measuring<'_> {
+        Measuring { measure: self.measure, path: self.path }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Measuring<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        self.measure.values += 1;
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Measuring<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.measure.text += text.len() as u64;
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
+        let mut len = 0;
+        while list.next_element_seed(self.again())?.is_some() {
+            len += 1;
+        }
+        if len > self.measure.longest.1 {
+            self.measure.longest = (self.path.join("."), len);
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            self.measure.text += key.len() as u64;
+            self.path.push(key);
+            map.next_value_seed(self.again())?;
+            self.path.pop();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Measure;
+
+    #[test]
+    fn values_texts_and_the_longest_list_are_counted() {
+        let measure = Measure::of(br#"{"a": {"list": [1, {"b": "cd"}, null], "c": []}, "d": true}"#).unwrap();
+        assert_eq!((measure.values, measure.text), (9, 10));
+        assert!(measure.to_string().contains("`a.list` with 3"), "{measure}");
+        assert!(Measure::of(b"{} x").is_err() && Measure::of(b"[1").is_err());
+    }
+}

@@ -1,0 +1,36 @@
+use operator::{Budget, Held, Result};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The memory that compiling programs may take beside the file that they come from: copies of weights, folded constants,
+/// nodes. Clones share it. Unlimited by default.
+#[derive(Debug, Clone, Default)]
+pub struct CompileBudget {
+    budget: Budget,
+    /// What is held as long as the budget itself.
+    charged: Arc<Mutex<Vec<Held>>>,
+}
+
+impl CompileBudget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: u64) -> Self {
+        Self { budget: Budget::new(limit), charged: Arc::default() }
+    }
+
+    /// Reserves bytes for as long as the returned value lives. `what` says in the error message what needs them.
+    ///
+    /// # Errors
+    /// If the total would exceed the limit.
+    pub fn take(&self, what: &'static str, bytes: usize) -> Result<Held> {
+        self.budget.take(what, bytes)
+    }
+
+    /// Reserves bytes for as long as the budget lives: for what is counted by estimate, and has no owner of its own.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn charge(&self, what: &'static str, bytes: usize) -> Result<()> {
+        let held = self.take(what, bytes)?;
+        self.charged.lock().unwrap_or_else(PoisonError::into_inner).push(held);
+        Ok(())
+    }
+}
