@@ -306,12 +306,13 @@ fn real_to_hermitian(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
 fn frequencies(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let want = cx.result(node)?;
     let count = known(cx, node, want.sizes.first())?;
+    cx.table(node, &[count])?;
     let (n, d) = (cx.int(node, "n", 1)?, cx.float(node, "d", 1.0)?);
     let scale = 1.0 / (n as f64 * d);
     let is_half = node.target.contains("rfftfreq");
     let at = |i: usize| {
         let i = i as i64;
-        let signed = if is_half || i < (n.saturating_add(1)) / 2 { i } else { i - n };
+        let signed = if is_half || i < (n.saturating_add(1)) / 2 { i } else { i.saturating_sub(n) };
         // PyTorch multiplies in the type of the result.
         Scalar::Double(match want.dtype {
             ScalarType::Double => signed as f64 * scale,
