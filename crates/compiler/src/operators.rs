@@ -166,6 +166,11 @@ fn is_refused_by_the_reference(program: &ExportedProgram, node: &ExportedNode) -
             let complex = |var: VarId| dtype_of(program, var).is_some_and(ScalarType::is_complex);
             node.outputs.iter().any(|&var| complex(var)) && !node.operands().all(complex)
         }
+        // It takes bounds that a value of the operand's type has exactly.
+        "aten.hardtanh.default" => {
+            let operand = node.arg("self").and_then(Argument::var).and_then(|var| dtype_of(program, var));
+            operand.is_some_and(ScalarType::is_integral)
+        }
         // It takes as many dimensions as shifts.
         "aten.roll.default" => match (node.arg("shifts"), node.arg("dims")) {
             (Some(Argument::Ints(shifts)), Some(Argument::Ints(dims))) => shifts.len() != dims.len(),

@@ -63,6 +63,7 @@ pub(super) const RULES: Table = &[
     ("aten.fmax", NoKernel, number_extreme),
     ("aten.fmin", NoKernel, number_extreme),
     ("aten.clamp", NoKernel, clamp),
+    ("aten.hardtanh", NoKernel, hardtanh),
     ("aten.remainder", NoKernel, remainder),
     ("aten.arctan2", Always, arctan2),
     ("aten.hypot", NoKernel, hypot),
@@ -585,6 +586,19 @@ fn clamp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
     cx.put(fresh);
     Ok(Outcome::Replaced)
+}
+
+/// Integers between bounds that are cast to their type.
+fn hardtanh(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = x_of(cx, node)?;
+    let dtype = cx.spec(node, x)?.dtype;
+    if !dtype.is_integral() {
+        return Ok(Outcome::Kept);
+    }
+    let (low, high) = (cx.float(node, "min_val", -1.0)?, cx.float(node, "max_val", 1.0)?);
+    let bound = |value: f64| Argument::Int(saturated(value as i64, dtype));
+    let args = vec![("self", Argument::Var(x)), ("min", bound(low)), ("max", bound(high))];
+    Ok(cx.retarget(node, "aten.clamp.default", args))
 }
 
 /// The arguments of a `clamp` with bounds in the type of its operand, the lower one not above the upper one.
