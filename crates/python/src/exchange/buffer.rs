@@ -7,6 +7,9 @@ use pyo3::prelude::*;
 use std::ffi::{CStr, c_int, c_void};
 use std::{ptr, slice};
 
+/// The maximum number of dimensions of the protocol (`PyBUF_MAX_NDIM`); a view with more is broken.
+const MAX_DIMS: usize = 64;
+
 /// A buffer borrowed from an object; released on drop.
 pub(super) struct Lent(Box<ffi::Py_buffer>);
 
@@ -70,14 +73,16 @@ impl Lent {
         usize::try_from(self.0.ndim) == Ok(shape.len())
             && self.0.itemsize > 0
             && shape.iter().all(|&n| n >= 0)
-            && (elements == Some(self.0.len) || shape.contains(&0))
+            && (elements == Some(self.0.len) || (shape.contains(&0) && self.0.len == 0))
             && (!self.0.buf.is_null() || shape.contains(&0))
     }
 
     fn numbers(&self, at: *mut ffi::Py_ssize_t) -> &[isize] {
         match (usize::try_from(self.0.ndim), at.is_null()) {
             // SAFETY: shape, strides and suboffsets have `ndim` entries if they are not null.
-            (Ok(rank), false) if rank > 0 => unsafe { slice::from_raw_parts(at.cast_const(), rank) },
+            (Ok(rank), false) if (1..=MAX_DIMS).contains(&rank) => unsafe {
+                slice::from_raw_parts(at.cast_const(), rank)
+            },
             _ => &[],
         }
     }
