@@ -46,6 +46,12 @@ impl OperatorTable {
         Self { falls_back: true, ..Self::portable(registry) }
     }
 
+    /// The table of every operator, if the program may call those that the reference runtime lacks.
+    pub(crate) fn fallback(&self) -> Option<Self> {
+        let callable = self.others.as_ref().filter(|_| self.falls_back)?.clone();
+        Some(Self { callable, others: None, falls_back: false, portable: None })
+    }
+
     /// Whether operators of the reference runtime are preferred or required.
     pub(crate) fn is_portable(&self) -> bool {
         self.portable.is_some()

@@ -46,7 +46,7 @@ class Calls(unittest.TestCase):
         self.assertIn("execution_plan[1].values[1].data_buffer_idx", module.invalid_methods["forward2"])
         inputs = ones(pteron.method_meta(module))
         self.assertEqual(module(*inputs)[0].tolist(), expected(*inputs)[0].tolist())
-        with self.assertRaisesRegex(pteron.FormatError, "forward2"):
+        with self.assertRaisesRegex(pteron.errors.FormatError, "forward2"):
             module.method("forward2")
 
     def test_methods_share_their_state(self):

@@ -47,9 +47,8 @@ fn precise(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, f64)> {
 /// The sizes of a matrix, and those of the batch before them.
 fn shape_of(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(Vec<Size>, usize, usize)> {
     let sizes = cx.of(x).sizes;
-    let rank = sizes.len();
-    let (rows, columns) = (known(cx, node, sizes.get(rank - 2))?, known(cx, node, sizes.get(rank - 1))?);
-    Ok((sizes[..rank - 2].to_vec(), rows, columns))
+    let [batch @ .., rows, columns] = &*sizes else { return cx.wrong(node, "its operand is no matrix") };
+    Ok((batch.to_vec(), known(cx, node, Some(rows))?, known(cx, node, Some(columns))?))
 }
 
 fn with(batch: &[Size], each: &[usize]) -> Vec<Size> {

@@ -54,6 +54,9 @@ fn dims(cx: &Rewriter<'_>, node: &ExportedNode, rank: usize) -> Result<(Vec<usiz
             (rank.saturating_sub(count)..rank).map(|d| d as i64).collect()
         }
     };
+    if rank == 0 {
+        return cx.wrong(node, "its operand has no dimensions");
+    }
     let dims: Vec<usize> = list.iter().map(|&d| cx.dim(node, d, rank)).collect::<Result<_>>()?;
     if dims.is_empty() || sizes.as_ref().is_some_and(|s| s.len() != dims.len()) {
         return cx.wrong(node, "its sizes and dimensions differ in number");

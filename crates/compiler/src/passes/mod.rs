@@ -45,8 +45,24 @@ pub(crate) const QUANTIZE: &str = "quantize";
 /// The pass name reported after each backend has taken its parts.
 pub(crate) const DELEGATE: &str = "delegate";
 
-/// Runs all passes, and calls `watch` after each.
+/// Runs all passes, and calls `watch` after each. If the program may call every operator but cannot be brought to a form
+/// that prefers those of the reference runtime, the passes run again for all operators: a portable form is not always a
+/// matter of one node, e.g. if complex numbers become pairs of real ones.
 pub(crate) fn run(
+    program: &mut ExportedProgram,
+    table: &OperatorTable,
+    watch: &mut dyn FnMut(&str, &ExportedProgram),
+) -> Result<()> {
+    let Some(all) = table.fallback() else { return run_once(program, table, watch) };
+    let (before, charged) = (program.clone(), program.budget.num_charged());
+    run_once(program, table, watch).or_else(|_| {
+        *program = before;
+        program.budget.release_after(charged);
+        run_once(program, &all, watch)
+    })
+}
+
+fn run_once(
     program: &mut ExportedProgram,
     table: &OperatorTable,
     watch: &mut dyn FnMut(&str, &ExportedProgram),

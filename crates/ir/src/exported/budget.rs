@@ -33,4 +33,14 @@ impl CompileBudget {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).push(held);
         Ok(())
     }
+
+    /// How many reservations [`charge`](Self::charge) has made that still hold.
+    pub fn num_charged(&self) -> usize {
+        self.charged.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Releases what was charged after the first `count` reservations, when what it was for has been dropped.
+    pub fn release_after(&self, count: usize) {
+        self.charged.lock().unwrap_or_else(PoisonError::into_inner).truncate(count);
+    }
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The operators that the nodes of a program may be lowered to.
+#[derive(Clone)]
 pub struct Callable {
     by_base: HashMap<String, Vec<Arc<dyn Kernel>>>,
 }
