@@ -142,7 +142,7 @@ pub(super) fn with_tensors(
     let base = probe.target.rsplit_once('.').map_or(&*probe.target, |(base, _)| base).to_owned();
     probe.target = format!("{base}.Tensor").into();
     if table.select(cx.program, &probe).is_none() {
-        return Ok(cx.abandon(node));
+        return Ok(Outcome::Kept);
     }
     cx.put(probe);
     Ok(Outcome::Replaced)

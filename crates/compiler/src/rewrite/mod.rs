@@ -111,7 +111,10 @@ impl<'p> Rewriter<'p> {
                 node.outputs.first().map_or_else(|| "x".into(), |&v| Arc::clone(&self.program.var(v).name));
             match visit(self, &node)? {
                 Outcome::Kept => {
-                    debug_assert!(self.made.is_empty(), "a kept node made others");
+                    // A rule may give up a node for which it has made others.
+                    if !self.made.is_empty() {
+                        self.abandon(&node);
+                    }
                     let outside = self.scope.clone();
                     for inner in node.graphs_mut() {
                         self.graph(inner, visit)?;
