@@ -81,8 +81,8 @@ fn mask(
     cx.constant(&values, ScalarType::Bool, &[rows, columns])
 }
 
-/// Replaces result `place` of the node by a value of this type and shape.
-fn replace(cx: &mut Rewriter<'_>, node: &ExportedNode, place: usize, new: VarId) -> Result<()> {
+/// Replaces result `place` of the node by a value, cast and reshaped to that result's type and sizes.
+pub(super) fn replace(cx: &mut Rewriter<'_>, node: &ExportedNode, place: usize, new: VarId) -> Result<()> {
     let Some(&old) = node.outputs.get(place) else { return Ok(()) };
     let want = cx.spec(node, old)?;
     let new = cx.cast(new, want.dtype);

@@ -7,6 +7,7 @@
 
 use super::Table;
 use super::When::NoKernel;
+use super::factors::replace;
 use super::linalg::identity;
 use super::product::product;
 use super::windows::known;
@@ -273,16 +274,6 @@ fn eigenvectors(cx: &mut Rewriter<'_>, x: VarId) -> (VarId, VarId) {
     let types = vec![VarType::Tensor(values), VarType::Tensor(spec)];
     let outs = cx.emit_many("aten.linalg_eigh.default", vec![("self", Argument::Var(x))], types);
     (outs[0], outs[1])
-}
-
-/// Replaces result `place` of the node by a value of this type and shape.
-fn replace(cx: &mut Rewriter<'_>, node: &ExportedNode, place: usize, new: VarId) -> Result<()> {
-    let Some(&old) = node.outputs.get(place) else { return Ok(()) };
-    let want = cx.spec(node, old)?;
-    let new = cx.cast(new, want.dtype);
-    let new = cx.view(node, new, want.sizes)?;
-    cx.replace(old, new);
-    Ok(())
 }
 
 fn svd(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {

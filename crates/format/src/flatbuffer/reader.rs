@@ -424,15 +424,7 @@ impl<'a> Table<'_, 'a> {
         name: &'static str,
         mut read: impl FnMut(&Table<'_, 'a>) -> Result<T>,
     ) -> Result<Vec<T>> {
-        let Some((start, count)) = self.table_offsets(id, name)? else {
-            return Ok(Vec::new());
-        };
-        let path = self.path.field(name);
-        let mut all = Vec::with_capacity(count.min(4096));
-        for index in 0..count {
-            all.push(read(&self.entry(start, index, path.index(index))?)?);
-        }
-        Ok(all)
+        self.each_table(id, name, |table| read(table?))
     }
 
     /// As [`Self::tables`], but `read` also gets the errors of tables that cannot be read.
