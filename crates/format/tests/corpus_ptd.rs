@@ -68,8 +68,9 @@ fn external_tensors_of_programs_are_found_with_their_layout() {
 fn entries_hold_the_recorded_bytes() {
     let mut checked = 0;
     for path in support::corpus("ptd") {
-        let case: Value =
-            serde_json::from_slice(&std::fs::read(path.with_file_name("case.json")).unwrap()).unwrap();
+        // A file without a record has only to be readable, which another test checks.
+        let Ok(case) = std::fs::read(path.with_file_name("case.json")) else { continue };
+        let case: Value = serde_json::from_slice(&case).unwrap();
         let Some(entries) = case["entries"].as_object() else { continue };
         let recorded = std::fs::read(path.with_file_name("io.bin")).unwrap();
         let (file, tables) = open(&path);
