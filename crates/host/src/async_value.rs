@@ -135,7 +135,8 @@ impl Drop for Promise {
 }
 
 fn broken_promise() -> ErrorValue {
-    ErrorValue::new(ErrorCode::Internal, "the task that should resolve this value ended without doing so")
+    let message = "the task that should resolve this value ended without doing so";
+    ErrorValue::unreported(ErrorCode::Internal, message)
 }
 
 /// A list of waiters, detached from its value.

@@ -74,6 +74,13 @@ pub(crate) struct Register {
     pub(crate) returned: bool,
     /// The stream of the kernel that sets it.
     pub(crate) stream: u32,
+    /// The kernel that sets it; [`Self::ARGUMENT`] if it is an argument.
+    pub(crate) setter: u32,
+}
+
+impl Register {
+    /// The setter of an argument: no kernel has this index.
+    pub(crate) const ARGUMENT: u32 = u32::MAX;
 }
 
 /// The kernels of a function and their def-use edges, checked so that executors can rely on them: every register is
@@ -152,6 +159,7 @@ impl Body {
                 uses: users.len() as u32,
                 returned: false,
                 stream: parts.root_stream,
+                setter: Register::ARGUMENT,
             })
             .collect();
         for &result in &parts.results {
@@ -159,8 +167,11 @@ impl Body {
             register.uses += 1;
             register.returned = true;
         }
-        for node in &parts.nodes {
-            node.results.iter().for_each(|&r| registers[r as usize].stream = node.stream);
+        for (i, node) in (0u32..).zip(&parts.nodes) {
+            for &r in &node.results {
+                let register = &mut registers[r as usize];
+                (register.stream, register.setter) = (node.stream, i);
+            }
         }
         let dead_after = dead_after(&parts.nodes, &registers);
         let users = |registers: &[u32]| -> Vec<u32> {

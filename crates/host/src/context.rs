@@ -237,7 +237,7 @@ impl ExecutionContext {
 
     /// Cancels the request: kernels that have not begun return this error instead. Only the first call sets the error.
     pub fn cancel_with(&self, error: ErrorValue) {
-        let _ = self.0.cancel.set(error);
+        let _ = self.0.cancel.set(error.of_request());
         self.0.cancelled.store(true, Ordering::Release);
     }
 

@@ -73,9 +73,10 @@ impl Module {
         let mut records = Vec::with_capacity(index.len());
         for entry in index.iter() {
             let native = match entry.kind {
-                BefKind::Native => Some(
-                    registry.native(entry.name).ok_or_else(|| Error::UnknownNative(entry.name.to_owned()))?,
-                ),
+                BefKind::Native => {
+                    let native = registry.native(entry.name);
+                    Some(native.ok_or_else(|| unknown_native(tables, entry.name, functions.len()))?)
+                }
                 _ => None,
             };
             records.push((entry.kind, entry.offset));
@@ -110,7 +111,7 @@ fn resolve(tables: &Tables<'_, '_>, registry: &KernelRegistry) -> Result<Vec<Res
                 kernels.push(Resolved { name: Arc::clone(name), kernel: Arc::clone(kernel), effect });
             }
             None => {
-                let location = first_use(tables.file, tables.index, code);
+                let location = first_use(tables, |kernel| kernel.code() == code);
                 unknown.push(UnknownKernel { name: name.to_owned(), location });
             }
         }
@@ -118,24 +119,26 @@ fn resolve(tables: &Tables<'_, '_>, registry: &KernelRegistry) -> Result<Vec<Res
     if unknown.is_empty() { Ok(kernels) } else { Err(Error::UnknownKernels(unknown)) }
 }
 
-/// The location of the first kernel with this code.
-fn first_use(file: &bef::File<'_>, index: &FunctionIndex<'_>, code: u32) -> Option<SourceLocation> {
+#[cold]
+fn unknown_native(tables: &Tables<'_, '_>, name: &str, id: usize) -> Error {
+    let location = first_use(tables, |kernel| kernel.functions().iter().any(|f| f as usize == id));
+    Error::UnknownNative { name: name.to_owned(), location }
+}
+
+/// The location of the first kernel of which `is_meant` holds.
+fn first_use(
+    tables: &Tables<'_, '_>,
+    is_meant: impl Fn(&KernelRecord<'_>) -> bool,
+) -> Option<SourceLocation> {
+    let Tables { file, index, .. } = tables;
     for id in (0..index.len() as u32).map(FunctionId) {
         let Ok(Some(record)) = file.function(index, id) else { continue };
-        let found = record.kernels().skip(1).flatten().find(|k| k.code() == code);
-        if let Some(kernel) = found {
-            return file.locations().get(kernel.location().into()).ok()?.map(source_location);
+        if let Some(kernel) = record.kernels().skip(1).flatten().find(&is_meant) {
+            let location = file.locations().get(kernel.location().into());
+            return location.ok()?.map(bef::Location::into_owned);
         }
     }
     None
-}
-
-fn source_location(location: bef::section::locations::Location<'_>) -> SourceLocation {
-    use bef::section::locations::Location::FileLineCol;
-    match location {
-        FileLineCol { file, line, column } => SourceLocation::File { file: file.into(), line, column },
-        other => SourceLocation::Opaque(other.to_string()),
-    }
 }
 
 impl Source {
@@ -144,16 +147,12 @@ impl Source {
     }
 
     pub(crate) fn location(&self, offset: u64) -> Option<SourceLocation> {
-        self.file().ok()?.locations().get(offset).ok()?.map(source_location)
+        Some(self.file().ok()?.locations().get(offset).ok()??.into_owned())
     }
 
     /// The name of a type, as the file spells it.
     pub(crate) fn type_name(&self, id: u32) -> Option<&str> {
         self.file().ok()?.type_names().ok()?.get(id as usize).copied()
-    }
-
-    pub(crate) fn full_location(&self, offset: u64) -> Option<bef::Location<'static>> {
-        Some(self.file().ok()?.locations().get(offset).ok()??.into_owned())
     }
 
     pub(crate) fn attribute(&self, offset: u64, kind: AttributeType) -> bef::Result<Attribute<'static>> {

@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The kind of failure of an error value, with the reference implementation's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -33,27 +33,18 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// A location in a program's source, as the file records it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum SourceLocation {
-    /// A position in a file; line and column count from 1.
-    File {
-        /// The path of the source file at the time of translation.
-        file: String,
-        /// The line.
-        line: u64,
-        /// The column.
-        column: u64,
-    },
-    /// Any other kind of location, as text.
-    Opaque(String),
-}
+/// A location in a program's source, as the file records it: a position in a file, a name, a call site with callee and
+/// caller, or several locations that were fused.
+pub type SourceLocation = bef::Location<'static>;
 
-impl fmt::Display for SourceLocation {
+/// Displays a location; one that is not a position in a file as `loc("...")`.
+struct Shown<'a>(&'a SourceLocation);
+
+impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File { file, line, column } => write!(f, "{file}:{line}:{column}"),
-            Self::Opaque(text) => write!(f, "loc(\"{text}\")"),
+        match self.0 {
+            SourceLocation::FileLineCol { .. } => write!(f, "{}", self.0),
+            other => write!(f, "loc(\"{other}\")"),
         }
     }
 }
@@ -63,6 +54,14 @@ impl fmt::Display for SourceLocation {
 struct Failure {
     code: ErrorCode,
     message: String,
+    origin: OnceLock<Origin>,
+    /// Whether the executor reports it to the diagnostics handler when it learns the origin.
+    unreported: bool,
+}
+
+/// The kernel that a failure came from, and its location; both absent if the failure belongs to the request as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Origin {
     kernel: Option<String>,
     location: Option<SourceLocation>,
 }
@@ -73,9 +72,20 @@ struct Failure {
 pub struct ErrorValue(Arc<Failure>);
 
 impl ErrorValue {
-    /// A failure without kernel and location.
+    /// A failure without kernel and location. If a kernel sets a result to it, the result has the kernel's name and
+    /// location.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self(Arc::new(Failure { code, message: message.into(), kernel: None, location: None }))
+        Self::with(code, message.into(), OnceLock::new(), false)
+    }
+
+    fn with(code: ErrorCode, message: String, origin: OnceLock<Origin>, unreported: bool) -> Self {
+        Self(Arc::new(Failure { code, message, origin, unreported }))
+    }
+
+    /// As [`Self::new`], for a failure that no kernel reports: the executor reports it, once, for the first kernel whose
+    /// result it becomes.
+    pub(crate) fn unreported(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self::with(code, message.into(), OnceLock::new(), true)
     }
 
     /// The failure of a kernel, with its source location if recorded.
@@ -85,7 +95,45 @@ impl ErrorValue {
         kernel: &str,
         location: Option<SourceLocation>,
     ) -> Self {
-        Self(Arc::new(Failure { code, message, kernel: Some(kernel.to_owned()), location }))
+        let origin = Origin { kernel: Some(kernel.to_owned()), location };
+        Self::with(code, message, OnceLock::from(origin), false)
+    }
+
+    /// The same failure, as one of the request as a whole: it gets no kernel and no location.
+    pub(crate) fn of_request(self) -> Self {
+        let _ = self.0.origin.set(Origin::default());
+        self
+    }
+
+    /// The failure as a result of `kernel`: with its name and location, unless it has an origin already. Passes a
+    /// failure that nobody has reported yet to `report`.
+    pub(crate) fn placed(
+        self,
+        kernel: &str,
+        location: impl FnOnce() -> Option<SourceLocation>,
+        report: impl FnOnce(&Self),
+    ) -> Self {
+        let Failure { code, message, origin, unreported } = &*self.0;
+        if origin.get().is_some() {
+            return self;
+        }
+        if !unreported {
+            // Its creator may return it from other kernels, too.
+            return Self::at(*code, message.clone(), kernel, location());
+        }
+        let found = Origin { kernel: Some(kernel.to_owned()), location: location() };
+        if origin.set(found).is_ok() {
+            report(&self);
+        }
+        self
+    }
+
+    /// The failure of a function that no kernel called. Passes it to `report` if nobody has reported it yet.
+    pub(crate) fn heard(self, report: impl FnOnce(&Self)) -> Self {
+        if self.0.unreported && self.0.origin.set(Origin::default()).is_ok() {
+            report(&self);
+        }
+        self
     }
 
     /// The kind of failure.
@@ -100,19 +148,19 @@ impl ErrorValue {
 
     /// The kernel that failed.
     pub fn kernel(&self) -> Option<&str> {
-        self.0.kernel.as_deref()
+        self.0.origin.get()?.kernel.as_deref()
     }
 
     /// The source location of the kernel, if the program records it.
     pub fn location(&self) -> Option<&SourceLocation> {
-        self.0.location.as_ref()
+        self.0.origin.get()?.location.as_ref()
     }
 }
 
 impl fmt::Display for ErrorValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(location) = self.location() {
-            write!(f, "{location}: ")?;
+            write!(f, "{}: ", Shown(location))?;
         }
         if let Some(kernel) = self.kernel() {
             write!(f, "{kernel}: ")?;
@@ -141,9 +189,15 @@ pub enum Error {
     UnknownKernels(Vec<UnknownKernel>),
     /// A native function that is not in the registry.
     #[error(
-        "native function `{0}` is not registered: add it to the KernelRegistry before opening the program"
+        "native function `{name}`{} is not registered: add it to the KernelRegistry before opening the program",
+        called_at(.location.as_ref())
     )]
-    UnknownNative(String),
+    UnknownNative {
+        /// The function's name.
+        name: String,
+        /// The source location of the first kernel that is given the function.
+        location: Option<SourceLocation>,
+    },
     /// A function is not well-formed.
     #[error("function `{function}`: {problem}")]
     Malformed {
@@ -179,9 +233,13 @@ pub struct UnknownKernel {
     pub location: Option<SourceLocation>,
 }
 
+fn called_at(location: Option<&SourceLocation>) -> String {
+    location.map(|location| format!(" (called at {})", Shown(location))).unwrap_or_default()
+}
+
 fn unknown_kernels(kernels: &[UnknownKernel]) -> String {
     let list = kernels.iter().map(|k| match &k.location {
-        Some(location) => format!("`{}` ({location})", k.name),
+        Some(location) => format!("`{}` ({})", k.name, Shown(location)),
         None => format!("`{}`", k.name),
     });
     format!(

@@ -1,6 +1,6 @@
 use crate::async_value::AsyncValue;
 use crate::body::Body;
-use crate::context::ExecutionContext;
+use crate::context::{ExecutionContext, HostContext};
 use crate::decode::Source;
 use crate::error::{Error, ErrorCode, ErrorValue, Result, SourceLocation};
 use crate::kernel::Frame;
@@ -70,10 +70,6 @@ impl Module {
 
     pub(crate) fn location(&self, offset: u64) -> Option<SourceLocation> {
         self.source.as_ref()?.location(offset)
-    }
-
-    pub(crate) fn full_location(&self, offset: u64) -> Option<bef::Location<'static>> {
-        self.source.as_ref()?.full_location(offset)
     }
 
     pub(crate) fn attribute(&self, offset: u64, kind: AttributeType) -> Result<Attribute<'static>, String> {
@@ -203,6 +199,14 @@ impl Function {
         dataflow::execute_later(self, context, arguments)
     }
 
+    /// A result of this function. The host hears of a failure that belongs to no kernel.
+    fn checked(&self, result: Value, host: &HostContext) -> Value {
+        match result.settle() {
+            Value::Error(error) => Value::Error(error.heard(|error| host.diagnose(error))),
+            other => other,
+        }
+    }
+
     /// Runs the function and waits for its results on this thread.
     ///
     /// # Errors
@@ -211,7 +215,7 @@ impl Function {
         self.by_ref().check_arguments(arguments.len())?;
         let mut results = self.execute_alone(context, arguments);
         context.host().wait(&results);
-        results.iter_mut().for_each(|r| *r = std::mem::take(r).settle());
+        results.iter_mut().for_each(|r| *r = self.checked(std::mem::take(r), context.host()));
         match results.iter().find_map(Value::as_error) {
             Some(error) => Err(Error::Failed(error.clone())),
             None => Ok(results),
@@ -375,7 +379,7 @@ impl<'a> FunctionRef<'a> {
         }
         for result in results.iter_mut().filter(|r| matches!(r, Value::Empty)) {
             let message = format!("native function `{}` gave no result", self.name());
-            *result = Value::Error(ErrorValue::new(ErrorCode::Internal, message));
+            *result = Value::Error(ErrorValue::unreported(ErrorCode::Internal, message));
         }
         results
     }
@@ -403,7 +407,7 @@ impl<'a> FunctionRef<'a> {
         let mut results: Results = (0..self.results()).map(|_| Value::Empty).collect();
         if stack::is_deep() {
             let message = "synchronous functions call each other too deeply";
-            return self.fail_all(ErrorValue::new(ErrorCode::ResourceExhausted, message));
+            return self.fail_all(ErrorValue::unreported(ErrorCode::ResourceExhausted, message));
         }
         let outcome = stack::scope(|| {
             let arguments = arguments.iter().cloned();
@@ -428,7 +432,7 @@ fn unavailable(value: &Value) -> Option<&AsyncValue> {
 }
 
 pub(crate) fn invalid(error: &Error) -> ErrorValue {
-    ErrorValue::new(ErrorCode::InvalidArgument, error.to_string())
+    ErrorValue::unreported(ErrorCode::InvalidArgument, error.to_string())
 }
 
 impl fmt::Debug for FunctionRef<'_> {

@@ -1,5 +1,5 @@
 use crate::attributes::{AttributeValue, SiteAttribute};
-use crate::context::ExecutionContext;
+use crate::context::{ExecutionContext, HostContext};
 use crate::error::{ErrorCode, ErrorValue, SourceLocation};
 use crate::function::{FunctionRef, Results};
 use crate::stack;
@@ -107,6 +107,37 @@ pub(crate) struct Site {
     pub(crate) attributes: Box<[SiteAttribute]>,
     pub(crate) functions: Box<[u32]>,
     pub(crate) location: Location,
+}
+
+impl Site {
+    /// The source location of a kernel call of `function`, if it is recorded.
+    pub(crate) fn location(&self, function: FunctionRef<'_>) -> Option<SourceLocation> {
+        match &self.location {
+            Location::None => None,
+            Location::Given(location) => Some(location.clone()),
+            Location::Recorded(offset) => function.module().location(*offset),
+        }
+    }
+
+    /// A failure of this kernel call, which gets the call's name and location unless it has an origin already. If no
+    /// kernel has reported it, the host's diagnostics handler hears it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn place(
+        &self,
+        error: ErrorValue,
+        function: FunctionRef<'_>,
+        host: &HostContext,
+    ) -> ErrorValue {
+        error.placed(&self.name, || self.location(function), |error| host.diagnose(error))
+    }
+
+    /// The failure that the kernel did not set a result.
+    #[cold]
+    pub(crate) fn no_result(&self, function: FunctionRef<'_>, host: &HostContext) -> ErrorValue {
+        let message = format!("kernel `{}` did not set a result", self.name);
+        self.place(ErrorValue::unreported(ErrorCode::Internal, message), function, host)
+    }
 }
 
 /// A source location, or where the file stores it.
@@ -313,19 +344,7 @@ impl<'a> Frame<'a> {
 
     /// The kernel's source location, if it is recorded.
     pub fn location(&self) -> Option<SourceLocation> {
-        match &self.site.location {
-            Location::None => None,
-            Location::Given(location) => Some(location.clone()),
-            Location::Recorded(offset) => self.function.module().location(*offset),
-        }
-    }
-
-    /// The kernel's source location, in full detail, if it comes from a file.
-    pub fn full_location(&self) -> Option<bef::Location<'static>> {
-        match &self.site.location {
-            Location::Recorded(offset) => self.function.module().full_location(*offset),
-            _ => None,
-        }
+        self.site.location(self.function)
     }
 
     /// The offset of the kernel's location in the file's Locations section. It can serve to identify the call.

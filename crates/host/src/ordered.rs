@@ -90,6 +90,16 @@ pub(crate) fn run(
     outcome.map_err(Error::Failed)
 }
 
+/// The failure among the results of a kernel that just ran, if there is one.
+#[inline]
+fn unsettled(frame: &Frame<'_>) -> Option<ErrorValue> {
+    frame.results.iter().find_map(|&r| match &frame.values[r as usize] {
+        Value::Empty => Some(frame.site.no_result(frame.function, frame.context.host())),
+        Value::Error(error) => Some(error.clone()),
+        _ => None,
+    })
+}
+
 /// Runs the kernels. Also returns whether a register has held a refcounted value.
 fn run_kernels<const TRACED: bool>(
     function: FunctionRef<'_>,
@@ -110,6 +120,8 @@ fn run_kernels<const TRACED: bool>(
         let node = &body.nodes[index];
         (frame.arguments, frame.results) = body.operands(node);
         frame.site = &body.sites[index];
+        // Cleared, so that results that the kernel does not set can be detected.
+        frame.results.iter().for_each(|&r| frame.values[r as usize].put(Value::Empty));
         if TRACED {
             traced(context.host().tracer(), function, index as u32, frame.site, || {
                 node.kernel.run(&mut frame)
@@ -117,7 +129,9 @@ fn run_kernels<const TRACED: bool>(
         } else {
             node.kernel.run(&mut frame);
         }
-        if frame.error.is_some() {
+        let failure = frame.error.take().or_else(|| unsettled(&frame));
+        if let Some(error) = failure {
+            frame.error = Some(frame.site.place(error, function, context.host()));
             break;
         }
         if frame.shares {

@@ -95,7 +95,7 @@ fn errors_name_the_kernel_and_its_source_location() {
     let mut b = FunctionBuilder::new("f", 1);
     let fail = typed(|_: i32| Err::<i32, &str>("it does not work"));
     let (result, id) = b.call(&fail, &[b.argument(0)], 1);
-    let location = SourceLocation::File { file: "a.mlir".into(), line: 3, column: 7 };
+    let location = SourceLocation::file("a.mlir", 3, 7);
     b.edit(id).name("test.fail").location(location);
     b.returns(&result);
     let function = b.build().unwrap();

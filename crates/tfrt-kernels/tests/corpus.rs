@@ -64,6 +64,16 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
+/// The reference loses the locations of unknown kernels in files with arguments or results; the driver does not. Cuts
+/// the location, and the source line behind the message, from an error that is located here only.
+fn unlocated<'t>(want: &'t str, found: &'t str) -> (&'t str, &'t str) {
+    let message = |text: &'t str| {
+        text.split_once(": error: ").map_or("", |(_, rest)| rest.lines().next().unwrap_or(""))
+    };
+    let lost = want.starts_with("<unknown>:0: ") && want.contains("unknown kernel name");
+    if lost && !found.starts_with("<unknown>") { (message(want), message(found)) } else { (want, found) }
+}
+
 /// Runs every executable program of a set and appends differences to `failures`. Returns the number of compared
 /// transcripts.
 fn check(set: &Path, failures: &mut Vec<String>) -> usize {
@@ -91,8 +101,9 @@ fn check(set: &Path, failures: &mut Vec<String>) -> usize {
                     differ("stdout", &want, &stdout);
                     let want = fs::read(path(&format!("{key}.stderr"))).unwrap_or_default();
                     let want = String::from_utf8_lossy(&want);
+                    let (want, stderr) = unlocated(&want, &stderr);
                     if key == "s" || program[key]["deterministic_stderr"] == true {
-                        differ("stderr", &want, &stderr);
+                        differ("stderr", want, stderr);
                     }
                 } else if let Some(want) = transcript(&path("mt.sorted")) {
                     compared += 1;

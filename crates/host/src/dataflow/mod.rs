@@ -12,11 +12,10 @@ mod ready;
 mod shared;
 
 use crate::async_value::AsyncValue;
-use crate::body::Body;
-use crate::context::ExecutionContext;
-use crate::error::{ErrorCode, ErrorValue};
+use crate::body::{Body, Register};
+use crate::context::{ExecutionContext, HostContext};
 use crate::function::{Function, FunctionRef, Results};
-use crate::kernel::Site;
+use crate::kernel::{Effect, Site};
 use crate::stack;
 use crate::value::Value;
 pub(crate) use own::{Own, schedule};
@@ -76,8 +75,64 @@ pub(crate) fn traced(
     tracer.end(start, SpanKind::Kernel, &site.name, place);
 }
 
-/// The error for a result that a kernel did not set.
-#[cold]
-fn no_result(kernel: &str) -> Value {
-    Value::Error(ErrorValue::new(ErrorCode::Internal, format!("kernel `{kernel}` did not set a result")))
+/// A kernel call whose results are checked: failures get its name and location, and the host hears those that no kernel
+/// has reported.
+#[derive(Clone, Copy)]
+struct Origin<'a> {
+    function: FunctionRef<'a>,
+    body: &'a Body,
+    kernel: u32,
+    host: &'a HostContext,
+}
+
+impl<'a> Origin<'a> {
+    /// The kernel call that sets a register; `None` for an argument.
+    fn of(register: u32, function: FunctionRef<'a>, body: &'a Body, host: &'a HostContext) -> Option<Self> {
+        let kernel = body.registers[register as usize].setter;
+        (kernel != Register::ARGUMENT).then_some(Self { function, body, kernel, host })
+    }
+
+    fn site(self) -> &'a Site {
+        &self.body.sites[self.kernel as usize]
+    }
+
+    /// A result as it is stored: an available asynchronous value is unwrapped, and a missing value is an error.
+    #[inline(never)]
+    fn check(self, result: Value) -> Value {
+        match result.settle() {
+            Value::Empty => Value::Error(self.site().no_result(self.function, self.host)),
+            Value::Error(error) => Value::Error(self.site().place(error, self.function, self.host)),
+            other => other,
+        }
+    }
+
+    /// The value for the caller of the function, if no kernel waits for `pending`: the same, checked.
+    ///
+    /// The results of a function that the kernel only calls were checked where they were set.
+    fn forward(self, pending: AsyncValue) -> AsyncValue {
+        if self.body.nodes[self.kernel as usize].effect == Effect::Call {
+            return pending;
+        }
+        let (promise, checked) = AsyncValue::new();
+        self.when_available(pending, move |value| promise.set(value));
+        checked
+    }
+
+    /// Checks a value that nobody uses once it is available, so that the host hears of a failure.
+    fn watch(self, pending: AsyncValue) {
+        self.when_available(pending, drop);
+    }
+
+    fn when_available(self, pending: AsyncValue, done: impl FnOnce(Value) + Send + 'static) {
+        let (function, host, kernel, source) =
+            (self.function.to_function(), self.host.clone(), self.kernel, pending.clone());
+        pending.and_then(move || {
+            let function = function.by_ref();
+            let value = Value::Async(source).settle();
+            done(match function.body_if_read() {
+                Some(body) => Origin { function, body, kernel, host: &host }.check(value),
+                None => value,
+            });
+        });
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::ready::Ready;
 use super::shared::{Execution, Part};
-use super::{no_result, traced};
+use super::{Origin, traced};
 use crate::body::Body;
 use crate::context::ExecutionContext;
 use crate::error::ErrorValue;
@@ -359,7 +359,10 @@ impl Run<'_> {
         }
         match &mut self.home {
             Home::Own(own) => {
-                let value = value.settle();
+                let value = match Origin::of(register, self.function, self.body, self.context.host()) {
+                    Some(origin) => origin.check(value),
+                    None => value.settle(),
+                };
                 own.shares |= !value.is_plain();
                 own.parts().0[register as usize] = value;
                 own.arrive(users, self.body, ready);
@@ -499,27 +502,40 @@ impl<'a> Step<'a> {
             let value = &mut frame.values[register as usize];
             if !value.is_scalar_or_chain() {
                 frame.shares = true;
-                available &= settle(value, register, body, frame.site);
+                let host = frame.context.host();
+                available &= settle(value, register, Origin { function: frame.function, body, kernel, host });
             }
         }
         available
     }
 }
 
-/// Finishes a result that is neither a scalar nor a chain: releases it if it is unused, replaces a missing value by an
-/// error, and unwraps an available asynchronous value. Returns false if other kernels have to wait for it.
+/// Finishes a result that is neither a scalar nor a chain: checks it and releases it if it is unused. Returns false if
+/// other kernels have to wait for it.
 #[inline(never)]
-fn settle(value: &mut Value, register: u32, body: &Body, site: &Site) -> bool {
-    if body.registers[register as usize].uses == 0 && !matches!(value, Value::Empty) {
-        value.release();
-        return true;
+fn settle(value: &mut Value, register: u32, origin: Origin<'_>) -> bool {
+    let unused = origin.body.registers[register as usize].uses == 0;
+    if !matches!(value, Value::Object(_)) {
+        *value = match origin.check(std::mem::take(value)) {
+            Value::Async(pending) if unused => {
+                origin.watch(pending);
+                return true;
+            }
+            // If no kernel uses the value, only the caller waits for it, and the execution need not be shared.
+            Value::Async(pending) if origin.body.users(register).is_empty() => {
+                Value::Async(origin.forward(pending))
+            }
+            Value::Async(pending) => {
+                *value = Value::Async(pending);
+                return false;
+            }
+            checked => checked,
+        };
     }
-    *value = match std::mem::take(value) {
-        Value::Empty => no_result(&site.name),
-        value => value.settle(),
-    };
-    // If no kernel uses the value, only the caller waits for it, and the execution need not be shared.
-    !matches!(value, Value::Async(_)) || body.users(register).is_empty()
+    if unused {
+        value.release();
+    }
+    true
 }
 
 /// If an argument is an error, the kernel must not run and fails with that error; of several, the last counts.
@@ -535,6 +551,7 @@ fn find_error(frame: &mut Frame<'_>) {
 #[cold]
 fn fail(frame: &mut Frame<'_>) {
     if let Some(error) = frame.error.take() {
+        let error = frame.site.place(error, frame.function, frame.context.host());
         for &register in frame.results {
             frame.values[register as usize] = Value::Error(error.clone());
         }

@@ -3,7 +3,7 @@
 use super::cells::{Cell, ReadyCount, ResultSlot};
 use super::own::Own;
 use super::ready::{Kernels, Ready};
-use super::{no_result, traced};
+use super::{Origin, traced};
 use crate::async_value::AsyncValue;
 use crate::body::{Body, Node};
 use crate::context::ExecutionContext;
@@ -40,7 +40,7 @@ impl Resume for Execution {
             let mut ready = Ready::new(body.registers[index as usize].stream);
             // SAFETY: `Part::publish` put the awaited value and notified nobody else.
             let value = unsafe { part.registers[index as usize].take_back() };
-            part.put(index, value.settle(), &mut ready);
+            part.put(index, part.checked(index, value), &mut ready);
             ready
         });
     }
@@ -163,8 +163,33 @@ impl<'a> Part<'a> {
                 let execution: Arc<dyn Resume> = Arc::clone(self.execution) as _;
                 value.run_when_available(Task::resume(execution, REGISTER | u64::from(register)));
             }
-            value => self.put(register, value.settle(), ready),
+            value => self.put(register, self.checked(register, value), ready),
         }
+    }
+
+    /// The value of a register as it is stored: see [`Origin::check`].
+    fn checked(&self, register: u32, value: Value) -> Value {
+        let Self { execution, body, .. } = *self;
+        match Origin::of(register, execution.function.by_ref(), body, execution.context.host()) {
+            Some(origin) => origin.check(value),
+            None => value.settle(),
+        }
+    }
+
+    /// Stores a result that is neither a scalar nor a chain.
+    #[inline(never)]
+    fn finish(&self, register: u32, kernel: u32, value: Value, ready: &mut Ready) {
+        let Self { execution, body, .. } = *self;
+        let (function, host) = (execution.function.by_ref(), execution.context.host());
+        let origin = Origin { function, body, kernel, host };
+        let unused = body.registers[register as usize].uses == 0;
+        let value = match origin.check(value) {
+            Value::Async(pending) if unused => return origin.watch(pending),
+            _ if unused => return,
+            Value::Async(pending) if body.users(register).is_empty() => Value::Async(origin.forward(pending)),
+            value => value,
+        };
+        self.publish(register, value, ready);
     }
 
     /// Decrements the ready counts of a kernel's control successors.
@@ -253,16 +278,12 @@ impl<'a> Part<'a> {
             taken.fill(Value::Error(error));
         }
         for (&register, value) in results.iter().zip(taken) {
-            if body.registers[register as usize].uses == 0 {
-                value.put(Value::Empty);
-            } else if value.is_scalar_or_chain() {
+            if !value.is_scalar_or_chain() {
+                self.finish(register, index, std::mem::take(value), ready);
+            } else if body.registers[register as usize].uses > 0 {
                 // SAFETY: a register is set by one kernel, which runs once.
                 unsafe { registers[register as usize].put_copy(value) };
                 self.is_put(register, ready);
-            } else {
-                let value = std::mem::take(value);
-                let value = if matches!(value, Value::Empty) { no_result(&site.name) } else { value };
-                self.publish(register, value, ready);
             }
         }
         self.succeed(node, ready);

@@ -1,7 +1,6 @@
 //! Reports errors in the format of the reference's diagnostics, except those that the source expects.
 
 use super::expected::{Expected, Kind, scan};
-use super::opaque;
 use host::SourceLocation;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -70,9 +69,9 @@ impl Diagnostics {
 impl State {
     fn report(&mut self, location: Option<&SourceLocation>, message: &str) -> io::Result<()> {
         let message = format!("runtime error: {message}");
-        let Some(SourceLocation::File { file, line, column }) = location else {
+        let Some(SourceLocation::FileLineCol { file, line, column }) = location else {
             self.unexpected += 1;
-            let place = location.and_then(opaque).map(|text| format!("loc(\"{}\"): ", escaped(text)));
+            let place = location.map(|other| format!("loc(\"{}\"): ", escaped(&other.to_string())));
             writeln!(
                 self.out,
                 "<unknown>:0: error: {}unexpected error: {message}",
@@ -80,7 +79,7 @@ impl State {
             )?;
             return self.out.flush();
         };
-        let source = self.sources.entry(file.clone()).or_insert_with(|| read(file));
+        let source = self.sources.entry(file.clone().into_owned()).or_insert_with(|| read(file));
         let expected = source.as_mut().map_or(&mut [][..], |s| &mut s.expected);
         let mut here = expected.iter_mut().filter(|e| e.line == *line && e.matches(&message));
         let mut near = None;

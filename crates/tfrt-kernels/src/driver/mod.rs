@@ -6,12 +6,11 @@ mod diagnostics;
 mod expected;
 
 use crate::format::Exponent;
-use bef::SectionId;
 use call::Call;
 use diagnostics::Diagnostics;
 use host::{
     Bytes, Error, ErrorValue, ExecutionContext, FunctionKind, HostContext, KernelRegistry, Limits, Module,
-    Results, SourceLocation, Value,
+    Results, Value,
 };
 use pool::{Pool, WorkQueue};
 use std::io::{self, Write};
@@ -167,10 +166,10 @@ impl Opened {
         }
         let host = host.build();
         let start = host.tracer().start();
-        let module = match Module::open(Arc::clone(&bytes), host.registry()) {
+        let module = match Module::open(bytes, host.registry()) {
             Ok(module) => module,
             Err(error) => {
-                report_open(&diagnostics, &error, (*bytes).as_ref(), host.registry());
+                report_open(&diagnostics, &error, host.registry());
                 return Err(i32::from(!diagnostics.verify()));
             }
         };
@@ -203,35 +202,23 @@ impl Opened {
 const MAX_HINTS: usize = 20;
 
 /// Reports why a file cannot be opened, with the reference's message if it has one.
-fn report_open(diagnostics: &Diagnostics, error: &Error, bytes: &[u8], registry: &KernelRegistry) {
+fn report_open(diagnostics: &Diagnostics, error: &Error, registry: &KernelRegistry) {
     match error {
         Error::UnknownKernels(kernels) => {
-            let located = locates_unknown_kernels(bytes);
             let known = registry.names();
             for (i, kernel) in kernels.iter().enumerate() {
-                let location = kernel.location.as_ref().filter(|_| located);
+                let location = kernel.location.as_ref();
                 let candidates: &[&str] = if i < MAX_HINTS { &known } else { &[] };
                 let hint = names::did_you_mean(&kernel.name, candidates.iter().copied());
                 diagnostics.report(location, &format!("unknown kernel name '{}'{hint}", kernel.name));
             }
         }
-        Error::UnknownNative(_) => diagnostics.report(
+        Error::UnknownNative { .. } => diagnostics.report(
             None,
             "invalid FunctionIndex section in BEF file: unable to find native function in global registry",
         ),
         other => diagnostics.report(None, &other.to_string()),
     }
-}
-
-/// Whether the reference reports the location of an unknown kernel: only if no function has arguments or results,
-/// because it looks for the location before it has read the types.
-fn locates_unknown_kernels(bytes: &[u8]) -> bool {
-    let untyped = |file: bef::File<'_>| {
-        let index = file.function_index().ok()?;
-        Some(index.iter().all(|f| f.arguments.is_empty() && f.results.is_empty()))
-    };
-    let file = bef::File::open(bytes).ok();
-    file.filter(|f| f.section(SectionId::FunctionIndex).is_some()).and_then(untyped).unwrap_or(false)
 }
 
 fn run_function(host: &HostContext, call: &Call, print_error_code: bool) {
@@ -311,13 +298,5 @@ fn value_text(value: &Value, kind: &str) -> String {
         ("f32", Value::F32(v)) => Exponent(f64::from(*v)).to_string(),
         ("f64", Value::F64(v)) => Exponent(*v).to_string(),
         _ => format!("{kind} value"),
-    }
-}
-
-/// The text of an opaque location, as the reference's diagnostics print it.
-fn opaque(location: &SourceLocation) -> Option<&str> {
-    match location {
-        SourceLocation::Opaque(text) => Some(text),
-        SourceLocation::File { .. } => None,
     }
 }

@@ -85,7 +85,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         Ok(0i32)
     });
     registry.immediate("tfrt_test.print_debug_info", |frame: &mut Frame<'_>| {
-        match frame.full_location().as_ref().and_then(name_of) {
+        match frame.location().as_ref().and_then(name_of) {
             Some(name) => out!(frame, "{name}\n"),
             None => out!(frame, "Kernel has no debug info\n"),
         }
