@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use pool::WorkQueue;
 use std::sync::{Arc, LazyLock};
 
-const LIMITS: Limits = Limits { kernels: 10_000, executions: 1_000, value_bytes: 1 << 20 };
+const LIMITS: Limits = Limits { kernels: 10_000, executions: 1_000, value_bytes: 1 << 20, memory: 1 << 24 };
 
 /// All kernels; those that wait for time to pass are replaced by ones that return at once.
 static REGISTRY: LazyLock<KernelRegistry> = LazyLock::new(|| {

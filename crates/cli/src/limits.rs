@@ -12,8 +12,8 @@ pub(crate) struct LimitOpts {
     /// Limits on what a program may use: `default` for the free memory of this machine, `strict` for untrusted files
     #[arg(long, value_enum, default_value_t, global = true, value_name = "WHICH", help_heading = "Limits")]
     limits: Which,
-    /// Maximum memory of a program, including packed weights and workspaces: 512M, 2G, or bytes; for a BEF program, the
-    /// maximum size of one value
+    /// Maximum memory of a program, including packed weights and workspaces: 512M, 2G, or bytes; for a BEF program, of
+    /// all its values together
     #[arg(long, value_parser = size, global = true, value_name = "SIZE", help_heading = "Limits")]
     max_memory: Option<u64>,
     /// Maximum number of instructions per execution; for a BEF program, of kernels, which are counted by the thousand
@@ -42,8 +42,8 @@ static SET: OnceLock<Set> = OnceLock::new();
 struct Set {
     limits: Limits,
     interrupt: Option<Interrupt>,
-    /// The maximum number of kernels of a BEF program, if the arguments set one.
-    kernels: Option<u64>,
+    /// When the command is to end.
+    end: Option<Instant>,
 }
 
 /// How long after the timeout a verb may take to end by itself, with a more specific error.
@@ -63,13 +63,9 @@ impl LimitOpts {
                 .within_memory(bytes);
         }
         limits.instructions = self.max_instructions.unwrap_or(limits.instructions);
-        let kernels = match self.limits {
-            Which::Default => self.max_instructions,
-            Which::Strict | Which::None => Some(limits.instructions),
-        };
         let end = self.timeout.and_then(|time| Instant::now().checked_add(time));
         let interrupt = end.map(|end| Interrupt::new().until(end));
-        let _ = SET.set(Set { limits, interrupt, kernels });
+        let _ = SET.set(Set { limits, interrupt, end });
         if let (Some(time), Some(_)) = (self.timeout, end) {
             watch(time);
         }
@@ -97,16 +93,37 @@ pub(crate) fn interrupt() -> Option<Interrupt> {
     SET.get().and_then(|set| set.interrupt.clone())
 }
 
-/// Applies the limits to a BEF program: kernels count as instructions, and no value may be larger than the memory limit.
+/// Applies the limits to a BEF program: kernels count as instructions, values as memory, and the run of a function as an
+/// execution.
 pub(crate) fn bound(options: &mut RunOptions) {
-    let limits = &mut options.limits;
-    if let Some(set) = SET.get() {
-        limits.kernels = set.kernels.unwrap_or(limits.kernels);
-        limits.value_bytes = match set.kernels {
-            Some(u64::MAX) => set.limits.memory,
-            _ => limits.value_bytes.min(set.limits.memory),
-        };
+    if let Some(Set { limits, end, .. }) = SET.get() {
+        options.limits.kernels = limits.instructions;
+        options.limits.memory = limits.memory;
+        options.limits.value_bytes = limits.memory;
+        (options.time, options.deadline) = (limits.time, *end);
     }
+}
+
+/// Bytes of memory that parsing and translating MLIR text takes for each of its bytes, at most.
+const TEXT_EXPANSION: u64 = 64;
+
+/// Options for translating this MLIR text to BEF within the limits: attributes are held expanded, and in the file,
+/// which grows while it is written.
+///
+/// # Errors
+/// If the text itself takes more memory than the limits allow.
+pub(crate) fn translation(text: &[u8], name: &str) -> Result<mlir::Options, String> {
+    let memory = limits().memory;
+    let takes = (text.len() as u64).saturating_mul(TEXT_EXPANSION);
+    if takes > memory {
+        return Err(format!(
+            "{name}: to translate {} bytes of text takes up to {takes} bytes of memory: the limit is {memory}; raise it with \
+             --max-memory SIZE",
+            text.len()
+        ));
+    }
+    let default = mlir::Options::default();
+    Ok(mlir::Options { max_payload: default.max_payload.min(memory / 4), ..default })
 }
 
 /// Parses a size such as `512M`; units are powers of 1024.

@@ -3,7 +3,7 @@
 
 use crate::error::{ErrorCode, ErrorValue};
 use crate::stack;
-use crate::sync::{Arc, AtomicPtr, Ordering, UnsafeCell};
+use crate::sync::{Arc, AtomicPtr, Ordering, UnsafeCell, caught};
 use crate::value::Value;
 use pool::Task;
 use std::fmt;
@@ -19,6 +19,8 @@ struct Inner {
     /// Stack of waiters, the most recent first; [`available`] once the value is resolved.
     waiters: AtomicPtr<Node>,
     value: UnsafeCell<Value>,
+    /// The request whose cancellation resolves the value; zero if none does.
+    request: u64,
 }
 
 // SAFETY: `value` is written by the only promise, before `waiters` becomes `available` (release), and read only
@@ -45,11 +47,22 @@ pub struct Promise(Option<AsyncValue>);
 impl AsyncValue {
     /// An unresolved value, and the promise that resolves it.
     pub fn new() -> (Promise, Self) {
+        Self::of_request(0)
+    }
+
+    /// As [`Self::new`], for a value that this request's cancellation resolves.
+    pub(crate) fn of_request(request: u64) -> (Promise, Self) {
         let value = Self(Arc::new(Inner {
             waiters: AtomicPtr::new(ptr::null_mut()),
             value: UnsafeCell::new(Value::Empty),
+            request,
         }));
         (Promise(Some(value.clone())), value)
+    }
+
+    /// The request whose cancellation resolves the value; zero if none does.
+    pub(crate) fn request(&self) -> u64 {
+        self.0.request
     }
 
     /// Whether the value has been resolved, to a value or an error.
@@ -171,7 +184,8 @@ impl Waiters {
 
     fn run_all(&mut self) {
         while let Some(waiter) = self.pop() {
-            waiter.run();
+            // The other waiters belong to others: the panic of one is not theirs.
+            let _ = caught(|| waiter.run());
         }
     }
 }

@@ -1,47 +1,129 @@
-use crate::function::Module;
-use bef::attribute::{Array, Attribute, AttributeType, DType, Dense, ElementType, Shape};
-use std::borrow::Cow;
-use std::sync::OnceLock;
+//! Attributes of kernel calls, used where they lie: text and payloads borrow from the program's file.
 
-/// An attribute of one kernel call in a function, decoded from the file on first access.
+use crate::decode::Source;
+use crate::function::Module;
+use crate::sync::{Mutex, lock};
+use bef::attribute::{Array, Attribute, AttributeType, DType, Dense, ElementType, Shape};
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+/// An attribute of one kernel call in a function, read from the file on first access.
 ///
 /// A file without optional sections does not record attribute types; then the type that the kernel first asks for
 /// decides.
 pub(crate) struct SiteAttribute {
-    value: OnceLock<Attribute<'static>>,
+    value: OnceLock<Decoded>,
     /// The attribute's offset in the file, and its type if the file records it.
     source: Option<(u64, Option<AttributeType>)>,
 }
 
+/// An attribute that borrows from the file of the module that holds it; it must be given out only for as long as the
+/// module lives.
+#[derive(Clone)]
+enum Decoded {
+    /// An attribute that holds no memory of its own.
+    Small(Attribute<'static>),
+    /// An attribute that all calls share.
+    Shared(Arc<Attribute<'static>>),
+}
+
+impl Decoded {
+    fn get(&self) -> &Attribute<'static> {
+        match self {
+            Self::Small(value) => value,
+            Self::Shared(value) => value,
+        }
+    }
+}
+
+/// The attributes of a file that hold memory beside the file's, or that take time to check: each is read once.
+#[derive(Default)]
+pub(crate) struct DecodedAttributes(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    values: HashMap<(u64, AttributeType), Arc<Attribute<'static>>>,
+    /// Bytes that they hold beside the file's.
+    bytes: u64,
+}
+
+/// Bytes that the attributes of a file may hold beside the file's, as a multiple of its size. They do not unless
+/// many of them share their bytes.
+const EXPANSION: u64 = 32;
+/// Bytes that the attributes of any file may hold.
+const MIN_BYTES: u64 = 1 << 16;
+
+impl DecodedAttributes {
+    /// The attribute at `offset`, which the module of `source` holds.
+    fn get(&self, source: &Source, offset: u64, kind: AttributeType) -> Result<Decoded, String> {
+        let read = || source.attribute_beside(offset, kind).map_err(|e| e.to_string());
+        if matches!(
+            kind,
+            AttributeType::Scalar(_) | AttributeType::String | AttributeType::Func | AttributeType::Type
+        ) {
+            return read().map(Decoded::Small);
+        }
+        let mut table = lock(&self.0);
+        if let Some(value) = table.values.get(&(offset, kind)) {
+            return Ok(Decoded::Shared(Arc::clone(value)));
+        }
+        let value = Arc::new(read()?);
+        let bytes = table.bytes.saturating_add(heap_bytes(&value));
+        let limit = source.len().saturating_mul(EXPANSION).max(MIN_BYTES);
+        if bytes > limit {
+            return Err(format!(
+                "the attributes share so many bytes that they take more than the limit of {limit}"
+            ));
+        }
+        table.bytes = bytes;
+        table.values.insert((offset, kind), Arc::clone(&value));
+        Ok(Decoded::Shared(value))
+    }
+}
+
+/// Bytes that an attribute holds beside the file's.
+fn heap_bytes(value: &Attribute<'_>) -> u64 {
+    let inside = match value {
+        Attribute::Shape(shape) => shape.dims().map_or(0, |dims| 8 * dims.len() as u64),
+        Attribute::Dense(dense) => 8 * dense.dims().len() as u64,
+        Attribute::Aggregate(elements) => elements.iter().map(heap_bytes).sum(),
+        Attribute::SymbolRef(symbol) => (symbol.nested.len() * size_of::<String>()) as u64,
+        _ => 0,
+    };
+    size_of::<Attribute<'_>>() as u64 + inside
+}
+
 impl SiteAttribute {
     pub(crate) fn known(value: Attribute<'static>) -> Self {
-        Self { value: OnceLock::from(value), source: None }
+        Self { value: OnceLock::from(Decoded::Small(value)), source: None }
     }
 
     pub(crate) fn recorded(offset: u64, kind: Option<AttributeType>) -> Self {
         Self { value: OnceLock::new(), source: Some((offset, kind)) }
     }
 
+    /// The attribute; `module` is the one that holds this call.
     pub(crate) fn get<'a, T: AttributeValue<'a>>(&'a self, module: &Module) -> Result<T, String> {
         if let Some(value) = self.value.get() {
-            return T::from_attribute(value)
-                .ok_or_else(|| format!("found {:?}, expected {}", value.attribute_type(), T::EXPECTED));
+            return read_as(value.get());
         }
         let Some((offset, kind)) = self.source else { return Err("it has no value".into()) };
+        let Some(source) = &module.source else { return Err("the function comes from no file".into()) };
         let mut problem = format!("the file does not record its type, expected {}", T::EXPECTED);
         for &kind in kind.as_slice().iter().chain(T::TYPES.iter().filter(|_| kind.is_none())) {
-            match module.attribute(offset, kind) {
-                Ok(value) => {
-                    let value = self.value.get_or_init(|| value);
-                    return T::from_attribute(value).ok_or_else(|| {
-                        format!("found {:?}, expected {}", value.attribute_type(), T::EXPECTED)
-                    });
-                }
+            match source.decoded().get(source, offset, kind) {
+                Ok(value) => return read_as(self.value.get_or_init(|| value).get()),
                 Err(e) => problem = e,
             }
         }
         Err(problem)
     }
+}
+
+/// The attribute as a Rust type that borrows from it for as long as the attribute itself is borrowed.
+fn read_as<'a, T: AttributeValue<'a>>(value: &'a Attribute<'a>) -> Result<T, String> {
+    let kind = value.attribute_type();
+    T::from_attribute(value).ok_or_else(|| format!("found {kind:?}, expected {}", T::EXPECTED))
 }
 
 /// A Rust type that a kernel can read an attribute as.
@@ -51,7 +133,7 @@ pub trait AttributeValue<'a>: Sized {
     /// The types to try to decode an attribute as, in order, if the file does not record its type.
     const TYPES: &'static [AttributeType];
     /// The attribute as this type, or `None` if it is of another type.
-    fn from_attribute(attribute: &'a Attribute<'static>) -> Option<Self>;
+    fn from_attribute(attribute: &'a Attribute<'a>) -> Option<Self>;
 }
 
 macro_rules! scalars {
@@ -60,7 +142,7 @@ macro_rules! scalars {
             const EXPECTED: &'static str = $expected;
             const TYPES: &'static [AttributeType] = &[AttributeType::Scalar(DType::$dtype)];
             #[inline]
-            fn from_attribute(attribute: &Attribute<'static>) -> Option<Self> {
+            fn from_attribute(attribute: &Attribute<'_>) -> Option<Self> {
                 if let Attribute::$variant($v) = attribute { Some($e) } else { None }
             }
         }
@@ -97,19 +179,15 @@ scalars! {
 impl<'a> AttributeValue<'a> for &'a str {
     const EXPECTED: &'static str = "a string of UTF-8";
     const TYPES: &'static [AttributeType] = &[AttributeType::String];
-    fn from_attribute(attribute: &'a Attribute<'static>) -> Option<Self> {
-        if let Attribute::String(Cow::Owned(bytes)) = attribute {
-            std::str::from_utf8(bytes).ok()
-        } else {
-            None
-        }
+    fn from_attribute(attribute: &'a Attribute<'a>) -> Option<Self> {
+        if let Attribute::String(bytes) = attribute { std::str::from_utf8(bytes).ok() } else { None }
     }
 }
 
 impl<'a> AttributeValue<'a> for &'a [u8] {
     const EXPECTED: &'static str = "a string";
     const TYPES: &'static [AttributeType] = &[AttributeType::String];
-    fn from_attribute(attribute: &'a Attribute<'static>) -> Option<Self> {
+    fn from_attribute(attribute: &'a Attribute<'a>) -> Option<Self> {
         if let Attribute::String(bytes) = attribute { Some(bytes) } else { None }
     }
 }
@@ -117,7 +195,7 @@ impl<'a> AttributeValue<'a> for &'a [u8] {
 impl AttributeValue<'_> for String {
     const EXPECTED: &'static str = "a string";
     const TYPES: &'static [AttributeType] = &[AttributeType::String];
-    fn from_attribute(attribute: &Attribute<'static>) -> Option<Self> {
+    fn from_attribute(attribute: &Attribute<'_>) -> Option<Self> {
         if let Attribute::String(bytes) = attribute {
             Some(String::from_utf8_lossy(bytes).into())
         } else {
@@ -129,17 +207,17 @@ impl AttributeValue<'_> for String {
 impl AttributeValue<'_> for DType {
     const EXPECTED: &'static str = "a type";
     const TYPES: &'static [AttributeType] = &[AttributeType::Type];
-    fn from_attribute(attribute: &Attribute<'static>) -> Option<Self> {
+    fn from_attribute(attribute: &Attribute<'_>) -> Option<Self> {
         if let Attribute::Type(v) = attribute { Some(*v) } else { None }
     }
 }
 
 macro_rules! references {
-    ($($ty:ty, $variant:ident, $types:expr, $expected:literal;)*) => {$(
-        impl<'a> AttributeValue<'a> for &'a $ty {
+    ($a:lifetime: $($ty:ty, $variant:ident, $types:expr, $expected:literal;)*) => {$(
+        impl<$a> AttributeValue<$a> for &$a $ty {
             const EXPECTED: &'static str = $expected;
             const TYPES: &'static [AttributeType] = $types;
-            fn from_attribute(attribute: &'a Attribute<'static>) -> Option<Self> {
+            fn from_attribute(attribute: &$a Attribute<$a>) -> Option<Self> {
                 if let Attribute::$variant(v) = attribute { Some(v) } else { None }
             }
         }
@@ -147,10 +225,11 @@ macro_rules! references {
 }
 
 references! {
+    'a:
     Shape, Shape, &[AttributeType::Shape], "a shape";
-    Dense<'static>, Dense, &[AttributeType::Dense], "a dense attribute";
-    Array<'static>, Array, &[], "an array of numbers whose type the file records";
-    [Attribute<'static>], Aggregate, &[AttributeType::Aggregate], "an aggregate";
+    Dense<'a>, Dense, &[AttributeType::Dense], "a dense attribute";
+    Array<'a>, Array, &[], "an array of numbers whose type the file records";
+    [Attribute<'a>], Aggregate, &[AttributeType::Aggregate], "an aggregate";
 }
 
 macro_rules! vectors {
@@ -158,7 +237,7 @@ macro_rules! vectors {
         impl AttributeValue<'_> for Vec<$ty> {
             const EXPECTED: &'static str = $expected;
             const TYPES: &'static [AttributeType] = &[AttributeType::Array(ElementType::Data(DType::$dtype))];
-            fn from_attribute(attribute: &Attribute<'static>) -> Option<Self> {
+            fn from_attribute(attribute: &Attribute<'_>) -> Option<Self> {
                 match attribute {
                     // An empty array is recorded as an array of i32, whatever its element type was.
                     Attribute::Array(array) if array.is_empty() => Some(Vec::new()),
@@ -186,10 +265,10 @@ vectors! {
     Bf16Bits, BF16, a => Some(a.bf16_bits()?.map(Bf16Bits).collect()), "an array of bf16";
 }
 
-impl<'a> AttributeValue<'a> for &'a Attribute<'static> {
+impl<'a> AttributeValue<'a> for &'a Attribute<'a> {
     const EXPECTED: &'static str = "an attribute whose type the file records";
     const TYPES: &'static [AttributeType] = &[];
-    fn from_attribute(attribute: &'a Attribute<'static>) -> Option<Self> {
+    fn from_attribute(attribute: &'a Attribute<'a>) -> Option<Self> {
         Some(attribute)
     }
 }

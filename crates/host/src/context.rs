@@ -1,22 +1,21 @@
-use crate::async_value::AsyncValue;
-use crate::error::{ErrorCode, ErrorValue};
-use crate::limits::{KERNELS_BETWEEN_CHECKS, Limits};
+use crate::error::ErrorValue;
+use crate::instances::Instances;
+use crate::limits::Limits;
+use crate::nested;
 use crate::registry::KernelRegistry;
-use crate::sync::lock;
-use crate::timer::Timers;
+use crate::stack;
+use crate::sync::{Mutex, caught, lock};
+use crate::timer::{Timer, Timers};
 use crate::value::Value;
-use pool::{Task, WorkQueue};
+use pool::WorkQueue;
 use std::any::{Any, TypeId};
-use std::cell::Cell;
-use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use trace::{EventTracer, Place, SpanKind, Tracer};
+use trace::{EventTracer, Tracer};
 
-type Shared = Arc<dyn Any + Send + Sync>;
 type Diagnose = Box<dyn Fn(&ErrorValue) + Send + Sync>;
 
 /// State that all programs of one host share: the work queue, the kernel registry, the output and log streams and the
@@ -32,7 +31,7 @@ struct Host {
     log: Mutex<Box<dyn Write + Send>>,
     tracer: Option<Arc<dyn EventTracer>>,
     limits: Limits,
-    shared: Mutex<HashMap<TypeId, Shared>>,
+    shared: Instances<TypeId>,
     timers: OnceLock<Timers>,
 }
 
@@ -88,7 +87,7 @@ impl HostBuilder {
             log: Mutex::new(self.log),
             tracer: self.tracer,
             limits: self.limits,
-            shared: Mutex::default(),
+            shared: Instances::default(),
             timers: OnceLock::new(),
         }))
     }
@@ -149,33 +148,55 @@ impl HostContext {
 
     /// Reports a failure to the diagnostics handler.
     pub fn diagnose(&self, error: &ErrorValue) {
-        (self.0.diagnose)(error);
+        // A panic of the handler is no failure of the program.
+        let _ = caught(|| (self.0.diagnose)(error));
     }
 
-    /// The host's single instance of `T`, created by `make` on first use.
+    /// The host's single instance of `T`, created by `make` on first use. `make` may ask for other instances.
+    ///
+    /// # Panics
+    /// If `make` needs the instance that it creates, directly or by way of others.
     pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
-        let mut shared = lock(&self.0.shared);
-        let entry = shared.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(make()));
-        match Arc::clone(entry).downcast() {
+        let name = std::any::type_name::<T>();
+        let shared = self.0.shared.get(&TypeId::of::<T>(), || Arc::new(make()));
+        let Ok(object) = shared else {
+            panic!("the constructor of the shared {name} needs that object itself")
+        };
+        match object.downcast() {
             Ok(value) => value,
             Err(_) => unreachable!("the map's keys are the types of its values"),
         }
     }
 
-    /// Runs `task` on the host's timer thread after `delay`.
-    pub fn after(&self, delay: Duration, task: impl FnOnce() + Send + 'static) {
-        self.0.timers.get_or_init(Timers::start).add(delay, Box::new(task));
+    /// Runs `task` on the host's timer thread after `delay`; never if the clock cannot express that time. A panic of the
+    /// task ends that task only. [`Timer::remove`] takes it back.
+    ///
+    /// A timer has no error of its own: if the task is to resolve a value, its [`Promise`](crate::Promise) does so also
+    /// when the task is dropped.
+    pub fn after(&self, delay: Duration, task: impl FnOnce() + Send + 'static) -> Timer {
+        self.timers().add(delay, Box::new(task))
     }
 
-    /// Runs tasks on this thread until all the values are available.
+    pub(crate) fn timers(&self) -> &Timers {
+        self.0.timers.get_or_init(Timers::start)
+    }
+
+    /// Runs tasks on this thread until all the values are available, or, on a thread whose waits have used up its stack,
+    /// lets another thread run them. Returns earlier, with values that are not available, only if the system has no such
+    /// thread. [`ExecutionContext::wait`](crate::ExecutionContext::wait) also ends when a request is cancelled.
     pub fn wait(&self, values: &[Value]) {
+        let _ = self.wait_or(values, &|| false);
+    }
+
+    /// As [`Self::wait`], but ends when `ended` returns true; code that makes it true wakes the queue.
+    pub(crate) fn wait_or(&self, values: &[Value], ended: &(dyn Fn() -> bool + Sync)) -> io::Result<()> {
         let pending: Vec<_> = values
             .iter()
             .filter_map(|v| if let Value::Async(a) = v { Some(a) } else { None })
             .filter(|a| !a.is_available())
             .collect();
         if pending.is_empty() {
-            return;
+            return Ok(());
         }
         let remaining = Arc::new(AtomicUsize::new(pending.len()));
         for value in pending {
@@ -186,150 +207,45 @@ impl HostContext {
                 }
             });
         }
-        self.queue().wait_until(&|| remaining.load(Ordering::Acquire) == 0);
+        self.wait_until(&|| remaining.load(Ordering::Acquire) == 0 || ended())
+    }
+
+    /// Waits until `done` returns true. What is deferred on this thread runs first: `done` may depend on it.
+    fn wait_until(&self, done: &(dyn Fn() -> bool + Sync)) -> io::Result<()> {
+        let wait = || {
+            let done = || {
+                stack::run_deferred();
+                done()
+            };
+            // A panic of a task ends that task: it is no reason to end this wait, which may be another request's.
+            while caught(|| self.queue().wait_until(&done)).is_err() {}
+        };
+        if !stack::is_deep() {
+            stack::scope(wait);
+            return Ok(());
+        }
+        stack::run_deferred();
+        if done() {
+            return Ok(());
+        }
+        nested::on_new_stack(self.queue(), wait)
     }
 
     /// Runs tasks until none is waiting or running: see [`WorkQueue::quiesce`].
     pub fn quiesce(&self) {
-        self.queue().quiesce();
+        let quiesce = || loop {
+            // As in `wait_until`.
+            while caught(|| self.queue().quiesce()).is_err() {}
+            if !stack::run_deferred() {
+                break;
+            }
+        };
+        stack::scope(quiesce);
     }
 }
 
 impl fmt::Debug for HostContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "HostContext({:?}, {:?})", self.queue(), self.registry())
-    }
-}
-
-thread_local! {
-    /// Kernels that ran on this thread, for any request, and are not charged to a request yet.
-    static UNCOUNTED: Cell<u32> = const { Cell::new(0) };
-}
-
-/// One request: the state that all its executions share. Cloning shares it.
-#[derive(Clone)]
-pub struct ExecutionContext(Arc<Request>);
-
-struct Request {
-    host: HostContext,
-    cancelled: AtomicBool,
-    cancel: OnceLock<ErrorValue>,
-    resources: Mutex<HashMap<String, Shared>>,
-    kernels: AtomicU64,
-}
-
-impl ExecutionContext {
-    /// Starts a new request.
-    pub fn new(host: &HostContext) -> Self {
-        Self(Arc::new(Request {
-            host: host.clone(),
-            cancelled: AtomicBool::new(false),
-            cancel: OnceLock::new(),
-            resources: Mutex::default(),
-            kernels: AtomicU64::new(0),
-        }))
-    }
-
-    /// The host.
-    pub fn host(&self) -> &HostContext {
-        &self.0.host
-    }
-
-    /// Cancels the request: kernels that have not begun return this error instead. Only the first call sets the error.
-    pub fn cancel_with(&self, error: ErrorValue) {
-        let _ = self.0.cancel.set(error.of_request());
-        self.0.cancelled.store(true, Ordering::Release);
-    }
-
-    /// Cancels the request with [`ErrorCode::Cancelled`].
-    pub fn cancel(&self) {
-        self.cancel_with(ErrorValue::new(ErrorCode::Cancelled, "Cancelled"));
-    }
-
-    /// The error that the request was cancelled with; `None` if it was not.
-    #[inline(always)]
-    pub fn cancelled(&self) -> Option<&ErrorValue> {
-        if self.0.cancelled.load(Ordering::Acquire) { self.0.cancel.get() } else { None }
-    }
-
-    /// The resource of this name, created by `make` on first use; `None` if it exists with another type.
-    pub fn resource<T: Any + Send + Sync>(&self, name: &str, make: impl FnOnce() -> T) -> Option<Arc<T>> {
-        let mut resources = lock(&self.0.resources);
-        if let Some(resource) = resources.get(name) {
-            return Arc::clone(resource).downcast().ok();
-        }
-        let resource = Arc::new(make());
-        resources.insert(name.to_owned(), Arc::clone(&resource) as Shared);
-        Some(resource)
-    }
-
-    /// Runs `work` as a task of the work queue, and returns an asynchronous value for its result.
-    pub fn enqueue(&self, work: impl FnOnce() -> Value + Send + 'static) -> Value {
-        let (promise, value) = AsyncValue::new();
-        let task: Task = if self.host().tracer().is_enabled() {
-            let host = self.host().clone();
-            Task::from(Box::new(move || promise.set(traced(host.tracer(), work))))
-        } else {
-            Task::from(Box::new(move || promise.set(work())))
-        };
-        self.host().queue().add_task(task);
-        Value::Async(value)
-    }
-
-    /// Drops all resources.
-    pub fn clear_resources(&self) {
-        let resources = std::mem::take(&mut *lock(&self.0.resources));
-        drop(resources);
-    }
-
-    /// Counts kernels, or other steps of work, and cancels the request if it exceeds [`Limits::kernels`].
-    pub fn count_kernels(&self, count: u64) {
-        let before = self.0.kernels.fetch_add(count, Ordering::Relaxed);
-        let limit = self.host().limits().kernels;
-        if before.saturating_add(count) > limit {
-            self.cancel_with(ErrorValue::new(
-                ErrorCode::ResourceExhausted,
-                format!("more than {limit} kernels ran (Limits::kernels)"),
-            ));
-        }
-    }
-
-    /// As [`Self::count_kernels`], for few kernels: counts are batched per thread.
-    #[inline]
-    pub(crate) fn count_some_kernels(&self, count: u32) {
-        let sum = UNCOUNTED.get().saturating_add(count);
-        if sum < KERNELS_BETWEEN_CHECKS {
-            UNCOUNTED.set(sum);
-        } else {
-            UNCOUNTED.set(0);
-            self.count_kernels(sum.into());
-        }
-    }
-
-    /// A handle of the request for an execution that continues after its start returns. Cancels the request if more
-    /// than [`Limits::executions`] are under way.
-    pub(crate) fn for_execution(&self) -> Self {
-        let limit = self.host().limits().executions;
-        if Arc::strong_count(&self.0) > limit {
-            self.cancel_with(ErrorValue::new(
-                ErrorCode::ResourceExhausted,
-                format!("more than {limit} function executions are under way (Limits::executions)"),
-            ));
-        }
-        self.clone()
-    }
-}
-
-/// Runs a task's work and records it as a span.
-fn traced(tracer: Tracer<'_>, work: impl FnOnce() -> Value) -> Value {
-    let start = tracer.start();
-    let value = work();
-    tracer.end(start, SpanKind::Task, "task", Place::default());
-    value
-}
-
-impl fmt::Debug for ExecutionContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ExecutionContext(cancelled: {:?})", self.cancelled())
     }
 }

@@ -1,9 +1,10 @@
 //! Functions from a BEF file: kernel names are resolved when the file is opened; a function's record is decoded when
 //! the function is first called.
 
-use crate::attributes::SiteAttribute;
+use crate::attributes::{DecodedAttributes, SiteAttribute};
 use crate::body::{Body, BodyParts, NodeParts, Order};
 use crate::error::{Error, Result, SourceLocation, UnknownKernel};
+use crate::file::{Bytes, ProgramFile};
 use crate::function::{Entry, FunctionKind, Module};
 use crate::kernel::{Effect, Kernel, Location, Site};
 use crate::registry::KernelRegistry;
@@ -14,9 +15,6 @@ use bef::section::functions::{FunctionRecord, KernelRecord};
 use bef::{FunctionId, TypeId};
 use std::sync::{Arc, OnceLock};
 
-/// The bytes of a file, with shared ownership: a buffer, a memory map, or a static slice.
-pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
-
 /// A kernel that a file names.
 struct Resolved {
     name: Arc<str>,
@@ -24,14 +22,17 @@ struct Resolved {
     effect: Effect,
 }
 
+/// Kind of each function and offset of its record.
+type Records = Vec<(BefKind, u64)>;
+
 /// A file that functions are read from.
 pub(crate) struct Source {
-    bytes: Bytes,
+    file: ProgramFile,
     /// Kernels, indexed by their code in the file.
     kernels: Vec<Resolved>,
-    /// Kind of each function and offset of its record.
-    records: Vec<(BefKind, u64)>,
+    records: Records,
     attribute_types: OnceLock<Option<AttributeTypes>>,
+    decoded: DecodedAttributes,
 }
 
 /// The file's tables of kernel names and functions.
@@ -48,10 +49,13 @@ impl Module {
     /// [`Error::Bef`] when the file is malformed; [`Error::UnknownKernels`] and
     /// [`Error::UnknownNative`] when the registry lacks something that it uses.
     pub fn open(bytes: Bytes, registry: &KernelRegistry) -> Result<Arc<Self>> {
-        let program = bef::File::open((*bytes).as_ref())?.verify()?;
+        let opened = ProgramFile::open(&bytes)?;
+        let program = opened.file().clone().verify()?;
         let tables =
             Tables { file: program.file(), kernel_names: program.kernel_names(), index: program.functions() };
-        Self::from_tables(&bytes, &tables, registry)
+        let (functions, kernels, records) = Self::from_tables(&tables, registry)?;
+        drop(program);
+        Ok(Self::of_file(opened, functions, kernels, records))
     }
 
     /// Opens a BEF file without verifying it as a whole. Each function is checked when it is first called; a call of a
@@ -60,13 +64,33 @@ impl Module {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_lazily(bytes: Bytes, registry: &KernelRegistry) -> Result<Arc<Self>> {
-        let file = bef::File::open((*bytes).as_ref())?;
-        let tables =
-            Tables { file: &file, kernel_names: &file.kernel_names()?, index: &file.function_index()? };
-        Self::from_tables(&bytes, &tables, registry)
+        let opened = ProgramFile::open(&bytes)?;
+        let file = opened.file();
+        let tables = Tables { file, kernel_names: &file.kernel_names()?, index: &file.function_index()? };
+        let (functions, kernels, records) = Self::from_tables(&tables, registry)?;
+        Ok(Self::of_file(opened, functions, kernels, records))
     }
 
-    fn from_tables(bytes: &Bytes, tables: &Tables<'_, '_>, registry: &KernelRegistry) -> Result<Arc<Self>> {
+    fn of_file(
+        file: ProgramFile,
+        functions: Vec<Entry>,
+        kernels: Vec<Resolved>,
+        records: Records,
+    ) -> Arc<Self> {
+        let (attribute_types, decoded) = (OnceLock::new(), DecodedAttributes::default());
+        let source = Source { file, kernels, records, attribute_types, decoded };
+        Arc::new(Self { functions, source: Some(source) })
+    }
+
+    /// The file that the functions come from.
+    pub(crate) fn file(&self) -> Option<&ProgramFile> {
+        self.source.as_ref().map(|source| &source.file)
+    }
+
+    fn from_tables(
+        tables: &Tables<'_, '_>,
+        registry: &KernelRegistry,
+    ) -> Result<(Vec<Entry>, Vec<Resolved>, Records)> {
         let index = tables.index;
         let kernels = resolve(tables, registry)?;
         let mut functions = Vec::with_capacity(index.len());
@@ -95,9 +119,7 @@ impl Module {
                 ordered: OnceLock::new(),
             });
         }
-        let bytes = Arc::clone(bytes);
-        let source = Source { bytes, kernels, records, attribute_types: OnceLock::new() };
-        Ok(Arc::new(Self { functions, source: Some(source) }))
+        Ok((functions, kernels, records))
     }
 }
 
@@ -142,25 +164,35 @@ fn first_use(
 }
 
 impl Source {
-    fn file(&self) -> bef::Result<bef::File<'_>> {
-        bef::File::open((*self.bytes).as_ref())
-    }
-
     pub(crate) fn location(&self, offset: u64) -> Option<SourceLocation> {
-        Some(self.file().ok()?.locations().get(offset).ok()??.into_owned())
+        Some(self.file.file().locations().get(offset).ok()??.into_owned())
     }
 
     /// The name of a type, as the file spells it.
     pub(crate) fn type_name(&self, id: u32) -> Option<&str> {
-        self.file().ok()?.type_names().ok()?.get(id as usize).copied()
+        self.file.file().type_names().ok()?.get(id as usize).copied()
     }
 
-    pub(crate) fn attribute(&self, offset: u64, kind: AttributeType) -> bef::Result<Attribute<'static>> {
-        Ok(self.file()?.attributes().at(offset).decode(kind)?.into_owned())
+    /// An attribute, which borrows from the file: it is to be stored in the module of this file.
+    pub(crate) fn attribute_beside(
+        &self,
+        offset: u64,
+        kind: AttributeType,
+    ) -> bef::Result<Attribute<'static>> {
+        self.file.file_beside().attributes().at(offset).decode(kind)
+    }
+
+    pub(crate) fn decoded(&self) -> &DecodedAttributes {
+        &self.decoded
+    }
+
+    /// The size of the file in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.file.file().bytes().len() as u64
     }
 
     fn attribute_type(&self, offset: u64) -> Option<AttributeType> {
-        let types = self.attribute_types.get_or_init(|| self.file().ok()?.attribute_types().ok()?);
+        let types = self.attribute_types.get_or_init(|| self.file.file().attribute_types().ok()?);
         types.as_ref()?.get(offset)
     }
 
@@ -174,8 +206,7 @@ impl Source {
         let results: Vec<TypeId> = results.map(|&id| TypeId(id)).collect();
         let entry =
             FunctionEntry { kind: *kind, offset: *offset, name: "", arguments: &[], results: &results };
-        let file = self.file().map_err(|e| e.to_string())?;
-        let record = file.record(&entry).map_err(|e| e.to_string())?;
+        let record = self.file.file().record(&entry).map_err(|e| e.to_string())?;
         let ordered = *kind == BefKind::Async;
         let parts = self.parts(&record, ordered).map_err(|e| e.to_string())?;
         if parts.arguments != declared.arguments {
@@ -194,11 +225,10 @@ impl Source {
             results: record.results().iter().map(|r| r.0).collect(),
             ..BodyParts::default()
         };
+        let streams = Streams::of(record);
         for (i, (kernel, table)) in record.kernels().zip(record.kernel_table()).enumerate() {
             let kernel = kernel.map_err(text)?;
-            let stream = u32::try_from(table.stream_id).map_err(|_| {
-                format!("kernel {i} is in stream {}: at most {} expected", table.stream_id, u32::MAX)
-            })?;
+            let stream = streams.number(table.stream_id);
             let users = |words: bef::section::functions::Words<'_>| {
                 let kernels = words.iter().map(|k| k.checked_sub(1));
                 kernels.collect::<Option<Vec<u32>>>().ok_or("the pseudo kernel uses a register")
@@ -253,5 +283,32 @@ impl Source {
             stream,
             effect: *effect,
         })
+    }
+}
+
+/// The streams of a function. Only whether they are equal, and their order, matter.
+enum Streams {
+    /// Numbered as in the file.
+    Same,
+    /// Numbered by their position here, because the file's numbers are too large.
+    Sorted(Vec<u64>),
+}
+
+impl Streams {
+    fn of(record: &FunctionRecord<'_>) -> Self {
+        let mut ids: Vec<u64> = record.kernel_table().iter().map(|kernel| kernel.stream_id).collect();
+        if ids.iter().all(|&id| u32::try_from(id).is_ok()) {
+            return Self::Same;
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        Self::Sorted(ids)
+    }
+
+    fn number(&self, id: u64) -> u32 {
+        match self {
+            Self::Same => id as u32,
+            Self::Sorted(ids) => ids.partition_point(|&other| other < id) as u32,
+        }
     }
 }

@@ -14,6 +14,10 @@ pub enum ErrorCode {
     InvalidArgument,
     /// A limit was exceeded.
     ResourceExhausted,
+    /// The request's deadline passed.
+    DeadlineExceeded,
+    /// Something that is needed cannot be reached now; another attempt may succeed.
+    Unavailable,
     /// Something that was requested does not exist.
     NotFound,
     /// The failure has no code of its own.
@@ -27,6 +31,8 @@ impl fmt::Display for ErrorCode {
             Self::Cancelled => "CANCELLED",
             Self::InvalidArgument => "INVALID_ARGUMENT",
             Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
+            Self::DeadlineExceeded => "DEADLINE_EXCEEDED",
+            Self::Unavailable => "UNAVAILABLE",
             Self::NotFound => "NOT_FOUND",
             Self::Unknown => "UNKNOWN",
         })

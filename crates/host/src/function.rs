@@ -1,13 +1,13 @@
 use crate::async_value::AsyncValue;
 use crate::body::Body;
-use crate::context::{ExecutionContext, HostContext};
 use crate::decode::Source;
 use crate::error::{Error, ErrorCode, ErrorValue, Result, SourceLocation};
 use crate::kernel::Frame;
 use crate::registry::NativeFunction;
+use crate::request::ExecutionContext;
+use crate::sync::{caught, panic_message};
 use crate::value::Value;
 use crate::{dataflow, effects, ordered, stack};
-use bef::attribute::{Attribute, AttributeType};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -70,13 +70,6 @@ impl Module {
 
     pub(crate) fn location(&self, offset: u64) -> Option<SourceLocation> {
         self.source.as_ref()?.location(offset)
-    }
-
-    pub(crate) fn attribute(&self, offset: u64, kind: AttributeType) -> Result<Attribute<'static>, String> {
-        match &self.source {
-            Some(source) => source.attribute(offset, kind).map_err(|e| e.to_string()),
-            None => Err("the function comes from no file".into()),
-        }
     }
 }
 
@@ -199,23 +192,14 @@ impl Function {
         dataflow::execute_later(self, context, arguments)
     }
 
-    /// A result of this function. The host hears of a failure that belongs to no kernel.
-    fn checked(&self, result: Value, host: &HostContext) -> Value {
-        match result.settle() {
-            Value::Error(error) => Value::Error(error.heard(|error| host.diagnose(error))),
-            other => other,
-        }
-    }
-
-    /// Runs the function and waits for its results on this thread.
+    /// Runs the function and waits for its results on this thread, or until the request is cancelled. Kernels may call
+    /// this, however many wait at the same time: a thread whose waits use up its stack leaves the rest to another.
     ///
     /// # Errors
     /// The first failure among the results.
     pub fn call(&self, context: &ExecutionContext, arguments: &[Value]) -> Result<Results> {
         self.by_ref().check_arguments(arguments.len())?;
-        let mut results = self.execute_alone(context, arguments);
-        context.host().wait(&results);
-        results.iter_mut().for_each(|r| *r = self.checked(std::mem::take(r), context.host()));
+        let results = context.wait(self.execute_alone(context, arguments));
         match results.iter().find_map(Value::as_error) {
             Some(error) => Err(Error::Failed(error.clone())),
             None => Ok(results),
@@ -374,14 +358,21 @@ impl<'a> FunctionRef<'a> {
         let mut results: Results = (0..self.results()).map(|_| Value::Empty).collect();
         if let Some(error) = arguments.iter().rev().find_map(Value::as_error) {
             results.fill(Value::Error(error.clone()));
-        } else if let Some(native) = &self.entry().native {
-            native(context, &arguments, &mut results);
+        } else if let Some(native) = &self.entry().native
+            && let Err(panic) = caught(|| native(context, &arguments, &mut results))
+        {
+            results.fill(self.unreported(&format!("panicked: {}", panic_message(&panic))));
         }
         for result in results.iter_mut().filter(|r| matches!(r, Value::Empty)) {
-            let message = format!("native function `{}` gave no result", self.name());
-            *result = Value::Error(ErrorValue::unreported(ErrorCode::Internal, message));
+            *result = self.unreported("gave no result");
         }
-        results
+        results.into_iter().map(|value| context.relayed(value)).collect()
+    }
+
+    /// A failure of this native function, which the kernel that calls it reports.
+    fn unreported(self, problem: &str) -> Value {
+        let message = format!("native function `{}` {problem}", self.name());
+        Value::Error(ErrorValue::unreported(ErrorCode::Internal, message))
     }
 
     /// Continues when the argument `pending` has become available.
@@ -392,21 +383,29 @@ impl<'a> FunctionRef<'a> {
         arguments: &[Value],
     ) -> Results {
         let (promises, results): (Vec<_>, Results) = (0..self.results())
-            .map(|_| AsyncValue::new())
+            .map(|_| context.promised())
             .map(|(promise, value)| (promise, Value::Async(value)))
             .unzip();
+        let pending = context.relayed(Value::Async(pending));
         let (function, context, arguments) = (self.to_function(), context.clone(), arguments.to_vec());
-        pending.and_then(move || {
-            let values = function.by_ref().execute_native(&context, &arguments);
+        let go_on = move || {
+            let values = match context.cancelled() {
+                Some(error) => function.by_ref().fail_all(error.clone()),
+                None => function.by_ref().execute_native(&context, &arguments),
+            };
             promises.into_iter().zip(values).for_each(|(promise, value)| promise.set(value));
-        });
+        };
+        match pending {
+            Value::Async(pending) => pending.and_then(go_on),
+            _ => go_on(),
+        }
         results
     }
 
     fn execute_sync(self, context: &ExecutionContext, arguments: &[Value]) -> Results {
         let mut results: Results = (0..self.results()).map(|_| Value::Empty).collect();
         if stack::is_deep() {
-            let message = "synchronous functions call each other too deeply";
+            let message = "synchronous functions call each other too deeply: the limit of the stack";
             return self.fail_all(ErrorValue::unreported(ErrorCode::ResourceExhausted, message));
         }
         let outcome = stack::scope(|| {

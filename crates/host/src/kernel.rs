@@ -1,7 +1,9 @@
 use crate::attributes::{AttributeValue, SiteAttribute};
-use crate::context::{ExecutionContext, HostContext};
+use crate::context::HostContext;
 use crate::error::{ErrorCode, ErrorValue, SourceLocation};
+use crate::file::ProgramBytes;
 use crate::function::{FunctionRef, Results};
+use crate::request::ExecutionContext;
 use crate::stack;
 use crate::value::{FromValue, IntoValue, Value};
 use std::any::Any;
@@ -335,11 +337,7 @@ impl<'a> Frame<'a> {
 
     /// A reporter for failures of this kernel that happen after the call has returned.
     pub fn reporter(&self) -> Reporter {
-        Reporter {
-            context: self.context.clone(),
-            kernel: Arc::clone(&self.site.name),
-            location: self.location(),
-        }
+        Reporter::at(self.context.host(), self.function, self.site)
     }
 
     /// The kernel's source location, if it is recorded.
@@ -389,7 +387,8 @@ impl<'a> Frame<'a> {
         self.site.attributes.len()
     }
 
-    /// An attribute of Rust type `T`. Attributes are sorted by name, ascending.
+    /// An attribute of Rust type `T`. Attributes are sorted by name, ascending. References borrow from the program's file,
+    /// where the attribute lies; [`Self::program_bytes`] keeps what is needed after the call.
     ///
     /// # Errors
     /// A fault for [`Frame::fail`] if the attribute is missing or of another type.
@@ -398,6 +397,12 @@ impl<'a> Frame<'a> {
             return Err(Fault::invalid(format!("attribute {index} is missing: {} expected", T::EXPECTED)));
         };
         attribute.get(self.function.module()).map_err(|e| Fault::invalid(format!("attribute {index}: {e}")))
+    }
+
+    /// These bytes of an attribute with shared ownership of the program, for values that outlive the call. `None` if they
+    /// do not lie in the program's file.
+    pub fn program_bytes(&self, bytes: &[u8]) -> Option<ProgramBytes> {
+        ProgramBytes::new(self.function.module(), bytes)
     }
 
     /// The number of functions that the kernel is given.
@@ -420,17 +425,21 @@ impl<'a> Frame<'a> {
 /// Reports failures at a kernel's location, even after its call has returned.
 #[derive(Clone)]
 pub struct Reporter {
-    context: ExecutionContext,
+    host: HostContext,
     kernel: Arc<str>,
     location: Option<SourceLocation>,
 }
 
 impl Reporter {
+    fn at(host: &HostContext, function: FunctionRef<'_>, site: &Site) -> Self {
+        Self { host: host.clone(), kernel: Arc::clone(&site.name), location: site.location(function) }
+    }
+
     /// Reports a failure to the host's diagnostics handler, and returns it as a value.
     pub fn report(&self, fault: impl Into<Fault>) -> ErrorValue {
         let Fault { code, message } = fault.into();
         let error = ErrorValue::at(code, message, &self.kernel, self.location.clone());
-        self.context.host().diagnose(&error);
+        self.host.diagnose(&error);
         error
     }
 }

@@ -14,8 +14,8 @@
 //! ([`Function::execute_alone`], [`Effect`]).
 //!
 //! A [`KernelRegistry`] maps names to kernels; nothing is registered globally. A [`HostContext`] holds the work queue,
-//! the output and log streams and the error handler. An [`ExecutionContext`] is one request: it can be cancelled and
-//! has [`Limits`].
+//! the output and log streams and the error handler. An [`ExecutionContext`] is one request: it can be cancelled, has a
+//! deadline and [`Limits`].
 
 mod async_value;
 mod attributes;
@@ -26,11 +26,17 @@ mod dataflow;
 mod decode;
 mod effects;
 mod error;
+mod file;
 mod function;
+mod instances;
 mod kernel;
 pub mod limits;
+mod memory;
+mod nested;
 mod ordered;
+mod pending;
 mod registry;
+mod request;
 mod stack;
 mod sync;
 mod timer;
@@ -43,13 +49,16 @@ mod models;
 pub use async_value::{AsyncValue, Promise};
 pub use attributes::{AttributeValue, Bf16Bits, F16Bits};
 pub use builder::{FunctionBuilder, FunctionId, KernelEditor, KernelId, ModuleBuilder, Register};
-pub use context::{ExecutionContext, HostBuilder, HostContext};
-pub use decode::Bytes;
+pub use context::{HostBuilder, HostContext};
 pub use error::{Error, ErrorCode, ErrorValue, Result, SourceLocation, UnknownKernel};
+pub use file::{Bytes, ProgramBytes};
 pub use function::{Function, FunctionKind, FunctionRef, Module, Results};
 pub use kernel::{Effect, Fault, Frame, Kernel, PlainKernel, PlainResults, Reporter};
 pub use limits::Limits;
+pub use memory::Charge;
 pub use ordered::Interpreter;
 pub use registry::{KernelRegistry, NativeFunction};
+pub use request::ExecutionContext;
+pub use timer::Timer;
 pub use typed::{Attr, Cursor, IntoKernel, Outcome, Parameter, typed};
 pub use value::{Chain, FromValue, IntoValue, Object, Value};

@@ -10,11 +10,15 @@ pub struct Limits {
     pub executions: usize,
     /// Maximum size in bytes of one value (buffer, string or tensor of strings) that a kernel creates.
     pub value_bytes: u64,
+    /// Maximum memory in bytes of all values that live at the same time
+    /// ([`ExecutionContext::charge`](crate::ExecutionContext::charge)), and of the executions under way.
+    pub memory: u64,
 }
 
 impl Limits {
     /// Large enough for legitimate programs; an endless program is stopped after minutes.
-    pub const DEFAULT: Self = Self { kernels: 1 << 33, executions: 1 << 22, value_bytes: 1 << 34 };
+    pub const DEFAULT: Self =
+        Self { kernels: 1 << 33, executions: 1 << 22, value_bytes: 1 << 34, memory: u64::MAX };
 }
 
 impl Default for Limits {
@@ -29,6 +33,9 @@ pub(crate) const KERNELS_BETWEEN_CHECKS: u32 = 1024;
 /// Stack bytes that nested executions and continuations may use; deeper ones become tasks. Half of a thread's
 /// default stack.
 pub(crate) const STACK_BYTES: usize = 1 << 20;
+
+/// As [`STACK_BYTES`], on a thread that is started because another one has used up its own.
+pub(crate) const NESTED_STACK_BYTES: usize = crate::nested::STACK_BYTES / 4 * 3;
 
 /// Maximum number of functions, and of kernels in them, that are analysed to decide whether a function may run in
 /// program order. Larger programs run as dataflow.

@@ -4,6 +4,10 @@
 
 use crate::async_value::AsyncValue;
 use crate::dataflow::{ModelCell, ModelReadyCount, ModelResultSlot};
+use crate::error::{ErrorCode, ErrorValue};
+use crate::instances::Instances;
+use crate::pending::Pending;
+use crate::timer::ModelTimers;
 use crate::value::Value;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -171,5 +175,132 @@ fn a_register_can_hold_the_asynchronous_value_that_it_waits_for() {
         });
         setter.join().unwrap();
         assert_eq!(ran.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// What a waiter sees of a value that a request waits for, while `source` ends and the request is cancelled.
+fn resolved_or_cancelled(end: fn(crate::async_value::Promise)) {
+    let mut bounded = loom::model::Builder::new();
+    bounded.preemption_bound = Some(3);
+    bounded.check(move || {
+        let pending = Arc::new(Pending::default());
+        let (promise, source) = AsyncValue::new();
+        let resolve = thread::spawn(move || end(promise));
+        let all = Arc::clone(&pending);
+        let cancel = thread::spawn(move || all.cancel(&ErrorValue::new(ErrorCode::Cancelled, "")));
+        let value = pending.relay(AsyncValue::new(), source);
+        let ran = Arc::new(AtomicUsize::new(0));
+        if let Value::Async(value) = &value {
+            let count = Arc::clone(&ran);
+            value.and_then(move || {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+        } else {
+            ran.fetch_add(1, Ordering::Relaxed);
+        }
+        resolve.join().unwrap();
+        cancel.join().unwrap();
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+        assert!(value.is_available());
+    });
+}
+
+#[test]
+fn a_waiter_is_woken_once_by_the_value_or_by_the_cancellation() {
+    resolved_or_cancelled(|promise| promise.set(object(7)));
+}
+
+#[test]
+fn a_waiter_is_woken_once_if_the_task_ends_without_a_value() {
+    // As a panic does: it drops what the task holds.
+    resolved_or_cancelled(drop);
+}
+
+#[test]
+fn a_value_that_comes_after_the_cancellation_is_the_error() {
+    loom::model(|| {
+        let pending = Arc::new(Pending::default());
+        let all = Arc::clone(&pending);
+        let cancel = thread::spawn(move || all.cancel(&ErrorValue::new(ErrorCode::Cancelled, "")));
+        let (_promise, source) = AsyncValue::new();
+        let value = pending.relay(AsyncValue::new(), source);
+        cancel.join().unwrap();
+        assert!(value.settle().is_error());
+    });
+}
+
+#[test]
+fn a_timer_fires_or_is_removed() {
+    loom::model(|| {
+        let timers = Arc::new(ModelTimers::new());
+        let fired = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&fired);
+        let timer = timers.add_due(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let all = Arc::clone(&timers);
+        let thread = thread::spawn(move || all.run_due());
+        let removed = timers.remove(timer);
+        thread.join().unwrap();
+        assert_eq!(fired.load(Ordering::Relaxed) + usize::from(removed), 1);
+    });
+}
+
+#[test]
+fn a_timer_that_is_added_wakes_the_thread() {
+    loom::model(|| {
+        let timers = Arc::new(ModelTimers::new());
+        let fired = Arc::new(AtomicUsize::new(0));
+        let all = Arc::clone(&timers);
+        let thread = thread::spawn(move || all.work());
+        let (count, all) = (Arc::clone(&fired), Arc::clone(&timers));
+        timers.add_due(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            all.stop();
+        });
+        thread.join().unwrap();
+        assert_eq!(fired.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn an_object_is_created_once_and_its_constructor_may_ask_for_others() {
+    let mut bounded = loom::model::Builder::new();
+    bounded.preemption_bound = Some(3);
+    bounded.check(|| {
+        let all = Arc::new(Instances::<u8>::default());
+        let made = Arc::new(AtomicUsize::new(0));
+        let ask = |all: Arc<Instances<u8>>, made: Arc<AtomicUsize>| {
+            move || {
+                let nested = || all.get(&1, || std::sync::Arc::new(1u8)).is_ok();
+                let object = all.get(&0, || {
+                    made.fetch_add(1, Ordering::Relaxed);
+                    std::sync::Arc::new(nested())
+                });
+                assert_eq!(object.unwrap().downcast_ref(), Some(&true));
+            }
+        };
+        let other = thread::spawn(ask(Arc::clone(&all), Arc::clone(&made)));
+        ask(Arc::clone(&all), Arc::clone(&made))();
+        other.join().unwrap();
+        assert_eq!(made.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn of_two_constructors_that_need_each_other_at_most_both_are_refused_and_none_waits_for_ever() {
+    let mut bounded = loom::model::Builder::new();
+    bounded.preemption_bound = Some(3);
+    bounded.check(|| {
+        let all = Arc::new(Instances::<u8>::default());
+        let ask = |all: Arc<Instances<u8>>, own: u8| {
+            move || {
+                let make = || std::sync::Arc::new(all.get(&(1 - own), || std::sync::Arc::new(())).is_ok());
+                assert!(all.get(&own, || make()).is_ok());
+            }
+        };
+        let other = thread::spawn(ask(Arc::clone(&all), 1));
+        ask(all, 0)();
+        other.join().unwrap();
     });
 }

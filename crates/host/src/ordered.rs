@@ -1,9 +1,10 @@
 use crate::body::Body;
-use crate::context::ExecutionContext;
-use crate::dataflow::traced;
+use crate::dataflow::{panicked, traced};
 use crate::error::{Error, ErrorValue, Result};
 use crate::function::{Function, FunctionRef};
 use crate::kernel::Frame;
+use crate::request::ExecutionContext;
+use crate::sync::caught;
 use crate::value::Value;
 
 /// Runs a function's kernels one after another, in program order, on the calling thread and without atomics. If it is
@@ -71,11 +72,18 @@ pub(crate) fn run(
         });
     }
     context.count_some_kernels(body.nodes.len() as u32);
-    let (outcome, shares) = if context.host().tracer().is_enabled() {
-        run_kernels::<true>(function, body, registers, context)
-    } else {
-        run_kernels::<false>(function, body, registers, context)
-    };
+    let mut at = 0;
+    let ran = caught(|| {
+        if context.host().tracer().is_enabled() {
+            run_kernels::<true>(function, body, registers, context, &mut at)
+        } else {
+            run_kernels::<false>(function, body, registers, context, &mut at)
+        }
+    });
+    let (outcome, shares) = ran.unwrap_or_else(|panic| {
+        let site = &body.sites[at as usize];
+        (Err(panicked(&panic, context, function, site)), true)
+    });
     if outcome.is_ok() {
         for (i, (&register, result)) in body.results.iter().zip(results).enumerate() {
             let again = body.results[i + 1..].contains(&register);
@@ -100,12 +108,13 @@ fn unsettled(frame: &Frame<'_>) -> Option<ErrorValue> {
     })
 }
 
-/// Runs the kernels. Also returns whether a register has held a refcounted value.
+/// Runs the kernels; `at` is the one that runs. Also returns whether a register has held a refcounted value.
 fn run_kernels<const TRACED: bool>(
     function: FunctionRef<'_>,
     body: &Body,
     registers: &mut [Value],
     context: &ExecutionContext,
+    at: &mut u32,
 ) -> (Result<(), ErrorValue>, bool) {
     let shares = registers[..body.arguments].iter().any(|v| !v.is_plain());
     if let Some(error) = context.cancelled() {
@@ -114,6 +123,7 @@ fn run_kernels<const TRACED: bool>(
     let Some(site) = body.sites.first() else { return (Ok(()), shares) };
     let mut frame = Frame::on_registers(registers, shares, site, function, context);
     for (index, call) in body.plain.iter().enumerate() {
+        *at = index as u32;
         if !TRACED && call.run(frame.values) {
             continue;
         }

@@ -1,5 +1,5 @@
-use crate::context::ExecutionContext;
 use crate::kernel::{Effect, Frame, Kernel};
+use crate::request::ExecutionContext;
 use crate::typed::{IntoKernel, typed};
 use crate::value::Value;
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
-//! Keeps nested executions and continuations from overflowing the stack.
+//! Keeps nested executions, continuations and waits from overflowing the stack.
 
-use crate::limits::STACK_BYTES;
+use crate::limits::{NESTED_STACK_BYTES, STACK_BYTES};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
@@ -9,6 +9,8 @@ type Later = Box<dyn FnOnce()>;
 thread_local! {
     /// Address of a local variable of the outermost scope; zero outside of scopes.
     static BASE: Cell<usize> = const { Cell::new(0) };
+    /// Stack bytes that the scopes of this thread may use.
+    static USABLE: Cell<usize> = const { Cell::new(STACK_BYTES) };
     static DEFERRED: RefCell<VecDeque<Later>> = const { RefCell::new(VecDeque::new()) };
 }
 
@@ -22,7 +24,11 @@ fn address() -> usize {
 #[inline]
 pub(crate) fn is_deep() -> bool {
     let base = BASE.get();
-    base != 0 && base.abs_diff(address()) > STACK_BYTES
+    if base == 0 {
+        return false;
+    }
+    let used = base.abs_diff(address());
+    used > STACK_BYTES && used > USABLE.get()
 }
 
 /// Guard that ends the outermost scope, even on panic.
@@ -43,14 +49,31 @@ pub(crate) fn scope<R>(f: impl FnOnce() -> R) -> R {
     BASE.set(address());
     let outermost = Outermost;
     let result = f();
-    while let Some(later) = DEFERRED.with_borrow_mut(VecDeque::pop_front) {
-        later();
-    }
+    run_deferred();
     drop(outermost);
     result
 }
 
-/// Runs `later` when the outermost scope of this thread ends.
+/// Runs `f` in a scope that may use the larger stack of a nested thread ([`crate::nested`]).
+pub(crate) fn nested_scope<R>(f: impl FnOnce() -> R) -> R {
+    USABLE.set(NESTED_STACK_BYTES);
+    scope(f)
+}
+
+/// Runs the work that was deferred on this thread, and what it defers in turn. Returns whether there was any.
+///
+/// A thread that waits calls this between tasks: the outermost scope of such a thread may not end before what it waits
+/// for, which deferred work may resolve.
+pub(crate) fn run_deferred() -> bool {
+    let mut any = false;
+    while let Some(later) = DEFERRED.with_borrow_mut(VecDeque::pop_front) {
+        any = true;
+        later();
+    }
+    any
+}
+
+/// Runs `later` when the outermost scope of this thread ends, or before this thread waits.
 pub(crate) fn defer(later: Later) {
     DEFERRED.with_borrow_mut(|queue| queue.push_back(later));
 }

@@ -27,9 +27,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`host`] executes functions that take arguments, and custom kernels.
+//! [`host`] executes functions that take arguments, and custom kernels, on a [`WorkQueue`].
 
 pub use ::bef::*;
 pub use ::host;
 pub use ::mlir;
+pub use pool::WorkQueue;
 pub use tfrt_kernels::{driver, register, registry};

@@ -1,7 +1,8 @@
 //! Helpers to write and register the kernels of this crate.
 
-use host::{Effect, Fault, Frame, IntoKernel, KernelRegistry, Outcome, Value};
+use host::{Charge, Effect, ErrorCode, Fault, Frame, IntoKernel, KernelRegistry, Outcome, Value};
 use std::fmt;
+use std::ops::Deref;
 
 /// Shorthands to add kernels with their declared effects.
 pub(crate) trait RegistryExt {
@@ -78,4 +79,36 @@ pub(crate) use out;
 /// An object as a result value.
 pub(crate) fn object<T: std::any::Any + Send + Sync>(object: T) -> Value {
     Value::object(object)
+}
+
+/// A string of bytes, usually UTF-8, as a value. Its memory is charged to the request.
+pub(crate) struct Text {
+    text: String,
+    _charge: Charge,
+}
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+/// A string as a result value, of at most [`host::Limits::value_bytes`], put together from these parts.
+pub(crate) fn text(frame: &Frame<'_>, parts: &[&str]) -> Result<Value, Fault> {
+    let bytes = parts.iter().map(|part| part.len() as u64).sum();
+    let limit = frame.context().host().limits().value_bytes;
+    if bytes > limit {
+        let why = format!("a string of {bytes} bytes: the limit is {limit} (Limits::value_bytes)");
+        return Err(Fault::new(ErrorCode::ResourceExhausted, why));
+    }
+    let _charge = frame.context().charge(bytes)?;
+    Ok(object(Text { text: parts.concat(), _charge }))
 }

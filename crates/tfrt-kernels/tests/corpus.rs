@@ -140,7 +140,8 @@ fn malformed_files_fail_cleanly() {
         eprintln!("SKIPPED: malformed files (PTERON_CORPUS is not set)");
         return;
     };
-    let limits = host::Limits { kernels: 1 << 20, executions: 1 << 16, value_bytes: 1 << 24 };
+    let limits =
+        host::Limits { kernels: 1 << 20, executions: 1 << 16, value_bytes: 1 << 24, memory: 1 << 26 };
     let folder = PathBuf::from(corpus).join("bef/bad");
     let mut count = 0;
     for entry in fs::read_dir(folder).unwrap() {

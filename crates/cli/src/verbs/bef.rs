@@ -1,6 +1,7 @@
 use super::translate::refused;
 use crate::failure::{Failure, Result};
 use crate::general::{GeneralOpts, MAX_THREADS, InputArg, exit_status};
+use crate::limits;
 use clap::{Args, Subcommand};
 use pteron::FreeableBuffer;
 use std::io;
@@ -86,7 +87,7 @@ impl BefOpts {
             queue: self.work_queue.unwrap_or_default(),
             ..RunOptions::default()
         };
-        crate::limits::bound(&mut options);
+        limits::bound(&mut options);
         options
     }
 }
@@ -123,7 +124,8 @@ pub(crate) fn binary(program: Program, name: &str) -> Result<FreeableBuffer> {
     match program {
         Program::Bef(bytes) => Ok(bytes),
         Program::Mlir(source) => {
-            let made = refused(bef::to_bef(&source, name, mlir::Options::default()))?;
+            let options = limits::translation(&source, name).map_err(|why| Failure::Failed(why.into()))?;
+            let made = refused(bef::to_bef(&source, name, options))?;
             Ok(FreeableBuffer::from_bytes(&made).map_err(toolbox::Error::from)?)
         }
     }

@@ -81,7 +81,7 @@ impl Opts {
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let loader = self.call.open()?;
         if let Some(program) = bef::open(&*loader)? {
-            return self.of_bef(program, loader.name());
+            return self.of_bef(program, loader);
         }
         refuse("report", loader.name(), "no BEF program", self.bef.given())?;
         if bundle::is_one(&*loader)? || expect_program(&*loader).is_ok() {
@@ -152,14 +152,19 @@ impl Opts {
         self.write(&gather(&loader, &options, &measured)?)
     }
 
-    fn of_bef(self, program: Program, name: &str) -> Result {
+    fn of_bef(self, program: Program, loader: Arc<dyn DataLoader>) -> Result {
+        let name = loader.name();
         let own = self.run_options().into_iter().skip(1).chain(self.call.method_options());
         refuse("report", name, "a BEF program", own)?;
         if !self.profile {
             refuse("report", name, "a BEF program, which only --profile runs", self.bef.given())?;
         }
+        let is_text = matches!(program, Program::Mlir(_));
         let bytes = binary(program, name)?;
-        let loader: Arc<dyn DataLoader> = Arc::new(BytesLoader::named(name, bytes.to_vec()));
+        let file: Arc<dyn DataLoader> = match is_text {
+            true => Arc::new(BytesLoader::named(name, bytes.to_vec())),
+            false => Arc::clone(&loader),
+        };
         let Self { profile, repeat, json, output, bef, .. } = self;
         let times = match profile {
             true => {
@@ -170,7 +175,7 @@ impl Opts {
             false => None,
         };
         let measured = Measured { bef_profile: times.as_ref(), ..Measured::default() };
-        write(&output, json, &gather(&loader, &pteron::load_options().limits(limits()), &measured)?)
+        write(&output, json, &gather(&file, &pteron::load_options().limits(limits()), &measured)?)
     }
 
     fn write(&self, data: &ReportData) -> Result {

@@ -1,5 +1,6 @@
 use crate::failure::{Failure, Result};
 use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status, say};
+use crate::limits;
 use clap::Args;
 use toolbox::bef::{self, Program, Translation};
 use toolbox::paths::Paths;
@@ -49,13 +50,18 @@ impl Opts {
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let loader = self.input.open_plain()?;
-        let options =
-            mlir::Options { optional_sections: !self.no_optional_sections, ..mlir::Options::default() };
+        let options = |source: &[u8]| -> Result<mlir::Options> {
+            let limited = limits::translation(source, loader.name());
+            let options = limited.map_err(|why| Failure::Failed(why.into()))?;
+            Ok(mlir::Options { optional_sections: !self.no_optional_sections, ..options })
+        };
         match bef::open(&*loader)? {
             Some(Program::Mlir(source)) if self.verify_diagnostics => {
+                let options = options(&source)?;
                 refused(bef::check_diagnostics(&source, loader.name(), options, self.split_input_file))
             }
             Some(Program::Mlir(source)) => {
+                let options = options(&source)?;
                 self.output.write_binary(&refused(bef::to_bef(&source, loader.name(), options))?)
             }
             Some(Program::Bef(bytes)) => {

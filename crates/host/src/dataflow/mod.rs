@@ -13,10 +13,13 @@ mod shared;
 
 use crate::async_value::AsyncValue;
 use crate::body::{Body, Register};
-use crate::context::{ExecutionContext, HostContext};
+use crate::context::HostContext;
+use crate::error::{ErrorCode, ErrorValue};
 use crate::function::{Function, FunctionRef, Results};
 use crate::kernel::{Effect, Site};
+use crate::request::ExecutionContext;
 use crate::stack;
+use crate::sync::{Panic, panic_message};
 use crate::value::Value;
 pub(crate) use own::{Own, schedule};
 use trace::{Place, SpanKind, Tracer};
@@ -48,13 +51,14 @@ pub(crate) fn execute(
 /// Starts a function as a task of the work queue.
 pub(crate) fn execute_later(function: &Function, context: &ExecutionContext, arguments: &[Value]) -> Results {
     let (promises, results): (Vec<_>, Results) = (0..function.results())
-        .map(|_| AsyncValue::new())
+        .map(|_| context.promised())
         .map(|(promise, value)| (promise, Value::Async(value)))
         .unzip();
     let (function, arguments) = (function.clone(), arguments.to_vec());
-    let counted = context.for_execution();
+    let (counted, charge) = context.for_execution(size_of_val(&*arguments) + size_of_val(&*results));
     context.host().queue().add_task(Box::new(move || {
         let values = stack::scope(|| function.execute(&counted, &arguments));
+        drop(charge);
         promises.into_iter().zip(values).for_each(|(promise, value)| promise.set(value));
     }));
     results
@@ -106,6 +110,27 @@ impl<'a> Origin<'a> {
         }
     }
 
+    /// A result, checked, as the value to set its register to; `None` if nobody uses it. A value that is not available
+    /// yet is waited for until the request is cancelled.
+    fn stored(self, result: Value, register: u32, context: &ExecutionContext) -> Option<Value> {
+        if matches!(result, Value::Object(_)) {
+            return (self.body.registers[register as usize].uses > 0).then_some(result);
+        }
+        let result = self.check(result);
+        if self.body.registers[register as usize].uses == 0 {
+            if let Value::Async(pending) = result {
+                self.watch(pending);
+            }
+            return None;
+        }
+        Some(match context.relayed(result) {
+            Value::Async(pending) if self.body.users(register).is_empty() => {
+                Value::Async(self.forward(pending))
+            }
+            value => value,
+        })
+    }
+
     /// The value for the caller of the function, if no kernel waits for `pending`: the same, checked.
     ///
     /// The results of a function that the kernel only calls were checked where they were set.
@@ -113,7 +138,7 @@ impl<'a> Origin<'a> {
         if self.body.nodes[self.kernel as usize].effect == Effect::Call {
             return pending;
         }
-        let (promise, checked) = AsyncValue::new();
+        let (promise, checked) = AsyncValue::of_request(pending.request());
         self.when_available(pending, move |value| promise.set(value));
         checked
     }
@@ -135,4 +160,16 @@ impl<'a> Origin<'a> {
             });
         });
     }
+}
+
+/// The failure of a kernel that panicked.
+#[cold]
+pub(crate) fn panicked(
+    panic: &Panic,
+    context: &ExecutionContext,
+    function: FunctionRef<'_>,
+    site: &Site,
+) -> ErrorValue {
+    let message = format!("kernel `{}` panicked: {}", site.name, panic_message(panic));
+    site.place(ErrorValue::unreported(ErrorCode::Internal, message), function, context.host())
 }

@@ -2,14 +2,15 @@
 
 use super::ready::Ready;
 use super::shared::{Execution, Part};
-use super::{Origin, traced};
+use super::{Origin, panicked, traced};
 use crate::body::Body;
-use crate::context::ExecutionContext;
 use crate::error::ErrorValue;
 use crate::function::{FunctionRef, Results};
 use crate::kernel::{Frame, Site};
 use crate::limits::KERNELS_BETWEEN_CHECKS;
+use crate::request::ExecutionContext;
 use crate::stack;
+use crate::sync::{Panic, caught};
 use crate::value::Value;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -247,10 +248,21 @@ fn run_schedule(
     let (values, uses, _) = own.parts();
     let mut step = Step::new(values, uses, shares, site, function, context, body);
     step.frame.in_order = in_order;
-    for i in 0..len {
-        let kernel = if in_order { i as u32 } else { body.schedule[i] };
-        if !step.run(kernel, count) {
-            reached = Reached::Unavailable(i + 1);
+    let kernel = |i: usize| if in_order { i as u32 } else { body.schedule[i] };
+    let mut i = 0;
+    while i < len {
+        let ran = caught(|| {
+            while i < len && step.run(kernel(i), count) {
+                i += 1;
+            }
+        });
+        let available = match ran {
+            Ok(()) => i == len,
+            Err(panic) => step.panicked(kernel(i), &panic),
+        };
+        i += 1;
+        if !available {
+            reached = Reached::Unavailable(i);
             break;
         }
     }
@@ -342,7 +354,11 @@ impl Run<'_> {
         let Home::Own(own) = &mut self.home else { return };
         own.arrive(self.body.start(), self.body, ready);
         let (registers, ..) = own.parts();
-        let arguments: Results = registers[..self.body.arguments].iter_mut().map(std::mem::take).collect();
+        let context = self.context;
+        let arguments: Results = registers[..self.body.arguments]
+            .iter_mut()
+            .map(|register| context.relayed(std::mem::take(register)))
+            .collect();
         for (register, argument) in (0u32..).zip(arguments) {
             if self.body.registers[register as usize].uses > 0 {
                 self.publish(register, argument, ready);
@@ -403,7 +419,11 @@ impl Run<'_> {
                 break Pause::Others;
             }
             let Some(kernel) = ready.pop() else { break Pause::Done };
-            if !step.run(kernel, count) {
+            let available = match caught(|| step.run(kernel, count)) {
+                Ok(available) => available,
+                Err(panic) => step.panicked(kernel, &panic),
+            };
+            if !available {
                 break Pause::Unavailable(kernel);
             }
             arrive(waiting, body.arrivals(&body.nodes[kernel as usize]), body, ready);
@@ -460,7 +480,7 @@ impl<'a> Step<'a> {
     /// Runs a kernel. Returns false if a result that other kernels use is not available.
     #[inline(always)]
     fn run(&mut self, kernel: u32, count: &mut u32) -> bool {
-        let Self { frame, uses, tracer, body } = self;
+        let Self { frame, tracer, body, .. } = self;
         *count += 1;
         if *count >= KERNELS_BETWEEN_CHECKS {
             frame.context.count_kernels(u64::from(std::mem::take(count)));
@@ -469,11 +489,7 @@ impl<'a> Step<'a> {
         if cancelled.is_none() && !tracer.is_enabled() && body.plain[kernel as usize].run(frame.values) {
             return true;
         }
-        let node = &body.nodes[kernel as usize];
-        (frame.arguments, frame.results) = body.operands(node);
-        frame.site = &body.sites[kernel as usize];
-        // Cleared, so that results that the kernel does not set can be detected.
-        frame.results.iter().for_each(|&r| frame.values[r as usize].put(Value::Empty));
+        begin(frame, body, kernel);
         if let Some(error) = cancelled {
             frame.error = Some(error.clone());
         }
@@ -481,12 +497,30 @@ impl<'a> Step<'a> {
             find_error(frame);
         }
         if frame.error.is_none() {
+            let node = &body.nodes[kernel as usize];
             if tracer.is_enabled() {
                 traced(*tracer, frame.function, kernel, frame.site, || node.kernel.run(frame));
             } else {
                 node.kernel.run(frame);
             }
         }
+        self.finish(kernel)
+    }
+
+    /// Ends a kernel that panicked: it fails. Returns what [`Self::run`] would have.
+    #[cold]
+    #[inline(never)]
+    fn panicked(&mut self, kernel: u32, panic: &Panic) -> bool {
+        let frame = &mut self.frame;
+        begin(frame, self.body, kernel);
+        frame.error = Some(panicked(panic, frame.context, frame.function, frame.site));
+        self.finish(kernel)
+    }
+
+    /// Ends the uses of the arguments and settles the results.
+    #[inline(always)]
+    fn finish(&mut self, kernel: u32) -> bool {
+        let Self { frame, uses, body, .. } = self;
         if frame.error.is_some() {
             fail(frame);
         }
@@ -499,43 +533,35 @@ impl<'a> Step<'a> {
         }
         let mut available = true;
         for &register in frame.results {
-            let value = &mut frame.values[register as usize];
-            if !value.is_scalar_or_chain() {
-                frame.shares = true;
-                let host = frame.context.host();
-                available &= settle(value, register, Origin { function: frame.function, body, kernel, host });
+            if !frame.values[register as usize].is_scalar_or_chain() {
+                available &= settle(frame, kernel, register, body);
             }
         }
         available
     }
 }
 
+/// Points the frame at a kernel's operands.
+#[inline(always)]
+fn begin<'a>(frame: &mut Frame<'a>, body: &'a Body, kernel: u32) {
+    (frame.arguments, frame.results) = body.operands(&body.nodes[kernel as usize]);
+    frame.site = &body.sites[kernel as usize];
+    // Cleared, so that results that the kernel does not set can be detected.
+    frame.results.iter().for_each(|&r| frame.values[r as usize].put(Value::Empty));
+}
+
 /// Finishes a result that is neither a scalar nor a chain: checks it and releases it if it is unused. Returns false if
 /// other kernels have to wait for it.
 #[inline(never)]
-fn settle(value: &mut Value, register: u32, origin: Origin<'_>) -> bool {
-    let unused = origin.body.registers[register as usize].uses == 0;
-    if !matches!(value, Value::Object(_)) {
-        *value = match origin.check(std::mem::take(value)) {
-            Value::Async(pending) if unused => {
-                origin.watch(pending);
-                return true;
-            }
-            // If no kernel uses the value, only the caller waits for it, and the execution need not be shared.
-            Value::Async(pending) if origin.body.users(register).is_empty() => {
-                Value::Async(origin.forward(pending))
-            }
-            Value::Async(pending) => {
-                *value = Value::Async(pending);
-                return false;
-            }
-            checked => checked,
-        };
-    }
-    if unused {
-        value.release();
-    }
-    true
+fn settle(frame: &mut Frame<'_>, kernel: u32, register: u32, body: &Body) -> bool {
+    frame.shares = true;
+    let value = std::mem::take(&mut frame.values[register as usize]);
+    let origin = Origin { function: frame.function, body, kernel, host: frame.context.host() };
+    let Some(value) = origin.stored(value, register, frame.context) else { return true };
+    // If no kernel uses the value, only the caller waits for it, and the execution need not be shared.
+    let available = !matches!(value, Value::Async(_)) || body.users(register).is_empty();
+    frame.values[register as usize] = value;
+    available
 }
 
 /// If an argument is an error, the kernel must not run and fails with that error; of several, the last counts.

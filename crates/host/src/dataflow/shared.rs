@@ -3,14 +3,15 @@
 use super::cells::{Cell, ReadyCount, ResultSlot};
 use super::own::Own;
 use super::ready::{Kernels, Ready};
-use super::{Origin, traced};
-use crate::async_value::AsyncValue;
+use super::{Origin, panicked, traced};
 use crate::body::{Body, Node};
-use crate::context::ExecutionContext;
 use crate::function::{Function, FunctionRef};
 use crate::kernel::Frame;
 use crate::limits::KERNELS_BETWEEN_CHECKS;
+use crate::memory::Charge;
+use crate::request::ExecutionContext;
 use crate::stack;
+use crate::sync::caught;
 use crate::value::Value;
 use pool::{Resume, Task};
 use smallvec::SmallVec;
@@ -24,6 +25,8 @@ pub(super) struct Execution {
     results: SmallVec<[ResultSlot; 1]>,
     function: Function,
     context: ExecutionContext,
+    /// The memory of the registers and counts.
+    _charge: Option<Charge>,
 }
 
 /// A resume point of an execution is the index of a ready kernel or, with this bit set, of a register whose
@@ -55,13 +58,16 @@ impl Execution {
         context: &ExecutionContext,
     ) -> Self {
         let results = body.results.iter().map(|&r| ResultSlot::new(own.is_set(r))).collect();
+        let bytes = body.registers.len() * size_of::<Cell>() + body.nodes.len() * size_of::<ReadyCount>();
+        let (context, charge) = context.for_execution(size_of::<Self>() + bytes);
         let (registers, waiting) = own.take();
         Self {
             results,
             registers: registers.map(|(value, uses)| Cell::new(value, uses)).collect(),
             ready: waiting.iter().map(|&n| ReadyCount::new(n)).collect(),
             function: function.to_function(),
-            context: context.for_execution(),
+            context,
+            _charge: charge,
         }
     }
 
@@ -84,7 +90,7 @@ impl Execution {
             // SAFETY: this is called once for each execution, so once for each slot.
             let set = unsafe {
                 slot.is_set_or(|| {
-                    let (promise, value) = AsyncValue::new();
+                    let (promise, value) = self.context.promised();
                     later = Some(value);
                     promise
                 })
@@ -182,14 +188,9 @@ impl<'a> Part<'a> {
         let Self { execution, body, .. } = *self;
         let (function, host) = (execution.function.by_ref(), execution.context.host());
         let origin = Origin { function, body, kernel, host };
-        let unused = body.registers[register as usize].uses == 0;
-        let value = match origin.check(value) {
-            Value::Async(pending) if unused => return origin.watch(pending),
-            _ if unused => return,
-            Value::Async(pending) if body.users(register).is_empty() => Value::Async(origin.forward(pending)),
-            value => value,
-        };
-        self.publish(register, value, ready);
+        if let Some(value) = origin.stored(value, register, &execution.context) {
+            self.publish(register, value, ready);
+        }
     }
 
     /// Decrements the ready counts of a kernel's control successors.
@@ -265,12 +266,17 @@ impl<'a> Part<'a> {
                 in_order: false,
                 error: None,
             };
-            if tracer.is_enabled() {
-                traced(tracer, function, index, site, || node.kernel.run(&mut frame));
-            } else {
-                node.kernel.run(&mut frame);
-            }
-            error = frame.error;
+            let ran = caught(|| {
+                if tracer.is_enabled() {
+                    traced(tracer, function, index, site, || node.kernel.run(&mut frame));
+                } else {
+                    node.kernel.run(&mut frame);
+                }
+            });
+            error = match ran {
+                Ok(()) => frame.error,
+                Err(panic) => Some(panicked(&panic, context, function, site)),
+            };
         }
         let (given, taken) = values.split_at_mut(arguments.len());
         given.iter_mut().for_each(Value::release);

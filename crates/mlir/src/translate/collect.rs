@@ -392,12 +392,13 @@ impl<'m> Collector<'m> {
 
     /// Counts bytes of payload. Returns false if the limit is exceeded.
     fn charge(&mut self, op: &Operation, bytes: u64) -> bool {
-        self.payload = self.payload.saturating_add(bytes);
-        let limit = self.options.max_payload;
-        if self.payload > limit {
+        let (before, limit) = (self.payload, self.options.max_payload);
+        self.payload = before.saturating_add(bytes);
+        if self.payload > limit && before <= limit {
+            // Said once: what comes after is beyond the limit, too.
             self.error(
                 op.location,
-                format!("dense attributes and compiled modules take more than {limit} bytes"),
+                format!("dense attributes and compiled modules take more than {limit} bytes: the limit"),
             );
         }
         self.payload <= limit

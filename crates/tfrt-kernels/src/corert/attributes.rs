@@ -2,41 +2,70 @@ use crate::format::Exponent;
 use crate::kernels::{RegistryExt, object, out};
 use crate::tensor::{separated, string};
 use bef::{Array, Attribute, Complex, DType, ElementType, Shape};
-use host::{Chain, Fault, Frame, KernelRegistry};
+use host::{Chain, Charge, Fault, Frame, KernelRegistry};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// Maximum number of elements printed of an array.
 const MAX_PRINTED: usize = 5;
 
 /// The attributes of an operator, keyed by name.
 #[derive(Clone, Default)]
-pub(crate) struct OpAttrs(BTreeMap<String, Attribute<'static>>);
+pub(crate) struct OpAttrs<'a>(BTreeMap<Cow<'a, str>, Kept<'a>>);
 
-impl OpAttrs {
+/// An attribute in the program's file, or a copy that is charged to the request.
+#[derive(Clone)]
+enum Kept<'a> {
+    Borrowed(&'a Attribute<'a>),
+    Copied(Arc<(Attribute<'static>, Charge)>),
+}
+
+impl Kept<'_> {
+    fn get(&self) -> &Attribute<'_> {
+        match self {
+            Self::Borrowed(value) => value,
+            Self::Copied(value) => &value.0,
+        }
+    }
+}
+
+/// Bytes that a copy of an attribute takes.
+fn copied_bytes(value: &Attribute<'_>) -> u64 {
+    let inside = match value {
+        Attribute::String(bytes) | Attribute::Func(bytes) => bytes.len() as u64,
+        Attribute::Array(array) => array.bytes().len() as u64,
+        Attribute::Dense(dense) => dense.bytes().len() as u64,
+        Attribute::Aggregate(elements) => elements.iter().map(copied_bytes).sum(),
+        _ => 0,
+    };
+    size_of::<Attribute<'_>>() as u64 + inside
+}
+
+impl<'a> OpAttrs<'a> {
     /// Attributes in the form of `corert.executeop`: an aggregate of pairs of name and value.
-    pub(crate) fn from_pairs(pairs: &[Attribute<'static>]) -> Result<Self, Fault> {
+    pub(crate) fn from_pairs(pairs: &'a [Attribute<'a>]) -> Result<Self, Fault> {
         let mut attrs = Self::default();
         for pair in pairs {
             let Attribute::Aggregate(pair) = pair else { return Err(no_pair()) };
             let [Attribute::String(name), value] = pair.as_slice() else { return Err(no_pair()) };
-            attrs.set(&String::from_utf8_lossy(name), value.clone());
+            attrs.set(String::from_utf8_lossy(name), Kept::Borrowed(value));
         }
         Ok(attrs)
     }
 
     /// Adds an attribute, unless one of this name exists.
-    fn set(&mut self, name: &str, value: Attribute<'static>) {
-        self.0.entry(name.to_owned()).or_insert(value);
+    fn set(&mut self, name: Cow<'a, str>, value: Kept<'a>) {
+        self.0.entry(name).or_insert(value);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn get(&self, name: &str) -> Result<&Attribute<'static>, Fault> {
-        self.0.get(name).ok_or_else(|| Fault::from(format!("missing attribute '{name}'")))
+    pub(crate) fn get(&self, name: &str) -> Result<&Attribute<'_>, Fault> {
+        self.0.get(name).map(Kept::get).ok_or_else(|| Fault::from(format!("missing attribute '{name}'")))
     }
 
     /// The value of an integer attribute.
@@ -50,7 +79,7 @@ impl OpAttrs {
 
     /// The value of a bool attribute, false if it is missing.
     pub(crate) fn flag(&self, name: &str) -> bool {
-        matches!(self.0.get(name), Some(Attribute::I1(true)))
+        matches!(self.get(name), Ok(Attribute::I1(true)))
     }
 
     /// The value of a string attribute.
@@ -163,14 +192,14 @@ fn array_text(array: &Array<'_>) -> (String, String) {
     (kind, text)
 }
 
-impl fmt::Display for OpAttrs {
+impl fmt::Display for OpAttrs<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return writeln!(f, "OpAttrs is empty");
         }
         writeln!(f, "OpAttrs contains {} entries:", self.0.len())?;
         for (name, value) in &self.0 {
-            let (kind, value) = describe(value);
+            let (kind, value) = describe(value.get());
             writeln!(f, "  '{name}' type={kind} value={value}")?;
         }
         writeln!(f)
@@ -178,22 +207,24 @@ impl fmt::Display for OpAttrs {
 }
 
 /// A mutable attribute set, which kernels add attributes to.
-type OpAttrsBuilder = Mutex<OpAttrs>;
+type OpAttrsBuilder = Mutex<OpAttrs<'static>>;
 
-fn growing<'f>(frame: &'f Frame<'_>) -> Result<std::sync::MutexGuard<'f, OpAttrs>, Fault> {
+fn growing<'f>(frame: &'f Frame<'_>) -> Result<std::sync::MutexGuard<'f, OpAttrs<'static>>, Fault> {
     Ok(frame.object::<OpAttrsBuilder>(0)?.lock().unwrap_or_else(|e| e.into_inner()))
 }
 
-/// Adds an attribute to a set. The kernel's attributes are the key and the value.
+/// Adds a copy of an attribute to a set. The kernel's attributes are the key and the value.
 fn set(
     registry: &mut KernelRegistry,
     name: &str,
-    value: fn(&Frame<'_>) -> Result<Attribute<'static>, Fault>,
+    value: for<'a> fn(&Frame<'a>) -> Result<Attribute<'a>, Fault>,
 ) {
     registry.fallible(name, move |frame: &mut Frame<'_>| {
         let key: &str = frame.attribute(0)?;
         let value = value(frame)?;
-        growing(frame)?.set(key, value);
+        let charge = frame.context().charge(key.len() as u64 + copied_bytes(&value))?;
+        let kept = Kept::Copied(Arc::new((value.into_owned(), charge)));
+        growing(frame)?.set(Cow::Owned(key.to_owned()), kept);
         Ok(Chain)
     });
 }
@@ -206,15 +237,13 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     set(registry, "corert.op_attrs_set.f32", |f| Ok(Attribute::F32(f.attribute::<f32>(1)?.to_bits())));
     set(registry, "corert.op_attrs_set.dtype", |f| Ok(Attribute::Type(f.attribute(1)?)));
     set(registry, "corert.op_attrs_set.dense", |f| {
-        Ok(Attribute::Dense(f.attribute::<&bef::Dense<'static>>(1)?.clone()))
+        Ok(Attribute::Dense(f.attribute::<&bef::Dense<'_>>(1)?.clone()))
     });
     set(registry, "corert.op_attrs_set.aggregate", |f| {
         Ok(Attribute::Aggregate(string::aggregate(f, 1)?.to_vec()))
     });
     set(registry, "corert.op_attrs_set.shape", |f| Ok(Attribute::Shape(f.attribute::<&Shape>(1)?.clone())));
-    set(registry, "corert.op_attrs_set.str", |f| {
-        Ok(Attribute::String(f.attribute::<&[u8]>(1)?.to_vec().into()))
-    });
+    set(registry, "corert.op_attrs_set.str", |f| Ok(Attribute::String(f.attribute::<&[u8]>(1)?.into())));
     set(registry, "corert.op_attrs_set_array.i32", |f| {
         Ok(Attribute::Array(Array::from_i32s(&f.attribute::<Vec<i32>>(1)?)))
     });
@@ -234,7 +263,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         Ok((object(attrs), Chain))
     });
     registry.fallible("tfrt_test.corert.op_attrs_ref_print", |frame: &mut Frame<'_>| {
-        out!(frame, "{}", frame.object::<OpAttrs>(0)?);
+        out!(frame, "{}", frame.object::<OpAttrs<'static>>(0)?);
         Ok(Chain)
     });
 }

@@ -34,7 +34,7 @@ impl OpHandler {
         name: &str,
         frame: &Frame<'_>,
         arguments: &[&Tensor],
-        attrs: &OpAttrs,
+        attrs: &OpAttrs<'_>,
         results: usize,
     ) -> Result<Vec<Tensor>, Fault> {
         match self.find(name, MAX_DEPTH)? {
@@ -70,7 +70,7 @@ impl Logging {
         op: ops::Entry,
         frame: &Frame<'_>,
         arguments: &[&Tensor],
-        attrs: &OpAttrs,
+        attrs: &OpAttrs<'_>,
         results: usize,
     ) -> Result<Vec<Tensor>, Fault> {
         let id = self.count.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 use super::{OpAttrs, OpHandler, handle, ops, tensor};
-use crate::kernels::{RegistryExt, object, out};
-use crate::tensor::string::{Strings, aggregate, strings};
+use crate::kernels::{RegistryExt, Text, object, out, text};
+use crate::tensor::string::{Strings, aggregate, string};
 use crate::tensor::{Dense, Element, Kind, Tensor, TensorShape};
 use half::{bf16, f16};
 use host::{
@@ -87,22 +87,18 @@ fn execute_composite(frame: &mut Frame<'_>) -> Result<Results, Fault> {
 
 fn const_strings(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let shape = TensorShape::new(frame.attribute(0)?)?;
-    let mut values = strings(aggregate(frame, 1)?)?;
-    let limit = frame.context().host().limits().value_bytes;
-    if shape.elements().saturating_mul(size_of::<String>() as u64) > limit {
-        return Err(Fault::invalid(format!("a tensor of strings of shape {shape} (Limits::value_bytes)")));
-    }
-    if values.len() == 1 {
-        values = vec![values[0].clone(); shape.elements() as usize];
+    let values = aggregate(frame, 1)?;
+    if let [one] = values {
+        return Ok(handle(Tensor::Strings(Strings::repeat(frame, shape, &string(one)?)?)));
     }
     if values.len() as u64 != shape.elements() {
         return Err("Shape mismatch".into());
     }
-    Ok(handle(Tensor::Strings(Strings { shape, strings: values })))
+    Ok(handle(Tensor::Strings(Strings::new(frame, shape, values)?)))
 }
 
 fn const_dense(frame: &mut Frame<'_>) -> Result<Value, Fault> {
-    let attribute: &bef::Dense<'static> = frame.attribute(0)?;
+    let attribute: &bef::Dense<'_> = frame.attribute(0)?;
     Ok(handle(Tensor::Dense(Dense::from_attribute(frame, attribute)?)))
 }
 
@@ -116,8 +112,8 @@ where
     for dialect in ["corert", "corert_sync"] {
         registry.fallible(&format!("{dialect}.create_dense_tensor.{name}"), move |frame: &mut Frame<'_>| {
             let shape = TensorShape::new(frame.attribute(0)?)?;
-            let values: Vec<T> = frame.attribute::<Vec<A>>(1)?.into_iter().map(element).collect();
-            Ok(handle(Tensor::Dense(Dense::from_elements(shape, &values)?)))
+            let values = frame.attribute::<Vec<A>>(1)?.into_iter().map(element);
+            Ok(handle(Tensor::Dense(Dense::from_elements(frame, shape, values)?)))
         });
     }
 }
@@ -128,8 +124,8 @@ fn to_int(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let Ok(elements) = dense.elements::<i32>() else {
         return error("Expecting a DenseHostTensor of int32 as branch index.");
     };
-    match elements[..] {
-        [one] if dense.shape.rank() <= 1 => Ok(one.into()),
+    match elements.len() {
+        1 if dense.shape.rank() <= 1 => Ok(elements.at(0).into()),
         _ => error("The tensor should have only one element, which is the index."),
     }
 }
@@ -145,9 +141,9 @@ fn shape(frame: &mut Frame<'_>) -> Result<Value, Fault> {
 
 /// `(tensor, device, tensor type)`: converts the tensor to this type. There is only one device.
 fn transfer(frame: &mut Frame<'_>) -> Result<Value, Fault> {
-    let (from, to) = (tensor(frame, 0)?, frame.object::<String>(2)?);
+    let (from, to) = (tensor(frame, 0)?, frame.object::<Text>(2)?);
     let kind = from.kind();
-    if kind.name() == to {
+    if kind.name() == &**to {
         return Ok(handle(from.clone()));
     }
     match (kind, &**to) {
@@ -186,9 +182,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     registry.fallible("corert.transfer_inferred_tensortype", |f: &mut Frame<'_>| {
         Ok(handle(tensor(f, 0)?.clone()))
     });
-    registry.fallible("corert.get_dst_tensor_type", |_: &mut Frame<'_>| {
-        Ok(object(Kind::Dense.name().to_owned()))
-    });
+    registry
+        .fallible("corert.get_dst_tensor_type", |frame: &mut Frame<'_>| text(frame, &[Kind::Dense.name()]));
     registry.fallible("tfrt_test.error_tensorhandle", |_: &mut Frame<'_>| {
         Err::<(), _>(Fault::from("invalid tensorhandle"))
     });

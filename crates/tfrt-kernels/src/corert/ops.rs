@@ -8,7 +8,7 @@ use half::f16;
 use host::{Fault, Frame};
 
 /// An operator's function: takes tensors and attributes, and returns tensors.
-pub(crate) type Op = fn(&Frame<'_>, &[&Tensor], &OpAttrs) -> Result<Vec<Tensor>, Fault>;
+pub(crate) type Op = fn(&Frame<'_>, &[&Tensor], &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault>;
 
 /// An operator, and the kinds of tensors that it supports besides dense ones.
 #[derive(Clone, Copy)]
@@ -23,7 +23,7 @@ impl Entry {
         &self,
         frame: &Frame<'_>,
         arguments: &[&Tensor],
-        attrs: &OpAttrs,
+        attrs: &OpAttrs<'_>,
     ) -> Result<Vec<Tensor>, Fault> {
         let takes = |tensor: &Tensor| tensor.kind() == Kind::Dense || self.takes.contains(&tensor.kind());
         if arguments.iter().all(|tensor| takes(tensor)) {
@@ -145,7 +145,9 @@ pub(super) fn to_dense(frame: &Frame<'_>, tensor: &Tensor) -> Result<Dense, Faul
         Tensor::Scalar(dtype, shape, value) => {
             let bytes = shape.elements().saturating_mul(value.len() as u64);
             let buffer = crate::tensor::Buffer::new(frame, bytes)?;
-            buffer.bytes().chunks_exact_mut(value.len()).for_each(|b| b.copy_from_slice(value));
+            buffer.write(frame, |bytes| {
+                bytes.chunks_exact_mut(value.len()).for_each(|b| b.copy_from_slice(value));
+            })?;
             Ok(Dense { dtype: *dtype, shape: shape.clone(), buffer })
         }
         Tensor::Coo(t) => t.to_dense(frame),
@@ -153,11 +155,15 @@ pub(super) fn to_dense(frame: &Frame<'_>, tensor: &Tensor) -> Result<Dense, Faul
     }
 }
 
-fn one<T: Element>(shape: TensorShape, elements: &[T]) -> Result<Vec<Tensor>, Fault> {
-    Ok(vec![Tensor::Dense(Dense::from_elements(shape, elements)?)])
+fn one<T: Element>(
+    frame: &Frame<'_>,
+    shape: TensorShape,
+    elements: impl IntoIterator<Item = T>,
+) -> Result<Vec<Tensor>, Fault> {
+    Ok(vec![Tensor::Dense(Dense::from_elements(frame, shape, elements)?)])
 }
 
-fn create_dense(frame: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+fn create_dense(frame: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
     let shape = attrs.dims("shape").map_err(|_| Fault::from("missing 'shape' attribute"))?;
     let shape = TensorShape::new(shape)?;
     let values = attrs.get("values").map_err(|_| Fault::from("missing 'values' attribute"))?;
@@ -168,16 +174,21 @@ fn create_dense(frame: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs) -> Result<Vec
         return Err(Fault::invalid("attribute 'values' is an array of types"));
     };
     let size = values.element_type().size();
-    let buffer = crate::tensor::Buffer::new(frame, shape.elements().saturating_mul(size))?;
-    match values.len() {
-        1 => buffer.bytes().chunks_exact_mut(size as usize).for_each(|b| b.copy_from_slice(values.bytes())),
-        n if n == shape.elements() => buffer.bytes().copy_from_slice(values.bytes()),
+    let buffer = match values.len() {
+        n if n == shape.elements() => crate::tensor::Buffer::of_attribute(frame, values.bytes())?,
+        1 => {
+            let buffer = crate::tensor::Buffer::new(frame, shape.elements().saturating_mul(size))?;
+            buffer.write(frame, |bytes| {
+                bytes.chunks_exact_mut(size as usize).for_each(|b| b.copy_from_slice(values.bytes()));
+            })?;
+            buffer
+        }
         _ => return Err("size of 'values' must either be 1 or match num of elements.".into()),
-    }
+    };
     Ok(vec![Tensor::Dense(Dense { dtype, shape, buffer })])
 }
 
-fn create_from_scalar(_: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+fn create_from_scalar(_: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
     let missing = |name| Fault::from(format!("tfrt_test.create_from_scalar must have '{name}' attribute"));
     let shape = TensorShape::new(attrs.dims("shape").map_err(|_| missing("shape"))?)?;
     let (dtype, bytes) = match attrs.get("value").map_err(|_| missing("value"))? {
@@ -209,7 +220,7 @@ fn same_kind(a: &Tensor, b: &Tensor, dtypes: &str, shapes: &str) -> Result<DType
     Ok(dtype(a))
 }
 
-fn add(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+fn add(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
     fn sum<T: Number>(frame: &Frame<'_>, a: &Tensor, b: &Tensor) -> Result<Vec<Tensor>, Fault> {
         if let (Tensor::Scalar(dtype, shape, x), Tensor::Scalar(_, _, y)) = (a, b) {
             let mut bytes = vec![0; T::SIZE];
@@ -217,9 +228,8 @@ fn add(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tens
             return Ok(vec![Tensor::Scalar(*dtype, shape.clone(), bytes)]);
         }
         let (a, b) = (to_dense(frame, a)?, to_dense(frame, b)?);
-        let sums: Vec<T> =
-            a.elements::<T>()?.into_iter().zip(b.elements::<T>()?).map(|(x, y)| x.add(y)).collect();
-        one(a.shape, &sums)
+        let (x, y) = (a.elements::<T>()?, b.elements::<T>()?);
+        one(frame, a.shape, x.iter().zip(y.iter()).map(|(x, y)| x.add(y)))
     }
     let (a, b) = (argument(arguments, 0)?, argument(arguments, 1)?);
     let kind =
@@ -227,11 +237,11 @@ fn add(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tens
     dispatch!(kind, sum(frame, a, b))
 }
 
-fn equal(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
-    fn compare<T: Number>(a: &Dense, b: &Dense) -> Result<Vec<Tensor>, Fault> {
-        let pairs = a.elements::<T>()?.into_iter().zip(b.elements::<T>()?);
+fn equal(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
+    fn compare<T: Number>(frame: &Frame<'_>, a: &Dense, b: &Dense) -> Result<Vec<Tensor>, Fault> {
+        let (x, y) = (a.elements::<T>()?, b.elements::<T>()?);
         let same = |(x, y)| if x == y { T::from_f64(1.0) } else { T::ZERO };
-        one(a.shape.clone(), &pairs.map(same).collect::<Vec<T>>())
+        one(frame, a.shape.clone(), x.iter().zip(y.iter()).map(same))
     }
     let (a, b) = (argument(arguments, 0)?, argument(arguments, 1)?);
     let kind = same_kind(
@@ -241,7 +251,7 @@ fn equal(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Te
         "arguments to element-wise op must have identical shapes",
     )?;
     let (a, b) = (to_dense(frame, a)?, to_dense(frame, b)?);
-    dispatch!(kind, compare(&a, &b))
+    dispatch!(kind, compare(frame, &a, &b))
 }
 
 /// The shape without `axis`, and the products of the sizes before, at and after the axis.
@@ -262,19 +272,15 @@ fn reduce<T: Number, R: Element>(
 ) -> Result<Vec<Tensor>, Fault> {
     let (shape, [outer, size, inner]) = without(&tensor.shape, axis)?;
     let elements = tensor.elements::<T>()?;
-    // Fail early if the result is too large, whatever the input's size along the axis.
-    Dense::zeros::<R>(frame, shape.clone())?;
-    let mut results = Vec::with_capacity(outer * inner);
-    for o in 0..outer {
-        for i in 0..inner {
-            let mut line = (0..size).map(|s| elements[(o * size + s) * inner + i]);
-            results.push(f(&mut line, size as u64));
-        }
-    }
-    one(shape, &results)
+    let places = (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i)));
+    let results = places.map(|(o, i)| {
+        let mut line = (0..size).map(|s| elements.at((o * size + s) * inner + i));
+        f(&mut line, size as u64)
+    });
+    one(frame, shape, results)
 }
 
-fn argmax(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+fn argmax(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
     fn largest<T: Number>(frame: &Frame<'_>, tensor: &Dense, axis: i64) -> Result<Vec<Tensor>, Fault> {
         reduce::<T, i32>(frame, tensor, axis, |line, _| {
             let best = line.enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best });
@@ -285,11 +291,11 @@ fn argmax(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<V
     dispatch!(tensor.dtype, largest(frame, &tensor, axis(attrs)?))
 }
 
-fn axis(attrs: &OpAttrs) -> Result<i64, Fault> {
+fn axis(attrs: &OpAttrs<'_>) -> Result<i64, Fault> {
     attrs.int("axis").map_err(|_| "missing 'axis' attribute".into())
 }
 
-fn reduce_mean(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+fn reduce_mean(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
     fn mean<T: Number>(frame: &Frame<'_>, tensor: &Dense, axis: i64) -> Result<Vec<Tensor>, Fault> {
         reduce::<T, T>(frame, tensor, axis, |line, count| T::mean(line.fold(T::ZERO, T::add), count))
     }
@@ -297,21 +303,21 @@ fn reduce_mean(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Res
     dispatch!(tensor.dtype, mean(frame, &tensor, axis(attrs)?))
 }
 
-fn relu(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
-    fn positive<T: Number>(tensor: &Dense) -> Result<Vec<Tensor>, Fault> {
+fn relu(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
+    fn positive<T: Number>(frame: &Frame<'_>, tensor: &Dense) -> Result<Vec<Tensor>, Fault> {
         let max = |v: T| if v > T::ZERO { v } else { T::ZERO };
-        one(tensor.shape.clone(), &tensor.elements::<T>()?.into_iter().map(max).collect::<Vec<T>>())
+        one(frame, tensor.shape.clone(), tensor.elements::<T>()?.iter().map(max))
     }
     let tensor = to_dense(frame, argument(arguments, 0)?)?;
     if tensor.dtype == DType::F16 {
         let max = |v: f16| if v > f16::ZERO { v } else { f16::ZERO };
-        let values: Vec<f16> = tensor.elements::<f16>()?.into_iter().map(max).collect();
-        return one(tensor.shape, &values);
+        let elements = tensor.elements::<f16>()?;
+        return one(frame, tensor.shape, elements.iter().map(max));
     }
-    dispatch!(tensor.dtype, positive(&tensor))
+    dispatch!(tensor.dtype, positive(frame, &tensor))
 }
 
-fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
     fn product<T: Number>(
         frame: &Frame<'_>,
         a: &Dense,
@@ -328,15 +334,11 @@ fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<V
             return Err("matmul arguments have incompatible shapes".into());
         }
         let (x, y) = (a.elements::<T>()?, b.elements::<T>()?);
-        let left = |i: usize, l: usize| if flip[0] { x[l * m + i] } else { x[i * k + l] };
-        let right = |l: usize, j: usize| if flip[1] { y[j * k + l] } else { y[l * n + j] };
+        let left = |i: usize, l: usize| if flip[0] { x.at(l * m + i) } else { x.at(i * k + l) };
+        let right = |l: usize, j: usize| if flip[1] { y.at(j * k + l) } else { y.at(l * n + j) };
         let shape = TensorShape::new(vec![m as i64, n as i64])?;
-        // Fail early if the result is too large, whatever the operands' inner size.
-        Dense::zeros::<T>(frame, shape.clone())?;
         let cell = |i: usize, j: usize| (0..k).fold(T::ZERO, |sum, l| sum.add(left(i, l).mul(right(l, j))));
-        let cells: Vec<T> =
-            (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| cell(i, j)).collect();
-        one(shape, &cells)
+        one(frame, shape, (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| cell(i, j)))
     }
     let (a, b) = (to_dense(frame, argument(arguments, 0)?)?, to_dense(frame, argument(arguments, 1)?)?);
     if a.dtype != b.dtype {
@@ -345,27 +347,40 @@ fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<V
     dispatch!(a.dtype, product(frame, &a, &b, [attrs.flag("transpose_a"), attrs.flag("transpose_b")]))
 }
 
-fn cast(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
-    fn read<T: Number>(tensor: &Dense) -> Result<Vec<f64>, Fault> {
-        Ok(tensor.elements::<T>()?.into_iter().map(T::to_f64).collect())
+fn cast(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
+    fn read<T: Number>(frame: &Frame<'_>, tensor: &Dense, to: DType) -> Result<Vec<Tensor>, Fault> {
+        write(frame, tensor, to, tensor.elements::<T>()?.iter().map(T::to_f64))
     }
-    fn write<T: Number>(shape: TensorShape, values: &[f64]) -> Result<Vec<Tensor>, Fault> {
-        one(shape, &values.iter().map(|&v| T::from_f64(v)).collect::<Vec<T>>())
+    fn write(
+        frame: &Frame<'_>,
+        tensor: &Dense,
+        to: DType,
+        values: impl Iterator<Item = f64>,
+    ) -> Result<Vec<Tensor>, Fault> {
+        let shape = tensor.shape.clone();
+        match to {
+            DType::F16 => one(frame, shape, values.map(f16::from_f64)),
+            to => dispatch!(to, convert(frame, shape, values)),
+        }
+    }
+    fn convert<T: Number>(
+        frame: &Frame<'_>,
+        shape: TensorShape,
+        values: impl Iterator<Item = f64>,
+    ) -> Result<Vec<Tensor>, Fault> {
+        one(frame, shape, values.map(T::from_f64))
     }
     let tensor = to_dense(frame, argument(arguments, 0)?)?;
-    let values = match tensor.dtype {
-        DType::F16 => tensor.elements::<f16>()?.into_iter().map(f16::to_f64).collect(),
-        dtype => dispatch!(dtype, read(&tensor))?,
-    };
     let name = attrs.text("type").map_err(|_| Fault::from("missing 'type' attribute"))?;
-    match DType::ALL.into_iter().find(|d| d.to_string().eq_ignore_ascii_case(&name)) {
-        Some(DType::F16) => one(tensor.shape, &values.iter().map(|&v| f16::from_f64(v)).collect::<Vec<_>>()),
-        Some(dtype) => dispatch!(dtype, write(tensor.shape, &values)),
-        None => Err(Fault::invalid(format!("no type is called '{name}'"))),
+    let to = DType::ALL.into_iter().find(|d| d.to_string().eq_ignore_ascii_case(&name));
+    let to = to.ok_or_else(|| Fault::invalid(format!("no type is called '{name}'")))?;
+    match tensor.dtype {
+        DType::F16 => write(frame, &tensor, to, tensor.elements::<f16>()?.iter().map(f16::to_f64)),
+        dtype => dispatch!(dtype, read(frame, &tensor, to)),
     }
 }
 
-fn odd_collector(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+fn odd_collector(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
     let tensor = to_dense(frame, argument(arguments, 0)?)?;
     if tensor.shape.rank() != 1 {
         return Err("expected a 1D tensor input".into());
@@ -373,15 +388,16 @@ fn odd_collector(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Resul
     if tensor.dtype != DType::I32 {
         return Err("expected a i32 element type".into());
     }
-    let odd: Vec<i32> = tensor.elements::<i32>()?.into_iter().filter(|v| v & 1 == 1).collect();
-    one(TensorShape::new(vec![odd.len() as i64])?, &odd)
+    let elements = tensor.elements::<i32>()?;
+    let odd = || elements.iter().filter(|v| v & 1 == 1);
+    one(frame, TensorShape::new(vec![odd().count() as i64])?, odd())
 }
 
-fn print(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+fn print(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
     out!(frame, "{}\n", argument(arguments, 0)?);
     Ok(Vec::new())
 }
 
-fn identity(_: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+fn identity(_: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
     Ok(vec![argument(arguments, 0)?.clone()])
 }

@@ -7,6 +7,7 @@ mod expected;
 
 use crate::format::Exponent;
 use call::Call;
+use clock::Instant;
 use diagnostics::Diagnostics;
 use host::{
     Bytes, Error, ErrorValue, ExecutionContext, FunctionKind, HostContext, KernelRegistry, Limits, Module,
@@ -15,6 +16,7 @@ use host::{
 use pool::{Pool, WorkQueue};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use trace::{EventTracer, Place, SpanKind};
 
 /// The work queue that tasks run on.
@@ -41,6 +43,10 @@ pub struct Options {
     pub print_error_code: bool,
     /// The limits of each function's run.
     pub limits: Limits,
+    /// How long each function may run.
+    pub time: Option<Duration>,
+    /// When the run as a whole ends.
+    pub deadline: Option<Instant>,
 }
 
 /// A writer with several owners.
@@ -88,7 +94,7 @@ pub fn run_with(
         Err(status) => return status,
     };
     for call in program.init.iter().chain(&program.functions) {
-        run_function(&program.host, call, options.print_error_code);
+        run_function(&program.host, call, options);
     }
     program.status()
 }
@@ -120,7 +126,7 @@ pub fn run_traced(
     for (call, times) in init.chain(functions).filter(|(call, _)| can_run(call)) {
         let errors = program.diagnostics.unexpected();
         for _ in 0..times {
-            trace_function(&program.host, call);
+            trace_function(&program.host, call, options);
             if program.diagnostics.unexpected() > errors {
                 break;
             }
@@ -221,8 +227,8 @@ fn report_open(diagnostics: &Diagnostics, error: &Error, registry: &KernelRegist
     }
 }
 
-fn run_function(host: &HostContext, call: &Call, print_error_code: bool) {
-    let function = &call.function;
+fn run_function(host: &HostContext, call: &Call, options: &Options) {
+    let (function, print_error_code) = (&call.function, options.print_error_code);
     let name = function.name();
     let print = |text: &str| {
         host.print(|out| {
@@ -237,9 +243,8 @@ fn run_function(host: &HostContext, call: &Call, print_error_code: bool) {
         return;
     }
     print(&format!("--- Running '{name}':\n"));
-    let context = ExecutionContext::new(host);
+    let context = request(host, options);
     let results = execute(call, &context);
-    let results: Results = results.into_iter().map(Value::settle).collect();
     let failed_sync = function.kind() == FunctionKind::Sync && results.first().is_some_and(Value::is_error);
     let shown = if failed_sync { &results[..1] } else { &results[..] };
     let texts: Vec<String> = shown
@@ -258,9 +263,18 @@ fn run_function(host: &HostContext, call: &Call, print_error_code: bool) {
     context.clear_resources();
 }
 
+/// A request that ends when the options say.
+fn request(host: &HostContext, options: &Options) -> ExecutionContext {
+    let own = options.time.and_then(|time| Instant::now().checked_add(time));
+    match own.into_iter().chain(options.deadline).min() {
+        Some(deadline) => ExecutionContext::with_deadline(host, deadline),
+        None => ExecutionContext::new(host),
+    }
+}
+
 /// Runs a function and records the run as a span.
-fn trace_function(host: &HostContext, call: &Call) {
-    let context = ExecutionContext::new(host);
+fn trace_function(host: &HostContext, call: &Call, options: &Options) {
+    let context = request(host, options);
     let start = host.tracer().start();
     drop(execute(call, &context));
     host.quiesce();
@@ -271,9 +285,7 @@ fn trace_function(host: &HostContext, call: &Call) {
 
 /// Calls a function and waits for its results.
 fn execute(call: &Call, context: &ExecutionContext) -> Results {
-    let results = call.function.execute_alone(context, &call.arguments);
-    context.host().wait(&results);
-    results
+    context.wait(call.function.execute_alone(context, &call.arguments))
 }
 
 /// Whether a call has all arguments and its function is not a kernel's region.

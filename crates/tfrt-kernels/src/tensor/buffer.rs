@@ -1,53 +1,93 @@
-use host::{ErrorCode, Fault, Frame};
+use host::{Charge, ErrorCode, Fault, Frame, ProgramBytes};
 use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A range of memory that tensors share.
+/// A range of memory that tensors share. It is charged to the request, unless it lies in the program's file.
 #[derive(Clone)]
 pub(crate) struct Buffer {
-    memory: Arc<Mutex<Vec<u8>>>,
+    /// What was written last; readers keep what they read ([`Bytes`]).
+    memory: Arc<Mutex<Arc<Memory>>>,
     offset: usize,
     len: usize,
 }
 
-/// A lock guard of a buffer's bytes.
-pub(crate) struct Bytes<'a> {
-    memory: MutexGuard<'a, Vec<u8>>,
-    offset: usize,
-    len: usize,
+enum Memory {
+    Own {
+        bytes: Vec<u8>,
+        _charge: Charge,
+    },
+    /// An attribute, used where it lies.
+    Program(ProgramBytes),
 }
 
-impl std::ops::Deref for Bytes<'_> {
+impl Deref for Memory {
     type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Own { bytes, .. } => bytes,
+            Self::Program(bytes) => bytes,
+        }
+    }
+}
+
+/// The bytes of a buffer as they are now; later writes do not change them.
+pub(crate) struct Bytes {
+    memory: Arc<Memory>,
+    offset: usize,
+    len: usize,
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
     fn deref(&self) -> &[u8] {
         &self.memory[self.offset..][..self.len]
     }
 }
 
-impl std::ops::DerefMut for Bytes<'_> {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.offset..][..self.len]
+fn refused(why: String) -> Fault {
+    Fault::new(ErrorCode::ResourceExhausted, why)
+}
+
+/// Charges memory and reserves it.
+fn reserve(frame: &Frame<'_>, len: u64) -> Result<(Vec<u8>, Charge), Fault> {
+    let limit = frame.context().host().limits().value_bytes;
+    if len > limit {
+        return Err(refused(format!(
+            "{len} bytes of memory: at most {limit}, the limit of a value (Limits::value_bytes)"
+        )));
+    }
+    let charge = frame.context().charge(len)?;
+    let mut memory = Vec::new();
+    match usize::try_from(len).ok().filter(|&n| memory.try_reserve_exact(n).is_ok()) {
+        Some(_) => Ok((memory, charge)),
+        None => Err(refused(format!("there are no {len} bytes of memory"))),
     }
 }
 
 impl Buffer {
-    /// Allocates zeroed memory, up to [`host::Limits::value_bytes`].
+    /// Allocates zeroed memory, up to [`host::Limits::value_bytes`] and [`host::Limits::memory`].
     pub(crate) fn new(frame: &Frame<'_>, len: u64) -> Result<Self, Fault> {
-        let limit = frame.context().host().limits().value_bytes;
-        let refuse = |why: String| Fault::new(ErrorCode::ResourceExhausted, why);
-        if len > limit {
-            return Err(refuse(format!("{len} bytes of memory: at most {limit} (Limits::value_bytes)")));
-        }
-        let mut memory = Vec::new();
-        let size = usize::try_from(len).ok().filter(|&n| memory.try_reserve_exact(n).is_ok());
-        let Some(size) = size else { return Err(refuse(format!("there are no {len} bytes of memory"))) };
-        memory.resize(size, 0);
-        Ok(Self::from_bytes(memory))
+        let (mut bytes, _charge) = reserve(frame, len)?;
+        bytes.resize(len as usize, 0);
+        Ok(Self::of(Memory::Own { bytes, _charge }))
     }
 
-    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Self {
-        let len = bytes.len();
-        Self { memory: Arc::new(Mutex::new(bytes)), offset: 0, len }
+    /// The bytes of an attribute: used where they lie if that is in the program's file, and copied otherwise.
+    pub(crate) fn of_attribute(frame: &Frame<'_>, bytes: &[u8]) -> Result<Self, Fault> {
+        if let Some(bytes) = frame.program_bytes(bytes) {
+            return Ok(Self::of(Memory::Program(bytes)));
+        }
+        let (mut copy, _charge) = reserve(frame, bytes.len() as u64)?;
+        copy.extend_from_slice(bytes);
+        Ok(Self::of(Memory::Own { bytes: copy, _charge }))
+    }
+
+    fn of(memory: Memory) -> Self {
+        let len = memory.len();
+        Self { memory: Arc::new(Mutex::new(Arc::new(memory))), offset: 0, len }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -65,15 +105,31 @@ impl Buffer {
         })
     }
 
-    pub(crate) fn bytes(&self) -> Bytes<'_> {
-        let memory = self.memory.lock().unwrap_or_else(|e| e.into_inner());
-        Bytes { memory, offset: self.offset, len: self.len }
+    fn lock(&self) -> MutexGuard<'_, Arc<Memory>> {
+        self.memory.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        Bytes { memory: Arc::clone(&self.lock()), offset: self.offset, len: self.len }
+    }
+
+    /// Changes the bytes. Memory that is read at the same time, or lies in the program's file, is copied first.
+    pub(crate) fn write(&self, frame: &Frame<'_>, change: impl FnOnce(&mut [u8])) -> Result<(), Fault> {
+        let mut memory = self.lock();
+        if !matches!(Arc::get_mut(&mut memory), Some(Memory::Own { .. })) {
+            let (mut bytes, _charge) = reserve(frame, memory.len() as u64)?;
+            bytes.extend_from_slice(&memory);
+            *memory = Arc::new(Memory::Own { bytes, _charge });
+        }
+        if let Some(Memory::Own { bytes, .. }) = Arc::get_mut(&mut memory) {
+            change(&mut bytes[self.offset..][..self.len]);
+        }
+        Ok(())
     }
 }
 
 impl fmt::Display for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let address = Arc::as_ptr(&self.memory).addr() + self.offset;
-        write!(f, "HostBuffer<pointer={address:#x}, size={}>", self.len)
+        write!(f, "HostBuffer<pointer={:p}, size={}>", self.bytes().as_ptr(), self.len)
     }
 }

@@ -48,7 +48,8 @@ impl fmt::Display for Coo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dtype = self.values.dtype;
         let size = dtype.element_size().unwrap_or(1) as usize;
-        let indices = self.indices.elements::<i64>().unwrap_or_default();
+        let indices: Vec<i64> =
+            self.indices.elements().map_or_else(|_| Vec::new(), |all| all.iter().collect());
         let bytes = self.values.buffer.bytes();
         let values = bytes.chunks_exact(size).map(|b| format_element(dtype, b));
         writeln!(
@@ -71,13 +72,18 @@ fn coo<'f>(frame: &'f Frame<'_>, index: usize) -> Result<&'f Coo, Fault> {
 
 /// Collects the nonzero elements. Their indices are computed like in the reference, which divides by the outermost size
 /// first; so they are wrong unless all sizes are equal.
-fn from_dense<T: Element>(tensor: &Dense, rank: usize) -> Result<Value, Fault> {
+fn from_dense<T: Element>(frame: &Frame<'_>, tensor: &Dense, rank: usize) -> Result<Value, Fault> {
     let dims = tensor.shape.dims();
     if dims.len() != rank {
         return Err(Fault::invalid(format!("a tensor of shape {}, expected rank {rank}", tensor.shape)));
     }
+    let elements = tensor.elements::<T>()?;
+    // What the lists below take until the tensors are made.
+    let count = elements.iter().filter(|v| !v.is_zero()).count();
+    let bytes = count.saturating_mul(T::SIZE.saturating_add(dims.len().saturating_mul(size_of::<i64>())));
+    let _charge = frame.context().charge(bytes as u64)?;
     let (mut indices, mut values) = (Vec::new(), Vec::new());
-    for (i, value) in tensor.elements::<T>()?.into_iter().enumerate().filter(|(_, v)| !v.is_zero()) {
+    for (i, value) in elements.iter().enumerate().filter(|(_, v)| !v.is_zero()) {
         let mut rest = i as i64;
         let start = indices.len();
         for &dim in dims {
@@ -88,8 +94,8 @@ fn from_dense<T: Element>(tensor: &Dense, rank: usize) -> Result<Value, Fault> {
         values.push(value);
     }
     let count = values.len() as i64;
-    let indices = Dense::from_elements(TensorShape::new(vec![count, rank as i64])?, &indices)?;
-    let values = Dense::from_elements(TensorShape::new(vec![count])?, &values)?;
+    let indices = Dense::from_elements(frame, TensorShape::new(vec![count, rank as i64])?, indices)?;
+    let values = Dense::from_elements(frame, TensorShape::new(vec![count])?, values)?;
     Ok(object(Tensor::Coo(Coo { shape: tensor.shape.clone(), indices, values })))
 }
 
@@ -98,26 +104,25 @@ fn expand<T: Element>(frame: &Frame<'_>, tensor: &Coo) -> Result<Dense, Fault> {
     let dense = Dense::zeros::<T>(frame, tensor.shape.clone())?;
     let (dims, indices) = (tensor.shape.dims(), tensor.indices.elements::<i64>()?);
     let values = tensor.values.elements::<T>()?;
-    let mut bytes = dense.buffer.bytes();
-    for (i, value) in values.into_iter().enumerate() {
-        let row = &indices[i * dims.len()..][..dims.len()];
-        let offset = row
-            .iter()
-            .zip(dims)
-            .fold(0i64, |offset, (&index, &dim)| offset.wrapping_mul(dim).wrapping_add(index));
-        let place = usize::try_from(offset).ok().and_then(|o| bytes.chunks_exact_mut(T::SIZE).nth(o));
-        if let Some(place) = place {
-            value.write(place);
+    dense.buffer.write(frame, |bytes| {
+        for (i, value) in values.iter().enumerate() {
+            let row = (0..dims.len()).map(|d| indices.at(i * dims.len() + d));
+            let offset = row
+                .zip(dims)
+                .fold(0i64, |offset, (index, &dim)| offset.wrapping_mul(dim).wrapping_add(index));
+            let place = usize::try_from(offset).ok().and_then(|o| bytes.chunks_exact_mut(T::SIZE).nth(o));
+            if let Some(place) = place {
+                value.write(place);
+            }
         }
-    }
-    drop(bytes);
+    })?;
     Ok(dense)
 }
 
 fn kernels<T: Element>(registry: &mut KernelRegistry, name: &str) {
     for rank in 0..=3 {
         registry.fallible(&format!("coo.convert_dht_to_coo.{name}.{rank}"), move |frame: &mut Frame<'_>| {
-            Ok((from_dense::<T>(super::dense::dense(frame, 0)?, rank)?, Chain))
+            Ok((from_dense::<T>(frame, super::dense::dense(frame, 0)?, rank)?, Chain))
         });
         registry.fallible(&format!("coo.convert_coo_to_dht.{name}.{rank}"), |frame: &mut Frame<'_>| {
             Ok((super::dense::value(expand::<T>(frame, coo(frame, 0)?)?), Chain))

@@ -1,3 +1,4 @@
+use super::buffer::Bytes;
 use super::{Buffer, Element, Tensor, TensorShape, dtype_name, format_element, separated};
 use crate::kernels::{RegistryExt, object, out};
 use bef::{DType, Dense as DenseAttribute};
@@ -5,6 +6,7 @@ use half::{bf16, f16};
 use host::{Bf16Bits, Chain, F16Bits, Fault, Frame, FromValue, KernelRegistry, Value};
 use num_complex::Complex;
 use std::fmt;
+use std::marker::PhantomData;
 
 /// Maximum number of elements printed of a tensor.
 const MAX_PRINTED: usize = 16;
@@ -25,21 +27,30 @@ impl Dense {
     }
 
     /// A tensor of these elements; their number must be the shape's.
-    pub(crate) fn from_elements<T: Element>(shape: TensorShape, elements: &[T]) -> Result<Self, Fault> {
-        if elements.len() as u64 != shape.elements() {
-            let count = elements.len();
+    pub(crate) fn from_elements<T: Element>(
+        frame: &Frame<'_>,
+        shape: TensorShape,
+        elements: impl IntoIterator<Item = T>,
+    ) -> Result<Self, Fault> {
+        let tensor = Self::zeros::<T>(frame, shape)?;
+        let (mut elements, mut count) = (elements.into_iter(), 0);
+        tensor.buffer.write(frame, |bytes| {
+            let places = bytes.chunks_exact_mut(T::SIZE);
+            // The place comes first: an element is not taken without one.
+            count = places.zip(elements.by_ref()).map(|(place, element)| element.write(place)).count() as u64;
+        })?;
+        let left = elements.count() as u64;
+        if (count, left) != (tensor.shape.elements(), 0) {
+            let (count, shape) = (count + left, tensor.shape);
             return Err(Fault::invalid(format!("{count} elements for a tensor of shape {shape}")));
         }
-        let mut bytes = vec![0; elements.len() * T::SIZE];
-        bytes.chunks_exact_mut(T::SIZE).zip(elements).for_each(|(b, &e)| e.write(b));
-        Ok(Self { dtype: T::DTYPE, shape, buffer: Buffer::from_bytes(bytes) })
+        Ok(tensor)
     }
 
     /// The tensor that an attribute holds.
     pub(crate) fn from_attribute(frame: &Frame<'_>, attribute: &DenseAttribute<'_>) -> Result<Self, Fault> {
         let shape = TensorShape::new(attribute.dims().to_vec())?;
-        let buffer = Buffer::new(frame, attribute.bytes().len() as u64)?;
-        buffer.bytes().copy_from_slice(attribute.bytes());
+        let buffer = Buffer::of_attribute(frame, attribute.bytes())?;
         Ok(Self { dtype: attribute.dtype(), shape, buffer })
     }
 
@@ -53,17 +64,22 @@ impl Dense {
         Err(Fault::invalid(format!("a tensor of {found}, expected {expected}")))
     }
 
-    /// The elements.
-    pub(crate) fn elements<T: Element>(&self) -> Result<Vec<T>, Fault> {
+    /// The elements as they are now.
+    pub(crate) fn elements<T: Element>(&self) -> Result<Elements<T>, Fault> {
         self.check::<T>()?;
-        Ok(self.buffer.bytes().chunks_exact(T::SIZE).map(T::read).collect())
+        Ok(Elements { bytes: self.buffer.bytes(), element: PhantomData })
     }
 
     /// Sets every element, in order.
-    pub(crate) fn fill<T: Element>(&self, values: impl IntoIterator<Item = T>) -> Result<(), Fault> {
+    pub(crate) fn fill<T: Element>(
+        &self,
+        frame: &Frame<'_>,
+        values: impl IntoIterator<Item = T>,
+    ) -> Result<(), Fault> {
         self.check::<T>()?;
-        self.buffer.bytes().chunks_exact_mut(T::SIZE).zip(values).for_each(|(b, v)| v.write(b));
-        Ok(())
+        self.buffer.write(frame, |bytes| {
+            bytes.chunks_exact_mut(T::SIZE).zip(values).for_each(|(b, v)| v.write(b));
+        })
     }
 
     /// Whether both have the same type and shape, and all elements are equal by `same`.
@@ -76,7 +92,28 @@ impl Dense {
             return Ok(false);
         }
         let (a, b) = (self.elements::<T>()?, other.elements::<T>()?);
-        Ok(a.into_iter().zip(b).all(|(x, y)| same(x, y)))
+        Ok(a.iter().zip(b.iter()).all(|(x, y)| same(x, y)))
+    }
+}
+
+/// The elements of a tensor, read where they lie.
+pub(crate) struct Elements<T> {
+    bytes: Bytes,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Elements<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() / T::SIZE
+    }
+
+    /// The element at an index that is less than [`Self::len`].
+    pub(crate) fn at(&self, index: usize) -> T {
+        T::read(&self.bytes[index * T::SIZE..][..T::SIZE])
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = T> {
+        self.bytes.chunks_exact(T::SIZE).map(T::read)
     }
 }
 
@@ -164,7 +201,7 @@ fn set_constants<T: Attributes>(frame: &Frame<'_>) -> Result<(), Fault> {
             format!("Incorrect number of values for the tensor: {count}, but expected {expected}").into()
         );
     }
-    tensor.fill(values)
+    tensor.fill(frame, values)
 }
 
 fn make<T: Element>(frame: &Frame<'_>, kernel: &str) -> Result<Value, Fault> {
@@ -185,10 +222,10 @@ fn create<T: Attributes>(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let values = T::many(frame, 1)?;
     if let [one] = values[..] {
         let tensor = Dense::zeros::<T>(frame, shape)?;
-        tensor.fill(std::iter::repeat(one))?;
+        tensor.fill(frame, std::iter::repeat(one))?;
         return Ok(value(tensor));
     }
-    Ok(value(Dense::from_elements(shape, &values)?))
+    Ok(value(Dense::from_elements(frame, shape, values)?))
 }
 
 fn creation<T: Attributes>(registry: &mut KernelRegistry, name: &str) {
@@ -212,7 +249,7 @@ fn creation<T: Attributes>(registry: &mut KernelRegistry, name: &str) {
         Ok(object(Tensor::Scalar(T::DTYPE, shape, bytes)))
     });
     registry.fallible(&format!("tfrt_dht.fill_tensor_with_constant.{name}"), |frame: &mut Frame<'_>| {
-        dense(frame, 0)?.fill(std::iter::repeat(T::one(frame, 0)?))?;
+        dense(frame, 0)?.fill(frame, std::iter::repeat(T::one(frame, 0)?))?;
         Ok(Chain)
     });
     registry
@@ -240,7 +277,7 @@ fn set_values<T: Element + FromValue>(registry: &mut KernelRegistry, name: &str)
             return Err(message.into());
         }
         let values = (2..frame.arguments()).map(|i| frame.get::<T>(i)).collect::<Result<Vec<T>, _>>()?;
-        tensor.fill(values)?;
+        tensor.fill(frame, values)?;
         Ok(Chain)
     });
 }
@@ -263,7 +300,8 @@ fn comparison<T: Element>(registry: &mut KernelRegistry, name: &str) {
 
 /// `(input, begin, chain, output)`: copies the slice of the input that starts at `begin` and has the output's shape.
 fn slice_in_place<T: Element>(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
-    let (input, begin, output) = (dense(frame, 0)?, dense(frame, 1)?.elements::<i64>()?, dense(frame, 3)?);
+    let (input, begin, output) =
+        (dense(frame, 0)?, dense(frame, 1)?.elements::<i64>()?.iter().collect::<Vec<_>>(), dense(frame, 3)?);
     let (from, to) = (input.shape.dims(), output.shape.dims());
     if begin.len() != from.len() || to.len() != from.len() {
         return Err("the size of 'begin_index' should match the input tensor rank".into());
@@ -281,9 +319,9 @@ fn slice_in_place<T: Element>(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
             i /= size;
             stride *= from[d] as usize;
         }
-        elements[offset]
+        elements.at(offset)
     };
-    output.fill((0..output.shape.elements() as usize).map(place))?;
+    output.fill(frame, (0..output.shape.elements() as usize).map(place))?;
     Ok(Chain)
 }
 
@@ -308,7 +346,7 @@ fn print(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
 }
 
 fn const_dense(frame: &mut Frame<'_>) -> Result<Value, Fault> {
-    let attribute: &DenseAttribute<'static> = frame.attribute(0)?;
+    let attribute: &DenseAttribute<'_> = frame.attribute(0)?;
     Ok(value(Dense::from_attribute(frame, attribute)?))
 }
 

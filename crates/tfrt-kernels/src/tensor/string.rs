@@ -1,17 +1,53 @@
 use super::{Tensor, TensorShape, separated};
 use crate::kernels::{RegistryExt, object};
 use bef::Attribute;
-use host::{Fault, Frame, KernelRegistry, Value};
+use host::{Charge, ErrorCode, Fault, Frame, KernelRegistry, Value};
+use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 /// Maximum number of elements printed of a tensor.
 const MAX_PRINTED: usize = 16;
 
-/// A tensor of strings.
+/// A tensor of strings. Its memory is charged to the request.
 #[derive(Clone)]
 pub(crate) struct Strings {
     pub(crate) shape: TensorShape,
-    pub(crate) strings: Vec<String>,
+    pub(crate) strings: Arc<[String]>,
+    _charge: Arc<Charge>,
+}
+
+/// Charges a tensor of strings of these lengths, in all.
+fn charge(frame: &Frame<'_>, count: u64, bytes: u64) -> Result<Arc<Charge>, Fault> {
+    let bytes = count.saturating_mul(size_of::<String>() as u64).saturating_add(bytes);
+    let limit = frame.context().host().limits().value_bytes;
+    if bytes > limit {
+        let why = format!("{bytes} bytes of strings: the limit is {limit} (Limits::value_bytes)");
+        return Err(Fault::new(ErrorCode::ResourceExhausted, why));
+    }
+    frame.context().charge(bytes).map(Arc::new)
+}
+
+impl Strings {
+    /// A tensor of the strings of an aggregate attribute; their number must be the shape's.
+    pub(crate) fn new(
+        frame: &Frame<'_>,
+        shape: TensorShape,
+        values: &[Attribute<'_>],
+    ) -> Result<Self, Fault> {
+        let bytes = values.iter().map(|value| string(value).map_or(0, |text| text.len() as u64)).sum();
+        let _charge = charge(frame, values.len() as u64, bytes)?;
+        let strings = values.iter().map(|value| string(value).map(Cow::into_owned));
+        Ok(Self { shape, strings: strings.collect::<Result<_, _>>()?, _charge })
+    }
+
+    /// A tensor of equal strings.
+    pub(crate) fn repeat(frame: &Frame<'_>, shape: TensorShape, text: &str) -> Result<Self, Fault> {
+        let count = shape.elements();
+        let _charge = charge(frame, count, count.saturating_mul(text.len() as u64))?;
+        let strings = std::iter::repeat_n(text.to_owned(), count as usize).collect();
+        Ok(Self { shape, strings, _charge })
+    }
 }
 
 impl fmt::Display for Strings {
@@ -23,51 +59,39 @@ impl fmt::Display for Strings {
     }
 }
 
-/// The strings of an aggregate attribute.
-pub(crate) fn strings(values: &[Attribute<'static>]) -> Result<Vec<String>, Fault> {
-    let text = |value: &Attribute<'static>| match value {
-        Attribute::String(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+/// The text of an element of an aggregate attribute.
+pub(crate) fn string<'a>(value: &'a Attribute<'_>) -> Result<Cow<'a, str>, Fault> {
+    match value {
+        Attribute::String(bytes) => Ok(String::from_utf8_lossy(bytes)),
         other => Err(Fault::invalid(format!("{:?}, expected a string", other.attribute_type()))),
-    };
-    values.iter().map(text).collect()
+    }
 }
 
 /// An aggregate attribute; an empty aggregate is recorded as an array.
-pub(crate) fn aggregate<'f>(frame: &Frame<'f>, index: usize) -> Result<&'f [Attribute<'static>], Fault> {
-    match frame.attribute::<&[Attribute<'static>]>(index) {
+pub(crate) fn aggregate<'f>(frame: &Frame<'f>, index: usize) -> Result<&'f [Attribute<'f>], Fault> {
+    match frame.attribute::<&[Attribute<'f>]>(index) {
         Ok(values) => Ok(values),
-        Err(fault) => match frame.attribute::<&bef::Array<'static>>(index) {
+        Err(fault) => match frame.attribute::<&bef::Array<'f>>(index) {
             Ok(array) if array.is_empty() => Ok(&[]),
             _ => Err(fault),
         },
     }
 }
 
-fn uninitialized(frame: &Frame<'_>) -> Result<Strings, Fault> {
-    let shape = TensorShape::new(frame.attribute(0)?)?;
-    let bytes = shape.elements().saturating_mul(size_of::<String>() as u64);
-    let limit = frame.context().host().limits().value_bytes;
-    if bytes > limit {
-        return Err(Fault::invalid(format!(
-            "{bytes} bytes of strings: at most {limit} (Limits::value_bytes)"
-        )));
-    }
-    Ok(Strings { strings: vec![String::new(); shape.elements() as usize], shape })
-}
-
 fn create(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let shape = TensorShape::new(frame.attribute(0)?)?;
-    let strings = strings(aggregate(frame, 1)?)?;
-    if strings.len() as u64 != shape.elements() {
+    let values = aggregate(frame, 1)?;
+    if values.len() as u64 != shape.elements() {
         return Err("Shape mismatch".into());
     }
-    Ok(object(Tensor::Strings(Strings { shape, strings })))
+    Ok(object(Tensor::Strings(Strings::new(frame, shape, values)?)))
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     registry.fallible("tfrt_sht.create_tensor", create);
     registry.fallible("tfrt_sht_sync.create_tensor", create);
     registry.fallible("tfrt_sht_sync.create_uninitialized_tensor", |frame: &mut Frame<'_>| {
-        Ok(object(Tensor::Strings(uninitialized(frame)?)))
+        let shape = TensorShape::new(frame.attribute(0)?)?;
+        Ok(object(Tensor::Strings(Strings::repeat(frame, shape, "")?)))
     });
 }

@@ -1,4 +1,4 @@
-use crate::kernels::{RegistryExt, out};
+use crate::kernels::{RegistryExt, Text, out};
 use host::{AsyncValue, Chain, Fault, Frame, KernelRegistry, Results, Value};
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         Ok(frame.context().enqueue(report))
     });
     registry.fallible("tfrt_test.logging", |frame: &mut Frame<'_>| {
-        let text = frame.object::<String>(0)?;
+        let text = frame.object::<Text>(0)?;
         frame.context().host().log(|log| {
             for (name, condition) in [("TFRT_LOG", ""), ("TFRT_LOG_IF", ", true")] {
                 for severity in ["INFO", "WARNING", "ERROR"] {

@@ -8,14 +8,14 @@ fn shape() -> Fault {
 
 /// Returns the leaves of the nested attribute `[["string", [i32, i32]], [f32]]`.
 fn flat(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
-    let outer: &[Attribute<'static>] = frame.attribute(0)?;
+    let outer: &[Attribute<'_>] = frame.attribute(0)?;
     let [Attribute::Aggregate(first), Attribute::Array(floats)] = outer else { return Err(shape()) };
     let [Attribute::String(text), Attribute::Array(numbers)] = first.as_slice() else { return Err(shape()) };
     let numbers: Vec<i32> = numbers.i32s().ok_or_else(shape)?.collect();
     let [a, b, ..] = numbers[..] else { return Err(shape()) };
     let float = floats.f32s().ok_or_else(shape)?.next().ok_or_else(shape)?;
-    let text = String::from_utf8_lossy(text).into_owned();
-    Ok(vec![Value::object(text), a.into(), b.into(), float.into()])
+    let text = crate::kernels::text(frame, &[&String::from_utf8_lossy(text)])?;
+    Ok(vec![text, a.into(), b.into(), float.into()])
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {

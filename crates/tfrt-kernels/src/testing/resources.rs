@@ -1,4 +1,4 @@
-use crate::kernels::{RegistryExt, object, out};
+use crate::kernels::{RegistryExt, object, out, text};
 use host::{Chain, Fault, Frame, HostContext, KernelRegistry};
 use std::sync::Mutex;
 
@@ -37,7 +37,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     });
     registry.fallible("tfrt_test.use_sample_shared_context", |frame: &mut Frame<'_>| {
         let sample = frame.context().host().shared(|| SampleContext("sample_shared_context0"));
-        Ok((object(sample.0.to_owned()), Chain))
+        Ok((text(frame, &[sample.0])?, Chain))
     });
     // In the reference this kernel leaks an integer on purpose, to test its leak checker. Here it does nothing.
     registry.fallible("tfrt_test.memory_leak_one_int32", |_: &mut Frame<'_>| Ok::<_, Fault>(()));

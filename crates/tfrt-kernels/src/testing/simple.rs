@@ -1,4 +1,4 @@
-use crate::kernels::{RegistryExt, object, out};
+use crate::kernels::{RegistryExt, out, text};
 use bef::{Array, Location};
 use host::{Chain, Fault, Frame, KernelRegistry, Results, Value};
 use std::collections::HashMap;
@@ -51,7 +51,7 @@ fn sum_array<T: std::str::FromStr + Into<Value>>(
 ) -> Result<Value, Fault> {
     let text: &str = frame.attribute(0)?;
     let start: T = text.parse().map_err(|_| format!("Cannot convert {text} to target int"))?;
-    let array: &Array<'static> = frame.attribute(1)?;
+    let array: &Array<'_> = frame.attribute(1)?;
     let values = elements(array).ok_or_else(|| Fault::invalid("the array has another element type"))?;
     Ok(values.into_iter().fold(start, add).into())
 }
@@ -99,11 +99,10 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         sum_array::<i64>(frame, |a| Some(a.i64s()?.collect()), i64::wrapping_add)
     });
     registry.add_typed("tfrt_test.get_request_context_data.i32", || 0i32);
-    registry.fallible("tfrt_test.async_value_get", |_: &mut Frame<'_>| {
-        Ok(object("base1:base2:final_class:3".to_owned()))
+    registry.fallible("tfrt_test.async_value_get", |frame: &mut Frame<'_>| {
+        text(frame, &["base1:base2:final_class:3"])
     });
-    registry.fallible("tfrt_test.async_value_ref", |_: &mut Frame<'_>| {
-        let text = "available:2;unavailable;(3);available:3;unavailable;available:4";
-        Ok(object(text.to_owned()))
+    registry.fallible("tfrt_test.async_value_ref", |frame: &mut Frame<'_>| {
+        text(frame, &["available:2;unavailable;(3);available:3;unavailable;available:4"])
     });
 }

@@ -1,13 +1,10 @@
-use crate::kernels::{RegistryExt, object, out};
+use crate::kernels::{RegistryExt, Text, out, text};
 use host::{Chain, Fault, Frame, KernelRegistry};
-
-/// A string of bytes, usually UTF-8.
-type Text = String;
 
 /// Maximum size of a file that a kernel reads.
 const MAX_FILE: u64 = 1 << 30;
 
-fn read_file(path: &str) -> Result<Text, Fault> {
+fn read_file(path: &str) -> Result<String, Fault> {
     let failed = || Fault::from(format!("failed to read from file {path}"));
     let size = std::fs::metadata(path).map_err(|_| failed())?.len();
     if size > MAX_FILE {
@@ -41,31 +38,26 @@ fn format(pattern: &str, number: i32) -> String {
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     for name in ["tfrt_test.get_string", "tfrt_test.get_string_sync"] {
-        registry.immediate(name, |frame: &mut Frame<'_>| Ok(object::<Text>(frame.attribute(0)?)));
+        registry.immediate(name, |frame: &mut Frame<'_>| text(frame, &[frame.attribute(0)?]));
     }
     registry.immediate("tfrt_test.print_string", |frame: &mut Frame<'_>| {
         out!(frame, "string = {}\n", frame.object::<Text>(0)?);
         Ok(Chain)
     });
     registry.immediate("tfrt_test.append_string", |frame: &mut Frame<'_>| {
-        let (a, b) = (frame.object::<Text>(0)?, frame.object::<Text>(1)?);
-        let limit = frame.context().host().limits().value_bytes;
-        if (a.len() + b.len()) as u64 > limit {
-            return Err(Fault::invalid(format!("a string of more than {limit} bytes (Limits::value_bytes)")));
-        }
-        Ok(object(format!("{a}{b}")))
+        text(frame, &[frame.object::<Text>(0)?, frame.object::<Text>(1)?])
     });
     registry.immediate("tfrt_test.string_equal", |frame: &mut Frame<'_>| {
-        Ok(frame.object::<Text>(0)? == frame.object::<Text>(1)?)
+        Ok(**frame.object::<Text>(0)? == **frame.object::<Text>(1)?)
     });
     registry.immediate("tfrt_test.read_string_from_file", |frame: &mut Frame<'_>| {
-        Ok(object(read_file(frame.object::<Text>(0)?)?))
+        text(frame, &[&read_file(frame.object::<Text>(0)?)?])
     });
     registry.immediate("tfrt_test.format_string", |frame: &mut Frame<'_>| {
-        Ok(object(format(frame.object::<Text>(0)?, frame.get::<i32>(1)?)))
+        text(frame, &[&format(frame.object::<Text>(0)?, frame.get::<i32>(1)?)])
     });
     registry.immediate("tfrt_test.get_static_tensor_type", |frame: &mut Frame<'_>| {
-        Ok(object::<Text>(frame.attribute(0)?))
+        text(frame, &[frame.attribute(0)?])
     });
     registry.immediate("tfrt_test.print_tensor_type", |frame: &mut Frame<'_>| {
         out!(frame, "tensor_type = {}\n", frame.object::<Text>(0)?);

@@ -1,0 +1,83 @@
+//! The bytes of a program's file, and ranges of them with shared ownership. The `unsafe` code here: the opened file
+//! borrows the bytes that it is stored with.
+
+use crate::function::Module;
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+/// The bytes of a file, with shared ownership: a buffer, a memory map, or a static slice.
+pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// An opened file, and the bytes that it borrows.
+pub(crate) struct ProgramFile {
+    /// Borrows from `_owner`, not for ever: only [`Self::file`] gives it to the outside, for as long as `self` lives.
+    file: bef::File<'static>,
+    _owner: Bytes,
+}
+
+impl ProgramFile {
+    /// Opens a file without verifying it.
+    pub(crate) fn open(owner: &Bytes) -> bef::Result<Self> {
+        let bytes: &[u8] = (**owner).as_ref();
+        // SAFETY: the slice borrows from what `owner` points to, which its reference count keeps in place, alive and
+        // unchanged as long as `_owner`: it can be borrowed mutably only by the last owner. `file` is not used after
+        // `_owner`, and both are private to this type.
+        let bytes: &'static [u8] = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
+        Ok(Self { file: bef::File::open(bytes)?, _owner: Arc::clone(owner) })
+    }
+
+    pub(crate) fn file(&self) -> &bef::File<'_> {
+        &self.file
+    }
+
+    /// The file as if it were borrowed for ever.
+    ///
+    /// What is read from it must be stored beside `self`, and given out only for as long as `self` lives.
+    pub(crate) fn file_beside(&self) -> &bef::File<'static> {
+        &self.file
+    }
+
+    /// Where these bytes lie in the file, if they do.
+    fn range(&self, bytes: &[u8]) -> Option<Range<usize>> {
+        let start = bytes.as_ptr().addr().checked_sub(self.file.bytes().as_ptr().addr())?;
+        let range = start..start.checked_add(bytes.len())?;
+        self.file.bytes().get(range.clone()).map(|_| range)
+    }
+}
+
+/// A range of a program's file, which keeps the program open: an attribute that outlives the call of its kernel.
+#[derive(Clone)]
+pub struct ProgramBytes {
+    module: Arc<Module>,
+    range: Range<usize>,
+}
+
+impl ProgramBytes {
+    /// `None` if the bytes do not lie in the module's file.
+    pub(crate) fn new(module: &Arc<Module>, bytes: &[u8]) -> Option<Self> {
+        let range = module.file()?.range(bytes)?;
+        Some(Self { module: Arc::clone(module), range })
+    }
+}
+
+impl Deref for ProgramBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let bytes = self.module.file().map_or(&[][..], |file| file.file().bytes());
+        bytes.get(self.range.clone()).unwrap_or(&[])
+    }
+}
+
+impl AsRef<[u8]> for ProgramBytes {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for ProgramBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProgramBytes({:?})", self.range)
+    }
+}

@@ -1,0 +1,61 @@
+//! Threads that go on where a thread has used up its stack by waiting inside of what it waits for.
+
+use crate::stack;
+use crate::sync::{ThreadId, current_thread};
+use pool::WorkQueue;
+use std::cell::Cell;
+use std::io;
+use std::panic::resume_unwind;
+use std::thread;
+
+/// Stack bytes of such a thread.
+pub(crate) const STACK_BYTES: usize = 8 << 20;
+
+/// The largest number of such threads that wait for one another.
+const MAX_THREADS: usize = 128;
+
+thread_local! {
+    /// The thread that waits at the bottom, if this one is nested.
+    static ROOT: Cell<Option<ThreadId>> = const { Cell::new(None) };
+    /// The number of threads below this one that wait for it.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// This thread, or the one that it stands in for.
+pub(crate) fn root_thread() -> ThreadId {
+    ROOT.get().unwrap_or_else(|| current_thread().id())
+}
+
+/// Runs `work`, which waits for `queue`, on a new thread in place of this one, and waits for it.
+///
+/// # Errors
+/// If too many such threads wait for one another, or the system starts no thread; `work` has not run.
+pub(crate) fn on_new_stack<R: Send>(_queue: &WorkQueue, work: impl FnOnce() -> R + Send) -> io::Result<R> {
+    let (depth, root) = (DEPTH.get() + 1, root_thread());
+    if depth > MAX_THREADS {
+        return Err(io::Error::other("calls that wait are nested too deeply: the limit of stacks"));
+    }
+    thread::scope(|scope| {
+        let builder = thread::Builder::new().name("nested".into()).stack_size(STACK_BYTES);
+        let handle = builder.spawn_scoped(scope, move || {
+            DEPTH.set(depth);
+            ROOT.set(Some(root));
+            stack::nested_scope(work)
+        })?;
+        handle.join().or_else(|payload| resume_unwind(payload))
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_threads_of_nested_stacks_are_counted_and_stand_in_for_the_first() {
+        fn nest(queue: &WorkQueue, depth: usize, root: ThreadId) -> usize {
+            assert_eq!(root_thread(), root);
+            on_new_stack(queue, || nest(queue, depth + 1, root)).unwrap_or(depth)
+        }
+        assert_eq!(nest(&WorkQueue::single_threaded(), 0, thread::current().id()), MAX_THREADS);
+    }
+}

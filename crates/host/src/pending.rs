@@ -1,0 +1,93 @@
+//! The values that a request waits for, which its cancellation makes available.
+//!
+//! A kernel may return a value that nobody ever resolves, or that several requests share. So executions and callers do
+//! not wait for that value itself but for a [`Relay`] of it, which takes the value, or the error that the request is
+//! cancelled with, whichever comes first.
+
+use crate::async_value::{AsyncValue, Promise};
+use crate::error::ErrorValue;
+use crate::sync::{Mutex, lock};
+use crate::value::Value;
+use pool::{Resume, Task};
+use std::sync::{Arc, Weak};
+
+/// Takes the value of `source` or of a cancellation.
+pub(crate) struct Relay(Mutex<Option<Held>>);
+
+struct Held {
+    promise: Promise,
+    source: AsyncValue,
+}
+
+impl Relay {
+    fn take(&self) -> Option<Held> {
+        lock(&self.0).take()
+    }
+
+    fn cancel(&self, error: &ErrorValue) {
+        if let Some(held) = self.take() {
+            held.promise.set(Value::Error(error.clone()));
+        }
+    }
+}
+
+impl Resume for Relay {
+    /// Passes on the value of the source, which is available.
+    fn resume(self: Arc<Self>, _: u64) {
+        if let Some(Held { promise, source }) = self.take() {
+            promise.set(Value::Async(source));
+        }
+    }
+}
+
+/// The relays of a request.
+#[derive(Default)]
+pub(crate) struct Pending(Mutex<List>);
+
+#[derive(Default)]
+struct List {
+    relays: Vec<Weak<Relay>>,
+    /// The length at which relays that are gone are removed.
+    sweep_at: usize,
+    cancelled: Option<ErrorValue>,
+}
+
+/// Length of the list below which nothing is removed.
+const MIN_SWEEP: usize = 64;
+
+impl Pending {
+    /// Resolves `target` when `source` is available, or when the request is cancelled.
+    pub(crate) fn relay(&self, target: (Promise, AsyncValue), source: AsyncValue) -> Value {
+        let (promise, value) = target;
+        let relay = Arc::new(Relay(Mutex::new(Some(Held { promise, source: source.clone() }))));
+        if let Some(error) = self.add(&relay) {
+            relay.cancel(&error);
+        } else {
+            source.run_when_available(Task::resume(relay, 0));
+        }
+        Value::Async(value).settle()
+    }
+
+    /// Adds a relay, or returns the error if the request is cancelled.
+    fn add(&self, relay: &Arc<Relay>) -> Option<ErrorValue> {
+        let mut list = lock(&self.0);
+        if list.cancelled.is_some() {
+            return list.cancelled.clone();
+        }
+        if list.relays.len() >= list.sweep_at {
+            list.relays.retain(|relay| relay.strong_count() > 0);
+            list.sweep_at = MIN_SWEEP.max(2 * list.relays.len());
+        }
+        list.relays.push(Arc::downgrade(relay));
+        None
+    }
+
+    /// Makes all values available, also those that are added later.
+    pub(crate) fn cancel(&self, error: &ErrorValue) {
+        let mut list = lock(&self.0);
+        list.cancelled.get_or_insert_with(|| error.clone());
+        let relays = std::mem::take(&mut list.relays);
+        drop(list);
+        relays.iter().filter_map(Weak::upgrade).for_each(|relay| relay.cancel(error));
+    }
+}
