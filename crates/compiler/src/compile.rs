@@ -9,9 +9,11 @@ use format::container::Blob;
 use format::ptd;
 use format::pte::{Builder, EValue, ExecutionPlan, NamedBlob, Prepared, is_own_key};
 use ir::exported::CompileBudget;
-use ir::exported::delegate::{CALL_DELEGATE, DebugHandle, Partitioner, Preprocess, lower_partition};
+use ir::exported::delegate::{
+    CALL_DELEGATE, DebugHandle, Partitioner, Preprocess, lower_partition, partition,
+};
 use ir::exported::{ExportedProgram, TensorSpec, VarId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -131,7 +133,8 @@ pub struct MethodSummary {
     pub constant_bytes: u64,
     /// The parts delegated to backends, in order of delegate index.
     pub delegates: Vec<DelegateSummary>,
-    /// The nodes that no backend took, grouped by operator and reason.
+    /// The nodes that no backend took, grouped by operator, backend and reason: a node is listed once for each backend that
+    /// says why it does not take it.
     pub left: Vec<LeftNodes>,
     /// The matrix multiplications and convolutions that were quantized.
     pub layers: Vec<QuantizedLayer>,
@@ -144,10 +147,23 @@ pub struct MethodSummary {
 pub struct LeftNodes {
     /// The operator.
     pub target: String,
-    /// Why the last backend that was asked rejected them.
+    /// The backend.
+    pub backend_id: String,
+    /// Why the backend does not take them.
     pub reason: String,
     /// How many nodes there are.
     pub count: usize,
+    /// The nodes, in order.
+    pub nodes: Vec<LeftNode>,
+}
+
+/// A node that a backend did not take.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LeftNode {
+    /// Its name.
+    pub name: String,
+    /// The file and line of the model that call it, `model.py:12`, if the archive has them.
+    pub line: Option<String>,
 }
 
 /// A part of a method that was delegated to a backend.
@@ -200,7 +216,28 @@ pub(crate) fn choose(programs: &mut Vec<ExportedProgram>, options: &Options) -> 
     Ok(())
 }
 
-/// Runs the passes, the quantizer, the backends and the emitter over all methods and builds the program file.
+/// Compiles programs, one for each method, as [`compile`] does those that it reads from an archive ([`pt2::read`]): runs the
+/// passes, the quantizer, the backends and the emitter, and builds the program file. [`Options::methods`] and
+/// [`Options::memory`] are not looked at: the programs have their own budgets.
+///
+/// # Errors
+/// Two programs have one name, a program is malformed, or as for [`compile`].
+pub fn compile_exported(
+    programs: Vec<ExportedProgram>,
+    table: &OperatorTable,
+    options: &Options,
+    watch: Watch<'_>,
+) -> Result<Compiled> {
+    let mut names = HashSet::new();
+    for program in &programs {
+        if !names.insert(program.name.as_str()) {
+            return Err(Error::Option(format!("two programs have the name `{}`", program.name)));
+        }
+        program.verify()?;
+    }
+    finish(programs, table, options, watch)
+}
+
 pub(crate) fn finish(
     mut programs: Vec<ExportedProgram>,
     table: &OperatorTable,
@@ -221,19 +258,22 @@ pub(crate) fn finish(
     let mut named: HashMap<String, usize> = HashMap::new();
     for program in &mut programs {
         let name = program.name.clone();
-        passes::run(program, table, &mut |pass, program| watch(&name, pass, program))?;
+        let fold_norms = !options.delegation.is_empty()
+            || matches!(options.quantize, Some(Quantize::Observe | Quantize::Static(_)));
+        passes::run(program, table, fold_norms, &mut |pass, program| watch(&name, pass, program))?;
         let mut quantized = quantize::Outcome::default();
         if let Some(how) = &options.quantize {
             quantized = quantize::run(program, how)?;
             watch(&name, passes::QUANTIZE, program);
         }
-        let mut left = Vec::new();
+        let mut reasons = Vec::new();
         for Delegation { partitioner, backend } in &options.delegation {
-            let partition = partitioner.partition(program)?;
-            left = left_nodes(program, &partition.reasons);
+            let mut partition = partition(program, &**partitioner)?;
+            reasons.push((backend.backend_id(), std::mem::take(&mut partition.reasons)));
             *program = lower_partition(partition, &[&**backend])?;
             watch(&name, passes::DELEGATE, program);
         }
+        let left = left_nodes(program, &reasons);
         let mut keys = Vec::new();
         let summary = emit(program, table, emit_options, &mut builder, &mut keys)?;
         for (key, var) in keys {
@@ -290,21 +330,27 @@ fn add_external(
     Ok(())
 }
 
-/// Counts the nodes for which the partitioner gave a reason, grouped by operator and reason.
-fn left_nodes(program: &ExportedProgram, reasons: &BTreeMap<VarId, String>) -> Vec<LeftNodes> {
-    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+/// The nodes that no backend took, with the reasons of each.
+fn left_nodes(program: &ExportedProgram, reasons: &[(&str, BTreeMap<VarId, String>)]) -> Vec<LeftNodes> {
+    let mut found: BTreeMap<(&str, usize, &str), Vec<LeftNode>> = BTreeMap::new();
     program.graph.for_each_node(&mut |node| {
-        let reason = node.outputs.first().and_then(|var| reasons.get(var));
-        if let Some(reason) = reason.filter(|_| *node.target != *CALL_DELEGATE) {
-            *counts.entry((&node.target, reason)).or_default() += 1;
+        let Some(first) = node.outputs.first().filter(|_| *node.target != *CALL_DELEGATE) else { return };
+        for (order, (_, reasons)) in reasons.iter().enumerate() {
+            if let Some(reason) = reasons.get(first) {
+                let line = node.line().map(|frame| format!("{}:{}", frame.file, frame.line));
+                let left = LeftNode { name: program.node_name(node), line };
+                found.entry((&node.target, order, reason)).or_default().push(left);
+            }
         }
     });
-    let left = |((target, reason), count): ((&str, &str), usize)| LeftNodes {
+    let left = |((target, order, reason), nodes): ((&str, usize, &str), Vec<LeftNode>)| LeftNodes {
         target: target.to_owned(),
+        backend_id: reasons[order].0.to_owned(),
         reason: reason.to_owned(),
-        count,
+        count: nodes.len(),
+        nodes,
     };
-    counts.into_iter().map(left).collect()
+    found.into_iter().map(left).collect()
 }
 
 fn delegates(program: &ExportedProgram) -> Vec<DelegateSummary> {

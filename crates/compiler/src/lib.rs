@@ -30,7 +30,8 @@ mod retarget;
 mod rewrite;
 
 pub use compile::{
-    Compiled, DelegateSummary, Delegation, ExternalTensor, LeftNodes, MethodSummary, Options, Watch, compile,
+    Compiled, DelegateSummary, Delegation, ExternalTensor, LeftNode, LeftNodes, MethodSummary, Options,
+    Watch, compile, compile_exported,
 };
 pub use error::{Error, NodeError, Result, UnsupportedOperator};
 pub use operators::OperatorTable;

@@ -301,7 +301,10 @@ fn report(compiled: &Compiled) -> serde_json::Value {
                 "name": layer.name, "operator": layer.target, "weight_error": layer.weight_error,
             })).collect::<Vec<_>>(),
             "left": m.left.iter().map(|left| object!({
-                "operator": left.target, "nodes": left.count, "reason": left.reason,
+                "operator": left.target, "nodes": left.count, "reason": left.reason, "backend": left.backend_id,
+                "places": left.nodes.iter().map(|node| object!({
+                    "name": node.name, "line": node.line,
+                })).collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
     })

@@ -92,18 +92,23 @@ impl FreeableBuffer {
         Self { origin, ..Self::shared(Arc::new(Counted { bytes: self, _held: held }), range) }
     }
 
-    /// The same bytes at an address that is a multiple of `alignment`, which must divide the alignment of
-    /// [`AlignedBuffer`]. If they are misaligned, this makes a copy, charged to `memory` while it lives; `what` names
-    /// its purpose in the error message.
+    /// The same bytes at an address that is a multiple of `alignment`, a power of two. If they are misaligned, this makes a
+    /// copy, charged to `memory` while it lives; `what` names its purpose in the error message.
     ///
     /// # Errors
     /// There is not enough memory for the copy.
     pub fn aligned(self, alignment: usize, what: &'static str, memory: &Budget) -> operator::Result<Self> {
-        if self.as_ptr().addr().is_multiple_of(alignment) {
+        if self.as_ptr().addr().is_multiple_of(alignment) || self.is_empty() {
             return Ok(self);
         }
         let held = memory.take(what, self.len())?;
-        let copy = Self::read(AlignedBuffer::from_slice(&self)?).holding(held);
+        let padded = self.len().saturating_add(alignment.saturating_sub(tensor::ALIGNMENT));
+        let mut buffer = AlignedBuffer::zeroed(padded)?;
+        let start = buffer.as_ptr().align_offset(alignment);
+        let range = start..start.saturating_add(self.len());
+        let place = buffer.get_mut(range.clone()).ok_or(tensor::Error::OutOfMemory(padded))?;
+        place.copy_from_slice(&self);
+        let copy = Self { owner: Owner::Read(Arc::new(buffer)), range, origin: None }.holding(held);
         Ok(Self { origin: self.origin, ..copy })
     }
 

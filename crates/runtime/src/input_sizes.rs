@@ -1,28 +1,16 @@
 //! The sizes that an export allows for a method's inputs, from the program's named data.
 
-use crate::{Error, Program, Purpose, Result};
-use format::pte::{EValue, ExecutionPlan, MAX_OWN_BYTES, input_sizes_key};
+use crate::own_data::{text, wrong};
+use crate::{Program, Result};
+use format::pte::{EValue, ExecutionPlan, input_sizes_key};
 use ir::exported::InputSizes;
 
 /// The allowed sizes of the inputs of a plan; `None` if the program has none for it.
 pub(crate) fn of(program: &Program, plan: &ExecutionPlan) -> Result<Option<InputSizes>> {
     let key = input_sizes_key(&plan.name);
-    let Some(range) = program.tables().named_data(&key) else { return Ok(None) };
-    let wrong = |problem: String| Error::Load {
-        method: plan.name.clone(),
-        place: format!("named data `{key}`"),
-        problem,
-    };
-    if range.end - range.start > MAX_OWN_BYTES {
-        return Err(wrong(format!(
-            "it has {} bytes, at most {MAX_OWN_BYTES} are read",
-            range.end - range.start
-        )));
-    }
-    let bytes = program.load_range(range, Purpose::Program)?;
-    let text = std::str::from_utf8(&bytes).map_err(|_| wrong("it is no text".to_owned()))?;
-    let sizes: InputSizes = text.parse().map_err(wrong)?;
-    check(&sizes, plan).map_err(wrong)?;
+    let Some(text) = text(program, &plan.name, &key)? else { return Ok(None) };
+    let sizes: InputSizes = text.parse().map_err(|problem| wrong(&plan.name, &key, problem))?;
+    check(&sizes, plan).map_err(|problem| wrong(&plan.name, &key, problem))?;
     Ok(Some(sizes))
 }
 

@@ -31,6 +31,7 @@ mod module;
 mod named_data;
 mod operands;
 mod options;
+mod own_data;
 mod prepare;
 mod program;
 mod raise;

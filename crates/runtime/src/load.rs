@@ -261,6 +261,7 @@ impl<'p> Loader<'p> {
         if self.plan.delegates.is_empty() {
             return Ok(Vec::new());
         }
+        let mut alignments = crate::own_data::alignments(self.program, &self.name)?;
         let own = PteDataMap::new(self.program.clone());
         let mut maps: Vec<Arc<dyn NamedDataMap>> = self.options.data.iter().cloned().collect();
         if !self.program.tables().named_data.is_empty() {
@@ -268,7 +269,10 @@ impl<'p> Loader<'p> {
         }
         let named_data = match maps.len() {
             0 => None,
-            _ => Some(CountedDataMap::new(MergedDataMap::new(maps)?, self.budget.clone())),
+            _ => {
+                let aligned = std::mem::take(&mut alignments.data);
+                Some(CountedDataMap::new(MergedDataMap::new(maps)?, self.budget.clone(), aligned))
+            }
         };
         let no_specs = BackendOptions::new();
         let mut entries = Vec::new();
@@ -294,6 +298,10 @@ impl<'p> Loader<'p> {
                 Some(held) => processed.holding(held),
                 None => processed,
             };
+            let alignment = u32::try_from(index).ok().and_then(|index| alignments.payloads.get(&index));
+            let alignment = alignment.map_or(Ok(1), |&alignment| usize_of(alignment))?;
+            let processed =
+                processed.aligned(alignment, "its aligned payloads", &self.budget).map_err(over_memory)?;
             let specs: Vec<_> =
                 delegate.compile_specs.iter().map(|s| CompileSpec { key: &s.key, value: &s.value }).collect();
             let ctx = BackendInitContext {

@@ -7,7 +7,7 @@ use crate::{DataLoader, Error, FileLoader, FreeableBuffer, Limits, MmapLoader, P
 use format::ptd;
 use graph::SourceId;
 use operator::Budget;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -317,13 +317,15 @@ impl NamedDataMap for MergedDataMap {
 pub(crate) struct CountedDataMap {
     map: Arc<MergedDataMap>,
     budget: Budget,
+    /// The alignments of entries whose bytes must not be at any address.
+    alignments: BTreeMap<String, u64>,
     /// Entries that backends have requested as constants.
     constants: Mutex<HashMap<String, Arc<Deferred>>>,
 }
 
 impl CountedDataMap {
-    pub(crate) fn new(map: MergedDataMap, budget: Budget) -> Self {
-        Self { map: Arc::new(map), budget, constants: Mutex::default() }
+    pub(crate) fn new(map: MergedDataMap, budget: Budget, alignments: BTreeMap<String, u64>) -> Self {
+        Self { map: Arc::new(map), budget, alignments, constants: Mutex::default() }
     }
 }
 
@@ -340,7 +342,14 @@ impl NamedDataMap for CountedDataMap {
     fn data(&self, key: &str) -> Result<FreeableBuffer> {
         let bytes = usize::try_from(self.map.nbytes(key)?).unwrap_or(usize::MAX);
         let held = self.budget.take("its named data", bytes).map_err(over_memory)?;
-        Ok(self.map.data(key)?.holding(held))
+        let data = self.map.data(key)?.holding(held);
+        match self.alignments.get(key) {
+            Some(&alignment) => {
+                let alignment = usize_of(alignment)?;
+                data.aligned(alignment, "its aligned named data", &self.budget).map_err(over_memory)
+            }
+            None => Ok(data),
+        }
     }
 
     fn source(&self, key: &str) -> Option<(SourceId, u64)> {
@@ -421,7 +430,7 @@ mod tests {
     fn delegate_constants_are_read_on_first_access_and_shared() {
         let (weights, budget) = (Arc::new(Weights::default()), Budget::new(64));
         let maps: Vec<Arc<dyn NamedDataMap>> = vec![weights.clone()];
-        let map = CountedDataMap::new(MergedDataMap::new(maps).unwrap(), budget.clone());
+        let map = CountedDataMap::new(MergedDataMap::new(maps).unwrap(), budget.clone(), BTreeMap::new());
         let reads = || (weights.0.load(Ordering::Relaxed), budget.held());
         let (a, b) = (map.constant("w").unwrap(), map.constant("w").unwrap());
         let shared = |constant: &ConstantBytes| match constant.to_graph() {

@@ -6,7 +6,7 @@
 //! | `2x2xf32` | a tensor of zeros |
 //! | `f32=1.2` | a zero-dim tensor, or a scalar where the program takes one |
 //! | `4xf32=@raw.bin` | a tensor with the little-endian bytes of a file |
-//! | `@x.npy` | a NumPy array |
+//! | `x.npy`, `@x` | a NumPy array; with `@` in a file of any name |
 //! | `digit.png` | an image, for image inputs (module `picture`) |
 //! | `5`, `0.5`, `true` | a scalar where the program takes one |
 //! | `none` | no value |
@@ -32,7 +32,7 @@ pub enum InputSpec {
         /// The elements.
         elements: Elements,
     },
-    /// `@x.npy`
+    /// `x.npy`, `@x`
     Npy(PathBuf),
     /// `digit.png`
     Image(PathBuf),
@@ -87,16 +87,12 @@ impl FromStr for InputSpec {
             None => (text, None),
         };
         let Some((dtype, sizes)) = parse_type(shaped) else {
-            let image = PathBuf::from(text);
-            let extension = image.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
-            return match extension.as_str() {
-                "png" | "jpg" | "jpeg" => Ok(Self::Image(image)),
-                "npy" => Err(format!("write `@{text}` to read a NumPy array")),
-                _ => Err(format!(
-                    "`{text}` is no input: write `2x2xf32=1,2,3,4`, `@x.npy`, `4xf32=@raw.bin`, \
-                     a number, or the name of a .png or .jpg file"
-                )),
-            };
+            return Self::of_file(text.as_ref()).ok_or_else(|| {
+                format!(
+                    "`{text}` is no input: write `2x2xf32=1,2,3,4`, `4xf32=@raw.bin`, a number, or the name of a \
+                     .npy, .png or .jpg file; `@FILE` is a NumPy array in a file of any other name"
+                )
+            });
         };
         let elements = match given {
             None => Elements::Zeros,
@@ -132,6 +128,16 @@ fn parse_number(text: &str) -> Option<Scalar> {
 }
 
 impl InputSpec {
+    /// The array (`.npy`) or image (`.png`, `.jpg`, `.jpeg`) in a file, by the ending of its name. `None` for others.
+    pub fn of_file(path: &Path) -> Option<Self> {
+        let ending = path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
+        match ending.as_str() {
+            "npy" => Some(Self::Npy(path.to_owned())),
+            "png" | "jpg" | "jpeg" => Some(Self::Image(path.to_owned())),
+            _ => None,
+        }
+    }
+
     /// The file that [`resolve`](Self::resolve) reads, if any.
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -176,7 +182,7 @@ impl InputSpec {
     fn unfit(&self, declared: &Declared) -> Error {
         let wanted = match (&declared.meta, declared.tag) {
             (Some(meta), _) => format!(
-                "the program takes a {meta} there: write `{}=…`, or `@x.npy`",
+                "the program takes a {meta} there: write `{}=…`, or `x.npy`",
                 type_text(meta.dtype(), meta.sizes())
             ),
             (None, tag) => format!("the program takes a value of kind {tag} there"),
@@ -360,6 +366,22 @@ mod tests {
     }
 
     #[test]
+    fn files_are_recognized_by_their_names() {
+        let npy = |path: &str| InputSpec::Npy(path.into());
+        let cases = [
+            ("x.npy", npy("x.npy")),
+            ("a=b/2x2xf32.NPY", npy("a=b/2x2xf32.NPY")),
+            ("@x.npy", npy("x.npy")),
+            ("@array", npy("array")),
+            ("a.jpeg", InputSpec::Image("a.jpeg".into())),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(text.parse::<InputSpec>().unwrap(), expected, "{text}");
+        }
+        assert!("x.npz".parse::<InputSpec>().is_err());
+    }
+
+    #[test]
     fn scalars_convert_to_the_declared_kind() {
         let as_kind = |text: &str, tag| {
             let spec = text.parse::<InputSpec>().unwrap();
@@ -377,8 +399,7 @@ mod tests {
     fn mistakes_are_explained() {
         let e = "hello".parse::<InputSpec>().unwrap_err();
         assert!(e.contains("2x2xf32=1,2,3,4"), "{e}");
-        let e = "x.npy".parse::<InputSpec>().unwrap_err();
-        assert!(e.contains("@x.npy"), "{e}");
+        assert!(e.contains(".npy"), "{e}");
         let declared = declared(Tag::Tensor);
         for (text, problem) in [
             ("2xi8=1,2,3", "3 elements where 2xi8 needs 2"),

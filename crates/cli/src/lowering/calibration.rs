@@ -41,10 +41,11 @@ pub(super) fn ranges(
 /// The inputs of a sample: one file, or the files of a folder, one for each input.
 fn sample(path: PathBuf) -> Result<Vec<InputSpec>> {
     let files = if path.is_dir() { entries(&path)? } else { vec![path] };
-    let is_array = |file: &Path| file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy"));
-    let at = |file: &Path| if is_array(file) { "@" } else { "" };
-    let spec = |file: PathBuf| format!("{}{}", at(&file), file.display()).parse::<InputSpec>();
-    files.into_iter().map(|file| spec(file).map_err(|e| Failure::Usage(e.to_string()))).collect()
+    let refused = |file: &Path| {
+        let message = format!("--calibrate: {} is no array (.npy) or image (.png, .jpg)", file.display());
+        Failure::Usage(message)
+    };
+    files.iter().map(|file| InputSpec::of_file(file).ok_or_else(|| refused(file))).collect()
 }
 
 /// The entries of a folder, sorted by name.

@@ -3,6 +3,7 @@
 use pteron::compile::delegate::DebugHandle;
 use pteron::compile::{Compiled, DelegateSummary, MethodSummary};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use toolbox::show::{bytes, count, table};
 
 pub(super) fn json(compiled: &Compiled) -> Value {
@@ -16,7 +17,10 @@ pub(super) fn json(compiled: &Compiled) -> Value {
                 "name": layer.name, "operator": layer.target, "weight_error": layer.weight_error,
             })).collect::<Vec<_>>(),
             "left": m.left.iter().map(|left| json!({
-                "operator": left.target, "nodes": left.count, "reason": left.reason,
+                "operator": left.target, "nodes": left.count, "reason": left.reason, "backend": left.backend_id,
+                "places": left.nodes.iter().map(|node| json!({
+                    "name": node.name, "line": node.line,
+                })).collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
     })
@@ -71,7 +75,10 @@ fn not_on_reference(method: &MethodSummary) -> String {
 /// What was delegated of a method, and what was not and why.
 fn delegates(method: &MethodSummary) -> String {
     let taken: usize = method.delegates.iter().map(|d| d.operators.values().sum::<usize>()).sum();
-    let left: usize = method.left.iter().map(|left| left.count).sum();
+    // With several backends, a node has a reason of each.
+    let left: HashSet<&str> =
+        method.left.iter().flat_map(|left| &left.nodes).map(|node| node.name.as_str()).collect();
+    let left = left.len();
     let parts = count(method.delegates.len(), "delegate");
     let mut text = format!("\n{}: {taken} of {} in {parts}", method.name, count(taken + left, "node"));
     if !method.delegates.is_empty() {
@@ -81,10 +88,12 @@ fn delegates(method: &MethodSummary) -> String {
     }
     if left > 0 {
         let head = ["left to kernels", "nodes", "because"].map(str::to_owned).to_vec();
-        let rows = method
-            .left
-            .iter()
-            .map(|left| vec![left.target.clone(), left.count.to_string(), left.reason.clone()]);
+        let first = &method.left[0].backend_id;
+        let several = method.left.iter().any(|left| left.backend_id != *first);
+        let rows = method.left.iter().map(|left| {
+            let backend = if several { format!("{}: ", left.backend_id) } else { String::new() };
+            vec![left.target.clone(), left.count.to_string(), format!("{backend}{}", left.reason)]
+        });
         text += &format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<><", 2));
     }
     text

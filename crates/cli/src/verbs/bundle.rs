@@ -13,9 +13,9 @@ use toolbox::paths::Paths;
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
-    "  pteron bundle model.pte @x.npy -o model.bpte\n\n",
+    "  pteron bundle model.pte x.npy -o model.bpte\n\n",
     "  # one more test case\n",
-    "  pteron bundle model.bpte @y.npy -o model2.bpte",
+    "  pteron bundle model.bpte y.npy -o model2.bpte",
     exit_status!()
 ))]
 pub(crate) struct Opts {

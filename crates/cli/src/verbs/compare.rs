@@ -19,11 +19,11 @@ use toolbox::verify::{Scope, Tolerance};
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
-    "  pteron compare model.pte @x.npy\n\n",
+    "  pteron compare model.pte x.npy\n\n",
     "  # every value that was compared\n",
-    "  pteron compare model.pte @x.npy -v\n\n",
+    "  pteron compare model.pte x.npy -v\n\n",
     "  # with a run recorded by ExecuTorch\n",
-    "  pteron compare model.pte @x.npy --etdump trace.etdp --debug-buffer values.bin",
+    "  pteron compare model.pte x.npy --etdump trace.etdp --debug-buffer values.bin",
     exit_status_of_answer!("the runs agree", "they diverge")
 ))]
 pub(crate) struct Opts {

@@ -31,7 +31,7 @@ use toolbox::profile::{self, chrome, etdump};
     "  # a timeline for https://ui.perfetto.dev, a dump for ExecuTorch's Inspector\n",
     "  pteron profile model.pte --trace trace.json --etdump trace.etdp\n\n",
     "  # with all intermediate tensors\n",
-    "  pteron profile model.pte @x.npy --etdump trace.etdp --debug-buffer values.bin\n\n",
+    "  pteron profile model.pte x.npy --etdump trace.etdp --debug-buffer values.bin\n\n",
     "  # the kernels of a BEF program on four threads, and a timeline of them\n",
     "  pteron profile program.bef --work-queue mt:4 --trace trace.json",
     exit_status!()

@@ -34,7 +34,7 @@ use toolbox::verify::{Scope, Tolerance};
     "Examples:\n",
     "  pteron report model.pte -o report.html\n\n",
     "  # with the time of every node\n",
-    "  pteron report model.pte @x.npy --profile -o report.html\n\n",
+    "  pteron report model.pte x.npy --profile -o report.html\n\n",
     "  # the differences to another file; the times that another runtime recorded\n",
     "  pteron report old.pte --diff new.pte -o report.html\n",
     "  pteron report model.pte --etdump trace.etdp -o report.html",

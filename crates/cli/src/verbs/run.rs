@@ -20,7 +20,7 @@ use toolbox::{npy, show};
 ///
 ///   2x2xf32=1,2,3,4   a tensor; a single element fills it, none gives zeros
 ///   4xf32=@raw.bin    a tensor from the little-endian bytes of a file
-///   @x.npy            a NumPy array
+///   x.npy             a NumPy array; with @, `@x`, in a file of any name
 ///   digit.png         an image (PNG or JPEG), for an input [1, C, H, W] or [C, H, W] with C = 1
 ///                     (grey), 3 (RGB) or 4 (RGBA): stretched to H by W, with values in 0..1 and
 ///                     black 0; for integer inputs values in 0..255. The options for images change
@@ -39,7 +39,7 @@ use toolbox::{npy, show};
     "  # a photograph, preprocessed as for torchvision models\n",
     "  pteron run mobilenet.pte cat.jpg --resize 256 --crop 224 --preset imagenet --top 5\n\n",
     "  # weights from a separate file, outputs as NumPy arrays\n",
-    "  pteron run model.pte @x.npy --data weights.ptd --output out/\n\n",
+    "  pteron run model.pte x.npy --data weights.ptd --output out/\n\n",
     "  # how long does it take?\n",
     "  pteron run model.pte --repeat 100\n\n",
     "  # continue from the state of the last run\n",

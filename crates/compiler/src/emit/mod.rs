@@ -8,8 +8,9 @@ use crate::operators::{OperatorTable, Slot};
 use crate::{Error, Result};
 use format::container::Blob;
 use format::pte::{
-    BackendDelegate, BackendDelegateDataReference, Builder, Chain, CompileSpec, ContainerMetadata,
-    DataLocation, EValue, ExecutionPlan, Frame, FrameList, Instruction, MAX_OWN_BYTES, NamedBlob, Operator,
+    Alignments, BackendDelegate, BackendDelegateDataReference, Builder, Chain, CompileSpec,
+    ContainerMetadata, DataLocation, EValue, ExecutionPlan, Frame, FrameList, Instruction, MAX_OWN_BYTES,
+    NamedBlob, Operator,
 };
 use ir::exported::{
     Argument, ConstantTensor, ExportedGraph, ExportedNode, ExportedProgram, InputKind, InputSizes, Source,
@@ -20,6 +21,9 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::sync::Arc;
 use values::Values;
+
+/// The alignment that memory has anyway, in bytes.
+const COMMON_ALIGNMENT: u64 = 16;
 
 /// Options of the emitter.
 #[derive(Debug, Clone, Copy)]
@@ -70,6 +74,7 @@ pub(crate) fn emit(
         if options.source_frames { sources.iter().map(|s| frames(s)).collect() } else { Vec::new() };
     let delegates = delegates(program, builder);
     builder.named_data.extend(input_sizes(program)?);
+    builder.named_data.extend(alignments(program)?);
     builder.execution_plan.push(ExecutionPlan {
         name: program.name.clone(),
         container_meta_type: Some(ContainerMetadata {
@@ -114,15 +119,39 @@ fn delegates(program: &ExportedProgram, builder: &mut Builder<'static>) -> Vec<B
     all
 }
 
+/// What the payloads and named data of a program ask of memory beyond what all memory has.
+fn alignments(program: &ExportedProgram) -> Result<Option<NamedBlob<'static>>> {
+    let mut asked = Alignments::default();
+    for (index, module) in (0..).zip(&program.lowered) {
+        let result = &module.result;
+        if result.payload_alignment > COMMON_ALIGNMENT {
+            asked.payloads.insert(index, result.payload_alignment);
+        }
+        let data = result.named_data.iter().filter(|data| data.alignment > COMMON_ALIGNMENT);
+        asked.data.extend(data.map(|data| (data.key.clone(), data.alignment)));
+    }
+    if asked.is_empty() {
+        return Ok(None);
+    }
+    let (key, text) = (format::pte::alignments_key(&program.name), asked.to_string());
+    own_data(program, key, text, "the alignments that its delegates ask for")
+}
+
 /// The sizes that the inputs may have, if the upper bounds in the plan do not say it all.
 fn input_sizes(program: &ExportedProgram) -> Result<Option<NamedBlob<'static>>> {
     let Some(sizes) = InputSizes::of(program) else { return Ok(None) };
     let (key, text) = (format::pte::input_sizes_key(&program.name), sizes.to_string());
+    own_data(program, key, text, "the sizes of the inputs")
+}
+
+fn own_data(
+    program: &ExportedProgram,
+    key: String,
+    text: String,
+    what: &str,
+) -> Result<Option<NamedBlob<'static>>> {
     if text.len() as u64 > MAX_OWN_BYTES {
-        let problem = format!(
-            "the sizes of the inputs take {} bytes, at most {MAX_OWN_BYTES} can be stored",
-            text.len()
-        );
+        let problem = format!("{what} take {} bytes, at most {MAX_OWN_BYTES} can be stored", text.len());
         return Err(Error::archive(format!("method `{}`", program.name), problem));
     }
     Ok(Some(NamedBlob { key, blob: Blob::bytes(text.into_bytes()), alignment: 1 }))

@@ -7,7 +7,7 @@ use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
 use ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
 use operator::Kernel;
-use operator::facts::Meaning;
+use operator::facts::{Affinity, Meaning};
 use operator::{Arg, Args};
 use tensor::{DimOrder, TensorMeta};
 
@@ -53,7 +53,13 @@ fn follows(cx: &Rewriter<'_>, node: &ExportedNode, table: &OperatorTable) -> boo
     }
     matches!(
         meaning(cx.program, node, &*selection.kernel),
-        Some(Meaning::Elementwise(_) | Meaning::Convolution(_) | Meaning::Pool(_))
+        Some(
+            Meaning::Elementwise(_)
+                | Meaning::Convolution(_)
+                | Meaning::Pool(_)
+                | Meaning::Quantize(Affinity::Known { .. })
+                | Meaning::Dequantize(Affinity::Known { .. })
+        )
     )
 }
 

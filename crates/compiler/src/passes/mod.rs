@@ -7,6 +7,7 @@ mod fold;
 pub(crate) mod functionalize;
 mod inline;
 mod layouts;
+mod norms;
 pub(crate) mod products;
 mod promote;
 mod vmap;
@@ -39,6 +40,11 @@ pub(crate) const PASSES: &[(&str, Pass)] = &[
     ("products", |program, _| products::to_linear(program, products::Weights::Dequantized)),
 ];
 
+/// The pass that folds batch norms, for programs that are quantized statically or delegated, and the pass before it.
+/// Behind it, layouts would separate norms from their convolutions.
+const FOLD_NORMS: &str = "fold-norms";
+const BEFORE_NORMS: &str = "remove-dead";
+
 /// The pass name reported after quantization.
 pub(crate) const QUANTIZE: &str = "quantize";
 
@@ -51,20 +57,22 @@ pub(crate) const DELEGATE: &str = "delegate";
 pub(crate) fn run(
     program: &mut ExportedProgram,
     table: &OperatorTable,
+    fold_norms: bool,
     watch: &mut dyn FnMut(&str, &ExportedProgram),
 ) -> Result<()> {
-    let Some(all) = table.fallback() else { return run_once(program, table, watch) };
+    let Some(all) = table.fallback() else { return run_once(program, table, fold_norms, watch) };
     let (before, charged) = (program.clone(), program.budget.num_charged());
-    run_once(program, table, watch).or_else(|_| {
+    run_once(program, table, fold_norms, watch).or_else(|_| {
         *program = before;
         program.budget.release_after(charged);
-        run_once(program, &all, watch)
+        run_once(program, &all, fold_norms, watch)
     })
 }
 
 fn run_once(
     program: &mut ExportedProgram,
     table: &OperatorTable,
+    fold_norms: bool,
     watch: &mut dyn FnMut(&str, &ExportedProgram),
 ) -> Result<()> {
     watch("read", program);
@@ -74,13 +82,19 @@ fn run_once(
             program.verify()?;
         }
         watch(name, program);
+        if fold_norms && *name == BEFORE_NORMS {
+            norms::fold(program);
+            watch(FOLD_NORMS, program);
+        }
     }
     Ok(())
 }
 
 /// All pass names that are reported during compilation.
 pub fn pass_names() -> impl Iterator<Item = &'static str> {
-    std::iter::once("read").chain(PASSES.iter().map(|(name, _)| *name)).chain([QUANTIZE, DELEGATE])
+    let after = |name: &'static str| (name == BEFORE_NORMS).then_some(FOLD_NORMS);
+    let passes = PASSES.iter().flat_map(move |(name, _)| std::iter::once(*name).chain(after(name)));
+    std::iter::once("read").chain(passes).chain([QUANTIZE, DELEGATE])
 }
 
 /// Checks that a pass of this name exists.

@@ -118,11 +118,12 @@ fn transposed(program: &mut ExportedProgram, matrix: VarId) -> Option<VarId> {
     }
     let &[inner, outputs] = &program.spec(matrix)?.known_sizes()?[..] else { return None };
     let (inner, outputs) = (usize::try_from(inner).ok()?, usize::try_from(outputs).ok()?);
-    let data = program.constants.get(&matrix)?.reopened();
-    let weights = data.data().as_chunks::<4>().0;
+    let data = program.row_major(matrix)?;
+    let weights = data.bytes().as_chunks::<4>().0;
     let turned = (0..outputs).flat_map(|row| (0..inner).map(move |column| column * outputs + row));
     let bytes: Vec<u8> = turned.flat_map(|i| weights[i]).collect();
-    let name = data.name.as_ref().map(|name| Arc::from(format!("{name}.transposed")));
+    let name = program.constants.get(&matrix)?.name.as_ref();
+    let name = name.map(|name| Arc::from(format!("{name}.transposed")));
     let range = 0..bytes.len();
     let var = format!("{}_transposed_{}", program.var(matrix).name, program.num_vars());
     let sizes = [outputs, inner].map(|n| Size::Int(n as i64)).to_vec();

@@ -12,7 +12,6 @@
 
 mod histogram;
 mod layers;
-mod norm;
 mod rows;
 mod values;
 
@@ -120,12 +119,8 @@ pub(crate) fn run(program: &mut ExportedProgram, how: &Quantize) -> Result<Outco
             }
             rows::run(program, rows::Weights::FourBits { group: *group })
         }
-        Quantize::Observe => {
-            norm::fold(program);
-            values::observe(program)
-        }
+        Quantize::Observe => values::observe(program),
         Quantize::Static(ranges) => {
-            norm::fold(program);
             let none = BTreeMap::new();
             values::quantize(program, ranges.get(&program.name).unwrap_or(&none))?
         }
@@ -136,15 +131,21 @@ pub(crate) fn run(program: &mut ExportedProgram, how: &Quantize) -> Result<Outco
     Ok(outcome)
 }
 
-/// The elements of a float32 constant that is never mutated.
-fn floats(program: &ExportedProgram, var: VarId) -> Option<Vec<f32>> {
-    let is_float = program.spec(var)?.dtype == ScalarType::Float;
-    let data = program.constants.get(&var).filter(|_| is_float && !program.is_mutated(var))?;
-    Some(data.reopened().data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
+/// Whether a value is a float32 constant that is never mutated.
+fn is_float_constant(program: &ExportedProgram, var: VarId) -> bool {
+    program.spec(var).is_some_and(|spec| spec.dtype == ScalarType::Float)
+        && program.constants.contains_key(&var)
+        && !program.is_mutated(var)
+}
+
+/// The elements, in row-major order, of a float32 constant that is never mutated.
+pub(crate) fn floats(program: &ExportedProgram, var: VarId) -> Option<Vec<f32>> {
+    let data = program.row_major(var).filter(|_| is_float_constant(program, var))?;
+    Some(data.bytes().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
 }
 
 /// A constant of these bytes, named after another.
-fn constant(
+pub(crate) fn constant(
     program: &mut ExportedProgram,
     like: VarId,
     suffix: &str,
@@ -206,7 +207,7 @@ fn why_left(program: &ExportedProgram, node: &ExportedNode, rows: Option<rows::W
     if !program.constants.contains_key(&weight) {
         return Some(left(program, node, "what it multiplies with is computed, no constant"));
     }
-    if floats(program, weight).is_none() {
+    if !is_float_constant(program, weight) {
         return Some(left(program, node, "its weights are of another type than float32, or are written"));
     }
     if *node.target == *"aten.addmm.default" {
@@ -232,6 +233,6 @@ fn left(program: &ExportedProgram, node: &ExportedNode, reason: &str) -> String 
 }
 
 /// A row-major tensor of static sizes.
-fn of_sizes(dtype: ScalarType, sizes: &[usize]) -> TensorSpec {
+pub(crate) fn of_sizes(dtype: ScalarType, sizes: &[usize]) -> TensorSpec {
     TensorSpec::contiguous(dtype, sizes.iter().map(|&n| Size::Int(n as i64)).collect())
 }

@@ -1,7 +1,7 @@
 //! Static quantization of values to int8, by calibrated ranges.
 
 use super::layers::by_channel;
-use super::{Outcome, ValueRanges, floats, push, range_args, why_left};
+use super::{Outcome, ValueRanges, is_float_constant, push, range_args, why_left};
 use crate::{Error, Result};
 use ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -132,7 +132,9 @@ fn computes(program: &ExportedProgram, node: &ExportedNode) -> bool {
 /// The weights of a node, and the dimension along which each index has its own scale.
 fn weight_axis(program: &ExportedProgram, node: &ExportedNode) -> Option<(VarId, usize)> {
     let weight = node.arg("weight")?.var()?;
-    floats(program, weight)?;
+    if !is_float_constant(program, weight) {
+        return None;
+    }
     let is_transposed = matches!(node.arg("transposed"), Some(Argument::Bool(true)));
     let one_group = matches!(node.arg("groups"), None | Some(Argument::Int(1)));
     (!is_transposed || one_group).then_some((weight, usize::from(is_transposed)))
@@ -152,6 +154,7 @@ fn moves(node: &ExportedNode) -> bool {
                 | "aten.cat.default"
                 | "aten.max_pool2d_with_indices.default"
                 | "aten.slice.Tensor"
+                | "dim_order_ops._to_dim_order_copy.default"
         )
 }
 

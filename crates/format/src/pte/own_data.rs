@@ -7,6 +7,11 @@
 //! | key | entry |
 //! | --- | --- |
 //! | `pteron.input_sizes.METHOD` | the sizes that the export allows for the inputs: `ir::exported::InputSizes` |
+//! | `pteron.alignments.METHOD` | the alignments that payloads and named data must have in memory: [`Alignments`] |
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
 
 /// The prefix of the keys of named data that Pteron adds to programs.
 pub const OWN_KEY_PREFIX: &str = "pteron.";
@@ -22,4 +27,118 @@ pub fn is_own_key(key: &str) -> bool {
 /// The key of the sizes that the inputs of a method may have.
 pub fn input_sizes_key(method: &str) -> String {
     format!("{OWN_KEY_PREFIX}input_sizes.{method}")
+}
+
+/// The key of the [`Alignments`] of a method.
+pub fn alignments_key(method: &str) -> String {
+    format!("{OWN_KEY_PREFIX}alignments.{method}")
+}
+
+/// The alignments in memory, in bytes, that the delegates of a method ask for. The tables of a program cannot say this: where
+/// something lies in the file says only what it is a multiple of by intention or by chance.
+///
+/// ```text
+/// alignments 1
+/// payload 0 4096
+/// data 64 KEY
+/// ```
+///
+/// A key is written with `\\n` for a line feed and `\\\\` for a backslash.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Alignments {
+    /// By index of the delegate, that of its payload.
+    pub payloads: BTreeMap<u32, u64>,
+    /// By key, that of named data.
+    pub data: BTreeMap<String, u64>,
+}
+
+impl Alignments {
+    /// Whether nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.payloads.is_empty() && self.data.is_empty()
+    }
+}
+
+const ALIGNMENTS_HEAD: &str = "alignments 1";
+
+/// The greatest alignment that is understood, in bytes: that of a huge page.
+const MAX_ALIGNMENT: u64 = 1 << 21;
+
+impl fmt::Display for Alignments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{ALIGNMENTS_HEAD}")?;
+        self.payloads.iter().try_for_each(|(index, alignment)| writeln!(f, "payload {index} {alignment}"))?;
+        let escaped = |key: &str| key.replace('\\', r"\\").replace('\n', r"\n");
+        self.data.iter().try_for_each(|(key, alignment)| writeln!(f, "data {alignment} {}", escaped(key)))
+    }
+}
+
+impl FromStr for Alignments {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut lines = text.split_terminator('\n');
+        if lines.next() != Some(ALIGNMENTS_HEAD) {
+            return Err(format!("it does not begin with `{ALIGNMENTS_HEAD}`"));
+        }
+        let mut found = Self::default();
+        for line in lines {
+            let wrong = || format!("`{line}` is no alignment");
+            let alignment = |text: &str| {
+                let alignment: u64 = text.parse().map_err(|_| wrong())?;
+                match alignment.is_power_of_two() && alignment <= MAX_ALIGNMENT {
+                    true => Ok(alignment),
+                    false => Err(wrong()),
+                }
+            };
+            match line.splitn(3, ' ').collect::<Vec<_>>()[..] {
+                ["payload", index, n] => {
+                    found.payloads.insert(index.parse().map_err(|_| wrong())?, alignment(n)?);
+                }
+                ["data", n, key] => {
+                    found.data.insert(unescaped(key).ok_or_else(wrong)?, alignment(n)?);
+                }
+                _ => return Err(wrong()),
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn unescaped(text: &str) -> Option<String> {
+    let (mut key, mut rest) = (String::new(), text.chars());
+    while let Some(c) = rest.next() {
+        key.push(match c {
+            '\\' => match rest.next()? {
+                'n' => '\n',
+                '\\' => '\\',
+                _ => return None,
+            },
+            other => other,
+        });
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alignments_are_written_and_read() {
+        let keys = ["k", "", "a b", "line\nfeed\\n", "payload 0 3"];
+        let data = keys.into_iter().map(|key| (key.to_owned(), 4096)).collect();
+        let alignments = Alignments { payloads: BTreeMap::from([(0, 64), (7, 1 << 21)]), data };
+        assert_eq!(alignments.to_string().parse(), Ok(alignments));
+        assert!("alignments 1\n".parse::<Alignments>().unwrap().is_empty());
+        for wrong in ["", "alignments 2\n", "payload 0 3", "data 4194304 k", "data 16", "data 16 \\x", "x"] {
+            let text = if wrong.starts_with("alignments") {
+                wrong.to_owned()
+            } else {
+                format!("alignments 1\n{wrong}\n")
+            };
+            assert!(text.parse::<Alignments>().is_err(), "{text}");
+        }
+        assert!("".parse::<Alignments>().is_err());
+    }
 }

@@ -13,6 +13,7 @@ mod budget;
 pub mod delegate;
 mod expression;
 mod input_sizes;
+mod layout;
 mod print;
 mod select;
 mod size;

@@ -112,7 +112,7 @@ impl Place {
             [a, b, c] => (1, [a, b, c]),
             _ => {
                 return Err("pictures go to inputs [1, C, H, W] or [C, H, W], or with the channels last; \
-                            give another one as an array (`@x.npy`)"
+                            give another one as an array (`x.npy`)"
                     .to_owned());
             }
         };
@@ -128,14 +128,14 @@ impl Place {
                 false => "[1, C, H, W] or [C, H, W]",
             };
             let hint = match (colours(other), channels_last) {
-                (false, _) => "give this one as an array (`@x.npy`)",
+                (false, _) => "give this one as an array (`x.npy`)",
                 (true, true) => "leave --channels-last away if the channels come first",
                 (true, false) => "say --channels-last if the channels come last",
             };
             return Err(format!("a picture goes to {what} with 1, 3 or 4 channels C; {hint}"));
         }
         if count != 1 {
-            return Err(format!("it takes {count} pictures; give them as an array (`@x.npy`)"));
+            return Err(format!("it takes {count} pictures; give them as an array (`x.npy`)"));
         }
         check_size(place.height, place.width)?;
         Ok(place)

@@ -167,7 +167,7 @@ impl Preprocess for BefPreprocess {
         let debug_handle_map =
             handles.map(|(handle, names)| (DebugHandle::Int(handle as u32), names)).collect();
         let named_data = lowered.blobs.into_list();
-        Ok(PreprocessResult { processed_bytes, debug_handle_map, named_data, reads_past_end: 0 })
+        Ok(PreprocessResult { processed_bytes, debug_handle_map, named_data, ..Default::default() })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Builds a payload: values in one or both layouts, constants, nodes.
 
-use super::call::{Reason, is_constant};
+use super::call::{Reason, is_channels_last, is_constant};
 use super::quantized::Affine;
 use super::taken::floats;
 use crate::payload::{Constant, Datatype, Node, Op, Payload, Quantization, Role, Value};
@@ -72,9 +72,13 @@ impl<'p> Builder<'p> {
             handle: 0,
         };
         for (id, &input) in (0..).zip(&part.graph.inputs) {
+            // Payloads list the dimensions of inputs and outputs in memory order.
             let dims = builder.dims(input)?;
+            let is_image = part.spec(input).is_some_and(is_channels_last);
+            let dims = if is_image { NCHW_TO_NHWC.map(|d| dims[d]).to_vec() } else { dims };
             let value = builder.value_of(input, dims, Role::Input(id))?;
-            builder.forms.entry(input).or_default().plain = Some(value);
+            let forms = builder.forms.entry(input).or_default();
+            *if is_image { &mut forms.image } else { &mut forms.plain } = Some(value);
             builder.payload.inputs.push(value);
         }
         Ok(builder)
@@ -83,10 +87,21 @@ impl<'p> Builder<'p> {
     /// The payload and its named data.
     pub(super) fn finish(mut self) -> Result<(Payload, Vec<NamedBytes>), Reason> {
         for output in self.part.graph.outputs.iter().filter_map(Argument::var) {
-            let value = self.plain(output)?;
+            let value = if self.leaves_as_image(output) { self.image(output)? } else { self.plain(output)? };
             self.payload.outputs.push(value);
         }
         Ok((self.payload, self.named))
+    }
+
+    /// Whether a value leaves the payload as an NHWC image, if it does.
+    pub(super) fn leaves_as_image(&self, var: VarId) -> bool {
+        self.part.spec(var).is_some_and(is_channels_last)
+    }
+
+    /// The role of a new value in the layout in which the value leaves the payload, or in the other one.
+    fn role(&self, var: VarId, is_image: bool) -> Role {
+        let id = self.outputs.get(&var).filter(|_| self.leaves_as_image(var) == is_image);
+        id.map_or(Role::Internal, |&id| Role::Output(id))
     }
 
     /// The upper bounds of a tensor's sizes.
@@ -235,8 +250,7 @@ impl<'p> Builder<'p> {
 
     /// A new value for a node to write, in the original dimension order.
     pub(super) fn define(&mut self, var: VarId) -> Result<usize, Reason> {
-        let role = self.outputs.get(&var).map_or(Role::Internal, |&id| Role::Output(id));
-        let dims = self.dims(var)?;
+        let (dims, role) = (self.dims(var)?, self.role(var, false));
         let value = self.value_of(var, dims, role)?;
         self.forms.entry(var).or_default().plain = Some(value);
         Ok(value)
@@ -244,8 +258,8 @@ impl<'p> Builder<'p> {
 
     /// A new value for a node to write, as an NHWC image.
     pub(super) fn define_image(&mut self, var: VarId) -> Result<usize, Reason> {
-        let dims = self.dims(var)?;
-        let value = self.value_of(var, NCHW_TO_NHWC.map(|d| dims[d]).to_vec(), Role::Internal)?;
+        let (dims, role) = (self.dims(var)?, self.role(var, true));
+        let value = self.value_of(var, NCHW_TO_NHWC.map(|d| dims[d]).to_vec(), role)?;
         self.forms.entry(var).or_default().image = Some(value);
         Ok(value)
     }
@@ -255,9 +269,7 @@ impl<'p> Builder<'p> {
     }
 
     fn bytes_of(&self, var: VarId) -> Result<SharedBytes, Reason> {
-        let data = self.part.constants.get(&var);
-        let data = data.ok_or_else(|| format!("%{} is not defined", self.part.var(var).name))?;
-        Ok(Arc::new(data.reopened()))
+        self.part.row_major(var).ok_or_else(|| format!("%{} is not defined", self.part.var(var).name))
     }
 
     pub(super) fn node(&mut self, op: Op, inputs: Vec<usize>, outputs: Vec<usize>) {

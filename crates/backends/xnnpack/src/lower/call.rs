@@ -1,7 +1,7 @@
 //! Access to the arguments of a node by name.
 
 use ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
-use tensor::ScalarType;
+use tensor::{DimOrder, ScalarType};
 
 /// Why the backend does not support a node.
 pub(super) type Reason = String;
@@ -114,15 +114,21 @@ pub(super) fn is_constant(program: &ExportedProgram, var: VarId) -> bool {
     program.constants.contains_key(&var) && !program.is_mutated(var)
 }
 
-/// The spec of a tensor. Fails unless it is a row-major float32 tensor with at most six dimensions, all of them bounded
-/// and not empty.
-fn float_spec(program: &ExportedProgram, var: VarId) -> Result<&TensorSpec, Reason> {
+/// Whether a tensor is an image in NHWC, the layout of images in payloads. Runtimes take no other layouts than this and the
+/// row-major one.
+pub(super) fn is_channels_last(spec: &TensorSpec) -> bool {
+    spec.rank() == 4 && spec.dim_order == DimOrder::channels_last(4)
+}
+
+/// The spec of a tensor. Fails unless it is a row-major or channels-last float32 tensor with at most six dimensions, all of
+/// them bounded and not empty.
+pub(super) fn float_spec(program: &ExportedProgram, var: VarId) -> Result<&TensorSpec, Reason> {
     let name = &program.var(var).name;
     let spec = program.spec(var).ok_or_else(|| format!("%{name} is no tensor"))?;
     if spec.dtype != ScalarType::Float {
         return Err(format!("%{name} is of {}", spec.dtype));
     }
-    if !spec.dim_order.is_contiguous() {
+    if !spec.dim_order.is_contiguous() && !is_channels_last(spec) {
         return Err(format!("%{name} is in dim order {}", spec.dim_order));
     }
     if spec.rank() > crate::payload::MAX_RANK {

@@ -8,6 +8,7 @@
 
 mod build;
 mod call;
+mod layouts;
 mod nodes;
 mod quantized;
 mod shapes;
@@ -24,8 +25,7 @@ use ir::exported::delegate::{
 use ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
 use nodes::Target;
 use quantized::{Affine, Quantization};
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use taken::{Operand, Taken, TakenConv, taken};
 
 /// Bytes that XNNPACK may read past the end of a tensor.
@@ -41,16 +41,26 @@ pub struct XnnpackPreprocess;
 
 impl Partitioner for XnnpackPartitioner {
     fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError> {
-        let uses = Uses::of(program);
+        let logical = layouts::without_copies(program);
+        let uses = Uses::of(&logical);
         let mut tagged = program.clone();
-        let reasons = RefCell::new(BTreeMap::new());
-        let tags = tag_supported(&mut tagged, "xnnpack", &|_, node| match taken(program, node, &uses) {
-            Ok(_) => !uses.quantization.makes_weights(node),
-            Err(reason) => {
-                reasons.borrow_mut().extend(node.outputs.first().map(|&var| (var, reason)));
-                false
+        let (mut supported, mut reasons) = (HashSet::new(), BTreeMap::new());
+        logical.graph.for_each_node(&mut |node| {
+            let Some(&first) = node.outputs.first() else { return };
+            match taken(&logical, node, &uses) {
+                Ok(_) if uses.quantization.makes_weights(node) => {}
+                Ok(Taken::Relaid(_)) => {}
+                Ok(_) => {
+                    supported.insert(first);
+                }
+                Err(reason) => {
+                    reasons.insert(first, reason);
+                }
             }
         });
+        let copies = layouts::copies_beside(program, &supported);
+        supported.extend(copies.into_iter().filter(|&var| call::float_spec(program, var).is_ok()));
+        let tags = tag_supported(&mut tagged, "xnnpack", &|_, node| supported.contains(&node.outputs[0]));
         // Nodes that dequantize weights go into the partition of the product that uses them.
         for (weights, product) in uses.quantization.weights_of_products() {
             if let Some(tag) = tagged.tags.get(&product).cloned() {
@@ -63,7 +73,6 @@ impl Partitioner for XnnpackPartitioner {
         infer_sizes(&program, &mut graph);
         program.graph = graph;
         let partition_tags = tags.into_iter().map(|tag| (tag, spec.clone())).collect();
-        let reasons = reasons.into_inner();
         Ok(PartitionResult { tagged_exported_program: program, partition_tags, reasons })
     }
 }
@@ -79,6 +88,7 @@ impl Preprocess for XnnpackPreprocess {
         _: &[CompileSpec],
     ) -> Result<PreprocessResult, DelegationError> {
         let fail = |problem: String| DelegationError::Payload { backend_id: BACKEND_ID.to_owned(), problem };
+        let part = &*layouts::without_copies(part);
         let uses = Uses::of(part);
         let mut builder = Builder::new(part, &uses.quantization).map_err(fail)?;
         let mut debug_handle_map = BTreeMap::new();
@@ -107,7 +117,14 @@ impl Preprocess for XnnpackPreprocess {
         }
         let (payload, named_data) = builder.finish().map_err(fail)?;
         let processed_bytes = payload.to_bytes(&[]).map_err(|e| fail(e.to_string()))?;
-        Ok(PreprocessResult { processed_bytes, debug_handle_map, named_data, reads_past_end: READS_PAST_END })
+        let reads_past_end = READS_PAST_END;
+        Ok(PreprocessResult {
+            processed_bytes,
+            debug_handle_map,
+            named_data,
+            reads_past_end,
+            ..Default::default()
+        })
     }
 }
 

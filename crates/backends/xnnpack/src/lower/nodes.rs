@@ -5,7 +5,7 @@ use super::call::{Reason, is_constant};
 use super::quantized::{Activation, Product};
 use super::taken::{Operand, Taken, TakenConv, floats};
 use crate::payload::{Binary, Op, Pool, Unary};
-use ir::exported::{ConstantTensor, ExportedProgram, VarId};
+use ir::exported::{ExportedProgram, VarId};
 
 /// The value that a payload node writes, and the operators that are fused into it.
 pub(super) struct Target<'u> {
@@ -28,6 +28,7 @@ impl Builder<'_> {
         match taken {
             // A dequantized value is added when a node needs it.
             Taken::Fused | Taken::Dequantize => Ok(()),
+            Taken::Relaid(x) => self.relaid(x, to),
             Taken::Quantize(x) => self.elementwise(Op::Convert, x, to, None),
             Taken::Unary(f, x) => self.elementwise(Op::Unary(f), x, to, None),
             Taken::Bounded { x, low, high } => {
@@ -76,6 +77,21 @@ impl Builder<'_> {
                 self.plain_node(Op::Pad { pre, post, value }, &[x], to)
             }
         }
+    }
+
+    /// A copy that leaves the payload in its own layout: it converts a value that is available in the other layout only.
+    fn relaid(&mut self, x: VarId, to: VarId) -> Result<(), Reason> {
+        let from_image = self.is_image(x);
+        let input = if from_image { self.image(x)? } else { self.plain(x)? };
+        let to_image = self.leaves_as_image(to);
+        let output = if to_image { self.define_image(to)? } else { self.define(to)? };
+        let op = match (from_image, to_image) {
+            (true, false) => Op::Transpose { perm: NHWC_TO_NCHW.to_vec() },
+            (false, true) => Op::Transpose { perm: NCHW_TO_NHWC.to_vec() },
+            _ => Op::Copy,
+        };
+        self.node(op, vec![input], vec![output]);
+        Ok(())
     }
 
     fn plain_node(&mut self, op: Op, inputs: &[VarId], to: VarId) -> Result<(), Reason> {
@@ -319,8 +335,8 @@ impl Builder<'_> {
     }
 }
 
-/// The elements of an int8 constant.
+/// The elements of an int8 constant in row-major order.
 fn int8_elements(program: &ExportedProgram, var: VarId) -> Vec<f32> {
-    let Some(constant) = program.constants.get(&var).map(ConstantTensor::reopened) else { return Vec::new() };
-    constant.data().iter().map(|&byte| f32::from(byte as i8)).collect()
+    let Some(bytes) = program.row_major(var) else { return Vec::new() };
+    bytes.bytes().iter().map(|&byte| f32::from(byte as i8)).collect()
 }

@@ -12,9 +12,11 @@ pub(super) fn check(program: &ExportedProgram, node: &ExportedNode, taken: &Take
     let Some(out) = node.outputs.first().map(|&var| sizes(var)) else { return Ok(()) };
     let follows = match taken {
         Taken::Fused | Taken::Dequantize => true,
-        Taken::Quantize(x) | Taken::Unary(_, x) | Taken::Bounded { x, .. } | Taken::Softmax(x) => {
-            same(sizes(*x), out)
-        }
+        Taken::Relaid(x)
+        | Taken::Quantize(x)
+        | Taken::Unary(_, x)
+        | Taken::Bounded { x, .. }
+        | Taken::Softmax(x) => same(sizes(*x), out),
         Taken::Norm { x, scale, .. } => {
             same(sizes(*x), out) && sizes(*x).get(1).is_some_and(|size| is(size, scale.len()))
         }

@@ -4,7 +4,7 @@ use super::Uses;
 use super::call::{Call, Reason};
 use super::quantized::expect_int8;
 use crate::payload::{Binary, Conv, Pool, Unary};
-use ir::exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, Size, VarId};
+use ir::exported::{Argument, ExportedNode, ExportedProgram, Size, VarId};
 
 /// A node that the backend supports.
 pub(super) enum Taken {
@@ -14,6 +14,8 @@ pub(super) enum Taken {
     Quantize(VarId),
     /// Dequantization from int8, which is added when a node needs the result.
     Dequantize,
+    /// A copy into another layout.
+    Relaid(VarId),
     Unary(Unary, VarId),
     /// A clamp.
     Bounded {
@@ -120,6 +122,10 @@ pub(super) fn taken(
             return Ok(Taken::Dequantize);
         }
         _ => {}
+    }
+    if super::layouts::copied(program, node).is_some() {
+        call.output()?;
+        return call.tensor("self").map(Taken::Relaid);
     }
     let constant = |name: &str| match quantization.product(node) {
         Some(_) => call.tensor(name),
@@ -348,10 +354,10 @@ fn norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
     Ok(Taken::Norm { x, scale: channels.map(|c| scale(c) as f32).collect(), shift })
 }
 
-/// The elements of a float constant.
+/// The elements of a float constant in row-major order.
 pub(super) fn floats(program: &ExportedProgram, var: VarId) -> Vec<f32> {
-    let Some(constant) = program.constants.get(&var).map(ConstantTensor::reopened) else { return Vec::new() };
-    constant.data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+    let Some(bytes) = program.row_major(var) else { return Vec::new() };
+    bytes.bytes().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }
 
 fn pool(call: &Call<'_>) -> Result<(VarId, Pool), Reason> {

@@ -5,7 +5,7 @@ use super::call::Reason;
 use super::quantized::{Activation, Affine, Per, Product, Weights};
 use super::taken::floats;
 use crate::payload::{Datatype, Op, Quantization, Scales};
-use ir::exported::{ConstantTensor, VarId};
+use ir::exported::VarId;
 use std::sync::Arc;
 use tensor::bf16;
 
@@ -26,9 +26,8 @@ impl Builder<'_> {
         let filter = match weights.per {
             Per::Group(_) | Per::Channel { four_bits: true, .. } => self.int4_weights(weights, dims)?,
             _ => {
-                let bytes =
-                    self.part.constants.get(&weights.elements).map(|data| data.reopened().data().to_vec());
-                let value = self.constant(bytes.unwrap_or_default(), dims);
+                let bytes = self.part.row_major(weights.elements);
+                let value = self.constant(bytes.map_or_else(Vec::new, |data| data.bytes().to_vec()), dims);
                 self.set_weights(value, weights, 0);
                 value
             }
@@ -103,8 +102,8 @@ impl Builder<'_> {
     /// 4-bit weights: two values per byte, low nibble first, with an offset of 8. Rows are padded to whole bytes.
     fn int4_weights(&mut self, weights: &Weights, dims: Vec<usize>) -> Result<usize, Reason> {
         let &[_, columns] = &dims[..] else { return Err("weights of four bits are no matrix".to_owned()) };
-        let elements = self.part.constants.get(&weights.elements).map(ConstantTensor::reopened);
-        let bytes = elements.as_ref().map_or(&[][..], ConstantTensor::data);
+        let elements = self.part.row_major(weights.elements);
+        let bytes = elements.as_ref().map_or(&[][..], |data| data.bytes());
         let number = |byte: &u8| (*byte as i8 + 8) as u8 & 15;
         let packed = bytes.chunks(columns.max(1)).flat_map(|row| {
             row.chunks(2).map(move |pair| number(&pair[0]) | pair.get(1).map_or(8, number) << 4)

@@ -2,7 +2,8 @@
 
 use super::tags::{Group, groups_in_order};
 use super::{
-    CALL_DELEGATE, DelegationError, DelegationSpec, LoweredModule, PartitionResult, Partitioner, Preprocess,
+    CALL_DELEGATE, DelegationError, DelegationSpec, LoweredModule, MAX_ALIGNMENT, PartitionResult,
+    Partitioner, Preprocess, PreprocessResult, partition,
 };
 use crate::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, VarId, VarType};
 use crate::{SharedBytes, reopened};
@@ -22,10 +23,11 @@ pub fn to_backend(
     partitioner: &dyn Partitioner,
     backends: &[&dyn Preprocess],
 ) -> Result<ExportedProgram, DelegationError> {
-    lower_partition(partitioner.partition(program)?, backends)
+    lower_partition(partition(program, partitioner)?, backends)
 }
 
-/// Compiles each part that a partitioner has tagged with its backend: the second half of [`to_backend`].
+/// Compiles each part that a partitioner has tagged with its backend: the second half of [`to_backend`], after
+/// [`partition`].
 ///
 /// # Errors
 /// As for [`to_backend`].
@@ -34,6 +36,7 @@ pub fn lower_partition(
     backends: &[&dyn Preprocess],
 ) -> Result<ExportedProgram, DelegationError> {
     let mut program = result.tagged_exported_program;
+    program.check_tagged_values()?;
     program.check_tags()?;
     lower(&mut program, &result.partition_tags, backends)?;
     program.tags.clear();
@@ -122,6 +125,7 @@ impl Lowering<'_> {
         })?;
         let part = Part::of(self.program, members, &self.used);
         let result = backend.preprocess(&part.program, &spec.compile_specs)?;
+        check_alignments(&spec.backend_id, &result)?;
         for data in &result.named_data {
             let known = self.keys.entry(data.key.clone()).or_insert_with(|| Arc::clone(&data.bytes));
             if !Arc::ptr_eq(known, &data.bytes) && reopened(known).bytes() != reopened(&data.bytes).bytes() {
@@ -134,6 +138,16 @@ impl Lowering<'_> {
         self.program.lowered.push(Arc::new(module));
         Ok(ExportedNode { target: CALL_DELEGATE.into(), args, outputs: part.outputs, source: part.source })
     }
+}
+
+fn check_alignments(backend_id: &str, result: &PreprocessResult) -> Result<(), DelegationError> {
+    let of_data = result.named_data.iter().map(|data| (Some(&data.key), data.alignment));
+    let of_payload = (result.payload_alignment != 0).then_some((None, result.payload_alignment));
+    let mut wrong = of_data.chain(of_payload).filter(|(_, n)| !n.is_power_of_two() || *n > MAX_ALIGNMENT);
+    wrong.next().map_or(Ok(()), |(key, alignment)| {
+        let what = key.map_or_else(|| "the payload".to_owned(), |key| format!("the data `{key}`"));
+        Err(DelegationError::Alignment { backend_id: backend_id.to_owned(), what, alignment })
+    })
 }
 
 /// A part extracted as a program of its own.

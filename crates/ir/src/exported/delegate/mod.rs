@@ -6,11 +6,13 @@
 //!                                                         └────────► the program, with a call for each part
 //! ```
 
+mod check;
 mod lower;
 mod propose;
 mod recover;
 mod tags;
 
+pub use check::partition;
 pub use lower::{lower_partition, to_backend, to_backend_whole};
 pub use propose::tag_supported;
 pub use recover::{LoweredCall, Recover};
@@ -24,6 +26,9 @@ use std::sync::Arc;
 /// The target of a node that calls a payload. Its first argument, `lowered_module`, is the payload's index in
 /// [`ExportedProgram::lowered`]; the others are the payload's inputs, in order.
 pub const CALL_DELEGATE: &str = "executorch_call_delegate";
+
+/// The greatest alignment of payloads and named data, in bytes: that of a huge page.
+pub const MAX_ALIGNMENT: u64 = 1 << 21;
 
 /// A setting of a backend.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -56,7 +61,9 @@ pub struct PartitionResult {
 
 /// Decides which nodes are delegated to a backend.
 pub trait Partitioner {
-    /// Tags the nodes of each part. The partitioner may rewrite the program, but not change what it computes.
+    /// Tags the nodes of each part: the first result of each, in [`ExportedProgram::tags`]. The partitioner must not change
+    /// the program otherwise; [`partition()`] checks that. (A computed size of a view may become -1, to be inferred.) Calls
+    /// of the payloads of other backends cannot be tagged.
     ///
     /// # Errors
     /// The program cannot be partitioned at all. Nodes that the backend does not support are no error; they get no tag.
@@ -92,6 +99,9 @@ pub struct PreprocessResult {
     pub named_data: Vec<NamedBytes>,
     /// How many bytes the backend may read past the end of a tensor in an arena.
     pub reads_past_end: u64,
+    /// The alignment of the payload's first byte in memory when the backend is initialized: a power of two of at most
+    /// [`MAX_ALIGNMENT`], or 0 if any address will do.
+    pub payload_alignment: u64,
 }
 
 /// A backend's identifier for a place in its payload.
@@ -110,7 +120,8 @@ pub struct NamedBytes {
     pub key: String,
     /// The bytes, or an owner that provides them when the program is written.
     pub bytes: SharedBytes,
-    /// The alignment of the first byte in the file.
+    /// The alignment of the first byte, in the file and in memory when a backend asks for the
+    /// bytes: a power of two of at most [`MAX_ALIGNMENT`].
     pub alignment: u64,
 }
 
@@ -177,6 +188,32 @@ pub enum DelegationError {
         /// The key.
         key: String,
     },
+    /// A partitioner has changed a program instead of tagging its nodes.
+    #[error("the partitioner has changed the program: {what}; it may only tag nodes")]
+    Altered {
+        /// What is not as it was.
+        what: String,
+    },
+    /// A tag is on something that is no node, or a node that no backend can take.
+    #[error("the tag `{tag}` of {value} has no effect: {problem}; tag the first results of nodes")]
+    NotANode {
+        /// The tag.
+        tag: String,
+        /// What is tagged.
+        value: String,
+        /// Why it cannot be.
+        problem: String,
+    },
+    /// A payload or named data asks for an alignment that cannot be given.
+    #[error("{backend_id}: the alignment {alignment} of {what} is not a power of two of at most 2^21")]
+    Alignment {
+        /// The backend.
+        backend_id: String,
+        /// What asks for it.
+        what: String,
+        /// The alignment.
+        alignment: u64,
+    },
     /// A backend cannot compile a part.
     #[error("{backend_id} cannot take node `{node}` ({target}): {problem}")]
     Preprocess {
@@ -216,7 +253,7 @@ mod tests {
     use crate::exported::{Argument, ExportedNode, InputKind, TensorSpec, VarType};
     use tensor::ScalarType;
 
-    fn value(program: &mut ExportedProgram, name: &str) -> VarId {
+    pub(super) fn value(program: &mut ExportedProgram, name: &str) -> VarId {
         let spec = TensorSpec::contiguous(ScalarType::Float, vec![2.into()]);
         program.add_var(name, VarType::Tensor(spec))
     }
@@ -253,7 +290,7 @@ mod tests {
     }
 
     /// A backend that supports the nodes whose targets begin with `+` and writes their targets as its payload.
-    struct Plus;
+    pub(super) struct Plus;
 
     impl Partitioner for Plus {
         fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError> {

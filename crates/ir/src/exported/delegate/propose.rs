@@ -1,10 +1,11 @@
 //! Proposes maximal parts of supported nodes.
 
+use super::CALL_DELEGATE;
 use crate::exported::{ExportedGraph, ExportedNode, ExportedProgram, VarId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Tags the untagged nodes that `is_supported` accepts. Connected nodes get the same tag as long as the part can run in
+/// Tags the untagged nodes that `is_supported` accepts. Calls of payloads are not asked about. Connected nodes get the same tag as long as the part can run in
 /// one call. Returns the tags, `PREFIX0`, `PREFIX1` and so on, in the order of the parts.
 ///
 /// The cost is linear in the number of operands. A node's *level* is the maximum, over all paths that lead to it, of the
@@ -44,7 +45,8 @@ fn propose(
     let mut nodes = Vec::new();
     for node in &graph.nodes {
         let first = node.outputs.first().copied();
-        let takes = first.is_some() && program.tag_of(node).is_none() && is_supported(program, node);
+        let is_open = first.is_some() && program.tag_of(node).is_none() && *node.target != *CALL_DELEGATE;
+        let takes = is_open && is_supported(program, node);
         let operands = all_operands(node);
         let mut level = 0;
         for producer in operands.iter().filter_map(|v| producers.get(v)) {

@@ -1,10 +1,12 @@
 //! Folds batch norms into the weights of the convolutions before them.
 
-use super::{constant, floats, of_sizes};
+use crate::quantize::{constant, floats, of_sizes};
 use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use std::collections::HashMap;
 use tensor::ScalarType;
 
+/// Folds the norms whose convolution computes in float32, has constant weights and no other user. Their weights are
+/// copied, as far as the budget allows.
 pub(super) fn fold(program: &mut ExportedProgram) {
     let uses = program.use_counts();
     let mut convolutions: HashMap<VarId, usize> = HashMap::new();
@@ -52,6 +54,7 @@ fn fold_into(program: &mut ExportedProgram, at: usize, norm: &ExportedNode) -> O
         Some(var) => floats(program, var)?,
         None => vec![0.0; channels],
     };
+    program.budget.charge("the weights of a folded batch norm", size_of_val(&weights[..])).ok()?;
     let scale = |c: usize| f64::from(factor[c]) / (f64::from(variance[c]) + eps).sqrt();
     let each = weights.len() / channels;
     for (c, weights) in weights.chunks_mut(each.max(1)).enumerate() {

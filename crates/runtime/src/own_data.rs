@@ -1,0 +1,31 @@
+//! The named data that Pteron adds to programs, which is text.
+
+use crate::{Error, Program, Purpose, Result};
+use format::pte::{Alignments, MAX_OWN_BYTES, alignments_key};
+
+/// The text of an entry for a method; `None` if there is none.
+pub(crate) fn text(program: &Program, method: &str, key: &str) -> Result<Option<String>> {
+    let Some(range) = program.tables().named_data(key) else { return Ok(None) };
+    let len = range.end.saturating_sub(range.start);
+    if len > MAX_OWN_BYTES {
+        let problem = format!("it has {len} bytes, at most {MAX_OWN_BYTES} are read");
+        return Err(wrong(method, key, problem));
+    }
+    let bytes = program.load_range(range, Purpose::Program)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| wrong(method, key, "it is no text".to_owned()))?;
+    Ok(Some(text.to_owned()))
+}
+
+/// The error that an entry for a method is malformed.
+pub(crate) fn wrong(method: &str, key: &str, problem: String) -> Error {
+    Error::Load { method: method.to_owned(), place: format!("named data `{key}`"), problem }
+}
+
+/// What the delegates of a method ask of the addresses of their payloads and named data.
+pub(crate) fn alignments(program: &Program, method: &str) -> Result<Alignments> {
+    let key = alignments_key(method);
+    match text(program, method, &key)? {
+        Some(text) => text.parse().map_err(|problem| wrong(method, &key, problem)),
+        None => Ok(Alignments::default()),
+    }
+}
