@@ -258,22 +258,7 @@ pub(crate) fn finish(
     let mut named: HashMap<String, usize> = HashMap::new();
     for program in &mut programs {
         let name = program.name.clone();
-        let fold_norms = !options.delegation.is_empty()
-            || matches!(options.quantize, Some(Quantize::Observe | Quantize::Static(_)));
-        passes::run(program, table, fold_norms, &mut |pass, program| watch(&name, pass, program))?;
-        let mut quantized = quantize::Outcome::default();
-        if let Some(how) = &options.quantize {
-            quantized = quantize::run(program, how)?;
-            watch(&name, passes::QUANTIZE, program);
-        }
-        let mut reasons = Vec::new();
-        for Delegation { partitioner, backend } in &options.delegation {
-            let mut partition = partition(program, &**partitioner)?;
-            reasons.push((backend.backend_id(), std::mem::take(&mut partition.reasons)));
-            *program = lower_partition(partition, &[&**backend])?;
-            watch(&name, passes::DELEGATE, program);
-        }
-        let left = left_nodes(program, &reasons);
+        let Lowered { mut quantized, left } = lower_method(program, table, options, watch)?;
         let mut keys = Vec::new();
         let summary = emit(program, table, emit_options, &mut builder, &mut keys)?;
         for (key, var) in keys {
@@ -307,6 +292,65 @@ pub(crate) fn finish(
         method.constant_bytes = constant_bytes(plan);
     }
     Ok(Compiled { program: draft.prepare()?, external, external_data, methods })
+}
+
+/// What became of a method before it is emitted.
+struct Lowered {
+    quantized: quantize::Outcome,
+    left: Vec<LeftNodes>,
+}
+
+/// Runs the passes, the quantizer and the backends over a method. Operators that the table leaves whole are decomposed after
+/// all where no backend takes them.
+fn lower_method(
+    program: &mut ExportedProgram,
+    table: &OperatorTable,
+    options: &Options,
+    watch: Watch<'_>,
+) -> Result<Lowered> {
+    if !table.keeps_any() {
+        return lower_once(program, table, options, watch);
+    }
+    let (before, charged) = (program.clone(), program.budget.num_charged());
+    let mut table = table.clone();
+    loop {
+        let lowered = lower_once(program, &table, options, watch)?;
+        let in_vain = table.kept_in_vain(program);
+        if in_vain.is_empty() {
+            return Ok(lowered);
+        }
+        // Parts may differ the second time; then nothing is left whole.
+        let is_first = table.releases_nothing();
+        table = if is_first { table.releasing(in_vain) } else { table.keeping_nothing() };
+        *program = before.clone();
+        program.budget.release_after(charged);
+    }
+}
+
+fn lower_once(
+    program: &mut ExportedProgram,
+    table: &OperatorTable,
+    options: &Options,
+    watch: Watch<'_>,
+) -> Result<Lowered> {
+    let name = program.name.clone();
+    let fold_norms = !options.delegation.is_empty()
+        || matches!(options.quantize, Some(Quantize::Observe | Quantize::Static(_)));
+    passes::run(program, table, fold_norms, &mut |pass, program| watch(&name, pass, program))?;
+    let mut quantized = quantize::Outcome::default();
+    if let Some(how) = &options.quantize {
+        quantized = quantize::run(program, how)?;
+        watch(&name, passes::QUANTIZE, program);
+    }
+    let mut reasons = Vec::new();
+    for Delegation { partitioner, backend } in &options.delegation {
+        let mut partition = partition(program, &**partitioner)?;
+        reasons.push((backend.backend_id(), std::mem::take(&mut partition.reasons)));
+        *program = lower_partition(partition, &[&**backend])?;
+        watch(&name, passes::DELEGATE, program);
+    }
+    let left = left_nodes(program, &reasons);
+    Ok(Lowered { quantized, left })
 }
 
 fn add_external(

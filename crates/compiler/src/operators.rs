@@ -7,10 +7,12 @@ use crate::dtypes::dtype_of;
 use crate::operand_types::PortableKernels;
 use ir::exported::{Argument, Callable, ExportedNode, ExportedProgram, IntArgument};
 use operator::{Kernel, KernelRegistry};
+use std::collections::HashSet;
 use std::sync::Arc;
 use tensor::ScalarType;
 
 /// The operators that a compiled program may call.
+#[derive(Clone)]
 pub struct OperatorTable {
     callable: Callable,
     /// All operators, if `callable` has only some of them.
@@ -18,13 +20,28 @@ pub struct OperatorTable {
     /// Whether the program may call the others for nodes that those of `callable` cannot compute, even decomposed.
     falls_back: bool,
     /// The kernels of the reference runtime, if `callable` has only operators that run there.
-    portable: Option<PortableKernels>,
+    portable: Option<Arc<PortableKernels>>,
+    kept: Kept,
+}
+
+/// Operators that are left whole for backends.
+#[derive(Clone, Default)]
+struct Kept {
+    operators: HashSet<String>,
+    /// The first results of nodes that are not left whole, because no backend takes them.
+    released: HashSet<VarId>,
 }
 
 impl OperatorTable {
     /// Every operator of a registry.
     pub fn all(registry: &KernelRegistry) -> Self {
-        Self { callable: Callable::of(registry, |_| true), others: None, falls_back: false, portable: None }
+        Self {
+            callable: Callable::of(registry, |_| true),
+            others: None,
+            falls_back: false,
+            portable: None,
+            kept: Kept::default(),
+        }
     }
 
     /// The operators of a registry that the reference runtime has, too, and custom operators: those in namespaces that
@@ -35,7 +52,8 @@ impl OperatorTable {
             callable: Callable::of(registry, |name| portable.may_have(name)),
             others: Some(Callable::of(registry, |_| true)),
             falls_back: false,
-            portable: Some(portable),
+            portable: Some(Arc::new(portable)),
+            kept: Kept::default(),
         }
     }
 
@@ -49,7 +67,53 @@ impl OperatorTable {
     /// The table of every operator, if the program may call those that the reference runtime lacks.
     pub(crate) fn fallback(&self) -> Option<Self> {
         let callable = self.others.as_ref().filter(|_| self.falls_back)?.clone();
-        Some(Self { callable, others: None, falls_back: false, portable: None })
+        Some(Self { callable, others: None, falls_back: false, portable: None, kept: self.kept.clone() })
+    }
+
+    /// Does not decompose these operators, so that backends can take them whole. They have the names that archives use:
+    /// `aten.lstm.input`, `aten.scaled_dot_product_attention.default`. A node that no backend takes and no kernel computes is
+    /// compiled as if its operator were not named here.
+    #[must_use]
+    pub fn keeping<N: Into<String>>(mut self, operators: impl IntoIterator<Item = N>) -> Self {
+        self.kept.operators.extend(operators.into_iter().map(Into::into));
+        self
+    }
+
+    /// Whether a node is left whole.
+    pub(crate) fn keeps(&self, node: &ExportedNode) -> bool {
+        self.kept.operators.contains(&*node.target)
+            && !node.outputs.first().is_some_and(|first| self.kept.released.contains(first))
+    }
+
+    /// Whether any operator is left whole.
+    pub(crate) fn keeps_any(&self) -> bool {
+        !self.kept.operators.is_empty()
+    }
+
+    /// The first results of the nodes that were left whole and that neither a backend nor a kernel takes.
+    pub(crate) fn kept_in_vain(&self, program: &ExportedProgram) -> Vec<VarId> {
+        let mut found = Vec::new();
+        program.graph.for_each_node(&mut |node| {
+            if self.keeps(node) && self.select_any(program, node).is_none() {
+                found.extend(node.outputs.first());
+            }
+        });
+        found
+    }
+
+    pub(crate) fn releases_nothing(&self) -> bool {
+        self.kept.released.is_empty()
+    }
+
+    /// The table that does not leave these nodes whole.
+    pub(crate) fn releasing(mut self, nodes: Vec<VarId>) -> Self {
+        self.kept.released.extend(nodes);
+        self
+    }
+
+    /// The table that leaves no operator whole.
+    pub(crate) fn keeping_nothing(self) -> Self {
+        Self { kept: Kept::default(), ..self }
     }
 
     /// Whether operators of the reference runtime are preferred or required.

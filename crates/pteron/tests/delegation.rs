@@ -60,15 +60,15 @@ impl Preprocess for Aligned {
     }
 }
 
-fn archive() -> Vec<u8> {
-    let path = "../../testdata/archives/channels_last_rows/model.pt2";
-    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+fn archive(name: &str) -> pt2::SharedBytes {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/archives").join(name);
+    Arc::new(std::fs::read(path.join("model.pt2")).unwrap())
 }
 
 fn compiled(delegation: Vec<Delegation>) -> Result<Compiled, String> {
     let table = OperatorTable::portable(&pteron::kernel_registry());
     let options = Options { delegation, ..Options::default() };
-    compile(&Arc::new(archive()), &table, &options, &mut |_, _, _| {}).map_err(|e| e.to_string())
+    compile(&archive("channels_last_rows"), &table, &options, &mut |_, _, _| {}).map_err(|e| e.to_string())
 }
 
 fn delegation(operator: &'static str, payload: u64, data: u64) -> Delegation {
@@ -193,7 +193,7 @@ fn norms_are_folded_before_partitioning() {
 #[test]
 fn programs_are_compiled_without_an_archive() {
     let table = OperatorTable::portable(&pteron::kernel_registry());
-    let programs = pt2::read(&Arc::new(archive()), &CompileBudget::default()).unwrap();
+    let programs = pt2::read(&archive("channels_last_rows"), &CompileBudget::default()).unwrap();
     let bytes = |compiled: &Compiled| {
         let mut bytes = Vec::new();
         compiled.program.write_to(&mut bytes).unwrap();
@@ -205,4 +205,31 @@ fn programs_are_compiled_without_an_archive() {
     let refused =
         compile_exported(twice, &table, &Options::default(), &mut |_, _, _| {}).map(|_| ()).unwrap_err();
     assert!(refused.to_string().contains("two programs have the name `forward`"), "{refused}");
+}
+
+#[test]
+fn operators_are_left_whole_for_backends_that_take_them() {
+    let lstm = "aten.lstm.input";
+    let compiled = |keeping: &[&str], delegation: Vec<Delegation>| {
+        let table = OperatorTable::portable(&pteron::kernel_registry()).keeping(keeping.iter().copied());
+        let options = Options { delegation, ..Options::default() };
+        compile(&archive("recurrent"), &table, &options, &mut |_, _, _| {}).unwrap()
+    };
+    let bytes = |compiled: &Compiled| {
+        let mut bytes = Vec::new();
+        compiled.program.write_to(&mut bytes).unwrap();
+        bytes
+    };
+    let takes = || vec![delegation("aten.lstm", 0, 1)];
+    let taken = |compiled: &Compiled| {
+        compiled.methods[0]
+            .delegates
+            .iter()
+            .map(|part| part.operators.get(lstm).copied().unwrap_or(0))
+            .sum::<usize>()
+    };
+    assert!(taken(&compiled(&[lstm], takes())) > 0);
+    assert_eq!(taken(&compiled(&[], takes())), 0);
+    // Nothing takes them: they are decomposed as ever.
+    assert!(bytes(&compiled(&[lstm], Vec::new())) == bytes(&compiled(&[], Vec::new())));
 }

@@ -2,17 +2,23 @@ use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg};
 use crate::limits::limits;
 use clap::Args;
+use pteron::compile::{OperatorTable, Options, SeenArgument, SeenOperator, seen_by_partitioners};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 use toolbox::ops::{Requirements, registry_source, requirements, supported};
 use toolbox::paths::{Paths, is_stdout};
-use toolbox::show::{count, table};
+use toolbox::show::{count, table as table_of};
 
 /// List the operators of this build, or check whether it can run programs
 ///
 /// With --file, the operators and backends that each program needs are listed, those that are missing are
 /// marked, and the last line says whether this build can run the program. `inspect`, `validate` and the
 /// error of `run` report the same.
+///
+/// With --partitioner, the operators that a backend's partitioner sees of archives (.pt2) are listed, with their arguments
+/// and the defaults of those that nodes leave out.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -24,6 +30,8 @@ use toolbox::show::{count, table};
     "  pteron ops --file model.pte\n\n",
     "  # check programs before a release\n",
     "  pteron ops --file build/*.pte --json > support.json\n\n",
+    "  # what a backend's partitioner sees of a model\n",
+    "  pteron ops --partitioner --file model.pt2\n\n",
     "  # the kernels for an application that runs only these programs\n",
     "  pteron ops --file a.pte b.pte --emit src/registry.rs",
     "\n\nExit status:\n  0  done; with --file, every program can run\n  1  a program cannot run, no operator has TEXT in its name, or something failed\n",
@@ -36,6 +44,9 @@ pub(crate) struct Opts {
     /// List what these programs (.pte, .bpte, .bef) need and whether this build can run them; `-` is stdin
     #[arg(short, long = "file", value_name = "FILE", num_args = 1..)]
     files: Vec<PathBuf>,
+    /// List the operators that partitioners see of these archives (.pt2)
+    #[arg(long, requires = "files", conflicts_with = "emit")]
+    partitioner: bool,
     /// Also write a Rust file with a registry of the kernels that these programs call, for an application
     /// that links no others: `mod registry;` and `LoadOptions::new(registry::kernels())`. `-` writes it to
     /// stdout instead of the list
@@ -56,7 +67,11 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        if self.files.is_empty() { self.of_build() } else { self.of_files(general) }
+        match (self.files.is_empty(), self.partitioner) {
+            (true, _) => self.of_build(),
+            (false, true) => self.of_partitioners(),
+            (false, false) => self.of_files(general),
+        }
     }
 
     fn wanted(&self, name: &str) -> bool {
@@ -81,6 +96,36 @@ impl Opts {
         }
         let _ = writeln!(text, "{}", count(all.len(), "operator"));
         self.output.write_text(&text)
+    }
+
+    /// Lists the operators of archives as partitioners see them.
+    fn of_partitioners(&self) -> Result {
+        let kernels = pteron::kernel_registry();
+        let table = OperatorTable::preferring_portable(&kernels);
+        let options = Options { memory: limits().memory, ..Options::default() };
+        let mut all: BTreeMap<String, SeenOperator> = BTreeMap::new();
+        for file in &self.files {
+            let archive = general::open_plain(file)?;
+            let seen = seen_by_partitioners(&archive, &table, &kernels, &options);
+            for operator in seen.map_err(toolbox::Error::from)? {
+                let count = operator.count;
+                let known = all.entry(operator.target.clone());
+                known.and_modify(|known| known.count += count).or_insert(operator);
+            }
+        }
+        all.retain(|name, _| self.wanted(name));
+        if self.json {
+            return self.output.write_json(&all.values().map(seen_json).collect::<Vec<_>>());
+        }
+        let argument = |arg: &SeenArgument| match &arg.default {
+            Some(default) => format!("{}={default}", arg.name),
+            None => arg.name.clone(),
+        };
+        let row = |seen: &SeenOperator| {
+            let args = seen.args.iter().map(argument).collect::<Vec<_>>().join(", ");
+            vec![seen.count.to_string(), seen.target.clone(), args]
+        };
+        self.output.write_text(&table_of(all.values().map(row).collect(), "><<", 0))
     }
 
     /// Reports for every file whether this build can run it. A file that cannot be read does not stop the others.
@@ -134,7 +179,7 @@ impl Opts {
             });
             std::iter::once(row).chain(nodes)
         });
-        let mut text = table(operators.chain(backends).collect(), "><<", 0);
+        let mut text = table_of(operators.chain(backends).collect(), "><<", 0);
         for backend in found.backends.iter().filter(|backend| !backend.absent_data.is_empty()) {
             let keys = count(backend.absent_data.len(), "key");
             let _ = writeln!(
@@ -153,6 +198,13 @@ impl Opts {
         }
         text
     }
+}
+
+fn seen_json(seen: &SeenOperator) -> Value {
+    let argument = |arg: &SeenArgument| json!({ "name": arg.name, "default": arg.default });
+    json!({
+        "operator": seen.target, "nodes": seen.count, "args": seen.args.iter().map(argument).collect::<Vec<_>>(),
+    })
 }
 
 /// The error that no operator name contains `filter`, with similar names or parts of names.

@@ -147,6 +147,9 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
     let mut pairs = pairs::Pairs::default();
     let declared = output_types(program);
     Rewriter::run(program, &mut |cx, node| {
+        if table.keeps(node) {
+            return Ok(Outcome::Kept);
+        }
         let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
         if let Outcome::Replaced = operands::with_complex_constants(cx, node)? {
             return Ok(Outcome::Replaced);

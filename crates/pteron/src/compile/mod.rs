@@ -18,12 +18,14 @@
 #[cfg(feature = "bef-backend")]
 mod cache;
 mod in_place;
+mod seen;
 
 #[cfg(feature = "bef-backend")]
 pub use cache::Cache;
 pub use compiler::*;
 pub use ir::exported;
 pub use ir::exported::delegate;
+pub use seen::{SeenArgument, SeenOperator, seen_by_partitioners};
 
 #[cfg(feature = "bef-backend")]
 pub use backend_bef::{BefPartitioner, BefPreprocess};

@@ -1,0 +1,104 @@
+//! What partitioners see of an archive: the operators that are left when it has been lowered.
+
+use super::delegate::{
+    CompileSpec, DelegationError, PartitionResult, Partitioner, Preprocess, PreprocessResult,
+};
+use super::exported::{Callable, ExportedNode, ExportedProgram};
+use super::{Delegation, OperatorTable, Options, from_loader};
+use crate::{DataLoader, KernelRegistry};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// An operator that partitioners see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenOperator {
+    /// Its name in nodes, `aten.add.Tensor`.
+    pub target: String,
+    /// How many nodes call it, in all methods.
+    pub count: usize,
+    /// Its arguments in the order of the schema of a kernel that takes it; those of the nodes, if none does.
+    pub args: Vec<SeenArgument>,
+}
+
+/// An argument of an operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenArgument {
+    /// Its name.
+    pub name: String,
+    /// The default of nodes that omit it, as the schema has it: `1`, `[0, 0]`, `None`.
+    pub default: Option<String>,
+}
+
+/// The operators that partitioners see when an archive is compiled, by name.
+///
+/// # Errors
+/// The archive cannot be read or compiled.
+pub fn seen_by_partitioners(
+    archive: &Arc<dyn DataLoader>,
+    table: &OperatorTable,
+    kernels: &KernelRegistry,
+    options: &Options,
+) -> crate::Result<Vec<SeenOperator>> {
+    let seen = Arc::new(Sees::default());
+    let partitioner = Arc::clone(&seen) as Arc<dyn Partitioner + Send + Sync>;
+    let delegation = vec![Delegation { partitioner, backend: Arc::new(TakesNothing) }];
+    from_loader(archive, table, &Options { delegation, ..options.clone() }, &mut |_, _, _| {})?;
+    let programs = std::mem::take(&mut *seen.0.lock().unwrap_or_else(PoisonError::into_inner));
+    let operators = Callable::of(kernels, |_| true);
+    let mut found: BTreeMap<String, SeenOperator> = BTreeMap::new();
+    for program in &programs {
+        program.graph.for_each_node(&mut |node| {
+            let new = || SeenOperator {
+                target: node.target.to_string(),
+                count: 0,
+                args: arguments(program, node, &operators),
+            };
+            found.entry(node.target.to_string()).or_insert_with(new).count += 1;
+        });
+    }
+    Ok(found.into_values().collect())
+}
+
+fn arguments(program: &ExportedProgram, node: &ExportedNode, operators: &Callable) -> Vec<SeenArgument> {
+    match operators.select(program, node) {
+        Some(selection) => {
+            let declared = selection.kernel.schema().args.iter().filter(|arg| !arg.written);
+            declared.map(seen_argument).collect()
+        }
+        None => {
+            node.args.iter().map(|(name, _)| SeenArgument { name: name.to_string(), default: None }).collect()
+        }
+    }
+}
+
+fn seen_argument(arg: &operator::SchemaArg) -> SeenArgument {
+    SeenArgument { name: arg.name.clone(), default: arg.default.clone() }
+}
+
+/// Keeps the programs that it is asked to partition.
+#[derive(Default)]
+struct Sees(Mutex<Vec<ExportedProgram>>);
+
+impl Partitioner for Sees {
+    fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(program.clone());
+        let (partition_tags, reasons) = (BTreeMap::new(), BTreeMap::new());
+        Ok(PartitionResult { tagged_exported_program: program.clone(), partition_tags, reasons })
+    }
+}
+
+struct TakesNothing;
+
+impl Preprocess for TakesNothing {
+    fn backend_id(&self) -> &str {
+        "none"
+    }
+
+    fn preprocess(
+        &self,
+        _: &ExportedProgram,
+        _: &[CompileSpec],
+    ) -> Result<PreprocessResult, DelegationError> {
+        Ok(PreprocessResult::default())
+    }
+}
