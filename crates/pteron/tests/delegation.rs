@@ -233,3 +233,54 @@ fn operators_are_left_whole_for_backends_that_take_them() {
     // Nothing takes them: they are decomposed as ever.
     assert!(bytes(&compiled(&[lstm], Vec::new())) == bytes(&compiled(&[], Vec::new())));
 }
+
+/// Prefers channels-last images and takes nothing; keeps the layouts of the convolutions' inputs and of the outputs.
+#[derive(Default)]
+struct ChannelsLast(Mutex<[Vec<bool>; 2]>);
+
+impl Partitioner for ChannelsLast {
+    fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError> {
+        let is_plain = |var: VarId| program.spec(var).unwrap().dim_order.is_contiguous();
+        let mut images = Vec::new();
+        program.graph.for_each_node(&mut |node| {
+            if *node.target == *"aten.convolution.default" {
+                images.push(is_plain(node.arg("input").and_then(Argument::var).unwrap()));
+            }
+        });
+        let outputs = program.graph.outputs.iter().filter_map(Argument::var).map(is_plain).collect();
+        *self.0.lock().unwrap() = [images, outputs];
+        let (partition_tags, reasons) = (BTreeMap::new(), BTreeMap::new());
+        Ok(PartitionResult { tagged_exported_program: program.clone(), partition_tags, reasons })
+    }
+
+    fn prefers_channels_last(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_backend_gets_channels_last_images_if_it_prefers_them() {
+    let seen = Arc::new(ChannelsLast::default());
+    let partitioner = Arc::clone(&seen) as Arc<dyn Partitioner + Send + Sync>;
+    let backend = Arc::new(Aligned { payload: 0, data: 1 });
+    let preferring = compiled(vec![Delegation { partitioner, backend }]).unwrap();
+    let [images, outputs] = &*seen.0.lock().unwrap();
+    assert!(images.len() == 4 && images.iter().all(|plain| !plain), "{images:?}");
+    assert!(outputs.len() == 2 && outputs.iter().all(|plain| *plain), "{outputs:?}");
+    let run = |compiled: &Compiled| -> Vec<f32> {
+        let mut bytes = Vec::new();
+        compiled.program.write_to(&mut bytes).unwrap();
+        let options = LoadOptions::new(pteron::kernel_registry());
+        let mut module = Module::load(Arc::new(BytesLoader::new(bytes)), options).unwrap();
+        let elements: Vec<f32> = (0..3 * 16 * 12).map(|i| (i % 13) as f32 * 0.3 - 1.5).collect();
+        let image = pteron::Tensor::from_slice(&[1, 3, 16, 12], &elements).unwrap();
+        let outputs = module.forward(&[image.into()]).unwrap();
+        outputs
+            .iter()
+            .flat_map(|output| output.as_tensor().unwrap().as_slice::<f32>().unwrap().to_vec())
+            .collect()
+    };
+    let (expected, found) = (run(&compiled(Vec::new()).unwrap()), run(&preferring));
+    assert_eq!(expected.len(), found.len());
+    assert!(expected.iter().zip(&found).all(|(a, b)| (a - b).abs() <= 1e-4 * (1.0 + a.abs())));
+}

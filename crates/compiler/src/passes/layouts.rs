@@ -5,10 +5,12 @@ use crate::Result;
 use crate::decompose::converted;
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
+use ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
 use operator::Kernel;
 use operator::facts::{Affinity, Meaning};
 use operator::{Arg, Args};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use tensor::{DimOrder, TensorMeta};
 
 pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
@@ -31,6 +33,75 @@ pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
         }
         with_order(cx, node, order)
     })
+}
+
+/// Makes images channels-last where convolutions and pools read them. [`run`] propagates that layout, and removes the copies
+/// that turn out to be in it anyway, as those that restore the layouts of outputs and of state.
+pub(super) fn prefer_channels_last(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
+    Rewriter::run(program, &mut |cx, node| {
+        let name = if node.arg("input").is_some() { "input" } else { "self" };
+        let image = node.arg(name).and_then(Argument::var);
+        let spec = image.and_then(|var| cx.program.spec(var)).filter(|spec| spec.rank() == 4).cloned();
+        let (Some(image), Some(spec)) = (image, spec.filter(|spec| spec.dim_order.is_contiguous())) else {
+            return Ok(Outcome::Kept);
+        };
+        let Some(selection) = table.select(cx.program, node) else { return Ok(Outcome::Kept) };
+        if !matches!(
+            meaning(cx.program, node, &*selection.kernel),
+            Some(Meaning::Convolution(_) | Meaning::Pool(_))
+        ) {
+            return Ok(Outcome::Kept);
+        }
+        let copy = converted(cx, image, TensorSpec { dim_order: DimOrder::channels_last(4), ..spec });
+        let mut fresh = node.clone();
+        let operand = fresh.args.iter_mut().find(|(given, _)| **given == *name);
+        operand.into_iter().for_each(|(_, arg)| *arg = Argument::Var(copy));
+        cx.put(fresh);
+        Ok(Outcome::Replaced)
+    })?;
+    restore_outputs(program);
+    Ok(())
+}
+
+/// Copies each image that leaves a graph to the layout that it has now.
+fn restore_outputs(program: &mut ExportedProgram) {
+    let mut graph = std::mem::take(&mut program.graph);
+    let values = program.mutations.iter().map(|mutation| mutation.value).collect();
+    let restored = restore(program, &mut graph, values);
+    program.graph = graph;
+    for mutation in &mut program.mutations {
+        mutation.value = restored.get(&mutation.value).copied().unwrap_or(mutation.value);
+    }
+}
+
+/// Restores the outputs of a graph and of those inside it, and other values that leave it.
+fn restore(
+    program: &mut ExportedProgram,
+    graph: &mut ExportedGraph,
+    others: BTreeSet<VarId>,
+) -> BTreeMap<VarId, VarId> {
+    for inner in graph.nodes.iter_mut().flat_map(ExportedNode::graphs_mut) {
+        restore(program, inner, BTreeSet::new());
+    }
+    let mut restored = BTreeMap::new();
+    for var in others.into_iter().chain(graph.outputs.iter().flat_map(Argument::vars)) {
+        let is_given = program.constants.contains_key(&var) || graph.inputs.contains(&var);
+        let image = program.spec(var).filter(|spec| spec.rank() == 4).cloned();
+        let Some(spec) = image.filter(|_| !is_given && !restored.contains_key(&var)) else { continue };
+        let order: Vec<i64> = spec.dim_order.iter().map(|&d| i64::from(d)).collect();
+        let name = format!("{}_{}", program.var(var).name, program.num_vars());
+        let copy = program.add_var(name, VarType::Tensor(spec));
+        graph.nodes.push(ExportedNode {
+            target: "dim_order_ops._to_dim_order_copy.default".into(),
+            args: vec![("self".into(), Argument::Var(var)), ("dim_order".into(), Argument::ints(&order))],
+            outputs: vec![copy],
+            source: Arc::default(),
+        });
+        restored.insert(var, copy);
+    }
+    let now = |var: VarId| restored.get(&var).copied().unwrap_or(var);
+    graph.outputs.iter_mut().for_each(|output| output.map_vars(&mut |var| now(var)));
+    restored
 }
 
 /// Removes a copy into the layout and the type that its operand has already.
@@ -105,11 +176,14 @@ fn tensors(cx: &Rewriter<'_>, node: &ExportedNode) -> Vec<(VarId, TensorSpec)> {
     node.operands().filter_map(|v| Some((v, cx.program.spec(v)?.clone()))).collect()
 }
 
-/// The dim order of the first operand that is not row-major and has the rank of the result.
+/// The dim order of the first operand that is channels-last and has the rank of the result. Other orders than this and
+/// row-major are not propagated: the reference's kernels refuse them, and backends do not know them.
 fn order_of_operands(cx: &Rewriter<'_>, node: &ExportedNode) -> Option<DimOrder> {
     let rank = cx.program.spec(*node.outputs.first()?)?.rank();
     let operands = tensors(cx, node);
-    let other = operands.iter().find(|(_, s)| s.rank() == rank && !s.dim_order.is_contiguous());
+    let other = operands.iter().find(|(_, s)| {
+        s.rank() == rank && matches!(rank, 4 | 5) && s.dim_order == DimOrder::channels_last(rank)
+    });
     other.map(|(_, s)| s.dim_order)
 }
 

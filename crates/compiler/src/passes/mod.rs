@@ -51,28 +51,37 @@ pub(crate) const QUANTIZE: &str = "quantize";
 /// The pass name reported after each backend has taken its parts.
 pub(crate) const DELEGATE: &str = "delegate";
 
+/// What the quantizer and the backends behind the passes prefer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wishes {
+    /// Batch norms folded into convolutions.
+    pub(crate) folded_norms: bool,
+    /// Channels-last images.
+    pub(crate) channels_last: bool,
+}
+
 /// Runs all passes, and calls `watch` after each. If the program may call every operator but cannot be brought to a form
 /// that prefers those of the reference runtime, the passes run again for all operators: a portable form is not always a
 /// matter of one node, e.g. if complex numbers become pairs of real ones.
 pub(crate) fn run(
     program: &mut ExportedProgram,
     table: &OperatorTable,
-    fold_norms: bool,
+    wishes: Wishes,
     watch: &mut dyn FnMut(&str, &ExportedProgram),
 ) -> Result<()> {
-    let Some(all) = table.fallback() else { return run_once(program, table, fold_norms, watch) };
+    let Some(all) = table.fallback() else { return run_once(program, table, wishes, watch) };
     let (before, charged) = (program.clone(), program.budget.num_charged());
-    run_once(program, table, fold_norms, watch).or_else(|_| {
+    run_once(program, table, wishes, watch).or_else(|_| {
         *program = before;
         program.budget.release_after(charged);
-        run_once(program, &all, fold_norms, watch)
+        run_once(program, &all, wishes, watch)
     })
 }
 
 fn run_once(
     program: &mut ExportedProgram,
     table: &OperatorTable,
-    fold_norms: bool,
+    wishes: Wishes,
     watch: &mut dyn FnMut(&str, &ExportedProgram),
 ) -> Result<()> {
     watch("read", program);
@@ -82,9 +91,12 @@ fn run_once(
             program.verify()?;
         }
         watch(name, program);
-        if fold_norms && *name == BEFORE_NORMS {
+        if wishes.folded_norms && *name == BEFORE_NORMS {
             norms::fold(program);
             watch(FOLD_NORMS, program);
+        }
+        if wishes.channels_last && *name == BEFORE_NORMS {
+            layouts::prefer_channels_last(program, table)?;
         }
     }
     Ok(())

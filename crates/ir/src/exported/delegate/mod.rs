@@ -68,6 +68,13 @@ pub trait Partitioner {
     /// # Errors
     /// The program cannot be partitioned at all. Nodes that the backend does not support are no error; they get no tag.
     fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError>;
+
+    /// Whether the backend prefers channels-last images. Then convolutions and pools of images compute in that layout, and so
+    /// does what follows them element by element; images in another layout are copied before, and outputs back to their own
+    /// behind. All backends of a compilation, and the kernels, get that program.
+    fn prefers_channels_last(&self) -> bool {
+        false
+    }
 }
 
 /// The ahead-of-time half of a backend.
