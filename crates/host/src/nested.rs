@@ -30,14 +30,16 @@ pub(crate) fn root_thread() -> ThreadId {
 ///
 /// # Errors
 /// If too many such threads wait for one another, or the system starts no thread; `work` has not run.
-pub(crate) fn on_new_stack<R: Send>(_queue: &WorkQueue, work: impl FnOnce() -> R + Send) -> io::Result<R> {
+pub(crate) fn on_new_stack<R: Send>(queue: &WorkQueue, work: impl FnOnce() -> R + Send) -> io::Result<R> {
     let (depth, root) = (DEPTH.get() + 1, root_thread());
     if depth > MAX_THREADS {
         return Err(io::Error::other("calls that wait are nested too deeply: the limit of stacks"));
     }
+    let tasks = queue.hand_over();
     thread::scope(|scope| {
         let builder = thread::Builder::new().name("nested".into()).stack_size(STACK_BYTES);
         let handle = builder.spawn_scoped(scope, move || {
+            tasks.take();
             DEPTH.set(depth);
             ROOT.set(Some(root));
             stack::nested_scope(work)

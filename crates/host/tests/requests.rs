@@ -3,7 +3,7 @@
 use pool::{Pool, WorkQueue};
 use pteron_host::{
     AsyncValue, Charge, Error, ErrorCode, ErrorValue, ExecutionContext, Frame, Function, FunctionBuilder,
-    HostContext, Kernel, KernelRegistry, Limits, Value,
+    HostContext, Kernel, KernelRegistry, Limits, ModuleBuilder, Value,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -237,4 +237,46 @@ fn charges_are_limited_over_all_values_of_a_request() {
     drop(first);
     take(100).call(&context, &[]).unwrap();
     assert_eq!(context.charged(), 0);
+}
+
+/// Functions `wait`, which calls `task` and waits for it, and `task`, whose result a timer resolves after a while.
+fn waiting<const STACK: usize>() -> Function {
+    let timer: Arc<dyn Kernel> = Arc::new(|frame: &mut Frame<'_>| {
+        let (promise, value) = AsyncValue::new();
+        frame.context().host().after(Duration::from_millis(20), move || promise.set(Value::I32(1)));
+        frame.set(0, Value::Async(value));
+    });
+    let wait: Arc<dyn Kernel> = Arc::new(|frame: &mut Frame<'_>| {
+        std::hint::black_box([0u8; STACK]);
+        match frame.function(0).unwrap().to_function().call(frame.context(), &[]) {
+            Ok(values) => frame.set(0, values[0].clone()),
+            Err(error) => frame.fail(error.to_string()),
+        }
+    });
+    let mut module = ModuleBuilder::new();
+    let (task, main) = (module.declare("task", 0, 1), module.declare("wait", 0, 1));
+    for (id, kernel) in [(task, timer), (main, wait)] {
+        let mut b = FunctionBuilder::new("f", 0);
+        let (results, kernel) = b.call(&kernel, &[], 1);
+        b.edit(kernel).functions(if id == main { std::slice::from_ref(&task) } else { &[] });
+        b.returns(&results);
+        module.define(id, b).unwrap();
+    }
+    module.build().unwrap().find("wait").unwrap()
+}
+
+#[test]
+fn any_number_of_kernels_may_wait_at_the_same_time() {
+    fn run<const STACK: usize>(queue: WorkQueue, count: usize) {
+        let host = HostContext::builder(KernelRegistry::new(), queue).build();
+        let function = waiting::<STACK>();
+        let requests: Vec<_> = (0..count).map(|_| ExecutionContext::new(&host)).collect();
+        let values: Vec<Value> = requests.iter().flat_map(|c| function.execute_later(c, &[])).collect();
+        host.wait(&values);
+        assert!(values.into_iter().all(|value| matches!(value.settle(), Value::I32(1))));
+    }
+    for queue in queues() {
+        run::<0>(queue.clone(), 3000);
+        run::<16_384>(queue, 500);
+    }
 }

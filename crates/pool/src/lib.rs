@@ -18,6 +18,6 @@ mod workers;
 
 pub use interrupt::{Armed, Interrupt, Interrupted, count, counted, interruptible, out_of_memory, progress};
 pub use parallel::Pool;
-pub use queue::{Refused, Resume, Task, WorkQueue};
+pub use queue::{HandOver, Refused, Resume, Task, WorkQueue};
 #[doc(hidden)]
 pub use sync::UnsafeCell;

@@ -55,6 +55,19 @@ impl fmt::Debug for Refused {
     }
 }
 
+/// What a thread hands over to another: see [`WorkQueue::hand_over`].
+#[derive(Debug)]
+pub struct HandOver {
+    running: usize,
+}
+
+impl HandOver {
+    /// Makes this new thread count as running the tasks that the other one is in the middle of.
+    pub fn take(self) {
+        workers::set_running(self.running);
+    }
+}
+
 /// A queue of tasks. Cloning shares the queue.
 ///
 /// A queued task that owns a clone of its own queue keeps that queue alive (a reference cycle): run all
@@ -194,6 +207,15 @@ impl WorkQueue {
             Kind::Single(q) => q.wait_until(done),
             Kind::Multi(pool, helps) => pool.0.shared().wait_until(done, *helps),
         }
+    }
+
+    /// Leaves the tasks that this thread holds to another thread, which is to wait for the queue in place of this one: it
+    /// calls [`HandOver::take`], while this thread waits for it. For a thread whose stack does not suffice for more tasks.
+    pub fn hand_over(&self) -> HandOver {
+        if let Kind::Single(q) = &self.0 {
+            q.release();
+        }
+        HandOver { running: workers::running() }
     }
 
     /// Wakes the threads in [`WorkQueue::wait_until`] so that they check their condition again.
@@ -345,6 +367,29 @@ mod tests {
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| queue.quiesce()));
         assert_eq!(*caught.unwrap_err().downcast::<i32>().unwrap(), 7);
         queue.quiesce();
+    }
+
+    #[test]
+    fn another_thread_runs_the_tasks_that_are_handed_over() {
+        let queue = WorkQueue::single_threaded();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (inner, log) = (queue.clone(), Arc::clone(&seen));
+        queue.add_task(Box::new(move || {
+            let left = inner.hand_over();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    left.take();
+                    inner.wait_until(&|| log.lock().unwrap().len() == 2);
+                });
+            });
+            log.lock().unwrap().push(2);
+        }));
+        for i in 0..2 {
+            let log = Arc::clone(&seen);
+            queue.add_task(Box::new(move || log.lock().unwrap().push(i)));
+        }
+        queue.quiesce();
+        assert_eq!(*seen.lock().unwrap(), [0, 1, 2]);
     }
 
     #[test]

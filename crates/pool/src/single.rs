@@ -89,6 +89,16 @@ impl Single {
         self.event.notify_all();
     }
 
+    /// Gives the tasks that this thread holds back to the queue, for another thread.
+    pub(crate) fn release(&self) {
+        let owner = self.address();
+        let held = HELD.with_borrow_mut(|held| match held.owner == owner {
+            true => std::mem::take(&mut held.tasks),
+            false => VecDeque::new(),
+        });
+        self.give_back(held);
+    }
+
     /// Puts the tasks that a thread held back at the front of the queue.
     fn give_back(&self, mut held: VecDeque<Task>) {
         if held.is_empty() {

@@ -50,6 +50,16 @@ pub(crate) fn is_in_task() -> bool {
     RUNNING.get() > 0
 }
 
+/// The nesting depth of the tasks that this thread is running.
+pub(crate) fn running() -> usize {
+    RUNNING.get()
+}
+
+/// Makes this thread count as one that runs tasks nested this deeply.
+pub(crate) fn set_running(depth: usize) {
+    RUNNING.set(depth);
+}
+
 impl Shared {
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
