@@ -166,6 +166,28 @@ impl Style {
     }
 }
 
+/// What an edit does about what it cannot keep of a file.
+#[derive(Debug, Args)]
+pub(crate) struct KeepOpts {
+    /// Fail if something of the file cannot be kept, such as a field of a newer schema, instead of printing a note
+    #[arg(long)]
+    strict: bool,
+}
+
+impl KeepOpts {
+    /// Prints a note with what an edit of `file` cannot keep, or fails if nothing may be lost.
+    pub(crate) fn check(&self, general: &GeneralOpts, file: &Path, lost: &[String]) -> Result {
+        if self.strict {
+            toolbox::edit::refuse_losses(&file.display().to_string(), lost)?;
+        }
+        let style = general.stderr_style();
+        for what in lost {
+            say(format_args!("{} not kept: {what}", style.note("note:")));
+        }
+        Ok(())
+    }
+}
+
 /// The file a verb reads.
 #[derive(Debug, Args)]
 pub(crate) struct InputArg {

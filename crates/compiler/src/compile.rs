@@ -22,8 +22,10 @@ use std::sync::Arc;
 pub struct Options {
     /// Alignment of tensors in arenas, in bytes.
     pub alignment: u64,
-    /// Alignment of the file's segments, in bytes.
-    pub segment_alignment: u64,
+    /// Alignment of the file's segments, in bytes; `None` for that of the program that is recompiled, or 128.
+    pub segment_alignment: Option<u64>,
+    /// Alignment of constants in their segment, in bytes; `None` for that of the program that is recompiled, or 16.
+    pub constant_alignment: Option<u64>,
     /// Record the source line of every instruction in the file.
     pub source_frames: bool,
     /// Store weights and delegate data in a separate file; the program looks them up by name.
@@ -58,7 +60,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             alignment: 16,
-            segment_alignment: format::pte::DEFAULT_SEGMENT_ALIGNMENT,
+            segment_alignment: None,
+            constant_alignment: None,
             source_frames: false,
             external_data: false,
             methods: Vec::new(),
@@ -250,10 +253,13 @@ pub(crate) fn finish(
         alignment: check_alignment("alignment", options.alignment)?,
         external: options.external_data,
     };
-    let mut builder = Builder {
-        segment_alignment: check_alignment("segment alignment", options.segment_alignment)?,
-        ..Builder::default()
-    };
+    let mut builder = Builder::default();
+    if let Some(alignment) = options.segment_alignment {
+        builder.segment_alignment = check_alignment("segment alignment", alignment)?;
+    }
+    if let Some(alignment) = options.constant_alignment {
+        builder.constant_alignment = check_alignment("constant alignment", alignment)?;
+    }
     let (mut methods, mut external, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
     let mut named: HashMap<String, usize> = HashMap::new();
     for program in &mut programs {

@@ -6,7 +6,8 @@ use crate::{Compiled, OperatorTable, Options, Result, Watch};
 use ir::exported::CompileBudget;
 
 /// Recompiles a program without its source: delegate calls are lifted to the operators that their payloads compute, and
-/// backends take their parts anew ([`Options::delegation`]).
+/// backends take their parts anew ([`Options::delegation`]). Segments and constants are aligned as in the program, unless
+/// the options say otherwise.
 ///
 /// # Errors
 /// The program cannot be lifted to operators ([`recover`]), or cannot be compiled.
@@ -18,5 +19,11 @@ pub fn retarget(
 ) -> Result<Compiled> {
     let mut programs = recover(source, &CompileBudget::new(options.memory))?;
     choose(&mut programs, options)?;
-    finish(programs, table, options, watch)
+    let alignments = (source.program.segment_alignment(), source.program.constant_alignment());
+    let options = Options {
+        segment_alignment: options.segment_alignment.or(Some(alignments.0)),
+        constant_alignment: options.constant_alignment.or(Some(alignments.1)),
+        ..options.clone()
+    };
+    finish(programs, table, &options, watch)
 }

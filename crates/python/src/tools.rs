@@ -308,8 +308,8 @@ pub(crate) fn convert(
         let options = toolbox::convert::Options { keep_quantized };
         let limits = Limits::default();
         let converted = toolbox::convert::convert(&source.open(false)?, to, options, &limits, &progress)?;
-        write(&output, &converted)?;
-        Ok(converted.bytes())
+        write(&output, &converted.file)?;
+        Ok(converted.file.bytes())
     });
     Ok(done?)
 }

@@ -50,9 +50,9 @@ pub(crate) struct LoweringOpts {
     /// Alignment of tensors in memory
     #[arg(long, value_name = "BYTES", default_value_t = 16)]
     alignment: u64,
-    /// Alignment of the segments of the file
-    #[arg(long, value_name = "BYTES", default_value_t = 128)]
-    segment_alignment: u64,
+    /// Alignment of the segments of the file [default: that of the program that is recompiled, or 128]
+    #[arg(long, value_name = "BYTES")]
+    segment_alignment: Option<u64>,
     /// Write a bundled program (.bpte) with a test case for each method: the inputs that the model was exported with, or
     /// random ones, and the outputs that the program computes from them here
     #[arg(long)]
@@ -165,6 +165,7 @@ impl LoweringOpts {
         Ok(Options {
             alignment: self.alignment,
             segment_alignment: self.segment_alignment,
+            constant_alignment: None,
             source_frames: self.source_frames,
             external_data: self.external_data.is_some(),
             methods: self.method.clone(),

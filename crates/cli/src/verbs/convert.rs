@@ -1,5 +1,5 @@
 use crate::failure::{Failure, Result};
-use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::general::{GeneralOpts, InputArg, KeepOpts, OutputArg, exit_status};
 use crate::limits::limits;
 use crate::progress;
 use clap::{Args, ValueEnum};
@@ -35,6 +35,8 @@ pub(crate) struct Opts {
     #[arg(long)]
     keep_quantized: bool,
     #[command(flatten)]
+    keep: KeepOpts,
+    #[command(flatten)]
     output: OutputArg,
 }
 
@@ -55,12 +57,13 @@ impl Opts {
         self.output.paths_of_binary(paths);
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let format = self.format()?;
         let loader = self.input.open_plain()?;
         let options = Options { keep_quantized: self.keep_quantized };
         let converted = convert(&loader, format, options, &limits(), &progress::of_bytes())?;
-        self.output.write_file(&converted)
+        self.keep.check(general, self.input.path(), &converted.lost)?;
+        self.output.write_file(&converted.file)
     }
 
     /// The format to write. Fails if --to contradicts the name of the output.

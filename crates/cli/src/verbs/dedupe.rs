@@ -1,5 +1,5 @@
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, exit_status};
+use crate::general::{self, GeneralOpts, KeepOpts, exit_status};
 use crate::limits::limits;
 use crate::progress;
 use clap::Args;
@@ -45,6 +45,8 @@ pub(crate) struct Opts {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    keep: KeepOpts,
 }
 
 impl Opts {
@@ -58,7 +60,7 @@ impl Opts {
         }
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let limits = limits();
         let targets = self.targets();
         let open = |path: &PathBuf| {
@@ -66,6 +68,9 @@ impl Opts {
         };
         let programs = self.programs.iter().map(open).collect::<Result<Vec<_>>>()?;
         let shared = edit::dedupe(&programs, self.at_least, &progress::of_bytes())?;
+        for (member, path) in shared.programs.iter().zip(&self.programs) {
+            self.keep.check(general, path, &member.lost)?;
+        }
         // Write the weights first: if a later write fails, every program on disk can still be run.
         general::write_file(&self.output, &shared.data)?;
         for (member, target) in shared.programs.iter().zip(&targets) {

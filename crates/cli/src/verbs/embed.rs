@@ -1,5 +1,5 @@
 use crate::failure::Result;
-use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, InputArg, KeepOpts, OutputArg, exit_status};
 use crate::limits::limits;
 use crate::progress;
 use clap::Args;
@@ -11,8 +11,8 @@ use toolbox::show::{bytes, count};
 
 /// Embed the external weights (.ptd) of a program (.pte) in the program
 ///
-/// Entries that no tensor refers to become named data of the program if it has delegates, which may use them. The
-/// output may be the program itself.
+/// Blobs become named data of the program, and so do tensors to which it does not refer if it has delegates, which may
+/// use them. The output may be the program itself.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -29,6 +29,8 @@ pub(crate) struct Opts {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    keep: KeepOpts,
+    #[command(flatten)]
     output: OutputArg,
 }
 
@@ -39,21 +41,21 @@ impl Opts {
         self.output.paths_of_edit(paths, &[self.input.path()]);
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let limits = limits();
         let program = File::open_program(self.input.open()?, "embed", &limits)?;
         let data = general::open_data(&self.data, "embed")?;
         let embedded = edit::embed(&program, &data, &progress::of_bytes())?;
+        let left_out = embedded.left_out.iter().map(|key| format!("the tensor `{key}`, to which nothing refers"));
+        let lost: Vec<String> = embedded.lost.iter().cloned().chain(left_out).collect();
+        self.keep.check(general, self.input.path(), &lost)?;
         self.output.write_file(&embedded.program)?;
-        let mut text = format!(
+        let text = format!(
             "{} and {} put into the program, {}",
             count(embedded.tensors.len(), "tensor"),
             count(embedded.named_data.len(), "blob"),
             bytes(embedded.program.bytes())
         );
-        if !embedded.left_out.is_empty() {
-            text.push_str(&format!("; left out, because nothing refers to it: {}", embedded.left_out.join(", ")));
-        }
         general::report(&self.output, self.json, &embedded, &text)
     }
 }

@@ -1,5 +1,5 @@
 use crate::failure::Result;
-use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, InputArg, KeepOpts, OutputArg, exit_status};
 use crate::limits::limits;
 use crate::progress;
 use clap::Args;
@@ -39,6 +39,8 @@ pub(crate) struct Opts {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    keep: KeepOpts,
+    #[command(flatten)]
     output: OutputArg,
 }
 
@@ -49,11 +51,12 @@ impl Opts {
         self.output.paths_of_edit(paths, &[self.input.path()]);
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.input.open()?;
         let program = File::open_program(loader, "externalize", &limits())?;
         let options = MoveOptions { at_least: self.at_least, initial: self.initial };
         let moved = edit::externalize(&program, options, &progress::of_bytes())?;
+        self.keep.check(general, self.input.path(), &moved.lost)?;
         // Write the weights first: a program without its weights is useless, weights without the program are not.
         general::write_file(&self.data, &moved.data)?;
         self.output.write_file(&moved.program)?;

@@ -1,5 +1,5 @@
 use crate::failure::Result;
-use crate::general::{self, GeneralOpts, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, KeepOpts, OutputArg, exit_status};
 use crate::progress;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,8 @@ pub(crate) struct Opts {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    keep: KeepOpts,
+    #[command(flatten)]
     output: OutputArg,
 }
 
@@ -39,9 +41,10 @@ impl Opts {
         self.output.paths_of_edit(paths, &over);
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let files = general::open_data(&self.files, "merge")?;
         let merged = merge(&files, !self.no_share, &progress::of_bytes())?;
+        self.keep.check(general, &self.files[0], &merged.lost)?;
         self.output.write_file(&merged.data)?;
         let text = format!(
             "{} of {} in {} instead of {}",

@@ -1,18 +1,20 @@
 use crate::failure::Result;
-use crate::general::{GeneralOpts, InputArg, exit_status};
+use crate::general::{GeneralOpts, InputArg, KeepOpts, exit_status};
 use crate::limits::limits;
 use crate::lowering::LoweringOpts;
 use clap::Args;
+use pteron::Program;
 use pteron::compile::{self, OperatorTable};
 use std::path::PathBuf;
 use std::sync::Arc;
+use toolbox::edit;
 use toolbox::paths::Paths;
 use toolbox::run::{LoadMode, open_data};
 
 /// Recompile a program (.pte) for other backends, without the model's source
 ///
 /// XNNPACK delegates are converted back to operators, which can then be delegated again. Dynamic sizes, state,
-/// branches, loops, weights and source frames are preserved. Programs with delegates of other backends, and those
+/// branches, loops, weights, source frames and alignments are preserved. Programs with delegates of other backends, and those
 /// whose jumps are not of the form that exporters write, are refused.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
@@ -32,6 +34,8 @@ pub(crate) struct Opts {
     #[arg(short, long, value_name = "FILE")]
     data: Vec<PathBuf>,
     #[command(flatten)]
+    keep: KeepOpts,
+    #[command(flatten)]
     lowering: LoweringOpts,
 }
 
@@ -42,9 +46,11 @@ impl Opts {
         self.lowering.paths(paths);
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let file = self.input.open()?;
         toolbox::run::expect_program(&*file)?;
+        let program = Program::load(Arc::clone(&file), &limits()).map_err(toolbox::Error::from)?;
+        self.keep.check(general, self.input.path(), &edit::lost_by_recompiling(&program)?)?;
         let data = open_data(&self.data, LoadMode::File, &limits())?;
         let known = OperatorTable::all(&pteron::kernel_registry());
         self.lowering.compile(&file, |operators, options, watch| {

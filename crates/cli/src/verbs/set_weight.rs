@@ -1,5 +1,5 @@
 use crate::failure::Result;
-use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, InputArg, KeepOpts, OutputArg, exit_status};
 use crate::limits::limits;
 use crate::progress;
 use clap::Args;
@@ -33,6 +33,8 @@ pub(crate) struct Opts {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    keep: KeepOpts,
+    #[command(flatten)]
     output: OutputArg,
 }
 
@@ -43,9 +45,10 @@ impl Opts {
         self.output.paths_of_edit(paths, &[self.input.path()]);
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let file = File::open(self.input.open()?, "set-weight", &limits())?;
         let set = edit::set_weight(&file, &self.name, &self.array, &progress::of_bytes())?;
+        self.keep.check(general, self.input.path(), &set.lost)?;
         self.output.write_file(&set.file)?;
         let text = format!("{} is set, {} of {}", self.name, count(set.tensors, "tensor"), set.layout);
         general::report(&self.output, self.json, &set, &text)

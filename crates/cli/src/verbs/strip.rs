@@ -1,5 +1,5 @@
 use crate::failure::Result;
-use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, InputArg, KeepOpts, OutputArg, exit_status};
 use crate::limits::limits;
 use crate::progress;
 use clap::Args;
@@ -30,6 +30,8 @@ pub(crate) struct Opts {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    keep: KeepOpts,
+    #[command(flatten)]
     output: OutputArg,
 }
 
@@ -39,17 +41,21 @@ impl Opts {
         self.output.paths_of_edit(paths, &[self.input.path()]);
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let program = File::open_program(self.input.open()?, "strip", &limits())?;
         let stripped = edit::strip(&program, StripOptions { names: self.names }, &progress::of_bytes())?;
+        self.keep.check(general, self.input.path(), &stripped.lost)?;
         self.output.write_file(&stripped.program)?;
-        let text = format!(
+        let mut text = format!(
             "{} and {} left out: {} instead of {}",
             count(stripped.frames, "source frame"),
             count(stripped.names, "name"),
             bytes(stripped.bytes_after),
             bytes(stripped.bytes_before)
         );
+        for method in &stripped.skipped {
+            text.push_str(&format!("; `{method}`, which is not valid, stays as it is"));
+        }
         general::report(&self.output, self.json, &stripped, &text)
     }
 }

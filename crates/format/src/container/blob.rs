@@ -126,7 +126,7 @@ impl<'d> Blob<'d> {
     }
 
     /// An address that all clones of the blob share.
-    fn identity(&self) -> usize {
+    pub(crate) fn identity(&self) -> usize {
         match &self.source {
             Source::Bytes(bytes) => Arc::as_ptr(bytes).addr(),
             Source::Stream(copy) => Arc::as_ptr(copy).cast::<()>().addr(),
@@ -274,6 +274,25 @@ impl Write for Counted<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+/// Whether all bytes of a blob are zero. It is read up to the first that is not.
+pub(crate) fn is_zero(blob: &Blob<'_>) -> Result<bool> {
+    struct Zeros(bool);
+    impl Write for Zeros {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = bytes.iter().all(|&byte| byte == 0);
+            if self.0 { Ok(bytes.len()) } else { Err(io::Error::other("a byte that is not zero")) }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut zeros = Zeros(true);
+    match blob.copy_to(&mut zeros) {
+        Err(_) if !zeros.0 => Ok(false),
+        copied => copied.map(|()| true),
     }
 }
 

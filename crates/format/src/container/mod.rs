@@ -1,18 +1,24 @@
 //! What the file formats have in common around their flatbuffer: a header inserted after its first eight bytes, and
 //! segments of raw bytes after it.
 
+mod alignment;
 mod assemble;
 mod blob;
 mod head;
+mod revise;
 mod segments;
 mod tables;
 
+pub(crate) use alignment::infer_alignments;
 pub(crate) use assemble::{Layout, splice};
 pub use assemble::{Place, Prepared, Segment};
 pub use blob::{Blob, Digest};
-pub(crate) use blob::{Sharing, pack, remember};
+pub(crate) use blob::{Sharing, is_zero, pack, remember, too_long};
 pub use head::{HEAD_BYTES, align_up};
 pub(crate) use head::{Head, Magic};
+pub(crate) use revise::{Content, OldSegments, is_unchanged};
 pub use segments::DataSegment;
-pub(crate) use segments::{SegmentSpace, check_segments, read_segment, segment_range, write_data_segments};
+pub(crate) use segments::{
+    DATA_SEGMENT, SegmentSpace, check_segments, read_segment, segment_range, write_data_segments,
+};
 pub(crate) use tables::{check_tables, place_errors};

@@ -1,4 +1,4 @@
-use crate::flatbuffer::{Field, In, Ref, Writer};
+use crate::flatbuffer::{Field, FieldKind, In, Layout, Ref, Writer};
 use crate::{Error, ErrorKind, Limits, Result};
 use std::ops::Range;
 
@@ -10,6 +10,10 @@ pub struct DataSegment {
     /// Size in bytes, without padding.
     pub size: u64,
 }
+
+/// Where the fields of a segment's table are.
+pub(crate) static DATA_SEGMENT: Layout =
+    Layout(&[("offset", FieldKind::Scalar(8)), ("size", FieldKind::Scalar(8))]);
 
 /// Decodes a segment's table.
 pub(crate) fn read_segment(t: In<'_, '_, '_>) -> Result<DataSegment> {

@@ -10,12 +10,20 @@
 //! The total size of decoded objects is bounded even if offsets alias or form cycles. Alignment inside the buffer is
 //! not required, because integers are converted from little-endian bytes and never cast.
 
+mod layout;
+mod merge;
 mod path;
+mod raw;
 mod reader;
+mod survey;
 mod writer;
+
+pub(crate) use layout::{FieldKind, Layout};
+pub(crate) use merge::merge;
 
 pub use path::Path;
 pub use reader::{Reader, Scalar, Table};
+pub(crate) use survey::Survey;
 pub use writer::{Field, Finished, Ref, Writer};
 
 /// A table, as it is passed to the function that decodes it.

@@ -26,13 +26,16 @@
 //! ```
 
 mod header;
+mod layouts;
 mod read;
+mod revision;
 mod verify;
 mod write;
 
 pub use crate::container::DataSegment;
 pub use header::{HEADER_LENGTH, Header, IDENTIFIER};
 pub use read::{read_flat_tensor, read_flat_tensor_with};
+pub use revision::{Revised, Revision, undeclared};
 pub use verify::{VerifiedFlatTensor, verify, verify_all};
 pub use write::{Builder, DEFAULT_SEGMENT_ALIGNMENT, Entry, Prepared};
 

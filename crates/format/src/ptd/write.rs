@@ -137,7 +137,7 @@ impl<'d> Builder<'d> {
     }
 }
 
-fn flatbuffer(tables: &FlatTensor) -> Result<Finished> {
+pub(super) fn flatbuffer(tables: &FlatTensor) -> Result<Finished> {
     let mut w = Writer::new();
     let named_data = w.tables(&tables.named_data, |w, entry: &NamedData| {
         let layout = entry.tensor_layout.as_ref().map(|layout: &TensorLayout| {

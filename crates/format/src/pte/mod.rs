@@ -29,8 +29,10 @@
 
 mod header;
 mod layout;
+mod layouts;
 mod own_data;
 mod read;
+mod revision;
 mod schema;
 mod value;
 mod verify;
@@ -40,6 +42,7 @@ pub use crate::container::DataSegment;
 pub use header::{EXTENDED_HEADER_LENGTH, ExtendedHeader, Header, IDENTIFIER, MIN_EXTENDED_HEADER_LENGTH};
 pub use own_data::{Alignments, MAX_OWN_BYTES, OWN_KEY_PREFIX, alignments_key, input_sizes_key, is_own_key};
 pub use read::{read_program, read_program_with};
+pub use revision::{Revised, Revision, undeclared};
 pub use schema::{
     BackendDelegate, BackendDelegateDataReference, BackendDelegateInlineData, Buffer, Chain, CompileSpec,
     ContainerMetadata, DataLocation, DeviceType, ExecutionPlan, Frame, FrameList, Instruction, NamedData,

@@ -10,7 +10,7 @@ mod safetensors;
 
 pub(crate) use gguf::head as gguf_head;
 
-use crate::edit::Output;
+use crate::edit::{Output, undeclared_data};
 use crate::file::{File, Progress, source};
 use crate::{Result, kind};
 use format::FileKind;
@@ -22,6 +22,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
+
+/// Metadata that is listed at most if it is lost.
+const MAX_LISTED: usize = 5;
 
 /// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +64,15 @@ pub struct Options {
     pub keep_quantized: bool,
 }
 
+/// The result of a conversion.
+#[derive(Debug)]
+pub struct Converted {
+    /// The new file.
+    pub file: Output,
+    /// What the new format could not keep.
+    pub lost: Vec<String>,
+}
+
 /// The contents of a source file, independent of its format.
 struct Contents {
     builder: Builder<'static>,
@@ -74,17 +86,28 @@ struct Contents {
 ///
 /// `.safetensors` has neither blobs nor dim orders: blobs become uint8 vectors, tensors become row-major, and the
 /// file's metadata records both, so that the round trip restores them. `.npz` has no metadata; types that NumPy lacks
-/// are stored as [`npy::File`](crate::npy::File) stores them. `.ptd` has no metadata.
+/// are stored as [`npy::File`](crate::npy::File) stores them. `.ptd` has no metadata. A `.ptd` that stays one is copied.
 pub fn convert(
     loader: &Arc<dyn DataLoader>,
     to: Format,
     options: Options,
     limits: &Limits,
     progress: &Progress,
-) -> Result<Output> {
+) -> Result<Converted> {
+    let mut lost = Vec::new();
     let contents = match kind::of(&**loader)? {
         Some(FileKind::Ptd) => {
             let data = File::open_data(Arc::clone(loader), "convert", limits)?;
+            if to == Format::Ptd {
+                progress.begin("copying", loader.size());
+                return Ok(Converted { file: Output::copy(loader, progress), lost: Vec::new() });
+            }
+            lost = undeclared_data(&data)?;
+            let alignments = data.tables().segment_alignments();
+            let most = alignments.iter().copied().max().unwrap_or(1);
+            if most > format::ptd::DEFAULT_SEGMENT_ALIGNMENT {
+                lost.push(format!("the alignment of entries to {most} bytes"));
+            }
             let builder = Builder::from_flat_tensor(data.tables(), source(loader, progress));
             Contents { builder, metadata: BTreeMap::new() }
         }
@@ -100,14 +123,20 @@ pub fn convert(
             ));
         }
     };
-    match to {
+    if !contents.metadata.is_empty() && to != Format::Safetensors {
+        let keys: Vec<&str> = contents.metadata.keys().map(String::as_str).take(MAX_LISTED).collect();
+        let more = if contents.metadata.len() > MAX_LISTED { ", ..." } else { "" };
+        lost.push(format!("the metadata {}{more}", keys.join(", ")));
+    }
+    let file = match to {
         Format::Ptd => {
             progress.begin("comparing", loader.size());
-            Output::data_within(contents.builder, limits, progress)
+            Output::data_within(contents.builder, limits, progress)?
         }
-        Format::Safetensors => safetensors::write(contents, loader.name(), progress),
-        Format::Npz => npz::write(contents.builder, progress),
-    }
+        Format::Safetensors => safetensors::write(contents, loader.name(), progress)?,
+        Format::Npz => npz::write(contents.builder, progress)?,
+    };
+    Ok(Converted { file, lost })
 }
 
 /// The layout of a row-major tensor.

@@ -1,6 +1,6 @@
 use super::externalize::{Digests, is_input_or_output, kept_constant, keys_in_use, make_external};
 use super::keys::{DedupBuilder, layout_of};
-use super::{Output, take_apart};
+use super::{Output, finish, revise};
 use crate::file::{Progress, source};
 use crate::{Error, Result};
 use format::pte::{EValue, TensorData, is_own_key};
@@ -36,6 +36,8 @@ pub struct Member {
     pub bytes_before: u64,
     /// The size of the new file in bytes.
     pub bytes_after: u64,
+    /// What could not be kept.
+    pub lost: Vec<String>,
     /// The new program.
     #[serde(skip)]
     pub program: Output,
@@ -65,29 +67,34 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
     let shared = common(seen.into_iter());
 
     let mut data = DedupBuilder::new(programs.iter().flat_map(keys_in_use).collect());
-    let mut builders = Vec::new();
+    let mut revisions = Vec::new();
     let moved_keys = movable_keys(programs, &all, &mut digests, &lengths, &shared)?;
     for ((program, weights), digests) in programs.iter().zip(&all).zip(&mut digests) {
         let bytes_of = source(program.loader(), progress);
-        let mut builder = take_apart(program, progress)?;
+        program.require_valid_methods()?;
+        let mut revision = revise(program, progress)?;
         // No runtime supports inline constants together with external weights.
-        builder.inline_constants = false;
+        revision.constants_in_segment();
         for (key, range) in weights.named.iter().filter(|(key, _)| moved_keys.contains(key.as_str())) {
             let digest = digests.of(range.clone())?;
-            data.blob(key, digest, || bytes_of(range.clone()))?;
+            let entry = program.tables().named_data.iter().find(|entry| entry.key == *key);
+            let alignment = entry.map_or(1, |entry| revision.alignment_of_segment(entry.segment_index));
+            data.blob(key, digest, alignment, || bytes_of(range.clone()))?;
         }
-        builder.named_data.retain(|entry| !moved_keys.contains(entry.key.as_str()));
+        revision.program.named_data.retain(|entry| !moved_keys.contains(entry.key.as_str()));
         for &(plan, value, ref range) in &weights.constants {
             let Some(digest) = digests.known.get(range).filter(|digest| shared.contains(*digest)) else {
                 continue;
             };
-            let EValue::Tensor(tensor) = &mut builder.execution_plan[plan].values[value] else { continue };
+            let EValue::Tensor(tensor) = &mut revision.program.execution_plan[plan].values[value] else {
+                continue;
+            };
             let name = tensor.fully_qualified_name().map(str::to_owned);
             let bytes = || bytes_of(range.clone());
             let key = data.tensor(name.as_deref(), digest, layout_of(tensor), bytes);
             make_external(tensor, key);
         }
-        builders.push(builder);
+        revisions.push(revision);
     }
     let keys: Vec<String> = data.keys().map(str::to_owned).collect();
     if keys.is_empty() {
@@ -97,12 +104,13 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
     }
     let bytes_shared = data.bytes();
     let mut members = Vec::new();
-    for (program, builder) in programs.iter().zip(builders) {
-        let output = Output::program(builder, progress)?;
+    for (program, revision) in programs.iter().zip(revisions) {
+        let (output, lost) = finish(revision, progress)?;
         members.push(Member {
             file: program.loader().name().to_owned(),
             bytes_before: program.loader().size(),
             bytes_after: output.bytes(),
+            lost,
             program: output,
         });
     }

@@ -1,28 +1,32 @@
-use super::{Output, take_apart, tensors_mut};
+use super::{Output, finish, revise, tensors_mut};
 use crate::file::{Progress, source};
 use crate::{Error, Result};
+use format::container::Blob;
 use format::ptd::NamedData;
 use format::pte::{NamedBlob, Tensor, TensorDataLocation};
 use runtime::{NamedDataMap, Program, PtdDataMap};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 
 /// The result of [`embed`]: a self-contained program that needs no `.ptd`.
 #[derive(Debug, Serialize)]
 pub struct Embedded {
     /// Keys of tensors that became constants or initial values of the program.
     pub tensors: Vec<String>,
-    /// Keys that became named data of the program, for its delegates.
+    /// Keys that became named data of the program.
     pub named_data: Vec<String>,
-    /// Keys that the program does not use and that were left out.
+    /// Keys of tensors that the program does not use and that were left out.
     pub left_out: Vec<String>,
+    /// What could not be kept.
+    pub lost: Vec<String>,
     /// The new program.
     #[serde(skip)]
     pub program: Output,
 }
 
-/// Moves the external weights of a program from `.ptd` files into the program. Entries that no tensor refers to
-/// become named data if the program has delegates, which may look them up.
+/// Moves the external weights of a program from `.ptd` files into the program. Blobs become named data, and so do tensors
+/// that no tensor of the program refers to if it has delegates, which may look them up.
 ///
 /// # Errors
 /// If the files lack keys, have a key twice, or hold a tensor of another type, shape or layout; the error names the keys.
@@ -41,14 +45,13 @@ pub fn embed(program: &Program, data: &[PtdDataMap], progress: &Progress) -> Res
         }
     }
     let sources: Vec<_> = data.iter().map(|map| source(map.loader(), progress)).collect();
-    let blob_of = |file: usize, entry: &NamedData| sources[file](data[file].tables().data_range(entry));
-
-    let mut builder = take_apart(program, progress)?;
+    program.require_valid_methods()?;
+    let mut revision = revise(program, progress)?;
     let (mut missing, mut used) = (BTreeSet::new(), BTreeSet::new());
     // The new buffer index by key and whether it is an initial value.
     let mut places: HashMap<(String, bool), u32> = HashMap::new();
     let mut wanted: Vec<(String, bool)> = Vec::new();
-    for tensor in tensors_mut(&mut builder).filter(|tensor| tensor.is_external()) {
+    for tensor in tensors_mut(&mut revision.program).filter(|tensor| tensor.is_external()) {
         let key = tensor.fully_qualified_name().unwrap_or_default().to_owned();
         let Some((file, entry)) = entries.get(key.as_str()) else {
             missing.insert(key);
@@ -69,26 +72,34 @@ pub fn embed(program: &Program, data: &[PtdDataMap], progress: &Progress) -> Res
             keys.join(", ")
         )));
     }
+    // Entries that share bytes go on sharing them.
+    let mut known: HashMap<(usize, Range<u64>), Blob<'static>> = HashMap::new();
+    let mut blob_of = |file: usize, entry: &NamedData| {
+        let range = data[file].tables().data_range(entry);
+        known.entry((file, range.clone())).or_insert_with(|| sources[file](range)).clone()
+    };
     for (key, initial) in wanted {
         let (file, entry) = entries[key.as_str()];
         let blob = blob_of(file, entry);
-        let index = if initial { builder.add_initial_data(blob) } else { builder.add_constant(blob) };
+        let index = if initial { revision.add_initial_data(blob) } else { revision.add_constant(blob) };
         places.insert((key, initial), index);
     }
-    for tensor in tensors_mut(&mut builder).filter(|tensor| tensor.is_external()) {
+    for tensor in tensors_mut(&mut revision.program).filter(|tensor| tensor.is_external()) {
         let key = tensor.fully_qualified_name().unwrap_or_default().to_owned();
         let index = places.get(&(key, tensor.allocation_info.is_some())).copied().unwrap_or_default();
         tensor.data_buffer_idx = index;
         if let Some(info) = &mut tensor.extra_tensor_info {
             info.location = TensorDataLocation::Segment;
+            info.mutable_data_segments_idx = 0;
         }
     }
 
-    let delegated = builder.execution_plan.iter().any(|plan| !plan.delegates.is_empty());
+    let delegated = revision.program.execution_plan.iter().any(|plan| !plan.delegates.is_empty());
     let (mut named_data, mut left_out) = (Vec::new(), Vec::new());
     for (file, map) in data.iter().enumerate() {
+        let alignments = map.tables().segment_alignments();
         for entry in map.tables().named_data.iter().filter(|entry| !used.contains(&entry.key)) {
-            if !delegated {
+            if !delegated && entry.tensor_layout.is_some() {
                 left_out.push(entry.key.clone());
                 continue;
             }
@@ -101,16 +112,13 @@ pub fn embed(program: &Program, data: &[PtdDataMap], progress: &Progress) -> Res
                 .into());
             }
             let blob = blob_of(file, entry);
-            builder.named_data.push(NamedBlob { key: entry.key.clone(), blob, alignment: 1 });
+            let alignment = alignments.get(entry.segment_index as usize).copied().unwrap_or(1);
+            revision.add_named_data(NamedBlob { key: entry.key.clone(), blob, alignment });
             named_data.push(entry.key.clone());
         }
     }
-    Ok(Embedded {
-        tensors: used.into_iter().collect(),
-        named_data,
-        left_out,
-        program: Output::program(builder, progress)?,
-    })
+    let (program, lost) = finish(revision, progress)?;
+    Ok(Embedded { tensors: used.into_iter().collect(), named_data, left_out, lost, program })
 }
 
 /// Fails if an entry's type, sizes or dim order are not those of the tensor.

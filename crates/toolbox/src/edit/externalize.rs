@@ -1,5 +1,5 @@
 use super::keys::{DedupBuilder, layout_of, sha256};
-use super::{Output, take_apart};
+use super::{Output, finish, revise};
 use crate::file::{Progress, source};
 use crate::{Error, Result};
 use format::pte::{EValue, ExecutionPlan, Tensor, TensorData, TensorDataLocation, is_own_key};
@@ -24,6 +24,8 @@ pub struct Externalized {
     pub keys: Vec<String>,
     /// Bytes of the moved weights; weights with equal bytes count once.
     pub bytes: u64,
+    /// What could not be kept.
+    pub lost: Vec<String>,
     /// The new program.
     #[serde(skip)]
     pub program: Output,
@@ -39,7 +41,8 @@ pub struct Externalized {
 /// runtime does not resolve externally stay in the program: inputs, outputs, and tensors without elements. If there are
 /// tensors without elements, the smallest other constant stays too, because the reference refuses an empty segment.
 pub fn externalize(program: &Program, options: MoveOptions, progress: &Progress) -> Result<Externalized> {
-    let mut builder = take_apart(program, progress)?;
+    program.require_valid_methods()?;
+    let mut revision = revise(program, progress)?;
     let tables = program.tables();
     let bytes_of = source(program.loader(), progress);
     let mut digests = Digests { program, progress, known: HashMap::new() };
@@ -56,14 +59,15 @@ pub fn externalize(program: &Program, options: MoveOptions, progress: &Progress)
     let mut data = DedupBuilder::new(keys_in_use(program));
     for entry in tables.named_data.iter().filter(|entry| moved.contains(entry.key.as_str())) {
         let range = tables.named_data(&entry.key).unwrap_or_default();
-        data.blob(&entry.key, digests.of(range.clone())?, || bytes_of(range))?;
+        let alignment = revision.alignment_of_segment(entry.segment_index);
+        data.blob(&entry.key, digests.of(range.clone())?, alignment, || bytes_of(range))?;
     }
-    builder.named_data.retain(|entry| !moved.contains(entry.key.as_str()));
+    revision.program.named_data.retain(|entry| !moved.contains(entry.key.as_str()));
 
     // No runtime supports inline constants together with external weights.
-    builder.inline_constants = false;
+    revision.constants_in_segment();
     let stays = kept_constant(program);
-    for (plan, new) in tables.execution_plan.iter().zip(&mut builder.execution_plan) {
+    for (plan, new) in tables.execution_plan.iter().zip(&mut revision.program.execution_plan) {
         for (id, (old, new)) in plan.values.iter().zip(&mut new.values).enumerate() {
             let (EValue::Tensor(old), EValue::Tensor(new)) = (old, new) else { continue };
             if is_input_or_output(plan, id) {
@@ -89,10 +93,12 @@ pub fn externalize(program: &Program, options: MoveOptions, progress: &Progress)
             n => format!("{name} has no weights of at least {n} bytes to move"),
         }));
     }
+    let (program, lost) = finish(revision, progress)?;
     Ok(Externalized {
         keys: data.keys().map(str::to_owned).collect(),
         bytes: data.bytes(),
-        program: Output::program(builder, progress)?,
+        lost,
+        program,
         data: Output::data(data.into_builder(), progress)?,
     })
 }

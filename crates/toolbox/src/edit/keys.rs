@@ -82,18 +82,19 @@ impl DedupBuilder {
                 None if self.reserved.contains(&key) => {}
                 None => {
                     self.taken.insert(key.clone(), (sha256.to_owned(), Some(layout.clone())));
-                    self.push(key.clone(), sha256, Some(layout), blob);
+                    self.push(key.clone(), sha256, (Some(layout), 1), blob);
                     return key;
                 }
             }
         }
     }
 
-    /// Adds a blob under the given key, which may be reserved. Fails if the key is taken by a tensor or by other bytes.
+    /// Adds a blob with this alignment under the given key, which may be reserved. Fails if the key is taken by a tensor or by other bytes.
     pub(crate) fn blob(
         &mut self,
         key: &str,
         sha256: &str,
+        alignment: u64,
         blob: impl FnOnce() -> Blob<'static>,
     ) -> Result<()> {
         match self.taken.get(key) {
@@ -101,7 +102,7 @@ impl DedupBuilder {
             Some(_) => Err(Error::input(format!("the key `{key}` stands for two things"))),
             None => {
                 self.taken.insert(key.to_owned(), (sha256.to_owned(), None));
-                self.push(key.to_owned(), sha256, None, blob);
+                self.push(key.to_owned(), sha256, (None, alignment), blob);
                 Ok(())
             }
         }
@@ -111,11 +112,11 @@ impl DedupBuilder {
         &mut self,
         key: String,
         sha256: &str,
-        layout: Option<TensorLayout>,
+        (layout, alignment): (Option<TensorLayout>, u64),
         blob: impl FnOnce() -> Blob<'static>,
     ) {
         let blob = self.blobs.entry(sha256.to_owned()).or_insert_with(blob).clone();
-        self.entries.push(Entry { key, layout, blob, alignment: 1 });
+        self.entries.push(Entry { key, layout, blob, alignment });
     }
 
     /// The keys, in insertion order.

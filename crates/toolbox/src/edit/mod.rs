@@ -1,7 +1,8 @@
-//! Edits of programs and named data: a file is taken apart, changed and laid out again.
+//! Edits of programs and named data, which keep what they do not change.
 //!
 //! An edit returns an [`Output`], a file that streams its bytes from the old file when it is written; they are
-//! never all in memory.
+//! never all in memory. An edit that changes nothing returns the bytes of the old file. What an edit cannot keep, such as a
+//! field of a newer schema in a table that has to be replaced, is listed in its result.
 
 mod dedupe;
 mod embed;
@@ -17,12 +18,15 @@ pub(crate) use keys::layout_of;
 pub use set_weight::{WeightSet, set_weight};
 pub use strip::{StripOptions, Stripped, strip};
 
-use crate::Result;
 use crate::file::{InFile, Progress, source};
-use format::pte::{Builder, EValue, Tensor};
+use crate::{Error, Result};
+use format::container::Blob;
+use format::pte::{EValue, Tensor};
 use format::{ptd, pte};
-use runtime::{Limits, Program};
+use runtime::{DataLoader, Limits, Program, PtdDataMap, Purpose};
 use std::io::Write;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// A file that is laid out and verified, ready to be written.
 pub struct Output {
@@ -50,11 +54,37 @@ impl Output {
         Ok(bytes)
     }
 
-    /// Lays out and verifies a program.
-    pub(crate) fn program(builder: Builder<'static>, progress: &Progress) -> Result<Self> {
-        let prepared = builder.finish().and_then(pte::Draft::prepare).in_file("the new program")?;
-        let bytes = prepared.header().file_len;
-        Ok(Self { bytes, write: Box::new(move |out| prepared.write_to(out)), progress: progress.clone() })
+    /// A file that is laid out and verified.
+    pub(crate) fn prepared<H: 'static>(
+        prepared: format::container::Prepared<'static, H>,
+        bytes: u64,
+        progress: &Progress,
+    ) -> Self {
+        Self::stream(bytes, progress, move |out| prepared.write_to(out))
+    }
+
+    /// The bytes of an existing file.
+    pub(crate) fn copy(loader: &Arc<dyn DataLoader>, progress: &Progress) -> Self {
+        Self::overwritten(loader, Vec::new(), progress)
+    }
+
+    /// The bytes of an existing file, with others in these ranges, which are in ascending order and do not overlap.
+    pub(crate) fn overwritten(
+        loader: &Arc<dyn DataLoader>,
+        ranges: Vec<(Range<u64>, Blob<'static>)>,
+        progress: &Progress,
+    ) -> Self {
+        let bytes_of = source(loader, progress);
+        let bytes = loader.size();
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        for (range, blob) in ranges {
+            pieces.push(bytes_of(at..range.start));
+            pieces.push(blob);
+            at = range.end;
+        }
+        pieces.push(bytes_of(at..bytes));
+        Self::stream(bytes, progress, move |out| pieces.iter().try_for_each(|piece| piece.copy_to(out)))
     }
 
     /// Lays out and verifies named data, within the default limits.
@@ -89,19 +119,77 @@ impl std::fmt::Debug for Output {
     }
 }
 
-/// Converts a program back to a builder, for editing. Its segments are read only when the new file is written.
-///
-/// # Errors
-/// If a method is not valid: the new file would not have it.
-pub(crate) fn take_apart(program: &Program, progress: &Progress) -> Result<Builder<'static>> {
-    program.require_valid_methods()?;
-    progress.begin("reading", program.loader().size());
-    Ok(Builder::from_program(program.tables(), source(program.loader(), progress)))
+/// Starts an edit of a program. Its segments are read only when the new file is written.
+pub(crate) fn revise(program: &Program, progress: &Progress) -> Result<pte::Revision<'static>> {
+    let loader = program.loader();
+    progress.begin("reading", loader.size());
+    let tables = program.tables();
+    let bytes = loader.load(0, tables.header().program_size, Purpose::Program)?;
+    Ok(pte::Revision::new(tables, bytes.to_vec(), source(loader, progress)))
 }
 
-/// The tensors of a builder, in all methods.
-pub(crate) fn tensors_mut<'b>(builder: &'b mut Builder<'_>) -> impl Iterator<Item = &'b mut Tensor> {
-    builder.execution_plan.iter_mut().flat_map(|plan| &mut plan.values).filter_map(|value| match value {
+/// Lays out and verifies an edited program. Also returns what the edit could not keep.
+pub(crate) fn finish(revision: pte::Revision<'static>, progress: &Progress) -> Result<(Output, Vec<String>)> {
+    let revised = revision.finish(&format::Limits::DEFAULT).in_file("the new program")?;
+    let bytes = revised.prepared.header().file_len;
+    Ok((Output::prepared(revised.prepared, bytes, progress), revised.lost))
+}
+
+/// Starts an edit of named data.
+pub(crate) fn revise_data(data: &PtdDataMap, progress: &Progress) -> Result<ptd::Revision<'static>> {
+    let loader = data.loader();
+    let tables = data.tables();
+    let bytes = loader.load(0, tables.header().tables_size, Purpose::Program)?;
+    Ok(ptd::Revision::new(tables, bytes.to_vec(), source(loader, progress)))
+}
+
+/// Lays out and verifies edited named data. Also returns what the edit could not keep.
+pub(crate) fn finish_data(
+    revision: ptd::Revision<'static>,
+    progress: &Progress,
+) -> Result<(Output, Vec<String>)> {
+    let revised = revision.finish(&format::Limits::DEFAULT).in_file("the new named data")?;
+    let bytes = revised.prepared.header().file_len;
+    Ok((Output::prepared(revised.prepared, bytes, progress), revised.lost))
+}
+
+/// What a program that is compiled from this one does not have: what only an edit of its file keeps, and named data, if there
+/// are no delegates that could use it.
+///
+/// # Errors
+/// The tables cannot be read.
+pub fn lost_by_recompiling(program: &Program) -> Result<Vec<String>> {
+    let tables = program.tables();
+    let bytes = program.loader().load(0, tables.header().program_size, Purpose::Program)?;
+    let mut lost = pte::undeclared(tables, &bytes);
+    if tables.execution_plan.iter().all(|plan| plan.delegates.is_empty()) {
+        let named = tables.named_data.iter().filter(|entry| !pte::is_own_key(&entry.key));
+        lost.extend(named.map(|entry| format!("the named data `{}`", entry.key)));
+    }
+    Ok(lost)
+}
+
+/// What named data has that only an edit of its file keeps.
+pub(crate) fn undeclared_data(data: &PtdDataMap) -> Result<Vec<String>> {
+    let tables = data.tables();
+    let bytes = data.loader().load(0, tables.header().tables_size, Purpose::Program)?;
+    Ok(ptd::undeclared(tables, &bytes))
+}
+
+/// Fails if an edit of `file` could not keep something.
+///
+/// # Errors
+/// `lost` is not empty; the error lists it.
+pub fn refuse_losses(file: &str, lost: &[String]) -> Result<()> {
+    match lost {
+        [] => Ok(()),
+        lost => Err(Error::bad_file(file, format!("cannot keep {}", lost.join(", ")))),
+    }
+}
+
+/// The tensors of a program, in all methods.
+pub(crate) fn tensors_mut(program: &mut pte::Program) -> impl Iterator<Item = &mut Tensor> {
+    program.execution_plan.iter_mut().flat_map(|plan| &mut plan.values).filter_map(|value| match value {
         EValue::Tensor(tensor) => Some(tensor),
         _ => None,
     })

@@ -1,12 +1,14 @@
-use super::{Output, take_apart, tensors_mut};
-use crate::file::{File, Progress, source};
+use super::{Output, finish, finish_data, revise, revise_data, tensors_mut};
+use crate::file::{File, InFile, Progress, source};
 use crate::{Error, Result, npy, show};
 use format::container::Blob;
-use format::ptd::{Builder, TensorLayout};
-use format::pte::Tensor;
-use runtime::{Program, PtdDataMap};
+use format::ptd::{NamedData, TensorLayout};
+use format::pte::{EValue, Tensor, TensorData, VerifiedProgram};
+use runtime::{DataLoader, Program, PtdDataMap};
 use serde::Serialize;
+use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use tensor::{DimOrder, ScalarType, bf16};
 
 /// The result of [`set_weight`]: a file with a weight replaced.
@@ -16,6 +18,8 @@ pub struct WeightSet {
     pub layout: String,
     /// The number of tensors, in all methods, that use the weight; 1 for a `.ptd`.
     pub tensors: usize,
+    /// What could not be kept.
+    pub lost: Vec<String>,
     /// The new file.
     #[serde(skip)]
     pub file: Output,
@@ -34,37 +38,91 @@ pub fn set_weight(file: &File, name: &str, array: &Path, progress: &Progress) ->
 }
 
 fn in_program(program: &Program, name: &str, array: &Path, progress: &Progress) -> Result<WeightSet> {
-    let mut builder = take_apart(program, progress)?;
+    let tables = program.tables();
+    let all = || tables.execution_plan.iter().flat_map(|plan| &plan.values).filter_map(EValue::as_tensor);
     let stored = |t: &Tensor| t.constant_idx().is_some() || t.initial_data_idx().is_some();
-    let named = tensors_mut(&mut builder).any(|t| stored(t) && t.fully_qualified_name() == Some(name));
+    let named = all().any(|t| stored(t) && t.fully_qualified_name() == Some(name));
     let number: Option<u32> = if named { None } else { name.parse().ok() };
     let wanted = |t: &Tensor| match number {
         Some(number) => t.constant_idx() == Some(number),
         None => stored(t) && t.fully_qualified_name() == Some(name),
     };
-    let mut targets = tensors_mut(&mut builder).filter(|t| wanted(t));
-    let Some(first) = targets.next().cloned() else {
-        drop(targets);
-        return Err(no_such_weight(program, name));
-    };
-    let layout = super::keys::layout_of(&first);
-    if let Some(other) = targets.find(|t| super::keys::layout_of(t) != layout) {
+    let Some(first) = all().find(|t| wanted(t)) else { return Err(no_such_weight(program, name)) };
+    let layout = super::keys::layout_of(first);
+    if let Some(other) = all().filter(|t| wanted(t)).find(|t| super::keys::layout_of(t) != layout) {
         return Err(Error::input(format!(
             "the program uses `{name}` both as {} and as {}",
             show::layout(&layout),
             show::layout(&super::keys::layout_of(other))
         )));
     }
-    drop(targets);
     let blob = Blob::bytes(values(&layout, array)?);
-    let constant = builder.add_constant(blob.clone());
-    let initial = builder.add_initial_data(blob);
-    let mut tensors = 0;
-    for tensor in tensors_mut(&mut builder).filter(|t| wanted(t)) {
-        tensor.data_buffer_idx = if tensor.allocation_info.is_some() { initial } else { constant };
-        tensors += 1;
+    let tensors = all().filter(|t| wanted(t)).count();
+    let mut ranges: Vec<_> =
+        all().filter(|t| wanted(t)).filter_map(|t| range_of(tables, t)).filter(|r| !r.is_empty()).collect();
+    ranges.sort_by_key(|range| range.start);
+    ranges.dedup();
+    let done = |file, lost| WeightSet { layout: show::layout(&layout), tensors, lost, file };
+    let is_shared = |range: &Range<u64>| {
+        let others = all().filter(|t| !wanted(t)).filter_map(|t| range_of(tables, t));
+        let named = tables.named_data.iter().filter_map(|entry| tables.named_data(&entry.key));
+        let delegates = tables.execution_plan.iter().flat_map(|plan| &plan.delegates);
+        let mut others = others.chain(named).chain(delegates.map(|delegate| tables.delegate_data(delegate)));
+        others.any(|other| overlap(range, &other))
+    };
+    let apart = ranges.windows(2).all(|pair| !overlap(&pair[0], &pair[1]));
+    if apart && (!ranges.iter().any(is_shared) || has(program.loader(), &ranges, &blob, progress)?) {
+        let patches = ranges.into_iter().map(|range| (range, blob.clone())).collect();
+        return Ok(done(Output::overwritten(program.loader(), patches, progress), Vec::new()));
     }
-    Ok(WeightSet { layout: show::layout(&layout), tensors, file: Output::program(builder, progress)? })
+    program.require_valid_methods()?;
+    let mut revision = revise(program, progress)?;
+    let targets = |t: &&mut Tensor| wanted(t);
+    let (mut constant, mut initial) = (None, None);
+    let mut program = std::mem::take(&mut revision.program);
+    for tensor in tensors_mut(&mut program).filter(targets) {
+        tensor.data_buffer_idx = match tensor.allocation_info {
+            Some(_) => *initial.get_or_insert_with(|| revision.add_initial_data(blob.clone())),
+            None => *constant.get_or_insert_with(|| revision.add_constant(blob.clone())),
+        };
+        if let (Some(_), Some(info)) = (tensor.allocation_info, &mut tensor.extra_tensor_info) {
+            info.mutable_data_segments_idx = 0;
+        }
+    }
+    revision.program = program;
+    let (file, lost) = finish(revision, progress)?;
+    Ok(done(file, lost))
+}
+
+/// The byte range in the file of a weight.
+fn range_of(tables: &VerifiedProgram, tensor: &Tensor) -> Option<Range<u64>> {
+    match tables.tensor_data(tensor) {
+        TensorData::Constant(range) | TensorData::Initial(range) => Some(range),
+        _ => None,
+    }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// Whether all of these ranges of a file have these bytes already.
+fn has(
+    loader: &Arc<dyn DataLoader>,
+    ranges: &[Range<u64>],
+    blob: &Blob<'static>,
+    progress: &Progress,
+) -> Result<bool> {
+    let bytes_of = source(loader, progress);
+    let wanted = blob.digest().in_file(loader.name())?;
+    for range in ranges {
+        if range.end - range.start != blob.len()
+            || bytes_of(range.clone()).digest().in_file(loader.name())? != wanted
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 #[cold]
@@ -88,21 +146,33 @@ fn no_such_weight(program: &Program, name: &str) -> Error {
 }
 
 fn in_data(data: &PtdDataMap, name: &str, array: &Path, progress: &Progress) -> Result<WeightSet> {
-    let mut builder = Builder::from_flat_tensor(data.tables(), source(data.loader(), progress));
-    let Some(entry) = builder.entries.iter_mut().find(|entry| entry.key == name) else {
+    let tables = data.tables();
+    let Some(index) = tables.named_data.iter().position(|entry| entry.key == name) else {
         return Err(runtime::Error::NoSuchKey {
             key: name.to_owned(),
             source_name: data.loader().name().to_owned(),
         }
         .into());
     };
-    let Some(layout) = &entry.layout else {
+    let entry = &tables.named_data[index];
+    let Some(layout) = &entry.tensor_layout else {
         return Err(Error::input(format!("`{name}` is a blob, not a tensor")));
     };
     let text = show::layout(layout);
-    entry.blob = Blob::bytes(values(layout, array)?);
-    progress.begin("comparing", data.loader().size());
-    Ok(WeightSet { layout: text, tensors: 1, file: Output::data(builder, progress)? })
+    let blob = Blob::bytes(values(layout, array)?);
+    let range = tables.data_range(entry);
+    let others = tables.named_data.iter().enumerate().filter(|(other, _)| *other != index);
+    let is_shared = |(_, other): (usize, &NamedData)| overlap(&range, &tables.data_range(other));
+    let is_shared = others.clone().any(is_shared);
+    if !is_shared || has(data.loader(), std::slice::from_ref(&range), &blob, progress)? {
+        let patch = if range.is_empty() { Vec::new() } else { vec![(range, blob)] };
+        let file = Output::overwritten(data.loader(), patch, progress);
+        return Ok(WeightSet { layout: text, tensors: 1, lost: Vec::new(), file });
+    }
+    let mut revision = revise_data(data, progress)?;
+    revision.set(index, blob);
+    let (file, lost) = finish_data(revision, progress)?;
+    Ok(WeightSet { layout: text, tensors: 1, lost, file })
 }
 
 /// The values of a `.npy` file as the little-endian bytes of a tensor of this layout. Shape and type are checked before the

@@ -1,4 +1,4 @@
-use super::{Output, take_apart, tensors_mut};
+use super::{Output, finish, revise, tensors_mut};
 use crate::Result;
 use crate::file::Progress;
 use format::pte::ExtraTensorInfo;
@@ -20,6 +20,11 @@ pub struct Stripped {
     pub frames: usize,
     /// The number of tensor names removed.
     pub names: usize,
+    /// The methods that stay as they are, because they are not valid.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<String>,
+    /// What could not be kept.
+    pub lost: Vec<String>,
     /// Bytes of the old file.
     pub bytes_before: u64,
     /// Bytes of the new file.
@@ -30,11 +35,11 @@ pub struct Stripped {
 }
 
 /// Removes debug information: the source frames of instructions and, if requested, names. Results and the required
-/// `.ptd` entries stay the same.
+/// `.ptd` entries stay the same. Methods that are not valid are left as they are.
 pub fn strip(program: &Program, options: StripOptions, progress: &Progress) -> Result<Stripped> {
-    let mut builder = take_apart(program, progress)?;
+    let mut revision = revise(program, progress)?;
     let (mut frames, mut names) = (0, 0);
-    for plan in &mut builder.execution_plan {
+    for plan in &mut revision.program.execution_plan {
         for chain in &mut plan.chains {
             frames +=
                 std::mem::take(&mut chain.stacktrace).iter().map(|list| list.items.len()).sum::<usize>();
@@ -44,18 +49,25 @@ pub fn strip(program: &Program, options: StripOptions, progress: &Progress) -> R
         }
     }
     if options.names {
-        for tensor in tensors_mut(&mut builder).filter(|tensor| !tensor.is_external()) {
+        for tensor in tensors_mut(&mut revision.program).filter(|tensor| !tensor.is_external()) {
             let Some(info) = &mut tensor.extra_tensor_info else { continue };
-            names += usize::from(info.fully_qualified_name.take().is_some());
-            if *info == ExtraTensorInfo::default() {
-                tensor.extra_tensor_info = None;
+            if info.fully_qualified_name.take().is_some() {
+                names += 1;
+                if *info == ExtraTensorInfo::default() {
+                    tensor.extra_tensor_info = None;
+                }
             }
         }
     }
-    let output = Output::program(builder, progress)?;
+    let skipped = program.tables().invalid_methods().iter();
+    let skipped = skipped.map(|method| method.name.clone().unwrap_or_else(|| format!("{}", method.index)));
+    let skipped = skipped.collect();
+    let (output, lost) = finish(revision, progress)?;
     Ok(Stripped {
         frames,
         names,
+        skipped,
+        lost,
         bytes_before: program.loader().size(),
         bytes_after: output.bytes(),
         program: output,

@@ -12,7 +12,7 @@ use crate::pte::{
 ///
 /// Empty vectors are written, too, because readers of the reference implementation expect them; optional ones (stack
 /// traces, devices) are written only if they are not empty.
-pub(super) fn tables(
+pub(in crate::pte) fn tables(
     program: &Program,
     constants: &[Blob<'_>],
     delegates: &[Blob<'_>],

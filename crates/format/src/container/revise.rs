@@ -1,0 +1,246 @@
+use super::alignment::infer_alignments;
+use super::blob::too_long;
+use super::{Blob, DataSegment, Place, Segment};
+use crate::Result;
+use std::ops::Range;
+
+/// A segment of a file after an edit.
+#[derive(Debug, Clone)]
+pub(crate) enum Content<'d> {
+    /// The old segment with this index.
+    Old(usize),
+    /// Dropped: an empty segment remains, so that the others keep their indices.
+    Gone,
+    /// Other bytes, in the place of an old segment, or new ones. The alignment is in addition to what the file's segments
+    /// have.
+    New { blob: Blob<'d>, alignment: u64, replaces: Option<usize> },
+}
+
+impl<'d> Content<'d> {
+    /// All segments of a file.
+    pub(crate) fn all_old(segments: &[DataSegment]) -> Vec<Self> {
+        (0..segments.len()).map(Content::Old).collect()
+    }
+
+    /// A new segment.
+    pub(crate) fn added(blob: Blob<'d>, alignment: u64) -> Self {
+        Content::New { blob, alignment: alignment.max(1), replaces: None }
+    }
+
+    /// The old segment whose place it has.
+    fn place(&self) -> Option<usize> {
+        match *self {
+            Content::Old(index) => Some(index),
+            Content::New { replaces, .. } => replaces,
+            Content::Gone => None,
+        }
+    }
+}
+
+/// Whether every segment is the old one, with the same index.
+pub(crate) fn is_unchanged(contents: &[Content<'_>], old: usize) -> bool {
+    let same =
+        |(index, content): (usize, &Content<'_>)| matches!(content, Content::Old(old) if *old == index);
+    contents.len() == old && contents.iter().enumerate().all(same)
+}
+
+/// The segments of a file, and what is behind them.
+pub(crate) struct OldSegments<'s> {
+    pub(crate) segments: &'s [DataSegment],
+    /// Where segments start; 0 if there are none.
+    pub(crate) base: u64,
+    /// Bytes of segment data, if the header says so.
+    pub(crate) data_size: Option<u64>,
+    /// Where the tables end.
+    pub(crate) tables_end: u64,
+    pub(crate) file_len: u64,
+    /// The alignment that the format's writers use unless asked.
+    pub(crate) default_alignment: u64,
+}
+
+/// Where the segments of an edited file are.
+pub(crate) struct Revised<'d> {
+    /// Offset and size of each segment, by index.
+    pub(crate) placed: Vec<DataSegment>,
+    /// Everything behind the tables: segments, and what was behind the last.
+    pub(crate) pieces: Vec<(DataSegment, Segment<'d>)>,
+    /// Bytes of all segments together, for the header.
+    pub(crate) data_size: u64,
+    /// The base is at a position that equals this one modulo `modulus`.
+    base: u64,
+    modulus: u64,
+    /// Whether any bytes are behind the tables.
+    pub(crate) has_data: bool,
+    /// Gaps between segments of the old file whose bytes are not in the new one.
+    pub(crate) gaps: Vec<Range<u64>>,
+}
+
+impl OldSegments<'_> {
+    /// The byte range in the file of segment `index`; `None` if it is empty.
+    pub(crate) fn range(&self, index: usize) -> Option<Range<u64>> {
+        let segment = self.segments.get(index).filter(|segment| segment.size > 0)?;
+        super::segment_range(segment, self.base)
+    }
+
+    /// The indices of segments that are not empty, in the order of the file.
+    fn order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.segments.len()).filter(|&i| self.range(i).is_some()).collect();
+        order.sort_by_key(|&i| (self.segments[i].offset, self.segments[i].size, i));
+        order
+    }
+
+    /// Where the last segment, or the tables if there are none, end.
+    pub(crate) fn end(&self) -> u64 {
+        let ends = (0..self.segments.len()).filter_map(|i| self.range(i)).map(|range| range.end);
+        ends.max().unwrap_or(0).max(self.tables_end)
+    }
+
+    /// The alignment of the base and of all segments, and that of each segment, by index.
+    pub(crate) fn alignments(&self) -> (u64, Vec<u64>) {
+        let order = self.order();
+        let mut places = Vec::new();
+        if self.base > 0 && self.base >= self.tables_end {
+            places.push((self.base - self.tables_end, self.base));
+        }
+        let first = places.len();
+        let mut end = self.base;
+        for &index in &order {
+            let Some(range) = self.range(index) else { continue };
+            places.push((range.start.saturating_sub(end), range.start));
+            end = range.end.max(end);
+        }
+        let found = infer_alignments(&places, self.default_alignment);
+        let mut each = vec![found.common; self.segments.len()];
+        let base = found.each.first().copied().filter(|_| first == 1).unwrap_or(found.common);
+        for (&index, &alignment) in order.iter().zip(&found.each[first..]) {
+            // What is at the base is there because the base is aligned.
+            each[index] = if self.segments[index].offset == 0 { alignment.max(base) } else { alignment };
+        }
+        (found.common, each)
+    }
+
+    /// What is between the tables and the segments.
+    fn gaps(&self) -> Vec<Range<u64>> {
+        let mut gaps = Vec::new();
+        let mut end = self.tables_end;
+        for range in self.order().into_iter().filter_map(|index| self.range(index)) {
+            if range.start > end {
+                gaps.push(end..range.start);
+            }
+            end = end.max(range.end);
+        }
+        gaps
+    }
+
+    /// Lays out the segments after an edit. `contents` has one entry for each segment, old or new.
+    ///
+    /// Segments keep their order and their alignments. If none of them changed, everything behind the base is copied as it
+    /// is; otherwise what was between segments is left out, and what was behind the last one is put behind the new last
+    /// one.
+    pub(crate) fn revise<'d>(
+        &self,
+        contents: &[Content<'d>],
+        source: &dyn Fn(Range<u64>) -> Blob<'d>,
+    ) -> Result<Revised<'d>> {
+        let (common, each) = self.alignments();
+        let modulus = each.iter().copied().max().unwrap_or(common).max(common);
+        let mut revised = Revised {
+            placed: self.segments.to_vec(),
+            pieces: Vec::new(),
+            data_size: self.data_size.unwrap_or_else(|| self.end().saturating_sub(self.base)),
+            base: self.base,
+            modulus,
+            has_data: self.base > 0,
+            gaps: Vec::new(),
+        };
+        let has_room = self.tables_end <= self.base && self.base <= self.file_len;
+        match is_unchanged(contents, self.segments.len()) {
+            true if has_room => {
+                revised.gaps.push(self.tables_end..self.base);
+                revised.push(0, source(self.base..self.file_len));
+            }
+            true => {
+                revised.has_data = false;
+                revised.push(0, source(self.tables_end..self.file_len));
+            }
+            false => self.lay_out(contents, (common, &each), source, &mut revised)?,
+        }
+        Ok(revised)
+    }
+
+    fn lay_out<'d>(
+        &self,
+        contents: &[Content<'d>],
+        (common, each): (u64, &[u64]),
+        source: &dyn Fn(Range<u64>) -> Blob<'d>,
+        revised: &mut Revised<'d>,
+    ) -> Result<()> {
+        revised.placed = vec![DataSegment::default(); contents.len()];
+        let position = |index: &usize| {
+            let old = contents[*index].place().filter(|&old| self.range(old).is_some());
+            old.map_or((u64::MAX, u64::MAX), |old| (self.segments[old].offset, self.segments[old].size))
+        };
+        let mut order: Vec<usize> = (0..contents.len()).collect();
+        order.sort_by_key(|index| (position(index), *index));
+        let mut end = 0u64;
+        let mut last: Option<(Range<u64>, u64)> = None;
+        for index in order {
+            let alignment = contents[index].place().and_then(|old| each.get(old).copied()).unwrap_or(common);
+            let (blob, alignment) = match &contents[index] {
+                Content::Gone => continue,
+                Content::New { blob, alignment: own, .. } => (blob.clone(), alignment.max(*own)),
+                Content::Old(old) => {
+                    let Some(range) = self.range(*old) else { continue };
+                    // Segments may have the same bytes.
+                    if let Some((_, offset)) = last.as_ref().filter(|(known, _)| *known == range) {
+                        revised.placed[index] =
+                            DataSegment { offset: *offset, size: range.end - range.start };
+                        continue;
+                    }
+                    (source(range), alignment)
+                }
+            };
+            let size = blob.len();
+            if size == 0 {
+                continue;
+            }
+            let offset = super::align_up(end, alignment).ok_or_else(too_long)?;
+            revised.modulus = revised.modulus.max(alignment);
+            revised.placed[index] = DataSegment { offset, size };
+            if let Content::Old(old) = contents[index] {
+                last = self.range(old).map(|range| (range, offset));
+            }
+            end = offset.checked_add(size).ok_or_else(too_long)?;
+            revised.push(offset, blob);
+        }
+        revised.gaps = self.gaps();
+        revised.base = 0;
+        let data_end = self.data_size.map_or(0, |size| self.base.saturating_add(size));
+        let was_behind = data_end.saturating_sub(self.end());
+        let tail = self.end().min(self.file_len)..self.file_len;
+        revised.has_data = end > 0;
+        revised.data_size = end + if end > 0 { was_behind } else { 0 };
+        if !tail.is_empty() {
+            revised.push(end, source(tail));
+        }
+        Ok(())
+    }
+}
+
+impl<'d> Revised<'d> {
+    fn push(&mut self, offset: u64, blob: Blob<'d>) {
+        let placed = DataSegment { offset, size: blob.len() };
+        self.pieces.push((placed, Segment { blob, place: Place::At(offset) }));
+    }
+
+    /// The segment base after `tables_size` bytes of tables, and the length of the file. Without data, what follows the
+    /// tables starts there.
+    pub(crate) fn base(&self, tables_size: u64) -> Result<(u64, u64)> {
+        let phase = self.base % self.modulus;
+        let least = tables_size.saturating_sub(phase);
+        let aligned = || super::align_up(least, self.modulus)?.checked_add(phase);
+        let base = if self.has_data { aligned().ok_or_else(too_long)? } else { tables_size };
+        let end = self.pieces.iter().map(|(placed, _)| placed.offset.saturating_add(placed.size)).max();
+        Ok((base, base.checked_add(end.unwrap_or(0)).ok_or_else(too_long)?))
+    }
+}

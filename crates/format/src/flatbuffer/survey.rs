@@ -1,0 +1,188 @@
+use super::Path;
+use super::layout::{FieldKind, Layout};
+use super::raw::Raw;
+use std::collections::HashSet;
+use std::ops::Range;
+
+/// Unknown parts that are listed by path at most.
+const MAX_LISTED: usize = 64;
+
+/// What a flatbuffer contains beyond what a schema declares.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// The fields that the schema does not declare, and unions with members that it does not have, by path; the first of
+    /// them.
+    pub(crate) unknown: Vec<String>,
+    /// How many there are in all.
+    pub(crate) unknown_count: usize,
+    /// Bytes that are not zero and belong to nothing that a declared field refers to.
+    pub(crate) loose: usize,
+    /// The positions of tables and vectors that several fields refer to.
+    pub(super) shared: HashSet<usize>,
+    /// The bytes of everything that declared fields refer to: in order, without overlap.
+    pub(super) covered: Vec<Range<usize>>,
+    /// The positions that undeclared fields refer to, if they are offsets.
+    pub(super) suspects: Vec<usize>,
+}
+
+impl Survey {
+    /// Walks all tables from the root. `header` are the bytes between identifier and tables that belong to neither. Each
+    /// table is visited once, whatever refers to it.
+    pub(crate) fn new(buffer: &[u8], layout: &'static Layout, header: Range<usize>) -> Self {
+        let raw = Raw(buffer);
+        let mut walker =
+            Walker { raw, visited: HashSet::new(), seen: HashSet::new(), found: Self::default() };
+        walker.cover(0..8);
+        walker.cover(header);
+        if let Some(root) = raw.follow(0) {
+            walker.table(root, layout, &Path::ROOT);
+        }
+        let mut found = walker.found;
+        found.covered = joined(std::mem::take(&mut found.covered));
+        let mut at = 0;
+        for range in found.covered.iter().cloned().chain([buffer.len()..buffer.len()]) {
+            found.loose += buffer[at..range.start.max(at)].iter().filter(|&&byte| byte != 0).count();
+            at = range.end.max(at);
+        }
+        found
+    }
+
+    /// The unknown parts of one table and of everything below it, whose path is `path`.
+    pub(super) fn below(raw: Raw<'_>, at: usize, layout: &'static Layout, path: &Path<'_>) -> Self {
+        let mut walker =
+            Walker { raw, visited: HashSet::new(), seen: HashSet::new(), found: Self::default() };
+        walker.table(at, layout, path);
+        walker.found
+    }
+
+    /// Whether everything in the buffer is declared, so that writing it again loses nothing.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.unknown_count == 0 && self.loose == 0
+    }
+
+    /// The undeclared parts as phrases: the first of them, and how many more there are.
+    pub(crate) fn phrases(&self) -> Vec<String> {
+        let mut all = self.unknown.clone();
+        let more = self.unknown_count - all.len();
+        if more > 0 {
+            all.push(format!("{more} more unknown fields"));
+        }
+        if self.loose > 0 {
+            all.push(format!("{} bytes of the tables to which nothing refers", self.loose));
+        }
+        all
+    }
+}
+
+/// Sorted ranges without overlap that have the same bytes.
+pub(super) fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    ranges.sort_unstable_by_key(|range| (range.start, range.end));
+    let mut all: Vec<Range<usize>> = Vec::new();
+    for range in ranges.into_iter().filter(|range| !range.is_empty()) {
+        match all.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => all.push(range),
+        }
+    }
+    all
+}
+
+struct Walker<'a> {
+    raw: Raw<'a>,
+    /// Positions, each with the layout as which it was visited.
+    visited: HashSet<(usize, usize)>,
+    /// Positions of tables and vectors.
+    seen: HashSet<usize>,
+    found: Survey,
+}
+
+impl Walker<'_> {
+    fn cover(&mut self, range: Range<usize>) {
+        self.found.covered.push(range);
+    }
+
+    /// Records a visit; false if the place was visited before.
+    fn enter(&mut self, at: usize, layout: &'static Layout) -> bool {
+        if !self.seen.insert(at) {
+            self.found.shared.insert(at);
+        }
+        self.visited.insert((at, std::ptr::from_ref(layout).addr()))
+    }
+
+    fn unknown(&mut self, text: impl FnOnce() -> String) {
+        self.found.unknown_count += 1;
+        if self.found.unknown.len() < MAX_LISTED {
+            self.found.unknown.push(text());
+        }
+    }
+
+    fn table(&mut self, at: usize, layout: &'static Layout, path: &Path<'_>) {
+        if !self.enter(at, layout) {
+            return;
+        }
+        let Some(table) = self.raw.table(at) else {
+            self.unknown(|| format!("{path}, which cannot be read"));
+            return;
+        };
+        self.cover(at..at + table.len);
+        self.cover(table.vtable..table.vtable + table.vtable_len);
+        for id in layout.0.len()..table.vtable_len / 2 - 2 {
+            let Some(offset) = self.raw.slot(table, id) else { continue };
+            self.unknown(|| match path.to_string().as_str() {
+                "" => format!("unknown field {id} of the root"),
+                path => format!("unknown field {id} of {path}"),
+            });
+            self.found.suspects.extend(self.raw.follow(table.at + offset));
+        }
+        for (id, &(name, kind)) in layout.0.iter().enumerate() {
+            let Some(at) = self.raw.field(table, id, kind.size()) else { continue };
+            let path = path.field(name);
+            match kind {
+                FieldKind::Scalar(_) | FieldKind::Member => {}
+                FieldKind::Text => self.contents(at, 1, 1),
+                FieldKind::Scalars(size) => self.contents(at, size, 0),
+                FieldKind::Bulk => self.contents(at, 1, 0),
+                FieldKind::Table(layout) => {
+                    if let Some(at) = self.raw.follow(at) {
+                        self.table(at, layout, &path);
+                    }
+                }
+                FieldKind::Tables(layout) => self.tables(at, layout, &path),
+                FieldKind::Union(members) => {
+                    let member = usize::from(self.raw.0[at]);
+                    let target = self.raw.field(table, id + 1, 4).and_then(|at| self.raw.follow(at));
+                    match (members.get(member.wrapping_sub(1)), target) {
+                        (Some(layout), Some(at)) => self.table(at, layout, &path),
+                        (None, target) if member != 0 => {
+                            self.unknown(|| format!("{path}, of the unknown kind {member}"));
+                            self.found.suspects.extend(target);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// A string or vector of scalars, to which the offset at `at` points; `end` more bytes end it.
+    fn contents(&mut self, at: usize, size: usize, end: usize) {
+        let Some(at) = self.raw.follow(at) else { return };
+        if let Some(vector) = self.raw.vector(at, size) {
+            self.cover(at..(vector.start + vector.count * size + end).min(self.raw.0.len()));
+        }
+    }
+
+    fn tables(&mut self, at: usize, layout: &'static Layout, path: &Path<'_>) {
+        let Some(at) = self.raw.follow(at) else { return };
+        let Some(vector) = self.raw.vector(at, 4) else { return };
+        if !self.enter(at, layout) {
+            return;
+        }
+        self.cover(at..vector.start + 4 * vector.count);
+        for index in 0..vector.count {
+            if let Some(entry) = self.raw.follow(vector.start + 4 * index) {
+                self.table(entry, layout, &path.index(index));
+            }
+        }
+    }
+}

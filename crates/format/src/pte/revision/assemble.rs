@@ -1,0 +1,163 @@
+//! Builds the file of an edited program.
+
+use super::{PROGRAM, Revised, Revision, header_range, old_segments};
+use crate::container::{self, Blob, Content, Segment, is_zero, splice};
+use crate::flatbuffer::{Finished, Survey, merge};
+use crate::pte::write::tables;
+use crate::pte::{
+    BackendDelegateInlineData, Buffer, EXTENDED_HEADER_LENGTH, Header, Prepared, Program, VerifiedProgram,
+};
+use crate::{Error, ErrorKind, Limits, Result};
+use std::ops::Range;
+
+/// Where the extended header starts.
+const HEADER_AT: usize = 8;
+
+/// What to keep of the old tables.
+pub(super) struct OldTables<'o> {
+    pub(super) survey: &'o Survey,
+    /// Whether the tables may be written from scratch, because everything in them is declared.
+    pub(super) is_complete: bool,
+    /// The indices of methods that are not valid.
+    pub(super) opaque: &'o [usize],
+}
+
+impl<'d> Revision<'d> {
+    pub(super) fn assemble(
+        mut self,
+        contents: &[Content<'d>],
+        inline: &[Blob<'d>],
+        old: &OldTables<'_>,
+        limits: &Limits,
+    ) -> Result<Revised<'d>> {
+        let revised = old_segments(&self.old).revise(contents, &*self.source)?;
+        self.program.segments = revised.placed.clone();
+        let delegates = self.blobs(self.old.backend_delegate_data.iter().map(|inline| &inline.data));
+        let intended = written(&mut self.program, inline, &delegates, self.old.inline_alignment())?;
+        let is_old = container::is_unchanged(contents, self.old.segments.len());
+        if is_old && intended.bytes == self.before(&delegates)?.bytes {
+            return self.unchanged();
+        }
+        let (mut tables, mut lost) = self.new_tables(intended, old)?;
+        for gap in revised.gaps.iter().filter(|gap| !gap.is_empty()) {
+            if !is_zero(&(self.source)(gap.clone()))? {
+                lost.push(format!("bytes {}..{} of the file, between segments", gap.start, gap.end));
+            }
+        }
+        let extended = self.old.header().extended;
+        if extended.is_none() && revised.has_data {
+            splice(&mut tables, EXTENDED_HEADER_LENGTH as usize);
+        }
+        let size = tables.bytes.len() as u64;
+        let (base, file_len) = revised.base(size)?;
+        if revised.has_data || extended.is_some() {
+            let fields = match revised.has_data {
+                true => [size, base, revised.data_size],
+                false => [size, 0, 0],
+            };
+            let length = extended.map_or(EXTENDED_HEADER_LENGTH, |header| header.length);
+            write_header(&mut tables.bytes, length, fields)?;
+        }
+        let header = Header::parse(&tables.bytes, file_len)?;
+        let new = VerifiedProgram::read(&tables.bytes, &header, limits)?;
+        if let Some(first) = new.invalid_methods().get(self.old.invalid_methods().len()) {
+            return Err(first.error.clone());
+        }
+        let (placed, segments) = revised.pieces.into_iter().unzip();
+        let prepared = Prepared { tables: tables.bytes, header, base, segments, placed };
+        Ok(Revised { prepared, lost, is_unchanged: false })
+    }
+
+    fn blobs<'r>(&self, ranges: impl Iterator<Item = &'r Range<u64>>) -> Vec<Blob<'d>> {
+        ranges.map(|range| (self.source)(range.clone())).collect()
+    }
+
+    /// The old tables as this crate would write them.
+    fn before(&self, delegates: &[Blob<'d>]) -> Result<Finished> {
+        let constants = self.blobs(self.old.constant_buffer.iter().map(|buffer| &buffer.storage));
+        let mut program = self.old.program().clone();
+        written(&mut program, &constants, delegates, self.old.inline_alignment())
+    }
+
+    /// The old file.
+    fn unchanged(self) -> Result<Revised<'d>> {
+        let header = self.old.header().clone();
+        let base = self.bytes.len() as u64;
+        let rest = (self.source)(base..header.file_len.max(base));
+        let placed = vec![container::DataSegment { offset: 0, size: rest.len() }];
+        let prepared =
+            Prepared { tables: self.bytes, header, base, segments: vec![Segment::new(rest)], placed };
+        Ok(Revised { prepared, lost: Vec::new(), is_unchanged: true })
+    }
+
+    /// The tables of the new file, with room for the header if the old file has one, and what was lost.
+    fn new_tables(&self, intended: Finished, old: &OldTables<'_>) -> Result<(Finished, Vec<String>)> {
+        let header = self.old.header();
+        if !old.is_complete {
+            let opaque = ("execution_plan", old.opaque);
+            let merged = merge(&self.bytes, &intended, &PROGRAM, opaque, header_range(header));
+            if let Some(merged) = merged.filter(|merged| self.says(&merged.bytes, &intended)) {
+                return Ok((Finished { bytes: merged.bytes, alignment: intended.alignment }, merged.lost));
+            }
+            self.expect_no_opaque_methods()?;
+        }
+        let mut tables = intended;
+        if let Some(extended) = header.extended {
+            let length = extended.length.max(EXTENDED_HEADER_LENGTH) as usize;
+            splice(&mut tables, length);
+            let range = header_range(header);
+            let known = HEADER_AT + EXTENDED_HEADER_LENGTH as usize;
+            if let Some(more) = self.bytes.get(known..range.end) {
+                tables.bytes[known..range.end].copy_from_slice(more);
+            }
+        }
+        Ok((tables, if old.is_complete { Vec::new() } else { old.survey.phrases() }))
+    }
+
+    /// Whether tables decode to what was intended.
+    fn says(&self, tables: &[u8], intended: &Finished) -> bool {
+        let Ok(decoded) = super::super::read::decode(tables, &Limits::DEFAULT) else { return false };
+        let mut program = decoded.program;
+        program.execution_plan = decoded.plans.into_iter().filter_map(Result::ok).collect();
+        let is_opaque =
+            |name: &str| self.old.invalid_methods().iter().any(|m| m.name.as_deref() == Some(name));
+        program.execution_plan.retain(|plan| !is_opaque(&plan.name));
+        let slice = |range: &Range<u64>| Blob::bytes(&tables[range.start as usize..range.end as usize]);
+        let constants: Vec<_> = program.constant_buffer.iter().map(|buffer| slice(&buffer.storage)).collect();
+        let delegates: Vec<_> =
+            program.backend_delegate_data.iter().map(|inline| slice(&inline.data)).collect();
+        let again = written(&mut program, &constants, &delegates, self.old.inline_alignment());
+        again.is_ok_and(|again| again.bytes == intended.bytes)
+    }
+
+    fn expect_no_opaque_methods(&self) -> Result<()> {
+        self.old.invalid_methods().first().map_or(Ok(()), |method| Err(method.error.clone()))
+    }
+}
+
+/// Writes tables from scratch, with these inline data.
+fn written(
+    program: &mut Program,
+    constants: &[Blob<'_>],
+    delegates: &[Blob<'_>],
+    alignment: usize,
+) -> Result<Finished> {
+    let range = |blob: &Blob<'_>| 0..blob.len();
+    program.constant_buffer = constants.iter().map(|blob| Buffer { storage: range(blob) }).collect();
+    program.backend_delegate_data =
+        delegates.iter().map(|blob| BackendDelegateInlineData { data: range(blob) }).collect();
+    tables(program, constants, delegates, alignment)
+}
+
+/// Writes the fields of the extended header: program size, segment base and segment data size. A header that is too short
+/// for the last keeps its length.
+fn write_header(tables: &mut [u8], length: u32, fields: [u64; 3]) -> Result<()> {
+    let mut header = b"eh00".to_vec();
+    header.extend(length.to_le_bytes());
+    fields.iter().for_each(|field| header.extend(field.to_le_bytes()));
+    header.truncate((length.min(EXTENDED_HEADER_LENGTH)) as usize / 8 * 8);
+    let place = tables.get_mut(HEADER_AT..HEADER_AT + header.len());
+    let place = place.ok_or_else(|| Error::new(ErrorKind::Invalid, "header", "room for it", "none"))?;
+    place.copy_from_slice(&header);
+    Ok(())
+}

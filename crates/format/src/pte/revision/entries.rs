@@ -1,0 +1,158 @@
+use crate::Result;
+use crate::container::{Blob, Content, align_up, infer_alignments, too_long};
+use crate::pte::{EValue, ExecutionPlan, SubsegmentOffsets, Tensor, VerifiedProgram};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+/// The bytes that tensors use of each entry: the most that one of them needs.
+pub(super) fn used_entries(
+    plans: &[ExecutionPlan],
+    index_of: fn(&Tensor) -> Option<u32>,
+    is_meant: impl Fn(&Tensor) -> bool,
+) -> HashMap<u32, u64> {
+    let mut used = HashMap::new();
+    for tensor in plans.iter().flat_map(|plan| &plan.values).filter_map(EValue::as_tensor) {
+        if let Some(index) = index_of(tensor).filter(|_| is_meant(tensor)) {
+            let most: &mut u64 = used.entry(index).or_default();
+            *most = (*most).max(tensor.nbytes().unwrap_or(0));
+        }
+    }
+    used
+}
+
+/// A range of a segment that entries share, and the entries.
+pub(super) struct Part {
+    range: Range<u64>,
+    entries: Vec<u32>,
+}
+
+/// Divides a segment of `size` bytes into the ranges that its entries use. An entry that no tensor uses, whose length is not
+/// known, ends where the next starts. Entry 0 is a placeholder.
+pub(super) fn parts(offsets: &[u64], used: &HashMap<u32, u64>, size: u64) -> Vec<Part> {
+    let starts: BTreeMap<u64, Vec<u32>> =
+        offsets.iter().enumerate().skip(1).fold(BTreeMap::new(), |mut starts, (index, &offset)| {
+            starts.entry(offset).or_insert_with(Vec::new).push(index as u32);
+            starts
+        });
+    let mut parts: Vec<Part> = Vec::new();
+    let mut next = starts.keys().skip(1).copied().chain([size]);
+    for (&start, entries) in &starts {
+        let until = next.next().unwrap_or(size);
+        let known = entries.iter().filter_map(|entry| used.get(entry)).max();
+        let all_known = entries.iter().all(|entry| used.contains_key(entry));
+        let len = match known {
+            Some(&len) if all_known => len,
+            known => known.copied().unwrap_or(0).max(until.saturating_sub(start)),
+        };
+        let end = start.saturating_add(len).min(size.max(start));
+        match parts.last_mut().filter(|last| start < last.range.end) {
+            Some(last) => {
+                last.range.end = last.range.end.max(end);
+                last.entries.extend(entries);
+            }
+            None => parts.push(Part { range: start..end, entries: entries.clone() }),
+        }
+    }
+    parts
+}
+
+pub(super) fn part_alignment(parts: &[Part], default: u64) -> u64 {
+    let mut end = 0;
+    let places: Vec<(u64, u64)> = parts
+        .iter()
+        .filter(|part| !part.range.is_empty())
+        .map(|part| {
+            let padding = part.range.start.saturating_sub(end);
+            end = part.range.end;
+            (padding, part.range.start)
+        })
+        .filter(|&(_, start)| start > 0)
+        .collect();
+    infer_alignments(&places, default).common
+}
+
+/// An edit of the entries of one segment: constants, or initial data.
+pub(super) struct Entries<'e, 'd> {
+    /// The old entries, if there are any.
+    pub(super) old: Option<&'e SubsegmentOffsets>,
+    /// The bytes that tensors used of each entry before the edit.
+    pub(super) before: HashMap<u32, u64>,
+    /// The bytes that they use after it.
+    pub(super) after: HashMap<u32, u64>,
+    /// New entries.
+    pub(super) added: Vec<Blob<'d>>,
+    /// The alignment of entries, unless their positions tell another.
+    pub(super) default: u64,
+    /// Whether nothing else refers to the old segment.
+    pub(super) is_alone: bool,
+}
+
+impl<'d> Entries<'_, 'd> {
+    /// The entries after the edit, in a segment whose contents are replaced; `None` if nothing changed. What no tensor uses
+    /// any more is dropped, and what none used before is kept. Entries keep their indices.
+    pub(super) fn apply(
+        self,
+        program: &VerifiedProgram,
+        source: &dyn Fn(Range<u64>) -> Blob<'d>,
+        contents: &mut Vec<Content<'d>>,
+    ) -> Result<Option<SubsegmentOffsets>> {
+        let is_dropped = |entry: &u32| self.before.contains_key(entry) && !self.after.contains_key(entry);
+        if self.added.is_empty() && !self.before.keys().any(|entry| is_dropped(entry)) {
+            return Ok(None);
+        }
+        let mut offsets = self.old.map_or(Vec::new(), |old| old.offsets.clone());
+        offsets.resize(offsets.len().max(1), 0);
+        let whole = self.old.and_then(|old| program.segment(old.segment_index)).unwrap_or_default();
+        let parts = parts(&offsets, &self.before, whole.end - whole.start);
+        let alignment = part_alignment(&parts, self.default);
+        let mut pieces: Vec<(u64, Blob<'d>)> = Vec::new();
+        let mut end = 0;
+        let mut push = |pieces: &mut Vec<(u64, Blob<'d>)>, blob: Blob<'d>| -> Result<u64> {
+            let start = align_up(end, alignment).ok_or_else(too_long)?;
+            end = start.checked_add(blob.len()).ok_or_else(too_long)?;
+            pieces.push((start, blob));
+            Ok(start)
+        };
+        if parts.iter().all(|part| !part.entries.iter().all(is_dropped)) {
+            if !whole.is_empty() {
+                push(&mut pieces, source(whole))?;
+            }
+        } else {
+            for part in parts {
+                let is_kept = !part.entries.iter().all(is_dropped);
+                let range = whole.start + part.range.start..whole.start + part.range.end;
+                let start = if is_kept { push(&mut pieces, source(range))? } else { 0 };
+                for &entry in &part.entries {
+                    let offset = &mut offsets[entry as usize];
+                    *offset = if is_kept { start + (*offset - part.range.start) } else { 0 };
+                }
+            }
+        }
+        while self.added.is_empty() && offsets.len() > 1 && is_dropped(&(offsets.len() as u32 - 1)) {
+            offsets.pop();
+        }
+        let mut placed: HashMap<usize, u64> = HashMap::new();
+        for blob in self.added {
+            let offset = match placed.get(&blob.identity()) {
+                Some(&offset) => offset,
+                None => push(&mut pieces, blob.clone())?,
+            };
+            placed.insert(blob.identity(), offset);
+            offsets.push(offset);
+        }
+        let blob = Blob::parts(pieces);
+        let old = self.old.map(|old| old.segment_index).filter(|_| self.is_alone);
+        let segment_index = match old.filter(|&index| (index as usize) < contents.len()) {
+            Some(index) => {
+                contents[index as usize] =
+                    Content::New { blob, alignment: 1, replaces: Some(index as usize) };
+                index
+            }
+            None => {
+                contents.push(Content::added(blob, 1));
+                (contents.len() - 1) as u32
+            }
+        };
+        Ok(Some(SubsegmentOffsets { segment_index, offsets }))
+    }
+}
