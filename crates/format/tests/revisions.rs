@@ -223,3 +223,31 @@ fn edits_of_named_data_keep_what_they_do_not_change() {
     }
     assert!(count > 10, "{count}");
 }
+
+#[test]
+fn edits_of_damaged_files_end_in_a_file_or_an_error() {
+    let mut random = Random(19);
+    let mut edited = 0;
+    for (_, file) in support::tiny("pte").into_iter().take(20) {
+        let newer = newer::program(&file, &mut random, 2).file;
+        for original in [&file, &newer] {
+            for _ in 0..60 {
+                let mut file = original.clone();
+                random.mutate(&mut file);
+                let Ok(header) = pte::Header::parse(&file, file.len() as u64) else { continue };
+                let tables = slice(&file, header.program_range());
+                let Ok(program) = pte::VerifiedProgram::read(&tables, &header, &Limits::default()) else {
+                    continue;
+                };
+                let source = |range: Range<u64>| Blob::bytes(slice(&file, range));
+                let mut revision = pte::Revision::new(&program, tables, source);
+                edit(&mut revision.program, &mut random);
+                revision.add_constant(Blob::bytes(vec![1; 20]));
+                if let Ok(revised) = revision.finish(&Limits::default()) {
+                    edited += usize::from(revised.prepared.write_to(&mut Vec::new()).is_ok());
+                }
+            }
+        }
+    }
+    assert!(edited > 100, "{edited}");
+}

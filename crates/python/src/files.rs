@@ -6,7 +6,7 @@ use crate::module;
 use crate::opened::Opened;
 use crate::progress::progress;
 use crate::settings::{Settings, Source};
-use crate::tools::{Reader, check, json, write};
+use crate::tools::{Reader, check, json, keep, write};
 use pteron::bef::mlir;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -26,6 +26,7 @@ pub(crate) fn set_weight(
     name: &str,
     array: PathBuf,
     output: PathBuf,
+    strict: bool,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let (source, progress) = (Source::of(source)?, progress(callback));
@@ -34,6 +35,7 @@ pub(crate) fn set_weight(
         check(&[&Source::Path(array.clone())], &[], &[&output])?;
         let file = Reader::new().file(&source, "set-weight")?;
         let set = edit::set_weight(&file, name, &array, &progress)?;
+        keep(strict, name, &set.lost)?;
         write(&output, &set.file)?;
         json(&set)
     });

@@ -71,6 +71,14 @@ pub(crate) fn write(path: &PathBuf, output: &Output) -> Result<()> {
     Ok(pteron::replace_file(path, |out| output.write_to(out))?)
 }
 
+/// Fails if an edit of `file` that is strict could not keep something.
+pub(crate) fn keep(strict: bool, file: &str, lost: &[String]) -> Result<()> {
+    if strict {
+        edit::refuse_losses(file, lost)?;
+    }
+    Ok(())
+}
+
 /// The contents of a file.
 #[pyfunction]
 pub(crate) fn inspect(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<String> {
@@ -176,6 +184,7 @@ pub(crate) fn strip(
     source: &Bound<'_, PyAny>,
     output: PathBuf,
     names: bool,
+    strict: bool,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let (source, progress) = (Source::of(source)?, progress(callback));
@@ -183,6 +192,7 @@ pub(crate) fn strip(
         check(&[&source], &[&output], &[])?;
         let program = Reader::new().program(&source, "strip")?;
         let stripped = edit::strip(&program, StripOptions { names }, &progress)?;
+        keep(strict, program.loader().name(), &stripped.lost)?;
         write(&output, &stripped.program)?;
         json(&stripped)
     });
@@ -197,6 +207,7 @@ pub(crate) fn externalize(
     output: PathBuf,
     data: PathBuf,
     options: (u64, bool),
+    strict: bool,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let (source, progress) = (Source::of(source)?, progress(callback));
@@ -205,6 +216,7 @@ pub(crate) fn externalize(
         let program = Reader::new().program(&source, "externalize")?;
         let moved =
             edit::externalize(&program, MoveOptions { at_least: options.0, initial: options.1 }, &progress)?;
+        keep(strict, program.loader().name(), &moved.lost)?;
         // Write the weights first: a program without its weights is useless, weights without the program are not.
         write(&data, &moved.data)?;
         write(&output, &moved.program)?;
@@ -220,6 +232,7 @@ pub(crate) fn embed(
     source: &Bound<'_, PyAny>,
     data: Vec<PathBuf>,
     output: PathBuf,
+    strict: bool,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let (source, progress) = (Source::of(source)?, progress(callback));
@@ -229,7 +242,9 @@ pub(crate) fn embed(
         check(&files.iter().collect::<Vec<_>>(), &[], &[&output])?;
         let reader = Reader::new();
         let maps = data.iter().map(|path| reader.data(path, "embed")).collect::<Result<Vec<_>>>()?;
-        let embedded = edit::embed(&reader.program(&source, "embed")?, &maps, &progress)?;
+        let program = reader.program(&source, "embed")?;
+        let embedded = edit::embed(&program, &maps, &progress)?;
+        keep(strict, program.loader().name(), &embedded.not_kept())?;
         write(&output, &embedded.program)?;
         json(&embedded)
     });
@@ -244,6 +259,7 @@ pub(crate) fn dedupe(
     outputs: Vec<PathBuf>,
     data: PathBuf,
     at_least: u64,
+    strict: bool,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let progress = progress(callback);
@@ -257,6 +273,9 @@ pub(crate) fn dedupe(
         let open = |source| reader.program(source, "dedupe");
         let shared =
             edit::dedupe(&sources.iter().map(open).collect::<Result<Vec<_>>>()?, at_least, &progress)?;
+        for member in &shared.programs {
+            keep(strict, &member.file, &member.lost)?;
+        }
         // Write the weights first: if a later write fails, every program on disk can still be run.
         write(&data, &shared.data)?;
         for (member, output) in shared.programs.iter().zip(&outputs) {
@@ -274,6 +293,7 @@ pub(crate) fn merge(
     files: Vec<PathBuf>,
     output: PathBuf,
     share: bool,
+    strict: bool,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let progress = progress(callback);
@@ -283,6 +303,7 @@ pub(crate) fn merge(
         let reader = Reader::new();
         let maps = files.iter().map(|path| reader.data(path, "merge")).collect::<Result<Vec<_>>>()?;
         let merged = toolbox::merge::merge(&maps, share, &progress)?;
+        keep(strict, "the merged file", &merged.lost)?;
         write(&output, &merged.data)?;
         json(&merged)
     });
@@ -296,6 +317,7 @@ pub(crate) fn convert(
     source: PathBuf,
     output: PathBuf,
     keep_quantized: bool,
+    strict: bool,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<u64> {
     let progress: Progress = progress(callback);
@@ -308,6 +330,7 @@ pub(crate) fn convert(
         let options = toolbox::convert::Options { keep_quantized };
         let limits = Limits::default();
         let converted = toolbox::convert::convert(&source.open(false)?, to, options, &limits, &progress)?;
+        keep(strict, &output.display().to_string(), &converted.lost)?;
         write(&output, &converted.file)?;
         Ok(converted.file.bytes())
     });

@@ -1,7 +1,15 @@
 //! Applies every edit to every program of the corpus sample: the meaning and the results must stay the same.
 
+#[path = "../../format/tests/support/newer.rs"]
+mod newer;
+#[path = "../../format/tests/support/random.rs"]
+mod random;
+
+use pteron_toolbox::convert::{self, Format, convert};
 use pteron_toolbox::diff::{Registries, diff};
-use pteron_toolbox::edit::{MoveOptions, Output, StripOptions, dedupe, embed, externalize, strip};
+use pteron_toolbox::edit::{
+    MoveOptions, Output, StripOptions, dedupe, embed, externalize, set_weight, strip,
+};
 use pteron_toolbox::file::{File, Progress};
 use pteron_toolbox::merge::merge;
 use pteron_toolbox::plan::plan;
@@ -191,4 +199,117 @@ fn entries_with_equal_bytes_share_a_segment_after_merge() {
     let entry = |key: &str| merged.tables().get(key).unwrap().segment_index;
     assert_eq!(entry("a.weight"), entry("alias_of_a"));
     assert_eq!(*merged.data("a.weight").unwrap(), *merged.data("alias_of_a").unwrap());
+}
+
+fn in_bytes(bytes: Vec<u8>) -> Program {
+    Program::load(Arc::new(BytesLoader::new(bytes)), &Limits::default()).expect("it is sound")
+}
+
+/// The file of a tensor of floats.
+fn npy(path: &Path, shape: &[i32], values: &[f32]) {
+    let shape: Vec<String> = shape.iter().map(|size| format!("{size},")).collect();
+    let mut head = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}), }}", shape.join(" "));
+    head.push_str(&" ".repeat(63 - (10 + head.len()) % 64));
+    head.push('\n');
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((head.len() as u16).to_le_bytes());
+    bytes.extend(head.bytes());
+    values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn edits_that_change_nothing_give_the_same_file() {
+    let (mut stripped, mut merged) = (0, 0);
+    for path in programs() {
+        let file = fs::read(&path).unwrap();
+        let done =
+            strip(&Program::open(&path).unwrap(), StripOptions::default(), &Progress::default()).unwrap();
+        if done.frames == 0 {
+            assert!(done.program.to_vec().unwrap() == file, "{}", path.display());
+            stripped += 1;
+        }
+    }
+    for path in ["tiny", "compat", "wild"].iter().flat_map(|folder| files(&sample(folder), "ptd")) {
+        let file = fs::read(&path).unwrap();
+        let one = [PtdDataMap::open(&path).unwrap()];
+        assert!(merge(&one, false, &Progress::default()).unwrap().data.to_vec().unwrap() == file);
+        let loader: Arc<dyn DataLoader> = Arc::new(BytesLoader::new(file.clone()));
+        let options = convert::Options::default();
+        let done = convert(&loader, Format::Ptd, options, &Limits::default(), &Progress::default()).unwrap();
+        assert!(done.file.to_vec().unwrap() == file);
+        merged += 1;
+    }
+    assert!(stripped > 90 && merged > 8, "{stripped} {merged}");
+}
+
+#[test]
+fn a_weight_of_the_same_size_replaces_only_its_bytes() {
+    let folder = std::env::temp_dir().join(format!("pteron-set-weight-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let array = folder.join("a.npy");
+    let mut set = 0;
+    for path in programs() {
+        let file = fs::read(&path).unwrap();
+        let opened = File::Program(Program::open(&path).unwrap());
+        let File::Program(program) = &opened else { unreachable!() };
+        let values = program.tables().execution_plan.iter().flat_map(|plan| &plan.values);
+        let constants = values.filter_map(|value| value.as_tensor()).filter(|t| t.constant_idx().is_some());
+        let Some(tensor) = constants.filter(|t| t.scalar_type == 6 && t.dim_order.is_sorted()).last() else {
+            continue;
+        };
+        let count = tensor.numel().unwrap() as usize;
+        let name = tensor.constant_idx().unwrap().to_string();
+        npy(&array, &tensor.sizes, &vec![f32::NAN; count]);
+        let done = set_weight(&opened, &name, &array, &Progress::default()).unwrap();
+        let new = done.file.to_vec().unwrap();
+        if new.len() == file.len() {
+            let differs = new.iter().zip(&file).filter(|(a, b)| a != b).count();
+            assert!(differs <= 4 * count, "{}: {differs} of {count}", path.display());
+            set += 1;
+        }
+        let again = File::Program(in_bytes(new.clone()));
+        let done = set_weight(&again, &name, &array, &Progress::default()).unwrap();
+        assert!(done.file.to_vec().unwrap() == new, "{}", path.display());
+    }
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(set > 20, "{set}");
+}
+
+#[test]
+fn edits_keep_what_newer_schemas_add_or_say_that_they_cannot() {
+    let mut random = random::Random(5);
+    let (mut kept, mut said) = (0, 0);
+    let mut check = |path: &Path, marks: &[Vec<u8>], files: &[&[u8]], lost: &[String]| {
+        let missing =
+            marks.iter().filter(|mark| files.iter().all(|f| newer::missing(&[mark.to_vec()], f) > 0)).count();
+        assert!(missing == 0 || !lost.is_empty(), "{}: {missing} of {}", path.display(), marks.len());
+        kept += marks.len() - missing;
+        said += missing;
+    };
+    for path in files(&sample("tiny"), "pte") {
+        let file = fs::read(&path).unwrap();
+        if file.len() > 50_000 {
+            continue;
+        }
+        for rarity in [1, 3] {
+            let newer = newer::program(&file, &mut random, rarity);
+            let old = in_bytes(newer.file.clone());
+            let done = strip(&old, StripOptions { names: true }, &Progress::default()).unwrap();
+            let new = done.program.to_vec().unwrap();
+            check(&path, &newer.marks, &[&new], &done.lost);
+            assert_same_meaning(&path, old.clone(), in_bytes(new));
+            let options = MoveOptions { initial: true, ..MoveOptions::default() };
+            let Ok(out) = externalize(&old, options, &Progress::default()) else { continue };
+            let code = out.program.to_vec().unwrap();
+            check(&path, &newer.marks, &[&code], &out.lost);
+            let Ok(back) = embed(&in_bytes(code), &[data(&out.data)], &Progress::default()) else { continue };
+            let lost: Vec<String> = out.lost.iter().chain(&back.lost).cloned().collect();
+            let whole = back.program.to_vec().unwrap();
+            check(&path, &newer.marks, &[&whole], &lost);
+            assert_same_meaning(&path, old, in_bytes(whole));
+        }
+    }
+    eprintln!("{kept} kept, {said} said to be lost");
+    assert!(kept > 1000 && kept > 5 * said, "{kept} kept, {said} said to be lost");
 }

@@ -46,9 +46,7 @@ impl Opts {
         let program = File::open_program(self.input.open()?, "embed", &limits)?;
         let data = general::open_data(&self.data, "embed")?;
         let embedded = edit::embed(&program, &data, &progress::of_bytes())?;
-        let left_out = embedded.left_out.iter().map(|key| format!("the tensor `{key}`, to which nothing refers"));
-        let lost: Vec<String> = embedded.lost.iter().cloned().chain(left_out).collect();
-        self.keep.check(general, self.input.path(), &lost)?;
+        self.keep.check(general, self.input.path(), &embedded.not_kept())?;
         self.output.write_file(&embedded.program)?;
         let text = format!(
             "{} and {} put into the program, {}",

@@ -444,17 +444,20 @@ def compare(
 
 @dataclass(frozen=True)
 class Stripped:
-    """The numbers of source frames and names that were removed from a program."""
+    """The numbers of source frames and names that were removed from a program. `lost` is what could not be kept."""
 
     frames: int
     names: int
     bytes_before: int
     bytes_after: int
+    lost: Tuple[str, ...] = ()
 
 
-def strip(source: Source, output: Path, *, names: bool = False, progress: Optional[Progress] = None) -> Stripped:
+def strip(
+    source: Source, output: Path, *, names: bool = False, strict: bool = False, progress: Optional[Progress] = None
+) -> Stripped:
     """Removes source frames, and with `names` also names. The output may be the file itself."""
-    return parse(Stripped, _pteron.strip(source, output, names, progress))
+    return parse(Stripped, _pteron.strip(source, output, names, strict, progress))
 
 
 @dataclass(frozen=True)
@@ -463,6 +466,7 @@ class Externalized:
 
     keys: Tuple[str, ...]
     bytes: int
+    lost: Tuple[str, ...] = ()
 
 
 def externalize(
@@ -472,11 +476,12 @@ def externalize(
     *,
     at_least: int = 0,
     initial: bool = False,
+    strict: bool = False,
     progress: Optional[Progress] = None,
 ) -> Externalized:
     """Moves the weights of a program of at least `at_least` bytes to the `.ptd` file `data`; with `initial`, also the initial
     values of state. The output may be the file itself."""
-    return parse(Externalized, _pteron.externalize(source, output, data, (at_least, initial), progress))
+    return parse(Externalized, _pteron.externalize(source, output, data, (at_least, initial), strict, progress))
 
 
 @dataclass(frozen=True)
@@ -486,11 +491,14 @@ class Embedded:
     tensors: Tuple[str, ...]
     named_data: Tuple[str, ...]
     left_out: Tuple[str, ...]
+    lost: Tuple[str, ...] = ()
 
 
-def embed(source: Source, data: Sequence[Path], output: Path, *, progress: Optional[Progress] = None) -> Embedded:
+def embed(
+    source: Source, data: Sequence[Path], output: Path, *, strict: bool = False, progress: Optional[Progress] = None
+) -> Embedded:
     """Embeds the external weights (`.ptd`) of a program in the program. The output may be the program itself."""
-    return parse(Embedded, _pteron.embed(source, list(data), output, progress))
+    return parse(Embedded, _pteron.embed(source, list(data), output, strict, progress))
 
 
 @dataclass(frozen=True)
@@ -509,10 +517,11 @@ def dedupe(
     data: Path,
     *,
     at_least: int = 512,
+    strict: bool = False,
     progress: Optional[Progress] = None,
 ) -> Deduped:
     """Moves the weights that programs have in common to the `.ptd` file `data`, and writes each program without them."""
-    return parse(Deduped, _pteron.dedupe(list(programs), list(outputs), data, at_least, progress))
+    return parse(Deduped, _pteron.dedupe(list(programs), list(outputs), data, at_least, strict, progress))
 
 
 @dataclass(frozen=True)
@@ -523,16 +532,26 @@ class Merged:
     same: Tuple[str, ...]
     bytes_before: int
     bytes_after: int
+    lost: Tuple[str, ...] = ()
 
 
-def merge(files: Sequence[Path], output: Path, *, share: bool = True, progress: Optional[Progress] = None) -> Merged:
+def merge(
+    files: Sequence[Path], output: Path, *, share: bool = True, strict: bool = False, progress: Optional[Progress] = None
+) -> Merged:
     """Merges `.ptd` files into one; with `share`, equal blobs are written once."""
-    return parse(Merged, _pteron.merge(list(files), output, share, progress))
+    return parse(Merged, _pteron.merge(list(files), output, share, strict, progress))
 
 
-def convert(source: Path, output: Path, *, keep_quantized: bool = False, progress: Optional[Progress] = None) -> int:
+def convert(
+    source: Path,
+    output: Path,
+    *,
+    keep_quantized: bool = False,
+    strict: bool = False,
+    progress: Optional[Progress] = None,
+) -> int:
     """Converts `.ptd`, `.safetensors`, `.npz` or `.gguf` to the format of the output's extension. Returns the bytes written."""
-    return _pteron.convert(source, output, keep_quantized, progress)
+    return _pteron.convert(source, output, keep_quantized, strict, progress)
 
 
 @dataclass(frozen=True)
@@ -541,19 +560,26 @@ class WeightSet:
 
     layout: str
     tensors: int
+    lost: Tuple[str, ...] = ()
 
 
 def set_weight(
-    source: Source, name: str, array: Any, output: Path, *, progress: Optional[Progress] = None
+    source: Source,
+    name: str,
+    array: Any,
+    output: Path,
+    *,
+    strict: bool = False,
+    progress: Optional[Progress] = None,
 ) -> WeightSet:
     """Replaces the values of a weight of a program or a `.ptd` by an array of the same sizes and type, or by a `.npy` file. The
     output may be the file itself."""
     if isinstance(array, (str, os.PathLike)):
-        return parse(WeightSet, _pteron.set_weight(source, name, array, output, progress))
+        return parse(WeightSet, _pteron.set_weight(source, name, array, output, strict, progress))
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "array.npy")
         _write_npy(path, _pteron.Tensor(array))
-        return parse(WeightSet, _pteron.set_weight(source, name, path, output, progress))
+        return parse(WeightSet, _pteron.set_weight(source, name, path, output, strict, progress))
 
 
 _NPY = {

@@ -73,12 +73,14 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
         let bytes_of = source(program.loader(), progress);
         program.require_valid_methods()?;
         let mut revision = revise(program, progress)?;
+        let named = program.tables().named_data.iter();
+        let segments: HashMap<&str, u32> = named.map(|e| (e.key.as_str(), e.segment_index)).collect();
         // No runtime supports inline constants together with external weights.
         revision.constants_in_segment();
         for (key, range) in weights.named.iter().filter(|(key, _)| moved_keys.contains(key.as_str())) {
             let digest = digests.of(range.clone())?;
-            let entry = program.tables().named_data.iter().find(|entry| entry.key == *key);
-            let alignment = entry.map_or(1, |entry| revision.alignment_of_segment(entry.segment_index));
+            let alignment =
+                segments.get(key.as_str()).map_or(1, |&index| revision.alignment_of_segment(index));
             data.blob(key, digest, alignment, || bytes_of(range.clone()))?;
         }
         revision.program.named_data.retain(|entry| !moved_keys.contains(entry.key.as_str()));

@@ -6,7 +6,7 @@ use format::ptd::NamedData;
 use format::pte::{NamedBlob, Tensor, TensorDataLocation};
 use runtime::{NamedDataMap, Program, PtdDataMap};
 use serde::Serialize;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 /// The result of [`embed`]: a self-contained program that needs no `.ptd`.
@@ -23,6 +23,14 @@ pub struct Embedded {
     /// The new program.
     #[serde(skip)]
     pub program: Output,
+}
+
+impl Embedded {
+    /// Everything that is not in the new program: what could not be kept, and what was left out.
+    pub fn not_kept(&self) -> Vec<String> {
+        let left_out = self.left_out.iter().map(|key| format!("the tensor `{key}`, to which nothing refers"));
+        self.lost.iter().cloned().chain(left_out).collect()
+    }
 }
 
 /// Moves the external weights of a program from `.ptd` files into the program. Blobs become named data, and so do tensors
@@ -50,7 +58,7 @@ pub fn embed(program: &Program, data: &[PtdDataMap], progress: &Progress) -> Res
     let (mut missing, mut used) = (BTreeSet::new(), BTreeSet::new());
     // The new buffer index by key and whether it is an initial value.
     let mut places: HashMap<(String, bool), u32> = HashMap::new();
-    let mut wanted: Vec<(String, bool)> = Vec::new();
+    let (mut wanted, mut seen) = (Vec::new(), HashSet::new());
     for tensor in tensors_mut(&mut revision.program).filter(|tensor| tensor.is_external()) {
         let key = tensor.fully_qualified_name().unwrap_or_default().to_owned();
         let Some((file, entry)) = entries.get(key.as_str()) else {
@@ -59,7 +67,7 @@ pub fn embed(program: &Program, data: &[PtdDataMap], progress: &Progress) -> Res
         };
         check_fit(tensor, entry, data[*file].name())?;
         let place = (key.clone(), tensor.allocation_info.is_some());
-        if !wanted.contains(&place) {
+        if seen.insert(place.clone()) {
             wanted.push(place);
         }
         used.insert(key);

@@ -63,15 +63,18 @@ fn in_program(program: &Program, name: &str, array: &Path, progress: &Progress) 
     ranges.sort_by_key(|range| range.start);
     ranges.dedup();
     let done = |file, lost| WeightSet { layout: show::layout(&layout), tensors, lost, file };
-    let is_shared = |range: &Range<u64>| {
+    let apart = ranges.windows(2).all(|pair| !overlap(&pair[0], &pair[1]));
+    let is_shared = || {
         let others = all().filter(|t| !wanted(t)).filter_map(|t| range_of(tables, t));
         let named = tables.named_data.iter().filter_map(|entry| tables.named_data(&entry.key));
         let delegates = tables.execution_plan.iter().flat_map(|plan| &plan.delegates);
         let mut others = others.chain(named).chain(delegates.map(|delegate| tables.delegate_data(delegate)));
-        others.any(|other| overlap(range, &other))
+        others.any(|other| {
+            let first = ranges.partition_point(|range| range.end <= other.start);
+            ranges.get(first).is_some_and(|range| overlap(range, &other))
+        })
     };
-    let apart = ranges.windows(2).all(|pair| !overlap(&pair[0], &pair[1]));
-    if apart && (!ranges.iter().any(is_shared) || has(program.loader(), &ranges, &blob, progress)?) {
+    if apart && (!is_shared() || has(program.loader(), &ranges, &blob, progress)?) {
         let patches = ranges.into_iter().map(|range| (range, blob.clone())).collect();
         return Ok(done(Output::overwritten(program.loader(), patches, progress), Vec::new()));
     }

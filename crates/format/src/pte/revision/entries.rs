@@ -4,16 +4,16 @@ use crate::pte::{EValue, ExecutionPlan, SubsegmentOffsets, Tensor, VerifiedProgr
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// The bytes that tensors use of each entry: the most that one of them needs.
+/// The bytes that tensors use of each entry, the most that one of them needs, by the segment and the entry that `which`
+/// returns.
 pub(super) fn used_entries(
     plans: &[ExecutionPlan],
-    index_of: fn(&Tensor) -> Option<u32>,
-    is_meant: impl Fn(&Tensor) -> bool,
-) -> HashMap<u32, u64> {
-    let mut used = HashMap::new();
+    which: impl Fn(&Tensor) -> Option<(u64, u32)>,
+) -> HashMap<u64, HashMap<u32, u64>> {
+    let mut used: HashMap<u64, HashMap<u32, u64>> = HashMap::new();
     for tensor in plans.iter().flat_map(|plan| &plan.values).filter_map(EValue::as_tensor) {
-        if let Some(index) = index_of(tensor).filter(|_| is_meant(tensor)) {
-            let most: &mut u64 = used.entry(index).or_default();
+        if let Some((segment, entry)) = which(tensor) {
+            let most = used.entry(segment).or_default().entry(entry).or_default();
             *most = (*most).max(tensor.nbytes().unwrap_or(0));
         }
     }
@@ -72,32 +72,36 @@ pub(super) fn part_alignment(parts: &[Part], default: u64) -> u64 {
 }
 
 /// An edit of the entries of one segment: constants, or initial data.
-pub(super) struct Entries<'e, 'd> {
+pub(super) struct Entries<'e> {
     /// The old entries, if there are any.
     pub(super) old: Option<&'e SubsegmentOffsets>,
     /// The bytes that tensors used of each entry before the edit.
     pub(super) before: HashMap<u32, u64>,
     /// The bytes that they use after it.
     pub(super) after: HashMap<u32, u64>,
-    /// New entries.
-    pub(super) added: Vec<Blob<'d>>,
     /// The alignment of entries, unless their positions tell another.
     pub(super) default: u64,
     /// Whether nothing else refers to the old segment.
     pub(super) is_alone: bool,
 }
 
-impl<'d> Entries<'_, 'd> {
-    /// The entries after the edit, in a segment whose contents are replaced; `None` if nothing changed. What no tensor uses
-    /// any more is dropped, and what none used before is kept. Entries keep their indices.
-    pub(super) fn apply(
+impl Entries<'_> {
+    /// Whether the edit removed the last use of an entry.
+    pub(super) fn is_dropped(&self, entry: &u32) -> bool {
+        self.before.contains_key(entry) && !self.after.contains_key(entry)
+    }
+
+    /// The entries after the edit, with `added` behind them, in a segment whose contents are replaced; `None` if nothing
+    /// changed. What no tensor uses any more is dropped, and what none used before is kept. Entries keep their indices.
+    pub(super) fn apply<'d>(
         self,
+        added: Vec<Blob<'d>>,
         program: &VerifiedProgram,
         source: &dyn Fn(Range<u64>) -> Blob<'d>,
         contents: &mut Vec<Content<'d>>,
     ) -> Result<Option<SubsegmentOffsets>> {
-        let is_dropped = |entry: &u32| self.before.contains_key(entry) && !self.after.contains_key(entry);
-        if self.added.is_empty() && !self.before.keys().any(|entry| is_dropped(entry)) {
+        let is_dropped = |entry: &u32| self.is_dropped(entry);
+        if added.is_empty() && !self.before.keys().any(|entry| is_dropped(entry)) {
             return Ok(None);
         }
         let mut offsets = self.old.map_or(Vec::new(), |old| old.offsets.clone());
@@ -128,11 +132,11 @@ impl<'d> Entries<'_, 'd> {
                 }
             }
         }
-        while self.added.is_empty() && offsets.len() > 1 && is_dropped(&(offsets.len() as u32 - 1)) {
+        while added.is_empty() && offsets.len() > 1 && is_dropped(&(offsets.len() as u32 - 1)) {
             offsets.pop();
         }
         let mut placed: HashMap<usize, u64> = HashMap::new();
-        for blob in self.added {
+        for blob in added {
             let offset = match placed.get(&blob.identity()) {
                 Some(&offset) => offset,
                 None => push(&mut pieces, blob.clone())?,

@@ -37,6 +37,8 @@ pub struct Revision<'d> {
     named: Vec<NamedBlob<'d>>,
     /// Whether constants stay inline, if they are.
     inline: bool,
+    /// The alignment of each old segment.
+    alignments: Vec<u64>,
 }
 
 /// A program after an edit.
@@ -80,13 +82,21 @@ fn longer_header(header: &Header) -> Option<u32> {
     header.extended?.length.checked_sub(EXTENDED_HEADER_LENGTH).filter(|&more| more > 0)
 }
 
-fn used_segments(program: &Program) -> HashSet<u32> {
-    let delegates = program.execution_plan.iter().flat_map(|plan| &plan.delegates);
-    let delegates =
-        delegates.filter(|d| d.processed.location == DataLocation::Segment).map(|d| d.processed.index);
-    let constants = program.constant_segment.iter().chain(&program.mutable_data_segments);
+/// How many things refer to each segment.
+fn users(program: &Program) -> HashMap<u32, usize> {
+    let delegates = program.execution_plan.iter().flat_map(|plan| &plan.delegates).map(|d| d.processed);
+    let delegates = delegates.filter(|p| p.location == DataLocation::Segment).map(|p| p.index);
+    let entries = program.constant_segment.iter().chain(&program.mutable_data_segments);
     let named = program.named_data.iter().map(|entry| entry.segment_index);
-    constants.map(|segment| segment.segment_index).chain(named).chain(delegates).collect()
+    let mut users = HashMap::new();
+    for index in entries.map(|entries| entries.segment_index).chain(named).chain(delegates) {
+        *users.entry(index).or_default() += 1;
+    }
+    users
+}
+
+fn used_segments(program: &Program) -> HashSet<u32> {
+    users(program).into_keys().collect()
 }
 
 fn old_segments(program: &VerifiedProgram) -> OldSegments<'_> {
@@ -115,7 +125,8 @@ impl VerifiedProgram {
         let segment = self.constant_segment.as_ref();
         let size = segment.and_then(|s| self.segments.get(s.segment_index as usize)).map_or(0, |s| s.size);
         let offsets = segment.map_or(&[][..], |segment| &segment.offsets);
-        let used = used_entries(&self.execution_plan, Tensor::constant_idx, |_| true);
+        let which = |tensor: &Tensor| tensor.constant_idx().map(|index| (0, index));
+        let used = used_entries(&self.execution_plan, which).remove(&0).unwrap_or_default();
         part_alignment(&parts(offsets, &used, size), DEFAULT_CONSTANT_ALIGNMENT)
     }
 
@@ -145,6 +156,7 @@ impl<'d> Revision<'d> {
             initial: Vec::new(),
             named: Vec::new(),
             inline: program.has_inline_constants() && !program.constant_buffer.is_empty(),
+            alignments: old_segments(program).alignments().1,
         }
     }
 
@@ -173,7 +185,7 @@ impl<'d> Revision<'d> {
 
     /// The alignment of segment `index`.
     pub fn alignment_of_segment(&self, index: u32) -> u64 {
-        old_segments(&self.old).alignments().1.get(index as usize).copied().unwrap_or(1)
+        self.alignments.get(index as usize).copied().unwrap_or(1)
     }
 
     /// Lays out and verifies the edited program.
@@ -196,64 +208,11 @@ impl<'d> Revision<'d> {
     /// Applies what was added, and drops what no tensor uses any more, in the segments of constants and initial data. Returns
     /// the inline constants.
     fn edit_data(&mut self, contents: &mut Vec<Content<'d>>) -> Result<Vec<Blob<'d>>> {
-        let mut inline = Vec::new();
-        let constant = |tensor: &Tensor| tensor.constant_idx();
-        let before = used_entries(&self.old.execution_plan, constant, |_| true);
-        let after = used_entries(&self.program.execution_plan, constant, |_| true);
-        let added = std::mem::take(&mut self.constants);
-        if self.old.has_inline_constants() && !self.old.constant_buffer.is_empty() {
-            let old = self.old.constant_buffer.iter().map(|buffer| (self.source)(buffer.storage.clone()));
-            let blobs: Vec<Blob<'d>> = old.chain(added).collect();
-            let is_dropped = |index: &u32| before.contains_key(index) && !after.contains_key(index);
-            let kept = |(index, blob)| if is_dropped(&(index as u32)) { Blob::default() } else { blob };
-            inline = blobs.into_iter().enumerate().map(kept).collect();
-            if !self.inline {
-                // Constants that nothing uses are not moved.
-                let added = std::mem::take(&mut inline).into_iter().skip(1).collect();
-                let (before, after, default) = (HashMap::new(), HashMap::new(), DEFAULT_CONSTANT_ALIGNMENT);
-                let edit = Entries { old: None, before, after, added, default, is_alone: true };
-                self.program.constant_segment = edit.apply(&self.old, &*self.source, contents)?;
-            }
-        } else {
-            let old = self.old.constant_segment.clone();
-            let is_alone = self.is_alone(old.as_ref().map(|segment| segment.segment_index));
-            let edit = Entries {
-                old: old.as_ref(),
-                before,
-                after,
-                added,
-                default: DEFAULT_CONSTANT_ALIGNMENT,
-                is_alone,
-            };
-            let edited = edit.apply(&self.old, &*self.source, contents)?;
-            self.program.constant_segment = edited.or(self.program.constant_segment.take());
-        }
-        let count = self.old.mutable_data_segments.len().max(usize::from(!self.initial.is_empty()));
-        for which in 0..count {
-            let meant = |tensor: &Tensor| {
-                tensor.extra_tensor_info.as_ref().map_or(0, |info| info.mutable_data_segments_idx)
-                    == which as u64
-            };
-            let index = |tensor: &Tensor| tensor.initial_data_idx();
-            let old = self.old.mutable_data_segments.get(which).cloned();
-            let edit = Entries {
-                old: old.as_ref(),
-                before: used_entries(&self.old.execution_plan, index, meant),
-                after: used_entries(&self.program.execution_plan, index, meant),
-                added: if which == 0 { std::mem::take(&mut self.initial) } else { Vec::new() },
-                default: 1,
-                is_alone: self.is_alone(old.as_ref().map(|segment| segment.segment_index)),
-            };
-            if let Some(edited) = edit.apply(&self.old, &*self.source, contents)? {
-                match self.program.mutable_data_segments.get_mut(which) {
-                    Some(segment) => *segment = edited,
-                    None => self.program.mutable_data_segments.push(edited),
-                }
-            }
-        }
-        let named = std::mem::take(&mut self.named);
+        let users = users(&self.old);
+        let inline = self.edit_constants(&users, contents)?;
+        self.edit_initial_data(&users, contents)?;
         let mut known: HashMap<usize, u32> = HashMap::new();
-        for NamedBlob { key, blob, alignment } in named {
+        for NamedBlob { key, blob, alignment } in std::mem::take(&mut self.named) {
             let add = || {
                 contents.push(Content::added(blob.clone(), alignment));
                 (contents.len() - 1) as u32
@@ -264,15 +223,74 @@ impl<'d> Revision<'d> {
         Ok(inline)
     }
 
-    /// Whether at most one thing refers to a segment.
-    fn is_alone(&self, segment: Option<u32>) -> bool {
-        let Some(segment) = segment else { return true };
-        let delegates = self.old.execution_plan.iter().flat_map(|plan| &plan.delegates).map(|d| d.processed);
-        let delegates = delegates.filter(|p| p.location == DataLocation::Segment).map(|p| p.index);
-        let entries = self.old.constant_segment.iter().chain(&self.old.mutable_data_segments);
-        let named = self.old.named_data.iter().map(|entry| entry.segment_index);
-        let users = entries.map(|entries| entries.segment_index).chain(delegates).chain(named);
-        users.filter(|&index| index == segment).count() <= 1
+    fn edit_constants(
+        &mut self,
+        users: &HashMap<u32, usize>,
+        contents: &mut Vec<Content<'d>>,
+    ) -> Result<Vec<Blob<'d>>> {
+        let which = |tensor: &Tensor| tensor.constant_idx().map(|index| (0, index));
+        let before = used_entries(&self.old.execution_plan, which).remove(&0).unwrap_or_default();
+        let after = used_entries(&self.program.execution_plan, which).remove(&0).unwrap_or_default();
+        let mut added = std::mem::take(&mut self.constants);
+        let mut edit =
+            Entries { old: None, before, after, default: DEFAULT_CONSTANT_ALIGNMENT, is_alone: true };
+        if !self.old.has_inline_constants() || self.old.constant_buffer.is_empty() {
+            let old = self.old.constant_segment.clone();
+            edit.old = old.as_ref();
+            edit.is_alone = edit.old.is_none_or(|old| users.get(&old.segment_index).is_none_or(|&n| n <= 1));
+            let edited = edit.apply(added, &self.old, &*self.source, contents)?;
+            self.program.constant_segment = edited.or(self.program.constant_segment.take());
+            return Ok(Vec::new());
+        }
+        let kept = self.old.constant_buffer.iter().enumerate().map(|(index, buffer)| {
+            let is_dropped = edit.is_dropped(&(index as u32));
+            if is_dropped { Blob::default() } else { (self.source)(buffer.storage.clone()) }
+        });
+        let mut all: Vec<Blob<'d>> = kept.collect();
+        all.append(&mut added);
+        if self.inline {
+            return Ok(all);
+        }
+        let moved = all.into_iter().skip(1).collect();
+        (edit.before, edit.after) = (HashMap::new(), HashMap::new());
+        self.program.constant_segment = edit.apply(moved, &self.old, &*self.source, contents)?;
+        Ok(Vec::new())
+    }
+
+    fn edit_initial_data(
+        &mut self,
+        users: &HashMap<u32, usize>,
+        contents: &mut Vec<Content<'d>>,
+    ) -> Result<()> {
+        let which = |tensor: &Tensor| {
+            let info = tensor.extra_tensor_info.as_ref();
+            let which = info.map_or(0, |info| info.mutable_data_segments_idx);
+            tensor.initial_data_idx().map(|index| (which, index))
+        };
+        let mut before = used_entries(&self.old.execution_plan, which);
+        let mut after = used_entries(&self.program.execution_plan, which);
+        let mut added = std::mem::take(&mut self.initial);
+        let count = self.old.mutable_data_segments.len().max(usize::from(!added.is_empty()));
+        for which in 0..count {
+            let old = self.old.mutable_data_segments.get(which);
+            let is_alone = old.is_none_or(|old| users.get(&old.segment_index).is_none_or(|&n| n <= 1));
+            let edit = Entries {
+                old,
+                before: before.remove(&(which as u64)).unwrap_or_default(),
+                after: after.remove(&(which as u64)).unwrap_or_default(),
+                default: 1,
+                is_alone,
+            };
+            if let Some(edited) =
+                edit.apply(std::mem::take(&mut added), &self.old, &*self.source, contents)?
+            {
+                match self.program.mutable_data_segments.get_mut(which) {
+                    Some(segment) => *segment = edited,
+                    None => self.program.mutable_data_segments.push(edited),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Drops the segments to which the edit removed the last reference.
