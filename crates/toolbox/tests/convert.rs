@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 fn converted(loader: &Arc<dyn DataLoader>, to: Format) -> Arc<dyn DataLoader> {
     let output = convert(loader, to, Options::default(), &Limits::default(), &Progress::default());
-    Arc::new(BytesLoader::new(output.expect("it is read").to_vec().expect("it is written")))
+    Arc::new(BytesLoader::new(output.expect("it is read").file.to_vec().expect("it is written")))
 }
 
 fn small() -> Arc<dyn DataLoader> {
