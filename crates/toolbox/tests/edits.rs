@@ -1,7 +1,9 @@
 //! Applies every edit to every program of the corpus sample: the meaning and the results must stay the same.
 
+#[allow(dead_code, unreachable_pub)]
 #[path = "../../format/tests/support/newer.rs"]
 mod newer;
+#[allow(dead_code, unreachable_pub)]
 #[path = "../../format/tests/support/random.rs"]
 mod random;
 

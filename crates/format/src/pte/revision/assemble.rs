@@ -38,19 +38,21 @@ impl<'d> Revision<'d> {
         if is_old && intended.bytes == self.before(&delegates)?.bytes {
             return self.unchanged();
         }
-        let (mut tables, mut lost) = self.new_tables(intended, old)?;
+        let needs_header = revised.has_data || !revised.pieces.is_empty();
+        let (mut tables, mut lost, mut has_header) = self.new_tables(intended, old, needs_header)?;
         for gap in revised.gaps.iter().filter(|gap| !gap.is_empty()) {
             if !is_zero(&(self.source)(gap.clone()))? {
                 lost.push(format!("bytes {}..{} of the file, between segments", gap.start, gap.end));
             }
         }
         let extended = self.old.header().extended;
-        if extended.is_none() && revised.has_data {
+        if !has_header && revised.has_data {
             splice(&mut tables, EXTENDED_HEADER_LENGTH as usize);
+            has_header = true;
         }
         let size = tables.bytes.len() as u64;
         let (base, file_len) = revised.base(size)?;
-        if revised.has_data || extended.is_some() {
+        if has_header {
             let fields = match revised.has_data {
                 true => [size, base, revised.data_size],
                 false => [size, 0, 0],
@@ -90,19 +92,28 @@ impl<'d> Revision<'d> {
         Ok(Revised { prepared, lost: Vec::new(), is_unchanged: true })
     }
 
-    /// The tables of the new file, with room for the header if the old file has one, and what was lost.
-    fn new_tables(&self, intended: Finished, old: &OldTables<'_>) -> Result<(Finished, Vec<String>)> {
+    /// The tables of the new file, what was lost, and whether they have room for a header: if the old file has one that is
+    /// needed, or is longer than those of today.
+    fn new_tables(
+        &self,
+        intended: Finished,
+        old: &OldTables<'_>,
+        needs_header: bool,
+    ) -> Result<(Finished, Vec<String>, bool)> {
         let header = self.old.header();
         if !old.is_complete {
             let opaque = ("execution_plan", old.opaque);
             let merged = merge(&self.bytes, &intended, &PROGRAM, opaque, header_range(header));
             if let Some(merged) = merged.filter(|merged| self.says(&merged.bytes, &intended)) {
-                return Ok((Finished { bytes: merged.bytes, alignment: intended.alignment }, merged.lost));
+                let tables = Finished { bytes: merged.bytes, alignment: intended.alignment };
+                return Ok((tables, merged.lost, header.extended.is_some()));
             }
             self.expect_no_opaque_methods()?;
         }
         let mut tables = intended;
-        if let Some(extended) = header.extended {
+        let extended =
+            header.extended.filter(|extended| needs_header || extended.length > EXTENDED_HEADER_LENGTH);
+        if let Some(extended) = extended {
             let length = extended.length.max(EXTENDED_HEADER_LENGTH) as usize;
             splice(&mut tables, length);
             let range = header_range(header);
@@ -111,7 +122,8 @@ impl<'d> Revision<'d> {
                 tables.bytes[known..range.end].copy_from_slice(more);
             }
         }
-        Ok((tables, if old.is_complete { Vec::new() } else { old.survey.phrases() }))
+        let lost = if old.is_complete { Vec::new() } else { old.survey.phrases() };
+        Ok((tables, lost, extended.is_some()))
     }
 
     /// Whether tables decode to what was intended.
