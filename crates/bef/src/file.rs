@@ -111,8 +111,16 @@ impl<'a> File<'a> {
     }
 
     /// The attributes.
+    ///
+    /// In a file that does not record their types they may have any alignment: verification cannot check it, and a
+    /// kernel must not refuse what was verified.
     pub fn attributes(&self) -> Attributes<'a> {
-        Attributes::new(self.or_empty(SectionId::Attributes), &self.limits)
+        let section = self.or_empty(SectionId::Attributes);
+        let section = match self.section(SectionId::AttributeTypes) {
+            Some(_) => section,
+            None => section.with_any_alignment(),
+        };
+        Attributes::new(section, &self.limits)
     }
 
     /// Kernel names by kernel code.

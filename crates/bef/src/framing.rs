@@ -5,6 +5,7 @@ use std::io;
 use crate::buffer::{Buffer, write_all};
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::limits::MAX_SECTIONS;
+use crate::model::CustomSection;
 use crate::region::{Cursor, Region};
 use crate::vbr;
 
@@ -199,18 +200,38 @@ impl<'w> SectionWriter<'w> {
         write_all(bytes, self.sink)
     }
 
+    /// Writes a section that the format does not define.
+    pub(crate) fn custom(&mut self, section: &CustomSection<'_>) -> Result<()> {
+        if let Some(id) = SectionId::new(section.id) {
+            let found = format!("id {}, the {} section", section.id, id.name());
+            return Err(Error::model(ErrorKind::DuplicateSection, found, "an id from 11 to 255"));
+        }
+        if !section.alignment.is_power_of_two() {
+            let found = format!("alignment {}", section.alignment);
+            return Err(Error::model(ErrorKind::Value, found, "a power of two"));
+        }
+        let mut data = Buffer::new();
+        data.align(u64::from(section.alignment));
+        data.payload(&section.data);
+        self.framed(section.id, &data)
+    }
+
     /// Writes a section, with the alignment byte and padding only if the data would otherwise not be aligned.
     pub(crate) fn section(&mut self, id: SectionId, data: &Buffer<'_>) -> Result<()> {
+        self.framed(id as u8, data)
+    }
+
+    fn framed(&mut self, id: u8, data: &Buffer<'_>) -> Result<()> {
         if data.len() > u64::MAX >> 1 {
             return Err(Error::model(
                 ErrorKind::Unaddressable,
-                format!("{} bytes of {}", data.len(), id.name()),
+                format!("{} bytes of section {id}", data.len()),
                 "at most 2^63 - 1",
             ));
         }
         let length = data.len() << 1;
         let alignment = data.alignment();
-        let mut header = vec![id as u8];
+        let mut header = vec![id];
         let plain = self.position + 1 + vbr::len(length) as u64;
         if plain.is_multiple_of(alignment) {
             vbr::encode(length, &mut header);

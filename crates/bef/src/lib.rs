@@ -90,7 +90,9 @@ pub use file::File;
 pub use framing::{HEADER, PAD, Section, SectionId};
 pub use ids::{AttributeId, FunctionId, KernelCode, Register, TypeId};
 pub use limits::Limits;
-pub use model::{Body, Function, FunctionBuilder, Kernel, KernelBuilder, Module, NamedAttribute};
+pub use model::{
+    Body, CustomSection, Function, FunctionBuilder, Kernel, KernelBuilder, Module, NamedAttribute,
+};
 pub use region::Region;
 pub use section::function_index::{FunctionEntry, FunctionIndex, FunctionKind};
 pub use section::functions::{FunctionRecord, KernelEntry, KernelRecord, PSEUDO_KERNEL_CODE, Words};

@@ -69,6 +69,18 @@ impl Budget {
         Budget { left: limits.expansion.saturating_mul(len).max(MIN_EXPANSION) }
     }
 
+    /// Fails if reading a file that is being written would spend `bytes`, and the budget has less.
+    pub(crate) fn spend_model(&self, bytes: u64) -> Result<()> {
+        if bytes <= self.left {
+            return Ok(());
+        }
+        Err(Error::model(
+            ErrorKind::Limit,
+            format!("{bytes} bytes of names or locations, counted once per use"),
+            format!("at most {} for a file of this size (Limits::expansion)", self.left),
+        ))
+    }
+
     /// Charges `bytes` for a reference at file offset `at`.
     #[inline]
     pub(crate) fn spend(&mut self, bytes: u64, at: u64) -> Result<()> {

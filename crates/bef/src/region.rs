@@ -9,13 +9,24 @@ use crate::vbr::{self, VbrError};
 pub struct Region<'a> {
     bytes: &'a [u8],
     start: u64,
+    /// Whether values in it may have any alignment.
+    any_alignment: bool,
 }
 
 impl<'a> Region<'a> {
     /// `bytes` at absolute file offset `start`.
     #[inline]
     pub(crate) fn new(bytes: &'a [u8], start: u64) -> Self {
-        Region { bytes, start }
+        Region { bytes, start, any_alignment: false }
+    }
+
+    /// The same bytes, in which values may have any alignment.
+    pub(crate) fn with_any_alignment(self) -> Self {
+        Region { any_alignment: true, ..self }
+    }
+
+    pub(crate) fn has_any_alignment(&self) -> bool {
+        self.any_alignment
     }
 
     /// The bytes themselves.
@@ -42,7 +53,7 @@ impl<'a> Region<'a> {
     #[inline]
     pub(crate) fn from(&self, offset: u64) -> Result<Region<'a>> {
         match usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)) {
-            Some(bytes) => Ok(Region::new(bytes, self.start + offset)),
+            Some(bytes) => Ok(Region { bytes, start: self.start + offset, ..*self }),
             None => Err(self.past_end(offset, 0)),
         }
     }
@@ -56,7 +67,8 @@ impl<'a> Region<'a> {
             return Err(self.past_end(offset, len));
         }
         let (offset, len) = (offset as usize, len as usize);
-        Ok(Region::new(&self.bytes[offset..offset + len], self.start + offset as u64))
+        let bytes = &self.bytes[offset..offset + len];
+        Ok(Region { bytes, start: self.start + offset as u64, ..*self })
     }
 
     /// The error that fewer than `len` bytes follow `offset`.

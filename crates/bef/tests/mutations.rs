@@ -161,11 +161,11 @@ fn deep_nesting_is_rejected_before_it_overflows_the_stack() {
     }
     let mut module = Module::new(true);
     FunctionBuilder::new(&mut module, "deep", &[]).location(location).finish(&[]).unwrap();
-    let shallow = module.to_bytes().unwrap();
-    module.push_attribute(value);
-    let deep = module.to_bytes().unwrap();
-
     let high = Limits { location_nesting: u32::MAX, attribute_nesting: u32::MAX, ..Limits::default() };
+    let shallow = module.to_bytes_with(&high).unwrap();
+    module.push_attribute(value);
+    let deep = module.to_bytes_with(&high).unwrap();
+
     for (bytes, path) in [(&shallow, "locations[0]"), (&deep, "attributes[0]")] {
         let error = bef::File::open(bytes).unwrap().verify().unwrap_err();
         assert_eq!(error.kind, bef::ErrorKind::Limit);

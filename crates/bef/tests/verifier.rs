@@ -202,7 +202,7 @@ fn kernels() {
         ("user out of range", p.body(2, 4), 4, (OutOfRange, "functions[1].kernels[2].used_bys[0]", None)),
         ("wrong user", p.body(2, 4), 2, (Mismatch, "functions[1].kernels[2].used_bys[0]", None)),
         ("user of nothing", p.body(0, 2), 2, (Mismatch, "functions[1].kernels[0].used_bys[0]", None)),
-        ("pseudo code", p.header(0, 0), 0, (Mismatch, "functions[1].kernels[0]", None)),
+        ("pseudo code", p.header(0, 0), 1, (Mismatch, "functions[1].kernels[0]", None)),
         (
             "pseudo result",
             p.body(0, 0),

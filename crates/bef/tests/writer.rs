@@ -2,8 +2,9 @@
 
 use bef::model::{AttributeTable, Body, Function, Kernel, NamedAttribute, UntypedAttributes};
 use bef::{
-    Array, Attribute, AttributeId, AttributeType, DType, Dense, ErrorKind, File, FunctionBuilder, FunctionId,
-    FunctionKind, KernelCode, Module, Register, SectionId, Shape, SymbolRef, TypeId,
+    Array, Attribute, AttributeId, AttributeType, CustomSection, DType, Dense, ErrorKind, File,
+    FunctionBuilder, FunctionId, FunctionKind, KernelCode, Location, Module, Register, SectionId, Shape,
+    SymbolRef, TypeId,
 };
 
 /// The Attributes section of a module with these attributes.
@@ -238,4 +239,110 @@ fn the_builder_interns_as_the_reference_does() {
     assert_eq!(again, AttributeId(1));
     let missing = FunctionBuilder::new(&mut module, "g", &[]).finish(&[Register(3)]).unwrap_err();
     assert_eq!((missing.kind, &*missing.path), (ErrorKind::OutOfRange, "function \"g\".results[0]"));
+}
+
+/// The writer's error for a module with one kernel that has this attribute and this location.
+fn written(attribute: Attribute<'static>, location: Location<'static>) -> Result<Vec<u8>, bef::Error> {
+    let mut module = Module::new(true);
+    let mut function = FunctionBuilder::new(&mut module, "g", &[]);
+    let x = function.kernel("k").attribute("value", attribute).location(location).result("i32");
+    function.finish(&[x]).unwrap();
+    module.to_bytes()
+}
+
+/// What is written is read, and what the reader would refuse is not written.
+#[test]
+fn the_writer_refuses_what_the_reader_would() {
+    let reads = |bytes: Vec<u8>| File::open(&bytes).and_then(|file| file.verify()).map(|_| ());
+    let nested = |depth| (0..depth).fold(Attribute::from(1), |a, _| Attribute::Aggregate(vec![a]));
+    let name = |l| Location::Name { name: "n".into(), child: Box::new(l) };
+    let named = |depth| (1..depth).fold(Location::Unknown, |l, _| name(l));
+    for (depth, is_written) in [(1, true), (64, true), (65, false), (500, false)] {
+        let outcome = written(nested(depth), Location::Unknown).map(reads).map_err(|error| error.kind);
+        assert_eq!(outcome, if is_written { Ok(Ok(())) } else { Err(ErrorKind::Limit) }, "{depth}");
+    }
+    for (depth, is_written) in [(1, true), (256, true), (257, false), (5000, false)] {
+        let outcome = written(Attribute::from(1), named(depth)).map(reads).map_err(|error| error.kind);
+        assert_eq!(outcome, if is_written { Ok(Ok(())) } else { Err(ErrorKind::Limit) }, "{depth}");
+    }
+    use ErrorKind::{Definition, Mismatch, OutOfRange};
+    assert_eq!(refusal(|_, kernel, _| kernel.stream = 1 << 32).0, OutOfRange);
+    assert_eq!(refusal(|_, _, body| body.root_stream = u64::MAX).0, OutOfRange);
+    assert_eq!(refusal(|_, kernel, _| kernel.code = KernelCode(7)).0, OutOfRange);
+    assert_eq!(refusal(|_, _, body| body.registers[0] = Some(TypeId(9))).0, OutOfRange);
+    assert_eq!(refusal(|_, kernel, _| kernel.results.clear()).0, Definition);
+    assert_eq!(refusal(|_, kernel, _| kernel.results.push(Register(0))).0, Definition);
+    assert_eq!(refusal(|_, kernel, _| kernel.arguments.push(Register(0))).0, Definition);
+    let mut module = Module::new(true);
+    module.push_native_function("n", &[], &[]);
+    module.functions[0].kind = FunctionKind::Async;
+    assert_eq!(module.to_bytes().unwrap_err().kind, Mismatch);
+}
+
+#[test]
+fn names_that_are_used_too_often_for_the_size_of_the_file_are_refused() {
+    let mut module = Module::new(true);
+    let name: &'static str = Box::leak("n".repeat(100_000).into_boxed_str());
+    let mut function = FunctionBuilder::new(&mut module, "g", &[]);
+    for _ in 0..100 {
+        function.kernel("k").attribute(name, Attribute::from(1)).no_results();
+    }
+    function.finish(&[]).unwrap();
+    let error = module.to_bytes().unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Limit);
+    assert!(error.to_string().contains("Limits::expansion"), "{error}");
+}
+
+#[test]
+fn custom_sections_round_trip() {
+    let mut module = Module::new(true);
+    let section = |id, alignment, data: &'static [u8]| CustomSection { id, alignment, data: data.into() };
+    module.custom_sections = vec![section(11, 1, b"text"), section(200, 64, &[7; 65]), section(11, 8, b"")];
+    let bytes = module.to_bytes().unwrap();
+    let file = File::open(&bytes).unwrap();
+    let again = file.verify().unwrap().to_module().unwrap();
+    let contents = |module: &Module<'_>| -> Vec<(u8, Vec<u8>)> {
+        module.custom_sections.iter().map(|s| (s.id, s.data.to_vec())).collect()
+    };
+    assert_eq!(contents(&again), contents(&module));
+    assert!(file.sections().all(|s| s.id != 200 || s.data.start().is_multiple_of(64)));
+    assert_eq!(again.to_bytes().unwrap(), bytes);
+    module.custom_sections[0].id = 5;
+    let error = module.to_bytes().unwrap_err();
+    assert_eq!((error.kind, &*error.path), (ErrorKind::DuplicateSection, "custom_sections[0]"));
+}
+
+/// The variants of the published grammar that the reference's writer does not use.
+#[test]
+fn functions_may_end_with_a_zero_word_and_start_with_a_kernel_of_code_0() {
+    let mut module = Module::new(false);
+    let mut function = FunctionBuilder::new(&mut module, "g", &[]);
+    let x = function.kernel("k").result("i32");
+    function.finish(&[x]).unwrap();
+    let bytes = module.to_bytes().unwrap();
+    let pseudo = bytes.windows(4).position(|word| word == [0xAB; 4]).unwrap();
+    let mut zeros = bytes.clone();
+    zeros[pseudo..pseudo + 8].fill(0);
+    let read = |bytes: &[u8]| {
+        let program = File::open(bytes).and_then(|file| file.verify());
+        program.and_then(|p| p.to_module()).and_then(|m| m.to_bytes()).map_err(|e| e.kind)
+    };
+    assert_eq!(read(&zeros), Ok(bytes.clone()));
+    zeros[pseudo] = 1;
+    assert_eq!(read(&zeros), Err(ErrorKind::Mismatch));
+    // The Functions section is the last one: four more bytes, and a length that is larger by four.
+    let section =
+        File::open(&bytes).unwrap().sections().find(|s| s.id == SectionId::Functions as u8).unwrap();
+    let end = (section.data.start() + section.data.len()) as usize;
+    for (word, outcome) in [([0; 4], Ok(bytes.clone())), ([0, 1, 0, 0], Err(ErrorKind::TrailingBytes))] {
+        let mut longer = bytes.clone();
+        longer.splice(end..end, word);
+        let flag = u64::from(section.alignment.is_some());
+        let header = section.header_start as usize + 1;
+        let (old, new) = (section.data.len() << 1 | flag, (section.data.len() + 4) << 1 | flag);
+        let vbr = |v: u64| vec![0x80 | (v >> 7) as u8, v as u8 & 0x7F];
+        assert_eq!(&longer[header..header + 2], vbr(old));
+        longer.splice(header..header + 2, vbr(new));
+        assert_eq!(read(&longer), outcome);
+    }
 }

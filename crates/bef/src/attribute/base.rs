@@ -65,11 +65,15 @@ impl Base {
     }
 }
 
-/// Fails unless the byte that is `prefix` bytes after `offset` has a file offset that is a multiple of `alignment`.
+/// Fails unless the byte that is `prefix` bytes after `offset` has a file offset that is a multiple of `alignment`, or
+/// the region allows any.
 #[inline]
 pub(super) fn check_aligned(region: Region<'_>, offset: u64, alignment: u64, prefix: u64) -> Result<()> {
     let at = region.start() + offset;
-    if (at + prefix).is_multiple_of(alignment) { Ok(()) } else { Err(misaligned(at, alignment, prefix)) }
+    if (at + prefix).is_multiple_of(alignment) || region.has_any_alignment() {
+        return Ok(());
+    }
+    Err(misaligned(at, alignment, prefix))
 }
 
 #[cold]

@@ -164,6 +164,51 @@ impl<'a> Attribute<'a> {
     }
 }
 
+macro_rules! from_values {
+    ($($type:ty, $value:ident => $attribute:expr;)*) => {$(
+        impl From<$type> for Attribute<'_> {
+            fn from($value: $type) -> Self {
+                $attribute
+            }
+        }
+    )*};
+}
+
+from_values! {
+    bool, value => Attribute::I1(value);
+    i8, value => Attribute::I8(value);
+    i16, value => Attribute::I16(value);
+    i32, value => Attribute::I32(value);
+    i64, value => Attribute::I64(value);
+    u8, value => Attribute::UI8(value);
+    u16, value => Attribute::UI16(value);
+    u32, value => Attribute::UI32(value);
+    u64, value => Attribute::UI64(value);
+    f32, value => Attribute::F32(value.to_bits());
+    f64, value => Attribute::F64(value.to_bits());
+    String, value => Attribute::string(value);
+    DType, value => Attribute::Type(value);
+    Shape, value => Attribute::Shape(value);
+}
+
+impl<'a> From<&'a str> for Attribute<'a> {
+    fn from(value: &'a str) -> Self {
+        Attribute::string(value)
+    }
+}
+
+impl<'a> From<Array<'a>> for Attribute<'a> {
+    fn from(value: Array<'a>) -> Self {
+        Attribute::Array(value)
+    }
+}
+
+impl<'a> From<Dense<'a>> for Attribute<'a> {
+    fn from(value: Dense<'a>) -> Self {
+        Attribute::Dense(value)
+    }
+}
+
 /// Appends an attribute at its alignment and returns its offset.
 pub(crate) fn write<'m>(value: &'m Attribute<'_>, out: &mut Buffer<'m>) -> Result<u64> {
     match value {

@@ -7,6 +7,7 @@
 
 mod attributes;
 mod builder;
+mod check;
 mod read;
 mod write;
 
@@ -49,6 +50,19 @@ pub struct Module<'a> {
     pub functions: Vec<Function<'a>>,
     /// Whether sections 8 to 10, which only translation back to text needs, are written.
     pub optional_sections: bool,
+    /// Sections that the format does not define, written last. Readers that do not know them skip them.
+    pub custom_sections: Vec<CustomSection<'a>>,
+}
+
+/// A section of a kind that the format does not define.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CustomSection<'a> {
+    /// Its id, which must not be one of [`SectionId`](crate::SectionId).
+    pub id: u8,
+    /// The alignment of its contents in the file: a power of two.
+    pub alignment: u8,
+    /// Its contents.
+    pub data: Cow<'a, [u8]>,
 }
 
 /// Distinct values in the order of first occurrence.
@@ -263,6 +277,7 @@ impl PartialEq for Module<'_> {
             && self.attributes == other.attributes
             && self.functions == other.functions
             && self.optional_sections == other.optional_sections
+            && self.custom_sections == other.custom_sections
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{AttributeTable, Body, Function, Kernel, Module, NamedAttribute, UntypedAttributes};
+use super::{
+    AttributeTable, Body, CustomSection, Function, Kernel, Module, NamedAttribute, UntypedAttributes,
+};
 use crate::error::{Result, Within};
 use crate::framing::SectionId;
 use crate::ids::{AttributeId, FunctionId, KernelCode, Register, TypeId};
@@ -53,6 +55,14 @@ impl<'a> Module<'a> {
             }
         };
         module.read_extra_strings(file)?;
+        let custom = file.file().sections().filter(|section| SectionId::new(section.id).is_none());
+        module.custom_sections = custom
+            .map(|section| CustomSection {
+                id: section.id,
+                alignment: section.alignment.unwrap_or(1),
+                data: section.data.bytes().into(),
+            })
+            .collect();
         Ok(module)
     }
 

@@ -301,11 +301,21 @@ pub(crate) struct LocationsWriter<'m> {
     strings: LocationStringsWriter<'m>,
     /// Offsets from here on mean "no location".
     absent: u32,
+    /// Length of the strings that locations refer to, counted once per use.
+    text: u64,
+    /// Maximum nesting depth.
+    nesting: usize,
 }
 
 impl<'m> LocationsWriter<'m> {
-    pub(crate) fn new() -> Self {
-        LocationsWriter { out: Buffer::new(), strings: LocationStringsWriter::new(), absent: u32::MAX }
+    pub(crate) fn new(limits: &Limits) -> Self {
+        LocationsWriter {
+            nesting: limits.locations(),
+            out: Buffer::new(),
+            strings: LocationStringsWriter::new(),
+            absent: u32::MAX,
+            text: 0,
+        }
     }
 
     /// Appends `location` and returns its offset. Each missing location gets a distinct offset, counted down from
@@ -316,29 +326,38 @@ impl<'m> LocationsWriter<'m> {
             return Ok(self.absent);
         };
         let offset = self.out.len();
-        let mut rest = vec![location];
-        while let Some(location) = rest.pop() {
+        let mut rest = vec![(location, 1)];
+        while let Some((location, depth)) = rest.pop() {
+            if depth > self.nesting {
+                return Err(Error::model(
+                    ErrorKind::Limit,
+                    format!("a location {depth} deep"),
+                    format!("at most {} (Limits::location_nesting)", self.nesting),
+                ));
+            }
             match location {
                 Location::Unknown => self.out.byte(0),
                 Location::FileLineCol { file, line, column } => {
+                    self.text += file.len() as u64;
                     self.out.byte(1);
                     self.out.vbr(self.strings.offset(file)?);
                     self.out.vbr(*line);
                     self.out.vbr(*column);
                 }
                 Location::Name { name, child } => {
+                    self.text += name.len() as u64;
                     self.out.byte(2);
                     self.out.vbr(self.strings.offset(name)?);
-                    rest.push(child);
+                    rest.push((child, depth + 1));
                 }
                 Location::CallSite { callee, caller } => {
                     self.out.byte(3);
-                    rest.extend([&**caller, callee]);
+                    rest.extend([(&**caller, depth + 1), (callee, depth + 1)]);
                 }
                 Location::Fused(parts) => {
                     self.out.byte(4);
                     self.out.vbr(parts.len() as u64);
-                    rest.extend(parts.iter().rev());
+                    rest.extend(parts.iter().rev().map(|part| (part, depth + 1)));
                 }
             }
         }
@@ -350,6 +369,12 @@ impl<'m> LocationsWriter<'m> {
                 "one below 4 GiB: kernels refer to locations by 32-bit offsets",
             )),
         }
+    }
+
+    /// What reading the locations costs: see [`Locations::check`]. Each is charged where it is stored and where it is
+    /// used, which is once.
+    pub(crate) fn reading_cost(&self) -> u64 {
+        self.out.len().saturating_mul(NODE_COST).saturating_add(self.text).saturating_mul(2)
     }
 
     /// The LocationStrings and Locations sections; `None` if no location was written, so that both are left out.
@@ -375,7 +400,7 @@ mod tests {
     }
 
     fn written(locations: &[Option<&'static Location<'static>>]) -> (Vec<u32>, Vec<u8>, Vec<u8>) {
-        let mut writer = LocationsWriter::new();
+        let mut writer = LocationsWriter::new(&Limits::default());
         let offsets = locations.iter().map(|location| writer.offset(*location).unwrap()).collect();
         let bytes = |buffer: Buffer<'_>| {
             let mut out = Vec::new();

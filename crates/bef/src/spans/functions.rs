@@ -47,19 +47,20 @@ impl<'a> Known<'_, 'a> {
         let first = labels.cursor.position();
         for (index, table) in record.kernel_table().iter().enumerate() {
             labels.skip_to(first.saturating_add(table.offset), "not used")?;
-            labels.nest(format_args!("kernels[{index}]"), |labels| self.kernel(labels))?;
+            labels.nest(format_args!("kernels[{index}]"), |labels| self.kernel(index == 0, labels))?;
         }
         Ok(())
     }
 
-    fn kernel(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
+    fn kernel(&self, first: bool, labels: &mut Labels<'a, '_>) -> Result<()> {
+        let is_pseudo = |code| first && matches!(code, 0 | PSEUDO_KERNEL_CODE);
         let code = labels.word("code", |code| match self.kernels.get(code as usize) {
-            _ if code == PSEUDO_KERNEL_CODE => "the pseudo kernel".into(),
+            _ if is_pseudo(code) => "the pseudo kernel".into(),
             Some(name) => brief(name),
             None => format!("unknown kernel {code}"),
         })?;
         labels.word("location", |offset| match offset {
-            PSEUDO_KERNEL_LOCATION if code == PSEUDO_KERNEL_CODE => "the pseudo kernel has none".into(),
+            0 | PSEUDO_KERNEL_LOCATION if is_pseudo(code) => "the pseudo kernel has none".into(),
             _ => self.location(offset.into()),
         })?;
         let mut counts = [0; 4];

@@ -6,7 +6,7 @@ use crate::ids::TypeId;
 use crate::limits::Budget;
 use crate::section::attribute_names::AttributeNames;
 use crate::section::function_index::{FunctionEntry, FunctionKind};
-use crate::section::functions::{FunctionRecord, KernelRecord, PSEUDO_KERNEL_CODE, Words};
+use crate::section::functions::{FunctionRecord, KernelRecord, PSEUDO_KERNEL_CODE, Words, check_stream};
 use crate::section::register_types::RegisterTypes;
 
 /// Checks functions in index order, reusing its buffers.
@@ -223,6 +223,7 @@ impl<'v, 'a> Checker<'v, 'a> {
                         format!("{}, the kernel's arguments", kernel.arguments().len()),
                     ));
                 }
+                check_stream(table.stream_id, Some(record.start()))?;
                 match index {
                     0 => self.check_pseudo_kernel(&kernel, entry.arguments.len()),
                     _ => self.check_kernel(&kernel, index as u32),
@@ -232,7 +233,9 @@ impl<'v, 'a> Checker<'v, 'a> {
             end += kernel.size();
         }
         let list = record.kernel_list();
-        if end != list.len() {
+        // The published grammar ends a function with a word of zero, which the reference does not write.
+        let ends_as_published = list.bytes().get(end as usize..) == Some(&[0; 4]);
+        if end != list.len() && !ends_as_published {
             return Err(Error::new(
                 ErrorKind::TrailingBytes,
                 list.start() + end,
@@ -248,10 +251,11 @@ impl<'v, 'a> Checker<'v, 'a> {
         let mismatch = |found: String, expected: String| {
             Err(Error::new(ErrorKind::Mismatch, kernel.start(), found, expected))
         };
-        if kernel.code() != PSEUDO_KERNEL_CODE {
+        // The published grammar gives the pseudo kernel no code of its own; its writers use 0.
+        if !matches!(kernel.code(), PSEUDO_KERNEL_CODE | 0) {
             return mismatch(
                 format!("code {:#010x}", kernel.code()),
-                format!("{PSEUDO_KERNEL_CODE:#010x}: kernel 0 is the pseudo kernel"),
+                format!("{PSEUDO_KERNEL_CODE:#010x} or 0: kernel 0 is the pseudo kernel"),
             );
         }
         let others = [kernel.arguments(), kernel.attributes(), kernel.functions()];

@@ -111,7 +111,7 @@ struct Draft {
 }
 
 fn draft() -> impl Strategy<Value = Draft> {
-    let stream = prop_oneof![0u64..4, any::<u64>()];
+    let stream = prop_oneof![0u64..4, any::<u32>().prop_map(u64::from)];
     let attributes = vec(("[a-z]{0,6}", any::<Index>()), 0..3);
     let lists = (vec(any::<Index>(), 0..4), attributes, vec(any::<Index>(), 0..3), vec(any::<Index>(), 0..3));
     (any::<Index>(), prop::option::of(location()), stream, lists).prop_map(

@@ -50,6 +50,19 @@ pub struct KernelEntry {
     pub stream_id: u64,
 }
 
+/// Fails if a stream id, which is at file offset `at` unless a model is being written, does not fit the executor's 32
+/// bits.
+pub(crate) fn check_stream(stream: u64, at: Option<u64>) -> Result<()> {
+    if u32::try_from(stream).is_ok() {
+        return Ok(());
+    }
+    let (found, expected) = (format!("stream {stream}"), format!("at most {}", u32::MAX));
+    Err(match at {
+        Some(at) => Error::new(ErrorKind::OutOfRange, at, found, expected),
+        None => Error::model(ErrorKind::OutOfRange, found, expected),
+    })
+}
+
 /// A function's decoded tables; its kernels are decoded on demand.
 #[derive(Clone, Debug, Default)]
 pub struct FunctionRecord<'a> {
