@@ -8,7 +8,7 @@ fuzz_target!(|file: &[u8]| {
     let Ok(verified) = bef::File::open(file).and_then(|file| file.verify()) else { return };
     let Ok(program) = verified.to_module() else { return };
     for as_reference in [false, true] {
-        let Ok(module) = mlir::from_bef(&program, FromBefOptions { as_reference }) else { continue };
+        let Ok(module) = mlir::from_bef(&program, FromBefOptions { as_reference, ..Default::default() }) else { continue };
         let text = mlir::print(&module, PrintOptions { locations: true, generic: false });
         let Ok(module) = mlir::parse(&text, "fuzz") else { continue };
         let _ = mlir::to_bef(&module, Options { max_payload: 1 << 20, ..Options::default() });

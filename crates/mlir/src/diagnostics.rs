@@ -127,10 +127,28 @@ fn caret_indent(quote: &str, column: u32) -> String {
     indent
 }
 
-/// Several diagnostics as one error, for callers that propagate errors with `?`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a text or a program was refused: the diagnostics, the most relevant first. It dereferences to them, displays
+/// them one below the other, and propagates with `?`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct Error(pub Vec<Diagnostic>);
+
+impl std::ops::Deref for Error {
+    type Target = [Diagnostic];
+
+    fn deref(&self) -> &[Diagnostic] {
+        &self.0
+    }
+}
+
+impl IntoIterator for Error {
+    type Item = Diagnostic;
+    type IntoIter = std::vec::IntoIter<Diagnostic>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
 
 impl From<Vec<Diagnostic>> for Error {
     fn from(diagnostics: Vec<Diagnostic>) -> Self {

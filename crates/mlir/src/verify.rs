@@ -34,15 +34,23 @@ pub(crate) struct Verifier<'a> {
     entered: u32,
     /// Whether to check only that the custom form can represent the operation completely.
     pub(crate) printing: bool,
+    /// The function in which the error is.
+    failed_in: Option<Text>,
 }
 
 /// Checks a module. Returns the first error, or an empty list.
 pub fn verify(module: &Module) -> Vec<Diagnostic> {
+    first_error(module).err().into_iter().map(|(_, error)| error).collect()
+}
+
+/// As [`verify`], with the name of the function in which the error is.
+pub(crate) fn first_error(module: &Module) -> Result<(), (Option<Text>, Diagnostic)> {
     let mut verifier = Verifier::new(module, false);
     verifier.region_of = vec![0; module.values.len()];
     let mut entered = 0;
     number_regions(&module.op, &mut entered, &mut verifier.region_of);
-    verifier.operation(&module.op).err().into_iter().collect()
+    let outcome = verifier.operation(&module.op);
+    outcome.map_err(|error| (verifier.failed_in, error))
 }
 
 /// Whether the custom form of an operation can be printed and parsed back to the same operation.
@@ -78,6 +86,7 @@ impl<'a> Verifier<'a> {
             regions: Vec::new(),
             entered: 0,
             printing,
+            failed_in: None,
         }
     }
 
@@ -117,6 +126,14 @@ impl<'a> Verifier<'a> {
     }
 
     fn operation(&mut self, op: &'a Operation) -> Result<(), Diagnostic> {
+        let outcome = self.checked_operation(op);
+        if outcome.is_err() && self.failed_in.is_none() && op.is("func.func") {
+            self.failed_in = op.symbol_name().cloned();
+        }
+        outcome
+    }
+
+    fn checked_operation(&mut self, op: &'a Operation) -> Result<(), Diagnostic> {
         let definition = dialects::lookup(&op.name);
         if let Some(definition) = definition {
             self.definition(op, definition).map_err(|problem| match problem {
@@ -294,7 +311,11 @@ impl<'a> Verifier<'a> {
         });
         for (at, (value, slot)) in values.iter().zip(expanded).enumerate() {
             let found = self.module.type_of(*value);
-            if let Some(expected) = slot.ty.as_ref().filter(|expected| *expected != found) {
+            // A custom form states no types: it would be read with the older name.
+            let fits = |expected: &Type| {
+                expected == found || (!self.printing && dialects::renamed(expected).as_ref() == Some(found))
+            };
+            if let Some(expected) = slot.ty.as_ref().filter(|expected| !fits(expected)) {
                 let message = format!("{what} #{at} must be {}, but got '{found}'", describe(expected));
                 return Err(Problem::Op(message));
             }

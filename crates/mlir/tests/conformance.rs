@@ -59,7 +59,7 @@ impl Tally {
     }
 }
 
-fn first(diagnostics: Vec<mlir::Diagnostic>) -> String {
+fn first(diagnostics: mlir::Error) -> String {
     diagnostics.first().map(ToString::to_string).unwrap_or_default()
 }
 
@@ -89,7 +89,8 @@ fn translate(source: &[u8], name: &str, optional_sections: bool) -> Result<Vec<u
 fn restore(bytes: &[u8], name: &str, as_reference: bool) -> Result<mlir::Module, String> {
     let file = bef::File::open(bytes).and_then(|file| file.verify()).map_err(|e| e.to_string())?;
     let program = file.to_module().map_err(|e| e.to_string())?;
-    mlir::from_bef_named(&program, name, mlir::FromBefOptions { as_reference }).map_err(first)
+    mlir::from_bef_named(&program, name, mlir::FromBefOptions { as_reference, ..Default::default() })
+        .map_err(first)
 }
 
 /// Text that the reference printed is parsed and printed unchanged.

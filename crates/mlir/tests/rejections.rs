@@ -3,7 +3,7 @@
 /// Programs separated by `// -----`; every `expected-error` must be reported, and no other error.
 const PROGRAMS: &str = include_str!("rejections.mlir");
 
-fn diagnostics(source: &str) -> Vec<mlir::Diagnostic> {
+fn diagnostics(source: &str) -> mlir::Error {
     match mlir::parse(source, "rejections.mlir") {
         Ok(module) => mlir::to_bef(&module, mlir::Options::default()).err().unwrap_or_default(),
         Err(diagnostics) => diagnostics,

@@ -12,13 +12,12 @@
 //!   %sum = tfrt.add.i32 %x, %y
 //!   tfrt.return %sum : i32
 //! }"#;
-//! let refused = |why: Vec<mlir::Diagnostic>| format!("{why:?}");
-//! let module = mlir::parse(source, "sum.mlir").map_err(refused)?;
-//! let bytes = mlir::to_bef(&module, mlir::Options::default()).map_err(refused)?;
+//! let module = mlir::parse(source, "sum.mlir")?;
+//! let bytes = mlir::to_bef(&module, mlir::Options::default())?;
 //!
 //! // Read and print.
 //! let program = File::open(&bytes)?.verify()?.to_module()?;
-//! let module = mlir::from_bef(&program, mlir::FromBefOptions::default()).map_err(refused)?;
+//! let module = mlir::from_bef(&program, mlir::FromBefOptions::default())?;
 //! assert!(mlir::print(&module, mlir::PrintOptions::default()).contains("tfrt.add.i32"));
 //!
 //! // Run every function that takes no arguments, as the reference's executor does.

@@ -146,6 +146,11 @@ pub fn supported(kernels: &KernelRegistry) -> Vec<Supported> {
         .collect()
 }
 
+/// The names of the kernels that BEF programs can call, sorted.
+pub fn bef_kernels() -> Vec<String> {
+    tfrt_kernels::registry().names().into_iter().map(str::to_owned).collect()
+}
+
 /// The requirements of a program (`.pte`, `.bpte`) or BEF program.
 ///
 /// # Errors

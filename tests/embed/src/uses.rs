@@ -38,11 +38,10 @@ pub fn all(_argument: &std::path::Path) -> Result<(), Box<dyn Error>> {
 #[cfg(feature = "bef")]
 fn bef(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     use pteron::bef::{File, driver, mlir};
-    let refused = |why: Vec<mlir::Diagnostic>| format!("{why:?}");
-    let module = mlir::parse(&std::fs::read(path)?, "program.mlir").map_err(refused)?;
-    let bytes = mlir::to_bef(&module, mlir::Options::default()).map_err(refused)?;
+    let module = mlir::parse(&std::fs::read(path)?, "program.mlir")?;
+    let bytes = mlir::to_bef(&module, mlir::Options::default())?;
     let program = File::open(&bytes)?.verify()?.to_module()?;
-    let module = mlir::from_bef(&program, mlir::FromBefOptions::default()).map_err(refused)?;
+    let module = mlir::from_bef(&program, mlir::FromBefOptions::default())?;
     println!("{}", mlir::print(&module, mlir::PrintOptions::default()));
     driver::run(Arc::new(bytes), &driver::Options::default(), std::io::stdout(), std::io::stderr());
     Ok(())

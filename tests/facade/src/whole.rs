@@ -30,11 +30,10 @@ impl Write for Text {
 
 /// Translates text to BEF and back, and checks the result of the program.
 pub(crate) fn bef(_: &Path) -> Result {
-    let refused = |why: Vec<mlir::Diagnostic>| format!("{why:?}");
-    let module = mlir::parse(SUM, "sum.mlir").map_err(refused)?;
-    let bytes = mlir::to_bef(&module, mlir::Options::default()).map_err(refused)?;
+    let module = mlir::parse(SUM, "sum.mlir")?;
+    let bytes = mlir::to_bef(&module, mlir::Options::default())?;
     let program = File::open(&bytes)?.verify()?.to_module()?;
-    let module = mlir::from_bef(&program, mlir::FromBefOptions::default()).map_err(refused)?;
+    let module = mlir::from_bef(&program, mlir::FromBefOptions::default())?;
     if !mlir::print(&module, mlir::PrintOptions::default()).contains("tfrt.add.i32") {
         return Err("the text lacks the addition".into());
     }

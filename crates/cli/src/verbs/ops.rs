@@ -7,11 +7,13 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
-use toolbox::ops::{Requirements, registry_source, requirements, supported};
+use toolbox::ops::{Requirements, bef_kernels, registry_source, requirements, supported};
 use toolbox::paths::{Paths, is_stdout};
 use toolbox::show::{count, table as table_of};
 
 /// List the operators of this build, or check whether it can run programs
+///
+/// The kernels that BEF programs (.bef, .mlir) can call are listed behind the operators of ExecuTorch programs.
 ///
 /// With --file, the operators and backends that each program needs are listed, those that are missing are
 /// marked, and the last line says whether this build can run the program. `inspect`, `validate` and the
@@ -26,6 +28,8 @@ use toolbox::show::{count, table as table_of};
     "  pteron ops\n\n",
     "  # those with `conv` in their name\n",
     "  pteron ops conv\n\n",
+    "  # the kernels of BEF programs\n",
+    "  pteron ops --bef tfrt.add\n\n",
     "  # what a program needs; fails if something is missing\n",
     "  pteron ops --file model.pte\n\n",
     "  # check programs before a release\n",
@@ -52,7 +56,10 @@ pub(crate) struct Opts {
     /// stdout instead of the list
     #[arg(long, value_name = "FILE", requires = "files")]
     emit: Option<PathBuf>,
-    /// Print JSON
+    /// List only the kernels of BEF programs
+    #[arg(long, conflicts_with = "files")]
+    bef: bool,
+    /// Print JSON; without --bef, without the kernels of BEF programs
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -79,13 +86,16 @@ impl Opts {
     }
 
     fn of_build(&self) -> Result {
-        let mut all = supported(&pteron::kernel_registry());
+        let mut all = if self.bef { Vec::new() } else { supported(&pteron::kernel_registry()) };
         all.retain(|op| self.wanted(&op.name));
-        if let (Some(filter), true) = (&self.filter, all.is_empty()) {
-            return Err(toolbox::Error::input(no_operator(filter)).into());
+        let mut kernels = if self.json && !self.bef { Vec::new() } else { bef_kernels() };
+        kernels.retain(|name| self.wanted(name));
+        if let (Some(filter), true) = (&self.filter, all.is_empty() && kernels.is_empty()) {
+            let problem = if self.bef { no_bef_kernel(filter) } else { no_operator(filter) };
+            return Err(toolbox::Error::input(problem).into());
         }
         if self.json {
-            return self.output.write_json(&all);
+            return if self.bef { self.output.write_json(&kernels) } else { self.output.write_json(&all) };
         }
         let mut text = String::new();
         for op in &all {
@@ -94,7 +104,13 @@ impl Opts {
                 let _ = writeln!(text, "    {}", op.dtypes.join(", "));
             }
         }
-        let _ = writeln!(text, "{}", count(all.len(), "operator"));
+        if !self.bef {
+            let _ = writeln!(text, "{}", count(all.len(), "operator"));
+        }
+        if self.bef || !kernels.is_empty() {
+            kernels.iter().for_each(|name| text.extend([name, "\n"]));
+            let _ = writeln!(text, "{} of BEF programs", count(kernels.len(), "kernel"));
+        }
         self.output.write_text(&text)
     }
 
@@ -205,6 +221,13 @@ fn seen_json(seen: &SeenOperator) -> Value {
     json!({
         "operator": seen.target, "nodes": seen.count, "args": seen.args.iter().map(argument).collect::<Vec<_>>(),
     })
+}
+
+/// The error that no name of a kernel of BEF programs contains `filter`, with a similar name.
+fn no_bef_kernel(filter: &str) -> String {
+    let names = bef_kernels();
+    let meant = toolbox::did_you_mean(filter, names.iter().map(String::as_str));
+    format!("no kernel of BEF programs has `{filter}` in its name{meant}")
 }
 
 /// The error that no operator name contains `filter`, with similar names or parts of names.

@@ -8,7 +8,9 @@ use toolbox::paths::Paths;
 /// Translate MLIR text to a BEF program, or a BEF program to text
 ///
 /// The file determines the direction: BEF starts with its magic bytes, text has a name that ends in .mlir or
-/// comes from stdin. Text that cannot be translated is refused with a location for each diagnostic.
+/// comes from stdin. Text that cannot be translated is refused with a location for each diagnostic; a program
+/// that text cannot hold, with the names of function and kernel. Text has the locations that the program
+/// records, so that translating it again gives the program again.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -34,9 +36,12 @@ pub(crate) struct Opts {
     /// Treat each part between `// -----` lines as a separate program
     #[arg(long, requires = "verify_diagnostics")]
     split_input_file: bool,
-    /// Print the location of every operation
-    #[arg(long)]
+    /// Print the location of every operation (the default)
+    #[arg(long, conflicts_with = "no_locations")]
     locations: bool,
+    /// Leave locations out of the text
+    #[arg(long)]
+    no_locations: bool,
     /// Print every operation in its generic form
     #[arg(long)]
     generic: bool,
@@ -65,11 +70,17 @@ impl Opts {
                 self.output.write_binary(&refused(bef::to_bef(&source, loader.name(), options))?)
             }
             Some(Program::Bef(bytes)) => {
-                if let Some(warning) = bef::missing_sections(&bytes, loader.name()) {
-                    say(warning);
-                }
-                let print = mlir::PrintOptions { locations: self.locations, generic: self.generic };
-                self.output.write_text(&refused(bef::to_text(&bytes, loader.name(), print)?)?)
+                let name = loader.name();
+                let without_sections = bef::missing_sections(&bytes, name);
+                let print = mlir::PrintOptions { locations: self.locations || !self.no_locations, generic: self.generic };
+                let text = refused(bef::to_text(&bytes, name, print)?)?;
+                let other = match &without_sections {
+                    _ if self.no_locations => bef::missing_locations(&bytes, name),
+                    Some(_) => None,
+                    None => refused(bef::not_the_same(&bytes, &text, name))?,
+                };
+                without_sections.into_iter().chain(other).for_each(say);
+                self.output.write_text(&text)
             }
             None => Err(bef::wrong(&*loader, "translate", "BEF programs (.bef) and MLIR text (.mlir)").into()),
         }

@@ -127,23 +127,23 @@ pub(crate) fn parse_format<'a>(
             for (slot, types) in definition.results.iter().zip(parsed.result_types) {
                 match types {
                     Some(types) => state.types.extend(types),
-                    None => state.types.extend(slot.ty.clone().filter(|_| !slot.variadic)),
+                    None => state.types.extend(parser.slot_type(slot).filter(|_| !slot.variadic)),
                 }
             }
         }
     }
     if let Some((operands, at)) = parsed.all {
-        let fixed = || definition.operands.iter().filter_map(|slot| slot.ty.clone()).collect();
-        let types = parsed.all_types.unwrap_or_else(fixed);
+        let fixed = definition.operands.iter().filter_map(|slot| parser.slot_type(slot)).collect();
+        let types = parsed.all_types.unwrap_or(fixed);
         state.operands = parser.resolve_all(state, &operands, &types, at)?;
         return Ok(());
     }
     for ((slot, (operands, at)), types) in
         definition.operands.iter().zip(&parsed.operands).zip(parsed.operand_types)
     {
-        let types = match (types, &slot.ty) {
+        let types = match (types, parser.slot_type(slot)) {
             (Some(types), _) => types,
-            (None, Some(ty)) => vec![ty.clone(); operands.len()],
+            (None, Some(ty)) => vec![ty; operands.len()],
             (None, None) => Vec::new(),
         };
         let values = parser.resolve_all(state, operands, &types, *at)?;

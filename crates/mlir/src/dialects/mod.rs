@@ -216,7 +216,8 @@ const DIALECTS: &[&Dialect] = &[
 ];
 
 /// Registered dialects without defined operations.
-const OTHER_DIALECTS: &[&str] = &["t", "ht", "tfrt_test_sync", "affine", "async", "linalg", "scf", "vector"];
+const OTHER_DIALECTS: &[&str] =
+    &["t", "tfrt_tensor", "ht", "tfrt_test_sync", "affine", "async", "linalg", "scf", "vector"];
 
 /// Whether a dialect is registered.
 pub(crate) fn is_registered(dialect: &str) -> bool {
@@ -338,6 +339,17 @@ fn type_named(word: &'static str, first: &'static str) -> Option<Type> {
     })
 }
 
+/// The newer name of a type of the dialects' tables: TFRT calls `!t.tensor` `!tfrt_tensor.tensor` since May 2024.
+pub(crate) fn renamed(ty: &Type) -> Option<Type> {
+    ty.is_dialect("t", "tensor").then(|| Type::dialect("tfrt_tensor", "tensor"))
+}
+
+/// Whether a text has newer names of types and no older ones.
+pub(crate) fn has_newer_names(text: &[u8]) -> bool {
+    let has = |name: &[u8]| text.split(|&byte| byte == b'!').skip(1).any(|rest| rest.starts_with(name));
+    has(b"tfrt_tensor.tensor") && !has(b"t.tensor")
+}
+
 /// Checks a dialect type, if the dialect's types are known.
 pub(crate) fn check_type(symbol: &DialectSymbol) -> Result<(), String> {
     let body = symbol.body.as_str();
@@ -346,7 +358,7 @@ pub(crate) fn check_type(symbol: &DialectSymbol) -> Result<(), String> {
             let rank = body.strip_prefix("fixed_rank_shape.").is_some_and(|r| r.parse::<u8>().is_ok());
             (rank || matches!(body, "shape" | "partial_shape"), "unknown shape type")
         }
-        "t" => (body == "tensor", "unknown tensor type"),
+        "t" | "tfrt_tensor" => (body == "tensor", "unknown tensor type"),
         "ht" => (body == "host_buffer", "unknown type"),
         _ => (true, ""),
     };
@@ -361,8 +373,8 @@ pub(crate) fn dialect_attribute(symbol: DialectSymbol) -> Result<Attribute, Stri
                 .ok_or_else(|| format!("unknown corert shape attribute: {}", symbol.body)),
             None => Err(format!("unknown corert attribute: {}", symbol.body)),
         },
-        "builtin" | "func" | "tfrt" | "tfrt_test" | "ts" | "tfrt_dht" | "coo" | "t" | "ht"
-        | "corert_sync" | "tfrt_dht_sync" => {
+        "builtin" | "func" | "tfrt" | "tfrt_test" | "ts" | "tfrt_dht" | "coo" | "t" | "tfrt_tensor"
+        | "ht" | "corert_sync" | "tfrt_dht_sync" => {
             Err(format!("dialect '{}' provides no attribute parsing hook", symbol.dialect))
         }
         _ => Ok(Attribute::Dialect(Arc::new(symbol))),

@@ -90,6 +90,14 @@ impl Attribute {
         }
     }
 
+    /// How deep lists are nested: 1 for an attribute that is no list.
+    pub(crate) fn depth(&self) -> usize {
+        match self {
+            Attribute::Array(elements) => 1 + elements.iter().map(Attribute::depth).max().unwrap_or(0),
+            _ => 1,
+        }
+    }
+
     /// The integer's value, signed or unsigned according to its type.
     pub fn as_int(&self) -> Option<i128> {
         match self {

@@ -15,7 +15,8 @@ pub(crate) use ssa::{Argument, Operand};
 
 use std::collections::HashMap;
 
-use crate::diagnostics::{Diagnostic, Severity};
+use crate::diagnostics::{Diagnostic, Error, Severity};
+use crate::dialects;
 use crate::ir::{Attribute, Location, LocationId, Module, Operation, Region, Text, Type, ValueId};
 use crate::lexer::{Kind, Lexer, Token};
 use crate::limits::{
@@ -70,6 +71,8 @@ pub(crate) struct Parser<'a> {
     /// How many of those come from expanded aliases.
     expanded: u64,
     implied_results: i128,
+    /// Whether the text uses the newer names of types.
+    newer_types: bool,
 }
 
 /// Parses MLIR text into a verified module.
@@ -78,11 +81,11 @@ pub(crate) struct Parser<'a> {
 ///
 /// # Errors
 /// The errors in the text, with positions, quoted lines and carets.
-pub fn parse(source: impl AsRef<[u8]>, name: &str) -> Result<Module, Vec<Diagnostic>> {
+pub fn parse(source: impl AsRef<[u8]>, name: &str) -> Result<Module, Error> {
     let text = source.as_ref();
     if text.len() > MAX_SOURCE_BYTES {
         let place = Location::FileLineCol { file: name.into(), line: 1, column: 1 };
-        return Err(vec![Diagnostic::error_at(&place, "source text is longer than 4 GiB")]);
+        return Err(Error(vec![Diagnostic::error_at(&place, "source text is longer than 4 GiB")]));
     }
     let mut parser = Parser::new(name, text);
     let outcome = parser.top_level();
@@ -94,14 +97,14 @@ pub fn parse(source: impl AsRef<[u8]>, name: &str) -> Result<Module, Vec<Diagnos
         }
         diagnostics.extend(wrong.into_iter().map(|d| d.quoted_from(name, text)));
     }
-    Err(diagnostics)
+    Err(Error(diagnostics))
 }
 
 /// Parses a type, which must be all of `text`.
 ///
 /// # Errors
 /// The errors in the text.
-pub fn parse_type(text: &str) -> Result<Type, Vec<Diagnostic>> {
+pub fn parse_type(text: &str) -> Result<Type, Error> {
     whole(text, |parser| parser.parse_type())
 }
 
@@ -109,14 +112,11 @@ pub fn parse_type(text: &str) -> Result<Type, Vec<Diagnostic>> {
 ///
 /// # Errors
 /// The errors in the text.
-pub fn parse_attribute(text: &str) -> Result<Attribute, Vec<Diagnostic>> {
+pub fn parse_attribute(text: &str) -> Result<Attribute, Error> {
     whole(text, |parser| parser.parse_attribute(None))
 }
 
-fn whole<'a, T>(
-    text: &'a str,
-    parse: impl FnOnce(&mut Parser<'a>) -> Parse<T>,
-) -> Result<T, Vec<Diagnostic>> {
+fn whole<'a, T>(text: &'a str, parse: impl FnOnce(&mut Parser<'a>) -> Parse<T>) -> Result<T, Error> {
     let mut parser = Parser::new("<text>", text.as_bytes());
     match parse(&mut parser) {
         Ok(value) if parser.token.kind == Kind::Eof && parser.diagnostics.is_empty() => Ok(value),
@@ -124,7 +124,7 @@ fn whole<'a, T>(
             if outcome.is_ok() {
                 let _ = parser.error_here::<()>("found trailing characters");
             }
-            Err(parser.diagnostics)
+            Err(Error(parser.diagnostics))
         }
     }
 }
@@ -149,6 +149,7 @@ impl<'a> Parser<'a> {
             nodes: 0,
             expanded: 0,
             implied_results: 0,
+            newer_types: dialects::has_newer_names(text),
         };
         parser.advance();
         parser

@@ -19,6 +19,13 @@ impl<'a> Parser<'a> {
         })
     }
 
+    /// The type of an operand or result that a custom form does not state: with its newer name, if the text uses the
+    /// newer names.
+    pub(crate) fn slot_type(&self, slot: &dialects::Slot) -> Option<Type> {
+        let ty = slot.ty.as_ref()?;
+        dialects::renamed(ty).filter(|_| self.newer_types).or_else(|| Some(ty.clone()))
+    }
+
     /// `: type`.
     pub(crate) fn colon_type(&mut self) -> Parse<Type> {
         self.expect(Kind::Colon, "expected ':'")?;

@@ -212,7 +212,8 @@ impl<'m> Collector<'m> {
 
     fn function(&mut self, op: &'m Operation) {
         let name = op.symbol_name().cloned().unwrap_or_else(|| "".into());
-        let shown = self.text(&name, op.location);
+        let stated = op.attribute(super::NAME).and_then(Attribute::as_text);
+        let shown = self.text(stated.unwrap_or(&name), op.location);
         if op.attribute("tfrt.native").is_some() {
             let Some(Attribute::Type(Type::Function(ty))) = op.attribute("function_type") else { return };
             ty.inputs.iter().chain(&ty.results).for_each(|ty| self.add_type(ty));
@@ -390,7 +391,7 @@ impl<'m> Collector<'m> {
         }
     }
 
-    /// Counts bytes of payload. Returns false if the limit is exceeded.
+    /// Counts bytes of payload. Returns false if the limit is exceeded, which is reported once.
     fn charge(&mut self, op: &Operation, bytes: u64) -> bool {
         let (before, limit) = (self.payload, self.options.max_payload);
         self.payload = before.saturating_add(bytes);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bef::Location as Bef;
 
 use crate::ir::{Location, Text};
+use crate::limits::MAX_LOCATION_DEPTH;
 
 /// Translates a location to BEF. Invalid UTF-8 in names is replaced.
 pub(super) fn to_bef(location: &Location) -> Bef<'static> {
@@ -23,29 +24,51 @@ pub(super) fn to_bef(location: &Location) -> Bef<'static> {
     }
 }
 
-/// Translates a location from BEF. Lines and columns above 32 bits, which the text cannot represent, saturate.
-pub(super) fn from_bef(location: &Bef<'_>, as_reference: bool) -> Location {
-    let child = |location: &Bef<'_>| Arc::new(from_bef(location, as_reference));
-    let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    match location {
+/// Translates a location from BEF. With `as_reference`, what text cannot represent is replaced.
+///
+/// # Errors
+/// What text cannot represent: lines and columns above 32 bits, a list without locations, a file without a name, deep
+/// nesting.
+pub(super) fn from_bef(location: &Bef<'_>, as_reference: bool, depth: usize) -> Result<Location, String> {
+    if depth > MAX_LOCATION_DEPTH && !as_reference {
+        return Err(format!("its location is nested deeper than {MAX_LOCATION_DEPTH} levels"));
+    }
+    let child = |location: &Bef<'_>| from_bef(location, as_reference, depth + 1).map(Arc::new);
+    let number = |what: &str, number: u64| match u32::try_from(number) {
+        Ok(number) => Ok(number),
+        Err(_) if as_reference => Ok(u32::MAX),
+        Err(_) => Err(format!("{what} {number} of its location is above {}", u32::MAX)),
+    };
+    Ok(match location {
         Bef::Unknown => Location::Unknown,
-        Bef::FileLineCol { file, line, column } => {
-            Location::FileLineCol { file: Text::from(&**file), line: number(*line), column: number(*column) }
+        Bef::FileLineCol { file, .. } if file.is_empty() && !as_reference => {
+            return Err("the file of its location has no name".into());
         }
-        Bef::Name { name, child: inner } => Location::Name { name: Text::from(&**name), child: child(inner) },
+        Bef::FileLineCol { file, line, column } => Location::FileLineCol {
+            file: Text::from(&**file),
+            line: number("line", *line)?,
+            column: number("column", *column)?,
+        },
+        Bef::Name { name, child: inner } => {
+            Location::Name { name: Text::from(&**name), child: child(inner)? }
+        }
         Bef::CallSite { callee, caller } => {
-            Location::CallSite { callee: child(callee), caller: child(caller) }
+            Location::CallSite { callee: child(callee)?, caller: child(caller)? }
+        }
+        Bef::Fused(parts) if parts.is_empty() && !as_reference => {
+            return Err("its location is a list without locations".into());
         }
         Bef::Fused(parts) => {
-            let parts: Vec<Location> = parts.iter().map(|part| from_bef(part, as_reference)).collect();
+            let parts = parts.iter().map(|part| from_bef(part, as_reference, depth + 1));
+            let parts = parts.collect::<Result<Vec<Location>, String>>()?;
             let collapsed = Location::fused(parts.clone(), None);
             let kept = matches!(&collapsed, Location::Fused { locations, .. } if **locations == *parts);
             if kept || as_reference {
-                return collapsed;
+                return Ok(collapsed);
             }
             // Metadata, which BEF does not store, keeps MLIR from simplifying the list.
             let metadata = Some(Arc::new(crate::ir::Attribute::Unit));
             Location::Fused { locations: parts.into(), metadata }
         }
-    }
+    })
 }

@@ -11,14 +11,22 @@ mod symbols;
 mod units;
 mod untyped;
 
-use crate::diagnostics::Diagnostic;
-use crate::ir::Module;
+use crate::diagnostics::{Diagnostic, Error};
+use crate::ir::{Attribute, Module};
 use crate::limits::MAX_BEF_PAYLOAD;
 
 /// An attribute of functions, and of operations with regions, that records streams to be used instead of those of the
 /// stream analysis: for each body, the root's stream and then each kernel's, as `array<i64: ...>`; for regions, a list
 /// of such arrays. It is not written to BEF.
 const STREAMS: &str = "_bef_streams";
+
+/// An attribute of a function that records its name, if its symbol is another one: files may have two functions of one
+/// name.
+const NAME: &str = "_bef_name";
+
+/// An attribute of the module that records the sections that the format does not define, as a list of
+/// `[id, alignment, "contents"]`.
+const SECTIONS: &str = "_bef_sections";
 
 /// Options for the translation to BEF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +50,8 @@ pub struct FromBefOptions {
     /// Behave like TFRT's converter, even if its text does not translate back: name every function attribute `callee`,
     /// and replace a fused location of one member by that member.
     pub as_reference: bool,
+    /// Leave all locations out, also those that text cannot represent.
+    pub without_locations: bool,
 }
 
 /// Translates a module to BEF: the same bytes that TFRT's converter writes for it.
@@ -50,10 +60,11 @@ pub struct FromBefOptions {
 /// The reasons why the program cannot be written, with their positions: attributes that BEF cannot represent, functions
 /// without `tfrt.return` or without a body, regions of several blocks, values used in a region that does not define
 /// them, functions that do not exist, payloads beyond the limit.
-pub fn to_bef(module: &Module, options: Options) -> Result<Vec<u8>, Vec<Diagnostic>> {
+pub fn to_bef(module: &Module, options: Options) -> Result<Vec<u8>, Error> {
     let program = to_bef_module(module, options)?;
     program.to_bytes().map_err(|error| {
-        vec![Diagnostic::error_at(module.location(module.op.location), format!("cannot write BEF: {error}"))]
+        let location = module.location(module.op.location);
+        Error(vec![Diagnostic::error_at(location, format!("cannot write BEF: {error}"))])
     })
 }
 
@@ -61,8 +72,33 @@ pub fn to_bef(module: &Module, options: Options) -> Result<Vec<u8>, Vec<Diagnost
 ///
 /// # Errors
 /// As [`to_bef`].
-pub fn to_bef_module(module: &Module, options: Options) -> Result<bef::Module<'static>, Vec<Diagnostic>> {
-    emit::emit(collect::collect(module, options)?)
+pub fn to_bef_module(module: &Module, options: Options) -> Result<bef::Module<'static>, Error> {
+    let mut program = emit::emit(collect::collect(module, options)?)?;
+    program.custom_sections = sections(module)?;
+    Ok(program)
+}
+
+/// The sections that an attribute of the module records.
+fn sections(module: &Module) -> Result<Vec<bef::CustomSection<'static>>, Vec<Diagnostic>> {
+    let Some(stated) = module.op.attribute(SECTIONS) else { return Ok(Vec::new()) };
+    let section = |element: &Attribute| {
+        let Attribute::Array(fields) = element else { return None };
+        let [id, alignment, contents] = &**fields else { return None };
+        let number = |field: &Attribute| u8::try_from(field.as_int()?).ok();
+        Some(bef::CustomSection {
+            id: number(id)?,
+            alignment: number(alignment)?,
+            data: contents.as_text()?.as_bytes().to_vec().into(),
+        })
+    };
+    let sections = match stated {
+        Attribute::Array(elements) => elements.iter().map(section).collect(),
+        _ => None,
+    };
+    sections.ok_or_else(|| {
+        let message = format!("'{SECTIONS}' must be a list of [id, alignment, \"contents\"]");
+        vec![Diagnostic::error_at(module.location(module.op.location), message)]
+    })
 }
 
 /// Translates a program read from a BEF file back to a module.
@@ -72,9 +108,11 @@ pub fn to_bef_module(module: &Module, options: Options) -> Result<bef::Module<'s
 /// optional sections gives the same bytes if possible.
 ///
 /// # Errors
-/// The reasons why text cannot represent the program.
-pub fn from_bef(program: &bef::Module<'_>, options: FromBefOptions) -> Result<Module, Vec<Diagnostic>> {
-    restore::restore(program, "<bef>", options)
+/// The reasons why text cannot represent the program, with the name of the function and kernel: a region of itself or of
+/// several kernels, nesting or numbers beyond the limits of text, kernels that text takes for
+/// the end of a function. Text for which this does not fail is read again.
+pub fn from_bef(program: &bef::Module<'_>, options: FromBefOptions) -> Result<Module, Error> {
+    from_bef_named(program, "<bef>", options)
 }
 
 /// As [`from_bef`]; `name` is the file name in the module's location.
@@ -85,6 +123,6 @@ pub fn from_bef_named(
     program: &bef::Module<'_>,
     name: &str,
     options: FromBefOptions,
-) -> Result<Module, Vec<Diagnostic>> {
-    restore::restore(program, name, options)
+) -> Result<Module, Error> {
+    Ok(restore::restore(program, name, options)?)
 }

@@ -1,18 +1,21 @@
 //! Translates a BEF program to a module.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bef::stream_analysis;
 use bef::{Body, FunctionId, FunctionKind, Kernel};
 
 use super::names::Namer;
 use super::untyped::Guesses;
-use super::{FromBefOptions, STREAMS, attributes, locations, units};
+use super::{FromBefOptions, NAME, SECTIONS, STREAMS, attributes, locations, units};
 use crate::diagnostics::Diagnostic;
 use crate::ir::{
     Attribute, Block, Location, LocationId, Module, NamedAttribute, Operation, Region, Text, Type, ValueId,
 };
 use crate::limits::MAX_DEPTH;
+
+/// Operations that text does not take for kernels.
+const NOT_KERNELS: [&str; 3] = ["tfrt.return", "func.func", "builtin.module"];
 
 type Restored<T> = Result<T, Vec<Diagnostic>>;
 
@@ -38,6 +41,8 @@ pub(super) fn restore(program: &bef::Module<'_>, name: &str, options: FromBefOpt
         namer,
         merge_chains: program.kernel_names().position(|name| name == "tfrt.merge.chains"),
         used: vec![false; program.functions.len()],
+        open: Vec::new(),
+        symbols: symbols(program, options),
     };
     let guessed = restorer.guesses.symbols();
     let known = program.attributes.values().iter().filter_map(|value| match value {
@@ -58,7 +63,34 @@ pub(super) fn restore(program: &bef::Module<'_>, name: &str, options: FromBefOpt
         }
     }
     super::signs::restore(&mut restorer.module, &restorer.types);
-    Ok(restorer.module)
+    let mut module = restorer.module;
+    if !options.as_reference {
+        if !program.custom_sections.is_empty() {
+            let sections = program.custom_sections.iter().map(section).collect();
+            module.op.set_attribute(SECTIONS, Attribute::array(sections));
+        }
+        crate::verify::first_error(&module).map_err(|(function, mut error)| {
+            let function = function.map(|name| format!("@{name}: ")).unwrap_or_default();
+            error.message = format!("{function}text cannot hold this: {}", error.message);
+            vec![error]
+        })?;
+    }
+    Ok(module)
+}
+
+/// A section that the format does not define, as an element of [`SECTIONS`].
+fn section(section: &bef::CustomSection<'_>) -> Attribute {
+    let number = |value: u8| Attribute::int(64, value.into());
+    let contents = Attribute::string(Text::from(&*section.data));
+    Attribute::array(vec![number(section.id), number(section.alignment), contents])
+}
+
+/// Adds to a problem where it is.
+fn at(place: String) -> impl FnOnce(Vec<Diagnostic>) -> Vec<Diagnostic> {
+    move |mut problems| {
+        problems.iter_mut().for_each(|problem| problem.message = format!("{place}: {}", problem.message));
+        problems
+    }
 }
 
 struct Restorer<'p, 'b> {
@@ -72,6 +104,33 @@ struct Restorer<'p, 'b> {
     merge_chains: Option<usize>,
     /// Whether each function was used as a region.
     used: Vec<bool>,
+    /// The regions around the current kernel.
+    open: Vec<FunctionId>,
+    /// The symbol of each function.
+    symbols: Vec<Text>,
+}
+
+/// The symbols of the functions: their names, with a number behind a name that an earlier function has.
+fn symbols(program: &bef::Module<'_>, options: FromBefOptions) -> Vec<Text> {
+    let names: HashSet<&str> = program.functions.iter().map(|function| &*function.name).collect();
+    let mut seen: HashMap<&str, u32> = HashMap::new();
+    let symbol = |function: &bef::Function<'_>| -> Text { Text::from(&*function.name) };
+    let mut found = Vec::with_capacity(program.functions.len());
+    for function in &program.functions {
+        let count = seen.entry(&function.name).or_default();
+        if *count > 0 && !function.name.is_empty() && !options.as_reference {
+            let mut numbered = format!("{}_{count}", function.name);
+            while names.contains(&*numbered) {
+                *count += 1;
+                numbered = format!("{}_{count}", function.name);
+            }
+            found.push(numbered.into());
+        } else {
+            found.push(symbol(function));
+        }
+        *count += 1;
+    }
+    found
 }
 
 impl<'p, 'b> Restorer<'p, 'b> {
@@ -80,17 +139,27 @@ impl<'p, 'b> Restorer<'p, 'b> {
         ids.iter().map(|id| ty(id).ok_or_else(|| problem(format!("there is no type {id}")))).collect()
     }
 
-    fn location(&mut self, location: Option<&bef::Location<'_>>) -> LocationId {
-        let location =
-            location.map_or(Location::Unknown, |l| locations::from_bef(l, self.options.as_reference));
-        self.module.add_location(location)
+    fn location(&mut self, location: Option<&bef::Location<'_>>) -> Restored<LocationId> {
+        let location = match location.filter(|_| !self.options.without_locations) {
+            Some(location) => locations::from_bef(location, self.options.as_reference, 0).map_err(problem)?,
+            None => Location::Unknown,
+        };
+        Ok(self.module.add_location(location))
     }
 
     fn function(&mut self, id: FunctionId, function: &'p bef::Function<'b>) -> Restored<Operation> {
+        self.function_operation(id, function).map_err(at(format!("@{}", function.name)))
+    }
+
+    fn function_operation(&mut self, id: FunctionId, function: &'p bef::Function<'b>) -> Restored<Operation> {
         let (inputs, results) = (self.types(&function.arguments)?, self.types(&function.results)?);
-        let location = self.location(function.body.as_ref().and_then(|body| body.location.as_ref()));
+        let location = self.location(function.body.as_ref().and_then(|body| body.location.as_ref()))?;
         let mut op = Operation::new("func.func", location);
-        op.set_attribute("sym_name", Attribute::string(&*function.name));
+        let symbol = self.symbols[id.index()].clone();
+        if symbol != &*function.name {
+            op.set_attribute(NAME, Attribute::string(&*function.name));
+        }
+        op.set_attribute("sym_name", Attribute::string(symbol));
         op.set_attribute("function_type", Attribute::Type(Type::function(inputs.clone(), results)));
         let Some(body) = &function.body else {
             op.set_attribute("sym_visibility", Attribute::string("private"));
@@ -143,7 +212,7 @@ impl<'p, 'b> Restorer<'p, 'b> {
         location: LocationId,
         depth: usize,
     ) -> Restored<Block> {
-        if depth >= MAX_DEPTH {
+        if depth + 4 > MAX_DEPTH && !self.options.as_reference || depth >= MAX_DEPTH {
             return Err(problem(format!("regions are nested deeper than {MAX_DEPTH} levels")));
         }
         let mut registers: Vec<Option<ValueId>> = vec![None; body.registers.len()];
@@ -176,28 +245,51 @@ impl<'p, 'b> Restorer<'p, 'b> {
     ) -> Restored<Operation> {
         let name = self.program.kernel_name(kernel.code);
         let name = name.ok_or_else(|| problem(format!("there is no kernel {}", kernel.code)))?;
-        let location = self.location(kernel.location.as_ref());
+        let operation = self.kernel_operation(name, id, kernel, body, registers, depth);
+        operation.map_err(at(format!("kernel `{name}`")))
+    }
+
+    fn kernel_operation(
+        &mut self,
+        name: &str,
+        id: FunctionId,
+        kernel: &'p Kernel<'b>,
+        body: &'p Body<'b>,
+        registers: &mut [Option<ValueId>],
+        depth: usize,
+    ) -> Restored<Operation> {
+        if !self.options.as_reference && (name.is_empty() || NOT_KERNELS.contains(&name)) {
+            return Err(problem("in text this is no kernel"));
+        }
+        let location = self.location(kernel.location.as_ref())?;
         let mut op = Operation::new(name, location);
         op.operands = read(registers, &kernel.arguments)?;
-        op.attributes = self.attributes(name, kernel)?;
+        op.attributes = self.attributes(name, kernel, depth)?;
         let mut functions: Vec<Text> = Vec::new();
         let mut streams: Vec<Option<Attribute>> = Vec::new();
         for function in &kernel.functions {
             let callee = self.program.functions.get(function.index());
             let callee = callee.ok_or_else(|| problem(format!("there is no function {function}")))?;
             if !callee.name.is_empty() {
-                functions.push(Text::from(&*callee.name));
+                functions.push(self.symbols[function.index()].clone());
                 continue;
             }
+            if self.open.contains(function) {
+                return Err(problem(format!("its region, function {function}, contains itself")));
+            }
             if std::mem::replace(&mut self.used[function.index()], true) {
-                return Err(problem(format!("function {function} is the region of several kernels")));
+                let message =
+                    format!("its region, function {function}, is also the region of another kernel");
+                return Err(problem(message));
             }
             let Some(inner) = &callee.body else {
                 return Err(problem(format!("function {function} is a region without a body")));
             };
             let inputs = self.types(&callee.arguments)?;
-            let location = self.location(inner.location.as_ref());
+            let location = self.location(inner.location.as_ref())?;
+            self.open.push(*function);
             let block = self.body(*function, inner, &inputs, location, depth + 1)?;
+            self.open.pop();
             op.regions.push(Region { blocks: vec![block] });
             streams.push(self.streams(inner));
         }
@@ -236,7 +328,12 @@ impl<'p, 'b> Restorer<'p, 'b> {
         Ok(op)
     }
 
-    fn attributes(&self, kernel_name: &str, kernel: &Kernel<'_>) -> Restored<Vec<NamedAttribute>> {
+    fn attributes(
+        &self,
+        kernel_name: &str,
+        kernel: &Kernel<'_>,
+        depth: usize,
+    ) -> Restored<Vec<NamedAttribute>> {
         let mut found: HashMap<Text, Attribute> = HashMap::new();
         for (at, attribute) in kernel.attributes.iter().enumerate() {
             let (name, value) = match (&attribute.name, self.program.attribute(attribute.value)) {
@@ -251,6 +348,15 @@ impl<'p, 'b> Restorer<'p, 'b> {
                     (name.as_ref().map_or(guessed, |name| Text::from(&**name)), value)
                 }
             };
+            if !self.options.as_reference {
+                if matches!(name.as_str(), Some("_tfrt_cost" | STREAMS | "")) {
+                    return Err(problem(format!("in text '{name}' is no attribute of a kernel")));
+                }
+                if depth + value.depth() + 3 > MAX_DEPTH {
+                    let message = format!("attribute '{name}' is nested deeper than {MAX_DEPTH} levels");
+                    return Err(problem(message));
+                }
+            }
             if found.insert(name.clone(), value).is_some() {
                 return Err(problem(format!("a kernel '{kernel_name}' has two attributes '{name}'")));
             }

@@ -68,7 +68,7 @@ fn place(units: &mut Vec<Operation>, path: &[Text], unit: Operation) {
 
 /// Parses a module's text and moves its values and locations into `module`.
 fn read(module: &mut Module, text: &str) -> Result<Operation, Vec<Diagnostic>> {
-    let parsed = crate::parser::parse(text, "<unknown>").map_err(|mut diagnostics| {
+    let parsed = crate::parser::parse(text, "<unknown>").map_err(|crate::Error(mut diagnostics)| {
         let message = "a compiled module in the file cannot be read";
         diagnostics.insert(0, Diagnostic::error_at(&Location::Unknown, message));
         diagnostics

@@ -646,7 +646,7 @@ def report(source: Source, output: Path, *, data: Sequence[Path] = ()) -> None:
 
 
 def translate(
-    source: Source, *, optional_sections: bool = True, locations: bool = False, generic: bool = False
+    source: Source, *, optional_sections: bool = True, locations: bool = True, generic: bool = False
 ) -> Union[bytes, str]:
     """Translates MLIR text (the path of a `.mlir` file) to the bytes of a BEF program, or a BEF program to text."""
     return _pteron.translate(source, (optional_sections, locations, generic))

@@ -44,23 +44,51 @@ pub fn missing_sections(bytes: &[u8], name: &str) -> Option<Diagnostic> {
     let optional =
         [bef::SectionId::AttributeTypes, bef::SectionId::AttributeNames, bef::SectionId::RegisterTypes];
     let missing = optional.into_iter().any(|id| file.section(id).is_none());
-    missing.then(|| Diagnostic {
-        severity: mlir::Severity::Warning,
-        place: Some(mlir::Place { file: name.to_owned(), line: 0, column: 0 }),
-        message: "Missing AttributeTypes, AttributeNames or RegisterTypes sections.".into(),
-        quote: None,
-        notes: Vec::new(),
-    })
+    missing.then(|| warning(name, "Missing AttributeTypes, AttributeNames or RegisterTypes sections."))
 }
 
-/// Translates the bytes of a BEF file to MLIR text.
+fn warning(name: &str, message: &str) -> Diagnostic {
+    Diagnostic {
+        severity: mlir::Severity::Warning,
+        place: Some(mlir::Place { file: name.to_owned(), line: 0, column: 0 }),
+        message: message.into(),
+        quote: None,
+        notes: Vec::new(),
+    }
+}
+
+/// A warning, if the text of a BEF file, printed without locations, lacks locations that the file has.
+pub fn missing_locations(bytes: &[u8], name: &str) -> Option<Diagnostic> {
+    let file = bef::File::open(bytes).ok()?;
+    let recorded = file.section(bef::SectionId::Locations).is_some_and(|section| !section.is_empty());
+    recorded.then(|| warning(name, "The text leaves out the locations that the file records."))
+}
+
+/// Translates the text of a BEF file, printed with locations, to BEF again.
+///
+/// Returns a warning if this does not give the bytes of the file: parts that the text leaves out (attributes that no
+/// kernel uses, another order of tables or of used-by lists), or a variant of the format that is not written.
+pub fn not_the_same(bytes: &[u8], text: &str, name: &str) -> Translation<Option<Diagnostic>> {
+    match to_bef(text.as_bytes(), name, Options::default()) {
+        Translation::Done(again) if again == bytes => Translation::Done(None),
+        Translation::Done(_) => {
+            let message =
+                "Translating the text again gives a program with the same functions, but other bytes.";
+            Translation::Done(Some(warning(name, message)))
+        }
+        Translation::Refused(diagnostics) => Translation::Refused(diagnostics),
+    }
+}
+
+/// Translates the bytes of a BEF file to MLIR text. Locations that are not printed need no form in text.
 pub fn to_text(bytes: &[u8], name: &str, print: PrintOptions) -> Result<Translation<String>> {
     let program = bef::File::open(bytes)
         .and_then(|file| file.verify())
         .and_then(|program| program.to_module())
         .context(|| format!("{name} is not a valid BEF file"))?;
-    Ok(match mlir::from_bef_named(&program, name, FromBefOptions::default()) {
+    let options = FromBefOptions { without_locations: !print.locations, ..FromBefOptions::default() };
+    Ok(match mlir::from_bef_named(&program, name, options) {
         Ok(module) => Translation::Done(mlir::print(&module, print)),
-        Err(diagnostics) => Translation::Refused(diagnostics),
+        Err(error) => Translation::Refused(error.0),
     })
 }
