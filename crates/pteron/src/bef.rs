@@ -26,10 +26,15 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`host`] executes functions that take arguments, and custom kernels, on a [`WorkQueue`].
+//! [`host`] executes functions that take arguments, and custom kernels, on a [`WorkQueue`]; `docs/host.md` is a guide.
 
 pub use ::bef::*;
 pub use ::host;
 pub use ::mlir;
 pub use pool::WorkQueue;
 pub use tfrt_kernels::{driver, register, registry};
+
+/// The guide, whose code is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/host.md")]
+mod guide {}
