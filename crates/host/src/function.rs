@@ -176,9 +176,7 @@ impl Function {
     /// their effects ([`Effect`](crate::Effect)) have the same order in every schedule.
     pub fn execute_alone(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
         let in_order = context.host().queue().parallelism() == 1 && self.is_ordered();
-        let mut results = self.by_ref().execute_in_order(context, arguments, in_order);
-        results.iter_mut().for_each(|r| *r = self.checked(std::mem::take(r), context.host()));
-        results
+        self.by_ref().execute_in_order(context, arguments, in_order)
     }
 
     /// Whether an execution's observable effects have the same order in every schedule: see [`effects`].
