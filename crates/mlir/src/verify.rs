@@ -40,17 +40,17 @@ pub(crate) struct Verifier<'a> {
 
 /// Checks a module. Returns the first error, or an empty list.
 pub fn verify(module: &Module) -> Vec<Diagnostic> {
-    first_error(module).err().into_iter().map(|(_, error)| error).collect()
+    first_error(module).into_iter().map(|(_, error)| error).collect()
 }
 
-/// As [`verify`], with the name of the function in which the error is.
-pub(crate) fn first_error(module: &Module) -> Result<(), (Option<Text>, Diagnostic)> {
+/// The first error, and the name of the function in which it is.
+pub(crate) fn first_error(module: &Module) -> Option<(Option<Text>, Diagnostic)> {
     let mut verifier = Verifier::new(module, false);
     verifier.region_of = vec![0; module.values.len()];
     let mut entered = 0;
     number_regions(&module.op, &mut entered, &mut verifier.region_of);
-    let outcome = verifier.operation(&module.op);
-    outcome.map_err(|error| (verifier.failed_in, error))
+    let error = verifier.operation(&module.op).err()?;
+    Some((verifier.failed_in, error))
 }
 
 /// Whether the custom form of an operation can be printed and parsed back to the same operation.

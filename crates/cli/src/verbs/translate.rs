@@ -74,10 +74,10 @@ impl Opts {
                 let without_sections = bef::missing_sections(&bytes, name);
                 let print = mlir::PrintOptions { locations: self.locations || !self.no_locations, generic: self.generic };
                 let text = refused(bef::to_text(&bytes, name, print)?)?;
-                let other = match &without_sections {
-                    _ if self.no_locations => bef::missing_locations(&bytes, name),
-                    Some(_) => None,
-                    None => refused(bef::not_the_same(&bytes, &text, name))?,
+                let comes_back = !self.no_locations && without_sections.is_none();
+                let other = match comes_back {
+                    true => refused(bef::not_the_same(&bytes, &text, name))?,
+                    false => None,
                 };
                 without_sections.into_iter().chain(other).for_each(say);
                 self.output.write_text(&text)

@@ -69,11 +69,11 @@ pub(super) fn restore(program: &bef::Module<'_>, name: &str, options: FromBefOpt
             let sections = program.custom_sections.iter().map(section).collect();
             module.op.set_attribute(SECTIONS, Attribute::array(sections));
         }
-        crate::verify::first_error(&module).map_err(|(function, mut error)| {
+        if let Some((function, mut error)) = crate::verify::first_error(&module) {
             let function = function.map(|name| format!("@{name}: ")).unwrap_or_default();
             error.message = format!("{function}text cannot hold this: {}", error.message);
-            vec![error]
-        })?;
+            return Err(vec![error]);
+        }
     }
     Ok(module)
 }
@@ -156,7 +156,7 @@ impl<'p, 'b> Restorer<'p, 'b> {
         let location = self.location(function.body.as_ref().and_then(|body| body.location.as_ref()))?;
         let mut op = Operation::new("func.func", location);
         let symbol = self.symbols[id.index()].clone();
-        if symbol != &*function.name {
+        if symbol != *function.name {
             op.set_attribute(NAME, Attribute::string(&*function.name));
         }
         op.set_attribute("sym_name", Attribute::string(symbol));

@@ -9,9 +9,7 @@ pub use bytes::labelled_bytes;
 pub use report::{AttributeReport, BefReport, FunctionReport, KernelReport, SectionReport, report};
 pub(crate) use report::{brief, kernels};
 pub use run::{Queue, RunOptions, run};
-pub use translate::{
-    Translation, check_diagnostics, missing_locations, missing_sections, not_the_same, to_bef, to_text,
-};
+pub use translate::{Translation, check_diagnostics, missing_sections, not_the_same, to_bef, to_text};
 
 use crate::{Error, Result, kind};
 use format::FileKind;

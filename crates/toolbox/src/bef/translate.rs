@@ -57,13 +57,6 @@ fn warning(name: &str, message: &str) -> Diagnostic {
     }
 }
 
-/// A warning, if the text of a BEF file, printed without locations, lacks locations that the file has.
-pub fn missing_locations(bytes: &[u8], name: &str) -> Option<Diagnostic> {
-    let file = bef::File::open(bytes).ok()?;
-    let recorded = file.section(bef::SectionId::Locations).is_some_and(|section| !section.is_empty());
-    recorded.then(|| warning(name, "The text leaves out the locations that the file records."))
-}
-
 /// Translates the text of a BEF file, printed with locations, to BEF again.
 ///
 /// Returns a warning if this does not give the bytes of the file: parts that the text leaves out (attributes that no
