@@ -5,6 +5,7 @@ use crate::general::{self, ExecutionOpts, InputArg, say};
 use crate::limits::{interrupt, limits};
 use crate::maps;
 use crate::pictures::PictureOpts;
+use crate::registries::{self, registries};
 use clap::{Args, ValueEnum};
 use pteron::compile::Cache;
 use pteron::{DataLoader, LoadOptions, Program};
@@ -98,7 +99,7 @@ impl CallArgs {
     pub(crate) fn open(&self) -> Result<Arc<dyn DataLoader>> {
         if let Some(folder) = &self.cache {
             let cache = Cache::new(folder, self.execution.setting()?.isa);
-            let kept = cache.program(self.input.path(), &self.data, &pteron::load_options().kernels);
+            let kept = cache.program(self.input.path(), &self.data, registries().kernels());
             let kept = kept.map_err(toolbox::Error::from)?;
             return Ok(toolbox::run::open(&kept, maps::always())?);
         }
@@ -130,7 +131,7 @@ impl CallArgs {
         if !self.inputs.iter().any(|input| matches!(input, InputSpec::Image(_))) {
             self.pictures.refuse()?;
         }
-        let mut options = pteron::load_options().backends(general::backends());
+        let mut options = registries::load_options();
         if self.cache.is_none() {
             options.data = open_data(&self.data, self.mode(), &limits)?;
         }

@@ -4,6 +4,7 @@
 use crate::failure::{Failure, Result};
 use crate::limits::{LimitOpts, limits};
 use crate::maps;
+use crate::registries::registries;
 use clap::{Args, ValueEnum};
 use pteron::{BackendRegistry, DataLoader, Isa, Level, PtdDataMap};
 use std::io::{self, IsTerminal, Write};
@@ -226,7 +227,7 @@ pub(crate) fn check(paths: &Paths) -> Result {
 
 /// The backends of this command.
 pub(crate) fn backends() -> BackendRegistry {
-    pteron::backend_registry()
+    registries().backends().clone()
 }
 
 /// Opens a program, or reads all of stdin for `-`. A torch.export archive is compiled to a program in memory.
@@ -241,7 +242,7 @@ pub(crate) fn open_plain(file: &Path) -> Result<Arc<dyn DataLoader>> {
 
 /// Compiles an archive in memory; returns any other file unchanged.
 pub(crate) fn compiled(loader: Arc<dyn DataLoader>) -> toolbox::Result<Arc<dyn DataLoader>> {
-    Ok(pteron::compile::program(loader, &pteron::load_options().kernels, &limits())?)
+    Ok(pteron::compile::program(loader, registries().kernels(), &limits())?)
 }
 
 /// Opens files of named data for `verb`, which errors name.

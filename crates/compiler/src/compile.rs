@@ -10,9 +10,11 @@ use format::ptd;
 use format::pte::{Builder, EValue, ExecutionPlan, NamedBlob, Prepared, is_own_key};
 use ir::exported::CompileBudget;
 use ir::exported::delegate::{
-    CALL_DELEGATE, DebugHandle, Partitioner, Preprocess, lower_partition, partition,
+    CALL_DELEGATE, DebugHandle, DelegationError, NamedBytes, Partitioner, Preprocess, lower_partition,
+    partition,
 };
 use ir::exported::{ExportedProgram, TensorSpec, VarId};
+use ir::{SharedBytes, reopened};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -262,9 +264,11 @@ pub(crate) fn finish(
     }
     let (mut methods, mut external, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
     let mut named: HashMap<String, usize> = HashMap::new();
+    let mut delegate_keys = DelegateKeys::default();
     for program in &mut programs {
         let name = program.name.clone();
         let Lowered { mut quantized, left } = lower_method(program, table, options, watch)?;
+        delegate_keys.add(program)?;
         let mut keys = Vec::new();
         let summary = emit(program, table, emit_options, &mut builder, &mut keys)?;
         for (key, var) in keys {
@@ -289,6 +293,7 @@ pub(crate) fn finish(
     if let Some(how) = &options.quantize {
         quantize::expect_some(how, outcomes.iter())?;
     }
+    external.iter().try_for_each(|weight| delegate_keys.check_weight(&weight.name))?;
     let external_data = match options.external_data {
         true => builder.named_data.extract_if(.., |data| !is_own_key(&data.key)).collect(),
         false => Vec::new(),
@@ -360,6 +365,59 @@ fn lower_once(
     }
     let left = left_nodes(program, &reasons);
     Ok(Lowered { quantized, left })
+}
+
+/// The keys of the named data of all delegates of a file: a key names the same bytes in all of its methods.
+#[derive(Default)]
+struct DelegateKeys(HashMap<String, KeyOwner>);
+
+/// The first payload that uses a key.
+struct KeyOwner {
+    method: String,
+    backend_id: String,
+    bytes: SharedBytes,
+}
+
+impl DelegateKeys {
+    /// Adds the keys of a method.
+    fn add(&mut self, program: &ExportedProgram) -> Result<(), DelegationError> {
+        for module in &program.lowered {
+            let backend_id = &module.spec.backend_id;
+            for NamedBytes { key, bytes, .. } in &module.result.named_data {
+                if is_own_key(key) {
+                    return Err(taken(backend_id, key, "begins as the keys of the file itself do"));
+                }
+                let new = || KeyOwner {
+                    method: program.name.clone(),
+                    backend_id: backend_id.clone(),
+                    bytes: Arc::clone(bytes),
+                };
+                let known = self.0.entry(key.clone()).or_insert_with(new);
+                let is_same = || reopened(&known.bytes).bytes() == reopened(bytes).bytes();
+                if !Arc::ptr_eq(&known.bytes, bytes) && !is_same() {
+                    let (first, second) = (known.method.clone(), program.name.clone());
+                    return Err(DelegationError::SameKeyInMethods { key: key.clone(), first, second });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if a payload uses the name of a weight that is stored beside its data.
+    fn check_weight(&self, name: &str) -> Result<(), DelegationError> {
+        let owner = self.0.get(name);
+        owner.map_or(Ok(()), |owner| {
+            Err(taken(&owner.backend_id, name, "is the name of a weight in the same external data"))
+        })
+    }
+}
+
+fn taken(backend_id: &str, key: &str, problem: &str) -> DelegationError {
+    DelegationError::TakenKey {
+        backend_id: backend_id.to_owned(),
+        key: key.to_owned(),
+        problem: problem.to_owned(),
+    }
 }
 
 fn add_external(

@@ -117,7 +117,7 @@ impl Executable {
         self.steps.iter().map(|step| (&*step.name, &*step.origins))
     }
 
-    /// The instruction of the step that failed last, if the builder of the graph set instructions.
+    /// The instruction of the step that failed or was interrupted last, if the builder of the graph set instructions.
     pub fn failed_at(&self) -> Place {
         self.failed
     }
@@ -153,10 +153,12 @@ impl Executable {
         }
         for step in &*self.steps {
             let memory = Memory { arena: &mut self.arena, inputs, outputs: &mut direct };
+            // Set before the step runs, which may unwind.
+            self.failed = step.origin();
             if let Err(error) = step.traced(ctx, (tracer, self.kind), &self.values, memory) {
-                self.failed = step.origin();
                 return Err(step.named(error));
             }
+            pool::checkpoint();
         }
         let is_written: SmallVec<[bool; 2]> = direct.iter().map(Option::is_some).collect();
         drop(direct);

@@ -257,6 +257,24 @@ impl Kind for Call {
     }
 
     fn check(&self, inputs: usize, outputs: usize) -> Result<(), String> {
+        let schema = self.kernel.schema();
+        let (args, outs) = (self.args.len(), self.outs.len());
+        if args != schema.args.len() {
+            return Err(format!(
+                "the call has {args} arguments, the schema `{schema}` has {}",
+                schema.args.len()
+            ));
+        }
+        let misplaced = schema.args.iter().zip(&self.args).position(|(declared, arg)| match arg {
+            CallArg::Out(index) => !declared.written || *index >= outs,
+            _ => declared.written,
+        });
+        if let Some(at) = misplaced {
+            let name = &schema.args[at].name;
+            return Err(format!(
+                "argument {at} (`{name}`) does not fit the schema `{schema}`: exactly the arguments that a kernel writes are outs"
+            ));
+        }
         let taken: usize = self.args.iter().map(CallArg::inputs).sum();
         let given: usize = self.outs.iter().map(|o| if let CallOut::Tensors(n) = o { *n } else { 1 }).sum();
         if taken != inputs {

@@ -48,6 +48,11 @@ impl Interrupt {
         Self { cancelled: Arc::clone(&self.cancelled), deadline: Some(deadline) }
     }
 
+    /// When the computations under this handle have to end, if they have to.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
     /// Cancels the computations under this handle, present and future ones, until [`Self::reset`].
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
@@ -99,8 +104,8 @@ impl Drop for Armed {
     }
 }
 
-/// The handle that is armed on this thread.
-pub(crate) fn armed() -> Option<Interrupt> {
+/// The handle that is [armed](Interrupt::arm) on this thread.
+pub fn armed() -> Option<Interrupt> {
     ARMED.with(|armed| armed.borrow().clone())
 }
 
@@ -159,13 +164,15 @@ pub fn progress(work: usize) {
         return;
     }
     DONE.set(0);
-    check_armed();
+    checkpoint();
 }
 
-#[cold]
-fn check_armed() {
-    if let Some(interrupt) = armed() {
-        interrupt.unwind();
+/// Unwinds, as a loop of a pool would, if the armed handle is cancelled or past its deadline. Call it between steps
+/// of any length; within loops of short steps, [`progress`] is cheaper.
+pub fn checkpoint() {
+    let fired = ARMED.with(|armed| armed.borrow().as_ref().and_then(|interrupt| interrupt.check().err()));
+    if let (Some(why), true) = (fired, cfg!(panic = "unwind")) {
+        resume_unwind(Box::new(why));
     }
 }
 

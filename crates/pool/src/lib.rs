@@ -16,7 +16,9 @@ mod single;
 mod sync;
 mod workers;
 
-pub use interrupt::{Armed, Interrupt, Interrupted, count, counted, interruptible, out_of_memory, progress};
+pub use interrupt::{
+    Armed, Interrupt, Interrupted, armed, checkpoint, count, counted, interruptible, out_of_memory, progress,
+};
 pub use parallel::Pool;
 pub use queue::{HandOver, Refused, Resume, Task, WorkQueue};
 #[doc(hidden)]

@@ -164,9 +164,11 @@ impl Delegate for ToyDelegate {
         outputs: &mut [Out<'_>],
     ) -> Result<(), BackendError> {
         let mut values: Vec<Vec<f32>> = Vec::new();
+        let mut sizes = None;
         for input in inputs {
             let Arg::Tensor(tensor) = input else { return Err(BackendError::new("an input is no tensor")) };
             values.push(tensor.storage::<f32>()?.to_vec());
+            sizes = Some(tensor.sizes());
         }
         for (f, a, b) in &self.instructions {
             let at = |operand: &Operand, i: usize| match operand {
@@ -178,6 +180,8 @@ impl Delegate for ToyDelegate {
         }
         for (output, &value) in outputs.iter_mut().zip(&self.outputs) {
             let Out::Tensor(tensor) = output else { return Err(BackendError::new("an output is no tensor")) };
+            // All values have the same sizes.
+            sizes.map_or(Ok(()), |sizes| tensor.resize(sizes))?;
             tensor.storage_mut::<f32>()?.copy_from_slice(&values[value]);
         }
         Ok(())

@@ -133,7 +133,7 @@ pub use ::trace::Place;
 pub use operator::{Arg, Isa, Out};
 pub use runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendOptions, BackendRegistry,
-    Call, CallArg, CallOut, CompileSpec, Constant, Delegate, DelegateGraph, DuplicateBackend, Graph,
-    GraphDelegate, GraphRequest, Identity, OptionValue, PayloadBytes, PayloadContents, PayloadNode,
+    Call, CallArg, CallArgument, CallOut, CompileSpec, Constant, Delegate, DelegateGraph, DuplicateBackend,
+    Graph, GraphDelegate, GraphRequest, Identity, OptionValue, PayloadBytes, PayloadContents, PayloadNode,
     PayloadRole, PayloadSupport, PayloadValue, RefusedNode, ValueId,
 };

@@ -70,6 +70,10 @@
     feature = "tools",
     doc = "| [`tools`] | the verbs of the `pteron` command | `tools`, with `image` and `safetensors` |"
 )]
+#![cfg_attr(
+    all(feature = "compile", feature = "tools"),
+    doc = "| [`testing`] | testing a backend: a model delegated and as written | `compile` and `tools` |"
+)]
 //! | `BefBackend` | running programs compiled for Pteron's own backend; [`open`] includes it | `bef-backend` |
 //! | `XnnpackBackend` | running programs lowered to XNNPACK; [`open`] includes it | `xnnpack` |
 //! | `TrainingModule`, `Sgd` | on-device training | `training` |
@@ -87,6 +91,9 @@ pub mod compile;
 pub mod data;
 pub mod facts;
 pub mod kernel;
+mod registries;
+#[cfg(all(feature = "compile", feature = "tools"))]
+pub mod testing;
 #[cfg(feature = "tools")]
 pub mod tools;
 pub mod trace;
@@ -109,6 +116,9 @@ pub use operator::{
     Outs, Schema, Tag,
 };
 pub use pool::Pool;
+#[cfg(feature = "compile")]
+pub use registries::NamedDelegation;
+pub use registries::Registries;
 pub use runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendRegistry, BytesLoader,
     CompileSpec, DataLoader, Delegate, Error, ExecuteError, FileLoader, FreeableBuffer, Interrupt,

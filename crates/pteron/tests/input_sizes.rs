@@ -38,8 +38,9 @@ fn edited(loader: &Loader) -> Vec<(&'static str, Loader)> {
     let (program, progress) = (program(loader), Progress::default());
     let stripped = strip(&program, StripOptions { names: true }, &progress).expect("it is stripped");
     let mut all = vec![("strip", in_memory(&stripped.program))];
-    let kernels = pteron::kernel_registry();
-    if let Ok(again) = retargeted(Arc::clone(loader), None, &kernels, &Options::default()) {
+    if let Ok(again) =
+        retargeted(Arc::clone(loader), None, &pteron::Registries::default(), &Options::default())
+    {
         all.push(("retarget", again));
     }
     if let Ok(moved) = externalize(&program, MoveOptions::default(), &progress) {

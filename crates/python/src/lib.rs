@@ -2,6 +2,7 @@
 //! API is in `python/pteron`.
 #![deny(unsafe_code)]
 
+mod backend;
 mod batch;
 mod convert;
 mod errors;
@@ -36,6 +37,7 @@ fn _pteron(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<module::PyMethod>()?;
     m.add_function(wrap_pyfunction!(copies, m)?)?;
     m.add_function(wrap_pyfunction!(note_fork, m)?)?;
+    m.add_function(wrap_pyfunction!(backend::register_backend, m)?)?;
     m.add_class::<training::PyTrainingModule>()?;
     m.add_class::<batch::PyBatchRunner>()?;
     m.add_class::<batch::PyArrowArray>()?;

@@ -1,5 +1,6 @@
 //! Functions that profile, compare and compile programs, and run BEF programs.
 
+use crate::backend::registries;
 use crate::convert::Input;
 use crate::errors::{Failure, Result};
 use crate::module;
@@ -113,7 +114,7 @@ pub(crate) fn write_recording(
     let recorder = opened.recorder.as_ref();
     let recorder =
         recorder.ok_or_else(|| Failure::Input("the program was not opened to be recorded".to_owned()))?;
-    let nodes = NodeKinds::of(&opened.program, &opened.default_method()?, &pteron::backend_registry())?;
+    let nodes = NodeKinds::of(&opened.program, &opened.default_method()?, registries().backends())?;
     check(&[], &[], &std::iter::once(etdump).chain(debug_buffer).collect::<Vec<_>>())?;
     write_dump(&recorder.finish(), &nodes, Some(etdump), debug_buffer)
 }
@@ -143,7 +144,7 @@ fn delegation(name: &str, native: bool) -> Result<Option<Delegation>> {
         "xnnpack" => Ok(Some(compile::to_xnnpack())),
         "bef" => {
             let target = native.then(Isa::detect);
-            Ok(Some(compile::to_bef(&Arc::new(pteron::kernel_registry()), target)))
+            Ok(Some(compile::to_bef(registries().kernels(), target)))
         }
         other => {
             let hint = toolbox::did_you_mean(other, ["none", "bef", "xnnpack"]);

@@ -1,5 +1,6 @@
 //! The options of `pteron.load`.
 
+use crate::backend::{load_options, registries};
 use crate::errors::{Failure, Result};
 use crate::exchange::promise;
 use pteron::compile::Cache;
@@ -128,7 +129,7 @@ impl Settings {
             return Err(Failure::Input("a cache needs the path of the program, not its bytes".to_owned()));
         };
         let cache = Cache::new(folder, self.isa()?);
-        let kept = cache.program(path, &self.data, &pteron::load_options().kernels)?;
+        let kept = cache.program(path, &self.data, registries().kernels())?;
         Source::Path(kept).open(true)
     }
 
@@ -142,9 +143,9 @@ impl Settings {
 
     /// The options for loading methods.
     pub(crate) fn load_options(&self) -> Result<LoadOptions> {
-        let mut options = pteron::load_options().limits(self.limits.clone()).pool(Pool::new(self.threads));
+        let mut options = load_options().limits(self.limits.clone()).pool(Pool::new(self.threads));
         if let Some(names) = &self.backends {
-            options.backends = Arc::new(chosen(pteron::backend_registry(), names)?);
+            options.backends = Arc::new(chosen(registries().backends().clone(), names)?);
         }
         if self.cache.is_none() {
             options.data = self.open_data(&self.data)?;

@@ -1,5 +1,6 @@
 //! The verbs of the command as functions. Each returns its report as JSON, from which Python creates a dataclass.
 
+use crate::backend::registries;
 use crate::errors::{Failure, Result};
 use crate::progress::progress;
 use crate::settings::{Settings, Source};
@@ -21,7 +22,9 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new() -> Self {
-        let (kernels, backends) = (pteron::kernel_registry(), pteron::backend_registry());
+        let registries = registries();
+        let (kernels, backends) =
+            (KernelRegistry::clone(registries.kernels()), registries.backends().clone());
         Self { kernels, backends, limits: Limits::default() }
     }
 
@@ -118,13 +121,13 @@ pub(crate) fn requirements(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResul
 /// The operators of this build.
 #[pyfunction]
 pub(crate) fn operators(py: Python<'_>) -> PyResult<String> {
-    Ok(py.detach(|| json(&toolbox::ops::supported(&pteron::kernel_registry())))?)
+    Ok(py.detach(|| json(&toolbox::ops::supported(registries().kernels())))?)
 }
 
 /// The ids of the backends of this build.
 #[pyfunction]
 pub(crate) fn backends() -> Vec<String> {
-    pteron::backend_registry().ids().map(str::to_owned).collect()
+    registries().backends().ids().map(str::to_owned).collect()
 }
 
 /// The memory plan of a program, or of one of its methods.

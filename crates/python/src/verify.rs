@@ -1,5 +1,6 @@
 //! Runs conformance cases, and compares their outputs with the recorded ones.
 
+use crate::backend::registries;
 use crate::errors::Result;
 use crate::runs::delegations;
 use crate::tools::settings;
@@ -33,8 +34,8 @@ impl Programs {
         };
         let again = self.retarget.iter().map(|name| delegations(std::slice::from_ref(name), false));
         let again = again.collect::<Result<Vec<_>>>()?;
-        let kernels = pteron::kernel_registry();
-        Ok(Arc::new(move |program| Ok(compile::converted(program, &kernels, &archive, &again)?)))
+        let registries = registries();
+        Ok(Arc::new(move |program| Ok(compile::converted(program, &registries, &archive, &again)?)))
     }
 }
 

@@ -120,7 +120,7 @@ pub enum Error {
         problem: String,
     },
     /// A backend could not make a delegate.
-    #[error("method `{method}`: the backend `{backend}` cannot load delegate {index}")]
+    #[error("method `{method}`: the backend `{backend}` cannot load delegate {index}{}", from(.source_frame))]
     BackendInit {
         /// The method.
         method: String,
@@ -128,6 +128,8 @@ pub enum Error {
         backend: String,
         /// Index in the method's delegate table.
         index: usize,
+        /// The source line that the delegate's first call was exported from, if the file records it.
+        source_frame: Option<String>,
         /// Why.
         source: crate::BackendError,
     },
@@ -150,10 +152,12 @@ pub enum Error {
         source: Box<ExecuteError>,
     },
     /// Loading a method was [interrupted](crate::Interrupt).
-    #[error("loading method `{method}` was interrupted")]
+    #[error("loading method `{method}` was interrupted{}", during(.place))]
     Interrupted {
         /// The method.
         method: String,
+        /// The delegate that was being loaded, if it was one.
+        place: Option<String>,
         /// Why.
         source: pool::Interrupted,
     },
@@ -194,7 +198,7 @@ pub enum ExecuteError {
     Kernel(#[from] operator::Error),
     /// The delegate failed.
     #[error(transparent)]
-    Backend(#[from] crate::BackendError),
+    Backend(crate::BackendError),
     /// A tensor error outside a kernel.
     #[error(transparent)]
     Tensor(#[from] tensor::Error),
@@ -212,6 +216,12 @@ pub enum ExecuteError {
         "{0} instructions have been executed, the limit; the program loops, or raise `Limits::instructions`"
     )]
     TooManyInstructions(u64),
+}
+
+impl From<crate::BackendError> for ExecuteError {
+    fn from(error: crate::BackendError) -> Self {
+        error.interrupted().map_or(Self::Backend(error), Self::Interrupted)
+    }
 }
 
 impl From<pool::Interrupted> for ExecuteError {
@@ -239,10 +249,7 @@ impl fmt::Display for InstructionPlace {
             write!(f, "{}:", self.chain)?;
         }
         write!(f, "{} ({})", self.instruction, self.what)?;
-        if let Some(frame) = &self.source_frame {
-            write!(f, ", from {frame}")?;
-        }
-        Ok(())
+        f.write_str(&from(&self.source_frame))
     }
 }
 
@@ -436,6 +443,15 @@ impl fmt::Display for Missing {
         }
         Ok(())
     }
+}
+
+/// The source line of an error.
+fn from(source_frame: &Option<String>) -> String {
+    source_frame.as_ref().map_or_else(String::new, |frame| format!(", from {frame}"))
+}
+
+fn during(place: &Option<String>) -> String {
+    place.as_ref().map_or_else(String::new, |place| format!(" in {place}"))
 }
 
 fn count(n: usize, thing: &str) -> String {

@@ -1,18 +1,19 @@
 //! Executing a method: the loop over its instructions.
 
-use crate::backend::{BackendError, BackendExecutionContext, BackendMemory, Delegate, at_node};
+use crate::backend::{BackendError, BackendExecutionContext, BackendMemory, Delegate, at_node, guarded};
 use crate::call::{ArgList, Callee, OutList, State};
 use crate::error::{Error, ExecuteError};
 use crate::method::Method;
 use crate::region::{Choice, Lowered, LoweringContext, Region};
-use crate::step::{Chain, DelegateEntry, KernelStep, OutStep, RegionStep, Step};
+use crate::step::{ArgStep, Chain, DelegateEntry, DelegateStep, KernelStep, OutStep, RegionStep, Step};
 use crate::value::{Id, Storage, Value};
 use clock::Instant;
 use graph::{Executable, Packs};
 use operator::{Arg, Args, Generator, Isa, KernelContext, Out, Outs, Scratch};
 use pool::{Interrupt, Pool};
 use smallvec::SmallVec;
-use tensor::{DimOrder, Tensor, TensorView, TensorViewMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tensor::{DimOrder, ShapeDynamism, Tensor, TensorMeta, TensorView, TensorViewMut};
 use trace::{Place, SpanKind, Tracer, Within};
 
 /// Elements of a jump condition that are read between two checks for an interrupt.
@@ -53,7 +54,8 @@ impl Method {
             tracer,
         };
         for (index, chain) in self.chains.iter().enumerate() {
-            let ran = pool::interruptible(|| runner.chain(index, chain));
+            runner.at = 0;
+            let ran = pool::interruptible(|| runner.start(index, chain));
             if let Err((instruction, source)) = ran.unwrap_or_else(|why| Err((runner.at, why.into()))) {
                 let place = self.program.place(self.plan, index, instruction);
                 return Err(Error::Execute {
@@ -95,14 +97,22 @@ impl<'a> Runner<'a> {
         KernelContext::new(self.pool, self.scratch, self.generator).with_isa(self.isa)
     }
 
+    /// Fails if the execution is to end.
+    fn check(&self) -> Result<(), ExecuteError> {
+        Ok(self.interrupt.map_or(Ok(()), Interrupt::check)?)
+    }
+
+    /// Runs one chain, unless the execution is to end already.
+    fn start(&mut self, index: usize, chain: &Chain) -> Result<(), (usize, ExecuteError)> {
+        self.check().map_err(|e| (0, e))?;
+        self.chain(index, chain)
+    }
+
     /// Runs one chain. An error has the index of the instruction.
     fn chain(&mut self, index: usize, chain: &Chain) -> Result<(), (usize, ExecuteError)> {
         let mut next = 0;
         while let Some(step) = chain.steps.get(next) {
             self.at = next;
-            if let Some(Err(why)) = self.interrupt.map(Interrupt::check) {
-                return Err((next, why.into()));
-            }
             // A region counts as all of its instructions.
             let cost = match step {
                 Step::Region(region) => (region.next - next) as u64,
@@ -135,7 +145,10 @@ impl<'a> Runner<'a> {
         let start = place.instruction.unwrap_or_default() as usize;
         let Self { regions, state, scratch, tracer, .. } = self;
         let region = match &mut regions[step.region] {
-            Region::Fixed(lowered) => return lowered.run_at(state, scratch, &ctx, *tracer, start),
+            Region::Fixed(lowered) => {
+                lowered.run_at(state, scratch, &ctx, *tracer, start)?;
+                return self.check().map_err(|e| (start, e));
+            }
             Region::Dynamic(region) => region,
         };
         let mut choice = region.choose(state);
@@ -147,14 +160,15 @@ impl<'a> Runner<'a> {
             && let Some(lowered) = region.specialization(index)
         {
             match lowered.run_at(state, scratch, &ctx, *tracer, start) {
-                Err((_, ExecuteError::Interrupted(why))) => return Err((start, why.into())),
+                Err((at, ExecuteError::Interrupted(why))) => return Err((at, why.into())),
                 Err(_) => {}
-                done => return done,
+                Ok(()) => return self.check().map_err(|e| (start, e)),
             }
         }
         for i in start..step.next {
             let at = Place { instruction: Some(i as u32), ..place };
             let next = if i == start { &*step.first } else { &chain.steps[i] };
+            self.at = i;
             self.step(next, at).map_err(|e| (i, e))?;
             if let (Choice::Record, Step::Kernel(call)) = (choice, next)
                 && let Region::Dynamic(region) = &mut self.regions[step.region]
@@ -193,32 +207,50 @@ impl<'a> Runner<'a> {
         self.report_values(name, place, &call.outs)
     }
 
-    /// Runs one instruction. Returns the target if it is a jump that is taken.
+    /// Calls an opaque delegate, or one whose call is in no region.
+    fn delegate(&mut self, call: &DelegateStep, place: Place) -> Result<(), ExecuteError> {
+        let started = self.tracer.start();
+        let kernels = self.context();
+        let within = self.tracer.get().map(|tracer| Within::new(tracer, place));
+        let must_resize = self.state.unbound(call);
+        let entry = &mut self.delegates[call.delegate];
+        let ctx = BackendExecutionContext {
+            method: self.method,
+            tracer: within.as_ref().map(|within| within as _).into(),
+            kernels: &kernels,
+            packs: self.packs,
+            memory: BackendMemory::new(self.backend_bytes, self.packs.budget()),
+        };
+        let name = entry.backend.clone();
+        let Some(delegate) = entry.delegate.as_deref_mut() else {
+            return Err(BackendError::new("the delegate was replaced by a region").into());
+        };
+        let resized: SmallVec<[AtomicBool; 3]> = must_resize.iter().map(|_| AtomicBool::new(false)).collect();
+        let callee = DelegateCallee { delegate, ctx, resized: &resized };
+        self.state.call(&call.args, &call.outs, &[], self.scratch, callee)?;
+        let is_resized = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        if let Some(output) = (0..resized.len()).find(|&i| must_resize[i] && !is_resized(&resized[i])) {
+            return Err(BackendError::new(format!(
+                "output {output} has dynamic sizes, and the delegate has not called `resize` for it"
+            ))
+            .into());
+        }
+        self.tracer.end(started, SpanKind::Delegate, &name, place);
+        self.report_values(&name, place, &call.outs)
+    }
+
+    /// Runs one instruction. Returns the target if it is a jump that is taken. Fails if the execution is to end, even if
+    /// the instruction has run: it is the one that took the time.
     fn step(&mut self, step: &Step, place: Place) -> Result<Option<usize>, ExecuteError> {
+        let next = self.unchecked_step(step, place)?;
+        self.check().map(|()| next)
+    }
+
+    fn unchecked_step(&mut self, step: &Step, place: Place) -> Result<Option<usize>, ExecuteError> {
         match step {
             Step::Kernel(call) => self.kernel(call, place)?,
             Step::Folded(call) => self.report_values(&self.operators[call.operator], place, &call.outs)?,
-            Step::Delegate(call) => {
-                let started = self.tracer.start();
-                let kernels = self.context();
-                let within = self.tracer.get().map(|tracer| Within::new(tracer, place));
-                let entry = &mut self.delegates[call.delegate];
-                let ctx = BackendExecutionContext {
-                    method: self.method,
-                    tracer: within.as_ref().map(|within| within as _).into(),
-                    kernels: &kernels,
-                    packs: self.packs,
-                    memory: BackendMemory::new(self.backend_bytes, self.packs.budget()),
-                };
-                let name = entry.backend.clone();
-                let Some(delegate) = entry.delegate.as_deref_mut() else {
-                    return Err(BackendError::new("the delegate was replaced by a region").into());
-                };
-                let callee = DelegateCallee { delegate, ctx };
-                self.state.call(&call.args, &call.outs, &[], self.scratch, callee)?;
-                self.tracer.end(started, SpanKind::Delegate, &name, place);
-                self.report_values(&name, place, &call.outs)?;
-            }
+            Step::Delegate(call) => self.delegate(call, place)?,
             // Regions are run by `chain`.
             Step::Region(_) => {}
             Step::Move { from, to } => self.state.move_value(*from, *to),
@@ -281,14 +313,21 @@ impl Callee for KernelCallee<'_> {
 struct DelegateCallee<'a> {
     delegate: &'a mut dyn Delegate,
     ctx: BackendExecutionContext<'a>,
+    /// By output, whether the delegate has resized it.
+    resized: &'a [AtomicBool],
 }
 
 impl Callee for DelegateCallee<'_> {
-    fn call<'x>(self, args: ArgList<'x>, mut outs: OutList<'x>) -> Result<OutList<'x>, ExecuteError>
+    fn call<'x>(self, args: ArgList<'x>, outs: OutList<'x>) -> Result<OutList<'x>, ExecuteError>
     where
         Self: 'x,
     {
-        self.delegate.execute(&self.ctx, &args, &mut outs)?;
+        let watched = outs.into_iter().zip(self.resized).map(|(out, resized)| match out {
+            Out::Tensor(view) => Out::Tensor(view.watched(resized)),
+            other => other,
+        });
+        let mut outs: OutList<'x> = watched.collect();
+        guarded(|| self.delegate.execute(&self.ctx, &args, &mut outs))?;
         Ok(outs)
     }
 }
@@ -355,10 +394,31 @@ impl Callee for RegionCallee<'_> {
     }
 }
 
+fn is_dynamic(meta: &TensorMeta) -> bool {
+    meta.dynamism() != ShapeDynamism::Static
+}
+
 impl State {
     /// An owned copy of a tensor.
     pub(crate) fn read(&self, id: Id) -> Result<Tensor, ExecuteError> {
         Ok(self.view(id)?.to_tensor()?)
+    }
+
+    /// Gives the dynamic outputs of a delegate call the sizes of their upper bounds. Returns, by output, whether the
+    /// delegate has to resize it: it is dynamic, and an input is smaller than its upper bound.
+    fn unbound(&mut self, call: &DelegateStep) -> SmallVec<[bool; 3]> {
+        let is_smaller = |arg: &ArgStep| {
+            let ArgStep::Value(id) = arg else { return false };
+            self.values[*id].tensor().is_some_and(|t| is_dynamic(&t.meta) && *t.meta.sizes() != t.bound)
+        };
+        let is_smaller = call.args.iter().any(is_smaller);
+        let must_resize = call.outs.iter().map(|out| {
+            let tensor = out.tensor().and_then(|id| self.values[id].tensor_mut());
+            let Some(tensor) = tensor.filter(|t| is_dynamic(&t.meta)) else { return false };
+            let _ = tensor.meta.resize(&tensor.bound);
+            is_smaller
+        });
+        must_resize.collect()
     }
 
     /// Makes `to` the value of `from`. Tensors are not copied but aliased.

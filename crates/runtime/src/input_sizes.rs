@@ -1,9 +1,11 @@
-//! The sizes that an export allows for a method's inputs, from the program's named data.
+//! What a program says of a method in named data of its own: the sizes that the export allows for the inputs, and what
+//! the delegates compute.
 
 use crate::own_data::{text, wrong};
 use crate::{Program, Result};
-use format::pte::{EValue, ExecutionPlan, input_sizes_key};
+use format::pte::{EValue, ExecutionPlan, delegate_sources_key, input_sizes_key};
 use ir::exported::InputSizes;
+use ir::exported::delegate::DelegateSources;
 
 /// The allowed sizes of the inputs of a plan; `None` if the program has none for it.
 pub(crate) fn of(program: &Program, plan: &ExecutionPlan) -> Result<Option<InputSizes>> {
@@ -12,6 +14,13 @@ pub(crate) fn of(program: &Program, plan: &ExecutionPlan) -> Result<Option<Input
     let sizes: InputSizes = text.parse().map_err(|problem| wrong(&plan.name, &key, problem))?;
     check(&sizes, plan).map_err(|problem| wrong(&plan.name, &key, problem))?;
     Ok(Some(sizes))
+}
+
+/// What the delegates of a plan compute; `None` if the program does not say it.
+pub(crate) fn delegates(program: &Program, plan: &ExecutionPlan) -> Result<Option<DelegateSources>> {
+    let key = delegate_sources_key(&plan.name);
+    let Some(text) = text(program, &plan.name, &key)? else { return Ok(None) };
+    text.parse().map(Some).map_err(|problem| wrong(&plan.name, &key, problem))
 }
 
 /// Checks that sizes are those of the plan's inputs: as many inputs, of the same ranks, and no larger.

@@ -48,8 +48,9 @@ mod value;
 
 pub use backend::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendOptions, BackendRegistry,
-    CompileSpec, Delegate, DelegateGraph, DuplicateBackend, GraphDelegate, GraphRequest, OptionValue,
-    PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadSupport, PayloadValue, RefusedNode,
+    CallArgument, CompileSpec, Delegate, DelegateGraph, DuplicateBackend, GraphDelegate, GraphRequest,
+    OptionValue, PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadSupport, PayloadValue,
+    RefusedNode,
 };
 pub use constants::ConstantBytes;
 pub use error::{
@@ -58,6 +59,7 @@ pub use error::{
 };
 pub use freeable::FreeableBuffer;
 pub use graph::{Call, CallArg, CallOut, Constant, Graph, Identity, PackStore, SourceId, ValueId};
+pub use ir::exported::delegate::{DebugHandle, DelegateSource, DelegateSources, SourceNode};
 pub use ir::exported::{InputSizes, SizeProblem};
 pub use limits::Limits;
 pub use loader::{BytesLoader, DataLoader, FileLoader, LoaderReader, MmapLoader, Purpose};

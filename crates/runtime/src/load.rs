@@ -1,7 +1,7 @@
 //! Loading a method: from the tables of a plan to values, memory, constants, delegates and resolved instructions. The
 //! tables were verified, so indices are in bounds. What depends on operator schemas or other files is checked here.
 
-use crate::backend::{BackendInitContext, BackendMemory, CompileSpec};
+use crate::backend::{BackendInitContext, BackendMemory, CallArguments, CompileSpec, guarded};
 use crate::call::State;
 use crate::constants::{ConstantBytes, Deferred, Elements, Source, aligned};
 use crate::limits::over_memory;
@@ -11,11 +11,12 @@ use crate::resolve::{self, Called, delegate_step, kernel_step};
 use crate::step::{Chain, DelegateEntry, Step};
 use crate::value::{Id, Storage, TensorValue, Value};
 use crate::{
-    BackendOptions, Error, FreeableBuffer, Limits, LoadOptions, Method, NamedDataMap, Program, Purpose,
-    Result, one_line, tables,
+    BackendError, BackendOptions, Error, FreeableBuffer, Limits, LoadOptions, Method, NamedDataMap, Program,
+    Purpose, Result, one_line, tables,
 };
 use format::pte::{self, TensorData};
 use operator::{Budget, Generator, Held, Kernel, Scratch};
+use pool::Interrupt;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,8 +35,8 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
     loader.values()?;
     let needed = loader.arena_bytes.saturating_add(loader.weight_bytes);
     loader.options.limits.check_memory(|| format!("method `{}` with its weights", loader.name), needed)?;
-    let delegates = loader.delegates(tracer)?;
     let kernels = loader.kernels();
+    let delegates = loader.delegates(tracer, &kernels)?;
     let chains = loader.chains(&kernels, &delegates)?;
     let Loader { options, state, plan: tables, name, planned_arenas, weight_bytes, budget, held, .. } =
         loader;
@@ -76,6 +77,9 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
         let started = tracer.start();
         crate::prepare::prepare(&mut method)?;
         tracer.end(started, SpanKind::Prepare, &method.name, Place::default());
+    }
+    if let Some(Err(source)) = method.interrupt.as_ref().map(Interrupt::check) {
+        return Err(Error::Interrupted { method: method.name.to_string(), place: None, source });
     }
     tracer.end(started, SpanKind::LoadMethod, &method.name, Place::default());
     Ok(method)
@@ -257,7 +261,11 @@ impl<'p> Loader<'p> {
         Storage::Constant(self.state.constants.len() - 1)
     }
 
-    fn delegates(&mut self, tracer: Tracer<'_>) -> Result<Vec<DelegateEntry>> {
+    fn delegates(
+        &mut self,
+        tracer: Tracer<'_>,
+        kernels: &[Option<Arc<dyn Kernel>>],
+    ) -> Result<Vec<DelegateEntry>> {
         if self.plan.delegates.is_empty() {
             return Ok(Vec::new());
         }
@@ -274,50 +282,91 @@ impl<'p> Loader<'p> {
                 Some(CountedDataMap::new(MergedDataMap::new(maps)?, self.budget.clone(), aligned))
             }
         };
-        let no_specs = BackendOptions::new();
+        let named_data = named_data.as_ref().map(|m| m as &dyn NamedDataMap);
+        let (plan, program) = (self.plan, self.program);
+        let data = |t| program.tables().tensor_data(t);
+        let calls = CallArguments::of(plan, &self.state, kernels, data);
         let mut entries = Vec::new();
-        for (index, delegate) in self.plan.delegates.iter().enumerate() {
-            let fail = |source| Error::BackendInit {
-                method: self.name.to_string(),
-                backend: delegate.id.clone(),
-                index,
-                source,
-            };
-            let backend =
-                self.options.backends.get(&delegate.id).ok_or_else(|| {
-                    self.error(format!("delegate {index}"), "its backend is not registered")
-                })?;
-            let range = self.meta.payload_range(delegate);
-            let payload = usize_of(range.end.saturating_sub(range.start))?;
-            let held = match self.program.loader().takes_memory() {
-                true => Some(self.budget.take("its payloads", payload).map_err(over_memory)?),
-                false => None,
-            };
-            let processed = self.program.load_range(range, Purpose::Backend(&delegate.id))?;
-            let processed = match held {
-                Some(held) => processed.holding(held),
-                None => processed,
-            };
+        for (index, call) in calls.iter().enumerate() {
             let alignment = u32::try_from(index).ok().and_then(|index| alignments.payloads.get(&index));
             let alignment = alignment.map_or(Ok(1), |&alignment| usize_of(alignment))?;
-            let processed =
-                processed.aligned(alignment, "its aligned payloads", &self.budget).map_err(over_memory)?;
-            let specs: Vec<_> =
-                delegate.compile_specs.iter().map(|s| CompileSpec { key: &s.key, value: &s.value }).collect();
-            let ctx = BackendInitContext {
-                method: &self.name,
-                named_data: named_data.as_ref().map(|m| m as &dyn NamedDataMap),
-                specs: self.options.backend_options.get(&delegate.id).unwrap_or(&no_specs),
-                tracer,
-                pool: &self.options.pool,
-                isa: self.options.isa,
-                memory: BackendMemory::new(self.options.limits.backend_bytes, &self.budget),
-            };
-            let made = backend.init(&ctx, processed, &specs).map_err(fail)?;
-            self.held.extend(ctx.memory.into_held());
-            entries.push(DelegateEntry::new(delegate.id.as_str().into(), made));
+            entries.push(self.delegate(index, call.as_ref(), alignment, named_data, tracer)?);
         }
         Ok(entries)
+    }
+
+    /// Makes a delegate. `call` is its first call, `alignment` that of its payload in memory.
+    fn delegate(
+        &mut self,
+        index: usize,
+        call: Option<&CallArguments<'_>>,
+        alignment: usize,
+        named_data: Option<&dyn NamedDataMap>,
+        tracer: Tracer<'_>,
+    ) -> Result<DelegateEntry> {
+        let delegate = &self.plan.delegates[index];
+        let backend = self
+            .options
+            .backends
+            .get(&delegate.id)
+            .ok_or_else(|| self.error(format!("delegate {index}"), "its backend is not registered"))?;
+        let processed = self.payload(delegate)?;
+        let processed =
+            processed.aligned(alignment, "its aligned payloads", &self.budget).map_err(over_memory)?;
+        let specs: Vec<_> =
+            delegate.compile_specs.iter().map(|s| CompileSpec { key: &s.key, value: &s.value }).collect();
+        let no_specs = BackendOptions::new();
+        let ctx = BackendInitContext {
+            method: &self.name,
+            call,
+            named_data,
+            specs: self.options.backend_options.get(&delegate.id).unwrap_or(&no_specs),
+            tracer,
+            pool: &self.options.pool,
+            isa: self.options.isa,
+            memory: BackendMemory::new(self.options.limits.backend_bytes, &self.budget),
+        };
+        let make = || -> Result<DelegateEntry, BackendError> {
+            let made = guarded(|| backend.init(&ctx, processed, &specs))?;
+            let entry = DelegateEntry::new(delegate.id.as_str().into(), made)?;
+            let checked = call.map_or(Ok(()), |call| call.check(entry.num_inputs));
+            checked.map_err(BackendError::new).map(|()| entry)
+        };
+        let made = pool::interruptible(make).unwrap_or_else(|why| Err(why.into()));
+        let fired = || self.options.interrupt.as_ref().and_then(|interrupt| interrupt.check().err());
+        let interrupted = made.as_ref().err().and_then(BackendError::interrupted).or_else(fired);
+        if let Some(source) = interrupted {
+            let place = Some(format!("delegate {index} of `{}`", delegate.id));
+            return Err(Error::Interrupted { method: self.name.to_string(), place, source });
+        }
+        let entry = made.map_err(|source| Error::BackendInit {
+            method: self.name.to_string(),
+            backend: delegate.id.clone(),
+            index,
+            source_frame: call.and_then(|call| {
+                let (chain, instruction) = call.place;
+                self.program.place(self.meta.index(), chain, instruction).source_frame
+            }),
+            source,
+        })?;
+        let held = ctx.memory.into_held();
+        self.held.extend(held);
+        Ok(entry)
+    }
+
+    /// The payload of a delegate, charged to the budget if it takes memory.
+    fn payload(&self, delegate: &pte::BackendDelegate) -> Result<FreeableBuffer> {
+        let range = self.meta.payload_range(delegate);
+        let payload = usize_of(range.end.saturating_sub(range.start))?;
+        let held = match self.program.loader().takes_memory() {
+            true => Some(self.budget.take("its payloads", payload).map_err(over_memory)?),
+            false => None,
+        };
+        let processed = self.program.load_range(range, Purpose::Backend(&delegate.id))?;
+        Ok(match held {
+            Some(held) => processed.holding(held),
+            None => processed,
+        })
     }
 
     /// The kernel of each entry of the operator table; `None` for an entry that no instruction calls.

@@ -1,6 +1,7 @@
 use crate::{InputProblem, Program, Result, input_sizes};
 use format::pte;
 use ir::exported::InputSizes;
+use ir::exported::delegate::DelegateSources;
 use operator::{EValue, Tag};
 use std::collections::BTreeMap;
 use tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta};
@@ -87,6 +88,15 @@ impl<'p> MethodMeta<'p> {
     /// They cannot be read, or are not those of this method.
     pub fn input_sizes(&self) -> Result<Option<InputSizes>> {
         input_sizes::of(self.program, self.plan())
+    }
+
+    /// What the delegates compute: nodes, source lines, debug handles. `None` if the program does not say it: it was
+    /// compiled elsewhere, or without source frames.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn delegate_sources(&self) -> Result<Option<DelegateSources>> {
+        input_sizes::delegates(self.program, self.plan())
     }
 
     /// The outputs, in order.

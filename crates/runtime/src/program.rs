@@ -153,7 +153,7 @@ impl Program {
         }
         let _armed = options.interrupt.as_ref().map(pool::Interrupt::arm);
         pool::interruptible(|| load::method(self, plan, options))
-            .unwrap_or_else(|source| Err(Error::Interrupted { method: name.to_owned(), source }))
+            .unwrap_or_else(|source| Err(Error::Interrupted { method: name.to_owned(), place: None, source }))
     }
 
     /// The operators and backends that a method needs and the registries lack.

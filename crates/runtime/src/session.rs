@@ -18,12 +18,14 @@ impl Method {
     /// such a method is loaded again instead.
     pub fn fork(&self) -> Result<Method> {
         let delegates = self.delegates.iter().map(|entry| {
-            entry.fork().ok_or_else(|| {
+            let refuse = |why: String| {
                 Error::Unsupported(format!(
-                    "method `{}` has a delegate of `{}`, which cannot be forked: load the method again",
+                    "method `{}` has a delegate of `{}`, which cannot be forked{why}: load the method again",
                     self.name, entry.backend
                 ))
-            })
+            };
+            let forked = entry.fork().map_err(|e| refuse(format!(" ({e})")))?;
+            forked.ok_or_else(|| refuse(String::new()))
         });
         let arenas = &self.state.arenas;
         let arenas = (0..arenas.len()).filter_map(|i| arenas.arena(i)).map(|arena| arena.len()).sum();

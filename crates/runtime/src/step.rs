@@ -1,6 +1,8 @@
 //! Resolved instructions: the loaded form of a chain.
 
-use crate::backend::{Delegate, DelegateGraph, GraphRequest};
+use crate::backend::{
+    BackendError, Delegate, DelegateGraph, GraphRequest, checked_graph, drop_guarded, guarded,
+};
 use crate::value::Id;
 use graph::Graph;
 use operator::{Kernel, PreparedKernel};
@@ -130,9 +132,14 @@ struct CachedGraph {
 }
 
 impl DelegateEntry {
-    pub(crate) fn new(backend: Arc<str>, delegate: Box<dyn Delegate>) -> Self {
-        let (graph, num_inputs) = (delegate.graph(), delegate.num_inputs());
-        Self { backend, delegate: Some(delegate), num_inputs, graph, last: RefCell::default() }
+    /// Fails if the delegate panics.
+    pub(crate) fn new(backend: Arc<str>, delegate: Box<dyn Delegate>) -> Result<Self, BackendError> {
+        // Whatever fails, the delegate is dropped with the entry.
+        let mut entry =
+            Self { backend, delegate: Some(delegate), num_inputs: 0, graph: None, last: RefCell::default() };
+        let known = guarded(|| Ok(entry.delegate.as_ref().map(|d| (d.graph(), d.num_inputs()))))?;
+        (entry.graph, entry.num_inputs) = known.unwrap_or_default();
+        Ok(entry)
     }
 
     /// Whether the delegate exposes a graph.
@@ -150,7 +157,7 @@ impl DelegateEntry {
             }
             _ => {
                 // If there is no graph for the call, the error is reported when the call is executed.
-                let graph = source.graph(request).ok().map(Arc::new);
+                let graph = checked_graph(&**source, request).ok().map(Arc::new);
                 let (inputs, outputs) = (request.inputs.to_vec(), request.outputs.to_vec());
                 *last = Some(CachedGraph { inputs, outputs, graph: graph.clone() });
                 graph
@@ -165,18 +172,31 @@ impl DelegateEntry {
 
     /// Drops the delegate with its payload.
     pub(crate) fn release(&mut self) {
-        (self.delegate, self.graph, self.last) = (None, None, RefCell::default());
+        drop_guarded((self.delegate.take(), self.graph.take(), self.last.take()));
     }
 
     /// Forks the delegate for another instance of the method. `None` if it cannot be forked.
-    pub(crate) fn fork(&self) -> Option<Self> {
-        let delegate = match &self.delegate {
-            Some(delegate) => Some(delegate.fork()?),
-            None => None,
-        };
-        let graph = delegate.as_ref().and_then(|delegate| delegate.graph());
-        let (backend, num_inputs) = (Arc::clone(&self.backend), self.num_inputs);
-        Some(Self { backend, delegate, num_inputs, graph, last: RefCell::default() })
+    ///
+    /// # Errors
+    /// The delegate panics.
+    pub(crate) fn fork(&self) -> Result<Option<Self>, BackendError> {
+        let backend = Arc::clone(&self.backend);
+        match &self.delegate {
+            Some(delegate) => match guarded(|| Ok(delegate.fork()))? {
+                Some(delegate) => Self::new(backend, delegate).map(Some),
+                None => Ok(None),
+            },
+            None => {
+                let (graph, last) = (None, RefCell::default());
+                Ok(Some(Self { backend, delegate: None, num_inputs: self.num_inputs, graph, last }))
+            }
+        }
+    }
+}
+
+impl Drop for DelegateEntry {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 

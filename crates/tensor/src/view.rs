@@ -1,5 +1,6 @@
 use crate::{AlignedBuffer, DimOrder, Element, Error, Result, ScalarType, Shape, TensorMeta, memory};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn typed<T: Element>(dtype: ScalarType) -> Result<()> {
     if dtype == T::DTYPE { Ok(()) } else { Err(Error::WrongType { expected: T::DTYPE, found: dtype }) }
@@ -103,6 +104,8 @@ impl fmt::Debug for TensorView<'_> {
 pub struct TensorViewMut<'a> {
     meta: &'a mut TensorMeta,
     data: &'a mut [u8],
+    /// Set by [`Self::resize`] and [`Self::reshape`].
+    resized: Option<&'a AtomicBool>,
 }
 
 impl<'a> TensorViewMut<'a> {
@@ -111,7 +114,13 @@ impl<'a> TensorViewMut<'a> {
         if data.len() < meta.nbytes() {
             return Err(Error::WrongByteCount { expected: meta.nbytes(), found: data.len() });
         }
-        Ok(Self { meta, data })
+        Ok(Self { meta, data, resized: None })
+    }
+
+    /// Sets `resized` whenever this view or one borrowed from it is resized, even if its sizes stay the same.
+    #[must_use]
+    pub fn watched(self, resized: &'a AtomicBool) -> Self {
+        Self { resized: Some(resized), ..self }
     }
 
     meta_accessors!();
@@ -129,6 +138,7 @@ impl<'a> TensorViewMut<'a> {
     /// Changes the sizes. The rank must stay the same; the dynamism and the capacity must allow the new sizes.
     pub fn resize(&mut self, sizes: &[usize]) -> Result<()> {
         if **self.sizes() == *sizes {
+            self.note_resized();
             return Ok(());
         }
         let mut new = self.meta.clone();
@@ -148,7 +158,14 @@ impl<'a> TensorViewMut<'a> {
             return Err(self.meta.refuse(new.sizes(), "the memory planned for it is too small"));
         }
         *self.meta = new;
+        self.note_resized();
         Ok(())
+    }
+
+    fn note_resized(&self) {
+        if let Some(resized) = self.resized {
+            resized.store(true, Ordering::Relaxed);
+        }
     }
 
     /// A read-only view of the same tensor.
@@ -158,7 +175,7 @@ impl<'a> TensorViewMut<'a> {
 
     /// A view of the same tensor with a shorter lifetime.
     pub fn reborrow(&mut self) -> TensorViewMut<'_> {
-        TensorViewMut { meta: self.meta, data: self.data }
+        TensorViewMut { meta: self.meta, data: self.data, resized: self.resized }
     }
 
     /// The bytes, in storage order.
@@ -290,7 +307,7 @@ impl Tensor {
 
     /// A writable view. It may grow to the capacity of the tensor's buffer.
     pub fn view_mut(&mut self) -> TensorViewMut<'_> {
-        TensorViewMut { meta: &mut self.meta, data: &mut self.data }
+        TensorViewMut { meta: &mut self.meta, data: &mut self.data, resized: None }
     }
 
     /// A copy of the tensor in another dim order.

@@ -7,7 +7,7 @@ use crate::request::{File, Input, Profile, Request};
 use crate::values::{self, Given};
 use clock::Instant;
 use pteron::tensor::AlignedBuffer;
-use pteron::{EValue, Method, Tensor, ValueMeta};
+use pteron::{EValue, Method, Registries, Tensor, ValueMeta};
 use serde_json::{Value, json};
 use std::time::Duration;
 use toolbox::run::{Latency, top_k};
@@ -18,9 +18,15 @@ use toolbox::{picture, random};
 pub struct Engine {
     buffers: Buffers,
     modules: Numbered<Opened>,
+    registries: Registries,
 }
 
 impl Engine {
+    /// An engine whose programs use these operators and backends, instead of those of the library.
+    pub fn with(registries: Registries) -> Self {
+        Self { registries, ..Self::default() }
+    }
+
     /// Creates a buffer of zeros; `None` if there is not enough memory.
     pub fn buffer(&mut self, len: usize) -> Option<u32> {
         self.buffers.add(AlignedBuffer::zeroed(len).ok()?)
@@ -68,13 +74,13 @@ impl Engine {
             Request::Close { module } => Ok(json!(self.modules.take(module).is_some())),
             Request::Run { module, method, inputs, repeat } => self.run(module, method, inputs, repeat),
             Request::Random { module, method } => {
-                let Self { buffers, modules } = self;
+                let Self { buffers, modules, .. } = self;
                 let (opened, method, _) = resolved(modules, module, method)?;
                 let made = random::inputs(opened.module()?.program(), &method)?;
                 made.into_iter().map(|value| values::give(value, buffers)).collect()
             }
             Request::Picture { module, method, input, picture, preparation } => {
-                let Self { buffers, modules } = self;
+                let Self { buffers, modules, .. } = self;
                 let (_, method, declared) = resolved(modules, module, method)?;
                 let info = declared.get(input).and_then(|declared| declared.tensor.as_ref());
                 let no_tensor = || Failure::input(format!("input {input} of method `{method}` is no tensor"));
@@ -103,7 +109,7 @@ impl Engine {
         let (name, bytes) = taken(file)?;
         let data = data.into_iter().map(taken).collect::<Result<_>>()?;
         let start = Instant::now();
-        let mut opened = Opened::new(name, bytes, data)?;
+        let mut opened = Opened::new(name, bytes, data, &self.registries)?;
         let mut described = opened.describe()?;
         described["ms"] = json!(milliseconds(start.elapsed()));
         let number = self.modules.add(opened);
@@ -118,7 +124,7 @@ impl Engine {
         inputs: Vec<Input>,
         repeat: usize,
     ) -> Result<Value> {
-        let Self { buffers, modules } = self;
+        let Self { buffers, modules, .. } = self;
         let (opened, name, declared) = resolved(modules, module, method)?;
         let given = values::given(&declared, inputs, buffers)?;
         let start = Instant::now();
@@ -156,7 +162,7 @@ impl Engine {
     }
 
     fn report(&mut self, module: u32, profile: Option<Profile>) -> Result<Value> {
-        let Self { buffers, modules } = self;
+        let Self { buffers, modules, .. } = self;
         let run = match profile {
             None => None,
             Some(Profile { method, inputs, repeat }) => {

@@ -4,7 +4,7 @@ use crate::failure::{Failure, Result};
 use pteron::tensor::{AlignedBuffer, ShapeDynamism};
 use pteron::{
     BytesLoader, DataLoader, EValue, FreeableBuffer, LoadOptions, MergedDataMap, MethodMeta, Module,
-    NamedDataMap, PtdDataMap, TensorInfo, ValueMeta,
+    NamedDataMap, PtdDataMap, Registries, TensorInfo, ValueMeta,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -29,8 +29,9 @@ impl Opened {
         name: String,
         bytes: AlignedBuffer,
         data: Vec<(String, AlignedBuffer)>,
+        registries: &Registries,
     ) -> Result<Self> {
-        let mut options = pteron::load_options();
+        let mut options = registries.load_options();
         let mut maps: Vec<Arc<dyn NamedDataMap>> = Vec::new();
         for (name, bytes) in data {
             maps.push(Arc::new(PtdDataMap::load(loader(name, bytes), &options.limits)?));

@@ -1,7 +1,7 @@
 //! Bundles a compiled program with a test case for each method.
 
-use crate::general;
 use crate::limits::{interrupt, limits};
+use crate::registries;
 use pteron::compile::{self, Compiled};
 use pteron::{DataLoader, Program};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) fn of(file: &Arc<dyn DataLoader>, compiled: &Compiled) -> toolbox::Re
             Some(inputs) => inputs,
             None => random::inputs(&program, &method.name)?,
         };
-        let mut options = pteron::load_options().backends(general::backends());
+        let mut options = registries::load_options();
         options.limits = limits();
         options.interrupt = interrupt();
         options.data = Some(compile::named_data(&**file, compiled)?);

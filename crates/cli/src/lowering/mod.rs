@@ -9,6 +9,7 @@ use crate::failure::{Failure, Result};
 use crate::general::{self, OutputArg, say};
 use crate::limits::limits;
 use crate::progress::{self, Steps};
+use crate::registries::registries;
 use clap::{Args, ValueEnum};
 use pteron::DataLoader;
 use pteron::compile::exported::{ExportedProgram, PrintOptions};
@@ -25,7 +26,7 @@ const COMPILING: &str = "compiling";
 #[derive(Debug, Args)]
 pub(crate) struct LoweringOpts {
     /// Backends to which parts of the program are delegated, in order of preference
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "none", value_name = "BACKEND")]
+    #[arg(long, value_parser = BackendName::parser(), value_delimiter = ',', default_value = "none", value_name = "BACKEND")]
     backend: Vec<BackendName>,
     /// Also store weights packed for a machine, which uses them in place (backend bef)
     #[arg(long, value_enum, default_value_t, value_name = "CPU")]
@@ -119,7 +120,7 @@ impl LoweringOpts {
         for pass in &self.print_after {
             expect_pass(pass).map_err(|e| Failure::Usage(format!("--print-after: {e}")))?;
         }
-        let registry = pteron::kernel_registry();
+        let registry = Arc::clone(registries().kernels());
         let operators = match self.operators {
             Operators::Auto => OperatorTable::preferring_portable(&registry),
             Operators::Portable => OperatorTable::portable(&registry),
@@ -196,7 +197,7 @@ impl LoweringOpts {
 
     /// The report as text.
     fn text(&self, compiled: &Compiled) -> String {
-        let delegated = self.backend != [BackendName::None];
+        let delegated = !self.backend.iter().any(BackendName::is_none);
         let text = report::text(compiled, delegated);
         match &self.external_data {
             Some(path) => {

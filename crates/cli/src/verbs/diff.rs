@@ -2,6 +2,7 @@ use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
 use crate::limits::limits;
 use crate::progress;
+use crate::registries::registries;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use toolbox::diff::{Registries, diff};
@@ -43,8 +44,8 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let (kernels, backends) = (pteron::kernel_registry(), general::backends());
-        let registries = Registries { kernels: &kernels, backends: &backends };
+        let (kernels, backends) = (registries().kernels(), registries().backends());
+        let registries = Registries { kernels: kernels, backends: backends };
         let open = |path: &Path| -> Result<File> {
             Ok(File::open(general::open(path)?, "diff", &limits())?)
         };

@@ -1,6 +1,7 @@
 use crate::failure::Result;
-use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
 use crate::limits::limits;
+use crate::registries::registries;
 use clap::Args;
 use toolbox::delegates;
 use toolbox::file::File;
@@ -47,10 +48,10 @@ impl Opts {
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.input.open()?;
-        let (kernels, backends) = (pteron::kernel_registry(), general::backends());
+        let (kernels, backends) = (registries().kernels(), registries().backends());
         if self.delegates {
             let payloads = match File::open(loader, "inspect --delegates", &limits())? {
-                File::Program(program) => delegates::payloads(&program, &backends)?,
+                File::Program(program) => delegates::payloads(&program, backends)?,
                 _ => Vec::new(),
             };
             return match (self.json, payloads.is_empty()) {
@@ -59,7 +60,7 @@ impl Opts {
                 (false, false) => self.output.write_text(&delegates::text(&payloads)),
             };
         }
-        let report = inspect::inspect(&loader, &kernels, &backends, &limits())?;
+        let report = inspect::inspect(&loader, kernels, backends, &limits())?;
         match self.json {
             true => self.output.write_json(&report),
             false => self.output.write_text(&inspect::text(&report, self.all || general.verbosity() > 0)),

@@ -1,6 +1,7 @@
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg};
 use crate::limits::limits;
+use crate::registries::registries;
 use clap::Args;
 use pteron::compile::{OperatorTable, Options, SeenArgument, SeenOperator, seen_by_partitioners};
 use serde_json::{Value, json};
@@ -86,7 +87,7 @@ impl Opts {
     }
 
     fn of_build(&self) -> Result {
-        let mut all = if self.bef { Vec::new() } else { supported(&pteron::kernel_registry()) };
+        let mut all = if self.bef { Vec::new() } else { supported(registries().kernels()) };
         all.retain(|op| self.wanted(&op.name));
         let mut kernels = if self.json && !self.bef { Vec::new() } else { bef_kernels() };
         kernels.retain(|name| self.wanted(name));
@@ -146,10 +147,10 @@ impl Opts {
 
     /// Reports for every file whether this build can run it. A file that cannot be read does not stop the others.
     fn of_files(&self, general: &GeneralOpts) -> Result {
-        let (kernels, backends) = (pteron::kernel_registry(), general::backends());
+        let (kernels, backends) = (registries().kernels(), registries().backends());
         let read = |file: &PathBuf| -> Result<Requirements> {
             let loader = general::open(file)?;
-            Ok(requirements(&loader, &kernels, &backends, &limits())?)
+            Ok(requirements(&loader, kernels, backends, &limits())?)
         };
         let (mut all, mut unread) = (Vec::new(), None);
         for file in &self.files {
@@ -232,7 +233,7 @@ fn no_bef_kernel(filter: &str) -> String {
 
 /// The error that no operator name contains `filter`, with similar names or parts of names.
 fn no_operator(filter: &str) -> String {
-    let registry = pteron::kernel_registry();
+    let registry = registries().kernels();
     let names = registry.names();
     let bases = names.iter().map(|name| name.split('.').next().unwrap_or(name));
     let parts = bases.flat_map(|base| {

@@ -1,6 +1,7 @@
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status_of_answer};
+use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status_of_answer};
 use crate::limits::limits;
+use crate::registries::registries;
 use clap::Args;
 use toolbox::file::File;
 use toolbox::paths::Paths;
@@ -52,10 +53,10 @@ impl Opts {
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let program = File::open_program(self.input.open()?, "plan", &limits())?;
-        let (kernels, backends) = (pteron::kernel_registry(), general::backends());
+        let (kernels, backends) = (registries().kernels(), registries().backends());
         let report = match &self.method {
-            Some(method) => plan_of(&program, method, &kernels, &backends)?,
-            None => plan(&program, &kernels, &backends)?,
+            Some(method) => plan_of(&program, method, kernels, backends)?,
+            None => plan(&program, kernels, backends)?,
         };
         if self.json {
             self.output.write_json(&report)?;

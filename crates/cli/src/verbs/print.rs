@@ -3,6 +3,7 @@ use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
 use crate::limits::limits;
 use crate::maps;
+use crate::registries;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use pteron::{DataLoader, Program};
@@ -113,7 +114,7 @@ impl Opts {
     fn graphs(&self, loader: Arc<dyn DataLoader>) -> Result<String> {
         expect_program(&*loader)?;
         let program = Program::load(loader, &limits()).map_err(toolbox::Error::from)?;
-        let mut options = pteron::load_options().backends(general::backends()).limits(limits());
+        let mut options = registries::load_options().limits(limits());
         options.data = open_data(&self.data, maps::when_large(), &limits())?;
         let stage = self.after.as_deref().and_then(Stage::named).unwrap_or(Stage::last());
         Ok(graphs(&program, self.method.as_deref(), stage, &options)?)

@@ -4,6 +4,7 @@ use crate::failure::Result;
 use crate::general::{self, GeneralOpts, OutputArg, exit_status};
 use crate::limits::limits;
 use crate::progress;
+use crate::registries;
 use clap::Args;
 use pteron::{BytesLoader, DataLoader};
 use std::io;
@@ -89,7 +90,7 @@ impl Opts {
         }
         let own = self.run_options().into_iter().chain(self.call.method_options());
         refuse("report", loader.name(), "no program", own)?;
-        let options = pteron::load_options().backends(general::backends()).limits(limits());
+        let options = registries::load_options().limits(limits());
         self.write(&gather(&loader, &options, &Measured::default())?)
     }
 
@@ -175,7 +176,7 @@ impl Opts {
             false => None,
         };
         let measured = Measured { bef_profile: times.as_ref(), ..Measured::default() };
-        write(&output, json, &gather(&file, &pteron::load_options().limits(limits()), &measured)?)
+        write(&output, json, &gather(&file, &registries::load_options().limits(limits()), &measured)?)
     }
 
     fn write(&self, data: &ReportData) -> Result {

@@ -2,6 +2,7 @@ use crate::failure::Result;
 use crate::general::{GeneralOpts, InputArg, KeepOpts, exit_status};
 use crate::limits::limits;
 use crate::lowering::LoweringOpts;
+use crate::registries::registries;
 use clap::Args;
 use pteron::Program;
 use pteron::compile::{self, OperatorTable};
@@ -52,9 +53,10 @@ impl Opts {
         let program = Program::load(Arc::clone(&file), &limits()).map_err(toolbox::Error::from)?;
         self.keep.check(general, self.input.path(), &edit::lost_by_recompiling(&program)?)?;
         let data = open_data(&self.data, LoadMode::File, &limits())?;
-        let known = OperatorTable::all(&pteron::kernel_registry());
+        let known = OperatorTable::all(registries().kernels());
         self.lowering.compile(&file, |operators, options, watch| {
-            compile::from_program(Arc::clone(&file), data.as_ref(), (&known, operators), options, watch)
+            let (tables, recoverers) = ((&known, operators), registries().recoverers());
+            compile::from_program_with(Arc::clone(&file), data.as_ref(), tables, recoverers, options, watch)
         })
     }
 }

@@ -1,6 +1,7 @@
 use crate::failure::{Failure, Result};
 use crate::general::{ExecutionOpts, GeneralOpts, exit_status, say};
 use crate::limits::{self, duration, size};
+use crate::registries;
 use clap::Args;
 use pteron::{LoadOptions, Pool};
 use serde_json::json;
@@ -151,7 +152,7 @@ impl Opts {
             no_prepare: setting.no_prepare,
             pool: Pool::new(setting.threads),
             limits: limits::limits(),
-            ..pteron::load_options()
+            ..registries::load_options()
         };
         Ok(ServiceOptions {
             workers: self.workers.get(),

@@ -1,6 +1,7 @@
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
 use crate::limits::limits;
+use crate::registries::registries;
 use clap::Args;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -44,11 +45,11 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let (kernels, backends) = (pteron::kernel_registry(), general::backends());
+        let (kernels, backends) = (registries().kernels(), registries().backends());
         let mut all = Vec::new();
         for file in &self.files {
             let loader = general::open(file)?;
-            all.push(validate(&loader, &kernels, &backends, &limits())?);
+            all.push(validate(&loader, kernels, backends, &limits())?);
         }
         let valid = all.iter().all(|v| v.valid);
         if self.json {

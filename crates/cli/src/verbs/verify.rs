@@ -2,6 +2,7 @@ use crate::backend::{self, BackendName, TargetCpu};
 use crate::failure::{Failure, Result};
 use crate::general::{self, ExecutionOpts, GeneralOpts, exit_status_of_answer};
 use crate::limits::{interrupt, limits};
+use crate::registries::{self, registries};
 use clap::Args;
 use demo_backend::DemoBackend;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -67,14 +68,14 @@ pub(crate) struct Opts {
     #[arg(long)]
     archives: bool,
     /// Backends to which parts of the archives' programs are delegated, in order of preference
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "none", value_name = "BACKEND", requires = "archives")]
+    #[arg(long, value_parser = BackendName::parser(), value_delimiter = ',', default_value = "none", value_name = "BACKEND", requires = "archives")]
     backend: Vec<BackendName>,
     /// Also store weights packed for a machine (backend bef)
     #[arg(long, value_enum, default_value_t, value_name = "CPU", requires = "archives")]
     target_cpu: TargetCpu,
     /// Recompile the programs for this backend, without their source, and run the result; if given several times,
     /// recompile for each backend in turn
-    #[arg(long, value_enum, value_name = "BACKEND")]
+    #[arg(long, value_parser = BackendName::parser(), value_name = "BACKEND")]
     retarget: Vec<BackendName>,
     /// Print JSON: the counts, and the outcome of every case
     #[arg(long)]
@@ -103,16 +104,15 @@ impl Opts {
         if self.demo_backends {
             backends.register(DemoBackend).map_err(|e| Failure::Failed(Box::new(e)))?;
         }
-        let mut load = pteron::load_options().backends(backends).limits(limits());
+        let mut load = registries::load_options().backends(backends).limits(limits());
         load.interrupt = interrupt();
         let settings = if self.matrix { Setting::all() } else { vec![self.execution.setting()?] };
         let delegation = backend::delegation(&self.backend, self.target_cpu)?;
         let compile = compile::Options { delegation, memory: limits().memory, ..compile::Options::default() };
-        let retarget = self.retarget.iter().map(|&name| backend::delegation(&[name], TargetCpu::None));
+        let retarget = self.retarget.iter().map(|name| backend::delegation(std::slice::from_ref(name), TargetCpu::None));
         let retarget = retarget.collect::<Result<Vec<_>>>()?;
-        let kernels = pteron::kernel_registry();
         let convert: verify::Convert =
-            Arc::new(move |program| Ok(compile::converted(program, &kernels, &compile, &retarget)?));
+            Arc::new(move |program| Ok(compile::converted(program, registries(), &compile, &retarget)?));
         let mut total = Counts::default();
         let mut reports = Vec::new();
         for setting in &settings {

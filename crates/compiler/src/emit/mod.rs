@@ -75,6 +75,9 @@ pub(crate) fn emit(
     let delegates = delegates(program, builder);
     builder.named_data.extend(input_sizes(program)?);
     builder.named_data.extend(alignments(program)?);
+    if options.source_frames {
+        builder.named_data.extend(delegate_sources(program));
+    }
     builder.execution_plan.push(ExecutionPlan {
         name: program.name.clone(),
         container_meta_type: Some(ContainerMetadata {
@@ -155,6 +158,18 @@ fn own_data(
         return Err(Error::archive(format!("method `{}`", program.name), problem));
     }
     Ok(Some(NamedBlob { key, blob: Blob::bytes(text.into_bytes()), alignment: 1 }))
+}
+
+/// What the delegates compute, as far as it fits in an entry: the last delegates are left off.
+fn delegate_sources(program: &ExportedProgram) -> Option<NamedBlob<'static>> {
+    let mut sources = delegate::DelegateSources::of(program)?;
+    let mut text = sources.to_string();
+    while text.len() as u64 > MAX_OWN_BYTES {
+        sources.delegates.truncate(sources.delegates.len() / 2);
+        text = sources.to_string();
+    }
+    let key = format::pte::delegate_sources_key(&program.name);
+    Some(NamedBlob { key, blob: Blob::bytes(text.into_bytes()), alignment: 1 })
 }
 
 /// The values that are used by nodes, outputs or mutations.

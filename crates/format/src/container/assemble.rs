@@ -59,6 +59,8 @@ impl Layout {
             let size = segment.blob.len();
             let offset = match segment.place {
                 Place::At(offset) => offset,
+                // Behind the last byte of the others, and not beyond the end of the file: readers check that, too.
+                Place::Aligned(_) if size == 0 => layout.data_size,
                 Place::Aligned(own) => {
                     layout.base_alignment = lcm(layout.base_alignment, own).ok_or_else(too_long)?;
                     let both = lcm(alignment, own).ok_or_else(too_long)?;
@@ -77,7 +79,9 @@ impl Layout {
 
     /// The segment base after `tables_size` bytes of tables, and the length of the file.
     pub(crate) fn base(&self, tables_size: u64) -> Result<(u64, u64)> {
-        let base = align_up(tables_size, self.base_alignment).ok_or_else(too_long)?;
+        // Where no segment has bytes, the file ends with the tables.
+        let alignment = if self.data_size == 0 && !self.placed.is_empty() { 1 } else { self.base_alignment };
+        let base = align_up(tables_size, alignment).ok_or_else(too_long)?;
         Ok((base, base.checked_add(self.data_size).ok_or_else(too_long)?))
     }
 }

@@ -40,7 +40,10 @@ mod write;
 
 pub use crate::container::DataSegment;
 pub use header::{EXTENDED_HEADER_LENGTH, ExtendedHeader, Header, IDENTIFIER, MIN_EXTENDED_HEADER_LENGTH};
-pub use own_data::{Alignments, MAX_OWN_BYTES, OWN_KEY_PREFIX, alignments_key, input_sizes_key, is_own_key};
+pub use own_data::{
+    Alignments, MAX_OWN_BYTES, OWN_KEY_PREFIX, alignments_key, delegate_sources_key, input_sizes_key,
+    is_delegate_sources_key, is_own_key,
+};
 pub use read::{read_program, read_program_with};
 pub use revision::{Revised, Revision, undeclared};
 pub use schema::{

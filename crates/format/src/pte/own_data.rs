@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `pteron.input_sizes.METHOD` | the sizes that the export allows for the inputs: `ir::exported::InputSizes` |
 //! | `pteron.alignments.METHOD` | the alignments that payloads and named data must have in memory: [`Alignments`] |
+//! | `pteron.delegates.METHOD` | with source frames, what the delegates compute: `ir::exported::delegate::DelegateSources` |
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,6 +28,19 @@ pub fn is_own_key(key: &str) -> bool {
 /// The key of the sizes that the inputs of a method may have.
 pub fn input_sizes_key(method: &str) -> String {
     format!("{OWN_KEY_PREFIX}input_sizes.{method}")
+}
+
+/// The prefix of the keys of what delegates compute.
+const DELEGATE_SOURCES: &str = "pteron.delegates.";
+
+/// The key of what the delegates of a method compute.
+pub fn delegate_sources_key(method: &str) -> String {
+    format!("{DELEGATE_SOURCES}{method}")
+}
+
+/// Whether named data with this key says what the delegates of a method compute. It is debug information.
+pub fn is_delegate_sources_key(key: &str) -> bool {
+    key.starts_with(DELEGATE_SOURCES)
 }
 
 /// The key of the [`Alignments`] of a method.

@@ -32,7 +32,7 @@ pub use backend_bef::{BefPartitioner, BefPreprocess};
 #[cfg(feature = "xnnpack")]
 pub use backend_xnnpack::{XnnpackPartitioner, XnnpackPreprocess, XnnpackRecover};
 
-use crate::{BytesLoader, DataLoader, EValue, Error as Failure, KernelRegistry, NamedDataMap};
+use crate::{BytesLoader, DataLoader, EValue, Error as Failure, KernelRegistry, NamedDataMap, Registries};
 use delegate::Recover;
 use exported::ConstantTensor;
 use in_place::{CompiledLoader, FileArchive};
@@ -169,12 +169,14 @@ fn as_declared(example: &ExampleInput, meta: &TensorMeta) -> tensor::Result<Tens
 pub fn retargeted(
     file: Arc<dyn DataLoader>,
     data: Option<&Arc<dyn NamedDataMap>>,
-    kernels: &KernelRegistry,
+    registries: &Registries,
     options: &Options,
 ) -> crate::Result<Arc<dyn DataLoader>> {
-    let known = OperatorTable::all(kernels);
-    let table = OperatorTable::preferring_portable(kernels);
-    let compiled = from_program(Arc::clone(&file), data, (&known, &table), options, &mut |_, _, _| {})?;
+    let known = OperatorTable::all(registries.kernels());
+    let table = OperatorTable::preferring_portable(registries.kernels());
+    let (tables, recoverers) = ((&known, &table), registries.recoverers());
+    let compiled =
+        from_program_with(Arc::clone(&file), data, tables, recoverers, options, &mut |_, _, _| {})?;
     Ok(in_memory(file, &compiled))
 }
 
@@ -185,15 +187,15 @@ pub fn retargeted(
 /// As [`program_with`] and [`retargeted`].
 pub fn converted(
     (file, mut data): (Arc<dyn DataLoader>, Option<Arc<dyn NamedDataMap>>),
-    kernels: &KernelRegistry,
+    registries: &Registries,
     archive: &Options,
     again: &[Vec<Delegation>],
 ) -> crate::Result<(Arc<dyn DataLoader>, Option<Arc<dyn NamedDataMap>>)> {
-    let mut program = program_with(file, kernels, archive)?;
+    let mut program = program_with(file, registries.kernels(), archive)?;
     for delegation in again {
         let options =
             Options { delegation: delegation.clone(), memory: archive.memory, ..Options::default() };
-        program = retargeted(program, data.take().as_ref(), kernels, &options)?;
+        program = retargeted(program, data.take().as_ref(), registries, &options)?;
     }
     Ok((program, data))
 }
@@ -206,7 +208,23 @@ pub fn converted(
 pub fn from_program(
     file: Arc<dyn DataLoader>,
     data: Option<&Arc<dyn NamedDataMap>>,
+    tables: (&OperatorTable, &OperatorTable),
+    options: &Options,
+    watch: Watch<'_>,
+) -> crate::Result<Compiled> {
+    from_program_with(file, data, tables, &recovering_backends(), options, watch)
+}
+
+/// As [`from_program`], with these backends, instead of those of the library, to convert payloads back to operators
+/// ([`Registries::recoverers`](crate::Registries::recoverers)).
+///
+/// # Errors
+/// As [`from_program`].
+pub fn from_program_with(
+    file: Arc<dyn DataLoader>,
+    data: Option<&Arc<dyn NamedDataMap>>,
     (operators, table): (&OperatorTable, &OperatorTable),
+    recoverers: &[Arc<dyn Recover + Send + Sync>],
     options: &Options,
     watch: Watch<'_>,
 ) -> crate::Result<Compiled> {
@@ -223,9 +241,14 @@ pub fn from_program(
         file: bytes,
         data: &elsewhere,
         operators,
-        backends: &recovering_backends(),
+        backends: recoverers,
     };
     retarget(&source, table, options, watch).map_err(|e| failed(&*file, e))
+}
+
+/// The archive that a loader serves, for the functions of [`pt2`].
+pub fn archive_of(file: &Arc<dyn DataLoader>) -> Box<dyn pt2::ArchiveFile> {
+    Box::new(FileArchive(Arc::clone(file)))
 }
 
 /// Compiles the archive that a loader serves, as [`compile`] does. Weights are read when they are folded or written.

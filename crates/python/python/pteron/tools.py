@@ -250,6 +250,29 @@ def backends() -> Tuple[str, ...]:
     return tuple(_pteron.backends())
 
 
+def register_backend(
+    id: str,
+    init: Callable[[bytes, Dict[str, Any]], Any],
+    execute: Callable[..., Any],
+) -> None:
+    """Registers a delegate backend that is written in Python, for tests and prototypes.
+
+    Programs that are opened later use it for delegates with this id; it replaces a backend with the same id.
+
+    Args:
+        id: The id by which programs name the backend.
+        init: Called for each delegate when a method is loaded, with the payload and a dict: `method`, its name;
+            `arguments`, for each argument of the call `(dtype, sizes)`, or None if it is no tensor; `num_inputs`, how many
+            of them are inputs, or None if the file does not tell; `compile_specs` and `named_data`, bytes by key. What it
+            returns is the delegate's state; if that has an attribute `num_inputs`, it says how many arguments are inputs.
+        execute: Called for each execution, with the state and the inputs, as tensors and numbers. It returns an array, or a
+            tuple with one for each output. Outputs take the sizes of the arrays.
+
+    An exception becomes a `LoadError` or an `ExecuteError` that names method, delegate, file and line.
+    """
+    _pteron.register_backend(id, init, execute)
+
+
 @dataclass(frozen=True)
 class ArenaPlan:
     """The tensors of an arena with their offsets and lifetimes."""

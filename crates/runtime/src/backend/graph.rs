@@ -1,7 +1,8 @@
 //! Delegates that expose what they compute as a graph.
 
-use super::{BackendError, BackendExecutionContext, Delegate};
+use super::{BackendError, BackendExecutionContext, Delegate, guarded};
 use graph::{Executable, Graph};
+use ir::Live;
 use operator::{Arg, Budget, Isa, Out};
 use std::sync::Arc;
 use tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta, TensorView, TensorViewMut};
@@ -93,7 +94,7 @@ impl GraphDelegate {
             self.lowered[at..].rotate_left(1);
         } else {
             let request = GraphRequest::new(&inputs, outputs, ctx.bytes_left()).within(ctx.packs.budget());
-            let graph = self.graph.graph(&request)?;
+            let graph = checked_graph(&*self.graph, &request)?;
             let executable =
                 Executable::with_packs(graph, ctx.kernels, &mut ctx.packs.clone())?.of_delegate();
             if self.lowered.len() == MAX_CACHED {
@@ -152,6 +153,45 @@ impl Delegate for GraphDelegate {
         let ran = executable.run(ctx.kernels, ctx.tracer(), &inputs, &mut outputs);
         ran.map_err(|e| at_node(executable.failed_at(), e.into()))
     }
+}
+
+/// The graph for a request, checked against the contract of [`DelegateGraph::graph`], since the code that runs it relies on
+/// that.
+pub(crate) fn checked_graph(
+    source: &dyn DelegateGraph,
+    request: &GraphRequest<'_>,
+) -> Result<Graph, BackendError> {
+    let graph = guarded(|| source.graph(request))?;
+    let refuse = |problem: String| Err(BackendError::new(format!("the graph of the delegate: {problem}")));
+    if let Err(problem) = graph.verify() {
+        return refuse(problem.to_string());
+    }
+    let is_output = |live: &Live| matches!(live, Live::Output);
+    let has_state = (0..graph.inputs().len()).any(|input| graph.state_of_input(input).is_some());
+    if graph.num_blocks() != 1 || has_state || !graph.results().iter().all(is_output) {
+        return refuse("it has several blocks or state".to_owned());
+    }
+    let same = |a: &TensorMeta, b: &TensorMeta| a.dtype() == b.dtype() && a.sizes() == b.sizes();
+    let inputs: Vec<&TensorMeta> = graph.inputs().iter().map(|&v| graph.meta(v)).collect();
+    if inputs.len() != request.inputs.len() || !inputs.iter().zip(request.inputs).all(|(a, b)| same(a, b)) {
+        return refuse(format!("its inputs are {}, the call's are {}", list(inputs), list(request.inputs)));
+    }
+    let outputs: Vec<&TensorMeta> = graph.outputs().iter().map(|&v| graph.meta(v)).collect();
+    let alike = |(a, b): (&&TensorMeta, &TensorMeta)| a.dtype() == b.dtype() && a.rank() == b.rank();
+    if outputs.len() != request.outputs.len() || !outputs.iter().zip(request.outputs).all(alike) {
+        return refuse(format!(
+            "its outputs are {}, the call's are {}",
+            list(outputs),
+            list(request.outputs)
+        ));
+    }
+    Ok(graph)
+}
+
+/// Metas as a list for an error.
+fn list<'m>(metas: impl IntoIterator<Item = &'m TensorMeta>) -> String {
+    let list: Vec<String> = metas.into_iter().map(TensorMeta::to_string).collect();
+    format!("[{}]", list.join(", "))
 }
 
 /// Prefixes an error with the payload node that it comes from, if that is known.

@@ -1,18 +1,25 @@
 //! Delegate backends at run time: the traits that a backend implements, and the registry of backends.
 
+mod arguments;
 mod contents;
 mod graph;
+mod guard;
 
+pub use arguments::CallArgument;
+pub(crate) use arguments::CallArguments;
 pub use contents::{
     PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadSupport, PayloadValue, RefusedNode,
 };
 pub(crate) use graph::at_node;
+pub(crate) use graph::checked_graph;
 pub use graph::{DelegateGraph, GraphDelegate, GraphRequest};
+pub(crate) use guard::{drop_guarded, guarded};
 
 use crate::{FreeableBuffer, NamedDataMap};
 use ::graph::Packs;
+use clock::Instant;
 use operator::{Arg, Budget, Held, Isa, KernelContext, Out};
-use pool::Pool;
+use pool::{Interrupted, Pool};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,25 +43,41 @@ pub type BackendOptions = BTreeMap<String, OptionValue>;
 
 /// Why a backend refused a payload or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct BackendError(String);
+#[error("{message}")]
+pub struct BackendError {
+    message: String,
+    interrupted: Option<Interrupted>,
+}
 
 impl BackendError {
     /// An error with this message.
     pub fn new(message: impl Into<String>) -> Self {
-        Self(message.into())
+        Self { message: message.into(), interrupted: None }
+    }
+
+    /// Why the delegate stopped, if it stopped because it was interrupted: see
+    /// [`BackendExecutionContext::interrupted`].
+    pub fn interrupted(&self) -> Option<Interrupted> {
+        self.interrupted
     }
 }
 
 impl From<operator::Error> for BackendError {
     fn from(e: operator::Error) -> Self {
-        Self(crate::one_line(&e))
+        Self::new(crate::one_line(&e))
     }
 }
 
 impl From<tensor::Error> for BackendError {
     fn from(e: tensor::Error) -> Self {
-        Self(crate::one_line(&e))
+        Self::new(crate::one_line(&e))
+    }
+}
+
+/// A delegate that stops because it was interrupted returns this error. The runtime then reports the interruption.
+impl From<Interrupted> for BackendError {
+    fn from(why: Interrupted) -> Self {
+        Self { message: why.to_string(), interrupted: Some(why) }
     }
 }
 
@@ -79,6 +102,9 @@ pub trait Backend: Send + Sync {
 
     /// Creates a delegate from its payload. The payload bytes stay in memory as long as a clone of `processed` does; a
     /// backend that has copied what it needs should drop it.
+    ///
+    /// [`BackendInitContext::arguments`] lists the arguments of the call for which the delegate is made, so that a payload
+    /// that does not fit it is refused here.
     ///
     /// A backend that can express the payload as a graph returns a [`GraphDelegate`], whose nodes the runtime inlines
     /// into the surrounding region. Any other delegate is opaque: the runtime calls its `execute`.
@@ -144,7 +170,10 @@ pub trait Delegate: Send {
     /// The number of leading arguments of a call that are inputs. The remaining arguments are outputs.
     fn num_inputs(&self) -> usize;
 
-    /// Computes the outputs. The delegate resizes outputs of dynamic shape. Inputs never alias outputs.
+    /// Computes the outputs. Inputs never alias outputs.
+    ///
+    /// The delegate resizes every output of dynamic shape, even if its sizes stay the same. If it does not, and an input is
+    /// smaller than its upper bound, the execution fails: the output would keep the sizes of its upper bound.
     fn execute(
         &mut self,
         ctx: &BackendExecutionContext<'_>,
@@ -156,6 +185,7 @@ pub trait Delegate: Send {
 /// What a backend may use while it creates a delegate.
 pub struct BackendInitContext<'a> {
     pub(crate) method: &'a str,
+    pub(crate) call: Option<&'a CallArguments<'a>>,
     pub(crate) named_data: Option<&'a dyn NamedDataMap>,
     pub(crate) specs: &'a BackendOptions,
     pub(crate) tracer: Tracer<'a>,
@@ -178,6 +208,29 @@ impl<'a> BackendInitContext<'a> {
     /// An option that the caller set for this backend when it loaded the method.
     pub fn runtime_spec(&self, key: &str) -> Option<&'a OptionValue> {
         self.specs.get(key)
+    }
+
+    /// The arguments of the call for which the delegate is made, inputs first, then outputs, as the file declares them.
+    /// Sizes of dynamic tensors are upper bounds. Empty if no instruction calls the delegate; if several do, these are the
+    /// arguments of the first.
+    pub fn arguments(&self) -> Vec<CallArgument> {
+        self.call.map_or_else(Vec::new, CallArguments::list)
+    }
+
+    /// How many of [`Self::arguments`] are inputs, if the tables of the method tell.
+    pub fn num_inputs(&self) -> Option<usize> {
+        self.call.and_then(CallArguments::num_inputs)
+    }
+
+    /// Why loading is to end early, if it is: it was cancelled. A backend that takes long looks at it from time to time,
+    /// and returns the reason as its error (`Err(why.into())`).
+    pub fn interrupted(&self) -> Option<Interrupted> {
+        interrupted()
+    }
+
+    /// When loading has to be done, if there is a deadline.
+    pub fn deadline(&self) -> Option<Instant> {
+        deadline()
     }
 
     /// The tracer for events.
@@ -229,6 +282,18 @@ impl<'a> BackendExecutionContext<'a> {
         self.method
     }
 
+    /// Why the execution is to end early, if it is: it was cancelled, or its deadline has passed. Loops of
+    /// [`Self::pool`] end by themselves. A delegate that waits for a device or loops in another way looks at it from time to
+    /// time, and returns the reason as its error (`Err(why.into())`).
+    pub fn interrupted(&self) -> Option<Interrupted> {
+        interrupted()
+    }
+
+    /// When the execution has to be done, if there is a deadline.
+    pub fn deadline(&self) -> Option<Instant> {
+        deadline()
+    }
+
     /// The tracer for events.
     pub fn tracer(&self) -> Tracer<'a> {
         self.tracer
@@ -254,6 +319,16 @@ impl<'a> BackendExecutionContext<'a> {
     pub fn allocate(&self, bytes: usize) -> Result<AlignedBuffer, BackendError> {
         self.memory.allocate(bytes)
     }
+}
+
+/// Why the computation of this thread is to end early, if it is.
+fn interrupted() -> Option<Interrupted> {
+    pool::armed()?.check().err()
+}
+
+/// The deadline of the computation of this thread.
+fn deadline() -> Option<Instant> {
+    pool::armed()?.deadline()
 }
 
 /// Accounts for the memory that a backend allocates through a context.

@@ -1,6 +1,6 @@
 use crate::Result;
 use format::pte::Instruction;
-use runtime::{BackendRegistry, Program};
+use runtime::{BackendRegistry, DebugHandle, DelegateSources, Program};
 use std::collections::HashMap;
 use trace::Place;
 
@@ -9,6 +9,10 @@ use trace::Place;
 pub struct NodeKinds {
     /// For each delegate, the kind of each node.
     kinds: Vec<Vec<String>>,
+    /// For each delegate, the debug handle of each node.
+    handles: Vec<Vec<Option<u32>>>,
+    /// What the delegates compute, if the program says it.
+    sources: DelegateSources,
     /// The delegate that the instruction at (chain, instruction) calls.
     called: HashMap<(u32, u32), usize>,
 }
@@ -17,14 +21,18 @@ impl NodeKinds {
     /// Reads the payloads of a method. Payloads that no registered backend can read contribute no kinds.
     pub fn of(program: &Program, method: &str, backends: &BackendRegistry) -> Result<Self> {
         let plan = program.method_meta(method)?.plan();
-        let mut found = Self::default();
+        // It is only shown: what cannot be read is not there.
+        let sources = program.method_meta(method)?.delegate_sources().ok().flatten().unwrap_or_default();
+        let mut found = Self { sources, ..Self::default() };
         for delegate in &plan.delegates {
             let Some(backend) = backends.get(&delegate.id) else {
                 found.kinds.push(Vec::new());
+                found.handles.push(Vec::new());
                 continue;
             };
             let bytes = super::read(program, delegate)?;
             let contents = backend.contents(&bytes).and_then(|read| read.ok()).unwrap_or_default();
+            found.handles.push(contents.nodes.iter().map(|node| node.debug_handle).collect());
             found.kinds.push(contents.nodes.into_iter().map(|node| node.kind).collect());
         }
         for (c, chain) in plan.chains.iter().enumerate() {
@@ -42,6 +50,21 @@ impl NodeKinds {
         let delegate = *self.called.get(&(place.chain?, place.instruction?))?;
         let kind = self.kinds.get(delegate)?.get(usize::try_from(place.node?).ok()?)?;
         Some(kind.as_str())
+    }
+
+    /// The source nodes behind a step that a delegate reports, with their lines and modules: those of the debug handle
+    /// that is the step's name or the number of its node.
+    pub fn source(&self, place: Place, name: &str) -> Option<String> {
+        let delegate = *self.called.get(&(place.chain?, place.instruction?))?;
+        let source = self.sources.delegates.get(delegate)?;
+        let by_name = source.behind(&DebugHandle::Str(name.to_owned()));
+        by_name.or_else(|| source.behind(&DebugHandle::Int(self.handle(delegate, place.node?))))
+    }
+
+    /// The debug handle of a payload's node: the one that its backend lists, or its number.
+    fn handle(&self, delegate: usize, node: u32) -> u32 {
+        let listed = self.handles.get(delegate).and_then(|nodes| nodes.get(usize::try_from(node).ok()?));
+        listed.copied().flatten().unwrap_or(node)
     }
 
     /// The node at a place: `node 3 Conv2d`.

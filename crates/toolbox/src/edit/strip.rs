@@ -1,7 +1,7 @@
 use super::{Output, finish, revise, tensors_mut};
 use crate::Result;
 use crate::file::Progress;
-use format::pte::ExtraTensorInfo;
+use format::pte::{ExtraTensorInfo, is_delegate_sources_key};
 use runtime::Program;
 use serde::Serialize;
 
@@ -48,6 +48,7 @@ pub fn strip(program: &Program, options: StripOptions, progress: &Progress) -> R
             plan.container_meta_type = None;
         }
     }
+    builder.named_data.retain(|entry| !is_delegate_sources_key(&entry.key));
     if options.names {
         for tensor in tensors_mut(&mut revision.program).filter(|tensor| !tensor.is_external()) {
             let Some(info) = &mut tensor.extra_tensor_info else { continue };

@@ -33,8 +33,17 @@ struct Event<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Args<'a> {
-    Instruction { chain: u32, instruction: u32 },
-    Kernel { function: &'a str, kernel: u32 },
+    Instruction {
+        chain: u32,
+        instruction: u32,
+        /// The node of the payload, within the call of a delegate.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        node: Option<u32>,
+    },
+    Kernel {
+        function: &'a str,
+        kernel: u32,
+    },
     None {},
 }
 
@@ -55,7 +64,7 @@ fn event<'a>(recording: &'a Recording, span: &'a Span) -> Event<'a> {
     let args = match (span.place.chain, span.place.instruction) {
         (Some(chain), Some(instruction)) => match recording.functions.get(chain as usize) {
             Some(function) => Args::Kernel { function, kernel: instruction },
-            None => Args::Instruction { chain, instruction },
+            None => Args::Instruction { chain, instruction, node: span.place.node },
         },
         _ => Args::None {},
     };

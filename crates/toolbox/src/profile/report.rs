@@ -60,12 +60,19 @@ pub struct StepTime {
     /// If the instruction calls a delegate, the node of its payload whose result it computes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
+    /// Whether a delegate reported the step. It is a part of the call before it, whose time includes it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub in_delegate: bool,
     /// The operator, the kind of fused step, or the backend.
     pub name: String,
     /// The operator of the instruction, if it differs from the step's name.
     pub instruction: Option<String>,
     /// The types of the instruction's input and output tensors, with the sizes in the file.
     pub shapes: Option<String>,
+    /// The nodes of the source program behind a step of a delegate, with their lines and modules, if the program was
+    /// compiled with source frames and the step's name or node is a debug handle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// Executions per run.
     pub calls: f64,
     /// Time per run.
@@ -91,9 +98,22 @@ impl Profile {
         let mut inside = 0.0;
         for block in self.recording.blocks.iter().filter(|b| b.name == "Execute") {
             let mut nameless = 0;
-            for span in block.spans.iter().filter(|s| matches!(s.kind, SpanKind::Kernel | SpanKind::Delegate))
-            {
+            for span in in_call_order(&block.spans) {
                 let time = us(span.nanoseconds());
+                let in_delegate = span.kind == SpanKind::DelegateStep;
+                // Steps without an instruction are identified by their order in the run.
+                let order = if span.place == Place::default() { nameless + 1 } else { 0 };
+                nameless += usize::from(order > 0);
+                let key = (span.place, &*span.name, order, in_delegate);
+                let at = *by_step.entry(key).or_insert_with(|| {
+                    steps.push(step(program, &self.method, kernels, nodes, span));
+                    steps.len() - 1
+                });
+                steps[at].calls += 1.0;
+                steps[at].total_us += time;
+                if in_delegate {
+                    continue;
+                }
                 inside += time;
                 let at = *by_name.entry(&*span.name).or_insert_with(|| {
                     operators.push(OperatorTime {
@@ -106,16 +126,6 @@ impl Profile {
                 });
                 operators[at].calls += 1.0;
                 operators[at].total_us += time;
-                // Steps without an instruction are identified by their order in the run.
-                let order = if span.place == Place::default() { nameless + 1 } else { 0 };
-                nameless += usize::from(order > 0);
-                let key = (span.place, &*span.name, order);
-                let at = *by_step.entry(key).or_insert_with(|| {
-                    steps.push(step(program, &self.method, kernels, nodes, span));
-                    steps.len() - 1
-                });
-                steps[at].calls += 1.0;
-                steps[at].total_us += time;
             }
         }
         // Sums are divided once: a sum of quotients would round calls to fractions.
@@ -145,6 +155,31 @@ impl Profile {
     }
 }
 
+/// The spans of kernels and delegates in the order in which they ended, each followed by the steps that the delegate
+/// reported during the call; they ended before it.
+fn in_call_order(spans: &[Span]) -> Vec<&Span> {
+    let mut ordered = Vec::new();
+    let mut steps: HashMap<(Option<u32>, Option<u32>), Vec<&Span>> = HashMap::new();
+    for span in spans {
+        let call = (span.place.chain, span.place.instruction);
+        match span.kind {
+            SpanKind::DelegateStep => steps.entry(call).or_default().push(span),
+            SpanKind::Kernel => ordered.push(span),
+            SpanKind::Delegate => {
+                ordered.push(span);
+                ordered.extend(steps.remove(&call).into_iter().flatten());
+            }
+            _ => {}
+        }
+    }
+    ordered
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 /// A sentence about instructions that run as they are written.
 fn as_written(noted: &AsWritten) -> String {
     let AsWritten { chain, instructions, reason } = noted;
@@ -166,16 +201,21 @@ fn step(
 ) -> StepTime {
     let place = span.place.chain.zip(span.place.instruction);
     let named = place.and_then(|(c, i)| instruction(program, method, kernels, c, i));
+    let is_step = span.kind == SpanKind::DelegateStep;
     let (operator, shapes) = match nodes.text(span.place) {
+        // The call is listed above it.
+        node if is_step => (node, None),
         Some(node) => (named.map(|(delegate, _)| format!("{delegate}, {node}")), None),
         None => named.unzip(),
     };
     StepTime {
         place,
         node: span.place.node,
+        in_delegate: span.kind == SpanKind::DelegateStep,
         name: span.name.to_string(),
         instruction: operator.filter(|o| !o.ends_with(&*span.name)),
         shapes,
+        source: nodes.source(span.place, &span.name),
         calls: 0.0,
         total_us: 0.0,
         share: 0.0,
@@ -266,11 +306,12 @@ impl Report {
                 Some((c, i)) => format!("{c}:{i}"),
             };
             s.node.iter().for_each(|node| _ = write!(at, ".{node}"));
+            let indent = if s.in_delegate { "  " } else { "" };
             let name = match &s.instruction {
-                Some(operator) => format!("{} ({operator})", s.name),
-                None => s.name.clone(),
+                Some(operator) => format!("{indent}{} ({operator})", s.name),
+                None => format!("{indent}{}", s.name),
             };
-            let shapes = s.shapes.clone().unwrap_or_default();
+            let shapes = s.shapes.as_ref().or(s.source.as_ref()).cloned().unwrap_or_default();
             rows.push(vec![at, name, calls(s.calls), time(s.total_us), percent(s.share), shapes]);
         }
         let _ = write!(out, "\n{}", table(rows, "><>>><", 0));

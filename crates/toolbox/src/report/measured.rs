@@ -36,12 +36,15 @@ impl Measured<'_> {
             to.data.time_unit = Some(MICROSECONDS);
             for step in &report.steps {
                 let Some((chain, instruction)) = step.place else { continue };
-                add_time(
-                    to,
-                    &report.method,
-                    Place { node: step.node, ..Place::instruction(chain, instruction) },
-                    step.total_us,
-                );
+                let place = Place { node: step.node, ..Place::instruction(chain, instruction) };
+                match (step.in_delegate, step.node) {
+                    // The time of the call includes it.
+                    (true, Some(_)) => each_node(to, &report.method, place, |node| {
+                        node.time = Some(node.time.unwrap_or(0.0) + step.total_us);
+                    }),
+                    (true, None) => {}
+                    (false, _) => add_time(to, &report.method, place, step.total_us),
+                }
             }
             to.fact(
                 "One run",

@@ -10,10 +10,10 @@ use crate::print::{Stage, argument_text, at_stage, place_text, tensor_type};
 use format::pte::{EValue, ExecutionPlan, Instruction};
 use operator::{Generator, KernelContext, Scratch};
 use runtime::{
-    Found, LoadOptions, MethodGraph, PayloadContents, PayloadRole, PayloadValue, Program, RaisedFlow,
-    RaisedInstruction, RaisedMethod,
+    DelegateSource, Found, LoadOptions, MethodGraph, PayloadContents, PayloadRole, PayloadValue, Program,
+    RaisedFlow, RaisedInstruction, RaisedMethod,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use tensor::ScalarType;
 use trace::Place;
 
@@ -52,8 +52,15 @@ pub(super) fn add(to: &mut Gathered, program: &Program, method: &str, options: &
         .map(|(i, d)| delegates::payload(program, raised.plan(), i, d, &options.backends))
         .collect::<Result<Vec<_>>>()?;
     let written = Written { program, raised: &raised, options, payloads: &payloads }.add(to);
-    for payload in &payloads {
-        add_payload(to, written.graph, payload, &raised);
+    let sources = program.method_meta(method)?.delegate_sources();
+    let sources = sources.ok().flatten().map(|sources| sources.delegates).unwrap_or_default();
+    for (index, payload) in payloads.iter().enumerate() {
+        match sources.get(index) {
+            Some(source) if payload.contents.as_ref().is_none_or(|c| c.read.nodes.is_empty()) => {
+                add_source(to, written.graph, payload, source, &raised);
+            }
+            _ => add_payload(to, written.graph, payload, &raised),
+        }
     }
     let loading = LoadOptions { keep_graphs: true, no_prepare: false, tracer: None, ..options.clone() };
     match program.load_method(method, loading) {
@@ -323,29 +330,87 @@ fn add_payload(to: &mut Gathered, parent: u32, payload: &DelegatePayload, raised
     let name = format!("{}, delegate {}", payload.method, payload.index);
     let graph = to.next_graph();
     let mut sketch = payload_sketch(to, name, contents);
-    let (parent, first) =
-        (Some(parent), sketch.nodes.len() as u32 - contents.nodes.len() as u32 - outputs(contents));
-    let plan = raised.plan();
-    for (c, chain) in plan.chains.iter().enumerate() {
-        for (i, step) in chain.instructions.iter().enumerate() {
-            if !matches!(step, Instruction::DelegateCall { delegate_index, .. } if *delegate_index as usize == payload.index)
-            {
-                continue;
-            }
-            let place = Place::instruction(c as u32, i as u32);
-            for node in 0..contents.nodes.len() as u32 {
-                let key = (payload.method.clone(), Place { node: Some(node), ..place });
-                to.places.entry(key).or_default().push((graph, first + node));
-            }
-            if let Some(&(at, node)) =
-                to.places.get(&(payload.method.clone(), place)).and_then(|all| all.first())
-            {
-                to.data.graphs[at as usize].nodes[node as usize].opens = Some(graph);
-            }
+    let first = sketch.nodes.len() as u32 - contents.nodes.len() as u32 - outputs(contents);
+    for place in calls_of(payload, raised) {
+        for node in 0..contents.nodes.len() as u32 {
+            let key = (payload.method.clone(), Place { node: Some(node), ..place });
+            to.places.entry(key).or_default().push((graph, first + node));
+        }
+        open_at(to, payload, place, graph);
+    }
+    sketch.parent = Some(parent);
+    to.draw(sketch);
+}
+
+/// The instructions that call a delegate.
+fn calls_of(payload: &DelegatePayload, raised: &RaisedMethod) -> Vec<Place> {
+    let is_call = |step: &Instruction| matches!(step, Instruction::DelegateCall { delegate_index, .. } if *delegate_index as usize == payload.index);
+    let chains = raised.plan().chains.iter().enumerate();
+    let calls = chains.flat_map(|(c, chain)| {
+        let steps = chain.instructions.iter().enumerate().filter(|(_, step)| is_call(step));
+        steps.map(move |(i, _)| Place::instruction(c as u32, i as u32))
+    });
+    calls.collect()
+}
+
+/// Makes the node of a call open a graph.
+fn open_at(to: &mut Gathered, payload: &DelegatePayload, place: Place, graph: u32) {
+    let found = to.places.get(&(payload.method.clone(), place)).and_then(|all| all.first());
+    if let Some(&(at, node)) = found {
+        to.data.graphs[at as usize].nodes[node as usize].opens = Some(graph);
+    }
+}
+
+/// Adds the graph of the nodes that a delegate replaced, for a payload that nothing can read.
+fn add_source(
+    to: &mut Gathered,
+    parent: u32,
+    payload: &DelegatePayload,
+    source: &DelegateSource,
+    raised: &RaisedMethod,
+) {
+    let name = format!("{}, delegate {}, as it was compiled from", payload.method, payload.index);
+    let graph = to.next_graph();
+    let mut sketch = Sketch::new(name, GraphKind::Payload);
+    let mut made: HashMap<&str, u32> = HashMap::new();
+    let defined: HashSet<&str> = source.nodes.iter().flat_map(|n| &n.results).map(String::as_str).collect();
+    for input in source.nodes.iter().flat_map(|n| &n.inputs).filter(|name| !defined.contains(name.as_str())) {
+        if !made.contains_key(input.as_str()) {
+            let (label, detail) = (to.text(input), to.text(String::new()));
+            made.insert(input, sketch.pill(label, detail));
         }
     }
-    sketch.parent = parent;
+    for each in &source.nodes {
+        let mut node = Node {
+            label: to.text(short_target(&each.target)),
+            family: family(short_target(&each.target)),
+            ..Node::default()
+        };
+        node.about.push((to.text("Node"), to.text(each.name())));
+        node.about.push((to.text("Operator"), to.text(&each.target)));
+        for (what, text) in [("Line", &each.line), ("Module", &each.module)] {
+            if !text.is_empty() {
+                node.about.push((to.text(what), to.text(text)));
+            }
+        }
+        let node = sketch.node(node);
+        for input in &each.inputs {
+            let (name, text) = (to.text(input), to.text(String::new()));
+            sketch
+                .operand(node, Operand { name, text, bytes: None, from: made.get(input.as_str()).copied() });
+        }
+        made.extend(each.results.iter().map(|name| (name.as_str(), node)));
+    }
+    for place in calls_of(payload, raised) {
+        open_at(to, payload, place, graph);
+    }
+    sketch.parent = Some(parent);
     to.draw(sketch);
+}
+
+/// An operator without its namespace and overload: `linear` for `aten.linear.default`.
+fn short_target(target: &str) -> &str {
+    target.split('.').nth(1).unwrap_or(target)
 }
 
 fn outputs(contents: &PayloadContents) -> u32 {

@@ -188,9 +188,11 @@ impl VerifiedProgram {
         if planned { TensorData::Planned } else { TensorData::Unplanned }
     }
 
-    /// The byte range in the file of the payload of a delegate of this program.
+    /// The byte range in the file of the payload of a delegate of this program. An empty payload may lie anywhere, and
+    /// has the range 0..0.
     pub fn delegate_data(&self, delegate: &BackendDelegate) -> Range<u64> {
-        self.program.delegate_range(&self.header, &delegate.processed).unwrap_or_default()
+        let range = self.program.delegate_range(&self.header, &delegate.processed);
+        range.filter(|range| !range.is_empty()).unwrap_or_default()
     }
 
     /// The byte range in the file of the named data with this key.

@@ -2,12 +2,15 @@
 
 use super::tags::{Group, groups_in_order};
 use super::{
-    CALL_DELEGATE, DelegationError, DelegationSpec, LoweredModule, MAX_ALIGNMENT, PartitionResult,
-    Partitioner, Preprocess, PreprocessResult, partition,
+    CALL_DELEGATE, CompileSpec, DelegationError, DelegationSpec, LoweredModule, MAX_ALIGNMENT,
+    PartitionResult, Partitioner, Preprocess, PreprocessResult, partition,
 };
-use crate::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, VarId, VarType};
+use crate::exported::{
+    Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, SourceFrame, VarId, VarType,
+};
 use crate::{SharedBytes, reopened};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Tags a program with a partitioner and compiles each tagged part with its backend. In the result a
@@ -124,7 +127,7 @@ impl Lowering<'_> {
             DelegationError::NoBackend { tag: tag.to_string(), backend_id: spec.backend_id.clone() }
         })?;
         let part = Part::of(self.program, members, &self.used);
-        let result = backend.preprocess(&part.program, &spec.compile_specs)?;
+        let result = preprocess(*backend, &part.program, &spec.compile_specs)?;
         check_alignments(&spec.backend_id, &result)?;
         for data in &result.named_data {
             let known = self.keys.entry(data.key.clone()).or_insert_with(|| Arc::clone(&data.bytes));
@@ -148,6 +151,50 @@ fn check_alignments(backend_id: &str, result: &PreprocessResult) -> Result<(), D
         let what = key.map_or_else(|| "the payload".to_owned(), |key| format!("the data `{key}`"));
         Err(DelegationError::Alignment { backend_id: backend_id.to_owned(), what, alignment })
     })
+}
+
+/// Compiles a part. An error has the source line of the node that it names, or that of the first node.
+fn preprocess(
+    backend: &dyn Preprocess,
+    part: &ExportedProgram,
+    specs: &[CompileSpec],
+) -> Result<PreprocessResult, DelegationError> {
+    let result = catch_unwind(AssertUnwindSafe(|| backend.preprocess(part, specs)));
+    let result = result.unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        Err(DelegationError::Panicked {
+            backend_id: backend.backend_id().to_owned(),
+            method: part.name.clone(),
+            message: text.unwrap_or("without a message").to_owned(),
+        })
+    });
+    result.map_err(|source| {
+        let named = match &source {
+            DelegationError::Preprocess { node, .. } => Some(node.as_str()),
+            DelegationError::AtLine { .. } => return source,
+            _ => None,
+        };
+        match line_of(part, named) {
+            Some(line) => DelegationError::AtLine { source: Box::new(source), line },
+            None => source,
+        }
+    })
+}
+
+/// The source line of the node with this name, or of the first node that has one.
+fn line_of(part: &ExportedProgram, named: Option<&str>) -> Option<SourceFrame> {
+    let (mut first, mut found) = (None, None);
+    part.graph.for_each_node(&mut |node| {
+        let line = || node.line().cloned();
+        if first.is_none() {
+            first = line();
+        }
+        if found.is_none() && named.is_some_and(|name| part.node_name(node) == name) {
+            found = line();
+        }
+    });
+    found.or(first)
 }
 
 /// A part extracted as a program of its own.

@@ -10,14 +10,16 @@ mod check;
 mod lower;
 mod propose;
 mod recover;
+mod sources;
 mod tags;
 
 pub use check::partition;
 pub use lower::{lower_partition, to_backend, to_backend_whole};
 pub use propose::tag_supported;
 pub use recover::{LoweredCall, Recover};
+pub use sources::{DelegateSource, DelegateSources, SourceNode};
 
-use super::{ExportedProgram, VarId};
+use super::{ExportedProgram, SourceFrame, VarId};
 use crate::{Malformed, SharedBytes};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -220,6 +222,47 @@ pub enum DelegationError {
         what: String,
         /// The alignment.
         alignment: u64,
+    },
+    /// Payloads of two methods use one key for different bytes. Named data belongs to the file, not to a method.
+    #[error(
+        "payloads of the methods `{first}` and `{second}` use the key `{key}` for different bytes; a key names the same \
+         bytes in the whole file: make the method's name or a hash of the bytes part of it"
+    )]
+    SameKeyInMethods {
+        /// The key.
+        key: String,
+        /// A method that uses it.
+        first: String,
+        /// A method that uses it for other bytes.
+        second: String,
+    },
+    /// A payload uses a key that the file needs for something else.
+    #[error("a payload of {backend_id} uses the key `{key}`, which {problem}; choose another key")]
+    TakenKey {
+        /// The backend.
+        backend_id: String,
+        /// The key.
+        key: String,
+        /// What the key names.
+        problem: String,
+    },
+    /// An error of a backend, with the source line of the node that it is about.
+    #[error("{source}\n    at {line}")]
+    AtLine {
+        /// The error.
+        source: Box<DelegationError>,
+        /// The line.
+        line: SourceFrame,
+    },
+    /// A backend panicked.
+    #[error("{backend_id} panicked when it compiled a part of `{method}`: {message}")]
+    Panicked {
+        /// The backend.
+        backend_id: String,
+        /// The method.
+        method: String,
+        /// The message of the panic.
+        message: String,
     },
     /// A backend cannot compile a part.
     #[error("{backend_id} cannot take node `{node}` ({target}): {problem}")]

@@ -1,0 +1,158 @@
+//! The `pteron` command: runs, inspects and checks machine-learning program files.
+//!
+//! This crate parses arguments, prints and shows progress. The verbs are implemented in `toolbox`.
+//!
+//! An application with operators or backends of its own gets all verbs, `serve` included, from [`main_with`]:
+//!
+//! ```no_run
+//! use pteron::{FnKernel, Registries};
+//! use std::process::ExitCode;
+//!
+//! fn main() -> ExitCode {
+//!     let mut kernels = pteron::kernel_registry();
+//!     let twice = FnKernel::new("my::twice.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", |_, args, outs| {
+//!         let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+//!         out.resize(x.sizes())?;
+//!         x.relayout(out)?;
+//!         out.storage_mut::<f32>()?.iter_mut().for_each(|v| *v *= 2.0);
+//!         Ok(())
+//!     });
+//!     twice.and_then(|kernel| kernels.register(kernel)).expect("a new operator");
+//!     // `.backend(...)`, `.delegation(...)` and `.recoverer(...)` add the halves of a backend.
+//!     pteron_cli::main_with(Registries::default().with_kernels(kernels))
+//! }
+//! ```
+#![deny(unsafe_code)]
+
+#[cfg(feature = "serve")]
+#[allow(unsafe_code)]
+mod allocator;
+mod backend;
+mod call;
+mod failure;
+mod general;
+mod limits;
+mod lowering;
+#[allow(unsafe_code)]
+mod maps;
+mod pictures;
+mod progress;
+mod registries;
+mod signals;
+mod verbs;
+
+use clap::Parser;
+use general::GeneralOpts;
+use std::process::ExitCode;
+
+/// Runs, inspects and checks ExecuTorch programs and their relatives.
+#[derive(Debug, Parser)]
+#[command(name = "pteron", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = concat!(
+    "Start with:\n",
+    "  pteron inspect model.pte            show the contents of a program and what it needs\n",
+    "  pteron run model.pte 2x2xf32=1      run a program\n",
+    "  pteron VERB --help                  examples for each verb"
+))]
+struct Cli {
+    #[command(flatten)]
+    general: GeneralOpts,
+    #[command(subcommand)]
+    verb: verbs::Verb,
+}
+
+/// Runs the command with the arguments of the process, and with these operators and backends: their names are those of
+/// `--backend`, and every verb uses them. Call it from `main`, once.
+#[must_use]
+pub fn main_with(registries: pteron::Registries) -> ExitCode {
+    registries::set(registries);
+    let cli = Cli::parse();
+    pteron::before_unfinished_files(signals::take);
+    cli.general.limits().set();
+    match cli.verb.run(&cli.general) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(&cli.general),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use std::any::TypeId;
+    use std::path::PathBuf;
+    use toolbox::input::InputSpec;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_shows_examples_and_its_exit_status() {
+        for verb in Cli::command().get_subcommands_mut() {
+            let name = verb.get_name().to_owned();
+            let help = verb.render_long_help().to_string();
+            assert!(help.contains("Examples:"), "{name}");
+            assert!(help.contains("Exit status:"), "{name}");
+            assert!(help.contains(&format!("pteron {name}")), "{name}: no example shows the verb");
+        }
+    }
+
+    /// A command line that passes a different path to every option of the verb that takes one, and the paths.
+    fn with_every_path(verb: &clap::Command, words: &[&str]) -> (Vec<String>, Vec<String>) {
+        let mut line: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        let mut paths = Vec::new();
+        for arg in verb.get_arguments() {
+            let kind = arg.get_value_parser().type_id();
+            let is_path = kind == TypeId::of::<PathBuf>();
+            let value = match arg.get_possible_values().first() {
+                _ if is_path => format!("{}-{}", verb.get_name(), arg.get_id()),
+                _ if kind == TypeId::of::<InputSpec>() => format!("@{}-{}", verb.get_name(), arg.get_id()),
+                Some(possible) => possible.get_name().to_owned(),
+                None => "1".to_owned(),
+            };
+            // `--labels` needs `--top`, and `--data` of `print` needs `--graph`.
+            let needed = ["top", "graph"].iter().any(|id| arg.get_id() == id);
+            if value.contains('-') || arg.is_required_set() || needed {
+                line.extend(arg.get_long().map(|long| format!("--{long}")));
+                if arg.get_action().takes_values() {
+                    line.push(value.clone());
+                    let most = arg.get_num_args().map_or(1, |n| n.min_values()).max(1);
+                    line.extend((1..most).map(|i| format!("{value}{i}")));
+                }
+            }
+            if value.contains('-') {
+                paths.push(value.trim_start_matches('@').to_owned());
+            }
+        }
+        (line, paths)
+    }
+
+    #[test]
+    fn every_path_of_every_verb_is_declared() {
+        let mut command = Cli::command();
+        command.build();
+        let mut checked = 0;
+        for verb in command.get_subcommands() {
+            let lines = match verb.get_subcommands().next() {
+                Some(inner) if inner.get_name() != "help" => {
+                    with_every_path(inner, &["pteron", verb.get_name(), inner.get_name()])
+                }
+                _ => with_every_path(verb, &["pteron", verb.get_name()]),
+            };
+            let (line, expected) = lines;
+            if verb.get_name() == "help" {
+                continue;
+            }
+            let cli = Cli::try_parse_from(&line).unwrap_or_else(|e| panic!("{line:?}: {e}"));
+            let declared: Vec<_> =
+                cli.verb.paths().all().map(|(_, path)| path.display().to_string()).collect();
+            for path in &expected {
+                assert!(declared.contains(path), "{line:?} declares {declared:?}");
+            }
+            checked += expected.len();
+        }
+        assert!(checked > 40, "{checked}");
+    }
+}

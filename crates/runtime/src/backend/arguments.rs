@@ -1,0 +1,249 @@
+//! What the tables of a method tell of the arguments of a delegate call: their metas, and how many are inputs.
+
+use crate::call::State;
+use crate::value::{Id, Storage, Value};
+use format::pte::{ExecutionPlan, Instruction, Tensor, TensorData};
+use operator::Kernel;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tensor::{Extent, TensorMeta};
+
+/// An argument of a delegate call, as the file declares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallArgument {
+    /// A tensor. Dynamic sizes are upper bounds.
+    Tensor(TensorMeta),
+    /// A list of tensors.
+    Tensors(Vec<TensorMeta>),
+    /// A number, a boolean or a string, or nothing.
+    Other,
+}
+
+impl CallArgument {
+    /// The meta of a tensor; `None` for other arguments.
+    pub fn tensor(&self) -> Option<&TensorMeta> {
+        if let Self::Tensor(meta) = self { Some(meta) } else { None }
+    }
+}
+
+/// The first call of a delegate.
+pub(crate) struct CallArguments<'p> {
+    /// Its chain, and its index in the chain.
+    pub(crate) place: (usize, usize),
+    args: &'p [i32],
+    /// The least number of inputs: the arguments up to the last one that the delegate cannot write.
+    least: usize,
+    /// The argument behind `least` that cannot be written, and why.
+    fixed: Option<&'static str>,
+    /// The arguments before the first that has no contents before the call. It may be state that nothing has written yet.
+    likely: usize,
+    /// The largest number of inputs: not all arguments, if the last has no contents before the call.
+    most: usize,
+    metas: Vec<CallArgument>,
+}
+
+impl<'p> CallArguments<'p> {
+    /// The first call of each delegate of a plan, by delegate. The values of the plan are loaded.
+    pub(crate) fn of(
+        plan: &'p ExecutionPlan,
+        state: &State,
+        kernels: &[Option<Arc<dyn Kernel>>],
+        data: impl Fn(&'p Tensor) -> TensorData<'p>,
+    ) -> Vec<Option<Self>> {
+        let mut scan = Scan::new(plan, state, data);
+        let mut calls: Vec<Option<Self>> = plan.delegates.iter().map(|_| None).collect();
+        for (c, chain) in plan.chains.iter().enumerate() {
+            for (i, instruction) in chain.instructions.iter().enumerate() {
+                match instruction {
+                    Instruction::KernelCall { op_index, args } => {
+                        scan.kernel(kernels.get(*op_index as usize).and_then(Option::as_ref), args);
+                    }
+                    Instruction::DelegateCall { delegate_index, args } => {
+                        let call = scan.call((c, i), args);
+                        if let Some(first @ None) = calls.get_mut(*delegate_index as usize) {
+                            *first = Some(call);
+                        }
+                    }
+                    Instruction::MoveCall { move_to, .. } => scan.write(*move_to as Id),
+                    _ => {}
+                }
+            }
+        }
+        calls
+    }
+
+    /// Checks the number of inputs that a delegate says it takes.
+    pub(crate) fn check(&self, inputs: usize) -> Result<(), String> {
+        let all = self.args.len();
+        if inputs > all {
+            return Err(format!("the delegate takes {inputs} inputs, the call has {all} arguments"));
+        }
+        let takes = format!("the delegate takes {inputs} of the call's {all} arguments as inputs");
+        if inputs < self.least {
+            let (at, why) = (self.least - 1, self.fixed.unwrap_or("computed before the call"));
+            return Err(format!("{takes}, and would write argument {at}, which is {why}"));
+        }
+        if inputs > self.most {
+            let at = self.most;
+            return Err(format!("{takes}, and would read argument {at}, which nothing has written"));
+        }
+        Ok(())
+    }
+
+    /// The number of inputs, if the tables tell.
+    pub(crate) fn num_inputs(&self) -> Option<usize> {
+        (self.least == self.likely).then_some(self.least)
+    }
+
+    /// The arguments in order.
+    pub(crate) fn list(&self) -> Vec<CallArgument> {
+        self.metas.clone()
+    }
+}
+
+/// A pass over the instructions of a plan, which notes what they have written.
+struct Scan<'s> {
+    state: &'s State,
+    /// By value, whether it is an input of the method.
+    is_input: Vec<bool>,
+    /// By value, whether the file gives it contents or a name, so that it may be state.
+    is_state: Vec<bool>,
+    /// By value, whether an instruction has written it.
+    is_written: Vec<bool>,
+    /// The bytes that instructions have written: the end of each maximal range, by arena and start.
+    bytes: BTreeMap<(usize, usize), usize>,
+    /// Whether instructions run in the order in which they are listed.
+    is_straight: bool,
+}
+
+impl<'s> Scan<'s> {
+    fn new<'p>(
+        plan: &'p ExecutionPlan,
+        state: &'s State,
+        data: impl Fn(&'p Tensor) -> TensorData<'p>,
+    ) -> Self {
+        let is_state = |value: &'p format::pte::EValue| {
+            value.as_tensor().is_some_and(|t| {
+                let data = data(t);
+                let is_plain = matches!(data, TensorData::Planned | TensorData::Unplanned);
+                !is_plain || t.fully_qualified_name().is_some()
+            })
+        };
+        let mut is_input = vec![false; state.values.len()];
+        plan.inputs.iter().for_each(|&id| is_input[id as Id] = true);
+        let is_jump =
+            |i: &Instruction| matches!(i, Instruction::JumpFalseCall { .. } | Instruction::MoveCall { .. });
+        Self {
+            state,
+            is_state: plan.values.iter().map(is_state).collect(),
+            is_written: vec![false; state.values.len()],
+            bytes: BTreeMap::new(),
+            is_straight: !plan.chains.iter().flat_map(|chain| &chain.instructions).any(is_jump),
+            is_input,
+        }
+    }
+
+    /// Notes what a kernel call writes. A call without a kernel is taken to write all of its arguments.
+    fn kernel(&mut self, kernel: Option<&Arc<dyn Kernel>>, args: &[i32]) {
+        for (at, &id) in args.iter().enumerate() {
+            let declared = kernel.and_then(|kernel| kernel.schema().args.get(at));
+            if declared.is_none_or(|arg| arg.written) {
+                self.write(id as Id);
+            }
+        }
+    }
+
+    fn write(&mut self, id: Id) {
+        match self.state.values.get(id) {
+            Some(Value::Tensor(tensor)) => {
+                self.is_written[id] = true;
+                if let Storage::Arena(extent) = tensor.home {
+                    self.write_bytes(extent);
+                }
+            }
+            Some(Value::Tensors(ids)) => ids.clone().iter().for_each(|&id| self.write(id)),
+            _ => {}
+        }
+    }
+
+    /// Adds a range of bytes, merged with the ranges that it touches.
+    fn write_bytes(&mut self, extent: Extent) {
+        let (mut start, mut end) = (extent.offset, extent.offset.saturating_add(extent.len));
+        let touching = |bytes: &BTreeMap<(usize, usize), usize>, start: usize, end: usize| {
+            let (&at, &to) = bytes.range(..=(extent.arena, end)).next_back()?;
+            (at.0 == extent.arena && to >= start).then_some((at, to))
+        };
+        while let Some((at, to)) = touching(&self.bytes, start, end) {
+            if at.1 <= start && to >= end {
+                return;
+            }
+            self.bytes.remove(&at);
+            (start, end) = (start.min(at.1), end.max(to));
+        }
+        self.bytes.insert((extent.arena, start), end);
+    }
+
+    fn are_written(&self, extent: Extent) -> bool {
+        let end = extent.offset.saturating_add(extent.len);
+        let before = self.bytes.range(..=(extent.arena, extent.offset)).next_back();
+        before.is_some_and(|(at, &to)| at.0 == extent.arena && to >= end)
+    }
+
+    /// Why a delegate cannot write a value, if it cannot.
+    fn fixed(&self, id: Id) -> Option<&'static str> {
+        let tensor = self.state.values[id].tensor()?;
+        match tensor.home {
+            _ if self.is_input[id] => Some("an input of the method"),
+            Storage::Constant(_) => Some("a constant"),
+            _ if self.is_straight && self.is_written[id] && !self.is_state[id] => {
+                Some("computed before the call")
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a tensor has no contents before a call. `views` says whether it may be another name of bytes that were
+    /// written.
+    fn is_empty(&self, id: Id, views: bool) -> bool {
+        let Some(tensor) = self.state.values[id].tensor() else { return false };
+        let Storage::Arena(extent) = tensor.home else { return false };
+        let has_contents = self.is_input[id] || self.is_state[id] || self.is_written[id];
+        self.is_straight && !has_contents && !(views && self.are_written(extent))
+    }
+
+    /// A call of a delegate; notes that it writes what nothing has written.
+    fn call<'p>(&mut self, place: (usize, usize), args: &'p [i32]) -> CallArguments<'p> {
+        let ids = || args.iter().map(|&id| id as Id);
+        // A value that is listed twice is read first and then written.
+        let is_last = |at: usize| !args[..at].contains(&args[at]) || args.len() > MAX_COMPARED;
+        let fixed = |(at, id): (usize, Id)| self.fixed(id).filter(|_| is_last(at)).map(|why| (at + 1, why));
+        let last = ids().enumerate().filter_map(fixed).next_back();
+        let least = last.map_or(0, |(count, _)| count);
+        let tail = args.len().saturating_sub(1);
+        let is_empty = |&(at, id): &(usize, Id)| at >= least && self.is_empty(id, at != tail);
+        let likely = ids().enumerate().find(is_empty).map_or(args.len(), |(at, _)| at);
+        let most =
+            args.len() - usize::from(ids().enumerate().next_back().is_some_and(|last| is_empty(&last)));
+        let metas = ids().map(|id| self.argument(id)).collect();
+        let call = CallArguments { place, args, least, fixed: last.map(|(_, why)| why), likely, most, metas };
+        ids()
+            .filter(|&id| self.fixed(id).is_none())
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|id| self.write(id));
+        call
+    }
+
+    fn argument(&self, id: Id) -> CallArgument {
+        let meta = |id: Id| self.state.values[id].tensor().map(|t| t.meta.clone());
+        match &self.state.values[id] {
+            Value::Tensor(tensor) => CallArgument::Tensor(tensor.meta.clone()),
+            Value::Tensors(ids) => CallArgument::Tensors(ids.iter().filter_map(|&id| meta(id)).collect()),
+            _ => CallArgument::Other,
+        }
+    }
+}
+
+/// The arguments of a call up to which each is compared with those before it.
+const MAX_COMPARED: usize = 64;
