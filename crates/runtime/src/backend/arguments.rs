@@ -34,8 +34,11 @@ pub(crate) struct CallArguments<'p> {
     args: &'p [i32],
     /// The least number of inputs: the arguments up to the last one that the delegate cannot write.
     least: usize,
-    /// The argument behind `least` that cannot be written, and why.
+    /// Why the last of the `least` arguments cannot be written.
     fixed: Option<&'static str>,
+    /// The arguments up to the last one that has contents before the call. A delegate may overwrite them, but does not
+    /// where the file names each result once.
+    given: usize,
     /// The arguments before the first that has no contents before the call. It may be state that nothing has written yet.
     likely: usize,
     /// The largest number of inputs: not all arguments, if the last has no contents before the call.
@@ -81,8 +84,14 @@ impl<'p> CallArguments<'p> {
         }
         let takes = format!("the delegate takes {inputs} of the call's {all} arguments as inputs");
         if inputs < self.least {
-            let (at, why) = (self.least - 1, self.fixed.unwrap_or("computed before the call"));
+            let (at, why) = (self.least - 1, self.fixed.unwrap_or_default());
             return Err(format!("{takes}, and would write argument {at}, which is {why}"));
+        }
+        if inputs == 0 && self.given > 0 {
+            return Err(format!(
+                "{takes}, and would write argument {}, which is computed before the call",
+                self.given - 1
+            ));
         }
         if inputs > self.most {
             let at = self.most;
@@ -93,7 +102,7 @@ impl<'p> CallArguments<'p> {
 
     /// The number of inputs, if the tables tell.
     pub(crate) fn num_inputs(&self) -> Option<usize> {
-        (self.least == self.likely).then_some(self.least)
+        (self.given == self.likely).then_some(self.given)
     }
 
     /// The arguments in order.
@@ -196,11 +205,13 @@ impl<'s> Scan<'s> {
         match tensor.home {
             _ if self.is_input[id] => Some("an input of the method"),
             Storage::Constant(_) => Some("a constant"),
-            _ if self.is_straight && self.is_written[id] && !self.is_state[id] => {
-                Some("computed before the call")
-            }
             _ => None,
         }
+    }
+
+    /// Whether an instruction computes a value before the call, in the order in which they run.
+    fn is_given(&self, id: Id) -> bool {
+        self.is_straight && self.is_written[id] && !self.is_state[id]
     }
 
     /// Whether a tensor has no contents before a call. `views` says whether it may be another name of bytes that were
@@ -216,17 +227,20 @@ impl<'s> Scan<'s> {
     fn call<'p>(&mut self, place: (usize, usize), args: &'p [i32]) -> CallArguments<'p> {
         let ids = || args.iter().map(|&id| id as Id);
         // A value that is listed twice is read first and then written.
-        let is_last = |at: usize| !args[..at].contains(&args[at]) || args.len() > MAX_COMPARED;
-        let fixed = |(at, id): (usize, Id)| self.fixed(id).filter(|_| is_last(at)).map(|why| (at + 1, why));
+        let is_first = |at: usize| !args[..at].contains(&args[at]) || args.len() > MAX_COMPARED;
+        let fixed = |(at, id): (usize, Id)| self.fixed(id).filter(|_| is_first(at)).map(|why| (at + 1, why));
         let last = ids().enumerate().filter_map(fixed).next_back();
         let least = last.map_or(0, |(count, _)| count);
+        let is_given = |&(at, id): &(usize, Id)| is_first(at) && self.is_given(id);
+        let given = ids().enumerate().filter(is_given).next_back().map_or(least, |(at, _)| least.max(at + 1));
         let tail = args.len().saturating_sub(1);
-        let is_empty = |&(at, id): &(usize, Id)| at >= least && self.is_empty(id, at != tail);
+        let is_empty = |&(at, id): &(usize, Id)| at >= given && self.is_empty(id, at != tail);
         let likely = ids().enumerate().find(is_empty).map_or(args.len(), |(at, _)| at);
         let most =
             args.len() - usize::from(ids().enumerate().next_back().is_some_and(|last| is_empty(&last)));
         let metas = ids().map(|id| self.argument(id)).collect();
-        let call = CallArguments { place, args, least, fixed: last.map(|(_, why)| why), likely, most, metas };
+        let call =
+            CallArguments { place, args, least, fixed: last.map(|(_, why)| why), given, likely, most, metas };
         ids()
             .filter(|&id| self.fixed(id).is_none())
             .collect::<Vec<_>>()

@@ -48,7 +48,7 @@ pub fn strip(program: &Program, options: StripOptions, progress: &Progress) -> R
             plan.container_meta_type = None;
         }
     }
-    builder.named_data.retain(|entry| !is_delegate_sources_key(&entry.key));
+    revision.program.named_data.retain(|entry| !is_delegate_sources_key(&entry.key));
     if options.names {
         for tensor in tensors_mut(&mut revision.program).filter(|tensor| !tensor.is_external()) {
             let Some(info) = &mut tensor.extra_tensor_info else { continue };
