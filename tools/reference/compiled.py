@@ -58,12 +58,17 @@ def differs(found, expected, tolerance):
     rtol = tolerance or TOLERANCE[str(expected.dtype).removeprefix("torch.")]
     if torch.allclose(a, b, rtol=0, atol=rtol * max(scale, 0.1), equal_nan=True):
         return None
-    return f"differs by {(a - b).abs().nan_to_num(0).max().item():.3g}"
+    either = a.isfinite() & b.isfinite()
+    other = (~torch.isclose(a, b, equal_nan=True) & ~either).sum().item()
+    by = (a - b)[either].abs().max().item() if either.any() else 0.0
+    return f"differs by {by:.3g}" + (f", and {other} elements are infinite or NaN on one side" if other else "")
 
 
 def run_case(program, case, archive):
     """Runs all runs of a case and returns the verdict with the first difference. If `archive` is given, its module
     computes the expected outputs in place of the recorded ones."""
+    # Registers the kernels of `quantized_decomposed`.
+    import executorch.kernels.quantized  # noqa: F401
     from executorch.runtime import Runtime
     folder = case.parent
     record = json.loads(case.read_text())

@@ -2,11 +2,12 @@
 """Compares random programs with PyTorch: archives as they are, compiled for the portable kernels and for all, delegated,
 and what was compiled for the portable kernels also on the reference runtime.
 
-    python tools/reference/random_programs.py PTERON FOLDER [--count 1000] [--seed 0] [--first 0]
+    python tools/reference/random_programs.py PTERON FOLDER [--count 1000] [--seed 0] [--first 0] [--write-only]
 
 A program is a chain of random operators over element types, ranks, broadcasts and, in some, a dynamic first dimension.
 Several are exported as one module; one that fails is written to FOLDER as a case of its own, and a line is printed. The
-last line counts. Programs whose operators are refused are counted apart, with the reason. Needs torch and executorch.
+last line counts. Programs whose operators are refused are counted apart, with the reason. With `--write-only` each program is
+written as a case, and none is run. Needs torch and executorch.
 """
 
 import argparse
@@ -281,6 +282,7 @@ def main():
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--together", type=int, default=10)
     parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--write-only", action="store_true")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     counts = collections.Counter()
@@ -294,6 +296,9 @@ def main():
             chains = [Chain(rng, dynamic) for _ in range(args.together)]
             chains = [c for c in chains if c.steps]
             counts["programs"] += len(chains)
+            if args.write_only:
+                counts["not exported"] += write_each(args, first, chains, dynamic)
+                continue
             group = args.folder / f"group_{first}"
             try:
                 write(group, chains, dynamic)
@@ -322,6 +327,19 @@ def main():
                     remove(own)
     print(dict(counts), flush=True)
     return int(bool(counts["wrong"]))
+
+
+def write_each(args, first, chains, dynamic):
+    """Writes each program as a case of its own, and returns how many cannot be exported."""
+    failed = 0
+    for k, chain in enumerate(chains):
+        own = args.folder / f"p{args.seed}_{first + k}"
+        try:
+            write(own, [chain], dynamic)
+        except Exception:
+            failed += 1
+            remove(own)
+    return failed
 
 
 def remove(folder):

@@ -16,6 +16,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 import torchvision.ops as tv
+from torch.export import Dim
 
 from archives import write_case
 
@@ -189,6 +190,48 @@ def random_draws(x, p):
             x.clone().geometric_(0.3), x.clone().uniform_(2, 3), x.clone().normal_(1, 2), x.half().exponential_(), torch.bernoulli(p),
             x.clone().bernoulli_(0.3), torch.poisson(p * 9), torch.binomial((p * 9).floor(), p), torch._sample_dirichlet(p + 0.1),
             torch.distributions.Gamma(p + 0.5, 1.0).sample(), torch.distributions.Categorical(logits=x).sample(), torch.randperm(7))
+
+
+@case(torch.tensor(2.5), torch.tensor(-3))
+def without_dimensions(x, n):
+    """Operators that name a dimension of a tensor that has none."""
+    return (x.movedim(0, -1) + 1, x.unfold(0, 1, 1), n.unfold(-1, 1, 2) * 2, x.transpose(0, -1) * 2, x.flip(-1) + 1, torch.cumsum(n, 0),
+            torch.sort(x, 0), torch.topk(x, 1, 0), torch.amax(x, 0), torch.prod(n, 0), x.index_select(0, torch.tensor([0])), torch.median(x, 0),
+            x.roll(1), F.softmax(x, 0), torch.count_nonzero(n, 0), x.squeeze(0) - 1, x.gather(0, torch.tensor(0)), torch.argmax(x, -1), x.unsqueeze(-1))
+
+
+@case(r(3, 5) > 0, torch.rand(2, 3, 4) > 0.6, torch.rand(2, 4, 5) > 0.6)
+def products_of_masks(x, a, b):
+    return a @ b, torch.bmm(a, b), x.unsqueeze(0).transpose(1, 2) @ a[:1]
+
+
+@case(r(4, 6), dynamic=({0: Dim("rows", min=2, max=9), 1: Dim("columns", min=3, max=8)},), more=[(r(2, 3),), (r(9, 8),)])
+def norms_of_dynamic_columns(x):
+    return F.rms_norm(x, x.shape[-1:]), F.layer_norm(x, x.shape[-1:]), F.rms_norm(x, x.shape), F.rms_norm(x.T, x.T.shape[-1:])
+
+
+@case(r(4), dynamic=({0: Dim.AUTO(max=64)},))
+class product_of_end(nn.Module):
+    """A product whose sizes fit each other only for some of the sizes that the archive declares."""
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 3)
+
+    def forward(self, x):
+        return self.linear(torch.exp(x).chunk(2)[-1])
+
+
+@case(torch.rand(4, 3) > 0.3, torch.tensor([0, 2, 0]), torch.rand(3, 3) > 0.5)
+def reductions_of_masks(x, index, src):
+    return tuple(x.index_reduce(0, index, src, how) for how in ("prod", "amax", "amin"))
+
+
+@case(torch.randint(0, 256, (2, 3, 7, 9), dtype=torch.uint8), torch.randint(0, 256, (1, 5, 6, 4), dtype=torch.uint8))
+def interpolated_bytes(x, y):
+    """Images of bytes, whose sums are rounded after each dimension."""
+    modes = [(mode, wide, corners) for mode in ("bilinear", "bicubic") for wide in (False, True) for corners in (False, True)]
+    return tuple(F.interpolate(image, size, mode=mode, antialias=wide, align_corners=corners)
+                 for image, size in ((x, (4, 13)), (y, (9, 3))) for mode, wide, corners in modes)
 
 
 RANDOM = {"random_draws"}

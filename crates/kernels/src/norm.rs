@@ -211,9 +211,10 @@ fn group_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
             ctx.pool().parallel_chunks_mut(out, pixels.max(1), (GRAIN / pixels.max(1)).max(1), &|plane, out| {
                 let (row, channel) = (plane / (channels / groups), plane % channels);
                 let weight = weight.map_or(1.0, |w| w[channel].to_f64());
-                let scale = rows[row * 2 + 1] * weight;
-                let shift = bias.map_or(0.0, |b| b[channel].to_f64()) - rows[row * 2] * scale;
-                let (scale, shift) = (C::from_f64(scale), C::from_f64(shift));
+                // The rounded scale on both sides: a group of equal elements is 0, as in PyTorch.
+                let scale = C::from_f64(rows[row * 2 + 1] * weight);
+                let shift = bias.map_or(0.0, |b| b[channel].to_f64()) - rows[row * 2] * scale.to_f64();
+                let shift = C::from_f64(shift);
                 let x = &all[plane * pixels..(plane + 1) * pixels];
                 out.iter_mut().zip(x).for_each(|(o, &x)| *o = x * scale + shift);
             });
@@ -247,9 +248,9 @@ fn affine(
         let bias = factors::<f64>(ctx, "bias", args.optional_tensor(2)?, channels)?;
         let mut factors = ctx.scratch::<C>(channels * 2)?;
         for (c, pair) in pairs.chunks_exact(2).enumerate() {
-            let scale = pair[1] * weight.as_ref().map_or(1.0, |w| w[c]);
-            factors[c] = C::from_f64(scale);
-            factors[channels + c] = C::from_f64(bias.as_ref().map_or(0.0, |b| b[c]) - pair[0] * scale);
+            let scale = C::from_f64(pair[1] * weight.as_ref().map_or(1.0, |w| w[c]));
+            let shift = bias.as_ref().map_or(0.0, |b| b[c]) - pair[0] * scale.to_f64();
+            (factors[c], factors[channels + c]) = (scale, C::from_f64(shift));
         }
         let (scale, shift) = factors.split_at(channels);
         // In the out's storage order; `inner` is the number of elements stored inside the channel dimension.
@@ -445,5 +446,14 @@ mod tests {
         assert_eq!(m.storage::<f64>().unwrap(), &[2.0, 2.0]);
         let args = [a(&x), a(&w), Arg::None, int(1), int(4), int(2), int(3), Arg::Double(0.0)];
         assert!(call_many("aten::native_group_norm.out", &args, [y, m]).is_err());
+    }
+
+    #[test]
+    fn groups_of_one_element_are_zero() {
+        let x = t(&[4, 1], &[1.1f32, -2.3, 0.7, 3.9]);
+        let args = [a(&x), Arg::None, Arg::None, int(4), int(1), int(1), int(1), Arg::Double(1e-5)];
+        let outs = [out(Float, &[4, 1]), out(Float, &[4, 1]), out(Float, &[4, 1])];
+        let [y, ..] = call_many("aten::native_group_norm.out", &args, outs).unwrap();
+        assert_eq!(y.storage::<f32>().unwrap(), &[0.0; 4]);
     }
 }

@@ -154,9 +154,13 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
         if let Outcome::Replaced = operands::with_complex_constants(cx, node)? {
             return Ok(Outcome::Replaced);
         }
+        if let Outcome::Replaced = resample::of_bytes(cx, node)? {
+            return Ok(Outcome::Replaced);
+        }
         if table.is_portable()
             && (matches!(operands::scalar_of_half(cx, node)?, Outcome::Replaced)
                 || matches!(operands::without_dims(cx, node)?, Outcome::Replaced)
+                || matches!(operands::without_windows(cx, node)?, Outcome::Replaced)
                 || matches!(operands::without_elements(cx, node)?, Outcome::Replaced))
         {
             return Ok(Outcome::Replaced);
@@ -252,176 +256,137 @@ fn keep_output_types(program: &mut ExportedProgram, declared: &[Option<ScalarTyp
 mod tests {
     use super::*;
     use ir::exported::{InputKind, IntArgument, Size, VarId};
+    use std::collections::BTreeSet;
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::path::Path;
 
-    /// Argument names that rules look up, by type.
-    const TENSORS: &[&str] = &[
-        "self",
-        "other",
-        "weight",
-        "bias",
-        "target",
-        "index",
-        "indices",
-        "src",
-        "source",
-        "x1",
-        "x2",
-        "tensor1",
-        "tensor2",
-        "input1",
-        "input2",
-        "mask",
-        "value",
-        "values",
-        "vec",
-        "vec1",
-        "vec2",
-        "mat",
-        "mat1",
-        "mat2",
-        "batch1",
-        "batch2",
-        "A",
-        "B",
-        "LU",
-        "LU_data",
-        "LU_pivots",
-        "pivots",
-        "b",
-        "query",
-        "key",
-        "end",
-        "condition",
-        "offsets",
-        "boundaries",
-        "sorted_sequence",
-        "running_mean",
-        "running_var",
-        "grid",
-        "theta",
-        "anchor",
-        "positive",
-        "negative",
-        "elements",
-        "test_elements",
-        "x",
-        "y",
-        "real",
-        "imag",
-        "v",
-        "g",
-        "offs",
-        "window",
-        "prepend",
-        "hx",
-    ];
-    const INTS: &[&str] = &[
-        "dim",
-        "dim0",
-        "dim1",
-        "dim2",
-        "start",
-        "length",
-        "groups",
-        "k",
-        "n",
-        "N",
-        "num_groups",
-        "chunks",
-        "dimension",
-        "size",
-        "step",
-        "offset",
-        "diagonal",
-        "downscale_factor",
-        "n_fft",
-        "hop_length",
-        "p",
-        "r",
-        "bins",
-        "repeats",
-        "upper",
-        "left",
-    ];
-    const LISTS: &[&str] = &[
-        "kernel_size",
-        "stride",
-        "padding",
-        "dilation",
-        "output_padding",
-        "output_size",
-        "normalized_shape",
-        "pad",
-        "dims",
-        "shifts",
-        "dims_self",
-        "dims_other",
-        "source",
-        "destination",
-        "s",
-    ];
+    /// The names of arguments that the rules of this folder read, each with the ways in which it is read.
+    fn arguments() -> BTreeMap<Arc<str>, BTreeSet<Read>> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/decompose");
+        let mut all: BTreeMap<Arc<str>, BTreeSet<Read>> = BTreeMap::new();
+        let mut folders = vec![folder];
+        while let Some(folder) = folders.pop() {
+            for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => arguments_of(&std::fs::read_to_string(path).unwrap(), &mut all),
+                }
+            }
+        }
+        assert!(all.len() > 150, "only {} names", all.len());
+        all
+    }
 
-    /// A program with a single node, given its operator, the ranks of its operands and results, the value of its integer
-    /// arguments, and the length of its lists.
-    fn program(
-        name: &str,
+    fn arguments_of(source: &str, all: &mut BTreeMap<Arc<str>, BTreeSet<Read>>) {
+        for (i, _) in source.match_indices("(node, \"").chain(source.match_indices(".arg(\"")) {
+            let before = &source[..source[i..].find('(').map_or(i, |at| i + at)];
+            let reader = before.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+            let name = source[i..].split('"').nth(1).unwrap_or_default();
+            let read = match reader {
+                "tensor" | "optional_tensor" | "optional" => Read::Tensor,
+                "tensors" => Read::Tensors,
+                "int" | "bool" => Read::Int,
+                "float" => Read::Float,
+                "ints" | "dims" | "list" => Read::Ints,
+                _ => Read::Other,
+            };
+            all.entry(name.into()).or_default().insert(read);
+        }
+    }
+
+    /// How a rule reads an argument.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    enum Read {
+        Tensor,
+        Tensors,
+        Int,
+        Float,
+        Ints,
+        Other,
+    }
+
+    /// What a single node is given.
+    #[derive(Debug)]
+    struct Given {
+        /// The ranks of `self`, of the other operands and of the results.
         ranks: [usize; 3],
-        (number, len): (i64, usize),
+        /// The value of integers and of the elements of lists.
+        number: i64,
+        /// The length of lists.
+        len: usize,
         outputs: usize,
-    ) -> ExportedProgram {
+        /// Which way counts for a name that is read in several ways.
+        way: usize,
+    }
+
+    /// A program with a single node.
+    fn program(name: &str, given: &Given, names: &BTreeMap<Arc<str>, BTreeSet<Read>>) -> ExportedProgram {
         let mut program = ExportedProgram::new("forward");
-        let sizes = |rank: usize| vec![Size::Int(2); rank];
         let add = |program: &mut ExportedProgram, rank: usize| -> VarId {
-            let ty = VarType::Tensor(TensorSpec::contiguous(ScalarType::Float, sizes(rank)));
-            let name = format!("v{}", program.num_vars());
-            program.add_var(name, ty)
+            let spec = TensorSpec::contiguous(ScalarType::Float, vec![Size::Int(2); rank]);
+            program.add_var(format!("v{}", program.num_vars()), VarType::Tensor(spec))
         };
-        let inputs = [add(&mut program, ranks[0]), add(&mut program, ranks[1])];
+        let inputs = [add(&mut program, given.ranks[0]), add(&mut program, given.ranks[1])];
         program.graph.inputs = inputs.to_vec();
         program.inputs = vec![InputKind::User; 2];
-        let mut args: Vec<_> = vec![("input".into(), Argument::Var(inputs[0]))];
-        args.extend(TENSORS.iter().map(|&n| (n.into(), Argument::Var(inputs[usize::from(n != "self")]))));
-        args.push(("tensors".into(), Argument::Vars(inputs[..len.min(2)].to_vec())));
-        args.extend(INTS.iter().map(|&n| (n.into(), Argument::Int(number))));
-        let list = vec![IntArgument::Int(number); len];
-        args.extend(LISTS.iter().map(|&n| (n.into(), Argument::Ints(list.clone()))));
-        args.push(("reduce".into(), Argument::Str("amax".into())));
-        args.push(("equation".into(), Argument::Str("ij,jk->ik".into())));
-        let outputs: Vec<VarId> = (0..outputs).map(|_| add(&mut program, ranks[2])).collect();
+        let mut args = Vec::with_capacity(names.len());
+        for (name, reads) in names {
+            let known = reads.iter().filter(|read| !matches!(read, Read::Other));
+            let reads: Vec<&Read> =
+                if known.clone().count() > 0 { known.collect() } else { reads.iter().collect() };
+            let arg = match reads[given.way % reads.len()] {
+                Read::Tensor => Argument::Var(inputs[usize::from(!matches!(&**name, "self" | "input"))]),
+                Read::Tensors => Argument::Vars(inputs.iter().copied().cycle().take(given.len).collect()),
+                Read::Int => Argument::Int(given.number),
+                Read::Float => Argument::Float(given.number as f64),
+                Read::Ints => Argument::Ints(vec![IntArgument::Int(given.number); given.len]),
+                Read::Other if **name == *"reduce" => Argument::Str("amax".into()),
+                Read::Other if **name == *"equation" => Argument::Str("ij,jk->ik".into()),
+                Read::Other => continue,
+            };
+            args.push((Arc::clone(name), arg));
+        }
+        let outputs: Vec<VarId> = (0..given.outputs).map(|_| add(&mut program, given.ranks[2])).collect();
         let target = format!("{name}.default").into();
         program.graph.nodes.push(ExportedNode { target, args, outputs, source: Default::default() });
         program
     }
 
+    /// What nodes are given whose operands have the ranks `a` and `b`.
+    fn all_given(a: usize, b: usize) -> Vec<Given> {
+        let own = b.max(1);
+        let mut numbers =
+            vec![(0, own, 1), (1, own, 2), (-1, own, 3), (i64::MAX, own, 1), (i64::MIN, own, 2)];
+        // Lengths of lists are independent of the rank of a second operand.
+        if a == b {
+            numbers.extend([(1, 0, 1), (1, own + 1, 1), (-1, 2 * own + 2, 1), (2, 2 * own, 1)]);
+        }
+        let given = |(i, (number, len, outputs))| {
+            let way: usize = i + a + b;
+            Given { ranks: [a, b, [0, 2, 5][way % 3]], number, len, outputs, way }
+        };
+        numbers.into_iter().enumerate().map(given).collect()
+    }
+
     #[test]
     fn no_rule_panics_on_ranks_and_lists_that_its_operator_does_not_take() {
+        let names = arguments();
         let mut failed: BTreeMap<String, String> = BTreeMap::new();
         for &(name, _, rule) in TABLES.iter().copied().flatten() {
-            for ranks in (0..6usize).flat_map(|a| (0..6).flat_map(move |b| [0, 2, 5].map(|c| [a, b, c]))) {
-                let own = ranks[1].max(1);
-                let numbers =
-                    [(0, own, 1), (1, own, 2), (-1, own, 3), (i64::MAX, own, 1), (i64::MIN, own, 2)];
-                let lens = [(1, 0, 1), (1, own + 1, 1), (-1, 2 * own + 2, 1), (2, 2 * own, 1)];
-                // Lengths of lists are independent of the rank of a second operand.
-                let lens = lens.into_iter().filter(|_| ranks[0] == ranks[1]);
-                for (number, len, outputs) in numbers.into_iter().chain(lens) {
-                    let mut program = program(name, ranks, (number, len), outputs);
-                    let made = catch_unwind(AssertUnwindSafe(|| {
-                        let mut asked = false;
-                        Rewriter::run(&mut program, &mut |cx, node| {
-                            // Nodes that the rule makes are kept as they are.
-                            match std::mem::replace(&mut asked, true) {
-                                false => rule(cx, node),
-                                true => Ok(Outcome::Kept),
-                            }
-                        })
-                    }));
-                    if made.is_err() {
-                        failed
-                            .entry(name.to_owned())
-                            .or_insert_with(|| format!("{ranks:?}, {len} times {number}"));
-                    }
+            for given in (0..6).flat_map(|a| (0..6).flat_map(move |b| all_given(a, b))) {
+                let mut program = program(name, &given, &names);
+                let made = catch_unwind(AssertUnwindSafe(|| {
+                    let mut asked = false;
+                    Rewriter::run(&mut program, &mut |cx, node| {
+                        // Nodes that the rule makes are kept as they are.
+                        match std::mem::replace(&mut asked, true) {
+                            false => rule(cx, node),
+                            true => Ok(Outcome::Kept),
+                        }
+                    })
+                }));
+                if made.is_err() {
+                    failed.entry(name.to_owned()).or_insert_with(|| format!("{given:?}"));
                 }
             }
         }

@@ -195,7 +195,10 @@ fn layer_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 fn rms_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "input")?;
     let spec = cx.spec(node, x)?;
-    let count = cx.ints(node, "normalized_shape")?.unwrap_or_default().len();
+    let Some(Argument::Ints(shape)) = node.arg("normalized_shape") else {
+        return cx.wrong(node, "it has no `normalized_shape`");
+    };
+    let count = shape.len();
     let wide = if spec.dtype == ScalarType::Double { ScalarType::Double } else { ScalarType::Float };
     let default = match spec.dtype {
         ScalarType::Double => f64::EPSILON,

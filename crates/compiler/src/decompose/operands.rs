@@ -64,6 +64,20 @@ pub(super) fn without_dims(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result
     Ok(Outcome::Replaced)
 }
 
+/// Windows of a tensor without dimensions: all of it. Kernels of the reference runtime look up the dimension.
+pub(super) fn without_windows(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    if !matches!(&*node.target, "aten.unfold.default" | "aten.unfold_copy.default") {
+        return Ok(Outcome::Kept);
+    }
+    let x = cx.tensor(node, "self")?;
+    if cx.spec(node, x)?.rank() != 0 {
+        return Ok(Outcome::Kept);
+    }
+    let sizes = cx.result(node)?.sizes;
+    let new = cx.view(node, x, sizes)?;
+    cx.done(node, new)
+}
+
 /// Reductions that reduce all dimensions if their list of dimensions is empty.
 const REDUCTIONS: &[&str] =
     &["aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default"];

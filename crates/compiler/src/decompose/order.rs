@@ -363,7 +363,9 @@ fn bucketize(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     };
     let mut edges = edges;
     if let Some(sorter) = cx.optional_tensor(node, "sorter") {
-        let last = cx.of(edges).rank() - 1;
+        let Some(last) = cx.of(edges).rank().checked_sub(1) else {
+            return cx.wrong(node, "it sorts a tensor without dimensions");
+        };
         edges = cx.gather(edges, last, sorter);
     }
     let right =

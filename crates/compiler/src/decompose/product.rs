@@ -12,6 +12,7 @@ pub(super) const RULES: Table = &[
     ("aten.linear", Always, linear),
     ("aten.matmul", Always, matmul),
     ("aten.linalg_matmul", Always, matmul),
+    ("aten.bmm", NoKernel, product_of_masks),
     ("aten.baddbmm", NoKernel, baddbmm),
     ("aten.mv", NoKernel, mv),
     ("aten.addmv", NoKernel, mv),
@@ -101,6 +102,18 @@ pub(super) fn product(cx: &mut Rewriter<'_>, node: &ExportedNode, a: VarId, b: V
     let mut sizes = batch;
     sizes.extend([rows, columns]);
     cx.view(node, product, sizes)
+}
+
+/// The product of matrices of booleans: whether any product of a row and a column is true.
+fn product_of_masks(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (a, b) = (cx.tensor(node, "self")?, cx.tensor(node, "mat2")?);
+    if [a, b].iter().any(|&x| cx.of(x).dtype != ScalarType::Bool) {
+        return Ok(Outcome::Kept);
+    }
+    let (a, b) = (cx.cast(a, ScalarType::Int), cx.cast(b, ScalarType::Int));
+    let counts = cx.product(a, b);
+    let new = cx.compare("aten.ne.Scalar", counts, 0);
+    cx.done(node, new)
 }
 
 /// `beta * self + alpha * batch1 batch2`.

@@ -157,9 +157,10 @@ fn sequence(
 
 /// Splits the last dimension into equal parts.
 fn parts(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, count: i64) -> Result<Vec<VarId>> {
-    let spec = cx.of(x);
-    let dim = spec.rank() - 1;
-    let Some(width) = spec.sizes[dim].known() else {
+    let Some(dim) = cx.of(x).rank().checked_sub(1) else {
+        return cx.wrong(node, "its gates have no dimensions");
+    };
+    let Some(width) = cx.size_of(node, x, dim)?.known() else {
         return cx.wrong(node, "the width of its gates is not known");
     };
     let width = width / count;

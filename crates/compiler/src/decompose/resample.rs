@@ -143,6 +143,76 @@ fn antialiased(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     resampled(cx, node, |axis, precision| wide_taps(axis, precision, corners, is_cubic))
 }
 
+/// Interpolates uint8 as PyTorch does, whatever kernels there are: along each dimension it sums products with weights
+/// of 16 bits and rounds the sums to uint8. Images whose sizes are not known are left to kernels.
+pub(super) fn of_bytes(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
+    let (is_wide, is_cubic) = match base {
+        "aten.upsample_bilinear2d" => (false, false),
+        "aten.upsample_bicubic2d" => (false, true),
+        "aten._upsample_bilinear2d_aa" => (true, false),
+        "aten._upsample_bicubic2d_aa" => (true, true),
+        _ => return Ok(Outcome::Kept),
+    };
+    let x = input_of(cx, node)?;
+    let is_known = |v: &Size| v.known().is_some_and(|size| size > 0);
+    if cx.of(x).dtype != ScalarType::Byte
+        || ![cx.spec(node, x)?, cx.result(node)?].iter().all(|s| s.sizes.iter().skip(2).all(is_known))
+    {
+        return Ok(Outcome::Kept);
+    }
+    let (corners, precision) = (cx.bool(node, "align_corners", false)?, Precision { double: true });
+    let mut value = cx.cast(x, ScalarType::Long);
+    for axis in axes(cx, node, x)?.iter().rev() {
+        expect_table(cx, node, axis)?;
+        let taps = match is_wide {
+            true => wide_taps(axis, precision, corners, is_cubic),
+            false => taps(axis, precision, corners, is_cubic),
+        };
+        let (taps, bits) = in_16_bits(taps);
+        let sums = weighted(cx, node, value, axis.dim, &taps)?;
+        let rounded = cx.add(sums, 1i64 << bits >> 1);
+        let shifted = cx.floor_div(rounded, 1i64 << bits);
+        let spec = cx.of(shifted);
+        let args =
+            vec![("self", Argument::Var(shifted)), ("min", Argument::Int(0)), ("max", Argument::Int(255))];
+        value = cx.emit("aten.clamp.default", args, spec);
+    }
+    let new = cx.cast(value, ScalarType::Byte);
+    cx.done(node, new)
+}
+
+/// Weights as multiples of the smallest power of two with which all fit 16 bits, and its exponent. The weights of an
+/// element that is named twice are added first.
+fn in_16_bits(mut taps: Taps) -> (Taps, u32) {
+    for tap in &mut taps {
+        let mut sums: Vec<(usize, f64)> = Vec::with_capacity(tap.len());
+        for &(place, weight) in tap.iter() {
+            match sums.iter_mut().find(|(known, _)| *known == place) {
+                Some((_, sum)) => *sum += weight,
+                None => sums.push((place, weight)),
+            }
+        }
+        *tap = sums;
+    }
+    let weights = || taps.iter().flatten().map(|&(_, weight)| weight);
+    let most = weights().fold(0.0, f64::max);
+    let fits = |bits: &u32| (0.5 + most * f64::from(1u32 << (bits + 1))) < f64::from(1 << 15);
+    let bits = (0..22).find(|bits| !fits(bits)).unwrap_or(22);
+    let scaled = |weight: f64| (weight * f64::from(1u32 << bits)).round();
+    for weight in taps.iter_mut().flatten().map(|(_, weight)| weight) {
+        *weight = scaled(*weight);
+    }
+    (taps, bits)
+}
+
+/// Checks that the weights of a dimension may be computed.
+fn expect_table(cx: &Rewriter<'_>, node: &ExportedNode, axis: &Axis) -> Result<()> {
+    // The widest filter covers four steps of elements.
+    let step = axis.step.unwrap_or(axis.input as f64 / axis.output as f64).max(1.0);
+    cx.table(node, &[axis.output, (4.0 * step + 4.0).min(axis.input as f64 + 4.0) as usize])
+}
+
 fn resampled(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -157,9 +227,7 @@ fn resampled(
     let mut value = cx.cast(x, wide);
     // As in PyTorch, the last dimension first.
     for axis in axes(cx, node, x)?.iter().rev() {
-        // The widest filter covers four steps of elements.
-        let step = axis.step.unwrap_or(axis.input as f64 / axis.output as f64).max(1.0);
-        cx.table(node, &[axis.output, (4.0 * step + 4.0).min(axis.input as f64 + 4.0) as usize])?;
+        expect_table(cx, node, axis)?;
         let taps = taps(axis, Precision::of(dtype));
         value = weighted(cx, node, value, axis.dim, &taps)?;
     }
@@ -179,6 +247,10 @@ fn weighted(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize, ta
         .collect();
     let mut sizes = vec![taps.len(), count];
     sizes.resize(spec.rank() - dim, 1);
+    let weights = match spec.dtype.is_floating() {
+        true => weights,
+        false => weights.into_iter().map(|w| Scalar::Int(w.to_f64() as i64)).collect(),
+    };
     let weights = cx.constant(&weights, spec.dtype, &sizes)?;
     let scaled = cx.binary("aten.mul.Tensor", parts, weights);
     Ok(cx.reduce("aten.sum.dim_IntList", scaled, &[dim + 1], false))

@@ -231,6 +231,11 @@ fn compared(cx: &mut Rewriter<'_>, node: &ExportedNode, s: &Scatter, how: Combin
         return Ok(cx.cat(&[new, rest], d));
     }
     let Some(most) = largest(spec.dtype) else { return cx.wrong(node, "it compares no real numbers") };
+    let how = match how {
+        // A product of booleans is their minimum.
+        Combine::Product if spec.dtype == ScalarType::Bool => Combine::Smallest,
+        how => how,
+    };
     let (identity, target) = match how {
         Combine::Largest => (smallest(spec.dtype), "aten.amax.default"),
         Combine::Smallest => (most, "aten.amin.default"),
@@ -364,7 +369,7 @@ fn embedding_bag(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
     let mode = cx.int(node, "mode", 0)?;
     let mut starts = cx.cast(offsets, ScalarType::Long);
     if cx.bool(node, "include_last_offset", false)? {
-        let less = cx.of(starts).sizes[0].add(&Size::Int(-1));
+        let less = cx.size_of(node, starts, 0)?.add(&Size::Int(-1));
         starts = cx.slice(node, starts, 0, (&Size::Int(0), &less))?;
     }
     let indices = cx.cast(indices, ScalarType::Long);

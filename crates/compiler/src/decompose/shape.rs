@@ -188,6 +188,9 @@ fn adjoint(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 fn movedim(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let rank = cx.spec(node, x)?.rank();
+    if rank == 0 {
+        return cx.done(node, x);
+    }
     let (from, to) = (cx.dims(node, "source", rank)?, cx.dims(node, "destination", rank)?);
     if from.len() != to.len() {
         return cx.wrong(node, "it moves other dimensions than it names places for");

@@ -1,5 +1,5 @@
-//! Nodes with every kind of argument: for each operator that the archives of the repository call, and for each operator with a
-//! kernel, archives of one node whose arguments, operands and results are replaced one by one.
+//! Nodes with every kind of argument: for each operator that the archives of the repository call, that has a kernel or that is
+//! decomposed, archives of one node whose arguments, operands and results are replaced one by one.
 
 use super::mutate::{EXTREMES, Records, arguments, forget_sources};
 use pteron::KernelRegistry;
@@ -103,6 +103,53 @@ pub(crate) fn of_kernels(kernels: &KernelRegistry) -> Vec<Call> {
         calls.insert(target, call);
     }
     calls.into_values().collect()
+}
+
+/// The operators that the compiler decomposes, with the arguments that PyTorch declares for them. Written by
+/// `tools/reference/schemas.py`.
+const DECOMPOSED: &str = include_str!("schemas.txt");
+
+/// A call of each operator of [`DECOMPOSED`], with arguments made from its schema.
+pub(crate) fn of_decompositions() -> Vec<Call> {
+    let named = |name: &str| json!({"name": name});
+    let call = |line: &str| -> Option<Call> {
+        let (operator, rest) = line.split_once(' ')?;
+        let (args, outputs) = rest.split_once("-> ")?;
+        let mut tensors = BTreeMap::new();
+        let mut inputs = Vec::new();
+        for (i, arg) in args.split_whitespace().enumerate() {
+            let (name, kind) = arg.split_once(':')?;
+            let tensor = format!("t{i}");
+            let value = match kind {
+                "t" => json!({"as_tensor": named(&tensor)}),
+                "T" => json!({"as_tensors": [named(&tensor)]}),
+                "I" => json!({"as_ints": [1, 1]}),
+                "F" => json!({"as_floats": [1.0, 1.0]}),
+                "B" => json!({"as_bools": [true]}),
+                "i" => json!({"as_int": 1}),
+                "f" => json!({"as_float": 1.0}),
+                "b" => json!({"as_bool": true}),
+                "s" => json!({"as_string": "mean"}),
+                _ => json!({"as_none": true}),
+            };
+            if matches!(kind, "t" | "T") {
+                tensors.insert(tensor, meta(7, &[2, 2, 2]));
+            }
+            inputs.push(json!({"name": name, "arg": value, "kind": 1}));
+        }
+        let mut results = Vec::new();
+        for i in 0..outputs.trim().parse().ok()? {
+            let name = format!("r{i}");
+            results.push(json!({"as_tensor": named(&name)}));
+            tensors.insert(name, meta(7, &[2, 2, 2]));
+        }
+        let target = format!("torch.ops.{operator}");
+        let node = json!({"target": target, "inputs": inputs, "outputs": results, "metadata": {}});
+        Some(Call { target, node, tensors, numbers: BTreeMap::new() })
+    };
+    let calls: Vec<Call> = DECOMPOSED.lines().map(|line| call(line).expect(line)).collect();
+    assert!(calls.len() > 500, "only {} operators", calls.len());
+    calls
 }
 
 fn meta(dtype: u32, sizes: &[i64]) -> Value {

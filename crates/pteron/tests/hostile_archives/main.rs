@@ -67,6 +67,10 @@ fn every_argument_of_every_operator_is_compiled_or_refused() {
     let archives = archives();
     let mut calls = arguments::of_archives(archives.iter().map(|(_, records)| records));
     let of_archives = calls.len();
+    let decomposed = arguments::of_decompositions();
+    let is_new = |call: &arguments::Call| !calls.iter().any(|known| known.target == call.target);
+    let decomposed: Vec<_> = decomposed.into_iter().filter(is_new).collect();
+    calls.extend(decomposed);
     calls.extend(arguments::of_kernels(&pteron::kernel_registry()));
     let mut exercise = Exercise::new();
     let variants = calls.iter().enumerate().flat_map(|(i, call)| {

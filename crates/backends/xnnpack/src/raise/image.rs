@@ -2,7 +2,7 @@
 
 use super::emit::In;
 use super::{Form, Raise};
-use crate::error::{Result, fail};
+use crate::error::{Result, fail, fail_sizes};
 use crate::forms::HasForms;
 use crate::payload::{Conv, Node, Pool};
 use graph::ValueId;
@@ -157,7 +157,7 @@ impl Raise<'_> {
                 .saturating_add(reach + conv.adjustment[d]);
             let length = all.checked_sub(before + behind).filter(|&n| n > 0 && all <= u32::MAX as usize);
             let (Some(length), true) = (length, sizes[2 + d] > 0) else {
-                return fail(format!("padding {:?} of an image of {:?}", conv.padding, &sizes[2..]));
+                return fail_sizes(format!("padding {:?} of an image of {:?}", conv.padding, &sizes[2..]));
             };
             // The operator crops the same amount on both sides, and output padding restores the difference at the end.
             // If that is not possible, the full result is computed and sliced.
@@ -182,7 +182,7 @@ impl Raise<'_> {
         if sizes[1] == conv.inputs() {
             return Ok(());
         }
-        fail(format!("an image of {} channels for a convolution of {}", sizes[1], conv.inputs()))
+        fail_sizes(format!("an image of {} channels for a convolution of {}", sizes[1], conv.inputs()))
     }
 
     /// Adds a convolution and converts its result to what the node's output stores.
@@ -398,6 +398,6 @@ fn windows(size: usize, padding: usize, kernel: usize, stride: usize, dilation: 
     let reach = (kernel - 1) * dilation + 1;
     match size.saturating_add(2 * padding).checked_sub(reach) {
         Some(room) => Ok(room / stride + 1),
-        None => fail(format!("windows of {reach} in an image of {size} with padding of {padding}")),
+        None => fail_sizes(format!("windows of {reach} in an image of {size} with padding of {padding}")),
     }
 }

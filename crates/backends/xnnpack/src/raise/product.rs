@@ -15,7 +15,7 @@ impl Raise<'_> {
         let weights = self.dims(filter);
         let (outputs, inputs) = if transposed { (weights[1], weights[0]) } else { (weights[0], weights[1]) };
         if dims.last() != Some(&inputs) {
-            return fail(format!("an input of {dims:?} for {inputs} inputs"));
+            return fail_sizes(format!("an input of {dims:?} for {inputs} inputs"));
         }
         if self.quantizer(v).is_some() {
             return self.quantized_product(node, transposed);

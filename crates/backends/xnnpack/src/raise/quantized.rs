@@ -8,7 +8,7 @@ use super::decoded::Encoding;
 use super::emit::In;
 use super::image::Spec;
 use super::{Raise, scalar_type};
-use crate::error::{Error, Result, fail};
+use crate::error::{Error, Result, fail, fail_sizes};
 use crate::forms::HasForms;
 use crate::payload::{Binary, Datatype, Node, Op as NodeOp, Quantization};
 use graph::{Affine, Dequantize, Quantize, QuantizedConvolution, QuantizedInput, QuantizedLinear};
@@ -294,8 +294,11 @@ impl Raise<'_> {
         let (filter, mut dims) = (node.inputs[1], self.dims(x));
         let value = &self.payload.values[filter];
         let &[outputs, inputs] = &value.dims[..] else { return Err(self.unsupported(node)) };
-        if dims.last() != Some(&inputs) || inputs > PackedWeights::MAX_ROWS {
-            return fail(format!("an input of {dims:?} for {inputs} inputs"));
+        if dims.last() != Some(&inputs) {
+            return fail_sizes(format!("an input of {dims:?} for {inputs} inputs"));
+        }
+        if inputs > PackedWeights::MAX_ROWS {
+            return fail(format!("{inputs} inputs are not supported here"));
         }
         let scales = self.data.scales(&value.quantization)?;
         let (bits, group) = match (value.datatype, &value.quantization) {
