@@ -2,6 +2,7 @@
 
 use super::Rewriter;
 use crate::dtypes::promote;
+use crate::limits::MAX_TABLE;
 use crate::operators::int_argument;
 use crate::{Error, Result};
 use ir::exported::{Argument, ConstantTensor, ExportedNode, IntArgument, Size, TensorSpec, VarId, VarType};
@@ -329,6 +330,11 @@ impl Rewriter<'_> {
         values: impl IntoIterator<Item = usize>,
         sizes: &[usize],
     ) -> Result<VarId> {
+        let count = sizes.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
+        if count.is_none_or(|count| count > MAX_TABLE) {
+            let problem = format!("it has more than {MAX_TABLE} entries");
+            return Err(Error::archive("a table of constants", problem));
+        }
         let values: Vec<Scalar> = values.into_iter().map(|v| Scalar::Int(v as i64)).collect();
         self.constant(&values, ScalarType::Long, sizes)
     }
