@@ -108,7 +108,11 @@ fn pad<const N: usize>(
     let out = outs.tensor(0)?;
     out.resize(&sizes)?;
     let source = if reflect { reflected } else { replicated };
-    remap(ctx, &x, out, N, &|k, i| source(i as i64, sides[k].0, sides[k].1) as usize)
+    // Between the paddings, the elements of a row are those of the input.
+    let (before, size) = sides[N - 1];
+    let end = |at: i64| (at.max(0) as usize).min(sizes[rank - 1]);
+    let run = end(before)..end(before.saturating_add(size));
+    remap(ctx, &x, out, N, &|k, i| source(i as i64, sides[k].0, sides[k].1) as usize, run)
 }
 
 #[cfg(test)]

@@ -242,7 +242,7 @@ fn nearest<const N: usize>(
             false => ratio::<f32>(from, to, target.scales[d]).to_f64(),
         }
     });
-    remap(ctx, &x, out, N, &|d, i| {
+    let map = |d: usize, i: usize| {
         // For images, PyTorch ignores the scales if the sizes are equal or doubled.
         match (N, target.sizes[2 + d] as f64 / x.sizes()[2 + d] as f64) {
             (2, 1.0) if !exact => return i,
@@ -251,7 +251,8 @@ fn nearest<const N: usize>(
         }
         let at = if double { source::<f64>(i, ratios[d], exact) } else { source::<f32>(i, ratios[d], exact) };
         (at.floor() as usize).min(x.sizes()[2 + d] - 1)
-    })
+    };
+    remap(ctx, &x, out, N, &map, 0..0)
 }
 
 /// An interpolation filter.

@@ -5,9 +5,9 @@ use crate::support::dtype::{C64, float_type};
 use crate::support::map::{Fns, Input, elementwise, map, map_as, map_bool, map_float};
 use crate::support::meaning::{clamped, unary};
 use crate::support::special::{erf, erfc};
-use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary};
+use operator::{Arg, Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary};
 use std::f64::consts::{LN_2, LN_10, PI};
-use tensor::ScalarType;
+use tensor::{Complex, ScalarType};
 
 macro_rules! row {
     ($name:literal, $dtypes:ident, $f:ident) => {
@@ -87,6 +87,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
 /// The absolute value; for a complex number, its modulus.
 fn abs(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = args.meta(0)?.dtype();
+    if dtype == ScalarType::ComplexFloat && moduli(ctx, args, outs)? {
+        return Ok(());
+    }
     map_as(
         ctx,
         args,
@@ -96,6 +99,29 @@ fn abs(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
         dtype.to_real(),
         &elementwise!(float | x | x.abs(), int | x | x.wrapping_abs(), complex | z | F::new(z.norm(), 0.0)),
     )
+}
+
+/// The moduli of complex64 numbers, without the conversion to complex128. Returns `false`, and computes nothing, if the
+/// out has another type or layout.
+fn moduli(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<bool> {
+    /// The complex numbers of a work item of a thread, and the fewest items worth waking a thread for.
+    const CHUNK: usize = 1 << 12;
+    const GRAIN: usize = 8;
+    let Arg::Tensor(x) = args.get(0) else { return Ok(false) };
+    let out = outs.tensor(0)?;
+    if out.dtype() != ScalarType::Float || out.rank() != x.rank() {
+        return Ok(false);
+    }
+    out.resize(x.sizes())?;
+    if !x.dim_order().same_layout(out.dim_order(), x.sizes()) {
+        return Ok(false);
+    }
+    let isa = crate::support::isa(ctx);
+    let parts: &[f32] = bytemuck::cast_slice(x.storage::<Complex<f32>>()?);
+    ctx.pool().parallel_chunks_mut(out.storage_mut::<f32>()?, CHUNK, GRAIN, &|i, out| {
+        compute::moduli(isa, &parts[2 * CHUNK * i..][..2 * out.len()], out);
+    });
+    Ok(true)
 }
 
 /// The negation; integers wrap.
@@ -146,9 +172,6 @@ float_functions! {
     exp2 = |x| x.exp2(), complex |z| (z * LN_2).exp();
     expm1 = |x| x.exp_m1(), complex |z| complex_expm1(z);
     log[Log] = |x| x.ln(), complex |z| z.ln();
-    log10 = |x| x.log10(), complex |z| z.ln() / LN_10;
-    log1p = |x| x.ln_1p(), complex |z| complex_log1p(z);
-    log2 = |x| x.log2(), complex |z| z.ln() / LN_2;
     sqrt[Sqrt] = |x| x.sqrt(), complex |z| z.sqrt();
     rsqrt[Rsqrt] = |x| 1.0 / x.sqrt(), complex |z| z.sqrt().inv();
     reciprocal[Reciprocal] = |x| 1.0 / x, complex |z| z.inv();
@@ -159,6 +182,26 @@ float_functions! {
     erfinv_of = |x| erfinv(x as f64) as F;
     deg2rad = |x| x * (PI / 180.0) as F;
     rad2deg = |x| x * (180.0 / PI) as F;
+}
+
+/// Logarithms that the compute core has apart from [`compute::Unary`].
+macro_rules! logarithms {
+    ($($name:ident[$core:ident] = |$x:ident| $f:expr, complex |$z:ident| $c:expr;)*) => { $(
+        fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+            let isa = crate::support::isa(ctx);
+            let block = |[x]: [&[f32]; 1], out: &mut [f32]| {
+                compute::logarithm(isa, compute::Logarithm::$core, x, out);
+            };
+            let fns = Fns { f32: Some(&block), ..elementwise!(float |$x| $f, complex |$z| $c) };
+            map_float(ctx, args, outs, [Input::Arg(0)], &fns)
+        }
+    )* };
+}
+
+logarithms! {
+    log10[Ten] = |x| x.log10(), complex |z| z.ln() / LN_10;
+    log1p[OnePlus] = |x| x.ln_1p(), complex |z| complex_log1p(z);
+    log2[Two] = |x| x.log2(), complex |z| z.ln() / LN_2;
 }
 
 /// The hyperbolic tangent; far from the imaginary axis it is ±1, where its formula would overflow.
@@ -435,6 +478,10 @@ mod tests {
         assert_eq!(r.storage::<i32>().unwrap(), &[i32::MAX]);
         let z = t(&[1], &[Complex::new(3f32, -4.0)]);
         near(&call("aten::abs.out", &[a(&z)], out(Float, &[1])).unwrap(), &[5.0]);
+        let inf = f32::INFINITY;
+        let parts = [Complex::new(3e30, 4e30), Complex::new(-inf, f32::NAN), Complex::new(f32::NAN, 1.0)];
+        let parts = t(&[3], &parts);
+        near(&call("aten::abs.out", &[a(&parts)], out(Float, &[3])).unwrap(), &[5e30, inf, f32::NAN]);
         let r = call("aten::neg.out", &[a(&z)], out(ComplexFloat, &[1])).unwrap();
         assert_eq!(r.storage::<Complex<f32>>().unwrap(), &[Complex::new(-3.0, 4.0)]);
         let r = call("aten::bitwise_not.out", &[a(&t(&[1], &[5u8]))], out(Byte, &[1])).unwrap();

@@ -35,7 +35,10 @@ pub use isa::{Isa, Level, UnknownLevel};
 pub use laid::{KeptBytes, LaidOut, weight_layout};
 pub use lookup::lookup;
 pub use mat::{MatMut, MatRef};
-pub use math::{Binary, Unary, binary, binary_scalar, clamp, each, scale_add, unary, unary_in_place};
+pub use math::{
+    Binary, Logarithm, Unary, binary, binary_scalar, clamp, each, logarithm, moduli, scale_add, unary,
+    unary_in_place,
+};
 pub use qconv::{QuantizedConv, QuantizedConvOut, QuantizedImages};
 pub use qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, WeightBits, Weights, qgemm};
 pub use quantize::{Affine, Quantization, dequantize, quantize, quantize_row};
@@ -45,6 +48,7 @@ pub use rows::{
     min, range, rms_norm, row_means, softmax, softmax_across, softmax_in_place, sum, sum_of_squares,
     wide_sum_of_squares,
 };
+pub(crate) use simd::{Op, Simd, dispatch};
 pub use split::attention_rows;
 pub use transpose::copy;
 pub use window::{Greatest, Pooling, Windows, greatest_windows, pool_windows};

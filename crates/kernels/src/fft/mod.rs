@@ -300,7 +300,7 @@ where
         let (from, to) = (Lanes::of(x.sizes(), last), Lanes::of(&sizes, last));
         each_lane(ctx, (&signal, from), (spectrum, to), |signal, spectrum| {
             let (half, mirrored) = spectrum.split_at_mut(n / 2 + 1);
-            plan.forward(signal, half, &mut work);
+            plan.forward(ctx.isa(), signal, half, &mut work);
             mirrored.iter_mut().rev().zip(&half[1..]).for_each(|(to, z)| *to = z.conj());
         })?;
         for &dim in &dims[..dims.len() - 1] {

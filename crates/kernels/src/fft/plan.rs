@@ -1,5 +1,6 @@
 //! Plans of one-dimensional transforms: `rustfft`'s for complex values, and transforms of real values on top of them.
 
+use crate::compute::{Op, Simd, dispatch};
 use crate::support::dtype::{Cast, Compute};
 use num_complex::Complex;
 use operator::{Error, Isa, KernelContext, Level, Result};
@@ -148,7 +149,7 @@ where
     }
 
     /// Transforms real values to the first half of their spectrum.
-    pub(super) fn forward(&self, signal: &[T], half: &mut [Complex<T>], work: &mut [Complex<T>]) {
+    pub(super) fn forward(&self, isa: Isa, signal: &[T], half: &mut [Complex<T>], work: &mut [Complex<T>]) {
         if !self.is_even() {
             let (whole, work) = work.split_at_mut(self.len);
             whole.iter_mut().zip(signal).for_each(|(z, &x)| *z = Complex::new(x, T::zero()));
@@ -163,12 +164,8 @@ where
         let first = half[0];
         half[0] = Complex::new(first.re + first.im, T::zero());
         half[m] = Complex::new(first.re - first.im, T::zero());
-        let two = T::one() + T::one();
-        for (k, &root) in self.roots.iter().enumerate().skip(1) {
-            let (a, b) = (half[k], half[m - k].conj());
-            let (even, odd) = ((a + b) / two, (a - b) / two * root);
-            half[k] = even + odd;
-            half[m - k] = (even - odd).conj();
+        if let Some(roots) = self.roots.get(1..) {
+            dispatch(isa, Untangle { half: &mut half[1..m], roots });
         }
     }
 
@@ -196,6 +193,35 @@ where
         }
         self.inner.process_with_scratch(&mut half[..m], work);
         signal.chunks_exact_mut(2).zip(half.iter()).for_each(|(x, z)| x.copy_from_slice(&[z.re, z.im]));
+    }
+}
+
+/// Combines each element of the spectrum of pairs, without the first, with its mirror image.
+struct Untangle<'a, T> {
+    half: &'a mut [Complex<T>],
+    roots: &'a [Complex<T>],
+}
+
+impl<T: Precision> Op for Untangle<'_, T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let split = self.half.len() / 2;
+        let (front, back) = self.half.split_at_mut(split);
+        let scale = T::one() / (T::one() + T::one());
+        for ((front, back), root) in front.iter_mut().zip(back.iter_mut().rev()).zip(self.roots) {
+            let (a, b) = (*front, *back);
+            let even = ((a.re + b.re) * scale, (a.im - b.im) * scale);
+            let odd = ((a.re - b.re) * scale, (a.im + b.im) * scale);
+            let odd = (odd.0 * root.re - odd.1 * root.im, odd.0 * root.im + odd.1 * root.re);
+            *front = Complex::new(even.0 + odd.0, even.1 + odd.1);
+            *back = Complex::new(even.0 - odd.0, odd.1 - even.1);
+        }
+        // With an odd number of elements, the one in the middle is its own mirror image, and its root is -1.
+        if self.half.len() % 2 == 1 {
+            self.half[split] = self.half[split].conj();
+        }
     }
 }
 

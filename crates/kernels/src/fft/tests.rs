@@ -36,7 +36,7 @@ where
     let (forward, backward) = (plan(true), plan(false));
     let mut half = vec![Complex::<T>::default(); n / 2 + 1];
     let mut work = vec![Complex::<T>::default(); forward.work().max(backward.work())];
-    forward.forward(&signal, &mut half, &mut work[..forward.work()]);
+    forward.forward(Isa::detect(), &signal, &mut half, &mut work[..forward.work()]);
     let size = (n as f64).sqrt();
     let mut error = 0f64;
     for (k, z) in half.iter().enumerate() {

@@ -52,9 +52,9 @@ pub(crate) fn copy_bytes(
     dst: &mut [u8],
     into: &Layout,
 ) -> Result<()> {
-    let numel = from.numel()?;
+    let (numel, same_sizes) = (from.numel()?, from.sizes == into.sizes);
     ensure!(
-        numel == into.numel()?,
+        same_sizes || numel == into.numel()?,
         "a tensor of shape {} has another number of elements than one of shape {}",
         from.sizes,
         into.sizes
@@ -63,12 +63,8 @@ pub(crate) fn copy_bytes(
     if numel == 0 {
         return Ok(());
     }
-    if let (Some(a), Some(b)) = (from.walk().dense(), into.walk().dense()) {
-        let (dst, src) = (&mut dst[b * size..(b + numel) * size], &src[a * size..(a + numel) * size]);
-        for (dst, src) in dst.chunks_mut(PIECE).zip(src.chunks(PIECE)) {
-            dst.copy_from_slice(src);
-            pool::progress(src.len());
-        }
+    if !same_sizes && let (Some(a), Some(b)) = (from.walk().dense(), into.walk().dense()) {
+        copy_dense(&src[a * size..(a + numel) * size], &mut dst[b * size..(b + numel) * size]);
         return Ok(());
     }
     match size {
@@ -80,6 +76,14 @@ pub(crate) fn copy_bytes(
         _ => return Err(Error::invalid(format!("elements of {size} bytes cannot be copied"))),
     }
     Ok(())
+}
+
+/// Copies bytes, with checks of the interrupt handle.
+fn copy_dense(src: &[u8], dst: &mut [u8]) {
+    for (dst, src) in dst.chunks_mut(PIECE).zip(src.chunks(PIECE)) {
+        dst.copy_from_slice(src);
+        pool::progress(src.len());
+    }
 }
 
 /// A loop of a copy: the trip count and the strides of both sides.
@@ -119,6 +123,18 @@ fn copy_runs(src: &[u8], a: usize, dst: &mut [u8], b: usize, len: usize, runs: L
 }
 
 fn copy_short_runs<const N: usize>(src: &[u8], a: usize, dst: &mut [u8], b: usize, runs: Loop) {
+    // Chunks that are known to be long enough are not checked one by one. The last run may end before its chunk.
+    if let (Ok(from), Ok(into), Some(last)) =
+        (usize::try_from(runs.from), usize::try_from(runs.into), runs.size.checked_sub(1))
+        && from.min(into) >= N
+    {
+        let from_chunks = src[a..a + last * from].chunks_exact(from);
+        for (to, from) in dst[b..b + last * into].chunks_exact_mut(into).zip(from_chunks) {
+            to[..N].copy_from_slice(&from[..N]);
+        }
+        dst[b + last * into..][..N].copy_from_slice(&src[a + last * from..][..N]);
+        return;
+    }
     let (mut a, mut b) = (a as isize, b as isize);
     for _ in 0..runs.size {
         let run: [u8; N] = src[a as usize..][..N].try_into().unwrap_or([0; N]);
@@ -151,12 +167,15 @@ fn transpose(src: &[f32], a: isize, dst: &mut [f32], b: isize, inner: Loop, acro
 fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into: &Layout) {
     let src: &[[u8; S]] = bytemuck::cast_slice(src);
     let dst: &mut [[u8; S]] = bytemuck::cast_slice_mut(dst);
+    let view;
     let (from, into) = if from.sizes == into.sizes {
-        (*from, *into)
-    } else if let Some(view) = from.reshape(&into.sizes) {
-        (view, *into)
-    } else if let Some(view) = into.reshape(&from.sizes) {
-        (*from, view)
+        (from, into)
+    } else if let Some(reshaped) = from.reshape(&into.sizes) {
+        view = reshaped;
+        (&view, into)
+    } else if let Some(reshaped) = into.reshape(&from.sizes) {
+        view = reshaped;
+        (from, &view)
     } else {
         let (a, b) = (from.walk(), into.walk());
         let numel = from.sizes.iter().product();
@@ -168,10 +187,12 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
         }
         return;
     };
-    let mut loops: SmallVec<[Loop; 8]> = (0..from.rank())
-        .filter(|&d| from.sizes[d] != 1)
-        .map(|d| Loop { size: from.sizes[d], from: from.strides()[d], into: into.strides()[d] })
-        .collect();
+    let mut loops: SmallVec<[Loop; 8]> = SmallVec::new();
+    for ((&size, &from), &into) in from.sizes.iter().zip(from.strides()).zip(into.strides()) {
+        if size != 1 {
+            loops.push(Loop { size, from, into });
+        }
+    }
     // The loop with the smallest destination stride becomes the innermost, that is, the last.
     loops.sort_by_key(|l| std::cmp::Reverse(l.into.unsigned_abs()));
     merge(&mut loops);
@@ -180,6 +201,10 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
         dst[b as usize] = src[a as usize];
         return;
     };
+    if let (Loop { size, from: 1, into: 1 }, true) = (inner, loops.is_empty()) {
+        let (from, to) = (&src[a as usize..][..size], &mut dst[b as usize..][..size]);
+        return copy_dense(bytemuck::cast_slice(from), bytemuck::cast_slice_mut(to));
+    }
     // A loop along which the source is contiguous is tiled together with the innermost one.
     let across = match loops.iter().rposition(|l| l.from == 1) {
         Some(i) if inner.from != 1 => loops.remove(i),
@@ -272,8 +297,16 @@ fn copy_tiles<T: Copy>(src: &[T], a: isize, dst: &mut [T], b: isize, inner: Loop
         }
         return;
     }
+    let is_transposition = (across.from, inner.into) == (1, 1);
     for i in (0..across.size).step_by(TILE) {
         for j in (0..inner.size).step_by(TILE) {
+            if is_transposition {
+                let part = |l: Loop, at: usize| Loop { size: TILE.min(l.size - at), ..l };
+                let at = |l: isize, m: isize| j as isize * l + i as isize * m;
+                let (a, b) = (a + at(inner.from, 1), b + at(1, across.into));
+                transpose_tile(src, a, dst, b, part(inner, j), part(across, i));
+                continue;
+            }
             let line = Loop { size: TILE.min(inner.size - j), ..inner };
             for i in i..(i + TILE).min(across.size) {
                 let at = |l: isize, m: isize| j as isize * l + i as isize * m;
@@ -283,6 +316,33 @@ fn copy_tiles<T: Copy>(src: &[T], a: isize, dst: &mut [T], b: isize, inner: Loop
         if inner.size > LINE {
             pool::progress(TILE * inner.size);
         }
+    }
+}
+
+/// Copies a tile whose source is contiguous along `across` and whose destination is contiguous along `inner`, in squares
+/// that are read and written by rows.
+fn transpose_tile<T: Copy>(src: &[T], a: isize, dst: &mut [T], b: isize, inner: Loop, across: Loop) {
+    const SIDE: usize = 4;
+    let whole = (inner.size / SIDE * SIDE, across.size / SIDE * SIDE);
+    for i in (0..whole.1).step_by(SIDE) {
+        for j in (0..whole.0).step_by(SIDE) {
+            let row = |k: usize| &src[(a + (j + k) as isize * inner.from) as usize + i..][..SIDE];
+            let rows: [&[T]; SIDE] = std::array::from_fn(row);
+            for k in 0..SIDE {
+                let to = &mut dst[(b + (i + k) as isize * across.into) as usize + j..][..SIDE];
+                to.iter_mut().zip(rows).for_each(|(to, row)| *to = row[k]);
+            }
+        }
+    }
+    // What is left beside the squares, and below them.
+    for i in 0..across.size {
+        let start = if i < whole.1 { whole.0 } else { 0 };
+        if start == inner.size {
+            continue;
+        }
+        let line = Loop { size: inner.size - start, ..inner };
+        let from = a + start as isize * inner.from + i as isize;
+        copy_line(src, from, dst, b + start as isize + i as isize * across.into, line);
     }
 }
 

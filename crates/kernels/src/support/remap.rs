@@ -4,19 +4,22 @@
 use crate::support::layout::Layout;
 use crate::support::rows::{by_size, expect_type, write_rows};
 use operator::{KernelContext, Result};
+use std::ops::Range;
 use tensor::{TensorView, TensorViewMut};
 
 /// Maps `(k, i)`, coordinate `i` of the out along the `k`th mapped dimension, to the source coordinate.
 pub(crate) type Map<'f> = &'f dyn Fn(usize, usize) -> usize;
 
 /// Fills `out`, whose sizes must be set, from `x`. The last `mapped` dimensions (one to three) go through
-/// `map`, the others are equal. A mapped dimension of `x` may be empty only if that of `out` is.
+/// `map`, the others are equal. A mapped dimension of `x` may be empty only if that of `out` is. Along the last
+/// dimension, successive coordinates in `run` are mapped to successive coordinates.
 pub(crate) fn remap(
     ctx: &KernelContext<'_>,
     x: &TensorView<'_>,
     out: &mut TensorViewMut<'_>,
     mapped: usize,
     map: Map<'_>,
+    run: Range<usize>,
 ) -> Result<()> {
     expect_type("out", x.dtype(), out.dtype())?;
     if out.numel() == 0 {
@@ -28,13 +31,19 @@ pub(crate) fn remap(
     let mut extents = [1; 3];
     extents[3 - mapped..].copy_from_slice(&sizes[first..]);
     let mut tables = ctx.scratch::<u64>(extents.iter().sum())?;
-    tables.fill(0);
     let (a, rest) = tables.split_at_mut(extents[0]);
     let (b, c) = rest.split_at_mut(extents[1]);
+    // Dimensions that are not mapped have one coordinate.
+    (a[0], b[0]) = (0, 0);
+    // Runs of elements that are adjacent in the source are copied whole, and need no table but for their start.
+    let run = if x.strides()[out.rank() - 1] == 1 { run } else { 0..0 };
+    let after_start = if run.is_empty() { 0..0 } else { run.start + 1..run.end };
     for (k, table) in [a, b, c].into_iter().enumerate().skip(3 - mapped) {
         let d = first + k - (3 - mapped);
         let stride = x.strides()[d];
-        for (i, at) in table.iter_mut().enumerate() {
+        let skipped = if k == 2 { after_start.clone() } else { 0..0 };
+        for i in (0..skipped.start).chain(skipped.end..table.len()) {
+            let at = &mut table[i];
             let from = map(d - first, i);
             debug_assert!(from < x.sizes()[d]);
             *at = (from * stride) as u64;
@@ -55,9 +64,13 @@ pub(crate) fn remap(
                 for &a in a {
                     for &b in b {
                         let from = &from[base + (a + b) as usize..];
-                        if let Some(row) = rows.next() {
-                            row.iter_mut().zip(c).for_each(|(to, &c)| *to = from[c as usize]);
+                        let Some(row) = rows.next() else { continue };
+                        let each = |(to, &c): (&mut E, &u64)| *to = from[c as usize];
+                        row[..run.start].iter_mut().zip(c).for_each(each);
+                        if let Some(&start) = c[run.clone()].first() {
+                            row[run.clone()].copy_from_slice(&from[start as usize..][..run.len()]);
                         }
+                        row[run.end..].iter_mut().zip(&c[run.end..]).for_each(each);
                     }
                 }
             });

@@ -94,6 +94,74 @@ pub fn each(isa: Isa, x: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
     dispatch(isa, Each { x, out, f });
 }
 
+/// The logarithms that are not a [`Unary`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logarithm {
+    /// `log10 x`
+    Ten,
+    /// `log2 x`
+    Two,
+    /// `ln(1 + x)`
+    OnePlus,
+}
+
+/// `out[i] = log x[i]`; 1 ulp.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn logarithm(isa: Isa, of: Logarithm, x: &[f32], out: &mut [f32]) {
+    assert_eq!(x.len(), out.len(), "lengths of an elementwise function");
+    dispatch(isa, Logarithms { of, x, out });
+}
+
+struct Logarithms<'a> {
+    of: Logarithm,
+    x: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Op for Logarithms<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let each = self.out.iter_mut().zip(self.x);
+        match self.of {
+            Logarithm::Ten => each.for_each(|(out, &x)| *out = scalar::log10(s, x)),
+            Logarithm::Two => each.for_each(|(out, &x)| *out = scalar::log2(s, x)),
+            Logarithm::OnePlus => each.for_each(|(out, &x)| *out = scalar::log1p(s, x)),
+        }
+    }
+}
+
+/// The moduli of complex numbers, given as pairs of real and imaginary part; computed in f64, so that no square
+/// overflows, and rounded once. Infinite if a part is, even if the other is NaN.
+///
+/// # Panics
+/// If there are not two parts for each result.
+pub fn moduli(isa: Isa, parts: &[f32], out: &mut [f32]) {
+    assert_eq!(parts.len(), 2 * out.len(), "the parts of complex numbers");
+    dispatch(isa, Moduli { parts, out });
+}
+
+struct Moduli<'a> {
+    parts: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Op for Moduli<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for (out, z) in self.out.iter_mut().zip(self.parts.chunks_exact(2)) {
+            let (re, im) = (f64::from(z[0]), f64::from(z[1]));
+            let infinite = z[0].abs() == f32::INFINITY || z[1].abs() == f32::INFINITY;
+            *out = if infinite { f32::INFINITY } else { (re * re + im * im).sqrt() as f32 };
+        }
+    }
+}
+
 struct Each<'a, F> {
     x: &'a [f32],
     out: &'a mut [f32],

@@ -6,6 +6,7 @@
 
 use super::super::simd::Simd;
 use std::f32::consts::{FRAC_1_SQRT_2, LOG2_E};
+use std::f64::consts::{LN_2, LOG2_E as LOG2_E64, LOG10_2, LOG10_E};
 
 /// Adding this rounds to an integer, which is then in the low bits.
 const ROUND: f32 = 12_582_912.0;
@@ -74,10 +75,46 @@ fn exp_of_remainder<S: Simd>(s: S, x: f32, n: f32) -> f32 {
 /// `ln x`; 1 ulp. NaN below zero, negative infinity at zero.
 #[inline(always)]
 pub(crate) fn log<S: Simd>(s: S, x: f32) -> f32 {
+    let (e, f, y) = log_parts(s, x);
+    let y = s.mul_add1(e, -2.121_944_4e-4, y);
+    let y = s.mul_add1(-0.5, f * f, y);
+    log_of_limits(x, s.mul_add1(e, 0.693_359_4, f + y))
+}
+
+/// `log10 x`; 1 ulp. NaN below zero, negative infinity at zero.
+#[inline(always)]
+pub(crate) fn log10<S: Simd>(s: S, x: f32) -> f32 {
+    let (e, fraction) = log_in_two(s, x);
+    log_of_limits(x, (e * LOG10_2 + fraction * LOG10_E) as f32)
+}
+
+/// `log2 x`; 1 ulp. NaN below zero, negative infinity at zero.
+#[inline(always)]
+pub(crate) fn log2<S: Simd>(s: S, x: f32) -> f32 {
+    let (e, fraction) = log_in_two(s, x);
+    log_of_limits(x, (e + fraction * LOG2_E64) as f32)
+}
+
+/// `ln(1 + x)`; 1 ulp. NaN below minus one, negative infinity at minus one.
+#[inline(always)]
+pub(crate) fn log1p<S: Simd>(s: S, x: f32) -> f32 {
+    let wide = f64::from(x);
+    let sum = (wide + 1.0) as f32;
+    let (e, fraction) = log_in_two(s, sum);
+    // What the sum has lost by rounding, times the derivative of the logarithm.
+    let lost = (wide - (f64::from(sum) - 1.0)) / f64::from(sum);
+    let y = log_of_limits(sum, (e * LN_2 + fraction + lost) as f32);
+    // The sum of a tiny number is one, and the sign of zero would be lost.
+    if x.abs() < 1e-8 { x } else { y }
+}
+
+/// `x` as `2^e m` with `m` in sqrt(1/2) to sqrt(2): returns `e`, `f = m - 1` and `ln m - f + f^2 / 2`, for positive and
+/// finite `x`.
+#[inline(always)]
+fn log_parts<S: Simd>(s: S, x: f32) -> (f32, f32, f32) {
     let small = x < f32::MIN_POSITIVE;
     let scaled = if small { x * 8_388_608.0 } else { x };
     let bits = scaled.to_bits();
-    // The mantissa in sqrt(1/2) to sqrt(2), and the matching exponent.
     let e = (bits.wrapping_sub(0x3f35_04f3) as i32) >> 23;
     let m = f32::from_bits(bits.wrapping_sub((e << 23) as u32));
     let e = e as f32 - if small { 23.0 } else { 0.0 };
@@ -97,10 +134,19 @@ pub(crate) fn log<S: Simd>(s: S, x: f32) -> f32 {
             3.333_333_1e-1,
         ],
     );
-    let f2 = f * f;
-    let y = s.mul_add1(e, -2.121_944_4e-4, p * f * f2);
-    let y = s.mul_add1(-0.5, f2, y);
-    let y = s.mul_add1(e, 0.693_359_4, f + y);
+    (e, f, p * f * (f * f))
+}
+
+/// `x` as `2^e m`: returns `e` and `ln m`, to be combined in f64.
+#[inline(always)]
+fn log_in_two<S: Simd>(s: S, x: f32) -> (f64, f64) {
+    let (e, f, y) = log_parts(s, x);
+    (f64::from(e), f64::from(f) + f64::from(s.mul_add1(-0.5, f * f, y)))
+}
+
+/// A logarithm of `x`, `y` where that is positive and finite.
+#[inline(always)]
+fn log_of_limits(x: f32, y: f32) -> f32 {
     let y = if x == f32::INFINITY { x } else { y };
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
     if x < 0.0 || x.is_nan() { f32::NAN } else { y }

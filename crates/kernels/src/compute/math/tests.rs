@@ -56,6 +56,41 @@ fn largest_error(op: Unary, exact: impl Fn(f64) -> f64, unit: impl Fn(f64, f64) 
 }
 
 #[test]
+fn logarithms_are_exact_to_one_ulp_and_at_their_limits() {
+    let cases: [(Logarithm, f32, fn(f64) -> f64); 3] = [
+        (Logarithm::Ten, 1e-45, f64::log10),
+        (Logarithm::Two, 1e-45, f64::log2),
+        (Logarithm::OnePlus, -0.999_999_9, f64::ln_1p),
+    ];
+    for (of, low, exact) in cases {
+        let xs = walk(low, f32::MAX);
+        for isa in Isa::available() {
+            let mut out = vec![0.0; xs.len()];
+            logarithm(isa, of, &xs, &mut out);
+            for (&x, &y) in xs.iter().zip(&out) {
+                let want = exact(f64::from(x));
+                assert!((f64::from(y) - want).abs() <= ulp(want), "{of:?}({x}) is {y}, not {want}");
+            }
+            let at = |x: f32| {
+                let mut y = [0.0];
+                logarithm(isa, of, &[x], &mut y);
+                y[0]
+            };
+            let zero = if of == Logarithm::OnePlus { -1.0 } else { 0.0 };
+            assert_eq!((at(zero), at(f32::INFINITY)), (f32::NEG_INFINITY, f32::INFINITY), "{of:?}");
+            assert!(at(zero - 0.5).is_nan() && at(f32::NAN).is_nan() && at(f32::NEG_INFINITY).is_nan());
+        }
+    }
+    let mut y = [0.0; 4];
+    logarithm(Isa::default(), Logarithm::Ten, &[1.0, 1000.0, 0.1, 1e-10], &mut y);
+    assert_eq!(y, [0.0, 3.0, -1.0, -10.0]);
+    logarithm(Isa::default(), Logarithm::Two, &[1.0, 1024.0, 0.125, 1e-45], &mut y);
+    assert_eq!(y, [0.0, 10.0, -3.0, -149.0]);
+    logarithm(Isa::default(), Logarithm::OnePlus, &[0.0, -0.0, 1e-30, -1e-45], &mut y);
+    assert_eq!(y.map(f32::to_bits), [0.0f32, -0.0, 1e-30, -1e-45].map(f32::to_bits));
+}
+
+#[test]
 fn errors_do_not_exceed_the_stated_ulp() {
     let own = |_: f64, y: f64| ulp(y);
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
