@@ -35,10 +35,15 @@ pub(crate) struct View {
 impl View {
     /// A value as a view of the furthest value, at most [`MAX_NODES`] nodes back, whose elements it views.
     pub(crate) fn of(graph: &Graph, value: ValueId) -> Option<Self> {
+        Self::through(graph, value, |_| true)
+    }
+
+    /// As [`Self::of`], but sees only through nodes with these results.
+    pub(crate) fn through(graph: &Graph, value: ValueId, sees: impl Fn(ValueId) -> bool) -> Option<Self> {
         // Walks back from the value as long as each node is a view of its input.
         let mut chain = Vec::new();
         let mut at = value;
-        while let Some(node) = graph.producer(at).filter(|_| chain.len() < MAX_NODES) {
+        while let Some(node) = graph.producer(at).filter(|_| sees(at) && chain.len() < MAX_NODES) {
             let Some(change) = Change::of(graph, node) else { break };
             chain.push((node, change));
             at = graph.node(node).inputs()[0];
@@ -79,6 +84,16 @@ impl View {
     /// A view from its stored description, with these parts for each dimension.
     pub(crate) fn stored(offset: usize, factor: f32, dims: &[Vec<Part>]) -> Self {
         Self { root: None, offset, factor, dims: dims.iter().map(|dim| dim.as_slice().into()).collect() }
+    }
+
+    /// How a node changes its only input to a view of it, if it does: by a call, which copies, or by a reshape, which
+    /// moves nothing.
+    pub(crate) fn step(graph: &Graph, node: NodeId) -> Option<Moves> {
+        match Change::of(graph, node)? {
+            Change::Reshape => Some(Moves::Nothing),
+            Change::View(_) => Some(Moves::Elements),
+            Change::Scale(_) => None,
+        }
     }
 
     /// The parts of each dimension.
@@ -197,6 +212,13 @@ impl View {
         }
         (self.dims.iter().map(|d| d.len()).sum::<usize>() <= MAX_PARTS).then_some(self)
     }
+}
+
+/// See [`View::step`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moves {
+    Nothing,
+    Elements,
 }
 
 /// The view operation of a node on its only input.

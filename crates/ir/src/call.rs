@@ -106,35 +106,43 @@ impl Call {
     /// The arguments, with the given ones for the node's tensor inputs: views to run the call, or metas
     /// ([`Arg::Spec`]) to analyse it. Computed scalars and missing inputs are [`Arg::Unknown`].
     pub fn arguments<'a>(&'a self, mut inputs: impl Iterator<Item = Arg<'a>>) -> Args<'a> {
+        self.arguments_from(&mut || inputs.next())
+    }
+
+    /// As [`Self::arguments`]; `next` returns the next input.
+    fn arguments_from<'a>(&'a self, next: &mut dyn FnMut() -> Option<Arg<'a>>) -> Args<'a> {
         fn view<'a>(arg: Option<Arg<'a>>) -> Option<TensorView<'a>> {
             if let Some(Arg::Tensor(view)) = arg { Some(view) } else { None }
         }
-        let args = self.args.iter().map(|arg| match arg {
-            CallArg::None => Arg::None,
-            CallArg::Scalar(Scalar::Int(v)) => Arg::Int(*v),
-            CallArg::Scalar(Scalar::Double(v)) => Arg::Double(*v),
-            CallArg::Scalar(Scalar::Bool(v)) => Arg::Bool(*v),
-            CallArg::Str(s) => Arg::Str(s),
-            CallArg::Ints(v) => Arg::Ints(SmallVec::from_slice(v)),
-            CallArg::Doubles(v) => Arg::Doubles(v),
-            CallArg::Bools(v) => Arg::Bools(v),
-            CallArg::Out(i) => Arg::Out(*i),
-            CallArg::Tensor => inputs.next().unwrap_or(Arg::Unknown),
-            CallArg::Value | CallArg::Values(_) => {
-                inputs.by_ref().take(arg.inputs()).for_each(drop);
-                Arg::Unknown
-            }
-            CallArg::Tensors(n) => {
-                let given: SmallVec<[_; 4]> = inputs.by_ref().take(*n).collect();
-                let list: Option<_> = given.into_iter().map(|arg| view(Some(arg))).collect();
-                list.map_or(Arg::Unknown, Arg::Tensors)
-            }
-            CallArg::OptionalTensors(present) => {
-                let list = present.iter().map(|p| if *p { view(inputs.next()) } else { None });
-                Arg::OptionalTensors(list.collect())
-            }
-        });
-        Args::new(self.kernel.schema(), args.collect())
+        let mut list = SmallVec::new();
+        for arg in &self.args {
+            list.push(match arg {
+                CallArg::None => Arg::None,
+                CallArg::Scalar(Scalar::Int(v)) => Arg::Int(*v),
+                CallArg::Scalar(Scalar::Double(v)) => Arg::Double(*v),
+                CallArg::Scalar(Scalar::Bool(v)) => Arg::Bool(*v),
+                CallArg::Str(s) => Arg::Str(s),
+                CallArg::Ints(v) => Arg::Ints(SmallVec::from_slice(v)),
+                CallArg::Doubles(v) => Arg::Doubles(v),
+                CallArg::Bools(v) => Arg::Bools(v),
+                CallArg::Out(i) => Arg::Out(*i),
+                CallArg::Tensor => next().unwrap_or(Arg::Unknown),
+                CallArg::Value | CallArg::Values(_) => {
+                    (0..arg.inputs()).for_each(|_| drop(next()));
+                    Arg::Unknown
+                }
+                CallArg::Tensors(n) => {
+                    // All are taken, even if one is not a tensor.
+                    let given: SmallVec<[_; 4]> = (0..*n).map(|_| view(next())).collect();
+                    given.into_iter().collect::<Option<_>>().map_or(Arg::Unknown, Arg::Tensors)
+                }
+                CallArg::OptionalTensors(present) => {
+                    let list = present.iter().map(|p| if *p { view(next()) } else { None });
+                    Arg::OptionalTensors(list.collect())
+                }
+            });
+        }
+        Args::new(self.kernel.schema(), list)
     }
 
     /// The sizes of the first result of the call on inputs with these metas; `None` if neither the kernel nor the meaning
@@ -163,10 +171,10 @@ impl Call {
         inputs: &[TensorView<'a>],
         outputs: impl IntoIterator<Item = TensorViewMut<'a>>,
     ) -> Result<()> {
-        self.execute_on(ctx, inputs.iter().copied().map(Arg::Tensor), outputs)
+        self.execute_on(ctx, inputs, None, outputs)
     }
 
-    /// As [`Self::execute`], on these arguments for the node's inputs, one of which may alias an out
+    /// As [`Self::execute`], with an input that is not in `inputs` at this position, because it aliases an out
     /// ([`Arg::InPlace`]).
     ///
     /// # Errors
@@ -174,10 +182,18 @@ impl Call {
     pub fn execute_on<'a>(
         &'a self,
         ctx: &KernelContext<'_>,
-        inputs: impl Iterator<Item = Arg<'a>>,
+        inputs: &[TensorView<'a>],
+        in_place: Option<(usize, Arg<'a>)>,
         outputs: impl IntoIterator<Item = TensorViewMut<'a>>,
     ) -> Result<()> {
-        let args = self.arguments(inputs);
+        let (mut views, mut taken) = (inputs.iter(), 0);
+        let args = self.arguments_from(&mut || {
+            taken += 1;
+            match &in_place {
+                Some((at, arg)) if *at + 1 == taken => Some(arg.clone()),
+                _ => views.next().map(|view| Arg::Tensor(*view)),
+            }
+        });
         let mut outputs = outputs.into_iter();
         let mut list = SmallVec::new();
         for out in &self.outs {

@@ -21,6 +21,7 @@ mod row_norm;
 mod shuffle;
 mod tables;
 mod tail;
+mod views;
 mod widen;
 
 use crate::graph::Graph;
@@ -109,11 +110,16 @@ pub const PASSES: &[Pass] = &[
         about: "chains pointwise and depthwise convolutions with large images between them, to compute them in strips",
         run: |graph, ctx| chain::run(graph, ctx.pool().threads()),
     },
+    Pass {
+        name: "views",
+        about: "lets elementwise nodes read slices, selections and permutations in place",
+        run: |graph, _| views::run(graph),
+    },
 ];
 
-/// How many of the first passes give the same graph on every machine; the remaining ones depend on the number of
-/// threads.
-pub const PORTABLE: usize = PASSES.len() - 1;
+/// How many of the first passes run before a graph is written to a file. The others depend on the number of threads, or
+/// make nodes that files do not have.
+pub const PORTABLE: usize = PASSES.len() - 2;
 
 /// Runs every pass.
 pub fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {

@@ -4,7 +4,6 @@ use super::{Step, Writes};
 use crate::graph::{Call, CallOut};
 use operator::{Arg, KernelContext, Result};
 use smallvec::SmallVec;
-use std::iter::once;
 use tensor::{TensorMeta, TensorView};
 
 pub(crate) struct CallStep {
@@ -26,11 +25,8 @@ impl Step for CallStep {
         reads: &[TensorView<'a>],
         writes: Writes<'a>,
     ) -> Result<()> {
-        let Some((at, meta)) = &self.in_place else { return self.call.execute(ctx, reads, writes) };
-        let (before, after) = reads.split_at(*at);
-        let view = |view: &TensorView<'a>| Arg::Tensor(*view);
-        let inputs = before.iter().map(view).chain(once(Arg::InPlace { out: 0, meta }));
-        self.call.execute_on(ctx, inputs.chain(after.iter().map(view)), writes)
+        let in_place = self.in_place.as_ref().map(|(at, meta)| (*at, Arg::InPlace { out: 0, meta }));
+        self.call.execute_on(ctx, reads, in_place, writes)
     }
 
     fn overwritable(&self) -> SmallVec<[usize; 2]> {

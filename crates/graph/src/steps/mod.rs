@@ -19,6 +19,7 @@ pub(crate) mod quantized_linear;
 pub(crate) mod quantized_sum;
 pub(crate) mod relayout;
 pub(crate) mod row_norm;
+pub(crate) mod viewed;
 
 use crate::executable::{Memory, Slot, Source};
 use operator::{Error, KernelContext, Result};
@@ -134,28 +135,29 @@ impl PlacedStep {
     fn run(&self, ctx: &KernelContext<'_>, values: &[Slot], memory: &mut Memory<'_, '_>) -> Result<()> {
         let mut loan = memory.arena.lend();
         // A graph output is written by one step and read by others, each through its own borrow.
-        let mut lent: SmallVec<[Option<&mut TensorViewMut<'_>>; 2]> = match self.touches_outputs {
-            true => memory.outputs.iter_mut().map(Option::as_mut).collect(),
-            false => SmallVec::new(),
-        };
-        let direct = |v: usize| values[v].output.filter(|_| self.touches_outputs);
+        let mut lent: SmallVec<[Option<&mut TensorViewMut<'_>>; 2]> = SmallVec::new();
         let mut written: SmallVec<[Option<&mut TensorViewMut<'_>>; 2]> = SmallVec::new();
-        for &v in &self.outputs {
-            written.push(direct(v).and_then(|i| lent[i].take()));
+        if self.touches_outputs {
+            lent.extend(memory.outputs.iter_mut().map(Option::as_mut));
+            written.extend(self.outputs.iter().map(|&v| values[v].output.and_then(|i| lent[i].take())));
         }
         let mut reads: SmallVec<[TensorView<'_>; 4]> = SmallVec::new();
         for &v in &self.inputs {
-            reads.push(match direct(v).and_then(|i| lent[i].as_deref()) {
-                Some(out) => TensorView::new(&values[v].meta, out.bytes())?,
-                None => values[v].view(memory.inputs, |extent| loan.shared(extent))?,
+            let slot = &values[v];
+            let out = slot.output.and_then(|i| lent.get(i)?.as_deref());
+            reads.push(match out {
+                Some(out) => TensorView::new(&slot.meta, out.bytes())?,
+                None => slot.view(memory.inputs, |extent| loan.shared(extent))?,
             });
         }
         // Steps write through copies of the metas: a kernel may resize its outs, but the sizes of a graph are static.
-        let mut metas: SmallVec<[TensorMeta; 2]> =
-            self.outputs.iter().map(|&v| TensorMeta::clone(&values[v].meta)).collect();
+        let mut metas: SmallVec<[TensorMeta; 2]> = SmallVec::new();
+        for &v in &self.outputs {
+            metas.push(TensorMeta::clone(&values[v].meta));
+        }
         let mut writes = Writes::new();
-        for ((&v, meta), out) in self.outputs.iter().zip(&mut metas).zip(written) {
-            let bytes = match (out, &values[v].source) {
+        for (i, (&v, meta)) in self.outputs.iter().zip(&mut metas).enumerate() {
+            let bytes = match (written.get_mut(i).and_then(Option::take), &values[v].source) {
                 (Some(out), _) => out.bytes_mut(),
                 (None, Source::Workspace(extent)) => loan.exclusive(*extent)?,
                 _ => return Err(Error::invalid("a step writes a value that has no storage")),

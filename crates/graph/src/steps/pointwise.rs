@@ -7,6 +7,7 @@ use super::{Step, Writes, only};
 use crate::layouts::Lies;
 use crate::operands::{Operands, is_float, refuse};
 use crate::operation::{Images, Lowered, Lowering, Operation};
+use crate::strided::View;
 use kernels::compute::{Isa, binary, clamp, unary};
 use operator::{Expression, Instr, KernelContext, Result};
 use pool::Pool;
@@ -95,8 +96,9 @@ pub(crate) enum Access {
     Own,
     /// `(i / inner) % count`: broadcast scalars, rows, columns and channels.
     Cyclic { inner: usize, count: usize },
-    /// Any other broadcast: the output's sizes in storage order, outermost first, and the input's strides.
-    Strided { sizes: Vec<usize>, strides: Vec<usize> },
+    /// Any other broadcast, or a view: the output's sizes in storage order, outermost first, the input's strides, and
+    /// the index of its first element.
+    Strided { offset: usize, sizes: Vec<usize>, strides: Vec<usize> },
 }
 
 impl Access {
@@ -129,10 +131,21 @@ impl Access {
             [(n, 1), (m, 0)] => Self::Cyclic { inner: *m, count: *n },
             [(_, 0), (n, 1), (m, 0)] => Self::Cyclic { inner: *m, count: *n },
             _ => Self::Strided {
+                offset: 0,
                 sizes: dims.iter().map(|d| d.0).collect(),
                 strides: dims.iter().map(|d| d.1).collect(),
             },
         }
+    }
+
+    /// The access to a view with the output's sizes, where the output is row-major.
+    pub(crate) fn through(view: &View) -> Self {
+        let mut parts = view.parts();
+        if parts.is_empty() {
+            parts.push((1, 0));
+        }
+        let (sizes, strides) = parts.into_iter().unzip();
+        Self::Strided { offset: view.offset, sizes, strides }
     }
 
     /// Whether consecutive blocks of `len` output elements read the same input elements.
@@ -179,42 +192,79 @@ impl Access {
                     left = *inner;
                 }
             }
-            Self::Strided { sizes, strides } => {
-                let mut index = [0usize; MAX_RANK];
-                let (mut rest, mut at) = (start, 0);
-                for d in (0..sizes.len()).rev() {
-                    index[d] = rest % sizes[d];
-                    rest /= sizes[d];
-                    at += index[d] * strides[d];
-                }
-                let last = sizes.len() - 1;
-                let mut rest = block;
-                while !rest.is_empty() {
-                    // Reads the rest of a row along the innermost dimension, then carries into the outer indices.
-                    let n = rest.len().min(sizes[last] - index[last]);
-                    let (head, tail) = rest.split_at_mut(n);
-                    rest = tail;
-                    match strides[last] {
-                        0 => head.fill(input[at]),
-                        1 => head.copy_from_slice(&input[at..at + n]),
-                        step => {
-                            head.iter_mut().zip(input[at..].iter().step_by(step)).for_each(|(x, i)| *x = *i)
-                        }
-                    }
-                    index[last] += n;
-                    at += n * strides[last];
-                    for d in (1..=last).rev() {
-                        if index[d] < sizes[d] {
-                            break;
-                        }
-                        at -= strides[d] * sizes[d];
-                        index[d] = 0;
-                        index[d - 1] += 1;
-                        at += strides[d - 1];
-                    }
-                }
+            Self::Strided { offset, sizes, strides } => {
+                load_strided(&input[*offset..], sizes, strides, start, block);
             }
         }
+    }
+}
+
+/// Fills `block` with the elements of a view from the `start`th on, row by row along the innermost dimension.
+fn load_strided(input: &[f32], sizes: &[usize], strides: &[usize], start: usize, block: &mut [f32]) {
+    let mut index = [0usize; MAX_RANK];
+    let (mut rest, mut at) = (start, 0);
+    for d in (0..sizes.len()).rev() {
+        index[d] = rest % sizes[d];
+        rest /= sizes[d];
+        at += index[d] * strides[d];
+    }
+    let last = sizes.len() - 1;
+    let mut rest = block;
+    while !rest.is_empty() {
+        // The rest of a row, or as many whole rows as the next dimension has left.
+        let n = rest.len().min(sizes[last] - index[last]);
+        let whole = n == sizes[last] && strides[last] == 1 && last > 0;
+        let mut moved = last;
+        if whole {
+            moved = last - 1;
+            let rows = (rest.len() / n).min(sizes[moved] - index[moved]);
+            let (head, tail) = rest.split_at_mut(rows * n);
+            rest = tail;
+            copy_rows(&input[at..], strides[moved], head, n);
+            index[moved] += rows;
+            at += rows * strides[moved];
+        } else {
+            let (head, tail) = rest.split_at_mut(n);
+            rest = tail;
+            match strides[last] {
+                0 => head.fill(input[at]),
+                1 => head.copy_from_slice(&input[at..at + n]),
+                step => head.iter_mut().zip(input[at..].iter().step_by(step)).for_each(|(x, i)| *x = *i),
+            }
+            index[last] += n;
+            at += n * strides[last];
+        }
+        // Carries into the outer indices.
+        for d in (1..=moved).rev() {
+            if index[d] < sizes[d] {
+                break;
+            }
+            at -= strides[d] * sizes[d];
+            index[d] = 0;
+            index[d - 1] += 1;
+            at += strides[d - 1];
+        }
+    }
+}
+
+/// Copies rows of `n` elements that begin `step` elements apart. Short rows of a common length are copied in registers.
+fn copy_rows(input: &[f32], step: usize, out: &mut [f32], n: usize) {
+    fn rows<const N: usize>(input: &[f32], step: usize, out: &mut [f32]) {
+        let mut at = 0;
+        for row in out.chunks_exact_mut(N) {
+            row.copy_from_slice(&input[at..at + N]);
+            at += step;
+        }
+    }
+    match n {
+        2 => rows::<2>(input, step, out),
+        4 => rows::<4>(input, step, out),
+        8 => rows::<8>(input, step, out),
+        16 => rows::<16>(input, step, out),
+        32 => rows::<32>(input, step, out),
+        _ => out.chunks_exact_mut(n).enumerate().for_each(|(i, row)| {
+            row.copy_from_slice(&input[i * step..i * step + n]);
+        }),
     }
 }
 

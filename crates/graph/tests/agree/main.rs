@@ -9,3 +9,4 @@ mod elementwise;
 mod half_precision;
 mod layouts;
 mod quantized;
+mod views;
