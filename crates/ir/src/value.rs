@@ -40,6 +40,10 @@ pub trait Bytes: Send + Sync {
         None
     }
 
+    /// Drops what the owner itself keeps in memory, if it can be computed again. Other handles that have the bytes keep
+    /// them.
+    fn release(&self) {}
+
     /// A range of the bytes through a handle of its own, which loads only them. `None` if the bytes are in memory
     /// anyway, or can only be loaded as a whole.
     fn part(&self, range: Range<usize>) -> Option<SharedBytes> {

@@ -1,15 +1,14 @@
 //! Constant folding: runs the kernels of the table on constants.
 
+use super::folded::{Recipe, folded};
 use crate::Result;
-use crate::operators::{OperatorTable, Selection, Slot};
+use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
 use ir::exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, VarId};
-use operator::{Arg, Args, Generator, KernelContext, Out, Outs, Results, Scratch};
+use operator::{Generator, KernelContext, Results, Scratch};
 use pool::Pool;
-use smallvec::SmallVec;
 use std::collections::HashMap;
-use std::sync::Arc;
-use tensor::{Tensor, TensorMeta, TensorView};
+use tensor::TensorMeta;
 
 /// Maximum bytes of a folded result that is larger than its operands, e.g. a mask or positions.
 const MAX_GROWN_BYTES: usize = 1 << 20;
@@ -19,12 +18,19 @@ const MAX_GROWN_BYTES: usize = 1 << 20;
 const MAX_FOLDED_BYTES: usize = 1 << 31;
 
 /// Bytes of scratch memory for the kernels.
-const SCRATCH_BYTES: usize = 1 << 28;
+pub(super) const SCRATCH_BYTES: usize = 1 << 28;
 
 pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
     let (pool, scratch, generator) = (Pool::new(1), Scratch::new(SCRATCH_BYTES), Generator::default());
     let context = KernelContext::new(&pool, &scratch, &generator);
-    let mut folder = Folder { table, context, held: 0, computed: HashMap::new(), uses: program.use_counts() };
+    let mut folder = Folder {
+        table,
+        context,
+        held: 0,
+        computed: HashMap::new(),
+        calls: HashMap::new(),
+        uses: program.use_counts(),
+    };
     Rewriter::run(program, &mut |cx, node| {
         let outcome = folder.visit(cx.program, node);
         if matches!(outcome, Outcome::Replaced) {
@@ -41,17 +47,10 @@ struct Folder<'a> {
     held: usize,
     /// The bytes that are freed with each folded result: none for a view of another.
     computed: HashMap<VarId, usize>,
+    /// The calls that computing a folded result again takes, if it can be.
+    calls: HashMap<VarId, usize>,
     /// The uses of each value that are left.
     uses: Vec<u32>,
-}
-
-/// A computed tensor as shared bytes.
-struct Computed(Tensor);
-
-impl AsRef<[u8]> for Computed {
-    fn as_ref(&self) -> &[u8] {
-        self.0.bytes()
-    }
 }
 
 impl Folder<'_> {
@@ -61,7 +60,12 @@ impl Folder<'_> {
             return Outcome::Kept;
         }
         if is_view(node) {
-            return view(program, node);
+            let known = node.operands().find_map(|v| self.calls.get(&v).copied());
+            let view = view(program, node);
+            if let (Outcome::Replaced, Some(calls)) = (&view, known) {
+                self.calls.extend(node.outputs.first().map(|&output| (output, calls)));
+            }
+            return view;
         }
         // Weights stay quantized, since dequantized they are larger.
         if node.target.starts_with("quantized_decomposed.dequantize") {
@@ -84,13 +88,14 @@ impl Folder<'_> {
         if selection.kernel.results() == Results::Random || (is_repetition && sources > 0 && bytes > 4096) {
             return Outcome::Kept;
         }
-        match self.compute(program, node, &selection, metas) {
-            Some(results) => {
-                for (&output, result) in node.outputs.iter().zip(results) {
-                    let range = 0..result.bytes().len();
+        let recipe = Recipe::of(program, node, selection, metas, &self.calls);
+        match recipe.and_then(|recipe| folded(recipe, &self.context)) {
+            Some((results, calls)) => {
+                for (&output, bytes) in node.outputs.iter().zip(results) {
+                    let range = 0..bytes.len();
+                    self.calls.extend(calls.map(|calls| (output, calls)));
                     self.held += range.len();
                     self.computed.insert(output, range.len());
-                    let bytes = Arc::new(Computed(result));
                     program.constants.insert(output, ConstantTensor { name: None, bytes, range });
                 }
                 Outcome::Replaced
@@ -113,106 +118,21 @@ impl Folder<'_> {
                 continue;
             }
             let Some(bytes) = self.computed.remove(&var) else { continue };
-            program.constants.remove(&var);
+            let removed = program.constants.remove(&var);
             match view {
                 // Its bytes live on in the view.
                 Some(&view) => _ = self.computed.insert(view, bytes),
-                None => self.held -= bytes,
+                None => {
+                    self.held -= bytes;
+                    // What was computed from it may keep it, to be computed again.
+                    removed.iter().for_each(|constant| constant.bytes.release());
+                }
             }
         }
     }
-
-    /// The results; `None` if the kernel fails.
-    fn compute(
-        &self,
-        program: &ExportedProgram,
-        node: &ExportedNode,
-        selection: &Selection,
-        metas: Vec<TensorMeta>,
-    ) -> Option<Vec<Tensor>> {
-        let schema = selection.kernel.schema();
-        let operands: Vec<Operand> =
-            node.operands().map(|v| Operand::of(program, v)).collect::<Option<_>>()?;
-        let mut next = operands.iter();
-        let mut take = |count: usize| -> Option<SmallVec<[TensorView<'_>; 4]>> {
-            (0..count).map(|_| next.next()?.view()).collect()
-        };
-        let mut args: SmallVec<[Arg<'_>; 12]> = SmallVec::new();
-        let mut outs = 0;
-        // Operands are taken in the order of the node's arguments, which must be that of the schema to match them.
-        let mut order =
-            selection.slots.iter().filter_map(|s| if let Slot::Given(a) = s { Some(a.vars()) } else { None });
-        if !order.by_ref().flatten().eq(node.operands()) {
-            return None;
-        }
-        for (slot, declared) in selection.slots.iter().zip(&schema.args) {
-            args.push(match slot {
-                Slot::Out(..) => {
-                    outs += 1;
-                    Arg::Out(outs - 1)
-                }
-                Slot::Default(text) => Arg::of_default(text.as_deref(), declared),
-                Slot::Given(arg) => match arg {
-                    Argument::Var(_) => Arg::Tensor(take(1)?[0]),
-                    Argument::Vars(list) => Arg::Tensors(take(list.len())?),
-                    Argument::OptionalVars(list) => {
-                        let each = list.iter().map(|v| match v {
-                            Some(_) => Some(Some(*take(1)?.first()?)),
-                            None => Some(None),
-                        });
-                        Arg::OptionalTensors(each.collect::<Option<_>>()?)
-                    }
-                    Argument::Int(v) => Arg::Int(*v),
-                    Argument::Float(v) => Arg::Double(*v),
-                    Argument::Bool(v) => Arg::Bool(*v),
-                    Argument::Str(v) => Arg::Str(v),
-                    Argument::Floats(v) => Arg::Doubles(v),
-                    Argument::Bools(v) => Arg::Bools(v),
-                    Argument::Dtype(v) => Arg::Int(*v as i64),
-                    Argument::None | Argument::Ignored | Argument::MemoryFormat(_) => Arg::None,
-                    list => Arg::Ints(list.known_ints()?.into()),
-                },
-            });
-        }
-        let mut results = metas.into_iter().map(Tensor::zeros).collect::<Result<Vec<_>, _>>().ok()?;
-        let views: Vec<_> = results.iter_mut().map(Tensor::view_mut).collect();
-        let lists = selection.slots.iter().any(|s| matches!(s, Slot::Out(_, n) if *n != 1));
-        let list: SmallVec<[Out<'_>; 3]> = match lists {
-            true => SmallVec::from_iter([Out::Tensors(views.into_iter().collect())]),
-            false => views.into_iter().map(Out::Tensor).collect(),
-        };
-        let expected: Vec<TensorMeta> = node.outputs.iter().filter_map(|&v| meta(program, v)).collect();
-        selection.kernel.execute(&self.context, &Args::new(schema, args), &mut Outs::new(list)).ok()?;
-        let fits = results.iter().zip(&expected).all(|(r, e)| r.meta().sizes() == e.sizes());
-        (fits && results.len() == expected.len()).then_some(results)
-    }
 }
 
-/// A constant operand, copied if its bytes are not aligned for its type.
-struct Operand {
-    meta: TensorMeta,
-    constant: ConstantTensor,
-    copy: Option<Tensor>,
-}
-
-impl Operand {
-    fn of(program: &ExportedProgram, var: VarId) -> Option<Self> {
-        let (meta, constant) = (meta(program, var)?, program.constants.get(&var)?.reopened());
-        let bytes = constant.data();
-        let aligned = bytes.as_ptr().addr().is_multiple_of(meta.dtype().alignment().max(1));
-        let copy = if aligned { None } else { Some(Tensor::from_bytes(meta.clone(), bytes).ok()?) };
-        Some(Self { meta, constant, copy })
-    }
-
-    fn view(&self) -> Option<TensorView<'_>> {
-        match &self.copy {
-            Some(copy) => Some(copy.view()),
-            None => TensorView::new(&self.meta, self.constant.data()).ok(),
-        }
-    }
-}
-
-fn meta(program: &ExportedProgram, var: VarId) -> Option<TensorMeta> {
+pub(super) fn meta(program: &ExportedProgram, var: VarId) -> Option<TensorMeta> {
     let spec = program.spec(var)?;
     let sizes: Vec<usize> =
         spec.known_sizes()?.into_iter().map(|s| usize::try_from(s).ok()).collect::<Option<_>>()?;
@@ -242,6 +162,7 @@ fn view(program: &mut ExportedProgram, node: &ExportedNode) -> Outcome {
 mod tests {
     use super::*;
     use ir::exported::{Size, TensorSpec, VarType};
+    use std::sync::Arc;
     use tensor::ScalarType;
 
     /// Appends a node with one result of sizes [2, 3].
@@ -278,6 +199,53 @@ mod tests {
         assert_eq!(kept, [weight, negative, root]);
         let of_negative: Vec<f32> = tensor_of(&program, negative);
         assert_eq!(of_negative, [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]);
+    }
+
+    #[test]
+    fn large_results_are_dropped_and_computed_again() {
+        let mut program = ExportedProgram::new("forward");
+        let numbers: Vec<u8> = (0..1u16 << 15).flat_map(|v| f32::from(v).to_le_bytes()).collect();
+        let (range, bytes) = (0..numbers.len(), Arc::new(numbers));
+        let sizes = vec![Size::Int(1 << 7), Size::Int(1 << 8)];
+        let spec = TensorSpec::contiguous(ScalarType::Float, sizes);
+        // A handle to a file, which can be loaded again.
+        let weight = ConstantTensor { name: None, bytes: Arc::new(File(bytes)), range };
+        let mut var = program.add_constant("w".to_owned(), spec.clone(), weight);
+        for target in ["aten.neg.default", "aten.abs.default", "aten.sqrt.default"] {
+            let out = program.add_var(format!("v{}", program.num_vars()), VarType::Tensor(spec.clone()));
+            program.graph.nodes.push(ExportedNode {
+                target: target.into(),
+                args: vec![("self".into(), Argument::Var(var))],
+                outputs: vec![out],
+                source: Arc::default(),
+            });
+            var = out;
+        }
+        program.graph.outputs = vec![Argument::Var(var)];
+        run(&mut program, &OperatorTable::all(&kernels::registry())).unwrap();
+        let root = &program.constants[&var];
+        let first = root.reopened();
+        let at = first.data().as_ptr();
+        root.bytes.release();
+        // The handle has the bytes, and so has another one as long as the first lives.
+        assert_eq!(root.reopened().data().as_ptr(), at);
+        let bytes = first.data().to_vec();
+        drop(first);
+        assert_eq!(root.reopened().data(), bytes);
+        assert_eq!(bytes[4 * 9..][..4], 3f32.to_le_bytes());
+    }
+
+    /// Bytes that can be loaded again.
+    struct File(Arc<Vec<u8>>);
+
+    impl ir::Bytes for File {
+        fn bytes(&self) -> &[u8] {
+            &self.0
+        }
+
+        fn again(&self) -> Option<ir::SharedBytes> {
+            Some(Arc::new(Self(Arc::clone(&self.0))))
+        }
     }
 
     fn tensor_of(program: &ExportedProgram, var: VarId) -> Vec<f32> {

@@ -4,6 +4,7 @@ mod bind;
 mod bounds;
 mod dead;
 mod fold;
+mod folded;
 pub(crate) mod functionalize;
 mod inline;
 mod layouts;

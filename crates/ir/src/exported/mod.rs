@@ -272,6 +272,10 @@ impl Bytes for ConstantTensor {
         let bytes = self.bytes.again()?;
         Some(Arc::new(Self { bytes, ..self.clone() }))
     }
+
+    fn release(&self) {
+        self.bytes.release();
+    }
 }
 
 impl fmt::Debug for ConstantTensor {

@@ -68,8 +68,15 @@ impl CompiledLoader {
             let skipped = constant.range.start as u64 + within.start as u64;
             return self.source.load(start.saturating_add(skipped), len, purpose);
         }
-        // The bytes are in memory, or computed: the loader shares them.
-        BytesLoader::new(Owned(constant.reopened())).load(within.start as u64, len, purpose)
+        // The bytes are in memory, or computed: the loader shares them. Computed ones are freed with the last buffer that
+        // has them, usually once they are packed, and computed again if they are loaded again. Pieces are loaded in
+        // order, and the last one releases the whole.
+        let is_last = within.end == constant.range.len();
+        let buffer = BytesLoader::new(Owned(constant.reopened())).load(within.start as u64, len, purpose);
+        if is_last {
+            constant.bytes.release();
+        }
+        buffer
     }
 }
 
