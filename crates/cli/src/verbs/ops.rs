@@ -117,13 +117,13 @@ impl Opts {
 
     /// Lists the operators of archives as partitioners see them.
     fn of_partitioners(&self) -> Result {
-        let kernels = pteron::kernel_registry();
-        let table = OperatorTable::preferring_portable(&kernels);
+        let kernels = registries().kernels();
+        let table = OperatorTable::preferring_portable(kernels);
         let options = Options { memory: limits().memory, ..Options::default() };
         let mut all: BTreeMap<String, SeenOperator> = BTreeMap::new();
         for file in &self.files {
             let archive = general::open_plain(file)?;
-            let seen = seen_by_partitioners(&archive, &table, &kernels, &options);
+            let seen = seen_by_partitioners(&archive, &table, kernels, &options);
             for operator in seen.map_err(toolbox::Error::from)? {
                 let count = operator.count;
                 let known = all.entry(operator.target.clone());
