@@ -84,6 +84,8 @@ pub struct Compiled {
     pub external_data: Vec<NamedBlob<'static>>,
     /// One summary for each method.
     pub methods: Vec<MethodSummary>,
+    /// Alignment of the segments of [`named_data`](Self::named_data): see [`Options::segment_alignment`].
+    pub segment_alignment: u64,
 }
 
 impl Compiled {
@@ -93,6 +95,7 @@ impl Compiled {
     /// The file would exceed the maximum size of the format.
     pub fn named_data(&self) -> Result<ptd::Prepared<'static>> {
         let mut builder = ptd::Builder::<'static>::new();
+        builder.segment_alignment = self.segment_alignment;
         for ExternalTensor { name, spec, blob } in &self.external {
             let sizes = spec.known_sizes().unwrap_or_default();
             let layout = ptd::TensorLayout {
@@ -302,7 +305,8 @@ pub(crate) fn finish(
     for (method, plan) in methods.iter_mut().zip(&draft.program.execution_plan) {
         method.constant_bytes = constant_bytes(plan);
     }
-    Ok(Compiled { program: draft.prepare()?, external, external_data, methods })
+    let segment_alignment = options.segment_alignment;
+    Ok(Compiled { program: draft.prepare()?, external, external_data, methods, segment_alignment })
 }
 
 /// What became of a method before it is emitted.

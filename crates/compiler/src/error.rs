@@ -1,11 +1,12 @@
 use ir::exported::{ExportedNode, ExportedProgram, SourceFrame};
+use operator::{shown, shown_line};
 use std::fmt;
 
 /// Why an archive could not be read or compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file is not a readable archive.
-    #[error("{place}: {problem}{}", remedy(.help))]
+    #[error("{}", shown_line(&format!("{place}: {problem}{}", remedy(.help))))]
     Archive {
         /// The archive entry, and where in it.
         place: String,
@@ -24,7 +25,7 @@ pub enum Error {
     #[error(transparent)]
     Malformed(#[from] ir::Malformed),
     /// A program could not be lifted back to operators.
-    #[error("{place}: {problem}")]
+    #[error("{}", shown_line(&format!("{place}: {problem}")))]
     Recover {
         /// The method, and the instruction.
         place: String,
@@ -38,7 +39,7 @@ pub enum Error {
     #[error("the compiled program: {0}")]
     Format(#[from] format::Error),
     /// An option is invalid, e.g. names an unknown pass or model.
-    #[error("{0}")]
+    #[error("{}", operator::shown_message(.0))]
     Option(String),
 }
 
@@ -103,13 +104,14 @@ impl std::error::Error for NodeError {}
 
 impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node `{}` ({}): {}", self.node, self.target, self.problem)?;
+        let text = format!("node `{}` ({}): {}", shown(&self.node), shown(&self.target), self.problem);
+        shown_line(&text).fmt(f)?;
         at(f, self.line.as_ref())
     }
 }
 
 fn at(f: &mut fmt::Formatter<'_>, line: Option<&SourceFrame>) -> fmt::Result {
-    line.map_or(Ok(()), |line| write!(f, "\n    at {line}"))
+    line.map_or(Ok(()), |line| write!(f, "\n    at {}", shown_line(&line.to_string())))
 }
 
 fn remedy(help: &str) -> String {
@@ -121,7 +123,8 @@ fn list(operators: &[UnsupportedOperator]) -> String {
     impl fmt::Display for Line<'_> {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             let UnsupportedOperator { target, count, node, line, hint } = self.0;
-            write!(f, "  {target} ({count} of them, first `{node}`){hint}")?;
+            let text = format!("  {} ({count} of them, first `{}`){hint}", shown(target), shown(node));
+            shown_line(&text).fmt(f)?;
             at(f, line.as_ref())
         }
     }

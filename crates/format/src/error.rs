@@ -7,8 +7,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong with a file, and where.
 ///
-/// Displayed on one line: the field's path, what was expected, what was found, the byte offset in
-/// the file, and what to do about it.
+/// Displayed on one line, whatever the file's names contain: the field's path, what was expected, what was found, the byte offset
+/// in the file, and what to do about it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(Box<Fault>);
@@ -149,12 +149,13 @@ impl From<std::io::Error> for Error {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(source) = &self.source {
-            return write!(f, "{source}");
+            return names::line(&source.to_string()).fmt(f);
         }
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
         }
-        write!(f, "expected {}, found {}", self.expected, self.found)?;
+        let (expected, found) = (names::line(&self.expected), names::line(&self.found));
+        write!(f, "expected {expected}, found {found}")?;
         if let Some(offset) = self.offset {
             write!(f, " (at byte {offset:#x})")?;
         }

@@ -145,7 +145,6 @@ fn programs() -> Vec<Case> {
         }
     };
     vec![
-        ("no_methods.pte", draft(|d| d.program.execution_plan.clear())),
         ("duplicate_methods.pte", draft(|d| d.program.execution_plan.extend_from_within(..))),
         ("schema_version.pte", draft(|d| d.program.version = 1)),
         ("bounds_input.pte", plan(|p| p.inputs.push(99))),
@@ -465,4 +464,40 @@ fn every_file_is_rejected_with_the_expected_errors() {
 fn the_small_program_itself_is_valid() {
     let file = write(program::draft());
     assert_eq!(complaint("small.pte", &file), "");
+}
+
+fn readable(file: &[u8]) -> pte::VerifiedProgram {
+    let header = pte::Header::parse(file, file.len() as u64).unwrap();
+    pte::VerifiedProgram::read_readable(&file[..header.program_size as usize], &header, &Limits::default())
+        .unwrap()
+}
+
+#[test]
+fn unknown_members_leave_the_rest_readable() {
+    let file = raw_plan(|w| {
+        let table = w.table(&[]);
+        let unknown = w.table(&[Field::always(12u8), table.into()]);
+        let text = w.string("the rest");
+        let text = w.table(&[text.into()]);
+        let text = w.table(&[Field::always(6u8), text.into()]);
+        (Some(w.refs(&[unknown, text])), None)
+    });
+    let program = readable(&file);
+    let [method] = program.invalid_methods() else { panic!("{:?}", program.invalid_methods()) };
+    let unknown: Vec<_> = method.unknown.iter().map(|e| (e.path(), e.found())).collect();
+    assert_eq!(unknown, [("execution_plan[0].values[0].val", "kind 12 of value")]);
+    assert_eq!(method.error.kind(), ErrorKind::Newer);
+    let values = &method.plan.as_ref().unwrap().values;
+    assert_eq!(values[..], [EValue::Null, EValue::String("the rest".to_owned())]);
+    assert!(program.unknown_fields().is_empty(), "{:?}", program.unknown_fields());
+}
+
+#[test]
+fn fields_of_newer_schemas_are_listed() {
+    let file = raw(b"ET12", |w| {
+        let mut fields: Vec<Field> = (0..9).map(|_| Field::Absent).collect();
+        fields.push(Field::always(7u32));
+        w.table(&fields)
+    });
+    assert_eq!(readable(&file).unknown_fields(), ["field_9"]);
 }

@@ -1,4 +1,5 @@
 use crate::{BlockId, Constant, Graph, Live, NodeId, Type, ValueId};
+use operator::{shown, shown_line};
 use std::collections::HashSet;
 use std::fmt;
 use tensor::ScalarType;
@@ -36,7 +37,7 @@ impl fmt::Display for Listing<'_> {
         let graph = self.graph;
         write!(f, "graph")?;
         if !graph.name.is_empty() {
-            write!(f, " {}", graph.name)?;
+            write!(f, " {}", shown(&graph.name))?;
         }
         self.parameters(f, graph.entry())?;
         writeln!(f, " {{")?;
@@ -104,10 +105,10 @@ impl Listing<'_> {
             write!(f, "{}{}", if i > 0 { ", " } else { "" }, Typed(self.graph, v))?;
         }
         let equals = if node.outputs().is_empty() { "" } else { " = " };
-        write!(f, "{equals}{}({})", node.name(), List(node.inputs()))?;
+        write!(f, "{equals}{}({})", shown(node.name()), List(node.inputs()))?;
         let attributes = Attributes(self.graph, id).to_string();
         if !attributes.is_empty() {
-            write!(f, " {{{attributes}}}")?;
+            write!(f, " {{{}}}", shown_line(&attributes))?;
         }
         for effect in node.effects() {
             write!(f, " {effect:?}")?;

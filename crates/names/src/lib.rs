@@ -1,11 +1,13 @@
-//! Suggestions for misspelt names, and content hashes as names for unnamed data.
+//! Suggestions for misspelt names, names from files as text for people, and content hashes as names for unnamed data.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "digest")]
 mod digest;
+mod text;
 
 #[cfg(feature = "digest")]
 pub use digest::Digest;
+pub use text::{Escapes, MAX_COLUMNS, Screen, Shown, bytes, is_plain, line, message, quoted, text, within};
 
 /// The length, in bytes, above which names are only compared for equality.
 const MAX_COMPARED_BYTES: usize = 100;
@@ -34,7 +36,7 @@ pub fn did_you_mean<'n>(name: &str, among: impl IntoIterator<Item = &'n str>) ->
     match closest(name, among).as_slice() {
         [] => String::new(),
         names => {
-            let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+            let names: Vec<String> = names.iter().map(|name| format!("`{}`", text(name))).collect();
             format!("; did you mean {}?", names.join(" or "))
         }
     }

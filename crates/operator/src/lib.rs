@@ -29,7 +29,7 @@ mod registry;
 mod result_sizes;
 mod schema;
 
-pub use ::names::{closest, did_you_mean};
+pub use ::names::{closest, did_you_mean, line as shown_line, message as shown_message, text as shown};
 pub use args::{Arg, Args};
 pub use budget::{Budget, CountedTensor, Held};
 pub use context::{Generator, KernelContext, Scratch, ScratchBuffer};

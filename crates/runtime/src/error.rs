@@ -1,5 +1,5 @@
 use ir::exported::SizeProblem;
-use operator::Tag;
+use operator::{Tag, shown, shown_line};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use tensor::{DimOrder, ScalarType};
 #[non_exhaustive]
 pub enum Error {
     /// An operating system call failed.
-    #[error("cannot {action} {}", path.display())]
+    #[error("cannot {action} {}", shown_line(&path.display().to_string()))]
     Io {
         /// The file.
         path: PathBuf,
@@ -41,7 +41,7 @@ pub enum Error {
         source: Box<format::Error>,
     },
     /// A method is malformed. The other methods of the program are not affected.
-    #[error("the method `{method}` of {file} is not valid")]
+    #[error("the method `{}` of {file} is not valid", shown(method))]
     InvalidMethod {
         /// The file's name.
         file: String,
@@ -59,7 +59,10 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A limit of [`Limits`](crate::Limits) would be exceeded.
-    #[error("{what} needs {needed}, the limit is {limit}; raise `Limits::{field}` if that is intended")]
+    #[error(
+        "{} needs {needed}, the limit is {limit}; raise `Limits::{field}` if that is intended",
+        shown_line(what)
+    )]
     Limit {
         /// What is limited.
         what: String,
@@ -72,7 +75,8 @@ pub enum Error {
     },
     /// No method of this name.
     #[error(
-        "there is no method `{name}`; the program has {}{}",
+        "there is no method `{}`; the program has {}{}",
+        shown(name),
         list(available),
         operator::did_you_mean(name, available.iter().map(String::as_str))
     )]
@@ -86,7 +90,10 @@ pub enum Error {
     #[error(transparent)]
     Missing(#[from] Missing),
     /// Two sources of named data hold the same key.
-    #[error("named data `{key}` is both in {first} and in {second}; a key may come from one place only")]
+    #[error(
+        "named data `{}` is both in {first} and in {second}; a key may come from one place only",
+        shown(key)
+    )]
     DuplicateKey {
         /// The key.
         key: String,
@@ -97,7 +104,10 @@ pub enum Error {
     },
     /// Tensors whose data should be in a `.ptd` file have no data.
     #[error(
-        "method `{method}`: {count} tensor(s) are stored outside the program, and {problem}; first: `{key}`"
+        "method `{}`: {count} tensor(s) are stored outside the program, and {}; first: `{}`",
+        shown(method),
+        shown_line(problem),
+        shown(key)
     )]
     ExternalData {
         /// The method.
@@ -110,7 +120,7 @@ pub enum Error {
         problem: String,
     },
     /// A part of the method cannot be loaded.
-    #[error("method `{method}`, {place}: {problem}")]
+    #[error("method `{}`, {}: {}", shown(method), shown_line(place), shown_line(problem))]
     Load {
         /// The method.
         method: String,
@@ -120,7 +130,7 @@ pub enum Error {
         problem: String,
     },
     /// A backend could not make a delegate.
-    #[error("method `{method}`: the backend `{backend}` cannot load delegate {index}{}", from(.source_frame))]
+    #[error("method `{}`: the backend `{}` cannot load delegate {index}{}", shown(method), shown(backend), from(.source_frame))]
     BackendInit {
         /// The method.
         method: String,
@@ -134,7 +144,7 @@ pub enum Error {
         source: crate::BackendError,
     },
     /// The caller's inputs do not fit the method.
-    #[error("method `{method}`: {problem}")]
+    #[error("method `{}`: {problem}", shown(method))]
     Input {
         /// The method.
         method: String,
@@ -142,7 +152,7 @@ pub enum Error {
         problem: InputProblem,
     },
     /// An instruction failed.
-    #[error("method `{method}`, instruction {}", at)]
+    #[error("method `{}`, instruction {at}", shown(method))]
     Execute {
         /// The method.
         method: String,
@@ -152,7 +162,7 @@ pub enum Error {
         source: Box<ExecuteError>,
     },
     /// Loading a method was [interrupted](crate::Interrupt).
-    #[error("loading method `{method}` was interrupted{}", during(.place))]
+    #[error("loading method `{}` was interrupted{}", shown(method), during(.place))]
     Interrupted {
         /// The method.
         method: String,
@@ -168,7 +178,7 @@ pub enum Error {
     #[error(transparent)]
     Operator(#[from] operator::Error),
     /// A named-data key does not exist.
-    #[error("there is no named data `{key}` in {source_name}")]
+    #[error("there is no named data `{}` in {source_name}", shown(key))]
     NoSuchKey {
         /// The key.
         key: String,
@@ -176,7 +186,7 @@ pub enum Error {
         source_name: String,
     },
     /// An operation that the loading mode, the method or its options do not support.
-    #[error("{0}")]
+    #[error("{}", shown_line(.0))]
     Unsupported(String),
 }
 
@@ -248,7 +258,7 @@ impl fmt::Display for InstructionPlace {
         if self.chain != 0 {
             write!(f, "{}:", self.chain)?;
         }
-        write!(f, "{} ({})", self.instruction, self.what)?;
+        write!(f, "{} ({})", self.instruction, shown(&self.what))?;
         f.write_str(&from(&self.source_frame))
     }
 }
@@ -345,6 +355,8 @@ pub struct Missing {
     pub operators: Vec<MissingOperator>,
     /// Backends that are not registered or not available.
     pub backends: Vec<MissingBackend>,
+    /// Arenas on devices that this runtime cannot allocate on: it has the CPU only.
+    pub arenas: Vec<MissingDevice>,
 }
 
 /// An operator without a kernel.
@@ -356,6 +368,17 @@ pub struct MissingOperator {
     pub calls: usize,
     /// Similar names in the registry.
     pub similar: Vec<String>,
+}
+
+/// An arena of a memory plan on a device that is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingDevice {
+    /// The method.
+    pub method: String,
+    /// The arena, counted from 1.
+    pub memory_id: usize,
+    /// The device: `CUDA:1`.
+    pub device: String,
 }
 
 /// A backend that cannot be used.
@@ -374,13 +397,14 @@ pub struct MissingBackend {
 impl Missing {
     /// Whether nothing is missing.
     pub fn is_empty(&self) -> bool {
-        self.operators.is_empty() && self.backends.is_empty()
+        self.operators.is_empty() && self.backends.is_empty() && self.arenas.is_empty()
     }
 }
 
 impl Missing {
     /// Adds what another method of the program is missing.
     pub fn merge(&mut self, other: Missing) {
+        self.arenas.extend(other.arenas);
         for op in other.operators {
             match self.operators.iter_mut().find(|o| o.name == op.name) {
                 Some(known) => known.calls += op.calls,
@@ -398,16 +422,17 @@ impl Missing {
         }
     }
 
-    /// One sentence for each missing operator, then one for each missing backend.
+    /// One sentence for each missing operator, then one for each missing backend, then one for each arena on a missing device.
     pub fn sentences(&self) -> Vec<String> {
         let operators = self.operators.iter().map(MissingOperator::to_string);
-        operators.chain(self.backends.iter().map(MissingBackend::to_string)).collect()
+        let backends = self.backends.iter().map(MissingBackend::to_string);
+        operators.chain(backends).chain(self.arenas.iter().map(MissingDevice::to_string)).collect()
     }
 }
 
 impl fmt::Display for MissingOperator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no kernel for the operator `{}` ({})", self.name, count(self.calls, "call"))?;
+        write!(f, "no kernel for the operator `{}` ({})", shown(&self.name), count(self.calls, "call"))?;
         if !self.similar.is_empty() {
             write!(f, "; there is {}", list(&self.similar))?;
         }
@@ -419,7 +444,23 @@ impl fmt::Display for MissingBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = if self.unavailable { "is not available on this machine" } else { "is not registered" };
         let delegates = count(self.delegates, "delegate");
-        write!(f, "the backend `{}` {why} ({delegates}, {} bytes of payload)", self.id, self.payload_bytes)
+        write!(
+            f,
+            "the backend `{}` {why} ({delegates}, {} bytes of payload)",
+            shown(&self.id),
+            self.payload_bytes
+        )
+    }
+}
+
+impl fmt::Display for MissingDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { method, memory_id, device } = self;
+        write!(
+            f,
+            "arena {memory_id} of `{}` is on the device {device}; there is only the CPU here",
+            shown(method)
+        )
     }
 }
 
@@ -427,7 +468,7 @@ impl std::error::Error for Missing {}
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "method `{}` cannot run here:", self.method)?;
+        write!(f, "method `{}` cannot run here:", shown(&self.method))?;
         self.sentences().iter().try_for_each(|sentence| write!(f, "\n  {sentence}"))?;
         if !self.operators.is_empty() {
             f.write_str(
@@ -441,17 +482,20 @@ impl fmt::Display for Missing {
                  `BackendRegistry`",
             )?;
         }
+        if !self.arenas.is_empty() {
+            f.write_str("\n  export the model with its memory planned on the CPU")?;
+        }
         Ok(())
     }
 }
 
 /// The source line of an error.
 fn from(source_frame: &Option<String>) -> String {
-    source_frame.as_ref().map_or_else(String::new, |frame| format!(", from {frame}"))
+    source_frame.as_ref().map_or_else(String::new, |frame| format!(", from {}", shown(frame)))
 }
 
 fn during(place: &Option<String>) -> String {
-    place.as_ref().map_or_else(String::new, |place| format!(" in {place}"))
+    place.as_ref().map_or_else(String::new, |place| format!(" in {}", shown(place)))
 }
 
 fn count(n: usize, thing: &str) -> String {
@@ -477,9 +521,17 @@ pub fn one_line(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// The names that a message lists at most.
+const MAX_LISTED: usize = 50;
+
 fn list(names: &[String]) -> String {
     match names {
         [] => "none".to_owned(),
-        names => names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
+        names => {
+            let more = names.len().saturating_sub(MAX_LISTED);
+            let listed = names.iter().take(MAX_LISTED).map(|name| format!("`{}`", shown(name)));
+            let more = (more > 0).then(|| format!("{more} more"));
+            listed.chain(more).collect::<Vec<_>>().join(", ")
+        }
     }
 }

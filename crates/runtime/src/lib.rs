@@ -54,8 +54,8 @@ pub use backend::{
 };
 pub use constants::ConstantBytes;
 pub use error::{
-    Error, ExecuteError, InputProblem, InstructionPlace, Missing, MissingBackend, MissingOperator, Result,
-    one_line,
+    Error, ExecuteError, InputProblem, InstructionPlace, Missing, MissingBackend, MissingDevice,
+    MissingOperator, Result, one_line,
 };
 pub use freeable::FreeableBuffer;
 pub use graph::{Call, CallArg, CallOut, Constant, Graph, Identity, PackStore, SourceId, ValueId};

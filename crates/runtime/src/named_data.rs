@@ -95,6 +95,18 @@ impl PtdDataMap {
         let head_len = loader.size().min(format::container::HEAD_BYTES as u64);
         let head = loader.load(0, head_len, Purpose::Program)?;
         let header = ptd::Header::parse(&head, loader.size()).map_err(fail)?;
+        let needed = header.tables_range().end;
+        if needed > limits.format.program_bytes {
+            return Err(Error::Limit {
+                what: format!("the tables of {}", loader.name()),
+                needed,
+                limit: limits.format.program_bytes,
+                field: "format.program_bytes",
+            });
+        }
+        if loader.takes_memory() {
+            limits.check_memory(|| format!("the tables of {}", loader.name()), needed)?;
+        }
         let tables = loader.load(0, header.tables_range().end, Purpose::Program)?;
         let file = ptd::VerifiedFlatTensor::read(&tables, &header, &limits.format).map_err(fail)?;
         let index = file.named_data.iter().enumerate().map(|(i, n)| (n.key.clone(), i)).collect();

@@ -1,4 +1,4 @@
-use crate::error::{Error, InstructionPlace, Missing, MissingBackend, MissingOperator};
+use crate::error::{Error, InstructionPlace, Missing, MissingBackend, MissingDevice, MissingOperator};
 use crate::load::{self, usize_of};
 use crate::meta::MethodMeta;
 use crate::{
@@ -79,6 +79,13 @@ impl Program {
 
     /// Reads the first 64 bytes, then exactly the program's tables, and verifies them. No segment is read.
     pub fn load(loader: Arc<dyn DataLoader>, limits: &Limits) -> Result<Self> {
+        let program = Self::load_readable(loader, limits)?;
+        program.require_a_valid_method()?;
+        Ok(program)
+    }
+
+    /// As [`load`](Self::load), but does not fail if no method is valid, for tools that show what can be read of a program.
+    pub fn load_readable(loader: Arc<dyn DataLoader>, limits: &Limits) -> Result<Self> {
         let fail = |e| Error::format(loader.name(), e);
         let head_len = loader.size().min(format::container::HEAD_BYTES as u64);
         let head = loader.load(0, head_len, Purpose::Program)?;
@@ -95,7 +102,7 @@ impl Program {
             limits.check_memory(|| format!("the program of {}", loader.name()), header.program_size)?;
         }
         let tables = loader.load(0, header.program_size, Purpose::Program)?;
-        let program = pte::VerifiedProgram::read(&tables, &header, &limits.format).map_err(fail)?;
+        let program = pte::VerifiedProgram::read_readable(&tables, &header, &limits.format).map_err(fail)?;
         let source = loader.source().unwrap_or_else(SourceId::numbered);
         let (constants, limits) = (Mutex::default(), limits.clone());
         Ok(Self(Arc::new(Inner { loader, source, program, constants, limits })))
@@ -124,6 +131,16 @@ impl Program {
     /// The methods that are not valid: they cannot be loaded, and do not affect the others.
     pub fn invalid_methods(&self) -> &[pte::InvalidMethod] {
         self.tables().invalid_methods()
+    }
+
+    /// Fails if the program has methods, but none that is valid.
+    pub fn require_a_valid_method(&self) -> Result<()> {
+        match self.invalid_methods().first() {
+            Some(first) if self.tables().execution_plan.is_empty() => {
+                Err(Error::format(self.loader().name(), first.error.clone()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Fails if a method is not valid, for callers that need the whole program.
@@ -190,6 +207,14 @@ impl Program {
                 });
             }
         }
+        let devices = self.tables().execution_plan[plan].non_const_buffer_device.iter();
+        missing.arenas.extend(devices.filter(|entry| entry.device_type != pte::DeviceType::Cpu).map(
+            |entry| MissingDevice {
+                method: meta.name().to_owned(),
+                memory_id: usize::try_from(entry.buffer_idx).unwrap_or(0),
+                device: entry.name(),
+            },
+        ));
         missing
     }
 

@@ -95,9 +95,9 @@ pub(crate) fn expect_some<'o>(
     let mut problem = format!("there is nothing to quantize: {wanted}");
     match left.split_at_checked(MAX_LISTED) {
         _ if left.is_empty() => problem.push_str(", and the program has none"),
-        None => problem.extend(left.iter().map(|line| format!("\n  {line}"))),
+        None => problem.extend(left.iter().map(|line| format!("\n  {}", operator::shown_line(line)))),
         Some((first, rest)) => {
-            problem.extend(first.iter().map(|line| format!("\n  {line}")));
+            problem.extend(first.iter().map(|line| format!("\n  {}", operator::shown_line(line))));
             problem.push_str(&format!("\n  and {} more", rest.len()));
         }
     }

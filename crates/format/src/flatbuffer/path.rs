@@ -3,7 +3,7 @@ use std::fmt;
 /// The path of a field in a file, as a linked list from the field up to the root.
 ///
 /// It is only formatted when an error displays it: `execution_plan[0].values[17].sizes`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path<'p> {
     up: Option<&'p Path<'p>>,
     step: Step,

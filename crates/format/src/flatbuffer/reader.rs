@@ -1,6 +1,6 @@
 use super::Path;
 use crate::{Error, ErrorKind, Limits, Result};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 /// A bounds-checked view of one flatbuffer.
@@ -20,7 +20,14 @@ pub struct Reader<'a> {
     /// For the nearest enclosing field of the watched path so far: how many bytes of the path remain, and the field's
     /// offset.
     seen: Cell<Option<(usize, u64)>>,
+    /// See [`Table::pass_over`].
+    passed: RefCell<Vec<Error>>,
+    /// See [`Reader::unknown_fields`].
+    unknown: RefCell<Vec<String>>,
 }
+
+/// The number of unknown fields whose paths are kept.
+const MAX_UNKNOWN: usize = 1000;
 
 /// A scalar that a flatbuffer stores inline.
 pub trait Scalar: Copy {
@@ -72,6 +79,8 @@ impl<'a> Reader<'a> {
             shared: Cell::new(shared),
             watch: None,
             seen: Cell::new(None),
+            passed: RefCell::default(),
+            unknown: RefCell::default(),
         }
     }
 
@@ -92,12 +101,18 @@ impl<'a> Reader<'a> {
         self.limits
     }
 
+    /// The paths of the fields that tables have beyond those that were read, as `execution_plan[0].field_12`: a newer schema has
+    /// them. At most a thousand.
+    pub fn unknown_fields(&self) -> Vec<String> {
+        self.unknown.borrow().clone()
+    }
+
     /// Reads the root table.
     pub fn root<T>(&self, read: impl FnOnce(&Table<'_, 'a>) -> Result<T>) -> Result<T> {
         let path = Path::ROOT.field("root");
         let position = self.follow(0, &path)?;
         self.note(self.watch.map(str::len), position);
-        read(&self.table(position, Path::ROOT, self.limits.nesting)?)
+        self.table(position, Path::ROOT, self.limits.nesting)?.read(read)
     }
 
     fn slice(&self, at: usize, len: usize, what: &'static str, path: &Path<'_>) -> Result<&'a [u8]> {
@@ -194,7 +209,7 @@ impl<'a> Reader<'a> {
         let vtable = self.slice(vtable, vtable_len.into(), "a vtable", &path)?;
         self.slice(position, len.into(), "a table", &path)?;
         self.charge(u64::from(len), position, &path)?;
-        Ok(Table { reader: self, position, vtable, len, path, nesting })
+        Ok(Table { reader: self, position, vtable, len, path, nesting, known: Cell::new(0) })
     }
 
     /// Records a field after which `rest` bytes of the watched path remain.
@@ -263,9 +278,36 @@ pub struct Table<'r, 'a> {
     len: u16,
     path: Path<'r>,
     nesting: u32,
+    /// The number of fields that were asked for so far.
+    known: Cell<usize>,
 }
 
 impl<'a> Table<'_, 'a> {
+    /// Decodes the table, and records the fields that `read` does not know.
+    fn read<T>(&self, read: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        let decoded = read(self)?;
+        self.note_unknown_fields();
+        Ok(decoded)
+    }
+
+    /// Declares that decoding stopped early: fields that were not asked for may be known.
+    pub fn stop_early(&self) {
+        self.known.set(usize::MAX);
+    }
+
+    fn note_unknown_fields(&self) {
+        if self.field_slots() > self.known.get() && self.reader.watch.is_none() {
+            for id in self.known.get()..self.field_slots() {
+                let mut unknown = self.reader.unknown.borrow_mut();
+                let is_present = self.vtable.get(4 + 2 * id..).is_some_and(|slot| !slot.starts_with(&[0, 0]));
+                if is_present && unknown.len() < MAX_UNKNOWN {
+                    let dot = if self.path == Path::ROOT { "" } else { "." };
+                    unknown.push(format!("{}{dot}field_{id}", self.path));
+                }
+            }
+        }
+    }
+
     /// The path of this table in its file.
     pub fn path(&self) -> &Path<'_> {
         &self.path
@@ -291,6 +333,18 @@ impl<'a> Table<'_, 'a> {
             .at(self.reader.base.saturating_add(place as u64))
     }
 
+    /// Records an error that does not prevent the rest from being decoded: a member of an enum or union that this reader does
+    /// not know. [`Self::take_passed`] returns it.
+    #[cold]
+    pub fn pass_over(&self, error: Error) {
+        self.reader.passed.borrow_mut().push(error);
+    }
+
+    /// The errors recorded by [`Self::pass_over`] since the last call, by any table of the buffer.
+    pub fn take_passed(&self) -> Vec<Error> {
+        self.reader.passed.take()
+    }
+
     /// An error about this whole table.
     #[cold]
     pub fn error_here(
@@ -305,6 +359,7 @@ impl<'a> Table<'_, 'a> {
 
     /// The position of field `id`, which takes `size` bytes in the table, or `None` if it is absent.
     fn place(&self, id: usize, size: usize, name: &'static str) -> Result<Option<usize>> {
+        self.known.set(self.known.get().max(id + 1));
         let slot = 4 + 2 * id;
         let Some(entry) = self.vtable.get(slot..slot + 2) else {
             return Ok(None);
@@ -401,7 +456,7 @@ impl<'a> Table<'_, 'a> {
         read: impl FnOnce(&Table<'_, 'a>) -> Result<T>,
     ) -> Result<Option<T>> {
         match self.target(id, name)? {
-            Some(at) => read(&self.reader.table(at, self.path.field(name), self.nesting - 1)?).map(Some),
+            Some(at) => self.reader.table(at, self.path.field(name), self.nesting - 1)?.read(read).map(Some),
             None => Ok(None),
         }
     }
@@ -441,7 +496,11 @@ impl<'a> Table<'_, 'a> {
         let mut all = Vec::with_capacity(count.min(4096));
         for index in 0..count {
             all.push(match self.entry(start, index, path.index(index)) {
-                Ok(table) => read(Ok(&table))?,
+                Ok(table) => {
+                    let decoded = read(Ok(&table))?;
+                    table.note_unknown_fields();
+                    decoded
+                }
                 Err(error) => read(Err(error))?,
             });
         }
@@ -471,6 +530,7 @@ impl<'a> Table<'_, 'a> {
         read: impl FnOnce(u8, &Table<'_, 'a>) -> Result<T>,
     ) -> Result<Option<T>> {
         let kind: u8 = self.get(id, name, 0)?;
+        self.known.set(self.known.get().max(id + 2));
         if kind == 0 {
             return Ok(None);
         }
@@ -483,6 +543,6 @@ impl<'a> Table<'_, 'a> {
                 format_args!("kind {kind} and no table"),
             ));
         };
-        read(kind, &self.reader.table(at, self.path, self.nesting - 1)?).map(Some)
+        self.reader.table(at, self.path, self.nesting - 1)?.read(|table| read(kind, table)).map(Some)
     }
 }

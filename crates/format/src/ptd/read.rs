@@ -11,7 +11,14 @@ pub fn read_flat_tensor(tables: &[u8]) -> Result<FlatTensor> {
 /// Decodes the tables of a `.ptd` file: its first [`Header::tables_size`](super::Header::tables_size) bytes. Only the
 /// structure of the flatbuffer is checked; [`verify`](super::verify) checks the values.
 pub fn read_flat_tensor_with(tables: &[u8], limits: &Limits) -> Result<FlatTensor> {
-    Reader::new(tables, 0, limits).root(flat_tensor)
+    Ok(decode(tables, limits)?.0)
+}
+
+/// The tables, and the paths of fields that this reader does not know.
+pub(super) fn decode(tables: &[u8], limits: &Limits) -> Result<(FlatTensor, Vec<String>)> {
+    let reader = Reader::new(tables, 0, limits);
+    let decoded = reader.root(flat_tensor)?;
+    Ok((decoded, reader.unknown_fields()))
 }
 
 /// The file offset of the field that displays as `path`, found by decoding again.

@@ -1,4 +1,4 @@
-use super::read::{locate, read_flat_tensor_with};
+use super::read::{decode, locate, read_flat_tensor_with};
 use super::{FlatTensor, Header, NamedData};
 use crate::container::{check_segments, check_tables, place_errors, segment_range};
 use crate::flatbuffer::Path;
@@ -74,7 +74,7 @@ fn run(tables: &FlatTensor, header: &Header, limits: &Limits, most: usize) -> Ve
             let expected = format!(
                 "a segment that holds the {} bytes of `{}`, from its byte {} on",
                 nbytes.unwrap_or_default(),
-                entry.key.escape_debug(),
+                names::text(&entry.key),
                 entry.segment_offset
             );
             more = push(Error::new(
@@ -98,6 +98,7 @@ fn run(tables: &FlatTensor, header: &Header, limits: &Limits, most: usize) -> Ve
 pub struct VerifiedFlatTensor {
     tables: FlatTensor,
     header: Header,
+    unknown_fields: Vec<String>,
     /// The indices of the entries, sorted by key.
     order: Vec<usize>,
 }
@@ -107,12 +108,14 @@ impl VerifiedFlatTensor {
     /// [`Header::tables_range`]. Errors name the byte of the file and the field.
     pub fn read(tables: &[u8], header: &Header, limits: &Limits) -> Result<Self> {
         check_tables(tables, header.tables_size, limits)?;
-        Self::new(read_flat_tensor_with(tables, limits)?, header.clone(), limits).map_err(|error| {
+        let (decoded, unknown_fields) = decode(tables, limits)?;
+        let verified = Self::new(decoded, header.clone(), limits).map_err(|error| {
             let mut errors = [error];
             place_errors(&mut errors, tables, |path| locate(tables, limits, path));
             let [error] = errors;
             error
-        })
+        })?;
+        Ok(Self { unknown_fields, ..verified })
     }
 
     /// All errors for which [`read`](Self::read) would reject the file, up to [`Limits::errors`]. An error in the
@@ -133,7 +136,12 @@ impl VerifiedFlatTensor {
         verify(&tables, &header, limits)?;
         let mut order: Vec<usize> = (0..tables.named_data.len()).collect();
         order.sort_by(|&a, &b| tables.named_data[a].key.cmp(&tables.named_data[b].key));
-        Ok(Self { tables, header, order })
+        Ok(Self { tables, header, unknown_fields: Vec::new(), order })
+    }
+
+    /// The paths of fields that this reader does not know: the file is of a newer schema. At most a thousand.
+    pub fn unknown_fields(&self) -> &[String] {
+        &self.unknown_fields
     }
 
     /// The tables.

@@ -18,7 +18,7 @@ pub fn read_program(program_bytes: &[u8]) -> Result<Program> {
 /// Checks the structure of the flatbuffer, and that the kinds of all unions and enums are known;
 /// [`verify`](super::verify) checks the values.
 pub fn read_program_with(program_bytes: &[u8], limits: &Limits) -> Result<Program> {
-    let Decoded { mut program, plans } = decode(program_bytes, limits)?;
+    let Decoded { mut program, plans, .. } = decode(program_bytes, limits)?;
     program.execution_plan =
         plans.into_iter().map(|plan| plan.map_err(|broken| broken.error)).collect::<Result<_>>()?;
     Ok(program)
@@ -29,18 +29,27 @@ pub(crate) struct Decoded {
     /// The tables, without methods.
     pub(crate) program: Program,
     pub(crate) plans: Vec<Result<ExecutionPlan, Broken>>,
+    /// The paths of fields that this reader does not know.
+    pub(crate) unknown_fields: Vec<String>,
 }
 
-/// A method whose tables are malformed.
+/// A method whose tables are malformed, or have members of enums or unions that this reader does not know.
 pub(crate) struct Broken {
     /// Its name, if that could be read.
     pub(crate) name: Option<String>,
     pub(crate) error: crate::Error,
+    /// What could be read, if nothing but unknown members is wrong.
+    pub(crate) plan: Option<ExecutionPlan>,
+    /// The unknown members. In `plan`, values have [`EValue::Null`] instead, instructions a kernel call without operator, and
+    /// enums their default.
+    pub(crate) unknown: Vec<crate::Error>,
 }
 
 /// Decodes the tables of a program. A method that cannot be decoded does not affect the others.
 pub(crate) fn decode(program_bytes: &[u8], limits: &Limits) -> Result<Decoded> {
-    Reader::new(program_bytes, 0, limits).root(program)
+    let reader = Reader::new(program_bytes, 0, limits);
+    let decoded = reader.root(program)?;
+    Ok(Decoded { unknown_fields: reader.unknown_fields(), ..decoded })
 }
 
 /// The file offset of the field that displays as `path`, found by decoding again.
@@ -57,13 +66,23 @@ fn program(t: In<'_, '_, '_>) -> Result<Decoded> {
             Ok(t) => (Some(t), execution_plan(t)),
             Err(error) => (None, Err(error)),
         };
+        let unknown = table.map(|t| t.take_passed()).unwrap_or_default();
         match plan {
-            Ok(plan) => Ok(Ok(plan)),
+            Ok(plan) => Ok(match unknown.first() {
+                None => Ok(plan),
+                Some(first) => {
+                    let (name, error) = (Some(plan.name.clone()), first.clone());
+                    Err(Broken { name, error, plan: Some(plan), unknown })
+                }
+            }),
             // The limits are those of the whole file.
             Err(error) if error.kind() == ErrorKind::Limit => Err(error),
             Err(error) => {
                 let name = table.and_then(|t| t.text(0, "name").ok());
-                Ok(Err(Broken { name, error }))
+                if let Some(table) = table {
+                    table.stop_early();
+                }
+                Ok(Err(Broken { name, error, plan: None, unknown }))
             }
         }
     })?;
@@ -83,7 +102,7 @@ fn program(t: In<'_, '_, '_>) -> Result<Decoded> {
             Ok(NamedData { key: t.text(0, "key")?, segment_index: t.get(1, "segment_index", 0)? })
         })?,
     };
-    Ok(Decoded { program, plans })
+    Ok(Decoded { program, plans, unknown_fields: Vec::new() })
 }
 
 fn subsegment_offsets(t: In<'_, '_, '_>) -> Result<SubsegmentOffsets> {
@@ -97,7 +116,10 @@ fn enumerated<E: Default>(
     known: fn(i8) -> Option<E>,
 ) -> Result<E> {
     let number: i8 = t.get(id, name, 0)?;
-    known(number).ok_or_else(|| newer(t, id, name, number))
+    Ok(known(number).unwrap_or_else(|| {
+        t.pass_over(newer(t, id, name, number));
+        E::default()
+    }))
 }
 
 #[cold]
@@ -148,7 +170,10 @@ fn evalue(t: In<'_, '_, '_>) -> Result<EValue> {
             9 => EValue::BoolList(v.scalars(0, "items")?),
             10 => EValue::TensorList(v.scalars(0, "items")?),
             11 => EValue::OptionalTensorList(v.scalars(0, "items")?),
-            other => return Err(newer(t, 0, "val", format_args!("{other} of value"))),
+            other => {
+                t.pass_over(newer(t, 0, "val", format_args!("{other} of value")));
+                EValue::Null
+            }
         })
     })?;
     value.ok_or_else(|| t.error(ErrorKind::Structure, 0, "val", "a value", "nothing"))
@@ -234,7 +259,10 @@ fn instruction(t: In<'_, '_, '_>) -> Result<Instruction> {
                 destination_instruction: i.get(1, "destination_instruction", 0)?,
             },
             5 => Instruction::FreeCall { value_index: i.get(0, "value_index", 0)? },
-            other => return Err(newer(t, 0, "instr_args", format_args!("{other} of instruction"))),
+            other => {
+                t.pass_over(newer(t, 0, "instr_args", format_args!("{other} of instruction")));
+                Instruction::KernelCall { op_index: -1, args: Vec::new() }
+            }
         })
     })?;
     instruction.ok_or_else(|| t.error(ErrorKind::Structure, 0, "instr_args", "an instruction", "nothing"))

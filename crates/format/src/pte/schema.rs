@@ -249,6 +249,18 @@ pub struct NonConstBufferDevice {
     pub device_index: i8,
 }
 
+impl NonConstBufferDevice {
+    /// The device's name: `CUDA:1`.
+    pub fn name(&self) -> String {
+        device_name(self.device_type, self.device_index)
+    }
+}
+
+/// The name of a device: `CUDA:1`.
+pub(crate) fn device_name(kind: DeviceType, index: i8) -> String {
+    format!("{}:{index}", kind.name())
+}
+
 /// An inline constant (`Buffer`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Buffer {

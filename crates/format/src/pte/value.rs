@@ -1,5 +1,5 @@
 use super::DeviceType;
-use super::schema::schema_enum;
+use super::schema::{device_name, schema_enum};
 use crate::shape;
 use tensor::ScalarType;
 
@@ -102,6 +102,12 @@ impl Tensor {
     /// Number of bytes; `None` if it overflows or the element type is unknown.
     pub fn nbytes(&self) -> Option<u64> {
         shape::nbytes(self.scalar_type, &self.sizes)
+    }
+
+    /// The device that the tensor is on, if it is not the CPU: `CUDA:0`.
+    pub fn device(&self) -> Option<String> {
+        let info = self.extra_tensor_info.as_ref().filter(|info| info.device_type != DeviceType::Cpu)?;
+        Some(device_name(info.device_type, info.device_index))
     }
 
     /// Whether the bytes are looked up by name outside the program.

@@ -1,4 +1,5 @@
 use super::{Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, IntArgument, VarId, VarType};
+use operator::{shown, shown_line};
 use std::fmt::{self, Write};
 
 /// Options of a program listing.
@@ -34,7 +35,7 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn program(&mut self) -> fmt::Result {
         let program = self.program;
-        writeln!(self.out, "{}:", program.name)?;
+        writeln!(self.out, "{}:", shown(&program.name))?;
         for (name, range) in &program.ranges {
             match range.max {
                 i64::MAX => writeln!(self.out, "  {name} >= {}", range.min)?,
@@ -78,7 +79,7 @@ impl Printer<'_> {
             && self.line.as_ref() != Some(&line)
         {
             self.indent(depth)?;
-            writeln!(self.out, "# {line}")?;
+            writeln!(self.out, "# {}", shown_line(&line))?;
             self.line = Some(line);
         }
         self.indent(depth)?;
@@ -89,12 +90,12 @@ impl Printer<'_> {
         if !node.outputs.is_empty() {
             self.out.write_str(" = ")?;
         }
-        write!(self.out, "{}(", node.target)?;
+        write!(self.out, "{}(", shown(&node.target.to_string()))?;
         let mut graphs = Vec::new();
         for (i, (name, arg)) in node.args.iter().enumerate() {
             self.out.write_str(if i > 0 { ", " } else { "" })?;
             if !name.is_empty() {
-                write!(self.out, "{name}=")?;
+                write!(self.out, "{}=", shown(name))?;
             }
             if let Argument::Graph(graph) = arg {
                 graphs.push(graph);
@@ -123,7 +124,7 @@ impl Printer<'_> {
     }
 
     fn name(&self, var: VarId) -> String {
-        format!("%{}", self.program.var(var).name)
+        format!("%{}", shown(&self.program.var(var).name))
     }
 
     fn typed(&mut self, var: VarId) -> fmt::Result {

@@ -43,7 +43,7 @@ pub type BackendOptions = BTreeMap<String, OptionValue>;
 
 /// Why a backend refused a payload or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
+#[error("{}", operator::shown_line(message))]
 pub struct BackendError {
     message: String,
     interrupted: Option<Interrupted>,

@@ -101,6 +101,7 @@ impl<'v> Verifier<'v> {
             Ok(plan) => self.plan(plan, Path::ROOT.field("execution_plan").index(index)),
             Err(broken) => {
                 self.push(broken.error.clone());
+                broken.unknown.iter().skip(1).for_each(|error| _ = self.push(error.clone()));
             }
         }
         self.method = None;

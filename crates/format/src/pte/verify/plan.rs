@@ -91,7 +91,7 @@ impl Verifier<'_> {
             }
             EValue::OptionalTensorList(items) => {
                 // -1 stands for None and keeps its position in the list.
-                let is_tensor = |value: &EValue| matches!(value, EValue::Tensor(_) | EValue::Null);
+                let is_tensor = |value: &EValue| matches!(value, EValue::Tensor(_));
                 let some = items.iter().map(|&item| (item != -1).then_some(i64::from(item)));
                 self.optional_items(plan, path, some, "Tensor", is_tensor);
             }

@@ -22,16 +22,17 @@ impl Verifier<'_> {
         check_segments(&program.segments, &space, limits, |error| self.push(error));
 
         let path = root.field("execution_plan");
-        if self.plans.is_empty() {
-            self.invalid(path, "at least one method", "none");
-        }
         let mut names = HashMap::new();
         let named = self.plans.iter().enumerate().filter_map(|(index, plan)| Some((index, plan.ok()?)));
         for (index, plan) in named {
             if let Some(first) = names.get(plan.name.as_str()) {
                 let expected = format!("a name other than that of execution_plan[{first}]");
                 self.method = Some(index);
-                self.invalid(path.index(index).field("name"), expected, format_args!("`{}`", plan.name));
+                self.invalid(
+                    path.index(index).field("name"),
+                    expected,
+                    format_args!("`{}`", names::text(&plan.name)),
+                );
                 self.method = None;
             } else {
                 names.insert(plan.name.as_str(), index);
@@ -60,7 +61,7 @@ impl Verifier<'_> {
             let path = path.index(index);
             if let Some(first) = keys.insert(entry.key.as_str(), index) {
                 let expected = format!("a key other than that of named_data[{first}]");
-                self.invalid(path.field("key"), expected, format_args!("`{}`", entry.key));
+                self.invalid(path.field("key"), expected, format_args!("`{}`", names::text(&entry.key)));
             }
             self.index(path.field("segment_index"), entry.segment_index, program.segments.len(), "segments");
         }

@@ -1,6 +1,6 @@
 use super::{Found, Verifier, verify};
 use crate::container::{check_tables, place_errors};
-use crate::pte::read::{Decoded, decode, locate};
+use crate::pte::read::{Broken, Decoded, decode, locate};
 use crate::pte::{BackendDelegate, ExecutionPlan, Header, Program, SubsegmentOffsets, Tensor};
 use crate::{Error, Limits, Result};
 use std::collections::HashMap;
@@ -15,6 +15,7 @@ pub struct VerifiedProgram {
     program: Program,
     header: Header,
     invalid: Vec<InvalidMethod>,
+    unknown_fields: Vec<String>,
     /// The indices of the named data, sorted by key; keys are unique.
     by_key: Vec<u32>,
     /// The indices of the methods, sorted by name; names are unique.
@@ -30,6 +31,14 @@ pub struct InvalidMethod {
     pub name: Option<String>,
     /// The first problem.
     pub error: Error,
+    /// Its tables as they were read, if they could be, for tools that show what is there. Nothing in them is verified: any index
+    /// may be out of bounds. A value of an unknown kind is [`EValue::Null`](crate::pte::EValue::Null) here, an instruction of
+    /// an unknown kind a kernel call without operator, and an unknown member of an enum is its default: see
+    /// [`unknown`](Self::unknown).
+    pub plan: Option<Box<ExecutionPlan>>,
+    /// The members of enums and unions that this reader does not know, each as an error of kind
+    /// [`Newer`](crate::ErrorKind::Newer) with its path.
+    pub unknown: Vec<Error>,
 }
 
 /// Where a tensor's bytes come from. Ranges are byte ranges of the file.
@@ -55,8 +64,17 @@ impl VerifiedProgram {
     ///
     /// Fails if something is wrong with the program as a whole, or with every method.
     pub fn read(program_bytes: &[u8], header: &Header, limits: &Limits) -> Result<Self> {
+        let program = Self::read_readable(program_bytes, header, limits)?;
+        match program.invalid.first() {
+            Some(first) if program.execution_plan.is_empty() => Err(first.error.clone()),
+            _ => Ok(program),
+        }
+    }
+
+    /// As [`read`](Self::read), but does not fail if every method is invalid, for tools that show what can be read.
+    pub fn read_readable(program_bytes: &[u8], header: &Header, limits: &Limits) -> Result<Self> {
         check_tables(program_bytes, header.program_size, limits)?;
-        let Decoded { mut program, plans } = decode(program_bytes, limits)?;
+        let Decoded { mut program, plans, unknown_fields } = decode(program_bytes, limits)?;
         let views: Vec<_> = plans.iter().map(Result::as_ref).collect();
         let found = Verifier::run_by_method(&program, &views, header, limits);
         let (methods, mut errors): (Vec<_>, Vec<_>) =
@@ -74,19 +92,23 @@ impl VerifiedProgram {
         for (index, plan) in plans.into_iter().enumerate() {
             match (plan, first.remove(&index)) {
                 (Ok(plan), None) => program.execution_plan.push(plan),
-                (Ok(plan), Some(error)) => {
-                    invalid.push(InvalidMethod { index, name: Some(plan.name), error })
-                }
-                (Err(broken), placed) => {
-                    let error = placed.unwrap_or(broken.error);
-                    invalid.push(InvalidMethod { index, name: broken.name, error });
-                }
+                (Ok(plan), Some(error)) => invalid.push(InvalidMethod {
+                    index,
+                    name: Some(plan.name.clone()),
+                    error,
+                    plan: Some(Box::new(plan)),
+                    unknown: Vec::new(),
+                }),
+                (Err(Broken { name, error, plan, unknown }), placed) => invalid.push(InvalidMethod {
+                    index,
+                    name,
+                    error: placed.unwrap_or(error),
+                    plan: plan.map(Box::new),
+                    unknown,
+                }),
             }
         }
-        match invalid.first() {
-            Some(first) if program.execution_plan.is_empty() => Err(first.error.clone()),
-            _ => Ok(Self::of(program, header.clone(), invalid)),
-        }
+        Ok(Self { unknown_fields, ..Self::of(program, header.clone(), invalid) })
     }
 
     /// All errors of the program and its methods, up to [`Limits::errors`]. An error in the structure of the flatbuffer
@@ -95,7 +117,7 @@ impl VerifiedProgram {
         let decoded = check_tables(program_bytes, header.program_size, limits)
             .and_then(|()| decode(program_bytes, limits));
         let mut errors = match decoded {
-            Ok(Decoded { program, plans }) => {
+            Ok(Decoded { program, plans, .. }) => {
                 let plans: Vec<_> = plans.iter().map(Result::as_ref).collect();
                 let found = Verifier::run(&program, &plans, header, limits, limits.errors);
                 found.into_iter().map(|found| found.error).collect()
@@ -117,12 +139,17 @@ impl VerifiedProgram {
         by_key.sort_unstable_by_key(|&i| program.named_data[i as usize].key.as_str());
         let mut by_name: Vec<u32> = (0..program.execution_plan.len() as u32).collect();
         by_name.sort_unstable_by_key(|&i| program.execution_plan[i as usize].name.as_str());
-        Self { program, header, invalid, by_key, by_name }
+        Self { program, header, invalid, unknown_fields: Vec::new(), by_key, by_name }
     }
 
     /// The methods that are not valid, in the order of the file.
     pub fn invalid_methods(&self) -> &[InvalidMethod] {
         &self.invalid
+    }
+
+    /// The paths of fields that this reader does not know: the file is of a newer schema. At most a thousand.
+    pub fn unknown_fields(&self) -> &[String] {
+        &self.unknown_fields
     }
 
     /// The tables.
