@@ -118,16 +118,25 @@ impl CallArgs {
         own.into_iter().chain(self.execution.method_options()).chain(self.pictures.given())
     }
 
-    /// Opens the program that a loader serves, bundled or not, and prepares the options and the request for a call that is
+    /// Opens the program that a loader serves for `verb`, bundled or not, and prepares the options and the request for a call that is
     /// repeated `repeat` more times.
-    pub(crate) fn load(&self, loader: Arc<dyn DataLoader>, repeat: usize) -> Result<Loaded> {
+    pub(crate) fn load(
+        &self,
+        verb: &'static str,
+        loader: Arc<dyn DataLoader>,
+        repeat: usize,
+    ) -> Result<Loaded> {
         let limits = limits();
         let bundle = match bundle::is_one(&*loader)? {
             true => Some(Bundle::open(&*loader, &limits)?),
             false => None,
         };
         let loader = bundle.as_ref().map_or(loader, Bundle::program);
-        expect_program(&*loader)?;
+        let takes = match verb {
+            "run" | "profile" => "programs (.pte, .bpte, .bef), archives (.pt2) and MLIR text (.mlir)",
+            _ => "programs (.pte, .bpte) and archives (.pt2)",
+        };
+        expect_program(&*loader, verb, takes)?;
         if !self.inputs.iter().any(|input| matches!(input, InputSpec::Image(_))) {
             self.pictures.refuse()?;
         }

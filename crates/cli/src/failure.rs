@@ -1,4 +1,4 @@
-use crate::general::{GeneralOpts, say};
+use crate::general::{GeneralOpts, say_after};
 use std::error::Error;
 use std::io;
 use std::process::ExitCode;
@@ -29,18 +29,18 @@ impl Failure {
             Self::OutputClosed => ExitCode::SUCCESS,
             Self::Reported => ExitCode::from(1),
             Self::Usage(message) => {
-                say(format_args!("{} {message}", style.error("error:")));
+                say_after(&style.error("error:"), &message);
                 ExitCode::from(2)
             }
             Self::Failed(ref e) | Self::Trouble(ref e) => {
-                say(format_args!("{} {e}", style.error("error:")));
+                say_after(&style.error("error:"), &e.to_string());
                 let mut cause = e.source();
                 while let Some(e) = cause {
-                    say(format_args!("  {} {e}", style.note("caused by:")));
+                    say_after(&format!("  {}", style.note("caused by:")), &e.to_string());
                     cause = e.source();
                 }
                 if let Some(help) = help(&**e) {
-                    say(format_args!("  {} {help}", style.note("help:")));
+                    say_after(&format!("  {}", style.note("help:")), help);
                 }
                 ExitCode::from(if matches!(self, Self::Trouble(_)) { 2 } else { 1 })
             }
@@ -66,6 +66,12 @@ fn help(e: &(dyn Error + 'static)) -> Option<&'static str> {
             _ => None,
         }) {
             return match e {
+                // `validate` takes programs and named data, not files of other formats.
+                Runtime::Format { source, .. }
+                    if source.kind() == pteron::format::ErrorKind::NotThisFormat =>
+                {
+                    None
+                }
                 Runtime::Format { .. } => {
                     Some("`pteron validate FILE` lists everything that is wrong with a file")
                 }

@@ -5,14 +5,16 @@ use crate::failure::{Failure, Result};
 use crate::limits::{LimitOpts, limits};
 use crate::maps;
 use crate::registries::registries;
+use crate::verbs::{DETAILED, EXECUTING};
 use clap::{Args, ValueEnum};
 use pteron::{BackendRegistry, DataLoader, Isa, Level, PtdDataMap};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toolbox::edit::Output;
 use toolbox::paths::{self, Paths};
+use toolbox::show::{Escapes, Screen, message};
 use toolbox::verify::Setting;
 
 /// The end of every verb's long help.
@@ -116,6 +118,22 @@ impl GeneralOpts {
     /// The limits on what files may use.
     pub(crate) fn limits(&self) -> &LimitOpts {
         &self.limits
+    }
+
+    /// Fails if options were given that have no effect on the verb.
+    pub(crate) fn refuse_without_effect(&self, verb: &str) -> Result {
+        let given = [
+            ("-v", self.verbose > 0 && !DETAILED.contains(&verb), "there are no more details to print"),
+            (
+                "--max-instructions",
+                self.limits.has_max_instructions() && !EXECUTING.contains(&verb),
+                "no instruction is executed",
+            ),
+        ];
+        match given.into_iter().find(|(_, refused, _)| *refused) {
+            Some((option, _, why)) => Err(Failure::Usage(format!("`{verb}` does not take {option}: {why}"))),
+            None => Ok(()),
+        }
     }
 
     /// How often `-v` was given.
@@ -261,6 +279,11 @@ pub(crate) struct OutputArg {
 }
 
 impl OutputArg {
+    /// Output to stdout.
+    pub(crate) fn stdout() -> Self {
+        Self { output: None }
+    }
+
     /// Output to a file, or to stdout for `-`.
     pub(crate) fn to(path: &Path) -> Self {
         Self { output: Some(path.to_owned()) }
@@ -288,16 +311,35 @@ impl OutputArg {
     /// Writes text, followed by a line end if it has none.
     pub(crate) fn write_text(&self, text: &str) -> Result {
         let end = if text.ends_with('\n') { "" } else { "\n" };
-        let write = |out: &mut dyn Write| Ok(write!(out, "{text}{end}")?);
-        match self.path() {
-            Some(path) => write_file_with(path, write),
-            None => write_stdout(write),
+        self.write_text_with(|out| Ok(write!(out, "{text}{end}")?))
+    }
+
+    /// Writes text through a callback, so that not all of it is in memory.
+    pub(crate) fn write_text_with(&self, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
+        self.write_with(|out| {
+            let mut out = Screen::new(BufWriter::new(out), Escapes::Text);
+            write(&mut out)?;
+            Ok(out.finish()?)
+        })
+    }
+
+    /// Writes text of a format of its own, in which nothing may be escaped. It is escaped if it goes to a terminal.
+    pub(crate) fn write_source(&self, text: &str) -> Result {
+        match self.is_file() || !io::stdout().is_terminal() {
+            true => {
+                let end = if text.ends_with('\n') { "" } else { "\n" };
+                self.write_with(|out| Ok(write!(out, "{text}{end}")?))
+            }
+            false => self.write_text(text),
         }
     }
 
     /// Writes a value as indented JSON.
     pub(crate) fn write_json(&self, value: &impl serde::Serialize) -> Result {
-        let write = |out: &mut dyn Write| json_line(out, value);
+        self.write_with(|out| json_line(out, value))
+    }
+
+    fn write_with(&self, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
         match self.path() {
             Some(path) => write_file_with(path, write),
             None => write_stdout(write),
@@ -346,9 +388,48 @@ pub(crate) fn write_stdout(write: impl FnOnce(&mut dyn Write) -> Result) -> Resu
     pteron::write_stream("stdout", io::stdout().lock(), write)
 }
 
+/// Formats text into a writer. An error of writing is returned as it is.
+pub(crate) fn to_io(
+    out: &mut dyn Write,
+    format: impl FnOnce(&mut dyn std::fmt::Write) -> std::fmt::Result,
+) -> Result {
+    struct Adapter<'a>(&'a mut dyn Write, io::Result<()>);
+    impl std::fmt::Write for Adapter<'_> {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            self.1 = self.0.write_all(text.as_bytes());
+            if self.1.is_ok() { Ok(()) } else { Err(std::fmt::Error) }
+        }
+    }
+    let mut adapter = Adapter(out, Ok(()));
+    let formatted = format(&mut adapter);
+    adapter.1?;
+    Ok(formatted.map_err(io::Error::other)?)
+}
+
+/// Stdout for text, which may contain text of files: what would act on a terminal is escaped.
+pub(crate) fn stdout() -> Screen<io::Stdout> {
+    Screen::new(io::stdout(), Escapes::Text)
+}
+
+/// As [`stdout`], for stderr.
+pub(crate) fn stderr() -> Screen<io::Stderr> {
+    Screen::new(io::stderr(), Escapes::Text)
+}
+
 /// Writes a message to stderr, and ignores errors.
 pub(crate) fn say(text: impl std::fmt::Display) {
-    let _ = writeln!(io::stderr(), "{text}");
+    say_after("", &text.to_string());
+}
+
+/// Writes lines to stderr, each of which ends where `text` says so.
+pub(crate) fn say_lines(text: &str) {
+    let _ = writeln!(stderr(), "{text}");
+}
+
+/// As [`say`], after a label, which may be coloured.
+pub(crate) fn say_after(label: &str, text: &str) {
+    let space = if label.is_empty() { "" } else { " " };
+    let _ = writeln!(io::stderr(), "{label}{space}{}", message(text));
 }
 
 /// Writes a file atomically: the old file, which may be the one being read, stays until the new one is complete.
@@ -361,7 +442,7 @@ pub(crate) fn write_file_with(path: &Path, write: impl FnOnce(&mut dyn Write) ->
 pub(crate) fn report(output: &OutputArg, json: bool, value: &impl serde::Serialize, text: &str) -> Result {
     let write = |out: &mut dyn Write| match json {
         true => json_line(out, value),
-        false => Ok(writeln!(out, "{text}")?),
+        false => Ok(writeln!(Screen::new(out, Escapes::Text), "{text}")?),
     };
     match output.is_file() {
         true => write_stdout(write),
@@ -374,7 +455,9 @@ pub(crate) fn report(output: &OutputArg, json: bool, value: &impl serde::Seriali
 }
 
 /// Writes a value as indented JSON. It is streamed: the whole text is never in memory.
-fn json_line(out: &mut dyn Write, value: &impl serde::Serialize) -> Result {
-    serde_json::to_writer_pretty(&mut *out, value).map_err(io::Error::from)?;
-    Ok(writeln!(out)?)
+pub(crate) fn json_line(out: &mut dyn Write, value: &impl serde::Serialize) -> Result {
+    let mut out = Screen::new(BufWriter::new(out), Escapes::Json);
+    serde_json::to_writer_pretty(&mut out, value).map_err(io::Error::from)?;
+    writeln!(out)?;
+    Ok(out.finish()?)
 }

@@ -41,7 +41,7 @@ mod registries;
 mod signals;
 mod verbs;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use general::GeneralOpts;
 use std::process::ExitCode;
 
@@ -66,19 +66,44 @@ struct Cli {
 #[must_use]
 pub fn main_with(registries: pteron::Registries) -> ExitCode {
     registries::set(registries);
-    let cli = Cli::parse();
+    let (cli, verb) = parse();
     pteron::before_unfinished_files(signals::take);
-    cli.general.limits().set();
-    match cli.verb.run(&cli.general) {
+    let executes = verbs::EXECUTING.contains(&verb.as_str());
+    cli.general.limits().set(executes);
+    let done = cli.general.refuse_without_effect(&verb).and_then(|()| cli.verb.run(&cli.general));
+    match done.and_then(|()| limits::check_time()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(&cli.general),
     }
 }
 
+/// The command line, in whose help each verb lists only the general options that it heeds: the others are hidden.
+fn command() -> clap::Command {
+    let command = Cli::command();
+    let heeded: [(&str, &[&str]); 2] =
+        [("verbose", &verbs::DETAILED), ("max_instructions", &verbs::EXECUTING)];
+    let hidden = heeded.map(|(option, by)| {
+        let found = command.get_arguments().find(|arg| arg.get_id() == option).cloned();
+        (found.map(|arg| arg.hide(true)), by)
+    });
+    command.mut_subcommands(|verb| {
+        let name = verb.get_name().to_owned();
+        let hidden = hidden.iter().filter(|(_, by)| !by.contains(&name.as_str()));
+        hidden.fold(verb, |verb, (arg, _)| verb.args(arg.clone()))
+    })
+}
+
+/// The arguments, and the name of the verb. Ends the process if they are invalid, or for --help.
+fn parse() -> (Cli, String) {
+    let matches = command().get_matches();
+    let verb = matches.subcommand_name().unwrap_or_default().to_owned();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.format(&mut command()).exit());
+    (cli, verb)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
     use std::any::TypeId;
     use std::path::PathBuf;
     use toolbox::input::InputSpec;
@@ -90,7 +115,7 @@ mod tests {
 
     #[test]
     fn every_verb_shows_examples_and_its_exit_status() {
-        for verb in Cli::command().get_subcommands_mut() {
+        for verb in command().get_subcommands_mut() {
             let name = verb.get_name().to_owned();
             let help = verb.render_long_help().to_string();
             assert!(help.contains("Examples:"), "{name}");

@@ -1,5 +1,6 @@
 //! Limits on what files may use: options of every verb.
 
+use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use pteron::{Interrupt, Limits};
 use std::sync::OnceLock;
@@ -19,7 +20,7 @@ pub(crate) struct LimitOpts {
     /// Maximum number of instructions per execution; for a BEF program, of kernels, which are counted by the thousand
     #[arg(long, global = true, value_name = "N", help_heading = "Limits")]
     max_instructions: Option<u64>,
-    /// End with an error after this long: 10s, 500ms, 2m
+    /// End the command with an error after this long: 10s, 500ms, 2m
     #[arg(long, value_parser = duration, global = true, value_name = "TIME", help_heading = "Limits")]
     timeout: Option<Duration>,
 }
@@ -42,16 +43,22 @@ static SET: OnceLock<Set> = OnceLock::new();
 struct Set {
     limits: Limits,
     interrupt: Option<Interrupt>,
-    /// When the command is to end.
-    end: Option<Instant>,
+    /// The time that the command may take, and its end.
+    timeout: Option<(Duration, Instant)>,
 }
 
 /// How long after the timeout a verb may take to end by itself, with a more specific error.
 const GRACE: Duration = Duration::from_millis(500);
 
 impl LimitOpts {
-    /// Sets the limits of the command and starts the timeout.
-    pub(crate) fn set(&self) {
+    /// Whether --max-instructions was given.
+    pub(crate) fn has_max_instructions(&self) -> bool {
+        self.max_instructions.is_some()
+    }
+
+    /// Sets the limits of the command and starts the timeout. `executes`: whether the verb executes instructions, which are
+    /// interrupted with an error of their own.
+    pub(crate) fn set(&self, executes: bool) {
         let mut limits = match self.limits {
             Which::Default => Limits::default(),
             Which::Strict => Limits::strict(),
@@ -65,22 +72,35 @@ impl LimitOpts {
         limits.instructions = self.max_instructions.unwrap_or(limits.instructions);
         let end = self.timeout.and_then(|time| Instant::now().checked_add(time));
         let interrupt = end.map(|end| Interrupt::new().until(end));
-        let _ = SET.set(Set { limits, interrupt, end });
-        if let (Some(time), Some(_)) = (self.timeout, end) {
-            watch(time);
+        let timeout = self.timeout.zip(end);
+        let _ = SET.set(Set { limits, interrupt, timeout });
+        if let Some((time, _)) = timeout {
+            watch(time, if executes { GRACE } else { Duration::ZERO });
         }
     }
 }
 
 /// Ends the process some time after the timeout if the command has not ended by itself: not everything that a verb does
 /// can be interrupted.
-fn watch(time: Duration) {
+fn watch(time: Duration, grace: Duration) {
     let watch = move || {
-        std::thread::sleep(time.saturating_add(GRACE));
-        crate::general::say(format_args!("error: the command took longer than --timeout {time:?}"));
+        std::thread::sleep(time.saturating_add(grace));
+        crate::general::say(format_args!("error: {}", too_long(time)));
         pteron::discard_unfinished_files(|| std::process::exit(1));
     };
     let _ = std::thread::Builder::new().name("timeout".to_owned()).spawn(watch);
+}
+
+fn too_long(time: Duration) -> String {
+    format!("the command took longer than --timeout {time:?}")
+}
+
+/// Fails if the command is done, but took longer than --timeout.
+pub(crate) fn check_time() -> Result<(), Failure> {
+    match SET.get().and_then(|set| set.timeout) {
+        Some((time, end)) if Instant::now() > end => Err(toolbox::Error::input(too_long(time)).into()),
+        _ => Ok(()),
+    }
 }
 
 /// The limits that the arguments set.
@@ -96,11 +116,11 @@ pub(crate) fn interrupt() -> Option<Interrupt> {
 /// Applies the limits to a BEF program: kernels count as instructions, values as memory, and the run of a function as an
 /// execution.
 pub(crate) fn bound(options: &mut RunOptions) {
-    if let Some(Set { limits, end, .. }) = SET.get() {
+    if let Some(Set { limits, timeout, .. }) = SET.get() {
         options.limits.kernels = limits.instructions;
         options.limits.memory = limits.memory;
         options.limits.value_bytes = limits.memory;
-        (options.time, options.deadline) = (limits.time, *end);
+        (options.time, options.deadline) = (limits.time, timeout.map(|(_, end)| end));
     }
 }
 

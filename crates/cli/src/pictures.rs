@@ -6,28 +6,27 @@ use toolbox::picture::{self, Preparation, Resize};
 
 /// How images are preprocessed before they become inputs.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Options for images")]
 pub(crate) struct PictureOpts {
     /// Resize to this height and width, or the shorter side to N [default: stretch to the input's size]
-    #[arg(long, value_name = "N|HxW", value_parser = resize)]
+    #[arg(help_heading = "Options for images", long, value_name = "N|HxW", value_parser = resize)]
     resize: Option<Resize>,
     /// Then crop the centre to this size; where it is larger than the image, pad with black
-    #[arg(long, value_name = "N|HxW", value_parser = crop)]
+    #[arg(help_heading = "Options for images", long, value_name = "N|HxW", value_parser = crop)]
     crop: Option<(usize, usize)>,
     /// A common scale, mean and standard deviation: 0 to 1 (the default), -1 to 1, or those of ImageNet
-    #[arg(long, value_enum, allow_hyphen_values = true, conflicts_with_all = ["mean", "std", "scale"])]
+    #[arg(help_heading = "Options for images", long, value_enum, allow_hyphen_values = true, conflicts_with_all = ["mean", "std", "scale"])]
     preset: Option<Preset>,
     /// Multiply the pixel values (0 to 255) of an image by this [default: 1/255]
-    #[arg(long, value_name = "X", allow_hyphen_values = true, value_parser = number)]
+    #[arg(help_heading = "Options for images", long, value_name = "X", allow_hyphen_values = true, value_parser = number)]
     scale: Option<f32>,
     /// Then subtract this from all channels, or one value from each
-    #[arg(long, value_name = "X,…", value_delimiter = ',', allow_hyphen_values = true, value_parser = number)]
+    #[arg(help_heading = "Options for images", long, value_name = "X,…", value_delimiter = ',', allow_hyphen_values = true, value_parser = number)]
     mean: Vec<f32>,
     /// Then divide all channels by this, or each by one value
-    #[arg(long, value_name = "X,…", value_delimiter = ',', value_parser = divisor)]
+    #[arg(help_heading = "Options for images", long, value_name = "X,…", value_delimiter = ',', value_parser = divisor)]
     std: Vec<f32>,
     /// The input is channels-last: [1, H, W, C] or [H, W, C]
-    #[arg(long)]
+    #[arg(help_heading = "Options for images", long)]
     channels_last: bool,
 }
 

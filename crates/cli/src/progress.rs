@@ -65,7 +65,7 @@ impl Steps {
         if self.is_terminal && self.bar.is_hidden() && self.start.elapsed() > DELAY {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        self.bar.set_message(message);
+        self.bar.set_message(toolbox::show::name(&message).to_string());
         self.bar.inc(1);
     }
 

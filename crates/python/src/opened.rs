@@ -81,7 +81,7 @@ impl Opened {
             false => None,
         };
         let loader = bundle.as_ref().map_or(loader, Bundle::program);
-        toolbox::run::expect_program(&*loader)?;
+        toolbox::run::expect_program(&*loader, "load", "programs (.pte, .bpte) and archives (.pt2)")?;
         let program = Program::load(loader, &options.limits)?;
         let mut first = Module::new(program.clone(), options);
         if settings.share_memory_arenas {

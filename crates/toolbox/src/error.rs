@@ -1,3 +1,4 @@
+use crate::show::line;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum Error {
     /// A file could not be opened, read or written.
-    #[error("cannot {action} {}", path.display())]
+    #[error("cannot {action} {}", line(&path.display().to_string()))]
     Io {
         /// The file.
         path: PathBuf,
@@ -16,7 +17,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A file of a format that the verb does not accept.
-    #[error("{file} is {found}; {verb} takes {expected}")]
+    #[error("{}", line(&format!("{file} is {found}; {verb} takes {expected}")))]
     WrongFormat {
         /// The file, as the user named it.
         file: String,
@@ -28,7 +29,7 @@ pub enum Error {
         expected: &'static str,
     },
     /// A file whose contents are invalid.
-    #[error("{file}: {problem}")]
+    #[error("{}", line(&format!("{file}: {problem}")))]
     BadFile {
         /// The file, as the user named it.
         file: String,
@@ -36,8 +37,11 @@ pub enum Error {
         problem: String,
     },
     /// An argument or input of the user that the verb or program cannot take.
-    #[error("{0}")]
+    #[error("{}", line(.0))]
     Input(String),
+    /// Files that cannot be merged: a line for each key that they do not agree on.
+    #[error("the files do not agree:{}", lines(.0))]
+    Conflicts(Vec<String>),
     /// An error of the runtime.
     #[error(transparent)]
     Runtime(#[from] runtime::Error),
@@ -45,7 +49,7 @@ pub enum Error {
     #[error(transparent)]
     Tensor(#[from] tensor::Error),
     /// Another error, with context.
-    #[error("{context}")]
+    #[error("{}", line(context))]
     Context {
         /// What was being done.
         context: String,
@@ -76,6 +80,11 @@ impl Error {
     pub fn input(message: impl Into<String>) -> Self {
         Self::Input(message.into())
     }
+}
+
+/// Each item on an indented line of its own.
+fn lines(items: &[String]) -> String {
+    items.iter().map(|item| format!("\n  {}", line(item))).collect()
 }
 
 /// Adds context to errors.

@@ -1,7 +1,7 @@
 //! ETDumps as text: the spans with their durations, in the recorder's ticks, and the recorded
 //! values.
 
-use crate::show::{bytes, count, table};
+use crate::show::{bytes, count, items, line, name, table};
 use crate::{Error, Result};
 use format::etdump::{self, DebugEvent, ETDump, Event, ProfileEvent, Value, ValueKind};
 use runtime::{DataLoader, Limits, Purpose};
@@ -114,13 +114,17 @@ impl EtdumpReport {
         let mut out =
             format!("{}: ETDump, {}; times in ticks of its recorder\n", self.file, bytes(self.bytes));
         for block in &self.blocks {
-            let _ = write!(out, "\n{}", block.name.as_deref().unwrap_or("(no name)"));
+            let _ = write!(out, "\n{}", name(block.name.as_deref().unwrap_or("(no name)")));
             if let Some(case) = block.bundled_input {
                 let _ = write!(out, ", test case {case}");
             }
             if block.allocated > 0 {
-                let _ =
-                    write!(out, ", {} taken from {}", bytes(block.allocated), block.allocators.join(", "));
+                let _ = write!(
+                    out,
+                    ", {} taken from {}",
+                    bytes(block.allocated),
+                    line(&block.allocators.join(", "))
+                );
             }
             if block.values > 0 {
                 let _ = write!(out, ", {} recorded", count(block.values, "value"));
@@ -138,7 +142,7 @@ impl EtdumpReport {
 pub fn listing(dump: &ETDump) -> String {
     let mut out = format!("etdump version {}\n", dump.version);
     for run in &dump.run_data {
-        let _ = write!(out, "\nblock {}", run.name.as_deref().unwrap_or("(no name)"));
+        let _ = write!(out, "\nblock {}", name(run.name.as_deref().unwrap_or("(no name)")));
         if run.bundled_input_index >= 0 {
             let _ = write!(out, " of test case {}", run.bundled_input_index);
         }
@@ -150,7 +154,7 @@ pub fn listing(dump: &ETDump) -> String {
                 let _ = writeln!(
                     out,
                     "  {place:>6}  {} ticks {}..{} ({})",
-                    span_name(e),
+                    name(&span_name(e)),
                     e.start_time,
                     e.end_time,
                     e.ticks()
@@ -159,7 +163,7 @@ pub fn listing(dump: &ETDump) -> String {
             if let Some(e) = allocation_event {
                 let index = usize::try_from(e.allocator_id).ok().and_then(|i| i.checked_sub(1));
                 let owner = index.and_then(|i| run.allocators.get(i)?.name.as_deref()).unwrap_or("?");
-                let _ = writeln!(out, "  {:>6}  {} bytes from {owner}", "", e.allocation_size);
+                let _ = writeln!(out, "  {:>6}  {} bytes from {}", "", e.allocation_size, name(owner));
             }
             if let Some(e) = debug_event {
                 let _ = writeln!(out, "  {}", debug_line(e));
@@ -171,13 +175,13 @@ pub fn listing(dump: &ETDump) -> String {
 
 fn debug_line(e: &DebugEvent) -> String {
     let place = place(i64::try_from(e.chain_index).unwrap_or(-1), e.instruction_id);
-    let name = e.name.as_deref().or(e.delegate_debug_id_str.as_deref()).unwrap_or("");
+    let named = e.name.as_deref().or(e.delegate_debug_id_str.as_deref()).unwrap_or("");
     let value = e.debug_entry.as_ref().map_or_else(|| "nothing".to_owned(), value);
     let output = match &e.debug_entry {
         Some(Value { output: Some(true), .. }) => ", an output of the method",
         _ => "",
     };
-    format!("{place:>6}  value {name}{}{value}{output}", if name.is_empty() { "" } else { " " })
+    format!("{place:>6}  value {}{}{value}{output}", name(named), if named.is_empty() { "" } else { " " })
 }
 
 /// `3` for an instruction of chain 0, `1:3` for one of chain 1; empty for an event of the whole method.
@@ -201,9 +205,7 @@ fn value(value: &Value) -> String {
         ValueKind::Float(v) => format!("float {v}"),
         ValueKind::Double(v) => format!("double {v}"),
         ValueKind::Tensor(t) => tensor(t),
-        ValueKind::TensorList(list) => {
-            format!("[{}]", list.iter().map(tensor).collect::<Vec<_>>().join(", "))
-        }
+        ValueKind::TensorList(list) => items(list.iter().map(tensor)),
         ValueKind::String => "string".to_owned(),
     }
 }

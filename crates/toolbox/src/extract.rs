@@ -73,9 +73,9 @@ pub fn extract(
 fn of_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) -> Result<()> {
     let (tables, loader) = (program.tables(), program.loader());
     if selection.segments {
-        for index in 0..tables.segments.len() as u32 {
+        for (holds, index) in crate::inspect::uses_of_segments(tables).into_iter().zip(0..) {
             let range = tables.segment(index).unwrap_or_default();
-            let holds = crate::inspect::holds(tables, index).join("; ");
+            let holds = holds.join("; ");
             parts.raw(loader, "segments", &format!("{index:03}"), holds, None, range);
         }
     }

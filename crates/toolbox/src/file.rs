@@ -33,6 +33,22 @@ impl File {
         }
     }
 
+    /// As [`open`](Self::open), but also opens a program none of whose methods is valid, to show what can be read.
+    pub fn open_readable(loader: Arc<dyn DataLoader>, verb: &'static str, limits: &Limits) -> Result<Self> {
+        match kind::of(&*loader)? {
+            Some(FileKind::Pte) => Ok(Self::Program(Program::load_readable(loader, limits)?)),
+            _ => Self::open(loader, verb, limits),
+        }
+    }
+
+    /// Fails if the file is a program that has methods, but none that is valid.
+    pub fn require_valid_method(&self) -> Result<()> {
+        match self {
+            Self::Program(program) => Ok(program.require_a_valid_method()?),
+            Self::Data(_) => Ok(()),
+        }
+    }
+
     /// Opens a program (`.pte`) for `verb`.
     pub fn open_program(loader: Arc<dyn DataLoader>, verb: &'static str, limits: &Limits) -> Result<Program> {
         match kind::of(&*loader)? {

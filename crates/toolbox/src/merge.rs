@@ -69,10 +69,11 @@ pub fn merge(files: &[PtdDataMap], share: bool, progress: &Progress) -> Result<M
                 hash_map::Entry::Occupied(place) => {
                     let (first, known) = place.get();
                     let key = entry.key.clone();
-                    match difference(known, &found).context(|| format!("`{key}`"))? {
+                    match difference(known, &found).context(|| format!("`{}`", show::name(&key)))? {
                         None => same.push(key),
                         Some((one, other)) => conflicts.push(format!(
-                            "`{key}` is {one} in {} and {other} in {name}",
+                            "`{}` is {one} in {} and {other} in {name}",
+                            show::name(&key),
                             files[*first].loader().name()
                         )),
                     }
@@ -86,11 +87,10 @@ pub fn merge(files: &[PtdDataMap], share: bool, progress: &Progress) -> Result<M
     if !conflicts.is_empty() {
         let more = conflicts.len().saturating_sub(MAX_LISTED);
         conflicts.truncate(MAX_LISTED);
-        let mut text = format!("the files do not agree:\n  {}", conflicts.join("\n  "));
         if more > 0 {
-            text.push_str(&format!("\n  and {}", show::count(more, "further key")));
+            conflicts.push(format!("and {}", show::count(more, "further key")));
         }
-        return Err(Error::input(text));
+        return Err(Error::Conflicts(conflicts));
     }
     if share {
         revision.share().in_file("the new named data")?;

@@ -2,6 +2,7 @@
 //! uses, and which of them the build lacks.
 
 use crate::bundle::Bundle;
+use crate::show::name;
 use crate::{Context, Error, Result, delegates, kind};
 use format::FileKind;
 use operator::KernelRegistry;
@@ -231,8 +232,8 @@ impl Requirements {
         self.backends.sort_by(|a, b| a.id.cmp(&b.id));
         self.missing = lacking.sentences();
         for invalid in program.invalid_methods() {
-            let name = invalid.name.as_deref().unwrap_or("without a name");
-            self.missing.push(format!("the method {name} is not valid: {}", invalid.error));
+            let unnamed = invalid.name.as_deref().unwrap_or("without a name");
+            self.missing.push(format!("the method {} is not valid: {}", name(unnamed), invalid.error));
         }
         self.add_payloads(program, backends)
     }
@@ -248,7 +249,7 @@ impl Requirements {
                 };
                 let Some(needed) = self.backends.iter_mut().find(|n| n.id == delegate.id) else { continue };
                 let payload = delegates::read(program, delegate)?;
-                let place = format!("delegate {index} of {} ({})", plan.name, delegate.id);
+                let place = format!("delegate {index} of {} ({})", name(&plan.name), name(&delegate.id));
                 match backend.contents(&payload) {
                     Some(Ok(contents)) => contents.nodes.iter().for_each(|node| needed.add(&node.kind)),
                     Some(Err(error)) => self.missing.push(format!("{place} cannot be read: {error}")),

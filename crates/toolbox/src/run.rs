@@ -59,11 +59,16 @@ fn is_large_bef(path: &Path) -> Result<bool> {
     Ok(is_large && crate::kind::of(&file).ok().flatten() == Some(format::FileKind::Bef))
 }
 
-/// Fails if the file is not a `.pte` program; the error names its format.
-pub fn expect_program(loader: &dyn DataLoader) -> Result<()> {
+/// Whether the file is a `.pte` program.
+pub fn is_program(loader: &dyn DataLoader) -> Result<bool> {
+    Ok(crate::kind::of(loader)? == Some(format::FileKind::Pte))
+}
+
+/// Fails if the file is not a `.pte` program; the error names its format, and what `verb` takes.
+pub fn expect_program(loader: &dyn DataLoader, verb: &'static str, takes: &'static str) -> Result<()> {
     match crate::kind::of(loader)? {
         Some(format::FileKind::Pte) => Ok(()),
-        other => Err(crate::kind::wrong(loader, other, "run", "programs (.pte, .bpte)")),
+        other => Err(crate::kind::wrong(loader, other, verb, takes)),
     }
 }
 

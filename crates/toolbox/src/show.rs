@@ -1,8 +1,10 @@
-//! Formats values as text.
+//! Formats values, and text of files, for people.
 
 use operator::EValue;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use tensor::{Bool, Complex, DimOrder, ScalarType, Tensor, bf16, f16};
+
+pub use names::{Escapes, Screen, bytes as byte_text, line, message, quoted, text as name};
 
 /// Tensors with more elements than this are elided.
 const WHOLE: usize = 200;
@@ -14,13 +16,13 @@ pub fn value(value: &EValue) -> String {
     match value {
         EValue::None => "none".to_owned(),
         EValue::Tensor(t) => tensor(t),
-        EValue::String(s) => format!("{s:?}"),
+        EValue::String(s) => quoted(s).to_string(),
         EValue::Double(v) => format!("double {}", number(*v)),
         EValue::Int(v) => format!("int {v}"),
         EValue::Bool(v) => format!("bool {v}"),
-        EValue::ListBool(v) => format!("bool[] {v:?}"),
-        EValue::ListDouble(v) => format!("double[] {v:?}"),
-        EValue::ListInt(v) => format!("int[] {v:?}"),
+        EValue::ListBool(v) => format!("bool[] {}", items(v.iter().map(bool::to_string))),
+        EValue::ListDouble(v) => format!("double[] {}", items(v.iter().map(|v| format!("{v:?}")))),
+        EValue::ListInt(v) => format!("int[] {}", items(v.iter().map(i64::to_string))),
         EValue::ListTensor(v) => list(v.iter().map(tensor)),
         EValue::ListOptionalTensor(v) => {
             list(v.iter().map(|t| t.as_ref().map_or_else(|| "none".to_owned(), tensor)))
@@ -204,23 +206,72 @@ pub fn count(n: usize, thing: &str) -> String {
     if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
 }
 
-/// Formats rows as aligned columns, each line indented. `align` has a `<` or `>` for each column.
+/// Items of a list that are shown; see [`items`].
+const ITEMS: usize = 100;
+
+/// The items of a list in brackets: all of up to a hundred, otherwise the first hundred and the number of the others.
+pub fn items(all: impl ExactSizeIterator<Item: fmt::Display>) -> String {
+    let more = all.len().saturating_sub(ITEMS);
+    let mut out = String::from("[");
+    for (i, item) in all.take(ITEMS).enumerate() {
+        let _ = write!(out, "{}{item}", if i > 0 { ", " } else { "" });
+    }
+    if more > 0 {
+        let _ = write!(out, ", … {more} more");
+    }
+    out.push(']');
+    out
+}
+
+/// Columns of a cell of a table at most; a longer one is shortened.
+const CELL: usize = 400;
+/// Columns up to which cells are padded.
+const PADDED: usize = 100;
+/// The number of rows whose columns are aligned together.
+const ROWS: usize = 4096;
+
+/// Formats rows as aligned columns, each line indented; see [`write_table`].
 pub fn table(rows: Vec<Vec<String>>, align: &str, indent: usize) -> String {
-    let align: Vec<char> = align.chars().collect();
-    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max();
-    let widths: Vec<usize> = (0..align.len()).map(|c| width(c).unwrap_or(0)).collect();
     let mut out = String::new();
-    for row in &rows {
+    let written = write_table(&mut out, rows.into_iter(), align, indent);
+    debug_assert!(written.is_ok(), "a String takes all text");
+    out
+}
+
+/// Writes rows as aligned columns, each line indented. `align` has a `<` or `>` for each column. Cells may contain any text of a
+/// file: each is shown on one line, and shortened if it is long. Only some thousand rows are in memory at a time.
+pub fn write_table(
+    out: &mut dyn Write,
+    mut rows: impl Iterator<Item = Vec<String>>,
+    align: &str,
+    indent: usize,
+) -> fmt::Result {
+    loop {
+        let cells = |row: Vec<String>| -> Vec<String> {
+            row.iter().map(|cell| names::within(cell, CELL).to_string()).collect()
+        };
+        let block: Vec<Vec<String>> = rows.by_ref().take(ROWS).map(cells).collect();
+        if block.is_empty() {
+            return Ok(());
+        }
+        write_rows(out, &block, align, indent)?;
+    }
+}
+
+fn write_rows(out: &mut dyn Write, rows: &[Vec<String>], align: &str, indent: usize) -> fmt::Result {
+    let columns = |cell: &str| cell.chars().count();
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| columns(s).min(PADDED)).max();
+    let widths: Vec<usize> = (0..align.len()).map(|c| width(c).unwrap_or(0)).collect();
+    for row in rows {
         let mut line = " ".repeat(indent);
-        for ((cell, &width), &side) in row.iter().zip(&widths).zip(&align) {
-            let gap = width - cell.chars().count().min(width);
+        for ((cell, &width), side) in row.iter().zip(&widths).zip(align.chars()) {
+            let gap = width.saturating_sub(columns(cell));
             let (left, right) = if side == '>' { (gap, 0) } else { (0, gap) };
             let _ = write!(line, "{:left$}{cell}{:right$}  ", "", "");
         }
-        out.push_str(line.trim_end());
-        out.push('\n');
+        writeln!(out, "{}", line.trim_end())?;
     }
-    out
+    Ok(())
 }
 
 #[cfg(test)]
@@ -261,6 +312,25 @@ mod tests {
         let t = Tensor::from_slice(&[1, 2, 1, 2], &[1i32, 2, 3, 4]).unwrap();
         let t = t.to_dim_order(DimOrder::channels_last(4)).unwrap();
         assert!(tensor(&t).ends_with("[[[[1, 2]],\n  [[3, 4]]]]"), "{}", tensor(&t));
+    }
+
+    #[test]
+    fn cells_are_shown_on_one_line_and_shortened() {
+        let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        let rows = vec![row(["a\nFAKE\x1b[2J", "1"]), row([&"x".repeat(70_000), "2"]), row(["b", "3"])];
+        let text = table(rows, "<>", 2);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0].trim_end_matches(" 1").trim_end(), "  a\\nFAKE\\u{1b}[2J");
+        assert!(lines[1].len() < CELL + 40 && lines[1].contains("… (70000 bytes)") || lines[1].contains('…'));
+        assert_eq!((lines.len(), lines[2].len()), (3, 2 + PADDED + 2 + 1));
+    }
+
+    #[test]
+    fn long_lists_are_shortened() {
+        assert_eq!(items([1, 2].iter()), "[1, 2]");
+        assert!(items(0..40_000).ends_with("98, 99, … 39900 more]"));
+        let list = value(&EValue::ListInt(vec![7; 1 << 20]));
+        assert!(list.len() < 1000, "{}", list.len());
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn payloads(
             if let Err(error) = backend.check(&payload) {
                 let path = format!("execution_plan[{m}].delegates[{d}]");
                 problems.push(Problem {
-                    message: format!("{path}, {}: {error}", delegate.id),
+                    message: format!("{path}, {}: {error}", crate::show::name(&delegate.id)),
                     path,
                     offset: Some(range.start),
                     kind: "Payload".to_owned(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use toolbox::bundle::{self, Bundle};
 use toolbox::delegates::NodeKinds;
 use toolbox::report::{Measured, gather, page};
-use toolbox::run::{Request, default_method, expect_program};
+use toolbox::run::{Request, default_method, is_program};
 use toolbox::{inspect, profile};
 
 /// An open file.
@@ -43,7 +43,7 @@ impl Opened {
         let file = pteron::compile::program(loader(name, bytes), &options.kernels, &options.limits)?;
         let program = match bundle::is_one(&*file)? {
             true => Some(Bundle::open(&*file, &options.limits)?.program()),
-            false => expect_program(&*file).is_ok().then(|| Arc::clone(&file)),
+            false => is_program(&*file).unwrap_or(false).then(|| Arc::clone(&file)),
         };
         let module = match program {
             Some(program) => Some(Module::load(program, options.clone())?),

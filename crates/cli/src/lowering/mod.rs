@@ -6,7 +6,7 @@ mod report;
 
 use crate::backend::{self, BackendName, TargetCpu};
 use crate::failure::{Failure, Result};
-use crate::general::{self, OutputArg, say};
+use crate::general::{self, OutputArg, say_lines};
 use crate::limits::limits;
 use crate::progress::{self, Steps};
 use crate::registries::registries;
@@ -17,7 +17,7 @@ use pteron::compile::{self, Compiled, OperatorTable, Options, Quantize, expect_p
 use std::path::PathBuf;
 use std::sync::Arc;
 use toolbox::paths::Paths;
-use toolbox::show::count;
+use toolbox::show::{self, count};
 
 /// The progress message of the compilation whose program is written, as opposed to the one that observes value ranges.
 const COMPILING: &str = "compiling";
@@ -45,13 +45,14 @@ pub(crate) struct LoweringOpts {
     /// Write the weights to this file of named data (.ptd)
     #[arg(long, value_name = "FILE")]
     external_data: Option<PathBuf>,
-    /// Compile this model of the archive; may be repeated [default: all of them]
+    /// Compile only this method (in an archive, this model); may be repeated [default: all of them]
     #[arg(short, long, value_name = "NAME")]
     method: Vec<String>,
     /// Alignment of tensors in memory
     #[arg(long, value_name = "BYTES", default_value_t = 16)]
     alignment: u64,
-    /// Alignment of the segments of the file [default: that of the program that is recompiled, or 128]
+    /// Alignment of the segments of the program, and of those of --external-data [default: that of the program that is
+    /// recompiled, or 128]
     #[arg(long, value_name = "BYTES")]
     segment_alignment: Option<u64>,
     /// Write a bundled program (.bpte) with a test case for each method: the inputs that the model was exported with, or
@@ -132,7 +133,8 @@ impl LoweringOpts {
                 steps.step(format!("{what} {method}: {pass} done"));
                 if what == COMPILING && self.print_after.iter().any(|p| p == pass) {
                     let listing = program.listing(PrintOptions { source: true });
-                    steps.suspend(|| say(format_args!("# {method} after {pass}\n{listing}")));
+                    let heading = format!("# {} after {pass}", show::name(method));
+                    steps.suspend(|| say_lines(&format!("{heading}\n{listing}")));
                 }
             };
             compile(&operators, options, &mut watch).map_err(toolbox::Error::from)

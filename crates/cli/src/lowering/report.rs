@@ -4,7 +4,7 @@ use pteron::compile::delegate::DebugHandle;
 use pteron::compile::{Compiled, DelegateSummary, MethodSummary};
 use serde_json::{Value, json};
 use std::collections::HashSet;
-use toolbox::show::{bytes, count, table};
+use toolbox::show::{bytes, count, line, name, table};
 
 pub(super) fn json(compiled: &Compiled) -> Value {
     json!({
@@ -46,7 +46,7 @@ pub(super) fn text(compiled: &Compiled, delegated: bool) -> String {
     let rows = compiled.methods.iter().map(|m| {
         let calls: usize = m.operators.values().sum();
         vec![
-            m.name.clone(),
+            name(&m.name).to_string(),
             m.operators.len().to_string(),
             calls.to_string(),
             bytes(m.arena_bytes),
@@ -66,8 +66,11 @@ fn not_on_reference(method: &MethodSummary) -> String {
     match method.not_on_reference.as_slice() {
         [] => String::new(),
         names => {
-            let (names, name) = (names.join(", "), &method.name);
-            format!("\n{name}: the reference runtime cannot run it, since it has no kernels for {names}")
+            let text = format!(
+                "the reference runtime cannot run it, since it has no kernels for {}",
+                names.join(", ")
+            );
+            format!("\n{}: {}", name(&method.name), line(&text))
         }
     }
 }
@@ -80,7 +83,7 @@ fn delegates(method: &MethodSummary) -> String {
         method.left.iter().flat_map(|left| &left.nodes).map(|node| node.name.as_str()).collect();
     let left = left.len();
     let parts = count(method.delegates.len(), "delegate");
-    let mut text = format!("\n{}: {taken} of {} in {parts}", method.name, count(taken + left, "node"));
+    let mut text = format!("\n{}: {taken} of {} in {parts}", name(&method.name), count(taken + left, "node"));
     if !method.delegates.is_empty() {
         let payloads = method.delegates.iter().map(|d| d.payload_bytes).sum();
         let data = method.delegates.iter().map(|d| d.named_bytes).sum();

@@ -1,10 +1,9 @@
 use super::translate::refused;
 use crate::failure::{Failure, Result};
-use crate::general::{GeneralOpts, MAX_THREADS, InputArg, exit_status};
+use crate::general::{self, GeneralOpts, InputArg, MAX_THREADS, exit_status};
 use crate::limits;
 use clap::{Args, Subcommand};
 use pteron::FreeableBuffer;
-use std::io;
 use toolbox::bef::{self, Program, Queue, RunOptions};
 use toolbox::paths::Paths;
 
@@ -56,16 +55,15 @@ impl Opts {
 
 /// How to run a BEF program.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Options for BEF programs")]
 pub(crate) struct BefOpts {
     /// Run these functions, in this order, instead of all that take no arguments; `f(1, 2.5)` passes arguments
-    #[arg(long, value_name = "NAMES")]
+    #[arg(help_heading = "Options for BEF programs", long, value_name = "NAMES")]
     functions: Vec<String>,
     /// The work queue for tasks: `s` for the calling thread only, or `mt:N` for N threads [default: s]
-    #[arg(long, value_name = "QUEUE", value_parser = queue)]
+    #[arg(help_heading = "Options for BEF programs", long, value_name = "QUEUE", value_parser = queue)]
     work_queue: Option<Queue>,
     /// Run this function before the others
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = "Options for BEF programs", long, value_name = "NAME")]
     init: Option<String>,
 }
 
@@ -94,12 +92,11 @@ impl BefOpts {
 
 /// How to run a BEF program, and what to print.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Options for BEF programs")]
 pub(crate) struct RunBefOpts {
     #[command(flatten)]
     options: BefOpts,
     /// Print the error codes of results that are errors
-    #[arg(long)]
+    #[arg(help_heading = "Options for BEF programs", long)]
     print_error_code: bool,
 }
 
@@ -112,7 +109,7 @@ impl RunBefOpts {
     /// Runs a program; MLIR text is translated first.
     pub(crate) fn run(self, program: Program, name: &str) -> Result {
         let options = RunOptions { print_error_code: self.print_error_code, ..self.options.options() };
-        match bef::run(binary(program, name)?, &options, io::stdout(), io::stderr()) {
+        match bef::run(binary(program, name)?, &options, general::stdout(), general::stderr()) {
             0 => Ok(()),
             _ => Err(Failure::Reported),
         }

@@ -33,7 +33,7 @@ impl Opts {
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let loader = self.call.open()?;
-        let Loaded { program, options, request, bundle } = self.call.load(loader, 0)?;
+        let Loaded { program, options, request, bundle } = self.call.load("bundle", loader, 0)?;
         let mut bundle = match bundle {
             Some(bundle) => bundle,
             None => {

@@ -57,7 +57,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let Loaded { program, options, request, .. } = self.call.load(self.call.open()?, 1)?;
+        let Loaded { program, options, request, .. } = self.call.load("compare", self.call.open()?, 1)?;
         if options.no_prepare && self.etdump.is_none() {
             let message = "--no-prepare compares the run as written with itself; name a recording with --etdump";
             return Err(Failure::Usage(message.to_owned()));

@@ -9,8 +9,8 @@ use toolbox::paths::Paths;
 /// Convert weights between named data (.ptd), .safetensors and .npz, and from .gguf
 ///
 /// The contents of the input determine its format; the name of the output, or --to, the format to write. The metadata
-/// of a .safetensors file records which entries were no tensors and which were not row-major, so that converting it
-/// back gives the same .ptd. In an .npz, bfloat16 becomes float32, and types that NumPy lacks become bytes.
+/// of a .safetensors file records which entries were no tensors and which were not row-major, so that a .ptd
+/// made of it has the same entries: keys, types, sizes, dim orders and bytes. In an .npz, bfloat16 becomes float32, and types that NumPy lacks become bytes.
 ///
 /// Quantized tensors of a .gguf (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K) are dequantized to float32, unless
 /// --keep-quantized keeps their bytes. Its metadata, except arrays, is copied to a .safetensors.

@@ -1,9 +1,8 @@
-use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, InputArg, exit_status};
+use crate::failure::Result;
+use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
 use crate::limits::limits;
 use crate::progress;
 use clap::Args;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use toolbox::extract::{Selection, extract};
 use toolbox::file::File;
@@ -70,7 +69,7 @@ impl Opts {
             for name in &self.name {
                 if !parts.iter().any(|part| part.name.as_ref() == Some(name)) {
                     let names = parts.iter().filter_map(|part| part.name.as_deref());
-                    let meant = toolbox::did_you_mean(name, names);
+                    let (meant, name) = (toolbox::did_you_mean(name, names), toolbox::show::name(name));
                     let message = format!("there is no part `{name}`; --list shows all{meant}");
                     return Err(toolbox::Error::input(message).into());
                 }
@@ -89,14 +88,12 @@ impl Opts {
                 general::write_file(&path, &part.output)?;
             }
         }
-        let mut out = io::stdout().lock();
         if self.json {
-            let text = serde_json::to_string_pretty(&parts).map_err(|e| Failure::Failed(Box::new(e)))?;
-            return Ok(writeln!(out, "{text}")?);
+            return general::write_stdout(|out| general::json_line(out, &parts));
         }
         let rows = parts.iter().map(|part| {
             vec![part.path.clone(), bytes(part.bytes.end - part.bytes.start), part.what.clone()]
         });
-        Ok(write!(out, "{}", table(rows.collect(), "<><", 0))?)
+        OutputArg::stdout().write_text(&table(rows.collect(), "<><", 0))
     }
 }

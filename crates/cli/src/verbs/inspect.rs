@@ -18,6 +18,8 @@ use toolbox::paths::Paths;
     "  pteron inspect model.pte\n\n",
     "  # every constant, operator and delegate\n",
     "  pteron inspect model.pte --all\n\n",
+    "  # the same, with values and instructions counted by kind\n",
+    "  pteron inspect model.pte -v\n\n",
     "  # nodes and tensors of the delegates\n",
     "  pteron inspect model.pte --delegates\n\n",
     "  # the operators of a program, for a script\n",
@@ -61,9 +63,14 @@ impl Opts {
             };
         }
         let report = inspect::inspect(&loader, kernels, backends, &limits())?;
+        let verbose = general.verbosity() > 0;
+        let detail = inspect::Detail { all: self.all || verbose, counts: verbose };
         match self.json {
-            true => self.output.write_json(&report),
-            false => self.output.write_text(&inspect::text(&report, self.all || general.verbosity() > 0)),
+            true => self.output.write_json(&report)?,
+            false => self.output.write_text_with(|out| {
+                general::to_io(out, |out| inspect::write_text(out, &report, detail))
+            })?,
         }
+        Ok(inspect::require_valid_method(&loader, &report, &limits())?)
     }
 }

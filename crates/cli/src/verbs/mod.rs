@@ -71,10 +71,13 @@ verbs! {
 impl Verb {
     /// Whether exit status 1 is an answer of the verb, such as that two files differ, and not a failure.
     fn answers(&self) -> bool {
-        match self {
-            Self::Compare(_) | Self::Diff(_) | Self::Validate(_) | Self::Verify(_) => true,
-            Self::Plan(opts) => opts.answers(),
-            _ => false,
-        }
+        matches!(self, Self::Compare(_) | Self::Diff(_) | Self::Plan(_) | Self::Validate(_) | Self::Verify(_))
     }
 }
+
+/// The verbs that print more with `-v`.
+pub(crate) const DETAILED: [&str; 5] = ["compare", "inspect", "print", "profile", "verify"];
+
+/// The verbs that may execute instructions, so that --max-instructions applies.
+pub(crate) const EXECUTING: [&str; 9] =
+    ["bef", "bundle", "compare", "compile", "profile", "report", "run", "serve", "verify"];

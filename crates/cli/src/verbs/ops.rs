@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use toolbox::ops::{Requirements, bef_kernels, registry_source, requirements, supported};
 use toolbox::paths::{Paths, is_stdout};
-use toolbox::show::{count, table as table_of};
+use toolbox::show::{count, line, name, table as table_of};
 
 /// List the operators of this build, or check whether it can run programs
 ///
@@ -185,14 +185,14 @@ impl Opts {
     fn text(&self, found: &Requirements) -> String {
         let operators = found.operators.iter().map(|op| {
             let note = if op.available { "" } else { "missing" };
-            vec![op.calls.to_string(), op.name.clone(), note.to_owned()]
+            vec![op.calls.to_string(), name(&op.name).to_string(), note.to_owned()]
         });
         let backends = found.backends.iter().flat_map(|b| {
             let note = if b.available { "" } else { "missing" };
-            let row = vec![b.delegates.to_string(), format!("backend {}", b.id), note.to_owned()];
+            let row = vec![b.delegates.to_string(), format!("backend {}", name(&b.id)), note.to_owned()];
             let nodes = b.nodes.iter().filter(|node| self.wanted(&node.kind)).map(|node| {
                 let refused = (node.refused > 0).then(|| format!("{} refused", node.refused));
-                vec![node.count.to_string(), format!("  node {}", node.kind), refused.unwrap_or_default()]
+                vec![node.count.to_string(), format!("  node {}", name(&node.kind)), refused.unwrap_or_default()]
             });
             std::iter::once(row).chain(nodes)
         });
@@ -202,7 +202,8 @@ impl Opts {
             let _ = writeln!(
                 text,
                 "{}: {keys} of named data of {} outside the program; the nodes that read them were not looked at",
-                found.file, backend.id
+                found.file,
+                name(&backend.id)
             );
         }
         if found.can_run {
@@ -210,7 +211,7 @@ impl Opts {
         } else {
             let _ = writeln!(text, "{}: cannot run", found.file);
             for sentence in &found.missing {
-                let _ = writeln!(text, "  {sentence}");
+                let _ = writeln!(text, "  {}", line(sentence));
             }
         }
         text

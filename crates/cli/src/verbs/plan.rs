@@ -46,11 +46,6 @@ impl Opts {
         self.output.paths(paths);
     }
 
-    /// See [`super::Verb::answers`].
-    pub(super) fn answers(&self) -> bool {
-        self.check
-    }
-
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let program = File::open_program(self.input.open()?, "plan", &limits())?;
         let (kernels, backends) = (registries().kernels(), registries().backends());

@@ -1,6 +1,6 @@
 use super::translate::refused;
 use crate::failure::Result;
-use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status, to_io};
 use crate::limits::limits;
 use crate::maps;
 use crate::registries;
@@ -14,7 +14,7 @@ use toolbox::delegates;
 use toolbox::etdump;
 use toolbox::file::File;
 use toolbox::paths::Paths;
-use toolbox::print::{PrintOptions, Stage, graphs, print, stages};
+use toolbox::print::{PrintOptions, Stage, graphs, print_to, stages};
 use toolbox::run::{expect_program, open_data};
 
 /// Print a whole program (.pte) or named data (.ptd) as text, a BEF program as MLIR text or bytes,
@@ -26,7 +26,7 @@ use toolbox::run::{expect_program, open_data};
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  pteron print model.pte\n\n",
-    "  # with every source frame of every instruction\n",
+    "  # with every source frame of every instruction, and what chains declare to take and give\n",
     "  pteron print model.pte -v\n\n",
     "  pteron print weights.ptd\n",
     "  pteron print program.bef\n\n",
@@ -97,22 +97,31 @@ impl Opts {
                 let expected = "programs (.pte, .bef), named data (.ptd) and ETDumps";
                 return Err(bef::wrong(&*loader, "print", expected).into());
             }
-            None => {
-                let file = File::open(loader, "print", &limits())?;
-                let mut text = print(&file, PrintOptions { frames: general.verbosity() > 0 })?;
-                if let File::Program(program) = &file {
-                    let payloads = delegates::text(&delegates::payloads(program, &general::backends())?);
-                    text.extend((!payloads.is_empty()).then_some(format!("\n{payloads}")));
-                }
-                text
-            }
+            None => return self.of_tables(loader, general),
         };
         self.output.write_text(&text)
     }
 
+    /// Prints a program or named data. If no method is valid, prints what can be read, and fails.
+    fn of_tables(&self, loader: Arc<dyn DataLoader>, general: &GeneralOpts) -> Result {
+        let file = File::open_readable(loader, "print", &limits())?;
+        let options = PrintOptions { frames: general.verbosity() > 0 };
+        self.output.write_text_with(|out| {
+            to_io(out, |out| print_to(out, &file, options))?;
+            if let File::Program(program) = &file {
+                let payloads = delegates::text(&delegates::payloads(program, &general::backends())?);
+                if !payloads.is_empty() {
+                    write!(out, "\n{payloads}")?;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(file.require_valid_method()?)
+    }
+
     /// The graphs of a program.
     fn graphs(&self, loader: Arc<dyn DataLoader>) -> Result<String> {
-        expect_program(&*loader)?;
+        expect_program(&*loader, "print --graph", "programs (.pte) and archives (.pt2)")?;
         let program = Program::load(loader, &limits()).map_err(toolbox::Error::from)?;
         let mut options = registries::load_options().limits(limits());
         options.data = open_data(&self.data, maps::when_large(), &limits())?;

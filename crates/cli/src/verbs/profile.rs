@@ -77,7 +77,7 @@ impl Opts {
         refuse("profile", loader.name(), "no BEF program", self.bef.given())?;
         let values = self.debug_buffer.is_some();
         let repeat = self.repeat.unwrap_or(if values { 1 } else { 10 });
-        let Loaded { program, options, request, .. } = self.call.load(loader, repeat)?;
+        let Loaded { program, options, request, .. } = self.call.load("profile", loader, repeat)?;
         let (kernels, backends) = (options.kernels.clone(), options.backends.clone());
         let profile = profile::profile(&program, &request, values, options)?;
         note_zeros(profile.zeros.as_ref());
@@ -104,10 +104,10 @@ impl Opts {
         let own = [("--etdump", self.etdump.is_some()), ("--debug-buffer", self.debug_buffer.is_some())];
         let own = own.into_iter().chain(self.call.method_options());
         refuse("profile", name, "a BEF program", own)?;
-        let stdout: Box<dyn Write + Send> = if verbose { Box::new(io::stderr()) } else { Box::new(io::sink()) };
+        let stdout: Box<dyn Write + Send> = if verbose { Box::new(general::stderr()) } else { Box::new(io::sink()) };
         let program = binary(program, name)?;
         let repeat = self.repeat.unwrap_or(10);
-        let profile = profile::bef::profile(program, self.bef.options(), repeat, stdout, io::stderr());
+        let profile = profile::bef::profile(program, self.bef.options(), repeat, stdout, general::stderr());
         if profile.exit_code == 0 || profile.has_runs() {
             if let Some(path) = &self.trace {
                 write(path, |out| chrome::trace(&profile.recording, out))?;

@@ -20,7 +20,7 @@ use toolbox::file::File;
 use toolbox::paths::Paths;
 use toolbox::profile;
 use toolbox::report::{Measured, ReportData, gather, page};
-use toolbox::run::{default_method, expect_program};
+use toolbox::run::{default_method, is_program};
 use toolbox::verify::{Scope, Tolerance};
 
 /// Write a page (.html) that shows a file: its graph, operators, weights, memory and times
@@ -85,7 +85,7 @@ impl Opts {
             return self.of_bef(program, loader);
         }
         refuse("report", loader.name(), "no BEF program", self.bef.given())?;
-        if bundle::is_one(&*loader)? || expect_program(&*loader).is_ok() {
+        if bundle::is_one(&*loader)? || is_program(&*loader)? {
             return self.of_program(loader);
         }
         let own = self.run_options().into_iter().chain(self.call.method_options());
@@ -106,7 +106,7 @@ impl Opts {
 
     fn of_program(self, loader: Arc<dyn DataLoader>) -> Result {
         let Loaded { program, options, request, .. } =
-            self.call.load(Arc::clone(&loader), self.repeat.unwrap_or(10))?;
+            self.call.load("report", Arc::clone(&loader), self.repeat.unwrap_or(10))?;
         let backends = Arc::clone(&options.backends);
         let profile = match self.profile {
             true => {
@@ -170,7 +170,7 @@ impl Opts {
         let times = match profile {
             true => {
                 let repeat = repeat.unwrap_or(10);
-                let found = profile::bef::profile(bytes, bef.options(), repeat, io::sink(), io::stderr());
+                let found = profile::bef::profile(bytes, bef.options(), repeat, io::sink(), general::stderr());
                 Some(found.report(name)?)
             }
             false => None,

@@ -49,7 +49,7 @@ impl Opts {
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let file = self.input.open()?;
-        toolbox::run::expect_program(&*file)?;
+        toolbox::run::expect_program(&*file, "retarget", "programs (.pte)")?;
         let program = Program::load(Arc::clone(&file), &limits()).map_err(toolbox::Error::from)?;
         self.keep.check(general, self.input.path(), &edit::lost_by_recompiling(&program)?)?;
         let data = open_data(&self.data, LoadMode::File, &limits())?;

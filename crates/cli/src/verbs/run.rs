@@ -12,6 +12,7 @@ use toolbox::input::InputSpec;
 use toolbox::json::Json;
 use toolbox::paths::Paths;
 use toolbox::run::{self, CallSpec, Latency, Ran, Ranked, Top};
+use toolbox::show::{Escapes, Screen};
 use toolbox::{npy, show};
 
 /// Run a method of a program and show what it computes, or the functions of a BEF program
@@ -117,7 +118,7 @@ impl Opts {
             return self.bef.run(program, loader.name());
         }
         refuse("run", loader.name(), "no BEF program", self.bef.given())?;
-        let Loaded { program, options, mut request, .. } = self.call.load(loader, self.repeat)?;
+        let Loaded { program, options, mut request, .. } = self.call.load("run", loader, self.repeat)?;
         request.restore = self.restore.clone();
         request.checkpoint = self.checkpoint.clone();
         request.share_memory_arenas = self.share_memory_arenas;
@@ -165,7 +166,7 @@ fn first_tensor(ran: &Ran) -> Result<&Tensor> {
 const LINES: usize = 4096;
 
 fn print_text(ran: &Ran, top: Option<Top<'_>>, folder: Option<&Path>) -> Result {
-    let mut out = io::stdout().lock();
+    let mut out = general::stdout();
     if let Some(rows) = &top {
         for (i, row) in rows.rows().enumerate() {
             if rows.rows().len() > 1 {
@@ -221,8 +222,8 @@ fn print_json(ran: &Ran, top: Option<Top<'_>>) -> Result {
         outputs: ran.outputs.iter().map(Json).collect(),
         top,
     };
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = Screen::new(io::BufWriter::new(io::stdout().lock()), Escapes::Json);
     serde_json::to_writer(&mut out, &report).map_err(io::Error::from)?;
     writeln!(out)?;
-    Ok(out.flush()?)
+    Ok(out.finish()?)
 }

@@ -1,5 +1,5 @@
 use crate::failure::{Failure, Result};
-use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status, say};
+use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status, say, say_lines};
 use crate::limits;
 use clap::Args;
 use toolbox::bef::{self, Program, Translation};
@@ -80,7 +80,7 @@ impl Opts {
                     false => None,
                 };
                 without_sections.into_iter().chain(other).for_each(say);
-                self.output.write_text(&text)
+                self.output.write_source(&text)
             }
             None => Err(bef::wrong(&*loader, "translate", "BEF programs (.bef) and MLIR text (.mlir)").into()),
         }
@@ -93,7 +93,7 @@ pub(crate) fn refused<T>(translation: Translation<T>) -> Result<T> {
         Translation::Done(result) => Ok(result),
         Translation::Refused(diagnostics) => {
             for diagnostic in diagnostics {
-                say(diagnostic);
+                say_lines(&diagnostic.to_string());
             }
             Err(Failure::Reported)
         }

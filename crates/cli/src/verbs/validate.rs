@@ -6,7 +6,7 @@ use clap::Args;
 use std::fmt::Write;
 use std::path::PathBuf;
 use toolbox::paths::Paths;
-use toolbox::show::count;
+use toolbox::show::{count, line};
 use toolbox::validate::validate;
 
 /// Find everything that is wrong with programs (.pte) or files of named data (.ptd)
@@ -60,13 +60,13 @@ impl Opts {
                 let _ = match v.problems.len() {
                     0 if v.can_run == Some(false) => {
                         let _ = writeln!(text, "{}: valid, but this build cannot run it", v.file);
-                        v.missing.iter().try_for_each(|sentence| writeln!(text, "  {sentence}"))
+                        v.missing.iter().try_for_each(|sentence| writeln!(text, "  {}", line(sentence)))
                     }
                     0 => writeln!(text, "{}: valid", v.file),
                     n => writeln!(text, "{}: {}", v.file, count(n, "problem")),
                 };
                 for problem in &v.problems {
-                    let _ = writeln!(text, "  {}", problem.message);
+                    let _ = writeln!(text, "  {}", line(&problem.message));
                 }
             }
             self.output.write_text(&text)?;

@@ -129,16 +129,15 @@ impl Opts {
                 }
                 reports.push(report);
             } else if self.matrix {
-                writeln!(io::stdout(), "{way}{}", line(&counts))?;
+                writeln!(general::stdout(), "{way}{}", line(&counts))?;
             }
         }
 
-        let mut out = io::stdout().lock();
         if self.json {
             let report = if self.matrix { json!(reports) } else { reports.remove(0) };
-            serde_json::to_writer_pretty(&mut out, &report).map_err(io::Error::from)?;
-            writeln!(out)?;
+            general::write_stdout(|out| general::json_line(out, &report))?;
         } else {
+            let mut out = general::stdout();
             if total.skipped > 0 {
                 writeln!(out, "{} with delegates left out", show::count(total.skipped, "case"))?;
             }
@@ -167,12 +166,12 @@ impl Opts {
                 return bar.inc(1);
             }
             let line = match outcome {
-                Outcome::Failed(why) => Some(format!("{bad} {way}{}: {why}", case.name)),
+                Outcome::Failed(why) => Some(format!("{bad} {way}{}", show::message(&format!("{}: {why}", case.name)))),
                 Outcome::SetAside(why) if general.verbosity() > 0 => {
-                    Some(format!("{aside} {way}{}: {why}", case.name))
+                    Some(format!("{aside} {way}{}", show::message(&format!("{}: {why}", case.name))))
                 }
                 Outcome::Passed if general.verbosity() > 1 => {
-                    Some(format!("{} {way}{}", style.good("pass"), case.name))
+                    Some(format!("{} {way}{}", style.good("pass"), show::line(&case.name)))
                 }
                 _ => None,
             };

@@ -12,7 +12,7 @@ pub(crate) use gguf::head as gguf_head;
 
 use crate::edit::{Output, undeclared_data};
 use crate::file::{File, Progress, source};
-use crate::{Result, kind};
+use crate::{Error, Result, kind};
 use format::FileKind;
 use format::container::Blob;
 use format::ptd::{Builder, TensorLayout};
@@ -95,7 +95,12 @@ pub fn convert(
     progress: &Progress,
 ) -> Result<Converted> {
     let mut lost = Vec::new();
-    let contents = match kind::of(&**loader)? {
+    let found = kind::of(&**loader)?;
+    if options.keep_quantized && found != Some(FileKind::Gguf) {
+        let problem = "keep-quantized is for .gguf files: this file has no quantized blocks";
+        return Err(Error::bad_file(loader.name(), problem));
+    }
+    let contents = match found {
         Some(FileKind::Ptd) => {
             let data = File::open_data(Arc::clone(loader), "convert", limits)?;
             if to == Format::Ptd {

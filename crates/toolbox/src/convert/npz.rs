@@ -1,6 +1,7 @@
 use super::{Contents, meta_of, row_major};
 use crate::edit::Output;
 use crate::file::Progress;
+use crate::show::name;
 use crate::{Context, Error, Result, npy, one_line};
 use format::container::Blob;
 use format::ptd::{Builder, Entry, TensorLayout};
@@ -49,12 +50,22 @@ pub(super) fn read(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &Pro
     Ok(Contents { builder, metadata: BTreeMap::new() })
 }
 
+/// What follows the name of an array in an archive.
+const SUFFIX: &str = ".npy";
+
 /// Writes entries as an `.npz` without compression, as `numpy.savez` does. Blobs become uint8 vectors.
 pub(super) fn write(builder: Builder<'static>, progress: &Progress) -> Result<Output> {
     let bytes = builder.entries.iter().map(|entry| entry.blob.len()).sum();
     // Reject unsupported layouts before any output is written.
     for entry in &builder.entries {
-        entry.layout.as_ref().map(meta_of).transpose().context(|| format!("`{}`", entry.key))?;
+        entry.layout.as_ref().map(meta_of).transpose().context(|| format!("`{}`", name(&entry.key)))?;
+        let (found, most) = (entry.key.len(), usize::from(u16::MAX) - SUFFIX.len());
+        if found > most {
+            return Err(Error::input(format!(
+                "the key `{}` is too long for an .npz, in which a name has at most {most} bytes",
+                name(&entry.key)
+            )));
+        }
     }
     Ok(Output::stream(bytes, progress, move |out| {
         let mut zip = ZipWriter::new_stream(out);
@@ -63,7 +74,7 @@ pub(super) fn write(builder: Builder<'static>, progress: &Progress) -> Result<Ou
             let options = SimpleFileOptions::default()
                 .compression_method(CompressionMethod::Stored)
                 .large_file(array.bytes() >= u64::from(u32::MAX));
-            zip.start_file(format!("{}.npy", entry.key), options).map_err(io::Error::from)?;
+            zip.start_file(format!("{}{SUFFIX}", entry.key), options).map_err(io::Error::from)?;
             array.write_to(&mut zip)?;
         }
         zip.finish().map_err(io::Error::from)?;

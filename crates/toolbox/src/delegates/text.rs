@@ -1,5 +1,5 @@
 use super::DelegatePayload;
-use crate::show::bytes;
+use crate::show::{bytes, line, name};
 use std::fmt::Write;
 
 /// Payloads as text: MLIR for BEF programs, otherwise nodes and tensors, or the reason why there are none; always with size
@@ -12,15 +12,15 @@ pub fn text(payloads: &[DelegatePayload]) -> String {
             out,
             "delegate {} of {}: {}, {} {}, {}, {magic}",
             payload.index,
-            payload.method,
-            payload.backend,
+            name(&payload.method),
+            name(&payload.backend),
             payload.location.to_ascii_lowercase(),
             payload.number,
             bytes(payload.bytes)
         );
         let contents = payload.contents.as_ref().map(|contents| contents.read.to_string());
         let shown = payload.mlir.clone().or(contents).or_else(|| payload.problem.clone()).unwrap_or_default();
-        shown.lines().for_each(|line| _ = writeln!(out, "  {line}"));
+        shown.lines().for_each(|shown| _ = writeln!(out, "  {}", line(shown)));
     }
     out
 }

@@ -1,6 +1,6 @@
 use super::{Class, Notes};
 use crate::Result;
-use crate::show::layout;
+use crate::show::{items, layout, quoted};
 use format::ptd::NamedData;
 use runtime::PtdDataMap;
 
@@ -18,8 +18,10 @@ pub(super) fn diff(a: &PtdDataMap, b: &PtdDataMap, notes: &mut Notes) -> Result<
         format!("header of {} bytes, segments aligned to {alignment}", header.length)
     };
     notes.compare(Class::Form, || "header".to_owned(), &header(a), &header(b));
+    let unknown = |data: &PtdDataMap| items(data.tables().unknown_fields().iter());
+    notes.compare(Class::Form, || "fields of a newer schema".to_owned(), &unknown(a), &unknown(b));
     for entry in &a.tables().named_data {
-        let place = || format!("entry {:?}", entry.key);
+        let place = || format!("entry {}", quoted(&entry.key));
         let Some(other) = b.tables().get(&entry.key) else {
             notes.note(Class::Meaning, place(), Some(what(a, entry)), None);
             continue;
@@ -32,7 +34,7 @@ pub(super) fn diff(a: &PtdDataMap, b: &PtdDataMap, notes: &mut Notes) -> Result<
         notes.bytes(place, (a.loader(), range_a), (b.loader(), range_b))?;
     }
     for entry in b.tables().named_data.iter().filter(|entry| a.tables().get(&entry.key).is_none()) {
-        notes.note(Class::Meaning, format!("entry {:?}", entry.key), None, Some(what(b, entry)));
+        notes.note(Class::Meaning, format!("entry {}", quoted(&entry.key)), None, Some(what(b, entry)));
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ mod payload;
 mod program;
 
 use crate::file::{File, Progress, source};
+use crate::show::line;
 use crate::{Error, Result};
 use format::container::Digest;
 use operator::KernelRegistry;
@@ -100,10 +101,10 @@ impl DiffReport {
         }
         let mut text = format!("- {}\n+ {}\n", self.a, self.b);
         for difference in &self.differences {
-            let _ = writeln!(text, "{}", difference.place);
+            let _ = writeln!(text, "{}", line(&difference.place));
             for (sign, what) in [('-', &difference.a), ('+', &difference.b)] {
                 if let Some(what) = what {
-                    let _ = writeln!(text, "  {sign} {what}");
+                    let _ = writeln!(text, "  {sign} {}", line(what));
                 }
             }
         }
@@ -111,9 +112,11 @@ impl DiffReport {
     }
 }
 
-/// The alignment of a set of offsets, given their bitwise OR: 4096 (a page), 128 (the reference's default), 16 or 1.
+/// The alignment of a set of offsets, given their bitwise OR. Of the powers of two above 128, the reference's default, only
+/// sizes of pages count: that offsets are multiples of another is chance.
 fn alignment_of(offsets: u64) -> u64 {
-    [4096, 128, 16].into_iter().find(|&step| offsets.is_multiple_of(step)).unwrap_or(1)
+    let steps = [1 << 16, 1 << 14, 1 << 12, 128, 64, 32, 16, 8, 4, 2];
+    steps.into_iter().find(|&step| offsets.is_multiple_of(step)).unwrap_or(1)
 }
 
 /// The differences found so far, and the digests of byte ranges computed so far.

@@ -2,12 +2,13 @@ use super::align::{Pair, align};
 use super::dataflow::Dataflow;
 use super::{Class, Notes, Registries, payload};
 use crate::Result;
-use crate::show::typed;
+use crate::show::{byte_text, items, quoted, typed};
 use format::pte::{
-    EValue, ExecutionPlan, Instruction, InvalidMethod, Tensor, TensorData, TensorShapeDynamism,
+    DeviceType, EValue, ExecutionPlan, Instruction, InvalidMethod, Tensor, TensorData, TensorShapeDynamism,
     VerifiedProgram,
 };
 use runtime::Program;
+use std::collections::HashSet;
 use trace::Place;
 
 pub(super) fn diff(a: &Program, b: &Program, registries: Registries<'_>, notes: &mut Notes) -> Result<()> {
@@ -29,11 +30,20 @@ pub(super) fn diff(a: &Program, b: &Program, registries: Registries<'_>, notes: 
     let invalid = |program: &VerifiedProgram| {
         let describe = |method: &InvalidMethod| {
             let name = method.name.as_deref().unwrap_or("without a name");
-            format!("{name}: {}", method.error)
+            format!("{}: {}", crate::show::name(name), method.error)
         };
         let all: Vec<String> = program.invalid_methods().iter().map(describe).collect();
         (!all.is_empty()).then(|| all.join("; "))
     };
+    let unknown = |program: &VerifiedProgram| {
+        let all = program.unknown_fields();
+        (!all.is_empty()).then(|| items(all.iter()))
+    };
+    let (unknown_a, unknown_b) = (unknown(tables_a), unknown(tables_b));
+    if unknown_a != unknown_b {
+        notes.note(Class::Form, "fields of a newer schema".to_owned(), unknown_a, unknown_b);
+    }
+
     let (invalid_a, invalid_b) = (invalid(tables_a), invalid(tables_b));
     if invalid_a != invalid_b {
         notes.note(Class::Meaning, "methods that are not valid".to_owned(), invalid_a, invalid_b);
@@ -44,7 +54,7 @@ pub(super) fn diff(a: &Program, b: &Program, registries: Registries<'_>, notes: 
         format!("{} bytes", range.end - range.start)
     };
     for entry in &tables_a.named_data {
-        let place = || format!("named data {:?}", entry.key);
+        let place = || format!("named data {}", quoted(&entry.key));
         let range = tables_a.named_data(&entry.key).unwrap_or_default();
         match tables_b.named_data(&entry.key) {
             Some(other) => notes.bytes(place, (a.loader(), range), (b.loader(), other))?,
@@ -52,7 +62,7 @@ pub(super) fn diff(a: &Program, b: &Program, registries: Registries<'_>, notes: 
         }
     }
     for entry in tables_b.named_data.iter().filter(|entry| tables_a.named_data(&entry.key).is_none()) {
-        let place = format!("named data {:?}", entry.key);
+        let place = format!("named data {}", quoted(&entry.key));
         notes.note(Class::Meaning, place, None, Some(bytes(tables_b, &entry.key)));
     }
     Ok(())
@@ -67,10 +77,20 @@ fn header(program: &VerifiedProgram) -> String {
             let all = starts.fold(extended.segment_base_offset, |all, start| all | start);
             let alignment = super::alignment_of(all);
             format!(
-                "extended header of {} bytes, segments aligned to {alignment}, constants {constants}",
-                extended.length
+                "extended header of {} bytes, segments aligned to {alignment}, constants {constants}{}",
+                extended.length,
+                constant_alignment(program)
             )
         }
+    }
+}
+
+/// The alignment of the constants in their segment, if it has any but the first.
+fn constant_alignment(program: &VerifiedProgram) -> String {
+    let offsets = program.constant_segment.as_ref().map_or(&[][..], |constants| &constants.offsets);
+    match offsets.iter().fold(0, |all, offset| all | offset) {
+        0 => String::new(),
+        all => format!(" aligned to {}", super::alignment_of(all).min(128)),
     }
 }
 
@@ -107,12 +127,14 @@ fn method(
         let place = || format!("{name}, delegate {index}");
         notes.compare(Class::Meaning, place, &delegate_a.id, &delegate_b.id);
         let specs = |specs: &[format::pte::CompileSpec]| {
-            let each = specs.iter().map(|spec| format!("{} = {}", spec.key, spec.value.escape_ascii()));
+            let each = specs.iter().map(|spec| format!("{} = {}", spec.key, byte_text(&spec.value)));
             each.collect::<Vec<_>>().join(", ")
         };
         let place = || format!("{name}, compile specs of delegate {index}");
-        let (specs_a, specs_b) = (specs(&delegate_a.compile_specs), specs(&delegate_b.compile_specs));
-        notes.compare(Class::Meaning, place, &specs_a, &specs_b);
+        if delegate_a.compile_specs != delegate_b.compile_specs {
+            let (specs_a, specs_b) = (specs(&delegate_a.compile_specs), specs(&delegate_b.compile_specs));
+            notes.note(Class::Meaning, place(), Some(specs_a), Some(specs_b));
+        }
         let (range_a, range_b) =
             (a.0.tables().delegate_data(delegate_a), b.0.tables().delegate_data(delegate_b));
         let (of_a, of_b) = ((a.0.loader(), range_a), (b.0.loader(), range_b));
@@ -163,6 +185,13 @@ fn method(
                 notes.about(before, name, Place::instruction(index as u32, i as u32));
             }
         }
+        for (what, ids_a, ids_b) in
+            [("inputs", &chain_a.inputs, &chain_b.inputs), ("outputs", &chain_a.outputs, &chain_b.outputs)]
+        {
+            let list = |plan: &ExecutionPlan, ids: &[i32]| items(ids.iter().map(|&id| value_text(plan, id)));
+            let place = || format!("{name}, {what} of chain {index}");
+            notes.compare(Class::Form, place, &list(plan_a, ids_a), &list(plan_b, ids_b));
+        }
         let frames = |chain: &format::pte::Chain| {
             let all = chain.stacktrace.iter().flat_map(|list| &list.items);
             all.map(|f| format!("{f:?}")).collect::<Vec<_>>()
@@ -185,6 +214,30 @@ fn method(
             tensor(name, (a.0, x, x_tensor), (b.0, y, y_tensor), notes)?;
         }
     }
+    let devices = |plan: &ExecutionPlan| {
+        let each = plan.non_const_buffer_device.iter().filter(|entry| entry.device_type != DeviceType::Cpu);
+        let mut each: Vec<_> = each.map(|entry| (entry.buffer_idx, entry.name())).collect();
+        each.sort();
+        let all = each.iter().map(|(arena, device)| format!("arena {arena} on {device}"));
+        if each.is_empty() { "all arenas on the CPU".to_owned() } else { all.collect::<Vec<_>>().join(", ") }
+    };
+    let place = || format!("{name}, devices");
+    notes.compare(Class::Meaning, place, &devices(plan_a), &devices(plan_b));
+    let unused = |plan: &ExecutionPlan| {
+        let used = used_values(plan);
+        let mut all: Vec<String> = (0..plan.values.len() as i32)
+            .filter(|id| !used.contains(id))
+            .map(|id| value_text(plan, id))
+            .collect();
+        all.sort();
+        items(all.iter())
+    };
+    notes.compare(
+        Class::Form,
+        || format!("{name}, values that nothing uses"),
+        &unused(plan_a),
+        &unused(plan_b),
+    );
     let arenas = |plan: &ExecutionPlan| {
         let sizes = plan.non_const_buffer_sizes.iter().skip(1);
         format!("arenas of {} bytes", sizes.map(i64::to_string).collect::<Vec<_>>().join(", "))
@@ -194,6 +247,20 @@ fn method(
     let place = || format!("{name}, Python's containers");
     notes.compare(Class::Form, place, &containers(plan_a), &containers(plan_b));
     Ok(())
+}
+
+/// The values that inputs, outputs and instructions refer to, items of lists included.
+fn used_values(plan: &ExecutionPlan) -> HashSet<i32> {
+    let operands = plan.chains.iter().flat_map(|chain| &chain.instructions).flat_map(ids);
+    let mut used: HashSet<i32> = operands.chain(plan.inputs.iter().chain(&plan.outputs).copied()).collect();
+    for value in used.clone().into_iter().filter_map(|id| plan.values.get(usize::try_from(id).ok()?)) {
+        match value {
+            EValue::TensorList(ids) | EValue::OptionalTensorList(ids) => used.extend(ids),
+            EValue::IntList(ids) => used.extend(ids.iter().filter_map(|&id| i32::try_from(id).ok())),
+            _ => {}
+        }
+    }
+    used
 }
 
 /// The ids of an instruction's operands, in order.
@@ -250,7 +317,7 @@ fn value_text(plan: &ExecutionPlan, id: i32) -> String {
         EValue::Int(v) => v.to_string(),
         EValue::Bool(v) => v.to_string(),
         EValue::Double(v) => format!("{v:?}"),
-        EValue::String(v) => format!("{v:?}"),
+        EValue::String(v) => quoted(v).to_string(),
         EValue::DoubleList(v) => format!("{v:?}"),
         EValue::BoolList(v) => format!("{v:?}"),
     }
@@ -272,7 +339,7 @@ fn tensor(
     notes: &mut Notes,
 ) -> Result<()> {
     let ids = if id_a == id_b { format!("%{id_a}") } else { format!("%{id_a} and %{id_b}") };
-    let name = a.fully_qualified_name().map_or_else(String::new, |name| format!(" {name:?}"));
+    let name = a.fully_qualified_name().map_or_else(String::new, |name| format!(" {}", quoted(name)));
     let place = || format!("{method}, {ids}{name}, {}", tensor_text(a));
     match (program_a.tables().tensor_data(a), program_b.tables().tensor_data(b)) {
         (TensorData::Constant(x), TensorData::Constant(y))
@@ -281,9 +348,21 @@ fn tensor(
         }
         (x, y) => notes.compare(Class::Meaning, place, &kind(&x), &kind(&y)),
     }
+    let device = |tensor: &Tensor| tensor.device().unwrap_or_else(|| "CPU".to_owned());
+    notes.compare(Class::Meaning, || format!("{}, device", place()), &device(a), &device(b));
+    let gradient = |tensor: &Tensor| match tensor.requires_grad {
+        true => "requires a gradient",
+        false => "requires no gradient",
+    };
+    notes.compare(Class::Form, || format!("{}, training", place()), gradient(a), gradient(b));
+    if a.layout != b.layout {
+        let layout = |tensor: &Tensor| Some(format!("layout {}", tensor.layout));
+        notes.note(Class::Form, place(), layout(a), layout(b));
+    }
     let names = (a.fully_qualified_name(), b.fully_qualified_name());
     if names.0 != names.1 && !a.is_external() && !b.is_external() {
-        let show = |name: Option<&str>| Some(name.map_or_else(|| "no name".to_owned(), |n| format!("{n:?}")));
+        let show =
+            |name: Option<&str>| Some(name.map_or_else(|| "no name".to_owned(), |n| quoted(n).to_string()));
         notes.note(Class::Form, format!("{method}, {ids}, name"), show(names.0), show(names.1));
     }
     Ok(())
@@ -293,9 +372,95 @@ fn kind(data: &TensorData<'_>) -> String {
     match data {
         TensorData::Constant(_) => "a constant of the program".to_owned(),
         TensorData::Initial(_) => "planned, with an initial value in the program".to_owned(),
-        TensorData::External(key) => format!("outside the program, key {key:?}"),
-        TensorData::ExternalInitial(key) => format!("planned, with an initial value outside, key {key:?}"),
+        TensorData::External(key) => format!("outside the program, key {}", quoted(key)),
+        TensorData::ExternalInitial(key) => {
+            format!("planned, with an initial value outside, key {}", quoted(key))
+        }
         TensorData::Planned => "planned".to_owned(),
         TensorData::Unplanned => "memory of the caller".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::diff::{Class, Registries, diff};
+    use crate::file::{File, Progress};
+    use format::pte::{
+        AllocationDetails, Builder, Chain, DeviceType, EValue, ExecutionPlan, ExtraTensorInfo, Instruction,
+        NonConstBufferDevice, Operator, Tensor,
+    };
+    use runtime::{BackendRegistry, BytesLoader, Limits, Program};
+    use std::sync::Arc;
+
+    /// `y = relu(x)`, changed by `change`.
+    fn program(change: impl FnOnce(&mut ExecutionPlan)) -> File {
+        let tensor = |offset| Tensor {
+            scalar_type: 6,
+            sizes: vec![4],
+            dim_order: vec![0],
+            allocation_info: Some(AllocationDetails::new(1, offset)),
+            ..Tensor::default()
+        };
+        let mut plan = ExecutionPlan {
+            name: "forward".to_owned(),
+            values: vec![EValue::Tensor(tensor(0)), EValue::Tensor(tensor(16)), EValue::Int(3)],
+            inputs: vec![0],
+            outputs: vec![1],
+            chains: vec![Chain {
+                inputs: vec![0],
+                instructions: vec![Instruction::KernelCall { op_index: 0, args: vec![0, 1, 1] }],
+                ..Chain::default()
+            }],
+            operators: vec![Operator { name: "aten::relu".to_owned(), overload: "out".to_owned() }],
+            non_const_buffer_sizes: vec![0, 64],
+            ..ExecutionPlan::default()
+        };
+        change(&mut plan);
+        let mut builder = Builder::new();
+        builder.execution_plan.push(plan);
+        let mut file = Vec::new();
+        builder.finish().and_then(|draft| draft.write(&mut file)).expect("it is sound");
+        let loader = Arc::new(BytesLoader::new(file));
+        File::Program(Program::load(loader, &Limits::default()).expect("it is sound"))
+    }
+
+    fn changed(plan: &mut ExecutionPlan, change: impl FnOnce(&mut Tensor)) {
+        if let EValue::Tensor(tensor) = &mut plan.values[1] {
+            change(tensor);
+        }
+    }
+
+    #[test]
+    fn devices_gradients_and_chains_are_compared() {
+        let (kernels, backends) = (kernels::registry(), BackendRegistry::new());
+        let registries = Registries { kernels: &kernels, backends: &backends };
+        let found = |other: &File| {
+            let report = diff(&program(|_| ()), other, registries, &Progress::default()).expect("both are read");
+            report.differences.into_iter().map(|d| (d.class, d.place)).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&program(|_| ())), []);
+        let device = |tensor: &mut Tensor| {
+            let info = ExtraTensorInfo { device_type: DeviceType::Cuda, ..ExtraTensorInfo::default() };
+            tensor.extra_tensor_info = Some(info);
+        };
+        let arena = NonConstBufferDevice { buffer_idx: 1, device_type: DeviceType::Cuda, device_index: 1 };
+        let cases = [
+            (program(|plan| changed(plan, device)), Class::Meaning, "forward, %1, float32[4], device"),
+            (program(|plan| plan.non_const_buffer_device.push(arena)), Class::Meaning, "forward, devices"),
+            (
+                program(|plan| changed(plan, |tensor| tensor.requires_grad = true)),
+                Class::Form,
+                "forward, %1, float32[4], training",
+            ),
+            (program(|plan| plan.chains[0].inputs.clear()), Class::Form, "forward, inputs of chain 0"),
+            (
+                program(|plan| plan.values[2] = EValue::Int(4)),
+                Class::Form,
+                "forward, values that nothing uses",
+            ),
+        ];
+        for (other, class, place) in cases {
+            assert_eq!(found(&other), [(class, place.to_owned())]);
+        }
     }
 }

@@ -409,7 +409,12 @@ impl Divergence {
     /// The report as text; with `all`, it lists every value.
     pub fn text(&self, all: bool) -> String {
         let number = |d: Option<f64>| d.map_or_else(|| "-".to_owned(), |d| format!("{d:.3e}"));
-        let mut out = format!("{}: {} of {} values compared", self.method, self.values.len(), self.recorded);
+        let mut out = format!(
+            "{}: {} of {} values compared",
+            show::name(&self.method),
+            self.values.len(),
+            self.recorded
+        );
         if !self.fused.is_empty() {
             out += &format!(", {} fused into others", self.fused.len());
         }
@@ -429,15 +434,21 @@ impl Divergence {
         match self.first.and_then(|i| self.values.get(i)) {
             Some(v) => {
                 let difference = v.difference.as_deref().unwrap_or_default();
-                out += &format!("the runs part at {}\n  {difference}\n", v.name());
-                self.operands.iter().for_each(|operand| out += &format!("  it reads {operand}\n"));
+                out += &format!("the runs part at {}\n  {}\n", show::line(&v.name()), show::line(difference));
+                for operand in &self.operands {
+                    out += &format!("  it reads {}\n", show::line(&operand.to_string()));
+                }
             }
             None => {
                 let size = |v: &&Compared| v.largest.unwrap_or(0.0);
                 let largest = self.values.iter().max_by(|a, b| size(a).total_cmp(&size(b)));
                 out += "the runs agree";
                 if let Some(v) = largest.filter(|v| size(v) > 0.0) {
-                    out += &format!("; the largest difference is {} at {}", number(v.largest), v.name());
+                    out += &format!(
+                        "; the largest difference is {} at {}",
+                        number(v.largest),
+                        show::line(&v.name())
+                    );
                 }
                 out += "\n";
             }

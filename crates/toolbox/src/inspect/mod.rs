@@ -12,13 +12,13 @@ mod text;
 pub use flat_tensor::{EntryReport, FlatTensorReport};
 pub use gguf::{GgufReport, GgufTensorReport};
 pub use payload::sniff_payload;
-pub(crate) use program::holds;
+pub(crate) use program::uses_of_segments;
 pub use program::{
     ArenaReport, ConstantReport, DelegateReport, ExtendedHeaderReport, HeaderReport, InstructionCounts,
     MethodReport, MissingReport, NamedDataReport, OperatorReport, ProgramReport, SegmentReport, SymbolReport,
     TensorCounts, ValueReport,
 };
-pub use text::text;
+pub use text::{Detail, text, write_text};
 
 #[cfg(feature = "bef")]
 use crate::bef::BefReport;
@@ -27,7 +27,7 @@ use crate::etdump::{self, EtdumpReport};
 use crate::{Result, kind};
 use format::FileKind;
 use operator::KernelRegistry;
-use runtime::{BackendRegistry, DataLoader, Limits, Purpose};
+use runtime::{BackendRegistry, DataLoader, Limits, Program, Purpose};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -54,6 +54,17 @@ pub enum Report {
 
 /// The version of the reports' schema. It is incremented when a field is renamed or removed.
 pub const REPORT_VERSION: u32 = 1;
+
+/// Fails if a report is of a program that has methods, but none that is valid.
+pub fn require_valid_method(loader: &Arc<dyn DataLoader>, report: &Report, limits: &Limits) -> Result<()> {
+    match report {
+        Report::Pte(program) if program.methods.is_empty() && !program.invalid_methods.is_empty() => {
+            Program::load(Arc::clone(loader), limits).map(drop)?;
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
 
 /// Reports the contents of a file. The registries determine which operators and backends are reported as missing.
 pub fn inspect(

@@ -1,13 +1,14 @@
 use super::REPORT_VERSION;
 use super::payload::sniff_payload;
 use crate::Result;
+use crate::show::name;
 use format::pte;
 use operator::{KernelRegistry, Tag};
 use runtime::{
     BackendRegistry, DataLoader, InputSizes, Limits, MethodMeta, Missing, Program, Purpose, ValueMeta,
 };
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tensor::{ScalarType, ShapeDynamism};
 
@@ -79,6 +80,8 @@ pub struct MethodReport {
     /// The symbols in the allowed sizes of its inputs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub symbols: BTreeMap<String, SymbolReport>,
+    /// Its values by kind.
+    pub values: BTreeMap<String, usize>,
     /// Its instructions by kind.
     pub instructions: InstructionCounts,
     /// The operators it calls, most frequent first.
@@ -100,6 +103,12 @@ pub struct InvalidMethodReport {
     pub name: Option<String>,
     /// The first problem.
     pub problem: String,
+    /// The members of enums and unions that this reader does not know: the path and the number of each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
+    /// What can be read of it; nothing in it is verified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readable: Option<Box<MethodReport>>,
 }
 
 /// An input or output.
@@ -126,6 +135,9 @@ pub struct ValueReport {
     /// Whether the memory plan allocates the tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<bool>,
+    /// The device of a tensor, if it is not the CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// The value that the exporter fixed for a non-tensor, in the form of [`crate::json::Json`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traced: Option<serde_json::Value>,
@@ -176,6 +188,9 @@ pub struct DelegateReport {
     pub magic: Option<String>,
     /// The compile specs: their keys, with the sizes of their values in bytes.
     pub compile_specs: BTreeMap<String, u64>,
+    /// The values of the compile specs as text: escaped, and shortened if they are long.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub compile_spec_values: BTreeMap<String, String>,
     /// The number of instructions that call it.
     pub calls: usize,
 }
@@ -209,6 +224,9 @@ pub struct TensorCounts {
     pub unplanned: usize,
     /// The keys of the tensors in a `.ptd` file.
     pub external_keys: Vec<String>,
+    /// The number of tensors on each device other than the CPU.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<String, usize>,
 }
 
 /// What is missing to run a method.
@@ -218,6 +236,9 @@ pub struct MissingReport {
     pub operators: Vec<String>,
     /// Backends that are not registered, or not available.
     pub backends: Vec<String>,
+    /// Devices of its memory plan that are not there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<String>,
     /// All of these as sentences, with calls and sizes.
     pub sentences: Vec<String>,
 }
@@ -271,7 +292,7 @@ pub(super) fn report(
     limits: &Limits,
 ) -> Result<ProgramReport> {
     let before = loader.bytes_loaded();
-    let program = Program::load(Arc::clone(loader), limits)?;
+    let program = Program::load_readable(Arc::clone(loader), limits)?;
     let (header, tables) = (program.header(), program.tables());
     let methods = program
         .methods()
@@ -279,9 +300,9 @@ pub(super) fn report(
         .collect::<Result<Vec<_>>>()?;
     let archive = loader.compiled_from();
     let is_file = archive.is_none();
-    let segments = (0..tables.segments.len() as u32).filter(|_| is_file).map(|i| {
+    let segments = uses_of_segments(tables).into_iter().zip(0..).filter(|_| is_file).map(|(holds, i)| {
         let range = tables.segment(i).unwrap_or(0..0);
-        SegmentReport { offset: range.start, bytes: range.end - range.start, holds: holds(tables, i) }
+        SegmentReport { offset: range.start, bytes: range.end - range.start, holds }
     });
     let named_data = tables.named_data.iter().map(|n| {
         let range = tables.segment(n.segment_index).unwrap_or(0..0);
@@ -306,7 +327,11 @@ pub(super) fn report(
         }),
         version: tables.version,
         methods,
-        invalid_methods: program.invalid_methods().iter().map(invalid).collect(),
+        invalid_methods: program
+            .invalid_methods()
+            .iter()
+            .map(|method| invalid(&program, method, kernels))
+            .collect(),
         segments: segments.collect(),
         named_data: named_data.collect(),
         constants: constants(tables),
@@ -321,43 +346,19 @@ fn method(
     backends: &BackendRegistry,
 ) -> Result<MethodReport> {
     let plan = meta.plan();
-    let mut instructions = InstructionCounts::default();
-    let mut delegate_calls = BTreeMap::<usize, usize>::new();
-    for instruction in plan.chains.iter().flat_map(|c| &c.instructions) {
-        *instructions.0.entry(instruction.kind().to_owned()).or_default() += 1;
-        if let pte::Instruction::DelegateCall { delegate_index, .. } = instruction {
-            *delegate_calls.entry(*delegate_index as usize).or_default() += 1;
-        }
+    let mut delegates = delegates(program, plan);
+    for (report, delegate) in delegates.iter_mut().zip(&plan.delegates) {
+        let (start, purpose) = (meta.payload_range(delegate).start, Purpose::Backend(&delegate.id));
+        let head = program.loader().load(start, report.bytes.min(PAYLOAD_HEAD), purpose)?;
+        report.magic = sniff_payload(&head).map(str::to_owned);
     }
-    let mut operators: Vec<OperatorReport> = meta
-        .operators()
-        .into_iter()
-        .map(|op| OperatorReport { available: kernels.contains(&op.name), name: op.name, calls: op.calls })
-        .collect();
-    operators.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.name.cmp(&b.name)));
-
-    let is_file = program.loader().compiled_from().is_none();
-    let mut delegates = Vec::new();
-    for (index, d) in plan.delegates.iter().enumerate() {
-        let range = meta.payload_range(d);
-        let bytes = range.end - range.start;
-        let head = program.loader().load(range.start, bytes.min(PAYLOAD_HEAD), Purpose::Backend(&d.id))?;
-        let specs = d.compile_specs.iter().map(|s| (s.key.clone(), s.value.len() as u64));
-        delegates.push(DelegateReport {
-            index,
-            backend: d.id.clone(),
-            location: is_file.then(|| d.processed.location.name().to_owned()),
-            offset: is_file.then_some(range.start),
-            bytes,
-            magic: sniff_payload(&head).map(str::to_owned),
-            compile_specs: specs.collect(),
-            calls: delegate_calls.get(&index).copied().unwrap_or(0),
-        });
-    }
-
     let missing = program.missing_in(meta.name(), kernels, backends)?;
     let allowed = meta.input_sizes()?;
     let mut inputs: Vec<ValueReport> = meta.inputs().iter().map(value).collect();
+    let mut outputs: Vec<ValueReport> = meta.outputs().iter().map(value).collect();
+    for (reports, ids) in [(&mut inputs, &plan.inputs), (&mut outputs, &plan.outputs)] {
+        reports.iter_mut().zip(ids).for_each(|(report, &id)| report.device = device(plan, id));
+    }
     for (i, input) in inputs.iter_mut().enumerate() {
         input.allowed = allowed.as_ref().and_then(|allowed| allowed.sizes(i)).map(|sizes| {
             let texts = sizes.into_iter().map(|size| size.map_or("?".to_owned(), |size| size.to_string()));
@@ -367,10 +368,11 @@ fn method(
     Ok(MethodReport {
         name: meta.name().to_owned(),
         inputs,
-        outputs: meta.outputs().iter().map(value).collect(),
+        outputs,
         symbols: allowed.map(symbols).unwrap_or_default(),
-        instructions,
-        operators,
+        values: value_kinds(plan),
+        instructions: instructions(plan),
+        operators: operators(plan, kernels),
         delegates,
         arenas: arenas(plan),
         tensors: tensors(plan),
@@ -383,13 +385,119 @@ impl MissingReport {
         Self {
             operators: missing.operators.iter().map(|o| o.name.clone()).collect(),
             backends: missing.backends.iter().map(|b| b.id.clone()).collect(),
+            devices: missing.arenas.iter().map(|arena| arena.device.clone()).collect(),
             sentences: missing.sentences(),
         }
     }
 }
 
-fn invalid(method: &pte::InvalidMethod) -> InvalidMethodReport {
-    InvalidMethodReport { name: method.name.clone(), problem: method.error.to_string() }
+fn value_kinds(plan: &pte::ExecutionPlan) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for value in &plan.values {
+        *counts.entry(value.kind().to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+fn instructions(plan: &pte::ExecutionPlan) -> InstructionCounts {
+    let mut counts = InstructionCounts::default();
+    for instruction in plan.chains.iter().flat_map(|c| &c.instructions) {
+        *counts.0.entry(instruction.kind().to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+/// The operators that a plan calls, most frequent first.
+fn operators(plan: &pte::ExecutionPlan, kernels: &KernelRegistry) -> Vec<OperatorReport> {
+    let mut calls = BTreeMap::<String, usize>::new();
+    for instruction in plan.chains.iter().flat_map(|c| &c.instructions) {
+        if let pte::Instruction::KernelCall { op_index, .. } = instruction
+            && let Some(operator) = usize::try_from(*op_index).ok().and_then(|i| plan.operators.get(i))
+        {
+            *calls.entry(operator.full_name()).or_default() += 1;
+        }
+    }
+    let report =
+        |(name, calls): (String, usize)| OperatorReport { available: kernels.contains(&name), name, calls };
+    let mut all: Vec<OperatorReport> = calls.into_iter().map(report).collect();
+    all.sort_by_key(|operator| std::cmp::Reverse(operator.calls));
+    all
+}
+
+/// The delegates of a plan, without the formats of their payloads.
+fn delegates(program: &Program, plan: &pte::ExecutionPlan) -> Vec<DelegateReport> {
+    let mut calls = BTreeMap::<usize, usize>::new();
+    for instruction in plan.chains.iter().flat_map(|c| &c.instructions) {
+        if let pte::Instruction::DelegateCall { delegate_index, .. } = instruction {
+            *calls.entry(*delegate_index as usize).or_default() += 1;
+        }
+    }
+    let is_file = program.loader().compiled_from().is_none();
+    let report = |(index, d): (usize, &pte::BackendDelegate)| {
+        let range = program.tables().delegate_data(d);
+        let specs = d.compile_specs.iter();
+        DelegateReport {
+            index,
+            backend: d.id.clone(),
+            location: is_file.then(|| d.processed.location.name().to_owned()),
+            offset: is_file.then_some(range.start),
+            bytes: range.end - range.start,
+            magic: None,
+            compile_specs: specs.clone().map(|s| (s.key.clone(), s.value.len() as u64)).collect(),
+            compile_spec_values: specs.map(|s| (s.key.clone(), crate::show::byte_text(&s.value))).collect(),
+            calls: calls.get(&index).copied().unwrap_or(0),
+        }
+    };
+    plan.delegates.iter().enumerate().map(report).collect()
+}
+
+fn device(plan: &pte::ExecutionPlan, id: i32) -> Option<String> {
+    plan.values.get(usize::try_from(id).ok()?)?.as_tensor()?.device()
+}
+
+fn invalid(program: &Program, method: &pte::InvalidMethod, kernels: &KernelRegistry) -> InvalidMethodReport {
+    let unknown = method.unknown.iter().map(|error| format!("{}, {}", error.path(), error.found()));
+    let readable = method.plan.as_ref().map(|plan| {
+        let values = |ids: &[i32]| ids.iter().map(|&id| unverified(plan, id)).collect();
+        Box::new(MethodReport {
+            name: plan.name.clone(),
+            inputs: values(&plan.inputs),
+            outputs: values(&plan.outputs),
+            symbols: BTreeMap::new(),
+            values: value_kinds(plan),
+            instructions: instructions(plan),
+            operators: operators(plan, kernels),
+            delegates: delegates(program, plan),
+            arenas: arenas(plan),
+            tensors: tensors(plan),
+            missing: None,
+        })
+    });
+    InvalidMethodReport {
+        name: method.name.clone(),
+        problem: method.error.to_string(),
+        unknown: unknown.collect(),
+        readable,
+    }
+}
+
+/// An input or output of a method that is not valid.
+fn unverified(plan: &pte::ExecutionPlan, id: i32) -> ValueReport {
+    let value = usize::try_from(id).ok().and_then(|index| plan.values.get(index));
+    let tensor = value.and_then(pte::EValue::as_tensor);
+    let sizes = |t: &pte::Tensor| t.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
+    ValueReport {
+        kind: value
+            .map_or_else(|| format!("value {id}, which does not exist"), |value| value.kind().to_owned()),
+        dtype: tensor.map(|t| dtype_name(t.scalar_type)),
+        sizes: tensor.map(sizes),
+        dim_order: tensor.map(|t| t.dim_order.clone()),
+        dynamic: tensor.map(|t| t.shape_dynamism != pte::TensorShapeDynamism::Static),
+        allowed: None,
+        planned: tensor.map(|t| t.allocation_info.is_some()),
+        device: tensor.and_then(pte::Tensor::device),
+        traced: None,
+    }
 }
 
 fn value(meta: &ValueMeta) -> ValueReport {
@@ -402,6 +510,7 @@ fn value(meta: &ValueMeta) -> ValueReport {
         dynamic: tensor.map(|t| t.meta.dynamism() != ShapeDynamism::Static),
         allowed: None,
         planned: tensor.map(|t| t.planned),
+        device: None,
         traced: match meta.tag {
             Tag::Tensor => None,
             _ => meta.traced.as_ref().and_then(|v| serde_json::to_value(crate::json::Json(v)).ok()),
@@ -440,6 +549,9 @@ fn arenas(plan: &pte::ExecutionPlan) -> Vec<ArenaReport> {
 fn tensors(plan: &pte::ExecutionPlan) -> TensorCounts {
     let mut counts = TensorCounts::default();
     for t in plan.values.iter().filter_map(pte::EValue::as_tensor) {
+        if let Some(device) = t.device() {
+            *counts.devices.entry(device).or_default() += 1;
+        }
         if t.is_external() {
             counts.external += 1;
             counts.external_keys.extend(t.fully_qualified_name().map(str::to_owned));
@@ -456,24 +568,31 @@ fn tensors(plan: &pte::ExecutionPlan) -> TensorCounts {
     counts
 }
 
-/// Short descriptions of the users of a segment.
-pub(crate) fn holds(program: &pte::Program, segment: u32) -> Vec<String> {
-    let mut uses = Vec::new();
-    if program.constant_segment.as_ref().is_some_and(|c| c.segment_index == segment) {
-        uses.push("constants".to_owned());
+/// Short descriptions of the users of each segment.
+pub(crate) fn uses_of_segments(program: &pte::Program) -> Vec<Vec<String>> {
+    let mut uses = vec![Vec::new(); program.segments.len()];
+    let mut add = |segment: u32, what: String| {
+        if let Some(uses) = uses.get_mut(segment as usize) {
+            uses.push(what);
+        }
+    };
+    if let Some(constants) = &program.constant_segment {
+        add(constants.segment_index, "constants".to_owned());
     }
-    if program.mutable_data_segments.iter().any(|m| m.segment_index == segment) {
-        uses.push("initial values of mutable tensors".to_owned());
-    }
+    let mutable: BTreeSet<u32> = program.mutable_data_segments.iter().map(|m| m.segment_index).collect();
+    mutable.into_iter().for_each(|segment| add(segment, "initial values of mutable tensors".to_owned()));
     for plan in &program.execution_plan {
         for (i, d) in plan.delegates.iter().enumerate() {
-            if d.processed.location == pte::DataLocation::Segment && d.processed.index == segment {
-                uses.push(format!("payload of {}'s delegate {i} ({})", plan.name, d.id));
+            if d.processed.location == pte::DataLocation::Segment {
+                add(
+                    d.processed.index,
+                    format!("payload of {}'s delegate {i} ({})", name(&plan.name), name(&d.id)),
+                );
             }
         }
     }
-    for named in program.named_data.iter().filter(|n| n.segment_index == segment) {
-        uses.push(format!("named data {}", named.key));
+    for named in &program.named_data {
+        add(named.segment_index, format!("named data {}", name(&named.key)));
     }
     uses
 }

@@ -5,8 +5,18 @@ use super::{
 #[cfg(feature = "bef")]
 use crate::bef::BefReport;
 use crate::bundle::BundleReport;
-use crate::show::{bytes, count, table};
+use crate::show::{bytes, count, line, name, write_table};
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
+
+/// How much [`write_text`] shows.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Detail {
+    /// Long lists are not truncated.
+    pub all: bool,
+    /// The values and the instructions of methods are counted by kind.
+    pub counts: bool,
+}
 
 /// Rows of a long list that are shown by default.
 const FEW: usize = 12;
@@ -15,20 +25,29 @@ const FEW: usize = 12;
 /// JSON form in programs.
 pub fn text(report: &Report, all: bool) -> String {
     let mut out = String::new();
-    let written = match report {
-        Report::Pte(program) => program_text(&mut out, program, all),
-        Report::Ptd(file) => flat_tensor_text(&mut out, file, all),
-        #[cfg(feature = "bef")]
-        Report::Bef(program) => bef_text(&mut out, program, all),
-        Report::Bpte(bundle) => bundle_text(&mut out, bundle, all),
-        Report::Etdump(dump) => out.write_str(&dump.text()),
-        Report::Gguf(file) => gguf_text(&mut out, file, all),
-    };
+    let written = write_text(&mut out, report, Detail { all, counts: false });
     debug_assert!(written.is_ok(), "a String takes all text");
     out
 }
 
-fn gguf_text(out: &mut String, f: &GgufReport, all: bool) -> fmt::Result {
+/// As [`text`], but writes the text as it is made, so that not all of it is in memory.
+///
+/// # Errors
+/// If `out` takes no more text.
+pub fn write_text(out: &mut dyn Write, report: &Report, detail: Detail) -> fmt::Result {
+    let all = detail.all;
+    match report {
+        Report::Pte(program) => program_text(out, program, detail),
+        Report::Ptd(file) => flat_tensor_text(out, file, all),
+        #[cfg(feature = "bef")]
+        Report::Bef(program) => bef_text(out, program, all),
+        Report::Bpte(bundle) => bundle_text(out, bundle, detail),
+        Report::Etdump(dump) => out.write_str(&dump.text()),
+        Report::Gguf(file) => gguf_text(out, file, all),
+    }
+}
+
+fn gguf_text(out: &mut dyn Write, f: &GgufReport, all: bool) -> fmt::Result {
     writeln!(
         out,
         "{}: GGUF version {}, {} ({} read)",
@@ -44,18 +63,21 @@ fn gguf_text(out: &mut String, f: &GgufReport, all: bool) -> fmt::Result {
                 (Some(len), Some(_)) => format!("{len} values"),
                 _ => value.to_string(),
             };
-            vec![key.clone(), text]
+            vec![name(key).to_string(), name(&text).to_string()]
         });
-        few(out, rows.collect(), all, "<<")?;
+        few(out, rows, all, "<<")?;
     }
     let total = f.tensors.iter().map(|t| t.bytes).sum();
     writeln!(out, "\ntensors: {}, {} in all", f.tensors.len(), bytes(total))?;
-    let rows =
-        f.tensors.iter().map(|t| vec![bytes(t.bytes), format!("{}{:?}", t.kind, t.sizes), t.name.clone()]);
-    few(out, rows.collect(), all, "><<")
+    let rows = f
+        .tensors
+        .iter()
+        .map(|t| vec![bytes(t.bytes), format!("{}{:?}", t.kind, t.sizes), name(&t.name).to_string()]);
+    few(out, rows, all, "><<")
 }
 
-fn program_text(out: &mut String, p: &ProgramReport, all: bool) -> fmt::Result {
+fn program_text(out: &mut dyn Write, p: &ProgramReport, detail: Detail) -> fmt::Result {
+    let all = detail.all;
     match (&p.header, p.compiled_bytes) {
         (Some(header), _) => header_text(out, p, header)?,
         (None, compiled) => {
@@ -65,11 +87,18 @@ fn program_text(out: &mut String, p: &ProgramReport, all: bool) -> fmt::Result {
     }
     for method in &p.methods {
         writeln!(out)?;
-        method_text(out, method, all)?;
+        method_text(out, method, detail)?;
     }
     for method in &p.invalid_methods {
-        let name = method.name.as_deref().unwrap_or("without a name");
-        writeln!(out, "\nmethod {name}, which is not valid: {}", method.problem)?;
+        let unnamed = method.name.as_deref().unwrap_or("without a name");
+        writeln!(out, "\nmethod {}, which is not valid: {}", name(unnamed), line(&method.problem))?;
+        method
+            .unknown
+            .iter()
+            .try_for_each(|unknown| writeln!(out, "  unknown to this reader: {}", line(unknown)))?;
+        if let Some(readable) = &method.readable {
+            method_contents(out, readable, detail)?;
+        }
     }
 
     if !p.segments.is_empty() {
@@ -82,19 +111,19 @@ fn program_text(out: &mut String, p: &ProgramReport, all: bool) -> fmt::Result {
             };
             vec![i.to_string(), bytes(s.bytes), format!("at byte {}", s.offset), holds]
         });
-        few(out, rows.collect(), all, ">><<")?;
+        few(out, rows, all, ">><<")?;
     }
     if !p.named_data.is_empty() {
         writeln!(out, "\nnamed data")?;
-        let rows = p.named_data.iter().map(|n| vec![bytes(n.bytes), n.key.clone()]);
-        few(out, rows.collect(), all, "><")?;
+        let rows = p.named_data.iter().map(|n| vec![bytes(n.bytes), name(&n.key).to_string()]);
+        few(out, rows, all, "><")?;
     }
     if !p.constants.is_empty() {
         let total = p.constants.iter().map(|c| c.bytes).sum();
         writeln!(out, "\nconstants: {}, {} in all", p.constants.len(), bytes(total))?;
         let several = p.methods.len() > 1;
         let rows = p.constants.iter().map(|c| {
-            let mut what = c.name.clone().unwrap_or_default();
+            let mut what = c.name.as_deref().map_or_else(String::new, |text| name(text).to_string());
             if c.mutable {
                 what = format!("{what} (initial value)").trim_start().to_owned();
             }
@@ -103,12 +132,12 @@ fn program_text(out: &mut String, p: &ProgramReport, all: bool) -> fmt::Result {
             }
             vec![bytes(c.bytes), format!("{}{:?}{}", c.dtype, c.sizes, in_order(&c.dim_order)), what]
         });
-        few(out, rows.collect(), all, "><<")?;
+        few(out, rows, all, "><<")?;
     }
     Ok(())
 }
 
-fn header_text(out: &mut String, p: &ProgramReport, header: &HeaderReport) -> fmt::Result {
+fn header_text(out: &mut dyn Write, p: &ProgramReport, header: &HeaderReport) -> fmt::Result {
     writeln!(out, "{}: ExecuTorch program, {} ({} read)", p.file, bytes(p.bytes), bytes(p.bytes_read))?;
     write!(out, "header: ")?;
     match &header.extended {
@@ -123,10 +152,10 @@ fn header_text(out: &mut String, p: &ProgramReport, header: &HeaderReport) -> fm
     writeln!(out, "; tables {}; schema version {}", bytes(header.program_size), p.version)
 }
 
-fn bundle_text(out: &mut String, b: &BundleReport, all: bool) -> fmt::Result {
+fn bundle_text(out: &mut dyn Write, b: &BundleReport, detail: Detail) -> fmt::Result {
     writeln!(out, "{}: bundled program, {}; schema version {}", b.file, bytes(b.bytes), b.version)?;
     for suite in &b.suites {
-        writeln!(out, "\ntest cases of {}", suite.method)?;
+        writeln!(out, "\ntest cases of {}", name(&suite.method))?;
         let rows = suite.cases.iter().enumerate().map(|(i, case)| {
             let given = case.outputs.join(" ");
             vec![
@@ -135,24 +164,24 @@ fn bundle_text(out: &mut String, b: &BundleReport, all: bool) -> fmt::Result {
                 if given.is_empty() { given } else { format!("-> {given}") },
             ]
         });
-        few(out, rows.collect(), all, "><<")?;
+        few(out, rows, detail.all, "><<")?;
     }
     writeln!(out)?;
-    program_text(out, &b.program, all)
+    program_text(out, &b.program, detail)
 }
 
 #[cfg(feature = "bef")]
-fn bef_text(out: &mut String, p: &BefReport, all: bool) -> fmt::Result {
+fn bef_text(out: &mut dyn Write, p: &BefReport, all: bool) -> fmt::Result {
     writeln!(out, "{}: BEF program, {}", p.file, bytes(p.bytes))?;
     writeln!(out, "\nsections")?;
     let rows = p.sections.iter().map(|s| {
-        let name = s.name.map_or_else(|| format!("unknown section {}", s.id), str::to_owned);
-        vec![name, bytes(s.bytes), format!("at byte {}", s.data_offset)]
+        let section = s.name.map_or_else(|| format!("unknown section {}", s.id), str::to_owned);
+        vec![section, bytes(s.bytes), format!("at byte {}", s.data_offset)]
     });
-    out.push_str(&table(rows.collect(), "<>>", 2));
+    write_table(out, rows, "<>>", 2)?;
     writeln!(out, "\nfunctions: {}", p.functions.len())?;
     let rows = p.functions.iter().map(|f| {
-        let name = if f.name.is_empty() { "(region)" } else { &f.name };
+        let called = if f.name.is_empty() { "(region)" } else { &f.name };
         let types = format!("({}) -> ({})", f.arguments.join(", "), f.results.join(", "));
         let size = match (f.kernels, f.streams) {
             (Some(kernels), Some(streams)) => {
@@ -160,35 +189,47 @@ fn bef_text(out: &mut String, p: &BefReport, all: bool) -> fmt::Result {
             }
             _ => String::new(),
         };
-        vec![name.to_owned(), f.kind.to_owned(), size, types, f.location.clone().unwrap_or_default()]
+        vec![name(called).to_string(), f.kind.to_owned(), size, types, f.location.clone().unwrap_or_default()]
     });
-    few(out, rows.collect(), all, "<<<<<")?;
+    few(out, rows, all, "<<<<<")?;
     writeln!(out, "\nkernels: {}", p.kernels.len())?;
     let rows = p.kernels.iter().map(|k| {
         let missing = if k.supported { "" } else { "missing here" };
-        vec![k.calls.to_string(), k.name.clone(), missing.to_owned()]
+        vec![k.calls.to_string(), name(&k.name).to_string(), missing.to_owned()]
     });
-    few(out, rows.collect(), all, "><<")?;
+    few(out, rows, all, "><<")?;
     if !p.attributes.is_empty() {
         writeln!(out, "\nattributes: {}", p.attributes.len())?;
         let rows =
             p.attributes.iter().map(|a| vec![format!("{:#x}", a.offset), a.kind.clone(), a.value.clone()]);
-        few(out, rows.collect(), all, "><<")?;
+        few(out, rows, all, "><<")?;
     }
     Ok(())
 }
 
-fn method_text(out: &mut String, m: &MethodReport, all: bool) -> fmt::Result {
-    writeln!(out, "method {}", m.name)?;
+fn method_text(out: &mut dyn Write, m: &MethodReport, detail: Detail) -> fmt::Result {
+    writeln!(out, "method {}", name(&m.name))?;
+    method_contents(out, m, detail)?;
+    match &m.missing {
+        None => writeln!(out, "  runs here: yes"),
+        Some(missing) => {
+            writeln!(out, "  runs here: no")?;
+            missing.sentences.iter().try_for_each(|sentence| writeln!(out, "    {}", line(sentence)))
+        }
+    }
+}
+
+fn method_contents(out: &mut dyn Write, m: &MethodReport, detail: Detail) -> fmt::Result {
+    let all = detail.all;
     for (what, values) in [("inputs", &m.inputs), ("outputs", &m.outputs)] {
         writeln!(out, "  {what}{}", if values.is_empty() { ": none" } else { "" })?;
         let rows = values.iter().enumerate().map(|(i, v)| vec![i.to_string(), value_text(v)]);
-        out.push_str(&table(rows.collect(), "><", 4));
+        write_table(out, rows, "><", 4)?;
     }
     if !m.symbols.is_empty() {
-        let bounds = |(name, symbol): (&String, &SymbolReport)| match symbol.max {
-            Some(max) => format!("{name} from {} to {max}", symbol.min),
-            None => format!("{name} at least {}", symbol.min),
+        let bounds = |(symbol, range): (&String, &SymbolReport)| match range.max {
+            Some(max) => format!("{} from {} to {max}", name(symbol), range.min),
+            None => format!("{} at least {}", name(symbol), range.min),
         };
         let list: Vec<String> = m.symbols.iter().map(bounds).collect();
         writeln!(out, "  sizes: {}", list.join(", "))?;
@@ -198,9 +239,16 @@ fn method_text(out: &mut String, m: &MethodReport, all: bool) -> fmt::Result {
         writeln!(out, "  operators: {} in {}", m.operators.len(), count(calls, "call"))?;
         let rows = m.operators.iter().map(|o| {
             let note = if o.available { "" } else { "  (no kernel here)" };
-            vec![o.calls.to_string(), format!("{}{note}", o.name)]
+            vec![o.calls.to_string(), format!("{}{note}", name(&o.name))]
         });
-        few_at(out, rows.collect(), all, "><", 4)?;
+        few_at(out, rows, all, "><", 4)?;
+    }
+    if detail.counts {
+        let counts = |counts: &BTreeMap<String, usize>| {
+            counts.iter().map(|(kind, n)| format!("{n} {kind}")).collect::<Vec<_>>().join(", ")
+        };
+        writeln!(out, "  values: {}", counts(&m.values))?;
+        writeln!(out, "  instructions: {}", counts(&m.instructions.0))?;
     }
     let others: Vec<String> = m
         .instructions
@@ -219,13 +267,14 @@ fn method_text(out: &mut String, m: &MethodReport, all: bool) -> fmt::Result {
             let magic = d.magic.as_deref().unwrap_or("payload of unknown kind");
             vec![
                 d.index.to_string(),
-                d.backend.clone(),
+                name(&d.backend).to_string(),
                 bytes(d.bytes),
                 magic.to_owned(),
                 count(d.calls, "call"),
+                specs(&d.compile_spec_values, all),
             ]
         });
-        few_at(out, rows.collect(), all, "><><<", 4)?;
+        few_at(out, rows, all, "><><<<", 4)?;
     }
     if !m.arenas.is_empty() {
         writeln!(out, "  memory plan")?;
@@ -234,7 +283,7 @@ fn method_text(out: &mut String, m: &MethodReport, all: bool) -> fmt::Result {
             let tensors = count(a.tensors, "tensor");
             vec![format!("arena {}", a.memory_id), bytes(a.bytes), format!("{tensors} {device}")]
         });
-        out.push_str(&table(rows.collect(), "<><", 4));
+        write_table(out, rows, "<><", 4)?;
     }
     let t = &m.tensors;
     let counts = [
@@ -246,23 +295,27 @@ fn method_text(out: &mut String, m: &MethodReport, all: bool) -> fmt::Result {
     ];
     let counts: Vec<String> =
         counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    let devices = t.devices.iter().map(|(device, n)| format!("{n} on {device}"));
+    let counts: Vec<String> = counts.into_iter().chain(devices).collect();
     if !counts.is_empty() {
         writeln!(out, "  tensors: {}", counts.join(", "))?;
     }
     if t.external > 0 {
-        let rows = t.external_keys.iter().map(|k| vec![k.clone()]).collect();
+        let rows = t.external_keys.iter().map(|k| vec![name(k).to_string()]);
         few_at(out, rows, all, "<", 4)?;
     }
-    match &m.missing {
-        None => writeln!(out, "  runs here: yes"),
-        Some(missing) => {
-            writeln!(out, "  runs here: no")?;
-            for sentence in &missing.sentences {
-                writeln!(out, "    {sentence}")?;
-            }
-            Ok(())
-        }
-    }
+    Ok(())
+}
+
+/// The compile specs of a delegate: a few of them, unless `all` is set.
+fn specs(values: &BTreeMap<String, String>, all: bool) -> String {
+    let shown = values.iter().take(if all { usize::MAX } else { 3 });
+    let shown: Vec<String> = shown.map(|(key, value)| format!("{}={value}", name(key))).collect();
+    let more = match values.len() - shown.len() {
+        0 => String::new(),
+        more => format!(", {more} more"),
+    };
+    shown.join(", ") + &more
 }
 
 fn value_text(v: &ValueReport) -> String {
@@ -284,6 +337,9 @@ fn value_text(v: &ValueReport) -> String {
     if v.planned == Some(false) {
         text.push_str(", unplanned");
     }
+    if let Some(device) = &v.device {
+        text.push_str(&format!(", on {device}"));
+    }
     text
 }
 
@@ -295,7 +351,7 @@ fn in_order(order: &[u8]) -> String {
     }
 }
 
-fn flat_tensor_text(out: &mut String, f: &FlatTensorReport, all: bool) -> fmt::Result {
+fn flat_tensor_text(out: &mut dyn Write, f: &FlatTensorReport, all: bool) -> fmt::Result {
     writeln!(out, "{}: named data, {} ({} read)", f.file, bytes(f.bytes), bytes(f.bytes_read))?;
     let total = f.segments.iter().sum();
     let segments = count(f.segments.len(), "segment");
@@ -307,29 +363,32 @@ fn flat_tensor_text(out: &mut String, f: &FlatTensorReport, all: bool) -> fmt::R
             _ => "blob".to_owned(),
         };
         what.push_str(&in_order(e.dim_order.as_deref().unwrap_or(&[])));
-        vec![bytes(e.bytes), e.key.clone(), what, format!("segment {}", e.segment)]
+        vec![bytes(e.bytes), name(&e.key).to_string(), what, format!("segment {}", e.segment)]
     });
-    few(out, rows.collect(), all, "><<<")
+    few(out, rows, all, "><<<")
 }
 
-fn few(out: &mut String, rows: Vec<Vec<String>>, all: bool, align: &str) -> fmt::Result {
+fn few(
+    out: &mut dyn Write,
+    rows: impl ExactSizeIterator<Item = Vec<String>>,
+    all: bool,
+    align: &str,
+) -> fmt::Result {
     few_at(out, rows, all, align, 2)
 }
 
 /// Writes a table, truncated to [`FEW`] rows unless `all` is set.
 fn few_at(
-    out: &mut String,
-    mut rows: Vec<Vec<String>>,
+    out: &mut dyn Write,
+    rows: impl ExactSizeIterator<Item = Vec<String>>,
     all: bool,
     align: &str,
     indent: usize,
 ) -> fmt::Result {
     let more = rows.len().saturating_sub(FEW);
     if !all && more > 1 {
-        rows.truncate(FEW);
-        out.push_str(&table(rows, align, indent));
+        write_table(out, rows.take(FEW), align, indent)?;
         return writeln!(out, "{:indent$}… and {more} more (--all shows them)", "");
     }
-    out.push_str(&table(rows, align, indent));
-    Ok(())
+    write_table(out, rows, align, indent)
 }

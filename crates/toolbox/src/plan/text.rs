@@ -1,5 +1,5 @@
 use super::{Block, MethodPlan, PlanReport};
-use crate::show::{bytes, count, table};
+use crate::show::{bytes, count, line, name, table};
 use std::fmt::{self, Write};
 
 /// Columns of a chart of lifetimes.
@@ -21,7 +21,7 @@ fn write(out: &mut String, report: &PlanReport, all: bool) -> fmt::Result {
         if index > 0 {
             writeln!(out)?;
         }
-        writeln!(out, "method {}, {}", method.name, count(method.instructions, "instruction"))?;
+        writeln!(out, "method {}, {}", name(&method.name), count(method.instructions, "instruction"))?;
         if method.arenas.is_empty() {
             writeln!(out, "  plans no memory")?;
         }
@@ -29,7 +29,7 @@ fn write(out: &mut String, report: &PlanReport, all: bool) -> fmt::Result {
             write!(out, "  arena {}: {}", arena.memory_id, bytes(arena.bytes))?;
             match &arena.peak_at {
                 Some(at) => {
-                    writeln!(out, ", of which at most {} needed at a time ({at})", bytes(arena.peak))?
+                    writeln!(out, ", of which at most {} needed at a time ({})", bytes(arena.peak), name(at))?
                 }
                 None => writeln!(out, ", none of it used")?,
             }
@@ -49,7 +49,7 @@ fn write(out: &mut String, report: &PlanReport, all: bool) -> fmt::Result {
             }
         }
         for delegate in &method.delegates {
-            let (index, backend) = (delegate.index, &delegate.backend);
+            let (index, backend) = (delegate.index, name(&delegate.backend));
             write!(
                 out,
                 "  delegate {index} ({backend}): {}, {} of constants, {} of intermediate tensors",
@@ -58,15 +58,22 @@ fn write(out: &mut String, report: &PlanReport, all: bool) -> fmt::Result {
                 bytes(delegate.intermediates)
             )?;
             match &delegate.peak_at {
-                Some(at) => {
-                    writeln!(out, ", of which at most {} needed at a time ({at})", bytes(delegate.peak))?
-                }
+                Some(at) => writeln!(
+                    out,
+                    ", of which at most {} needed at a time ({})",
+                    bytes(delegate.peak),
+                    name(at)
+                )?,
                 None => writeln!(out)?,
             }
         }
         if !method.unknown_operators.is_empty() {
             let names = method.unknown_operators.join(", ");
-            writeln!(out, "  taken to write their last argument only, as no kernel is known: {names}")?;
+            writeln!(
+                out,
+                "  taken to write their last argument only, as no kernel is known: {}",
+                line(&names)
+            )?;
         }
         overlaps(out, method)?;
     }
@@ -77,7 +84,8 @@ fn write(out: &mut String, report: &PlanReport, all: bool) -> fmt::Result {
 pub fn overlaps_text(report: &PlanReport) -> String {
     let mut out = String::new();
     for method in report.methods.iter().filter(|method| !method.overlaps.is_empty()) {
-        let written = writeln!(out, "method {}", method.name).and_then(|()| overlaps(&mut out, method));
+        let written =
+            writeln!(out, "method {}", name(&method.name)).and_then(|()| overlaps(&mut out, method));
         debug_assert!(written.is_ok(), "a String takes all text");
     }
     out

@@ -1,7 +1,7 @@
 //! Prints the graphs that regions of a method's instructions are lowered through, after any pass.
 
 use super::program::frame;
-use crate::show::count;
+use crate::show::{count, name};
 use crate::{Error, Result};
 use ::graph::passes::{PASSES, run_until};
 use ::graph::{Executable, Graph};
@@ -47,12 +47,12 @@ pub fn graphs(
         None => program.method_names().map(str::to_owned).collect(),
     };
     let mut out = String::new();
-    for name in names {
-        let loaded = program.load_method(&name, options.clone())?;
-        let plan = program.method_meta(&name)?.plan();
+    for method in names {
+        let loaded = program.load_method(&method, options.clone())?;
+        let plan = program.method_meta(&method)?.plan();
         let instructions = count(plan.chains.iter().map(|c| c.instructions.len()).sum(), "instruction");
         let graphs = loaded.graphs();
-        let _ = writeln!(out, "method {name}: {instructions}, {}", count(graphs.len(), "graph"));
+        let _ = writeln!(out, "method {}: {instructions}, {}", name(&method), count(graphs.len(), "graph"));
         for found in &graphs {
             listing(&mut out, plan, found, stage, &options)?;
         }
@@ -108,12 +108,12 @@ fn source(plan: &ExecutionPlan, place: Place) -> Option<String> {
     let at = usize::try_from(place.instruction?).ok()?;
     let mut text = match chain.instructions.get(at)? {
         Instruction::KernelCall { op_index, .. } => {
-            plan.operators.get(usize::try_from(*op_index).ok()?)?.full_name()
+            name(&plan.operators.get(usize::try_from(*op_index).ok()?)?.full_name()).to_string()
         }
         Instruction::DelegateCall { delegate_index, .. } => {
             let id = plan.delegates.get(usize::try_from(*delegate_index).ok()?)?.id.as_str();
             let node = place.node.map(|node| format!(", node {node}")).unwrap_or_default();
-            format!("delegate {delegate_index} of {id}{node}")
+            format!("delegate {delegate_index} of {}{node}", name(id))
         }
         _ => return None,
     };

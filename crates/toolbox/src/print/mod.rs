@@ -16,17 +16,25 @@ use crate::file::File;
 /// Options of [`print()`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PrintOptions {
-    /// Prints all source frames of an instruction, not only the innermost.
+    /// Prints what chains declare to take and give, and all source frames of an instruction, not only the innermost.
     pub frames: bool,
 }
 
 /// Prints a file as text. Only its tables are read.
 pub fn print(file: &File, options: PrintOptions) -> Result<String> {
     let mut out = String::new();
-    let written = match file {
-        File::Program(program) => program::print(&mut out, program, options),
-        File::Data(data) => flat_tensor::print(&mut out, data),
-    };
+    let written = print_to(&mut out, file, options);
     debug_assert!(written.is_ok(), "a String takes all text");
     Ok(out)
+}
+
+/// As [`print()`], but writes the text as it is made, so that not all of it is in memory.
+///
+/// # Errors
+/// If `out` takes no more text.
+pub fn print_to(out: &mut dyn std::fmt::Write, file: &File, options: PrintOptions) -> std::fmt::Result {
+    match file {
+        File::Program(program) => program::print(out, program, options),
+        File::Data(data) => flat_tensor::print(out, data),
+    }
 }

@@ -1,13 +1,14 @@
 use super::PrintOptions;
-use crate::show::{bytes, count, number, table, typed};
+use crate::show::{byte_text, bytes, count, items, line, name, number, quoted, typed, write_table};
 use format::pte::{
-    Chain, DataLocation, EValue, ExecutionPlan, Frame, Instruction, Tensor, TensorData, TensorShapeDynamism,
-    VerifiedProgram,
+    Chain, DataLocation, EValue, ExecutionPlan, Frame, Instruction, InvalidMethod, Tensor, TensorData,
+    TensorShapeDynamism, VerifiedProgram,
 };
 use runtime::Program;
+use std::collections::HashSet;
 use std::fmt::{self, Write};
 
-pub(super) fn print(out: &mut String, program: &Program, options: PrintOptions) -> fmt::Result {
+pub(super) fn print(out: &mut dyn Write, program: &Program, options: PrintOptions) -> fmt::Result {
     let (tables, header) = (program.tables(), program.header());
     let methods = count(tables.execution_plan.len(), "method");
     write!(out, "program of {methods}, schema version {}, ", tables.version)?;
@@ -31,29 +32,52 @@ pub(super) fn print(out: &mut String, program: &Program, options: PrintOptions) 
             }
         }
     }
+    if !tables.unknown_fields().is_empty() {
+        writeln!(out, "fields of a newer schema: {}", items(tables.unknown_fields().iter()))?;
+    }
     for plan in &tables.execution_plan {
         writeln!(out)?;
-        method(out, tables, plan, options)?;
+        method(out, tables, plan, options, &HashSet::new())?;
     }
     for invalid in tables.invalid_methods() {
-        let name = invalid.name.as_deref().unwrap_or("without a name");
-        writeln!(out, "\nmethod {name}, which is not valid: {}", invalid.error)?;
+        writeln!(out)?;
+        invalid_method(out, tables, invalid, options)?;
     }
     data(out, tables)
 }
 
+/// Prints what can be read of a method that is not valid.
+fn invalid_method(
+    out: &mut dyn Write,
+    program: &VerifiedProgram,
+    invalid: &InvalidMethod,
+    options: PrintOptions,
+) -> fmt::Result {
+    let unnamed = invalid.name.as_deref().unwrap_or("without a name");
+    writeln!(out, "method {}, which is not valid: {}", name(unnamed), invalid.error)?;
+    for error in &invalid.unknown {
+        writeln!(out, "  unknown to this reader: {}, {}", error.path(), line(error.found()))?;
+    }
+    let Some(plan) = &invalid.plan else { return Ok(()) };
+    let unknown =
+        invalid.unknown.iter().filter_map(|error| error.path().split_once("].")).map(|(_, path)| path);
+    method(out, program, plan, options, &unknown.collect())
+}
+
+/// Prints a method. `unknown` are the paths of the members of unions that this reader does not know.
 fn method(
-    out: &mut String,
+    out: &mut dyn Write,
     program: &VerifiedProgram,
     plan: &ExecutionPlan,
     options: PrintOptions,
+    unknown: &HashSet<&str>,
 ) -> fmt::Result {
     let ids = |ids: &[i32]| ids.iter().map(|id| format!("%{id}")).collect::<Vec<_>>().join(", ");
-    writeln!(out, "method {}({}) -> ({})", plan.name, ids(&plan.inputs), ids(&plan.outputs))?;
+    writeln!(out, "method {}({}) -> ({})", name(&plan.name), ids(&plan.inputs), ids(&plan.outputs))?;
     if let Some(meta) = &plan.container_meta_type {
         for (what, text) in [("inputs", &meta.encoded_inp_str), ("outputs", &meta.encoded_out_str)] {
             if let Some(text) = text.as_deref().filter(|text| !text.is_empty()) {
-                writeln!(out, "  {what} as Python has them: {text:?}")?;
+                writeln!(out, "  {what} as Python has them: {}", line(&format!("{text:?}")))?;
             }
         }
     }
@@ -61,14 +85,17 @@ fn method(
         write!(out, "  arena {id}: {size} bytes")?;
         let device = plan.non_const_buffer_device.iter().find(|d| usize::try_from(d.buffer_idx) == Ok(id));
         match device {
-            Some(device) => writeln!(out, " on {}:{}", device.device_type.name(), device.device_index)?,
+            Some(device) => writeln!(out, " on {}", device.name())?,
             None => writeln!(out)?,
         }
     }
     writeln!(out, "  values")?;
+    let (inputs, outputs): (HashSet<i32>, HashSet<i32>) =
+        (plan.inputs.iter().copied().collect(), plan.outputs.iter().copied().collect());
+    let is_unknown = |path: &str| !unknown.is_empty() && unknown.contains(path);
     let rows = plan.values.iter().enumerate().map(|(id, value)| {
         let id = id as i32;
-        let role = match (plan.inputs.contains(&id), plan.outputs.contains(&id)) {
+        let role = match (inputs.contains(&id), outputs.contains(&id)) {
             (true, true) => "input, output",
             (true, false) => "input",
             (false, true) => "output",
@@ -78,16 +105,25 @@ fn method(
             EValue::Tensor(tensor) => {
                 vec![format!("%{id}"), tensor_type(tensor), place(program, tensor), role.to_owned()]
             }
+            EValue::Null if is_unknown(&format!("values[{id}].val")) => {
+                vec![
+                    format!("%{id}"),
+                    "a value of an unknown kind".to_owned(),
+                    String::new(),
+                    role.to_owned(),
+                ]
+            }
             other => vec![format!("%{id}"), scalar(plan, other, false), String::new(), role.to_owned()],
         }
     });
-    out.push_str(&table(rows.collect(), "<<<<", 4));
+    write_table(out, rows, "<<<<", 4)?;
     for (index, chain) in plan.chains.iter().enumerate() {
         match plan.chains.len() {
             1 => writeln!(out, "  instructions")?,
             _ => writeln!(out, "  instructions of chain {index}")?,
         }
-        print_chain(out, plan, chain, options)?;
+        let unknown = |at: usize| is_unknown(&format!("chains[{index}].instructions[{at}].instr_args"));
+        print_chain(out, plan, chain, options, &unknown)?;
     }
     if !plan.delegates.is_empty() {
         writeln!(out, "  delegates")?;
@@ -98,24 +134,40 @@ fn method(
             };
             let range = program.delegate_data(delegate);
             let specs = delegate.compile_specs.iter();
-            let specs = specs.map(|spec| format!("{}: {} bytes", spec.key, spec.value.len()));
+            let specs = specs.map(|spec| format!("{}={}", name(&spec.key), byte_text(&spec.value)));
             vec![
                 index.to_string(),
-                delegate.id.clone(),
+                name(&delegate.id).to_string(),
                 place,
                 format!("{} bytes", range.end - range.start),
-                specs.collect::<Vec<_>>().join(", "),
+                specs.take(FEW_SPECS).collect::<Vec<_>>().join(", "),
             ]
         });
-        out.push_str(&table(rows.collect(), "><<><", 4));
+        write_table(out, rows, "><<><", 4)?;
     }
     Ok(())
 }
 
-fn print_chain(out: &mut String, plan: &ExecutionPlan, chain: &Chain, options: PrintOptions) -> fmt::Result {
+/// The compile specs of a delegate that are printed.
+const FEW_SPECS: usize = 20;
+
+fn print_chain(
+    out: &mut dyn Write,
+    plan: &ExecutionPlan,
+    chain: &Chain,
+    options: PrintOptions,
+    is_unknown: &dyn Fn(usize) -> bool,
+) -> fmt::Result {
+    if options.frames {
+        let ids = |ids: &[i32]| items(ids.iter().map(|id| format!("%{id}")));
+        writeln!(out, "    takes {}, gives {}", ids(&chain.inputs), ids(&chain.outputs))?;
+    }
     let width = chain.instructions.len().saturating_sub(1).to_string().len();
     for (index, step) in chain.instructions.iter().enumerate() {
-        write!(out, "    {index:>width$}  {}", instruction(plan, step))?;
+        match is_unknown(index) {
+            true => write!(out, "    {index:>width$}  an instruction of an unknown kind")?,
+            false => write!(out, "    {index:>width$}  {}", instruction(plan, step))?,
+        }
         let frames = chain.stacktrace.get(index).map_or(&[][..], |list| &list.items);
         match frames {
             [.., last] if !options.frames => writeln!(out, "  ; {}", frame(last))?,
@@ -125,7 +177,7 @@ fn print_chain(out: &mut String, plan: &ExecutionPlan, chain: &Chain, options: P
             for each in frames {
                 writeln!(out, "    {:width$}    ; {}", "", frame(each))?;
                 if let Some(context) = each.context.as_deref().filter(|context| !context.is_empty()) {
-                    writeln!(out, "    {:width$}    ;   {}", "", context.trim())?;
+                    writeln!(out, "    {:width$}    ;   {}", "", name(context.trim()))?;
                 }
             }
         }
@@ -136,12 +188,15 @@ fn print_chain(out: &mut String, plan: &ExecutionPlan, chain: &Chain, options: P
 /// An instruction as text: `aten::add.out(%0, %1, %2=1, %4, %4) -> float32[2, 2]`. Operands that are not tensors are
 /// printed with their values.
 pub fn instruction(plan: &ExecutionPlan, step: &Instruction) -> String {
-    let args = |ids: &[i32]| ids.iter().map(|&id| argument(plan, id)).collect::<Vec<_>>().join(", ");
+    let args = |ids: &[i32]| {
+        let list = items(ids.iter().map(|&id| argument(plan, id)));
+        list.strip_prefix('[').and_then(|list| list.strip_suffix(']')).unwrap_or(&list).to_owned()
+    };
     match step {
         Instruction::KernelCall { op_index, args: ids } => {
-            let name = usize::try_from(*op_index).ok().and_then(|index| plan.operators.get(index));
-            let name = name.map_or_else(|| format!("operator {op_index}"), |op| op.full_name());
-            let mut text = format!("{name}({})", args(ids));
+            let operator = usize::try_from(*op_index).ok().and_then(|index| plan.operators.get(index));
+            let operator = operator.map_or_else(|| format!("operator {op_index}"), |op| op.full_name());
+            let mut text = format!("{}({})", name(&operator), args(ids));
             let last = ids.last().and_then(|&id| plan.values.get(usize::try_from(id).ok()?));
             if let Some(EValue::Tensor(tensor)) = last {
                 let _ = write!(text, " -> {}", tensor_type(tensor));
@@ -151,7 +206,7 @@ pub fn instruction(plan: &ExecutionPlan, step: &Instruction) -> String {
         Instruction::DelegateCall { delegate_index, args: ids } => {
             let id = usize::try_from(*delegate_index).ok().and_then(|index| plan.delegates.get(index));
             let id = id.map_or("unknown", |delegate| delegate.id.as_str());
-            format!("delegate {delegate_index} `{id}`({})", args(ids))
+            format!("delegate {delegate_index} `{}`({})", name(id), args(ids))
         }
         Instruction::MoveCall { move_from, move_to } => format!("%{move_to} = move %{move_from}"),
         Instruction::JumpFalseCall { cond_value_index, destination_instruction } => {
@@ -178,7 +233,7 @@ fn scalar(plan: &ExecutionPlan, value: &EValue, short: bool) -> String {
         EValue::Int(v) => kind("int", v.to_string()),
         EValue::Bool(v) => kind("bool", v.to_string()),
         EValue::Double(v) => kind("double", number(*v)),
-        EValue::String(v) => kind("string", format!("{v:?}")),
+        EValue::String(v) => kind("string", quoted(v).to_string()),
         EValue::Tensor(tensor) => tensor_type(tensor),
         EValue::IntList(ids) => {
             let item = |&id: &i64| match usize::try_from(id).ok().and_then(|index| plan.values.get(index)) {
@@ -186,10 +241,10 @@ fn scalar(plan: &ExecutionPlan, value: &EValue, short: bool) -> String {
                 Some(EValue::Int(v)) => format!("%{id}={v}"),
                 _ => format!("%{id}"),
             };
-            kind("int[]", format!("[{}]", ids.iter().map(item).collect::<Vec<_>>().join(", ")))
+            kind("int[]", items(ids.iter().map(item)))
         }
-        EValue::DoubleList(all) => kind("double[]", format!("{all:?}")),
-        EValue::BoolList(all) => kind("bool[]", format!("{all:?}")),
+        EValue::DoubleList(all) => kind("double[]", items(all.iter().map(|v| format!("{v:?}")))),
+        EValue::BoolList(all) => kind("bool[]", items(all.iter())),
         EValue::TensorList(ids) => kind("tensor[]", tensors(ids)),
         EValue::OptionalTensorList(ids) => kind("tensor?[]", tensors(ids)),
     }
@@ -197,7 +252,7 @@ fn scalar(plan: &ExecutionPlan, value: &EValue, short: bool) -> String {
 
 fn tensors(ids: &[i32]) -> String {
     let item = |&id: &i32| if id < 0 { "none".to_owned() } else { format!("%{id}") };
-    format!("[{}]", ids.iter().map(item).collect::<Vec<_>>().join(", "))
+    items(ids.iter().map(item))
 }
 
 /// Type, sizes and dim order of a tensor: `float32[at most 8, 2]` if the sizes are upper bounds.
@@ -219,13 +274,16 @@ pub(crate) fn place(program: &VerifiedProgram, tensor: &Tensor) -> String {
         TensorData::Initial(range) => {
             format!("{}, starts as bytes {}..{} of the file", arena(tensor), range.start, range.end)
         }
-        TensorData::External(key) => format!("outside, key {key:?}"),
-        TensorData::ExternalInitial(key) => format!("{}, starts as key {key:?}", arena(tensor)),
+        TensorData::External(key) => format!("outside, key {}", quoted(key)),
+        TensorData::ExternalInitial(key) => format!("{}, starts as key {}", arena(tensor), quoted(key)),
         TensorData::Planned => arena(tensor),
         TensorData::Unplanned => "memory of the caller".to_owned(),
     };
     if let Some(name) = tensor.fully_qualified_name().filter(|_| !tensor.is_external()) {
-        let _ = write!(text, " {name:?}");
+        let _ = write!(text, " {}", quoted(name));
+    }
+    if let Some(device) = tensor.device() {
+        let _ = write!(text, " on {device}");
     }
     text
 }
@@ -241,21 +299,17 @@ fn arena(tensor: &Tensor) -> String {
 /// A source frame: `model.py:12 in forward`.
 pub(super) fn frame(frame: &Frame) -> String {
     let file = frame.filename.as_deref().unwrap_or("?");
-    format!("{file}:{} in {}", frame.lineno, frame.name.as_deref().unwrap_or("?"))
+    format!("{}:{} in {}", name(file), frame.lineno, name(frame.name.as_deref().unwrap_or("?")))
 }
 
-fn data(out: &mut String, program: &VerifiedProgram) -> fmt::Result {
+fn data(out: &mut dyn Write, program: &VerifiedProgram) -> fmt::Result {
     if !program.segments.is_empty() {
         writeln!(out, "\n{}", count(program.segments.len(), "segment"))?;
+        let uses = crate::inspect::uses_of_segments(program);
         let rows = program.segments.iter().enumerate().map(|(i, s)| {
-            vec![
-                i.to_string(),
-                format!("+{}", s.offset),
-                format!("{} bytes", s.size),
-                crate::inspect::holds(program, i as u32).join("; "),
-            ]
+            vec![i.to_string(), format!("+{}", s.offset), format!("{} bytes", s.size), uses[i].join("; ")]
         });
-        out.push_str(&table(rows.collect(), ">>><", 2));
+        write_table(out, rows, ">>><", 2)?;
     }
     let inline = program.constant_buffer.iter().map(|b| &b.storage);
     let inline: Vec<_> = inline.enumerate().filter(|(_, range)| range.start < range.end).collect();
@@ -264,15 +318,15 @@ fn data(out: &mut String, program: &VerifiedProgram) -> fmt::Result {
         let rows = inline.into_iter().map(|(i, range)| {
             vec![i.to_string(), format!("bytes {}..{} of the file", range.start, range.end)]
         });
-        out.push_str(&table(rows.collect(), "><", 2));
+        write_table(out, rows, "><", 2)?;
     }
     if !program.named_data.is_empty() {
         writeln!(out, "\nnamed data")?;
         let rows = program
             .named_data
             .iter()
-            .map(|entry| vec![format!("{:?}", entry.key), format!("segment {}", entry.segment_index)]);
-        out.push_str(&table(rows.collect(), "<<", 2));
+            .map(|entry| vec![quoted(&entry.key).to_string(), format!("segment {}", entry.segment_index)]);
+        write_table(out, rows, "<<", 2)?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::{Profile, Span};
 use crate::delegates::NodeKinds;
 use crate::input::type_text;
-use crate::show::{count, table};
+use crate::show::{count, line, name, table};
 use format::pte::{self, Instruction};
 use operator::KernelRegistry;
 use runtime::{AsWritten, Program};
@@ -279,7 +279,7 @@ impl Report {
         let _ = writeln!(
             out,
             "{}: {}, {} each, the fastest {}; loaded in {}, {} of it preparing",
-            self.method,
+            name(&self.method),
             count(self.runs, "run"),
             time(self.run_us),
             time(self.fastest_run_us),
@@ -294,7 +294,7 @@ impl Report {
         let outside = if self.run_us > 0.0 { 100.0 * self.outside_us / self.run_us } else { 0.0 };
         rows.push(vec!["(between)".to_owned(), String::new(), time(self.outside_us), percent(outside)]);
         let _ = write!(out, "\n{}", table(rows, "<>>>>", 0));
-        self.as_written.iter().for_each(|noted| _ = writeln!(out, "\n{noted}"));
+        self.as_written.iter().for_each(|noted| _ = writeln!(out, "\n{}", line(noted)));
         if !steps {
             return out;
         }

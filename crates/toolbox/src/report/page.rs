@@ -2,6 +2,7 @@
 
 use super::ReportData;
 use crate::{Error, Result};
+use names::is_plain;
 use std::fmt::Write;
 
 const HEAD: &str = include_str!("page.html");
@@ -51,12 +52,27 @@ pub fn page(data: &ReportData) -> Result<String> {
 }
 
 /// Escapes JSON for a script element: characters that could end the element or begin markup. They occur only within
-/// strings, where escapes are valid.
+/// strings, where escapes are valid. Characters without a visible form, and those that reorder text, are shown as their escapes,
+/// whether the JSON has them as they are or escaped.
 fn escape_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
-    for c in json.chars() {
+    let mut chars = json.char_indices();
+    while let Some((at, c)) = chars.next() {
         match c {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => _ = write!(out, "\\u{:04x}", c as u32),
+            '<' | '>' | '&' => _ = write!(out, "\\u{:04x}", c as u32),
+            '\\' => match chars.next().map(|(_, escaped)| escaped) {
+                Some('u') => {
+                    let number = json.get(at + 2..at + 6).and_then(|hex| u32::from_str_radix(hex, 16).ok());
+                    chars.nth(3);
+                    // Serde escapes control characters only.
+                    _ = write!(out, "\\\\u{{{:x}}}", number.unwrap_or_default());
+                }
+                Some(escaped @ ('b' | 'f' | 'r')) => _ = write!(out, "\\\\{escaped}"),
+                Some(escaped) => out.extend(['\\', escaped]),
+                None => {}
+            },
+            '\n' => out.push(c),
+            c if !is_plain(c) => _ = write!(out, "\\{}", c.escape_unicode()),
             c => out.push(c),
         }
     }
@@ -73,6 +89,7 @@ fn escape_text(text: &str) -> String {
             '&' => out.push_str("&amp;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
+            c if !is_plain(c) => _ = write!(out, "{}", c.escape_unicode()),
             c => out.push(c),
         }
     }
@@ -111,6 +128,9 @@ mod tests {
     #[test]
     fn json_cannot_end_the_script_element() {
         assert_eq!(escape_json(r#"["</script><!--&"]"#), r#"["\u003c/script\u003e\u003c!--\u0026"]"#);
+        let json = serde_json::to_string("\x1b[2J\u{202e}\r\n\"\\u").expect("it is text");
+        assert_eq!(escape_json(&json), r#""\\u{1b}[2J\\u{202e}\\r\n\"\\u""#);
+        assert_eq!(escape_text("a\u{202e}\x1b"), r"a\u{202e}\u{1b}");
         assert_eq!(escape_text("<a b='\"&'>"), "&lt;a b=&#39;&quot;&amp;&#39;&gt;");
     }
 }

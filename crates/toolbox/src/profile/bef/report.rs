@@ -2,7 +2,7 @@
 
 use super::MAX_SPANS;
 use crate::profile::report::{calls, percent, time};
-use crate::show::{count, table};
+use crate::show::{count, line, name, table};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -117,9 +117,9 @@ impl CallTime {
 impl Report {
     /// The report as text; with `places`, also by place.
     pub fn text(&self, places: bool) -> String {
-        let mut out = format!("{}: opened in {}", self.program, time(self.load_us));
+        let mut out = format!("{}: opened in {}", line(&self.program), time(self.load_us));
         if let Some(init) = &self.init {
-            let _ = write!(out, "; {}, which ran before, took {}", init.name, time(init.run_us));
+            let _ = write!(out, "; {}, which ran before, took {}", name(&init.name), time(init.run_us));
         }
         out.push('\n');
         if self.spans_left_out > 0 {
@@ -129,9 +129,12 @@ impl Report {
                 self.spans_left_out
             );
         }
-        for name in &self.not_run {
-            let _ =
-                writeln!(out, "{name}: not run, because it takes arguments; name them, as in `{name}(1)`");
+        for function in &self.not_run {
+            let function = name(function);
+            let _ = writeln!(
+                out,
+                "{function}: not run, because it takes arguments; name them, as in `{function}(1)`"
+            );
         }
         if self.functions.is_empty() && self.not_run.is_empty() {
             out.push_str("nothing was run: there is no function without arguments\n");
@@ -152,7 +155,7 @@ impl FunctionTime {
         let _ = writeln!(
             out,
             "{}: {runs}, {mean} each, the fastest {fastest}; about {recording} of it recording",
-            self.name
+            name(&self.name)
         );
         if self.cut {
             out.push_str("what follows is about the part of the run before recording stopped\n");
