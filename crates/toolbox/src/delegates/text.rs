@@ -20,7 +20,11 @@ pub fn text(payloads: &[DelegatePayload]) -> String {
         );
         let contents = payload.contents.as_ref().map(|contents| contents.read.to_string());
         let shown = payload.mlir.clone().or(contents).or_else(|| payload.problem.clone()).unwrap_or_default();
-        shown.lines().for_each(|shown| _ = writeln!(out, "  {}", line(shown)));
+        for shown in shown.lines() {
+            // Its columns are aligned by spaces.
+            let pieces: Vec<String> = shown.split("  ").map(|piece| line(piece).to_string()).collect();
+            let _ = writeln!(out, "  {}", pieces.join("  "));
+        }
     }
     out
 }
