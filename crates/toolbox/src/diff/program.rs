@@ -435,7 +435,8 @@ mod tests {
         let (kernels, backends) = (kernels::registry(), BackendRegistry::new());
         let registries = Registries { kernels: &kernels, backends: &backends };
         let found = |other: &File| {
-            let report = diff(&program(|_| ()), other, registries, &Progress::default()).expect("both are read");
+            let report =
+                diff(&program(|_| ()), other, registries, &Progress::default()).expect("both are read");
             report.differences.into_iter().map(|d| (d.class, d.place)).collect::<Vec<_>>()
         };
         assert_eq!(found(&program(|_| ())), []);
