@@ -305,7 +305,7 @@ pub(crate) fn finish(
     for (method, plan) in methods.iter_mut().zip(&draft.program.execution_plan) {
         method.constant_bytes = constant_bytes(plan);
     }
-    let segment_alignment = options.segment_alignment;
+    let segment_alignment = options.segment_alignment.unwrap_or(format::ptd::DEFAULT_SEGMENT_ALIGNMENT);
     Ok(Compiled { program: draft.prepare()?, external, external_data, methods, segment_alignment })
 }
 
