@@ -80,6 +80,7 @@ fn help(e: &(dyn Error + 'static)) -> Option<&'static str> {
                 Runtime::Limit { .. } => Some(
                     "if the file is to be trusted, raise it with --max-memory SIZE, or use --limits none",
                 ),
+                Runtime::Protected { .. } => Some("--force replaces it"),
                 Runtime::Input { .. } => Some("`pteron inspect FILE` shows the inputs of every method"),
                 _ => None,
             };

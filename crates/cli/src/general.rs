@@ -7,7 +7,7 @@ use crate::maps;
 use crate::registries::registries;
 use crate::verbs::{DETAILED, EXECUTING};
 use clap::{Args, ValueEnum};
-use pteron::{BackendRegistry, DataLoader, Isa, Level, PtdDataMap};
+use pteron::{BackendRegistry, DataLoader, EditLock, Isa, Level, Protected, PtdDataMap};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -243,6 +243,15 @@ pub(crate) fn check(paths: &Paths) -> Result {
     paths.check(io::stdout().is_terminal()).map_err(Failure::Usage)
 }
 
+/// Waits until no other command edits the files that this one edits in place, and keeps others from them until the locks
+/// are dropped.
+pub(crate) fn lock_edited(paths: &Paths) -> Vec<EditLock> {
+    let lock = |path: PathBuf| {
+        EditLock::take(&path, || say(format_args!("waiting for another edit of {}", path.display())))
+    };
+    paths.edited().into_iter().filter_map(lock).collect()
+}
+
 /// The backends of this command.
 pub(crate) fn backends() -> BackendRegistry {
     registries().backends().clone()
@@ -276,17 +285,34 @@ pub(crate) struct OutputArg {
     /// Write to this file instead of stdout
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    force: ForceArg,
+}
+
+/// Whether protected files are replaced.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct ForceArg {
+    /// Replace the file even if it is read-only or another user's
+    #[arg(long)]
+    force: bool,
+}
+
+impl ForceArg {
+    /// What happens to protected files.
+    pub(crate) fn protected(self) -> Protected {
+        if self.force { Protected::Replace } else { Protected::Keep }
+    }
 }
 
 impl OutputArg {
     /// Output to stdout.
     pub(crate) fn stdout() -> Self {
-        Self { output: None }
+        Self { output: None, force: ForceArg::default() }
     }
 
     /// Output to a file, or to stdout for `-`.
     pub(crate) fn to(path: &Path) -> Self {
-        Self { output: Some(path.to_owned()) }
+        Self { output: Some(path.to_owned()), force: ForceArg::default() }
     }
 
     /// Declares the output of a verb that writes a report or another kind of file than it reads: it may not overwrite an
@@ -341,7 +367,7 @@ impl OutputArg {
 
     fn write_with(&self, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
         match self.path() {
-            Some(path) => write_file_with(path, write),
+            Some(path) => write_file_with(path, self.protected(), write),
             None => write_stdout(write),
         }
     }
@@ -361,6 +387,11 @@ impl OutputArg {
         self.path().is_some()
     }
 
+    /// What happens to protected files.
+    pub(crate) fn protected(&self) -> Protected {
+        self.force.protected()
+    }
+
     /// The output file; `None` for stdout.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.output.as_deref().filter(|path| !paths::is_stdout(path))
@@ -369,7 +400,7 @@ impl OutputArg {
     /// Writes binary data through a callback, but never to a terminal.
     pub(crate) fn write_binary_with(&self, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
         if let Some(path) = self.path() {
-            return write_file_with(path, write);
+            return write_file_with(path, self.protected(), write);
         }
         if io::stdout().is_terminal() {
             return Err(Failure::Usage(paths::BINARY_TO_TERMINAL.to_owned()));
@@ -379,8 +410,8 @@ impl OutputArg {
 }
 
 /// Writes a file of the toolbox to a path, and replaces what is there.
-pub(crate) fn write_file(path: &Path, file: &Output) -> Result {
-    write_file_with(path, |out| Ok(file.write_to(out)?))
+pub(crate) fn write_file(path: &Path, protected: Protected, file: &Output) -> Result {
+    write_file_with(path, protected, |out| Ok(file.write_to(out)?))
 }
 
 /// Writes to stdout.
@@ -433,8 +464,12 @@ pub(crate) fn say_after(label: &str, text: &str) {
 }
 
 /// Writes a file atomically: the old file, which may be the one being read, stays until the new one is complete.
-pub(crate) fn write_file_with(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
-    pteron::replace_file(path, write)
+pub(crate) fn write_file_with(
+    path: &Path,
+    protected: Protected,
+    write: impl FnOnce(&mut dyn Write) -> Result,
+) -> Result {
+    pteron::replace_file_with(path, protected, write)
 }
 
 /// Prints a report on a file that was written, as text or as JSON. If the file itself went to stdout, the report goes to

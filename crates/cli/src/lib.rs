@@ -67,6 +67,7 @@ struct Cli {
 pub fn main_with(registries: pteron::Registries) -> ExitCode {
     registries::set(registries);
     let (cli, verb) = parse();
+    signals::fail_writes_above_the_size_limit();
     pteron::before_unfinished_files(signals::take);
     let executes = verbs::EXECUTING.contains(&verb.as_str());
     cli.general.limits().set(executes);

@@ -30,6 +30,16 @@ pub(crate) fn take() {
 #[cfg(not(unix))]
 pub(crate) fn take() {}
 
+/// Lets a write above the limit on the size of files (`ulimit -f`) fail with an error, where SIGXFSZ would end the process.
+#[cfg(unix)]
+pub(crate) fn fail_writes_above_the_size_limit() {
+    // A handler that does nothing suffices; if none can be installed, the signal ends the process, as it does by default.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default());
+}
+
+#[cfg(not(unix))]
+pub(crate) fn fail_writes_above_the_size_limit() {}
+
 /// The mask of signals that this process ignores, read from `/proc`. Under `nohup` it contains SIGHUP.
 #[cfg(unix)]
 fn ignored() -> u64 {

@@ -76,7 +76,7 @@
 )]
 //! | `BefBackend` | running programs compiled for Pteron's own backend; [`open`] includes it | `bef-backend` |
 //! | `XnnpackBackend` | running programs lowered to XNNPACK; [`open`] includes it | `xnnpack` |
-//! | `TrainingModule`, `Sgd` | on-device training | `training` |
+//! | `TrainingModule`, `Sgd`, `Adam`, `Schedule` | on-device training | `training` |
 //! | `Tensor` from and to arrays | using the `ndarray` crate | `ndarray`, not by default |
 //!
 //! Every feature but `ndarray` is on by default. With `default-features = false` the crate only runs `.pte`
@@ -119,16 +119,19 @@ pub use pool::Pool;
 #[cfg(feature = "compile")]
 pub use registries::NamedDelegation;
 pub use registries::Registries;
+#[cfg(feature = "training")]
+pub use runtime::{
+    Adam, AdamOptions, Decay, Optimizer, OptimizerState, Schedule, Sgd, SgdOptions, TrainingModule,
+    saved_optimizer,
+};
 pub use runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendRegistry, BytesLoader,
-    CompileSpec, DataLoader, Delegate, Error, ExecuteError, FileLoader, FreeableBuffer, Interrupt,
+    CompileSpec, DataLoader, Delegate, EditLock, Error, ExecuteError, FileLoader, FreeableBuffer, Interrupt,
     Interrupted, Limits, LoadOptions, MergedDataMap, Method, MethodMeta, Missing, MmapLoader, Module,
-    NamedDataMap, Program, PtdDataMap, Result, Session, SharedMethod, TensorInfo, Unchanged, ValueMeta,
-    before_unfinished_files, discard_unfinished_files, free_memory, replace_entry, replace_file,
-    write_stream,
+    NamedDataMap, Program, Protected, PtdDataMap, Result, Session, SharedMethod, TensorInfo, Unchanged,
+    ValueMeta, before_unfinished_files, discard_unfinished_files, free_memory, replace_entry, replace_file,
+    replace_file_with, write_stream,
 };
-#[cfg(feature = "training")]
-pub use runtime::{Sgd, SgdOptions, TrainingModule};
 
 /// Every operator of the library.
 pub fn kernel_registry() -> KernelRegistry {

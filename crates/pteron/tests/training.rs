@@ -1,6 +1,9 @@
 //! Training gives the losses of the reference runtime, step by step.
 
-use pteron::{EValue, LoadOptions, PtdDataMap, Sgd, SgdOptions, Tensor, TrainingModule};
+use pteron::{
+    Adam, AdamOptions, Decay, EValue, LoadOptions, Optimizer, PtdDataMap, Schedule, Sgd, SgdOptions, Tensor,
+    TrainingModule,
+};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -133,4 +136,130 @@ fn gradients_have_the_names_of_their_parameters() {
     assert!(gradients.contains(&("net.linear.weight".to_owned(), vec![10, 2])), "{gradients:?}");
     let e = model.execute_forward_backward("__et_training_fqn_forward", &[]).unwrap_err().to_string();
     assert!(e.contains("computes no gradients"), "{e}");
+}
+
+/// A run of two batches a step, whose gradients are clipped.
+struct Run {
+    model: TrainingModule,
+    optimizer: Box<dyn Optimizer>,
+    batches: usize,
+}
+
+impl Run {
+    fn new(optimizer: Box<dyn Optimizer>) -> Self {
+        Self { model: xor(false), optimizer, batches: 0 }
+    }
+
+    /// Runs batches, with a step after every second one, and returns the bits of the losses.
+    fn go_on(&mut self, batches: usize) -> Vec<u32> {
+        let mut losses = Vec::new();
+        for _ in 0..batches {
+            let bits = [self.batches & 1, self.batches >> 1 & 1];
+            let x = Tensor::from_slice(&[1, 2], &bits.map(|b| b as f32)).unwrap();
+            let y = Tensor::from_slice(&[1], &[(bits[0] ^ bits[1]) as i64]).unwrap();
+            let outputs = self.model.execute_forward_backward("forward", &[x.into(), y.into()]).unwrap();
+            losses.push(outputs[0].as_tensor().unwrap().as_slice::<f32>().unwrap()[0].to_bits());
+            self.model.accumulate_gradients("forward").unwrap();
+            self.batches += 1;
+            if self.batches % 2 == 0 {
+                self.model.clip_gradient_norm("forward", 0.5).unwrap();
+                self.model.step("forward", &mut *self.optimizer).unwrap();
+            }
+        }
+        losses
+    }
+}
+
+fn optimizers() -> Vec<(&'static str, Box<dyn Fn() -> Box<dyn Optimizer>>)> {
+    let schedule = Schedule { warmup: 3, decay: Decay::Cosine { end: 0.1, steps: 12 } };
+    let sgd = move |options| {
+        let mut sgd = Sgd::new(options).unwrap();
+        sgd.set_schedule(schedule);
+        Box::new(sgd) as Box<dyn Optimizer>
+    };
+    let adam = move |options| {
+        let mut adam = Adam::new(AdamOptions { lr: 0.1, ..options }).unwrap();
+        adam.set_schedule(schedule);
+        Box::new(adam) as Box<dyn Optimizer>
+    };
+    let plain = SgdOptions { lr: 0.1, ..SgdOptions::default() };
+    let nesterov = SgdOptions { momentum: 0.9, weight_decay: 0.01, nesterov: true, ..plain };
+    vec![
+        ("sgd", Box::new(move || sgd(plain))),
+        ("momentum", Box::new(move || sgd(SgdOptions { momentum: 0.9, dampening: 0.1, ..plain }))),
+        ("nesterov", Box::new(move || sgd(nesterov))),
+        ("adam", Box::new(move || adam(AdamOptions::default()))),
+        ("adamw", Box::new(move || adam(AdamOptions { amsgrad: true, ..AdamOptions::adamw() }))),
+    ]
+}
+
+#[test]
+fn a_resumed_run_equals_an_uninterrupted_one() {
+    let path = std::env::temp_dir().join(format!("pteron-run-{}.ptd", std::process::id()));
+    for (name, optimizer) in optimizers() {
+        let whole = Run::new(optimizer()).go_on(40);
+        // Saved between steps, and between the two batches of one.
+        for before in [20, 21] {
+            let mut first = Run::new(optimizer());
+            let mut losses = first.go_on(before);
+            first.model.save_training("forward", &path, &*first.optimizer).unwrap();
+            // The state replaces hyperparameters and schedule, too.
+            let other: Box<dyn Optimizer> = match first.optimizer.name() {
+                "sgd" => Box::new(Sgd::new(SgdOptions::default()).unwrap()),
+                _ => Box::new(Adam::new(AdamOptions::default()).unwrap()),
+            };
+            let mut second = Run { batches: before, ..Run::new(other) };
+            second.model.load_training("forward", &path, &mut *second.optimizer).unwrap();
+            losses.extend(second.go_on(40 - before));
+            assert_eq!(losses, whole, "{name}, resumed after {before} batches");
+            assert_eq!(second.optimizer.state().numbers["steps"], 20.0);
+        }
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_state_that_does_not_fit_is_refused_and_changes_nothing() {
+    let path = std::env::temp_dir().join(format!("pteron-misfit-{}.ptd", std::process::id()));
+    let sgd = || Sgd::new(SgdOptions { lr: 0.1, momentum: 0.9, ..SgdOptions::default() }).unwrap();
+    let mut run = Run::new(Box::new(sgd()));
+    run.go_on(4);
+    run.model.save_training("forward", &path, &*run.optimizer).unwrap();
+    let mut adam = Adam::new(AdamOptions::default()).unwrap();
+    let e = xor(false).load_training("forward", &path, &mut adam).unwrap_err();
+    assert!(e.to_string().contains("its optimizer is `sgd` and not `adam`"), "{e}");
+    // A buffer of another length.
+    let mut wrong = sgd();
+    wrong.set_momentum_buffer("net.linear.weight", vec![0.0; 3]);
+    run.model.save_training("forward", &path, &wrong).unwrap();
+    let (mut model, mut other) = (xor(false), sgd());
+    let e = model.load_training("forward", &path, &mut other).unwrap_err();
+    assert!(e.to_string().contains("has 3 elements"), "{e}");
+    assert_eq!(other.state(), sgd().state());
+    // The parameters alone.
+    run.model.save_checkpoint("forward", &path).unwrap();
+    let e = model.load_training("forward", &path, &mut other).unwrap_err();
+    assert!(e.to_string().contains("no state of an optimizer"), "{e}");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn gradients_are_accumulated_and_clipped() {
+    let mut run = Run::new(Box::new(Sgd::new(SgdOptions::default()).unwrap()));
+    let gradients = |model: &mut TrainingModule| -> Vec<f32> {
+        let named = model.named_gradients("forward").unwrap();
+        named.iter().flat_map(|(_, view)| view.to_tensor().unwrap().to_vec::<f32>().unwrap()).collect()
+    };
+    run.go_on(1);
+    let one = gradients(&mut run.model);
+    run.model.accumulate_gradients("forward").unwrap();
+    assert_eq!(gradients(&mut run.model), one.iter().map(|g| g + g).collect::<Vec<_>>());
+    let norm = run.model.clip_gradient_norm("forward", 1e-3).unwrap();
+    let expected = one.iter().map(|&g| f64::from(g + g).powi(2)).sum::<f64>().sqrt();
+    assert!((norm - expected).abs() < 1e-6 * expected);
+    let clipped = gradients(&mut run.model).iter().map(|&g| f64::from(g).powi(2)).sum::<f64>().sqrt();
+    assert!((clipped - 1e-3).abs() < 1e-6, "{clipped}");
+    run.model.clip_gradient_values("forward", 1e-5).unwrap();
+    assert!(gradients(&mut run.model).iter().all(|g| g.abs() <= 1e-5));
+    assert!(run.model.clip_gradient_values("forward", -1.0).is_err());
 }

@@ -7,9 +7,12 @@ use crate::opened::{Signature, lock};
 use crate::settings::{Settings, Source};
 use crate::tensor::PyTensor;
 use pteron::tensor::TensorView;
-use pteron::{Program, Sgd, SgdOptions, TrainingModule};
+use pteron::{
+    Adam, AdamOptions, Optimizer, Program, PtdDataMap, Sgd, SgdOptions, TrainingModule, saved_optimizer,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -23,9 +26,64 @@ pub(crate) struct PyTrainingModule {
 
 struct Inner {
     module: TrainingModule,
-    optimizers: HashMap<String, Sgd>,
+    optimizers: HashMap<String, Rule>,
     /// The methods that were run, and therefore have gradients.
     run: HashSet<String>,
+}
+
+/// The optimizer of a method.
+enum Rule {
+    Sgd(Sgd),
+    Adam(Adam),
+}
+
+impl Rule {
+    fn new(options: Options) -> Result<Self> {
+        Ok(match options {
+            Options::Sgd(options) => Self::Sgd(Sgd::new(options)?),
+            Options::Adam(options) => Self::Adam(Adam::new(options)?),
+        })
+    }
+
+    /// An optimizer whose state will be restored.
+    fn of_name(name: &str) -> Result<Self> {
+        match name {
+            "sgd" => Self::new(Options::Sgd(SgdOptions::default())),
+            "adam" => Self::new(Options::Adam(AdamOptions::default())),
+            _ => Err(Failure::Input(format!("the optimizer `{name}` of the file is unknown"))),
+        }
+    }
+
+    /// Sets the hyperparameters. What another kind of optimizer remembers of earlier steps is given up.
+    fn set(&mut self, options: Options) -> Result<()> {
+        match (&mut *self, options) {
+            (Self::Sgd(sgd), Options::Sgd(options)) => sgd.set_options(options)?,
+            (Self::Adam(adam), Options::Adam(options)) => adam.set_options(options)?,
+            _ => *self = Self::new(options)?,
+        }
+        Ok(())
+    }
+
+    fn optimizer(&mut self) -> &mut dyn Optimizer {
+        match self {
+            Self::Sgd(sgd) => sgd,
+            Self::Adam(adam) => adam,
+        }
+    }
+
+    fn steps(&self) -> u64 {
+        match self {
+            Self::Sgd(sgd) => sgd.steps(),
+            Self::Adam(adam) => adam.steps(),
+        }
+    }
+}
+
+/// The hyperparameters of a step.
+#[derive(Clone, Copy)]
+enum Options {
+    Sgd(SgdOptions),
+    Adam(AdamOptions),
 }
 
 impl Inner {
@@ -123,41 +181,123 @@ impl PyTrainingModule {
         )
     }
 
-    /// Updates every parameter as `torch.optim.SGD` does. Momentum persists between steps.
-    #[pyo3(signature = (lr, *, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=false, method="forward"))]
+    /// Updates every parameter as `torch.optim.SGD`, `Adam` or `AdamW` do: `optimizer` is `sgd`, `adam` or `adamw`. Momentum and
+    /// averages persist between steps, also if hyperparameters change.
+    #[pyo3(signature = (
+        lr, *, optimizer="sgd", momentum=0.0, dampening=0.0, weight_decay=None, nesterov=false, betas=(0.9, 0.999), eps=1e-8,
+        amsgrad=false, method="forward"
+    ))]
     fn step(
         &self,
         py: Python<'_>,
         lr: f64,
+        optimizer: &str,
         momentum: f64,
         dampening: f64,
-        weight_decay: f64,
+        weight_decay: Option<f64>,
         nesterov: bool,
+        betas: (f64, f64),
+        eps: f64,
+        amsgrad: bool,
         method: &str,
     ) -> PyResult<()> {
+        let (beta1, beta2) = betas;
+        let adam = |defaults: AdamOptions| {
+            let weight_decay = weight_decay.unwrap_or(defaults.weight_decay);
+            Options::Adam(AdamOptions { lr, beta1, beta2, eps, weight_decay, amsgrad, ..defaults })
+        };
+        let options = match optimizer {
+            "sgd" => {
+                let weight_decay = weight_decay.unwrap_or_default();
+                Options::Sgd(SgdOptions { lr, momentum, dampening, weight_decay, nesterov })
+            }
+            "adam" => adam(AdamOptions::default()),
+            "adamw" => adam(AdamOptions::adamw()),
+            other => {
+                let message = format!("there is no optimizer `{other}`: it is `sgd`, `adam` or `adamw`");
+                return Err(Failure::Input(message).into());
+            }
+        };
         self.with(py, |inner| {
             inner.check_run(method)?;
-            let options = SgdOptions { lr, momentum, dampening, weight_decay, nesterov };
-            let known = inner.optimizers.get(method).map(|sgd| SgdOptions { lr, ..*sgd.options() });
-            if known != Some(options) {
-                inner.optimizers.insert(method.to_owned(), Sgd::new(options)?);
-            }
             let Inner { module, optimizers, .. } = inner;
-            let Some(sgd) = optimizers.get_mut(method) else { return Ok(()) };
-            sgd.set_lr(lr);
-            Ok(module.step(method, sgd)?)
+            let rule = match optimizers.entry(method.to_owned()) {
+                Entry::Occupied(rule) => {
+                    let rule = rule.into_mut();
+                    rule.set(options)?;
+                    rule
+                }
+                Entry::Vacant(place) => place.insert(Rule::new(options)?),
+            };
+            Ok(module.step(method, rule.optimizer())?)
         })
     }
 
-    /// Writes the parameters to a `.ptd` file.
-    #[pyo3(signature = (path, method="forward"))]
-    fn save_checkpoint(&self, py: Python<'_>, path: PathBuf, method: &str) -> PyResult<()> {
-        self.with(py, |inner| Ok(inner.module.save_checkpoint(method, path)?))
+    /// The number of steps that the optimizer of a method has taken, those before a checkpoint was loaded among them: what a
+    /// schedule of the learning rate depends on.
+    #[pyo3(signature = (method="forward"))]
+    fn steps(&self, py: Python<'_>, method: &str) -> PyResult<u64> {
+        self.with(py, |inner| Ok(inner.optimizers.get(method).map_or(0, Rule::steps)))
     }
 
-    /// Loads parameters written by `save_checkpoint`.
+    /// Adds the gradients of the last run to those of the runs since the last step. Call it after each run of a step.
+    #[pyo3(signature = (method="forward"))]
+    fn accumulate_gradients(&self, py: Python<'_>, method: &str) -> PyResult<()> {
+        self.with(py, |inner| {
+            inner.check_run(method)?;
+            Ok(inner.module.accumulate_gradients(method)?)
+        })
+    }
+
+    /// Scales the gradients so that their norm is at most `max_norm`, and returns the norm that they had, as
+    /// `torch.nn.utils.clip_grad_norm_` does.
+    #[pyo3(signature = (max_norm, method="forward"))]
+    fn clip_gradient_norm(&self, py: Python<'_>, max_norm: f64, method: &str) -> PyResult<f64> {
+        self.with(py, |inner| {
+            inner.check_run(method)?;
+            Ok(inner.module.clip_gradient_norm(method, max_norm)?)
+        })
+    }
+
+    /// Limits every element of the gradients to `-max..=max`, as `torch.nn.utils.clip_grad_value_` does.
+    #[pyo3(signature = (max, method="forward"))]
+    fn clip_gradient_values(&self, py: Python<'_>, max: f32, method: &str) -> PyResult<()> {
+        self.with(py, |inner| {
+            inner.check_run(method)?;
+            Ok(inner.module.clip_gradient_values(method, max)?)
+        })
+    }
+
+    /// Writes the parameters to a `.ptd` file and, once a step was taken, all that the next one depends on.
+    #[pyo3(signature = (path, method="forward"))]
+    fn save_checkpoint(&self, py: Python<'_>, path: PathBuf, method: &str) -> PyResult<()> {
+        self.with(py, |inner| {
+            let Inner { module, optimizers, .. } = inner;
+            Ok(match optimizers.get_mut(method) {
+                Some(rule) => module.save_training(method, path, rule.optimizer())?,
+                None => module.save_checkpoint(method, path)?,
+            })
+        })
+    }
+
+    /// Loads what `save_checkpoint` has written. A file without the state of an optimizer gives the parameters, and the next
+    /// step is the first of its optimizer.
     #[pyo3(signature = (path, method="forward"))]
     fn load_checkpoint(&self, py: Python<'_>, path: PathBuf, method: &str) -> PyResult<()> {
-        self.with(py, |inner| Ok(inner.module.load_checkpoint(method, path)?))
+        self.with(py, |inner| {
+            match saved_optimizer(&PtdDataMap::open(&path)?, method)? {
+                Some(name) => {
+                    let mut rule = Rule::of_name(&name)?;
+                    inner.module.load_training(method, path, rule.optimizer())?;
+                    inner.optimizers.insert(method.to_owned(), rule);
+                }
+                None => {
+                    inner.module.load_checkpoint(method, path)?;
+                    inner.optimizers.remove(method);
+                }
+            }
+            inner.run.remove(method);
+            Ok(())
+        })
     }
 }

@@ -16,6 +16,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use tensor::{Extent, TensorView};
 
+/// Writes a checkpoint, atomically.
+pub(crate) fn write(builder: Builder<'_>, path: &Path) -> Result<()> {
+    let fail = |e| Error::format(&path.display().to_string(), e);
+    replace_file(path, |out| builder.write(out).map(drop).map_err(fail))
+}
+
 impl Method {
     /// The persistent tensors (those that outlive an execution) with their keys, in the order of the program's values.
     pub fn state(&self) -> impl Iterator<Item = (String, TensorView<'_>)> {
@@ -26,6 +32,11 @@ impl Method {
     /// old or the new one (see [`replace_file`]).
     pub fn save_checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
+        write(self.checkpoint(path)?, path)
+    }
+
+    /// The file that [`Self::save_checkpoint`] writes to a path, to which entries can be added.
+    pub(crate) fn checkpoint(&self, path: &Path) -> Result<Builder<'_>> {
         let mut builder = Builder { share: false, ..Builder::new() };
         for (key, view) in self.state() {
             let sizes: Option<Vec<i32>> = view.sizes().iter().map(|&s| i32::try_from(s).ok()).collect();
@@ -44,8 +55,7 @@ impl Method {
             };
             builder.tensor(key, layout, blob);
         }
-        let fail = |e| Error::format(&path.display().to_string(), e);
-        replace_file(path, |out| builder.write(out).map(drop).map_err(fail))
+        Ok(builder)
     }
 
     /// Restores the persistent tensors from a `.ptd` file that [`Self::save_checkpoint`] has written. Entries that are

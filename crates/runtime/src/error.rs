@@ -20,6 +20,14 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
+    /// A file was not replaced, because it is read-only or another user's.
+    #[error("{} is {why}, and is not replaced unless that is asked for", path.display())]
+    Protected {
+        /// The file.
+        path: PathBuf,
+        /// What it is: `read-only` or `another user's`.
+        why: &'static str,
+    },
     /// A byte range outside the file.
     #[error("{file}: bytes {offset}..{} are out of bounds, the file has {size} bytes; it is truncated, or its header is wrong", offset.saturating_add(*len))]
     OutOfFile {

@@ -73,10 +73,13 @@ pub use pool::{Interrupt, Interrupted};
 pub use program::Program;
 pub use raise::{Found, RaisedFlow, RaisedInstruction, RaisedMethod, RaisedRead, RaisedView};
 pub use replace::{
-    before_unfinished_files, discard_unfinished_files, replace_entry, replace_file, replaced_path,
-    write_stream,
+    EditLock, Protected, before_unfinished_files, discard_unfinished_files, replace_entry, replace_file,
+    replace_file_with, replaced_path, write_stream,
 };
 pub use session::{Session, SharedMethod};
 pub use tensor::Unchanged;
 #[cfg(feature = "training")]
-pub use training::{Sgd, SgdOptions, TrainingModule};
+pub use training::{
+    Adam, AdamOptions, Decay, Optimizer, OptimizerState, Schedule, Sgd, SgdOptions, TrainingModule,
+    saved_optimizer,
+};

@@ -76,6 +76,19 @@ impl Paths {
         self.binary = true;
     }
 
+    /// The files that are edited in place, in an order that is the same in every process.
+    pub fn edited(&self) -> Vec<PathBuf> {
+        let in_place = |write: &&Write| write.over.iter().any(|over| over.id == write.named.place.id);
+        let mut edited: Vec<PathBuf> = self
+            .writes
+            .iter()
+            .filter(in_place)
+            .map(|write| runtime::replaced_path(&write.named.path))
+            .collect();
+        edited.sort();
+        edited
+    }
+
     /// All paths, with the options that named them.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         self.named().map(|named| (named.option, &*named.path))

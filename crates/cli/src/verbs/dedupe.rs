@@ -1,5 +1,5 @@
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, KeepOpts, exit_status};
+use crate::general::{self, ForceArg, GeneralOpts, KeepOpts, exit_status};
 use crate::limits::limits;
 use crate::progress;
 use clap::Args;
@@ -42,6 +42,8 @@ pub(crate) struct Opts {
     /// Replace the programs
     #[arg(long)]
     in_place: bool,
+    #[command(flatten)]
+    force: ForceArg,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -61,7 +63,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let limits = limits();
+        let (limits, protected) = (limits(), self.force.protected());
         let targets = self.targets();
         let open = |path: &PathBuf| {
             File::open_program(general::open(path)?, "dedupe", &limits).map_err(Failure::from)
@@ -72,9 +74,9 @@ impl Opts {
             self.keep.check(general, path, &member.lost)?;
         }
         // Write the weights first: if a later write fails, every program on disk can still be run.
-        general::write_file(&self.output, &shared.data)?;
+        general::write_file(&self.output, protected, &shared.data)?;
         for (member, target) in shared.programs.iter().zip(&targets) {
-            general::write_file(target, &member.program)?;
+            general::write_file(target, protected, &member.program)?;
         }
         if self.json {
             let mut report = serde_json::to_value(&shared).map_err(|e| Failure::Failed(Box::new(e)))?;

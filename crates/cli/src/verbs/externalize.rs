@@ -58,7 +58,7 @@ impl Opts {
         let moved = edit::externalize(&program, options, &progress::of_bytes())?;
         self.keep.check(general, self.input.path(), &moved.lost)?;
         // Write the weights first: a program without its weights is useless, weights without the program are not.
-        general::write_file(&self.data, &moved.data)?;
+        general::write_file(&self.data, self.output.protected(), &moved.data)?;
         self.output.write_file(&moved.program)?;
         let text = format!(
             "{} of {} moved to {}, {}; the program has {}",

@@ -3,6 +3,7 @@ use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
 use crate::limits::limits;
 use crate::progress;
 use clap::Args;
+use pteron::Protected;
 use std::path::PathBuf;
 use toolbox::extract::{Selection, extract};
 use toolbox::file::File;
@@ -85,7 +86,7 @@ impl Opts {
                 let path = folder.join(&part.path);
                 let parent = path.parent().unwrap_or(folder);
                 std::fs::create_dir_all(parent).map_err(toolbox::Error::write(parent))?;
-                general::write_file(&path, &part.output)?;
+                general::write_file(&path, Protected::Keep, &part.output)?;
             }
         }
         if self.json {

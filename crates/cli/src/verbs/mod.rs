@@ -18,7 +18,9 @@ macro_rules! verbs {
         impl Verb {
             /// Executes the verb, unless its paths conflict.
             pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-                general::check(&self.paths())?;
+                let paths = self.paths();
+                general::check(&paths)?;
+                let _edits = general::lock_edited(&paths);
                 let answers = self.answers();
                 let done = match self {
                     $($(#[$attribute])* Self::$name(opts) => opts.run(general),)*

@@ -3,6 +3,7 @@ use crate::call::{CallArgs, Loaded, note_zeros, refuse};
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg, exit_status};
 use clap::Args;
+use pteron::Protected;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use toolbox::bef::Program;
@@ -126,5 +127,5 @@ impl Opts {
 }
 
 fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> toolbox::Result<()>) -> Result {
-    general::write_file_with(path, |out| Ok(fill(out)?))
+    general::write_file_with(path, Protected::Keep, |out| Ok(fill(out)?))
 }

@@ -83,7 +83,7 @@ def note_fork() -> None: ...
 
 @final
 class TrainingModule:
-    """A program whose methods compute gradients, with updates as in `torch.optim.SGD`."""
+    """A program whose methods compute gradients, with updates as in `torch.optim.SGD`, `Adam` and `AdamW`."""
 
     def __new__(cls, source: Any, **options: Any) -> TrainingModule: ...
     @property
@@ -95,12 +95,20 @@ class TrainingModule:
         self,
         lr: float,
         *,
+        optimizer: str = ...,
         momentum: float = ...,
         dampening: float = ...,
-        weight_decay: float = ...,
+        weight_decay: Optional[float] = ...,
         nesterov: bool = ...,
+        betas: Tuple[float, float] = ...,
+        eps: float = ...,
+        amsgrad: bool = ...,
         method: str = ...,
     ) -> None: ...
+    def steps(self, method: str = ...) -> int: ...
+    def accumulate_gradients(self, method: str = ...) -> None: ...
+    def clip_gradient_norm(self, max_norm: float, method: str = ...) -> float: ...
+    def clip_gradient_values(self, max: float, method: str = ...) -> None: ...
     def save_checkpoint(self, path: _Path, method: str = ...) -> None: ...
     def load_checkpoint(self, path: _Path, method: str = ...) -> None: ...
 

@@ -1,9 +1,13 @@
 //! Atomic replacement of files.
 
+mod lock;
 mod part;
+mod protect;
 mod stale;
 
+pub use lock::EditLock;
 pub use part::{before_unfinished_files, discard_unfinished_files};
+pub use protect::Protected;
 
 use crate::{Error, Result};
 use part::Part;
@@ -19,9 +23,9 @@ const MAX_LINKS: usize = 40;
 /// Writes a file atomically: whenever the process or the machine stops, the file has either the old or the new bytes.
 /// `write` writes to a temporary file in the same folder, which is synced to disk and then renamed.
 ///
-/// The file keeps its permissions, and a symbolic link to it stays a link. Anything but a regular file, such as
-/// `/dev/null` or a pipe, is written to directly. If `write` fails, the file is unchanged. If writing to the file
-/// fails, the error says so and names the file.
+/// The file keeps its permissions, and a symbolic link to it stays a link. A protected file is not replaced: see
+/// [`Protected`]. Anything but a regular file, such as `/dev/null` or a pipe, is written to directly. If `write` fails, the
+/// file is unchanged. If writing to the file fails, the error says so and names the file.
 ///
 /// With the feature `unnamed-files`, on Linux and if the file system supports it, the temporary file has no name until
 /// it is complete, so that nothing is left behind however the process ends. Otherwise it is named
@@ -31,13 +35,22 @@ pub fn replace_file<T, E: From<Error>>(
     path: impl AsRef<Path>,
     write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
 ) -> Result<T, E> {
+    replace_file_with(path, Protected::Keep, write)
+}
+
+/// As [`replace_file`], with a choice of what happens to a protected file.
+pub fn replace_file_with<T, E: From<Error>>(
+    path: impl AsRef<Path>,
+    protected: Protected,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+) -> Result<T, E> {
     let path = path.as_ref();
     let old = fs::metadata(path).ok();
     if old.as_ref().is_some_and(|old| !old.is_file() && !old.is_dir()) {
         let fail = |source| Error::Io { path: path.to_owned(), action: "write", source };
         return write_stream(path, OpenOptions::new().write(true).open(path).map_err(fail)?, write);
     }
-    replace(path, &replaced_path(path), old, write)
+    replace(path, &replaced_path(path), old, protected, write)
 }
 
 /// As [`replace_file`], but nothing that is at the path is followed or written to: a symbolic link, or anything else that is
@@ -47,7 +60,7 @@ pub fn replace_entry<T, E: From<Error>>(
     write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
 ) -> Result<T, E> {
     let path = path.as_ref();
-    replace(path, path, fs::symlink_metadata(path).ok(), write)
+    replace(path, path, fs::symlink_metadata(path).ok(), Protected::Replace, write)
 }
 
 /// Writes a file next to `target` and renames it to `target`; `old` is what is there now. Errors name `path`.
@@ -55,6 +68,7 @@ fn replace<T, E: From<Error>>(
     path: &Path,
     target: &Path,
     old: Option<fs::Metadata>,
+    protected: Protected,
     write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
 ) -> Result<T, E> {
     let fail = |source| Error::Io { path: path.to_owned(), action: "write", source };
@@ -62,8 +76,12 @@ fn replace<T, E: From<Error>>(
         return Err(fail(io::ErrorKind::IsADirectory.into()).into());
     }
     let exists = old.is_some();
-    let permissions = old.filter(fs::Metadata::is_file).map(|old| old.permissions());
+    let old = old.filter(fs::Metadata::is_file);
     let mut part = Part::create(target).map_err(fail)?;
+    if let Some(old) = &old {
+        protected.check(old, part.file()).map_err(|protection| protection.error(path.to_owned()))?;
+    }
+    let permissions = old.map(|old| old.permissions());
     let result = write_stream(path, part.file(), write)?;
     part.take_place(target, exists, permissions).map_err(fail)?;
     Ok(result)
@@ -169,7 +187,7 @@ mod tests {
     use super::*;
 
     /// A new empty folder for one test.
-    fn folder(name: &str) -> PathBuf {
+    pub(super) fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("pteron-replace-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();

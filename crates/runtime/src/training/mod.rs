@@ -16,13 +16,23 @@
 //!     println!("loss {:?}", outputs[0]);
 //!     model.step("forward", &mut sgd)?;
 //! }
-//! model.save_checkpoint("forward", "trained.ptd")?;
+//! model.save_training("forward", "run.ptd", &sgd)?; // to go on from here
+//! model.save_checkpoint("forward", "trained.ptd")?; // the parameters only
 //! # Ok(()) }
 //! ```
 
+mod adam;
+mod gradients;
+mod optimizer;
+mod schedule;
 mod sgd;
+mod state;
 
+pub use adam::{Adam, AdamOptions};
+pub use optimizer::{Optimizer, OptimizerState};
+pub use schedule::{Decay, Schedule};
 pub use sgd::{Sgd, SgdOptions};
+pub use state::saved_optimizer;
 
 use crate::value::Storage;
 use crate::{Error, LoadOptions, Method, Module, Program, Result};
@@ -49,6 +59,8 @@ struct Joint {
     names: Vec<String>,
     /// Whether the method has run, so that its gradients are valid.
     ran: bool,
+    /// The sums of the gradients since the last step, by parameter; empty unless gradients are accumulated.
+    accumulated: BTreeMap<String, Vec<f32>>,
 }
 
 impl TrainingModule {
@@ -85,25 +97,22 @@ impl TrainingModule {
         self.named(method, first)
     }
 
-    /// The gradients of the last run by parameter name, as views into the method's memory. Fails before the first run.
+    /// The gradients of the last run by parameter name, as views into the method's memory, with what was done to them since
+    /// ([`Self::accumulate_gradients`], [`Self::clip_gradient_norm`]). Fails before the first run.
     pub fn named_gradients(&mut self, method: &str) -> Result<Vec<(&str, TensorView<'_>)>> {
-        let joint = self.joint(method)?;
-        if !joint.ran {
-            return Err(Error::Unsupported(format!(
-                "method `{method}` has no gradients yet: call execute_forward_backward first"
-            )));
-        }
-        let first = joint.gradients;
+        let first = self.joint_with_gradients(method)?.gradients;
         self.named(method, first)
     }
 
-    /// Updates every parameter of a method with the gradients of its last run.
-    pub fn step(&mut self, method: &str, sgd: &mut Sgd) -> Result<()> {
-        self.named_gradients(method)?;
-        let Some(joint) = self.joints.get(method) else { return Ok(()) };
-        let loaded = self.module.method(method)?;
-        for (i, name) in joint.names.iter().enumerate() {
-            loaded.step_output(joint.parameters + i, joint.gradients + i, name, sgd)?;
+    /// Updates every parameter of a method with the gradients of its last run, or with their sums where they were
+    /// accumulated. The sums start again at 0.
+    pub fn step(&mut self, method: &str, optimizer: &mut dyn Optimizer) -> Result<()> {
+        self.each_gradient(method, &mut |name, parameter, gradient| {
+            optimizer.step(name, parameter, gradient)
+        })?;
+        optimizer.end_step();
+        if let Some(joint) = self.joints.get_mut(method) {
+            joint.accumulated.clear();
         }
         Ok(())
     }
@@ -177,7 +186,7 @@ impl TrainingModule {
         for (i, name) in names.iter().enumerate() {
             loaded.name_output(parameters + i, name);
         }
-        Ok(Joint { gradients, parameters, names, ran: false })
+        Ok(Joint { gradients, parameters, names, ran: false, accumulated: BTreeMap::new() })
     }
 
     /// The index that a constant method returns.
@@ -204,8 +213,14 @@ impl Method {
         }
     }
 
-    /// Updates a parameter with its gradient; both are given as output indices.
-    fn step_output(&mut self, parameter: usize, gradient: usize, name: &str, sgd: &mut Sgd) -> Result<()> {
+    /// Calls `visit` with the elements of a parameter and of its gradient; both are given as output indices.
+    fn visit_gradient(
+        &mut self,
+        parameter: usize,
+        gradient: usize,
+        name: &str,
+        visit: gradients::Visit<'_>,
+    ) -> Result<()> {
         let (p, p_dtype, p_order) = self.output_extent(parameter, name)?;
         let (g, g_dtype, g_order) = self.output_extent(gradient, name)?;
         if (p_dtype, g_dtype) != (ScalarType::Float, ScalarType::Float) || p_order != g_order {
@@ -215,8 +230,8 @@ impl Method {
             )));
         }
         let mut loan = self.state.arenas.lend();
-        let (parameter, gradient) = (loan.exclusive(p)?, loan.shared(g)?);
-        sgd.step(name, floats_mut(parameter)?, floats(gradient)?)
+        let (parameter, gradient) = (loan.exclusive(p)?, loan.exclusive(g)?);
+        visit(name, floats_mut(parameter)?, floats_mut(gradient)?)
     }
 
     /// The arena extent, type and layout of an output. Fails if it is not in an arena.
@@ -233,10 +248,6 @@ impl Method {
             ))),
         }
     }
-}
-
-fn floats(bytes: &[u8]) -> Result<&[f32]> {
-    bytemuck::try_cast_slice(bytes).map_err(|_| misaligned())
 }
 
 fn floats_mut(bytes: &mut [u8]) -> Result<&mut [f32]> {

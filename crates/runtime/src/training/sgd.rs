@@ -1,3 +1,5 @@
+use super::Schedule;
+use super::optimizer::{Optimizer, OptimizerState, Pace, not_negative, same_length};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -14,6 +16,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone)]
 pub struct Sgd {
     options: SgdOptions,
+    pace: Pace,
     /// The momentum buffer of each parameter that has been stepped.
     buffers: BTreeMap<String, Vec<f32>>,
 }
@@ -40,21 +43,24 @@ impl Default for SgdOptions {
     }
 }
 
-impl Sgd {
-    /// A new optimizer. Fails if `lr`, `momentum` or `weight_decay` is negative or NaN, or if `nesterov` is set without
-    /// momentum or with dampening.
-    pub fn new(options: SgdOptions) -> Result<Self> {
-        let SgdOptions { lr, momentum, dampening, weight_decay, nesterov } = options;
-        for (name, value) in [("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)] {
-            if value.is_nan() || value < 0.0 {
-                return Err(Error::Unsupported(format!("SGD: {name} is {value}, it must be 0 or more")));
-            }
-        }
+impl SgdOptions {
+    fn check(&self) -> Result<()> {
+        let Self { lr, momentum, dampening, weight_decay, nesterov } = *self;
+        not_negative("SGD", &[("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)])?;
         if nesterov && (momentum == 0.0 || dampening != 0.0) {
             let problem = "SGD: Nesterov momentum needs a momentum and no dampening";
             return Err(Error::Unsupported(problem.to_owned()));
         }
-        Ok(Self { options, buffers: BTreeMap::new() })
+        Ok(())
+    }
+}
+
+impl Sgd {
+    /// A new optimizer. Fails if `lr`, `momentum` or `weight_decay` is negative or NaN, or if `nesterov` is set without
+    /// momentum or with dampening.
+    pub fn new(options: SgdOptions) -> Result<Self> {
+        options.check()?;
+        Ok(Self { options, pace: Pace::default(), buffers: BTreeMap::new() })
     }
 
     /// The hyperparameters.
@@ -62,9 +68,26 @@ impl Sgd {
         &self.options
     }
 
-    /// Sets the learning rate of subsequent steps, for learning-rate schedules.
+    /// Sets the learning rate of subsequent steps.
     pub fn set_lr(&mut self, lr: f64) {
         self.options.lr = lr;
+    }
+
+    /// Sets the hyperparameters of subsequent steps. The momentum buffers stay.
+    pub fn set_options(&mut self, options: SgdOptions) -> Result<()> {
+        options.check()?;
+        self.options = options;
+        Ok(())
+    }
+
+    /// Sets the schedule of the learning rate.
+    pub fn set_schedule(&mut self, schedule: Schedule) {
+        self.pace.schedule = schedule;
+    }
+
+    /// The number of steps that were taken.
+    pub fn steps(&self) -> u64 {
+        self.pace.steps
     }
 
     /// The momentum buffers by parameter name. Empty before the first step and without momentum.
@@ -76,21 +99,22 @@ impl Sgd {
     pub fn set_momentum_buffer(&mut self, parameter: impl Into<String>, buffer: Vec<f32>) {
         self.buffers.insert(parameter.into(), buffer);
     }
+}
 
-    /// Updates one parameter with its gradient. Fails if the gradient, or a momentum buffer that was set, has another
-    /// number of elements.
-    pub fn step(&mut self, name: &str, parameter: &mut [f32], gradient: &[f32]) -> Result<()> {
-        let SgdOptions { lr, momentum, dampening, weight_decay, nesterov } = self.options;
-        let (lr, momentum, decay) = (lr as f32, momentum as f32, weight_decay as f32);
+/// The kind of the momentum buffers in [`OptimizerState`], as PyTorch calls them.
+const MOMENTUM: &str = "momentum_buffer";
+
+impl Optimizer for Sgd {
+    fn name(&self) -> &'static str {
+        "sgd"
+    }
+
+    fn step(&mut self, name: &str, parameter: &mut [f32], gradient: &[f32]) -> Result<()> {
+        let SgdOptions { momentum, dampening, weight_decay, nesterov, .. } = self.options;
+        let lr = self.pace.lr(self.options.lr) as f32;
+        let (momentum, decay) = (momentum as f32, weight_decay as f32);
         let fresh = 1.0 - dampening as f32;
-        let lengths = |a: usize, b: usize| {
-            Error::Unsupported(format!(
-                "SGD: `{name}` has {a} elements, but its gradient or momentum buffer has {b}"
-            ))
-        };
-        if parameter.len() != gradient.len() {
-            return Err(lengths(parameter.len(), gradient.len()));
-        }
+        same_length("SGD", name, parameter.len(), &[gradient.len()])?;
         let decayed = |p: f32, g: f32| if decay == 0.0 { g } else { g + decay * p };
         if momentum == 0.0 {
             parameter.iter_mut().zip(gradient).for_each(|(p, &g)| *p -= lr * decayed(*p, g));
@@ -101,15 +125,51 @@ impl Sgd {
             self.buffers.insert(name.to_owned(), tensor::memory::filled(gradient.len(), 0.0)?);
         }
         let Some(buffer) = self.buffers.get_mut(name) else { return Ok(()) };
-        if buffer.len() != gradient.len() {
-            return Err(lengths(gradient.len(), buffer.len()));
-        }
+        same_length("SGD", name, parameter.len(), &[buffer.len()])?;
         for ((p, &g), v) in parameter.iter_mut().zip(gradient).zip(buffer) {
             let g = decayed(*p, g);
             *v = if first { g } else { momentum * *v + fresh * g };
             let step = if nesterov { g + momentum * *v } else { *v };
             *p -= lr * step;
         }
+        Ok(())
+    }
+
+    fn end_step(&mut self) {
+        self.pace.steps += 1;
+    }
+
+    fn state(&self) -> OptimizerState {
+        let SgdOptions { lr, momentum, dampening, weight_decay, nesterov } = self.options;
+        let mut state = OptimizerState::default();
+        self.pace.save(&mut state);
+        let nesterov = f64::from(u8::from(nesterov));
+        let numbers = [
+            ("lr", lr),
+            ("momentum", momentum),
+            ("dampening", dampening),
+            ("weight_decay", weight_decay),
+            ("nesterov", nesterov),
+        ];
+        for (name, value) in numbers {
+            state.numbers.insert(name.to_owned(), value);
+        }
+        state.buffers.insert(MOMENTUM, self.buffers.clone());
+        state
+    }
+
+    fn restore(&mut self, mut state: OptimizerState) -> Result<()> {
+        let pace = Pace::restore(&mut state)?;
+        let options = SgdOptions {
+            lr: state.take("lr")?,
+            momentum: state.take("momentum")?,
+            dampening: state.take("dampening")?,
+            weight_decay: state.take("weight_decay")?,
+            nesterov: state.take_flag("nesterov")?,
+        };
+        options.check()?;
+        state.end()?;
+        *self = Self { options, pace, buffers: state.buffers.remove(MOMENTUM).unwrap_or_default() };
         Ok(())
     }
 }

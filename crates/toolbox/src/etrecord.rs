@@ -1,0 +1,120 @@
+//! ETRecords: what an exporter keeps of a program for ExecuTorch's developer tools, in a zip archive.
+//!
+//! Source of the format: `executorch/devtools/etrecord/_etrecord.py`. An entry called `ETRECORD_V0` identifies it; the maps are
+//! JSON, the programs and tensors are of PyTorch's own formats.
+
+use crate::show::{bytes, count, table};
+use crate::{Error, Result, one_line};
+use runtime::{DataLoader, Limits, LoaderReader};
+use serde::Serialize;
+use serde_json::Value;
+use std::fmt::Write;
+use std::io::{self, Read};
+use std::sync::Arc;
+use zip::ZipArchive;
+
+/// The entry that identifies an ETRecord.
+const IDENTIFIER: &str = "ETRECORD_V0";
+/// What the entries hold, by the start of their names.
+const KINDS: [(&str, &str); 9] = [
+    ("exported_program", "the program as it was exported"),
+    ("edge_dialect_exported_program", "the program in the edge dialect"),
+    ("et_dialect_graph_module", "the program before it was written"),
+    ("debug_handle_map", "for each instruction, the nodes it was made of"),
+    ("delegate_map", "for each delegate, the nodes it was made of"),
+    ("instruction_id_to_num_outs_map", "for each instruction, its number of outputs"),
+    ("reference_outputs", "expected outputs"),
+    ("representative_inputs", "inputs"),
+    ("export_graph_id", "the identity of the exported graph"),
+];
+
+/// The contents of an ETRecord.
+#[derive(Debug, Clone, Serialize)]
+pub struct EtrecordReport {
+    /// The version of the report's schema.
+    pub report: u32,
+    /// The file.
+    pub file: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The entries, in the order of the archive, without the one that identifies it.
+    pub entries: Vec<EtrecordEntry>,
+}
+
+/// An entry of an ETRecord.
+#[derive(Debug, Clone, Serialize)]
+pub struct EtrecordEntry {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// What it holds; `None` for a name that is unknown here.
+    pub what: Option<&'static str>,
+    /// The number of keys of a map, by method where the map has a map for each.
+    pub keys: Option<usize>,
+}
+
+/// Reports an ETRecord; `None` if the archive is another one.
+///
+/// # Errors
+/// If the file cannot be read as a zip archive, or a map in it is not JSON or larger than the limits allow.
+pub fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Option<EtrecordReport>> {
+    let wrong = |problem: String| Error::bad_file(loader.name(), problem);
+    let mut zip = ZipArchive::new(LoaderReader::new(loader)).map_err(|e| wrong(one_line(&e)))?;
+    if zip.index_for_name(IDENTIFIER).is_none() {
+        return Ok(None);
+    }
+    let mut entries = Vec::new();
+    for index in 0..zip.len() {
+        let mut entry = zip.by_index(index).map_err(|e| wrong(one_line(&e)))?;
+        let (name, bytes) = (entry.name().to_owned(), entry.size());
+        if name == IDENTIFIER {
+            continue;
+        }
+        let keys = match name.ends_with("_map") {
+            true => Some(keys(&mut entry, limits).map_err(|e| wrong(format!("`{name}`: {e}")))?),
+            false => None,
+        };
+        let base = name.split('/').next().unwrap_or_default();
+        let kind = KINDS.iter().find(|(start, _)| base.strip_prefix(start).is_some_and(is_end));
+        entries.push(EtrecordEntry { what: kind.map(|(_, what)| *what), name, bytes, keys });
+    }
+    let (file, bytes) = (loader.name().to_owned(), loader.size());
+    Ok(Some(EtrecordReport { report: crate::inspect::REPORT_VERSION, file, bytes, entries }))
+}
+
+/// Whether a name ends here, or with one of the parts into which a program is divided.
+fn is_end(rest: &str) -> bool {
+    ["", "_state_dict", "_constants", "_example_inputs"].contains(&rest)
+}
+
+/// The number of keys of a JSON map.
+fn keys(entry: &mut dyn Read, limits: &Limits) -> io::Result<usize> {
+    let most = limits.format.tensor_bytes;
+    let mut text = Vec::new();
+    entry.take(most.saturating_add(1)).read_to_end(&mut text)?;
+    if text.len() as u64 > most {
+        return Err(io::Error::other(format!("it is larger than the limit of {most} bytes")));
+    }
+    match serde_json::from_slice(&text)? {
+        Value::Object(map) => Ok(map.len()),
+        _ => Err(io::Error::other("it is no map")),
+    }
+}
+
+impl EtrecordReport {
+    /// The report as text.
+    pub fn text(&self) -> String {
+        let entries = match self.entries.len() {
+            1 => "1 entry".to_owned(),
+            n => format!("{n} entries"),
+        };
+        let mut out = format!("{}: ETRecord, {}, {entries}\n", self.file, bytes(self.bytes));
+        let rows = self.entries.iter().map(|entry| {
+            let keys = entry.keys.map_or_else(String::new, |keys| format!(", {}", count(keys, "key")));
+            vec![entry.name.clone(), bytes(entry.bytes), format!("{}{keys}", entry.what.unwrap_or("unknown"))]
+        });
+        let _ = write!(out, "{}", table(rows.collect(), "<><", 2));
+        out
+    }
+}
