@@ -3,7 +3,7 @@
 use pool::{Pool, WorkQueue};
 use pteron_host::{
     AsyncValue, Charge, Error, ErrorCode, ErrorValue, ExecutionContext, Frame, Function, FunctionBuilder,
-    HostContext, Kernel, KernelRegistry, Limits, ModuleBuilder, Value,
+    HostContext, Kernel, KernelRegistry, Limits, ModuleBuilder, Promise, Value,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -49,8 +49,9 @@ fn failed(result: Result<pteron_host::Results, Error>) -> ErrorValue {
 
 /// Sets a value that nobody resolves.
 fn never(frame: &mut Frame<'_>) {
+    static PROMISES: Mutex<Vec<Promise>> = Mutex::new(Vec::new());
     let (promise, value) = AsyncValue::new();
-    std::mem::forget(promise);
+    PROMISES.lock().unwrap().push(promise);
     frame.set(0, Value::Async(value));
 }
 
@@ -209,7 +210,7 @@ fn constructors_of_resources_may_ask_for_others() {
     let nested = context.resource("a", || context.resource("b", || 1u32).map(|b| *b));
     assert_eq!(*nested.unwrap(), Some(1));
     let itself = context.resource("c", || context.resource("c", || 1u32).is_some());
-    assert_eq!(*itself.unwrap(), false);
+    assert!(!(*itself.unwrap()));
     assert_eq!(*host.shared(|| u64::from(*host.shared(|| 1u32))), 1);
     struct Itself;
     let needs_itself = || host.shared(|| drop(host.shared(|| Itself)));

@@ -87,7 +87,7 @@ fn every_layout_is_quantized_and_delegated_like_row_major_tensors() {
                 let [taken, left] = nodes(&compiled);
                 let what = format!("{layout}, {quantize:?}, {backend}");
                 assert!(
-                    left == 0 && (taken > 0) == !delegation.is_empty(),
+                    left == 0 && (taken > 0) != delegation.is_empty(),
                     "{what}: {taken} taken, {left} left"
                 );
                 let mut module = load(&compiled);

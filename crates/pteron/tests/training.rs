@@ -161,7 +161,7 @@ impl Run {
             losses.push(outputs[0].as_tensor().unwrap().as_slice::<f32>().unwrap()[0].to_bits());
             self.model.accumulate_gradients("forward").unwrap();
             self.batches += 1;
-            if self.batches % 2 == 0 {
+            if self.batches.is_multiple_of(2) {
                 self.model.clip_gradient_norm("forward", 0.5).unwrap();
                 self.model.step("forward", &mut *self.optimizer).unwrap();
             }

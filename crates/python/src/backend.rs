@@ -77,7 +77,7 @@ impl PyBackend {
         let data = PyDict::new(py);
         if let Some(named) = ctx.named_data() {
             for key in named.keys() {
-                let bytes = named.data(&key).map_err(crate::errors::Failure::from)?;
+                let bytes = named.data(key).map_err(crate::errors::Failure::from)?;
                 data.set_item(key, PyBytes::new(py, &bytes))?;
             }
         }

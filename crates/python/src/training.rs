@@ -273,10 +273,11 @@ impl PyTrainingModule {
     fn save_checkpoint(&self, py: Python<'_>, path: PathBuf, method: &str) -> PyResult<()> {
         self.with(py, |inner| {
             let Inner { module, optimizers, .. } = inner;
-            Ok(match optimizers.get_mut(method) {
+            match optimizers.get_mut(method) {
                 Some(rule) => module.save_training(method, path, rule.optimizer())?,
                 None => module.save_checkpoint(method, path)?,
-            })
+            }
+            Ok(())
         })
     }
 

@@ -256,8 +256,9 @@ fn a_weight_of_the_same_size_replaces_only_its_bytes() {
         let opened = File::Program(Program::open(&path).unwrap());
         let File::Program(program) = &opened else { unreachable!() };
         let values = program.tables().execution_plan.iter().flat_map(|plan| &plan.values);
-        let constants = values.filter_map(|value| value.as_tensor()).filter(|t| t.constant_idx().is_some());
-        let Some(tensor) = constants.filter(|t| t.scalar_type == 6 && t.dim_order.is_sorted()).last() else {
+        let mut constants =
+            values.filter_map(|value| value.as_tensor()).filter(|t| t.constant_idx().is_some());
+        let Some(tensor) = constants.rfind(|t| t.scalar_type == 6 && t.dim_order.is_sorted()) else {
             continue;
         };
         let count = tensor.numel().unwrap() as usize;

@@ -45,7 +45,7 @@ impl Opts {
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let (kernels, backends) = (registries().kernels(), registries().backends());
-        let registries = Registries { kernels: kernels, backends: backends };
+        let registries = Registries { kernels, backends };
         let open = |path: &Path| -> Result<File> {
             Ok(File::open(general::open(path)?, "diff", &limits())?)
         };

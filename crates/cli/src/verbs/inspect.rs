@@ -1,5 +1,5 @@
 use crate::failure::Result;
-use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
 use crate::limits::limits;
 use crate::registries::registries;
 use clap::Args;

@@ -97,7 +97,7 @@ impl Survey {
     fn loose_ranges(&self, len: usize) -> Vec<Range<usize>> {
         let mut at = 0;
         let mut ranges = Vec::new();
-        for range in self.covered.iter().cloned().chain([len..len]) {
+        for range in self.covered.iter().cloned().chain(std::iter::once(len..len)) {
             ranges.push(at..range.start.max(at));
             at = range.end;
         }

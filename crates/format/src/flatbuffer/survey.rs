@@ -40,7 +40,7 @@ impl Survey {
         let mut found = walker.found;
         found.covered = joined(std::mem::take(&mut found.covered));
         let mut at = 0;
-        for range in found.covered.iter().cloned().chain([buffer.len()..buffer.len()]) {
+        for range in found.covered.iter().cloned().chain(std::iter::once(buffer.len()..buffer.len())) {
             found.loose += buffer[at..range.start.max(at)].iter().filter(|&&byte| byte != 0).count();
             at = range.end.max(at);
         }

@@ -244,7 +244,7 @@ pub fn flat_tensor(file: &[u8], random: &mut Random, rarity: usize) -> Newer {
     let (mut out, mut marks) = newer_tables(&file[..tables], "FlatTensor", &header, random, rarity);
     let new = out.len() as u64;
     put(&mut out, 24, new - 64);
-    out.resize(out.len().next_multiple_of(if base % 4096 == 0 { 4096 } else { 128 }), 0);
+    out.resize(out.len().next_multiple_of(if base.is_multiple_of(4096) { 4096 } else { 128 }), 0);
     let base_of_new = out.len() as u64;
     put(&mut out, 32, base_of_new);
     out.extend(&file[base.min(file.len())..]);

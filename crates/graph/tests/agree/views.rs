@@ -79,7 +79,7 @@ proptest! {
             [(&[3, 4, 8][..], 1), (&[3, 4, 8], 2), (&[4, 8], 3)].map(|(s, seed)| (both.input(s, seed), s.to_vec())).into();
         for (kind, a, b, at) in steps {
             // Mostly the newest values, so that chains become long.
-            let pick = |i: usize, len: usize| if i % 3 == 0 { i % len } else { len - 1 - i % 4.min(len) };
+            let pick = |i: usize, len: usize| if i.is_multiple_of(3) { i % len } else { len - 1 - i % 4.min(len) };
             let (x, other) = (made[pick(a, made.len())].clone(), made[pick(b, made.len())].clone());
             made.extend(grow(&mut both, kind, &x, &other, at));
         }

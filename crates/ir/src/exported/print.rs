@@ -90,7 +90,7 @@ impl Printer<'_> {
         if !node.outputs.is_empty() {
             self.out.write_str(" = ")?;
         }
-        write!(self.out, "{}(", shown(&node.target.to_string()))?;
+        write!(self.out, "{}(", shown(node.target.as_ref()))?;
         let mut graphs = Vec::new();
         for (i, (name, arg)) in node.args.iter().enumerate() {
             self.out.write_str(if i > 0 { ", " } else { "" })?;

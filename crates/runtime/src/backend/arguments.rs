@@ -11,6 +11,7 @@ use tensor::{Extent, TensorMeta};
 /// An argument of a delegate call, as the file declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::large_enum_variant, reason = "almost every argument is a tensor")]
 pub enum CallArgument {
     /// A tensor. Dynamic sizes are upper bounds.
     Tensor(TensorMeta),
@@ -232,7 +233,7 @@ impl<'s> Scan<'s> {
         let last = ids().enumerate().filter_map(fixed).next_back();
         let least = last.map_or(0, |(count, _)| count);
         let is_given = |&(at, id): &(usize, Id)| is_first(at) && self.is_given(id);
-        let given = ids().enumerate().filter(is_given).next_back().map_or(least, |(at, _)| least.max(at + 1));
+        let given = ids().enumerate().rfind(is_given).map_or(least, |(at, _)| least.max(at + 1));
         let tail = args.len().saturating_sub(1);
         let is_empty = |&(at, id): &(usize, Id)| at >= given && self.is_empty(id, at != tail);
         let likely = ids().enumerate().find(is_empty).map_or(args.len(), |(at, _)| at);

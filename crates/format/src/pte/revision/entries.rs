@@ -101,7 +101,7 @@ impl Entries<'_> {
         contents: &mut Vec<Content<'d>>,
     ) -> Result<Option<SubsegmentOffsets>> {
         let is_dropped = |entry: &u32| self.is_dropped(entry);
-        if added.is_empty() && !self.before.keys().any(|entry| is_dropped(entry)) {
+        if added.is_empty() && !self.before.keys().any(is_dropped) {
             return Ok(None);
         }
         let mut offsets = self.old.map_or(Vec::new(), |old| old.offsets.clone());
