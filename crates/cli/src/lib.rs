@@ -17,7 +17,7 @@
 //!         out.storage_mut::<f32>()?.iter_mut().for_each(|v| *v *= 2.0);
 //!         Ok(())
 //!     });
-//!     twice.and_then(|kernel| kernels.register(kernel)).expect("a new operator");
+//!     kernels.register(twice.expect("a valid schema")).expect("a new operator");
 //!     // `.backend(...)`, `.delegation(...)` and `.recoverer(...)` add the halves of a backend.
 //!     pteron_cli::main_with(Registries::default().with_kernels(kernels))
 //! }

@@ -15,9 +15,6 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The alignment of packed weights: a cache line.
-const LAYOUT_ALIGNMENT: usize = 64;
-
 /// The named data of a payload, without duplicates.
 #[derive(Default)]
 pub(super) struct Blobs {
@@ -31,18 +28,18 @@ impl Blobs {
     /// Adds the bytes of a constant and returns the constant.
     fn add(&mut self, bytes: SharedBytes) -> Constant {
         let len = bytes.len() as u64;
-        let key = (len > 0).then(|| self.put(bytes, ALIGNMENT));
+        let key = (len > 0).then(|| self.put(bytes));
         Constant { key, bytes: len, laid_out: Vec::new() }
     }
 
     /// Adds bytes, unless equal bytes were added before, and returns their key.
-    fn put(&mut self, bytes: SharedBytes, alignment: usize) -> String {
+    fn put(&mut self, bytes: SharedBytes) -> String {
         let key = self.key(reopened(&bytes).bytes());
         if self.known.insert(key.clone()) {
             if bytes.again().is_none() {
                 self.by_address.insert(bytes.bytes().as_ptr_range(), key.clone());
             }
-            self.list.push(NamedBytes { key: key.clone(), bytes, alignment: alignment as u64 });
+            self.list.push(NamedBytes { key: key.clone(), bytes, alignment: ALIGNMENT as u64 });
         }
         key
     }
@@ -238,7 +235,7 @@ pub(super) fn store_weights(payload: &mut Payload, weights: Vec<StoredWeights>, 
     let mut of_key: HashMap<String, Vec<LaidOut>> = HashMap::new();
     for StoredWeights { constant, layout, bytes } in weights {
         let source = blobs.key(constant.again().bytes());
-        let key = blobs.put(bytes, LAYOUT_ALIGNMENT);
+        let key = blobs.put(bytes);
         of_key.entry(source).or_default().push(LaidOut { layout, key });
     }
     for constant in payload.values.iter_mut().filter_map(|value| value.constant.as_mut()) {
