@@ -1,6 +1,6 @@
 //! Operators with a mask.
 
-use crate::support::convert::Values;
+use crate::support::convert::{Values, values};
 use crate::support::copy::copy_to;
 use crate::support::dims::broadcast;
 use crate::support::dtype::Compute;
@@ -8,7 +8,7 @@ use crate::support::layout::Layout;
 use crate::support::map::{Input, elementwise, map_as};
 use crate::support::rows::{all_rows, by_size, expect_type, rows, write_rows};
 use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, Rounding, ensure};
-use tensor::{ScalarType, Shape};
+use tensor::{Scalar, ScalarType, Shape};
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -39,12 +39,15 @@ fn expect_mask(args: &Args<'_>) -> Result<()> {
 /// `mask ? value : self`.
 fn fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     expect_mask(args)?;
-    let value = Input::of(args, 2)?;
+    let dtype = args.meta(0)?.dtype();
+    let mut value = Input::of(args, 2)?;
     if let Input::Arg(2) = value {
         let meta = args.meta(2)?;
         ensure!(meta.rank() == 0, "value: expected a zero-dim tensor, found {meta}");
+        if dtype == ScalarType::Bool {
+            value = Input::Scalar(Scalar::Bool(values::<f64>(ctx, &args.tensor(2)?, &Layout::of(meta))?[0] != 0.0));
+        }
     }
-    let dtype = args.meta(0)?.dtype();
     let fns = elementwise!(
         real | x,
         m,
@@ -114,7 +117,7 @@ mod tests {
     use crate::support::call::{a, call, out, t};
     use operator::Arg;
     use tensor::Bool;
-    use tensor::ScalarType::{Float, Int};
+    use tensor::ScalarType::{self, Float, Int};
 
     fn mask(sizes: &[usize], of: &[bool]) -> tensor::Tensor {
         t(sizes, &of.iter().map(|&b| Bool::from(b)).collect::<Vec<_>>())
@@ -132,6 +135,16 @@ mod tests {
         let r =
             call("aten::masked_scatter.out", &[a(&x), a(&m), a(&t(&[3], &[7i32, 8, 9]))], out(Int, &[2, 2]));
         assert_eq!(r.unwrap().storage::<i32>().unwrap(), &[1, 7, 3, 8]);
+    }
+
+    #[test]
+    fn numbers_that_fill_bools_are_compared_with_zero() {
+        let (x, m) = (mask(&[2], &[false, true]), mask(&[2], &[true, false]));
+        for value in [Arg::Double(0.5), a(&t(&[], &[-0.25f32])), a(&t(&[], &[256i64]))] {
+            let name = if let Arg::Double(_) = value { "Scalar" } else { "Tensor" };
+            let r = call(&format!("aten::masked_fill.{name}_out"), &[a(&x), a(&m), value], out(ScalarType::Bool, &[2]));
+            assert_eq!(r.unwrap().bytes(), [1, 1]);
+        }
     }
 
     #[test]

@@ -124,9 +124,12 @@ impl Size {
     }
 }
 
+/// The greatest exponent of a power that is a product of equal factors.
+const MAX_FACTORS: i64 = 8;
+
 impl SymExpr {
     /// A canonical form: constants are folded, sums and products flattened, their integers combined and their terms
-    /// sorted. Two spellings of a sum become equal expressions.
+    /// sorted, powers are products, and a product is divided by its factors. Two spellings of a sum become equal expressions.
     pub fn simplified(&self) -> Size {
         let Self::Op(op, args) = self else {
             return match self {
@@ -146,6 +149,14 @@ impl SymExpr {
                     a.simplified()
                 }
                 [a, b] if a == b && *op == SymOp::FloorDiv => Size::Int(1),
+                [Self::Op(SymOp::Mul, factors), b] if *op == SymOp::FloorDiv && factors.contains(b) => {
+                    let mut factors = factors.clone();
+                    factors.remove(factors.iter().position(|factor| factor == b).unwrap_or_default());
+                    Self::Op(SymOp::Mul, factors).simplified()
+                }
+                [a, Self::Int(n @ 2..=MAX_FACTORS)] if *op == SymOp::Pow => {
+                    Self::Op(SymOp::Mul, (0..*n).map(|_| a.clone()).collect()).simplified()
+                }
                 _ => Size::Sym(Arc::new(Self::Op(*op, args))),
             },
         }
@@ -372,6 +383,10 @@ mod tests {
         assert_eq!(s().add(&s().mul(&(-1).into())), Size::Int(0));
         assert_eq!(s().mul(&1.into()), s());
         assert_eq!(Size::Int(6).combine(SymOp::FloorDiv, &4.into()), Size::Int(1));
+        let square = s().combine(SymOp::Pow, &2.into());
+        assert_eq!(square, s().mul(&s()));
+        assert_eq!(square.combine(SymOp::FloorDiv, &s()), s());
+        assert_eq!(s().mul(&6.into()).combine(SymOp::FloorDiv, &6.into()), s());
     }
 
     #[test]

@@ -340,7 +340,10 @@ impl<const N: usize> Call<'_, '_, '_, N> {
         let narrow = self.narrowing::<C>(k, dtype)?;
         let narrowed = |x: C| narrow.map_or(x, |narrow| narrow(x));
         let (index, view) = match self.inputs[k] {
-            Input::Scalar(s) => return Ok(Operand::Constant(narrowed(C::of_scalar(s)))),
+            Input::Scalar(s) => {
+                let s = if dtype == ScalarType::Bool { Scalar::Bool(s.to_bool()) } else { s };
+                return Ok(Operand::Constant(narrowed(C::of_scalar(s))));
+            }
             Input::Arg(index) => (index, None),
             Input::View(index, view) => (index, Some(view)),
         };

@@ -22,7 +22,8 @@ pub fn partition(
     Ok(result)
 }
 
-/// What a partitioner has changed. The sizes of a view that are computed may be left to be inferred (-1).
+/// What a partitioner has changed. The sizes of a view that are computed may be replaced by what is known of its result, or
+/// left to be inferred (-1).
 fn difference(before: &ExportedProgram, after: &ExportedProgram) -> Option<String> {
     let same_vars = before.num_vars() <= after.num_vars()
         && before.var_ids().all(|id| before.var(id).ty == after.var(id).ty);
@@ -80,7 +81,7 @@ fn of_graphs(program: &ExportedProgram, before: &ExportedGraph, after: &Exported
                         return Some(what);
                     }
                 }
-                _ if name == other && (x == y || is_inferred(a, x, y)) => {}
+                _ if name == other && (x == y || is_inferred(program, a, x, y)) => {}
                 _ => return Some(format!("the argument `{name}` of node `{}`", program.node_name(a))),
             }
         }
@@ -89,15 +90,18 @@ fn of_graphs(program: &ExportedProgram, before: &ExportedGraph, after: &Exported
         .then(|| format!("the number of its nodes: {} instead of {}", after.nodes.len(), before.nodes.len()))
 }
 
-/// Whether sizes of a view differ only in computed ones that are inferred instead.
-fn is_inferred(node: &ExportedNode, before: &Argument, after: &Argument) -> bool {
+/// Whether sizes of a view differ only in ones that were computed or inferred, and are now inferred or those of the result.
+fn is_inferred(program: &ExportedProgram, node: &ExportedNode, before: &Argument, after: &Argument) -> bool {
     let (Argument::Ints(before), Argument::Ints(after)) = (before, after) else { return false };
-    let same = |(a, b): (&IntArgument, &IntArgument)| {
-        a == b || matches!((a, b), (IntArgument::Var(_), IntArgument::Int(-1)))
+    let sizes = node.outputs.first().and_then(|&out| program.spec(out)).map_or(&[][..], |spec| &spec.sizes);
+    let same = |(at, (a, b)): (usize, (&IntArgument, &IntArgument))| {
+        let open = matches!(a, IntArgument::Var(_) | IntArgument::Int(-1));
+        let known = sizes.get(at).and_then(|size| size.known());
+        a == b || open && matches!(b, &IntArgument::Int(n) if n == -1 || known == Some(n))
     };
     *node.target == *"aten.view.default"
         && before.len() == after.len()
-        && before.iter().zip(after).all(same)
+        && before.iter().zip(after).enumerate().all(same)
         && after.iter().filter(|size| **size == IntArgument::Int(-1)).count() <= 1
 }
 
