@@ -45,7 +45,9 @@ fn fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
         let meta = args.meta(2)?;
         ensure!(meta.rank() == 0, "value: expected a zero-dim tensor, found {meta}");
         if dtype == ScalarType::Bool {
-            value = Input::Scalar(Scalar::Bool(values::<f64>(ctx, &args.tensor(2)?, &Layout::of(meta))?[0] != 0.0));
+            value = Input::Scalar(Scalar::Bool(
+                values::<f64>(ctx, &args.tensor(2)?, &Layout::of(meta))?[0] != 0.0,
+            ));
         }
     }
     let fns = elementwise!(
@@ -142,7 +144,11 @@ mod tests {
         let (x, m) = (mask(&[2], &[false, true]), mask(&[2], &[true, false]));
         for value in [Arg::Double(0.5), a(&t(&[], &[-0.25f32])), a(&t(&[], &[256i64]))] {
             let name = if let Arg::Double(_) = value { "Scalar" } else { "Tensor" };
-            let r = call(&format!("aten::masked_fill.{name}_out"), &[a(&x), a(&m), value], out(ScalarType::Bool, &[2]));
+            let r = call(
+                &format!("aten::masked_fill.{name}_out"),
+                &[a(&x), a(&m), value],
+                out(ScalarType::Bool, &[2]),
+            );
             assert_eq!(r.unwrap().bytes(), [1, 1]);
         }
     }

@@ -38,7 +38,7 @@ pub fn line(text: &str) -> Shown<'_> {
     Shown { text, columns: MAX_LINE, indent, quoted: false }
 }
 
-/// A message of several lines, each of them shown by [`line`]. Only a line end that is followed by an indented line ends a
+/// A message of several lines, each of them shown by [`line()`]. Only a line end that is followed by an indented line ends a
 /// line; any other belongs to a name.
 pub fn message(text: &str) -> String {
     let mut out = String::new();

@@ -148,6 +148,7 @@ pub fn supported(kernels: &KernelRegistry) -> Vec<Supported> {
 }
 
 /// The names of the kernels that BEF programs can call, sorted.
+#[cfg(feature = "bef")]
 pub fn bef_kernels() -> Vec<String> {
     tfrt_kernels::registry().names().into_iter().map(str::to_owned).collect()
 }
