@@ -4,6 +4,7 @@
 use crate::failure::{Failure, Result};
 use crate::limits::{LimitOpts, limits};
 use crate::maps;
+use crate::progress;
 use crate::registries::registries;
 use crate::verbs::{DETAILED, EXECUTING};
 use clap::{Args, ValueEnum};
@@ -12,8 +13,10 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use toolbox::bundle::rebundled;
 use toolbox::edit::Output;
 use toolbox::paths::{self, Paths};
+use toolbox::pattern::Pattern;
 use toolbox::show::{Escapes, Screen, message};
 use toolbox::verify::Setting;
 
@@ -279,6 +282,21 @@ pub(crate) fn open_data(files: &[PathBuf], verb: &'static str) -> Result<Vec<Ptd
     files.iter().map(open).collect()
 }
 
+/// Which entries or parts a verb takes.
+#[derive(Debug, Args)]
+pub(crate) struct NamesArg {
+    /// Only those with this name, in which `*` stands for any characters and `?` for one; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    name: Vec<String>,
+}
+
+impl NamesArg {
+    /// The patterns.
+    pub(crate) fn patterns(&self) -> Vec<Pattern> {
+        self.name.iter().map(Pattern::new).collect()
+    }
+}
+
 /// The output of a verb.
 #[derive(Debug, Args)]
 pub(crate) struct OutputArg {
@@ -380,6 +398,14 @@ impl OutputArg {
     /// Writes a file of the toolbox, but never to a terminal.
     pub(crate) fn write_file(&self, file: &Output) -> Result {
         self.write_binary_with(|out| Ok(file.write_to(out)?))
+    }
+
+    /// Writes what an edit made of the program in `file`, with the test cases of `file` if it is a bundled program.
+    pub(crate) fn write_edited(&self, file: &Arc<dyn DataLoader>, edited: &Output) -> Result {
+        match rebundled(file, edited, &limits(), &progress::of_bytes())? {
+            Some(bundle) => self.write_file(&bundle),
+            None => self.write_file(edited),
+        }
     }
 
     /// Whether the output is a file, so that stdout is free for a report.

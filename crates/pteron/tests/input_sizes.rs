@@ -43,7 +43,7 @@ fn edited(loader: &Loader) -> Vec<(&'static str, Loader)> {
     {
         all.push(("retarget", again));
     }
-    if let Ok(moved) = externalize(&program, MoveOptions::default(), &progress) {
+    if let Ok(moved) = externalize(&program, &MoveOptions::default(), &progress) {
         let data = PtdDataMap::load(in_memory(&moved.data), &Limits::default()).expect("named data");
         let alone = self::program(&in_memory(&moved.program));
         let embedded = embed(&alone, &[data], &progress).expect("it is embedded");

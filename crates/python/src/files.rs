@@ -6,7 +6,7 @@ use crate::module;
 use crate::opened::Opened;
 use crate::progress::progress;
 use crate::settings::{Settings, Source};
-use crate::tools::{Reader, check, json, keep, write};
+use crate::tools::{Reader, check, json, keep, patterns, write, write_edited};
 use pteron::bef::mlir;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -31,12 +31,13 @@ pub(crate) fn set_weight(
 ) -> PyResult<String> {
     let (source, progress) = (Source::of(source)?, progress(callback));
     let done: Result<String> = py.detach(|| {
-        check(&[&source], &[&output], &[])?;
-        check(&[&Source::Path(array.clone())], &[], &[&output])?;
-        let file = Reader::new().file(&source, "set-weight")?;
-        let set = edit::set_weight(&file, name, &array, &progress)?;
+        drop(check(&[&Source::Path(array.clone())], &[], &[&output])?);
+        let _locks = check(&[&source], &[&output], &[])?;
+        let reader = Reader::new();
+        let loader = reader.open(&source)?;
+        let set = edit::set_weight(&reader.file(&loader, "set-weight")?, name, &array, &progress)?;
         keep(strict, name, &set.lost)?;
-        write(&output, &set.file)?;
+        write_edited(&output, &loader, &set.file, &progress)?;
         json(&set)
     });
     Ok(done?)
@@ -68,22 +69,15 @@ pub(crate) fn extract(
     }
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
-        let file = reader.file(&source, "extract")?;
+        let file = reader.file(&reader.open(&source)?, "extract")?;
         let selection = if kinds.is_empty() { Selection::PARTS } else { selection };
         let mut parts = toolbox::extract::extract(&file, selection, &reader.backends, &progress)?;
         if let Some(names) = &names {
-            for name in names {
-                if !parts.iter().any(|part| part.name.as_ref() == Some(name)) {
-                    let meant =
-                        toolbox::did_you_mean(name, parts.iter().filter_map(|part| part.name.as_deref()));
-                    return Err(Failure::Input(format!("there is no part `{name}`{meant}")));
-                }
-            }
-            parts.retain(|part| part.name.as_ref().is_some_and(|name| names.contains(name)));
+            toolbox::extract::retain(&mut parts, &patterns(names))?;
         }
         if let Some(folder) = &folder {
             let paths: Vec<PathBuf> = parts.iter().map(|part| folder.join(&part.path)).collect();
-            check(&[&source], &[], &paths.iter().collect::<Vec<_>>())?;
+            drop(check(&[&source], &[], &paths.iter().collect::<Vec<_>>())?);
             for (part, path) in parts.iter().zip(&paths) {
                 let parent = path.parent().unwrap_or(folder);
                 std::fs::create_dir_all(parent).map_err(toolbox::Error::write(parent))?;
@@ -116,7 +110,7 @@ pub(crate) fn bundle(
         }
     };
     let done: Result<usize> = py.detach(|| {
-        check(&[&source], &[&output], &[])?;
+        let _locks = check(&[&source], &[&output], &[])?;
         let mut bundle = match opened.bundle {
             Some(bundle) => bundle,
             None => Bundle::new(&**opened.program.loader())?,
@@ -140,7 +134,7 @@ pub(crate) fn report(
 ) -> PyResult<()> {
     let (source, settings) = (Source::of(source)?, Settings::of(Some(options))?);
     let done: Result<()> = py.detach(|| {
-        check(&[&source], &[], &[&output])?;
+        let _locks = check(&[&source], &[], &[&output])?;
         let options = settings.load_options()?;
         let page = page(&gather(&Reader::new().open(&source)?, &options, &Measured::default())?)?;
         Ok(pteron::replace_file(&output, |out| {

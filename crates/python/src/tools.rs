@@ -4,14 +4,17 @@ use crate::backend::registries;
 use crate::errors::{Failure, Result};
 use crate::progress::progress;
 use crate::settings::{Settings, Source};
-use pteron::{BackendRegistry, DataLoader, KernelRegistry, Limits, PtdDataMap};
+use pteron::{BackendRegistry, DataLoader, EditLock, KernelRegistry, Limits, PtdDataMap};
 use pyo3::prelude::*;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use toolbox::bundle::rebundled;
 use toolbox::edit::{self, MoveOptions, Output, StripOptions};
 use toolbox::file::{File, Progress};
+use toolbox::merge::{MergeOptions, Prefer, merge as merge_files};
 use toolbox::paths::Paths;
+use toolbox::pattern::Pattern;
 
 /// The registries and limits with which files are read.
 pub(crate) struct Reader {
@@ -34,13 +37,13 @@ impl Reader {
     }
 
     /// Opens a program or named data.
-    pub(crate) fn file(&self, source: &Source, verb: &'static str) -> Result<File> {
-        Ok(File::open(source.open(false)?, verb, &self.limits)?)
+    pub(crate) fn file(&self, loader: &Arc<dyn DataLoader>, verb: &'static str) -> Result<File> {
+        Ok(File::open(Arc::clone(loader), verb, &self.limits)?)
     }
 
     /// Opens a program.
-    fn program(&self, source: &Source, verb: &'static str) -> Result<pteron::Program> {
-        Ok(File::open_program(self.open(source)?, verb, &self.limits)?)
+    fn program(&self, loader: &Arc<dyn DataLoader>, verb: &'static str) -> Result<pteron::Program> {
+        Ok(File::open_program(Arc::clone(loader), verb, &self.limits)?)
     }
 
     /// Opens a file of named data.
@@ -54,8 +57,10 @@ pub(crate) fn json(report: &impl Serialize) -> Result<String> {
     Ok(serde_json::to_string(report)?)
 }
 
-/// Fails if an output would overwrite another output, or an input that it is not an edit of.
-pub(crate) fn check(reads: &[&Source], edits: &[&PathBuf], writes: &[&PathBuf]) -> Result<()> {
+/// Fails if an output would overwrite another output, or an input that it is not an edit of. Waits until no other edit of the
+/// files that are edited in place is under way; none begins before the locks are dropped.
+#[must_use = "the locks end when they are dropped"]
+pub(crate) fn check(reads: &[&Source], edits: &[&PathBuf], writes: &[&PathBuf]) -> Result<Vec<EditLock>> {
     let mut paths = Paths::default();
     let mut read = Vec::new();
     for source in reads {
@@ -66,12 +71,26 @@ pub(crate) fn check(reads: &[&Source], edits: &[&PathBuf], writes: &[&PathBuf]) 
     }
     edits.iter().for_each(|path| paths.edit("", path, &read));
     writes.iter().for_each(|path| paths.write("", path));
-    paths.check(false).map_err(Failure::Input)
+    paths.check(false).map_err(Failure::Input)?;
+    Ok(paths.edited().into_iter().filter_map(|path| EditLock::take(path, || ())).collect())
 }
 
 /// Writes a file atomically.
 pub(crate) fn write(path: &PathBuf, output: &Output) -> Result<()> {
     Ok(pteron::replace_file(path, |out| output.write_to(out))?)
+}
+
+/// Writes what an edit made of the program in `file` atomically, with the test cases of `file` if it is a bundled program.
+pub(crate) fn write_edited(
+    path: &PathBuf,
+    file: &Arc<dyn DataLoader>,
+    edited: &Output,
+    progress: &Progress,
+) -> Result<()> {
+    match rebundled(file, edited, &Limits::default(), progress)? {
+        Some(bundle) => write(path, &bundle),
+        None => write(path, edited),
+    }
 }
 
 /// Fails if an edit of `file` that is strict could not keep something.
@@ -80,6 +99,11 @@ pub(crate) fn keep(strict: bool, file: &str, lost: &[String]) -> Result<()> {
         edit::refuse_losses(file, lost)?;
     }
     Ok(())
+}
+
+/// Names in which `*` and `?` stand for characters.
+pub(crate) fn patterns(names: &[String]) -> Vec<Pattern> {
+    names.iter().map(Pattern::new).collect()
 }
 
 /// The contents of a file.
@@ -136,7 +160,7 @@ pub(crate) fn plan(py: Python<'_>, source: &Bound<'_, PyAny>, method: Option<Str
     let source = Source::of(source)?;
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
-        let program = reader.program(&source, "plan")?;
+        let program = reader.program(&reader.open(&source)?, "plan")?;
         let (kernels, backends) = (&reader.kernels, &reader.backends);
         json(&match &method {
             Some(method) => toolbox::plan::plan_of(&program, method, kernels, backends)?,
@@ -170,11 +194,11 @@ pub(crate) fn diff(
     let (a, b, progress) = (Source::of(a)?, Source::of(b)?, progress(callback));
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
-        let open = |source: &Source| -> Result<File> {
-            Ok(File::open(reader.open(source)?, "diff", &reader.limits)?)
-        };
+        let (a, b) = (reader.open(&a)?, reader.open(&b)?);
+        let (file_a, file_b) = (reader.file(&a, "diff")?, reader.file(&b, "diff")?);
         let registries = toolbox::diff::Registries { kernels: &reader.kernels, backends: &reader.backends };
-        let report = toolbox::diff::diff(&open(&a)?, &open(&b)?, registries, &progress)?;
+        let mut report = toolbox::diff::diff(&file_a, &file_b, registries, &progress)?;
+        report.differences.extend(toolbox::diff::diff_test_cases(&*a, &*b, &reader.limits)?);
         json(&if meaning { report.of_meaning() } else { report })
     });
     Ok(done?)
@@ -192,11 +216,13 @@ pub(crate) fn strip(
 ) -> PyResult<String> {
     let (source, progress) = (Source::of(source)?, progress(callback));
     let done: Result<String> = py.detach(|| {
-        check(&[&source], &[&output], &[])?;
-        let program = Reader::new().program(&source, "strip")?;
+        let _locks = check(&[&source], &[&output], &[])?;
+        let reader = Reader::new();
+        let file = reader.open(&source)?;
+        let program = reader.program(&file, "strip")?;
         let stripped = edit::strip(&program, StripOptions { names }, &progress)?;
         keep(strict, program.loader().name(), &stripped.lost)?;
-        write(&output, &stripped.program)?;
+        write_edited(&output, &file, &stripped.program, &progress)?;
         json(&stripped)
     });
     Ok(done?)
@@ -209,20 +235,23 @@ pub(crate) fn externalize(
     source: &Bound<'_, PyAny>,
     output: PathBuf,
     data: PathBuf,
-    options: (u64, bool),
+    options: (u64, bool, Vec<String>),
     strict: bool,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let (source, progress) = (Source::of(source)?, progress(callback));
     let done: Result<String> = py.detach(|| {
-        check(&[&source], &[&output], &[&data])?;
-        let program = Reader::new().program(&source, "externalize")?;
-        let moved =
-            edit::externalize(&program, MoveOptions { at_least: options.0, initial: options.1 }, &progress)?;
+        let _locks = check(&[&source], &[&output], &[&data])?;
+        let reader = Reader::new();
+        let file = reader.open(&source)?;
+        let program = reader.program(&file, "externalize")?;
+        let (at_least, initial, names) = options;
+        let options = MoveOptions { at_least, initial, names: patterns(&names) };
+        let moved = edit::externalize(&program, &options, &progress)?;
         keep(strict, program.loader().name(), &moved.lost)?;
         // Write the weights first: a program without its weights is useless, weights without the program are not.
         write(&data, &moved.data)?;
-        write(&output, &moved.program)?;
+        write_edited(&output, &file, &moved.program, &progress)?;
         json(&moved)
     });
     Ok(done?)
@@ -241,14 +270,15 @@ pub(crate) fn embed(
     let (source, progress) = (Source::of(source)?, progress(callback));
     let done: Result<String> = py.detach(|| {
         let files: Vec<Source> = data.iter().cloned().map(Source::Path).collect();
-        check(&[&source], &[&output], &[])?;
-        check(&files.iter().collect::<Vec<_>>(), &[], &[&output])?;
+        drop(check(&files.iter().collect::<Vec<_>>(), &[], &[&output])?);
+        let _locks = check(&[&source], &[&output], &[])?;
         let reader = Reader::new();
         let maps = data.iter().map(|path| reader.data(path, "embed")).collect::<Result<Vec<_>>>()?;
-        let program = reader.program(&source, "embed")?;
+        let file = reader.open(&source)?;
+        let program = reader.program(&file, "embed")?;
         let embedded = edit::embed(&program, &maps, &progress)?;
         keep(strict, program.loader().name(), &embedded.not_kept())?;
-        write(&output, &embedded.program)?;
+        write_edited(&output, &file, &embedded.program, &progress)?;
         json(&embedded)
     });
     Ok(done?)
@@ -271,18 +301,19 @@ pub(crate) fn dedupe(
         if outputs.len() != sources.len() {
             return Err(Failure::Input("dedupe takes an output for each program".to_owned()));
         }
-        check(&sources.iter().collect::<Vec<_>>(), &outputs.iter().collect::<Vec<_>>(), &[&data])?;
+        let _locks =
+            check(&sources.iter().collect::<Vec<_>>(), &outputs.iter().collect::<Vec<_>>(), &[&data])?;
         let reader = Reader::new();
-        let open = |source| reader.program(source, "dedupe");
-        let shared =
-            edit::dedupe(&sources.iter().map(open).collect::<Result<Vec<_>>>()?, at_least, &progress)?;
+        let files = sources.iter().map(|source| reader.open(source)).collect::<Result<Vec<_>>>()?;
+        let open = |file| reader.program(file, "dedupe");
+        let shared = edit::dedupe(&files.iter().map(open).collect::<Result<Vec<_>>>()?, at_least, &progress)?;
         for member in &shared.programs {
             keep(strict, &member.file, &member.lost)?;
         }
         // Write the weights first: if a later write fails, every program on disk can still be run.
         write(&data, &shared.data)?;
-        for (member, output) in shared.programs.iter().zip(&outputs) {
-            write(output, &member.program)?;
+        for ((file, member), output) in files.iter().zip(&shared.programs).zip(&outputs) {
+            write_edited(output, file, &member.program, &progress)?;
         }
         json(&shared)
     });
@@ -295,17 +326,27 @@ pub(crate) fn merge(
     py: Python<'_>,
     files: Vec<PathBuf>,
     output: PathBuf,
-    share: bool,
+    options: (Vec<String>, Vec<(String, String)>, Option<String>, bool),
     strict: bool,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let progress = progress(callback);
     let done: Result<String> = py.detach(|| {
         let sources: Vec<Source> = files.iter().cloned().map(Source::Path).collect();
-        check(&sources.iter().collect::<Vec<_>>(), &[], &[&output])?;
+        let _locks = check(&sources.iter().collect::<Vec<_>>(), &[&output], &[])?;
+        let (names, rename, prefer, share) = options;
+        let prefer = match prefer.as_deref() {
+            None => None,
+            Some("first") => Some(Prefer::First),
+            Some("last") => Some(Prefer::Last),
+            Some(other) => {
+                return Err(Failure::Input(format!("prefer is `first` or `last`, not `{other}`")));
+            }
+        };
+        let options = MergeOptions { names: patterns(&names), rename, prefer, share };
         let reader = Reader::new();
         let maps = files.iter().map(|path| reader.data(path, "merge")).collect::<Result<Vec<_>>>()?;
-        let merged = toolbox::merge::merge(&maps, share, &progress)?;
+        let merged = merge_files(&maps, &options, &progress)?;
         keep(strict, "the merged file", &merged.lost)?;
         write(&output, &merged.data)?;
         json(&merged)
@@ -326,7 +367,7 @@ pub(crate) fn convert(
     let progress: Progress = progress(callback);
     let done: Result<u64> = py.detach(|| {
         let source = Source::Path(source);
-        check(&[&source], &[], &[&output])?;
+        let _locks = check(&[&source], &[], &[&output])?;
         let to = toolbox::convert::Format::of(&output).ok_or_else(|| {
             Failure::Input(format!("{}: weights are written as .ptd, .safetensors or .npz", output.display()))
         })?;

@@ -71,7 +71,8 @@ class Files(unittest.TestCase):
         path.write_text(text)
         made = pteron.translate(path)
         self.assertIsInstance(made, bytes)
-        self.assertEqual(pteron.translate(made), text)
+        # A location that is not in the file is the file itself.
+        self.assertEqual(pteron.translate(made, locations=False), pteron.translate(BEF, locations=False))
         path.write_text("func @f( {")
         with self.assertRaisesRegex(pteron.errors.FormatError, "program.mlir"):
             pteron.translate(path)

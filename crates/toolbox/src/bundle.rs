@@ -1,5 +1,7 @@
 //! Bundled programs (`.bpte`): a program with test inputs for its methods and the expected outputs.
 
+use crate::edit::Output;
+use crate::file::Progress;
 use crate::input::type_text;
 use crate::inspect::{self, REPORT_VERSION};
 use crate::run::{Called, Request};
@@ -20,6 +22,8 @@ pub struct Bundle {
     /// The test cases of each method.
     pub suites: Vec<BundledMethodTestSuite>,
     name: String,
+    /// Where the program begins in the file; 0 for a bundle that is no file yet.
+    start: u64,
     program: FreeableBuffer,
 }
 
@@ -38,6 +42,15 @@ pub struct BundleReport {
     pub suites: Vec<SuiteReport>,
     /// The program inside.
     pub program: inspect::ProgramReport,
+}
+
+/// What a bundle has, as the report of `pteron bundle`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Bundled {
+    /// The test cases of each method.
+    pub suites: Vec<SuiteReport>,
+    /// The size of the file in bytes.
+    pub bytes: u64,
 }
 
 /// The test cases of a method.
@@ -74,12 +87,28 @@ impl Bundle {
             Error::bad_file(loader.name(), "the program is not within the file, which must have changed")
         })?;
         let name = format!("the program of {}", loader.name());
-        Ok(Self { version: read.version, suites: read.method_test_suites, name, program })
+        let start = read.program.start;
+        Ok(Self { version: read.version, suites: read.method_test_suites, name, start, program })
     }
 
     /// A loader for the program inside.
     pub fn program(&self) -> Arc<dyn DataLoader> {
         Arc::new(BytesLoader::named(self.name.clone(), self.program.clone()))
+    }
+
+    /// Where the program begins in the file.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// The bundle with another program, and the test cases of the methods that this one has.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_program(self, program: &dyn DataLoader, has_method: impl Fn(&str) -> bool) -> Result<Self> {
+        let Self { mut suites, name, .. } = self;
+        suites.retain(|suite| has_method(&suite.method_name));
+        Ok(Self { suites, name, ..Self::new(program)? })
     }
 
     /// The inputs of a test case of a method.
@@ -113,13 +142,54 @@ impl Bundle {
     pub fn new(program: &dyn DataLoader) -> Result<Self> {
         let bytes = program.load(0, program.size(), Purpose::Program)?;
         let name = program.name().to_owned();
-        Ok(Self { version: bpte::SCHEMA_VERSION, suites: Vec::new(), name, program: bytes })
+        Ok(Self { version: bpte::SCHEMA_VERSION, suites: Vec::new(), name, start: 0, program: bytes })
+    }
+
+    /// The report on the bundle, which has `bytes` bytes as a file.
+    pub fn bundled(&self, bytes: u64) -> Bundled {
+        Bundled { suites: self.suites.iter().map(suite_report).collect(), bytes }
     }
 
     /// Writes the bundle.
     pub fn write(&self, out: &mut dyn Write) -> Result<()> {
         bpte::write(&self.suites, &self.program, out).context(|| "cannot write the bundle".to_owned())
     }
+}
+
+/// The program in a bundled program; any other file as it is.
+///
+/// # Errors
+/// If the file cannot be read, or is not valid.
+pub fn unbundled(file: Arc<dyn DataLoader>, limits: &Limits) -> Result<Arc<dyn DataLoader>> {
+    match is_one(&*file)? {
+        true => Ok(Bundle::open(&*file, limits)?.program()),
+        false => Ok(file),
+    }
+}
+
+/// What an edit made of the program in the bundled program `file`, with the test cases of `file`; `None` if `file` is not
+/// bundled. All of a bundled program is in memory.
+///
+/// # Errors
+/// If a file cannot be read, or is not valid.
+pub fn rebundled(
+    file: &Arc<dyn DataLoader>,
+    edited: &Output,
+    limits: &Limits,
+    progress: &Progress,
+) -> Result<Option<Output>> {
+    if !is_one(&**file)? {
+        return Ok(None);
+    }
+    let bundle = Bundle::open(&**file, limits)?;
+    let program = edited.to_vec()?;
+    if program == *bundle.program {
+        return Ok(Some(Output::copy(file, progress)));
+    }
+    let mut bytes = Vec::new();
+    bpte::write(&bundle.suites, &program, &mut bytes).context(|| "cannot write the bundle".to_owned())?;
+    let len = bytes.len() as u64;
+    Ok(Some(Output::stream(len, progress, move |out| Ok(out.write_all(&bytes)?))))
 }
 
 /// Converts the values of a test case to the values that a method takes and returns.
@@ -175,6 +245,23 @@ pub(crate) fn report(
     bundle: &Bundle,
     program: inspect::ProgramReport,
 ) -> BundleReport {
+    BundleReport {
+        report: REPORT_VERSION,
+        file: loader.name().to_owned(),
+        bytes: loader.size(),
+        version: bundle.version,
+        suites: bundle.suites.iter().map(suite_report).collect(),
+        program,
+    }
+}
+
+fn suite_report(suite: &BundledMethodTestSuite) -> SuiteReport {
+    let cases = suite.test_cases.iter().map(case_report).collect();
+    SuiteReport { method: suite.method_name.clone(), cases }
+}
+
+/// The report on a test case.
+pub(crate) fn case_report(case: &BundledMethodTestCase) -> CaseReport {
     let text = |value: &Value| match value {
         Value::Tensor(t) => {
             let sizes: Vec<usize> = t.sizes.iter().map(|&s| usize::try_from(s).unwrap_or(0)).collect();
@@ -185,20 +272,5 @@ pub(crate) fn report(
         Value::Double(v) => format!("{v:?}"),
     };
     let texts = |values: &[Value]| values.iter().map(text).collect();
-    let suites = bundle.suites.iter().map(|s| SuiteReport {
-        method: s.method_name.clone(),
-        cases: s
-            .test_cases
-            .iter()
-            .map(|c| CaseReport { inputs: texts(&c.inputs), outputs: texts(&c.expected_outputs) })
-            .collect(),
-    });
-    BundleReport {
-        report: REPORT_VERSION,
-        file: loader.name().to_owned(),
-        bytes: loader.size(),
-        version: bundle.version,
-        suites: suites.collect(),
-        program,
-    }
+    CaseReport { inputs: texts(&case.inputs), outputs: texts(&case.expected_outputs) }
 }

@@ -58,7 +58,7 @@ pub struct EtrecordEntry {
 ///
 /// # Errors
 /// If the file cannot be read as a zip archive, or a map in it is not JSON or larger than the limits allow.
-pub fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Option<EtrecordReport>> {
+pub(crate) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Option<EtrecordReport>> {
     let wrong = |problem: String| Error::bad_file(loader.name(), problem);
     let mut zip = ZipArchive::new(LoaderReader::new(loader)).map_err(|e| wrong(one_line(&e)))?;
     if zip.index_for_name(IDENTIFIER).is_none() {

@@ -2,6 +2,7 @@
 
 use crate::edit::Output;
 use crate::file::{File, Progress, source};
+use crate::pattern::{Pattern, fits_any, require_fitting};
 use crate::{Result, delegates, npy, show};
 use format::ptd::TensorLayout;
 use format::pte::{EValue, TensorData};
@@ -68,6 +69,18 @@ pub fn extract(
         File::Data(data) => of_data(data, selection, &mut parts)?,
     }
     Ok(parts.all)
+}
+
+/// Keeps the parts whose names fit one of the patterns; all, if there are none.
+///
+/// # Errors
+/// A pattern fits no part.
+pub fn retain(parts: &mut Vec<Part>, names: &[Pattern]) -> Result<()> {
+    require_fitting(names, parts.iter().filter_map(|part| part.name.as_deref()), "part")?;
+    if !names.is_empty() {
+        parts.retain(|part| part.name.as_deref().is_some_and(|name| fits_any(names, name)));
+    }
+    Ok(())
 }
 
 fn of_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) -> Result<()> {

@@ -1,5 +1,6 @@
 //! What all verbs that write files share: opening, streaming of byte ranges, and progress.
 
+use crate::bundle::unbundled;
 use crate::{Context, Result, kind};
 use format::FileKind;
 use format::container::Blob;
@@ -17,24 +18,27 @@ const CHUNK: u64 = 1 << 20;
 #[non_exhaustive]
 #[expect(clippy::large_enum_variant, reason = "a verb has one or two of them")]
 pub enum File {
-    /// A program.
+    /// A program, which may come from a bundled program.
     Program(Program),
     /// Named data.
     Data(PtdDataMap),
 }
 
 impl File {
-    /// Opens a program (`.pte`) or named data (`.ptd`) for `verb`. Only the tables are read.
+    /// Opens a program (`.pte`, or that in a `.bpte`) or named data (`.ptd`) for `verb`. Only the tables are read, except of a
+    /// bundled program.
     pub fn open(loader: Arc<dyn DataLoader>, verb: &'static str, limits: &Limits) -> Result<Self> {
+        let loader = unbundled(loader, limits)?;
         match kind::of(&*loader)? {
             Some(FileKind::Pte) => Ok(Self::Program(Program::load(loader, limits)?)),
             Some(FileKind::Ptd) => Ok(Self::Data(PtdDataMap::load(loader, limits)?)),
-            other => Err(kind::wrong(&*loader, other, verb, "programs (.pte) and named data (.ptd)")),
+            other => Err(kind::wrong(&*loader, other, verb, "programs (.pte, .bpte) and named data (.ptd)")),
         }
     }
 
     /// As [`open`](Self::open), but also opens a program none of whose methods is valid, to show what can be read.
     pub fn open_readable(loader: Arc<dyn DataLoader>, verb: &'static str, limits: &Limits) -> Result<Self> {
+        let loader = unbundled(loader, limits)?;
         match kind::of(&*loader)? {
             Some(FileKind::Pte) => Ok(Self::Program(Program::load_readable(loader, limits)?)),
             _ => Self::open(loader, verb, limits),
@@ -49,11 +53,12 @@ impl File {
         }
     }
 
-    /// Opens a program (`.pte`) for `verb`.
+    /// Opens a program (`.pte`, or that in a `.bpte`) for `verb`.
     pub fn open_program(loader: Arc<dyn DataLoader>, verb: &'static str, limits: &Limits) -> Result<Program> {
+        let loader = unbundled(loader, limits)?;
         match kind::of(&*loader)? {
             Some(FileKind::Pte) => Ok(Program::load(loader, limits)?),
-            other => Err(kind::wrong(&*loader, other, verb, "programs (.pte)")),
+            other => Err(kind::wrong(&*loader, other, verb, "programs (.pte, .bpte)")),
         }
     }
 

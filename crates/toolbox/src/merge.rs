@@ -2,13 +2,13 @@
 
 use crate::edit::{Output, finish_data, revise_data, undeclared_data};
 use crate::file::{InFile, Progress, source};
+use crate::pattern::{Pattern, fits_any, require_fitting};
 use crate::{Context, Error, Result, show};
 use format::container::Blob;
-use format::ptd::{NamedData, TensorLayout};
+use format::ptd::TensorLayout;
 use runtime::PtdDataMap;
 use serde::Serialize;
-use std::collections::HashMap;
-use std::collections::hash_map;
+use std::collections::{HashMap, HashSet, hash_map};
 use std::ops::Range;
 
 /// Conflicts that an error lists at most.
@@ -32,56 +32,80 @@ pub struct Merged {
     pub data: Output,
 }
 
+/// What [`merge`] takes of the files, and under which keys.
+#[derive(Debug, Clone, Default)]
+pub struct MergeOptions {
+    /// Takes only entries whose keys in the files fit one of these; all, if there are none.
+    pub names: Vec<Pattern>,
+    /// New keys for keys of the files.
+    pub rename: Vec<(String, String)>,
+    /// Whose entry is taken if files have different ones under a key; without it, that is an error.
+    pub prefer: Option<Prefer>,
+    /// Entries with equal bytes share storage; to find them, entries of equal length are read once more.
+    pub share: bool,
+}
+
+/// Which of several files is preferred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prefer {
+    /// The first one that has the key.
+    First,
+    /// The last one that has the key.
+    Last,
+}
+
 /// Merges files into one: entries of further files are added to the first. A key that occurs in two files is kept once if
-/// layout and bytes are the same.
-///
-/// With `share`, entries with equal bytes share storage; to find them, entries of equal length are read once more.
-/// Memory use does not depend on the sizes of the files.
+/// layout and bytes are the same. Memory use does not depend on the sizes of the files.
 ///
 /// # Errors
-/// If there are no files, or a key has different layouts or bytes in two files; the error names the keys and both files.
-pub fn merge(files: &[PtdDataMap], share: bool, progress: &Progress) -> Result<Merged> {
+/// If there are no files, a key has different layouts or bytes in two files of which none is preferred (the error names the
+/// keys and both files), or a pattern or a key to rename is that of no entry.
+pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) -> Result<Merged> {
     let bytes_before: u64 = files.iter().map(|file| file.loader().size()).sum();
-    progress.begin("comparing", if share { bytes_before } else { 0 });
+    progress.begin("comparing", if options.share { bytes_before } else { 0 });
     let first = files.first().ok_or_else(|| Error::input("there are no files to merge"))?;
-    let mut revision = revise_data(first, progress)?;
-    let mut places: HashMap<String, (usize, Found<'_>)> = HashMap::new();
-    let (mut same, mut conflicts, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+    let keys = || files.iter().flat_map(|file| &file.tables().named_data).map(|entry| entry.key.as_str());
+    require_fitting(&options.names, keys(), "key")?;
+    for (old, _) in &options.rename {
+        require_fitting(&[Pattern::name(old)], keys(), "key")?;
+    }
+    let renamed: HashMap<&str, &str> = options.rename.iter().map(|(old, new)| (&**old, &**new)).collect();
+
+    let mut places: HashMap<String, Found<'_>> = HashMap::new();
+    let (mut same, mut conflicts) = (Vec::new(), Vec::new());
     for (index, file) in files.iter().enumerate() {
         let (tables, name) = (file.tables(), file.loader().name());
         let bytes_of = source(file.loader(), progress);
-        let alignments = tables.segment_alignments();
         // Entries that share bytes go on sharing them.
         let mut known: HashMap<Range<u64>, Blob<'static>> = HashMap::new();
-        for entry in &tables.named_data {
+        for (at, entry) in tables.named_data.iter().enumerate() {
+            if !fits_any(&options.names, &entry.key) {
+                continue;
+            }
             let range = tables.data_range(entry);
             let blob = known.entry(range.clone()).or_insert_with(|| bytes_of(range)).clone();
-            let found = Found { layout: entry.tensor_layout.as_ref(), blob };
-            match places.entry(entry.key.clone()) {
+            let found = Found { place: (index, at), layout: entry.tensor_layout.as_ref(), blob };
+            let key =
+                renamed.get(entry.key.as_str()).map_or_else(|| entry.key.clone(), |&new| new.to_owned());
+            match places.entry(key) {
                 hash_map::Entry::Vacant(place) => {
-                    if index > 0 {
-                        let alignment = alignments.get(entry.segment_index as usize).copied().unwrap_or(1);
-                        let NamedData { key, tensor_layout, .. } = entry.clone();
-                        revision.add(key, tensor_layout, &found.blob, alignment);
-                    }
-                    place.insert((index, found));
+                    place.insert(found);
                 }
-                hash_map::Entry::Occupied(place) => {
-                    let (first, known) = place.get();
-                    let key = entry.key.clone();
+                hash_map::Entry::Occupied(mut place) => {
+                    let key = place.key().clone();
+                    let known = place.get();
                     match difference(known, &found).context(|| format!("`{}`", show::name(&key)))? {
                         None => same.push(key),
+                        Some(_) if options.prefer == Some(Prefer::First) => {}
+                        Some(_) if options.prefer == Some(Prefer::Last) => drop(place.insert(found)),
                         Some((one, other)) => conflicts.push(format!(
                             "`{}` is {one} in {} and {other} in {name}",
                             show::name(&key),
-                            files[*first].loader().name()
+                            files[known.place.0].loader().name()
                         )),
                     }
                 }
             }
-        }
-        if index > 0 {
-            lost.extend(undeclared_data(file)?.into_iter().map(|what| format!("{what} in {name}")));
         }
     }
     if !conflicts.is_empty() {
@@ -92,16 +116,41 @@ pub fn merge(files: &[PtdDataMap], share: bool, progress: &Progress) -> Result<M
         }
         return Err(Error::Conflicts(conflicts));
     }
-    if share {
+
+    let mut taken: Vec<(String, Found<'_>)> = places.into_iter().collect();
+    taken.sort_unstable_by_key(|(_, found)| found.place);
+    let entries = taken.len();
+    let split = taken.partition_point(|(_, found)| found.place.0 == 0);
+    let added = taken.split_off(split);
+    let mut revision = revise_data(first, progress)?;
+    let stay: HashSet<usize> = taken.iter().map(|(_, found)| found.place.1).collect();
+    let mut at = 0..;
+    revision.retain(|_| at.next().is_some_and(|at| stay.contains(&at)));
+    for (index, (key, _)) in taken.into_iter().enumerate() {
+        revision.rename(index, key);
+    }
+    let alignments: Vec<Vec<u64>> = files.iter().map(|file| file.tables().segment_alignments()).collect();
+    for (key, found) in added {
+        let (file, at) = found.place;
+        let segment = files[file].tables().named_data[at].segment_index as usize;
+        let alignment = alignments[file].get(segment).copied().unwrap_or(1);
+        revision.add(key, found.layout.cloned(), &found.blob, alignment);
+    }
+    if options.share {
         revision.share().in_file("the new named data")?;
     }
-    let (data, not_kept) = finish_data(revision, progress)?;
-    lost.extend(not_kept);
-    Ok(Merged { entries: places.len(), same, lost, bytes_before, bytes_after: data.bytes(), data })
+    let (data, mut lost) = finish_data(revision, progress)?;
+    for file in &files[1..] {
+        let name = file.loader().name();
+        lost.extend(undeclared_data(file)?.into_iter().map(|what| format!("{what} in {name}")));
+    }
+    Ok(Merged { entries, same, lost, bytes_before, bytes_after: data.bytes(), data })
 }
 
 /// An entry of a file.
 struct Found<'f> {
+    /// The indices of the file and of the entry in it.
+    place: (usize, usize),
     layout: Option<&'f TensorLayout>,
     blob: Blob<'static>,
 }

@@ -1,7 +1,8 @@
 //! Validates files: reports all structural errors, and whether this build can run the file.
 
+use crate::bundle::Bundle;
 use crate::ops::requirements;
-use crate::{Result, kind};
+use crate::{Error, Result, etdump, kind};
 use format::{FileKind, ptd, pte};
 use operator::KernelRegistry;
 use runtime::{BackendRegistry, DataLoader, Limits, MethodMeta, Program, Purpose};
@@ -57,6 +58,17 @@ impl From<&format::Error> for Problem {
     }
 }
 
+impl Problem {
+    /// The problem as one of a file that has the file with the problem in its field `field`, at `start`.
+    fn within(mut self, field: &str, start: u64) -> Self {
+        let dot = if self.path.is_empty() { "" } else { "." };
+        self.path = format!("{field}{dot}{}", self.path);
+        self.offset = self.offset.map(|offset| offset + start);
+        self.message = format!("{field}, from byte {start:#x}: {}", self.message);
+        self
+    }
+}
+
 /// Validates a file and, if it is a valid program, checks whether this build can run it. Of programs and named data only the
 /// header, the tables and the payloads of delegates are read for validation.
 ///
@@ -70,12 +82,21 @@ pub fn validate(
     limits: &Limits,
 ) -> Result<Validation> {
     let mut found = structure(&**loader, limits)?;
+    if found.valid && found.format == FileKind::Bpte.name() {
+        let bundle = Bundle::open(&**loader, limits)?;
+        let inside = validate(&bundle.program(), kernels, backends, limits)?;
+        found.problems = inside.problems.into_iter().map(|p| p.within("program", bundle.start())).collect();
+        found.valid = found.problems.is_empty();
+        (found.can_run, found.missing) = (inside.can_run, inside.missing);
+        return Ok(found);
+    }
     if found.valid && found.format == FileKind::Pte.name() {
         found.problems = input_sizes(loader, limits)?;
         found.problems.extend(payloads(loader, backends, limits)?);
         found.valid = found.problems.is_empty();
     }
-    if found.valid && found.format != FileKind::Ptd.name() {
+    let is_program = [FileKind::Pte.name(), FileKind::Bef.name()].contains(&found.format);
+    if found.valid && is_program {
         let needed = requirements(loader, kernels, backends, limits)?;
         (found.can_run, found.missing) = (Some(needed.can_run), needed.missing);
     }
@@ -120,12 +141,14 @@ fn structure(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> {
         Some(FileKind::Ptd) => flat_tensor(loader, limits)?.iter().map(Problem::from).collect(),
         #[cfg(feature = "bef")]
         Some(FileKind::Bef) => bef_program(loader)?,
+        Some(FileKind::Bpte) => problem_of(Bundle::open(loader, limits))?,
+        Some(FileKind::Etdump) => problem_of(etdump::read(loader, limits))?,
         other => {
             return Err(kind::wrong(
                 loader,
                 other,
                 "validate",
-                "programs (.pte, .bef) and named data (.ptd)",
+                "programs (.pte, .bpte, .bef), named data (.ptd) and ETDumps",
             ));
         }
     };
@@ -138,6 +161,18 @@ fn structure(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> {
         can_run: None,
         missing: Vec::new(),
     })
+}
+
+/// The problem that reading a file found, if it is in the contents of the file.
+fn problem_of<T>(read: Result<T>) -> Result<Vec<Problem>> {
+    match read {
+        Ok(_) => Ok(Vec::new()),
+        Err(Error::Context { context, source }) => match source.downcast::<format::Error>() {
+            Ok(error) => Ok(vec![Problem::from(&*error)]),
+            Err(source) => Err(Error::Context { context, source }),
+        },
+        Err(error) => Err(error),
+    }
 }
 
 /// The problems of the sizes that methods allow for their inputs, which are named data.

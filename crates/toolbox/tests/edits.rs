@@ -7,13 +7,14 @@ mod newer;
 #[path = "../../format/tests/support/random.rs"]
 mod random;
 
+use pteron_toolbox::bundle::rebundled;
 use pteron_toolbox::convert::{self, Format, convert};
 use pteron_toolbox::diff::{Registries, diff};
 use pteron_toolbox::edit::{
     MoveOptions, Output, StripOptions, dedupe, embed, externalize, set_weight, strip,
 };
 use pteron_toolbox::file::{File, Progress};
-use pteron_toolbox::merge::merge;
+use pteron_toolbox::merge::{MergeOptions, Prefer, merge};
 use pteron_toolbox::plan::plan;
 use pteron_toolbox::verify::{Options, Outcome, check_all, find};
 use runtime::{
@@ -86,7 +87,7 @@ fn externalize_and_embed_round_trip() {
     for path in programs() {
         let old = Program::open(&path).unwrap();
         let options = MoveOptions { initial: true, ..MoveOptions::default() };
-        let Ok(out) = externalize(&old, options, &Progress::default()) else { continue };
+        let Ok(out) = externalize(&old, &options, &Progress::default()) else { continue };
         moved += 1;
         // Include the external data that the program had before.
         let mut outside = vec![data(&out.data)];
@@ -180,7 +181,7 @@ fn cases_pass(folder: &str, edit: fn(&Program) -> Option<(Vec<u8>, Option<Vec<u8
 fn externalized_programs_give_the_same_results() {
     cases_pass("tiny", |program| {
         let options = MoveOptions { initial: true, ..MoveOptions::default() };
-        let out = externalize(program, options, &Progress::default()).ok()?;
+        let out = externalize(program, &options, &Progress::default()).ok()?;
         Some((out.program.to_vec().unwrap(), Some(out.data.to_vec().unwrap())))
     });
 }
@@ -197,10 +198,72 @@ fn stripped_programs_give_the_same_results() {
 fn entries_with_equal_bytes_share_a_segment_after_merge() {
     let path = sample("wild/flat_tensor_align16/data.ptd");
     let (one, other) = (PtdDataMap::open(&path).unwrap(), PtdDataMap::open(&path).unwrap());
-    let merged = data(&merge(&[one, other], true, &Progress::default()).unwrap().data);
+    let merged = data(&merge(&[one, other], &sharing(), &Progress::default()).unwrap().data);
     let entry = |key: &str| merged.tables().get(key).unwrap().segment_index;
     assert_eq!(entry("a.weight"), entry("alias_of_a"));
     assert_eq!(*merged.data("a.weight").unwrap(), *merged.data("alias_of_a").unwrap());
+}
+
+fn sharing() -> MergeOptions {
+    MergeOptions { share: true, ..MergeOptions::default() }
+}
+
+#[test]
+fn merged_entries_are_chosen_and_renamed() {
+    let folder = std::env::temp_dir().join(format!("pteron-merge-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("other.npy");
+    let one = || PtdDataMap::open(sample("wild/flat_tensor_align16/data.ptd")).unwrap();
+    let layout = one().tables().get("a.weight").unwrap().tensor_layout.clone().unwrap();
+    npy(&path, &layout.sizes, &vec![7.0; layout.sizes.iter().product::<i32>() as usize]);
+    let changed = set_weight(&File::Data(one()), "a.weight", &path, &Progress::default()).unwrap().file;
+    let merged = |options: &MergeOptions| merge(&[one(), data(&changed)], options, &Progress::default());
+    let values = |merged: &PtdDataMap, key: &str| merged.data(key).unwrap().to_vec();
+
+    assert!(merged(&MergeOptions::default()).is_err(), "they disagree");
+    for (prefer, of) in [(Prefer::First, one()), (Prefer::Last, data(&changed))] {
+        let options = MergeOptions { prefer: Some(prefer), ..MergeOptions::default() };
+        let got = data(&merged(&options).unwrap().data);
+        for entry in &of.tables().named_data {
+            assert_eq!(values(&got, &entry.key), values(&of, &entry.key), "{prefer:?} {}", entry.key);
+        }
+        assert_eq!(got.tables().named_data.len(), of.tables().named_data.len());
+    }
+
+    let options = MergeOptions {
+        names: vec!["a.*".into(), "alias?of?a".into()],
+        rename: vec![("a.weight".to_owned(), "new".to_owned())],
+        prefer: Some(Prefer::First),
+        share: false,
+    };
+    let got = data(&merged(&options).unwrap().data);
+    assert_eq!(values(&got, "new"), values(&one(), "a.weight"));
+    assert!(got.tables().get("a.weight").is_none() && got.tables().get("b.weight").is_none());
+    assert_eq!(values(&got, "alias_of_a"), values(&one(), "alias_of_a"));
+    let unknown = MergeOptions { names: vec!["nothing*".into()], ..MergeOptions::default() };
+    assert!(merged(&unknown).unwrap_err().to_string().contains("nothing*"));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn an_edited_program_is_bundled_with_the_same_test_cases() {
+    let path = sample("wild/bundled_linear/model.bpte");
+    let file: Arc<dyn DataLoader> = Arc::new(BytesLoader::new(fs::read(&path).unwrap()));
+    let (limits, progress) = (Limits::default(), Progress::default());
+    let program = File::open_program(Arc::clone(&file), "strip", &limits).unwrap();
+    let same = strip(&program, StripOptions::default(), &progress).unwrap().program;
+    let bundle = rebundled(&file, &same, &limits, &progress).unwrap().unwrap();
+    assert!(bundle.to_vec().unwrap() == fs::read(&path).unwrap(), "an edit that changes nothing");
+
+    let small = strip(&program, StripOptions { names: true }, &progress).unwrap().program;
+    let bundle = rebundled(&file, &small, &limits, &progress).unwrap().unwrap().to_vec().unwrap();
+    let (old, new) = (fs::read(&path).unwrap(), bundle);
+    let read = |bytes: &[u8]| format::bpte::read(bytes, &limits.format).unwrap();
+    assert_eq!(read(&old).method_test_suites, read(&new).method_test_suites);
+    let range = read(&new).program;
+    assert_eq!(&new[range.start as usize..range.end as usize], small.to_vec().unwrap());
+    let plain: Arc<dyn DataLoader> = Arc::new(BytesLoader::new(small.to_vec().unwrap()));
+    assert!(rebundled(&plain, &small, &limits, &progress).unwrap().is_none());
 }
 
 fn in_bytes(bytes: Vec<u8>) -> Program {
@@ -235,7 +298,10 @@ fn edits_that_change_nothing_give_the_same_file() {
     for path in ["tiny", "compat", "wild"].iter().flat_map(|folder| files(&sample(folder), "ptd")) {
         let file = fs::read(&path).unwrap();
         let one = [PtdDataMap::open(&path).unwrap()];
-        assert!(merge(&one, false, &Progress::default()).unwrap().data.to_vec().unwrap() == file);
+        assert!(
+            merge(&one, &MergeOptions::default(), &Progress::default()).unwrap().data.to_vec().unwrap()
+                == file
+        );
         let loader: Arc<dyn DataLoader> = Arc::new(BytesLoader::new(file.clone()));
         let options = convert::Options::default();
         let done = convert(&loader, Format::Ptd, options, &Limits::default(), &Progress::default()).unwrap();
@@ -303,7 +369,7 @@ fn edits_keep_what_newer_schemas_add_or_say_that_they_cannot() {
             check(&path, &newer.marks, &[&new], &done.lost);
             assert_same_meaning(&path, old.clone(), in_bytes(new));
             let options = MoveOptions { initial: true, ..MoveOptions::default() };
-            let Ok(out) = externalize(&old, options, &Progress::default()) else { continue };
+            let Ok(out) = externalize(&old, &options, &Progress::default()) else { continue };
             let code = out.program.to_vec().unwrap();
             check(&path, &newer.marks, &[&code], &out.lost);
             let Ok(back) = embed(&in_bytes(code), &[data(&out.data)], &Progress::default()) else { continue };

@@ -4,7 +4,7 @@
 use format::container::Blob;
 use format::ptd::{Builder, TensorLayout};
 use pteron_toolbox::file::Progress;
-use pteron_toolbox::merge::merge;
+use pteron_toolbox::merge::{MergeOptions, merge};
 use runtime::{DataLoader, FileLoader, Limits, NamedDataMap, PtdDataMap};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -119,7 +119,9 @@ fn two_files_of_two_gigabytes_are_merged_in_little_memory() {
     let (one, other) =
         (Temporary::new("one", tensors("a", 4, 2 * GIB)), Temporary::new("other", tensors("b", 4, 2 * GIB)));
     let files = [&one, &other].map(|file| PtdDataMap::open(&file.0).expect("it is sound"));
-    let merged = merge(&files, true, &Progress::default()).expect("they agree");
+    let merged =
+        merge(&files, &MergeOptions { share: true, ..MergeOptions::default() }, &Progress::default())
+            .expect("they agree");
     assert_eq!(merged.entries, 8);
     let mut count = Count(0);
     merged.data.write_to(&mut count).expect("it is written");

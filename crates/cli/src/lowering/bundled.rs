@@ -30,3 +30,13 @@ pub(super) fn of(file: &Arc<dyn DataLoader>, compiled: &Compiled) -> toolbox::Re
     }
     Ok(bundle)
 }
+
+/// Bundles the program compiled from `file`, which is that of `bundle`, with the test cases of `bundle`.
+pub(super) fn again(
+    bundle: Bundle,
+    file: &Arc<dyn DataLoader>,
+    compiled: &Compiled,
+) -> toolbox::Result<Bundle> {
+    let program = compile::in_memory(Arc::clone(file), compiled);
+    bundle.with_program(&*program, |name| compiled.methods.iter().any(|method| method.name == name))
+}

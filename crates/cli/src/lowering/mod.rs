@@ -16,6 +16,7 @@ use pteron::compile::exported::{ExportedProgram, PrintOptions};
 use pteron::compile::{self, Compiled, OperatorTable, Options, Quantize, expect_pass};
 use std::path::PathBuf;
 use std::sync::Arc;
+use toolbox::bundle::{Bundle, is_one};
 use toolbox::paths::Paths;
 use toolbox::show::{self, count};
 
@@ -56,7 +57,8 @@ pub(crate) struct LoweringOpts {
     #[arg(long, value_name = "BYTES")]
     segment_alignment: Option<u64>,
     /// Write a bundled program (.bpte) with a test case for each method: the inputs that the model was exported with, or
-    /// random ones, and the outputs that the program computes from them here
+    /// random ones, and the outputs that the program computes from them here. What is made of a bundled program has the test
+    /// cases that it had
     #[arg(long)]
     bundle: bool,
     /// Keep source locations in the program, for errors and profiles
@@ -112,10 +114,12 @@ impl LoweringOpts {
         self.output.paths_of_binary(paths);
     }
 
-    /// Compiles, and writes the program and its external data or test cases, as the options say.
+    /// Compiles, and writes the program and its external data or test cases, as the options say. If the program in `file` is
+    /// that of the bundled program `bundle`, writes one with the same test cases.
     pub(crate) fn compile(
         &self,
         file: &Arc<dyn DataLoader>,
+        bundle: Option<&dyn DataLoader>,
         compile: impl Fn(&OperatorTable, &Options, compile::Watch<'_>) -> pteron::Result<Compiled>,
     ) -> Result {
         for pass in &self.print_after {
@@ -148,7 +152,11 @@ impl LoweringOpts {
             options.quantize = Some(Quantize::Static(calibration::ranges(file, &observing, folder)?));
         }
         let compiled = compile(COMPILING, &options)?;
-        self.write(file, &compiled)?;
+        let bundle = match bundle {
+            Some(bundle) if is_one(bundle)? => Some(Bundle::open(bundle, &limits())?),
+            _ => None,
+        };
+        self.write(file, bundle, &compiled)?;
         general::report(&self.output, self.json, &report::json(&compiled), &self.text(&compiled))
     }
 
@@ -178,7 +186,7 @@ impl LoweringOpts {
         })
     }
 
-    fn write(&self, file: &Arc<dyn DataLoader>, compiled: &Compiled) -> Result {
+    fn write(&self, file: &Arc<dyn DataLoader>, bundle: Option<Bundle>, compiled: &Compiled) -> Result {
         let fail = |e: compile::Error| Failure::Failed(Box::new(e));
         if let Some(path) = &self.external_data {
             let data = compiled.named_data().map_err(fail)?;
@@ -187,8 +195,11 @@ impl LoweringOpts {
                 data.write_to(&mut out).map_err(|e| fail(e.into()))
             })?;
         }
-        if self.bundle {
-            let bundle = bundled::of(file, compiled)?;
+        if self.bundle || bundle.is_some() {
+            let bundle = match bundle {
+                Some(bundle) => bundled::again(bundle, file, compiled)?,
+                None => bundled::of(file, compiled)?,
+            };
             return self.output.write_binary_with(|out| Ok(bundle.write(out)?));
         }
         self.output.write_binary_with(|out| {

@@ -4,6 +4,7 @@ use crate::general::{self, GeneralOpts, OutputArg, exit_status};
 use clap::Args;
 use toolbox::bundle::Bundle;
 use toolbox::paths::Paths;
+use toolbox::show::{bytes, count, name};
 
 /// Bundle a program with a test case: inputs, and the outputs that it computes from them
 ///
@@ -21,6 +22,9 @@ use toolbox::paths::Paths;
 pub(crate) struct Opts {
     #[command(flatten)]
     call: CallArgs,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     output: OutputArg,
 }
@@ -45,8 +49,14 @@ impl Opts {
             }
         };
         note_zeros(bundle.add(&request, options)?.as_ref());
-        let mut bytes = Vec::new();
-        bundle.write(&mut bytes)?;
-        self.output.write_binary(&bytes)
+        let mut file = Vec::new();
+        bundle.write(&mut file)?;
+        self.output.write_binary(&file)?;
+        let bundled = bundle.bundled(file.len() as u64);
+        let has = bundled.suites.iter().map(|suite| {
+            format!("{} of {}", count(suite.cases.len(), "test case"), name(&suite.method))
+        });
+        let text = format!("{}, {}", has.collect::<Vec<_>>().join(", "), bytes(bundled.bytes));
+        general::report(&self.output, self.json, &bundled, &text)
     }
 }

@@ -47,6 +47,6 @@ impl Opts {
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let file = toolbox::run::open(self.input.path(), LoadMode::File)?;
         self.lowering
-            .compile(&file, |operators, options, watch| compile::from_loader(&file, operators, options, watch))
+            .compile(&file, None, |operators, options, watch| compile::from_loader(&file, operators, options, watch))
     }
 }

@@ -1,10 +1,11 @@
 use crate::failure::{Failure, Result};
-use crate::general::{GeneralOpts, InputArg, KeepOpts, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, InputArg, KeepOpts, OutputArg, exit_status};
 use crate::limits::limits;
 use crate::progress;
 use clap::{Args, ValueEnum};
 use toolbox::convert::{Format, Options, convert};
 use toolbox::paths::Paths;
+use toolbox::show::bytes;
 
 /// Convert weights between named data (.ptd), .safetensors and .npz, and from .gguf
 ///
@@ -34,6 +35,9 @@ pub(crate) struct Opts {
     /// Keep the bytes of quantized tensors (.gguf), as uint8 with the blocks of a row in the last dimension
     #[arg(long)]
     keep_quantized: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     keep: KeepOpts,
     #[command(flatten)]
@@ -63,7 +67,12 @@ impl Opts {
         let options = Options { keep_quantized: self.keep_quantized };
         let converted = convert(&loader, format, options, &limits(), &progress::of_bytes())?;
         self.keep.check(general, self.input.path(), &converted.lost)?;
-        self.output.write_file(&converted.file)
+        self.output.write_file(&converted.file)?;
+        let text = format!("{}, {}", match converted.entries {
+            1 => "1 entry".to_owned(),
+            n => format!("{n} entries"),
+        }, bytes(converted.file.bytes()));
+        general::report(&self.output, self.json, &converted, &text)
     }
 
     /// The format to write. Fails if --to contradicts the name of the output.

@@ -3,10 +3,13 @@ use crate::general::{self, ForceArg, GeneralOpts, KeepOpts, exit_status};
 use crate::limits::limits;
 use crate::progress;
 use clap::Args;
+use pteron::DataLoader;
 use serde_json::json;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use toolbox::bundle::rebundled;
 use toolbox::edit;
 use toolbox::file::File;
 use toolbox::paths::Paths;
@@ -65,18 +68,22 @@ impl Opts {
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let (limits, protected) = (limits(), self.force.protected());
         let targets = self.targets();
-        let open = |path: &PathBuf| {
-            File::open_program(general::open(path)?, "dedupe", &limits).map_err(Failure::from)
+        let files = self.programs.iter().map(|path| general::open(path)).collect::<Result<Vec<_>>>()?;
+        let open = |file: &Arc<dyn DataLoader>| {
+            File::open_program(Arc::clone(file), "dedupe", &limits).map_err(Failure::from)
         };
-        let programs = self.programs.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let programs = files.iter().map(open).collect::<Result<Vec<_>>>()?;
         let shared = edit::dedupe(&programs, self.at_least, &progress::of_bytes())?;
         for (member, path) in shared.programs.iter().zip(&self.programs) {
             self.keep.check(general, path, &member.lost)?;
         }
         // Write the weights first: if a later write fails, every program on disk can still be run.
         general::write_file(&self.output, protected, &shared.data)?;
-        for (member, target) in shared.programs.iter().zip(&targets) {
-            general::write_file(target, protected, &member.program)?;
+        for ((file, member), target) in files.iter().zip(&shared.programs).zip(&targets) {
+            match rebundled(file, &member.program, &limits, &progress::of_bytes())? {
+                Some(bundle) => general::write_file(target, protected, &bundle)?,
+                None => general::write_file(target, protected, &member.program)?,
+            }
         }
         if self.json {
             let mut report = serde_json::to_value(&shared).map_err(|e| Failure::Failed(Box::new(e)))?;

@@ -4,8 +4,10 @@ use crate::limits::limits;
 use crate::progress;
 use crate::registries::registries;
 use clap::Args;
-use std::path::{Path, PathBuf};
-use toolbox::diff::{Registries, diff};
+use pteron::DataLoader;
+use std::path::PathBuf;
+use std::sync::Arc;
+use toolbox::diff::{Registries, diff, diff_test_cases};
 use toolbox::file::File;
 use toolbox::paths::Paths;
 
@@ -46,10 +48,10 @@ impl Opts {
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let (kernels, backends) = (registries().kernels(), registries().backends());
         let registries = Registries { kernels, backends };
-        let open = |path: &Path| -> Result<File> {
-            Ok(File::open(general::open(path)?, "diff", &limits())?)
-        };
-        let mut report = diff(&open(&self.a)?, &open(&self.b)?, registries, &progress::of_bytes())?;
+        let (a, b) = (general::open(&self.a)?, general::open(&self.b)?);
+        let file = |loader: &Arc<dyn DataLoader>| File::open(Arc::clone(loader), "diff", &limits());
+        let mut report = diff(&file(&a)?, &file(&b)?, registries, &progress::of_bytes())?;
+        report.differences.extend(diff_test_cases(&*a, &*b, &limits())?);
         if self.meaning {
             report = report.of_meaning();
         }

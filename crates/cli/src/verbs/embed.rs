@@ -4,6 +4,7 @@ use crate::limits::limits;
 use crate::progress;
 use clap::Args;
 use std::path::PathBuf;
+use std::sync::Arc;
 use toolbox::edit;
 use toolbox::file::File;
 use toolbox::paths::Paths;
@@ -43,11 +44,12 @@ impl Opts {
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let limits = limits();
-        let program = File::open_program(self.input.open()?, "embed", &limits)?;
+        let loader = self.input.open()?;
+        let program = File::open_program(Arc::clone(&loader), "embed", &limits)?;
         let data = general::open_data(&self.data, "embed")?;
         let embedded = edit::embed(&program, &data, &progress::of_bytes())?;
         self.keep.check(general, self.input.path(), &embedded.not_kept())?;
-        self.output.write_file(&embedded.program)?;
+        self.output.write_edited(&loader, &embedded.program)?;
         let text = format!(
             "{} and {} put into the program, {}",
             count(embedded.tensors.len(), "tensor"),

@@ -1,9 +1,10 @@
 use crate::failure::Result;
-use crate::general::{self, GeneralOpts, InputArg, KeepOpts, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, InputArg, KeepOpts, NamesArg, OutputArg, exit_status};
 use crate::limits::limits;
 use crate::progress;
 use clap::Args;
 use std::path::PathBuf;
+use std::sync::Arc;
 use toolbox::edit::{self, MoveOptions};
 use toolbox::file::File;
 use toolbox::paths::Paths;
@@ -39,6 +40,8 @@ pub(crate) struct Opts {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    names: NamesArg,
+    #[command(flatten)]
     keep: KeepOpts,
     #[command(flatten)]
     output: OutputArg,
@@ -53,13 +56,14 @@ impl Opts {
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.input.open()?;
-        let program = File::open_program(loader, "externalize", &limits())?;
-        let options = MoveOptions { at_least: self.at_least, initial: self.initial };
-        let moved = edit::externalize(&program, options, &progress::of_bytes())?;
+        let program = File::open_program(Arc::clone(&loader), "externalize", &limits())?;
+        let names = self.names.patterns();
+        let options = MoveOptions { at_least: self.at_least, initial: self.initial, names };
+        let moved = edit::externalize(&program, &options, &progress::of_bytes())?;
         self.keep.check(general, self.input.path(), &moved.lost)?;
         // Write the weights first: a program without its weights is useless, weights without the program are not.
         general::write_file(&self.data, self.output.protected(), &moved.data)?;
-        self.output.write_file(&moved.program)?;
+        self.output.write_edited(&loader, &moved.program)?;
         let text = format!(
             "{} of {} moved to {}, {}; the program has {}",
             bytes(moved.bytes),

@@ -1,11 +1,11 @@
 use crate::failure::Result;
-use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, InputArg, NamesArg, OutputArg, exit_status};
 use crate::limits::limits;
 use crate::progress;
 use clap::Args;
 use pteron::Protected;
 use std::path::PathBuf;
-use toolbox::extract::{Selection, extract};
+use toolbox::extract::{self, Selection, extract};
 use toolbox::file::File;
 use toolbox::paths::Paths;
 use toolbox::show::{bytes, table};
@@ -21,6 +21,8 @@ use toolbox::show::{bytes, table};
     "  pteron extract model.pte -o parts\n\n",
     "  # one weight\n",
     "  pteron extract model.pte --name linear.weight -o parts\n\n",
+    "  # the weights of a layer\n",
+    "  pteron extract model.pte --name 'encoder.0.*' -o parts\n\n",
     "  # the payloads of delegates\n",
     "  pteron extract model.pte --delegates -o payloads",
     exit_status!()
@@ -40,9 +42,8 @@ pub(crate) struct Opts {
     /// Constants and initial values, including those of delegates; the tensors of a .ptd
     #[arg(long)]
     constants: bool,
-    /// Only parts of this name; may be given several times
-    #[arg(long, value_name = "NAME")]
-    name: Vec<String>,
+    #[command(flatten)]
+    names: NamesArg,
     /// List the parts and write nothing
     #[arg(short, long)]
     list: bool,
@@ -66,17 +67,7 @@ impl Opts {
         let selected = Selection { segments, delegates, named_data, constants };
         let selection = if selected == Selection::default() { Selection::PARTS } else { selected };
         let mut parts = extract(&file, selection, &general::backends(), &progress::of_bytes())?;
-        if !self.name.is_empty() {
-            for name in &self.name {
-                if !parts.iter().any(|part| part.name.as_ref() == Some(name)) {
-                    let names = parts.iter().filter_map(|part| part.name.as_deref());
-                    let (meant, name) = (toolbox::did_you_mean(name, names), toolbox::show::name(name));
-                    let message = format!("there is no part `{name}`; --list shows all{meant}");
-                    return Err(toolbox::Error::input(message).into());
-                }
-            }
-            parts.retain(|part| part.name.as_ref().is_some_and(|name| self.name.contains(name)));
-        }
+        extract::retain(&mut parts, &self.names.patterns())?;
         if let Some(folder) = self.output.as_ref().filter(|_| !self.list) {
             let mut paths = Paths::default();
             self.input.paths(&mut paths);

@@ -1,9 +1,9 @@
 use crate::failure::Result;
-use crate::general::{self, GeneralOpts, KeepOpts, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, KeepOpts, NamesArg, OutputArg, exit_status};
 use crate::progress;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
-use toolbox::merge::merge;
+use toolbox::merge::{MergeOptions, Prefer, merge};
 use toolbox::paths::Paths;
 use toolbox::show::{bytes, count};
 
@@ -12,16 +12,30 @@ use toolbox::show::{bytes, count};
 /// A key that occurs in two files is kept once if type, shape, layout and bytes are equal. Otherwise nothing is
 /// written, and every conflicting key is listed with both files. The output may be one of the files, which is
 /// replaced when the new one is complete.
+///
+/// With one file and --name or --rename, makes a file of some of its entries, or with other keys.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
-    "  pteron merge encoder.ptd decoder.ptd -o weights.ptd",
+    "  pteron merge encoder.ptd decoder.ptd -o weights.ptd\n\n",
+    "  # where the files differ, what the last one says\n",
+    "  pteron merge base.ptd tuned.ptd --prefer last -o weights.ptd\n\n",
+    "  # the weights of the encoder, one of them under another key\n",
+    "  pteron merge weights.ptd --name 'encoder.*' --rename encoder.w=encoder.weight -o encoder.ptd",
     exit_status!()
 ))]
 pub(crate) struct Opts {
     /// The files; `-` is stdin
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
+    #[command(flatten)]
+    names: NamesArg,
+    /// Give the entry with the key OLD in the files the key NEW; may be repeated
+    #[arg(long, value_name = "OLD=NEW", value_parser = renaming)]
+    rename: Vec<(String, String)>,
+    /// If the files have different entries under a key, take that of the first or of the last file that has one
+    #[arg(long, value_enum, value_name = "WHICH")]
+    prefer: Option<Preferred>,
     /// Do not share equal blobs; finding them reads some bytes twice
     #[arg(long)]
     no_share: bool,
@@ -34,6 +48,23 @@ pub(crate) struct Opts {
     output: OutputArg,
 }
 
+/// The file whose entries are preferred.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Preferred {
+    /// The first one
+    First,
+    /// The last one
+    Last,
+}
+
+/// Parses `OLD=NEW`. What follows the first `=` is the new key.
+fn renaming(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((old, new)) if !old.is_empty() && !new.is_empty() => Ok((old.to_owned(), new.to_owned())),
+        _ => Err("a new key is given as OLD=NEW".to_owned()),
+    }
+}
+
 impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.files.iter().for_each(|path| paths.read("", path));
@@ -43,7 +74,16 @@ impl Opts {
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let files = general::open_data(&self.files, "merge")?;
-        let merged = merge(&files, !self.no_share, &progress::of_bytes())?;
+        let options = MergeOptions {
+            names: self.names.patterns(),
+            rename: self.rename,
+            prefer: self.prefer.map(|which| match which {
+                Preferred::First => Prefer::First,
+                Preferred::Last => Prefer::Last,
+            }),
+            share: !self.no_share,
+        };
+        let merged = merge(&files, &options, &progress::of_bytes())?;
         self.keep.check(general, &self.files[0], &merged.lost)?;
         self.output.write_file(&merged.data)?;
         let text = format!(

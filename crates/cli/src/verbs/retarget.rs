@@ -8,6 +8,7 @@ use pteron::Program;
 use pteron::compile::{self, OperatorTable};
 use std::path::PathBuf;
 use std::sync::Arc;
+use toolbox::bundle::unbundled;
 use toolbox::edit;
 use toolbox::paths::Paths;
 use toolbox::run::{LoadMode, open_data};
@@ -15,7 +16,7 @@ use toolbox::run::{LoadMode, open_data};
 /// Recompile a program (.pte) for other backends, without the model's source
 ///
 /// XNNPACK delegates are converted back to operators, which can then be delegated again. Dynamic sizes, state,
-/// branches, loops, weights, source frames and alignments are preserved. Programs with delegates of other backends, and those
+/// branches, loops, weights, source frames, alignments and the test cases of bundled programs (.bpte) are preserved. Programs with delegates of other backends, and those
 /// whose jumps are not of the form that exporters write, are refused.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
@@ -48,13 +49,14 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let file = self.input.open()?;
-        toolbox::run::expect_program(&*file, "retarget", "programs (.pte)")?;
+        let original = self.input.open()?;
+        let file = unbundled(Arc::clone(&original), &limits())?;
+        toolbox::run::expect_program(&*file, "retarget", "programs (.pte, .bpte)")?;
         let program = Program::load(Arc::clone(&file), &limits()).map_err(toolbox::Error::from)?;
         self.keep.check(general, self.input.path(), &edit::lost_by_recompiling(&program)?)?;
         let data = open_data(&self.data, LoadMode::File, &limits())?;
         let known = OperatorTable::all(registries().kernels());
-        self.lowering.compile(&file, |operators, options, watch| {
+        self.lowering.compile(&file, Some(&*original), |operators, options, watch| {
             let (tables, recoverers) = ((&known, operators), registries().recoverers());
             compile::from_program_with(Arc::clone(&file), data.as_ref(), tables, recoverers, options, watch)
         })

@@ -4,6 +4,7 @@ use crate::limits::limits;
 use crate::progress;
 use clap::Args;
 use std::path::PathBuf;
+use std::sync::Arc;
 use toolbox::edit;
 use toolbox::file::File;
 use toolbox::paths::Paths;
@@ -46,10 +47,11 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let file = File::open(self.input.open()?, "set-weight", &limits())?;
+        let loader = self.input.open()?;
+        let file = File::open(Arc::clone(&loader), "set-weight", &limits())?;
         let set = edit::set_weight(&file, &self.name, &self.array, &progress::of_bytes())?;
         self.keep.check(general, self.input.path(), &set.lost)?;
-        self.output.write_file(&set.file)?;
+        self.output.write_edited(&loader, &set.file)?;
         let text = format!("{} is set, {} of {}", self.name, count(set.tensors, "tensor"), set.layout);
         general::report(&self.output, self.json, &set, &text)
     }

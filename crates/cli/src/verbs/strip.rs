@@ -3,6 +3,7 @@ use crate::general::{self, GeneralOpts, InputArg, KeepOpts, OutputArg, exit_stat
 use crate::limits::limits;
 use crate::progress;
 use clap::Args;
+use std::sync::Arc;
 use toolbox::edit::{self, StripOptions};
 use toolbox::file::File;
 use toolbox::paths::Paths;
@@ -42,10 +43,11 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let program = File::open_program(self.input.open()?, "strip", &limits())?;
+        let loader = self.input.open()?;
+        let program = File::open_program(Arc::clone(&loader), "strip", &limits())?;
         let stripped = edit::strip(&program, StripOptions { names: self.names }, &progress::of_bytes())?;
         self.keep.check(general, self.input.path(), &stripped.lost)?;
-        self.output.write_file(&stripped.program)?;
+        self.output.write_edited(&loader, &stripped.program)?;
         let mut text = format!(
             "{} and {} left out: {} instead of {}",
             count(stripped.frames, "source frame"),

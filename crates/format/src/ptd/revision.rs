@@ -136,6 +136,19 @@ impl<'d> Revision<'d> {
         (entry.segment_index, entry.segment_offset) = (segment_index, 0);
     }
 
+    /// Gives the entry `index` another key.
+    pub fn rename(&mut self, index: usize, key: String) {
+        self.is_changed |= self.tables.named_data[index].key != key;
+        self.tables.named_data[index].key = key;
+    }
+
+    /// Removes the entries for which `keep` is false.
+    pub fn retain(&mut self, keep: impl FnMut(&NamedData) -> bool) {
+        let before = self.tables.named_data.len();
+        self.tables.named_data.retain(keep);
+        self.is_changed |= self.tables.named_data.len() != before;
+    }
+
     /// Adds an entry. Clones of one blob share a segment.
     pub fn add(&mut self, key: String, layout: Option<TensorLayout>, blob: &Blob<'d>, alignment: u64) {
         let known = self.added.get(&blob.identity()).copied();
@@ -262,11 +275,10 @@ impl<'d> Revision<'d> {
         let mut known: HashMap<Range<u64>, u32> = HashMap::new();
         for index in 0..self.tables.named_data.len() {
             let entry = self.tables.named_data[index].clone();
-            let Some(old) = self.old.named_data.get(index).filter(|old| **old == entry) else { continue };
-            let range = self.old.data_range(old);
-            if old_segments(&self.old).range(old.segment_index as usize) == Some(range.clone())
-                || range.is_empty()
-            {
+            let segment = old_segments(&self.old).range(entry.segment_index as usize);
+            let is_old = (entry.segment_index as usize) < self.old.segments.len();
+            let range = if is_old { self.old.data_range(&entry) } else { continue };
+            if segment == Some(range.clone()) || range.is_empty() {
                 continue;
             }
             let alignment = 1 << range.start.trailing_zeros().min(7);

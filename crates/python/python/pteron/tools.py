@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _pteron
 from ._records import Limits, parse, record
@@ -499,12 +499,15 @@ def externalize(
     *,
     at_least: int = 0,
     initial: bool = False,
+    names: Sequence[str] = (),
     strict: bool = False,
     progress: Optional[Progress] = None,
 ) -> Externalized:
     """Moves the weights of a program of at least `at_least` bytes to the `.ptd` file `data`; with `initial`, also the initial
-    values of state. The output may be the file itself."""
-    return parse(Externalized, _pteron.externalize(source, output, data, (at_least, initial), strict, progress))
+    values of state. With `names`, only weights whose names fit one of them; `*` stands for any characters, `?` for one. The output
+    may be the file itself."""
+    options = (at_least, initial, list(names))
+    return parse(Externalized, _pteron.externalize(source, output, data, options, strict, progress))
 
 
 @dataclass(frozen=True)
@@ -559,10 +562,23 @@ class Merged:
 
 
 def merge(
-    files: Sequence[Path], output: Path, *, share: bool = True, strict: bool = False, progress: Optional[Progress] = None
+    files: Sequence[Path],
+    output: Path,
+    *,
+    names: Sequence[str] = (),
+    rename: Optional[Mapping[str, str]] = None,
+    prefer: Optional[str] = None,
+    share: bool = True,
+    strict: bool = False,
+    progress: Optional[Progress] = None,
 ) -> Merged:
-    """Merges `.ptd` files into one; with `share`, equal blobs are written once."""
-    return parse(Merged, _pteron.merge(list(files), output, share, strict, progress))
+    """Merges `.ptd` files into one; with `share`, equal blobs are written once.
+
+    With `names`, takes only entries whose keys in the files fit one of them; `*` stands for any characters, `?` for one. `rename`
+    maps keys of the files to new ones. If the files have different entries under a key, `prefer` (`first` or `last`) says which
+    file's is taken; without it, that is an error. The output may be one of the files."""
+    options = (list(names), list((rename or {}).items()), prefer, share)
+    return parse(Merged, _pteron.merge(list(files), output, options, strict, progress))
 
 
 def convert(
@@ -643,7 +659,8 @@ def extract(
     progress: Optional[Progress] = None,
 ) -> Tuple[Part, ...]:
     """Lists parts of a program or a `.ptd`, and writes them to a folder if one is given: tensors as NumPy arrays, others unchanged.
-    `kinds` are some of `segments`, `delegates`, `named_data` and `constants`; if empty, all but segments."""
+    `kinds` are some of `segments`, `delegates`, `named_data` and `constants`; if empty, all but segments. In `names`, `*` stands for
+    any characters, `?` for one."""
     text = _pteron.extract(source, folder, list(kinds), None if names is None else list(names), progress)
     return tuple(record(Part, values) for values in json.loads(text))
 

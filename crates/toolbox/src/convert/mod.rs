@@ -17,6 +17,7 @@ use format::FileKind;
 use format::container::Blob;
 use format::ptd::{Builder, TensorLayout};
 use runtime::{DataLoader, Limits};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -65,12 +66,25 @@ pub struct Options {
 }
 
 /// The result of a conversion.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Converted {
-    /// The new file.
-    pub file: Output,
+    /// The number of entries of the new file.
+    pub entries: usize,
     /// What the new format could not keep.
     pub lost: Vec<String>,
+    /// Bytes of the source file.
+    pub bytes_before: u64,
+    /// Bytes of the new file.
+    pub bytes_after: u64,
+    /// The new file.
+    #[serde(skip)]
+    pub file: Output,
+}
+
+impl Converted {
+    fn of(loader: &dyn DataLoader, entries: usize, lost: Vec<String>, file: Output) -> Self {
+        Self { entries, lost, bytes_before: loader.size(), bytes_after: file.bytes(), file }
+    }
 }
 
 /// The contents of a source file, independent of its format.
@@ -105,7 +119,9 @@ pub fn convert(
             let data = File::open_data(Arc::clone(loader), "convert", limits)?;
             if to == Format::Ptd {
                 progress.begin("copying", loader.size());
-                return Ok(Converted { file: Output::copy(loader, progress), lost: Vec::new() });
+                let entries = data.tables().named_data.len();
+                let file = Output::copy(loader, progress);
+                return Ok(Converted::of(&**loader, entries, Vec::new(), file));
             }
             lost = undeclared_data(&data)?;
             let alignments = data.tables().segment_alignments();
@@ -133,6 +149,7 @@ pub fn convert(
         let more = if contents.metadata.len() > MAX_LISTED { ", ..." } else { "" };
         lost.push(format!("the metadata {}{more}", keys.join(", ")));
     }
+    let entries = contents.builder.entries.len();
     let file = match to {
         Format::Ptd => {
             progress.begin("comparing", loader.size());
@@ -141,7 +158,7 @@ pub fn convert(
         Format::Safetensors => safetensors::write(contents, loader.name(), progress)?,
         Format::Npz => npz::write(contents.builder, progress)?,
     };
-    Ok(Converted { file, lost })
+    Ok(Converted::of(&**loader, entries, lost, file))
 }
 
 /// The layout of a row-major tensor.

@@ -6,14 +6,16 @@ mod flat_tensor;
 mod payload;
 mod program;
 
+use crate::bundle::{self, Bundle};
 use crate::file::{File, Progress, source};
 use crate::show::line;
 use crate::{Error, Result};
+use format::bpte::{BundledMethodTestCase, BundledMethodTestSuite};
 use format::container::Digest;
 use operator::KernelRegistry;
-use runtime::{BackendRegistry, DataLoader};
+use runtime::{BackendRegistry, DataLoader, Limits};
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
@@ -84,6 +86,42 @@ pub fn diff(a: &File, b: &File, registries: Registries<'_>, progress: &Progress)
         _ => return Err(Error::input("a program and named data have nothing to compare")),
     };
     Ok(DiffReport { a: name_a.to_owned(), b: name_b.to_owned(), differences: notes.differences })
+}
+
+/// Compares the test cases of two bundled programs. A file of another kind has none.
+///
+/// # Errors
+/// If a file cannot be read, or is not valid.
+pub fn diff_test_cases(a: &dyn DataLoader, b: &dyn DataLoader, limits: &Limits) -> Result<Vec<Difference>> {
+    let suites = |file: &dyn DataLoader| match bundle::is_one(file)? {
+        true => Bundle::open(file, limits).map(|bundle| bundle.suites),
+        false => Ok(Vec::new()),
+    };
+    let (a, b) = (suites(a)?, suites(b)?);
+    let methods: BTreeSet<&str> = a.iter().chain(&b).map(|suite| suite.method_name.as_str()).collect();
+    let mut differences = Vec::new();
+    for method in methods {
+        let cases = |suites: &[BundledMethodTestSuite]| -> Vec<BundledMethodTestCase> {
+            let suite = suites.iter().find(|suite| suite.method_name == method);
+            suite.map_or_else(Vec::new, |suite| suite.test_cases.clone())
+        };
+        let (a, b) = (cases(&a), cases(&b));
+        for case in (0..a.len().max(b.len())).filter(|&case| a.get(case) != b.get(case)) {
+            let text = |case: Option<&BundledMethodTestCase>| {
+                case.map(|case| {
+                    let texts = bundle::case_report(case);
+                    format!("{} -> {}", texts.inputs.join(", "), texts.outputs.join(", "))
+                })
+            };
+            let (a, mut b) = (text(a.get(case)), text(b.get(case)));
+            if a == b {
+                b = b.map(|b| format!("{b}, with other values"));
+            }
+            let place = format!("{method}, test case {case}");
+            differences.push(Difference { class: Class::Form, place, a, b, instruction: None });
+        }
+    }
+    Ok(differences)
 }
 
 impl DiffReport {

@@ -243,7 +243,13 @@ fn method(
         format!("arenas of {} bytes", sizes.map(i64::to_string).collect::<Vec<_>>().join(", "))
     };
     notes.compare(Class::Form, || format!("{name}, memory plan"), &arenas(plan_a), &arenas(plan_b));
-    let containers = |plan: &ExecutionPlan| format!("{:?}", plan.container_meta_type);
+    let containers = |plan: &ExecutionPlan| match &plan.container_meta_type {
+        None => "none".to_owned(),
+        Some(meta) => {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            format!("`{}` to `{}`", text(&meta.encoded_inp_str), text(&meta.encoded_out_str))
+        }
+    };
     let place = || format!("{name}, Python's containers");
     notes.compare(Class::Form, place, &containers(plan_a), &containers(plan_b));
     Ok(())

@@ -1,6 +1,7 @@
 use super::keys::{DedupBuilder, layout_of, sha256};
 use super::{Output, finish, revise};
 use crate::file::{Progress, source};
+use crate::pattern::{Pattern, fits_any, require_fitting};
 use crate::{Error, Result};
 use format::pte::{EValue, ExecutionPlan, Tensor, TensorData, TensorDataLocation, is_own_key};
 use runtime::Program;
@@ -9,12 +10,15 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// Which weights to move out of a program.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct MoveOptions {
     /// Moves only weights of at least this many bytes.
     pub at_least: u64,
     /// Moves the initial values of mutable tensors, too.
     pub initial: bool,
+    /// Moves only weights whose names fit one of these; all, if there are none. The name of a weight without one is the
+    /// SHA-256 of its bytes.
+    pub names: Vec<Pattern>,
 }
 
 /// The result of [`externalize`]: a program and its moved weights.
@@ -40,19 +44,30 @@ pub struct Externalized {
 /// A tensor's key is its name in the model, or the SHA-256 of its bytes if it has none. Tensors that the reference
 /// runtime does not resolve externally stay in the program: inputs, outputs, and tensors without elements. If there are
 /// tensors without elements, the smallest other constant stays too, because the reference refuses an empty segment.
-pub fn externalize(program: &Program, options: MoveOptions, progress: &Progress) -> Result<Externalized> {
+///
+/// # Errors
+/// If there is nothing to move, or one of the names is that of no weight.
+pub fn externalize(program: &Program, options: &MoveOptions, progress: &Progress) -> Result<Externalized> {
     program.require_valid_methods()?;
     let mut revision = revise(program, progress)?;
     let tables = program.tables();
     let bytes_of = source(program.loader(), progress);
     let mut digests = Digests { program, progress, known: HashMap::new() };
 
+    let mut names: Vec<String> = Vec::new();
+    let mut is_wanted = |name: &str| {
+        if !options.names.is_empty() {
+            names.push(name.to_owned());
+        }
+        fits_any(&options.names, name)
+    };
     let moved: HashSet<&str> = tables
         .named_data
         .iter()
+        .filter(|entry| !is_own_key(&entry.key) && is_wanted(&entry.key))
         .filter(|entry| {
             let range = tables.named_data(&entry.key).unwrap_or_default();
-            range.end - range.start >= options.at_least.max(1) && !is_own_key(&entry.key)
+            range.end - range.start >= options.at_least.max(1)
         })
         .map(|entry| entry.key.as_str())
         .collect();
@@ -78,14 +93,21 @@ pub fn externalize(program: &Program, options: MoveOptions, progress: &Progress)
                 TensorData::Initial(range) if options.initial => range,
                 _ => continue,
             };
-            if range.end - range.start < options.at_least.max(1) || Some(&range) == stays.as_ref() {
+            let name = old.fully_qualified_name().filter(|name| !name.is_empty());
+            let is_wanted = match name {
+                Some(name) => is_wanted(name),
+                None => options.names.is_empty() || is_wanted(digests.of(range.clone())?),
+            };
+            let is_small = range.end - range.start < options.at_least.max(1);
+            if !is_wanted || is_small || Some(&range) == stays.as_ref() {
                 continue;
             }
             let digest = digests.of(range.clone())?;
-            let key = data.tensor(old.fully_qualified_name(), digest, layout_of(old), || bytes_of(range));
+            let key = data.tensor(name, digest, layout_of(old), || bytes_of(range));
             make_external(new, key);
         }
     }
+    require_fitting(&options.names, names.iter().map(String::as_str), "weight")?;
     if data.keys().next().is_none() {
         let name = program.loader().name();
         return Err(Error::input(match options.at_least {

@@ -24,7 +24,8 @@ pub use text::{Detail, text, write_text};
 use crate::bef::BefReport;
 use crate::bundle::{self, Bundle, BundleReport};
 use crate::etdump::{self, EtdumpReport};
-use crate::{Result, kind};
+pub use crate::etrecord::{EtrecordEntry, EtrecordReport};
+use crate::{Result, etrecord, kind};
 use format::FileKind;
 use operator::KernelRegistry;
 use runtime::{BackendRegistry, DataLoader, Limits, Program, Purpose};
@@ -48,6 +49,8 @@ pub enum Report {
     Bpte(Box<BundleReport>),
     /// A recording of a runtime.
     Etdump(EtdumpReport),
+    /// What an exporter recorded of a program.
+    Etrecord(EtrecordReport),
     /// The weights of a language model.
     Gguf(GgufReport),
 }
@@ -89,7 +92,13 @@ pub fn inspect(
         Some(FileKind::Etdump) => Ok(Report::Etdump(etdump::report(&**loader, limits)?)),
         Some(FileKind::Gguf) => Ok(Report::Gguf(gguf::report(loader, limits)?)),
         other => {
-            let expected = "programs (.pte, .bpte, .bef), named data (.ptd), ETDumps and .gguf files";
+            if other == Some(FileKind::Zip)
+                && let Some(report) = etrecord::report(loader, limits)?
+            {
+                return Ok(Report::Etrecord(report));
+            }
+            let expected =
+                "programs (.pte, .bpte, .bef), named data (.ptd), ETDumps, ETRecords and .gguf files";
             Err(kind::wrong(&**loader, other, "inspect", expected))
         }
     }

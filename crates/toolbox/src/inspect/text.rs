@@ -43,6 +43,7 @@ pub fn write_text(out: &mut dyn Write, report: &Report, detail: Detail) -> fmt::
         Report::Bef(program) => bef_text(out, program, all),
         Report::Bpte(bundle) => bundle_text(out, bundle, detail),
         Report::Etdump(dump) => out.write_str(&dump.text()),
+        Report::Etrecord(record) => out.write_str(&record.text()),
         Report::Gguf(file) => gguf_text(out, file, all),
     }
 }

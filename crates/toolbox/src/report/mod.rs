@@ -158,6 +158,7 @@ pub fn gather(
         Report::Ptd(report) => Ok(tables::of_flat_tensor(&report)),
         Report::Gguf(report) => Ok(tables::of_gguf(&report)),
         Report::Etdump(report) => Ok(tables::of_etdump(&report)),
+        Report::Etrecord(report) => Ok(tables::of_etrecord(&report)),
     }
 }
 

@@ -6,6 +6,7 @@ use super::{Gathered, GraphKind};
 use crate::Result;
 use crate::delegates;
 use crate::etdump::EtdumpReport;
+use crate::etrecord::EtrecordReport;
 use crate::inspect::{FlatTensorReport, GgufReport, ProgramReport, ValueReport};
 use crate::plan::PlanReport;
 use crate::show::{bytes, count};
@@ -367,6 +368,23 @@ pub(super) fn of_etdump(report: &EtdumpReport) -> ReportData {
         let columns = [("Span", Column::Text), ("Count", Column::Number), ("Ticks", Column::Number)];
         to.table(block.name.as_deref().unwrap_or("Block"), "", &columns, rows);
     }
+    to.data
+}
+
+/// The report data of an ETRecord: a table of its entries.
+pub(super) fn of_etrecord(report: &EtrecordReport) -> ReportData {
+    let mut to = Gathered::new(&report.file, "ETRecord");
+    to.fact("Size", bytes(report.bytes));
+    let rows: Vec<Row> = report
+        .entries
+        .iter()
+        .map(|entry| {
+            let what = to.cell(entry.what.unwrap_or("unknown"));
+            row(vec![to.cell(&entry.name), Cell::Number(entry.bytes as f64), what])
+        })
+        .collect();
+    let columns = [("Entry", Column::Text), ("Bytes", Column::Number), ("Contents", Column::Text)];
+    to.table("Entries", "", &columns, rows);
     to.data
 }
 
