@@ -6,12 +6,12 @@ use crate::registries::{self, registries};
 use clap::Args;
 use demo_backend::DemoBackend;
 use indicatif::{ProgressBar, ProgressStyle};
-use pteron::compile;
+use pteron::{Protected, compile};
 use serde_json::json;
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use toolbox::paths::Paths;
 use toolbox::show;
 use toolbox::verify::{self, Case, Counts, Options, Outcome, Setting};
@@ -77,6 +77,10 @@ pub(crate) struct Opts {
     /// recompile for each backend in turn
     #[arg(long, value_parser = BackendName::parser(), value_name = "BACKEND")]
     retarget: Vec<BackendName>,
+    /// Write a line for each output of each run: setting, case, number of the run and of the output, SHA-256 of its type,
+    /// sizes, layout and bytes. The files of two builds that compute the same are the same once they are sorted
+    #[arg(long, value_name = "FILE")]
+    digests: Option<PathBuf>,
     /// Print JSON: the counts, and the outcome of every case
     #[arg(long)]
     json: bool,
@@ -89,6 +93,7 @@ pub(crate) struct Opts {
 impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.cases.iter().for_each(|path| paths.read("", path));
+        self.digests.iter().for_each(|path| paths.write("--digests", path));
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -113,12 +118,14 @@ impl Opts {
         let retarget = retarget.collect::<Result<Vec<_>>>()?;
         let convert: verify::Convert =
             Arc::new(move |program| Ok(compile::converted(program, registries(), &compile, &retarget)?));
+        let digests = Arc::new(Mutex::new(String::new()));
         let mut total = Counts::default();
         let mut reports = Vec::new();
         for setting in &settings {
             let load = setting.apply(&load);
             let convert = Some(Arc::clone(&convert));
-            let options = Options { load, undelegated: self.undelegated, atol: self.atol, rtol: self.rtol, convert };
+            let observe = self.digests.is_some().then(|| observer(&digests, setting.to_string()));
+            let options = Options { load, undelegated: self.undelegated, atol: self.atol, rtol: self.rtol, convert, observe };
             let way = if self.matrix { format!("{setting}: ") } else { String::new() };
             let (counts, outcomes) = self.check(&cases, &options, &way, general)?;
             total.merge(counts);
@@ -133,6 +140,11 @@ impl Opts {
             }
         }
 
+        if let Some(path) = &self.digests {
+            let text = digests.lock().unwrap_or_else(PoisonError::into_inner);
+            let write = |out: &mut dyn Write| Ok(out.write_all(text.as_bytes())?);
+            general::write_file_with(path, Protected::Keep, write)?;
+        }
         if self.json {
             let report = if self.matrix { json!(reports) } else { reports.remove(0) };
             general::write_stdout(|out| general::json_line(out, &report))?;
@@ -186,6 +198,19 @@ impl Opts {
         bar.finish_and_clear();
         closed.map_or(Ok((counts, outcomes)), |e| Err(e.into()))
     }
+}
+
+/// Appends a line for each output of a run under this setting.
+fn observer(digests: &Arc<Mutex<String>>, setting: String) -> verify::Observe {
+    let digests = Arc::clone(digests);
+    Arc::new(move |case, run, outputs| {
+        let lines: String = outputs
+            .iter()
+            .enumerate()
+            .map(|(i, value)| format!("{setting}\t{}\t{run}\t{i}\t{}\n", show::line(&case.name), verify::digest(value)))
+            .collect();
+        digests.lock().unwrap_or_else(PoisonError::into_inner).push_str(&lines);
+    })
 }
 
 fn line(counts: &Counts) -> String {

@@ -5,6 +5,7 @@ use super::compare::{Tolerance, compare};
 use crate::bundle::{self, Bundle};
 use crate::run::{LoadMode, open_data};
 use crate::{Error, Result, one_line};
+use names::Digest;
 use operator::EValue;
 use runtime::{DataLoader, LoadOptions, Module, NamedDataMap, Program, PtdDataMap};
 use serde::Serialize;
@@ -31,7 +32,12 @@ pub struct Options {
     pub rtol: Option<f64>,
     /// Converts each file before it is loaded: an archive to a program, or a program to another one.
     pub convert: Option<Convert>,
+    /// Receives the outputs of each run that succeeds, and the number of the run in its case.
+    pub observe: Option<Observe>,
 }
+
+/// Receives the outputs of a run of a case.
+pub type Observe = Arc<dyn Fn(&Case, usize, &[EValue]) + Send + Sync>;
 
 /// The outcome of a case.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -92,7 +98,8 @@ fn check_program(case: &Case, options: &Options) -> Outcome {
     for (i, run) in case.runs.iter().enumerate() {
         let place = |problem: String| format!("run {i} ({}): {problem}", run.method);
         let tolerance = Tolerance { rounding: run.rounding, ..tolerance };
-        match check_run(&mut module, case, run, &tolerance, &mut values) {
+        let observe = |outputs: &[EValue]| options.observe.iter().for_each(|to| to(case, i, outputs));
+        match check_run(&mut module, case, run, &tolerance, &mut values, &observe) {
             Ok(Verdict::Right) => {}
             Ok(Verdict::Unjudged(why)) => {
                 aside.get_or_insert(place(why));
@@ -122,6 +129,7 @@ fn check_run(
     run: &Run,
     tolerance: &Tolerance,
     values: &mut Values<'_>,
+    observe: &dyn Fn(&[EValue]),
 ) -> Result<Verdict, String> {
     let inputs = values.values(&run.inputs).map_err(|e| one_line(&e))?;
     let outputs = match module.execute(&run.method, &inputs) {
@@ -133,6 +141,7 @@ fn check_run(
         }
         Err(e) => return Err(one_line(&e)),
     };
+    observe(&outputs);
     let mut first_difference = None;
     for expected in &run.outputs {
         match check_outputs(&outputs, expected, case.random, tolerance, values)? {
@@ -188,6 +197,20 @@ fn check_outputs(
         }
     }
     Ok(seen)
+}
+
+/// The SHA-256, in hexadecimal, of a value: for a tensor of its type, sizes, dim order and elements, as they lie in memory.
+pub fn digest(value: &EValue) -> String {
+    let mut digest = Digest::default();
+    match value {
+        EValue::Tensor(tensor) => {
+            let head = format!("{:?} {:?} {:?}\n", tensor.dtype(), tensor.sizes(), tensor.dim_order());
+            digest.update(head.as_bytes());
+            digest.update(tensor.bytes());
+        }
+        other => digest.update(format!("{other:?}").as_bytes()),
+    }
+    digest.name()
 }
 
 /// The outcome for a program that could not be opened.
@@ -273,4 +296,30 @@ fn check_entries(case: &Case) -> Result<Outcome> {
         }
     }
     Ok(Outcome::Passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tensor::{DimOrder, ScalarType, TensorMeta};
+
+    #[test]
+    fn digests_tell_type_layout_and_bytes() {
+        let tensor = |dtype, order: &[u8], byte| {
+            let meta = TensorMeta::new(dtype, &[2, 2], DimOrder::new(order).unwrap()).unwrap();
+            EValue::Tensor(Tensor::from_bytes(meta, &[byte; 16]).unwrap())
+        };
+        let values = [
+            tensor(ScalarType::Float, &[0, 1], 0),
+            tensor(ScalarType::Float, &[1, 0], 0),
+            tensor(ScalarType::Int, &[0, 1], 0),
+            tensor(ScalarType::Float, &[0, 1], 1),
+            EValue::Int(0),
+            EValue::Double(0.0),
+        ];
+        let digests: Vec<String> = values.iter().map(digest).collect();
+        let distinct: std::collections::HashSet<&String> = digests.iter().collect();
+        assert_eq!(distinct.len(), values.len());
+        assert_eq!(digests, values.iter().map(digest).collect::<Vec<_>>());
+    }
 }

@@ -6,7 +6,7 @@ mod compare;
 mod setting;
 
 pub use case::{Case, Entry, Number, Recorded, Run, SetAside, Values, find, read};
-pub use check::{Convert, Options, Outcome, WithData, check};
+pub use check::{Convert, Observe, Options, Outcome, WithData, check, digest};
 pub use compare::{Difference, Scope, Tolerance, compare};
 pub use setting::Setting;
 
