@@ -192,18 +192,18 @@ pub struct DelegateSummary {
 /// Called after each pass with the method's name, the pass's name and the program that the pass produced.
 pub type Watch<'w> = &'w mut dyn FnMut(&str, &str, &ExportedProgram);
 
-/// Compiles an archive, in memory (a [`SharedBytes`](ir::SharedBytes)) or in a file, into a program that calls only the
+/// Compiles an archive, in memory (an `Arc<Vec<u8>>` or a [`SharedBytes`](ir::SharedBytes)) or in a file, into a program that calls only the
 /// operators of `table`. Weights are parts of the archive until the program is written.
 ///
 /// # Errors
 /// The archive is malformed, or some nodes cannot be compiled; the error names them and the source lines of the model.
 pub fn compile(
-    file: &dyn ArchiveFile,
+    file: impl ArchiveFile,
     table: &OperatorTable,
     options: &Options,
     watch: Watch<'_>,
 ) -> Result<Compiled> {
-    let mut programs = pt2::read(file, &CompileBudget::new(options.memory))?;
+    let mut programs = pt2::read(&file, &CompileBudget::new(options.memory))?;
     choose(&mut programs, options)?;
     programs.sort_by(|a, b| a.name.cmp(&b.name));
     finish(programs, table, options, watch)

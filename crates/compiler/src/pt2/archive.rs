@@ -51,6 +51,35 @@ impl ArchiveFile for SharedBytes {
     }
 }
 
+/// A whole archive in memory.
+impl ArchiveFile for Arc<Vec<u8>> {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
+        (Arc::clone(self) as SharedBytes).read_at(offset, target)
+    }
+
+    fn part(&self, range: Range<u64>) -> SharedBytes {
+        (Arc::clone(self) as SharedBytes).part(range)
+    }
+}
+
+impl<F: ArchiveFile + ?Sized> ArchiveFile for &F {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
+        (**self).read_at(offset, target)
+    }
+
+    fn part(&self, range: Range<u64>) -> SharedBytes {
+        (**self).part(range)
+    }
+}
+
 /// Reads an archive's file from its start to its end, or from where it is sought.
 struct Reader<'f> {
     file: &'f dyn ArchiveFile,
