@@ -75,7 +75,7 @@ const STORAGE: (&str, &[u8]) = ("data/weights/weight_0", &[0; 24]);
 
 fn run(model: &Value, weights: &Value, records: &[(&str, &[u8])]) -> Result<Compiled, Error> {
     let table = OperatorTable::portable(&kernels::registry());
-    compile(&archive(model, weights, records), &table, &Options::default(), &mut |_, _, _| {})
+    compile(archive(model, weights, records), &table, &Options::default(), &mut |_, _, _| {})
 }
 
 fn problem(model: &Value, weights: &Value, records: &[(&str, &[u8])]) -> String {
@@ -261,7 +261,7 @@ fn an_unbounded_size_is_reported_with_a_remedy() {
 fn problem_within(memory: u64, model: &Value, weights: &Value, records: &[(&str, &[u8])]) -> String {
     let table = OperatorTable::portable(&kernels::registry());
     let options = Options { memory, ..Options::default() };
-    let compiled = compile(&archive(model, weights, records), &table, &options, &mut |_, _, _| {});
+    let compiled = compile(archive(model, weights, records), &table, &options, &mut |_, _, _| {});
     compiled.err().expect("it is refused").to_string()
 }
 

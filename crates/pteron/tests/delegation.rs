@@ -68,7 +68,7 @@ fn archive(name: &str) -> pt2::SharedBytes {
 fn compiled(delegation: Vec<Delegation>) -> Result<Compiled, String> {
     let table = OperatorTable::portable(&pteron::kernel_registry());
     let options = Options { delegation, ..Options::default() };
-    compile(&archive("channels_last_rows"), &table, &options, &mut |_, _, _| {}).map_err(|e| e.to_string())
+    compile(archive("channels_last_rows"), &table, &options, &mut |_, _, _| {}).map_err(|e| e.to_string())
 }
 
 fn delegation(operator: &'static str, payload: u64, data: u64) -> Delegation {
@@ -213,7 +213,7 @@ fn operators_are_left_whole_for_backends_that_take_them() {
     let compiled = |keeping: &[&str], delegation: Vec<Delegation>| {
         let table = OperatorTable::portable(&pteron::kernel_registry()).keeping(keeping.iter().copied());
         let options = Options { delegation, ..Options::default() };
-        compile(&archive("recurrent"), &table, &options, &mut |_, _, _| {}).unwrap()
+        compile(archive("recurrent"), &table, &options, &mut |_, _, _| {}).unwrap()
     };
     let bytes = |compiled: &Compiled| {
         let mut bytes = Vec::new();

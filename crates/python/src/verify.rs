@@ -77,6 +77,7 @@ pub(crate) fn verify(
                 atol,
                 rtol,
                 convert: Some(Arc::clone(&convert)),
+                observe: None,
             };
             counts.merge(check_all(&cases, &options, jobs, |case, outcome| {
                 let mut outcome = json!(outcome);
