@@ -10,9 +10,11 @@
 //! archive while the program is written. An [`OperatorTable`] lists the operators that a program may call; all others
 //! are decomposed into these, or rejected with the source line of the model that calls them. Backends ([`Delegation`])
 //! take parts of the resulting program. A program can be lifted back to operators ([`recover`]) and recompiled for
-//! other backends without its source ([`retarget`]).
+//! other backends without its source ([`retarget`]). A [`GraphBuilder`] makes programs without an exporter, which
+//! [`compile_exported`] compiles.
 #![forbid(unsafe_code)]
 
+mod build;
 mod compile;
 mod constants;
 mod decompose;
@@ -20,6 +22,7 @@ mod dtypes;
 mod emit;
 mod error;
 mod limits;
+mod names;
 mod operand_types;
 mod operators;
 mod passes;
@@ -28,7 +31,9 @@ mod quantize;
 mod recover;
 mod retarget;
 mod rewrite;
+mod sizes;
 
+pub use build::GraphBuilder;
 pub use compile::{
     Compiled, DelegateSummary, Delegation, ExternalTensor, LeftNode, LeftNodes, MethodSummary, Options,
     Watch, compile, compile_exported,

@@ -1,12 +1,12 @@
 //! Lifts kernel calls to nodes.
 
 use super::Recovery;
-use super::names::target_of;
-use super::sizes::{sizes_of, wrap};
 use crate::Result;
 use crate::emit::PRIMS;
+use crate::names::target_of;
 use crate::passes::meaning;
 use crate::rewrite::broadcast;
+use crate::sizes::{sizes_of, wrap};
 use format::pte::{EValue, TensorShapeDynamism};
 use ir::exported::{Argument, Bounds, ExportedNode, IntArgument, Size, SymOp, TensorSpec, VarId, VarType};
 use operator::facts::Meaning;

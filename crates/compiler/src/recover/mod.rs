@@ -9,10 +9,8 @@ mod calls;
 mod control;
 mod flow;
 mod memory;
-mod names;
 mod payloads;
 mod shared;
-mod sizes;
 
 use crate::limits::MAX_COPIED_BYTES;
 use crate::{Error, OperatorTable, Result};

@@ -114,6 +114,12 @@ impl Argument {
     }
 }
 
+impl From<VarId> for Argument {
+    fn from(var: VarId) -> Self {
+        Self::Var(var)
+    }
+}
+
 impl PartialEq for Argument {
     /// Structural equality, with floats compared by bits; nested graphs are never equal.
     fn eq(&self, other: &Self) -> bool {

@@ -49,7 +49,7 @@ const OVERLOADS: &[(&str, &str, &str)] = &[
 ];
 
 /// The operator that a kernel computes: `aten.add.Tensor` for `aten::add.out`.
-pub(super) fn target_of(kernel: &str) -> String {
+pub(crate) fn target_of(kernel: &str) -> String {
     let (namespace, name) = kernel.split_once("::").unwrap_or(("", kernel));
     let (base, overload) = name.split_once('.').unwrap_or((name, ""));
     let base = base.strip_suffix("_copy").filter(|view| VIEWS.contains(view)).unwrap_or(base);

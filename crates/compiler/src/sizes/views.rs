@@ -35,7 +35,7 @@ pub(super) fn sizes(given: &NodeArgs<'_>, name: &str, result: usize) -> Option<V
             x.remove(wrap(given.int("dim").unwrap_or(0), x.len())?);
             Some(x)
         }
-        "expand" => {
+        "expand" | "broadcast_to" => {
             let (x, sizes) = (x?, given.sizes("size")?);
             let new = sizes.len().checked_sub(x.len())?;
             let size =
@@ -58,10 +58,57 @@ pub(super) fn sizes(given: &NodeArgs<'_>, name: &str, result: usize) -> Option<V
             sizes.insert(dim, Size::Int(parts.len() as i64));
             Some(sizes)
         }
-        "view" => viewed(given, x?),
+        "movedim" => {
+            let mut x = x?;
+            let [from, to] = ["source", "destination"].map(|name| wrap(given.int(name)?, x.len()));
+            let size = x.remove(from?);
+            x.insert(to?, size);
+            Some(x)
+        }
+        "glu" => {
+            let mut x = x?;
+            let dim = wrap(given.int("dim").unwrap_or(-1), x.len())?;
+            x[dim] = x[dim].combine(SymOp::FloorDiv, &Size::Int(2));
+            Some(x)
+        }
+        "pixel_shuffle" => shuffled(x?, given.int("upscale_factor")?, true),
+        "pixel_unshuffle" => shuffled(x?, given.int("downscale_factor")?, false),
+        "unfold" => {
+            let mut x = x?;
+            let dim = wrap(given.int("dimension")?, x.len())?;
+            let (size, step) = (given.int("size")?, given.int("step").filter(|&step| step > 0)?);
+            let room = x[dim].add(&Size::Int(size.checked_neg()?));
+            x[dim] = room.combine(SymOp::FloorDiv, &Size::Int(step)).add(&Size::Int(1));
+            x.push(Size::Int(size));
+            Some(x)
+        }
+        "view" | "reshape" => viewed(given, x?),
+        "flatten" => {
+            let mut x = x?;
+            let end = |name, default| wrap(given.int(name).unwrap_or(default), x.len().max(1));
+            let (first, last) = (end("start_dim", 0)?, end("end_dim", -1)?);
+            let flat = x.get(first..last.checked_add(1)?).unwrap_or_default();
+            let flat = flat.iter().fold(Size::Int(1), |n, size| n.mul(size));
+            x.splice(first..(last + 1).min(x.len()), [flat]);
+            Some(x)
+        }
         "split" | "split_with_sizes" => piece(given, x?, result),
         _ => None,
     }
+}
+
+/// The sizes of images whose channels become blocks of pixels, or the reverse.
+fn shuffled(mut x: Vec<Size>, factor: i64, up: bool) -> Option<Vec<Size>> {
+    let first = x.len().checked_sub(3).filter(|_| factor > 0)?;
+    let block = Size::Int(factor.checked_mul(factor)?);
+    let (channels, pixels) = x[first..].split_at_mut(1);
+    let (grown, by, shrunk, among) = match up {
+        true => (pixels, Size::Int(factor), channels, block),
+        false => (channels, block, pixels, Size::Int(factor)),
+    };
+    grown.iter_mut().for_each(|size| *size = size.mul(&by));
+    shrunk.iter_mut().for_each(|size| *size = size.combine(SymOp::FloorDiv, &among));
+    Some(x)
 }
 
 fn squeezed(given: &NodeArgs<'_>, mut x: Vec<Size>) -> Option<Vec<Size>> {
@@ -99,7 +146,7 @@ fn sliced(given: &NodeArgs<'_>, mut x: Vec<Size>) -> Option<Vec<Size>> {
 }
 
 fn viewed(given: &NodeArgs<'_>, x: Vec<Size>) -> Option<Vec<Size>> {
-    let sizes = given.sizes("size")?;
+    let sizes = given.sizes("size").or_else(|| given.sizes("shape"))?;
     let one = Size::Int(1);
     let product = |sizes: &mut dyn Iterator<Item = &Size>| sizes.fold(one.clone(), |a, b| a.mul(b));
     let rest = product(&mut sizes.iter().flatten());

@@ -1,4 +1,4 @@
-//! Infers the sizes of results from those of operands, where a plan gives only upper bounds.
+//! Infers the sizes of results from those of operands: where a plan gives only upper bounds, and where nothing gives them.
 
 mod views;
 mod windows;
@@ -8,12 +8,12 @@ use ir::exported::{Argument, ExportedNode, ExportedProgram, IntArgument, Size, S
 use tensor::ScalarType;
 
 /// The sizes of a result of a node, if they can be inferred from its arguments. What depends on elements cannot.
-pub(super) fn sizes_of(program: &ExportedProgram, node: &ExportedNode, result: usize) -> Option<Vec<Size>> {
+pub(crate) fn sizes_of(program: &ExportedProgram, node: &ExportedNode, result: usize) -> Option<Vec<Size>> {
     let (_, name) = node.target.split_once('.')?;
     let name = name.split('.').next()?;
     let given = NodeArgs { program, node };
     match name {
-        name if LIKE_OPERAND.contains(&name) => given.own(),
+        name if is_like_operand(name) => given.own(),
         "native_layer_norm"
         | "native_group_norm"
         | "_native_batch_norm_legit"
@@ -31,13 +31,23 @@ pub(super) fn sizes_of(program: &ExportedProgram, node: &ExportedNode, result: u
             given.reduced("dim")
         }
         "permute" | "t" | "transpose" | "unsqueeze" | "squeeze" | "slice" | "select" | "expand" | "view"
-        | "repeat" | "stack" | "split" | "split_with_sizes" | "unbind" | "flatten" => {
+        | "repeat" | "stack" | "split" | "split_with_sizes" | "unbind" | "flatten" | "reshape"
+        | "broadcast_to" | "movedim" | "glu" | "pixel_shuffle" | "pixel_unshuffle" | "unfold" => {
             views::sizes(&given, name, result)
         }
         "full" | "zeros" | "ones" | "empty" | "rand" | "randn" | "_empty_dim_order" | "new_full"
         | "new_zeros" | "new_ones" | "new_empty" => given.sizes("size")?.into_iter().collect(),
         "arange" => given.counted(),
         "mm" | "bmm" | "addmm" | "baddbmm" | "linear" => given.product(name),
+        "searchsorted" => given.own(),
+        "mv" => Some(vec![given.own()?.first()?.clone()]),
+        "dot" => Some(Vec::new()),
+        "one_hot" => {
+            let mut sizes = given.own()?;
+            sizes.push(given.size("num_classes").filter(|size| size.known() != Some(-1))?);
+            Some(sizes)
+        }
+        "matmul" => matmul(given.own()?, given.tensor("other")?),
         "embedding" => {
             let (mut sizes, table) = (given.tensor("indices")?, given.tensor("weight")?);
             sizes.push(table.last()?.clone());
@@ -72,25 +82,44 @@ pub(super) fn sizes_of(program: &ExportedProgram, node: &ExportedNode, result: u
         | "adaptive_avg_pool3d"
         | "_adaptive_avg_pool2d"
         | "_adaptive_avg_pool3d"
-        | "adaptive_max_pool2d" => {
+        | "adaptive_max_pool2d"
+        | "adaptive_max_pool3d" => {
             let (mut x, sizes) = (given.own()?, given.sizes("output_size")?);
             x.truncate(x.len().checked_sub(sizes.len())?);
             x.extend(sizes.into_iter().collect::<Option<Vec<_>>>()?);
             Some(x)
         }
         "convolution"
+        | "conv1d"
+        | "conv2d"
+        | "conv3d"
+        | "conv_transpose1d"
+        | "conv_transpose2d"
+        | "avg_pool1d"
         | "avg_pool2d"
+        | "avg_pool3d"
+        | "max_pool1d"
+        | "max_pool2d"
+        | "max_pool3d"
+        | "max_pool1d_with_indices"
         | "max_pool2d_with_indices"
+        | "max_pool3d_with_indices"
+        | "pad"
         | "constant_pad_nd"
         | "reflection_pad1d"
         | "reflection_pad2d"
         | "replication_pad1d"
         | "replication_pad2d" => windows::sizes(&given, name),
+        name if name.starts_with("upsample_") => given.resampled(),
         _ => None,
     }
 }
 
-/// Operators all of whose results have the sizes of their operand.
+/// Whether all results of the operator `name` have the sizes of its operand.
+pub(crate) fn is_like_operand(name: &str) -> bool {
+    LIKE_OPERAND.contains(&name)
+}
+
 const LIKE_OPERAND: &[&str] = &[
     "_clone_dim_order",
     "_conj_physical",
@@ -98,43 +127,60 @@ const LIKE_OPERAND: &[&str] = &[
     "_softmax",
     "_to_copy",
     "_to_dim_order_copy",
+    "alias",
     "alias_copy",
     "argsort",
+    "batch_norm",
+    "bucketize",
     "clone",
+    "contiguous",
     "copy",
+    "cummax",
+    "cummin",
     "cumprod",
     "cumsum",
     "dequantize_per_channel",
     "dequantize_per_tensor",
+    "detach",
     "detach_copy",
     "diagonal_scatter",
+    "dropout",
     "empty_like",
     "fill",
     "flip",
     "full_like",
+    "group_norm",
     "index_add",
     "index_copy",
     "index_fill",
     "index_put",
+    "instance_norm",
     "isneginf",
     "isposinf",
+    "layer_norm",
     "lift_fresh_copy",
+    "log_softmax",
     "logcumsumexp",
     "masked_fill",
     "masked_scatter",
+    "msort",
     "native_dropout",
     "ones_like",
+    "prelu",
     "quantize_per_channel",
     "quantize_per_tensor",
     "rand_like",
     "randn_like",
+    "rms_norm",
     "roll",
     "scatter",
     "scatter_add",
     "scatter_reduce",
     "select_scatter",
     "slice_scatter",
+    "softmax",
     "sort",
+    "to",
     "tril",
     "triu",
     "zeros_like",
@@ -208,6 +254,27 @@ impl NodeArgs<'_> {
         };
         *sizes.last_mut()? = columns;
         Some(sizes)
+    }
+
+    /// The result of resampling an image or a signal to a size, or by factors.
+    fn resampled(&self) -> Option<Vec<Size>> {
+        let mut x = self.own()?;
+        let spatial = x.get_mut(2..)?;
+        match (self.node.arg("output_size"), self.node.arg("scale_factors")) {
+            (Some(Argument::Ints(_)), _) => {
+                let sizes = self.sizes("output_size")?;
+                for (size, new) in spatial.iter_mut().zip(sizes) {
+                    *size = new?;
+                }
+            }
+            (_, Some(Argument::Floats(factors))) if factors.len() == spatial.len() => {
+                for (size, factor) in spatial.iter_mut().zip(factors) {
+                    *size = Size::Int((size.known()? as f64 * factor).floor() as i64);
+                }
+            }
+            _ => return None,
+        }
+        Some(x)
     }
 
     fn joined(&self) -> Option<Vec<Size>> {
@@ -286,8 +353,18 @@ impl NodeArgs<'_> {
     }
 }
 
+/// The sizes of a product of vectors, matrices or batches of matrices.
+fn matmul(mut a: Vec<Size>, mut b: Vec<Size>) -> Option<Vec<Size>> {
+    let rows = if a.len() > 1 { Some(a.remove(a.len() - 2)) } else { None };
+    let columns = if b.len() > 1 { b.pop() } else { None };
+    (a.pop()?, b.pop()?);
+    let mut sizes = broadcast(&a, &b);
+    sizes.extend(rows.into_iter().chain(columns));
+    Some(sizes)
+}
+
 /// A dimension counted from the first; `None` if it is out of range.
-pub(super) fn wrap(dim: i64, rank: usize) -> Option<usize> {
+pub(crate) fn wrap(dim: i64, rank: usize) -> Option<usize> {
     let dim = usize::try_from(if dim < 0 { dim.checked_add(rank as i64)? } else { dim }).ok()?;
     (dim < rank).then_some(dim)
 }

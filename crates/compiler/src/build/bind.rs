@@ -1,0 +1,314 @@
+//! Resolves an operator by name and assigns the arguments of a call to its schema.
+
+use crate::names::target_of;
+use ir::exported::{Argument, ExportedProgram, IntArgument, MemoryFormat, VarType};
+use operator::{ArgType, KernelRegistry, Schema, SchemaArg, closest, did_you_mean};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tensor::ScalarType;
+
+/// PyTorch's schemas of operators that the compiler decomposes and for which there is no kernel.
+const COMPOSITES: &str = include_str!("composites.txt");
+
+/// Operators without an overload whose results have the type that their argument `dtype` names. The schemas of their kernels
+/// lack that argument, because the out tensor determines it.
+const TYPED: &[&str] = &[
+    "_to_copy",
+    "_to_dim_order_copy",
+    "arange",
+    "empty",
+    "empty_like",
+    "eye",
+    "full",
+    "full_like",
+    "linspace",
+    "new_empty",
+    "new_full",
+    "new_ones",
+    "new_zeros",
+    "ones",
+    "ones_like",
+    "rand",
+    "rand_like",
+    "randint",
+    "randn",
+    "randn_like",
+    "scalar_tensor",
+    "zeros",
+    "zeros_like",
+];
+
+/// The operators that a graph may call.
+pub(super) struct Signatures {
+    /// By namespace and name, `aten.add`.
+    by_base: HashMap<String, Vec<Signature>>,
+}
+
+/// An overload of an operator.
+struct Signature {
+    /// Its name in exported programs, `aten.add.Tensor`.
+    target: String,
+    schema: Arc<Schema>,
+}
+
+/// A call whose arguments are those of a schema.
+pub(super) struct Bound {
+    /// The operator's name in exported programs.
+    pub(super) target: String,
+    /// Its schema.
+    pub(super) schema: Arc<Schema>,
+    /// The arguments in the schema's order, without those that have their default.
+    pub(super) args: Vec<(Arc<str>, Argument)>,
+}
+
+impl Signatures {
+    /// The operators of a registry that write no argument but their results, and those that are decomposed into them.
+    pub(super) fn of(registry: &KernelRegistry) -> Self {
+        let mut all = Self { by_base: HashMap::new() };
+        for kernel in registry.names().into_iter().filter_map(|name| registry.get(name)) {
+            let schema = kernel.schema();
+            if !schema.name.starts_with("executorch_prim::") && !writes_what_it_reads(schema) {
+                all.add(target_of(&schema.name), Arc::new(schema.clone()));
+            }
+        }
+        for schema in COMPOSITES.lines().filter_map(|line| Schema::parse(line).ok()) {
+            all.add(target_of(&schema.name), Arc::new(schema));
+        }
+        all
+    }
+
+    fn add(&mut self, target: String, schema: Arc<Schema>) {
+        let (base, _) = base_of(&target);
+        let (kernel, _) = base_of(&schema.name);
+        if kernel != base {
+            let (target, schema) = (target.clone(), Arc::clone(&schema));
+            self.by_base.entry(kernel).or_default().push(Signature { target, schema });
+        }
+        self.by_base.entry(base).or_default().push(Signature { target, schema });
+    }
+
+    /// The best overload that takes the arguments.
+    ///
+    /// # Errors
+    /// There is no such operator, or why its overloads do not take the arguments.
+    pub(super) fn bind(
+        &self,
+        program: &ExportedProgram,
+        operator: &str,
+        args: &[Argument],
+        named: &[(&str, Argument)],
+    ) -> Result<Bound, String> {
+        let (base, overload) = base_of(operator);
+        let Some(all) = self.by_base.get(&base) else { return Err(self.unknown(&base)) };
+        let chosen = |signature: &&Signature| overload.is_none_or(|overload| signature.is(overload));
+        if !all.iter().any(|signature| chosen(&signature)) {
+            let known: Vec<&str> = all.iter().map(|signature| signature.target.as_str()).collect();
+            return Err(format!("there is no such overload; there is {}", known.join(", ")));
+        }
+        let mut problems = Vec::new();
+        let mut best: Option<(u8, Bound)> = None;
+        for signature in all.iter().filter(chosen) {
+            let Signature { target, schema } = signature;
+            match bound(program, schema, args, named) {
+                Ok(args) => {
+                    let rank = signature.rank();
+                    if best.as_ref().is_none_or(|(other, _)| rank < *other) {
+                        best =
+                            Some((rank, Bound { target: target.clone(), schema: Arc::clone(schema), args }));
+                    }
+                }
+                Err(problem) => problems.push(format!("{problem} (`{schema}`)")),
+            }
+        }
+        best.map(|(_, bound)| bound).ok_or_else(|| problems.join("; "))
+    }
+
+    fn unknown(&self, base: &str) -> String {
+        match closest(base, self.by_base.keys().map(String::as_str)).as_slice() {
+            [] => "there is neither a kernel for it nor a schema by which it could be decomposed".to_owned(),
+            near => {
+                let near: Vec<String> = near.iter().map(|name| format!("`{name}`")).collect();
+                format!("there is no such operator; there is {}", near.join(", "))
+            }
+        }
+    }
+}
+
+impl Signature {
+    /// Whether an overload is this one, as exporters or as kernels name it.
+    fn is(&self, overload: &str) -> bool {
+        base_of(&self.target).1 == Some(overload) || base_of(&self.schema.name).1 == Some(overload)
+    }
+
+    /// The preference among overloads that take the same arguments; lower is better.
+    fn rank(&self) -> u8 {
+        match base_of(&self.schema.name).1 {
+            None | Some("out") => 0,
+            Some("Tensor_out" | "Tensor_Tensor_out" | "int_out" | "self_out" | "IntList_out") => 1,
+            Some(_) => 2,
+        }
+    }
+}
+
+/// Splits `aten.add.Tensor` or `aten::add.out` into `aten.add` and the overload.
+fn base_of(operator: &str) -> (String, Option<&str>) {
+    let (namespace, rest) =
+        operator.split_once("::").or_else(|| operator.split_once('.')).unwrap_or(("", operator));
+    match rest.split_once('.') {
+        Some((name, overload)) => (format!("{namespace}.{name}"), Some(overload)),
+        None => (format!("{namespace}.{rest}"), None),
+    }
+}
+
+/// Whether an operator works in place. The results of others are written at the end of their arguments.
+fn writes_what_it_reads(schema: &Schema) -> bool {
+    let outs = schema.args.iter().rev().take_while(|arg| arg.written).count();
+    schema.written().any(|index| index + outs < schema.args.len()) || outs == schema.args.len()
+}
+
+/// Assigns positional and named arguments to a schema.
+fn bound(
+    program: &ExportedProgram,
+    schema: &Schema,
+    args: &[Argument],
+    named: &[(&str, Argument)],
+) -> Result<Vec<(Arc<str>, Argument)>, String> {
+    let declared: Vec<&SchemaArg> = schema.args.iter().filter(|arg| !arg.written).collect();
+    if args.len() > declared.len() {
+        return Err(format!("it takes {} arguments, not {}", declared.len(), args.len()));
+    }
+    let mut given: Vec<Option<&Argument>> = args.iter().map(Some).collect();
+    given.resize(declared.len(), None);
+    let mut extra = Vec::new();
+    for (name, arg) in named {
+        match declared.iter().position(|declared| declared.name == *name) {
+            Some(index) if given[index].is_some() => return Err(format!("`{name}` is given twice")),
+            Some(index) => given[index] = Some(arg),
+            None if *name == "dtype" && is_typed(schema) => extra.push(dtype(arg)?),
+            None => {
+                let like = did_you_mean(name, declared.iter().map(|declared| declared.name.as_str()));
+                return Err(format!("it has no argument `{name}`{like}"));
+            }
+        }
+    }
+    let mut all = Vec::with_capacity(declared.len());
+    for (declared, given) in declared.into_iter().zip(given) {
+        let may_be_absent = declared.default.is_some() || declared.optional;
+        match given {
+            None | Some(Argument::None) if may_be_absent || declared.ty == ArgType::Generator => {}
+            None => return Err(format!("`{}` is missing", declared.name)),
+            Some(arg) => match as_declared(program, arg, declared) {
+                Some(arg) => all.push((declared.name.as_str().into(), arg)),
+                None => return Err(format!("it does not take this `{}`", declared.name)),
+            },
+        }
+    }
+    all.extend(extra.into_iter().map(|dtype| ("dtype".into(), dtype)));
+    Ok(all)
+}
+
+fn is_typed(schema: &Schema) -> bool {
+    let (base, _) = base_of(&schema.name);
+    base.split_once('.').is_some_and(|(_, name)| TYPED.contains(&name))
+}
+
+/// A type that is given by its name.
+fn dtype(arg: &Argument) -> Result<Argument, String> {
+    match arg {
+        Argument::Dtype(dtype) => Ok(Argument::Dtype(*dtype)),
+        Argument::Str(name) => match ScalarType::parse(name) {
+            Some(dtype) => Ok(Argument::Dtype(dtype)),
+            None => Err(format!("there is no type `{name}`")),
+        },
+        _ => Err("`dtype` is no type".to_owned()),
+    }
+}
+
+/// An argument as a schema declares it: lists of one for single numbers, floats for integers, types by their names. `None` if the
+/// schema does not take it.
+fn as_declared(program: &ExportedProgram, arg: &Argument, declared: &SchemaArg) -> Option<Argument> {
+    let value = |arg: &Argument| Some(&program.var(arg.var()?).ty);
+    let is_tensor = |arg: &Argument| matches!(value(arg), Some(VarType::Tensor(_)));
+    if declared.list {
+        return list(program, arg, declared);
+    }
+    let is_number =
+        matches!(arg, Argument::Int(_) | Argument::Float(_) | Argument::Bool(_) | Argument::Complex(..));
+    let fits = match declared.ty {
+        ArgType::Tensor => is_tensor(arg),
+        ArgType::Scalar => {
+            is_number || matches!(value(arg), Some(VarType::Int(_) | VarType::Float | VarType::Bool))
+        }
+        ArgType::Int => matches!(arg, Argument::Int(_)) || matches!(value(arg), Some(VarType::Int(_))),
+        ArgType::Float => {
+            if let Argument::Int(number) = arg {
+                return Some(Argument::Float(*number as f64));
+            }
+            matches!(arg, Argument::Float(_)) || matches!(value(arg), Some(VarType::Float))
+        }
+        ArgType::Bool => {
+            if let Argument::Int(number @ (0 | 1)) = arg {
+                return Some(Argument::Bool(*number == 1));
+            }
+            matches!(arg, Argument::Bool(_)) || matches!(value(arg), Some(VarType::Bool))
+        }
+        ArgType::Str => matches!(arg, Argument::Str(_)),
+        ArgType::ScalarType => return dtype(arg).ok(),
+        ArgType::MemoryFormat => return memory_format(arg),
+        ArgType::Layout | ArgType::Device => {
+            return matches!(arg, Argument::Str(_) | Argument::Ignored).then_some(Argument::Ignored);
+        }
+        ArgType::Generator => false,
+    };
+    fits.then(|| arg.clone())
+}
+
+/// A list as a schema declares it.
+fn list(program: &ExportedProgram, arg: &Argument, declared: &SchemaArg) -> Option<Argument> {
+    let is_empty = matches!(arg, Argument::Ints(items) if items.is_empty());
+    let are_tensors = || arg.vars().iter().all(|&var| program.spec(var).is_some());
+    match (declared.ty, arg) {
+        (ArgType::Tensor, Argument::Vars(vars)) if declared.optional && are_tensors() => {
+            Some(Argument::OptionalVars(vars.iter().copied().map(Some).collect()))
+        }
+        (ArgType::Tensor, Argument::Vars(_)) if are_tensors() => Some(arg.clone()),
+        (ArgType::Tensor, Argument::OptionalVars(_)) => {
+            (declared.optional && are_tensors()).then(|| arg.clone())
+        }
+        (ArgType::Tensor, _) if is_empty => Some(Argument::Vars(Vec::new())),
+        (ArgType::Int, Argument::Int(number)) => Some(Argument::ints(&[*number])),
+        (ArgType::Int, Argument::Var(var)) => match program.var(*var).ty {
+            VarType::Int(_) => Some(Argument::Ints(vec![IntArgument::Var(*var)])),
+            _ => None,
+        },
+        (ArgType::Int, Argument::Ints(_))
+        | (ArgType::Float, Argument::Floats(_))
+        | (ArgType::Bool, Argument::Bools(_)) => Some(arg.clone()),
+        (ArgType::Int, Argument::Vars(vars)) => {
+            let is_int = |var| matches!(program.var(var).ty, VarType::Int(_));
+            let all: Option<Vec<_>> =
+                vars.iter().map(|&var| is_int(var).then_some(IntArgument::Var(var))).collect();
+            all.map(Argument::Ints)
+        }
+        (ArgType::Float, Argument::Ints(_)) => {
+            Some(Argument::Floats(arg.known_ints()?.into_iter().map(|number| number as f64).collect()))
+        }
+        (ArgType::Float, Argument::Float(number)) => Some(Argument::Floats(vec![*number])),
+        (ArgType::Bool, _) if is_empty => Some(Argument::Bools(Vec::new())),
+        _ => None,
+    }
+}
+
+fn memory_format(arg: &Argument) -> Option<Argument> {
+    Some(Argument::MemoryFormat(match arg {
+        Argument::MemoryFormat(format) => *format,
+        Argument::Str(name) => match name.as_str() {
+            "contiguous" => MemoryFormat::Contiguous,
+            "channels_last" => MemoryFormat::ChannelsLast,
+            "channels_last_3d" => MemoryFormat::ChannelsLast3d,
+            "preserve" => MemoryFormat::Preserve,
+            _ => return None,
+        },
+        _ => return None,
+    }))
+}
