@@ -5,10 +5,12 @@
 mod backend;
 mod batch;
 mod convert;
+mod data;
 mod errors;
 #[allow(unsafe_code)]
 mod exchange;
 mod files;
+mod graph;
 mod meta;
 mod module;
 mod opened;
@@ -38,6 +40,8 @@ fn _pteron(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(copies, m)?)?;
     m.add_function(wrap_pyfunction!(note_fork, m)?)?;
     m.add_function(wrap_pyfunction!(backend::register_backend, m)?)?;
+    m.add_class::<graph::PyGraph>()?;
+    m.add_class::<graph::PyValue>()?;
     m.add_class::<training::PyTrainingModule>()?;
     m.add_class::<batch::PyBatchRunner>()?;
     m.add_class::<batch::PyArrowArray>()?;
@@ -62,6 +66,8 @@ fn add_tools(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(tools::dedupe, m)?)?;
     m.add_function(wrap_pyfunction!(tools::merge, m)?)?;
     m.add_function(wrap_pyfunction!(tools::convert, m)?)?;
+    m.add_function(wrap_pyfunction!(data::save_data, m)?)?;
+    m.add_function(wrap_pyfunction!(data::load_data, m)?)?;
     m.add_function(wrap_pyfunction!(files::set_weight, m)?)?;
     m.add_function(wrap_pyfunction!(files::extract, m)?)?;
     m.add_function(wrap_pyfunction!(files::bundle, m)?)?;

@@ -3,15 +3,17 @@
 use crate::backend::registries;
 use crate::convert::Input;
 use crate::errors::{Failure, Result};
+use crate::graph;
 use crate::module;
 use crate::opened::{Opened, Signature, lock};
 use crate::settings::Source;
 use crate::tools::{Reader, check, json, settings};
+use pteron::compile::exported::{CompileBudget, ExportedProgram};
 use pteron::compile::{self, Calibration, Compiled, Delegation, OperatorTable, Options, Quantize};
 use pteron::data::LoaderReader;
-use pteron::{EValue, Isa, Limits, NamedDataMap};
+use pteron::{BytesLoader, EValue, Isa, Limits, NamedDataMap};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use serde_json::json as object;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -176,33 +178,58 @@ fn scheme(name: Option<&str>) -> Result<Option<Quantize>> {
     }))
 }
 
-/// Compiles an archive, or recompiles a program, and writes the result. The samples are calls for calibration.
-#[pyfunction]
-pub(crate) fn compile_to(
-    py: Python<'_>,
-    source: &Bound<'_, PyAny>,
-    output: PathBuf,
-    lowering: (Vec<String>, bool, bool),
-    quantization: (Option<String>, Option<Vec<Bound<'_, PyTuple>>>),
-    data: (Option<PathBuf>, Vec<PathBuf>),
-    contents: (Vec<String>, bool),
-) -> PyResult<String> {
-    let ((backends, native, all_operators), (quantize, samples)) = (lowering, quantization);
-    let ((external_data, data), (methods, source_frames)) = (data, contents);
-    let source = Source::of(source)?;
-    let mut job = py.detach(|| -> Result<_> {
-        let writes: Vec<&PathBuf> = std::iter::once(&output).chain(&external_data).collect();
-        check(&[&source], &[], &writes)?;
-        let options = Options {
-            delegation: delegations(&backends, native)?,
-            external_data: external_data.is_some(),
-            quantize: scheme(quantize.as_deref())?,
-            methods,
-            source_frames,
+/// How a program is compiled.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Lowering {
+    backends: Vec<String>,
+    native: bool,
+    all_operators: bool,
+    quantize: Option<String>,
+    external_data: Option<PathBuf>,
+    data: Vec<PathBuf>,
+    methods: Vec<String>,
+    source_frames: bool,
+    alignment: u64,
+    segment_alignment: Option<u64>,
+    constant_alignment: Option<u64>,
+}
+
+impl Lowering {
+    fn options(&self) -> Result<Options> {
+        Ok(Options {
+            alignment: self.alignment,
+            segment_alignment: self.segment_alignment,
+            constant_alignment: self.constant_alignment,
+            delegation: delegations(&self.backends, self.native)?,
+            external_data: self.external_data.is_some(),
+            quantize: scheme(self.quantize.as_deref())?,
+            methods: self.methods.clone(),
+            source_frames: self.source_frames,
             memory: Limits::default().memory,
-            ..Options::default()
-        };
-        Job::new(&source, &data, all_operators, options)
+        })
+    }
+}
+
+/// Compiles graphs or an archive, or recompiles a program, and writes the result, or returns its bytes. The samples are calls
+/// for calibration.
+#[pyfunction]
+pub(crate) fn compile_to<'py>(
+    py: Python<'py>,
+    source: &Bound<'py, PyAny>,
+    output: Option<PathBuf>,
+    lowering: Lowering,
+    samples: Option<Vec<Bound<'py, PyTuple>>>,
+) -> PyResult<(String, Option<Bound<'py, PyBytes>>)> {
+    let from = match graph::programs(source)? {
+        Some(programs) => Given::Graphs(programs),
+        None => Given::File(Source::of(source)?),
+    };
+    let mut job = py.detach(|| -> Result<_> {
+        let writes: Vec<&PathBuf> = output.iter().chain(&lowering.external_data).collect();
+        let reads = if let Given::File(source) = &from { vec![source] } else { Vec::new() };
+        check(&reads, &[], &writes)?;
+        Job::new(from, &lowering)
     })?;
     match (&job.options.quantize, samples) {
         (Some(Quantize::Observe), Some(samples)) if !samples.is_empty() => job.calibrate(py, &samples)?,
@@ -213,52 +240,88 @@ pub(crate) fn compile_to(
         (_, Some(_)) => return Err(Failure::Input("calibrate is for quantize=\"int8\"".to_owned()).into()),
         _ => {}
     }
-    let done: Result<String> = py.detach(|| {
+    let done: Result<_> = py.detach(|| {
         let compiled = job.compile(&job.options)?;
-        if let Some(path) = &external_data {
+        if let Some(path) = &lowering.external_data {
             let file = compiled.named_data()?;
             pteron::replace_file(path, |out| file.write_to(out).map_err(Failure::from))?;
         }
-        pteron::replace_file(&output, |out| compiled.program.write_to(out).map_err(Failure::from))?;
-        Ok(report(&compiled).to_string())
+        let report = report(&compiled).to_string();
+        let Some(output) = &output else {
+            let mut bytes = Vec::new();
+            compiled.program.write_to(&mut bytes)?;
+            return Ok((report, Some(bytes)));
+        };
+        pteron::replace_file(output, |out| compiled.program.write_to(out).map_err(Failure::from))?;
+        Ok((report, None))
     });
-    Ok(done?)
+    let (report, bytes) = done?;
+    Ok((report, bytes.map(|bytes| PyBytes::new(py, &bytes))))
+}
+
+/// What is compiled.
+enum Given {
+    Graphs(Vec<ExportedProgram>),
+    File(Source),
+}
+
+/// What is compiled, opened.
+enum Origin {
+    Graphs(Vec<ExportedProgram>),
+    Archive,
+    /// A program, and its external data, if any.
+    Program(Option<Arc<dyn NamedDataMap>>),
 }
 
 /// A compilation: its source and options.
 struct Job {
+    /// The file that constants may be parts of.
     file: Arc<dyn pteron::DataLoader>,
-    /// `None` for an archive; for a program its external data, if any.
-    program: Option<Option<Arc<dyn NamedDataMap>>>,
+    origin: Origin,
     known: OperatorTable,
     table: OperatorTable,
     options: Options,
 }
 
 impl Job {
-    fn new(source: &Source, data: &[PathBuf], all_operators: bool, options: Options) -> Result<Self> {
-        let reader = Reader::new();
-        let file = source.open(false)?;
-        let is_archive = compile::pt2::is_archive(LoaderReader::new(&file));
-        let program = match is_archive {
-            true => None,
-            false => {
-                Some(toolbox::run::open_data(data, toolbox::run::LoadMode::File, &pteron::Limits::default())?)
+    fn new(from: Given, lowering: &Lowering) -> Result<Self> {
+        let (reader, options) = (Reader::new(), lowering.options()?);
+        let (file, origin) = match from {
+            Given::Graphs(programs) => {
+                let file: Arc<dyn pteron::DataLoader> =
+                    Arc::new(BytesLoader::named("the graph".to_owned(), Vec::new()));
+                (file, Origin::Graphs(graph::chosen(programs, &options)?))
+            }
+            Given::File(source) => {
+                let file = source.open(false)?;
+                let origin = match compile::pt2::is_archive(LoaderReader::new(&file)) {
+                    true => Origin::Archive,
+                    false => {
+                        let mode = toolbox::run::LoadMode::File;
+                        Origin::Program(toolbox::run::open_data(&lowering.data, mode, &Limits::default())?)
+                    }
+                };
+                (file, origin)
             }
         };
         let known = OperatorTable::all(&reader.kernels);
-        let table = match all_operators {
+        let table = match lowering.all_operators {
             true => OperatorTable::all(&reader.kernels),
             false => OperatorTable::portable(&reader.kernels),
         };
-        Ok(Self { file, program, known, table, options })
+        Ok(Self { file, origin, known, table, options })
     }
 
     fn compile(&self, options: &Options) -> Result<Compiled> {
-        let mut watch = |_: &str, _: &str, _: &compile::exported::ExportedProgram| {};
-        Ok(match &self.program {
-            None => compile::from_loader(&self.file, &self.table, options, &mut watch)?,
-            Some(data) => {
+        let mut watch = |_: &str, _: &str, _: &ExportedProgram| {};
+        Ok(match &self.origin {
+            Origin::Graphs(programs) => {
+                let mut programs = programs.clone();
+                programs.iter_mut().for_each(|program| program.budget = CompileBudget::new(options.memory));
+                compile::compile_exported(programs, &self.table, options, &mut watch)?
+            }
+            Origin::Archive => compile::from_loader(&self.file, &self.table, options, &mut watch)?,
+            Origin::Program(data) => {
                 let file = Arc::clone(&self.file);
                 compile::from_program(file, data.as_ref(), (&self.known, &self.table), options, &mut watch)?
             }

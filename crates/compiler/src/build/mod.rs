@@ -81,8 +81,11 @@ impl GraphBuilder {
     /// Adds an input that the caller passes.
     ///
     /// # Errors
-    /// Another value has its name, or a size is neither known nor a symbol of this graph.
+    /// Another value has its name, its dim order has another rank, or a size is neither known nor a symbol of this graph.
     pub fn input(&mut self, name: &str, spec: TensorSpec) -> Result<VarId> {
+        if spec.dim_order.len() != spec.rank() {
+            return self.fails(format_args!("`{name}` has another rank than its dim order"));
+        }
         self.check_sizes(name, &spec.sizes)?;
         let name = self.new_name(name)?;
         let var = self.program.add_var(name, VarType::Tensor(spec));

@@ -14,6 +14,34 @@
 //! ```
 //!
 //! [`open`](crate::open) accepts an archive directly.
+//!
+//! A [`GraphBuilder`] makes a program without an exporter:
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use pteron::compile::exported::TensorSpec;
+//! use pteron::compile::{self, GraphBuilder, OperatorTable, Options};
+//! use pteron::{BytesLoader, Module, ScalarType, Tensor};
+//! use std::sync::Arc;
+//!
+//! let kernels = pteron::kernel_registry();
+//! let mut graph = GraphBuilder::new("forward", &kernels);
+//! let row = TensorSpec::contiguous(ScalarType::Float, vec![1.into(), 2.into()]);
+//! let x = graph.input("x", row.clone())?;
+//! let elements: Vec<u8> = [1f32, 2.0].iter().flat_map(|x| x.to_ne_bytes()).collect();
+//! let weight = graph.constant(Some("weight"), row, Arc::new(elements))?;
+//! let y = graph.call("aten.linear", &[x.into(), weight.into()], &[])?[0];
+//! graph.output(y)?;
+//!
+//! let (table, options) = (OperatorTable::portable(&kernels), Options::default());
+//! let compiled = compile::compile_exported(vec![graph.finish()?], &table, &options, &mut |_, _, _| {})?;
+//! let mut program = Vec::new();
+//! compiled.program.write_to(&mut program)?;
+//! let mut module = Module::load(Arc::new(BytesLoader::new(program)), pteron::load_options())?;
+//! let outputs = module.forward(&[Tensor::from_slice(&[1, 2], &[3f32, 4.0])?.into()])?;
+//! assert_eq!(outputs[0].to_vec::<f32>()?, [11.0]);
+//! # Ok(()) }
+//! ```
 
 #[cfg(feature = "bef-backend")]
 mod cache;

@@ -10,11 +10,12 @@
 import os as _os
 from typing import Any, Optional, Sequence, Union
 
-from . import batch, errors, runtime, tools
+from . import batch, errors, graph, runtime, tools
 from ._pteron import Method, Module, Tensor, TrainingModule, __version__, bef_functions as _bef_functions, note_fork as _note_fork
 from ._records import Copies, Limits, MethodMeta, TensorInfo, ValueMeta, copies, method_meta
 from ._verify import CaseOutcome, Verified, verify
 from .errors import Error
+from .graph import Dim, Graph, Value
 from .tools import (
     backends,
     bundle,
@@ -28,6 +29,7 @@ from .tools import (
     extract,
     inspect,
     load_bef,
+    load_data,
     merge,
     operators,
     plan,
@@ -38,6 +40,7 @@ from .tools import (
     requirements,
     retarget,
     run_bef,
+    save_data,
     set_weight,
     strip,
     translate,
@@ -47,7 +50,9 @@ from .tools import (
 __all__ = [
     "CaseOutcome",
     "Copies",
+    "Dim",
     "Error",
+    "Graph",
     "Limits",
     "Method",
     "MethodMeta",
@@ -55,6 +60,7 @@ __all__ = [
     "Tensor",
     "TensorInfo",
     "TrainingModule",
+    "Value",
     "ValueMeta",
     "Verified",
     "__version__",
@@ -71,9 +77,11 @@ __all__ = [
     "errors",
     "externalize",
     "extract",
+    "graph",
     "inspect",
     "load",
     "load_bef",
+    "load_data",
     "merge",
     "method_meta",
     "operators",
@@ -86,6 +94,7 @@ __all__ = [
     "retarget",
     "run_bef",
     "runtime",
+    "save_data",
     "set_weight",
     "strip",
     "tools",

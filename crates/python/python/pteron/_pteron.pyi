@@ -1,6 +1,8 @@
 import os
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, final
 
+from .graph import Dim
+
 _Path = Union[str, "os.PathLike[str]"]
 
 __version__: str
@@ -77,6 +79,58 @@ class Method:
     def module(self) -> Module: ...
     def __call__(self, *args: Any, out: Any = ..., **kwargs: Any) -> List[Any]: ...
     def attribute(self, name: str) -> Tensor: ...
+
+@final
+class Graph:
+    """A graph of calls, from which a method of a program is compiled: `pteron.compile(graph, "model.pte")`."""
+
+    def __new__(cls, name: str = ...) -> Graph: ...
+    @property
+    def name(self) -> str:
+        """The name of the method."""
+
+    def input(
+        self, name: str, dtype: str, shape: Sequence[Union[int, Dim]], *, dim_order: Optional[Sequence[int]] = ...
+    ) -> Value:
+        """Adds an input that the caller passes, row-major unless `dim_order` has its dimensions in the order of memory."""
+
+    def constant(
+        self, array: Any, name: Optional[str] = ..., *, dtype: Optional[str] = ..., shape: Optional[Sequence[int]] = ...
+    ) -> Value:
+        """Adds a constant with a copy of an array's elements; its type and shape may be given as for `pteron.Tensor`. By its
+        name it is looked up if weights are stored outside the program."""
+
+    def call(
+        self,
+        operator: str,
+        *args: Any,
+        results: Optional[Sequence[Tuple[str, Sequence[Union[int, Dim]]]]] = ...,
+        **named: Any,
+    ) -> Any:
+        """Calls an operator such as `aten.add` or `aten.add.Tensor`, with arguments as its schema has them. Returns its result, or
+        a tuple if it has not exactly one.
+
+        Arguments are values of the graph, numbers, strings (also for types), lists of these, None, and arrays, which become
+        constants. Types and shapes of the results follow from the arguments, or are given as `results`."""
+
+    def output(self, *values: Value) -> None:
+        """Adds outputs."""
+
+@final
+class Value:
+    """A value of a graph: a tensor, or a number."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> Optional[str]:
+        """The element type; None for a number."""
+
+    @property
+    def shape(self) -> Optional[Tuple[Union[int, str], ...]]:
+        """The sizes, those that the caller chooses as text; None for a number."""
 
 def copies() -> Tuple[int, int]: ...
 def note_fork() -> None: ...
@@ -196,13 +250,8 @@ def compare(
     options: Dict[str, Any],
 ) -> str: ...
 def compile_to(
-    source: Any,
-    output: _Path,
-    lowering: Tuple[List[str], bool, bool],
-    quantization: Tuple[Optional[str], Optional[List[Tuple[Any, ...]]]],
-    data: Tuple[Optional[_Path], List[_Path]],
-    contents: Tuple[List[str], bool],
-) -> str: ...
+    source: Any, output: Optional[_Path], lowering: Dict[str, Any], samples: Optional[List[Tuple[Any, ...]]]
+) -> Tuple[str, Optional[bytes]]: ...
 def run_bef(source: Any, functions: List[str], threads: Optional[int]) -> Tuple[int, str, str]: ...
 def verify(
     paths: List[_Path],
@@ -212,6 +261,10 @@ def verify(
     options: Dict[str, Any],
     callback: Optional[Callable[[str, str, Optional[str]], None]],
 ) -> str: ...
+def save_data(
+    entries: List[Tuple[str, Any]], path: Optional[_Path], alignment: int, share: bool, callback: Any
+) -> Optional[bytes]: ...
+def load_data(source: Any, keys: Optional[List[str]], callback: Any) -> Dict[str, Any]: ...
 def set_weight(source: Any, name: str, array: _Path, output: _Path, strict: bool, callback: Any) -> str: ...
 def extract(source: Any, folder: Optional[_Path], kinds: List[str], names: Optional[List[str]], callback: Any) -> str: ...
 def bundle(

@@ -9,8 +9,8 @@ import json
 import os
 import sys
 import tempfile
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union, overload
 
 from . import _pteron
 from ._records import Limits, parse, record
@@ -593,6 +593,52 @@ def convert(
     return _pteron.convert(source, output, keep_quantized, strict, progress)
 
 
+@overload
+def save_data(
+    data: Mapping[str, Any],
+    output: None = None,
+    *,
+    alignment: int = ...,
+    share: bool = ...,
+    progress: Optional[Progress] = ...,
+) -> bytes: ...
+@overload
+def save_data(
+    data: Mapping[str, Any],
+    output: Path,
+    *,
+    alignment: int = ...,
+    share: bool = ...,
+    progress: Optional[Progress] = ...,
+) -> None: ...
+def save_data(
+    data: Mapping[str, Any],
+    output: Optional[Path] = None,
+    *,
+    alignment: int = 128,
+    share: bool = True,
+    progress: Optional[Progress] = None,
+) -> Optional[bytes]:
+    """Writes tensors and bytes to a file of named data (`.ptd`), or returns the file's bytes if `output` is None.
+
+    Args:
+        data: Tensors, arrays or nested sequences of numbers by key, with their types, shapes and dim orders; `bytes` and
+            `bytearray` become entries without a type.
+        output: The file to write.
+        alignment: The alignment of entries in the file: a power of two.
+        share: Whether equal contents are written once.
+        progress: Called as for the functions that edit files.
+    """
+    return _pteron.save_data(list(data.items()), output, alignment, share, progress)
+
+
+def load_data(
+    source: Source, keys: Optional[Sequence[str]] = None, *, progress: Optional[Progress] = None
+) -> Dict[str, Any]:
+    """Reads a file of named data (`.ptd`): `pteron.Tensor` and `bytes` by key. With `keys`, only these entries are read."""
+    return _pteron.load_data(source, None if keys is None else list(keys), progress)
+
+
 @dataclass(frozen=True)
 class WeightSet:
     """A weight that was set: its type and sizes, and the number of tensors that use it."""
@@ -735,15 +781,16 @@ class CompiledMethod:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program that was compiled and written."""
+    """A program that was compiled. `program` has its bytes, unless they were written to a file."""
 
     file_bytes: int
     methods: Tuple[CompiledMethod, ...]
+    program: bytes = field(default=b"", repr=False)
 
 
 def compile(
-    source: Source,
-    output: Path,
+    source: Union[Source, "_pteron.Graph", Sequence["_pteron.Graph"]],
+    output: Optional[Path] = None,
     *,
     backends: Sequence[str] = (),
     native: bool = False,
@@ -754,12 +801,15 @@ def compile(
     data: Sequence[Path] = (),
     methods: Sequence[str] = (),
     source_frames: bool = False,
+    alignment: int = 16,
+    segment_alignment: Optional[int] = None,
+    constant_alignment: Optional[int] = None,
 ) -> Compiled:
-    """Compiles a torch.export archive (`.pt2`), or recompiles a program (`.pte`).
+    """Compiles a torch.export archive (`.pt2`) or graphs, or recompiles a program (`.pte`).
 
     Args:
-        source: The archive or the program.
-        output: The file to write.
+        source: The archive or the program; or a `pteron.Graph`, or several, one for each method.
+        output: The file to write; if None, the result has the program's bytes in `program`.
         backends: The backends to delegate to, in order of preference: `bef`, `xnnpack`.
         native: Whether the backend `bef` also stores weights packed for this kind of machine.
         all_operators: Whether the program may call every operator of Pteron, and not only those of the reference runtime.
@@ -767,29 +817,43 @@ def compile(
         calibrate: Sample calls to find value ranges: a sequence of inputs for each call.
         external_data: A `.ptd` file to write weights to.
         data: `.ptd` files with external weights of a program.
-        methods: The models of an archive to compile; if empty, all of them.
+        methods: The models of an archive, or the graphs, to compile; if empty, all of them.
         source_frames: Whether source locations are kept.
+        alignment: The alignment of tensors in memory, in bytes. Alignments are powers of two.
+        segment_alignment: The alignment of the file's segments, and of those of `external_data`; if None, that of the program
+            that is recompiled, or 128.
+        constant_alignment: The alignment of constants in their segment; if None, that of the program that is recompiled, or 16.
     """
+    lowering = {
+        "backends": list(backends),
+        "native": native,
+        "all_operators": all_operators,
+        "quantize": quantize,
+        "external_data": external_data,
+        "data": list(data),
+        "methods": list(methods),
+        "source_frames": source_frames,
+        "alignment": alignment,
+        "segment_alignment": segment_alignment,
+        "constant_alignment": constant_alignment,
+    }
     samples = None if calibrate is None else [tuple(sample) for sample in calibrate]
-    text = _pteron.compile_to(
-        source,
-        output,
-        (list(backends), native, all_operators),
-        (quantize, samples),
-        (external_data, list(data)),
-        (list(methods), source_frames),
-    )
-    return parse(Compiled, text)
+    text, program = _pteron.compile_to(source, output, lowering, samples)
+    return replace(parse(Compiled, text), program=program or b"")
 
 
 def quantize(
-    source: Source, output: Path, scheme: str, calibrate: Optional[Sequence[Sequence[Any]]] = None, **options: Any
+    source: Union[Source, "_pteron.Graph", Sequence["_pteron.Graph"]],
+    output: Optional[Path],
+    scheme: str,
+    calibrate: Optional[Sequence[Sequence[Any]]] = None,
+    **options: Any,
 ) -> Compiled:
     """Compiles and quantizes as `compile` does: `int8` with `calibrate`, `dynamic-int8`, or `8da4w[:GROUP]`."""
     return compile(source, output, quantize=scheme, calibrate=calibrate, **options)
 
 
-def retarget(source: Source, output: Path, backends: Sequence[str] = (), **options: Any) -> Compiled:
+def retarget(source: Source, output: Optional[Path], backends: Sequence[str] = (), **options: Any) -> Compiled:
     """Recompiles a program for other backends, or for none, without its source, as `compile` does."""
     return compile(source, output, backends=backends, **options)
 
