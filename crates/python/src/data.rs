@@ -27,7 +27,7 @@ const CHUNK: usize = 1 << 20;
 /// The contents of an entry. The memory of arrays is only borrowed.
 enum Contents {
     Bytes(Vec<u8>),
-    Array(Array, TensorMeta),
+    Array(Box<Array>, TensorMeta),
     Tensor(Arc<Storage>),
     Copied(Tensor),
 }
@@ -45,7 +45,7 @@ impl Contents {
         };
         let dtype = array.dtype(None)?;
         Ok(match array.dense_meta(dtype)? {
-            Some(meta) => Self::Array(array, meta),
+            Some(meta) => Self::Array(Box::new(array), meta),
             None => Self::Copied(array.gather(dtype)?),
         })
     }
@@ -153,7 +153,7 @@ fn bytes_of(prepared: &Prepared<'_>) -> Result<Vec<u8>> {
 /// An entry that was read.
 enum Found {
     Bytes(Vec<u8>),
-    Tensor(Tensor),
+    Tensor(Box<Tensor>),
 }
 
 /// Reads the entries of a `.ptd` file with these keys, or all of them.
@@ -181,7 +181,7 @@ pub(crate) fn load_data<'py>(
     for (key, found) in read? {
         match found {
             Found::Bytes(bytes) => dict.set_item(key, PyBytes::new(py, &bytes))?,
-            Found::Tensor(tensor) => dict.set_item(key, PyTensor::new(tensor))?,
+            Found::Tensor(tensor) => dict.set_item(key, PyTensor::new(*tensor))?,
         }
     }
     Ok(dict)
@@ -202,7 +202,7 @@ fn found(map: &PtdDataMap, key: &str, progress: &Progress) -> Result<Found> {
         Some(meta) => {
             let mut tensor = Tensor::zeros(meta)?;
             map.load_data_into(key, tensor.view_mut().bytes_mut())?;
-            Found::Tensor(tensor)
+            Found::Tensor(Box::new(tensor))
         }
     };
     progress.advance(map.nbytes(key)?);

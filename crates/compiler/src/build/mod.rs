@@ -137,7 +137,7 @@ impl GraphBuilder {
     /// Calls an operator whose results have these types.
     ///
     /// # Errors
-    /// There is no such operator, or it does not take the arguments.
+    /// There is no such operator, it does not take the arguments, or it has another number of results.
     pub fn call_as(
         &mut self,
         operator: &str,
@@ -145,7 +145,12 @@ impl GraphBuilder {
         named: &[(&str, Argument)],
         results: Vec<TensorSpec>,
     ) -> Result<Vec<VarId>> {
-        let (_, node) = self.bound(operator, args, named)?;
+        let (bound, node) = self.bound(operator, args, named)?;
+        if let Ok(count) = types::count(&self.program, &node, &bound.schema)
+            && count != results.len()
+        {
+            return self.refuses(&node.target, format!("it has {count} results, not {}", results.len()));
+        }
         results.iter().try_for_each(|spec| self.check_sizes(operator, &spec.sizes))?;
         Ok(self.push(node, results.into_iter().map(VarType::Tensor).collect()))
     }
@@ -302,15 +307,13 @@ mod tests {
         let x = input(&mut graph, "x", &[2, 3]);
         let row = input(&mut graph, "row", &[3]);
         let of = |graph: &mut GraphBuilder, operator: &str, args: &[Argument]| {
-            let mut all = vec![x.clone()];
-            all.extend_from_slice(args);
-            called(graph, operator, &all)
+            called(graph, operator, &[std::slice::from_ref(&x), args].concat())
         };
-        let int = Argument::Int;
-        assert_eq!(of(&mut graph, "aten.add", &[row.clone()]), "aten.add.Tensor: float32[2, 3]");
-        assert_eq!(of(&mut graph, "aten::add.out", &[row.clone()]), "aten.add.Tensor: float32[2, 3]");
+        let (int, row) = (Argument::Int, std::slice::from_ref(&row));
+        assert_eq!(of(&mut graph, "aten.add", row), "aten.add.Tensor: float32[2, 3]");
+        assert_eq!(of(&mut graph, "aten::add.out", row), "aten.add.Tensor: float32[2, 3]");
         assert_eq!(of(&mut graph, "aten.add", &[int(2)]), "aten.add.Scalar: float32[2, 3]");
-        assert_eq!(of(&mut graph, "aten.eq", &[row.clone()]), "aten.eq.Tensor: bool[2, 3]");
+        assert_eq!(of(&mut graph, "aten.eq", row), "aten.eq.Tensor: bool[2, 3]");
         assert_eq!(of(&mut graph, "aten.sum", &[int(1)]), "aten.sum.dim_IntList: float32[2]");
         assert_eq!(of(&mut graph, "aten.max", &[int(1)]), "aten.max.dim: float32[2], int64[2]");
         assert_eq!(of(&mut graph, "aten.max", &[]), "aten.max.default: float32[]");
@@ -322,7 +325,7 @@ mod tests {
             of(&mut graph, "aten.split", &[int(2), int(1)]),
             "aten.split.Tensor: float32[2, 2], float32[2, 1]"
         );
-        assert_eq!(of(&mut graph, "aten.matmul", &[row]), "aten.matmul.default: float32[2]");
+        assert_eq!(of(&mut graph, "aten.matmul", row), "aten.matmul.default: float32[2]");
         assert_eq!(of(&mut graph, "aten.flatten", &[]), "aten.flatten.using_ints: float32[6]");
         let dtype = Argument::Str("int64".to_owned());
         let cast = graph.call("aten.to", &[x.clone(), dtype], &[]).unwrap()[0];
@@ -373,10 +376,13 @@ mod tests {
             let found = called(&mut graph, operator, &args);
             assert!(found.contains(problem), "{found}");
         }
-        let named = graph.call("aten.mm", &[x.clone()], &[("mat", y.clone())]).unwrap_err().to_string();
+        let named =
+            graph.call("aten.mm", std::slice::from_ref(&x), &[("mat", y.clone())]).unwrap_err().to_string();
         assert!(named.contains("it has no argument `mat`; did you mean `mat2`?"), "{named}");
-        let twice = graph.call("aten.mm", &[x, y.clone()], &[("mat2", y)]).unwrap_err().to_string();
+        let twice = graph.call("aten.mm", &[x.clone(), y.clone()], &[("mat2", y)]).unwrap_err().to_string();
         assert!(twice.contains("`mat2` is given twice"), "{twice}");
+        let none = graph.call_as("aten.relu", std::slice::from_ref(&x), &[], vec![]).unwrap_err().to_string();
+        assert!(none.contains("it has 1 results, not 0"), "{none}");
         let no_output = graph.clone().finish().unwrap_err().to_string();
         assert_eq!(no_output, "graph `forward`: it has no output");
         let spec = TensorSpec::contiguous(Float, vec![2.into()]);

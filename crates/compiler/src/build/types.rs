@@ -94,7 +94,7 @@ const OTHERS: &[(Dtype, Dtype, &str)] = &[
     (Always(Long), Always(Long), "argmax argmin argsort bucketize count_nonzero one_hot searchsorted"),
     (Always(Bool), Always(Bool), "all any"),
     (Promoted, Promoted, "l1_loss mse_loss outer"),
-    (OfList, OfList, "cat stack"),
+    (OfList, OfList, "cat einsum stack"),
     (Filled, Filled, "full"),
     (Counted, Counted, "arange"),
     (Always(Float), Always(Float), "_empty_dim_order empty ones rand randn zeros"),

@@ -5,6 +5,7 @@ mod windows;
 
 use crate::rewrite::{broadcast, reduced};
 use ir::exported::{Argument, ExportedNode, ExportedProgram, IntArgument, Size, SymOp, VarType};
+use std::collections::BTreeMap;
 use tensor::ScalarType;
 
 /// The sizes of a result of a node, if they can be inferred from its arguments. What depends on elements cannot.
@@ -47,6 +48,7 @@ pub(crate) fn sizes_of(program: &ExportedProgram, node: &ExportedNode, result: u
             sizes.push(given.size("num_classes").filter(|size| size.known() != Some(-1))?);
             Some(sizes)
         }
+        "einsum" => given.contracted(),
         "matmul" => matmul(given.own()?, given.tensor("other")?),
         "embedding" => {
             let (mut sizes, table) = (given.tensor("indices")?, given.tensor("weight")?);
@@ -229,6 +231,17 @@ impl NodeArgs<'_> {
 
     /// The number of integers from `start` to `end`.
     fn counted(&self) -> Option<Vec<Size>> {
+        if ["start", "end", "step"].iter().any(|name| matches!(self.node.arg(name), Some(Argument::Float(_))))
+        {
+            let number = |name, default| match self.node.arg(name) {
+                None => Some(default),
+                Some(Argument::Float(number)) => Some(*number),
+                Some(Argument::Int(number)) => Some(*number as f64),
+                Some(_) => None,
+            };
+            let count = ((number("end", 0.0)? - number("start", 0.0)?) / number("step", 1.0)?).ceil();
+            return (0.0..=f64::from(i32::MAX)).contains(&count).then(|| vec![Size::Int(count as i64)]);
+        }
         let start = if self.node.arg("start").is_some() { self.size("start")? } else { Size::Int(0) };
         let step = if self.node.arg("step").is_some() { self.int("step")? } else { 1 };
         let span = self.size("end")?.add(&start.mul(&Size::Int(-1)));
@@ -240,6 +253,31 @@ impl NodeArgs<'_> {
             }
             _ => None,
         }
+    }
+
+    /// The sizes that an equation such as `ij,jk->ik` gives its result.
+    fn contracted(&self) -> Option<Vec<Size>> {
+        let (Argument::Str(equation), Argument::Vars(operands)) =
+            (self.node.arg("equation")?, self.node.arg("tensors")?)
+        else {
+            return None;
+        };
+        let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
+        let (terms, result) = equation.split_once("->")?;
+        let mut sizes: BTreeMap<char, Size> = BTreeMap::new();
+        for (term, &operand) in terms.split(',').zip(operands) {
+            let spec = self.program.spec(operand)?;
+            if term.chars().count() != spec.rank() {
+                return None;
+            }
+            for (letter, size) in term.chars().zip(&spec.sizes) {
+                let known = sizes.entry(letter).or_insert_with(|| size.clone());
+                if *known == Size::Int(1) {
+                    *known = size.clone();
+                }
+            }
+        }
+        result.chars().map(|letter| sizes.get(&letter).cloned()).collect()
     }
 
     fn product(&self, name: &str) -> Option<Vec<Size>> {
@@ -357,7 +395,9 @@ impl NodeArgs<'_> {
 fn matmul(mut a: Vec<Size>, mut b: Vec<Size>) -> Option<Vec<Size>> {
     let rows = if a.len() > 1 { Some(a.remove(a.len() - 2)) } else { None };
     let columns = if b.len() > 1 { b.pop() } else { None };
-    (a.pop()?, b.pop()?);
+    // The contracted dimensions.
+    a.pop()?;
+    b.pop()?;
     let mut sizes = broadcast(&a, &b);
     sizes.extend(rows.into_iter().chain(columns));
     Some(sizes)
@@ -435,6 +475,22 @@ mod tests {
             of("aten.arange.start", vec![("start", Argument::Int(1)), ("end", Argument::Int(7))]),
             "6"
         );
+        assert_eq!(of("aten.flatten.using_ints", vec![("start_dim", Argument::Int(1))]), "s 4");
+        assert_eq!(of("aten.flatten.using_ints", vec![]), "4*s");
+        assert_eq!(
+            of("aten.movedim.int", vec![("source", Argument::Int(0)), ("destination", Argument::Int(-1))]),
+            "4 1 s"
+        );
+        assert_eq!(of("aten.glu.default", vec![("dim", Argument::Int(1))]), "s 2 1");
+        let window =
+            vec![("dimension", Argument::Int(1)), ("size", Argument::Int(3)), ("step", Argument::Int(1))];
+        assert_eq!(of("aten.unfold.default", window), "s 2 1 3");
+        let ceil = vec![
+            ("kernel_size", ints(&[3, 1])),
+            ("stride", ints(&[2, 1])),
+            ("ceil_mode", Argument::Bool(true)),
+        ];
+        assert_eq!(of("aten.max_pool2d.default", ceil), "s 2 1");
         // `max` of two tensors is no reduction.
         assert_eq!(sizes("aten.max.other", vec![("other", Argument::Int(1))]), None);
         assert_eq!(sizes("aten.slice.Tensor", vec![("end", Argument::Int(3))]), None);

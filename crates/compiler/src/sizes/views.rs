@@ -87,9 +87,12 @@ pub(super) fn sizes(given: &NodeArgs<'_>, name: &str, result: usize) -> Option<V
             let mut x = x?;
             let end = |name, default| wrap(given.int(name).unwrap_or(default), x.len().max(1));
             let (first, last) = (end("start_dim", 0)?, end("end_dim", -1)?);
-            let flat = x.get(first..last.checked_add(1)?).unwrap_or_default();
-            let flat = flat.iter().fold(Size::Int(1), |n, size| n.mul(size));
-            x.splice(first..(last + 1).min(x.len()), [flat]);
+            if first > last {
+                return None;
+            }
+            let range = first..(last + 1).min(x.len());
+            let flat = x[range.clone()].iter().fold(Size::Int(1), |n, size| n.mul(size));
+            x.splice(range, [flat]);
             Some(x)
         }
         "split" | "split_with_sizes" => piece(given, x?, result),
@@ -112,6 +115,12 @@ fn shuffled(mut x: Vec<Size>, factor: i64, up: bool) -> Option<Vec<Size>> {
 }
 
 fn squeezed(given: &NodeArgs<'_>, mut x: Vec<Size>) -> Option<Vec<Size>> {
+    if given.node.arg("dim").is_none() {
+        // A size that is not known may turn out to be 1.
+        let is_known = x.iter().all(|size| size.known().is_some());
+        x.retain(|size| size.known() != Some(1));
+        return is_known.then_some(x);
+    }
     let dims = given.known_ints("dim").or_else(|| Some(vec![given.int("dim")?]))?;
     let dims = dims.into_iter().map(|dim| wrap(dim, x.len())).collect::<Option<Vec<_>>>()?;
     let mut dim = 0;
