@@ -18,6 +18,7 @@ use serde_json::json as object;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use toolbox::bef;
+use toolbox::bundle::{self, Bundle};
 use toolbox::delegates::NodeKinds;
 use toolbox::divergence::{self, Against};
 use toolbox::profile::{Recording, chrome, etdump};
@@ -249,10 +250,10 @@ pub(crate) fn compile_to<'py>(
         let report = report(&compiled).to_string();
         let Some(output) = &output else {
             let mut bytes = Vec::new();
-            compiled.program.write_to(&mut bytes)?;
+            job.write(&compiled, &mut bytes)?;
             return Ok((report, Some(bytes)));
         };
-        pteron::replace_file(output, |out| compiled.program.write_to(out).map_err(Failure::from))?;
+        pteron::replace_file(output, |out| job.write(&compiled, out))?;
         Ok((report, None))
     });
     let (report, bytes) = done?;
@@ -277,6 +278,8 @@ enum Origin {
 struct Job {
     /// The file that constants may be parts of.
     file: Arc<dyn pteron::DataLoader>,
+    /// The bundled program that the program is from, whose test cases are kept.
+    bundle: Option<Bundle>,
     origin: Origin,
     known: OperatorTable,
     table: OperatorTable,
@@ -286,6 +289,7 @@ struct Job {
 impl Job {
     fn new(from: Given, lowering: &Lowering) -> Result<Self> {
         let (reader, options) = (Reader::new(), lowering.options()?);
+        let mut bundle = None;
         let (file, origin) = match from {
             Given::Graphs(programs) => {
                 let file: Arc<dyn pteron::DataLoader> =
@@ -294,6 +298,11 @@ impl Job {
             }
             Given::File(source) => {
                 let file = source.open(false)?;
+                bundle = match bundle::is_one(&*file)? {
+                    true => Some(Bundle::open(&*file, &Limits::default())?),
+                    false => None,
+                };
+                let file = bundle.as_ref().map_or(file, Bundle::program);
                 let origin = match compile::pt2::is_archive(LoaderReader::new(&file)) {
                     true => Origin::Archive,
                     false => {
@@ -309,7 +318,7 @@ impl Job {
             true => OperatorTable::all(&reader.kernels),
             false => OperatorTable::portable(&reader.kernels),
         };
-        Ok(Self { file, origin, known, table, options })
+        Ok(Self { file, bundle, origin, known, table, options })
     }
 
     fn compile(&self, options: &Options) -> Result<Compiled> {
@@ -326,6 +335,14 @@ impl Job {
                 compile::from_program(file, data.as_ref(), (&self.known, &self.table), options, &mut watch)?
             }
         })
+    }
+
+    /// Writes the compiled program, bundled with the test cases of the source, if it is bundled.
+    fn write(&mut self, compiled: &Compiled, out: &mut dyn std::io::Write) -> Result<()> {
+        let Some(bundle) = self.bundle.take() else { return Ok(compiled.program.write_to(out)?) };
+        let program = compile::in_memory(Arc::clone(&self.file), compiled);
+        let has = |name: &str| compiled.methods.iter().any(|method| method.name == name);
+        Ok(bundle.with_program(&*program, has)?.write(out)?)
     }
 
     /// Calibrates: finds the value ranges over the sample calls.

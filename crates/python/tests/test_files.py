@@ -46,6 +46,34 @@ class Files(unittest.TestCase):
         for a, b in zip(module(*inputs)[0].tolist()[0], expected[0].tolist()[0]):
             self.assertAlmostEqual(a, b, places=5)
 
+    def test_edits_of_bundles_keep_test_cases(self):
+        bundle = self.folder / "digits.bpte"
+        pteron.bundle(DIGITS, None, bundle)
+        before = bundle.read_bytes()
+        pteron.strip(bundle, self.folder / "same.bpte")
+        self.assertEqual((self.folder / "same.bpte").read_bytes(), before)
+        pteron.strip(bundle, bundle, names=True)
+        pteron.retarget(bundle, self.folder / "lowered.bpte", backends=["xnnpack"])
+        moved = self.folder / "moved.bpte"
+        pteron.externalize(bundle, moved, self.folder / "weights.ptd")
+        for path in (bundle, self.folder / "lowered.bpte", moved):
+            suites = pteron.inspect(path).values["suites"]
+            self.assertEqual([(suite["method"], len(suite["cases"])) for suite in suites], [("forward", 1)])
+
+    def test_merges_choose_and_rename(self):
+        one, other, merged = (self.folder / name for name in ("one.ptd", "other.ptd", "merged.ptd"))
+        pteron.save_data({"a": floats([2], [1.0, 2.0]), "b.x": floats([1], [3.0])}, one)
+        pteron.save_data({"a": floats([2], [5.0, 6.0])}, other)
+        with self.assertRaises(pteron.errors.Error):
+            pteron.merge([one, other], merged)
+        pteron.merge([one, other], merged, prefer="last", rename={"b.x": "c"})
+        data = pteron.load_data(merged)
+        self.assertEqual({key: value.tolist() for key, value in data.items()}, {"a": [5.0, 6.0], "c": [3.0]})
+        pteron.merge([one], merged, names=["b.*"])
+        self.assertEqual(list(pteron.load_data(merged)), ["b.x"])
+        with self.assertRaisesRegex(pteron.errors.Error, "nothing"):
+            pteron.merge([one], merged, names=["nothing"])
+
     def test_reports(self):
         for source in (DIGITS, BEF):
             path = self.folder / "report.html"

@@ -173,12 +173,14 @@ class Inspection:
 
 
 def inspect(source: Source) -> Inspection:
-    """The contents of a program, an archive, a file of named data, a BEF program, an ETDump or a `.gguf`."""
+    """The contents of a program, an archive, a file of named data, a BEF program, an ETDump, an ETRecord or a `.gguf`."""
     values = json.loads(_pteron.inspect(source))
     fields = dict(values.get("program", {}))
     fields.update(values)
     if fields["format"] == "ptd":
         fields.pop("segments", None)
+    if fields["format"] == "etrecord":
+        fields.pop("entries")
     known = ("format", "file", "bytes", "methods", "segments", "named_data", "constants", "entries")
     chosen = {name: fields[name] for name in known if name in fields}
     return record(Inspection, {"values": values, **chosen})
