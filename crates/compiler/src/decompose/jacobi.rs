@@ -32,6 +32,15 @@ fn int(v: usize) -> Size {
     Size::Int(v as i64)
 }
 
+/// Fails if a matrix has no rows, or is larger than the loop rotates.
+fn bounded(cx: &Rewriter<'_>, node: &ExportedNode, (rows, columns): (usize, usize)) -> Result<()> {
+    if rows == 0 || rows.max(columns) > MAX_SIZE {
+        let sizes = format!("matrices of {rows} x {columns}: at most {MAX_SIZE} rows and columns");
+        return cx.wrong(node, sizes);
+    }
+    Ok(())
+}
+
 /// Vectors whose pairs are rotated: the rows of a matrix.
 struct Vectors {
     /// The matrix. Behind its columns are those of an orthogonal matrix that is rotated along.
@@ -54,10 +63,7 @@ impl Vectors {
         let rank = spec.rank();
         let (count, width) =
             (known(cx, node, spec.sizes.get(rank - 2))?, known(cx, node, spec.sizes.get(rank - 1))?);
-        if count == 0 || count.max(width) > MAX_SIZE {
-            return cx
-                .wrong(node, format!("matrices of {count} x {width}: at most {MAX_SIZE} rows and columns"));
-        }
+        bounded(cx, node, (count, width))?;
         let total = 2 * pairs_of(count);
         let padded = cx.pad(matrix, rank - 2, (0, (total - count) as i64), 0);
         let mut sizes = spec.sizes[..rank - 2].to_vec();
@@ -311,6 +317,7 @@ fn eigh(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if cx.of(x).sizes[rank - 2] != int(n) {
         return cx.wrong(node, "its matrices are not square");
     }
+    bounded(cx, node, (n, n))?;
     let upper = matches!(node.arg("UPLO"), Some(Argument::Str(s)) if s.eq_ignore_ascii_case("u"));
     let counts = |i: usize| Scalar::Bool(if upper { i / n <= i % n } else { i / n >= i % n });
     let mask: Vec<Scalar> = (0..n * n).map(counts).collect();

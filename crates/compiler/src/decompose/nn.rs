@@ -51,6 +51,9 @@ fn conv(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         (list("stride", 1)?, list("dilation", 1)?, list("output_padding", 0)?);
     let spec = cx.spec(node, x)?;
     let single = spec.rank() == space + 1;
+    if !single && spec.rank() != space + 2 {
+        return Ok(Outcome::Kept);
+    }
     if single {
         x = cx.unsqueeze(node, x, 0)?;
     }

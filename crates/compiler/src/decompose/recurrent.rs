@@ -81,7 +81,11 @@ fn unrolled(
         return cx.wrong(node, format!("{} weights for {cells} cells", params.len()));
     }
     let mut x = cx.tensor(node, "input")?;
-    let single = cx.spec(node, x)?.rank() == 2;
+    let rank = cx.spec(node, x)?.rank();
+    if !(2..=3).contains(&rank) || [Some(h), c].into_iter().flatten().any(|v| cx.of(v).rank() != rank) {
+        return cx.wrong(node, "its sequences and states are not all matrices, or all batches of them");
+    }
+    let single = rank == 2;
     let mut states = (h, c);
     if single {
         x = cx.unsqueeze(node, x, 1)?;
