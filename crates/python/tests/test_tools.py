@@ -141,6 +141,14 @@ class Writing(Folder):
         with self.assertRaises(pteron.errors.InputError):
             pteron.dedupe([DIGITS, DIGITS], programs[:1], data)
 
+    def test_alignments_of_compiled_programs(self):
+        first = self.folder / "first.pte"
+        pteron.compile(ARCHIVE, first, segment_alignment=4096, constant_alignment=64, alignment=32)
+        self.assertTrue(all(segment.offset % 4096 == 0 for segment in pteron.inspect(first).segments))
+        again = pteron.retarget(first, None).program
+        self.assertTrue(all(segment.offset % 4096 == 0 for segment in pteron.inspect(again).segments))
+        self.assertLess(len(pteron.retarget(first, None, segment_alignment=16).program), len(again))
+
     def test_compile(self):
         out = self.folder / "m.pte"
         found = pteron.compile(ARCHIVE, out)

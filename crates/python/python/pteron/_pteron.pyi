@@ -97,8 +97,8 @@ class Graph:
     def constant(
         self, array: Any, name: Optional[str] = ..., *, dtype: Optional[str] = ..., shape: Optional[Sequence[int]] = ...
     ) -> Value:
-        """Adds a constant with a copy of an array's elements; its type and shape may be given as for `pteron.Tensor`. By its
-        name it is looked up if weights are stored outside the program."""
+        """Adds a constant with a copy of an array's elements; its type and shape may be given as for `pteron.Tensor`. With
+        `external_data`, it is stored under its name outside the program; without a name it stays in the program."""
 
     def call(
         self,
