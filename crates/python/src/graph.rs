@@ -96,9 +96,13 @@ fn argument(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<A
             let (re, im) = (object.getattr("real")?.extract()?, object.getattr("imag")?.extract()?);
             Argument::Complex(re, im)
         }
-        () if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() => list(graph, object)?,
+        () if is_list(object) => list(graph, object)?,
         () => Argument::Var(constant(graph, object)?),
     })
+}
+
+fn is_list(object: &Bound<'_, PyAny>) -> bool {
+    object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>()
 }
 
 fn constant(graph: &Bound<'_, PyGraph>, array: &Bound<'_, PyAny>) -> PyResult<VarId> {
@@ -111,8 +115,16 @@ fn constant(graph: &Bound<'_, PyGraph>, array: &Bound<'_, PyAny>) -> PyResult<Va
 
 /// A list of numbers, of strings, or of values and arrays, some of which may be `None`.
 fn list(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Argument> {
-    let items: Vec<Argument> =
-        object.try_iter()?.map(|item| argument(graph, &item?)).collect::<PyResult<_>>()?;
+    let mut items = Vec::new();
+    for item in object.try_iter()? {
+        let item = item?;
+        if is_list(&item) {
+            return Err(PyTypeError::new_err(
+                "no operator takes lists of lists; an array becomes a constant",
+            ));
+        }
+        items.push(argument(graph, &item)?);
+    }
     let optional = |item: &Argument| match item {
         Argument::None => Some(None),
         item => item.var().map(Some),
@@ -302,7 +314,7 @@ pub(crate) fn programs(source: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Exporte
     if let Ok(graph) = source.cast_exact::<PyGraph>() {
         return Ok(Some(vec![graph.get().finish()?]));
     }
-    if !source.is_instance_of::<PyList>() && !source.is_instance_of::<PyTuple>() {
+    if !is_list(source) {
         return Ok(None);
     }
     let mut programs = Vec::new();

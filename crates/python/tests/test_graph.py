@@ -168,7 +168,9 @@ class Building(unittest.TestCase):
             pteron.Graph().call("aten.relu", x)
         with self.assertRaises(ValueError):
             graph.input("z", "float33", [1])
-        for wrong in (object(), [object()], {"a": 1}, [1, "a"]):
+        endless = []
+        endless.append(endless)
+        for wrong in (object(), [object()], {"a": 1}, [1, "a"], [[1]], endless):
             with self.assertRaises(TypeError):
                 graph.call("aten.add", x, wrong)
         with self.assertRaises(TypeError):

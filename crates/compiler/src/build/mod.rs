@@ -14,6 +14,7 @@ use operator::{KernelRegistry, did_you_mean};
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::sync::Arc;
+use tensor::MAX_RANK;
 
 /// Builds the [`ExportedProgram`] of one method, for [`compile_exported`](crate::compile_exported).
 ///
@@ -83,10 +84,10 @@ impl GraphBuilder {
     /// # Errors
     /// Another value has its name, its dim order has another rank, or a size is neither known nor a symbol of this graph.
     pub fn input(&mut self, name: &str, spec: TensorSpec) -> Result<VarId> {
+        self.check_sizes(name, &spec.sizes)?;
         if spec.dim_order.len() != spec.rank() {
             return self.fails(format_args!("`{name}` has another rank than its dim order"));
         }
-        self.check_sizes(name, &spec.sizes)?;
         let name = self.new_name(name)?;
         let var = self.program.add_var(name, VarType::Tensor(spec));
         self.program.graph.inputs.push(var);
@@ -221,6 +222,10 @@ impl GraphBuilder {
     }
 
     fn check_sizes(&self, what: &str, sizes: &[Size]) -> Result<()> {
+        if sizes.len() > MAX_RANK {
+            return self
+                .fails(format_args!("`{what}` has {} dimensions, of at most {MAX_RANK}", sizes.len()));
+        }
         for size in sizes {
             match size {
                 Size::Int(size) if !(0..=i64::from(i32::MAX)).contains(size) => {
@@ -371,6 +376,18 @@ mod tests {
             ("aten.mm", vec![x.clone()], "`mat2` is missing"),
             ("aten.relu", vec![x.clone(), y.clone()], "it takes 1 arguments, not 2"),
             ("aten.nonzero", vec![x.clone()], "the types of its results are not known"),
+            (
+                "aten.view",
+                vec![x.clone(), Argument::ints(&[4, -1])],
+                "its operand has 6 elements, and its result would have 4",
+            ),
+            ("aten.view", vec![x.clone(), Argument::ints(&[0, -1])], "a size of its result would be 6//0"),
+            (
+                "aten.full",
+                vec![Argument::ints(&[1 << 40]), Argument::Int(1)],
+                "a size of its result would be 1099511627776",
+            ),
+            ("aten.unbind", vec![x.clone(), Argument::Int(2)], "how many results it has is not known"),
             ("aten.relu", vec![Argument::Int(1)], "it does not take this `self`"),
         ] {
             let found = called(&mut graph, operator, &args);

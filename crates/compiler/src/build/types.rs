@@ -3,9 +3,9 @@
 use crate::dtypes::{promote, result_type};
 use crate::rewrite::broadcast;
 use crate::sizes::{is_like_operand, sizes_of, wrap};
-use ir::exported::{Argument, ExportedNode, ExportedProgram, Size, TensorSpec, VarType};
+use ir::exported::{Argument, ExportedNode, ExportedProgram, Size, SymExpr, TensorSpec, VarType};
 use operator::{ArgType, Schema};
-use tensor::ScalarType;
+use tensor::{MAX_RANK, ScalarType};
 
 /// The element type of a result.
 #[derive(Clone, Copy)]
@@ -113,6 +113,9 @@ fn is_among(name: &str, names: &str) -> bool {
 /// Remedy for calls whose results are not known.
 const GIVE_RESULTS: &str = "give the types of its results";
 
+/// The largest number of results of a call.
+const MAX_RESULTS: usize = 1 << 16;
+
 /// The number of results of a call.
 ///
 /// # Errors
@@ -143,7 +146,13 @@ pub(super) fn count(
         ("unbind", ..) => size().and_then(|size| usize::try_from(size).ok()),
         _ => None,
     };
-    pieces.ok_or_else(|| format!("how many results it has is not known: {GIVE_RESULTS}"))
+    match pieces {
+        Some(count) if count > MAX_RESULTS => {
+            Err(format!("it has {count} results, of at most {MAX_RESULTS}"))
+        }
+        Some(count) => Ok(count),
+        None => Err(format!("how many results it has is not known: {GIVE_RESULTS}")),
+    }
 }
 
 /// The types of `count` results of a call.
@@ -207,13 +216,37 @@ impl Call<'_> {
             }
             (None, None) => return Err(format!("the types of its results are not known: {GIVE_RESULTS}")),
         };
-        if sizes.iter().any(|size| size.known().is_some_and(|size| size < 0)) {
-            return Err("its operand is too small for it: a size of its result would be negative".to_owned());
-        }
+        self.check_sizes(&sizes, name)?;
         let dtype = self
             .dtype(dtype)
             .ok_or_else(|| format!("the type of its result is not known: {GIVE_RESULTS}"))?;
         Ok(TensorSpec::contiguous(dtype, sizes))
+    }
+
+    /// Fails if no tensor has these sizes.
+    fn check_sizes(&self, sizes: &[Size], name: &str) -> Result<(), String> {
+        if sizes.len() > MAX_RANK {
+            return Err(format!("its result would have {} dimensions, of at most {MAX_RANK}", sizes.len()));
+        }
+        for size in sizes {
+            match size {
+                Size::Int(size) if !(0..=i64::from(i32::MAX)).contains(size) => {
+                    return Err(format!("a size of its result would be {size}"));
+                }
+                // Sizes without symbols are folded, unless they overflow or divide by zero.
+                Size::Sym(expr) if is_constant(expr) => {
+                    return Err(format!("a size of its result would be {size}"));
+                }
+                _ => {}
+            }
+        }
+        let numel = |sizes: &[Size]| sizes.iter().fold(Size::Int(1), |n, size| n.mul(size)).known();
+        match (self.operand().and_then(|spec| numel(&spec.sizes)), numel(sizes)) {
+            (Some(found), Some(asked)) if matches!(name, "view" | "reshape") && found != asked => {
+                Err(format!("its operand has {found} elements, and its result would have {asked}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The sizes of a result of an operator that does not broadcast its operands.
@@ -326,6 +359,15 @@ impl Call<'_> {
             |name: &str| !matches!(name, "alpha" | "condition" | "mask" | "value" | "weight" | "eps");
         let operands = self.node.args.iter().filter(|(name, _)| counts(name));
         result_type(self.program, operands.map(|(_, arg)| arg))
+    }
+}
+
+/// Whether an expression has no symbols.
+fn is_constant(expr: &SymExpr) -> bool {
+    match expr {
+        SymExpr::Symbol(_) => false,
+        SymExpr::Int(_) => true,
+        SymExpr::Op(_, operands) => operands.iter().all(is_constant),
     }
 }
 
