@@ -31,6 +31,7 @@ const FLOORS: &[(&str, i32)] = &[
     ("pteron-serve", 8),
     ("pteron-cli", 9),
     ("pteron-python", 8),
+    ("pteron-accelerator", 10),
     ("pteron-web", 8),
 ];
 

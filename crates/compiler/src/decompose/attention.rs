@@ -73,6 +73,9 @@ fn masked(cx: &mut Rewriter<'_>, scores: VarId, mask: VarId) -> Result<VarId> {
 /// Grouped-query attention: repeats the heads of keys or values so that every head of the queries has one.
 fn grouped(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, query: &TensorSpec) -> Result<VarId> {
     let spec = cx.of(x);
+    if spec.rank() < 3 || query.rank() != spec.rank() {
+        return cx.wrong(node, "its queries, keys and values have no dimension of heads in common");
+    }
     let dim = spec.rank() - 3;
     if spec.sizes[dim] == query.sizes[dim] {
         return Ok(x);
