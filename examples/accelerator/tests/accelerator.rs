@@ -41,14 +41,7 @@ fn accelerator(arguments: &[&str]) -> String {
 
 #[test]
 fn models_give_the_same_results() {
-    let models = [
-        "activations",
-        "channels_last_rows",
-        "dynamic",
-        "related_sizes",
-        "transformer",
-        "windows",
-    ];
+    let models = ["activations", "channels_last_rows", "dynamic", "related_sizes", "transformer", "windows"];
     let mut delegates = 0;
     for model in models {
         let file = Arc::new(FileLoader::open(archive(model)).unwrap());
