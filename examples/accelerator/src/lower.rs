@@ -67,7 +67,7 @@ impl Partitioner for AcceleratorPartitioner {
     }
 }
 
-/// Compiles a part to a [`Payload`].
+/// Compiles a part to a payload.
 pub struct AcceleratorPreprocess;
 
 impl Preprocess for AcceleratorPreprocess {
