@@ -2,14 +2,14 @@
 //! as the JSON of the model in a generated archive.
 #![no_main]
 
-use compiler::pt2::SharedBytes;
-use compiler::{OperatorTable, Options};
+use pteron_compiler::pt2::SharedBytes;
+use pteron_compiler::{OperatorTable, Options};
 use libfuzzer_sys::fuzz_target;
 use std::io::{Cursor, Write};
 use std::sync::{Arc, LazyLock};
 use zip::write::SimpleFileOptions;
 
-static TABLE: LazyLock<OperatorTable> = LazyLock::new(|| OperatorTable::portable(&kernels::registry()));
+static TABLE: LazyLock<OperatorTable> = LazyLock::new(|| OperatorTable::portable(&pteron_kernels::registry()));
 
 fn archive_of(json: &[u8]) -> Option<Vec<u8>> {
     let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
@@ -28,5 +28,5 @@ fuzz_target!(|bytes: &[u8]| {
         },
     };
     let archive: SharedBytes = Arc::new(archive);
-    let _ = compiler::compile(&archive, &TABLE, &Options::default(), &mut |_, _, _| {});
+    let _ = pteron_compiler::compile(&archive, &TABLE, &Options::default(), &mut |_, _, _| {});
 });

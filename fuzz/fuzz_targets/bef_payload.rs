@@ -2,7 +2,7 @@
 //! it round-trips through the writer.
 #![no_main]
 
-use backend_bef::Payload;
+use pteron_backend_bef::Payload;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,16 +1,16 @@
 //! Any bytes are verified as a BEF file or refused; the functions of a verified file terminate within limits.
 #![no_main]
 
-use host::{ExecutionContext, Frame, HostContext, KernelRegistry, Limits, Module, Value};
+use pteron_host::{ExecutionContext, Frame, HostContext, KernelRegistry, Limits, Module, Value};
 use libfuzzer_sys::fuzz_target;
-use pool::WorkQueue;
+use pteron_pool::WorkQueue;
 use std::sync::{Arc, LazyLock};
 
 const LIMITS: Limits = Limits { kernels: 10_000, executions: 1_000, value_bytes: 1 << 20, memory: 1 << 24 };
 
 /// All kernels; those that wait for time to pass are replaced by ones that return at once.
 static REGISTRY: LazyLock<KernelRegistry> = LazyLock::new(|| {
-    let mut registry = tfrt_kernels::registry();
+    let mut registry = pteron_tfrt_kernels::registry();
     let timed: Vec<String> = registry
         .names()
         .into_iter()
@@ -26,7 +26,7 @@ static REGISTRY: LazyLock<KernelRegistry> = LazyLock::new(|| {
 });
 
 fuzz_target!(|file: &[u8]| {
-    let bytes: host::Bytes = Arc::new(file.to_vec());
+    let bytes: pteron_host::Bytes = Arc::new(file.to_vec());
     let Ok(module) = Module::open(bytes, &REGISTRY) else { return };
     let host = HostContext::builder(KernelRegistry::new(), WorkQueue::single_threaded())
         .limits(LIMITS)

@@ -1,7 +1,7 @@
 //! Any bytes are read as a bundled program or an ETDump or refused; an accepted file round-trips through the writer.
 #![no_main]
 
-use format::{Limits, bpte, etdump};
+use pteron_format::{Limits, bpte, etdump};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|file: &[u8]| {

@@ -2,11 +2,11 @@
 //! number of elements.
 #![no_main]
 
-use format::Limits;
+use pteron_format::Limits;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|file: &[u8]| {
-    let Ok(read) = format::gguf::read(file, file.len() as u64, &Limits::default()) else { return };
+    let Ok(read) = pteron_format::gguf::read(file, file.len() as u64, &Limits::default()) else { return };
     let mut values = Vec::new();
     for tensor in &read.tensors {
         let data = &file[tensor.data.start as usize..tensor.data.end as usize];

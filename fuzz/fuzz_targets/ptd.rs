@@ -1,9 +1,9 @@
 //! Any bytes are read as a `.ptd` or refused; an accepted file is rewritten with the same entries.
 #![no_main]
 
-use format::Limits;
-use format::container::Blob;
-use format::ptd::{Builder, Header, VerifiedFlatTensor};
+use pteron_format::Limits;
+use pteron_format::container::Blob;
+use pteron_format::ptd::{Builder, Header, VerifiedFlatTensor};
 use libfuzzer_sys::fuzz_target;
 use std::ops::Range;
 

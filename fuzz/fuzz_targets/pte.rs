@@ -2,9 +2,9 @@
 //! rebuilt from its parts with the same data.
 #![no_main]
 
-use format::Limits;
-use format::container::Blob;
-use format::pte::{Builder, Draft, Header, TensorData, VerifiedProgram};
+use pteron_format::Limits;
+use pteron_format::container::Blob;
+use pteron_format::pte::{Builder, Draft, Header, TensorData, VerifiedProgram};
 use libfuzzer_sys::fuzz_target;
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! Any bytes are read as an XNNPACK payload or refused; all indices of an accepted payload are in bounds.
 #![no_main]
 
-use backend_xnnpack::Payload;
-use format::Limits;
+use pteron_backend_xnnpack::Payload;
+use pteron_format::Limits;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

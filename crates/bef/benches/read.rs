@@ -1,7 +1,7 @@
 //! Speed of opening and verifying a file. Throughput is in bytes of the file.
 
-use bef::{Attribute, DType, Dense, File, FunctionBuilder, Location, Module};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use pteron_bef::{Attribute, DType, Dense, File, FunctionBuilder, Location, Module};
 
 const FIB: &[u8] = include_bytes!("../tests/data/fib_recursive.bef");
 
@@ -25,8 +25,8 @@ fn program(functions: usize, kernels: usize) -> Vec<u8> {
 }
 
 /// The second operand: the argument for every third kernel; the others double their operand.
-fn function_argument(line: usize, last: bef::Register) -> bef::Register {
-    if line.is_multiple_of(3) { bef::Register(0) } else { last }
+fn function_argument(line: usize, last: pteron_bef::Register) -> pteron_bef::Register {
+    if line.is_multiple_of(3) { pteron_bef::Register(0) } else { last }
 }
 
 fn constants(bytes: usize) -> Vec<u8> {

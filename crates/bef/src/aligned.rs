@@ -13,9 +13,9 @@ pub struct Aligned<T: ?Sized> {
 /// Embeds a BEF file like [`include_bytes!`], at an address that is a multiple of 8, as a `&'static [u8]`.
 ///
 /// ```
-/// static PROGRAM: &[u8] = bef::include_bef!("../tests/data/fib_recursive.bef");
+/// static PROGRAM: &[u8] = pteron_bef::include_bef!("../tests/data/fib_recursive.bef");
 /// assert_eq!(PROGRAM.as_ptr().addr() % 8, 0);
-/// assert!(bef::File::open(PROGRAM).is_ok());
+/// assert!(pteron_bef::File::open(PROGRAM).is_ok());
 /// ```
 #[macro_export]
 macro_rules! include_bef {

@@ -32,13 +32,13 @@
 //! and returns a [`Verified`], which reads functions, kernels, attributes and locations in place.
 //!
 //! ```
-//! # fn run(bytes: &[u8]) -> bef::Result<()> {
-//! let program = bef::File::open(bytes)?.verify()?;
+//! # fn run(bytes: &[u8]) -> pteron_bef::Result<()> {
+//! let program = pteron_bef::File::open(bytes)?.verify()?;
 //! let Some(main) = program.functions().find("main") else { return Ok(()) };
 //! if let Some(function) = program.function(main)? {
 //!     for kernel in function.kernels().skip(1) {
 //!         let kernel = kernel?;
-//!         println!("{}", program.kernel_name(bef::KernelCode(kernel.code())));
+//!         println!("{}", program.kernel_name(pteron_bef::KernelCode(kernel.code())));
 //!         let registers: Vec<u32> = kernel.arguments().iter().collect();
 //!         let place = program.location(kernel.location())?;
 //!     }

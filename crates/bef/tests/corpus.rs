@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bef::File;
+use pteron_bef::File;
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = fs::read_dir(folder)
@@ -73,8 +73,8 @@ fn streams(folder: &Path) -> usize {
         let module = File::open(&bytes).unwrap().verify().unwrap().to_module().unwrap();
         for (index, body) in module.bodies() {
             let mut assigned = body.clone();
-            let options = bef::stream_analysis::Options::default();
-            bef::stream_analysis::assign(&mut assigned, &options, |_| None, |_| false);
+            let options = pteron_bef::stream_analysis::Options::default();
+            pteron_bef::stream_analysis::assign(&mut assigned, &options, |_| None, |_| false);
             assert_eq!(&assigned, body, "{}: function {index}", path.display());
             bodies += 1;
         }

@@ -7,8 +7,8 @@ mod sparse;
 use std::io::{Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
-use bef::{Attribute, DType, Dense, ErrorKind, FunctionBuilder, Module};
 use memmap2::Mmap;
+use pteron_bef::{Attribute, DType, Dense, ErrorKind, FunctionBuilder, Module};
 use sparse::{Holes, Scratch};
 
 const GIB: u64 = 1 << 30;
@@ -31,27 +31,27 @@ fn an_unknown_section_of_4_5_gib_is_skipped_quickly() {
     let program = module.to_bytes().unwrap();
 
     let mut scratch = Scratch::new("unknown-section");
-    let mut header = bef::HEADER.to_vec();
+    let mut header = pteron_bef::HEADER.to_vec();
     header.push(200);
-    bef::vbr::encode(length << 1, &mut header);
+    pteron_bef::vbr::encode(length << 1, &mut header);
     // The program's sections keep their alignment if they are moved by a multiple of 8.
-    let moved = (header.len() as u64 + length - bef::HEADER.len() as u64) % 8;
+    let moved = (header.len() as u64 + length - pteron_bef::HEADER.len() as u64) % 8;
     let length = length + (8 - moved) % 8;
-    header.truncate(bef::HEADER.len() + 1);
-    bef::vbr::encode(length << 1, &mut header);
+    header.truncate(pteron_bef::HEADER.len() + 1);
+    pteron_bef::vbr::encode(length << 1, &mut header);
     scratch.file.write_all(&header).unwrap();
     scratch.file.seek(SeekFrom::Current(length as i64)).unwrap();
-    scratch.file.write_all(&program[bef::HEADER.len()..]).unwrap();
+    scratch.file.write_all(&program[pteron_bef::HEADER.len()..]).unwrap();
 
     let start = Instant::now();
     let map = map(&scratch);
-    let file = bef::File::open(&map).unwrap();
+    let file = pteron_bef::File::open(&map).unwrap();
     let verified = file.verify().unwrap();
     assert!(start.elapsed() < TIME_LIMIT, "{:?}", start.elapsed());
     println!("opened and verified {} bytes in {:?}", map.len(), start.elapsed());
     let sections: Vec<u8> = file.sections().map(|section| section.id).collect();
     assert_eq!(sections, [200, 0, 1, 2, 3, 4, 5, 8, 9, 10]);
-    assert!(file.section(bef::SectionId::Strings).unwrap().start() > 4 * GIB);
+    assert!(file.section(pteron_bef::SectionId::Strings).unwrap().start() > 4 * GIB);
     let mut read = verified.to_module().unwrap();
     let kept = read.custom_sections.pop().unwrap();
     assert!(kept.id == 200 && kept.data.len() as u64 == length && read == module);
@@ -91,8 +91,8 @@ fn attributes_past_4_gib() {
     let start = Instant::now();
     let map = map(&scratch);
     assert_eq!(map.len() as u64, written);
-    let verified = bef::File::open(&map).unwrap().verify().unwrap();
-    let function = verified.function(bef::FunctionId(0)).unwrap().unwrap();
+    let verified = pteron_bef::File::open(&map).unwrap().verify().unwrap();
+    let function = verified.function(pteron_bef::FunctionId(0)).unwrap().unwrap();
     for (index, offset) in [(1, 4), (2, 4 + 5 * (GIB / 2) + 32)] {
         let kernel = function.kernel(index).unwrap();
         let attribute = kernel.attributes().get(0).unwrap();

@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use bef::{Limits, walk};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use pteron_bef::{Limits, walk};
 
 /// An allocator that counts each thread's allocated bytes, current and peak.
 struct Counting;
@@ -63,7 +63,7 @@ fn read(bytes: &[u8]) -> usize {
 /// Explains as much of the file as is readable, and returns the number of bytes explained.
 fn explain(bytes: &[u8]) -> u64 {
     let mut end = 0;
-    if let Ok(file) = bef::File::open(bytes) {
+    if let Ok(file) = pteron_bef::File::open(bytes) {
         let outcome = file.spans(&mut |span| {
             assert_eq!(span.start, end, "{span:?}");
             end += span.len;
@@ -123,18 +123,18 @@ proptest! {
 
     #[test]
     fn noise(bytes in vec(byte(), 0..300)) {
-        check(&[&bef::HEADER[..], &bytes].concat());
+        check(&[&pteron_bef::HEADER[..], &bytes].concat());
     }
 }
 
 #[test]
 fn offsets_near_the_maximum_are_out_of_range() {
     let bytes = &SAMPLE[0];
-    let file = bef::File::open(bytes).unwrap();
+    let file = pteron_bef::File::open(bytes).unwrap();
     for offset in [u64::MAX, u64::MAX - 8, u64::MAX - 16, 1 << 63, bytes.len() as u64] {
         let attribute = file.attributes().at(offset);
-        for kind in (0..=255).filter_map(bef::AttributeType::new) {
-            assert_eq!(attribute.decode(kind).unwrap_err().kind, bef::ErrorKind::Truncated, "{kind}");
+        for kind in (0..=255).filter_map(pteron_bef::AttributeType::new) {
+            assert_eq!(attribute.decode(kind).unwrap_err().kind, pteron_bef::ErrorKind::Truncated, "{kind}");
         }
         assert!(file.strings().get(offset).is_err());
         assert_eq!(file.locations().get(offset), Ok(None));
@@ -150,7 +150,7 @@ fn every_prefix() {
 
 #[test]
 fn deep_nesting_is_rejected_before_it_overflows_the_stack() {
-    use bef::{Attribute, FunctionBuilder, Location, Module};
+    use pteron_bef::{Attribute, FunctionBuilder, Location, Module};
     let mut location = Location::Unknown;
     for _ in 0..900 {
         location = Location::CallSite { callee: Box::new(location), caller: Box::new(Location::Unknown) };
@@ -167,19 +167,19 @@ fn deep_nesting_is_rejected_before_it_overflows_the_stack() {
     let deep = module.to_bytes_with(&high).unwrap();
 
     for (bytes, path) in [(&shallow, "locations[0]"), (&deep, "attributes[0]")] {
-        let error = bef::File::open(bytes).unwrap().verify().unwrap_err();
-        assert_eq!(error.kind, bef::ErrorKind::Limit);
+        let error = pteron_bef::File::open(bytes).unwrap().verify().unwrap_err();
+        assert_eq!(error.kind, pteron_bef::ErrorKind::Limit);
         assert!(error.path.starts_with(path), "{error}");
-        bef::File::open_with(bytes, high).unwrap().verify().unwrap().to_module().unwrap();
+        pteron_bef::File::open_with(bytes, high).unwrap().verify().unwrap().to_module().unwrap();
     }
 }
 
 /// A file with many references to one large name or location must not take memory for each reference.
 mod sharing {
     use super::*;
-    use bef::{ErrorKind, File, FunctionBuilder, Location, Module, SectionId};
+    use pteron_bef::{ErrorKind, File, FunctionBuilder, Location, Module, SectionId};
 
-    fn refused(bytes: &[u8]) -> bef::Error {
+    fn refused(bytes: &[u8]) -> pteron_bef::Error {
         check(bytes);
         let error = File::open(bytes).unwrap().verify().unwrap_err();
         assert_eq!(error.kind, ErrorKind::Limit, "{error}");
@@ -201,7 +201,7 @@ mod sharing {
     fn share(mut bytes: Vec<u8>) -> Vec<u8> {
         let places: Vec<usize> = {
             let verified = File::open(&bytes).unwrap().verify().unwrap();
-            let function = verified.function(bef::FunctionId(0)).unwrap().unwrap();
+            let function = verified.function(pteron_bef::FunctionId(0)).unwrap().unwrap();
             function.kernels().skip(1).map(|kernel| kernel.unwrap().start() as usize + 4).collect()
         };
         places.into_iter().for_each(|place| bytes[place..place + 4].fill(0));
@@ -224,13 +224,13 @@ mod sharing {
         module.intern_kernel("long".repeat(5000));
         let bytes = module.to_bytes().unwrap();
         let strings = File::open(&bytes).unwrap().section(SectionId::Strings).unwrap().bytes().to_vec();
-        let mut bytes = bef::HEADER.to_vec();
+        let mut bytes = pteron_bef::HEADER.to_vec();
         let mut names = Vec::new();
-        bef::vbr::encode(20_000, &mut names);
+        pteron_bef::vbr::encode(20_000, &mut names);
         names.resize(names.len() + 20_000, 0);
         for (id, data) in [(0, strings), (2, names), (3, vec![0]), (4, vec![0])] {
             bytes.push(id);
-            bef::vbr::encode((data.len() as u64) << 1, &mut bytes);
+            pteron_bef::vbr::encode((data.len() as u64) << 1, &mut bytes);
             bytes.extend(data);
         }
         assert!(refused(&bytes).path.starts_with("kernels["));
@@ -240,7 +240,7 @@ mod sharing {
 #[test]
 fn a_file_of_a_million_empty_functions_is_refused_before_memory_is_spent() {
     // The FunctionIndex has a count of 2^32 functions, followed by one byte.
-    let mut bytes = bef::HEADER.to_vec();
+    let mut bytes = pteron_bef::HEADER.to_vec();
     bytes.extend([2, 2, 0, 3, 2, 0, 4, 12, 0x90, 0x80, 0x80, 0x80, 0x00, 0]);
     check(&bytes);
     assert!(read(&bytes) < 4096);

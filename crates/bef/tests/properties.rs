@@ -2,8 +2,8 @@
 
 mod common;
 
-use bef::{File, FunctionBuilder, Limits, Module, walk};
 use proptest::prelude::*;
+use pteron_bef::{File, FunctionBuilder, Limits, Module, walk};
 
 fn read(bytes: &[u8]) -> Module<'_> {
     let file = File::open(bytes).unwrap_or_else(|error| panic!("{error}"));
@@ -58,7 +58,7 @@ proptest! {
         module.push_attribute(value.clone());
         let bytes = module.to_bytes().unwrap();
         let module = read(&bytes);
-        prop_assert_eq!(module.attribute(bef::AttributeId(0)), Some(&value));
+        prop_assert_eq!(module.attribute(pteron_bef::AttributeId(0)), Some(&value));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bef::{Attribute, File, FunctionBuilder, Module, Span};
+use pteron_bef::{Attribute, File, FunctionBuilder, Module, Span};
 
 fn spans(bytes: &[u8]) -> Vec<Span> {
     let mut spans = Vec::new();

@@ -1,7 +1,7 @@
 //! Compares the streams of a program with costs to those that the reference converter wrote.
 
-use bef::stream_analysis::{Options, assign};
-use bef::{File, Module};
+use pteron_bef::stream_analysis::{Options, assign};
+use pteron_bef::{File, Module};
 
 /// `tests/data/stream_costs.bef`: the module has `tfrt.cost_threshold = 6`; the costs are copied from its source.
 const PROGRAM: &[u8] = include_bytes!("data/stream_costs.bef");

@@ -1,6 +1,6 @@
 //! One damaged file for each rule of the verifier, with the expected kind, path and offset of the error.
 
-use bef::{
+use pteron_bef::{
     Attribute, DType, Dense, ErrorKind, File, FunctionBuilder, FunctionId, KernelRecord, Limits, Location,
     Module, Register, SectionId, Verified,
 };

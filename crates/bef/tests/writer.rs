@@ -1,7 +1,7 @@
 //! The bytes that the writer produces, and the modules that it rejects.
 
-use bef::model::{AttributeTable, Body, Function, Kernel, NamedAttribute, UntypedAttributes};
-use bef::{
+use pteron_bef::model::{AttributeTable, Body, Function, Kernel, NamedAttribute, UntypedAttributes};
+use pteron_bef::{
     Array, Attribute, AttributeId, AttributeType, CustomSection, DType, Dense, ErrorKind, File,
     FunctionBuilder, FunctionId, FunctionKind, KernelCode, Location, Module, Register, SectionId, Shape,
     SymbolRef, TypeId,
@@ -124,8 +124,8 @@ fn attributes_are_read_as_what_a_kernel_expects() {
 
 #[test]
 fn constructors_reject_invalid_values() {
-    use bef::ElementType::Data;
-    let kind = |error: bef::Error| error.kind;
+    use pteron_bef::ElementType::Data;
+    let kind = |error: pteron_bef::Error| error.kind;
     assert_eq!(Dense::new(DType::F32, vec![-1], vec![]).map_err(kind), Err(ErrorKind::Value));
     assert_eq!(Dense::new(DType::String, vec![0], vec![]).map_err(kind), Err(ErrorKind::Value));
     assert_eq!(Dense::new(DType::F32, vec![2], vec![0; 4]).map_err(kind), Err(ErrorKind::Mismatch));
@@ -135,7 +135,10 @@ fn constructors_reject_invalid_values() {
     assert_eq!(empty.element_count(), 0);
     assert_eq!(Array::from_bytes(Data(DType::I32), vec![0; 5]).map_err(kind), Err(ErrorKind::Mismatch));
     assert_eq!(Array::from_bytes(Data(DType::Variant), vec![]).map_err(kind), Err(ErrorKind::Value));
-    assert_eq!(Array::from_bytes(bef::ElementType::Type, vec![0]).map_err(kind), Err(ErrorKind::UnknownTag));
+    assert_eq!(
+        Array::from_bytes(pteron_bef::ElementType::Type, vec![0]).map_err(kind),
+        Err(ErrorKind::UnknownTag)
+    );
 }
 
 fn kernel() -> Kernel<'static> {
@@ -242,7 +245,7 @@ fn the_builder_interns_as_the_reference_does() {
 }
 
 /// The writer's error for a module with one kernel that has this attribute and this location.
-fn written(attribute: Attribute<'static>, location: Location<'static>) -> Result<Vec<u8>, bef::Error> {
+fn written(attribute: Attribute<'static>, location: Location<'static>) -> Result<Vec<u8>, pteron_bef::Error> {
     let mut module = Module::new(true);
     let mut function = FunctionBuilder::new(&mut module, "g", &[]);
     let x = function.kernel("k").attribute("value", attribute).location(location).result("i32");

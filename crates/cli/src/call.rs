@@ -9,12 +9,12 @@ use crate::registries::{self, registries};
 use clap::{Args, ValueEnum};
 use pteron::compile::Cache;
 use pteron::{DataLoader, LoadOptions, Program};
+use pteron_toolbox::bundle::{self, Bundle};
+use pteron_toolbox::input::InputSpec;
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::run::{LoadMode, Request, default_method, expect_program, open_data};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use toolbox::bundle::{self, Bundle};
-use toolbox::input::InputSpec;
-use toolbox::paths::Paths;
-use toolbox::run::{LoadMode, Request, default_method, expect_program, open_data};
 
 /// A call of a method.
 #[derive(Debug, Args)]
@@ -100,10 +100,10 @@ impl CallArgs {
         if let Some(folder) = &self.cache {
             let cache = Cache::new(folder, self.execution.setting()?.isa);
             let kept = cache.program(self.input.path(), &self.data, registries().kernels());
-            let kept = kept.map_err(toolbox::Error::from)?;
-            return Ok(toolbox::run::open(&kept, maps::always())?);
+            let kept = kept.map_err(pteron_toolbox::Error::from)?;
+            return Ok(pteron_toolbox::run::open(&kept, maps::always())?);
         }
-        Ok(toolbox::run::open(self.input.path(), self.mode()).and_then(general::compiled)?)
+        Ok(pteron_toolbox::run::open(self.input.path(), self.mode()).and_then(general::compiled)?)
     }
 
     /// The options that apply to methods only, and whether each was given.
@@ -147,7 +147,7 @@ impl CallArgs {
         options.limits = limits.clone();
         options.interrupt = interrupt();
         let options = self.execution.setting()?.apply(&options);
-        let program = Program::load(loader, &limits).map_err(toolbox::Error::from)?;
+        let program = Program::load(loader, &limits).map_err(pteron_toolbox::Error::from)?;
         let inputs = self.inputs.clone();
         let method = self.method.clone();
         let pictures = self.pictures.preparation();

@@ -62,7 +62,7 @@ fn help(e: &(dyn Error + 'static)) -> Option<&'static str> {
     let mut next = Some(e);
     while let Some(e) = next {
         if let Some(e) = e.downcast_ref::<Runtime>().or(match e.downcast_ref() {
-            Some(toolbox::Error::Runtime(e)) => Some(e),
+            Some(pteron_toolbox::Error::Runtime(e)) => Some(e),
             _ => None,
         }) {
             return match e {
@@ -90,10 +90,10 @@ fn help(e: &(dyn Error + 'static)) -> Option<&'static str> {
     None
 }
 
-impl From<toolbox::Error> for Failure {
-    fn from(e: toolbox::Error) -> Self {
+impl From<pteron_toolbox::Error> for Failure {
+    fn from(e: pteron_toolbox::Error) -> Self {
         match e {
-            toolbox::Error::Runtime(pteron::Error::Io { source, .. })
+            pteron_toolbox::Error::Runtime(pteron::Error::Io { source, .. })
                 if source.kind() == io::ErrorKind::BrokenPipe =>
             {
                 Self::OutputClosed
@@ -105,7 +105,7 @@ impl From<toolbox::Error> for Failure {
 
 impl From<pteron::Error> for Failure {
     fn from(e: pteron::Error) -> Self {
-        toolbox::Error::from(e).into()
+        pteron_toolbox::Error::from(e).into()
     }
 }
 

@@ -9,16 +9,16 @@ use crate::registries::registries;
 use crate::verbs::{DETAILED, EXECUTING};
 use clap::{Args, ValueEnum};
 use pteron::{BackendRegistry, DataLoader, EditLock, Isa, Level, Protected, PtdDataMap};
+use pteron_toolbox::bundle::rebundled;
+use pteron_toolbox::edit::Output;
+use pteron_toolbox::paths::{self, Paths};
+use pteron_toolbox::pattern::Pattern;
+use pteron_toolbox::show::{Escapes, Screen, message};
+use pteron_toolbox::verify::Setting;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use toolbox::bundle::rebundled;
-use toolbox::edit::Output;
-use toolbox::paths::{self, Paths};
-use toolbox::pattern::Pattern;
-use toolbox::show::{Escapes, Screen, message};
-use toolbox::verify::Setting;
 
 /// The end of every verb's long help.
 macro_rules! exit_status {
@@ -200,7 +200,7 @@ impl KeepOpts {
     /// Prints a note with what an edit of `file` cannot keep, or fails if nothing may be lost.
     pub(crate) fn check(&self, general: &GeneralOpts, file: &Path, lost: &[String]) -> Result {
         if self.strict {
-            toolbox::edit::refuse_losses(&file.display().to_string(), lost)?;
+            pteron_toolbox::edit::refuse_losses(&file.display().to_string(), lost)?;
         }
         let style = general.stderr_style();
         for what in lost {
@@ -267,18 +267,18 @@ pub(crate) fn open(file: &Path) -> Result<Arc<dyn DataLoader>> {
 
 /// Opens a file, or reads all of stdin for `-`. Archives are not compiled.
 pub(crate) fn open_plain(file: &Path) -> Result<Arc<dyn DataLoader>> {
-    Ok(toolbox::run::open(file, maps::when_large())?)
+    Ok(pteron_toolbox::run::open(file, maps::when_large())?)
 }
 
 /// Compiles an archive in memory; returns any other file unchanged.
-pub(crate) fn compiled(loader: Arc<dyn DataLoader>) -> toolbox::Result<Arc<dyn DataLoader>> {
+pub(crate) fn compiled(loader: Arc<dyn DataLoader>) -> pteron_toolbox::Result<Arc<dyn DataLoader>> {
     Ok(pteron::compile::program(loader, registries().kernels(), &limits())?)
 }
 
 /// Opens files of named data for `verb`, which errors name.
 pub(crate) fn open_data(files: &[PathBuf], verb: &'static str) -> Result<Vec<PtdDataMap>> {
     let limits = limits();
-    let open = |file: &PathBuf| Ok(toolbox::file::File::open_data(open_plain(file)?, verb, &limits)?);
+    let open = |file: &PathBuf| Ok(pteron_toolbox::file::File::open_data(open_plain(file)?, verb, &limits)?);
     files.iter().map(open).collect()
 }
 

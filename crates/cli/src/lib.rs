@@ -105,9 +105,9 @@ fn parse() -> (Cli, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pteron_toolbox::input::InputSpec;
     use std::any::TypeId;
     use std::path::PathBuf;
-    use toolbox::input::InputSpec;
 
     #[test]
     fn the_command_line_is_consistent() {

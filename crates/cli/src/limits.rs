@@ -3,9 +3,9 @@
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use pteron::{Interrupt, Limits};
+use pteron_toolbox::bef::RunOptions;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use toolbox::bef::RunOptions;
 
 /// Options of every verb.
 #[derive(Debug, Args)]
@@ -98,7 +98,7 @@ fn too_long(time: Duration) -> String {
 /// Fails if the command is done, but took longer than --timeout.
 pub(crate) fn check_time() -> Result<(), Failure> {
     match SET.get().and_then(|set| set.timeout) {
-        Some((time, end)) if Instant::now() > end => Err(toolbox::Error::input(too_long(time)).into()),
+        Some((time, end)) if Instant::now() > end => Err(pteron_toolbox::Error::input(too_long(time)).into()),
         _ => Ok(()),
     }
 }
@@ -132,7 +132,7 @@ const TEXT_EXPANSION: u64 = 64;
 ///
 /// # Errors
 /// If the text itself takes more memory than the limits allow.
-pub(crate) fn translation(text: &[u8], name: &str) -> Result<mlir::Options, String> {
+pub(crate) fn translation(text: &[u8], name: &str) -> Result<pteron_mlir::Options, String> {
     let memory = limits().memory;
     let takes = (text.len() as u64).saturating_mul(TEXT_EXPANSION);
     if takes > memory {
@@ -142,8 +142,8 @@ pub(crate) fn translation(text: &[u8], name: &str) -> Result<mlir::Options, Stri
             text.len()
         ));
     }
-    let default = mlir::Options::default();
-    Ok(mlir::Options { max_payload: default.max_payload.min(memory / 4), ..default })
+    let default = pteron_mlir::Options::default();
+    Ok(pteron_mlir::Options { max_payload: default.max_payload.min(memory / 4), ..default })
 }
 
 /// Parses a size such as `512M`; units are powers of 1024.

@@ -1,7 +1,7 @@
 //! The promise under which the command maps files: the command's only `unsafe` block.
 
 use pteron::Unchanged;
-use toolbox::run::LoadMode;
+use pteron_toolbox::run::LoadMode;
 
 /// Reads files, but maps large BEF programs, of which only small parts are accessed.
 pub(crate) fn when_large() -> LoadMode {

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use clap::{Args, ValueEnum};
-use toolbox::picture::{self, Preparation, Resize};
+use pteron_toolbox::picture::{self, Preparation, Resize};
 
 /// How images are preprocessed before they become inputs.
 #[derive(Debug, Args)]

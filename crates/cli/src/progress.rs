@@ -1,10 +1,10 @@
 //! Progress bars on stderr for operations that take longer than a second.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pteron_toolbox::file::{Listener, Progress};
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use toolbox::file::{Listener, Progress};
 
 /// How long an operation must take before it shows a bar.
 const DELAY: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ impl Steps {
         if self.is_terminal && self.bar.is_hidden() && self.start.elapsed() > DELAY {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        self.bar.set_message(toolbox::show::name(&message).to_string());
+        self.bar.set_message(pteron_toolbox::show::name(&message).to_string());
         self.bar.inc(1);
     }
 

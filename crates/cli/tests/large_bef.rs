@@ -5,7 +5,7 @@
 #[path = "../../bef/tests/common/sparse.rs"]
 mod sparse;
 
-use bef::{Attribute, DType, Dense, FunctionBuilder, Module};
+use pteron_bef::{Attribute, DType, Dense, FunctionBuilder, Module};
 use sparse::{Holes, Scratch};
 use std::io::{Seek, SeekFrom, Write};
 use std::process::Command;
@@ -44,18 +44,18 @@ fn an_unknown_section_of_4_5_gib_is_skipped() {
     let program = module.to_bytes().unwrap();
     let mut scratch = Scratch::new("unknown-section.bef");
     let header = |length: u64| {
-        let mut header = bef::HEADER.to_vec();
+        let mut header = pteron_bef::HEADER.to_vec();
         header.push(200);
-        bef::vbr::encode(length << 1, &mut header);
+        pteron_bef::vbr::encode(length << 1, &mut header);
         header
     };
     // The program's sections keep their alignment if they move by a multiple of 8.
     let mut length = 4 * GIB + GIB / 2;
-    let moved = header(length).len() as u64 + length - bef::HEADER.len() as u64;
+    let moved = header(length).len() as u64 + length - pteron_bef::HEADER.len() as u64;
     length += (8 - moved % 8) % 8;
     scratch.file.write_all(&header(length)).unwrap();
     scratch.file.seek(SeekFrom::Current(length as i64)).unwrap();
-    scratch.file.write_all(&program[bef::HEADER.len()..]).unwrap();
+    scratch.file.write_all(&program[pteron_bef::HEADER.len()..]).unwrap();
 
     assert!(pteron("validate", &scratch).ends_with(": valid\n"));
     assert_eq!(pteron("run", &scratch), "--- Running 'main':\n'main' returned 7\n");

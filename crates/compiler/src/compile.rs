@@ -5,16 +5,16 @@ use crate::operand_types::PortableKernels;
 use crate::pt2::ArchiveFile;
 use crate::quantize::{self, Quantize, QuantizedLayer};
 use crate::{Error, OperatorTable, Result, passes, pt2};
-use format::container::Blob;
-use format::ptd;
-use format::pte::{Builder, EValue, ExecutionPlan, NamedBlob, Prepared, is_own_key};
-use ir::exported::CompileBudget;
-use ir::exported::delegate::{
+use pteron_format::container::Blob;
+use pteron_format::ptd;
+use pteron_format::pte::{Builder, EValue, ExecutionPlan, NamedBlob, Prepared, is_own_key};
+use pteron_ir::exported::CompileBudget;
+use pteron_ir::exported::delegate::{
     CALL_DELEGATE, DebugHandle, DelegationError, NamedBytes, Partitioner, Preprocess, lower_partition,
     partition,
 };
-use ir::exported::{ExportedProgram, TensorSpec, VarId};
-use ir::{SharedBytes, reopened};
+use pteron_ir::exported::{ExportedProgram, TensorSpec, VarId};
+use pteron_ir::{SharedBytes, reopened};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -192,7 +192,7 @@ pub struct DelegateSummary {
 /// Called after each pass with the method's name, the pass's name and the program that the pass produced.
 pub type Watch<'w> = &'w mut dyn FnMut(&str, &str, &ExportedProgram);
 
-/// Compiles an archive, in memory (an `Arc<Vec<u8>>` or a [`SharedBytes`](ir::SharedBytes)) or in a file, into a program that calls only the
+/// Compiles an archive, in memory (an `Arc<Vec<u8>>` or a [`SharedBytes`](pteron_ir::SharedBytes)) or in a file, into a program that calls only the
 /// operators of `table`. Weights are parts of the archive until the program is written.
 ///
 /// # Errors
@@ -216,7 +216,7 @@ pub(crate) fn choose(programs: &mut Vec<ExportedProgram>, options: &Options) -> 
     }
     for name in &options.methods {
         if !programs.iter().any(|p| p.name == *name) {
-            let like = operator::did_you_mean(name, programs.iter().map(|p| p.name.as_str()));
+            let like = pteron_operator::did_you_mean(name, programs.iter().map(|p| p.name.as_str()));
             return Err(Error::Option(format!("there is no model `{name}`{like}")));
         }
     }
@@ -305,7 +305,8 @@ pub(crate) fn finish(
     for (method, plan) in methods.iter_mut().zip(&draft.program.execution_plan) {
         method.constant_bytes = constant_bytes(plan);
     }
-    let segment_alignment = options.segment_alignment.unwrap_or(format::ptd::DEFAULT_SEGMENT_ALIGNMENT);
+    let segment_alignment =
+        options.segment_alignment.unwrap_or(pteron_format::ptd::DEFAULT_SEGMENT_ALIGNMENT);
     Ok(Compiled { program: draft.prepare()?, external, external_data, methods, segment_alignment })
 }
 
@@ -469,7 +470,7 @@ fn left_nodes(program: &ExportedProgram, reasons: &[(&str, BTreeMap<VarId, Strin
 }
 
 fn delegates(program: &ExportedProgram) -> Vec<DelegateSummary> {
-    let summary = |module: &Arc<ir::exported::delegate::LoweredModule>| {
+    let summary = |module: &Arc<pteron_ir::exported::delegate::LoweredModule>| {
         let mut operators = BTreeMap::new();
         module.original.graph.for_each_node(&mut |node| {
             *operators.entry(node.target.to_string()).or_insert(0) += 1;

@@ -1,6 +1,6 @@
 //! Little-endian encoding of scalars.
 
-use tensor::{Scalar, ScalarType, bf16, f16};
+use pteron_tensor::{Scalar, ScalarType, bf16, f16};
 
 /// A scalar encoded as an element of `dtype`; `None` for `ComplexHalf`, quantized and bit types.
 pub(crate) fn scalar_bytes(value: Scalar, dtype: ScalarType) -> Option<Vec<u8>> {

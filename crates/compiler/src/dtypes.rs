@@ -1,7 +1,7 @@
 //! PyTorch's type promotion.
 
-use ir::exported::{Argument, ExportedProgram, TensorSpec, VarId, VarType};
-use tensor::ScalarType;
+use pteron_ir::exported::{Argument, ExportedProgram, TensorSpec, VarId, VarType};
+use pteron_tensor::ScalarType;
 
 /// The category of a type, in promotion order: booleans, integers, floats, complex numbers.
 fn category(dtype: ScalarType) -> u8 {

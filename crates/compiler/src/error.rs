@@ -1,5 +1,5 @@
-use ir::exported::{ExportedNode, ExportedProgram, SourceFrame};
-use operator::{shown, shown_line};
+use pteron_ir::exported::{ExportedNode, ExportedProgram, SourceFrame};
+use pteron_operator::{shown, shown_line};
 use std::fmt;
 
 /// Why an archive could not be read or compiled.
@@ -23,7 +23,7 @@ pub enum Error {
     Unsupported(Vec<UnsupportedOperator>),
     /// The program is malformed.
     #[error(transparent)]
-    Malformed(#[from] ir::Malformed),
+    Malformed(#[from] pteron_ir::Malformed),
     /// A program could not be lifted back to operators.
     #[error("{}", shown_line(&format!("{place}: {problem}")))]
     Recover {
@@ -34,12 +34,12 @@ pub enum Error {
     },
     /// A backend failed to compile a part of the program.
     #[error(transparent)]
-    Delegation(#[from] ir::exported::delegate::DelegationError),
+    Delegation(#[from] pteron_ir::exported::delegate::DelegationError),
     /// The program could not be written.
     #[error("the compiled program: {0}")]
-    Format(#[from] format::Error),
+    Format(#[from] pteron_format::Error),
     /// An option is invalid, e.g. names an unknown pass or model.
-    #[error("{}", operator::shown_message(.0))]
+    #[error("{}", pteron_operator::shown_message(.0))]
     Option(String),
 }
 

@@ -2,10 +2,10 @@
 
 use crate::operators::{Selection, Slot};
 use crate::passes::{is_cast, promoted_type};
-use ir::exported::{ExportedNode, ExportedProgram, VarId};
-use operator::DtypeSet;
+use pteron_ir::exported::{ExportedNode, ExportedProgram, VarId};
+use pteron_operator::DtypeSet;
+use pteron_tensor::ScalarType;
 use std::collections::HashMap;
-use tensor::ScalarType;
 
 /// The operators of ExecuTorch 1.5's portable, optimized and primitive kernels: the only ones that a program may call
 /// if it must also run on the reference runtime. A line has an operator and, where its kernel does not take every type,

@@ -1,15 +1,15 @@
 //! The operators that a compiled program may call, and the selection of one for a node.
 
-pub(crate) use ir::exported::{Selection, Slot, VarId};
+pub(crate) use pteron_ir::exported::{Selection, Slot, VarId};
 
 use crate::decompose::portable_bounds;
 use crate::dtypes::dtype_of;
 use crate::operand_types::PortableKernels;
-use ir::exported::{Argument, Callable, ExportedNode, ExportedProgram, IntArgument};
-use operator::{Kernel, KernelRegistry};
+use pteron_ir::exported::{Argument, Callable, ExportedNode, ExportedProgram, IntArgument};
+use pteron_operator::{Kernel, KernelRegistry};
+use pteron_tensor::ScalarType;
 use std::collections::HashSet;
 use std::sync::Arc;
-use tensor::ScalarType;
 
 /// The operators that a compiled program may call.
 #[derive(Clone)]

@@ -2,8 +2,8 @@
 
 use compiler::pt2::{ArchiveFile, SharedBytes};
 use compiler::{Compiled, Error, OperatorTable, Options, compile};
-use ir::Bytes;
 use pteron_compiler as compiler;
+use pteron_ir::Bytes;
 use serde_json::{Value, json};
 use std::io::{Cursor, Write};
 use std::ops::Range;
@@ -74,7 +74,7 @@ fn weights() -> Value {
 const STORAGE: (&str, &[u8]) = ("data/weights/weight_0", &[0; 24]);
 
 fn run(model: &Value, weights: &Value, records: &[(&str, &[u8])]) -> Result<Compiled, Error> {
-    let table = OperatorTable::portable(&kernels::registry());
+    let table = OperatorTable::portable(&pteron_kernels::registry());
     compile(archive(model, weights, records), &table, &Options::default(), &mut |_, _, _| {})
 }
 
@@ -143,7 +143,7 @@ fn weights_are_read_when_the_program_is_written() {
     let reads = Arc::new(AtomicUsize::new(0));
     let model = model("torch.ops.aten.relu.default");
     let file = Counted { file: archive(&model, &weights(), &[STORAGE]), reads: Arc::clone(&reads) };
-    let table = OperatorTable::portable(&kernels::registry());
+    let table = OperatorTable::portable(&pteron_kernels::registry());
     let compiled = compile(&file, &table, &Options::default(), &mut |_, _, _| {}).unwrap();
     assert_eq!(reads.load(Ordering::Relaxed), 0);
     compiled.program.write_to(&mut Vec::new()).unwrap();
@@ -161,7 +161,7 @@ fn a_bool_of_allclose_is_read_from_a_tensor() {
     graph["nodes"].as_array_mut().unwrap().pop();
     graph["outputs"] = json!([bool]);
     model["graph_module"]["signature"]["output_specs"] = json!([{"user_output": {"arg": bool}}]);
-    let kernels = kernels::registry();
+    let kernels = pteron_kernels::registry();
     for table in [OperatorTable::portable(&kernels), OperatorTable::all(&kernels)] {
         let archive = archive(&model, &weights(), &[STORAGE]);
         let compiled = compile(&archive, &table, &Options::default(), &mut |_, _, _| {}).unwrap();
@@ -194,7 +194,7 @@ fn operators_that_the_reference_lacks_are_refused_or_reported() {
     let problem = problem(&lacking, &weights(), &[STORAGE]);
     let said = "the reference runtime has no kernel for it, Pteron has `aten::special_bessel_j0.out`";
     assert!(problem.contains(said), "{problem}");
-    let table = OperatorTable::preferring_portable(&kernels::registry());
+    let table = OperatorTable::preferring_portable(&pteron_kernels::registry());
     let of = |model: &Value| {
         let archive = archive(model, &weights(), &[STORAGE]);
         compile(&archive, &table, &Options::default(), &mut |_, _, _| {}).unwrap().methods.remove(0)
@@ -259,7 +259,7 @@ fn an_unbounded_size_is_reported_with_a_remedy() {
 
 /// An archive compiled with this much memory.
 fn problem_within(memory: u64, model: &Value, weights: &Value, records: &[(&str, &[u8])]) -> String {
-    let table = OperatorTable::portable(&kernels::registry());
+    let table = OperatorTable::portable(&pteron_kernels::registry());
     let options = Options { memory, ..Options::default() };
     let compiled = compile(archive(model, weights, records), &table, &options, &mut |_, _, _| {});
     compiled.err().expect("it is refused").to_string()

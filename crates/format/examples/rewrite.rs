@@ -3,8 +3,8 @@
 //! Each line of the standard input is `MODE IN OUT`, separated by tabs. `MODE` is `copy` (the same tables, with every
 //! segment at its offset) or `build` (rebuilt with a new layout).
 
-use format::container::Blob;
-use format::{FileKind, Limits, bpte, etdump, ptd, pte, sniff};
+use pteron_format::container::Blob;
+use pteron_format::{FileKind, Limits, bpte, etdump, ptd, pte, sniff};
 use std::io::BufRead;
 use std::ops::Range;
 

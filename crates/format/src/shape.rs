@@ -1,6 +1,6 @@
 use crate::flatbuffer::Path;
 use crate::{Error, ErrorKind};
-use tensor::{DimOrder, MAX_RANK, ScalarType};
+use pteron_tensor::{DimOrder, MAX_RANK, ScalarType};
 
 /// Number of elements; `None` if a size is negative or the product overflows.
 pub(crate) fn numel(sizes: &[i32]) -> Option<u64> {

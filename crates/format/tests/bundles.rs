@@ -2,9 +2,9 @@
 
 mod support;
 
-use format::bpte::{self, BundledMethodTestCase, BundledMethodTestSuite, Tensor, Value};
-use format::etdump::{self, DebugEvent, ETDump, Event, ProfileEvent, RunData, ValueKind};
-use format::{FileKind, Limits, sniff};
+use pteron_format::bpte::{self, BundledMethodTestCase, BundledMethodTestSuite, Tensor, Value};
+use pteron_format::etdump::{self, DebugEvent, ETDump, Event, ProfileEvent, RunData, ValueKind};
+use pteron_format::{FileKind, Limits, sniff};
 use serde_json::Value as Json;
 
 #[test]

@@ -2,8 +2,8 @@
 
 mod support;
 
-use format::ptd::{Header, VerifiedFlatTensor};
-use format::{FileKind, Limits, pte, sniff};
+use pteron_format::ptd::{Header, VerifiedFlatTensor};
+use pteron_format::{FileKind, Limits, pte, sniff};
 use serde_json::Value;
 use std::path::Path;
 

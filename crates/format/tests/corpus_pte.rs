@@ -2,8 +2,10 @@
 
 mod support;
 
-use format::pte::{EValue, ExecutionPlan, Header, Instruction, Tensor, TensorShapeDynamism, VerifiedProgram};
-use format::{FileKind, Limits, sniff};
+use pteron_format::pte::{
+    EValue, ExecutionPlan, Header, Instruction, Tensor, TensorShapeDynamism, VerifiedProgram,
+};
+use pteron_format::{FileKind, Limits, sniff};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;

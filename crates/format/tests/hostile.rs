@@ -2,7 +2,7 @@
 
 mod support;
 
-use format::{Limits, bpte, etdump, ptd, pte};
+use pteron_format::{Limits, bpte, etdump, ptd, pte};
 use support::random::Random;
 
 fn read_program(file: &[u8]) -> bool {

@@ -10,12 +10,12 @@
 
 mod support;
 
-use format::container::{Blob, Segment};
-use format::flatbuffer::{Field, Ref, Writer};
-use format::pte::{
+use pteron_format::container::{Blob, Segment};
+use pteron_format::flatbuffer::{Field, Ref, Writer};
+use pteron_format::pte::{
     Draft, EValue, ExecutionPlan, Instruction, NonConstBufferDevice, Tensor, TensorShapeDynamism,
 };
-use format::{ErrorKind, Limits, bpte, etdump, ptd, pte};
+use pteron_format::{ErrorKind, Limits, bpte, etdump, ptd, pte};
 use std::fmt::Write as _;
 use std::path::Path;
 use support::program;

@@ -1,7 +1,7 @@
 //! A method that is not valid does not affect the others.
 
-use format::pte::{Header, VerifiedProgram};
-use format::{ErrorKind, Limits};
+use pteron_format::pte::{Header, VerifiedProgram};
+use pteron_format::{ErrorKind, Limits};
 
 /// The bytes that hold the number of methods.
 const METHOD_COUNT: std::ops::Range<usize> = 160..164;
@@ -13,7 +13,7 @@ fn two_methods() -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-fn read(file: &[u8]) -> (format::Result<VerifiedProgram>, Vec<format::Error>) {
+fn read(file: &[u8]) -> (pteron_format::Result<VerifiedProgram>, Vec<pteron_format::Error>) {
     let limits = Limits::default();
     let header = Header::parse(&file[..64], file.len() as u64).unwrap();
     let tables = &file[..header.program_size as usize];

@@ -2,15 +2,15 @@
 
 mod support;
 
-use format::Limits;
-use format::container::{Blob, Place, Segment};
-use format::pte::{
-    AllocationDetails, Draft, EValue, ExecutionPlan, ExtraTensorInfo, Frame, FrameList, Header, Instruction,
-    NamedData, Program, SubsegmentOffsets, Tensor, TensorShapeDynamism, read_program,
-};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use pteron_format::Limits;
+use pteron_format::container::{Blob, Place, Segment};
+use pteron_format::pte::{
+    AllocationDetails, Draft, EValue, ExecutionPlan, ExtraTensorInfo, Frame, FrameList, Header, Instruction,
+    NamedData, Program, SubsegmentOffsets, Tensor, TensorShapeDynamism, read_program,
+};
 
 fn tensor() -> impl Strategy<Value = Tensor> {
     let place = (any::<u32>(), any::<u64>()).prop_map(|(id, offset)| AllocationDetails::new(id, offset));
@@ -165,7 +165,7 @@ proptest! {
         _ = read_program(&file);
         let limits = Limits::default();
         if let Ok(header) = Header::parse(&file, file.len() as u64) {
-            _ = format::pte::VerifiedProgram::errors(&file, &header, &limits);
+            _ = pteron_format::pte::VerifiedProgram::errors(&file, &header, &limits);
         }
     }
 }

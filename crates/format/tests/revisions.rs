@@ -2,9 +2,9 @@
 
 mod support;
 
-use format::container::Blob;
-use format::pte::EValue;
-use format::{Limits, ptd, pte};
+use pteron_format::container::Blob;
+use pteron_format::pte::EValue;
+use pteron_format::{Limits, ptd, pte};
 use std::ops::Range;
 use support::newer;
 use support::random::Random;

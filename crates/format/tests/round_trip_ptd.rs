@@ -2,10 +2,10 @@
 
 mod support;
 
-use format::Limits;
-use format::container::Blob;
-use format::ptd::{Builder, Header, TensorLayout, VerifiedFlatTensor};
 use proptest::prelude::*;
+use pteron_format::Limits;
+use pteron_format::container::Blob;
+use pteron_format::ptd::{Builder, Header, TensorLayout, VerifiedFlatTensor};
 use std::io::{self, Write};
 use std::ops::Range;
 
@@ -139,7 +139,7 @@ proptest! {
                 sizes: sizes.clone(),
                 dim_order: (0..sizes.len() as u8).rev().collect(),
             });
-            builder.entries.push(format::ptd::Entry {
+            builder.entries.push(pteron_format::ptd::Entry {
                 key: key.clone(),
                 layout,
                 blob: Blob::bytes(&bytes[..]),

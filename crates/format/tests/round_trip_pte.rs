@@ -2,9 +2,9 @@
 
 mod support;
 
-use format::Limits;
-use format::container::Blob;
-use format::pte::{
+use pteron_format::Limits;
+use pteron_format::container::Blob;
+use pteron_format::pte::{
     Builder, Draft, EValue, ExecutionPlan, Header, Program, TensorData, TensorDataLocation, VerifiedProgram,
 };
 use std::ops::Range;

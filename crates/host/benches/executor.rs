@@ -4,11 +4,11 @@
 #![allow(missing_docs)]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use pool::{Pool, WorkQueue};
 use pteron_host::{
     Bytes, ExecutionContext, Frame, Function, FunctionBuilder, HostContext, Interpreter, Kernel,
     KernelRegistry, Module, ModuleBuilder, Value, typed,
 };
+use pteron_pool::{Pool, WorkQueue};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

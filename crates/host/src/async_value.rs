@@ -5,7 +5,7 @@ use crate::error::{ErrorCode, ErrorValue};
 use crate::stack;
 use crate::sync::{Arc, AtomicPtr, Ordering, UnsafeCell, caught};
 use crate::value::Value;
-use pool::Task;
+use pteron_pool::Task;
 use std::fmt;
 use std::ptr;
 

@@ -3,7 +3,7 @@
 use crate::decode::Source;
 use crate::function::Module;
 use crate::sync::{Mutex, lock};
-use bef::attribute::{Array, Attribute, AttributeType, DType, Dense, ElementType, Shape};
+use pteron_bef::attribute::{Array, Attribute, AttributeType, DType, Dense, ElementType, Shape};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 

@@ -4,7 +4,7 @@ use crate::error::{Error, Result, SourceLocation};
 use crate::function::{Entry, Function, FunctionKind, Module};
 use crate::kernel::{Effect, Kernel, Location, Site};
 use crate::registry::NativeFunction;
-use bef::attribute::Attribute;
+use pteron_bef::attribute::Attribute;
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
 

@@ -7,14 +7,14 @@ use crate::stack;
 use crate::sync::{Mutex, caught, lock};
 use crate::timer::{Timer, Timers};
 use crate::value::Value;
-use pool::WorkQueue;
+use pteron_pool::WorkQueue;
+use pteron_trace::{EventTracer, Tracer};
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use trace::{EventTracer, Tracer};
 
 type Diagnose = Box<dyn Fn(&ErrorValue) + Send + Sync>;
 

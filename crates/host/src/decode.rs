@@ -8,11 +8,11 @@ use crate::file::{Bytes, ProgramFile};
 use crate::function::{Entry, FunctionKind, Module};
 use crate::kernel::{Effect, Kernel, Location, Site};
 use crate::registry::KernelRegistry;
-use bef::attribute::{Attribute, AttributeType};
-use bef::section::attribute_types::AttributeTypes;
-use bef::section::function_index::{FunctionEntry, FunctionIndex, FunctionKind as BefKind};
-use bef::section::functions::{FunctionRecord, KernelRecord};
-use bef::{FunctionId, TypeId};
+use pteron_bef::attribute::{Attribute, AttributeType};
+use pteron_bef::section::attribute_types::AttributeTypes;
+use pteron_bef::section::function_index::{FunctionEntry, FunctionIndex, FunctionKind as BefKind};
+use pteron_bef::section::functions::{FunctionRecord, KernelRecord};
+use pteron_bef::{FunctionId, TypeId};
 use std::sync::{Arc, OnceLock};
 
 /// A kernel that a file names.
@@ -37,7 +37,7 @@ pub(crate) struct Source {
 
 /// The file's tables of kernel names and functions.
 struct Tables<'t, 'a> {
-    file: &'t bef::File<'a>,
+    file: &'t pteron_bef::File<'a>,
     kernel_names: &'t [&'a str],
     index: &'t FunctionIndex<'a>,
 }
@@ -157,7 +157,7 @@ fn first_use(
         let Ok(Some(record)) = file.function(index, id) else { continue };
         if let Some(kernel) = record.kernels().skip(1).flatten().find(&is_meant) {
             let location = file.locations().get(kernel.location().into());
-            return location.ok()?.map(bef::Location::into_owned);
+            return location.ok()?.map(pteron_bef::Location::into_owned);
         }
     }
     None
@@ -178,7 +178,7 @@ impl Source {
         &self,
         offset: u64,
         kind: AttributeType,
-    ) -> bef::Result<Attribute<'static>> {
+    ) -> pteron_bef::Result<Attribute<'static>> {
         self.file.file_beside().attributes().at(offset).decode(kind)
     }
 
@@ -217,7 +217,7 @@ impl Source {
     }
 
     fn parts(&self, record: &FunctionRecord<'_>, ordered: bool) -> Result<BodyParts, String> {
-        let text = |e: bef::Error| e.to_string();
+        let text = |e: pteron_bef::Error| e.to_string();
         let registers = record.register_uses().len();
         let mut order = Order { start: Vec::new(), users: vec![Vec::new(); registers] };
         let mut parts = BodyParts {
@@ -229,7 +229,7 @@ impl Source {
         for (i, (kernel, table)) in record.kernels().zip(record.kernel_table()).enumerate() {
             let kernel = kernel.map_err(text)?;
             let stream = streams.number(table.stream_id);
-            let users = |words: bef::section::functions::Words<'_>| {
+            let users = |words: pteron_bef::section::functions::Words<'_>| {
                 let kernels = words.iter().map(|k| k.checked_sub(1));
                 kernels.collect::<Option<Vec<u32>>>().ok_or("the pseudo kernel uses a register")
             };

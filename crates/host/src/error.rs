@@ -41,7 +41,7 @@ impl fmt::Display for ErrorCode {
 
 /// A location in a program's source, as the file records it: a position in a file, a name, a call site with callee and
 /// caller, or several locations that were fused.
-pub type SourceLocation = bef::Location<'static>;
+pub type SourceLocation = pteron_bef::Location<'static>;
 
 /// Displays a location; one that is not a position in a file as `loc("...")`.
 struct Shown<'a>(&'a SourceLocation);
@@ -189,7 +189,7 @@ impl std::error::Error for ErrorValue {}
 pub enum Error {
     /// The BEF file is malformed.
     #[error(transparent)]
-    Bef(#[from] bef::Error),
+    Bef(#[from] pteron_bef::Error),
     /// Kernels that are not in the registry.
     #[error("{}", unknown_kernels(.0))]
     UnknownKernels(Vec<UnknownKernel>),

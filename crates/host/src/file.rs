@@ -12,29 +12,29 @@ pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// An opened file, and the bytes that it borrows.
 pub(crate) struct ProgramFile {
     /// Borrows from `_owner`, not for ever: only [`Self::file`] gives it to the outside, for as long as `self` lives.
-    file: bef::File<'static>,
+    file: pteron_bef::File<'static>,
     _owner: Bytes,
 }
 
 impl ProgramFile {
     /// Opens a file without verifying it.
-    pub(crate) fn open(owner: &Bytes) -> bef::Result<Self> {
+    pub(crate) fn open(owner: &Bytes) -> pteron_bef::Result<Self> {
         let bytes: &[u8] = (**owner).as_ref();
         // SAFETY: the slice borrows from what `owner` points to, which its reference count keeps in place, alive and
         // unchanged as long as `_owner`: it can be borrowed mutably only by the last owner. `file` is not used after
         // `_owner`, and both are private to this type.
         let bytes: &'static [u8] = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
-        Ok(Self { file: bef::File::open(bytes)?, _owner: Arc::clone(owner) })
+        Ok(Self { file: pteron_bef::File::open(bytes)?, _owner: Arc::clone(owner) })
     }
 
-    pub(crate) fn file(&self) -> &bef::File<'_> {
+    pub(crate) fn file(&self) -> &pteron_bef::File<'_> {
         &self.file
     }
 
     /// The file as if it were borrowed for ever.
     ///
     /// What is read from it must be stored beside `self`, and given out only for as long as `self` lives.
-    pub(crate) fn file_beside(&self) -> &bef::File<'static> {
+    pub(crate) fn file_beside(&self) -> &pteron_bef::File<'static> {
         &self.file
     }
 

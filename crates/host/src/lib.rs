@@ -7,7 +7,7 @@
 //!   allocation;
 //! * as dataflow ([`Function::execute`]): a kernel runs as soon as its operands are available, which atomic
 //!   counters track. Kernels of one stream run one after another on one thread; kernels of other streams become
-//!   tasks of a [`pool::WorkQueue`]. A value that is not available yet is an [`AsyncValue`].
+//!   tasks of a [`pteron_pool::WorkQueue`]. A value that is not available yet is an [`AsyncValue`].
 //!
 //! On a single-threaded queue, dataflow execution keeps the scheduling order of the reference implementation (TFRT).
 //! There, a function whose execution order is not observable runs in program order

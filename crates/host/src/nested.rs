@@ -2,7 +2,7 @@
 
 use crate::stack;
 use crate::sync::{ThreadId, current_thread};
-use pool::WorkQueue;
+use pteron_pool::WorkQueue;
 use std::cell::Cell;
 use std::io;
 use std::panic::resume_unwind;

@@ -8,7 +8,7 @@ use crate::async_value::{AsyncValue, Promise};
 use crate::error::ErrorValue;
 use crate::sync::{Mutex, lock};
 use crate::value::Value;
-use pool::{Resume, Task};
+use pteron_pool::{Resume, Task};
 use std::sync::{Arc, Weak};
 
 /// Takes the value of `source` or of a cancellation.

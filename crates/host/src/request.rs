@@ -10,15 +10,15 @@ use crate::pending::Pending;
 use crate::sync::{Mutex, caught, lock, panic_message};
 use crate::timer::Timer;
 use crate::value::Value;
-use clock::Instant;
-use pool::Task;
+use pteron_clock::Instant;
+use pteron_pool::Task;
+use pteron_trace::{Place, SpanKind, Tracer};
 use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use trace::{Place, SpanKind, Tracer};
 
 thread_local! {
     /// Kernels that ran on this thread, for any request, and are not charged to a request yet.

@@ -17,7 +17,7 @@ mod imp {
 }
 
 pub(crate) use imp::*;
-pub(crate) use pool::UnsafeCell;
+pub(crate) use pteron_pool::UnsafeCell;
 
 /// Locks the mutex, ignoring poisoning.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

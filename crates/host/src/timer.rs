@@ -1,7 +1,7 @@
 //! A thread that runs tasks after a delay. Tasks can be removed until they begin.
 
 use crate::sync::{Condvar, Mutex, MutexGuard, caught, lock};
-use clock::Instant;
+use pteron_clock::Instant;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -81,7 +81,7 @@ impl Timers {
     pub(crate) fn add(&self, delay: Duration, task: Task) -> Timer {
         let due = Instant::now().checked_add(delay).map_or(Due::Never, Due::At);
         if !self.has_thread() && due != Due::Never {
-            clock::sleep(delay);
+            pteron_clock::sleep(delay);
             // As on the thread, a panic ends the task only.
             let _ = caught(task);
             return Timer(None);

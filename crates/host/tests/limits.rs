@@ -1,10 +1,10 @@
 //! Endless loops and unbounded recursion are stopped by the limits.
 
-use pool::{Pool, WorkQueue};
 use pteron_host::{
     Error, ErrorCode, ExecutionContext, Frame, Function, FunctionBuilder, HostContext, Kernel,
     KernelRegistry, Limits, ModuleBuilder, Value, typed,
 };
+use pteron_pool::{Pool, WorkQueue};
 use std::sync::Arc;
 
 fn hosts(limits: Limits) -> Vec<HostContext> {

@@ -1,10 +1,10 @@
 //! Every failure has the kernel and the location that it came from, and the diagnostics handler hears it once.
 
-use pool::{Pool, WorkQueue};
 use pteron_host::{
     AsyncValue, ErrorCode, ErrorValue, ExecutionContext, Frame, Function, FunctionBuilder, HostContext,
     Kernel, KernelRegistry, SourceLocation, Value, typed,
 };
+use pteron_pool::{Pool, WorkQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! Functions that run in program order have the same observable effects in the same order, and the same results, as
 //! under the scheduler.
 
-use pool::WorkQueue;
 use pteron_host::{
     Effect, ExecutionContext, Frame, Function, FunctionBuilder, FunctionId, HostContext, Kernel,
     KernelRegistry, ModuleBuilder, Register, Value,
 };
+use pteron_pool::WorkQueue;
 use std::sync::{Arc, Mutex};
 
 struct Random(u64);

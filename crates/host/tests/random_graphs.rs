@@ -3,11 +3,11 @@
 //!
 //! `PTERON_STRESS=1000000 cargo nextest run -p pteron-host random_graphs` for a long run.
 
-use pool::{Pool, WorkQueue};
 use pteron_host::{
     AsyncValue, ErrorCode, ErrorValue, ExecutionContext, Frame, Function, FunctionBuilder, HostContext,
     Interpreter, Kernel, KernelRegistry, Value,
 };
+use pteron_pool::{Pool, WorkQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 

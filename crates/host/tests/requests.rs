@@ -1,10 +1,10 @@
 //! Requests end: when they are cancelled, at their deadline, by a panic of theirs, and whatever they wait for.
 
-use pool::{Pool, WorkQueue};
 use pteron_host::{
     AsyncValue, Charge, Error, ErrorCode, ErrorValue, ExecutionContext, Frame, Function, FunctionBuilder,
     HostContext, Kernel, KernelRegistry, Limits, ModuleBuilder, Promise, Value,
 };
+use pteron_pool::{Pool, WorkQueue};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};

@@ -1,12 +1,12 @@
 //! The spans that a tracer records of an execution.
 
-use pool::{Pool, WorkQueue};
 use pteron_host::{
     ExecutionContext, Frame, FunctionBuilder, HostContext, Kernel, KernelRegistry, Module, ModuleBuilder,
     Value, typed,
 };
+use pteron_pool::{Pool, WorkQueue};
+use pteron_trace::{EventTracer, Span, SpanKind};
 use std::sync::{Arc, Mutex, PoisonError};
-use trace::{EventTracer, Span, SpanKind};
 
 /// Records kind, name and place of spans, in the order in which they end.
 #[derive(Default)]

@@ -1,9 +1,11 @@
 use crate::{Effect, Kind};
-use operator::{Arg, Args, Kernel, KernelContext, Meaning, Out, Outs, PreparedKernel, Result, Results};
+use pteron_operator::{
+    Arg, Args, Kernel, KernelContext, Meaning, Out, Outs, PreparedKernel, Result, Results,
+};
+use pteron_tensor::{Scalar, Shape, TensorMeta, TensorView, TensorViewMut};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
-use tensor::{Scalar, Shape, TensorMeta, TensorView, TensorViewMut};
 
 /// A call of an operator by its kernel. The node's inputs and outputs are in the order in which the arguments and
 /// outs refer to them.
@@ -15,7 +17,7 @@ pub struct Call {
     pub prepared: Option<Arc<dyn PreparedKernel>>,
     /// The argument at each position of the schema.
     pub args: Vec<CallArg>,
-    /// The outs, in the order of [`operator::Outs`].
+    /// The outs, in the order of [`pteron_operator::Outs`].
     pub outs: Vec<CallOut>,
 }
 
@@ -201,7 +203,9 @@ impl Call {
                 CallOut::Tensor => match outputs.next() {
                     Some(view) => Out::Tensor(view),
                     None => {
-                        return Err(operator::Error::invalid("a call has fewer outputs than its outs need"));
+                        return Err(pteron_operator::Error::invalid(
+                            "a call has fewer outputs than its outs need",
+                        ));
                     }
                 },
                 CallOut::Tensors(n) => Out::Tensors(outputs.by_ref().take(*n).collect()),

@@ -1,8 +1,8 @@
 use crate::{Call, Constant, Kind};
-use operator::Meaning;
+use pteron_operator::Meaning;
+use pteron_tensor::{TensorMeta, TensorView};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use tensor::{TensorMeta, TensorView};
 
 /// How a constant is computed from other constants. A pass may prefer the operands over the result: a matrix
 /// multiplication packs the matrix before it was transposed, and multiplies the quantized weights instead of the

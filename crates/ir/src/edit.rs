@@ -2,8 +2,8 @@
 
 use crate::graph::GAP;
 use crate::{BlockId, Constant, Def, Graph, IntoKind, NodeId, Use, User, ValueId};
-use tensor::TensorMeta;
-use trace::Place;
+use pteron_tensor::TensorMeta;
+use pteron_trace::Place;
 
 /// Which neighbour's order number a new node's order number is close to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,14 +139,14 @@ impl Graph {
     /// Marks the sizes of a value as upper bounds. [`Self::specialize_to_bounds`] reverts this.
     pub fn set_bounded(&mut self, value: ValueId) {
         let meta = &mut self.values[value.index()].meta;
-        *meta = meta.clone().with_dynamism(tensor::ShapeDynamism::DynamicBound);
+        *meta = meta.clone().with_dynamism(pteron_tensor::ShapeDynamism::DynamicBound);
     }
 
     /// Makes all sizes static: upper bounds become the sizes.
     pub fn specialize_to_bounds(&mut self) {
         for value in &mut self.values {
             if value.is_bounded() {
-                value.meta = value.meta.clone().with_dynamism(tensor::ShapeDynamism::Static);
+                value.meta = value.meta.clone().with_dynamism(pteron_tensor::ShapeDynamism::Static);
             }
         }
     }

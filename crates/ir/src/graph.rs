@@ -3,11 +3,11 @@ use crate::node::Removed;
 use crate::value::scalar_meta;
 use crate::{Block, BlockId, Constant, Def, Effect, IntoKind, Kind, Memory, Node, NodeId, Terminator, Type};
 use crate::{Use, User, Value, ValueId};
-use operator::{Budget, CountedTensor};
+use pteron_operator::{Budget, CountedTensor};
+use pteron_tensor::{Scalar, Tensor, TensorMeta, TensorView};
+use pteron_trace::Place;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use tensor::{Scalar, Tensor, TensorMeta, TensorView};
-use trace::Place;
 
 /// Names the use of memory in budget errors.
 const CONSTANTS: &str = "its computed constants";
@@ -98,7 +98,7 @@ impl Graph {
     }
 
     /// Adds a scalar that the caller passes at each execution.
-    pub fn scalar_input(&mut self, dtype: tensor::ScalarType) -> ValueId {
+    pub fn scalar_input(&mut self, dtype: pteron_tensor::ScalarType) -> ValueId {
         self.states.push(None);
         self.parameter(self.entry(), Type::Scalar, scalar_meta(dtype))
     }
@@ -133,7 +133,7 @@ impl Graph {
     ///
     /// # Errors
     /// The budget is exhausted.
-    pub fn computed(&mut self, tensor: Tensor) -> operator::Result<ValueId> {
+    pub fn computed(&mut self, tensor: Tensor) -> pteron_operator::Result<ValueId> {
         let tensor = CountedTensor::new(tensor, CONSTANTS, &self.budget)?;
         Ok(self.constant(tensor.meta().clone(), tensor.into()))
     }
@@ -142,7 +142,7 @@ impl Graph {
     ///
     /// # Errors
     /// The budget is exhausted, or the allocation fails.
-    pub fn zeros(&self, meta: TensorMeta) -> operator::Result<CountedTensor> {
+    pub fn zeros(&self, meta: TensorMeta) -> pteron_operator::Result<CountedTensor> {
         CountedTensor::zeros(meta, CONSTANTS, &self.budget)
     }
 
@@ -150,7 +150,7 @@ impl Graph {
     ///
     /// # Errors
     /// The budget is exhausted, or the allocation fails.
-    pub fn copied(&self, of: &TensorView<'_>) -> operator::Result<CountedTensor> {
+    pub fn copied(&self, of: &TensorView<'_>) -> pteron_operator::Result<CountedTensor> {
         CountedTensor::copied(of, CONSTANTS, &self.budget)
     }
 

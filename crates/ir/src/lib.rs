@@ -21,7 +21,7 @@
 //!
 //! ```
 //! use pteron_ir::{Graph, Kind};
-//! use tensor::{ScalarType, TensorMeta};
+//! use pteron_tensor::{ScalarType, TensorMeta};
 //!
 //! #[derive(Debug)]
 //! struct Double;
@@ -66,7 +66,7 @@
 //! | locations that overlap partially | a [`Memory`]: calls that touch it have [`Effect::Read`] and [`Effect::Write`] and keep their order |
 //! | a draw from the random number generator | [`Effect::Random`], from the [`Kind::effects`] of the [`Call`] |
 //!
-//! The meta of a dynamically sized tensor has [`tensor::ShapeDynamism::DynamicBound`] and the upper bounds as its
+//! The meta of a dynamically sized tensor has [`pteron_tensor::ShapeDynamism::DynamicBound`] and the upper bounds as its
 //! sizes; [`Graph::specialize_to_bounds`] turns the bounds of all values into static sizes.
 //!
 //! [`Graph::verify`] checks these rules and runs after every pass in tests and debug builds.

@@ -1,9 +1,9 @@
 use crate::{BlockId, Call, NodeId, ValueId};
+use pteron_trace::Place;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use trace::Place;
 
 /// Memory whose contents are not SSA values, such as locations of a memory plan that overlap partially.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

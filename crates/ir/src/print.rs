@@ -1,9 +1,9 @@
 use crate::{BlockId, Constant, Graph, Live, NodeId, Type, ValueId};
-use operator::{shown, shown_line};
+use pteron_operator::{shown, shown_line};
+use pteron_tensor::ScalarType;
+use pteron_trace::Place;
 use std::collections::HashSet;
 use std::fmt;
-use tensor::ScalarType;
-use trace::Place;
 
 /// A graph as text, in which `source` describes the instructions that nodes implement, by operator names or lines of a
 /// file for example.

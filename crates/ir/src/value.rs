@@ -1,10 +1,10 @@
 use crate::{BlockId, Derivation, Identity, NodeId};
-use operator::CountedTensor;
+use pteron_operator::CountedTensor;
+use pteron_tensor::{Scalar, ScalarType, ShapeDynamism, Tensor, TensorMeta, TensorView};
+use pteron_trace::Place;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::{Scalar, ScalarType, ShapeDynamism, Tensor, TensorMeta, TensorView};
-use trace::Place;
 
 /// Bytes with shared ownership, such as a segment of weights.
 pub type SharedBytes = Arc<dyn Bytes>;
@@ -268,7 +268,7 @@ pub(crate) fn scalar_meta(dtype: ScalarType) -> TensorMeta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensor::ScalarType;
+    use pteron_tensor::ScalarType;
 
     #[test]
     fn constants_without_elements_are_tensors_of_every_type() {

@@ -1,5 +1,5 @@
 use crate::{BlockId, Def, Graph, Live, NodeId, Terminator, Type, Use, User, Value, ValueId};
-use tensor::ScalarType;
+use pteron_tensor::ScalarType;
 
 /// A graph that breaks an invariant: a bug in the code that built or changed it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

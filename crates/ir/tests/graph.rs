@@ -3,9 +3,9 @@
 
 use proptest::prelude::*;
 use pteron_ir::{Constant, Effect, Graph, Kind, Live, NodeId, Terminator, Type, ValueId};
+use pteron_tensor::{Scalar, ScalarType, Tensor, TensorMeta};
+use pteron_trace::Place;
 use std::sync::Arc;
-use tensor::{Scalar, ScalarType, Tensor, TensorMeta};
-use trace::Place;
 
 #[derive(Debug)]
 struct Op(&'static str);

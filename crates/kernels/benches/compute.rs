@@ -2,8 +2,8 @@
 //! `benches/compare` compares its matrix products with those of other crates.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use pool::Pool;
 use pteron_kernels::compute::*;
+use pteron_pool::Pool;
 use std::hint::black_box;
 use std::time::Duration;
 

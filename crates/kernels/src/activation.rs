@@ -6,7 +6,7 @@ use crate::support::map::{Fns, Input, elementwise, expect_out, map, map_as, map_
 use crate::support::meaning::{clamped, unary};
 use crate::support::special::{erf, erfc};
 use crate::unary::core;
-use operator::{
+use pteron_operator::{
     Args, Binary, DtypeSet, Error, Expression, Instr, KernelContext, Meaning, Operator, Outs, Result,
     Rounding, Unary, ensure,
 };
@@ -261,7 +261,7 @@ fn clamp_to(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
-    [min, max]: [Option<tensor::Scalar>; 2],
+    [min, max]: [Option<pteron_tensor::Scalar>; 2],
     promoted: bool,
 ) -> Result<()> {
     let mut dtype = args.meta(0)?.dtype();
@@ -386,9 +386,9 @@ fn lerp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, int, out, s, t};
-    use operator::Arg;
-    use tensor::ScalarType::{BFloat16, Byte, Float, Half, Int, Long};
-    use tensor::{Bool, Tensor};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{BFloat16, Byte, Float, Half, Int, Long};
+    use pteron_tensor::{Bool, Tensor};
 
     fn near(t: &Tensor, want: &[f32]) {
         let got = t.storage::<f32>().unwrap();
@@ -404,10 +404,10 @@ mod tests {
     /// 0.1 is less than the nearest bfloat16.
     #[test]
     fn shrink_bounds_are_rounded_to_the_type() {
-        let x = t(&[1], &[tensor::bf16::from_f32(0.1)]);
+        let x = t(&[1], &[pteron_tensor::bf16::from_f32(0.1)]);
         for name in ["aten::softshrink.out", "aten::hardshrink.out"] {
             let r = call(name, &[a(&x), Arg::Double(0.1)], out(BFloat16, &[1])).unwrap();
-            assert_eq!(r.storage::<tensor::bf16>().unwrap()[0].to_f32(), 0.0, "{name}");
+            assert_eq!(r.storage::<pteron_tensor::bf16>().unwrap()[0].to_f32(), 0.0, "{name}");
         }
     }
 
@@ -498,7 +498,7 @@ mod tests {
     #[test]
     fn where_broadcasts_and_promotes() {
         let c = t(&[2, 1], &[Bool::from(true), false.into()]);
-        let (x, y) = (t(&[2], &[1f32, f32::NAN]), s(tensor::f16::from_f32(7.0)));
+        let (x, y) = (t(&[2], &[1f32, f32::NAN]), s(pteron_tensor::f16::from_f32(7.0)));
         let r = call("aten::where.self_out", &[a(&c), a(&x), a(&y)], out(Float, &[2, 2])).unwrap();
         near(&r, &[1.0, f32::NAN, 7.0, 7.0]);
         let (i, big) = (t(&[1], &[i64::MAX]), t(&[1], &[i64::MAX - 1]));
@@ -506,6 +506,6 @@ mod tests {
             call("aten::where.self_out", &[a(&t(&[1], &[2u8])), a(&i), a(&big)], out(Long, &[1])).unwrap();
         assert_eq!(r.storage::<i64>().unwrap(), &[i64::MAX]);
         let r = call("aten::lerp.Scalar_out", &[a(&x), a(&x), Arg::Double(0.3)], out(Half, &[2]));
-        assert_eq!(r.unwrap().storage::<tensor::f16>().unwrap()[0].to_f32(), 1.0);
+        assert_eq!(r.unwrap().storage::<pteron_tensor::f16>().unwrap()[0].to_f32(), 1.0);
     }
 }

@@ -4,9 +4,9 @@ use crate::support::convert::all_values;
 use crate::support::dims::to_size;
 use crate::support::dtype::{compute_type, dispatch};
 use crate::support::rows::{expect_type, write_values};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::{ScalarType, Shape, TensorMeta};
 use std::ops::Range;
-use tensor::{ScalarType, Shape, TensorMeta};
 
 macro_rules! row {
     ($schema:literal, $f:expr) => {
@@ -82,7 +82,7 @@ impl Windows {
     /// Calls `f` with the offset, in a plane of the input, of each element of a window, in row-major order.
     fn covered(&self, [d, h, w]: [Range<usize>; 3], mut f: impl FnMut(usize)) {
         let [_, height, width] = self.from;
-        pool::progress(d.len() * h.len() * w.len());
+        pteron_pool::progress(d.len() * h.len() * w.len());
         for z in d {
             for y in h.clone() {
                 for x in w.clone() {
@@ -180,8 +180,8 @@ fn max<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, call_many, ints, out, t};
-    use tensor::ScalarType::{Float, Long};
-    use tensor::{DimOrder, Tensor};
+    use pteron_tensor::ScalarType::{Float, Long};
+    use pteron_tensor::{DimOrder, Tensor};
 
     #[test]
     fn windows_overlap_where_sizes_do_not_divide() {

@@ -10,9 +10,9 @@ use crate::support::dims::{broadcast, to_size};
 use crate::support::dtype::{Compute, compute_type, expect_dtype};
 use crate::support::layout::Layout;
 use crate::support::rows::expect_type;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
-use pool::Pool;
-use tensor::{ScalarType, Shape, TensorView, TensorViewMut};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_pool::Pool;
+use pteron_tensor::{ScalarType, Shape, TensorView, TensorViewMut};
 
 /// An operator of the `llama` namespace, with the arguments that they all share.
 macro_rules! row {
@@ -341,8 +341,9 @@ impl Blocks<'_> {
         let (rows, width, depth) = (out.rows(), out.cols(), self.q.sizes[3]);
         let n = rule.seen(first + rows - 1);
         let len = rows.saturating_mul(n);
-        let scores = tensor::memory::filled(len, 0.0);
-        let mut scores = scores.unwrap_or_else(|_| pool::out_of_memory(len.saturating_mul(size_of::<f32>())));
+        let scores = pteron_tensor::memory::filled(len, 0.0);
+        let mut scores =
+            scores.unwrap_or_else(|_| pteron_pool::out_of_memory(len.saturating_mul(size_of::<f32>())));
         let (keys, values): (Rhs<'_>, Rhs<'_>) = match packed {
             Some((keys, values)) => (keys.into(), values.into()),
             None => (
@@ -558,9 +559,9 @@ fn sdpa_with_kv_cache(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, call_many, int, out, s, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Double, Float};
-    use tensor::{Element, Tensor};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Double, Float};
+    use pteron_tensor::{Element, Tensor};
 
     // Batches, query heads, key-value heads, queries, keys, width.
     const B: usize = 2;
@@ -607,9 +608,13 @@ mod tests {
         let wide = [0, 1, 2].map(|i| noise(&sizes[i], i, |x| x));
         let narrow = [0, 1, 2].map(|i| noise(&sizes[i], i, |x| x as f32));
         let no = || Arg::Bool(false);
-        let mask = noise(&[L, S], 9, |x| tensor::Bool::from(x > 0.0));
+        let mask = noise(&[L, S], 9, |x| pteron_tensor::Bool::from(x > 0.0));
         let hidden = |i: usize, j: usize| {
-            if mask.storage::<tensor::Bool>().unwrap()[i * S + j].get() { 0.0 } else { f64::NEG_INFINITY }
+            if mask.storage::<pteron_tensor::Bool>().unwrap()[i * S + j].get() {
+                0.0
+            } else {
+                f64::NEG_INFINITY
+            }
         };
         let later = |i: usize, j: usize| if j <= i { 0.0 } else { f64::NEG_INFINITY };
         let refs = |of: &'_ [Tensor; 3]| -> Vec<f64> { formula([&of[0], &of[1], &of[2]], hidden) };

@@ -2,7 +2,7 @@
 #![allow(clippy::excessive_precision, reason = "constants are written as published")]
 
 use crate::support::map::{Input, elementwise, map_float};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
 use std::f64::consts::{FRAC_PI_4, PI};
 
 macro_rules! row {
@@ -233,7 +233,7 @@ fn airy_far_below(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, out, t};
-    use tensor::ScalarType::{Double, Float};
+    use pteron_tensor::ScalarType::{Double, Float};
 
     fn near(name: &str, x: &[f64], expected: &[f64]) {
         let r = call(&format!("aten::{name}.out"), &[a(&t(&[x.len()], x))], out(Double, &[x.len()])).unwrap();

@@ -3,11 +3,11 @@
 use crate::support::dtype::float_type;
 use crate::support::map::{Fns, Input, elementwise, map, map_as, map_float, nearest, promote};
 use crate::support::meaning::{binary, unary};
-use operator::{
+use pteron_operator::{
     Arg, Args, Binary, DtypeSet, Error, Expression, KernelContext, Meaning, Operator, Outs, Result, Rounding,
     Unary, ensure,
 };
-use tensor::{Scalar, ScalarType, bf16, f16};
+use pteron_tensor::{Scalar, ScalarType, bf16, f16};
 
 macro_rules! row {
     ($args:literal, $dtypes:ident, $f:ident) => {
@@ -465,9 +465,9 @@ fn xlogy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, out, s, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Bool, Byte, Double, Float, Half, Int, Long, Short};
-    use tensor::{DimOrder, Tensor, f16};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Bool, Byte, Double, Float, Half, Int, Long, Short};
+    use pteron_tensor::{DimOrder, Tensor, f16};
 
     #[test]
     fn logaddexp_xlogy_heaviside_and_copysign() {
@@ -590,7 +590,7 @@ mod tests {
         assert_eq!(r.storage::<f64>().unwrap(), &[0.0]);
         let n = t(&[2], &[1i32, 2]);
         assert!(call("aten::add.out", &[a(&n), a(&n), Arg::Double(0.5)], out(Int, &[2])).is_err());
-        let b = t(&[1], &[tensor::Bool::from(true)]);
+        let b = t(&[1], &[pteron_tensor::Bool::from(true)]);
         assert!(call("aten::sub.out", &[a(&b), a(&b)], out(Bool, &[1])).is_err());
         let empty = call("aten::mul.out", &[a(&t::<f32>(&[0, 2], &[])), a(&y)], out(Float, &[0, 2])).unwrap();
         assert_eq!(empty.numel(), 0);

@@ -5,8 +5,10 @@ use crate::support::dims::broadcast;
 use crate::support::dtype::{Compute, expect_dtype};
 use crate::support::layout::Layout;
 use crate::support::map::{Input, elementwise, map, map_bool, promote};
-use operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
-use tensor::{ScalarType, TensorView};
+use pteron_operator::{
+    Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure,
+};
+use pteron_tensor::{ScalarType, TensorView};
 
 /// Integers and bool.
 const BITS: DtypeSet = DtypeSet::INTEGRAL.and(DtypeSet::BOOL);
@@ -163,7 +165,7 @@ fn allclose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
             || (a.is_finite() && b.is_finite() && (a - b).abs() <= atol + (rtol * b).abs())
     };
     let truth = a.chunks(PIECE).zip(b.chunks(PIECE)).all(|(a, b)| {
-        pool::progress(a.len());
+        pteron_pool::progress(a.len());
         a.iter().zip(b).all(close)
     });
     let out = outs.tensor(0)?;
@@ -174,11 +176,11 @@ fn allclose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Bool, Byte, Char, Float, Int, Long};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Bool, Byte, Char, Float, Int, Long};
 
-    fn truths(t: &tensor::Tensor) -> Vec<bool> {
-        t.storage::<tensor::Bool>().unwrap().iter().map(|b| b.get()).collect()
+    fn truths(t: &pteron_tensor::Tensor) -> Vec<bool> {
+        t.storage::<pteron_tensor::Bool>().unwrap().iter().map(|b| b.get()).collect()
     }
 
     #[test]
@@ -221,7 +223,7 @@ mod tests {
         assert_eq!(r.storage::<i8>().unwrap(), &[-32, -32, -32, 0]);
         let r = call("aten::__rshift__.Scalar_out", &[a(&m), Arg::Int(-1)], out(Char, &[4])).unwrap();
         assert_eq!(r.storage::<i8>().unwrap(), &[-1, -1, -1, 0]);
-        let b = t(&[2], &[tensor::Bool::from(true), false.into()]);
+        let b = t(&[2], &[pteron_tensor::Bool::from(true), false.into()]);
         let r = call("aten::bitwise_and.Scalar_out", &[a(&b), Arg::Int(3)], out(Long, &[2])).unwrap();
         assert_eq!(r.storage::<i64>().unwrap(), &[1, 0]);
         let f = t(&[1], &[1f32]);

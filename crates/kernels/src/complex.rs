@@ -3,8 +3,8 @@
 use crate::support::dtype::{C64, expect_dtype};
 use crate::support::map::{Fns, Input, elementwise, map_as, to_complex};
 use crate::support::rows::expect_type;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
-use tensor::ScalarType;
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
+use pteron_tensor::ScalarType;
 
 /// The types of which there is a complex type.
 const PARTS: DtypeSet = DtypeSet::of(&[ScalarType::Half, ScalarType::Float, ScalarType::Double]);
@@ -55,7 +55,7 @@ fn combine(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, fns: &
 mod tests {
     use crate::support::call::{a, call, out, s, t};
     use num_complex::Complex;
-    use tensor::ScalarType::{ComplexDouble, ComplexFloat, ComplexHalf, Float};
+    use pteron_tensor::ScalarType::{ComplexDouble, ComplexFloat, ComplexHalf, Float};
 
     #[test]
     fn parts_broadcast() {
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn parts_have_one_type_and_the_out_its_complex_type() {
-        let (half, single, whole) = (t(&[1], &[tensor::f16::ONE]), t(&[1], &[1f32]), t(&[1], &[1i32]));
+        let (half, single, whole) = (t(&[1], &[pteron_tensor::f16::ONE]), t(&[1], &[1f32]), t(&[1], &[1i32]));
         for name in ["aten::complex.out", "aten::polar.out"] {
             assert!(call(name, &[a(&half), a(&half)], out(ComplexHalf, &[1])).is_ok());
             assert!(call(name, &[a(&half), a(&single)], out(ComplexFloat, &[1])).is_err());

@@ -5,9 +5,9 @@ use crate::support::copy::copy_into;
 use crate::support::dims::{slice_range, to_shape, to_size, wrap_dim};
 use crate::support::dtype::{conversion_type, dispatch};
 use crate::support::layout::Layout;
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::{TensorView, TensorViewMut};
 use smallvec::SmallVec;
-use tensor::{TensorView, TensorViewMut};
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -245,9 +245,9 @@ fn repeat(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, call_list, int, ints, list, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Float, Int};
-    use tensor::{DimOrder, Tensor};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Float, Int};
+    use pteron_tensor::{DimOrder, Tensor};
 
     fn numbered(sizes: &[usize]) -> Tensor {
         let n = sizes.iter().product::<usize>() as i32;

@@ -6,9 +6,11 @@ use crate::support::dims::{to_positive, to_size};
 use crate::support::dtype::expect_dtype;
 use crate::support::map::expect_out;
 use crate::support::meaning::optional_tensor;
-use operator::facts::{self, Dims};
-use operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
-use tensor::{DimOrder, ScalarType, Shape, TensorView};
+use pteron_operator::facts::{self, Dims};
+use pteron_operator::{
+    Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure,
+};
+use pteron_tensor::{DimOrder, ScalarType, Shape, TensorView};
 
 pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
     "aten::convolution.out(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, \
@@ -158,7 +160,7 @@ fn convolution(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     if x.dtype() == ScalarType::Double {
         return convolve_f64(ctx, &call, &x, &w, bias.as_ref(), out);
     }
-    let order = |m: &tensor::TensorMeta| images(m.dim_order(), m.sizes(), call.batched);
+    let order = |m: &pteron_tensor::TensorMeta| images(m.dim_order(), m.sizes(), call.batched);
     // Images in any other layout are copied to channels-first.
     let input = order(x.meta()).unwrap_or(Images::ChannelsFirst);
     let image = match order(x.meta()) {
@@ -198,7 +200,7 @@ fn convolve_f64(
     x: &TensorView<'_>,
     w: &TensorView<'_>,
     bias: Option<&TensorView<'_>>,
-    out: &mut tensor::TensorViewMut<'_>,
+    out: &mut pteron_tensor::TensorViewMut<'_>,
 ) -> Result<()> {
     let (p, frame) = (&call.params, &call.frame);
     let (x, w) = (all_values::<f64>(ctx, x)?, all_values::<f64>(ctx, w)?);
@@ -214,7 +216,7 @@ fn convolve_f64(
         ctx.pool().parallel_chunks_mut(out, pixels(&frame.output), 1, &|plane, out| {
             let (n, o) = (plane / p.out_channels, plane % p.out_channels);
             let group = o / co;
-            pool::progress(out.len().saturating_mul(taps).saturating_mul(ci));
+            pteron_pool::progress(out.len().saturating_mul(taps).saturating_mul(ci));
             out.fill(bias.map_or(0.0, |b| b[o]));
             for (at, out) in out.iter_mut().enumerate() {
                 for tap in 0..taps {
@@ -260,9 +262,9 @@ fn source(p: &ConvParams, frame: &ConvFrame, mut at: usize, mut tap: usize) -> O
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, ints, out, t};
-    use operator::{Arg, Result};
-    use tensor::ScalarType::{Double, Float, Half};
-    use tensor::{DimOrder, ScalarType, Tensor};
+    use pteron_operator::{Arg, Result};
+    use pteron_tensor::ScalarType::{Double, Float, Half};
+    use pteron_tensor::{DimOrder, ScalarType, Tensor};
 
     fn numbered(sizes: &[usize], seed: usize) -> Tensor {
         let n = sizes.iter().product::<usize>();

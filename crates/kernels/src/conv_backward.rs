@@ -4,8 +4,8 @@ use crate::support::convert::{Values, all_values};
 use crate::support::dims::{to_positive, to_size};
 use crate::support::dtype::{compute_type, dispatch};
 use crate::support::rows::{all_rows, by_size, expect_type, write_rows, write_values};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
-use tensor::{Shape, TensorMeta};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::{Shape, TensorMeta};
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
@@ -84,7 +84,7 @@ impl Axes {
             for ky in 0..b.kernel {
                 for kx in 0..c.kernel {
                     let kernel = (kz * b.kernel + ky) * c.kernel + kx;
-                    pool::count(1);
+                    pteron_pool::count(1);
                     let run = c.range(kx);
                     let Some(x) = c.big_pixel(run.start, kx).filter(|_| !run.is_empty()) else { continue };
                     for z in a.range(kz) {
@@ -93,7 +93,7 @@ impl Axes {
                                 continue;
                             };
                             let small = (z * b.small + y) * c.small + run.start;
-                            pool::count(run.len());
+                            pteron_pool::count(run.len());
                             f(kernel, small, (bz * b.big + by) * c.big + x, run.len());
                         }
                     }
@@ -285,7 +285,7 @@ fn patches(args: &Args<'_>, sizes: &[usize], kernel: usize) -> Result<Axes> {
             stride: number(args, kernel + 3, d, 2, to_positive)?,
         };
         let Some(small) = axis.expected() else {
-            return Err(operator::Error::invalid(format!(
+            return Err(pteron_operator::Error::invalid(format!(
                 "kernel_size: {} does not fit an image of {sizes:?} with this dilation and padding",
                 axis.kernel
             )));
@@ -374,9 +374,9 @@ fn col2im(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, call_many, int, ints, out, t};
-    use operator::{Arg, Result};
-    use tensor::ScalarType::Float;
-    use tensor::Tensor;
+    use pteron_operator::{Arg, Result};
+    use pteron_tensor::ScalarType::Float;
+    use pteron_tensor::Tensor;
 
     const ALL: [bool; 3] = [true; 3];
 

@@ -2,8 +2,8 @@
 
 use crate::support::convert::convert;
 use crate::support::meaning::{same, sizes_of_first};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
-use tensor::{DimOrder, Shape};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::{DimOrder, Shape};
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -85,9 +85,9 @@ fn to_dim_order(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, out, s, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Bool, Byte, Float, Half, Int, Long};
-    use tensor::{Complex, DimOrder};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Bool, Byte, Float, Half, Int, Long};
+    use pteron_tensor::{Complex, DimOrder};
 
     #[test]
     fn casts_follow_pytorch() {
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(r.storage::<i64>().unwrap(), &[i64::MAX - 1]);
         let z = t(&[1], &[Complex::new(2.5f32, 1.0)]);
         let r = call("aten::_to_copy.out", &[a(&z)], out(Half, &[1])).unwrap();
-        assert_eq!(r.storage::<tensor::f16>().unwrap()[0].to_f32(), 2.5);
+        assert_eq!(r.storage::<pteron_tensor::f16>().unwrap()[0].to_f32(), 2.5);
         assert!(call("aten::clone.out", &[a(&x)], out(Int, &[4])).is_err());
     }
 

@@ -5,8 +5,8 @@ use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
 use crate::support::lanes::map_lanes;
 use crate::support::map::expect_out;
 use crate::support::rows::expect_type;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
-use tensor::ScalarType;
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::ScalarType;
 
 macro_rules! pair {
     ($name:literal, $f:ident) => {
@@ -105,7 +105,7 @@ fn logcumsumexp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, call_many, int, out, s, t};
-    use tensor::ScalarType::{Float, Int, Long};
+    use pteron_tensor::ScalarType::{Float, Int, Long};
 
     #[test]
     fn cumulative_extremes_and_their_indices() {

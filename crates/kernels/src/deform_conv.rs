@@ -5,8 +5,8 @@ use crate::support::dims::{to_positive, to_size};
 use crate::support::dtype::{Compute, compute_type, dispatch};
 use crate::support::rows::{expect_type, write_values};
 use num_traits::Float;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
-use tensor::Shape;
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::Shape;
 
 pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
     "torchvision::deform_conv2d.out(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, \
@@ -156,7 +156,7 @@ impl<C: Compute + Float> Operands<'_, C> {
             let at = (image * g.offset_groups + offsets) * taps + tap;
             let shift = &self.offset[at * 2 * pixels..][..2 * pixels];
             let mask = if g.masked { &self.mask[at * pixels..][..pixels] } else { &[] };
-            pool::progress(pixels);
+            pteron_pool::progress(pixels);
             for (p, value) in column.iter_mut().enumerate() {
                 let place = |k: usize, pixel: usize, tap: usize| {
                     let start = (pixel * g.stride[k] + tap * g.dilation[k]) as f64 - g.padding[k] as f64;
@@ -176,7 +176,7 @@ impl<C: Compute + Float> Operands<'_, C> {
         for (f, out) in out.chunks_exact_mut(pixels).enumerate() {
             let filter = group * filters + f;
             out.fill(self.bias[filter]);
-            pool::progress(columns.len());
+            pteron_pool::progress(columns.len());
             let weights = &self.weight[filter * length..][..length];
             for (&weight, column) in weights.iter().zip(columns.chunks_exact(pixels)) {
                 out.iter_mut().zip(column).for_each(|(o, &c)| *o = *o + weight * c);

@@ -2,8 +2,8 @@
 
 use crate::support::convert::all_values;
 use crate::support::rows::{expect_type, write_values};
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
-use tensor::{ScalarType, Shape};
+use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::{ScalarType, Shape};
 
 macro_rules! row {
     ($name:literal) => {
@@ -117,7 +117,7 @@ fn gated_delta_rule(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_
                         to.iter_mut().zip(row).for_each(|(to, s)| *to += q * s);
                     }
                 }
-                pool::progress(of_state);
+                pteron_pool::progress(of_state);
             }
         });
     }
@@ -155,7 +155,7 @@ fn advance(state: &mut [f32], delta: &mut [f32], key: &[f32], value: &[f32], dec
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call_many, out, t};
-    use tensor::ScalarType::Float;
+    use pteron_tensor::ScalarType::Float;
 
     /// Two query heads on one head, with two steps of two keys and one value, computed by hand.
     #[test]
@@ -164,7 +164,7 @@ mod tests {
         let key = t(&[1, 1, 2, 2], &[1f32, 0.0, 0.0, 2.0]);
         let (value, beta) = (t(&[1, 1, 2, 1], &[3f32, 5.0]), t(&[1, 1, 2], &[1f32, 0.5]));
         let state = t(&[1, 1, 2, 1], &[8f32, 4.0]);
-        let run = |decay: &tensor::Tensor, state: &tensor::Tensor| {
+        let run = |decay: &pteron_tensor::Tensor, state: &pteron_tensor::Tensor| {
             let args = [a(&query), a(&key), a(&value), a(decay), a(&beta), a(state)];
             let outs = [out(Float, &[1, 2, 2, 1]), out(Float, &[1, 1, 2, 1])];
             call_many("llama::gated_delta_rule.out", &args, outs)

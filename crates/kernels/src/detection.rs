@@ -5,8 +5,8 @@ use crate::support::dims::to_positive;
 use crate::support::dtype::{Cast, Compute, compute_type, dispatch};
 use crate::support::rows::{expect_type, write_values};
 use num_traits::Float;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, ensure};
-use tensor::{ScalarType, Shape};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, ensure};
+use pteron_tensor::{ScalarType, Shape};
 
 macro_rules! row {
     ($args:literal, $f:ident) => {
@@ -79,7 +79,7 @@ fn nms(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
         let (boxes, scores) = (all_values::<C>(ctx, &boxes)?, all_values::<C>(ctx, &scores)?);
         // Descending and stable; NaN counts as the greatest.
         order.sort_by(|&a, &b| {
-            pool::progress(1);
+            pteron_pool::progress(1);
             let (a, b) = (scores[a as usize], scores[b as usize]);
             b.is_nan().cmp(&a.is_nan()).then(b.partial_cmp(&a).unwrap_or(std::cmp::Ordering::Equal))
         });
@@ -99,7 +99,7 @@ fn suppress<C: Compute + Float>(boxes: &[C], order: &mut [i64], threshold: f64) 
     let mut kept = 0;
     for at in 0..order.len() {
         let b = corners(order[at]);
-        pool::progress(kept + 1);
+        pteron_pool::progress(kept + 1);
         let overlaps = order[..kept].iter().any(|&better| {
             let a = corners(better);
             let side = |low: usize, high: usize| (a[high].min(b[high]) - a[low].max(b[low])).max(C::zero());
@@ -197,7 +197,7 @@ impl<C: Compute + Float> Samples<C> {
                 false => (inside(-1.0) - 1.0) as u64..(inside(size as f64) + 1.0).min(grid.max(0.0)) as u64,
             };
             for i in range {
-                pool::progress(1);
+                pteron_pool::progress(1);
                 let half = C::from_f64(0.5);
                 let place = origin + (C::from_f64(i as f64) + half) * bin / C::from_f64(grid);
                 samples.taps.extend(tap(place, size));
@@ -289,7 +289,7 @@ fn roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
                 for (i, out) in out.iter_mut().enumerate() {
                     let (channel, bin) = (i / regions.bins(), i % regions.bins());
                     let (h, w) = (rows.of_bin(bin / regions.pooled[1]), columns.of_bin(bin % regions.pooled[1]));
-                    pool::progress(h.len() * w.len());
+                    pteron_pool::progress(h.len() * w.len());
                     *out = sampled(&x[channel * plane..][..plane], regions.width, h, w) / count;
                 }
             }
@@ -325,7 +325,7 @@ fn ps_roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
                     let bin = i % bins;
                     let (h, w) = (rows.of_bin(bin / regions.pooled[1]), columns.of_bin(bin % regions.pooled[1]));
                     let x = &x[(image * regions.channels + i) * plane..][..plane];
-                    pool::progress(h.len() * w.len());
+                    pteron_pool::progress(h.len() * w.len());
                     *out = sampled(x, regions.width, h, w) / count;
                 }
             }
@@ -410,7 +410,7 @@ fn greatest<C: Compute + Float>(
     rows: std::ops::Range<usize>,
     columns: std::ops::Range<usize>,
 ) -> (C, i64) {
-    pool::progress(rows.len() * columns.len() + 1);
+    pteron_pool::progress(rows.len() * columns.len() + 1);
     if rows.is_empty() || columns.is_empty() {
         return (C::zero(), -1);
     }
@@ -468,7 +468,7 @@ fn mean<C: Compute + Float>(
     columns: std::ops::Range<usize>,
 ) -> C {
     let count = rows.len() * columns.len();
-    pool::progress(count + 1);
+    pteron_pool::progress(count + 1);
     if count == 0 {
         return C::zero();
     }

@@ -6,8 +6,8 @@ use crate::support::dims::{to_size, wrap_dim};
 use crate::support::dtype::{C64, Compute, compute_type};
 use crate::support::layout::Layout;
 use crate::support::rows::{expect_type, write_values};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
-use tensor::ScalarType;
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::ScalarType;
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -51,7 +51,8 @@ fn diag_embed(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     let mut sizes = *x.sizes();
     let len = sizes.remove(x.rank() - 1);
     let side = usize::try_from(offset.unsigned_abs()).ok().and_then(|n| n.checked_add(len));
-    let side = side.ok_or_else(|| operator::Error::invalid(format!("offset: {offset} is too large")))?;
+    let side =
+        side.ok_or_else(|| pteron_operator::Error::invalid(format!("offset: {offset} is too large")))?;
     sizes.insert(a.min(b), side)?;
     sizes.insert(a.max(b), side)?;
     sizes.numel()?;
@@ -138,7 +139,7 @@ fn indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, lower:
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, int, out, t};
-    use tensor::ScalarType::{Float, Int, Long};
+    use pteron_tensor::ScalarType::{Float, Int, Long};
 
     #[test]
     fn diagonals_and_triangle_indices() {

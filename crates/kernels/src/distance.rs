@@ -5,8 +5,8 @@ use crate::support::dims::broadcast;
 use crate::support::dtype::{compute_type, dispatch};
 use crate::support::layout::Layout;
 use crate::support::rows::{expect_type, write_values};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
-use tensor::Shape;
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::Shape;
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
@@ -47,7 +47,7 @@ fn norm(args: &Args<'_>, index: usize) -> Result<f64> {
 fn cdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (a, b, p) = (args.tensor(0)?, args.tensor(1)?, norm(args, 2)?);
     let (&[.., n, m], &[.., r, m2]) = (&**a.sizes(), &**b.sizes()) else {
-        return Err(operator::Error::invalid("x1, x2: expected at least two dimensions"));
+        return Err(pteron_operator::Error::invalid("x1, x2: expected at least two dimensions"));
     };
     ensure!(m == m2, "x2: rows of {m2} elements, those of x1 have {m}");
     ensure!(a.dtype() == b.dtype(), "x2: expected a tensor of {}, found one of {}", a.dtype(), b.dtype());
@@ -90,12 +90,14 @@ fn cdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 fn pdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, p) = (args.tensor(0)?, norm(args, 1)?);
     let &[n, m] = &**x.sizes() else {
-        return Err(operator::Error::invalid(format!("self: expected a matrix, found {}", x.meta())));
+        return Err(pteron_operator::Error::invalid(format!("self: expected a matrix, found {}", x.meta())));
     };
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
     let count = (n as u128 * (n as u128).saturating_sub(1) / 2).try_into();
-    out.resize(&[count.map_err(|_| operator::Error::invalid(format!("self: {n} rows are too many")))?])?;
+    out.resize(&[
+        count.map_err(|_| pteron_operator::Error::invalid(format!("self: {n} rows are too many")))?
+    ])?;
     dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let x = values::<C>(ctx, &x, &Layout::of(x.meta()))?;
         let row = |i: usize| &x[i * m..][..m];
@@ -110,8 +112,8 @@ fn pdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::Float;
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::Float;
 
     #[test]
     fn distances_in_every_norm() {

@@ -8,12 +8,12 @@ use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
 use crate::support::layout::Layout;
 use crate::support::map::{Input, expect_out, nearest, promote};
 use crate::support::rows::expect_type;
-use operator::{
+use pteron_operator::{
     Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ScratchBuffer, ensure,
 };
+use pteron_tensor::{Scalar, ScalarType, Shape, TensorView};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
-use tensor::{Scalar, ScalarType, Shape, TensorView};
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -108,7 +108,7 @@ fn isin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
         let mut sorted = ctx.scratch::<C>(tests.len())?;
         sorted.copy_from_slice(&tests);
         sorted.sort_unstable_by(|a, b| {
-            pool::progress(1);
+            pteron_pool::progress(1);
             a.order(*b)
         });
         let (elements, sorted) = (&*elements, &*sorted);
@@ -161,7 +161,7 @@ impl<'a> Kinds<'a> {
         order.iter_mut().enumerate().for_each(|(i, o)| *o = i as i64);
         if sort {
             order.sort_by(|&a, &b| {
-                pool::progress(1);
+                pteron_pool::progress(1);
                 items.order(a as usize, b as usize)
             });
         }
@@ -232,7 +232,7 @@ fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wante
         let out = outs.tensor(1 + k)?;
         expect_type("out", ScalarType::Long, out.dtype())?;
         // An exporter may plan a result that was not requested with another rank.
-        let none = Shape::new(&[0; tensor::MAX_RANK][..out.sizes().rank().max(1)])?;
+        let none = Shape::new(&[0; pteron_tensor::MAX_RANK][..out.sizes().rank().max(1)])?;
         let (sizes, numbers) = wanted.unwrap_or((none, &[]));
         out.resize(&sizes)?;
         write_rows::<i64>(ctx, out, |out| {
@@ -350,8 +350,8 @@ fn histc(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, call_many, int, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Bool, Float, Long};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Bool, Float, Long};
 
     #[test]
     fn every_nan_is_distinct_and_in_no_set() {
@@ -365,13 +365,13 @@ mod tests {
         assert_eq!(counts.storage::<i64>().unwrap(), &[2, 1, 1]);
         let args = [a(&x), a(&x), Arg::Bool(false), Arg::Bool(false)];
         let r = call("aten::isin.Tensor_Tensor_out", &args, out(Bool, &[4])).unwrap();
-        let r: Vec<bool> = r.storage::<tensor::Bool>().unwrap().iter().map(|b| b.get()).collect();
+        let r: Vec<bool> = r.storage::<pteron_tensor::Bool>().unwrap().iter().map(|b| b.get()).collect();
         assert_eq!(r, [false, true, false, true]);
     }
 
     #[test]
     fn scalars_are_rounded_to_the_type_before_the_search() {
-        let x = t(&[1], &[tensor::bf16::from_f32(0.1)]);
+        let x = t(&[1], &[pteron_tensor::bf16::from_f32(0.1)]);
         let args = [a(&x), Arg::Double(0.1), Arg::Bool(false), Arg::Bool(false)];
         let r = call("aten::isin.Tensor_Scalar_out", &args, out(Bool, &[1])).unwrap();
         assert_eq!(r.bytes(), &[1]);

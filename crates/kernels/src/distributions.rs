@@ -4,9 +4,9 @@ use crate::random::{draw, draw_as};
 use crate::support::convert::{all_values, values, write_rows};
 use crate::support::dtype::expect_dtype;
 use crate::support::layout::Layout;
-use operator::{Args, DtypeSet, Generator, KernelContext, Operator, Outs, Result, Results, ensure};
+use pteron_operator::{Args, DtypeSet, Generator, KernelContext, Operator, Outs, Result, Results, ensure};
+use pteron_tensor::ScalarType;
 use std::f64::consts::PI;
-use tensor::ScalarType;
 
 macro_rules! row {
     ($schema:literal, $dtypes:ident, $f:ident) => {
@@ -199,7 +199,7 @@ fn each(
     out.resize(x.sizes())?;
     write_rows::<f64>(ctx, out, |out| {
         for (o, &x) in out.iter_mut().zip(all.iter()) {
-            pool::progress(1);
+            pteron_pool::progress(1);
             *o = next(ctx.generator(), x)?;
         }
         Ok(())
@@ -243,9 +243,9 @@ fn random_from(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Double, Int};
-    use tensor::Tensor;
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Double, Int};
+    use pteron_tensor::Tensor;
 
     const COUNT: usize = 20_000;
 

@@ -5,8 +5,8 @@ use crate::support::copy::copy_to;
 use crate::support::dtype::{compute_type, dispatch};
 use crate::support::layout::Layout;
 use crate::support::rows::{expect_type, write_values};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, ensure};
-use tensor::ScalarType;
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, ensure};
+use pteron_tensor::ScalarType;
 
 pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
     "aten::native_dropout.out(Tensor input, float p, bool? train, *, Tensor(a!) out0, Tensor(b!) out1) \
@@ -52,8 +52,8 @@ fn dropout(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call_many, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Bool, Float};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Bool, Float};
 
     #[test]
     fn kept_elements_are_scaled_up() {
@@ -64,7 +64,7 @@ mod tests {
         };
         for train in [Arg::Bool(true), Arg::None] {
             let [v, mask] = drop(0.25, train).unwrap();
-            let (v, mask) = (v.storage::<f32>().unwrap(), mask.storage::<tensor::Bool>().unwrap());
+            let (v, mask) = (v.storage::<f32>().unwrap(), mask.storage::<pteron_tensor::Bool>().unwrap());
             assert!(v.iter().zip(mask).all(|(&v, m)| v == if m.get() { 4.0 / 3.0 } else { 0.0 }));
             assert!((700..800).contains(&mask.iter().filter(|m| m.get()).count()));
         }

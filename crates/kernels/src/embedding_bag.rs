@@ -4,8 +4,8 @@ use crate::support::convert::{all_values, indices};
 use crate::support::dims::to_size;
 use crate::support::dtype::{compute_type, dispatch};
 use crate::support::rows::{expect_type, write_values};
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
-use tensor::ScalarType;
+use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::ScalarType;
 
 macro_rules! bag {
     ($name:literal) => {
@@ -128,7 +128,7 @@ fn bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
                 for i in range(b).filter(counts) {
                     let row = &table[at[i] as usize * width..][..width];
                     let scale = scales.as_ref().map_or(1.0, |s| s[i]);
-                    pool::progress(width);
+                    pteron_pool::progress(width);
                     for (j, (out, &x)) in out.iter_mut().zip(row).enumerate() {
                         if mode != Mode::Max {
                             *out += x * scale;
@@ -202,9 +202,9 @@ fn dense_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, call_many, int, out, t};
-    use operator::{Arg, Result};
-    use tensor::ScalarType::{Float, Long};
-    use tensor::Tensor;
+    use pteron_operator::{Arg, Result};
+    use pteron_tensor::ScalarType::{Float, Long};
+    use pteron_tensor::Tensor;
 
     fn bags(indices: &[i64], offsets: &[i64], mode: i64, padding: i64) -> Result<[Tensor; 4]> {
         let weight = t(&[3, 2], &[1f32, 2.0, 3.0, 0.0, 5.0, 6.0]);

@@ -6,10 +6,10 @@ use crate::support::dims::DimSet;
 use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
 use crate::support::reduce::{Reducer, block, reduce};
-use operator::facts::wrap;
-use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
+use pteron_operator::facts::wrap;
+use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
+use pteron_tensor::{Element, ScalarType, Shape, TensorView};
 use std::marker::PhantomData;
-use tensor::{Element, ScalarType, Shape, TensorView};
 
 pub(crate) const OPERATORS: &[Operator] = &[
     row!("amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, ", REAL_BOOL, amax)
@@ -172,7 +172,7 @@ fn at_once<C: Ordered + Element>(
         (None, Some(place)) => places = Some(outs.tensor(place)?.storage_mut::<i64>()?),
         (None, None) => {}
     }
-    pool::count(x.numel());
+    pteron_pool::count(x.numel());
     extremes(
         ctx.pool(),
         crate::support::isa(ctx),
@@ -300,8 +300,8 @@ fn count_nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, call_many, int, ints, out, s, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Bool, Float, Int, Long};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Bool, Float, Int, Long};
 
     #[test]
     fn extremes_and_their_indices() {

@@ -3,8 +3,10 @@
 use crate::support::convert::{fill, fill_scalar, fill_zero};
 use crate::support::dims::to_shape;
 use crate::support::meaning::sizes_of_first;
-use operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
-use tensor::{Scalar, Shape, TensorViewMut};
+use pteron_operator::{
+    Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure,
+};
+use pteron_tensor::{Scalar, Shape, TensorViewMut};
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -218,7 +220,7 @@ fn eye(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()
         for j in (0..sizes[1]).filter(|&j| j != i) {
             bytes[(i * strides[0] + j * strides[1]) * size..][..size].fill(0);
         }
-        pool::progress(sizes[1]);
+        pteron_pool::progress(sizes[1]);
     }
     Ok(())
 }
@@ -226,8 +228,8 @@ fn eye(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, ints, out, s, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Bool, Float, Half, Int, Long};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Bool, Float, Half, Int, Long};
 
     #[test]
     fn filled_tensors_have_the_requested_sizes_and_values() {

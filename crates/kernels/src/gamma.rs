@@ -3,7 +3,7 @@
 
 use crate::support::map::{Input, elementwise, map_float};
 use crate::support::special::erfc;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2, PI};
 
 macro_rules! row {

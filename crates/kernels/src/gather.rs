@@ -7,8 +7,8 @@ use crate::support::dtype::{Compute, compute_type, dispatch};
 use crate::support::layout::Layout;
 use crate::support::picks::{Picks, at_least_1d};
 use crate::support::rows::{by_size, expect_type, rows, scalar_bytes, update_values, write_rows};
-use operator::{Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ensure};
-use tensor::{Scalar, ScalarType, Shape, TensorViewMut};
+use pteron_operator::{Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ensure};
+use pteron_tensor::{Scalar, ScalarType, Shape, TensorViewMut};
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -89,7 +89,7 @@ fn take(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
             let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(to));
             for (to, &i) in to.iter_mut().zip(at.iter()) {
                 *to = from[walk.at(wrap_index(args.name(1), i, x.numel())?)];
-                pool::progress(1);
+                pteron_pool::progress(1);
             }
         });
         Ok(())
@@ -307,8 +307,8 @@ fn reduce_tensor(
 }
 
 /// The row-major metadata that [`update_values`] works with.
-fn row_major(out: &TensorViewMut<'_>) -> Result<tensor::TensorMeta> {
-    Ok(tensor::TensorMeta::contiguous(out.dtype(), out.sizes())?)
+fn row_major(out: &TensorViewMut<'_>) -> Result<pteron_tensor::TensorMeta> {
+    Ok(pteron_tensor::TensorMeta::contiguous(out.dtype(), out.sizes())?)
 }
 
 fn scatter_add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -444,9 +444,9 @@ fn repeat_interleave(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, out, perform, s, t};
-    use operator::{Arg, Out, Outs};
-    use tensor::DimOrder;
-    use tensor::ScalarType::{Float, Int, Long};
+    use pteron_operator::{Arg, Out, Outs};
+    use pteron_tensor::DimOrder;
+    use pteron_tensor::ScalarType::{Float, Int, Long};
 
     #[test]
     fn the_index_may_be_smaller_than_the_tensor() {

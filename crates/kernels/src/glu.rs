@@ -5,7 +5,7 @@ use crate::support::dims::wrap_dim;
 use crate::support::dtype::{compute_type, dispatch};
 use crate::support::layout::Layout;
 use crate::support::rows::write_values;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 
 pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
     "aten::glu.out(Tensor self, int dim=-1, *, Tensor(a!) out) -> Tensor(a!)",
@@ -38,7 +38,7 @@ fn glu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, int, out, t};
-    use tensor::ScalarType::Float;
+    use pteron_tensor::ScalarType::Float;
 
     #[test]
     fn the_second_half_gates_the_first() {

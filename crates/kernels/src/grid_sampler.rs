@@ -4,7 +4,7 @@ use crate::support::convert::all_values;
 use crate::support::dtype::{Compute, compute_type, dispatch};
 use crate::support::rows::{expect_type, write_values};
 use num_traits::Float;
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
 
 macro_rules! row {
     ($name:literal, $n:literal) => {
@@ -169,7 +169,7 @@ fn grid_sampler<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
                 let x = &x[n * channels * image..][..channels * image];
                 for (p, place) in grid[n * plane * N..][..plane * N].chunks_exact(N).enumerate() {
                     let (taps, count) = combine::<C, N>(&axes, place, mode);
-                    pool::progress(channels * count);
+                    pteron_pool::progress(channels * count);
                     for c in 0..channels {
                         let x = &x[c * image..][..image];
                         let mut terms = taps[..count].iter().map(|&(at, w)| x[at] * w);
@@ -215,8 +215,8 @@ fn combine<C: Compute + Float, const N: usize>(
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, int, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::Float;
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::Float;
 
     fn sample(grid: &[f32], mode: i64, outside: i64, align: bool) -> Vec<f32> {
         let x = t(&[1, 1, 2, 2], &[1f32, 2.0, 3.0, 4.0]);

@@ -3,7 +3,7 @@
 use crate::support::dtype::{compute_type, dispatch};
 use crate::support::lanes::map_lanes;
 use crate::support::rows::expect_type;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 
 pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
     "llama::fast_hadamard_transform.out(Tensor mat, *, Tensor(a!) out) -> Tensor(a!)",
@@ -72,7 +72,7 @@ fn butterflies<C: Copy>(all: &mut [C], f: impl Fn(C, C) -> (C, C)) {
 mod tests {
     use super::sign;
     use crate::support::call::{a, call, out, t};
-    use tensor::ScalarType::{Double, Float};
+    use pteron_tensor::ScalarType::{Double, Float};
 
     #[test]
     fn the_matrix_of_order_28_is_orthogonal() {

@@ -5,8 +5,8 @@ use crate::support::dims::to_positive;
 use crate::support::dtype::{Cast, Compute, compute_type, dispatch};
 use crate::support::rows::{expect_type, write_values};
 use num_traits::Float;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
-use tensor::ScalarType;
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::ScalarType;
 
 macro_rules! row {
     ($args:literal, $f:ident) => {
@@ -112,7 +112,7 @@ fn count<C: Compute + Float>(
     write_values::<C>(ctx, hist, |hist| {
         hist.fill(C::zero());
         for (i, &x) in all.iter().enumerate().filter(|(_, x)| **x >= first && **x <= last) {
-            pool::progress(1);
+            pteron_pool::progress(1);
             // The last bin contains its upper edge.
             let bin =
                 edges.partition_point(|edge| *edge <= x).saturating_sub(1).min(hist.len().saturating_sub(1));
@@ -137,8 +137,8 @@ fn count<C: Compute + Float>(
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call_many, int, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::Float;
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::Float;
 
     #[test]
     fn bins_contain_their_lower_edge_and_the_last_one_its_upper() {

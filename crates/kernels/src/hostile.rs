@@ -2,8 +2,8 @@
 //! panic, hang or allocate without bound.
 
 use crate::support::call::perform;
-use operator::{Arg, ArgType, Generator, Out, Outs, Schema};
-use tensor::{DimOrder, ScalarType, ShapeDynamism, Tensor, TensorMeta};
+use pteron_operator::{Arg, ArgType, Generator, Out, Outs, Schema};
+use pteron_tensor::{DimOrder, ScalarType, ShapeDynamism, Tensor, TensorMeta};
 
 /// Random choices.
 struct Dice(Generator);

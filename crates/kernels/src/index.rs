@@ -5,11 +5,11 @@ use crate::support::dims::{broadcast, wrap_dim, wrap_index};
 use crate::support::dtype::{Cast, compute_type, dispatch, expect_dtype};
 use crate::support::layout::{Layout, Walk};
 use crate::support::map::aligned;
-use operator::{
+use pteron_operator::{
     Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ScratchBuffer, ensure,
 };
+use pteron_tensor::{ScalarType, Shape, TensorView, TensorViewMut};
 use smallvec::SmallVec;
-use tensor::{ScalarType, Shape, TensorView, TensorViewMut};
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -154,7 +154,7 @@ impl<'a> Choice<'a> {
                 }
                 number += count;
             });
-            pool::progress(run * self.starts.len());
+            pteron_pool::progress(run * self.starts.len());
         }
     }
 
@@ -344,9 +344,9 @@ fn nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, int, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Float, Int, Long};
-    use tensor::{Bool, DimOrder, Tensor};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Float, Int, Long};
+    use pteron_tensor::{Bool, DimOrder, Tensor};
 
     fn numbered(sizes: &[usize]) -> Tensor {
         let n = sizes.iter().product::<usize>() as i32;
@@ -372,7 +372,7 @@ mod tests {
         let go = |list: &[Option<&Tensor>], sizes: &[usize]| {
             let r = call("aten::index.Tensor_out", &[a(&x), optional(list)], out(Int, sizes))?;
             assert_eq!(&**r.sizes(), sizes);
-            Ok::<_, operator::Error>(elements(&r))
+            Ok::<_, pteron_operator::Error>(elements(&r))
         };
         assert_eq!(go(&[None, None, Some(&i)], &[2, 3, 2]).unwrap()[..4], [1, 3, 5, 7]);
         assert_eq!(go(&[None, Some(&j), Some(&i)], &[2, 2, 2]).unwrap(), [1, 3, 9, 11, 13, 15, 21, 23]);

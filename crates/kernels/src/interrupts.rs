@@ -1,10 +1,10 @@
 //! Interrupted executions end in the middle of long kernels, whether or not these run on the thread pool.
 
 use crate::support::call::{a, int, ints, out, run};
-use operator::{Arg, Out};
-use pool::{Interrupt, Interrupted, interruptible};
+use pteron_operator::{Arg, Out};
+use pteron_pool::{Interrupt, Interrupted, interruptible};
+use pteron_tensor::{ScalarType, Tensor};
 use smallvec::SmallVec;
-use tensor::{ScalarType, Tensor};
 
 /// Runs a call under a cancelled interrupt: it must be interrupted before it is done.
 fn ends(name: &str, args: &[Arg<'_>], outs: &mut [Tensor]) {
@@ -19,7 +19,7 @@ fn ends(name: &str, args: &[Arg<'_>], outs: &mut [Tensor]) {
 fn noise(sizes: &[usize]) -> Tensor {
     let mut state = 1u32;
     let mut tensor =
-        Tensor::zeros(tensor::TensorMeta::contiguous(ScalarType::Float, sizes).unwrap()).unwrap();
+        Tensor::zeros(pteron_tensor::TensorMeta::contiguous(ScalarType::Float, sizes).unwrap()).unwrap();
     for x in tensor.as_mut_slice::<f32>().unwrap() {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         *x = (state >> 8) as f32;

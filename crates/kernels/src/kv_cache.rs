@@ -4,8 +4,8 @@ use crate::support::convert::indices;
 use crate::support::copy::copy_into;
 use crate::support::dims::to_size;
 use crate::support::layout::Layout;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
-use tensor::{TensorView, TensorViewMut};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::{TensorView, TensorViewMut};
 
 macro_rules! row {
     ($name:literal, $more:literal, $f:ident) => {
@@ -88,9 +88,9 @@ fn update_cache_with_indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mu
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call_many, int, out, t};
-    use operator::Result;
-    use tensor::ScalarType::Float;
-    use tensor::Tensor;
+    use pteron_operator::Result;
+    use pteron_tensor::ScalarType::Float;
+    use pteron_tensor::Tensor;
 
     fn update(value: &Tensor, cache: Tensor, start: i64, at: Option<&Tensor>) -> Result<Tensor> {
         let name = if at.is_some() { "update_cache_with_indices" } else { "update_cache" };

@@ -8,8 +8,8 @@
 //! 2. Add a row: the schema as PyTorch writes it (the single source of name and arguments), the scalar
 //!    types of its main input, the function. Add `.in_place(&[0])` if an argument may alias
 //!    the first out: `support::map` handles that, other functions must handle
-//!    [`Arg::InPlace`](operator::Arg) themselves.
-//! 3. Write the function: read the arguments ([`Args`](operator::Args), at the schema's positions),
+//!    [`Arg::InPlace`](pteron_operator::Arg) themselves.
+//! 3. Write the function: read the arguments ([`Args`](pteron_operator::Args), at the schema's positions),
 //!    check them, resize the outs, loop. The loop is nearly always one of the mechanisms below. A
 //!    one-line function is good; a function of more than twenty lines needs a mechanism.
 //! 4. Test what is specific to it with `support::call` (dtypes, layouts, empty, NaN, negative dims).
@@ -29,7 +29,7 @@
 //! (float16, bfloat16, float32), f64, i64 (integers, bool) or complex128, which keeps the number of
 //! loops small. Results must not depend on the number of threads. No argument, however hostile, may cause a panic,
 //! a hang or an unbounded allocation: sizes go through `support::dims`, temporary memory comes from
-//! [`KernelContext::scratch`](operator::KernelContext::scratch), errors name the argument.
+//! [`KernelContext::scratch`](pteron_operator::KernelContext::scratch), errors name the argument.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
@@ -100,7 +100,7 @@ mod unary;
 mod vector_norm;
 mod view;
 
-use operator::{KernelRegistry, Operator};
+use pteron_operator::{KernelRegistry, Operator};
 
 /// The operator tables. They are constants, so that a row picked by [`operator()`] at compile time references no other
 /// row, and the linker drops the functions of the others.
@@ -198,7 +198,7 @@ pub const fn operator(name: &str) -> Option<Operator> {
 }
 
 /// Adds every operator of the library to a registry.
-pub fn register_all(registry: &mut KernelRegistry) -> Result<(), operator::DuplicateKernel> {
+pub fn register_all(registry: &mut KernelRegistry) -> Result<(), pteron_operator::DuplicateKernel> {
     FAMILIES.iter().try_for_each(|family| registry.register_table(family))
 }
 
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn operators_are_found_by_name_at_compile_time() {
-        const ADD: Option<operator::Operator> = super::operator("aten::add.out");
+        const ADD: Option<pteron_operator::Operator> = super::operator("aten::add.out");
         assert_eq!(ADD.unwrap().name(), "aten::add.out");
         for op in super::operators() {
             assert_eq!(super::operator(op.name()).unwrap().schema(), op.schema());

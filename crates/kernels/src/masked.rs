@@ -7,8 +7,8 @@ use crate::support::dtype::Compute;
 use crate::support::layout::Layout;
 use crate::support::map::{Input, elementwise, map_as};
 use crate::support::rows::{all_rows, by_size, expect_type, rows, write_rows};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, Rounding, ensure};
-use tensor::{Scalar, ScalarType, Shape};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, Rounding, ensure};
+use pteron_tensor::{Scalar, ScalarType, Shape};
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -86,7 +86,7 @@ fn scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
         let chosen = (0..mask.len()).filter(|&i| mask[i] != 0);
         for (i, &x) in chosen.zip(from) {
             to[walk.at(i)] = x;
-            pool::progress(1);
+            pteron_pool::progress(1);
         }
     });
     Ok(())
@@ -107,7 +107,7 @@ fn select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
             let chosen = (0..mask.len()).filter(|&i| mask[i] != 0);
             for (to, i) in to.iter_mut().zip(chosen) {
                 *to = all[from.at(i)];
-                pool::progress(1);
+                pteron_pool::progress(1);
             }
         });
         Ok(())
@@ -117,11 +117,11 @@ fn select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, out, t};
-    use operator::Arg;
-    use tensor::Bool;
-    use tensor::ScalarType::{self, Float, Int};
+    use pteron_operator::Arg;
+    use pteron_tensor::Bool;
+    use pteron_tensor::ScalarType::{self, Float, Int};
 
-    fn mask(sizes: &[usize], of: &[bool]) -> tensor::Tensor {
+    fn mask(sizes: &[usize], of: &[bool]) -> pteron_tensor::Tensor {
         t(sizes, &of.iter().map(|&b| Bool::from(b)).collect::<Vec<_>>())
     }
 

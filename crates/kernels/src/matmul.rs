@@ -6,9 +6,9 @@ use crate::support::dtype::{C64, Compute, compute_type};
 use crate::support::layout::Layout;
 use crate::support::map::expect_out;
 use crate::support::meaning::optional_tensor;
-use operator::facts::Product;
-use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
-use tensor::{Scalar, ScalarType, Shape, TensorView, TensorViewMut};
+use pteron_operator::facts::Product;
+use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
+use pteron_tensor::{Scalar, ScalarType, Shape, TensorView, TensorViewMut};
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -224,7 +224,7 @@ fn product_any<C: Compute + std::ops::Mul<Output = C>>(
     let grain = ((1 << 14) / (k * n).max(1)).max(1);
     write_rows::<C>(ctx, out, |out| {
         ctx.pool().parallel_chunks_mut(out, n.max(1), grain, &|row, out| {
-            pool::count(k.saturating_mul(n));
+            pteron_pool::count(k.saturating_mul(n));
             out.fill(zero);
             let y = &y[row / m * k * n..];
             for (x, y) in x[row * k..(row + 1) * k].iter().zip(y.chunks_exact(n)) {
@@ -298,7 +298,7 @@ fn linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     let a = match view.reshape(&flat) {
         Some(view) => Matrices { tensor: input, view },
         None => {
-            copy = input.to_tensor()?.to_dim_order(tensor::DimOrder::contiguous(input.rank()))?;
+            copy = input.to_tensor()?.to_dim_order(pteron_tensor::DimOrder::contiguous(input.rank()))?;
             Matrices { tensor: copy.view(), view: Layout::contiguous(&flat) }
         }
     };
@@ -343,9 +343,9 @@ fn dot(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, int, out, s, t};
-    use operator::Arg;
-    use tensor::ScalarType::{ComplexFloat, Double, Float, Half, Int, Long};
-    use tensor::{Complex, DimOrder, Tensor, f16};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{ComplexFloat, Double, Float, Half, Int, Long};
+    use pteron_tensor::{Complex, DimOrder, Tensor, f16};
 
     fn f32s(t: &Tensor) -> Vec<f32> {
         t.to_dim_order(DimOrder::contiguous(t.rank())).unwrap().as_slice().unwrap().to_vec()

@@ -5,8 +5,8 @@ use crate::support::convert::{Values, all_values, write_rows};
 use crate::support::dims::to_positive;
 use crate::support::rows::{all_rows, expect_type};
 use crate::torchao::packed::Packed;
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
-use tensor::{ScalarType, TensorView};
+use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::{ScalarType, TensorView};
 
 pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
     "llama::quantized_moe_ffn.out(Tensor x, Tensor gate_weight, Tensor expert_bias, Tensor packed_w13, \
@@ -152,7 +152,7 @@ fn feed_forward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
                 let to = &mut out[route.1 * dim..][..dim];
                 to.iter_mut().zip(result).for_each(|(to, y)| *to += route.2 * y);
             }
-            pool::progress(m);
+            pteron_pool::progress(m);
         }
         Ok(())
     })

@@ -5,11 +5,11 @@ use crate::support::dims::{to_positive, to_shape, to_size};
 use crate::support::dtype::{Cast, Compute, compute_type, dispatch, expect_dtype};
 use crate::support::layout::Layout;
 use crate::support::map::expect_out;
-use operator::facts::GroupNorm;
-use operator::{
+use pteron_operator::facts::GroupNorm;
+use pteron_operator::{
     Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ScratchBuffer, ensure,
 };
-use tensor::{ScalarType, Shape, TensorView};
+use pteron_tensor::{ScalarType, Shape, TensorView};
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
@@ -353,7 +353,7 @@ fn batch_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     for k in 0..2 {
         let saved = outs.tensor(3 + k)?;
         saved.resize(&[channels])?;
-        let all = tensor::memory::collected(pairs.chunks_exact(2).map(|p| p[k]))?;
+        let all = pteron_tensor::memory::collected(pairs.chunks_exact(2).map(|p| p[k]))?;
         let into = Layout::of(saved.meta());
         write(ctx, &all, saved, &into)?;
         let mut now = ctx.scratch::<f64>(channels)?;
@@ -378,9 +378,9 @@ fn batch_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call_many, int, ints, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::{BFloat16, Double, Float};
-    use tensor::{DimOrder, Tensor};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{BFloat16, Double, Float};
+    use pteron_tensor::{DimOrder, Tensor};
 
     fn near(t: &Tensor, want: &[f32]) {
         let got = t.to_dim_order(DimOrder::contiguous(t.rank())).unwrap();

@@ -4,7 +4,7 @@ use crate::support::convert::{Values, all_values, write_rows};
 use crate::support::dims::{to_positive, to_shape, to_size};
 use crate::support::dtype::expect_dtype;
 use crate::support::map::expect_out;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -173,8 +173,8 @@ fn group_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call_many, ints, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::Float;
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::Float;
 
     #[test]
     fn only_the_requested_gradients_are_computed() {

@@ -3,8 +3,8 @@
 use crate::support::convert::all_values;
 use crate::support::map::{Fns, Input, elementwise, map};
 use crate::support::rows::{expect_type, write_values};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
-use tensor::ScalarType;
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
+use pteron_tensor::ScalarType;
 
 macro_rules! row {
     ($name:literal, $dtypes:expr, $f:ident) => {
@@ -94,7 +94,7 @@ fn frexp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, call_many, out, t};
-    use tensor::ScalarType::{Byte, Double, Float, Int, Long};
+    use pteron_tensor::ScalarType::{Byte, Double, Float, Int, Long};
 
     #[test]
     fn divisors_and_multiples() {

@@ -5,7 +5,7 @@ use crate::support::copy::copy_into;
 use crate::support::layout::Layout;
 use crate::support::remap::remap;
 use crate::support::rows::expect_type;
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
 
 macro_rules! row {
     ($schema:literal, $f:expr) => {
@@ -118,9 +118,9 @@ fn pad<const N: usize>(
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, ints, out, t};
-    use operator::{Arg, Result};
-    use tensor::ScalarType::Int;
-    use tensor::{DimOrder, Tensor};
+    use pteron_operator::{Arg, Result};
+    use pteron_tensor::ScalarType::Int;
+    use pteron_tensor::{DimOrder, Tensor};
 
     fn go(name: &str, x: &Tensor, pad: &[i64], sizes: &[usize]) -> Result<Vec<i32>> {
         let mut args = vec![a(x), ints(pad)];

@@ -2,7 +2,7 @@
 
 use crate::support::map::{Input, elementwise, map_float};
 use num_traits::Float;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
 
 macro_rules! rows {
     ($($name:literal: $f:ident,)*) => {
@@ -49,7 +49,7 @@ fn recurrence<F: Float>(n: F, first: F, second: F, next: impl Fn(F, F, F) -> F) 
         ..0 => return F::zero(),
         0 => return first,
         _ if degree > MAX_DEGREE => return F::nan(),
-        _ => pool::progress(degree as usize),
+        _ => pteron_pool::progress(degree as usize),
     }
     let (mut before, mut value, mut k) = (first, second, F::one());
     for _ in 1..degree {

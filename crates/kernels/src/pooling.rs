@@ -4,10 +4,12 @@ use crate::support::convert::{all_values, write_rows};
 use crate::support::dims::to_size;
 use crate::support::dtype::{Cast, Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
-use operator::facts::{PoolOf, Taken};
-use operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
+use pteron_operator::facts::{PoolOf, Taken};
+use pteron_operator::{
+    Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure,
+};
+use pteron_tensor::{Scalar, ScalarType, Shape, TensorMeta};
 use std::ops::Range;
-use tensor::{Scalar, ScalarType, Shape, TensorMeta};
 
 macro_rules! avg {
     ($name:literal, $n:literal, $tail:literal, $f:ident) => {
@@ -303,7 +305,7 @@ impl Reach {
                     f(at, [z, y, x]);
                     at += 1;
                 }
-                pool::progress(z.count * y.count * width.iter().map(|x| x.count).sum::<usize>());
+                pteron_pool::progress(z.count * y.count * width.iter().map(|x| x.count).sum::<usize>());
             }
         }
     }
@@ -488,9 +490,9 @@ fn adaptive_avg_pool<const D: usize>(
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, call_many, int, ints, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Float, Long};
-    use tensor::{DimOrder, Tensor};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Float, Long};
+    use pteron_tensor::{DimOrder, Tensor};
 
     fn numbered(sizes: &[usize]) -> Tensor {
         let n = sizes.iter().product::<usize>();

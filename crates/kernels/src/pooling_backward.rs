@@ -4,8 +4,8 @@ use crate::support::convert::{all_values, indices};
 use crate::support::dims::{to_positive, to_size};
 use crate::support::dtype::{compute_type, dispatch};
 use crate::support::rows::{expect_type, write_values};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
-use tensor::{Shape, TensorMeta};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::{Shape, TensorMeta};
 
 macro_rules! grad {
     ($schema:literal, $f:expr) => {
@@ -164,7 +164,7 @@ impl Windows {
     /// Calls `f` with the offset, in a plane of the input, of each element of a window.
     fn covered(&self, [z, y, x]: [(usize, usize); 3], mut f: impl FnMut(usize)) {
         let [a, b, c] = &self.slides;
-        pool::progress(z.1 * y.1 * x.1);
+        pteron_pool::progress(z.1 * y.1 * x.1);
         for i in 0..z.1 {
             for j in 0..y.1 {
                 let row = ((z.0 + i * a.dilation) * b.from + y.0 + j * b.dilation) * c.from;
@@ -184,7 +184,8 @@ struct Divisor {
 
 impl Divisor {
     fn new(args: &Args<'_>, index: usize) -> Result<Self> {
-        let fixed = if index + 1 < args.len() && !matches!(args.get(index + 1), operator::Arg::Out(_)) {
+        let fixed = if index + 1 < args.len() && !matches!(args.get(index + 1), pteron_operator::Arg::Out(_))
+        {
             args.optional_int(index + 1)?
         } else {
             None
@@ -267,9 +268,9 @@ fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, int, ints, out, t};
-    use operator::{Arg, Result};
-    use tensor::ScalarType::Float;
-    use tensor::Tensor;
+    use pteron_operator::{Arg, Result};
+    use pteron_tensor::ScalarType::Float;
+    use pteron_tensor::Tensor;
 
     fn max(i: &Tensor, [kernel, stride, padding]: [i64; 3]) -> Result<Vec<f32>> {
         let (x, g) = (t(&[1, 1, 1, 4], &[0f32; 4]), t(&[1, 1, 1, 2], &[10f32, 20.0]));

@@ -7,8 +7,8 @@ use crate::support::dims::{infer_shape, wrap_dim};
 use crate::support::dtype::{Compute, compute_type};
 use crate::support::layout::Layout;
 use crate::support::map::aligned;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, ensure};
-use tensor::{Scalar, ScalarType, ShapeDynamism};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, ensure};
+use pteron_tensor::{Scalar, ScalarType, ShapeDynamism};
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -118,7 +118,7 @@ fn local_scalar_dense(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_
     outs.set(0, value)
 }
 
-fn first<C: Compute>(x: &tensor::TensorView<'_>) -> Result<C> {
+fn first<C: Compute>(x: &pteron_tensor::TensorView<'_>) -> Result<C> {
     let mut value = [C::default()];
     C::loader(x.dtype())?(x.bytes(), 0, 0, &mut value);
     Ok(value[0])
@@ -287,9 +287,9 @@ to_integer! {
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, int, ints, out, s, scalar, t, view};
-    use operator::Arg;
-    use tensor::Scalar::{Bool, Double, Int};
-    use tensor::ScalarType::Float;
+    use pteron_operator::Arg;
+    use pteron_tensor::Scalar::{Bool, Double, Int};
+    use pteron_tensor::ScalarType::Float;
 
     #[test]
     fn scalar_arithmetic() {
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(scalar("aten::sym_size.int", &[a(&x), int(-1)]), Ok(Int(3)));
         assert_eq!(scalar("aten::sym_numel", &[a(&x)]), Ok(Int(6)));
         assert_eq!(
-            scalar("aten::_local_scalar_dense", &[a(&s(tensor::f16::from_f32(0.5)))]),
+            scalar("aten::_local_scalar_dense", &[a(&s(pteron_tensor::f16::from_f32(0.5)))]),
             Ok(Double(0.5))
         );
         assert_eq!(scalar("aten::_local_scalar_dense", &[a(&s(7u8))]), Ok(Int(7)));

@@ -4,9 +4,9 @@ use crate::support::dims::broadcast;
 use crate::support::dtype::{Cast, expect_dtype};
 use crate::support::layout::Layout;
 use crate::support::map::{Input, elementwise, map_sized};
-use operator::facts::Affinity;
-use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, ensure};
-use tensor::ScalarType;
+use pteron_operator::facts::Affinity;
+use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, ensure};
+use pteron_tensor::ScalarType;
 
 macro_rules! row {
     ($schema:literal, $dtypes:expr, $f:ident) => {
@@ -144,7 +144,7 @@ fn add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
         Ok((min as f64, max as f64))
     };
     let (_, _, (low, high)) = (bounds(3)?, bounds(8)?, bounds(12)?);
-    let scale = |at: usize| Ok::<_, operator::Error>(args.double(at)? as f32);
+    let scale = |at: usize| Ok::<_, pteron_operator::Error>(args.double(at)? as f32);
     let (a_scale, b_scale, inverse) = (scale(1)? as f64, scale(6)? as f64, 1.0 / scale(10)?);
     let (a_zero, b_zero, zero) = (args.int(2)? as f64, args.int(7)? as f64, args.int(11)? as f64);
     let (dtype, to) = (args.meta(0)?.dtype(), outs.tensor(0)?.dtype());
@@ -169,8 +169,8 @@ fn add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, int, out, s, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Byte, Char, Float, Half};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Byte, Char, Float, Half};
 
     #[test]
     fn quantization_round_trips() {
@@ -181,7 +181,7 @@ mod tests {
         let args = [a(&q), Arg::Double(0.5), int(3), int(-128), int(127), int(1)];
         let r = call("quantized_decomposed::dequantize_per_tensor.out", &args, out(Half, &[5])).unwrap();
         assert_eq!(
-            r.storage::<tensor::f16>().unwrap()[..2].iter().map(|h| h.to_f32()).collect::<Vec<_>>(),
+            r.storage::<pteron_tensor::f16>().unwrap()[..2].iter().map(|h| h.to_f32()).collect::<Vec<_>>(),
             [0.0, -0.5]
         );
         let (scale, zero) = (s(0.5f64), s(3i64));

@@ -8,10 +8,10 @@ use crate::support::layout::Layout;
 use crate::support::map::{Fns, Input, elementwise, map_sized};
 use crate::support::meaning::optional_tensor;
 use crate::support::reduce::{Reducer, reduce};
-use operator::facts::{Affinity, Choice, wrap};
-use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, ensure};
-use tensor::memory::{collected, filled};
-use tensor::{Scalar, ScalarType, Tensor, TensorMeta};
+use pteron_operator::facts::{Affinity, Choice, wrap};
+use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, ensure};
+use pteron_tensor::memory::{collected, filled};
+use pteron_tensor::{Scalar, ScalarType, Tensor, TensorMeta};
 
 /// Types of quantized values.
 const QUANTIZED: DtypeSet = DtypeSet::INTEGRAL.and(DtypeSet::of(&[ScalarType::UInt16, ScalarType::UInt32]));
@@ -118,7 +118,7 @@ fn per_token(args: &Args<'_>, index: usize) -> Result<Input> {
     sizes[last] = 1;
     let view = Layout::of(p).reshape(&sizes);
     let view = view.ok_or_else(|| {
-        operator::Error::invalid(format!(
+        pteron_operator::Error::invalid(format!(
             "{}: the layout of {p} cannot be viewed as {sizes}",
             args.name(index)
         ))
@@ -305,8 +305,8 @@ fn choose_qparams_per_token(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, call_many, int, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Char, Double, Float, Long};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Char, Double, Float, Long};
 
     #[test]
     fn per_channel_and_per_token_quantization() {

@@ -4,8 +4,8 @@ use crate::support::convert::{all_values, indices};
 use crate::support::dtype::expect_dtype;
 use crate::support::quantized::expect_zero_points;
 use crate::support::rows::{all_rows, write_values};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
-use tensor::ScalarType;
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::ScalarType;
 
 macro_rules! row {
     ($name:literal, $rest:literal, $bits:literal) => {
@@ -58,7 +58,10 @@ fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &m
     expect_dtype(args.name(0), table.dtype(), if BITS == 8 { BYTES } else { PACKED })?;
     ensure!(min <= max, "weight_quant_min: {min} is greater than weight_quant_max, {max}");
     let &[rows, columns] = &**table.sizes() else {
-        return Err(operator::Error::invalid(format!("weight: expected a matrix, found {}", table.meta())));
+        return Err(pteron_operator::Error::invalid(format!(
+            "weight: expected a matrix, found {}",
+            table.meta()
+        )));
     };
     let width = columns.saturating_mul(8 / BITS as usize);
     let groups = match **scales.sizes() {
@@ -110,9 +113,9 @@ fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &m
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, int, out, t};
-    use operator::{Arg, Result};
-    use tensor::ScalarType::{Float, Half, Int};
-    use tensor::Tensor;
+    use pteron_operator::{Arg, Result};
+    use pteron_tensor::ScalarType::{Float, Half, Int};
+    use pteron_tensor::Tensor;
 
     fn embed(
         name: &str,
@@ -133,7 +136,7 @@ mod tests {
         let four = embed("embedding_4bit", &table, &scales, None, out(Float, &[2, 2])).unwrap();
         assert_eq!(four.storage::<f32>().unwrap(), &[6.0, -4.0, 0.0, 14.0]);
         let two = embed("embedding_2bit", &table, &scales, None, out(Half, &[2, 4])).unwrap();
-        let two: Vec<f32> = two.storage::<tensor::f16>().unwrap().iter().map(|h| h.to_f32()).collect();
+        let two: Vec<f32> = two.storage::<pteron_tensor::f16>().unwrap().iter().map(|h| h.to_f32()).collect();
         assert_eq!(two, [-2.0, -1.0, 0.0, 1.0, 2.0, 2.0, -4.0, 0.0]);
     }
 

@@ -4,8 +4,8 @@ use crate::compute::{Epilogue, MatMut, MatRef, gemm};
 use crate::support::convert::{all_values, write_rows};
 use crate::support::dtype::expect_dtype;
 use crate::support::quantized::expect_zero_points;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
-use tensor::ScalarType;
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::ScalarType;
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -51,7 +51,7 @@ fn product(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, transp
     expect_dtype(args.name(1), weight.dtype(), DtypeSet::of(&[ScalarType::Byte, ScalarType::Char]))?;
     let (&[m, k], &[rows, columns]) = (&**x.sizes(), &**weight.sizes()) else {
         let message = format!("expected two matrices, found {} and {}", x.meta(), weight.meta());
-        return Err(operator::Error::invalid(message));
+        return Err(pteron_operator::Error::invalid(message));
     };
     let (inner, n) = if transposed { (columns, rows) } else { (rows, columns) };
     ensure!(
@@ -97,8 +97,8 @@ fn product(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, transp
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Float, Half, Long};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Float, Half, Long};
 
     #[test]
     fn scales_of_rows_and_groups() {
@@ -114,7 +114,7 @@ mod tests {
         let (s, z) = (t(&[2, 2], &[1f32, 10.0, 2.0, 1.0]), t(&[2, 2], &[0f32, 1.0, 0.0, 0.0]));
         let args = [a(&x), a(&w), a(&s), a(&z)];
         let r = call("quantized_decomposed::mixed_linear.out", &args, out(Half, &[1, 2])).unwrap();
-        let r: Vec<f32> = r.storage::<tensor::f16>().unwrap().iter().map(|h| h.to_f32()).collect();
+        let r: Vec<f32> = r.storage::<pteron_tensor::f16>().unwrap().iter().map(|h| h.to_f32()).collect();
         assert_eq!(r, [65.0, 30.0]);
         assert!(call("quantized_decomposed::mixed_linear.out", &args, out(Long, &[1, 2])).is_err());
         assert!(call("quantized_decomposed::mixed_mm.out", &args, out(Float, &[1, 3])).is_err());

@@ -5,8 +5,8 @@ use crate::support::convert::{all_values, values, write_rows};
 use crate::support::dims::{broadcast, to_shape, to_size};
 use crate::support::dtype::expect_dtype;
 use crate::support::layout::Layout;
-use operator::{Args, DtypeSet, Generator, KernelContext, Operator, Outs, Result, Results, ensure};
-use tensor::{ScalarType, Shape};
+use pteron_operator::{Args, DtypeSet, Generator, KernelContext, Operator, Outs, Result, Results, ensure};
+use pteron_tensor::{ScalarType, Shape};
 
 macro_rules! row {
     ($schema:literal, $dtypes:ident, $f:ident) => {
@@ -345,8 +345,8 @@ fn multinomial(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, int, ints, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::{BFloat16, Float, Int, Long};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{BFloat16, Float, Int, Long};
 
     #[test]
     fn integers_and_permutations() {
@@ -405,7 +405,7 @@ mod tests {
         assert!((mean - 0.5).abs() < 0.05, "{mean}");
         let x = t(&[1000], &[0f32; 1000]);
         let r = call("aten::rand_like.out", &[a(&x)], out(BFloat16, &[1000])).unwrap();
-        assert!(r.storage::<tensor::bf16>().unwrap().iter().all(|v| v.to_f32() < 1.0));
+        assert!(r.storage::<pteron_tensor::bf16>().unwrap().iter().all(|v| v.to_f32() < 1.0));
         let r = call("aten::randn.out", &[ints(&[10, 100])], out(Float, &[10, 100])).unwrap();
         let all = r.storage::<f32>().unwrap();
         let square = all.iter().map(|v| v * v).sum::<f32>() / 1000.0;

@@ -5,9 +5,9 @@ use crate::support::dims::{to_positive, wrap_dim};
 use crate::support::layout::Layout;
 use crate::support::map::{Input, elementwise, map};
 use crate::support::rows::{all_rows, by_size, expect_type, write_rows};
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::{ScalarType, Shape, TensorView, TensorViewMut};
 use smallvec::SmallVec;
-use tensor::{ScalarType, Shape, TensorView, TensorViewMut};
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -104,7 +104,7 @@ fn roll_flat(x: &TensorView<'_>, out: &mut TensorViewMut<'_>, shift: i64) -> Res
         let (src, dst): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(out.bytes_mut()));
         for i in 0..n {
             dst[into.at((i + by) % n)] = src[from.at(i)];
-            pool::progress(1);
+            pteron_pool::progress(1);
         }
     });
     Ok(())
@@ -162,7 +162,7 @@ fn triangle(
             to[..kept.start].fill(0);
             to[kept.end..].fill(0);
             to[kept.clone()].copy_from_slice(&from[kept]);
-            pool::progress(width);
+            pteron_pool::progress(width);
         }
         Ok(())
     })
@@ -321,9 +321,9 @@ fn conj(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 mod tests {
     use crate::support::call::{a, call, call_list, ints, out, t};
     use num_complex::Complex;
-    use operator::Arg;
-    use tensor::DimOrder;
-    use tensor::ScalarType::{Byte, ComplexFloat, Float, Int};
+    use pteron_operator::Arg;
+    use pteron_tensor::DimOrder;
+    use pteron_tensor::ScalarType::{Byte, ComplexFloat, Float, Int};
 
     #[test]
     fn tiles_are_cut_row_by_row() {

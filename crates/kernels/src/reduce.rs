@@ -5,9 +5,9 @@ use crate::support::dims::DimSet;
 use crate::support::dtype::{C64, Compute, compute_type, conversion, dispatch, expect_dtype, unsupported};
 use crate::support::map::expect_out;
 use crate::support::reduce::{Reducer, reduce, reduce_as};
-use operator::facts::wrap;
-use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding};
-use tensor::ScalarType;
+use pteron_operator::facts::wrap;
+use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding};
+use pteron_tensor::ScalarType;
 
 /// A row of an operator with one out.
 macro_rules! row {
@@ -447,9 +447,9 @@ fn logsumexp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 mod tests {
     use crate::support::call::{a, call, call_many, int, ints, out, s, t};
     use num_complex::Complex;
-    use operator::Arg;
-    use tensor::ScalarType::{self, ComplexFloat, Double, Float, Half, Long};
-    use tensor::f16;
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{self, ComplexFloat, Double, Float, Half, Long};
+    use pteron_tensor::f16;
 
     #[test]
     fn sums_and_means() {
@@ -457,7 +457,7 @@ mod tests {
         let r = call("aten::sum.IntList_out", &[a(&x), ints(&[-1])], out(Float, &[2])).unwrap();
         assert_eq!(r.storage::<f32>().unwrap(), &[6.0, 15.0]);
         let r = call("aten::mean.out", &[a(&x), ints(&[0]), Arg::Bool(true)], out(Half, &[1, 3])).unwrap();
-        assert_eq!(r.storage::<tensor::f16>().unwrap()[2].to_f32(), 4.5);
+        assert_eq!(r.storage::<pteron_tensor::f16>().unwrap()[2].to_f32(), 4.5);
         let r = call("aten::sum.IntList_out", &[a(&x), Arg::None], out(Double, &[])).unwrap();
         assert_eq!(r.storage::<f64>().unwrap(), &[21.0]);
         let n = t(&[2], &[i64::MAX, 1]);
@@ -470,7 +470,7 @@ mod tests {
         let large = t(&[2], &[7e4f32, -7e4]);
         for (name, expect_nan) in [("aten::sum.out", true), ("aten::mean.dtype_out", false)] {
             let r = call(name, &[a(&large), int(Half as i64)], out(Half, &[])).unwrap();
-            assert_eq!(r.storage::<tensor::f16>().unwrap()[0].is_nan(), expect_nan, "{name}");
+            assert_eq!(r.storage::<pteron_tensor::f16>().unwrap()[0].is_nan(), expect_nan, "{name}");
         }
         let none = t::<f32>(&[0, 3], &[]);
         let r = call("aten::mean.out", &[a(&none), ints(&[0])], out(Float, &[3])).unwrap();

@@ -7,10 +7,10 @@ use crate::support::dtype::{Cast, Compute, compute_type, dispatch};
 use crate::support::remap::remap;
 use crate::support::rows::{expect_type, write_values};
 use num_traits::Float;
-use operator::{
+use pteron_operator::{
     Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Rounding, ScratchBuffer, ensure,
 };
-use tensor::{DimOrder, Element, ScalarType, Shape};
+use pteron_tensor::{DimOrder, Element, ScalarType, Shape};
 
 /// float16, bfloat16, float32, float64, and uint8, the type of 8-bit images.
 const PICTURES: DtypeSet = DtypeSet::FLOATING.and(DtypeSet::of(&[ScalarType::Byte]));
@@ -391,7 +391,7 @@ fn pass<C: Compute + Float>(
             let from = &from[o * n..][..n];
             for (i, to) in to.iter_mut().enumerate() {
                 let (at, weight) = taps_of(i);
-                pool::count(at.len());
+                pteron_pool::count(at.len());
                 let terms = at.iter().zip(weight).map(|(&at, &w)| from[at as usize] * w);
                 *to = terms.reduce(|a, b| a + b).unwrap_or_default();
             }
@@ -399,7 +399,7 @@ fn pass<C: Compute + Float>(
         }
         let from = &from[o / m * n * inner..][..n * inner];
         let (at, weight) = taps_of(o % m);
-        pool::count(at.len() * inner);
+        pteron_pool::count(at.len() * inner);
         let row = |at: i64| &from[at as usize * inner..][..inner];
         match (at, weight) {
             ([], _) => to.fill(C::default()),
@@ -509,9 +509,9 @@ impl<const N: usize> Resize<'_, N> {
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, ints, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Byte, Float};
-    use tensor::{DimOrder, Tensor, TensorMeta};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Byte, Float};
+    use pteron_tensor::{DimOrder, Tensor, TensorMeta};
 
     #[test]
     fn resampling_by_sizes_and_by_scale_factors() {

@@ -5,7 +5,7 @@ use crate::support::dims::{to_size, wrap_dim};
 use crate::support::dtype::{Compute, compute_type, dispatch};
 use crate::support::rows::{expect_type, write_values};
 use num_traits::Float;
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
 
 pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
     "aten::segment_reduce.out(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, \
@@ -114,7 +114,7 @@ fn reduce<C: Compute + Float>(
     start: Option<C>,
 ) {
     let (inner, count) = (out.len(), rows.len());
-    pool::progress(inner * count);
+    pteron_pool::progress(inner * count);
     out.fill(start.unwrap_or(how.initial()));
     for row in rows {
         out.iter_mut().zip(&x[row * inner..][..inner]).for_each(|(o, &x)| *o = how.combine(*o, x));
@@ -131,9 +131,9 @@ fn reduce<C: Compute + Float>(
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, int, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::Float;
-    use tensor::Tensor;
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::Float;
+    use pteron_tensor::Tensor;
 
     #[test]
     fn segments_of_rows() {

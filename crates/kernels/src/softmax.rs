@@ -5,10 +5,10 @@ use crate::support::dims::wrap_dim;
 use crate::support::dtype::{C64, Compute, compute_type, conversion, expect_dtype};
 use crate::support::lanes::map_lanes;
 use crate::support::map::expect_out;
-use operator::facts::wrap;
-use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding};
-use pool::Pool;
-use tensor::{ScalarType, TensorMeta};
+use pteron_operator::facts::wrap;
+use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding};
+use pteron_pool::Pool;
+use pteron_tensor::{ScalarType, TensorMeta};
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
@@ -200,8 +200,8 @@ fn cumprod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, int, out, s, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Bool, Float, Half, Int, Long};
+    use pteron_operator::Arg;
+    use pteron_tensor::ScalarType::{Bool, Float, Half, Int, Long};
 
     #[test]
     fn softmax_along_any_dim() {
@@ -234,7 +234,7 @@ mod tests {
         let r = call("aten::cumsum.out", &[a(&x), int(0)], out(Long, &[2, 2])).unwrap();
         assert_eq!(r.storage::<i64>().unwrap(), &[1, 2, 4, 6]);
         let r = call("aten::cumprod.out", &[a(&x), int(1), int(5)], out(Half, &[2, 2])).unwrap();
-        assert_eq!(r.storage::<tensor::f16>().unwrap()[3].to_f32(), 12.0);
+        assert_eq!(r.storage::<pteron_tensor::f16>().unwrap()[3].to_f32(), 12.0);
         assert!(call("aten::cumsum.out", &[a(&t(&[1], &[0.5f32])), int(0)], out(Int, &[1])).is_err());
     }
 
@@ -244,10 +244,10 @@ mod tests {
         let sizes = [2, 5, 70];
         let data: Vec<f32> = (0..700).map(|i| (i * 7 % 101) as f32 / 8.0).collect();
         for order in [[0, 1, 2], [0, 2, 1], [2, 0, 1]] {
-            let order = tensor::DimOrder::new(&order).unwrap();
+            let order = pteron_tensor::DimOrder::new(&order).unwrap();
             let x = t(&sizes, &data).to_dim_order(order).unwrap();
             for (dim, stride) in [350, 70, 1].into_iter().enumerate() {
-                for into in [order, tensor::DimOrder::contiguous(3)] {
+                for into in [order, pteron_tensor::DimOrder::contiguous(3)] {
                     let into = out(Float, &sizes).to_dim_order(into).unwrap();
                     let r = call("aten::cumsum.out", &[a(&x), int(dim as i64)], into).unwrap();
                     for (i, found) in r.to_vec::<f32>().unwrap().into_iter().enumerate() {
@@ -264,7 +264,7 @@ mod tests {
     /// large.
     #[test]
     fn elements_are_converted_before_they_are_accumulated() {
-        let dtype = |dtype: tensor::ScalarType| int(dtype as i64);
+        let dtype = |dtype: pteron_tensor::ScalarType| int(dtype as i64);
         let x = t(&[4], &[0.0f32, 0.5, -0.5, 0.0]);
         let r = call("aten::cumsum.out", &[a(&x), int(0), dtype(Bool)], out(Bool, &[4])).unwrap();
         assert_eq!(r.bytes(), &[0, 1, 1, 1]);
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(r.bytes(), &[0, 0, 0, 0]);
         let x = t(&[2], &[7e4f32, -7e4]);
         let r = call("aten::cumsum.out", &[a(&x), int(0), dtype(Half)], out(Half, &[2])).unwrap();
-        let r = r.storage::<tensor::f16>().unwrap();
+        let r = r.storage::<pteron_tensor::f16>().unwrap();
         assert!(r[0].to_f32() == f32::INFINITY && r[1].is_nan());
     }
 }

@@ -8,10 +8,10 @@ use crate::support::layout::Layout;
 use crate::support::map::{Input, promote};
 use crate::support::rows::{expect_type, write_values};
 use crate::support::select::{self, nth_element, partial_sort};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
+use pteron_tensor::{ScalarType, Shape, TensorView};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
-use tensor::{ScalarType, Shape, TensorView};
 
 macro_rules! pair {
     ($schema:literal, $f:ident) => {
@@ -150,7 +150,7 @@ fn arrange<C: Order>(keys: &[C], order: &mut [i64], descending: bool) {
         return order.sort_unstable_by(|&a, &b| compare(keys, a, b, descending));
     }
     order.sort_unstable_by(|&a, &b| {
-        pool::progress(1);
+        pteron_pool::progress(1);
         compare(keys, a, b, descending)
     });
 }
@@ -339,7 +339,9 @@ fn searchsorted(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
         }
         None => args.bool(3)?,
         Some(other) => {
-            return Err(operator::Error::invalid(format!("side: `{other}` is neither left nor right")));
+            return Err(pteron_operator::Error::invalid(format!(
+                "side: `{other}` is neither left nor right"
+            )));
         }
     };
     let sorter = args.optional_tensor(5)?;
@@ -356,7 +358,7 @@ fn search(
 ) -> Result<()> {
     let sequence = args.tensor(how.sequence)?;
     let wanted = match args.get(how.wanted) {
-        operator::Arg::Tensor(t) => Some(*t),
+        pteron_operator::Arg::Tensor(t) => Some(*t),
         _ => None,
     };
     let sizes = wanted.map_or(Shape::SCALAR, |w| *w.sizes());
@@ -367,7 +369,7 @@ fn search(
         };
     let last = sequence.sizes().last().copied();
     let Some(n) = last else {
-        return Err(operator::Error::invalid(format!(
+        return Err(pteron_operator::Error::invalid(format!(
             "{}: expected a sequence, found a zero-dim tensor",
             args.name(how.sequence)
         )));
@@ -438,20 +440,20 @@ fn insertion<C: Compute + PartialOrd>(row: &[C], sorter: Option<&[i64]>, x: C, r
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, call_many, int, out, s, t};
-    use operator::Arg;
-    use tensor::DimOrder;
-    use tensor::ScalarType::{Float, Int, Long};
+    use pteron_operator::Arg;
+    use pteron_tensor::DimOrder;
+    use pteron_tensor::ScalarType::{Float, Int, Long};
 
     /// A sequence contains 0.1 as the nearest value of its type.
     #[test]
     fn values_are_rounded_to_the_type_before_the_search() {
-        let go = |sequence: &tensor::Tensor| {
+        let go = |sequence: &pteron_tensor::Tensor| {
             let args =
                 [a(sequence), Arg::Double(0.1), Arg::Bool(false), Arg::Bool(true), Arg::None, Arg::None];
             call("aten::searchsorted.Scalar_out", &args, out(Long, &[])).unwrap().storage::<i64>().unwrap()[0]
         };
         assert_eq!(go(&t(&[1], &[0.1f32])), 1);
-        assert_eq!(go(&t(&[1], &[tensor::bf16::from_f32(0.1)])), 1);
+        assert_eq!(go(&t(&[1], &[pteron_tensor::bf16::from_f32(0.1)])), 1);
     }
 
     #[test]

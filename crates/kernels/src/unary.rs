@@ -5,9 +5,9 @@ use crate::support::dtype::{C64, float_type};
 use crate::support::map::{Fns, Input, elementwise, map, map_as, map_bool, map_float};
 use crate::support::meaning::{clamped, unary};
 use crate::support::special::{erf, erfc};
-use operator::{Arg, Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary};
+use pteron_operator::{Arg, Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary};
+use pteron_tensor::{Complex, ScalarType};
 use std::f64::consts::{LN_2, LN_10, PI};
-use tensor::{Complex, ScalarType};
 
 macro_rules! row {
     ($name:literal, $dtypes:ident, $f:ident) => {
@@ -152,7 +152,7 @@ pub(crate) fn core(
     op: compute::Unary,
 ) -> impl Fn([&[f32]; 1], &mut [f32]) + Sync + use<> {
     let isa = crate::support::isa(ctx);
-    move |[x], out| compute::unary(pool::Pool::alone(), isa, op, x, out)
+    move |[x], out| compute::unary(pteron_pool::Pool::alone(), isa, op, x, out)
 }
 
 float_functions! {
@@ -437,9 +437,9 @@ fn bitwise_not(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, out, t};
-    use operator::{Arg, Generator, KernelContext, Out, Outs, Scratch};
-    use tensor::ScalarType::{Bool, Byte, ComplexFloat, Float, Half, Int};
-    use tensor::{Complex, Tensor, f16};
+    use pteron_operator::{Arg, Generator, KernelContext, Out, Outs, Scratch};
+    use pteron_tensor::ScalarType::{Bool, Byte, ComplexFloat, Float, Half, Int};
+    use pteron_tensor::{Complex, Tensor, f16};
 
     fn near(t: &Tensor, want: &[f32]) {
         let got = t.storage::<f32>().unwrap();
@@ -486,8 +486,12 @@ mod tests {
         assert_eq!(r.storage::<Complex<f32>>().unwrap(), &[Complex::new(-3.0, 4.0)]);
         let r = call("aten::bitwise_not.out", &[a(&t(&[1], &[5u8]))], out(Byte, &[1])).unwrap();
         assert_eq!(r.bytes(), &[250]);
-        let r = call("aten::bitwise_not.out", &[a(&t(&[1], &[tensor::Bool::from(true)]))], out(Bool, &[1]))
-            .unwrap();
+        let r = call(
+            "aten::bitwise_not.out",
+            &[a(&t(&[1], &[pteron_tensor::Bool::from(true)]))],
+            out(Bool, &[1]),
+        )
+        .unwrap();
         assert_eq!(r.bytes(), &[0]);
         let r = call("aten::isnan.out", &[a(&t(&[2], &[f16::NAN, f16::INFINITY]))], out(Bool, &[2])).unwrap();
         assert_eq!(r.bytes(), &[1, 0]);
@@ -526,11 +530,12 @@ mod tests {
     #[test]
     fn an_argument_may_be_the_out() {
         let kernel = crate::registry().get("aten::neg.out").unwrap();
-        let (pool, scratch, generator) = (pool::Pool::serial(), Scratch::new(1 << 20), Generator::new(0));
+        let (pool, scratch, generator) =
+            (pteron_pool::Pool::serial(), Scratch::new(1 << 20), Generator::new(0));
         let ctx = KernelContext::new(&pool, &scratch, &generator);
         let run = |meta: &Tensor, mut out: Tensor| {
             let args = smallvec::smallvec![Arg::InPlace { out: 0, meta: meta.meta() }, Arg::Out(0)];
-            let args = operator::Args::new(kernel.schema(), args);
+            let args = pteron_operator::Args::new(kernel.schema(), args);
             let mut outs = Outs::new(smallvec::smallvec![Out::Tensor(out.view_mut())]);
             kernel.execute(&ctx, &args, &mut outs).unwrap();
             drop(outs);
@@ -545,7 +550,7 @@ mod tests {
         let ints = t(&[1000], &ints);
         let shared = Tensor::from_bytes(same.meta().clone(), ints.bytes()).unwrap();
         assert_eq!(run(&ints, shared).storage::<f32>().unwrap(), negated);
-        let columns = tensor::DimOrder::new(&[1, 0]).unwrap();
+        let columns = pteron_tensor::DimOrder::new(&[1, 0]).unwrap();
         let rows = t(&[10, 100], &x);
         let turned = rows.to_dim_order(columns).unwrap();
         let out = Tensor::from_bytes(rows.meta().clone(), turned.bytes()).unwrap();

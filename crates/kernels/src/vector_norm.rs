@@ -5,8 +5,8 @@ use crate::support::dims::DimSet;
 use crate::support::dtype::{C64, Cast, Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
 use crate::support::reduce::{Reducer, block, reduce};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
-use tensor::{Scalar, ScalarType};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::{Scalar, ScalarType};
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -128,7 +128,7 @@ fn norm_over(
         out.resize(&dims.reduce(x.sizes(), keepdim))?;
         if out.meta().dim_order().is_contiguous() {
             let (isa, x) = (crate::support::isa(ctx), x.storage::<f32>()?);
-            pool::count(x.len());
+            pteron_pool::count(x.len());
             ctx.pool().parallel_chunks_mut(out.storage_mut()?, 1, (GRAIN / n).max(1), &|i, out| {
                 out[0] = wide_sum_of_squares(isa, &x[i * n..][..n]).sqrt() as f32;
             });
@@ -167,9 +167,9 @@ fn norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, int, ints, out, t};
-    use operator::Arg;
-    use tensor::Complex;
-    use tensor::ScalarType::Float;
+    use pteron_operator::Arg;
+    use pteron_tensor::Complex;
+    use pteron_tensor::ScalarType::Float;
 
     #[test]
     fn norms_of_every_order() {

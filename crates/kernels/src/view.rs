@@ -8,10 +8,10 @@ use crate::support::dims::{
 use crate::support::layout::Layout;
 use crate::support::meaning::same;
 use crate::support::rows::{all_rows, expect_type, write_rows};
-use operator::facts::{Dims, ViewOf, wrap};
-use operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, ensure};
+use pteron_operator::facts::{Dims, ViewOf, wrap};
+use pteron_operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, ensure};
+use pteron_tensor::Shape;
 use smallvec::SmallVec;
-use tensor::Shape;
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -323,9 +323,9 @@ fn flip(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, int, ints, out, s, t};
-    use operator::{Arg, Result};
-    use tensor::ScalarType::{Float, Int};
-    use tensor::{DimOrder, Tensor};
+    use pteron_operator::{Arg, Result};
+    use pteron_tensor::ScalarType::{Float, Int};
+    use pteron_tensor::{DimOrder, Tensor};
 
     fn numbered(sizes: &[usize]) -> Tensor {
         let n = sizes.iter().product::<usize>() as i32;
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn bytes_are_viewed_as_other_types() {
-        use tensor::ScalarType::{Byte, Float, Int, Short};
+        use pteron_tensor::ScalarType::{Byte, Float, Int, Short};
         let x = t(&[2, 2], &[1.0f32, 2.0, -1.0, 0.0]);
         let name = "aten::view_copy.dtype_out";
         let r = call(name, &[a(&x), int(Int as i64)], out(Int, &[2, 2])).unwrap();

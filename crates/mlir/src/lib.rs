@@ -2,8 +2,8 @@
 //!
 //! ```
 //! let source = "func.func @answer() -> i32 {\n  %0 = tfrt.constant.i32 42\n  tfrt.return %0 : i32\n}\n";
-//! let module = mlir::parse(source, "answer.mlir").expect("well-formed");
-//! let text = mlir::print(&module, mlir::PrintOptions::default());
+//! let module = pteron_mlir::parse(source, "answer.mlir").expect("well-formed");
+//! let text = pteron_mlir::print(&module, pteron_mlir::PrintOptions::default());
 //! assert!(text.contains("tfrt.constant.i32 42"));
 //! ```
 //!

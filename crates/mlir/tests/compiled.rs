@@ -4,10 +4,10 @@ const SOURCE: &str = include_str!("data/compiled_ops.mlir");
 
 #[test]
 fn custom_forms_round_trip() {
-    let module = mlir::parse(SOURCE, "compiled_ops.mlir").expect("well-formed");
-    let shown = mlir::print(&module, mlir::PrintOptions::default());
-    let again = mlir::parse(&shown, "shown").expect("reads back");
-    assert_eq!(mlir::print(&again, mlir::PrintOptions::default()), shown);
+    let module = pteron_mlir::parse(SOURCE, "compiled_ops.mlir").expect("well-formed");
+    let shown = pteron_mlir::print(&module, pteron_mlir::PrintOptions::default());
+    let again = pteron_mlir::parse(&shown, "shown").expect("reads back");
+    assert_eq!(pteron_mlir::print(&again, pteron_mlir::PrintOptions::default()), shown);
     for line in [
         "memref.dim %arg0, %c0 : memref<?xf32>",
         "memref.load %arg0[",
@@ -22,9 +22,11 @@ fn custom_forms_round_trip() {
 
 #[test]
 fn bef_stores_the_text_in_generic_form() {
-    let module = mlir::parse(SOURCE, "compiled_ops.mlir").expect("well-formed");
-    let program = mlir::to_bef_module(&module, mlir::Options::default()).expect("translates");
-    let [bef::Attribute::SymbolRef(symbol)] = program.attributes.values() else { panic!("one symbol") };
+    let module = pteron_mlir::parse(SOURCE, "compiled_ops.mlir").expect("well-formed");
+    let program = pteron_mlir::to_bef_module(&module, pteron_mlir::Options::default()).expect("translates");
+    let [pteron_bef::Attribute::SymbolRef(symbol)] = program.attributes.values() else {
+        panic!("one symbol")
+    };
     assert!(
         symbol
             .module
@@ -32,7 +34,7 @@ fn bef_stores_the_text_in_generic_form() {
     );
     assert!(symbol.module.contains("{predicate = 4 : i64} : (index, index) -> i1"));
     assert!(symbol.module.contains("[^bb1, ^bb2] {operand_segment_sizes = array<i32: 1, 1, 0>}"));
-    let back = mlir::from_bef(&program, mlir::FromBefOptions::default()).expect("has a text");
-    let again = mlir::to_bef_module(&back, mlir::Options::default()).expect("translates");
+    let back = pteron_mlir::from_bef(&program, pteron_mlir::FromBefOptions::default()).expect("has a text");
+    let again = pteron_mlir::to_bef_module(&back, pteron_mlir::Options::default()).expect("translates");
     assert_eq!(again.attributes.values(), program.attributes.values());
 }

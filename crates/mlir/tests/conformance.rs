@@ -59,7 +59,7 @@ impl Tally {
     }
 }
 
-fn first(diagnostics: mlir::Error) -> String {
+fn first(diagnostics: pteron_mlir::Error) -> String {
     diagnostics.first().map(ToString::to_string).unwrap_or_default()
 }
 
@@ -81,16 +81,20 @@ fn text_difference(want: &[u8], got: &str) -> Result<(), String> {
 }
 
 fn translate(source: &[u8], name: &str, optional_sections: bool) -> Result<Vec<u8>, String> {
-    let module = mlir::parse(source, name).map_err(first)?;
-    let options = mlir::Options { optional_sections, ..mlir::Options::default() };
-    mlir::to_bef(&module, options).map_err(first)
+    let module = pteron_mlir::parse(source, name).map_err(first)?;
+    let options = pteron_mlir::Options { optional_sections, ..pteron_mlir::Options::default() };
+    pteron_mlir::to_bef(&module, options).map_err(first)
 }
 
-fn restore(bytes: &[u8], name: &str, as_reference: bool) -> Result<mlir::Module, String> {
-    let file = bef::File::open(bytes).and_then(|file| file.verify()).map_err(|e| e.to_string())?;
+fn restore(bytes: &[u8], name: &str, as_reference: bool) -> Result<pteron_mlir::Module, String> {
+    let file = pteron_bef::File::open(bytes).and_then(|file| file.verify()).map_err(|e| e.to_string())?;
     let program = file.to_module().map_err(|e| e.to_string())?;
-    mlir::from_bef_named(&program, name, mlir::FromBefOptions { as_reference, ..Default::default() })
-        .map_err(first)
+    pteron_mlir::from_bef_named(
+        &program,
+        name,
+        pteron_mlir::FromBefOptions { as_reference, ..Default::default() },
+    )
+    .map_err(first)
 }
 
 /// Text that the reference printed is parsed and printed unchanged.
@@ -99,8 +103,10 @@ fn reference_text_prints_the_same() {
     let mut tally = Tally::new("texts that print the same");
     for corpus in sets() {
         for (name, text) in corpus.iter().filter(|(name, _)| name.contains(".roundtrip.")) {
-            let options = mlir::PrintOptions { locations: name.contains(".loc."), generic: false };
-            let printed = mlir::parse(text, name).map(|module| mlir::print(&module, options)).map_err(first);
+            let options = pteron_mlir::PrintOptions { locations: name.contains(".loc."), generic: false };
+            let printed = pteron_mlir::parse(text, name)
+                .map(|module| pteron_mlir::print(&module, options))
+                .map_err(first);
             tally.check(name, printed.and_then(|printed| text_difference(text, &printed)));
         }
     }
@@ -134,8 +140,8 @@ fn files_print_to_text_that_translates_back() {
     for corpus in sets() {
         for (name, bytes) in corpus.iter().filter(|(name, _)| name.ends_with(".bef")) {
             for generic in [false, true] {
-                let options = mlir::PrintOptions { locations: true, generic };
-                let text = restore(bytes, name, false).map(|module| mlir::print(&module, options));
+                let options = pteron_mlir::PrintOptions { locations: true, generic };
+                let text = restore(bytes, name, false).map(|module| pteron_mlir::print(&module, options));
                 let optional = !name.ends_with(".noopt.bef");
                 let back = text.and_then(|text| {
                     translate(text.as_bytes(), "text", optional)
@@ -157,8 +163,8 @@ fn files_print_as_the_reference_does() {
         for (name, want) in corpus.iter().filter(|(name, _)| name.contains(".roundtrip.")) {
             let stem = name.split(".roundtrip").next().unwrap_or("");
             let file = format!("{stem}.bef");
-            let options = mlir::PrintOptions { locations: name.contains(".loc."), generic: false };
-            let got = restore(&corpus[&file], &file, true).map(|module| mlir::print(&module, options));
+            let options = pteron_mlir::PrintOptions { locations: name.contains(".loc."), generic: false };
+            let got = restore(&corpus[&file], &file, true).map(|module| pteron_mlir::print(&module, options));
             tally.check(name, got.and_then(|got| text_difference(want, &got)));
         }
     }

@@ -1,9 +1,13 @@
 //! What text cannot hold is refused with the names of the function and kernel; everything else is read again.
 
-use bef::{Attribute, CustomSection, Function, FunctionBuilder, FunctionId, FunctionKind, Location, Module};
+use pteron_bef::{
+    Attribute, CustomSection, Function, FunctionBuilder, FunctionId, FunctionKind, Location, Module,
+};
 
 /// A module with one function `g`, whose only kernel `my.k` is made by `build`.
-fn module(build: impl FnOnce(bef::KernelBuilder<'_, '_, 'static>) -> bef::Register) -> Module<'static> {
+fn module(
+    build: impl FnOnce(pteron_bef::KernelBuilder<'_, '_, 'static>) -> pteron_bef::Register,
+) -> Module<'static> {
     let mut module = Module::new(true);
     add(&mut module, "g", build);
     module
@@ -12,7 +16,7 @@ fn module(build: impl FnOnce(bef::KernelBuilder<'_, '_, 'static>) -> bef::Regist
 fn add(
     module: &mut Module<'static>,
     name: &'static str,
-    build: impl FnOnce(bef::KernelBuilder<'_, '_, 'static>) -> bef::Register,
+    build: impl FnOnce(pteron_bef::KernelBuilder<'_, '_, 'static>) -> pteron_bef::Register,
 ) -> FunctionId {
     let mut f = FunctionBuilder::new(module, name, &[]);
     let result = build(f.kernel("my.k"));
@@ -24,26 +28,27 @@ fn located(location: Location<'static>) -> Module<'static> {
 }
 
 /// The text of a module, or the reason for refusing it.
-fn text(module: &Module<'_>, options: mlir::FromBefOptions) -> Result<String, String> {
-    let print = mlir::PrintOptions { locations: !options.without_locations, generic: false };
-    match mlir::from_bef(module, options) {
-        Ok(found) => Ok(mlir::print(&found, print)),
+fn text(module: &Module<'_>, options: pteron_mlir::FromBefOptions) -> Result<String, String> {
+    let print = pteron_mlir::PrintOptions { locations: !options.without_locations, generic: false };
+    match pteron_mlir::from_bef(module, options) {
+        Ok(found) => Ok(pteron_mlir::print(&found, print)),
         Err(error) => Err(error.to_string()),
     }
 }
 
 /// Translates to text and back, and compares the bytes.
 fn comes_back(module: &Module<'_>) {
-    let shown = text(module, mlir::FromBefOptions::default()).unwrap();
-    let read = mlir::parse(&shown, "t.mlir").unwrap_or_else(|error| panic!("{error}\n{shown}"));
-    let back = mlir::to_bef(&read, mlir::Options::default()).unwrap_or_else(|e| panic!("{e}\n{shown}"));
+    let shown = text(module, pteron_mlir::FromBefOptions::default()).unwrap();
+    let read = pteron_mlir::parse(&shown, "t.mlir").unwrap_or_else(|error| panic!("{error}\n{shown}"));
+    let back = pteron_mlir::to_bef(&read, pteron_mlir::Options::default())
+        .unwrap_or_else(|e| panic!("{e}\n{shown}"));
     assert!(back == module.to_bytes().unwrap(), "{shown}");
 }
 
 #[test]
 fn what_text_cannot_hold_is_refused_by_name() {
     let refused = |module: &Module<'_>, expected: &str| {
-        let reason = text(module, mlir::FromBefOptions::default()).expect_err(expected);
+        let reason = text(module, pteron_mlir::FromBefOptions::default()).expect_err(expected);
         assert!(reason.contains("@g") && reason.contains(expected), "{reason}");
     };
     refused(&located(Location::file("a.py", 1 << 40, 1)), "kernel `my.k`: line 1099511627776");
@@ -78,7 +83,7 @@ fn regions_that_text_cannot_hold_are_refused_by_name() {
     let mut own = Module::new(true);
     add(&mut own, "", |k| k.function(FunctionId(0)).result("i32"));
     add(&mut own, "g", |k| k.function(FunctionId(0)).result("i32"));
-    let reason = text(&own, mlir::FromBefOptions::default()).unwrap_err();
+    let reason = text(&own, pteron_mlir::FromBefOptions::default()).unwrap_err();
     assert!(
         reason.contains("@g: kernel `my.k`: kernel `my.k`: its region, function 0, contains itself"),
         "{reason}"
@@ -87,7 +92,7 @@ fn regions_that_text_cannot_hold_are_refused_by_name() {
     let region = add(&mut shared, "", |k| k.result("i32"));
     add(&mut shared, "f", |k| k.function(region).result("i32"));
     add(&mut shared, "g", |k| k.function(region).result("i32"));
-    let reason = text(&shared, mlir::FromBefOptions::default()).unwrap_err();
+    let reason = text(&shared, pteron_mlir::FromBefOptions::default()).unwrap_err();
     assert!(reason.contains("@g: kernel `my.k`: its region, function 0"), "{reason}");
 }
 
@@ -102,8 +107,10 @@ fn deep_nesting_is_refused_by_name_or_read_again() {
                 region = add(&mut module, "", |k| k.function(region).result("i32"));
             }
             add(&mut module, "g", |k| k.function(region).result("i32"));
-            match text(&module, mlir::FromBefOptions::default()) {
-                Ok(shown) => drop(mlir::parse(&shown, "t.mlir").unwrap_or_else(|e| panic!("{depth}: {e}"))),
+            match text(&module, pteron_mlir::FromBefOptions::default()) {
+                Ok(shown) => {
+                    drop(pteron_mlir::parse(&shown, "t.mlir").unwrap_or_else(|e| panic!("{depth}: {e}")))
+                }
                 Err(reason) => assert!(depth > 80 && reason.contains("@g"), "{depth}: {reason}"),
             }
         }
@@ -111,8 +118,10 @@ fn deep_nesting_is_refused_by_name_or_read_again() {
     for depth in [10, 100, 126, 128, 200, 254] {
         let name = |l| Location::Name { name: "n".into(), child: Box::new(l) };
         let module = located((0..depth).fold(Location::file("a.py", 1, 2), |l, _| name(l)));
-        match text(&module, mlir::FromBefOptions::default()) {
-            Ok(shown) => drop(mlir::parse(&shown, "t.mlir").unwrap_or_else(|e| panic!("{depth}: {e}"))),
+        match text(&module, pteron_mlir::FromBefOptions::default()) {
+            Ok(shown) => {
+                drop(pteron_mlir::parse(&shown, "t.mlir").unwrap_or_else(|e| panic!("{depth}: {e}")))
+            }
             Err(reason) => panic!("{depth}: {reason}"),
         }
     }
@@ -121,7 +130,7 @@ fn deep_nesting_is_refused_by_name_or_read_again() {
 #[test]
 fn without_locations_only_their_problems_disappear() {
     let module = located(Location::Fused(Vec::new()));
-    let options = mlir::FromBefOptions { without_locations: true, ..Default::default() };
+    let options = pteron_mlir::FromBefOptions { without_locations: true, ..Default::default() };
     assert!(text(&module, options).unwrap().contains("my.k"));
 }
 
@@ -148,7 +157,7 @@ fn custom_sections_and_newer_types_come_back() {
         vec![CustomSection { id: 77, alignment: 8, data: (0..=255).collect::<Vec<u8>>().into() }];
     let mut f = FunctionBuilder::new(&mut module, "g", &[]).location(Location::Unknown);
     let chain = f.kernel("tfrt.new.chain").location(Location::file("a.py", 1, 1)).result("!tfrt.chain");
-    let shape = Attribute::Array(bef::Array::from_i64s(&[3]));
+    let shape = Attribute::Array(pteron_bef::Array::from_i64s(&[3]));
     let kernel = f.kernel("tfrt_dht.create_uninitialized_tensor.i32.1").attribute("shape", shape);
     let tensor = kernel.location(Location::Unknown).result("!tfrt_tensor.tensor");
     let print = f.kernel("tfrt_dht.print_tensor").arguments(&[tensor, chain]).location(Location::Unknown);
@@ -162,12 +171,15 @@ fn custom_forms_are_read_with_the_newer_name_of_the_tensor_type() {
     let source = "func.func @f(%t: !tfrt_tensor.tensor, %c: !tfrt.chain) -> !tfrt_tensor.tensor {\n  \
         %0 = tfrt_dht.create_uninitialized_tensor.i32.1 [3 : i64]\n  \
         %1 = tfrt_dht.print_tensor %t, %c\n  tfrt.return %0 : !tfrt_tensor.tensor\n}\n";
-    let module = mlir::parse(source, "t.mlir").unwrap();
-    let program = mlir::to_bef_module(&module, mlir::Options::default()).unwrap();
+    let module = pteron_mlir::parse(source, "t.mlir").unwrap();
+    let program = pteron_mlir::to_bef_module(&module, pteron_mlir::Options::default()).unwrap();
     assert!(program.type_names().all(|name| name != "!t.tensor"));
     comes_back(&program);
     let older = source.replace("!tfrt_tensor.tensor", "!t.tensor");
-    comes_back(&mlir::to_bef_module(&mlir::parse(older, "t.mlir").unwrap(), Default::default()).unwrap());
+    comes_back(
+        &pteron_mlir::to_bef_module(&pteron_mlir::parse(older, "t.mlir").unwrap(), Default::default())
+            .unwrap(),
+    );
 }
 
 #[test]
@@ -176,7 +188,7 @@ fn a_native_function_and_a_region_do_not_count_as_names() {
     let region = add(&mut module, "", |k| k.location(Location::Unknown).result("i32"));
     let native = module.push_native_function("n", &[], &["i32"]);
     add(&mut module, "g", |k| k.function(native).function(region).location(Location::Unknown).result("i32"));
-    assert!(text(&module, mlir::FromBefOptions::default()).is_ok());
+    assert!(text(&module, pteron_mlir::FromBefOptions::default()).is_ok());
     let again: &Function<'_> = &module.functions[1];
     assert_eq!(again.kind, FunctionKind::Native);
 }

@@ -1,6 +1,6 @@
 //! Names of results and of files, as in MLIR.
 
-use mlir::{PrintOptions, parse, print};
+use pteron_mlir::{PrintOptions, parse, print};
 
 const PROGRAM: &str = r#"
 func.func @ops(%cpu: !corert.ophandler, %ch: !tfrt.chain, %t: !corert.tensorhandle) -> !tfrt.chain {

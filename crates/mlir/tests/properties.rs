@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mlir::{
+use proptest::prelude::*;
+use pteron_mlir::{
     Attribute, Block, DenseElements, FloatKind, Location, LocationId, Module, Operation, PrintOptions,
     Region, ShapedKind, ShapedType, Signedness, Text, Type, ValueId,
 };
-use proptest::prelude::*;
 
 fn float_kind() -> impl Strategy<Value = FloatKind> {
     prop::sample::select(vec![
@@ -280,13 +280,13 @@ proptest! {
     #[test]
     fn types_round_trip(ty in ty()) {
         let shown = ty.to_string();
-        prop_assert_eq!(mlir::parse_type(&shown), Ok(ty), "{}", shown);
+        prop_assert_eq!(pteron_mlir::parse_type(&shown), Ok(ty), "{}", shown);
     }
 
     #[test]
     fn attributes_round_trip(attribute in attribute()) {
         let shown = attribute.to_string();
-        prop_assert_eq!(mlir::parse_attribute(&shown), Ok(attribute), "{}", shown);
+        prop_assert_eq!(pteron_mlir::parse_attribute(&shown), Ok(attribute), "{}", shown);
     }
 
     #[test]
@@ -294,8 +294,8 @@ proptest! {
         let mut module = Module::new(Location::Unknown);
         let operations = build(&mut module, &plans, &mut Vec::new());
         module.body_mut().operations = operations;
-        let shown = mlir::print(&module, PrintOptions { locations: true, generic });
-        let back = mlir::parse(&shown, "shown").map_err(|d| TestCaseError::fail(format!("{}\n{shown}", d[0])))?;
+        let shown = pteron_mlir::print(&module, PrintOptions { locations: true, generic });
+        let back = pteron_mlir::parse(&shown, "shown").map_err(|d| TestCaseError::fail(format!("{}\n{shown}", d[0])))?;
         let mut same = Same { a: &module, b: &back, values: HashMap::new() };
         same.operation(&module.op, &back.op);
     }

@@ -3,9 +3,9 @@
 /// Programs separated by `// -----`; every `expected-error` must be reported, and no other error.
 const PROGRAMS: &str = include_str!("rejections.mlir");
 
-fn diagnostics(source: &str) -> mlir::Error {
-    match mlir::parse(source, "rejections.mlir") {
-        Ok(module) => mlir::to_bef(&module, mlir::Options::default()).err().unwrap_or_default(),
+fn diagnostics(source: &str) -> pteron_mlir::Error {
+    match pteron_mlir::parse(source, "rejections.mlir") {
+        Ok(module) => pteron_mlir::to_bef(&module, pteron_mlir::Options::default()).err().unwrap_or_default(),
         Err(diagnostics) => diagnostics,
     }
 }
@@ -15,9 +15,10 @@ fn each_program_is_rejected_with_the_expected_errors() {
     let mut wrong = Vec::new();
     for (at, program) in PROGRAMS.split("// -----\n").enumerate() {
         let expected =
-            mlir::expectations(program.as_bytes(), "rejections.mlir").expect("well-formed comments");
+            pteron_mlir::expectations(program.as_bytes(), "rejections.mlir").expect("well-formed comments");
         assert!(!expected.is_empty(), "program {at} expects nothing");
-        let left = mlir::check_diagnostics(program.as_bytes(), "rejections.mlir", &diagnostics(program));
+        let left =
+            pteron_mlir::check_diagnostics(program.as_bytes(), "rejections.mlir", &diagnostics(program));
         wrong.extend(left.iter().map(|problem| format!("program {at}: {problem}")));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -39,7 +40,7 @@ fn errors_have_the_expected_line_and_column() {
         ("\"x.y\"() : () -> () loc(#nowhere)", "m:1:24: "),
     ];
     for (source, place) in cases {
-        let shown = mlir::parse(source, "m").expect_err("refused")[0].to_string();
+        let shown = pteron_mlir::parse(source, "m").expect_err("refused")[0].to_string();
         assert!(shown.starts_with(place), "want {place}\n got {shown}");
     }
 }

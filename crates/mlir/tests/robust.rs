@@ -31,19 +31,21 @@ impl Random {
 /// Runs a text through all stages until one fails: parse, print and parse again, translate to BEF, verify, translate
 /// back.
 fn exercise(source: &[u8]) -> Option<()> {
-    let module = mlir::parse(source, "m").ok()?;
-    let options = mlir::PrintOptions { locations: true, generic: false };
-    let shown = mlir::print(&module, options);
-    let again = mlir::parse(&shown, "m");
+    let module = pteron_mlir::parse(source, "m").ok()?;
+    let options = pteron_mlir::PrintOptions { locations: true, generic: false };
+    let shown = pteron_mlir::print(&module, options);
+    let again = pteron_mlir::parse(&shown, "m");
     assert!(again.is_ok(), "{}\n{shown}", again.map_or_else(|d| d[0].to_string(), |_| String::new()));
-    let limits = mlir::Options { max_payload: 1 << 20, ..mlir::Options::default() };
-    let bytes = mlir::to_bef(&module, limits).ok()?;
-    let file = bef::File::open(&bytes).and_then(|file| file.verify()).expect("what is written verifies");
+    let limits = pteron_mlir::Options { max_payload: 1 << 20, ..pteron_mlir::Options::default() };
+    let bytes = pteron_mlir::to_bef(&module, limits).ok()?;
+    let file =
+        pteron_bef::File::open(&bytes).and_then(|file| file.verify()).expect("what is written verifies");
     let program = file.to_module().expect("what verifies can be read");
-    let back = mlir::from_bef(&program, mlir::FromBefOptions::default()).expect("what is written has a text");
-    let shown = mlir::print(&back, options);
-    let module = mlir::parse(&shown, "m").unwrap_or_else(|d| panic!("{}\n{shown}", d[0]));
-    let again = mlir::to_bef(&module, limits).unwrap_or_else(|d| panic!("{}\n{shown}", d[0]));
+    let back = pteron_mlir::from_bef(&program, pteron_mlir::FromBefOptions::default())
+        .expect("what is written has a text");
+    let shown = pteron_mlir::print(&back, options);
+    let module = pteron_mlir::parse(&shown, "m").unwrap_or_else(|d| panic!("{}\n{shown}", d[0]));
+    let again = pteron_mlir::to_bef(&module, limits).unwrap_or_else(|d| panic!("{}\n{shown}", d[0]));
     assert!(again == bytes, "the text translates to other bytes:\n{shown}");
     Some(())
 }
@@ -86,7 +88,7 @@ fn mutated_texts_do_not_crash() {
 }
 
 fn refused(source: &str) -> String {
-    let outcome = mlir::parse(source, "m").map_err(|diagnostics| diagnostics[0].to_string());
+    let outcome = pteron_mlir::parse(source, "m").map_err(|diagnostics| diagnostics[0].to_string());
     outcome.err().unwrap_or_else(|| panic!("accepted: {}", &source[..source.len().min(80)]))
 }
 
@@ -115,7 +117,7 @@ fn nesting_is_bounded() {
     }
     // Brackets in dialect symbols are scanned iteratively and may nest deeper.
     let source = format!("\"x.y\"() {{a = #x{}}} : () -> ()", deep("<", "", ">", 100_000));
-    assert!(mlir::parse(source, "m").is_ok());
+    assert!(pteron_mlir::parse(source, "m").is_ok());
 }
 
 #[test]
@@ -146,9 +148,9 @@ fn sizes_are_bounded() {
     assert!(refused(&splat("1000000000000")).contains("m:1:"));
     assert!(refused(&splat("4294967296x4294967296x4294967296")).contains("m:1:"));
     let source = format!("func.func @f() {{\n  {}\n  tfrt.return\n}}", splat("1000000"));
-    let module = mlir::parse(&source, "m").expect("a small attribute");
-    let limits = mlir::Options { max_payload: 1000, ..mlir::Options::default() };
-    let message = mlir::to_bef(&module, limits).expect_err("above the limit")[0].to_string();
+    let module = pteron_mlir::parse(&source, "m").expect("a small attribute");
+    let limits = pteron_mlir::Options { max_payload: 1000, ..pteron_mlir::Options::default() };
+    let message = pteron_mlir::to_bef(&module, limits).expect_err("above the limit")[0].to_string();
     assert!(message.starts_with("m:2:3: error: dense attributes"), "{message}");
 
     let results =
@@ -165,10 +167,11 @@ fn unusual_texts_are_rejected_or_parsed() {
         "", "\n", "{", "}", "\u{feff}", "\0", "%", "%a =", "\"", "\"x", "#", "#a", "!a = ", "{-#", "loc(",
         "//",
     ] {
-        let _ = mlir::parse(source, "m");
+        let _ = pteron_mlir::parse(source, "m");
     }
     for spec in ["", "é", "1é", "-", "--1", "1x", "x", "?", "*", "99999999999999999999", "1>", "5x-"] {
-        let _ = mlir::parse_attribute(&format!("#corert.shape<{spec}>"));
+        let _ = pteron_mlir::parse_attribute(&format!("#corert.shape<{spec}>"));
     }
-    let _ = mlir::parse(b"\"x.y\"() {a = \"\xff\xfe\"} : () -> ()", "m").expect("strings hold any bytes");
+    let _ =
+        pteron_mlir::parse(b"\"x.y\"() {a = \"\xff\xfe\"} : () -> ()", "m").expect("strings hold any bytes");
 }

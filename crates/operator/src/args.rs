@@ -1,6 +1,6 @@
 use crate::{ArgType, Error, Result, Schema, SchemaArg};
+use pteron_tensor::{Scalar, ScalarType, TensorMeta, TensorView};
 use smallvec::SmallVec;
-use tensor::{Scalar, ScalarType, TensorMeta, TensorView};
 
 /// One argument of a call.
 #[derive(Debug, Clone)]

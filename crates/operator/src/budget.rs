@@ -1,8 +1,8 @@
 use crate::{Error, Result};
+use pteron_tensor::{Tensor, TensorMeta, TensorView};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tensor::{Tensor, TensorMeta, TensorView};
 
 /// A memory budget that several owners share: bytes are reserved before they are allocated, and released by
 /// dropping the reservation. Clones share the budget.

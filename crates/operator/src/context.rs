@@ -1,7 +1,7 @@
 use crate::{Error, Isa, Result};
-use pool::Pool;
+use pteron_pool::Pool;
+use pteron_tensor::{AlignedBuffer, Element};
 use std::cell::{Cell, RefCell};
-use tensor::{AlignedBuffer, Element};
 
 /// The resources that a kernel may use besides its arguments.
 #[derive(Clone, Copy)]
@@ -111,13 +111,13 @@ pub struct ScratchBuffer<'a, T> {
 impl<T: Element> std::ops::Deref for ScratchBuffer<'_, T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        tensor::cast(&self.buffer)
+        pteron_tensor::cast(&self.buffer)
     }
 }
 
 impl<T: Element> std::ops::DerefMut for ScratchBuffer<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        tensor::cast_mut(&mut self.buffer)
+        pteron_tensor::cast_mut(&mut self.buffer)
     }
 }
 

@@ -1,5 +1,5 @@
+use pteron_tensor::ScalarType;
 use std::fmt;
-use tensor::ScalarType;
 
 /// A set of scalar types, such as those that an operator supports.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-use tensor::ScalarType;
+use pteron_tensor::ScalarType;
 
 /// Why an operator call was rejected or failed. The caller adds the operator's name and
 /// the location of the call.
@@ -36,7 +36,7 @@ pub enum Error {
         supported: String,
     },
     /// Arguments that are invalid or inconsistent with each other.
-    #[error("{}", names::line(.0))]
+    #[error("{}", pteron_names::line(.0))]
     InvalidArgument(String),
     /// The call needs more memory than its limit allows.
     #[error("{what} needs {needed} bytes, the limit is {limit}; raise it in `Limits` if that is intended")]
@@ -50,7 +50,7 @@ pub enum Error {
     },
     /// A tensor error.
     #[error(transparent)]
-    Tensor(#[from] tensor::Error),
+    Tensor(#[from] pteron_tensor::Error),
 }
 
 impl Error {

@@ -1,6 +1,6 @@
 use crate::{Error, Result};
+use pteron_tensor::{Element, Scalar, Tensor};
 use std::fmt;
-use tensor::{Element, Scalar, Tensor};
 
 /// The kind of an [`EValue`], with the numbers of the reference's `Tag`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -70,7 +70,7 @@ impl EValue {
     ///
     /// # Errors
     /// If an allocation fails.
-    pub fn try_clone(&self) -> tensor::Result<Self> {
+    pub fn try_clone(&self) -> pteron_tensor::Result<Self> {
         let copy = |t: &Tensor| t.view().to_tensor();
         Ok(match self {
             Self::Tensor(t) => Self::Tensor(copy(t)?),
@@ -211,7 +211,7 @@ impl From<Scalar> for EValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensor::DimOrder;
+    use pteron_tensor::DimOrder;
 
     #[test]
     fn conversions_round_trip() {

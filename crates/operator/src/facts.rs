@@ -2,8 +2,8 @@
 //! it. A user's kernel that replaces another declares its own facts, or none: then passes leave its calls alone.
 
 use crate::{Args, Expression};
+use pteron_tensor::Scalar;
 use smallvec::SmallVec;
-use tensor::Scalar;
 
 /// A list of dimensions or sizes.
 pub type Dims = SmallVec<[usize; 4]>;

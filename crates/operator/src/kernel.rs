@@ -1,6 +1,6 @@
 use crate::SchemaError;
 use crate::{Args, DtypeSet, Facts, KernelContext, Meaning, MeaningFn, Outs, Result, Rounding, Schema};
-use tensor::Shape;
+use pteron_tensor::Shape;
 
 /// See [`Kernel::result_sizes`].
 pub type SizesFn = fn(&Args<'_>) -> Option<Shape>;

@@ -1,6 +1,6 @@
 use crate::{Error, Result};
+use pteron_tensor::{Scalar, Shape, TensorView, TensorViewMut};
 use smallvec::SmallVec;
-use tensor::{Scalar, Shape, TensorView, TensorViewMut};
 
 /// One output of a call.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use crate::facts::{Convolution, PoolOf, ViewOf};
 use crate::{Args, Meaning};
-use tensor::Shape;
+use pteron_tensor::Shape;
 
 impl Meaning {
     /// The sizes of the first result of a call with these arguments; `None` if the meaning leaves them open.

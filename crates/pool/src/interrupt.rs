@@ -1,6 +1,6 @@
 //! Cancellation of computations: by a call, at a deadline, or for lack of memory.
 
-use clock::Instant;
+use pteron_clock::Instant;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;

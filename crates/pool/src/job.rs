@@ -4,7 +4,7 @@
 use crate::event::Event;
 use crate::limits::SPIN;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, UnsafeCell, lock};
-use clock::Instant;
+use pteron_clock::Instant;
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -28,11 +28,11 @@
 //!
 //! [`host`] executes functions that take arguments, and custom kernels, on a [`WorkQueue`]; `docs/host.md` is a guide.
 
-pub use ::bef::*;
-pub use ::host;
-pub use ::mlir;
-pub use pool::WorkQueue;
-pub use tfrt_kernels::{driver, register, registry};
+pub use pteron_bef::*;
+pub use pteron_host as host;
+pub use pteron_mlir as mlir;
+pub use pteron_pool::WorkQueue;
+pub use pteron_tfrt_kernels::{driver, register, registry};
 
 /// The guide, whose code is tested.
 #[cfg(doctest)]

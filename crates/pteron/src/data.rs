@@ -48,8 +48,8 @@
 //! # Ok(()) }
 //! ```
 
-pub use runtime::{
+pub use pteron_runtime::{
     BytesLoader, DataLoader, FileLoader, FreeableBuffer, LoaderReader, MergedDataMap, MmapLoader,
     NamedDataMap, PackStore, PtdDataMap, Purpose, SourceId,
 };
-pub use tensor::AlignedBuffer;
+pub use pteron_tensor::AlignedBuffer;

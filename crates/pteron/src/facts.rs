@@ -96,28 +96,28 @@ impl ErrorFacts {
 
     /// Adds the facts of one error. The file and field names of an outer error take precedence.
     fn add(&mut self, error: &(dyn StdError + 'static)) {
-        if let Some(error) = downcast::<runtime::Error>(error) {
+        if let Some(error) = downcast::<pteron_runtime::Error>(error) {
             self.add_runtime(error);
-        } else if let Some(error) = downcast::<format::Error>(error) {
+        } else if let Some(error) = downcast::<pteron_format::Error>(error) {
             self.set_kind(ErrorKind::Format);
             self.path.get_or_insert_with(|| error.path().to_owned());
             self.offset = self.offset.or(error.offset());
             self.remedy.get_or_insert_with(|| Remedy::Text(error.kind().advice().to_owned()));
         } else if let Some(error) = downcast::<std::io::Error>(error) {
             self.errno = error.raw_os_error();
-        } else if downcast::<tensor::Error>(error).is_some() {
+        } else if downcast::<pteron_tensor::Error>(error).is_some() {
             self.set_kind(ErrorKind::Tensor);
         }
         #[cfg(feature = "tools")]
-        if let Some(error) = downcast::<toolbox::Error>(error) {
+        if let Some(error) = downcast::<pteron_toolbox::Error>(error) {
             self.add_toolbox(error);
         }
         #[cfg(feature = "compile")]
-        if let Some(error) = downcast::<compiler::Error>(error) {
+        if let Some(error) = downcast::<pteron_compiler::Error>(error) {
             self.add_compiler(error);
         }
         #[cfg(feature = "bef")]
-        if let Some(error) = downcast::<bef::Error>(error) {
+        if let Some(error) = downcast::<pteron_bef::Error>(error) {
             self.set_kind(ErrorKind::Format);
             self.path.get_or_insert_with(|| error.path.clone());
             self.offset = self.offset.or(error.offset);
@@ -135,14 +135,14 @@ impl ErrorFacts {
         self.file.get_or_insert_with(|| path.display().to_string());
     }
 
-    fn add_runtime(&mut self, error: &runtime::Error) {
-        use runtime::Error as E;
+    fn add_runtime(&mut self, error: &pteron_runtime::Error) {
+        use pteron_runtime::Error as E;
         match error {
             E::Io { path, .. } => self.add_file(path),
             E::OutOfFile { file, offset, .. } => {
                 self.set_kind(ErrorKind::Format);
                 (self.file, self.offset) = (Some(file.clone()), Some(*offset));
-                self.remedy = Some(Remedy::Text(format::ErrorKind::Truncated.advice().to_owned()));
+                self.remedy = Some(Remedy::Text(pteron_format::ErrorKind::Truncated.advice().to_owned()));
             }
             E::Format { file, .. } => self.file = Some(file.clone()),
             E::InvalidMethod { file, method, .. } => {
@@ -204,8 +204,8 @@ impl ErrorFacts {
     }
 
     #[cfg(feature = "tools")]
-    fn add_toolbox(&mut self, error: &toolbox::Error) {
-        use toolbox::Error as E;
+    fn add_toolbox(&mut self, error: &pteron_toolbox::Error) {
+        use pteron_toolbox::Error as E;
         match error {
             E::Io { path, .. } => self.add_file(path),
             E::WrongFormat { file, expected, .. } => {
@@ -226,8 +226,8 @@ impl ErrorFacts {
     }
 
     #[cfg(feature = "compile")]
-    fn add_compiler(&mut self, error: &compiler::Error) {
-        use compiler::Error as E;
+    fn add_compiler(&mut self, error: &pteron_compiler::Error) {
+        use pteron_compiler::Error as E;
         self.set_kind(ErrorKind::Compile);
         match error {
             E::Archive { place, help, .. } => {

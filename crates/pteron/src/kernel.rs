@@ -55,8 +55,8 @@
 //! An application that runs known programs can link only the kernels that they call: it lists them with
 //! [`kernels!`](crate::kernels) instead of using [`kernel_registry`](crate::kernel_registry).
 
-pub use kernels::{operator as library_operator, operators as library_operators};
-pub use operator::{
+pub use pteron_kernels::{operator as library_operator, operators as library_operators};
+pub use pteron_operator::{
     Arg, ArgType, Args, DtypeSet, DuplicateKernel, Error, FnKernel, Generator, Isa, Kernel, KernelContext,
     KernelFn, KernelRegistry, Level, Operator, Out, Outs, PrepareFn, PreparedKernel, Result, Results, Schema,
     SchemaArg, SchemaError, Scratch, ScratchBuffer,

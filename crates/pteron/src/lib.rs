@@ -102,29 +102,21 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 #[cfg(feature = "bef-backend")]
-pub use ::backend_bef::BefBackend;
+pub use pteron_backend_bef::BefBackend;
 #[cfg(feature = "xnnpack")]
-pub use ::backend_xnnpack::XnnpackBackend;
-pub use ::format;
-pub use ::tensor::{
-    self, Bool, Complex, DimOrder, Element, Scalar, ScalarType, Shape, Tensor, TensorMeta, TensorView,
-    TensorViewMut, bf16, f16,
-};
-pub use ::trace::{EventTracer, Span, SpanKind};
-pub use operator::{
+pub use pteron_backend_xnnpack::XnnpackBackend;
+pub use pteron_format as format;
+pub use pteron_operator::{
     Arg, Args, DtypeSet, EValue, FnKernel, Isa, Kernel, KernelContext, KernelRegistry, Level, Operator, Out,
     Outs, Schema, Tag,
 };
-pub use pool::Pool;
-#[cfg(feature = "compile")]
-pub use registries::NamedDelegation;
-pub use registries::Registries;
+pub use pteron_pool::Pool;
 #[cfg(feature = "training")]
-pub use runtime::{
+pub use pteron_runtime::{
     Adam, AdamOptions, Decay, Optimizer, OptimizerState, Schedule, Sgd, SgdOptions, TrainingModule,
     saved_optimizer,
 };
-pub use runtime::{
+pub use pteron_runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendRegistry, BytesLoader,
     CompileSpec, DataLoader, Delegate, EditLock, Error, ExecuteError, FileLoader, FreeableBuffer, Interrupt,
     Interrupted, Limits, LoadOptions, MergedDataMap, Method, MethodMeta, Missing, MmapLoader, Module,
@@ -132,6 +124,14 @@ pub use runtime::{
     ValueMeta, before_unfinished_files, discard_unfinished_files, free_memory, replace_entry, replace_file,
     replace_file_with, write_stream,
 };
+pub use pteron_tensor::{
+    self as tensor, Bool, Complex, DimOrder, Element, Scalar, ScalarType, Shape, Tensor, TensorMeta,
+    TensorView, TensorViewMut, bf16, f16,
+};
+pub use pteron_trace::{EventTracer, Span, SpanKind};
+#[cfg(feature = "compile")]
+pub use registries::NamedDelegation;
+pub use registries::Registries;
 
 /// Every operator of the library.
 pub fn kernel_registry() -> KernelRegistry {
@@ -141,7 +141,7 @@ pub fn kernel_registry() -> KernelRegistry {
 /// The registry of every operator of the library. It is built, and its names hashed, once per process, and never changes.
 fn all_kernels() -> Arc<KernelRegistry> {
     static KERNELS: OnceLock<Arc<KernelRegistry>> = OnceLock::new();
-    Arc::clone(KERNELS.get_or_init(|| Arc::new(kernels::registry())))
+    Arc::clone(KERNELS.get_or_init(|| Arc::new(pteron_kernels::registry())))
 }
 
 /// Every backend of the library: `BefBackend` with the feature `bef-backend` and `XnnpackBackend` with `xnnpack`. Both

@@ -15,4 +15,4 @@
 //! # Ok(()) }
 //! ```
 
-pub use toolbox::*;
+pub use pteron_toolbox::*;

@@ -31,5 +31,5 @@
 //! # Ok(()) }
 //! ```
 
-pub use ::clock;
-pub use ::trace::{EventTracer, Place, Span, SpanKind, Tracer};
+pub use pteron_clock as clock;
+pub use pteron_trace::{EventTracer, Place, Span, SpanKind, Tracer};

@@ -18,7 +18,7 @@ const FLOORS: &[(&str, i32)] = &[
     ("pteron-ir", 2),
     ("pteron-kernels", 3),
     ("pteron-host", 3),
-    ("pteron-graph", 4),
+    ("pteron-engine", 4),
     ("pteron-mlir", 4),
     ("pteron-tfrt-kernels", 4),
     ("pteron-runtime", 5),
@@ -55,6 +55,30 @@ fn packages() -> Vec<Value> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
     metadata["packages"].as_array().expect("packages").clone()
+}
+
+#[test]
+fn a_crate_has_one_name() {
+    let mut wrong = Vec::new();
+    for package in packages() {
+        let name = package["name"].as_str().expect("a name");
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            if !dependency["path"].is_null() && !dependency["rename"].is_null() {
+                wrong.push(format!("{name} renames {} to {}", dependency["name"], dependency["rename"]));
+            }
+        }
+        // Python asks for the module by the name of its file.
+        let targets = package["targets"].as_array().expect("targets").iter();
+        let is_library =
+            |target: &&Value| target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"lib".into()));
+        if let Some(library) = targets.clone().find(is_library)
+            && name != "pteron-python"
+            && library["name"].as_str() != Some(&name.replace('-', "_"))
+        {
+            wrong.push(format!("the library of {name} is called {}", library["name"]));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

@@ -2,12 +2,12 @@
 //! panic.
 #![cfg(all(feature = "bef", feature = "bef-backend", feature = "compile", feature = "tools"))]
 
-use backend_bef::Payload;
-use pool::Pool;
 use pteron::compile::{Options as Compile, program_with, to_bef};
 use pteron::format::pte;
 use pteron::tools::verify::{Convert, Options, Outcome, check_all, find};
 use pteron::{Backend, BytesLoader, EValue, Isa, Limits, LoadOptions, Program, Tensor, TensorMeta};
+use pteron_backend_bef::Payload;
+use pteron_pool::Pool;
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ fn compiled(name: &str) -> Vec<u8> {
 fn compiled_for(name: &str, target: Option<Isa>) -> Vec<u8> {
     let archive = std::fs::read(archives().join(name).join("model.pt2")).expect("an archive");
     let (program, _) = convert(target)((Arc::new(BytesLoader::new(archive)), None)).expect("it compiles");
-    program.load(0, program.size(), runtime::Purpose::Program).expect("it is in memory").to_vec()
+    program.load(0, program.size(), pteron_runtime::Purpose::Program).expect("it is in memory").to_vec()
 }
 
 /// The byte ranges of a program's payloads.
@@ -47,7 +47,7 @@ fn payloads(program: &[u8]) -> Vec<Range<usize>> {
     let (header, tables) = (loaded.header(), loaded.tables());
     let delegates = tables.execution_plan.iter().flat_map(|plan| &plan.delegates);
     let segment = |delegate: &pte::BackendDelegate| {
-        assert_eq!(delegate.id, backend_bef::BACKEND_ID);
+        assert_eq!(delegate.id, pteron_backend_bef::BACKEND_ID);
         let pte::DataLocation::Segment = delegate.processed.location else { panic!("payloads are segments") };
         let segment = &tables.segments[delegate.processed.index as usize];
         let start = (header.segment_base_offset + segment.offset) as usize;

@@ -4,12 +4,12 @@
 //! `PTERON_MUTATIONS` sets the number of mutations (default 3,000), `PTERON_SEED` the first seed. A
 //! failure names the file and the seed.
 
-use pool::Pool;
 use pteron::format::container::Blob;
 use pteron::format::{ptd, pte};
 use pteron::{
     BytesLoader, EValue, Limits, LoadOptions, NamedDataMap, Program, PtdDataMap, Tensor, TensorMeta,
 };
+use pteron_pool::Pool;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ fn data_file(case: &Path) -> Option<Vec<u8>> {
 }
 
 fn options(data: Option<Arc<dyn NamedDataMap>>) -> LoadOptions {
-    let backends = pteron::backend_registry().with(demo_backend::DemoBackend);
+    let backends = pteron::backend_registry().with(pteron_demo_backend::DemoBackend);
     // A single thread: work is counted per thread.
     let options = LoadOptions { pool: Pool::serial(), data, ..pteron::load_options() };
     options.backends(backends).limits(Limits::strict())
@@ -174,9 +174,9 @@ fn run(program: &Program, name: &str, data: Option<Arc<dyn NamedDataMap>>) -> Op
     let inputs = inputs?;
     let mut counted = 0;
     let ran = (0..2).all(|_| {
-        let before = pool::counted();
+        let before = pteron_pool::counted();
         let ran = method.execute(&inputs).is_ok();
-        counted = counted.max(pool::counted() - before);
+        counted = counted.max(pteron_pool::counted() - before);
         ran
     });
     // Smaller sizes, which only programs with dynamic shapes accept.

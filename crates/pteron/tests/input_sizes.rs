@@ -115,7 +115,7 @@ fn sizes_are_held_in_every_way_of_running() {
 #[test]
 fn damaged_sizes_are_refused_by_name() {
     let compiled = compiled(archive("related_sizes"), &[]);
-    let bytes = compiled.load(0, compiled.size(), runtime::Purpose::Program).expect("bytes").to_vec();
+    let bytes = compiled.load(0, compiled.size(), pteron_runtime::Purpose::Program).expect("bytes").to_vec();
     let text = b"input s0; 32\n";
     let at = bytes.windows(text.len()).position(|window| window == text).expect("the sizes");
     for damaged in

@@ -1,8 +1,8 @@
 //! A kernel with which a user replaces one of the library is called wherever the program calls it, prepared or not: no
 //! fusion bypasses it.
 
-use operator::{Args, Kernel, KernelContext, KernelRegistry, Outs, Schema};
 use pteron::{EValue, LoadOptions, Module, Program, Tensor};
+use pteron_operator::{Args, Kernel, KernelContext, KernelRegistry, Outs, Schema};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,12 @@ impl Kernel for Counted {
         self.inner.schema()
     }
 
-    fn execute(&self, ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> operator::Result<()> {
+    fn execute(
+        &self,
+        ctx: &KernelContext<'_>,
+        args: &Args<'_>,
+        outs: &mut Outs<'_>,
+    ) -> pteron_operator::Result<()> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.inner.execute(ctx, args, outs)
     }

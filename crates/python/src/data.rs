@@ -11,12 +11,12 @@ use pteron::format::container::Blob;
 use pteron::format::ptd::{Builder, Entry, Prepared, TensorLayout};
 use pteron::tensor::TensorMeta;
 use pteron::{Limits, NamedDataMap, PtdDataMap, Tensor};
+use pteron_toolbox::file::{File, Progress};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use toolbox::file::{File, Progress};
 
 /// The largest alignment of segments.
 const MAX_ALIGNMENT: u64 = 1 << 30;
@@ -192,7 +192,7 @@ fn expect(map: &PtdDataMap, key: &str) -> Result<()> {
     if map.contains(key) {
         return Ok(());
     }
-    let like = toolbox::did_you_mean(key, map.keys());
+    let like = pteron_toolbox::did_you_mean(key, map.keys());
     Err(Failure::Input(format!("{}: there is no entry `{key}`{like}", map.name())))
 }
 

@@ -1,11 +1,11 @@
 //! Conversion of Rust errors to the exception classes of `pteron.errors`.
 
 use pteron::facts::{ErrorFacts, ErrorKind, Remedy};
+use pteron_toolbox::one_line;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyModule};
 use std::error::Error as StdError;
-use toolbox::one_line;
 
 /// The error type of this crate, which can be created without the GIL and is converted to an exception later.
 #[derive(Debug)]

@@ -8,15 +8,15 @@ use crate::progress::progress;
 use crate::settings::{Settings, Source};
 use crate::tools::{Reader, check, json, keep, patterns, write, write_edited};
 use pteron::bef::mlir;
+use pteron_toolbox::bef::{self, Program, Translation};
+use pteron_toolbox::bundle::Bundle;
+use pteron_toolbox::edit;
+use pteron_toolbox::extract::Selection;
+use pteron_toolbox::report::{Measured, gather, page};
+use pteron_toolbox::run::Request;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::path::{Path, PathBuf};
-use toolbox::bef::{self, Program, Translation};
-use toolbox::bundle::Bundle;
-use toolbox::edit;
-use toolbox::extract::Selection;
-use toolbox::report::{Measured, gather, page};
-use toolbox::run::Request;
 
 /// Replaces the values of a weight by those of a `.npy` file.
 #[pyfunction]
@@ -62,7 +62,8 @@ pub(crate) fn extract(
             "named_data" => selection.named_data = true,
             "constants" => selection.constants = true,
             other => {
-                let hint = toolbox::did_you_mean(other, ["segments", "delegates", "named_data", "constants"]);
+                let hint =
+                    pteron_toolbox::did_you_mean(other, ["segments", "delegates", "named_data", "constants"]);
                 return Err(Failure::Input(format!("there are no parts `{other}`{hint}")).into());
             }
         }
@@ -71,16 +72,16 @@ pub(crate) fn extract(
         let reader = Reader::new();
         let file = reader.file(&reader.open(&source)?, "extract")?;
         let selection = if kinds.is_empty() { Selection::PARTS } else { selection };
-        let mut parts = toolbox::extract::extract(&file, selection, &reader.backends, &progress)?;
+        let mut parts = pteron_toolbox::extract::extract(&file, selection, &reader.backends, &progress)?;
         if let Some(names) = &names {
-            toolbox::extract::retain(&mut parts, &patterns(names))?;
+            pteron_toolbox::extract::retain(&mut parts, &patterns(names))?;
         }
         if let Some(folder) = &folder {
             let paths: Vec<PathBuf> = parts.iter().map(|part| folder.join(&part.path)).collect();
             drop(check(&[&source], &[], &paths.iter().collect::<Vec<_>>())?);
             for (part, path) in parts.iter().zip(&paths) {
                 let parent = path.parent().unwrap_or(folder);
-                std::fs::create_dir_all(parent).map_err(toolbox::Error::write(parent))?;
+                std::fs::create_dir_all(parent).map_err(pteron_toolbox::Error::write(parent))?;
                 write(path, &part.output)?;
             }
         }
@@ -138,7 +139,7 @@ pub(crate) fn report(
         let options = settings.load_options()?;
         let page = page(&gather(&Reader::new().open(&source)?, &options, &Measured::default())?)?;
         Ok(pteron::replace_file(&output, |out| {
-            out.write_all(page.as_bytes()).map_err(toolbox::Error::write(&output))
+            out.write_all(page.as_bytes()).map_err(pteron_toolbox::Error::write(&output))
         })?)
     });
     Ok(done?)
@@ -150,7 +151,7 @@ fn translated<T>(name: &str, translation: Translation<T>) -> Result<T> {
         Translation::Done(done) => Ok(done),
         Translation::Refused(why) => {
             let why: Vec<String> = why.iter().map(ToString::to_string).collect();
-            Err(toolbox::Error::bad_file(Path::new(name), why.join("\n")).into())
+            Err(pteron_toolbox::Error::bad_file(Path::new(name), why.join("\n")).into())
         }
     }
 }

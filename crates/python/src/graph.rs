@@ -257,7 +257,7 @@ impl PyGraph {
     fn __repr__(&self) -> String {
         let graph = lock(&self.0);
         let calls = graph.program().graph.nodes.len();
-        format!("Graph('{}', {calls} calls)", toolbox::show::name(&graph.program().name))
+        format!("Graph('{}', {calls} calls)", pteron_toolbox::show::name(&graph.program().name))
     }
 }
 
@@ -305,7 +305,7 @@ impl PyValue {
 
     fn __repr__(&self) -> PyResult<String> {
         let (name, ty) = self.var()?;
-        Ok(format!("Value({}: {ty})", toolbox::show::name(&name)))
+        Ok(format!("Value({}: {ty})", pteron_toolbox::show::name(&name)))
     }
 }
 
@@ -335,7 +335,7 @@ pub(crate) fn programs(source: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Exporte
 pub(crate) fn chosen(mut programs: Vec<ExportedProgram>, options: &Options) -> Result<Vec<ExportedProgram>> {
     let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
     if let Some(name) = options.methods.iter().find(|name| !names.contains(&name.as_str())) {
-        let hint = toolbox::did_you_mean(name, names);
+        let hint = pteron_toolbox::did_you_mean(name, names);
         return Err(Failure::Input(format!("there is no graph `{name}`{hint}")));
     }
     programs.retain(|program| options.methods.is_empty() || options.methods.contains(&program.name));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 pub(crate) fn method(meta: &MethodMeta<'_>) -> Value {
     json!({
         "name": meta.name(),
-        "inputs": meta.inputs().iter().zip(toolbox::input_names(meta)).map(|(meta, name)| value(meta, name)).collect::<Vec<_>>(),
+        "inputs": meta.inputs().iter().zip(pteron_toolbox::input_names(meta)).map(|(meta, name)| value(meta, name)).collect::<Vec<_>>(),
         "outputs": meta.outputs().iter().map(|meta| value(meta, None)).collect::<Vec<_>>(),
         "attributes": meta.attributes().iter().map(tensor).collect::<Vec<_>>(),
         "memory_arenas": meta.memory_arenas().collect::<Vec<_>>(),

@@ -266,7 +266,7 @@ impl PyModule {
         let suite = bundle.suites.iter().find(|suite| suite.method_name == name);
         let expected =
             suite.and_then(|suite| suite.test_cases.get(index)).map(|case| &case.expected_outputs[..]);
-        let expected = toolbox::bundle::values(expected.unwrap_or_default()).map_err(Failure::from)?;
+        let expected = pteron_toolbox::bundle::values(expected.unwrap_or_default()).map_err(Failure::from)?;
         Ok((list(py, inputs)?, list(py, expected)?))
     }
 
@@ -429,7 +429,7 @@ pub(crate) fn inputs<'py>(
 }
 
 fn wrong_count(signature: &Signature, given: usize) -> PyErr {
-    let takes = toolbox::show::count(signature.inputs.len(), "input");
+    let takes = pteron_toolbox::show::count(signature.inputs.len(), "input");
     Failure::Input(format!("method `{}` takes {takes}, {given} were given", signature.name)).into()
 }
 
@@ -439,7 +439,7 @@ fn position(signature: &Signature, name: &str) -> PyResult<usize> {
         let named: Vec<&str> = signature.names.iter().flatten().map(String::as_str).collect();
         let hint = match named.is_empty() {
             true => "; the program does not name its inputs, so give them by position".to_owned(),
-            false => toolbox::did_you_mean(name, named.iter().copied()),
+            false => pteron_toolbox::did_you_mean(name, named.iter().copied()),
         };
         Failure::Input(format!("method `{}` has no input `{name}`{hint}", signature.name)).into()
     })
@@ -503,7 +503,7 @@ fn targets<'py>(signature: &Signature, out: &Bound<'py, PyAny>) -> PyResult<Vec<
         return Err(PyValueError::new_err(format!(
             "method `{}` gives {}, `out` has {}",
             signature.name,
-            toolbox::show::count(signature.outputs, "output"),
+            pteron_toolbox::show::count(signature.outputs, "output"),
             targets.len()
         )));
     }

@@ -3,11 +3,11 @@
 use crate::errors::{Failure, Result};
 use crate::settings::{Settings, Source};
 use pteron::{DataLoader, Method, MethodMeta, Module, Program, ValueMeta};
+use pteron_toolbox::bundle::{self, Bundle};
+use pteron_toolbox::profile::Recorder;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use toolbox::bundle::{self, Bundle};
-use toolbox::profile::Recorder;
 
 /// The number of forks between the process that first loaded the module and this one. Threads do not survive a fork.
 static FORKS: AtomicU64 = AtomicU64::new(0);
@@ -39,7 +39,7 @@ impl Signature {
         Self {
             name: meta.name().to_owned(),
             inputs: meta.inputs(),
-            names: toolbox::input_names(meta),
+            names: pteron_toolbox::input_names(meta),
             outputs: meta.outputs().len(),
             has_state: OnceLock::new(),
         }
@@ -81,7 +81,7 @@ impl Opened {
             false => None,
         };
         let loader = bundle.as_ref().map_or(loader, Bundle::program);
-        toolbox::run::expect_program(&*loader, "load", "programs (.pte, .bpte) and archives (.pt2)")?;
+        pteron_toolbox::run::expect_program(&*loader, "load", "programs (.pte, .bpte) and archives (.pt2)")?;
         let program = Program::load(loader, &options.limits)?;
         let mut first = Module::new(program.clone(), options);
         if settings.share_memory_arenas {

@@ -1,8 +1,8 @@
 //! Progress callbacks.
 
+use pteron_toolbox::file::{Listener, Progress};
 use pyo3::prelude::*;
 use std::sync::Mutex;
-use toolbox::file::{Listener, Progress};
 
 /// The number of bytes after which the function is called again.
 const STEP: u64 = 1 << 20;

@@ -12,18 +12,18 @@ use pteron::compile::exported::{CompileBudget, ExportedProgram};
 use pteron::compile::{self, Calibration, Compiled, Delegation, OperatorTable, Options, Quantize};
 use pteron::data::LoaderReader;
 use pteron::{BytesLoader, EValue, Isa, Limits, NamedDataMap};
+use pteron_toolbox::bef;
+use pteron_toolbox::bundle::{self, Bundle};
+use pteron_toolbox::delegates::NodeKinds;
+use pteron_toolbox::divergence::{self, Against};
+use pteron_toolbox::profile::{Recording, chrome, etdump};
+use pteron_toolbox::run::Request;
+use pteron_toolbox::verify::{Scope, Tolerance};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use serde_json::json as object;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use toolbox::bef;
-use toolbox::bundle::{self, Bundle};
-use toolbox::delegates::NodeKinds;
-use toolbox::divergence::{self, Against};
-use toolbox::profile::{Recording, chrome, etdump};
-use toolbox::run::Request;
-use toolbox::verify::{Scope, Tolerance};
 
 /// An open program, and a call of one of its methods.
 struct Call {
@@ -76,7 +76,8 @@ pub(crate) fn profile(
         let outputs: Vec<&PathBuf> = [&trace, &etdump, &debug_buffer].into_iter().flatten().collect();
         check(&[&read], &[], &outputs)?;
         let (kernels, backends) = (Arc::clone(&options.kernels), Arc::clone(&options.backends));
-        let found = toolbox::profile::profile(&opened.program, &request, debug_buffer.is_some(), options)?;
+        let found =
+            pteron_toolbox::profile::profile(&opened.program, &request, debug_buffer.is_some(), options)?;
         let nodes = NodeKinds::of(&opened.program, &found.method, &backends)?;
         if let Some(path) = &trace {
             pteron::replace_file(path, |out| chrome::trace(&found.recording, out))?;
@@ -102,7 +103,8 @@ fn write_dump(
         pteron::replace_file(path, |out| etdump::write(&dump, out))?;
     }
     if let Some(path) = debug_buffer {
-        let fill = |out: &mut dyn std::io::Write| out.write_all(&buffer).map_err(toolbox::Error::write(path));
+        let fill =
+            |out: &mut dyn std::io::Write| out.write_all(&buffer).map_err(pteron_toolbox::Error::write(path));
         pteron::replace_file(path, fill)?;
     }
     Ok(())
@@ -150,7 +152,7 @@ fn delegation(name: &str, native: bool) -> Result<Option<Delegation>> {
             Ok(Some(compile::to_bef(registries().kernels(), target)))
         }
         other => {
-            let hint = toolbox::did_you_mean(other, ["none", "bef", "xnnpack"]);
+            let hint = pteron_toolbox::did_you_mean(other, ["none", "bef", "xnnpack"]);
             Err(Failure::Input(format!("there is no backend `{other}` to compile for{hint}")))
         }
     }
@@ -306,8 +308,12 @@ impl Job {
                 let origin = match compile::pt2::is_archive(LoaderReader::new(&file)) {
                     true => Origin::Archive,
                     false => {
-                        let mode = toolbox::run::LoadMode::File;
-                        Origin::Program(toolbox::run::open_data(&lowering.data, mode, &Limits::default())?)
+                        let mode = pteron_toolbox::run::LoadMode::File;
+                        Origin::Program(pteron_toolbox::run::open_data(
+                            &lowering.data,
+                            mode,
+                            &Limits::default(),
+                        )?)
                     }
                 };
                 (file, origin)

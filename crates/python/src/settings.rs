@@ -5,6 +5,7 @@ use crate::errors::{Failure, Result};
 use crate::exchange::promise;
 use pteron::compile::Cache;
 use pteron::{BackendRegistry, BytesLoader, DataLoader, Isa, Level, Limits, LoadOptions, NamedDataMap, Pool};
+use pteron_toolbox::run::{LoadMode, open, open_data};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -12,7 +13,6 @@ use pyo3::types::PyDict;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use toolbox::run::{LoadMode, open, open_data};
 
 /// The source of a program.
 #[derive(Clone)]
@@ -109,7 +109,7 @@ impl Settings {
                 "share_memory_arenas" => settings.share_memory_arenas = value.is_truthy()?,
                 "record" => settings.record = Some(recording(value.extract()?)?),
                 other => {
-                    let hint = toolbox::did_you_mean(other, OPTIONS.iter().copied());
+                    let hint = pteron_toolbox::did_you_mean(other, OPTIONS.iter().copied());
                     return Err(pyo3::exceptions::PyTypeError::new_err(format!(
                         "there is no option `{other}`{hint}"
                     )));
@@ -205,7 +205,7 @@ fn level(name: &str) -> PyResult<Level> {
 /// Keeps only the named backends.
 fn chosen(mut all: BackendRegistry, names: &[String]) -> Result<BackendRegistry> {
     if let Some(name) = names.iter().find(|name| all.get(name).is_none()) {
-        let hint = toolbox::did_you_mean(name, all.ids());
+        let hint = pteron_toolbox::did_you_mean(name, all.ids());
         return Err(Failure::Input(format!("there is no backend `{name}`{hint}")));
     }
     all.retain(|id| names.iter().any(|name| name == id));

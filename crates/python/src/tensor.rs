@@ -101,7 +101,7 @@ impl PyTensor {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let tensor = self.0.view().and_then(|view| view.to_tensor());
-        py.detach(|| Ok(format!("Tensor({})", toolbox::show::tensor(&tensor?))))
+        py.detach(|| Ok(format!("Tensor({})", pteron_toolbox::show::tensor(&tensor?))))
             .map_err(|e: Failure| e.into())
     }
 

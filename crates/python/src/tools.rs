@@ -5,16 +5,16 @@ use crate::errors::{Failure, Result};
 use crate::progress::progress;
 use crate::settings::{Settings, Source};
 use pteron::{BackendRegistry, DataLoader, EditLock, KernelRegistry, Limits, PtdDataMap};
+use pteron_toolbox::bundle::rebundled;
+use pteron_toolbox::edit::{self, MoveOptions, Output, StripOptions};
+use pteron_toolbox::file::{File, Progress};
+use pteron_toolbox::merge::{MergeOptions, Prefer, merge as merge_files};
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::pattern::Pattern;
 use pyo3::prelude::*;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use toolbox::bundle::rebundled;
-use toolbox::edit::{self, MoveOptions, Output, StripOptions};
-use toolbox::file::{File, Progress};
-use toolbox::merge::{MergeOptions, Prefer, merge as merge_files};
-use toolbox::paths::Paths;
-use toolbox::pattern::Pattern;
 
 /// The registries and limits with which files are read.
 pub(crate) struct Reader {
@@ -113,7 +113,7 @@ pub(crate) fn inspect(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<Str
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
         let loader = reader.open(&source)?;
-        json(&toolbox::inspect::inspect(&loader, &reader.kernels, &reader.backends, &reader.limits)?)
+        json(&pteron_toolbox::inspect::inspect(&loader, &reader.kernels, &reader.backends, &reader.limits)?)
     });
     Ok(done?)
 }
@@ -125,7 +125,7 @@ pub(crate) fn validate(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<St
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
         let loader = reader.open(&source)?;
-        json(&toolbox::validate::validate(&loader, &reader.kernels, &reader.backends, &reader.limits)?)
+        json(&pteron_toolbox::validate::validate(&loader, &reader.kernels, &reader.backends, &reader.limits)?)
     });
     Ok(done?)
 }
@@ -137,7 +137,7 @@ pub(crate) fn requirements(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResul
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
         let loader = reader.open(&source)?;
-        json(&toolbox::ops::requirements(&loader, &reader.kernels, &reader.backends, &reader.limits)?)
+        json(&pteron_toolbox::ops::requirements(&loader, &reader.kernels, &reader.backends, &reader.limits)?)
     });
     Ok(done?)
 }
@@ -145,7 +145,7 @@ pub(crate) fn requirements(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResul
 /// The operators of this build.
 #[pyfunction]
 pub(crate) fn operators(py: Python<'_>) -> PyResult<String> {
-    Ok(py.detach(|| json(&toolbox::ops::supported(registries().kernels())))?)
+    Ok(py.detach(|| json(&pteron_toolbox::ops::supported(registries().kernels())))?)
 }
 
 /// The ids of the backends of this build.
@@ -163,8 +163,8 @@ pub(crate) fn plan(py: Python<'_>, source: &Bound<'_, PyAny>, method: Option<Str
         let program = reader.program(&reader.open(&source)?, "plan")?;
         let (kernels, backends) = (&reader.kernels, &reader.backends);
         json(&match &method {
-            Some(method) => toolbox::plan::plan_of(&program, method, kernels, backends)?,
-            None => toolbox::plan::plan(&program, kernels, backends)?,
+            Some(method) => pteron_toolbox::plan::plan_of(&program, method, kernels, backends)?,
+            None => pteron_toolbox::plan::plan(&program, kernels, backends)?,
         })
     });
     Ok(done?)
@@ -177,7 +177,7 @@ pub(crate) fn listing(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<Str
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
         let file = File::open(reader.open(&source)?, "print", &reader.limits)?;
-        Ok(toolbox::print::print(&file, toolbox::print::PrintOptions::default())?)
+        Ok(pteron_toolbox::print::print(&file, pteron_toolbox::print::PrintOptions::default())?)
     });
     Ok(done?)
 }
@@ -196,9 +196,10 @@ pub(crate) fn diff(
         let reader = Reader::new();
         let (a, b) = (reader.open(&a)?, reader.open(&b)?);
         let (file_a, file_b) = (reader.file(&a, "diff")?, reader.file(&b, "diff")?);
-        let registries = toolbox::diff::Registries { kernels: &reader.kernels, backends: &reader.backends };
-        let mut report = toolbox::diff::diff(&file_a, &file_b, registries, &progress)?;
-        report.differences.extend(toolbox::diff::diff_test_cases(&*a, &*b, &reader.limits)?);
+        let registries =
+            pteron_toolbox::diff::Registries { kernels: &reader.kernels, backends: &reader.backends };
+        let mut report = pteron_toolbox::diff::diff(&file_a, &file_b, registries, &progress)?;
+        report.differences.extend(pteron_toolbox::diff::diff_test_cases(&*a, &*b, &reader.limits)?);
         json(&if meaning { report.of_meaning() } else { report })
     });
     Ok(done?)
@@ -368,12 +369,13 @@ pub(crate) fn convert(
     let done: Result<u64> = py.detach(|| {
         let source = Source::Path(source);
         let _locks = check(&[&source], &[], &[&output])?;
-        let to = toolbox::convert::Format::of(&output).ok_or_else(|| {
+        let to = pteron_toolbox::convert::Format::of(&output).ok_or_else(|| {
             Failure::Input(format!("{}: weights are written as .ptd, .safetensors or .npz", output.display()))
         })?;
-        let options = toolbox::convert::Options { keep_quantized };
+        let options = pteron_toolbox::convert::Options { keep_quantized };
         let limits = Limits::default();
-        let converted = toolbox::convert::convert(&source.open(false)?, to, options, &limits, &progress)?;
+        let converted =
+            pteron_toolbox::convert::convert(&source.open(false)?, to, options, &limits, &progress)?;
         keep(strict, &output.display().to_string(), &converted.lost)?;
         write(&output, &converted.file)?;
         Ok(converted.file.bytes())

@@ -5,6 +5,7 @@ use crate::errors::Result;
 use crate::runs::delegations;
 use crate::tools::settings;
 use pteron::compile;
+use pteron_toolbox::verify::{Case, Convert, Counts, Options, Setting, check_all, find};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -12,7 +13,6 @@ use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use toolbox::verify::{Case, Convert, Counts, Options, Setting, check_all, find};
 
 /// Which programs of the cases are run: the programs or the archives, compiled for `backends`, then recompiled for each
 /// backend of `retarget`.

@@ -8,9 +8,9 @@ use crate::constants::ConstantBytes;
 use crate::error::ExecuteError;
 use crate::step::{ArgStep, OutStep};
 use crate::value::{Id, Storage, TensorValue, Value};
-use operator::{Arg, Error as KernelError, Out, Scratch, ScratchBuffer};
+use pteron_operator::{Arg, Error as KernelError, Out, Scratch, ScratchBuffer};
+use pteron_tensor::{Arenas, Extent, Scalar, Shape, ShapeDynamism, TensorMeta, TensorView, TensorViewMut};
 use smallvec::SmallVec;
-use tensor::{Arenas, Extent, Scalar, Shape, ShapeDynamism, TensorMeta, TensorView, TensorViewMut};
 
 /// The memory and the values of a method.
 pub(crate) struct State {
@@ -96,7 +96,7 @@ impl State {
             let written = callee.call(arg_list, out_list)?;
             produced(outs, written)
         };
-        let result = pool::interruptible(attempt).unwrap_or_else(|why| Err(why.into()));
+        let result = pteron_pool::interruptible(attempt).unwrap_or_else(|why| Err(why.into()));
         for (&id, meta) in ids.iter().zip(metas).rev() {
             if let Some(t) = self.values[id].tensor_mut() {
                 t.meta = meta;
@@ -168,9 +168,9 @@ fn present(extent: Extent, meta: &TensorMeta) -> Extent {
 
 fn constant<'a>(constants: &'a [ConstantBytes], index: usize, meta: &TensorMeta) -> Result<&'a [u8]> {
     let bytes: &[u8] = &constants[index];
-    bytes
-        .get(..meta.nbytes())
-        .ok_or_else(|| tensor::Error::WrongByteCount { expected: meta.nbytes(), found: bytes.len() }.into())
+    bytes.get(..meta.nbytes()).ok_or_else(|| {
+        pteron_tensor::Error::WrongByteCount { expected: meta.nbytes(), found: bytes.len() }.into()
+    })
 }
 
 fn out_tensors(out: &OutStep) -> impl Iterator<Item = Id> {
@@ -275,7 +275,7 @@ impl<'a> Binder<'a> {
         position: usize,
         arg: ArgStep,
         temps: &'v Temps<'_>,
-        loan: &mut tensor::Loan<'v>,
+        loan: &mut pteron_tensor::Loan<'v>,
     ) -> Result<Arg<'v>>
     where
         'a: 'v,
@@ -332,7 +332,12 @@ impl<'a> Binder<'a> {
             .collect()
     }
 
-    fn view<'v>(&self, id: Id, temps: &'v Temps<'_>, loan: &mut tensor::Loan<'v>) -> Result<TensorView<'v>>
+    fn view<'v>(
+        &self,
+        id: Id,
+        temps: &'v Temps<'_>,
+        loan: &mut pteron_tensor::Loan<'v>,
+    ) -> Result<TensorView<'v>>
     where
         'a: 'v,
     {

@@ -10,11 +10,11 @@ use crate::method::Method;
 use crate::raise::DefUse;
 use crate::value::{Id, Storage};
 use crate::{Error, NamedDataMap, PtdDataMap, Result, replace_file};
-use format::container::Blob;
-use format::ptd::{Builder, TensorLayout};
+use pteron_format::container::Blob;
+use pteron_format::ptd::{Builder, TensorLayout};
+use pteron_tensor::{Extent, TensorView};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
-use tensor::{Extent, TensorView};
 
 /// Writes a checkpoint, atomically.
 pub(crate) fn write(builder: Builder<'_>, path: &Path) -> Result<()> {
@@ -118,9 +118,9 @@ impl Method {
     fn persistent(&self) -> Vec<(String, Id)> {
         let tables = self.program.tables();
         let starts_filled = |id: Id| {
-            let value = self.meta().plan().values.get(id).and_then(format::pte::EValue::as_tensor);
+            let value = self.meta().plan().values.get(id).and_then(pteron_format::pte::EValue::as_tensor);
             value.is_some_and(|t| {
-                use format::pte::TensorData::{ExternalInitial, Initial};
+                use pteron_format::pte::TensorData::{ExternalInitial, Initial};
                 matches!(tables.tensor_data(t), Initial(_) | ExternalInitial(_))
             })
         };

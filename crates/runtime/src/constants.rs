@@ -5,11 +5,11 @@ use crate::limits::over_memory;
 use crate::{
     DataLoader, FreeableBuffer, NamedDataMap, Program, Purpose, Result, load::from_little_endian, one_line,
 };
-use graph::{Bytes, Constant, Derivation, Identity, SharedBytes, SourceId};
-use operator::Budget;
+use pteron_engine::{Bytes, Constant, Derivation, Identity, SharedBytes, SourceId};
+use pteron_operator::Budget;
+use pteron_tensor::{AlignedBuffer, ScalarType};
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use tensor::{AlignedBuffer, ScalarType};
 
 /// The bytes of a constant, possibly read on first access.
 ///
@@ -70,7 +70,7 @@ impl ConstantBytes {
         alignment: usize,
         what: &'static str,
         memory: &Budget,
-    ) -> operator::Result<Self> {
+    ) -> pteron_operator::Result<Self> {
         if self.deferred.is_none()
             && let Some(bytes) = self.bytes.take()
         {
@@ -299,7 +299,9 @@ impl Deferred {
             Source::File(file, offset) => file.load(*offset, self.len as u64, Purpose::Constant)?,
         };
         if bytes.len() < self.len {
-            return Err(tensor::Error::WrongByteCount { expected: self.len, found: bytes.len() }.into());
+            return Err(
+                pteron_tensor::Error::WrongByteCount { expected: self.len, found: bytes.len() }.into()
+            );
         }
         Ok(aligned(bytes, self.elements)?.holding(held))
     }

@@ -1,9 +1,9 @@
-use ir::exported::SizeProblem;
-use operator::{Tag, shown, shown_line};
+use pteron_ir::exported::SizeProblem;
+use pteron_operator::{Tag, shown, shown_line};
+use pteron_tensor::{DimOrder, ScalarType};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use tensor::{DimOrder, ScalarType};
 
 /// Errors from opening a file to reading an output. Every variant says where the error is; the frequent ones also say
 /// what to do.
@@ -46,7 +46,7 @@ pub enum Error {
         /// The file's name.
         file: String,
         /// What is wrong, and where.
-        source: Box<format::Error>,
+        source: Box<pteron_format::Error>,
     },
     /// A method is malformed. The other methods of the program are not affected.
     #[error("the method `{}` of {file} is not valid", shown(method))]
@@ -56,7 +56,7 @@ pub enum Error {
         /// The method.
         method: String,
         /// What is wrong, and where.
-        source: Box<format::Error>,
+        source: Box<pteron_format::Error>,
     },
     /// An archive that is compiled when it is opened failed to compile.
     #[error("cannot compile {file}")]
@@ -86,7 +86,7 @@ pub enum Error {
         "there is no method `{}`; the program has {}{}",
         shown(name),
         list(available),
-        operator::did_you_mean(name, available.iter().map(String::as_str))
+        pteron_operator::did_you_mean(name, available.iter().map(String::as_str))
     )]
     NoSuchMethod {
         /// The requested name.
@@ -177,14 +177,14 @@ pub enum Error {
         /// The delegate that was being loaded, if it was one.
         place: Option<String>,
         /// Why.
-        source: pool::Interrupted,
+        source: pteron_pool::Interrupted,
     },
     /// An allocation failed, or a shape overflows.
     #[error(transparent)]
-    Tensor(#[from] tensor::Error),
+    Tensor(#[from] pteron_tensor::Error),
     /// A kernel could not be registered, or a value has another kind than requested.
     #[error(transparent)]
-    Operator(#[from] operator::Error),
+    Operator(#[from] pteron_operator::Error),
     /// A named-data key does not exist.
     #[error("there is no named data `{}` in {source_name}", shown(key))]
     NoSuchKey {
@@ -202,7 +202,7 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    pub(crate) fn format(file: &str, source: format::Error) -> Self {
+    pub(crate) fn format(file: &str, source: pteron_format::Error) -> Self {
         Self::Format { file: file.to_owned(), source: Box::new(source) }
     }
 }
@@ -213,13 +213,13 @@ impl Error {
 pub enum ExecuteError {
     /// The kernel refused its arguments.
     #[error(transparent)]
-    Kernel(#[from] operator::Error),
+    Kernel(#[from] pteron_operator::Error),
     /// The delegate failed.
     #[error(transparent)]
     Backend(crate::BackendError),
     /// A tensor error outside a kernel.
     #[error(transparent)]
-    Tensor(#[from] tensor::Error),
+    Tensor(#[from] pteron_tensor::Error),
     /// The condition of a jump is neither a boolean nor a tensor of booleans.
     #[error("the condition of the jump is {0}, not a boolean")]
     Condition(String),
@@ -228,7 +228,7 @@ pub enum ExecuteError {
     NoMemory(usize),
     /// The execution was [interrupted](crate::Interrupt), or exceeded [`Limits::time`](crate::Limits::time).
     #[error("the execution was interrupted: {0}")]
-    Interrupted(pool::Interrupted),
+    Interrupted(pteron_pool::Interrupted),
     /// The execution exceeded [`Limits::instructions`](crate::Limits::instructions).
     #[error(
         "{0} instructions have been executed, the limit; the program loops, or raise `Limits::instructions`"
@@ -242,8 +242,8 @@ impl From<crate::BackendError> for ExecuteError {
     }
 }
 
-impl From<pool::Interrupted> for ExecuteError {
-    fn from(why: pool::Interrupted) -> Self {
+impl From<pteron_pool::Interrupted> for ExecuteError {
+    fn from(why: pteron_pool::Interrupted) -> Self {
         Self::Interrupted(why)
     }
 }

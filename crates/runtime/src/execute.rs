@@ -7,14 +7,14 @@ use crate::method::Method;
 use crate::region::{Choice, Lowered, LoweringContext, Region};
 use crate::step::{ArgStep, Chain, DelegateEntry, DelegateStep, KernelStep, OutStep, RegionStep, Step};
 use crate::value::{Id, Storage, Value};
-use clock::Instant;
-use graph::{Executable, Packs};
-use operator::{Arg, Args, Generator, Isa, KernelContext, Out, Outs, Scratch};
-use pool::{Interrupt, Pool};
+use pteron_clock::Instant;
+use pteron_engine::{Executable, Packs};
+use pteron_operator::{Arg, Args, Generator, Isa, KernelContext, Out, Outs, Scratch};
+use pteron_pool::{Interrupt, Pool};
+use pteron_tensor::{DimOrder, ShapeDynamism, Tensor, TensorMeta, TensorView, TensorViewMut};
+use pteron_trace::{Place, SpanKind, Tracer, Within};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tensor::{DimOrder, ShapeDynamism, Tensor, TensorMeta, TensorView, TensorViewMut};
-use trace::{Place, SpanKind, Tracer, Within};
 
 /// Elements of a jump condition that are read between two checks for an interrupt.
 const PIECE: usize = 1 << 16;
@@ -55,7 +55,7 @@ impl Method {
         };
         for (index, chain) in self.chains.iter().enumerate() {
             runner.at = 0;
-            let ran = pool::interruptible(|| runner.start(index, chain));
+            let ran = pteron_pool::interruptible(|| runner.start(index, chain));
             if let Err((instruction, source)) = ran.unwrap_or_else(|why| Err((runner.at, why.into()))) {
                 let place = self.program.place(self.plan, index, instruction);
                 return Err(Error::Execute {
@@ -439,9 +439,9 @@ impl State {
             Value::Bool(b) => Ok(*b),
             Value::Tensor(_) => {
                 let view = self.view(id)?;
-                match view.storage::<tensor::Bool>() {
+                match view.storage::<pteron_tensor::Bool>() {
                     Ok(elements) => Ok(elements.chunks(PIECE).all(|piece| {
-                        pool::progress(piece.len());
+                        pteron_pool::progress(piece.len());
                         piece.iter().all(|b| b.get())
                     })),
                     Err(_) => Err(ExecuteError::Condition(format!("a tensor of {}", view.dtype()))),

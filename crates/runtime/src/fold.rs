@@ -1,4 +1,4 @@
-//! Constant folding of instructions outside static regions; those inside are folded by the same [`graph::fold`] when
+//! Constant folding of instructions outside static regions; those inside are folded by the same [`pteron_engine::fold`] when
 //! the region is lowered. Readers of a folded result see a constant: their kernels can prepare for it, and its
 //! [`Derivation`] says how it was computed.
 //!
@@ -13,10 +13,10 @@ use crate::operands::Operands;
 use crate::raise::{DefUse, Position, scalar_of, writes_only_its_outs};
 use crate::step::{KernelStep, OutStep, Step};
 use crate::value::{Id, Storage};
-use graph::{Call, CallOut, Constant, Derivation, IntoKind};
-use operator::{KernelContext, Results};
+use pteron_engine::{Call, CallOut, Constant, Derivation, IntoKind};
+use pteron_operator::{KernelContext, Results};
+use pteron_tensor::{Scalar, Tensor, TensorMeta};
 use std::sync::Arc;
-use tensor::{Scalar, Tensor, TensorMeta};
 
 /// How many times larger a result may be than its operands. An int8 weight grows four times when it is converted
 /// to f32.
@@ -110,7 +110,7 @@ fn compute(
     let ctx = KernelContext::new(&method.pool, &method.scratch, &method.generator).with_isa(method.isa);
     let mut results: Vec<Tensor> = metas.into_iter().map(Tensor::zeros).collect::<Result<_, _>>().ok()?;
     let mut given: Vec<&mut Tensor> = results.iter_mut().collect();
-    graph::fold::compute(&*kind, &views, &mut given, &ctx)?;
+    pteron_engine::fold::compute(&*kind, &views, &mut given, &ctx)?;
     let is_one = results.len() == 1;
     let of = inputs.iter().filter_map(|&id| constant(&method.state, id));
     Some((results, Derivation::new(kind, of).filter(|_| is_one)))

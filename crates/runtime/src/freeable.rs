@@ -1,9 +1,9 @@
-use graph::{Identity, SourceId};
-use operator::{Budget, Held};
+use pteron_engine::{Identity, SourceId};
+use pteron_operator::{Budget, Held};
+use pteron_tensor::{AlignedBuffer, MappedFile};
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-use tensor::{AlignedBuffer, MappedFile};
 
 /// Bytes loaded by a [`DataLoader`](crate::DataLoader). Clones share the bytes, which are released when the last clone
 /// is dropped or freed.
@@ -97,16 +97,21 @@ impl FreeableBuffer {
     ///
     /// # Errors
     /// There is not enough memory for the copy.
-    pub fn aligned(self, alignment: usize, what: &'static str, memory: &Budget) -> operator::Result<Self> {
+    pub fn aligned(
+        self,
+        alignment: usize,
+        what: &'static str,
+        memory: &Budget,
+    ) -> pteron_operator::Result<Self> {
         if self.as_ptr().addr().is_multiple_of(alignment) || self.is_empty() {
             return Ok(self);
         }
         let held = memory.take(what, self.len())?;
-        let padded = self.len().saturating_add(alignment.saturating_sub(tensor::ALIGNMENT));
+        let padded = self.len().saturating_add(alignment.saturating_sub(pteron_tensor::ALIGNMENT));
         let mut buffer = AlignedBuffer::zeroed(padded)?;
         let start = buffer.as_ptr().align_offset(alignment);
         let range = start..start.saturating_add(self.len());
-        let place = buffer.get_mut(range.clone()).ok_or(tensor::Error::OutOfMemory(padded))?;
+        let place = buffer.get_mut(range.clone()).ok_or(pteron_tensor::Error::OutOfMemory(padded))?;
         place.copy_from_slice(&self);
         let copy = Self { owner: Owner::Read(Arc::new(buffer)), range, origin: None }.holding(held);
         Ok(Self { origin: self.origin, ..copy })

@@ -58,9 +58,6 @@ pub use error::{
     MissingOperator, Result, one_line,
 };
 pub use freeable::FreeableBuffer;
-pub use graph::{Call, CallArg, CallOut, Constant, Graph, Identity, PackStore, SourceId, ValueId};
-pub use ir::exported::delegate::{DebugHandle, DelegateSource, DelegateSources, SourceNode};
-pub use ir::exported::{InputSizes, SizeProblem};
 pub use limits::Limits;
 pub use loader::{BytesLoader, DataLoader, FileLoader, LoaderReader, MmapLoader, Purpose};
 pub use machine::free_memory;
@@ -69,15 +66,18 @@ pub use method::{AsWritten, Method, MethodGraph};
 pub use module::Module;
 pub use named_data::{MergedDataMap, NamedDataMap, PtdDataMap, PteDataMap};
 pub use options::LoadOptions;
-pub use pool::{Interrupt, Interrupted};
 pub use program::Program;
+pub use pteron_engine::{Call, CallArg, CallOut, Constant, Graph, Identity, PackStore, SourceId, ValueId};
+pub use pteron_ir::exported::delegate::{DebugHandle, DelegateSource, DelegateSources, SourceNode};
+pub use pteron_ir::exported::{InputSizes, SizeProblem};
+pub use pteron_pool::{Interrupt, Interrupted};
+pub use pteron_tensor::Unchanged;
 pub use raise::{Found, RaisedFlow, RaisedInstruction, RaisedMethod, RaisedRead, RaisedView};
 pub use replace::{
     EditLock, Protected, before_unfinished_files, discard_unfinished_files, replace_entry, replace_file,
     replace_file_with, replaced_path, write_stream,
 };
 pub use session::{Session, SharedMethod};
-pub use tensor::Unchanged;
 #[cfg(feature = "training")]
 pub use training::{
     Adam, AdamOptions, Decay, Optimizer, OptimizerState, Schedule, Sgd, SgdOptions, TrainingModule,

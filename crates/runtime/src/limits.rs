@@ -32,7 +32,7 @@ pub struct Limits {
     /// memory if that is less.
     pub backend_bytes: usize,
     /// Limits on the flatbuffer of a program.
-    pub format: format::Limits,
+    pub format: pteron_format::Limits,
 }
 
 impl Default for Limits {
@@ -45,7 +45,7 @@ impl Default for Limits {
             scratch_bytes: usize::try_from(4u64 << 30).unwrap_or(usize::MAX),
             segment_bytes: 256 << 30,
             backend_bytes: usize::try_from(16u64 << 30).unwrap_or(usize::MAX),
-            format: format::Limits::default(),
+            format: pteron_format::Limits::default(),
         };
         limits.within_memory(free_memory().unwrap_or(u64::MAX))
     }
@@ -63,7 +63,7 @@ impl Limits {
             scratch_bytes: 16 << 20,
             segment_bytes: 64 << 20,
             backend_bytes: 16 << 20,
-            format: format::Limits::default(),
+            format: pteron_format::Limits::default(),
         };
         limits.within_memory(free_memory().unwrap_or(u64::MAX))
     }
@@ -78,7 +78,7 @@ impl Limits {
             scratch_bytes: usize::MAX,
             segment_bytes: u64::MAX,
             backend_bytes: usize::MAX,
-            format: format::Limits::default(),
+            format: pteron_format::Limits::default(),
         }
     }
 
@@ -104,9 +104,9 @@ impl Limits {
 }
 
 /// Converts the error of an exhausted memory budget.
-pub(crate) fn over_memory(error: operator::Error) -> Error {
+pub(crate) fn over_memory(error: pteron_operator::Error) -> Error {
     match error {
-        operator::Error::Limit { what, needed, limit } => Error::Limit {
+        pteron_operator::Error::Limit { what, needed, limit } => Error::Limit {
             what: format!("a method with {what}"),
             needed: needed as u64,
             limit: limit as u64,

@@ -14,14 +14,14 @@ use crate::{
     BackendError, BackendOptions, Error, FreeableBuffer, Limits, LoadOptions, Method, NamedDataMap, Program,
     Purpose, Result, one_line, tables,
 };
-use format::pte::{self, TensorData};
-use operator::{Budget, Generator, Held, Kernel, Scratch};
-use pool::Interrupt;
+use pteron_format::pte::{self, TensorData};
+use pteron_operator::{Budget, Generator, Held, Kernel, Scratch};
+use pteron_pool::Interrupt;
+use pteron_tensor::{AlignedBuffer, Arenas, Extent, ScalarType, TensorMeta};
+use pteron_trace::{Place, SpanKind, Tracer};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::{AlignedBuffer, Arenas, Extent, ScalarType, TensorMeta};
-use trace::{Place, SpanKind, Tracer};
 
 /// Loads a plan whose operators and backends are all present.
 pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Result<Method> {
@@ -56,7 +56,7 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
         regions: Vec::new(),
         keep_graphs: options.keep_graphs,
         as_written: Vec::new(),
-        packs: graph::Packs::within(budget, options.packed),
+        packs: pteron_engine::Packs::within(budget, options.packed),
         held,
         operators: tables.operators.iter().map(|op| op.full_name().into()).collect(),
         planned_arenas,
@@ -332,7 +332,7 @@ impl<'p> Loader<'p> {
             let checked = call.map_or(Ok(()), |call| call.check(entry.num_inputs));
             checked.map_err(BackendError::new).map(|()| entry)
         };
-        let made = pool::interruptible(make).unwrap_or_else(|why| Err(why.into()));
+        let made = pteron_pool::interruptible(make).unwrap_or_else(|why| Err(why.into()));
         let fired = || self.options.interrupt.as_ref().and_then(|interrupt| interrupt.check().err());
         let interrupted = made.as_ref().err().and_then(BackendError::interrupted).or_else(fired);
         if let Some(source) = interrupted {
@@ -529,7 +529,7 @@ pub(crate) fn planned(t: &pte::Tensor, meta: &TensorMeta) -> Result<Extent> {
 
 /// Converts a 64-bit size from a file to `usize`. Fails if it does not fit.
 pub(crate) fn usize_of(n: u64) -> Result<usize> {
-    usize::try_from(n).map_err(|_| tensor::Error::SizeOverflow { shape: format!("{n} bytes") }.into())
+    usize::try_from(n).map_err(|_| pteron_tensor::Error::SizeOverflow { shape: format!("{n} bytes") }.into())
 }
 
 /// Converts little-endian elements to the host's byte order, in place.

@@ -1,14 +1,14 @@
 //! Data loaders: byte ranges of a program or data file, from memory, from a file or from a memory map.
 
 use crate::{Error, FreeableBuffer, Result};
-use graph::SourceId;
+use pteron_engine::SourceId;
+use pteron_tensor::{AlignedBuffer, MappedFile, Unchanged};
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tensor::{AlignedBuffer, MappedFile, Unchanged};
 
 /// What a byte range is used for. A loader may choose placement or caching by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

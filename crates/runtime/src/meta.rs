@@ -1,10 +1,10 @@
 use crate::{InputProblem, Program, Result, input_sizes};
-use format::pte;
-use ir::exported::InputSizes;
-use ir::exported::delegate::DelegateSources;
-use operator::{EValue, Tag};
+use pteron_format::pte;
+use pteron_ir::exported::InputSizes;
+use pteron_ir::exported::delegate::DelegateSources;
+use pteron_operator::{EValue, Tag};
+use pteron_tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta};
 use std::collections::BTreeMap;
-use tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta};
 
 /// The program's description of one of its methods. The method need not be loaded.
 #[derive(Clone, Copy)]
@@ -268,7 +268,7 @@ fn tensor_info(t: &pte::Tensor) -> Option<TensorInfo> {
 }
 
 /// Type, size bounds and layout of a tensor in the file.
-pub(crate) fn tensor_meta(t: &pte::Tensor) -> tensor::Result<TensorMeta> {
+pub(crate) fn tensor_meta(t: &pte::Tensor) -> pteron_tensor::Result<TensorMeta> {
     let dtype = ScalarType::from_i8(t.scalar_type)?;
     let sizes: Vec<usize> = t.sizes.iter().map(|&s| usize::try_from(s).unwrap_or(usize::MAX)).collect();
     let dynamism = match t.shape_dynamism {

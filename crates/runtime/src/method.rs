@@ -6,13 +6,13 @@ use crate::region::Region;
 use crate::step::{Chain, DelegateEntry, Step};
 use crate::value::{Id, Storage, Value};
 use crate::{Limits, Result};
-use format::pte::TensorData;
-use ir::exported::InputSizes;
-use operator::{EValue, Generator, Held, Isa, Scratch, Tag};
-use pool::{Interrupt, Pool};
+use pteron_format::pte::TensorData;
+use pteron_ir::exported::InputSizes;
+use pteron_operator::{EValue, Generator, Held, Isa, Scratch, Tag};
+use pteron_pool::{Interrupt, Pool};
+use pteron_tensor::{AlignedBuffer, Extent, Tensor, TensorView, TensorViewMut};
+use pteron_trace::EventTracer;
 use std::sync::Arc;
-use tensor::{AlignedBuffer, Extent, Tensor, TensorView, TensorViewMut};
-use trace::EventTracer;
 
 /// The graph that a range of instructions was raised to.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ pub struct MethodGraph<'m> {
     /// of an execution.
     pub is_dynamic: bool,
     /// The graph, before any pass.
-    pub graph: &'m graph::Graph,
+    pub graph: &'m pteron_engine::Graph,
 }
 
 /// Instructions that run as they are written, because preparing them would exceed the memory limit.
@@ -56,7 +56,7 @@ pub struct Method {
     /// Whether regions keep their graphs.
     pub(crate) keep_graphs: bool,
     /// Packed weights, shared by regions and prepared calls.
-    pub(crate) packs: graph::Packs,
+    pub(crate) packs: pteron_engine::Packs,
     /// The instructions that could not be prepared within the memory limit.
     pub(crate) as_written: Vec<AsWritten>,
     /// Budget reservations for arenas, tables and constants.
@@ -100,9 +100,9 @@ impl Method {
         &mut self,
         chain: usize,
         instructions: std::ops::Range<usize>,
-        error: Option<operator::Error>,
+        error: Option<pteron_operator::Error>,
     ) {
-        if let Some(error @ operator::Error::Limit { .. }) = error {
+        if let Some(error @ pteron_operator::Error::Limit { .. }) = error {
             self.as_written.push(AsWritten { chain, instructions, reason: error.to_string() });
         }
     }
@@ -208,9 +208,9 @@ impl Method {
                 found: "a tensor".to_owned(),
             }));
         };
-        let extent = tensor::Extent { len: slot.meta.nbytes(), ..extent };
+        let extent = pteron_tensor::Extent { len: slot.meta.nbytes(), ..extent };
         let target = self.state.arenas.bytes_mut(extent)?;
-        tensor.relayout(&mut tensor::TensorViewMut::new(&mut slot.meta, target)?)?;
+        tensor.relayout(&mut pteron_tensor::TensorViewMut::new(&mut slot.meta, target)?)?;
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl Method {
         slot.meta.resize(sizes)?;
         slot.storage = home;
         self.input_set[index] = true;
-        let extent = tensor::Extent { len: slot.meta.nbytes(), ..extent };
+        let extent = pteron_tensor::Extent { len: slot.meta.nbytes(), ..extent };
         Ok(TensorViewMut::new(&mut slot.meta, self.state.arenas.bytes_mut(extent)?)?)
     }
 
@@ -363,8 +363,9 @@ impl Method {
                 tensor.meta()
             )));
         }
-        let target = self.state.arenas.bytes_mut(tensor::Extent { len: slot.meta.nbytes(), ..extent })?;
-        tensor.relayout(&mut tensor::TensorViewMut::new(&mut slot.meta, target)?)?;
+        let target =
+            self.state.arenas.bytes_mut(pteron_tensor::Extent { len: slot.meta.nbytes(), ..extent })?;
+        tensor.relayout(&mut pteron_tensor::TensorViewMut::new(&mut slot.meta, target)?)?;
         Ok(())
     }
 

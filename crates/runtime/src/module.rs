@@ -1,10 +1,10 @@
 use crate::{DataLoader, LoadOptions, Method, MethodMeta, NamedDataMap, Program, Result, load};
-use operator::EValue;
+use pteron_operator::EValue;
+use pteron_tensor::{AlignedBuffer, Unchanged};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tensor::{AlignedBuffer, Unchanged};
 
 /// The number of memory ids, counted from 1, that methods can share: the first holds activations, the second the
 /// mutable buffers that the exporter's `share_mutable_buffers` places together.
@@ -15,7 +15,7 @@ const SHARED_ARENAS: usize = 2;
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use pteron_runtime::{LoadOptions, Module};
-/// use tensor::Tensor;
+/// use pteron_tensor::Tensor;
 ///
 /// let mut module = Module::open("model.pte", LoadOptions::default())?;
 /// let outputs = module.forward(&[Tensor::from_slice(&[1, 2], &[0.5f32, 2.0])?.into()])?;

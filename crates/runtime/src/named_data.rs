@@ -4,14 +4,14 @@ use crate::constants::{ConstantBytes, Deferred, Elements, Source};
 use crate::limits::over_memory;
 use crate::load::usize_of;
 use crate::{DataLoader, Error, FileLoader, FreeableBuffer, Limits, MmapLoader, Program, Purpose, Result};
-use format::ptd;
-use graph::SourceId;
-use operator::Budget;
+use pteron_engine::SourceId;
+use pteron_format::ptd;
+use pteron_operator::Budget;
+use pteron_tensor::{DimOrder, ScalarType, TensorMeta, Unchanged};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use tensor::{DimOrder, ScalarType, TensorMeta, Unchanged};
 
 /// Named blobs and tensors.
 pub trait NamedDataMap: Send + Sync {
@@ -52,7 +52,9 @@ pub trait NamedDataMap: Send + Sync {
     fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {
         let data = self.data(key)?;
         if data.len() != target.len() {
-            return Err(tensor::Error::WrongByteCount { expected: target.len(), found: data.len() }.into());
+            return Err(
+                pteron_tensor::Error::WrongByteCount { expected: target.len(), found: data.len() }.into()
+            );
         }
         target.copy_from_slice(&data);
         Ok(())
@@ -92,7 +94,7 @@ impl PtdDataMap {
     /// Reads and verifies the header and the tables, not the data.
     pub fn load(loader: Arc<dyn DataLoader>, limits: &Limits) -> Result<Self> {
         let fail = |e| Error::format(loader.name(), e);
-        let head_len = loader.size().min(format::container::HEAD_BYTES as u64);
+        let head_len = loader.size().min(pteron_format::container::HEAD_BYTES as u64);
         let head = loader.load(0, head_len, Purpose::Program)?;
         let header = ptd::Header::parse(&head, loader.size()).map_err(fail)?;
         let needed = header.tables_range().end;
@@ -185,7 +187,7 @@ impl NamedDataMap for PtdDataMap {
         let (offset, len) = self.range(self.entry(key)?);
         if len != target.len() as u64 {
             let found = usize::try_from(len).unwrap_or(usize::MAX);
-            return Err(tensor::Error::WrongByteCount { expected: target.len(), found }.into());
+            return Err(pteron_tensor::Error::WrongByteCount { expected: target.len(), found }.into());
         }
         self.loader.load_into(offset, target, Purpose::Named)
     }
@@ -404,7 +406,7 @@ fn no_key(key: &str, map: &dyn NamedDataMap) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use graph::{Bytes, Constant};
+    use pteron_engine::{Bytes, Constant};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// One entry of 40 bytes, and how often it was read.

@@ -3,9 +3,9 @@
 use crate::call::State;
 use crate::step::ArgStep;
 use crate::value::{Id, Value};
-use graph::CallArg;
+use pteron_engine::CallArg;
+use pteron_tensor::Scalar;
 use std::sync::Arc;
-use tensor::Scalar;
 
 /// Collects the operands of graph calls that are built from a method's instructions.
 pub(crate) trait Operands {

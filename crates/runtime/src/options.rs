@@ -1,11 +1,11 @@
 use crate::{BackendOptions, BackendRegistry, Limits, NamedDataMap};
-use graph::PackStore;
-use operator::{Isa, KernelRegistry};
-use pool::{Interrupt, Pool};
+use pteron_engine::PackStore;
+use pteron_operator::{Isa, KernelRegistry};
+use pteron_pool::{Interrupt, Pool};
+use pteron_tensor::AlignedBuffer;
+use pteron_trace::EventTracer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tensor::AlignedBuffer;
-use trace::EventTracer;
 
 /// Options for loading a method. Clones share everything except `memory`, which is copied.
 #[derive(Clone, Default)]

@@ -1,7 +1,7 @@
 //! The named data that Pteron adds to programs, which is text.
 
 use crate::{Error, Program, Purpose, Result};
-use format::pte::{Alignments, MAX_OWN_BYTES, alignments_key};
+use pteron_format::pte::{Alignments, MAX_OWN_BYTES, alignments_key};
 
 /// The text of an entry for a method; `None` if there is none.
 pub(crate) fn text(program: &Program, method: &str, key: &str) -> Result<Option<String>> {

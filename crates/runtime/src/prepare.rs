@@ -9,11 +9,11 @@ use crate::region::{self, Region};
 use crate::release;
 use crate::step::{ArgStep, DelegateEntry, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage, Value};
-use graph::Packs;
-use operator::{Arg, Args, Isa};
+use pteron_engine::Packs;
+use pteron_operator::{Arg, Args, Isa};
+use pteron_tensor::TensorView;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use tensor::TensorView;
 
 /// Lowers regions, folds constants, and lets kernels prepare the remaining calls. If a kernel fails to prepare a call,
 /// the call runs unprepared and reports its error when it is executed.
@@ -57,7 +57,9 @@ pub(crate) fn prepare(method: &mut Method) -> crate::Result<()> {
                 Err(error) => {
                     let is_noted =
                         |noted: &AsWritten| noted.chain == index && noted.instructions.contains(&(next - 1));
-                    if matches!(error, operator::Error::Limit { .. }) && !as_written.iter().any(is_noted) {
+                    if matches!(error, pteron_operator::Error::Limit { .. })
+                        && !as_written.iter().any(is_noted)
+                    {
                         let instructions = next - 1..next;
                         as_written.push(AsWritten { chain: index, instructions, reason: error.to_string() });
                     }
@@ -76,7 +78,7 @@ fn prepare_call(
     def_use: &DefUse,
     isa: Isa,
     packs: &mut Packs,
-) -> operator::Result<Option<Box<dyn operator::PreparedKernel>>> {
+) -> pteron_operator::Result<Option<Box<dyn pteron_operator::PreparedKernel>>> {
     let list: SmallVec<[Arg<'_>; 12]> = call
         .args
         .iter()
@@ -95,7 +97,7 @@ fn prepare_call(
         },
         _ => None,
     };
-    graph::prepare(&call.kernel, &Args::new(call.kernel.schema(), list), constant, isa, packs)
+    pteron_engine::prepare(&call.kernel, &Args::new(call.kernel.schema(), list), constant, isa, packs)
 }
 
 /// What is statically known of an argument before the method runs.

@@ -5,14 +5,14 @@ use crate::{
     BackendRegistry, DataLoader, FileLoader, FreeableBuffer, Limits, LoadOptions, Method, MmapLoader,
     Purpose, Result,
 };
-use format::pte;
-use graph::SourceId;
-use operator::KernelRegistry;
+use pteron_engine::SourceId;
+use pteron_format::pte;
+use pteron_operator::KernelRegistry;
+use pteron_tensor::Unchanged;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tensor::Unchanged;
 
 /// The number of missing operators for which similar names are suggested.
 const MAX_EXPLAINED: usize = 20;
@@ -87,7 +87,7 @@ impl Program {
     /// As [`load`](Self::load), but does not fail if no method is valid, for tools that show what can be read of a program.
     pub fn load_readable(loader: Arc<dyn DataLoader>, limits: &Limits) -> Result<Self> {
         let fail = |e| Error::format(loader.name(), e);
-        let head_len = loader.size().min(format::container::HEAD_BYTES as u64);
+        let head_len = loader.size().min(pteron_format::container::HEAD_BYTES as u64);
         let head = loader.load(0, head_len, Purpose::Program)?;
         let header = pte::Header::parse(&head, loader.size()).map_err(fail)?;
         if header.program_size > limits.format.program_bytes {
@@ -168,8 +168,8 @@ impl Program {
         if !missing.is_empty() {
             return Err(missing.into());
         }
-        let _armed = options.interrupt.as_ref().map(pool::Interrupt::arm);
-        pool::interruptible(|| load::method(self, plan, options))
+        let _armed = options.interrupt.as_ref().map(pteron_pool::Interrupt::arm);
+        pteron_pool::interruptible(|| load::method(self, plan, options))
             .unwrap_or_else(|source| Err(Error::Interrupted { method: name.to_owned(), place: None, source }))
     }
 
@@ -288,7 +288,11 @@ impl Program {
 
     /// What the instruction at a place of a method calls, and the source line that it was exported from. `None` if the
     /// place does not refer to an instruction.
-    pub fn instruction_place(&self, method: &str, at: trace::Place) -> Result<Option<InstructionPlace>> {
+    pub fn instruction_place(
+        &self,
+        method: &str,
+        at: pteron_trace::Place,
+    ) -> Result<Option<InstructionPlace>> {
         let plan = self.plan_index(method)?;
         let place = at.chain.zip(at.instruction);
         Ok(place.map(|(chain, instruction)| self.place(plan, chain as usize, instruction as usize)))

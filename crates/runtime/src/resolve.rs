@@ -4,8 +4,8 @@
 use crate::Result;
 use crate::step::{ArgStep, DelegateStep, KernelStep, OutStep, Step};
 use crate::value::{Id, TensorValue, Value};
-use format::pte;
-use operator::Kernel;
+use pteron_format::pte;
+use pteron_operator::Kernel;
 use std::sync::Arc;
 
 /// Resolves one value. `tensor` builds the tensors.

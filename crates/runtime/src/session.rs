@@ -6,7 +6,7 @@ use crate::load::usize_of;
 use crate::method::Method;
 use crate::region::Region;
 use crate::{Error, Result, tables};
-use operator::{EValue, Generator, Scratch};
+use pteron_operator::{EValue, Generator, Scratch};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -79,7 +79,7 @@ impl State {
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use pteron_runtime::{LoadOptions, Program, SharedMethod};
-/// use tensor::Tensor;
+/// use pteron_tensor::Tensor;
 ///
 /// let program = Program::open("model.pte")?;
 /// let forward = SharedMethod::new(program.load_method("forward", LoadOptions::default())?)?;

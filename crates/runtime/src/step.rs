@@ -4,11 +4,11 @@ use crate::backend::{
     BackendError, Delegate, DelegateGraph, GraphRequest, checked_graph, drop_guarded, guarded,
 };
 use crate::value::Id;
-use graph::Graph;
-use operator::{Kernel, PreparedKernel};
+use pteron_engine::Graph;
+use pteron_operator::{Kernel, PreparedKernel};
+use pteron_tensor::TensorMeta;
 use std::cell::RefCell;
 use std::sync::Arc;
-use tensor::TensorMeta;
 
 /// One instruction.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub(crate) struct KernelStep {
     pub(crate) prepared: Option<Arc<dyn PreparedKernel>>,
     /// The arguments, in the order of the schema.
     pub(crate) args: Box<[ArgStep]>,
-    /// The outs that the call writes, in the order of [`operator::Outs`].
+    /// The outs that the call writes, in the order of [`pteron_operator::Outs`].
     pub(crate) outs: Box<[OutStep]>,
 }
 

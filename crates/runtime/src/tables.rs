@@ -2,7 +2,7 @@
 
 use crate::step::{ArgStep, OutStep, Step};
 use crate::value::{TensorValue, Value};
-use format::pte;
+use pteron_format::pte;
 
 /// Memory that preparation takes, as a multiple of the tables: for def-use information, and for graphs with their nodes
 /// and values.

@@ -1,7 +1,7 @@
 //! The value table of a method: the run-time form of the program's EValues.
 
+use pteron_tensor::{Extent, Scalar, Shape, TensorMeta};
 use std::sync::Arc;
-use tensor::{Extent, Scalar, Shape, TensorMeta};
 
 /// Index of a value.
 pub(crate) type Id = usize;

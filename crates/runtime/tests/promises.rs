@@ -1,9 +1,9 @@
 //! The guarantees of ExecuTorch's file formats, one test for each.
 
-use format::container::Blob;
-use format::ptd::TensorLayout;
-use format::pte::{Builder, Chain, EValue, ExecutionPlan, NamedBlob};
-use format::{ptd, pte};
+use pteron_format::container::Blob;
+use pteron_format::ptd::TensorLayout;
+use pteron_format::pte::{Builder, Chain, EValue, ExecutionPlan, NamedBlob};
+use pteron_format::{ptd, pte};
 use pteron_runtime::{
     BytesLoader, DataLoader, FileLoader, Limits, MmapLoader, NamedDataMap, Program, PtdDataMap, PteDataMap,
     Purpose, Unchanged,

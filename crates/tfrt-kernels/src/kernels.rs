@@ -1,6 +1,6 @@
 //! Helpers to write and register the kernels of this crate.
 
-use host::{Charge, Effect, ErrorCode, Fault, Frame, IntoKernel, KernelRegistry, Outcome, Value};
+use pteron_host::{Charge, Effect, ErrorCode, Fault, Frame, IntoKernel, KernelRegistry, Outcome, Value};
 use std::fmt;
 use std::ops::Deref;
 
@@ -101,7 +101,7 @@ impl fmt::Display for Text {
     }
 }
 
-/// A string as a result value, of at most [`host::Limits::value_bytes`], put together from these parts.
+/// A string as a result value, of at most [`pteron_host::Limits::value_bytes`], put together from these parts.
 pub(crate) fn text(frame: &Frame<'_>, parts: &[&str]) -> Result<Value, Fault> {
     let bytes = parts.iter().map(|part| part.len() as u64).sum();
     let limit = frame.context().host().limits().value_bytes;

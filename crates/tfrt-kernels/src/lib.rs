@@ -16,7 +16,7 @@ mod kernels;
 mod tensor;
 mod testing;
 
-use host::KernelRegistry;
+use pteron_host::KernelRegistry;
 
 /// A registry of all kernels of this crate.
 pub fn registry() -> KernelRegistry {

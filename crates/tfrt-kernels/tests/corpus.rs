@@ -30,7 +30,7 @@ impl Buffer {
 }
 
 fn run(bef: &Path, options: &Options) -> (i32, String, String) {
-    let bytes: host::Bytes = Arc::new(fs::read(bef).unwrap());
+    let bytes: pteron_host::Bytes = Arc::new(fs::read(bef).unwrap());
     let (stdout, stderr) = (Buffer::default(), Buffer::default());
     let code = driver::run(bytes, options, stdout.clone(), stderr.clone());
     (code, stdout.text(), stderr.text())
@@ -141,7 +141,7 @@ fn malformed_files_fail_cleanly() {
         return;
     };
     let limits =
-        host::Limits { kernels: 1 << 20, executions: 1 << 16, value_bytes: 1 << 24, memory: 1 << 26 };
+        pteron_host::Limits { kernels: 1 << 20, executions: 1 << 16, value_bytes: 1 << 24, memory: 1 << 26 };
     let folder = PathBuf::from(corpus).join("bef/bad");
     let mut count = 0;
     for entry in fs::read_dir(folder).unwrap() {

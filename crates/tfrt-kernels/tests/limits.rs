@@ -22,7 +22,7 @@ fn a_loop_over_a_function_with_the_wrong_signature_is_rejected() {
 #[test]
 fn a_loop_of_too_many_blocks_ends_with_an_error() {
     for queue in [Queue::SingleThreaded, Queue::MultiThreaded(2)] {
-        let limits = host::Limits { kernels: 10_000, ..host::Limits::DEFAULT };
+        let limits = pteron_host::Limits { kernels: 10_000, ..pteron_host::Limits::DEFAULT };
         let options = Options { queue, limits, ..Options::default() };
         let start = Instant::now();
         assert_eq!(driver::run(Arc::new(HUGE_LOOP), &options, io::sink(), io::sink()), 1);

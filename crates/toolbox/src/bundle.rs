@@ -6,13 +6,13 @@ use crate::input::type_text;
 use crate::inspect::{self, REPORT_VERSION};
 use crate::run::{Called, Request};
 use crate::{Context, Error, Result};
-use format::bpte::{self, BundledMethodTestCase, BundledMethodTestSuite, Value};
-use operator::EValue;
-use runtime::{BytesLoader, DataLoader, FreeableBuffer, Limits, LoadOptions, Program, Purpose};
+use pteron_format::bpte::{self, BundledMethodTestCase, BundledMethodTestSuite, Value};
+use pteron_operator::EValue;
+use pteron_runtime::{BytesLoader, DataLoader, FreeableBuffer, Limits, LoadOptions, Program, Purpose};
+use pteron_tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 use serde::Serialize;
 use std::io::Write;
 use std::sync::Arc;
-use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
 /// An open bundled program.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub struct CaseReport {
 
 /// Whether a file is a bundled program.
 pub fn is_one(loader: &dyn DataLoader) -> Result<bool> {
-    Ok(crate::kind::of(loader)? == Some(format::FileKind::Bpte))
+    Ok(crate::kind::of(loader)? == Some(pteron_format::FileKind::Bpte))
 }
 
 impl Bundle {
@@ -232,7 +232,7 @@ fn to_bundled(value: &EValue) -> Result<Value> {
 
 /// Converts elements from native to little-endian byte order or back.
 fn little_endian(dtype: ScalarType, bytes: &[u8]) -> Result<Vec<u8>> {
-    let mut bytes = tensor::memory::copied(bytes)?;
+    let mut bytes = pteron_tensor::memory::copied(bytes)?;
     if cfg!(target_endian = "big") {
         bytes.chunks_exact_mut(dtype.to_real().size()).for_each(<[u8]>::reverse);
     }

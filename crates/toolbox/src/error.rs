@@ -44,10 +44,10 @@ pub enum Error {
     Conflicts(Vec<String>),
     /// An error of the runtime.
     #[error(transparent)]
-    Runtime(#[from] runtime::Error),
+    Runtime(#[from] pteron_runtime::Error),
     /// A tensor error.
     #[error(transparent)]
-    Tensor(#[from] tensor::Error),
+    Tensor(#[from] pteron_tensor::Error),
     /// Another error, with context.
     #[error("{}", line(context))]
     Context {

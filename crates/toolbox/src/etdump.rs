@@ -3,8 +3,8 @@
 
 use crate::show::{bytes, count, items, line, name, table};
 use crate::{Error, Result};
-use format::etdump::{self, DebugEvent, ETDump, Event, ProfileEvent, Value, ValueKind};
-use runtime::{DataLoader, Limits, Purpose};
+use pteron_format::etdump::{self, DebugEvent, ETDump, Event, ProfileEvent, Value, ValueKind};
+use pteron_runtime::{DataLoader, Limits, Purpose};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -54,7 +54,7 @@ pub struct SpanReport {
 
 /// Whether a file is an ETDump.
 pub fn is_one(loader: &dyn DataLoader) -> Result<bool> {
-    Ok(crate::kind::of(loader)? == Some(format::FileKind::Etdump))
+    Ok(crate::kind::of(loader)? == Some(pteron_format::FileKind::Etdump))
 }
 
 /// Reads a whole ETDump.

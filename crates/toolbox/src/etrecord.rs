@@ -5,7 +5,7 @@
 
 use crate::show::{bytes, count, table};
 use crate::{Error, Result, one_line};
-use runtime::{DataLoader, Limits, LoaderReader};
+use pteron_runtime::{DataLoader, Limits, LoaderReader};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;

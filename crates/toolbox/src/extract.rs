@@ -4,16 +4,16 @@ use crate::edit::Output;
 use crate::file::{File, Progress, source};
 use crate::pattern::{Pattern, fits_any, require_fitting};
 use crate::{Result, delegates, npy, show};
-use format::ptd::TensorLayout;
-use format::pte::{EValue, TensorData};
-use runtime::{
+use pteron_format::ptd::TensorLayout;
+use pteron_format::pte::{EValue, TensorData};
+use pteron_runtime::{
     BackendRegistry, DataLoader, PayloadBytes, PayloadRole, PayloadValue, Program, PtdDataMap, Purpose,
 };
+use pteron_tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
 /// What to extract.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -236,7 +236,7 @@ impl Parts<'_> {
             let (expected, found) = (meta.nbytes(), range.end.saturating_sub(range.start));
             if expected as u64 != found {
                 let found = usize::try_from(found).unwrap_or(usize::MAX);
-                return Err(tensor::Error::WrongByteCount { expected, found }.into());
+                return Err(pteron_tensor::Error::WrongByteCount { expected, found }.into());
             }
             let mut tensor = Tensor::zeros(meta.clone())?;
             let mut view = tensor.view_mut();

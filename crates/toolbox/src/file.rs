@@ -2,14 +2,14 @@
 
 use crate::bundle::unbundled;
 use crate::{Context, Result, kind};
-use format::FileKind;
-use format::container::Blob;
-use runtime::{DataLoader, Limits, Program, PtdDataMap, Purpose};
+use pteron_format::FileKind;
+use pteron_format::container::Blob;
+use pteron_runtime::{DataLoader, Limits, Program, PtdDataMap, Purpose};
+use pteron_tensor::AlignedBuffer;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::AlignedBuffer;
 
 /// Bytes read at a time.
 const CHUNK: u64 = 1 << 20;
@@ -141,7 +141,7 @@ pub(crate) trait InFile<T> {
     fn in_file(self, file: &str) -> Result<T>;
 }
 
-impl<T> InFile<T> for format::Result<T> {
+impl<T> InFile<T> for pteron_format::Result<T> {
     fn in_file(self, file: &str) -> Result<T> {
         self.context(|| file.to_owned())
     }

@@ -13,12 +13,12 @@
 
 use crate::picture::{self, Preparation};
 use crate::{Error, Result, npy, stream};
-use operator::{EValue, Tag};
-use runtime::InputSizes;
+use pteron_operator::{EValue, Tag};
+use pteron_runtime::InputSizes;
+use pteron_tensor::{Bool, Element, Scalar, ScalarType, Tensor, TensorMeta, bf16, f16};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use tensor::{Bool, Element, Scalar, ScalarType, Tensor, TensorMeta, bf16, f16};
 
 /// One parsed input.
 #[derive(Debug, Clone, PartialEq)]
@@ -196,16 +196,20 @@ impl Declared {
     fn check(&self, dtype: ScalarType, sizes: &[usize]) -> Result<()> {
         let problem = match (&self.meta, self.tag) {
             (Some(meta), _) => {
-                runtime::check_tensor(self.index, meta, self.allowed.as_deref(), dtype, sizes).err()
+                pteron_runtime::check_tensor(self.index, meta, self.allowed.as_deref(), dtype, sizes).err()
             }
             (None, Tag::Tensor) => None,
-            (None, tag) => {
-                Some(runtime::InputProblem::Kind { index: self.index, expected: tag, found: Tag::Tensor })
-            }
+            (None, tag) => Some(pteron_runtime::InputProblem::Kind {
+                index: self.index,
+                expected: tag,
+                found: Tag::Tensor,
+            }),
         };
         match problem {
             None => Ok(()),
-            Some(problem) => Err(runtime::Error::Input { method: self.method.clone(), problem }.into()),
+            Some(problem) => {
+                Err(pteron_runtime::Error::Input { method: self.method.clone(), problem }.into())
+            }
         }
     }
 }
@@ -421,7 +425,7 @@ mod tests {
 
     #[test]
     fn refused_inputs_are_neither_read_nor_allocated() {
-        use tensor::ShapeDynamism::{DynamicBound, Static};
+        use pteron_tensor::ShapeDynamism::{DynamicBound, Static};
         let resolve = |text: &str, dynamism| {
             let meta = TensorMeta::contiguous(ScalarType::Float, &[4, 2]).unwrap().with_dynamism(dynamism);
             let declared = Declared { meta: Some(meta), ..declared(Tag::Tensor) };

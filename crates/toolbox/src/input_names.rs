@@ -1,6 +1,6 @@
 //! The names of a method's inputs.
 
-use runtime::MethodMeta;
+use pteron_runtime::MethodMeta;
 use serde::Deserialize;
 
 /// The name of each input of a method, if the exporter kept one: the name of the tensor, or of the keyword argument that it

@@ -1,9 +1,9 @@
 //! Values as JSON, in the form of the conformance cases: NaN and infinities are strings, the elements of a tensor are in
 //! row-major order. Elements are serialized one by one, without an intermediate text or tree in memory.
 
-use operator::EValue;
+use pteron_operator::EValue;
+use pteron_tensor::{Bool, Complex, DimOrder, ScalarType, Tensor};
 use serde::ser::{Error as _, Serialize, SerializeStruct, Serializer};
-use tensor::{Bool, Complex, DimOrder, ScalarType, Tensor};
 
 /// Serializes a value.
 #[derive(Debug, Clone, Copy)]

@@ -1,8 +1,8 @@
 //! Recognises the format of a file by its first bytes.
 
 use crate::{Error, Result};
-use format::FileKind;
-use runtime::{DataLoader, Purpose};
+use pteron_format::FileKind;
+use pteron_runtime::{DataLoader, Purpose};
 
 /// Bytes that are searched for a magic.
 const HEAD_BYTES: u64 = 64;
@@ -10,7 +10,7 @@ const HEAD_BYTES: u64 = 64;
 /// The format of a loader's file; `None` if its magic is unknown.
 pub(crate) fn of(loader: &dyn DataLoader) -> Result<Option<FileKind>> {
     let head = loader.load(0, loader.size().min(HEAD_BYTES), Purpose::Program)?;
-    Ok(format::sniff(&head))
+    Ok(pteron_format::sniff(&head))
 }
 
 /// The error for a file of a format that a verb does not take.

@@ -45,5 +45,5 @@ pub mod verify;
 
 pub use error::{Context, Error, Result};
 pub use input_names::input_names;
-pub use operator::did_you_mean;
-pub use runtime::one_line;
+pub use pteron_operator::did_you_mean;
+pub use pteron_runtime::one_line;

@@ -4,9 +4,9 @@ use crate::edit::{Output, finish_data, revise_data, undeclared_data};
 use crate::file::{InFile, Progress, source};
 use crate::pattern::{Pattern, fits_any, require_fitting};
 use crate::{Context, Error, Result, show};
-use format::container::Blob;
-use format::ptd::TensorLayout;
-use runtime::PtdDataMap;
+use pteron_format::container::Blob;
+use pteron_format::ptd::TensorLayout;
+use pteron_runtime::PtdDataMap;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet, hash_map};
 use std::ops::Range;
@@ -156,7 +156,7 @@ struct Found<'f> {
 }
 
 /// Descriptions of two entries of the same key, if they differ.
-fn difference(one: &Found<'_>, other: &Found<'_>) -> format::Result<Option<(String, String)>> {
+fn difference(one: &Found<'_>, other: &Found<'_>) -> pteron_format::Result<Option<(String, String)>> {
     let what = |entry: &Found<'_>| match entry.layout {
         Some(layout) => show::layout(layout),
         None => format!("a blob of {}", show::bytes(entry.blob.len())),

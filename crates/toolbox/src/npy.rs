@@ -4,9 +4,9 @@
 //! with `descr`, `fortran_order` and `shape`), and the elements.
 
 use crate::{Error, Result, stream};
+use pteron_tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 use std::io::{self, Read, Write};
 use std::path::Path;
-use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
@@ -168,7 +168,7 @@ impl File {
     /// Writes the file.
     pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(&self.header)?;
-        let Ok(halves) = self.tensor.as_slice::<tensor::bf16>() else {
+        let Ok(halves) = self.tensor.as_slice::<pteron_tensor::bf16>() else {
             return out.write_all(self.tensor.bytes());
         };
         let mut wide = [0f32; CHUNK];
@@ -199,7 +199,7 @@ fn header(descr: &str, sizes: &[usize]) -> Vec<u8> {
 /// Writes a tensor as a `.npy` file.
 pub fn write(path: &Path, tensor: &Tensor) -> Result<()> {
     let file = File::new(tensor)?;
-    runtime::replace_file(path, |out| file.write_to(out).map_err(Error::write(path)))
+    pteron_runtime::replace_file(path, |out| file.write_to(out).map_err(Error::write(path)))
 }
 
 /// The text that follows `'name':` in the header.
@@ -236,7 +236,7 @@ fn parse_descr(descr: &str) -> Result<(ScalarType, bool), String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tensor::{bf16, f16};
+    use pteron_tensor::{bf16, f16};
 
     fn to_bytes(tensor: &Tensor) -> Vec<u8> {
         let (file, mut bytes) = (File::new(tensor).unwrap(), Vec::new());

@@ -4,9 +4,9 @@
 use crate::bundle::Bundle;
 use crate::show::name;
 use crate::{Context, Error, Result, delegates, kind};
-use format::FileKind;
-use operator::KernelRegistry;
-use runtime::{
+use pteron_format::FileKind;
+use pteron_operator::KernelRegistry;
+use pteron_runtime::{
     BackendRegistry, DataLoader, Limits, Missing, MissingOperator, Program, PteDataMap, Purpose, RefusedNode,
 };
 use serde::Serialize;
@@ -150,7 +150,7 @@ pub fn supported(kernels: &KernelRegistry) -> Vec<Supported> {
 /// The names of the kernels that BEF programs can call, sorted.
 #[cfg(feature = "bef")]
 pub fn bef_kernels() -> Vec<String> {
-    tfrt_kernels::registry().names().into_iter().map(str::to_owned).collect()
+    pteron_tfrt_kernels::registry().names().into_iter().map(str::to_owned).collect()
 }
 
 /// The requirements of a program (`.pte`, `.bpte`) or BEF program.
@@ -273,7 +273,7 @@ impl Requirements {
     #[cfg(feature = "bef")]
     fn add_bef(&mut self, bytes: &[u8]) -> Result<()> {
         let context = || format!("{} is not a valid BEF file", self.file);
-        let program = bef::File::open(bytes).and_then(|file| file.verify()).context(context)?;
+        let program = pteron_bef::File::open(bytes).and_then(|file| file.verify()).context(context)?;
         for kernel in crate::bef::kernels(&program).context(context)? {
             if !kernel.supported {
                 let absent =

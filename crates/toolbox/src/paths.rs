@@ -83,7 +83,7 @@ impl Paths {
             .writes
             .iter()
             .filter(in_place)
-            .map(|write| runtime::replaced_path(&write.named.path))
+            .map(|write| pteron_runtime::replaced_path(&write.named.path))
             .collect();
         edited.sort();
         edited
@@ -203,7 +203,7 @@ impl Place {
 
     fn of(path: &Path) -> Self {
         let Ok(meta) = fs::metadata(path) else {
-            let id = Id::Path(case_folded(runtime::replaced_path(path)));
+            let id = Id::Path(case_folded(pteron_runtime::replaced_path(path)));
             return Self { id, once: false, endless: false };
         };
         let id = Id::of(&meta).unwrap_or_else(|| {

@@ -1,9 +1,9 @@
 //! Pseudo-random inputs, deterministic.
 
 use crate::Result;
-use operator::EValue;
-use runtime::{Program, ValueMeta};
-use tensor::{ScalarType, Tensor, TensorMeta, bf16, f16};
+use pteron_operator::EValue;
+use pteron_runtime::{Program, ValueMeta};
+use pteron_tensor::{ScalarType, Tensor, TensorMeta, bf16, f16};
 
 /// Inputs for a method: floats from -1 to 1, uint8 from 0 to 255 (pixels of pictures), and other integers 0 or 1, which are
 /// valid indices into dimensions of two or more elements. Inputs that the exporter fixed keep their value.

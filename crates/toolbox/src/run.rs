@@ -4,12 +4,13 @@ use crate::input::{Declared, InputSpec, type_text};
 use crate::picture::Preparation;
 use crate::show::{self, count};
 use crate::{Context, Error, Result, stream};
-use clock::Instant;
-use operator::{EValue, Tag};
-use runtime::{
+use pteron_clock::Instant;
+use pteron_operator::{EValue, Tag};
+use pteron_runtime::{
     DataLoader, FileLoader, InputSizes, Limits, LoadOptions, MergedDataMap, Method, MmapLoader, Module,
     NamedDataMap, Program, PtdDataMap, ValueMeta,
 };
+use pteron_tensor::{DimOrder, Tensor, Unchanged};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
-use tensor::{DimOrder, Tensor, Unchanged};
 
 /// How the bytes of a file are accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,18 +56,18 @@ pub fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
 fn is_large_bef(path: &Path) -> Result<bool> {
     let file = FileLoader::open(path)?;
     let is_large = file.size() >= MAPPED_BEF_BYTES;
-    Ok(is_large && crate::kind::of(&file).ok().flatten() == Some(format::FileKind::Bef))
+    Ok(is_large && crate::kind::of(&file).ok().flatten() == Some(pteron_format::FileKind::Bef))
 }
 
 /// Whether the file is a `.pte` program.
 pub fn is_program(loader: &dyn DataLoader) -> Result<bool> {
-    Ok(crate::kind::of(loader)? == Some(format::FileKind::Pte))
+    Ok(crate::kind::of(loader)? == Some(pteron_format::FileKind::Pte))
 }
 
 /// Fails if the file is not a `.pte` program; the error names its format, and what `verb` takes.
 pub fn expect_program(loader: &dyn DataLoader, verb: &'static str, takes: &'static str) -> Result<()> {
     match crate::kind::of(loader)? {
-        Some(format::FileKind::Pte) => Ok(()),
+        Some(pteron_format::FileKind::Pte) => Ok(()),
         other => Err(crate::kind::wrong(loader, other, verb, takes)),
     }
 }
@@ -207,7 +207,7 @@ pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result
         for _ in 0..request.repeat {
             let start = Instant::now();
             once(method, &inputs)?;
-            times.try_reserve(1).map_err(|_| tensor::Error::OutOfMemory(size_of_val(&*times)))?;
+            times.try_reserve(1).map_err(|_| pteron_tensor::Error::OutOfMemory(size_of_val(&*times)))?;
             times.push(start.elapsed());
         }
         if let Some(file) = &request.checkpoint {
@@ -307,7 +307,7 @@ fn given_inputs(
                 let declared = Declared { method: method_name, index: i, tag: value.tag, meta, allowed };
                 match spec.resolve(&declared, pictures) {
                     // This error already names the method and the input.
-                    Err(e @ Error::Runtime(runtime::Error::Input { .. })) => return Err(e),
+                    Err(e @ Error::Runtime(pteron_runtime::Error::Input { .. })) => return Err(e),
                     made => made.context(|| format!("input {i} of method `{method}`"))?,
                 }
             }
@@ -383,7 +383,8 @@ pub fn top_k<'l>(tensor: &Tensor, k: usize, labels: &'l [String]) -> Result<Top<
         return Err(Error::input(format!("there are {} labels for {width} classes", labels.len())));
     }
     let each = k.clamp(1, width);
-    let out_of_memory = |n: usize| tensor::Error::OutOfMemory(n.saturating_mul(size_of::<Ranked<'_>>()));
+    let out_of_memory =
+        |n: usize| pteron_tensor::Error::OutOfMemory(n.saturating_mul(size_of::<Ranked<'_>>()));
     let (mut ranked, mut heap) = (Vec::new(), BinaryHeap::new());
     let all = tensor.numel() / width * each;
     ranked.try_reserve_exact(all).map_err(|_| out_of_memory(all))?;

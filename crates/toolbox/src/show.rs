@@ -1,10 +1,10 @@
 //! Formats values, and text of files, for people.
 
-use operator::EValue;
+use pteron_operator::EValue;
+use pteron_tensor::{Bool, Complex, DimOrder, ScalarType, Tensor, bf16, f16};
 use std::fmt::{self, Write};
-use tensor::{Bool, Complex, DimOrder, ScalarType, Tensor, bf16, f16};
 
-pub use names::{Escapes, Screen, bytes as byte_text, line, message, quoted, text as name};
+pub use pteron_names::{Escapes, Screen, bytes as byte_text, line, message, quoted, text as name};
 
 /// Tensors with more elements than this are elided.
 const WHOLE: usize = 200;
@@ -186,7 +186,7 @@ pub fn bytes(n: u64) -> String {
 }
 
 /// A tensor's type, sizes and, if it is not row-major, dim order: `float32[2, 3]`.
-pub fn layout(layout: &format::ptd::TensorLayout) -> String {
+pub fn layout(layout: &pteron_format::ptd::TensorLayout) -> String {
     typed(layout.scalar_type, &layout.sizes, &layout.dim_order)
 }
 
@@ -248,7 +248,7 @@ pub fn write_table(
 ) -> fmt::Result {
     loop {
         let cells = |row: Vec<String>| -> Vec<String> {
-            row.iter().map(|cell| names::within(cell, CELL).to_string()).collect()
+            row.iter().map(|cell| pteron_names::within(cell, CELL).to_string()).collect()
         };
         let block: Vec<Vec<String>> = rows.by_ref().take(ROWS).map(cells).collect();
         if block.is_empty() {

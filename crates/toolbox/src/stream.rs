@@ -2,7 +2,7 @@
 
 use crate::paths::is_stdin;
 use crate::{Error, Result};
-use runtime::{BytesLoader, DataLoader};
+use pteron_runtime::{BytesLoader, DataLoader};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
@@ -28,7 +28,7 @@ fn name(path: &Path) -> String {
 
 /// Reads a stream into a loader. If the first chunk is neither text nor of a known format, only that chunk is read.
 pub(crate) fn open(path: &Path) -> Result<Arc<dyn DataLoader>> {
-    let is_known = |start: &[u8]| format::sniff(start).is_some() || !start.contains(&0);
+    let is_known = |start: &[u8]| pteron_format::sniff(start).is_some() || !start.contains(&0);
     Ok(Arc::new(BytesLoader::named(name(path), read_up_to(path, most(), &is_known)?)))
 }
 
@@ -64,7 +64,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
 
 /// The maximum number of bytes to read: [`STREAM_BYTES`], or the free memory if that is less.
 fn most() -> u64 {
-    STREAM_BYTES.min(runtime::free_memory().unwrap_or(u64::MAX))
+    STREAM_BYTES.min(pteron_runtime::free_memory().unwrap_or(u64::MAX))
 }
 
 /// Reads the text of a file or stream. Fails if it is not UTF-8.

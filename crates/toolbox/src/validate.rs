@@ -3,9 +3,9 @@
 use crate::bundle::Bundle;
 use crate::ops::requirements;
 use crate::{Error, Result, etdump, kind};
-use format::{FileKind, ptd, pte};
-use operator::KernelRegistry;
-use runtime::{BackendRegistry, DataLoader, Limits, MethodMeta, Program, Purpose};
+use pteron_format::{FileKind, ptd, pte};
+use pteron_operator::KernelRegistry;
+use pteron_runtime::{BackendRegistry, DataLoader, Limits, MethodMeta, Program, Purpose};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Validation {
     pub bytes: u64,
     /// Whether there are no problems.
     pub valid: bool,
-    /// The problems, at most [`format::Limits::errors`].
+    /// The problems, at most [`pteron_format::Limits::errors`].
     pub problems: Vec<Problem>,
     /// Whether this build can run it; `None` for invalid files and files that are not programs.
     pub can_run: Option<bool>,
@@ -45,8 +45,8 @@ pub struct Problem {
     pub message: String,
 }
 
-impl From<&format::Error> for Problem {
-    fn from(e: &format::Error) -> Self {
+impl From<&pteron_format::Error> for Problem {
+    fn from(e: &pteron_format::Error) -> Self {
         Self {
             path: e.path().to_owned(),
             offset: e.offset(),
@@ -167,7 +167,7 @@ fn structure(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> {
 fn problem_of<T>(read: Result<T>) -> Result<Vec<Problem>> {
     match read {
         Ok(_) => Ok(Vec::new()),
-        Err(Error::Context { context, source }) => match source.downcast::<format::Error>() {
+        Err(Error::Context { context, source }) => match source.downcast::<pteron_format::Error>() {
             Ok(error) => Ok(vec![Problem::from(&*error)]),
             Err(source) => Err(Error::Context { context, source }),
         },
@@ -181,12 +181,12 @@ fn input_sizes(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Vec<Prob
     let problem = |meta: MethodMeta<'_>| match meta.input_sizes() {
         Ok(_) => None,
         Err(error) => Some(Problem {
-            path: format!("named data `{}`", format::pte::input_sizes_key(meta.name())),
+            path: format!("named data `{}`", pteron_format::pte::input_sizes_key(meta.name())),
             offset: None,
             kind: "Invalid".to_owned(),
             expected: "the sizes of the inputs of the method".to_owned(),
             found: "other text".to_owned(),
-            message: runtime::one_line(&error),
+            message: pteron_runtime::one_line(&error),
         }),
     };
     Ok(program.methods().filter_map(problem).collect())
@@ -196,7 +196,7 @@ fn input_sizes(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Vec<Prob
 #[cfg(feature = "bef")]
 fn bef_program(loader: &dyn DataLoader) -> Result<Vec<Problem>> {
     let bytes = loader.load(0, loader.size(), Purpose::Program)?;
-    let problem = bef::File::open(&bytes).and_then(|file| file.verify()).err().map(|e| Problem {
+    let problem = pteron_bef::File::open(&bytes).and_then(|file| file.verify()).err().map(|e| Problem {
         path: e.path.clone(),
         offset: e.offset,
         kind: format!("{:?}", e.kind),
@@ -208,7 +208,7 @@ fn bef_program(loader: &dyn DataLoader) -> Result<Vec<Problem>> {
 }
 
 /// The problems of a `.pte` file: the first one in the header or the flatbuffer's structure, otherwise all in its values.
-fn program(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<format::Error>> {
+fn program(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<pteron_format::Error>> {
     let header = match pte::Header::parse(&head(loader)?, loader.size()) {
         Ok(header) => header,
         Err(e) => return Ok(vec![e]),
@@ -218,7 +218,7 @@ fn program(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<format::Error
 }
 
 /// The first problem of a `.ptd` file.
-fn flat_tensor(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<format::Error>> {
+fn flat_tensor(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<pteron_format::Error>> {
     let header = match ptd::Header::parse(&head(loader)?, loader.size()) {
         Ok(header) => header,
         Err(e) => return Ok(vec![e]),
@@ -227,7 +227,7 @@ fn flat_tensor(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<format::E
     Ok(ptd::VerifiedFlatTensor::read(&tables, &header, &limits.format).err().into_iter().collect())
 }
 
-fn head(loader: &dyn DataLoader) -> Result<runtime::FreeableBuffer> {
-    let len = loader.size().min(format::container::HEAD_BYTES as u64);
+fn head(loader: &dyn DataLoader) -> Result<pteron_runtime::FreeableBuffer> {
+    let len = loader.size().min(pteron_format::container::HEAD_BYTES as u64);
     Ok(loader.load(0, len, Purpose::Program)?)
 }

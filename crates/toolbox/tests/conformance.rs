@@ -1,15 +1,15 @@
 //! Conformance over parts of the corpus sample in `testdata`, and over programs with outputs computed by PyTorch: every program
 //! that needs no backend must reproduce the recorded outputs, prepared and as written.
 
+use pteron_runtime::LoadOptions;
 use pteron_toolbox::verify::{Options, Outcome, check_all, find};
-use runtime::LoadOptions;
 use std::path::Path;
 
 /// Checks all cases of a folder of `testdata`. Fails if a case fails or none passes.
 fn check(folder: &str, no_prepare: bool) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(folder);
     let cases = find(&path).expect("the sample is readable");
-    let mut load = LoadOptions::new(kernels::registry());
+    let mut load = LoadOptions::new(pteron_kernels::registry());
     load.no_prepare = no_prepare;
     let options = Options { load, undelegated: true, ..Options::default() };
     let mut failed = Vec::new();

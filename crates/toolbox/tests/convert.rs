@@ -1,8 +1,8 @@
 //! Conversion of weights between formats, compared with the results of the reference tools.
 
+use pteron_runtime::{BytesLoader, DataLoader, FileLoader, Limits, NamedDataMap, PtdDataMap};
 use pteron_toolbox::convert::{Format, Options, convert};
 use pteron_toolbox::file::Progress;
-use runtime::{BytesLoader, DataLoader, FileLoader, Limits, NamedDataMap, PtdDataMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn dequantized_values_match_the_reference_package() {
 #[test]
 fn safetensors_keep_the_metadata_and_are_deterministic() {
     let bytes = |loader: &Arc<dyn DataLoader>| {
-        loader.load(0, loader.size(), runtime::Purpose::Named).expect("bytes").to_vec()
+        loader.load(0, loader.size(), pteron_runtime::Purpose::Named).expect("bytes").to_vec()
     };
     let first = converted(&small(), Format::Safetensors);
     let text = String::from_utf8_lossy(&bytes(&first)).into_owned();

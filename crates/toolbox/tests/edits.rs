@@ -7,6 +7,9 @@ mod newer;
 #[path = "../../format/tests/support/random.rs"]
 mod random;
 
+use pteron_runtime::{
+    BackendRegistry, BytesLoader, DataLoader, Limits, LoadOptions, NamedDataMap, Program, PtdDataMap,
+};
 use pteron_toolbox::bundle::rebundled;
 use pteron_toolbox::convert::{self, Format, convert};
 use pteron_toolbox::diff::{Registries, diff};
@@ -17,9 +20,6 @@ use pteron_toolbox::file::{File, Progress};
 use pteron_toolbox::merge::{MergeOptions, Prefer, merge};
 use pteron_toolbox::plan::plan;
 use pteron_toolbox::verify::{Options, Outcome, check_all, find};
-use runtime::{
-    BackendRegistry, BytesLoader, DataLoader, Limits, LoadOptions, NamedDataMap, Program, PtdDataMap,
-};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ fn data(output: &Output) -> PtdDataMap {
 }
 
 fn assert_same_meaning(path: &Path, a: Program, b: Program) {
-    let (kernels, backends) = (kernels::registry(), BackendRegistry::new());
+    let (kernels, backends) = (pteron_kernels::registry(), BackendRegistry::new());
     let registries = Registries { kernels: &kernels, backends: &backends };
     let report =
         diff(&File::Program(a), &File::Program(b), registries, &Progress::default()).expect("both are read");
@@ -124,7 +124,7 @@ fn programs_with_common_weights_share_them() {
 
 #[test]
 fn every_plan_is_sound() {
-    let kernels = kernels::registry();
+    let kernels = pteron_kernels::registry();
     for path in programs() {
         let report = plan(&Program::open(&path).unwrap(), &kernels, &BackendRegistry::new()).unwrap();
         assert!(report.is_sound(), "{}: {:?}", path.display(), report);
@@ -165,7 +165,7 @@ fn cases_pass(folder: &str, edit: fn(&Program) -> Option<(Vec<u8>, Option<Vec<u8
     }
     assert!(edited > 10, "{edited}");
     let cases = find(&scratch).unwrap();
-    let load = LoadOptions::new(kernels::registry());
+    let load = LoadOptions::new(pteron_kernels::registry());
     let options = Options { load, undelegated: true, ..Options::default() };
     let mut failed = Vec::new();
     check_all(&cases, &options, 2, |case, outcome| {
@@ -258,7 +258,7 @@ fn an_edited_program_is_bundled_with_the_same_test_cases() {
     let small = strip(&program, StripOptions { names: true }, &progress).unwrap().program;
     let bundle = rebundled(&file, &small, &limits, &progress).unwrap().unwrap().to_vec().unwrap();
     let (old, new) = (fs::read(&path).unwrap(), bundle);
-    let read = |bytes: &[u8]| format::bpte::read(bytes, &limits.format).unwrap();
+    let read = |bytes: &[u8]| pteron_format::bpte::read(bytes, &limits.format).unwrap();
     assert_eq!(read(&old).method_test_suites, read(&new).method_test_suites);
     let range = read(&new).program;
     assert_eq!(&new[range.start as usize..range.end as usize], small.to_vec().unwrap());

@@ -1,11 +1,11 @@
 //! Weights larger than memory: nothing holds more than a chunk of them. The files are sparse.
 //! This test binary is a separate process, so that its peak memory is that of these tests.
 
-use format::container::Blob;
-use format::ptd::{Builder, TensorLayout};
+use pteron_format::container::Blob;
+use pteron_format::ptd::{Builder, TensorLayout};
+use pteron_runtime::{DataLoader, FileLoader, Limits, NamedDataMap, PtdDataMap};
 use pteron_toolbox::file::Progress;
 use pteron_toolbox::merge::{MergeOptions, merge};
-use runtime::{DataLoader, FileLoader, Limits, NamedDataMap, PtdDataMap};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::PathBuf;

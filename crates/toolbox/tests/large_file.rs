@@ -1,9 +1,9 @@
 //! Inspecting a large program reads only its tables.
 
-use format::container::HEAD_BYTES;
-use format::pte;
+use pteron_format::container::HEAD_BYTES;
+use pteron_format::pte;
+use pteron_runtime::{BackendRegistry, DataLoader, FileLoader, Limits, Purpose};
 use pteron_toolbox::inspect::{Report, inspect};
-use runtime::{BackendRegistry, DataLoader, FileLoader, Limits, Purpose};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};

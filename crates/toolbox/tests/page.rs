@@ -4,9 +4,9 @@
 //! `BLESS=1 cargo test -p pteron-toolbox --test page -- --ignored` updates the expected pictures.
 
 use image::RgbImage;
+use pteron_runtime::{DataLoader, FileLoader, LoadOptions};
 use pteron_toolbox::report::layout::{Input, layout};
 use pteron_toolbox::report::{Edge, Graph, GraphKind, Measured, Node, ReportData, gather, page};
-use runtime::{DataLoader, FileLoader, LoadOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -68,7 +68,8 @@ fn digits() -> ReportData {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let loader: Arc<dyn DataLoader> =
         Arc::new(FileLoader::open(root.join("examples/digits/digits.pte")).unwrap());
-    let mut data = gather(&loader, &LoadOptions::new(kernels::registry()), &Measured::default()).unwrap();
+    let mut data =
+        gather(&loader, &LoadOptions::new(pteron_kernels::registry()), &Measured::default()).unwrap();
     data.file = "examples/digits/digits.pte".to_owned();
     data
 }

@@ -4,7 +4,7 @@
 //! no tracer installed, a span costs one comparison and does not read the clock.
 #![forbid(unsafe_code)]
 
-use clock::Instant;
+use pteron_clock::Instant;
 
 /// What a span measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

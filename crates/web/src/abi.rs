@@ -21,7 +21,7 @@ thread_local! {
 // SAFETY: no other function of the module has this name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pteron_start() -> u32 {
-    clock::set(|| Duration::try_from_secs_f64(now() / 1e3).unwrap_or_default());
+    pteron_clock::set(|| Duration::try_from_secs_f64(now() / 1e3).unwrap_or_default());
     std::panic::set_hook(Box::new(|info| {
         let text = info.to_string();
         panicked(text.as_ptr(), text.len());

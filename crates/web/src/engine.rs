@@ -5,13 +5,13 @@ use crate::failure::{Failure, Result};
 use crate::opened::Opened;
 use crate::request::{File, Input, Profile, Request};
 use crate::values::{self, Given};
-use clock::Instant;
 use pteron::tensor::AlignedBuffer;
 use pteron::{EValue, Method, Registries, Tensor, ValueMeta};
+use pteron_clock::Instant;
+use pteron_toolbox::run::{Latency, top_k};
+use pteron_toolbox::{picture, random};
 use serde_json::{Value, json};
 use std::time::Duration;
-use toolbox::run::{Latency, top_k};
-use toolbox::{picture, random};
 
 /// The open files, and the buffers shared with JavaScript. Both have handles, which are never 0.
 #[derive(Default)]

@@ -55,7 +55,7 @@ impl<E: Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         let ErrorFacts { kind, file, path, offset, remedy, method, operators, backends, .. } =
             ErrorFacts::of(&error);
-        let message = toolbox::one_line(&error);
+        let message = pteron_toolbox::one_line(&error);
         let (kind, remedy) = (name(kind), remedy.and_then(remedy_text));
         Self(Box::new(Facts { message, kind, file, path, offset, remedy, method, operators, backends }))
     }

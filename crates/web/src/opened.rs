@@ -6,13 +6,13 @@ use pteron::{
     BytesLoader, DataLoader, EValue, FreeableBuffer, LoadOptions, MergedDataMap, MethodMeta, Module,
     NamedDataMap, PtdDataMap, Registries, TensorInfo, ValueMeta,
 };
+use pteron_toolbox::bundle::{self, Bundle};
+use pteron_toolbox::delegates::NodeKinds;
+use pteron_toolbox::report::{Measured, gather, page};
+use pteron_toolbox::run::{Request, default_method, is_program};
+use pteron_toolbox::{inspect, profile};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use toolbox::bundle::{self, Bundle};
-use toolbox::delegates::NodeKinds;
-use toolbox::report::{Measured, gather, page};
-use toolbox::run::{Request, default_method, is_program};
-use toolbox::{inspect, profile};
 
 /// An open file.
 pub(crate) struct Opened {

@@ -1,7 +1,7 @@
 //! The requests of JavaScript, as JSON. Buffers and modules are referred to by handle.
 
+use pteron_toolbox::picture::{Preparation, Preset, Resize};
 use serde::Deserialize;
-use toolbox::picture::{Preparation, Preset, Resize};
 
 /// A request.
 #[derive(Debug, Deserialize)]

@@ -13,17 +13,17 @@
 //! that the program uses; the backend accepts up to 4.
 //!
 //! ```
-//! use demo_backend::DemoBackend;
-//! use runtime::BackendRegistry;
+//! use pteron_demo_backend::DemoBackend;
+//! use pteron_runtime::BackendRegistry;
 //!
 //! let mut backends = BackendRegistry::new();
 //! backends.register(DemoBackend)?;
-//! # Ok::<(), runtime::DuplicateBackend>(())
+//! # Ok::<(), pteron_runtime::DuplicateBackend>(())
 //! ```
 #![forbid(unsafe_code)]
 
-use operator::{Arg, Out};
-use runtime::{
+use pteron_operator::{Arg, Out};
+use pteron_runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, CompileSpec, Delegate, FreeableBuffer,
 };
 

@@ -3,10 +3,10 @@
 
 use crate::error::{Error, Result, fail};
 use crate::payload::{Constant, Payload};
-use graph::{Bytes, Identity, SharedBytes};
-use kernels::compute::{Isa, weight_layout};
-use operator::Budget;
-use runtime::{FreeableBuffer, NamedDataMap};
+use pteron_engine::{Bytes, Identity, SharedBytes};
+use pteron_kernels::compute::{Isa, weight_layout};
+use pteron_operator::Budget;
+use pteron_runtime::{FreeableBuffer, NamedDataMap};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -157,10 +157,10 @@ impl Data {
     }
 }
 
-fn unreadable(key: &str, e: &runtime::Error) -> Error {
+fn unreadable(key: &str, e: &pteron_runtime::Error) -> Error {
     Error::new(format!("its bytes are the named data `{key}`: {e}"))
 }
 
-fn no_room(e: &operator::Error) -> Error {
+fn no_room(e: &pteron_operator::Error) -> Error {
     Error::new(e.to_string())
 }

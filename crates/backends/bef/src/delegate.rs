@@ -2,9 +2,9 @@ use crate::data::Data;
 use crate::error::Result;
 use crate::raise::{max_metas, raise};
 use crate::{BACKEND_ID, Payload};
-use graph::Graph;
-use operator::{Budget, KernelRegistry};
-use runtime::{
+use pteron_engine::Graph;
+use pteron_operator::{Budget, KernelRegistry};
+use pteron_runtime::{
     Backend, BackendError, BackendInitContext, CompileSpec, Delegate, DelegateGraph, FreeableBuffer,
     GraphDelegate, GraphRequest, PayloadContents,
 };

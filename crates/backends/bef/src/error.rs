@@ -1,4 +1,4 @@
-use runtime::BackendError;
+use pteron_runtime::BackendError;
 use std::fmt;
 
 /// Why a payload is rejected.
@@ -35,7 +35,7 @@ macro_rules! from {
     )*};
 }
 
-from!(bef::Error, operator::Error, tensor::Error);
+from!(pteron_bef::Error, pteron_operator::Error, pteron_tensor::Error);
 
 impl From<Error> for BackendError {
     fn from(e: Error) -> Self {

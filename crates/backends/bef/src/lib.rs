@@ -3,7 +3,7 @@
 //! ```text
 //! part of a program ─ lower ─► Payload ─ raise, passes ─► fused graph ─► Payload ─► BEF file, named data
 //!                                                                                       │
-//!          Executable ◄─ fused with the calls around it ◄─ graph::Graph ◄─ read, verified ┘
+//!          Executable ◄─ fused with the calls around it ◄─ pteron_engine::Graph ◄─ read, verified ┘
 //! ```
 //!
 //! [`Payload`] is the stored graph. [`BefBackend`] is the run-time half. The ahead-of-time half (feature `compile`) is

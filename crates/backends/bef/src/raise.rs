@@ -4,12 +4,12 @@ use crate::data::Data;
 use crate::error::{Error, Result, fail};
 use crate::kinds;
 use crate::payload::{Arg, Expression, Node, Number, Op, Payload, Type, Value, outs};
-use graph::{Call, Constant, Graph, ValueId};
-use operator::{KernelRegistry, Results};
-use runtime::GraphRequest;
+use pteron_engine::{Call, Constant, Graph, ValueId};
+use pteron_operator::{KernelRegistry, Results};
+use pteron_runtime::GraphRequest;
+use pteron_tensor::TensorMeta;
+use pteron_trace::Place;
 use std::sync::Arc;
-use tensor::TensorMeta;
-use trace::Place;
 
 /// Raises a payload to the graph of a delegate call with the metas of `request`.
 ///
@@ -110,7 +110,7 @@ fn numbers_of(payload: &Payload, symbols: &[Option<i64>]) -> Vec<Result<i64>> {
     payload.expressions.iter().map(value).collect()
 }
 
-fn tensor(value: &Value) -> Option<(tensor::ScalarType, &[Number], tensor::DimOrder)> {
+fn tensor(value: &Value) -> Option<(pteron_tensor::ScalarType, &[Number], pteron_tensor::DimOrder)> {
     match &value.ty {
         Type::Tensor { dtype, sizes, dim_order } => Some((*dtype, sizes, *dim_order)),
         Type::Number => None,

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result, fail};
 use crate::payload::{Constant, Payload, Quantization, Role, Scales, Value};
-use operator::Budget;
-use runtime::{ConstantBytes, FreeableBuffer, NamedDataMap};
+use pteron_operator::Budget;
+use pteron_runtime::{ConstantBytes, FreeableBuffer, NamedDataMap};
 
 /// Alignment of constants in bytes.
 const ALIGNMENT: usize = 16;
@@ -96,7 +96,7 @@ impl Data {
     /// The bytes of a constant, read now and released when the handle is dropped.
     fn bytes(&self, index: usize) -> Result<ConstantBytes> {
         let constant = self.constant(index)?.again();
-        constant.read().map_err(|e| Error::new(runtime::one_line(&e)))?;
+        constant.read().map_err(|e| Error::new(pteron_runtime::one_line(&e)))?;
         Ok(constant)
     }
 
@@ -113,7 +113,7 @@ impl Data {
     }
 
     /// A constant value as a graph constant, whose bytes are read when they are packed.
-    pub(crate) fn shared(&self, value: &Value) -> Result<graph::Constant> {
+    pub(crate) fn shared(&self, value: &Value) -> Result<pteron_engine::Constant> {
         Ok(self.constant(Self::of_role(value)?)?.to_graph())
     }
 
@@ -175,7 +175,7 @@ fn found(
                 Error::new(format!("its bytes are the named data `{key}`, and there is no named data"))
             })?;
             map.constant(key).map_err(|e| {
-                Error::new(format!("its bytes are the named data `{key}`: {}", runtime::one_line(&e)))
+                Error::new(format!("its bytes are the named data `{key}`: {}", pteron_runtime::one_line(&e)))
             })?
         }
     };

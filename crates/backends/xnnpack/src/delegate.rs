@@ -4,14 +4,14 @@ use crate::payload::Role;
 use crate::raise::{raise, scalar_type};
 use crate::support::support;
 use crate::{BACKEND_ID, Payload};
-use graph::Graph;
-use operator::{Budget, KernelRegistry};
-use runtime::{
+use pteron_engine::Graph;
+use pteron_operator::{Budget, KernelRegistry};
+use pteron_runtime::{
     Backend, BackendError, BackendInitContext, CompileSpec, Delegate, DelegateGraph, FreeableBuffer,
     GraphDelegate, GraphRequest, NamedDataMap, PayloadContents, PayloadSupport,
 };
+use pteron_tensor::TensorMeta;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tensor::TensorMeta;
 
 /// Runs the XNNPACK delegates of programs.
 ///
@@ -62,7 +62,7 @@ impl Backend for XnnpackBackend {
 }
 
 fn read(processed: &[u8]) -> Result<Payload, BackendError> {
-    let payload = Payload::read(processed, &format::Limits::default());
+    let payload = Payload::read(processed, &pteron_format::Limits::default());
     payload.map_err(|e| BackendError::new(format!("the payload: {e}")))
 }
 

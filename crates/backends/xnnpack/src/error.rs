@@ -1,5 +1,5 @@
 use crate::payload::Payload;
-use runtime::BackendError;
+use pteron_runtime::BackendError;
 use std::fmt;
 
 /// Why a payload cannot be run, or a run failed.
@@ -42,14 +42,14 @@ pub(crate) fn fail_sizes<T>(message: impl fmt::Display) -> Result<T> {
     Err(Error { message: message.to_string(), is_of_sizes: true })
 }
 
-impl From<tensor::Error> for Error {
-    fn from(e: tensor::Error) -> Self {
+impl From<pteron_tensor::Error> for Error {
+    fn from(e: pteron_tensor::Error) -> Self {
         Self::new(e.to_string())
     }
 }
 
-impl From<operator::Error> for Error {
-    fn from(e: operator::Error) -> Self {
+impl From<pteron_operator::Error> for Error {
+    fn from(e: pteron_operator::Error) -> Self {
         Self::new(e.to_string())
     }
 }

@@ -1,7 +1,7 @@
 //! XNNPACK delegates, without XNNPACK.
 //!
 //! ```text
-//! payload ── read, verified ──► Payload ── raised, for sizes ──► graph::Graph ──► Executable
+//! payload ── read, verified ──► Payload ── raised, for sizes ──► pteron_engine::Graph ──► Executable
 //!            values, nodes,               operator calls,        passes, packed weights, one workspace
 //!            constants                    quantized nodes
 //! ```

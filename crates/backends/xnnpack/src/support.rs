@@ -6,8 +6,8 @@ use crate::delegate::metas;
 use crate::error::Result;
 use crate::payload::{Constant, Role};
 use crate::raise::refused_nodes;
-use operator::{Budget, KernelRegistry};
-use runtime::{FreeableBuffer, GraphRequest, Limits, NamedDataMap, PayloadSupport, RefusedNode};
+use pteron_operator::{Budget, KernelRegistry};
+use pteron_runtime::{FreeableBuffer, GraphRequest, Limits, NamedDataMap, PayloadSupport, RefusedNode};
 
 /// Checks every node of a payload, except those whose constants are named data that is absent.
 pub(crate) fn support(

@@ -2,8 +2,8 @@
 
 mod support;
 
-use backend_xnnpack::Payload;
-use format::{ErrorKind, Limits};
+use pteron_backend_xnnpack::Payload;
+use pteron_format::{ErrorKind, Limits};
 use support::random::Random;
 
 fn read(bytes: &[u8]) -> bool {

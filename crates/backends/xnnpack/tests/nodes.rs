@@ -2,8 +2,8 @@
 
 mod support;
 
-use backend_xnnpack::XnnpackBackend;
-use runtime::{Backend, FreeableBuffer, PayloadRole, PayloadSupport};
+use pteron_backend_xnnpack::XnnpackBackend;
+use pteron_runtime::{Backend, FreeableBuffer, PayloadRole, PayloadSupport};
 use std::sync::Arc;
 use support::{Node, Part, Value, payload};
 
@@ -13,7 +13,7 @@ const TRANSPOSE: u8 = 5;
 const ATTENTION: u8 = 36;
 
 fn backend() -> XnnpackBackend {
-    XnnpackBackend::new(Arc::new(kernels::registry()))
+    XnnpackBackend::new(Arc::new(pteron_kernels::registry()))
 }
 
 fn support_of(values: &[Value], nodes: &[Node]) -> PayloadSupport {
@@ -74,7 +74,7 @@ fn contents_give_the_ranges_of_constants() {
     let bytes = payload(&values, &[Node::new(ADD, &[0, 1, 2])], &[(0..24).collect()]);
     let contents = backend().contents(&bytes).unwrap().unwrap();
     let PayloadRole::Constant(place) = &contents.values[1].role else { panic!("{:?}", contents.values[1]) };
-    let runtime::PayloadBytes::Payload(range) = place else { panic!("{place}") };
+    let pteron_runtime::PayloadBytes::Payload(range) = place else { panic!("{place}") };
     assert_eq!(bytes[range.start as usize..range.end as usize], (0..24).collect::<Vec<u8>>());
     assert_eq!(contents.node_text(&contents.nodes[0]), "Add(%0, %1) -> %2 fp32[2, 3]");
 }

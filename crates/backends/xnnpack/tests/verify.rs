@@ -2,10 +2,10 @@
 
 mod support;
 
-use backend_xnnpack::Payload;
-use backend_xnnpack::payload::{Binary, Op, Quantization, Role};
-use format::Limits;
 use proptest::prelude::*;
+use pteron_backend_xnnpack::Payload;
+use pteron_backend_xnnpack::payload::{Binary, Op, Quantization, Role};
+use pteron_format::Limits;
 use support::{Node, Part, Value, payload};
 
 const ADD: u8 = 1;

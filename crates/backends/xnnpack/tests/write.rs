@@ -2,9 +2,9 @@
 
 mod support;
 
-use backend_xnnpack::Payload;
-use backend_xnnpack::payload::Constant;
-use format::Limits;
+use pteron_backend_xnnpack::Payload;
+use pteron_backend_xnnpack::payload::Constant;
+use pteron_format::Limits;
 
 /// The bytes of the constants that are stored in a payload.
 fn bytes_of<'p>(payload: &Payload, file: &'p [u8]) -> Vec<Option<&'p [u8]>> {

@@ -16,8 +16,8 @@ const CHAIN: &str = "!tfrt.chain";
 /// Builds one function of a [`Module`].
 ///
 /// ```
-/// # fn main() -> Result<(), bef::Error> {
-/// use bef::{Attribute, FunctionBuilder, Module};
+/// # fn main() -> Result<(), pteron_bef::Error> {
+/// use pteron_bef::{Attribute, FunctionBuilder, Module};
 ///
 /// let mut module = Module::new(true);
 /// let mut function = FunctionBuilder::new(&mut module, "add_two", &["i32"]);
@@ -26,7 +26,7 @@ const CHAIN: &str = "!tfrt.chain";
 /// let sum = function.kernel("tfrt.add.i32").arguments(&[x, two]).result("i32");
 /// function.finish(&[sum])?;
 /// let bytes = module.to_bytes()?;
-/// bef::File::open(&bytes)?.verify()?;
+/// pteron_bef::File::open(&bytes)?.verify()?;
 /// # Ok(())
 /// # }
 /// ```

@@ -1,13 +1,13 @@
 //! Random programs for property tests.
 
-use bef::model::{Body, Function, Kernel, NamedAttribute};
-use bef::{
-    Array, Attribute, AttributeId, Complex, DType, Dense, ElementType, FunctionId, FunctionKind, KernelCode,
-    Location, Module, Register, Shape, SymbolRef, TypeId,
-};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use pteron_bef::model::{Body, Function, Kernel, NamedAttribute};
+use pteron_bef::{
+    Array, Attribute, AttributeId, Complex, DType, Dense, ElementType, FunctionId, FunctionKind, KernelCode,
+    Location, Module, Register, Shape, SymbolRef, TypeId,
+};
 
 fn dtype() -> impl Strategy<Value = DType> {
     prop::sample::select(&DType::ALL[..])

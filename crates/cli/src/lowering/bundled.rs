@@ -4,14 +4,14 @@ use crate::limits::{interrupt, limits};
 use crate::registries;
 use pteron::compile::{self, Compiled};
 use pteron::{DataLoader, Program};
+use pteron_toolbox::bundle::Bundle;
+use pteron_toolbox::random;
+use pteron_toolbox::run::Request;
 use std::sync::Arc;
-use toolbox::bundle::Bundle;
-use toolbox::random;
-use toolbox::run::Request;
 
 /// Bundles the program compiled from `file`. The inputs of the test cases are the example inputs of the archive, or random;
 /// the expected outputs are those that the program computes here, as written.
-pub(super) fn of(file: &Arc<dyn DataLoader>, compiled: &Compiled) -> toolbox::Result<Bundle> {
+pub(super) fn of(file: &Arc<dyn DataLoader>, compiled: &Compiled) -> pteron_toolbox::Result<Bundle> {
     let loader = compile::in_memory(Arc::clone(file), compiled);
     let program = Program::load(loader, &limits())?;
     let mut bundle = Bundle::new(&**program.loader())?;
@@ -36,7 +36,7 @@ pub(super) fn again(
     bundle: Bundle,
     file: &Arc<dyn DataLoader>,
     compiled: &Compiled,
-) -> toolbox::Result<Bundle> {
+) -> pteron_toolbox::Result<Bundle> {
     let program = compile::in_memory(Arc::clone(file), compiled);
     bundle.with_program(&*program, |name| compiled.methods.iter().any(|method| method.name == name))
 }

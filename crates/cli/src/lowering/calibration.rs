@@ -4,12 +4,12 @@ use crate::failure::{Failure, Result};
 use crate::progress::Steps;
 use pteron::DataLoader;
 use pteron::compile::{Calibration, Compiled, ValueRanges};
+use pteron_toolbox::input::InputSpec;
+use pteron_toolbox::picture::Preparation;
+use pteron_toolbox::run;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use toolbox::input::InputSpec;
-use toolbox::picture::Preparation;
-use toolbox::run;
 
 /// The value ranges of a program over the inputs in a folder, by method and value name.
 pub(super) fn ranges(
@@ -23,7 +23,7 @@ pub(super) fn ranges(
         _ if methods.contains(&"forward") => "forward",
         _ => return Err(Failure::Usage("--calibrate: name one method with --method".to_owned())),
     };
-    let mut calibration = Calibration::new(file, observing, method).map_err(toolbox::Error::from)?;
+    let mut calibration = Calibration::new(file, observing, method).map_err(pteron_toolbox::Error::from)?;
     let samples = entries(folder)?;
     if samples.is_empty() {
         return Err(Failure::Usage(format!("--calibrate: {} is empty", folder.display())));
@@ -32,7 +32,7 @@ pub(super) fn ranges(
     for path in samples {
         let specs = sample(path)?;
         let inputs = run::inputs(calibration.program(), method, specs, &Preparation::default())?;
-        calibration.run(&inputs).map_err(toolbox::Error::from)?;
+        calibration.run(&inputs).map_err(pteron_toolbox::Error::from)?;
         steps.step("calibrating".to_owned());
     }
     Ok(calibration.ranges())

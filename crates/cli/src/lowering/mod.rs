@@ -14,11 +14,11 @@ use clap::{Args, ValueEnum};
 use pteron::DataLoader;
 use pteron::compile::exported::{ExportedProgram, PrintOptions};
 use pteron::compile::{self, Compiled, OperatorTable, Options, Quantize, expect_pass};
+use pteron_toolbox::bundle::{Bundle, is_one};
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::show::{self, count};
 use std::path::PathBuf;
 use std::sync::Arc;
-use toolbox::bundle::{Bundle, is_one};
-use toolbox::paths::Paths;
-use toolbox::show::{self, count};
 
 /// The progress message of the compilation whose program is written, as opposed to the one that observes value ranges.
 const COMPILING: &str = "compiling";
@@ -141,7 +141,7 @@ impl LoweringOpts {
                     steps.suspend(|| say_lines(&format!("{heading}\n{listing}")));
                 }
             };
-            compile(&operators, options, &mut watch).map_err(toolbox::Error::from)
+            compile(&operators, options, &mut watch).map_err(pteron_toolbox::Error::from)
         };
         let mut options = self.options()?;
         if let (Some(Scheme::Static), Some(folder)) = (self.quantize, &self.calibrate) {

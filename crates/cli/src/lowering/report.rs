@@ -2,9 +2,9 @@
 
 use pteron::compile::delegate::DebugHandle;
 use pteron::compile::{Compiled, DelegateSummary, MethodSummary};
+use pteron_toolbox::show::{bytes, count, line, name, table};
 use serde_json::{Value, json};
 use std::collections::HashSet;
-use toolbox::show::{bytes, count, line, name, table};
 
 pub(super) fn json(compiled: &Compiled) -> Value {
     json!({

@@ -4,8 +4,8 @@ use crate::general::{self, GeneralOpts, InputArg, MAX_THREADS, exit_status};
 use crate::limits;
 use clap::{Args, Subcommand};
 use pteron::FreeableBuffer;
-use toolbox::bef::{self, Program, Queue, RunOptions};
-use toolbox::paths::Paths;
+use pteron_toolbox::bef::{self, Program, Queue, RunOptions};
+use pteron_toolbox::paths::Paths;
 
 /// Run a BEF program: `pteron bef run` is `pteron run` for such files
 #[derive(Debug, Args)]
@@ -123,7 +123,7 @@ pub(crate) fn binary(program: Program, name: &str) -> Result<FreeableBuffer> {
         Program::Mlir(source) => {
             let options = limits::translation(&source, name).map_err(|why| Failure::Failed(why.into()))?;
             let made = refused(bef::to_bef(&source, name, options))?;
-            Ok(FreeableBuffer::from_bytes(&made).map_err(toolbox::Error::from)?)
+            Ok(FreeableBuffer::from_bytes(&made).map_err(pteron_toolbox::Error::from)?)
         }
     }
 }

@@ -2,9 +2,9 @@ use crate::call::{CallArgs, Loaded, note_zeros};
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, OutputArg, exit_status};
 use clap::Args;
-use toolbox::bundle::Bundle;
-use toolbox::paths::Paths;
-use toolbox::show::{bytes, count, name};
+use pteron_toolbox::bundle::Bundle;
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::show::{bytes, count, name};
 
 /// Bundle a program with a test case: inputs, and the outputs that it computes from them
 ///

@@ -4,10 +4,10 @@ use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
 use crate::limits::limits;
 use clap::Args;
 use std::path::PathBuf;
-use toolbox::divergence::{self, Against};
-use toolbox::etdump;
-use toolbox::paths::Paths;
-use toolbox::verify::{Scope, Tolerance};
+use pteron_toolbox::divergence::{self, Against};
+use pteron_toolbox::etdump;
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::verify::{Scope, Tolerance};
 
 /// Find the first instruction at which two runs of a method diverge
 ///
@@ -67,7 +67,7 @@ impl Opts {
         let recorded = match (&self.etdump, &self.debug_buffer) {
             (Some(dump), Some(buffer)) => {
                 let dump = etdump::read(&*general::open_plain(dump)?, &limits())?;
-                Some((dump, toolbox::stream::read(buffer)?))
+                Some((dump, pteron_toolbox::stream::read(buffer)?))
             }
             _ => None,
         };

@@ -3,8 +3,8 @@ use crate::general::{GeneralOpts, InputArg, exit_status};
 use crate::lowering::LoweringOpts;
 use clap::Args;
 use pteron::compile;
-use toolbox::paths::Paths;
-use toolbox::run::LoadMode;
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::run::LoadMode;
 
 /// Compile a torch.export archive (.pt2) to a program (.pte)
 ///
@@ -45,7 +45,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let file = toolbox::run::open(self.input.path(), LoadMode::File)?;
+        let file = pteron_toolbox::run::open(self.input.path(), LoadMode::File)?;
         self.lowering
             .compile(&file, None, |operators, options, watch| compile::from_loader(&file, operators, options, watch))
     }

@@ -2,7 +2,7 @@ use crate::failure::Result;
 use crate::general::{GeneralOpts, OutputArg, exit_status};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
-use toolbox::paths::Paths;
+use pteron_toolbox::paths::Paths;
 
 /// Print a shell script that completes pteron's verbs and options
 #[derive(Debug, Args)]

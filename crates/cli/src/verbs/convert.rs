@@ -3,9 +3,9 @@ use crate::general::{self, GeneralOpts, InputArg, KeepOpts, OutputArg, exit_stat
 use crate::limits::limits;
 use crate::progress;
 use clap::{Args, ValueEnum};
-use toolbox::convert::{Format, Options, convert};
-use toolbox::paths::Paths;
-use toolbox::show::bytes;
+use pteron_toolbox::convert::{Format, Options, convert};
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::show::bytes;
 
 /// Convert weights between named data (.ptd), .safetensors and .npz, and from .gguf
 ///

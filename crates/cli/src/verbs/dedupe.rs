@@ -9,11 +9,11 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use toolbox::bundle::rebundled;
-use toolbox::edit;
-use toolbox::file::File;
-use toolbox::paths::Paths;
-use toolbox::show::{bytes, count};
+use pteron_toolbox::bundle::rebundled;
+use pteron_toolbox::edit;
+use pteron_toolbox::file::File;
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::show::{bytes, count};
 
 /// Move the weights that several programs (.pte) have in common into one file of named data (.ptd)
 ///

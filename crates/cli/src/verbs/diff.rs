@@ -7,9 +7,9 @@ use clap::Args;
 use pteron::DataLoader;
 use std::path::PathBuf;
 use std::sync::Arc;
-use toolbox::diff::{Registries, diff, diff_test_cases};
-use toolbox::file::File;
-use toolbox::paths::Paths;
+use pteron_toolbox::diff::{Registries, diff, diff_test_cases};
+use pteron_toolbox::file::File;
+use pteron_toolbox::paths::Paths;
 
 /// Show what differs between two programs (.pte) or two files of named data (.ptd), by meaning
 ///

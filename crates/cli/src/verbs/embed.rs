@@ -5,10 +5,10 @@ use crate::progress;
 use clap::Args;
 use std::path::PathBuf;
 use std::sync::Arc;
-use toolbox::edit;
-use toolbox::file::File;
-use toolbox::paths::Paths;
-use toolbox::show::{bytes, count};
+use pteron_toolbox::edit;
+use pteron_toolbox::file::File;
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::show::{bytes, count};
 
 /// Embed the external weights (.ptd) of a program (.pte) in the program
 ///

@@ -5,10 +5,10 @@ use crate::progress;
 use clap::Args;
 use pteron::Protected;
 use std::path::PathBuf;
-use toolbox::extract::{self, Selection, extract};
-use toolbox::file::File;
-use toolbox::paths::Paths;
-use toolbox::show::{bytes, table};
+use pteron_toolbox::extract::{self, Selection, extract};
+use pteron_toolbox::file::File;
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::show::{bytes, table};
 
 /// Write parts of a program (.pte) or of named data (.ptd) to separate files
 ///
@@ -76,7 +76,7 @@ impl Opts {
             for part in &parts {
                 let path = folder.join(&part.path);
                 let parent = path.parent().unwrap_or(folder);
-                std::fs::create_dir_all(parent).map_err(toolbox::Error::write(parent))?;
+                std::fs::create_dir_all(parent).map_err(pteron_toolbox::Error::write(parent))?;
                 general::write_file(&path, Protected::Keep, &part.output)?;
             }
         }

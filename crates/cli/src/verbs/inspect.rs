@@ -3,10 +3,10 @@ use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
 use crate::limits::limits;
 use crate::registries::registries;
 use clap::Args;
-use toolbox::delegates;
-use toolbox::file::File;
-use toolbox::inspect;
-use toolbox::paths::Paths;
+use pteron_toolbox::delegates;
+use pteron_toolbox::file::File;
+use pteron_toolbox::inspect;
+use pteron_toolbox::paths::Paths;
 
 /// Show the contents of a program (.pte, .bpte, .bef), a file of weights (.ptd, .gguf) or an ETDump
 ///

@@ -3,9 +3,9 @@ use crate::general::{self, GeneralOpts, KeepOpts, NamesArg, OutputArg, exit_stat
 use crate::progress;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
-use toolbox::merge::{MergeOptions, Prefer, merge};
-use toolbox::paths::Paths;
-use toolbox::show::{bytes, count};
+use pteron_toolbox::merge::{MergeOptions, Prefer, merge};
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::show::{bytes, count};
 
 /// Merge files of named data (.ptd) into one
 ///

@@ -3,7 +3,7 @@
 
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts};
-use toolbox::paths::Paths;
+use pteron_toolbox::paths::Paths;
 
 macro_rules! verbs {
     ($($(#[$attribute:meta])* $module:ident => $name:ident,)*) => {

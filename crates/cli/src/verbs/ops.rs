@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
-use toolbox::ops::{Requirements, bef_kernels, registry_source, requirements, supported};
-use toolbox::paths::{Paths, is_stdout};
-use toolbox::show::{count, line, name, table as table_of};
+use pteron_toolbox::ops::{Requirements, bef_kernels, registry_source, requirements, supported};
+use pteron_toolbox::paths::{Paths, is_stdout};
+use pteron_toolbox::show::{count, line, name, table as table_of};
 
 /// List the operators of this build, or check whether it can run programs
 ///
@@ -93,7 +93,7 @@ impl Opts {
         kernels.retain(|name| self.wanted(name));
         if let (Some(filter), true) = (&self.filter, all.is_empty() && kernels.is_empty()) {
             let problem = if self.bef { no_bef_kernel(filter) } else { no_operator(filter) };
-            return Err(toolbox::Error::input(problem).into());
+            return Err(pteron_toolbox::Error::input(problem).into());
         }
         if self.json {
             return if self.bef { self.output.write_json(&kernels) } else { self.output.write_json(&all) };
@@ -124,7 +124,7 @@ impl Opts {
         for file in &self.files {
             let archive = general::open_plain(file)?;
             let seen = seen_by_partitioners(&archive, &table, kernels, &options);
-            for operator in seen.map_err(toolbox::Error::from)? {
+            for operator in seen.map_err(pteron_toolbox::Error::from)? {
                 let count = operator.count;
                 let known = all.entry(operator.target.clone());
                 known.and_modify(|known| known.count += count).or_insert(operator);
@@ -228,7 +228,7 @@ fn seen_json(seen: &SeenOperator) -> Value {
 /// The error that no name of a kernel of BEF programs contains `filter`, with a similar name.
 fn no_bef_kernel(filter: &str) -> String {
     let names = bef_kernels();
-    let meant = toolbox::did_you_mean(filter, names.iter().map(String::as_str));
+    let meant = pteron_toolbox::did_you_mean(filter, names.iter().map(String::as_str));
     format!("no kernel of BEF programs has `{filter}` in its name{meant}")
 }
 
@@ -241,6 +241,6 @@ fn no_operator(filter: &str) -> String {
         let own = base.rsplit("::").next().unwrap_or(base);
         [base, own].into_iter().chain(own.split('_').filter(|part| part.len() > 2))
     });
-    let meant = toolbox::did_you_mean(filter, parts);
+    let meant = pteron_toolbox::did_you_mean(filter, parts);
     format!("no operator has `{filter}` in its name{meant}")
 }

@@ -3,10 +3,10 @@ use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status_of_answer};
 use crate::limits::limits;
 use crate::registries::registries;
 use clap::Args;
-use toolbox::file::File;
-use toolbox::paths::Paths;
-use toolbox::plan::{plan, plan_of, text};
-use toolbox::show::count;
+use pteron_toolbox::file::File;
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::plan::{plan, plan_of, text};
+use pteron_toolbox::show::count;
 
 /// Show the memory plan of a program (.pte): the offsets and lifetimes of tensors in its arenas
 ///
@@ -59,7 +59,7 @@ impl Opts {
             self.output.write_text(&text(&report, self.all))?;
         } else {
             let arenas: usize = report.methods.iter().map(|method| method.arenas.len()).sum();
-            let overlaps = toolbox::plan::overlaps_text(&report);
+            let overlaps = pteron_toolbox::plan::overlaps_text(&report);
             let methods = count(report.methods.len(), "method");
             self.output.write_text(&match overlaps.as_str() {
                 "" => format!("{}: no overlap in {} of {methods}", report.file, count(arenas, "arena")),

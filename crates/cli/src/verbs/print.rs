@@ -9,13 +9,13 @@ use clap::builder::PossibleValuesParser;
 use pteron::{DataLoader, Program};
 use std::path::PathBuf;
 use std::sync::Arc;
-use toolbox::bef;
-use toolbox::delegates;
-use toolbox::etdump;
-use toolbox::file::File;
-use toolbox::paths::Paths;
-use toolbox::print::{PrintOptions, Stage, graphs, print_to, stages};
-use toolbox::run::{expect_program, open_data};
+use pteron_toolbox::bef;
+use pteron_toolbox::delegates;
+use pteron_toolbox::etdump;
+use pteron_toolbox::file::File;
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::print::{PrintOptions, Stage, graphs, print_to, stages};
+use pteron_toolbox::run::{expect_program, open_data};
 
 /// Print a whole program (.pte) or named data (.ptd) as text, a BEF program as MLIR text or bytes,
 /// an ETDump event by event
@@ -90,7 +90,7 @@ impl Opts {
         let text = match bef::open(&*loader)? {
             Some(bef::Program::Bef(bytes)) if self.bytes => bef::labelled_bytes(&bytes, loader.name())?,
             Some(bef::Program::Bef(bytes)) => {
-                let print = mlir::PrintOptions { locations: self.locations, generic: self.generic };
+                let print = pteron_mlir::PrintOptions { locations: self.locations, generic: self.generic };
                 refused(bef::to_text(&bytes, loader.name(), print)?)?
             }
             Some(bef::Program::Mlir(_)) => {
@@ -122,7 +122,7 @@ impl Opts {
     /// The graphs of a program.
     fn graphs(&self, loader: Arc<dyn DataLoader>) -> Result<String> {
         expect_program(&*loader, "print --graph", "programs (.pte) and archives (.pt2)")?;
-        let program = Program::load(loader, &limits()).map_err(toolbox::Error::from)?;
+        let program = Program::load(loader, &limits()).map_err(pteron_toolbox::Error::from)?;
         let mut options = registries::load_options().limits(limits());
         options.data = open_data(&self.data, maps::when_large(), &limits())?;
         let stage = self.after.as_deref().and_then(Stage::named).unwrap_or(Stage::last());

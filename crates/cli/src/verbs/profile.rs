@@ -6,10 +6,10 @@ use clap::Args;
 use pteron::Protected;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use toolbox::bef::Program;
-use toolbox::delegates::NodeKinds;
-use toolbox::paths::Paths;
-use toolbox::profile::{self, chrome, etdump};
+use pteron_toolbox::bef::Program;
+use pteron_toolbox::delegates::NodeKinds;
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::profile::{self, chrome, etdump};
 
 /// Run a method and show which operators took the time, or the functions of a BEF program and which
 /// kernels did
@@ -72,7 +72,7 @@ impl Opts {
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.call.open()?;
-        if let Some(program) = toolbox::bef::open(&*loader)? {
+        if let Some(program) = pteron_toolbox::bef::open(&*loader)? {
             return self.run_bef(program, loader.name(), general);
         }
         refuse("profile", loader.name(), "no BEF program", self.bef.given())?;
@@ -90,7 +90,7 @@ impl Opts {
             let (dump, buffer) = etdump::dump(&profile.recording, &nodes)?;
             write(path, |out| etdump::write(&dump, out))?;
             if let Some(path) = &self.debug_buffer {
-                write(path, |out| out.write_all(&buffer).map_err(toolbox::Error::write(path)))?;
+                write(path, |out| out.write_all(&buffer).map_err(pteron_toolbox::Error::write(path)))?;
             }
         }
         let report = profile.report(&program, &kernels, &nodes);
@@ -126,6 +126,6 @@ impl Opts {
     }
 }
 
-fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> toolbox::Result<()>) -> Result {
+fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> pteron_toolbox::Result<()>) -> Result {
     general::write_file_with(path, Protected::Keep, |out| Ok(fill(out)?))
 }

@@ -10,18 +10,18 @@ use pteron::{BytesLoader, DataLoader};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use toolbox::bef::{self, Program};
-use toolbox::bundle;
-use toolbox::delegates::NodeKinds;
-use toolbox::diff::{Registries, diff};
-use toolbox::divergence::{self, Against};
-use toolbox::etdump;
-use toolbox::file::File;
-use toolbox::paths::Paths;
-use toolbox::profile;
-use toolbox::report::{Measured, ReportData, gather, page};
-use toolbox::run::{default_method, is_program};
-use toolbox::verify::{Scope, Tolerance};
+use pteron_toolbox::bef::{self, Program};
+use pteron_toolbox::bundle;
+use pteron_toolbox::delegates::NodeKinds;
+use pteron_toolbox::diff::{Registries, diff};
+use pteron_toolbox::divergence::{self, Against};
+use pteron_toolbox::etdump;
+use pteron_toolbox::file::File;
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::profile;
+use pteron_toolbox::report::{Measured, ReportData, gather, page};
+use pteron_toolbox::run::{default_method, is_program};
+use pteron_toolbox::verify::{Scope, Tolerance};
 
 /// Write a page (.html) that shows a file: its graph, operators, weights, memory and times
 ///

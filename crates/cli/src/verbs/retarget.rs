@@ -8,10 +8,10 @@ use pteron::Program;
 use pteron::compile::{self, OperatorTable};
 use std::path::PathBuf;
 use std::sync::Arc;
-use toolbox::bundle::unbundled;
-use toolbox::edit;
-use toolbox::paths::Paths;
-use toolbox::run::{LoadMode, open_data};
+use pteron_toolbox::bundle::unbundled;
+use pteron_toolbox::edit;
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::run::{LoadMode, open_data};
 
 /// Recompile a program (.pte) for other backends, without the model's source
 ///
@@ -51,8 +51,8 @@ impl Opts {
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let original = self.input.open()?;
         let file = unbundled(Arc::clone(&original), &limits())?;
-        toolbox::run::expect_program(&*file, "retarget", "programs (.pte, .bpte)")?;
-        let program = Program::load(Arc::clone(&file), &limits()).map_err(toolbox::Error::from)?;
+        pteron_toolbox::run::expect_program(&*file, "retarget", "programs (.pte, .bpte)")?;
+        let program = Program::load(Arc::clone(&file), &limits()).map_err(pteron_toolbox::Error::from)?;
         self.keep.check(general, self.input.path(), &edit::lost_by_recompiling(&program)?)?;
         let data = open_data(&self.data, LoadMode::File, &limits())?;
         let known = OperatorTable::all(registries().kernels());

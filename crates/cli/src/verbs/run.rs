@@ -8,12 +8,12 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use toolbox::input::InputSpec;
-use toolbox::json::Json;
-use toolbox::paths::Paths;
-use toolbox::run::{self, CallSpec, Latency, Ran, Ranked, Top};
-use toolbox::show::{Escapes, Screen};
-use toolbox::{npy, show};
+use pteron_toolbox::input::InputSpec;
+use pteron_toolbox::json::Json;
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::run::{self, CallSpec, Latency, Ran, Ranked, Top};
+use pteron_toolbox::show::{Escapes, Screen};
+use pteron_toolbox::{npy, show};
 
 /// Run a method of a program and show what it computes, or the functions of a BEF program
 ///
@@ -102,7 +102,7 @@ impl Opts {
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let loader = self.call.open()?;
-        if let Some(program) = toolbox::bef::open(&*loader)? {
+        if let Some(program) = pteron_toolbox::bef::open(&*loader)? {
             let own = [
                 ("--output", self.output.is_some()),
                 ("--json", self.json),
@@ -146,7 +146,7 @@ impl Opts {
         self.paths(&mut paths);
         files.iter().for_each(|(path, _)| paths.write("", path));
         general::check(&paths)?;
-        std::fs::create_dir_all(folder).map_err(toolbox::Error::write(folder))?;
+        std::fs::create_dir_all(folder).map_err(pteron_toolbox::Error::write(folder))?;
         Ok(files.iter().try_for_each(|(path, tensor)| npy::write(path, tensor))?)
     }
 }
@@ -158,7 +158,7 @@ fn output_file(folder: &Path, i: usize) -> PathBuf {
 fn first_tensor(ran: &Ran) -> Result<&Tensor> {
     ran.outputs.first().and_then(|output| output.as_tensor().ok()).ok_or_else(|| {
         let message = format!("--top: the first output of `{}` is no tensor", ran.method);
-        Failure::Failed(Box::new(toolbox::Error::input(message)))
+        Failure::Failed(Box::new(pteron_toolbox::Error::input(message)))
     })
 }
 

@@ -5,15 +5,15 @@ use crate::registries;
 use clap::Args;
 use pteron::{LoadOptions, Pool};
 use serde_json::json;
-use serve::net::{Line, Log, RequestLog, Server, ServerOptions, json_line};
-use serve::{Event, Events, Service, ServiceOptions};
+use pteron_serve::net::{Line, Log, RequestLog, Server, ServerOptions, json_line};
+use pteron_serve::{Event, Events, Service, ServiceOptions};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use toolbox::paths::Paths;
+use pteron_toolbox::paths::Paths;
 
 /// Answer inference requests over HTTP: the Open Inference Protocol, REST and gRPC
 ///
@@ -182,7 +182,7 @@ impl Opts {
             reclaim: Some(crate::allocator::reclaim),
             #[cfg(feature = "serve-tls")]
             tls: self.tls_cert.clone().zip(self.tls_key.clone()).map(|(certificates, key)| {
-                serve::net::TlsOptions { certificates, key }
+                pteron_serve::net::TlsOptions { certificates, key }
             }),
             ..ServerOptions::default()
         })
@@ -296,7 +296,7 @@ fn log(json: bool) -> Log {
 
 /// Reads the token from the first line of a file.
 fn token(path: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(path).map_err(toolbox::Error::read(path)).map_err(failed)?;
+    let text = std::fs::read_to_string(path).map_err(pteron_toolbox::Error::read(path)).map_err(failed)?;
     match text.lines().next().map(str::trim).filter(|token| !token.is_empty()) {
         Some(token) => Ok(token.to_owned()),
         None => Err(Failure::Usage(format!("{} has no token in its first line", path.display()))),

@@ -4,10 +4,10 @@ use crate::limits::limits;
 use crate::progress;
 use clap::Args;
 use std::sync::Arc;
-use toolbox::edit::{self, StripOptions};
-use toolbox::file::File;
-use toolbox::paths::Paths;
-use toolbox::show::{bytes, count};
+use pteron_toolbox::edit::{self, StripOptions};
+use pteron_toolbox::file::File;
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::show::{bytes, count};
 
 /// Remove from a program (.pte) what only people and tools read: source frames and names
 ///

@@ -2,8 +2,8 @@ use crate::failure::{Failure, Result};
 use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status, say, say_lines};
 use crate::limits;
 use clap::Args;
-use toolbox::bef::{self, Program, Translation};
-use toolbox::paths::Paths;
+use pteron_toolbox::bef::{self, Program, Translation};
+use pteron_toolbox::paths::Paths;
 
 /// Translate MLIR text to a BEF program, or a BEF program to text
 ///
@@ -55,10 +55,10 @@ impl Opts {
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let loader = self.input.open_plain()?;
-        let options = |source: &[u8]| -> Result<mlir::Options> {
+        let options = |source: &[u8]| -> Result<pteron_mlir::Options> {
             let limited = limits::translation(source, loader.name());
             let options = limited.map_err(|why| Failure::Failed(why.into()))?;
-            Ok(mlir::Options { optional_sections: !self.no_optional_sections, ..options })
+            Ok(pteron_mlir::Options { optional_sections: !self.no_optional_sections, ..options })
         };
         match bef::open(&*loader)? {
             Some(Program::Mlir(source)) if self.verify_diagnostics => {
@@ -72,7 +72,7 @@ impl Opts {
             Some(Program::Bef(bytes)) => {
                 let name = loader.name();
                 let without_sections = bef::missing_sections(&bytes, name);
-                let print = mlir::PrintOptions { locations: self.locations || !self.no_locations, generic: self.generic };
+                let print = pteron_mlir::PrintOptions { locations: self.locations || !self.no_locations, generic: self.generic };
                 let text = refused(bef::to_text(&bytes, name, print)?)?;
                 let comes_back = !self.no_locations && without_sections.is_none();
                 let other = match comes_back {

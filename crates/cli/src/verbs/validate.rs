@@ -5,9 +5,9 @@ use crate::registries::registries;
 use clap::Args;
 use std::fmt::Write;
 use std::path::PathBuf;
-use toolbox::paths::Paths;
-use toolbox::show::{count, line};
-use toolbox::validate::validate;
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::show::{count, line};
+use pteron_toolbox::validate::validate;
 
 /// Find everything that is wrong with programs (.pte) or files of named data (.ptd)
 ///

@@ -4,7 +4,7 @@ use crate::general::{self, ExecutionOpts, GeneralOpts, exit_status_of_answer};
 use crate::limits::{interrupt, limits};
 use crate::registries::{self, registries};
 use clap::Args;
-use demo_backend::DemoBackend;
+use pteron_demo_backend::DemoBackend;
 use indicatif::{ProgressBar, ProgressStyle};
 use pteron::{Protected, compile};
 use serde_json::json;
@@ -12,9 +12,9 @@ use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use toolbox::paths::Paths;
-use toolbox::show;
-use toolbox::verify::{self, Case, Counts, Options, Outcome, Setting};
+use pteron_toolbox::paths::Paths;
+use pteron_toolbox::show;
+use pteron_toolbox::verify::{self, Case, Counts, Options, Outcome, Setting};
 
 /// Run conformance cases and compare their outputs with the recorded ones
 ///

@@ -1,11 +1,11 @@
 //! Resolves an operator by name and assigns the arguments of a call to its schema.
 
 use crate::names::target_of;
-use ir::exported::{Argument, ExportedProgram, IntArgument, MemoryFormat, VarType};
-use operator::{ArgType, KernelRegistry, Schema, SchemaArg, closest, did_you_mean};
+use pteron_ir::exported::{Argument, ExportedProgram, IntArgument, MemoryFormat, VarType};
+use pteron_operator::{ArgType, KernelRegistry, Schema, SchemaArg, closest, did_you_mean};
+use pteron_tensor::ScalarType;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tensor::ScalarType;
 
 /// PyTorch's schemas of operators that the compiler decomposes and for which there is no kernel.
 const COMPOSITES: &str = include_str!("composites.txt");

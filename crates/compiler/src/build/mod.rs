@@ -5,16 +5,16 @@ mod types;
 
 use crate::{Error, NodeError, Result};
 use bind::{Bound, Signatures};
-use ir::SharedBytes;
-use ir::exported::{
+use pteron_ir::SharedBytes;
+use pteron_ir::exported::{
     Argument, Bounds, ConstantTensor, ExportedNode, ExportedProgram, InputKind, Ranges, Size, SymExpr,
     TensorSpec, VarId, VarType,
 };
-use operator::{KernelRegistry, did_you_mean};
+use pteron_operator::{KernelRegistry, did_you_mean};
+use pteron_tensor::MAX_RANK;
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::sync::Arc;
-use tensor::MAX_RANK;
 
 /// Builds the [`ExportedProgram`] of one method, for [`compile_exported`](crate::compile_exported).
 ///
@@ -23,12 +23,12 @@ use tensor::MAX_RANK;
 /// for an operator without one.
 ///
 /// ```
-/// use ir::exported::{Argument, Bounds, TensorSpec};
+/// use pteron_ir::exported::{Argument, Bounds, TensorSpec};
 /// use pteron_compiler::GraphBuilder;
-/// use tensor::ScalarType::Float;
+/// use pteron_tensor::ScalarType::Float;
 ///
 /// # fn main() -> pteron_compiler::Result<()> {
-/// let mut graph = GraphBuilder::new("forward", &kernels::registry());
+/// let mut graph = GraphBuilder::new("forward", &pteron_kernels::registry());
 /// let rows = graph.symbol("rows", Bounds { min: 1, max: 64 })?;
 /// let x = graph.input("x", TensorSpec::contiguous(Float, vec![rows, 3.into()]))?;
 /// let y = graph.call("aten.softmax", &[x.into(), Argument::Int(-1)], &[])?[0];
@@ -170,7 +170,7 @@ impl GraphBuilder {
     ///
     /// # Errors
     /// The graph has no such value.
-    pub fn var(&self, value: VarId) -> Result<&ir::exported::Var> {
+    pub fn var(&self, value: VarId) -> Result<&pteron_ir::exported::Var> {
         match value.index() < self.program.num_vars() {
             true => Ok(self.program.var(value)),
             false => self.fails("a value of another graph"),
@@ -284,10 +284,10 @@ fn undeclared<'e>(expr: &'e SymExpr, ranges: &Ranges) -> Option<&'e str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensor::ScalarType::{Float, Long};
+    use pteron_tensor::ScalarType::{Float, Long};
 
     fn graph() -> GraphBuilder {
-        GraphBuilder::new("forward", &kernels::registry())
+        GraphBuilder::new("forward", &pteron_kernels::registry())
     }
 
     fn input(graph: &mut GraphBuilder, name: &str, sizes: &[i64]) -> Argument {

@@ -3,9 +3,9 @@
 use crate::dtypes::{promote, result_type};
 use crate::rewrite::broadcast;
 use crate::sizes::{is_like_operand, sizes_of, wrap};
-use ir::exported::{Argument, ExportedNode, ExportedProgram, Size, SymExpr, TensorSpec, VarType};
-use operator::{ArgType, Schema};
-use tensor::{MAX_RANK, ScalarType};
+use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, Size, SymExpr, TensorSpec, VarType};
+use pteron_operator::{ArgType, Schema};
+use pteron_tensor::{MAX_RANK, ScalarType};
 
 /// The element type of a result.
 #[derive(Clone, Copy)]
@@ -400,7 +400,7 @@ mod tests {
     use super::*;
     use crate::build::bind::Signatures;
     use crate::pt2;
-    use ir::exported::CompileBudget;
+    use pteron_ir::exported::CompileBudget;
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
@@ -421,10 +421,10 @@ mod tests {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/archives");
         let mut paths = Vec::new();
         archives(Path::new(folder), &mut paths);
-        let signatures = Signatures::of(&kernels::registry());
+        let signatures = Signatures::of(&pteron_kernels::registry());
         let (mut wrong, mut right) = (Vec::new(), 0);
         for path in paths {
-            let bytes: ir::SharedBytes = Arc::new(std::fs::read(&path).unwrap());
+            let bytes: pteron_ir::SharedBytes = Arc::new(std::fs::read(&path).unwrap());
             let Ok(programs) = pt2::read(&bytes, &CompileBudget::default()) else { continue };
             for program in programs {
                 // A nested graph may be of autocast, which changes the types of its nodes' results.

@@ -6,8 +6,8 @@ use super::nn::{safe_softmax, softmax_last};
 use super::product::product;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size, SymOp, TensorSpec, VarId};
-use tensor::{Scalar, ScalarType};
+use pteron_ir::exported::{Argument, ExportedNode, Size, SymOp, TensorSpec, VarId};
+use pteron_tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
     ("aten.scaled_dot_product_attention", NoKernel, attention),

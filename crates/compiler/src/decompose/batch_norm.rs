@@ -5,8 +5,8 @@ use super::When::{Always, NoKernel};
 use super::nn::optional;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
-use tensor::ScalarType;
+use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use pteron_tensor::ScalarType;
 
 pub(super) const RULES: Table = &[
     ("aten.batch_norm", Always, batch_norm),

@@ -6,8 +6,8 @@ use super::reduce::norm_of;
 use super::windows::known;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter, broadcast};
-use ir::exported::{Argument, ExportedNode, Size};
-use tensor::Scalar;
+use pteron_ir::exported::{Argument, ExportedNode, Size};
+use pteron_tensor::Scalar;
 
 pub(super) const RULES: Table = &[
     ("aten.pairwise_distance", Always, pairwise_distance),

@@ -4,9 +4,9 @@ use super::Table;
 use super::When::NoKernel;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, TensorSpec, VarId};
+use pteron_ir::exported::{Argument, ExportedNode, TensorSpec, VarId};
+use pteron_tensor::ScalarType;
 use std::f64::consts::PI;
-use tensor::ScalarType;
 
 pub(super) const RULES: Table = &[
     ("aten.uniform", NoKernel, uniform),

@@ -4,9 +4,9 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use pteron_tensor::{Scalar, ScalarType};
 use std::sync::Arc;
-use tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
     ("aten.relu6", Always, relu6),

@@ -8,8 +8,8 @@ use super::product::product;
 use super::windows::known;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter, broadcast};
-use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
-use tensor::{Scalar, ScalarType};
+use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use pteron_tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
     ("aten.linalg_qr", NoKernel, qr),

@@ -4,8 +4,8 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size, TensorSpec};
-use tensor::ScalarType;
+use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec};
+use pteron_tensor::ScalarType;
 
 pub(super) const RULES: Table = &[
     ("aten.gather", Always, gather),
@@ -87,9 +87,9 @@ fn masked_index(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let args = vec![("self", Argument::Var(x)), ("indices", Argument::OptionalVars(within))];
     let found = cx.emit("aten.index.Tensor", args, TensorSpec::contiguous(want.dtype, want.sizes));
     let fill = match node.arg("fill") {
-        Some(Argument::Float(v)) => tensor::Scalar::Double(*v),
-        Some(Argument::Int(v)) => tensor::Scalar::Int(*v),
-        Some(Argument::Bool(v)) => tensor::Scalar::Bool(*v),
+        Some(Argument::Float(v)) => pteron_tensor::Scalar::Double(*v),
+        Some(Argument::Int(v)) => pteron_tensor::Scalar::Int(*v),
+        Some(Argument::Bool(v)) => pteron_tensor::Scalar::Bool(*v),
         _ => return cx.wrong(node, "what it fills is not known"),
     };
     let fill = cx.number(fill, want.dtype)?;
@@ -106,8 +106,8 @@ fn index_copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = if spec.rank() == 0 { cx.view(node, x, vec![Size::Int(1)])? } else { x };
     let values = match node.arg("value").or(node.arg("source")) {
         Some(&Argument::Var(v)) => v,
-        Some(Argument::Float(v)) => cx.number(tensor::Scalar::Double(*v), spec.dtype)?,
-        Some(Argument::Int(v)) => cx.number(tensor::Scalar::Int(*v), spec.dtype)?,
+        Some(Argument::Float(v)) => cx.number(pteron_tensor::Scalar::Double(*v), spec.dtype)?,
+        Some(Argument::Int(v)) => cx.number(pteron_tensor::Scalar::Int(*v), spec.dtype)?,
         _ => return cx.wrong(node, "it writes no values that are known"),
     };
     let mut indices = vec![None; dim];

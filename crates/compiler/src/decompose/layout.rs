@@ -4,8 +4,8 @@ use super::When::Always;
 use super::{Rule, Table};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, MemoryFormat, TensorSpec};
-use tensor::DimOrder;
+use pteron_ir::exported::{Argument, ExportedNode, MemoryFormat, TensorSpec};
+use pteron_tensor::DimOrder;
 
 /// Operators whose result is an alias of their operand.
 pub(super) const ALIASES: Table = &[
@@ -75,9 +75,9 @@ fn copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 /// The elements of `x` in the dtype and dim order of `want`.
 pub(crate) fn converted(
     cx: &mut Rewriter<'_>,
-    x: ir::exported::VarId,
+    x: pteron_ir::exported::VarId,
     want: TensorSpec,
-) -> ir::exported::VarId {
+) -> pteron_ir::exported::VarId {
     let dims: Vec<i64> = want.dim_order.iter().map(|&d| i64::from(d)).collect();
     let args = vec![("self", Argument::Var(x)), ("dim_order", Argument::ints(&dims))];
     cx.emit("dim_order_ops._to_dim_order_copy.default", args, want)
@@ -113,7 +113,7 @@ fn native_dropout(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
     let x = cx.tensor(node, "input")?;
     let sizes = cx.spec(node, x)?.sizes;
     if let Some(&mask) = node.outputs.get(1) {
-        let ones = cx.filled(node, sizes, Argument::Bool(true), tensor::ScalarType::Bool)?;
+        let ones = cx.filled(node, sizes, Argument::Bool(true), pteron_tensor::ScalarType::Bool)?;
         cx.replace(mask, ones);
     }
     cx.done(node, x)

@@ -9,8 +9,8 @@ use super::product::product;
 use super::windows::known;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
-use tensor::{Scalar, ScalarType};
+use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
+use pteron_tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
     ("aten.inverse", NoKernel, inverted),

@@ -5,8 +5,8 @@ use super::When::{Always, NoKernel};
 use super::product::product;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
-use tensor::{Scalar, ScalarType};
+use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
+use pteron_tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
     ("aten.diag", NoKernel, diag),
@@ -244,7 +244,7 @@ fn kron(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         full.flat_map(|s| if first { [s, Size::Int(1)] } else { [Size::Int(1), s] }).collect()
     };
     let (left, right) = (spread(cx, a, true), spread(cx, b, false));
-    if left.len() > tensor::MAX_RANK {
+    if left.len() > pteron_tensor::MAX_RANK {
         return cx.wrong(node, "it has too many dimensions");
     }
     let (a, b) = (cx.view(node, a, left)?, cx.view(node, b, right)?);

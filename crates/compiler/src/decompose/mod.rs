@@ -40,10 +40,10 @@ use crate::operators::OperatorTable;
 use crate::passes::functionalize;
 use crate::rewrite::{Outcome, Rewriter};
 use crate::{Error, Result, UnsupportedOperator};
-use ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarType};
+use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarType};
+use pteron_tensor::ScalarType;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use tensor::ScalarType;
 
 /// Replaces a node by others, or reports that it is kept.
 type Rule = fn(&mut Rewriter<'_>, &ExportedNode) -> Result<Outcome>;
@@ -255,7 +255,7 @@ fn keep_output_types(program: &mut ExportedProgram, declared: &[Option<ScalarTyp
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ir::exported::{InputKind, IntArgument, Size, VarId};
+    use pteron_ir::exported::{InputKind, IntArgument, Size, VarId};
     use std::collections::BTreeSet;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::path::Path;

@@ -4,9 +4,9 @@ use crate::dtypes::{dtype_of, promote, result_type};
 use crate::operators::{OperatorTable, widened};
 use crate::rewrite::{Outcome, Rewriter};
 use crate::{Error, Result};
-use ir::exported::{Argument, ConstantTensor, ExportedNode, TensorSpec, VarId, VarType};
+use pteron_ir::exported::{Argument, ConstantTensor, ExportedNode, TensorSpec, VarId, VarType};
+use pteron_tensor::{Scalar, ScalarType};
 use std::sync::Arc;
-use tensor::{Scalar, ScalarType};
 
 /// Replaces complex scalars by constants: kernels have no complex scalar arguments.
 pub(super) fn with_complex_constants(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {

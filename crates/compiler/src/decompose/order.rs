@@ -5,8 +5,8 @@ use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::operators::int_argument;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size, SymOp, TensorSpec, VarId};
-use tensor::{Scalar, ScalarType};
+use pteron_ir::exported::{Argument, ExportedNode, Size, SymOp, TensorSpec, VarId};
+use pteron_tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
     ("aten.sort", NoKernel, sort),

@@ -4,8 +4,8 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
-use tensor::ScalarType;
+use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use pteron_tensor::ScalarType;
 
 pub(super) const RULES: Table = &[
     ("aten.max_pool1d", Always, pool_1d),

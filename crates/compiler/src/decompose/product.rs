@@ -4,9 +4,9 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter, broadcast};
-use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
+use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
+use pteron_tensor::ScalarType;
 use std::collections::HashMap;
-use tensor::ScalarType;
 
 pub(super) const RULES: Table = &[
     ("aten.linear", Always, linear),

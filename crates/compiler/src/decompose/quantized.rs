@@ -4,8 +4,8 @@ use super::Table;
 use super::When::NoKernel;
 use crate::Result;
 use crate::rewrite::{Arg, Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
-use tensor::ScalarType;
+use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use pteron_tensor::ScalarType;
 
 pub(super) const RULES: Table = &[
     ("torchao.choose_qparams_affine", NoKernel, choose_parameters),

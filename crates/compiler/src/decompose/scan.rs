@@ -5,8 +5,8 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size, VarId};
-use tensor::{Scalar, ScalarType};
+use pteron_ir::exported::{Argument, ExportedNode, Size, VarId};
+use pteron_tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
     ("aten.cumprod", NoKernel, cumprod),

@@ -6,8 +6,8 @@ use super::pool::adaptive_avg;
 use super::windows::{each, known};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
-use tensor::ScalarType;
+use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use pteron_tensor::ScalarType;
 
 pub(super) const RULES: Table = &[
     ("aten.max_pool3d", Always, max_pool),

@@ -6,17 +6,17 @@ mod values;
 
 use crate::operators::{OperatorTable, Slot};
 use crate::{Error, Result};
-use format::container::Blob;
-use format::pte::{
+use pteron_format::container::Blob;
+use pteron_format::pte::{
     Alignments, BackendDelegate, BackendDelegateDataReference, Builder, Chain, CompileSpec,
     ContainerMetadata, DataLocation, EValue, ExecutionPlan, Frame, FrameList, Instruction, MAX_OWN_BYTES,
     NamedBlob, Operator,
 };
-use ir::exported::{
+use pteron_ir::exported::{
     Argument, ConstantTensor, ExportedGraph, ExportedNode, ExportedProgram, InputKind, InputSizes, Source,
     TensorSpec, VarId, delegate,
 };
-use ir::reopened;
+use pteron_ir::reopened;
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::sync::Arc;
@@ -136,14 +136,14 @@ fn alignments(program: &ExportedProgram) -> Result<Option<NamedBlob<'static>>> {
     if asked.is_empty() {
         return Ok(None);
     }
-    let (key, text) = (format::pte::alignments_key(&program.name), asked.to_string());
+    let (key, text) = (pteron_format::pte::alignments_key(&program.name), asked.to_string());
     own_data(program, key, text, "the alignments that its delegates ask for")
 }
 
 /// The sizes that the inputs may have, if the upper bounds in the plan do not say it all.
 fn input_sizes(program: &ExportedProgram) -> Result<Option<NamedBlob<'static>>> {
     let Some(sizes) = InputSizes::of(program) else { return Ok(None) };
-    let (key, text) = (format::pte::input_sizes_key(&program.name), sizes.to_string());
+    let (key, text) = (pteron_format::pte::input_sizes_key(&program.name), sizes.to_string());
     own_data(program, key, text, "the sizes of the inputs")
 }
 
@@ -168,7 +168,7 @@ fn delegate_sources(program: &ExportedProgram) -> Option<NamedBlob<'static>> {
         sources.delegates.truncate(sources.delegates.len() / 2);
         text = sources.to_string();
     }
-    let key = format::pte::delegate_sources_key(&program.name);
+    let key = pteron_format::pte::delegate_sources_key(&program.name);
     Some(NamedBlob { key, blob: Blob::bytes(text.into_bytes()), alignment: 1 })
 }
 
@@ -186,7 +186,7 @@ pub(crate) struct PlanSummary {
 }
 
 fn frames(source: &Source) -> FrameList {
-    let frame = |f: &ir::exported::SourceFrame| Frame {
+    let frame = |f: &pteron_ir::exported::SourceFrame| Frame {
         filename: Some(f.file.clone()),
         lineno: i32::try_from(f.line).unwrap_or(i32::MAX),
         name: Some(f.function.clone()),

@@ -2,12 +2,14 @@
 
 use super::memory::{Lifetime, assign_offsets};
 use crate::{Error, Result};
-use format::container::Blob;
-use format::pte::{
+use pteron_format::container::Blob;
+use pteron_format::pte::{
     AllocationDetails, Builder, EValue, ExtraTensorInfo, Tensor, TensorDataLocation, TensorShapeDynamism,
 };
-use ir::exported::{Argument, ConstantTensor, ExportedProgram, IntArgument, TensorSpec, VarId, VarType};
-use operator::SchemaArg;
+use pteron_ir::exported::{
+    Argument, ConstantTensor, ExportedProgram, IntArgument, TensorSpec, VarId, VarType,
+};
+use pteron_operator::SchemaArg;
 use std::collections::HashMap;
 
 /// Where a tensor's bytes are stored.

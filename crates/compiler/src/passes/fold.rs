@@ -4,11 +4,11 @@ use super::folded::{Recipe, folded};
 use crate::Result;
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, VarId};
-use operator::{Generator, KernelContext, Results, Scratch};
-use pool::Pool;
+use pteron_ir::exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, VarId};
+use pteron_operator::{Generator, KernelContext, Results, Scratch};
+use pteron_pool::Pool;
+use pteron_tensor::TensorMeta;
 use std::collections::HashMap;
-use tensor::TensorMeta;
 
 /// Maximum bytes of a folded result that is larger than its operands, e.g. a mask or positions.
 const MAX_GROWN_BYTES: usize = 1 << 20;
@@ -161,9 +161,9 @@ fn view(program: &mut ExportedProgram, node: &ExportedNode) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ir::exported::{Size, TensorSpec, VarType};
+    use pteron_ir::exported::{Size, TensorSpec, VarType};
+    use pteron_tensor::ScalarType;
     use std::sync::Arc;
-    use tensor::ScalarType;
 
     /// Appends a node with one result of sizes [2, 3].
     fn push(program: &mut ExportedProgram, target: &str, args: Vec<(&str, Argument)>) -> VarId {
@@ -193,7 +193,7 @@ mod tests {
         let negative = push(&mut program, "aten.neg.default", of(view));
         let root = push(&mut program, "aten.sqrt.default", of(absolute));
         program.graph.outputs = vec![Argument::Var(negative), Argument::Var(root)];
-        run(&mut program, &OperatorTable::all(&kernels::registry())).unwrap();
+        run(&mut program, &OperatorTable::all(&pteron_kernels::registry())).unwrap();
         assert_eq!(program.graph.num_nodes(), 0);
         let kept: Vec<VarId> = program.constants.keys().copied().collect();
         assert_eq!(kept, [weight, negative, root]);
@@ -222,7 +222,7 @@ mod tests {
             var = out;
         }
         program.graph.outputs = vec![Argument::Var(var)];
-        run(&mut program, &OperatorTable::all(&kernels::registry())).unwrap();
+        run(&mut program, &OperatorTable::all(&pteron_kernels::registry())).unwrap();
         let root = &program.constants[&var];
         let first = root.reopened();
         let at = first.data().as_ptr();
@@ -238,12 +238,12 @@ mod tests {
     /// Bytes that can be loaded again.
     struct File(Arc<Vec<u8>>);
 
-    impl ir::Bytes for File {
+    impl pteron_ir::Bytes for File {
         fn bytes(&self) -> &[u8] {
             &self.0
         }
 
-        fn again(&self) -> Option<ir::SharedBytes> {
+        fn again(&self) -> Option<pteron_ir::SharedBytes> {
             Some(Arc::new(Self(Arc::clone(&self.0))))
         }
     }

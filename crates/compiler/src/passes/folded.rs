@@ -3,14 +3,14 @@
 
 use super::fold::{SCRATCH_BYTES, meta};
 use crate::operators::{Selection, Slot};
-use ir::exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, VarId};
-use ir::{Bytes, SharedBytes};
-use operator::{Arg, Args, Generator, KernelContext, Out, Outs, Scratch};
-use pool::Pool;
+use pteron_ir::exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, VarId};
+use pteron_ir::{Bytes, SharedBytes};
+use pteron_operator::{Arg, Args, Generator, KernelContext, Out, Outs, Scratch};
+use pteron_pool::Pool;
+use pteron_tensor::{Tensor, TensorMeta, TensorView};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use tensor::{Tensor, TensorMeta, TensorView};
 
 /// The bytes up to which constants always stay in memory.
 const SMALL: usize = 64 << 10;
@@ -61,7 +61,7 @@ impl Recipe {
             .collect::<Option<_>>()?;
         let args = self.arguments(&operands)?;
         let zeros = self.results.iter().cloned().map(Tensor::zeros);
-        let mut results = zeros.collect::<tensor::Result<Vec<_>>>().ok()?;
+        let mut results = zeros.collect::<pteron_tensor::Result<Vec<_>>>().ok()?;
         let views: Vec<_> = results.iter_mut().map(Tensor::view_mut).collect();
         let lists = self.selection.slots.iter().any(|s| matches!(s, Slot::Out(_, n) if *n != 1));
         let list: SmallVec<[Out<'_>; 3]> = match lists {

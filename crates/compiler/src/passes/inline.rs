@@ -3,10 +3,10 @@
 
 use crate::dtypes::dtype_of;
 use crate::{Error, Result};
-use ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId, VarType};
+use pteron_ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId, VarType};
+use pteron_tensor::ScalarType;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tensor::ScalarType;
 
 const AUTOCAST: &str = "higher_order.wrap_with_autocast";
 

@@ -5,13 +5,15 @@ use crate::Result;
 use crate::decompose::converted;
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
-use operator::Kernel;
-use operator::facts::{Affinity, Meaning};
-use operator::{Arg, Args};
+use pteron_ir::exported::{
+    Argument, ExportedGraph, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType,
+};
+use pteron_operator::Kernel;
+use pteron_operator::facts::{Affinity, Meaning};
+use pteron_operator::{Arg, Args};
+use pteron_tensor::{DimOrder, TensorMeta};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tensor::{DimOrder, TensorMeta};
 
 pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
     Rewriter::run(program, &mut |cx, node| {

@@ -18,8 +18,8 @@ pub(crate) use promote::{is_cast, promoted_type};
 
 use crate::operators::OperatorTable;
 use crate::{Error, Result, decompose};
-use ir::exported::ExportedProgram;
-use operator::did_you_mean;
+use pteron_ir::exported::ExportedProgram;
+use pteron_operator::did_you_mean;
 
 type Pass = fn(&mut ExportedProgram, &OperatorTable) -> Result<()>;
 

@@ -1,9 +1,9 @@
 //! Folds batch norms into the weights of the convolutions before them.
 
 use crate::quantize::{constant, floats, of_sizes};
-use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use pteron_tensor::ScalarType;
 use std::collections::HashMap;
-use tensor::ScalarType;
 
 /// Folds the norms whose convolution computes in float32, has constant weights and no other user. Their weights are
 /// copied, as far as the budget allows.

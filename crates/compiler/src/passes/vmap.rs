@@ -6,7 +6,9 @@
 //! once, before the map.
 
 use crate::{Error, Result};
-use ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
+use pteron_ir::exported::{
+    Argument, ExportedGraph, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType,
+};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -240,8 +242,8 @@ fn made(node: &ExportedNode, target: &str, args: Vec<(Arc<str>, Argument)>, resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ir::exported::InputKind;
-    use tensor::ScalarType;
+    use pteron_ir::exported::InputKind;
+    use pteron_tensor::ScalarType;
 
     fn add(program: &mut ExportedProgram, name: &str, sizes: &[i64]) -> VarId {
         let sizes = sizes.iter().map(|&size| size.into()).collect();

@@ -3,9 +3,9 @@
 use super::measure::Measure;
 use crate::limits::{MAX_INFLATED_BYTES, MAX_JSON_BYTES};
 use crate::{Error, Result};
-use ir::SharedBytes;
-use ir::exported::{CompileBudget, ConstantTensor};
-use operator::Held;
+use pteron_ir::SharedBytes;
+use pteron_ir::exported::{CompileBudget, ConstantTensor};
+use pteron_operator::Held;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};

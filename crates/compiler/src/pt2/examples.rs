@@ -10,9 +10,9 @@ use super::model;
 use super::schema::{Argument, Graph, InputSpec, Model, SymInt};
 use super::weights::View;
 use crate::{Error, Result};
-use ir::SharedBytes;
-use ir::exported::CompileBudget;
-use tensor::ScalarType;
+use pteron_ir::SharedBytes;
+use pteron_ir::exported::CompileBudget;
+use pteron_tensor::ScalarType;
 
 /// An example input of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +96,7 @@ fn at_export(size: &SymInt) -> Result<usize, String> {
 mod tests {
     use super::super::tests::zip;
     use super::*;
-    use ir::SharedBytes;
+    use pteron_ir::SharedBytes;
     use serde_json::json;
 
     fn archive(storages: &[(&str, &[u8])]) -> SharedBytes {

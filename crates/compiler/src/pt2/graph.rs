@@ -4,13 +4,13 @@ use super::expression;
 use super::schema::{self, Argument as Json, OptionalTensor, SymArgument, SymInt};
 use super::source::Sources;
 use crate::{Error, Result};
-use ir::exported::{
+use pteron_ir::exported::{
     Argument, ExportedGraph, ExportedNode, ExportedProgram, IntArgument, MemoryFormat, Size, TensorSpec,
     VarId, VarType,
 };
+use pteron_tensor::{DimOrder, ScalarType};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use tensor::{DimOrder, ScalarType};
 
 /// The element type for a number of the schema.
 pub(super) fn dtype(number: u32) -> Result<ScalarType, String> {
@@ -222,8 +222,8 @@ impl<'p> GraphReader<'p> {
         };
         let of = |problem: String| Error::archive(format!("{} (`{name}`)", self.record), problem);
         let dtype = dtype(meta.dtype).map_err(of)?;
-        if meta.sizes.len() > tensor::MAX_RANK {
-            return Err(of(format!("rank {} is above {}", meta.sizes.len(), tensor::MAX_RANK)));
+        if meta.sizes.len() > pteron_tensor::MAX_RANK {
+            return Err(of(format!("rank {} is above {}", meta.sizes.len(), pteron_tensor::MAX_RANK)));
         }
         let sizes: Vec<Size> = meta.sizes.iter().map(size).collect::<Result<_, _>>().map_err(of)?;
         if sizes.iter().any(|s| s.known().is_some_and(|v| v < 0)) {

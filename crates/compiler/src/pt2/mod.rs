@@ -12,13 +12,13 @@ mod weights;
 
 pub use archive::{ArchiveFile, is_archive};
 pub use examples::{ExampleInput, example_inputs};
-pub use ir::SharedBytes;
+pub use pteron_ir::SharedBytes;
 
 use crate::limits::MAX_MODELS;
 use crate::{Error, Result};
 use archive::Archive;
-use ir::exported::CompileBudget;
-use ir::exported::ExportedProgram;
+use pteron_ir::exported::CompileBudget;
+use pteron_ir::exported::ExportedProgram;
 
 /// The remedy for archives that cannot be read.
 const SAVE_ANEW: &str =

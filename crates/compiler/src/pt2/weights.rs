@@ -6,11 +6,11 @@ use super::graph::{dtype, known};
 use super::schema::{Payload, PayloadConfig, SymInt, TensorMeta};
 use crate::limits::MAX_COPIED_BYTES;
 use crate::{Error, Result};
-use ir::exported::{ConstantTensor, TensorSpec};
+use pteron_ir::exported::{ConstantTensor, TensorSpec};
+use pteron_tensor::DimOrder;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::DimOrder;
 
 /// The weight and constant configurations of one model.
 pub(super) struct Weights {
@@ -115,7 +115,7 @@ impl Weights {
 /// A tensor as a strided view of a storage; strides and offset count elements.
 #[derive(Debug)]
 pub(super) struct View {
-    pub(super) dtype: tensor::ScalarType,
+    pub(super) dtype: pteron_tensor::ScalarType,
     pub(super) sizes: Vec<usize>,
     strides: Vec<usize>,
     offset: usize,
@@ -137,8 +137,8 @@ impl View {
         if view.sizes.len() != view.strides.len() {
             return Err(format!("{} strides for {} sizes", view.strides.len(), view.sizes.len()));
         }
-        if view.sizes.len() > tensor::MAX_RANK {
-            return Err(format!("rank {} is above {}", view.sizes.len(), tensor::MAX_RANK));
+        if view.sizes.len() > pteron_tensor::MAX_RANK {
+            return Err(format!("rank {} is above {}", view.sizes.len(), pteron_tensor::MAX_RANK));
         }
         Ok(view)
     }

@@ -1,8 +1,8 @@
 //! Symmetric quantization of weights.
 
 use super::{QuantizedLayer, constant, floats, of_sizes, push, range_args};
-use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
-use tensor::ScalarType;
+use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use pteron_tensor::ScalarType;
 
 /// The smallest scale, as in PT2E's observers.
 const LEAST_SCALE: f32 = 1.0 / 4096.0;

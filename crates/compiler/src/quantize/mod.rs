@@ -19,12 +19,12 @@ pub use histogram::Histogram;
 
 use crate::passes::products;
 use crate::{Error, Result};
-use ir::exported::{
+use pteron_ir::exported::{
     Argument, ConstantTensor, ExportedNode, ExportedProgram, Size, Source, TensorSpec, VarId, VarType,
 };
+use pteron_tensor::ScalarType;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tensor::ScalarType;
 
 /// How a program is quantized.
 #[derive(Debug, Clone, PartialEq)]
@@ -95,9 +95,9 @@ pub(crate) fn expect_some<'o>(
     let mut problem = format!("there is nothing to quantize: {wanted}");
     match left.split_at_checked(MAX_LISTED) {
         _ if left.is_empty() => problem.push_str(", and the program has none"),
-        None => problem.extend(left.iter().map(|line| format!("\n  {}", operator::shown_line(line)))),
+        None => problem.extend(left.iter().map(|line| format!("\n  {}", pteron_operator::shown_line(line)))),
         Some((first, rest)) => {
-            problem.extend(first.iter().map(|line| format!("\n  {}", operator::shown_line(line))));
+            problem.extend(first.iter().map(|line| format!("\n  {}", pteron_operator::shown_line(line))));
             problem.push_str(&format!("\n  and {} more", rest.len()));
         }
     }

@@ -2,9 +2,9 @@
 
 use super::layers::{Range, by_channel, dequantized, layer, symmetric};
 use super::{Outcome, QuantizedLayer, floats, of_sizes, push, range_args, why_left};
-use ir::exported::{Argument, ExportedNode, ExportedProgram, Size, TensorSpec, VarId};
+use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, Size, TensorSpec, VarId};
+use pteron_tensor::ScalarType;
 use std::collections::HashMap;
-use tensor::ScalarType;
 
 /// How the weights of linear layers are quantized.
 #[derive(Clone, Copy)]

@@ -3,9 +3,9 @@
 use super::layers::by_channel;
 use super::{Outcome, ValueRanges, is_float_constant, push, range_args, why_left};
 use crate::{Error, Result};
-use ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
+use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
+use pteron_tensor::ScalarType;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use tensor::ScalarType;
 
 /// The smallest scale, as in PT2E's observers.
 const LEAST_SCALE: f32 = 1.0 / 4096.0;

@@ -7,12 +7,14 @@ use crate::names::target_of;
 use crate::passes::meaning;
 use crate::rewrite::broadcast;
 use crate::sizes::{sizes_of, wrap};
-use format::pte::{EValue, TensorShapeDynamism};
-use ir::exported::{Argument, Bounds, ExportedNode, IntArgument, Size, SymOp, TensorSpec, VarId, VarType};
-use operator::facts::Meaning;
-use operator::{ArgType, Kernel, Schema, SchemaArg};
+use pteron_format::pte::{EValue, TensorShapeDynamism};
+use pteron_ir::exported::{
+    Argument, Bounds, ExportedNode, IntArgument, Size, SymOp, TensorSpec, VarId, VarType,
+};
+use pteron_operator::facts::Meaning;
+use pteron_operator::{ArgType, Kernel, Schema, SchemaArg};
+use pteron_tensor::ScalarType;
 use std::sync::Arc;
-use tensor::ScalarType;
 
 type Args = Vec<(Arc<str>, Argument)>;
 

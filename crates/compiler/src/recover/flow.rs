@@ -4,7 +4,7 @@ use super::Recovery;
 use super::calls::{COPY, ET_VIEW, scalar_primitive};
 use super::memory::Extent;
 use crate::Result;
-use format::pte::{EValue, Instruction};
+use pteron_format::pte::{EValue, Instruction};
 use std::collections::HashMap;
 use std::ops::Range;
 

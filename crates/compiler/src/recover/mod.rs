@@ -14,24 +14,24 @@ mod shared;
 
 use crate::limits::MAX_COPIED_BYTES;
 use crate::{Error, OperatorTable, Result};
-use format::pte::VerifiedProgram;
-use format::pte::{
+use memory::{Extent, Found, Held, Memory};
+use pteron_format::pte::VerifiedProgram;
+use pteron_format::pte::{
     Chain, EValue, ExecutionPlan, FrameList, Instruction, Tensor, TensorData, TensorShapeDynamism,
     input_sizes_key,
 };
-use ir::SharedBytes;
-use ir::exported::CompileBudget;
-use ir::exported::delegate::Recover;
-use ir::exported::{
+use pteron_ir::SharedBytes;
+use pteron_ir::exported::CompileBudget;
+use pteron_ir::exported::delegate::Recover;
+use pteron_ir::exported::{
     Argument, Bounds, ConstantTensor, ExportedProgram, InputKind, InputSizes, Mutation, Size, Source,
     SourceFrame, TensorSpec, VarId, VarType,
 };
-use memory::{Extent, Found, Held, Memory};
+use pteron_tensor::DimOrder;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::DimOrder;
 
 /// A program file, with what is needed to lift it to exported programs.
 pub struct Recoverable<'a> {
@@ -481,7 +481,7 @@ impl<'a> Recovery<'a> {
             return self.fails(limit);
         }
         let len = len as usize;
-        match tensor::memory::filled(len, 0u8) {
+        match pteron_tensor::memory::filled(len, 0u8) {
             Ok(bytes) => Ok(ConstantTensor { name: None, bytes: Arc::new(bytes), range: 0..len }),
             Err(error) => self.fails(error),
         }
@@ -547,7 +547,7 @@ fn origin(chain: &Chain, at: usize) -> Arc<Source> {
 }
 
 fn frames(list: &FrameList) -> Source {
-    let frame = |f: &format::pte::Frame| SourceFrame {
+    let frame = |f: &pteron_format::pte::Frame| SourceFrame {
         file: f.filename.clone().unwrap_or_default(),
         line: u32::try_from(f.lineno).unwrap_or(0),
         function: f.name.clone().unwrap_or_default(),

@@ -2,8 +2,10 @@
 
 use super::Recovery;
 use crate::Result;
-use ir::exported::delegate::{CompileSpec, LoweredCall, Recover};
-use ir::exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
+use pteron_ir::exported::delegate::{CompileSpec, LoweredCall, Recover};
+use pteron_ir::exported::{
+    Argument, ConstantTensor, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! State that methods share: buffers that `MemoryPlanningPass(share_mutable_buffers=True)` of the reference places in the
 //! second arena, at the same offsets in every method.
 
-use format::pte::{ExecutionPlan, Program};
+use pteron_format::pte::{ExecutionPlan, Program};
 use std::collections::BTreeMap;
 
 /// The memory id of shared buffers.

@@ -3,9 +3,11 @@
 use super::Rewriter;
 use crate::Result;
 use crate::limits::{MAX_NODES, MAX_TABLE, NODE_BYTES, TABLE_ENTRY_BYTES};
-use ir::exported::{Argument, ExportedNode, IntArgument, Size, SymExpr, SymOp, TensorSpec, VarId, VarType};
+use pteron_ir::exported::{
+    Argument, ExportedNode, IntArgument, Size, SymExpr, SymOp, TensorSpec, VarId, VarType,
+};
+use pteron_tensor::ScalarType;
 use std::sync::Arc;
-use tensor::ScalarType;
 
 impl Rewriter<'_> {
     /// The spec of a tensor operand.

@@ -5,9 +5,11 @@ use crate::dtypes::promote;
 use crate::limits::MAX_TABLE;
 use crate::operators::int_argument;
 use crate::{Error, Result};
-use ir::exported::{Argument, ConstantTensor, ExportedNode, IntArgument, Size, TensorSpec, VarId, VarType};
+use pteron_ir::exported::{
+    Argument, ConstantTensor, ExportedNode, IntArgument, Size, TensorSpec, VarId, VarType,
+};
+use pteron_tensor::{Scalar, ScalarType};
 use std::sync::Arc;
-use tensor::{Scalar, ScalarType};
 
 impl Rewriter<'_> {
     /// An elementwise operator on one tensor.

@@ -4,9 +4,9 @@ mod views;
 mod windows;
 
 use crate::rewrite::{broadcast, reduced};
-use ir::exported::{Argument, ExportedNode, ExportedProgram, IntArgument, Size, SymOp, VarType};
+use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, IntArgument, Size, SymOp, VarType};
+use pteron_tensor::ScalarType;
 use std::collections::BTreeMap;
-use tensor::ScalarType;
 
 /// The sizes of a result of a node, if they can be inferred from its arguments. What depends on elements cannot.
 pub(crate) fn sizes_of(program: &ExportedProgram, node: &ExportedNode, result: usize) -> Option<Vec<Size>> {
@@ -412,9 +412,9 @@ pub(crate) fn wrap(dim: i64, rank: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ir::exported::{Source, TensorSpec};
+    use pteron_ir::exported::{Source, TensorSpec};
+    use pteron_tensor::{DimOrder, ScalarType};
     use std::sync::Arc;
-    use tensor::{DimOrder, ScalarType};
 
     /// The inferred sizes of a call of an operator on a tensor of sizes `s, 4, 1`, with other arguments.
     fn sizes(target: &str, args: Vec<(&str, Argument)>) -> Option<String> {

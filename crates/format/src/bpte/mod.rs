@@ -5,7 +5,7 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use format::{Limits, bpte};
+//! use pteron_format::{Limits, bpte};
 //! let file = std::fs::read("model.bpte")?;
 //! let bundle = bpte::read(&file, &Limits::default())?;
 //! let program = &file[bundle.program.start as usize..bundle.program.end as usize];
@@ -20,8 +20,8 @@ pub use read::read;
 pub use write::{PROGRAM_ALIGNMENT, write};
 
 use crate::shape;
+use pteron_tensor::ScalarType;
 use std::ops::Range;
-use tensor::ScalarType;
 
 /// The file identifier at byte 4.
 pub const IDENTIFIER: [u8; 4] = *b"BP08";

@@ -12,8 +12,8 @@ pub use read::read;
 pub use write::write;
 
 use crate::shape;
+use pteron_tensor::ScalarType;
 use std::ops::Range;
-use tensor::ScalarType;
 
 /// The file identifier at byte 8.
 pub const IDENTIFIER: [u8; 4] = *b"ED00";

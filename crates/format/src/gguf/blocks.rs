@@ -1,7 +1,7 @@
 //! Dequantization of blocks.
 
 use super::TensorKind;
-use tensor::f16;
+use pteron_tensor::f16;
 
 /// Elements of a large block.
 const LARGE: usize = 256;

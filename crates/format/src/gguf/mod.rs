@@ -11,9 +11,9 @@ mod tests;
 
 pub use read::read;
 
+use pteron_tensor::ScalarType;
 use std::fmt;
 use std::ops::Range;
-use tensor::ScalarType;
 
 /// The header of a file. The data of all tensors has been checked to be in bounds of the file.
 #[derive(Debug, Clone)]

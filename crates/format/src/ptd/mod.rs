@@ -15,7 +15,7 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use format::{Limits, ptd};
+//! use pteron_format::{Limits, ptd};
 //! let file = std::fs::read("weights.ptd")?;
 //! let header = ptd::Header::parse(&file, file.len() as u64)?;
 //! let tables = &file[..header.tables_size as usize];
@@ -40,7 +40,7 @@ pub use verify::{VerifiedFlatTensor, verify, verify_all};
 pub use write::{Builder, DEFAULT_SEGMENT_ALIGNMENT, Entry, Prepared};
 
 use crate::shape;
-use tensor::ScalarType;
+use pteron_tensor::ScalarType;
 
 /// The tables of a `.ptd` file (`FlatTensor`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -15,7 +15,7 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use format::{Limits, pte};
+//! use pteron_format::{Limits, pte};
 //! let file = std::fs::read("model.pte")?;
 //! let header = pte::Header::parse(&file, file.len() as u64)?;
 //! let tables = &file[..header.program_size as usize];

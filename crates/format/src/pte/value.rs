@@ -1,7 +1,7 @@
 use super::DeviceType;
 use super::schema::{device_name, schema_enum};
 use crate::shape;
-use tensor::ScalarType;
+use pteron_tensor::ScalarType;
 
 /// A value of an execution plan (`EValue`). Indices are into
 /// [`ExecutionPlan::values`](super::ExecutionPlan::values).

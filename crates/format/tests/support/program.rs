@@ -1,7 +1,7 @@
 //! A small program with one of everything.
 
-use format::container::Blob;
-use format::pte::{
+use pteron_format::container::Blob;
+use pteron_format::pte::{
     AllocationDetails, BackendDelegate, BackendDelegateDataReference, Builder, Chain, CompileSpec,
     ContainerMetadata, DataLocation, Draft, EValue, ExecutionPlan, ExtraTensorInfo, Frame, FrameList,
     Instruction, NamedBlob, Operator, Tensor, TensorDataLocation,

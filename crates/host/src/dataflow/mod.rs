@@ -22,7 +22,7 @@ use crate::stack;
 use crate::sync::{Panic, panic_message};
 use crate::value::Value;
 pub(crate) use own::{Own, schedule};
-use trace::{Place, SpanKind, Tracer};
+use pteron_trace::{Place, SpanKind, Tracer};
 
 #[cfg(all(test, loom))]
 pub(crate) use cells::{Cell as ModelCell, ReadyCount as ModelReadyCount, ResultSlot as ModelResultSlot};

@@ -12,9 +12,9 @@ use crate::request::ExecutionContext;
 use crate::stack;
 use crate::sync::{Panic, caught};
 use crate::value::Value;
+use pteron_trace::Tracer;
 use std::cell::RefCell;
 use std::sync::Arc;
-use trace::Tracer;
 
 /// The state of an execution that only its own thread can access. The thread reuses the memory for later executions.
 pub(crate) struct Own {

@@ -13,10 +13,10 @@ use crate::request::ExecutionContext;
 use crate::stack;
 use crate::sync::caught;
 use crate::value::Value;
-use pool::{Resume, Task};
+use pteron_pool::{Resume, Task};
+use pteron_trace::Tracer;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use trace::Tracer;
 
 /// An execution that several threads share. Tasks and waiters keep it alive until they are done.
 pub(super) struct Execution {

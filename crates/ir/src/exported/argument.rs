@@ -1,5 +1,5 @@
 use super::{ExportedGraph, VarId};
-use tensor::ScalarType;
+use pteron_tensor::ScalarType;
 
 /// An argument of a node.
 #[derive(Debug, Clone)]

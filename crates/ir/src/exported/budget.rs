@@ -1,4 +1,4 @@
-use operator::{Budget, Held, Result};
+use pteron_operator::{Budget, Held, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The memory that compiling programs may take beside the file that they come from: copies of weights, folded constants,

@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn sizes_are_stored_only_if_bounds_do_not_say_them() {
-        use tensor::ScalarType::Float;
+        use pteron_tensor::ScalarType::Float;
         let of = |inputs: &[&[&str]], min| {
             let mut program = ExportedProgram::new("forward");
             program.ranges.insert("b".into(), Bounds { min, max: 64 });

@@ -2,8 +2,8 @@
 
 use super::{ExportedProgram, TensorSpec, VarId};
 use crate::SharedBytes;
+use pteron_tensor::{DimOrder, Tensor, TensorMeta};
 use std::sync::Arc;
-use tensor::{DimOrder, Tensor, TensorMeta};
 
 impl TensorSpec {
     /// The bytes of a tensor in another layout, if its sizes are known and `bytes`, which are in its own, suffice.
@@ -35,7 +35,7 @@ impl ExportedProgram {
 mod tests {
     use super::super::{ConstantTensor, Size};
     use super::*;
-    use tensor::ScalarType;
+    use pteron_tensor::ScalarType;
 
     #[test]
     fn elements_of_channels_last_constants_are_read_in_row_major_order() {

@@ -28,11 +28,11 @@ pub use select::{Callable, Selection, Slot};
 pub use size::{Bounds, Ranges, Size, SymExpr, SymOp};
 
 use crate::{Bytes, SharedBytes, reopened};
+use pteron_tensor::{DimOrder, ScalarType};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::{DimOrder, ScalarType};
 
 /// A value of an [`ExportedProgram`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

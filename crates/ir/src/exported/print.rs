@@ -1,5 +1,5 @@
 use super::{Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, IntArgument, VarId, VarType};
-use operator::{shown, shown_line};
+use pteron_operator::{shown, shown_line};
 use std::fmt::{self, Write};
 
 /// Options of a program listing.

@@ -1,7 +1,7 @@
 //! Overload resolution: the registered kernel that a node calls, and the argument for each position of its schema.
 
 use super::{Argument, ExportedNode, ExportedProgram, VarType};
-use operator::{Arg, ArgType, Kernel, KernelRegistry, Schema, SchemaArg, closest};
+use pteron_operator::{Arg, ArgType, Kernel, KernelRegistry, Schema, SchemaArg, closest};
 use std::collections::HashMap;
 use std::sync::Arc;
 

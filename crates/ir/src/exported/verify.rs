@@ -134,7 +134,7 @@ impl ExportedProgram {
 #[cfg(test)]
 mod tests {
     use crate::exported::*;
-    use tensor::ScalarType;
+    use pteron_tensor::ScalarType;
 
     fn add(program: &mut ExportedProgram, x: VarId) -> VarId {
         let spec = TensorSpec::contiguous(ScalarType::Float, vec![2.into(), Size::symbol("s0")]);

@@ -2,10 +2,10 @@
 
 use super::gemm::tile;
 use super::isa::Isa;
+use pteron_tensor::AlignedBuffer;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::AlignedBuffer;
 
 /// Alignment of each part of stored weights, in bytes.
 const ALIGNMENT: usize = 64;

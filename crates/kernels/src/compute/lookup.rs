@@ -4,7 +4,7 @@ use super::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use super::isa::Level;
 use super::split;
-use pool::Pool;
+use pteron_pool::Pool;
 
 /// Number of bytes from which on the work is divided among threads.
 const WORTH: usize = 1 << 16;

@@ -23,7 +23,7 @@ mod transpose;
 mod window;
 
 mod isa {
-    pub use operator::{Isa, Level, UnknownLevel};
+    pub use pteron_operator::{Isa, Level, UnknownLevel};
 }
 
 pub use conv::{

@@ -4,7 +4,7 @@ use super::isa::Isa;
 use super::rows::range;
 use super::simd::{Op, Simd, dispatch};
 use super::split;
-use pool::Pool;
+use pteron_pool::Pool;
 
 /// Scale and zero point of quantized values: `q` stands for `(q - zero) * scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]

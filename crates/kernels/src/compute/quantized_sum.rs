@@ -3,7 +3,7 @@
 use super::isa::Isa;
 use super::simd::{Op, Simd, dispatch};
 use super::split;
-use pool::Pool;
+use pteron_pool::Pool;
 
 /// `clamp(floor(((a - zeros[0]) * factors[0] + (b - zeros[1]) * factors[1]) / 2^shift + 1/2) + zero, low, high)`,
 /// wrapping in 32 bits. All three tensors are `i8` if `signed`, else `u8`.

@@ -2,7 +2,7 @@
 //! networks of small layers. A sleeping thread takes longer to wake, but while a network runs, threads seldom sleep.
 
 use super::gemm::driver::even;
-use pool::Pool;
+use pteron_pool::Pool;
 
 /// An amount of work worth dividing. Under Miri, which is too slow for such sizes, less work is divided, so that
 /// tests cover it.

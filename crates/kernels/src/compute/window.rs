@@ -3,7 +3,7 @@
 use super::conv::ConvFrame;
 use super::isa::Isa;
 use super::simd::{Op, Simd, dispatch};
-use pool::Pool;
+use pteron_pool::Pool;
 
 /// Least number of input elements that a task reads.
 const GRAIN: usize = 1 << 15;
@@ -174,7 +174,7 @@ impl OutputLine<'_> {
             seen += pixels(reach);
             visit(reach, out);
         }
-        pool::count(seen);
+        pteron_pool::count(seen);
     }
 
     /// Calls `visit` with the offset in the image of each pixel of a window.

@@ -8,12 +8,12 @@ use crate::support::dims::{DimSet, to_positive, wrap_dim};
 use crate::support::dtype::{Cast, Compute};
 use crate::support::rows::expect_type;
 use num_complex::Complex;
-use operator::{
+use plan::{Plans, Precision, Transform};
+use pteron_operator::{
     Args, DtypeSet, Error, Isa, KernelContext, Operator, Outs, PreparedKernel, Result, ScratchBuffer, ensure,
 };
-use plan::{Plans, Precision, Transform};
+use pteron_tensor::{Element, ScalarType, Shape};
 use smallvec::SmallVec;
-use tensor::{Element, ScalarType, Shape};
 
 macro_rules! row {
     ($schema:literal, $dtypes:ident, $kind:ident) => {
@@ -207,7 +207,7 @@ fn each_lane<A: Element, B: Element>(
     let blocks = from.chunks_exact(a.len * a.inner).zip(to.chunks_exact_mut(b.len * b.inner));
     if a.inner == 1 {
         blocks.for_each(|(from, to)| {
-            pool::progress(a.len);
+            pteron_pool::progress(a.len);
             body(from, to);
         });
         return Ok(());
@@ -218,7 +218,7 @@ fn each_lane<A: Element, B: Element>(
             a.gather(from, start, &mut sources);
             let lanes = sources.chunks_exact(a.len).zip(results.chunks_exact_mut(b.len));
             lanes.take(a.inner - start).for_each(|(from, to)| {
-                pool::progress(a.len);
+                pteron_pool::progress(a.len);
                 body(from, to);
             });
             b.scatter(to, start, &results);
@@ -244,7 +244,7 @@ where
     let plan = plans.complex(ctx, lanes.len, forward)?;
     let mut work = ctx.scratch::<Complex<T>>(plan.get_inplace_scratch_len())?;
     let mut run = |lane: &mut [Complex<T>]| {
-        pool::progress(lanes.len);
+        pteron_pool::progress(lanes.len);
         plan.process_with_scratch(lane, &mut work);
     };
     if lanes.inner == 1 {

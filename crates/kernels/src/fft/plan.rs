@@ -3,7 +3,7 @@
 use crate::compute::{Op, Simd, dispatch};
 use crate::support::dtype::{Cast, Compute};
 use num_complex::Complex;
-use operator::{Error, Isa, KernelContext, Level, Result};
+use pteron_operator::{Error, Isa, KernelContext, Level, Result};
 use rustfft::{Fft, FftDirection, FftNum, FftPlanner, FftPlannerScalar};
 use smallvec::SmallVec;
 use std::f64::consts::TAU;

@@ -2,9 +2,9 @@ use super::plan::{Plans, Precision, Transform};
 use crate::support::call::{a, call, int, ints, out, t};
 use crate::support::dtype::{C64, Cast, Compute};
 use num_complex::Complex;
-use operator::{Arg, Generator, Isa, KernelContext, Scratch};
-use pool::Pool;
-use tensor::ScalarType::{ComplexDouble, ComplexFloat, Double, Float};
+use pteron_operator::{Arg, Generator, Isa, KernelContext, Scratch};
+use pteron_pool::Pool;
+use pteron_tensor::ScalarType::{ComplexDouble, ComplexFloat, Double, Float};
 
 /// Lengths with small, large and repeated prime factors.
 const LENGTHS: [usize; 16] = [1, 2, 3, 4, 5, 6, 8, 12, 61, 67, 90, 127, 134, 256, 509, 1018];

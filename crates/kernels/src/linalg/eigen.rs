@@ -3,7 +3,7 @@
 
 use super::FIELDS;
 use super::matrix::{Batch, Field, Matrix, Results, dot, over_field, reflect, reflector, square_batch};
-use operator::{Args, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
+use pteron_operator::{Args, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new(
@@ -50,7 +50,7 @@ fn eigh<F: Field>(
         1 => None,
         _ => {
             let each: &[usize] = if with_vectors { &[n, n] } else { &[0] };
-            let sizes = if with_vectors { batch.with(each)? } else { tensor::Shape::new(each)? };
+            let sizes = if with_vectors { batch.with(each)? } else { pteron_tensor::Shape::new(each)? };
             Some(Results::<F>::new(ctx, outs, 1, (sizes, batch.count))?)
         }
     };
@@ -167,7 +167,7 @@ fn tridiagonalize<'a, F: Field>(
                 *x = *x - v * a - w * b;
             }
         }
-        pool::progress(rest * rest);
+        pteron_pool::progress(rest * rest);
     }
     Ok(factors)
 }
@@ -193,7 +193,7 @@ fn ql<F: Field>(diagonal: &mut [f64], off: &mut [f64], basis: &mut Matrix<'_, F>
                 return false;
             }
             chase(diagonal, off, first..last, basis);
-            pool::progress((last - first) * (basis.rows + 1));
+            pteron_pool::progress((last - first) * (basis.rows + 1));
         }
     }
     true

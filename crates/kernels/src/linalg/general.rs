@@ -6,7 +6,7 @@ use super::FIELDS;
 use super::matrix::{Batch, Field, Matrix, Results, norm, over_field, reflect, reflector, square_batch};
 use crate::support::dtype::C64;
 use num_complex::ComplexFloat;
-use operator::{Args, KernelContext, Operator, Outs, Result};
+use pteron_operator::{Args, KernelContext, Operator, Outs, Result};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new(
@@ -62,7 +62,7 @@ fn decompose<F: Field>(
         return Ok(());
     }
     values.iter_mut().enumerate().for_each(|(i, v)| *v = a.at(i, i) * scale);
-    if F::DTYPE == tensor::ScalarType::Double {
+    if F::DTYPE == pteron_tensor::ScalarType::Double {
         remove_noise(values);
     }
     let Some(to) = vectors else { return Ok(()) };
@@ -76,7 +76,7 @@ fn decompose<F: Field>(
         }
         let turn = normalizer::<F>(&y, values[k]);
         y.iter().enumerate().for_each(|(i, &y)| to[i * n + k] = y * turn);
-        pool::progress(n * n);
+        pteron_pool::progress(n * n);
     }
     Ok(())
 }
@@ -93,7 +93,7 @@ fn normalizer<F: Field>(y: &[C64], value: C64) -> C64 {
     let length = norm(y);
     let largest =
         y.iter().copied().reduce(|a, b| if b.norm() > a.norm() { b } else { a }).unwrap_or_default();
-    let is_real = F::DTYPE == tensor::ScalarType::Double && value.im == 0.0;
+    let is_real = F::DTYPE == pteron_tensor::ScalarType::Double && value.im == 0.0;
     let size = largest.norm();
     match size > 0.0 && length > 0.0 {
         // A real vector keeps the sign that it has.
@@ -116,7 +116,7 @@ fn to_hessenberg(ctx: &KernelContext<'_>, a: &mut Matrix<'_, C64>, q: &mut Matri
         }
         reflect_columns(a, &v[k + 1..], factor, k + 1);
         reflect_columns(q, &v[k + 1..], factor, k + 1);
-        pool::progress(3 * n * (n - k));
+        pteron_pool::progress(3 * n * (n - k));
     }
     Ok(())
 }
@@ -162,7 +162,7 @@ fn to_triangular(a: &mut Matrix<'_, C64>, q: &mut Matrix<'_, C64>) -> bool {
             _ => shift(a, end),
         };
         step(a, q, first..end, shift);
-        pool::progress(6 * n * (end - first));
+        pteron_pool::progress(6 * n * (end - first));
     }
     true
 }

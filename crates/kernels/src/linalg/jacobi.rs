@@ -2,7 +2,7 @@
 //! find small singular values to high relative accuracy.
 
 use super::matrix::{Field, Matrix, dot, norm, square};
-use operator::{KernelContext, Result, ScratchBuffer};
+use pteron_operator::{KernelContext, Result, ScratchBuffer};
 
 /// `A = U diag(S) V^H`.
 pub(super) struct Svd<'a, F> {
@@ -94,7 +94,7 @@ fn orthogonalize<F: Field>(w: &mut Matrix<'_, F>, v: &mut Matrix<'_, F>) {
                 let (a, b) = v.cols_mut(i, j);
                 rotate(a, b, (cos, sin, phase));
             }
-            pool::progress(j * w.rows);
+            pteron_pool::progress(j * w.rows);
         }
         if is_done {
             return;
@@ -146,7 +146,7 @@ fn normalize<F: Field>(ctx: &KernelContext<'_>, u: &mut Matrix<'_, F>, s: &[f64]
         }
         let length = norm(u.col(j));
         u.col_mut(j).iter_mut().for_each(|x| *x = *x / F::real(length));
-        pool::progress(j * u.rows);
+        pteron_pool::progress(j * u.rows);
     }
     Ok(())
 }

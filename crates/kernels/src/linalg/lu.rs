@@ -4,8 +4,8 @@ use super::FIELDS;
 use super::matrix::{Batch, Field, Matrix, Results, dot, over_field, square_batch};
 use crate::support::convert::indices;
 use crate::support::dims::broadcast;
-use operator::{Args, KernelContext, Operator, Outs, Result, ensure};
-use tensor::Shape;
+use pteron_operator::{Args, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::Shape;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new(
@@ -68,7 +68,7 @@ fn factorize<F: Field>(matrix: &mut Matrix<'_, F>, with_pivots: bool, pivots: &m
             let part = column[k];
             column[k + 1..].iter_mut().zip(&factors[k + 1..]).for_each(|(x, &l)| *x = *x - l * part);
         }
-        pool::progress((matrix.rows - k) * (matrix.cols - k));
+        pteron_pool::progress((matrix.rows - k) * (matrix.cols - k));
     }
     info
 }
@@ -238,7 +238,7 @@ fn solve<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>
                 false => solve_column(&factors, pivots, x.col_mut(j))?,
                 true => solve_adjoint_column(&factors, pivots, x.col_mut(j))?,
             }
-            pool::progress(n * n);
+            pteron_pool::progress(n * n);
         }
         match left {
             true => x.store(right.cols, found.of(index)),

@@ -4,8 +4,8 @@ use crate::support::convert::{Values, all_values, write};
 use crate::support::dtype::{C64, Compute};
 use crate::support::layout::Layout;
 use num_complex::ComplexFloat;
-use operator::{KernelContext, Outs, Result, ScratchBuffer, ensure};
-use tensor::{Shape, TensorView};
+use pteron_operator::{KernelContext, Outs, Result, ScratchBuffer, ensure};
+use pteron_tensor::{Shape, TensorView};
 
 /// The numbers that factorizations compute with: `f64` or complex128, whatever the precision of the tensors.
 pub(super) trait Field: ComplexFloat<Real = f64> + Compute {
@@ -145,7 +145,7 @@ impl<'a, F: Field> Matrix<'a, F> {
                 let (v, column) = self.cols_mut(k, j);
                 reflect(&v[k..], factor.conj(), &mut column[k..]);
             }
-            pool::progress((self.rows - k) * (self.cols - k));
+            pteron_pool::progress((self.rows - k) * (self.cols - k));
         }
         Ok(factors)
     }
@@ -157,7 +157,7 @@ impl<'a, F: Field> Matrix<'a, F> {
             for j in 0..target.cols {
                 reflect(&self.col(k)[k..], factor, &mut target.col_mut(j)[k..]);
             }
-            pool::progress((self.rows - k) * target.cols);
+            pteron_pool::progress((self.rows - k) * target.cols);
         }
     }
 }
@@ -275,8 +275,8 @@ macro_rules! over_field {
     ($f:ident($ctx:expr, $args:expr, $outs:expr $(, $more:expr)*)) => {{
         let dtype = $args.meta(0)?.dtype();
         match dtype {
-            tensor::ScalarType::Float | tensor::ScalarType::Double => $f::<f64>($ctx, $args, $outs $(, $more)*),
-            tensor::ScalarType::ComplexFloat | tensor::ScalarType::ComplexDouble => {
+            pteron_tensor::ScalarType::Float | pteron_tensor::ScalarType::Double => $f::<f64>($ctx, $args, $outs $(, $more)*),
+            pteron_tensor::ScalarType::ComplexFloat | pteron_tensor::ScalarType::ComplexDouble => {
                 $f::<$crate::support::dtype::C64>($ctx, $args, $outs $(, $more)*)
             }
             dtype => Err($crate::support::dtype::unsupported($args.name(0), dtype, super::FIELDS)),

@@ -12,8 +12,8 @@ mod matrix;
 mod qr;
 mod singular;
 
-use operator::{DtypeSet, Operator};
-use tensor::ScalarType;
+use pteron_operator::{DtypeSet, Operator};
+use pteron_tensor::ScalarType;
 
 /// The types that PyTorch factorizes.
 const FIELDS: DtypeSet = DtypeSet::of(&[

@@ -2,8 +2,8 @@
 
 use super::FIELDS;
 use super::matrix::{Batch, Field, Matrix, Results, over_field};
-use operator::{Args, KernelContext, Operator, Outs, Result, ensure};
-use tensor::Shape;
+use pteron_operator::{Args, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::Shape;
 
 pub(super) const OPERATORS: &[Operator] = &[Operator::new(
     "aten::linalg_qr.out(Tensor A, str mode='reduced', *, Tensor(a!) Q, Tensor(b!) R) -> (Tensor(a!) Q, Tensor(b!) R)",

@@ -3,8 +3,8 @@
 use super::FIELDS;
 use super::jacobi::Svd;
 use super::matrix::{Batch, Field, Results, over_field};
-use operator::{Args, KernelContext, Operator, Outs, Result};
-use tensor::Shape;
+use pteron_operator::{Args, KernelContext, Operator, Outs, Result};
+use pteron_tensor::Shape;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new(

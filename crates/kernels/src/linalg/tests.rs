@@ -1,8 +1,8 @@
 use crate::support::call::{a, call, call_many, out, run, t};
 use crate::support::dtype::C64;
-use operator::{Arg, Generator, Out};
-use tensor::ScalarType::{ComplexDouble, Double, Float, Int};
-use tensor::{ScalarType, Tensor};
+use pteron_operator::{Arg, Generator, Out};
+use pteron_tensor::ScalarType::{ComplexDouble, Double, Float, Int};
+use pteron_tensor::{ScalarType, Tensor};
 
 /// A row-major complex matrix; real ones have no imaginary parts.
 #[derive(Clone, Debug)]

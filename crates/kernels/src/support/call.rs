@@ -1,11 +1,11 @@
 //! Calls of operators from tests.
 
-use operator::{Arg, Args, Generator, Kernel, KernelContext, Out, Outs, Result, Schema, Scratch};
-use pool::Pool;
+use pteron_operator::{Arg, Args, Generator, Kernel, KernelContext, Out, Outs, Result, Schema, Scratch};
+use pteron_pool::Pool;
+use pteron_tensor::{Element, ScalarType, Shape, ShapeDynamism, Tensor, TensorMeta};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
-use tensor::{Element, ScalarType, Shape, ShapeDynamism, Tensor, TensorMeta};
 
 static KERNELS: LazyLock<HashMap<String, Arc<dyn Kernel>>> = LazyLock::new(|| {
     let registry = crate::registry();
@@ -133,7 +133,7 @@ pub(crate) fn call_list(name: &str, args: &[Arg<'_>], mut outs: Vec<Tensor>) -> 
 }
 
 /// Runs an operator that returns a scalar.
-pub(crate) fn scalar(name: &str, args: &[Arg<'_>]) -> Result<tensor::Scalar> {
+pub(crate) fn scalar(name: &str, args: &[Arg<'_>]) -> Result<pteron_tensor::Scalar> {
     match run(name, args, smallvec::smallvec![Out::Scalar(None)])?.into_inner().pop() {
         Some(Out::Scalar(Some(value))) => Ok(value),
         other => panic!("{name} set {other:?}"),

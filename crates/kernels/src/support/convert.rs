@@ -4,9 +4,9 @@ use crate::support::copy::{copy_bytes, copy_view};
 use crate::support::dtype::{Compute, conversion_type};
 use crate::support::layout::Layout;
 use crate::support::map::{Input, aligned, elementwise, map_sized};
-use operator::{Arg, Args, KernelContext, Outs, Result, ScratchBuffer, ensure};
+use pteron_operator::{Arg, Args, KernelContext, Outs, Result, ScratchBuffer, ensure};
+use pteron_tensor::{Element, ScalarType, Shape, TensorView, TensorViewMut};
 use std::ops::Deref;
-use tensor::{Element, ScalarType, Shape, TensorView, TensorViewMut};
 
 /// Sets the first out to argument `index`, broadcast to `sizes` and converted to the out's type.
 pub(crate) fn convert(
@@ -70,7 +70,7 @@ pub(crate) fn values<'a, C: Compute>(
 /// Reads the elements of a view of a tensor in row-major order.
 pub(crate) fn read<C: Compute>(tensor: &TensorView<'_>, view: &Layout, into: &mut [C]) -> Result<()> {
     aligned(tensor.bytes(), tensor.dtype())?;
-    pool::count(into.len());
+    pteron_pool::count(into.len());
     let load = C::loader(tensor.dtype())?;
     let mut done = 0;
     view.walk().runs(0..into.len(), |at, stride, n| {
@@ -111,7 +111,7 @@ pub(crate) fn write<C: Compute>(
 ) -> Result<()> {
     let numel = into.numel()?;
     ensure!(numel == from.len(), "{} elements for a view of shape {}", from.len(), into.sizes);
-    pool::count(numel);
+    pteron_pool::count(numel);
     if numel == 0 {
         return Ok(());
     }
@@ -167,7 +167,7 @@ pub(crate) fn write_rows<C: Compute>(
 pub(crate) fn values_as_stored<'a, C: Compute>(
     ctx: &KernelContext<'a>,
     tensor: &TensorView<'a>,
-    out: &tensor::TensorMeta,
+    out: &pteron_tensor::TensorMeta,
 ) -> Result<Values<'a, C>> {
     let order: smallvec::SmallVec<[usize; 8]> = out.dim_order().iter().map(|&d| d as usize).collect();
     values(ctx, tensor, &Layout::of(tensor.meta()).permute(&order))
@@ -181,7 +181,7 @@ pub(crate) fn fill<C: Compute>(out: &mut TensorViewMut<'_>, value: C) -> Result<
     let block = [value; 256];
     for bytes in out.bytes_mut().chunks_mut(256 * size) {
         store(&block[..bytes.len() / size], bytes);
-        pool::progress(256);
+        pteron_pool::progress(256);
     }
     Ok(())
 }
@@ -193,15 +193,15 @@ pub(crate) const PIECE: usize = 1 << 18;
 pub(crate) fn fill_zero(out: &mut TensorViewMut<'_>) {
     for bytes in out.bytes_mut().chunks_mut(PIECE) {
         bytes.fill(0);
-        pool::progress(bytes.len());
+        pteron_pool::progress(bytes.len());
     }
 }
 
 /// Fills an out with a scalar.
-pub(crate) fn fill_scalar(out: &mut TensorViewMut<'_>, value: tensor::Scalar) -> Result<()> {
+pub(crate) fn fill_scalar(out: &mut TensorViewMut<'_>, value: pteron_tensor::Scalar) -> Result<()> {
     match value {
-        tensor::Scalar::Double(v) if out.dtype() != ScalarType::Float => fill(out, v),
-        tensor::Scalar::Double(v) => fill(out, v as f32),
+        pteron_tensor::Scalar::Double(v) if out.dtype() != ScalarType::Float => fill(out, v),
+        pteron_tensor::Scalar::Double(v) => fill(out, v as f32),
         other => fill(out, other.to_i64()),
     }
 }

@@ -3,9 +3,9 @@
 use crate::compute::{self, Isa, MatMut, MatRef};
 use crate::support::convert::PIECE;
 use crate::support::layout::Layout;
-use operator::{Args, Error, Outs, Result, ensure};
+use pteron_operator::{Args, Error, Outs, Result, ensure};
+use pteron_tensor::{TensorView, TensorViewMut};
 use smallvec::SmallVec;
-use tensor::{TensorView, TensorViewMut};
 
 /// Copies a view of argument 0 to the first out; `view` derives the view's layout from the argument's.
 pub(crate) fn copy_view(
@@ -59,7 +59,7 @@ pub(crate) fn copy_bytes(
         from.sizes,
         into.sizes
     );
-    pool::count(numel);
+    pteron_pool::count(numel);
     if numel == 0 {
         return Ok(());
     }
@@ -82,7 +82,7 @@ pub(crate) fn copy_bytes(
 fn copy_dense(src: &[u8], dst: &mut [u8]) {
     for (dst, src) in dst.chunks_mut(PIECE).zip(src.chunks(PIECE)) {
         dst.copy_from_slice(src);
-        pool::progress(src.len());
+        pteron_pool::progress(src.len());
     }
 }
 
@@ -159,7 +159,7 @@ fn transpose(src: &[f32], a: isize, dst: &mut [f32], b: isize, inner: Loop, acro
         let source = MatRef::strided(&src[a as usize + first * from..], rows, across.size, from, 1);
         let target = MatMut::strided(&mut dst[b as usize + first..], rows, across.size, 1, into);
         compute::copy(Isa::detect(), source, target);
-        pool::progress(rows * across.size);
+        pteron_pool::progress(rows * across.size);
     }
     true
 }
@@ -182,7 +182,7 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
         for i in 0..numel {
             dst[b.at(i)] = src[a.at(i)];
             if i.is_multiple_of(LINE) {
-                pool::progress(LINE);
+                pteron_pool::progress(LINE);
             }
         }
         return;
@@ -228,7 +228,7 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
                 copy_runs(src, a, dst, b, inner.size * S, part.in_bytes(S));
                 done += inner.size * part.size;
                 if done >= LINE {
-                    pool::progress(done);
+                    pteron_pool::progress(done);
                     done = 0;
                 }
             }
@@ -244,7 +244,7 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
             done += inner.size * across.size;
         }
         if done >= LINE {
-            pool::progress(done);
+            pteron_pool::progress(done);
             done = 0;
         }
         let mut d = loops.len();
@@ -292,7 +292,7 @@ fn copy_tiles<T: Copy>(src: &[T], a: isize, dst: &mut [T], b: isize, inner: Loop
             let (line, j) = (Loop { size: LINE.min(inner.size - j), ..inner }, j as isize);
             copy_line(src, a + j * inner.from, dst, b + j * inner.into, line);
             if inner.size > LINE {
-                pool::progress(line.size);
+                pteron_pool::progress(line.size);
             }
         }
         return;
@@ -314,7 +314,7 @@ fn copy_tiles<T: Copy>(src: &[T], a: isize, dst: &mut [T], b: isize, inner: Loop
             }
         }
         if inner.size > LINE {
-            pool::progress(TILE * inner.size);
+            pteron_pool::progress(TILE * inner.size);
         }
     }
 }
@@ -373,7 +373,7 @@ fn copy_line<T: Copy>(src: &[T], a: isize, dst: &mut [T], b: isize, l: Loop) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensor::{DimOrder, ScalarType, Shape, TensorMeta};
+    use pteron_tensor::{DimOrder, ScalarType, Shape, TensorMeta};
 
     fn layout(sizes: &[usize], order: &[u8]) -> Layout {
         Layout::of(&TensorMeta::new(ScalarType::Short, sizes, DimOrder::new(order).unwrap()).unwrap())

@@ -1,8 +1,8 @@
 //! Dimension, index and size arguments: checked, wrapped and inferred.
 
-use operator::{Error, Result, ensure};
+use pteron_operator::{Error, Result, ensure};
+use pteron_tensor::{MAX_RANK, Shape};
 use smallvec::SmallVec;
-use tensor::{MAX_RANK, Shape};
 
 /// Wraps a dimension that may be negative, of a tensor of `rank` dimensions. A zero-dim tensor counts as
 /// having one.

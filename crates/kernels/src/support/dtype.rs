@@ -2,8 +2,8 @@
 
 use half::{bf16, f16};
 use num_complex::Complex;
-use operator::{DtypeSet, Error, Result};
-use tensor::{Bool, Element, Scalar, ScalarType};
+use pteron_operator::{DtypeSet, Error, Result};
+use pteron_tensor::{Bool, Element, Scalar, ScalarType};
 
 /// The type that complex operators compute in.
 pub(crate) type C64 = Complex<f64>;
@@ -287,11 +287,11 @@ macro_rules! dispatch {
     };
     ($name:expr, $dtype:expr, REAL_BOOL, $T:ident => $body:expr) => {
         dispatch!(@ REAL_BOOL, $name, $dtype, $T => $body, Byte u8, Char i8, Short i16, Int i32, Long i64,
-            Half half::f16, BFloat16 half::bf16, Float f32, Double f64, Bool tensor::Bool)
+            Half half::f16, BFloat16 half::bf16, Float f32, Double f64, Bool pteron_tensor::Bool)
     };
     ($name:expr, $dtype:expr, ALL, $T:ident => $body:expr) => {
         dispatch!(@ ALL, $name, $dtype, $T => $body, Byte u8, Char i8, Short i16, Int i32, Long i64,
-            Half half::f16, BFloat16 half::bf16, Float f32, Double f64, Bool tensor::Bool,
+            Half half::f16, BFloat16 half::bf16, Float f32, Double f64, Bool pteron_tensor::Bool,
             UInt16 u16, UInt32 u32, UInt64 u64,
             ComplexHalf num_complex::Complex<half::f16>, ComplexFloat num_complex::Complex<f32>,
             ComplexDouble num_complex::Complex<f64>)
@@ -308,12 +308,12 @@ macro_rules! dispatch {
     };
     (@ $set:ident, $name:expr, $dtype:expr, $T:ident => $body:expr, $($variant:ident $type:ty),*) => {
         match $dtype {
-            $(tensor::ScalarType::$variant => {
+            $(pteron_tensor::ScalarType::$variant => {
                 type $T = $type;
                 $body
             })*
             other => {
-                return Err($crate::support::dtype::unsupported($name, other, operator::DtypeSet::$set))
+                return Err($crate::support::dtype::unsupported($name, other, pteron_operator::DtypeSet::$set))
             }
         }
     };

@@ -3,9 +3,9 @@
 use crate::support::dtype::{Compute, Store};
 use crate::support::layout::{Layout, Walk};
 use crate::support::map::aligned;
-use operator::{KernelContext, Result, ensure};
+use pteron_operator::{KernelContext, Result, ensure};
+use pteron_tensor::{TensorView, TensorViewMut};
 use smallvec::SmallVec;
-use tensor::{TensorView, TensorViewMut};
 
 /// Grain size: the smallest number of elements worth waking a thread for.
 const GRAIN: usize = 1 << 14;
@@ -89,11 +89,11 @@ pub(crate) fn map_lanes<C: Compute, O: Compute>(
     Ok(())
 }
 
-/// Resizes a lane. Unwinds with [`pool::out_of_memory`] if the allocation fails.
+/// Resizes a lane. Unwinds with [`pteron_pool::out_of_memory`] if the allocation fails.
 fn grow<T: Compute>(lane: &mut Lane<T>, len: usize) {
     let more = len.saturating_sub(lane.len());
     if lane.try_reserve(more).is_err() {
-        pool::out_of_memory(len.saturating_mul(size_of::<T>()));
+        pteron_pool::out_of_memory(len.saturating_mul(size_of::<T>()));
     }
     lane.resize(len, T::default());
 }
@@ -112,9 +112,9 @@ fn scatter<O: Compute>(from: &[O], store: Store<O>, bytes: &mut [u8], to: usize,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use operator::{Generator, Scratch};
-    use pool::Pool;
-    use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
+    use pteron_operator::{Generator, Scratch};
+    use pteron_pool::Pool;
+    use pteron_tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
     /// Combines adjacent pairs along the dimension, for every dimension and several layouts and types.
     #[test]

@@ -2,10 +2,10 @@
 //! view operations (slice, permute, expand, ...) that shape operators are built from, and the traversal
 //! order of loops over them.
 
-use operator::{Result, ensure};
+use pteron_operator::{Result, ensure};
+use pteron_tensor::{DimOrder, MAX_RANK, Shape, TensorMeta};
 use smallvec::SmallVec;
 use std::ops::Range;
-use tensor::{DimOrder, MAX_RANK, Shape, TensorMeta};
 
 /// Sizes, strides (in elements, possibly zero or negative) and the offset of the first element.
 ///
@@ -281,7 +281,7 @@ impl Walk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensor::ScalarType;
+    use pteron_tensor::ScalarType;
 
     fn layout(sizes: &[usize]) -> Layout {
         Layout::of(&TensorMeta::contiguous(ScalarType::Float, sizes).unwrap())

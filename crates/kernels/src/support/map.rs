@@ -9,9 +9,9 @@
 use crate::support::dims::broadcast;
 use crate::support::dtype::{C64, Compute, Load, compute_type, conversion, float_type, unsupported};
 use crate::support::layout::{Layout, Walk};
-use operator::{Arg, Args, DtypeSet, KernelContext, Outs, Result, ScratchBuffer, ensure};
-use pool::Pool;
-use tensor::{Scalar, ScalarType, Shape, TensorMeta, TensorViewMut, bf16, f16};
+use pteron_operator::{Arg, Args, DtypeSet, KernelContext, Outs, Result, ScratchBuffer, ensure};
+use pteron_pool::Pool;
+use pteron_tensor::{Scalar, ScalarType, Shape, TensorMeta, TensorViewMut, bf16, f16};
 
 /// Elements of a block.
 const BLOCK: usize = 512;
@@ -190,7 +190,7 @@ pub(crate) fn promote(args: &Args<'_>, inputs: &[Input]) -> Result<ScalarType> {
 }
 
 fn promote_types(a: ScalarType, b: ScalarType) -> Result<ScalarType> {
-    a.promote(b).ok_or_else(|| operator::Error::invalid(format!("no type holds both {a} and {b}")))
+    a.promote(b).ok_or_else(|| pteron_operator::Error::invalid(format!("no type holds both {a} and {b}")))
 }
 
 /// The complex type with parts of a floating-point type; that of float32 for other types.
@@ -458,7 +458,7 @@ impl<C: Compute> Operand<'_, C> {
 /// Fails if the bytes do not have the alignment of the type.
 pub(crate) fn aligned(bytes: &[u8], dtype: ScalarType) -> Result<()> {
     if !bytes.is_empty() && !(bytes.as_ptr() as usize).is_multiple_of(dtype.alignment()) {
-        return Err(tensor::Error::Misaligned { dtype }.into());
+        return Err(pteron_tensor::Error::Misaligned { dtype }.into());
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Meanings that operators of several families share.
 
-use operator::{Arg, Args, Binary, Expression, Meaning, Unary};
-use tensor::Shape;
+use pteron_operator::{Arg, Args, Binary, Expression, Meaning, Unary};
+use pteron_tensor::Shape;
 
 /// A reshape: the elements of the first tensor, in order.
 pub(crate) fn same(_: &Args<'_>) -> Option<Meaning> {
@@ -42,10 +42,10 @@ pub(crate) fn optional_tensor(args: &Args<'_>, index: usize) -> Option<Option<us
 mod tests {
     use super::*;
     use crate::compute::{Isa, binary, clamp, unary};
-    use operator::{Generator, Instr, Kernel, KernelContext, Out, Outs, Scratch};
-    use pool::Pool;
+    use pteron_operator::{Generator, Instr, Kernel, KernelContext, Out, Outs, Scratch};
+    use pteron_pool::Pool;
+    use pteron_tensor::Tensor;
     use std::sync::Arc;
-    use tensor::Tensor;
 
     /// Evaluates an expression on slices.
     fn evaluate(expression: &Expression, inputs: &[&[f32]]) -> Vec<f32> {
@@ -76,12 +76,14 @@ mod tests {
         let schema = kernel.schema();
         let args = schema.args.iter().map(|arg| match (arg.written, arg.ty, arg.default.as_deref()) {
             (true, ..) => Some(Arg::Out(0)),
-            (_, operator::ArgType::Tensor, None) if !arg.list => Some(Arg::Tensor(given.next()?.view())),
-            (_, operator::ArgType::Scalar, default) if default != Some("None") => {
+            (_, pteron_operator::ArgType::Tensor, None) if !arg.list => {
+                Some(Arg::Tensor(given.next()?.view()))
+            }
+            (_, pteron_operator::ArgType::Scalar, default) if default != Some("None") => {
                 Some(Arg::Int(default.and_then(|d| d.parse().ok()).unwrap_or(number)))
             }
             (_, _, Some("None")) => Some(Arg::None),
-            (_, operator::ArgType::Str, Some(_)) => Some(Arg::Str("none")),
+            (_, pteron_operator::ArgType::Str, Some(_)) => Some(Arg::Str("none")),
             _ => None,
         });
         let args = Args::new(schema, args.collect::<Option<_>>()?);

@@ -19,6 +19,6 @@ pub(crate) mod select;
 pub(crate) mod special;
 
 /// The instruction set that a call may use.
-pub(crate) fn isa(ctx: &operator::KernelContext<'_>) -> crate::compute::Isa {
+pub(crate) fn isa(ctx: &pteron_operator::KernelContext<'_>) -> crate::compute::Isa {
     ctx.isa()
 }

@@ -3,8 +3,8 @@
 use crate::support::convert::{Values, indices, values};
 use crate::support::dims::wrap_dim;
 use crate::support::layout::Layout;
-use operator::{Args, KernelContext, Result, ensure};
-use tensor::{Shape, TensorMeta};
+use pteron_operator::{Args, KernelContext, Result, ensure};
+use pteron_tensor::{Shape, TensorMeta};
 
 /// Maps every element of an index tensor to an element of another tensor: the one with the same coordinates
 /// except along one dimension, whose coordinate is the index.
@@ -99,7 +99,7 @@ impl<'a> Picks<'a> {
             }
         }
         if let Some(i) = index.iter().find(|&&i| i < 0 || i as u64 >= len as u64) {
-            return Err(operator::Error::invalid(format!(
+            return Err(pteron_operator::Error::invalid(format!(
                 "{name}: index {i} is out of range for dimension {dim} of size {len}"
             )));
         }

@@ -1,7 +1,7 @@
 //! Checks shared by operators with quantized weights.
 
-use operator::{Result, ensure};
-use tensor::TensorView;
+use pteron_operator::{Result, ensure};
+use pteron_tensor::TensorView;
 
 /// Fails if there are zero points whose shape differs from that of the scales.
 pub(crate) fn expect_zero_points(zeros: Option<&TensorView<'_>>, scales: &TensorView<'_>) -> Result<()> {

@@ -4,8 +4,8 @@ use crate::support::dims::DimSet;
 use crate::support::dtype::{Compute, Load, conversion};
 use crate::support::layout::{Layout, Walk};
 use crate::support::map::aligned;
-use operator::{KernelContext, Result};
-use tensor::{ScalarType, TensorMeta, TensorView, TensorViewMut};
+use pteron_operator::{KernelContext, Result};
+use pteron_tensor::{ScalarType, TensorMeta, TensorView, TensorViewMut};
 
 /// A reduction of elements that are read as `C`.
 pub(crate) trait Reducer<C: Compute>: Sync {
@@ -76,7 +76,7 @@ pub(crate) fn reduce_as<C: Compute, R: Reducer<C>>(
     let size = out.dtype().size();
     let convert = conversion(x.dtype(), dtype);
     let job = Job { bytes: x.bytes(), load: C::loader(x.dtype())?, convert, reduced, count, reducer };
-    pool::count(x.numel());
+    pteron_pool::count(x.numel());
     let piece = (GRAIN / job.count.max(1)).max(1);
     ctx.pool().parallel_chunks_mut(out.bytes_mut(), piece * size, 1, &|number, bytes| {
         let start = number * piece;
@@ -196,9 +196,9 @@ impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use operator::{Generator, Scratch};
-    use pool::Pool;
-    use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
+    use pteron_operator::{Generator, Scratch};
+    use pteron_pool::Pool;
+    use pteron_tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
     struct Sum;
     impl Reducer<f32> for Sum {

@@ -3,9 +3,9 @@
 
 use crate::support::layout::Layout;
 use crate::support::rows::{by_size, expect_type, write_rows};
-use operator::{KernelContext, Result};
+use pteron_operator::{KernelContext, Result};
+use pteron_tensor::{TensorView, TensorViewMut};
 use std::ops::Range;
-use tensor::{TensorView, TensorViewMut};
 
 /// Maps `(k, i)`, coordinate `i` of the out along the `k`th mapped dimension, to the source coordinate.
 pub(crate) type Map<'f> = &'f dyn Fn(usize, usize) -> usize;

@@ -5,8 +5,8 @@ use crate::support::copy::copy_bytes;
 use crate::support::dtype::Compute;
 use crate::support::layout::Layout;
 use crate::support::map::aligned;
-use operator::{KernelContext, Result, ensure};
-use tensor::{Scalar, ScalarType, TensorView, TensorViewMut};
+use pteron_operator::{KernelContext, Result, ensure};
+use pteron_tensor::{Scalar, ScalarType, TensorView, TensorViewMut};
 
 /// Evaluates an expression with a type name bound to a byte array of the size of an element:
 /// operators that only move elements need no more specific type.
@@ -20,7 +20,7 @@ macro_rules! by_size {
                 type $E = [u8; $n];
                 $body
             })*
-            other => return Err(operator::Error::invalid(format!("elements of {other} bytes cannot be moved"))),
+            other => return Err(pteron_operator::Error::invalid(format!("elements of {other} bytes cannot be moved"))),
         }
     };
 }

@@ -141,7 +141,7 @@ fn sift<T: Copy>(heap: &mut [T], top: usize, value: T, less: &impl Fn(T, T) -> b
 #[cfg(test)]
 mod tests {
     use super::*;
-    use operator::Generator;
+    use pteron_operator::Generator;
 
     #[test]
     fn sorting_and_selection_agree_with_the_standard_sort() {

@@ -7,8 +7,8 @@ use super::packed::Packed;
 use crate::support::convert::{all_values, indices, write_rows};
 use crate::support::dims::to_positive;
 use crate::support::rows::{all_rows, expect_type};
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
-use tensor::{ScalarType, TensorViewMut};
+use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::{ScalarType, TensorViewMut};
 
 /// The types of packed tables.
 const BYTES: DtypeSet = DtypeSet::of(&[ScalarType::Char, ScalarType::Byte]);
@@ -132,7 +132,7 @@ fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &m
                 let number = |v: u8| f32::from((v as i8).wrapping_sub(low));
                 out.iter_mut().zip(values).for_each(|(out, &v)| *out = (number(v) - zero) * scale);
             }
-            pool::progress(width);
+            pteron_pool::progress(width);
         }
         Ok(())
     })
@@ -163,7 +163,7 @@ fn shared<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut 
         for (out, &row) in out.chunks_exact_mut(k).zip(&list) {
             packed.dequantize(row / height, &mut strip);
             out.copy_from_slice(&strip[row % height * k..][..k]);
-            pool::progress(height * k);
+            pteron_pool::progress(height * k);
         }
         Ok(())
     })

@@ -1,6 +1,6 @@
 //! The header of a packed tensor.
 
-use operator::{Error, Result, ensure};
+use pteron_operator::{Error, Result, ensure};
 
 /// The number of bytes of a header.
 pub(super) const HEADER_BYTES: usize = 64;

@@ -5,8 +5,8 @@ use crate::support::convert::{all_values, write_rows};
 use crate::support::dims::to_positive;
 use crate::support::dtype::expect_dtype;
 use crate::support::rows::{all_rows, expect_type};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
-use tensor::{ScalarType, TensorView};
+use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pteron_tensor::{ScalarType, TensorView};
 
 /// The type of activations and results.
 const FLOAT: DtypeSet = DtypeSet::of(&[ScalarType::Float]);
@@ -111,7 +111,7 @@ fn product(
         [m, columns] if columns == k => m,
         _ => {
             let message = format!("{}: the shape {} does not suit {k} columns", args.name(0), x.sizes());
-            return Err(operator::Error::invalid(message));
+            return Err(pteron_operator::Error::invalid(message));
         }
     };
     let out = outs.tensor(0)?;

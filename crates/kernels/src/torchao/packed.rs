@@ -3,8 +3,8 @@
 use super::bits::Layout;
 use super::header::{Header, Kind};
 use crate::compute::{Epilogue, MatMut, MatRef, gemm};
-use operator::{Error, KernelContext, Result, ensure};
-use pool::Pool;
+use pteron_operator::{Error, KernelContext, Result, ensure};
+use pteron_pool::Pool;
 
 /// The largest number of rows of a strip.
 const MAX_HEIGHT: usize = 8;

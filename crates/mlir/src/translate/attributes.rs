@@ -1,7 +1,7 @@
 //! Translates attributes to and from BEF.
 
-use bef::attribute::{Array, Dense, ElementType, Shape, SymbolRef};
-use bef::{Attribute as Bef, DType};
+use pteron_bef::attribute::{Array, Dense, ElementType, Shape, SymbolRef};
+use pteron_bef::{Attribute as Bef, DType};
 
 use crate::ir::{Attribute, DenseData, DenseElements, FloatKind, Signedness, Text, Type, canonical_int};
 
@@ -140,8 +140,8 @@ fn array_to_bef(elements: &[Attribute]) -> Option<Bef<'static>> {
     let Some(first) = elements.first() else { return Some(Bef::Array(Array::empty())) };
     let uniform = elements.iter().all(|element| element.attribute_type() == first.attribute_type());
     let element_type = match first.attribute_type() {
-        bef::AttributeType::Scalar(dtype) => ElementType::Data(dtype),
-        bef::AttributeType::Type => ElementType::Type,
+        pteron_bef::AttributeType::Scalar(dtype) => ElementType::Data(dtype),
+        pteron_bef::AttributeType::Type => ElementType::Type,
         _ => return Some(Bef::Aggregate(elements)),
     };
     if !uniform {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bef::{AttributeId, FunctionId, FunctionKind, KernelCode, TypeId};
+use pteron_bef::{AttributeId, FunctionId, FunctionKind, KernelCode, TypeId};
 
 use super::symbols::{self, Symbols, Target};
 use super::{Options, attributes};
@@ -24,7 +24,7 @@ pub(super) struct FunctionEntry<'m> {
 pub(super) struct Collected<'m> {
     pub(super) module: &'m Module,
     pub(super) symbols: Symbols<'m>,
-    pub(super) program: bef::Module<'static>,
+    pub(super) program: pteron_bef::Module<'static>,
     pub(super) functions: Vec<FunctionEntry<'m>>,
     /// Indices of functions by name.
     pub(super) named: HashMap<Text, FunctionId>,
@@ -85,7 +85,7 @@ pub(super) fn collect(module: &Module, options: Options) -> Result<Collected<'_>
         found: Collected {
             module,
             symbols: Symbols::new(&module.op),
-            program: bef::Module::new(options.optional_sections),
+            program: pteron_bef::Module::new(options.optional_sections),
             functions: Vec::new(),
             named: HashMap::new(),
             regions: HashMap::new(),
@@ -369,7 +369,7 @@ impl<'m> Collector<'m> {
         true
     }
 
-    fn intern(&mut self, value: &Attribute, translated: bef::Attribute<'static>) {
+    fn intern(&mut self, value: &Attribute, translated: pteron_bef::Attribute<'static>) {
         let id = self.found.program.attributes.push(translated);
         self.found.attributes.insert(value.clone(), id);
     }
@@ -410,7 +410,7 @@ impl<'m> Collector<'m> {
         op: &Operation,
         value: &Attribute,
         holder: &Operation,
-    ) -> Option<bef::Attribute<'static>> {
+    ) -> Option<pteron_bef::Attribute<'static>> {
         let Attribute::SymbolRef { root, nested } = value else { return None };
         let root = self.text(root, op.location);
         let nested = nested.iter().map(|name| self.text(name, op.location).into()).collect();
@@ -422,8 +422,8 @@ impl<'m> Collector<'m> {
         }
         let id = self.symbol_count;
         self.symbol_count += 1;
-        let symbol = bef::attribute::SymbolRef { id, root: root.into(), nested, module: text.into() };
-        Some(bef::Attribute::SymbolRef(Box::new(symbol)))
+        let symbol = pteron_bef::attribute::SymbolRef { id, root: root.into(), nested, module: text.into() };
+        Some(pteron_bef::Attribute::SymbolRef(Box::new(symbol)))
     }
 
     /// Checks that every function that an attribute refers to exists. Reports only the first missing one.

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use bef::stream_analysis::{self, Options as StreamOptions};
-use bef::{Body, Function, FunctionId, Kernel, NamedAttribute, Register};
+use pteron_bef::stream_analysis::{self, Options as StreamOptions};
+use pteron_bef::{Body, Function, FunctionId, Kernel, NamedAttribute, Register};
 
 use super::collect::{Collected, FunctionEntry, Use, classify, is_return};
 use super::locations;
@@ -11,7 +11,7 @@ use crate::diagnostics::Diagnostic;
 use crate::ir::{Attribute, Block, Operation, Type, ValueId};
 
 /// Emits the bodies.
-pub(super) fn emit(mut found: Collected<'_>) -> Result<bef::Module<'static>, Vec<Diagnostic>> {
+pub(super) fn emit(mut found: Collected<'_>) -> Result<pteron_bef::Module<'static>, Vec<Diagnostic>> {
     let entries = std::mem::take(&mut found.functions);
     for entry in &entries {
         let function = function(&mut found, entry)?;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use bef::Location as Bef;
+use pteron_bef::Location as Bef;
 
 use crate::ir::{Location, Text};
 use crate::limits::MAX_LOCATION_DEPTH;

@@ -68,24 +68,24 @@ pub fn to_bef(module: &Module, options: Options) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// Translates a module to a [`bef::Module`], which can be changed, run or written.
+/// Translates a module to a [`pteron_bef::Module`], which can be changed, run or written.
 ///
 /// # Errors
 /// As [`to_bef`].
-pub fn to_bef_module(module: &Module, options: Options) -> Result<bef::Module<'static>, Error> {
+pub fn to_bef_module(module: &Module, options: Options) -> Result<pteron_bef::Module<'static>, Error> {
     let mut program = emit::emit(collect::collect(module, options)?)?;
     program.custom_sections = sections(module)?;
     Ok(program)
 }
 
 /// The sections that an attribute of the module records.
-fn sections(module: &Module) -> Result<Vec<bef::CustomSection<'static>>, Vec<Diagnostic>> {
+fn sections(module: &Module) -> Result<Vec<pteron_bef::CustomSection<'static>>, Vec<Diagnostic>> {
     let Some(stated) = module.op.attribute(SECTIONS) else { return Ok(Vec::new()) };
     let section = |element: &Attribute| {
         let Attribute::Array(fields) = element else { return None };
         let [id, alignment, contents] = &**fields else { return None };
         let number = |field: &Attribute| u8::try_from(field.as_int()?).ok();
-        Some(bef::CustomSection {
+        Some(pteron_bef::CustomSection {
             id: number(id)?,
             alignment: number(alignment)?,
             data: contents.as_text()?.as_bytes().to_vec().into(),
@@ -111,7 +111,7 @@ fn sections(module: &Module) -> Result<Vec<bef::CustomSection<'static>>, Vec<Dia
 /// The reasons why text cannot represent the program, with the name of the function and kernel: a region of itself or of
 /// several kernels, nesting or numbers beyond the limits of text, kernels that text takes for
 /// the end of a function. Text for which this does not fail is read again.
-pub fn from_bef(program: &bef::Module<'_>, options: FromBefOptions) -> Result<Module, Error> {
+pub fn from_bef(program: &pteron_bef::Module<'_>, options: FromBefOptions) -> Result<Module, Error> {
     from_bef_named(program, "<bef>", options)
 }
 
@@ -120,7 +120,7 @@ pub fn from_bef(program: &bef::Module<'_>, options: FromBefOptions) -> Result<Mo
 /// # Errors
 /// As [`from_bef`].
 pub fn from_bef_named(
-    program: &bef::Module<'_>,
+    program: &pteron_bef::Module<'_>,
     name: &str,
     options: FromBefOptions,
 ) -> Result<Module, Error> {

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bef::stream_analysis;
-use bef::{Body, FunctionId, FunctionKind, Kernel};
+use pteron_bef::stream_analysis;
+use pteron_bef::{Body, FunctionId, FunctionKind, Kernel};
 
 use super::names::Namer;
 use super::untyped::Guesses;
@@ -24,7 +24,11 @@ fn problem(message: impl Into<String>) -> Vec<Diagnostic> {
 }
 
 /// Builds the module of a program.
-pub(super) fn restore(program: &bef::Module<'_>, name: &str, options: FromBefOptions) -> Restored<Module> {
+pub(super) fn restore(
+    program: &pteron_bef::Module<'_>,
+    name: &str,
+    options: FromBefOptions,
+) -> Restored<Module> {
     let location = Location::FileLineCol { file: name.into(), line: 0, column: 0 };
     let types = program.type_names().map(|name| {
         crate::parser::parse_type(name).map_err(|_| problem(format!("type '{name}' cannot be read")))
@@ -46,7 +50,7 @@ pub(super) fn restore(program: &bef::Module<'_>, name: &str, options: FromBefOpt
     };
     let guessed = restorer.guesses.symbols();
     let known = program.attributes.values().iter().filter_map(|value| match value {
-        bef::Attribute::SymbolRef(symbol) => Some(&**symbol),
+        pteron_bef::Attribute::SymbolRef(symbol) => Some(&**symbol),
         _ => None,
     });
     let units = units::restore(guessed.iter().chain(known), &mut restorer.module, options)?;
@@ -79,7 +83,7 @@ pub(super) fn restore(program: &bef::Module<'_>, name: &str, options: FromBefOpt
 }
 
 /// A section that the format does not define, as an element of [`SECTIONS`].
-fn section(section: &bef::CustomSection<'_>) -> Attribute {
+fn section(section: &pteron_bef::CustomSection<'_>) -> Attribute {
     let number = |value: u8| Attribute::int(64, value.into());
     let contents = Attribute::string(Text::from(&*section.data));
     Attribute::array(vec![number(section.id), number(section.alignment), contents])
@@ -94,7 +98,7 @@ fn at(place: String) -> impl FnOnce(Vec<Diagnostic>) -> Vec<Diagnostic> {
 }
 
 struct Restorer<'p, 'b> {
-    program: &'p bef::Module<'b>,
+    program: &'p pteron_bef::Module<'b>,
     options: FromBefOptions,
     module: Module,
     types: Vec<Type>,
@@ -111,10 +115,10 @@ struct Restorer<'p, 'b> {
 }
 
 /// The symbols of the functions: their names, with a number behind a name that an earlier function has.
-fn symbols(program: &bef::Module<'_>, options: FromBefOptions) -> Vec<Text> {
+fn symbols(program: &pteron_bef::Module<'_>, options: FromBefOptions) -> Vec<Text> {
     let names: HashSet<&str> = program.functions.iter().map(|function| &*function.name).collect();
     let mut seen: HashMap<&str, u32> = HashMap::new();
-    let symbol = |function: &bef::Function<'_>| -> Text { Text::from(&*function.name) };
+    let symbol = |function: &pteron_bef::Function<'_>| -> Text { Text::from(&*function.name) };
     let mut found = Vec::with_capacity(program.functions.len());
     for function in &program.functions {
         let count = seen.entry(&function.name).or_default();
@@ -134,12 +138,12 @@ fn symbols(program: &bef::Module<'_>, options: FromBefOptions) -> Vec<Text> {
 }
 
 impl<'p, 'b> Restorer<'p, 'b> {
-    fn types(&self, ids: &[bef::TypeId]) -> Restored<Vec<Type>> {
-        let ty = |id: &bef::TypeId| self.types.get(id.index()).cloned();
+    fn types(&self, ids: &[pteron_bef::TypeId]) -> Restored<Vec<Type>> {
+        let ty = |id: &pteron_bef::TypeId| self.types.get(id.index()).cloned();
         ids.iter().map(|id| ty(id).ok_or_else(|| problem(format!("there is no type {id}")))).collect()
     }
 
-    fn location(&mut self, location: Option<&bef::Location<'_>>) -> Restored<LocationId> {
+    fn location(&mut self, location: Option<&pteron_bef::Location<'_>>) -> Restored<LocationId> {
         let location = match location.filter(|_| !self.options.without_locations) {
             Some(location) => locations::from_bef(location, self.options.as_reference, 0).map_err(problem)?,
             None => Location::Unknown,
@@ -147,11 +151,15 @@ impl<'p, 'b> Restorer<'p, 'b> {
         Ok(self.module.add_location(location))
     }
 
-    fn function(&mut self, id: FunctionId, function: &'p bef::Function<'b>) -> Restored<Operation> {
+    fn function(&mut self, id: FunctionId, function: &'p pteron_bef::Function<'b>) -> Restored<Operation> {
         self.function_operation(id, function).map_err(at(format!("@{}", function.name)))
     }
 
-    fn function_operation(&mut self, id: FunctionId, function: &'p bef::Function<'b>) -> Restored<Operation> {
+    fn function_operation(
+        &mut self,
+        id: FunctionId,
+        function: &'p pteron_bef::Function<'b>,
+    ) -> Restored<Operation> {
         let (inputs, results) = (self.types(&function.arguments)?, self.types(&function.results)?);
         let location = self.location(function.body.as_ref().and_then(|body| body.location.as_ref()))?;
         let mut op = Operation::new("func.func", location);
@@ -188,7 +196,7 @@ impl<'p, 'b> Restorer<'p, 'b> {
             let merges = body.kernels.get(at).is_some_and(|k| Some(k.code.index()) == self.merge_chains);
             merges.then_some(1)
         };
-        let is_chain = |register: bef::Register| {
+        let is_chain = |register: pteron_bef::Register| {
             let ty = body.registers.get(register.index()).copied().flatten();
             ty.and_then(|ty| self.types.get(ty.index())).is_some_and(|ty| ty.is_dialect("tfrt", "chain"))
         };
@@ -367,8 +375,8 @@ impl<'p, 'b> Restorer<'p, 'b> {
     }
 }
 
-fn read(registers: &[Option<ValueId>], used: &[bef::Register]) -> Restored<Vec<ValueId>> {
-    let value = |register: &bef::Register| {
+fn read(registers: &[Option<ValueId>], used: &[pteron_bef::Register]) -> Restored<Vec<ValueId>> {
+    let value = |register: &pteron_bef::Register| {
         let value = registers.get(register.index()).copied().flatten();
         value.ok_or_else(|| problem(format!("register {register} is used before it is defined")))
     };

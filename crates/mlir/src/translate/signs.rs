@@ -47,7 +47,7 @@ mod tests {
     fn back(source: &str) -> (String, bool) {
         let to = |text: &str| to_bef(&parse(text, "t").unwrap(), Options::default()).unwrap();
         let bytes = to(source);
-        let program = bef::File::open(&bytes).unwrap().verify().unwrap().to_module().unwrap();
+        let program = pteron_bef::File::open(&bytes).unwrap().verify().unwrap().to_module().unwrap();
         let options = PrintOptions { locations: true, generic: false };
         let text = print(&from_bef(&program, FromBefOptions::default()).unwrap(), options);
         let same = to(&text) == bytes;

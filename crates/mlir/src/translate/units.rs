@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use bef::SymbolRef;
+use pteron_bef::SymbolRef;
 
 use super::FromBefOptions;
 use crate::diagnostics::Diagnostic;

@@ -9,9 +9,9 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use bef::attribute::{AttributeType, ElementType, SymbolRef};
-use bef::model::UntypedAttributes;
-use bef::{Body, DType, Kernel, Register};
+use pteron_bef::attribute::{AttributeType, ElementType, SymbolRef};
+use pteron_bef::model::UntypedAttributes;
+use pteron_bef::{Body, DType, Kernel, Register};
 
 use super::attributes;
 use crate::dialects::{self, AttributeKind, Slot};
@@ -26,7 +26,7 @@ pub(super) struct Guesses<'p> {
 }
 
 impl<'p> Guesses<'p> {
-    pub(super) fn new(program: &'p bef::Module<'_>, types: &[Type]) -> Guesses<'p> {
+    pub(super) fn new(program: &'p pteron_bef::Module<'_>, types: &[Type]) -> Guesses<'p> {
         let untyped = program.attributes.untyped();
         let mut offsets = untyped.map(|untyped| untyped.offsets.clone()).unwrap_or_default();
         offsets.sort_unstable();
@@ -36,20 +36,20 @@ impl<'p> Guesses<'p> {
     }
 
     /// The type of a register.
-    pub(super) fn register(&self, function: bef::FunctionId, register: Register) -> Type {
+    pub(super) fn register(&self, function: pteron_bef::FunctionId, register: Register) -> Type {
         self.registers.get(&(function.0, register.0)).cloned().unwrap_or(Type::None)
     }
 
     /// The attributes of unknown type that are guessed to be symbols in compiled modules.
     pub(super) fn symbols(&self) -> Vec<SymbolRef<'p>> {
         let Some(untyped) = self.untyped else { return Vec::new() };
-        let ids = (0..untyped.offsets.len() as u32).map(bef::AttributeId);
-        let symbol = |(id, offset): (bef::AttributeId, &u64)| {
+        let ids = (0..untyped.offsets.len() as u32).map(pteron_bef::AttributeId);
+        let symbol = |(id, offset): (pteron_bef::AttributeId, &u64)| {
             if !matches!(self.value(id), Attribute::SymbolRef { .. }) {
                 return None;
             }
             match untyped.read_as(*offset, AttributeType::SymbolRef) {
-                Ok((bef::Attribute::SymbolRef(symbol), _)) => Some(*symbol),
+                Ok((pteron_bef::Attribute::SymbolRef(symbol), _)) => Some(*symbol),
                 _ => None,
             }
         };
@@ -76,14 +76,14 @@ impl<'p> Guesses<'p> {
         (format!("attr{at}").into(), self.value(id))
     }
 
-    fn read(&self, id: bef::AttributeId, kind: AttributeType) -> Option<(Attribute, u64)> {
+    fn read(&self, id: pteron_bef::AttributeId, kind: AttributeType) -> Option<(Attribute, u64)> {
         let untyped = self.untyped?;
         let (value, end) = untyped.read_as(*untyped.offsets.get(id.index())?, kind).ok()?;
         Some((attributes::from_bef(&value)?, end))
     }
 
     /// Decodes the attribute as the first kind that fills the bytes up to the next attribute, except for padding.
-    fn value(&self, id: bef::AttributeId) -> Attribute {
+    fn value(&self, id: pteron_bef::AttributeId) -> Attribute {
         let fills = |end: u64| {
             let Some(untyped) = self.untyped else { return false };
             let next = self.offsets.get(self.offsets.partition_point(|offset| *offset < end)).copied();
@@ -127,7 +127,7 @@ fn kind_of(kind: &AttributeKind) -> Option<AttributeType> {
 }
 
 /// The known and guessed types of all registers.
-fn registers(program: &bef::Module<'_>, types: &[Type]) -> HashMap<(u32, u32), Type> {
+fn registers(program: &pteron_bef::Module<'_>, types: &[Type]) -> HashMap<(u32, u32), Type> {
     let mut known: BTreeMap<(u32, u32), Type> = BTreeMap::new();
     for (id, body) in program.bodies() {
         let id = id as u32;
@@ -153,7 +153,7 @@ fn registers(program: &bef::Module<'_>, types: &[Type]) -> HashMap<(u32, u32), T
 
 /// Infers register types from the definition of the kernel's operation and from its callee.
 fn infer(
-    program: &bef::Module<'_>,
+    program: &pteron_bef::Module<'_>,
     types: &[Type],
     function: u32,
     kernel: &Kernel<'_>,
@@ -181,7 +181,7 @@ fn infer(
     let Some(callee) = kernel.functions.first().and_then(|id| program.functions.get(id.index())) else {
         return;
     };
-    let all = |ids: &[bef::TypeId]| -> Vec<Type> {
+    let all = |ids: &[pteron_bef::TypeId]| -> Vec<Type> {
         ids.iter().filter_map(|id| types.get(id.index()).cloned()).collect()
     };
     let (inputs, outputs) = (all(&callee.arguments), all(&callee.results));
@@ -206,11 +206,11 @@ fn expanded(slots: &[Slot], count: usize) -> impl Iterator<Item = &Slot> {
 
 /// An event of the reference's walk that interns types.
 enum TypeEvent<'p> {
-    Types(&'p [bef::TypeId]),
+    Types(&'p [pteron_bef::TypeId]),
     Register(u32, Register),
 }
 
-fn walk<'p>(program: &'p bef::Module<'_>) -> Vec<TypeEvent<'p>> {
+fn walk<'p>(program: &'p pteron_bef::Module<'_>) -> Vec<TypeEvent<'p>> {
     let mut steps = Vec::new();
     for (id, function) in program.functions.iter().enumerate() {
         if function.name.is_empty() {
@@ -230,7 +230,7 @@ fn walk<'p>(program: &'p bef::Module<'_>) -> Vec<TypeEvent<'p>> {
 }
 
 fn walk_body<'p>(
-    program: &'p bef::Module<'_>,
+    program: &'p pteron_bef::Module<'_>,
     id: u32,
     body: &'p Body<'_>,
     steps: &mut Vec<TypeEvent<'p>>,

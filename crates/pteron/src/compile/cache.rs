@@ -3,8 +3,8 @@
 use super::{Compiled, OperatorTable, Options, failed, from_loader, from_program, pt2, to_bef};
 use crate::{DataLoader, Error as Failure, FileLoader, Isa, KernelRegistry, Limits, MergedDataMap};
 use crate::{NamedDataMap, PtdDataMap, replace_entry};
-use names::Digest;
-use runtime::LoaderReader;
+use pteron_names::Digest;
+use pteron_runtime::LoaderReader;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ impl Cache {
         }
         let file: Arc<dyn DataLoader> = Arc::new(FileLoader::open(file)?);
         let compiled = self.compile(&file, data, kernels)?;
-        let written = |e: crate::format::Error| failed(&*file, e.into());
+        let written = |e: pteron_format::Error| failed(&*file, e.into());
         let mut checksum = Checksum::default();
         compiled.program.write_to(&mut checksum).map_err(written)?;
         let kept = self.folder.join(format!("{}-{}.pte", name.version, checksum.name()));

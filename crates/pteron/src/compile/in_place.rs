@@ -3,14 +3,14 @@
 use super::pt2::ArchiveFile;
 use super::{Compiled, exported::ConstantTensor, failed};
 use crate::{BytesLoader, DataLoader, Error, FreeableBuffer};
-use format::container::Blob;
-use ir::SharedBytes;
-use runtime::{ConstantBytes, Purpose, SourceId};
+use pteron_format::container::Blob;
+use pteron_ir::SharedBytes;
+use pteron_runtime::{ConstantBytes, Purpose, SourceId};
+use pteron_tensor::AlignedBuffer;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tensor::AlignedBuffer;
 
 /// The file of an archive, whose weights are read on access, and used in place if the file is mapped.
 pub(super) struct FileArchive(pub(super) Arc<dyn DataLoader>);

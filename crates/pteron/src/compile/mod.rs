@@ -50,25 +50,25 @@ mod seen;
 
 #[cfg(feature = "bef-backend")]
 pub use cache::Cache;
-pub use compiler::*;
-pub use ir::exported;
-pub use ir::exported::delegate;
+pub use pteron_compiler::*;
+pub use pteron_ir::exported;
+pub use pteron_ir::exported::delegate;
 pub use seen::{SeenArgument, SeenOperator, seen_by_partitioners};
 
 #[cfg(feature = "bef-backend")]
-pub use backend_bef::{BefPartitioner, BefPreprocess};
+pub use pteron_backend_bef::{BefPartitioner, BefPreprocess};
 #[cfg(feature = "xnnpack")]
-pub use backend_xnnpack::{XnnpackPartitioner, XnnpackPreprocess, XnnpackRecover};
+pub use pteron_backend_xnnpack::{XnnpackPartitioner, XnnpackPreprocess, XnnpackRecover};
 
 use crate::{BytesLoader, DataLoader, EValue, Error as Failure, KernelRegistry, NamedDataMap, Registries};
 use delegate::Recover;
 use exported::ConstantTensor;
 use in_place::{CompiledLoader, FileArchive};
 use pt2::ExampleInput;
-use runtime::{Limits, LoaderReader, Program, PtdDataMap, Purpose};
+use pteron_runtime::{Limits, LoaderReader, Program, PtdDataMap, Purpose};
+use pteron_tensor::{Tensor, TensorMeta};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tensor::{Tensor, TensorMeta};
 
 /// Delegates everything that XNNPACK supports, for [`Options::delegation`].
 #[cfg(feature = "xnnpack")]
@@ -178,7 +178,7 @@ pub fn example_inputs(
     Ok(examples.next().is_none().then_some(inputs))
 }
 
-fn as_declared(example: &ExampleInput, meta: &TensorMeta) -> tensor::Result<Tensor> {
+fn as_declared(example: &ExampleInput, meta: &TensorMeta) -> pteron_tensor::Result<Tensor> {
     let mut tensor = Tensor::zeros(TensorMeta::contiguous(example.dtype, &example.sizes)?)?;
     tensor.view_mut().bytes_mut().copy_from_slice(&example.elements);
     if cfg!(target_endian = "big") {
@@ -296,7 +296,7 @@ pub fn from_loader(
 /// Collects the value ranges that quantization needs, by running a program whose additional outputs are the observed
 /// values ([`Quantize::Observe`]).
 pub struct Calibration {
-    method: runtime::Method,
+    method: pteron_runtime::Method,
     program: Program,
     name: String,
     observed: Vec<String>,

@@ -71,7 +71,7 @@ fn arguments(program: &ExportedProgram, node: &ExportedNode, operators: &Callabl
     }
 }
 
-fn seen_argument(arg: &operator::SchemaArg) -> SeenArgument {
+fn seen_argument(arg: &pteron_operator::SchemaArg) -> SeenArgument {
     SeenArgument { name: arg.name.clone(), default: arg.default.clone() }
 }
 

@@ -4,10 +4,10 @@ use crate::exchange::Array;
 use crate::tensor::array_of;
 use pteron::tensor::TensorMeta;
 use pteron::{DimOrder, ScalarType, Shape, Tensor};
+use pteron_toolbox::batch::{Column, Row};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
-use toolbox::batch::{Column, Row};
 
 /// An input column from Python: an array whose first dimension is the rows, or a list of rows.
 pub(super) struct Given {

@@ -13,11 +13,11 @@ use crate::tensor::PyTensor;
 use given::Given;
 use pteron::tensor::{Shape, TensorMeta};
 use pteron::{ScalarType, Tensor, bf16, f16};
+use pteron_toolbox::batch::{self, Cells, Column, Joining, Outcome, OutputColumn, Plan, Runner, Spec};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use std::sync::Arc;
-use toolbox::batch::{self, Cells, Column, Joining, Outcome, OutputColumn, Plan, Runner, Spec};
 
 /// The failed rows: index, the column that caused the failure if any, and the reason.
 type Failures = Vec<(usize, Option<String>, String)>;

@@ -2,11 +2,11 @@
 
 use crate::call::State;
 use crate::value::{Id, Storage, Value};
-use format::pte::{ExecutionPlan, Instruction, Tensor, TensorData};
-use operator::Kernel;
+use pteron_format::pte::{ExecutionPlan, Instruction, Tensor, TensorData};
+use pteron_operator::Kernel;
+use pteron_tensor::{Extent, TensorMeta};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tensor::{Extent, TensorMeta};
 
 /// An argument of a delegate call, as the file declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl<'s> Scan<'s> {
         state: &'s State,
         data: impl Fn(&'p Tensor) -> TensorData<'p>,
     ) -> Self {
-        let is_state = |value: &'p format::pte::EValue| {
+        let is_state = |value: &'p pteron_format::pte::EValue| {
             value.as_tensor().is_some_and(|t| {
                 let data = data(t);
                 let is_plain = matches!(data, TensorData::Planned | TensorData::Unplanned);

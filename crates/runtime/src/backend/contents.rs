@@ -1,8 +1,8 @@
 //! The backend's description of a payload: its nodes and tensors, and which nodes the backend supports.
 
+use pteron_tensor::ScalarType;
 use std::fmt::{self, Display, Write};
 use std::ops::Range;
-use tensor::ScalarType;
 
 /// The nodes and tensors of a payload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct PayloadContents {
     pub format: String,
     /// The tensors.
     pub values: Vec<PayloadValue>,
-    /// The nodes in execution order. [`trace::Place::node`] is an index into this list.
+    /// The nodes in execution order. [`pteron_trace::Place::node`] is an index into this list.
     pub nodes: Vec<PayloadNode>,
 }
 

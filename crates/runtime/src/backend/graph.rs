@@ -1,11 +1,11 @@
 //! Delegates that expose what they compute as a graph.
 
 use super::{BackendError, BackendExecutionContext, Delegate, guarded};
-use graph::{Executable, Graph};
-use ir::Live;
-use operator::{Arg, Budget, Isa, Out};
+use pteron_engine::{Executable, Graph};
+use pteron_ir::Live;
+use pteron_operator::{Arg, Budget, Isa, Out};
+use pteron_tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta, TensorView, TensorViewMut};
 use std::sync::Arc;
-use tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta, TensorView, TensorViewMut};
 
 /// Executables that a delegate caches, one for each of the most recently used combinations of sizes.
 const MAX_CACHED: usize = 8;
@@ -51,10 +51,10 @@ pub trait DelegateGraph: Send + Sync {
     /// The graph that a call computes. It has one block and no state, and its inputs have the metas of the request.
     /// Its outputs have the types and ranks of the request's outputs; their sizes follow from the input sizes, and
     /// their layout is free. The [origin](Graph::set_origin) of each node gives its payload node in
-    /// [`trace::Place::node`], for listings, profiles and errors.
+    /// [`pteron_trace::Place::node`], for listings, profiles and errors.
     ///
     /// Equal requests must give the same graph. Weights with a known identity
-    /// ([`Bytes::identity`](graph::Bytes::identity), which [`ConstantBytes`](crate::ConstantBytes) provides) are packed
+    /// ([`Bytes::identity`](pteron_engine::Bytes::identity), which [`ConstantBytes`](crate::ConstantBytes) provides) are packed
     /// once for all their readers.
     fn graph(&self, request: &GraphRequest<'_>) -> Result<Graph, BackendError>;
 }
@@ -195,7 +195,7 @@ fn list<'m>(metas: impl IntoIterator<Item = &'m TensorMeta>) -> String {
 }
 
 /// Prefixes an error with the payload node that it comes from, if that is known.
-pub(crate) fn at_node(place: trace::Place, error: BackendError) -> BackendError {
+pub(crate) fn at_node(place: pteron_trace::Place, error: BackendError) -> BackendError {
     match place.node {
         Some(node) => BackendError::new(format!("node {node}: {error}")),
         None => error,

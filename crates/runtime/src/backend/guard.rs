@@ -1,7 +1,7 @@
 //! Calls of code that a backend provides: its panics become errors.
 
 use super::BackendError;
-use pool::Interrupted;
+use pteron_pool::Interrupted;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -33,7 +33,7 @@ mod tests {
     fn panics_are_errors_and_interruptions_are_not() {
         let panics = guarded::<()>(|| panic!("step {}", 3)).unwrap_err();
         assert_eq!(panics.to_string(), "it panicked: step 3");
-        let interrupted = pool::interruptible(|| guarded::<()>(|| pool::out_of_memory(7)));
+        let interrupted = pteron_pool::interruptible(|| guarded::<()>(|| pteron_pool::out_of_memory(7)));
         assert_eq!(interrupted, Err(Interrupted::OutOfMemory(7)));
     }
 

@@ -16,16 +16,16 @@ pub use graph::{DelegateGraph, GraphDelegate, GraphRequest};
 pub(crate) use guard::{drop_guarded, guarded};
 
 use crate::{FreeableBuffer, NamedDataMap};
-use ::graph::Packs;
-use clock::Instant;
-use operator::{Arg, Budget, Held, Isa, KernelContext, Out};
-use pool::{Interrupted, Pool};
+use pteron_clock::Instant;
+use pteron_engine::Packs;
+use pteron_operator::{Arg, Budget, Held, Isa, KernelContext, Out};
+use pteron_pool::{Interrupted, Pool};
+use pteron_tensor::AlignedBuffer;
+use pteron_trace::Tracer;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use tensor::AlignedBuffer;
-use trace::Tracer;
 
 /// The value of a backend option, given at load time as a runtime spec or later with `set_option`.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +43,7 @@ pub type BackendOptions = BTreeMap<String, OptionValue>;
 
 /// Why a backend refused a payload or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", operator::shown_line(message))]
+#[error("{}", pteron_operator::shown_line(message))]
 pub struct BackendError {
     message: String,
     interrupted: Option<Interrupted>,
@@ -62,14 +62,14 @@ impl BackendError {
     }
 }
 
-impl From<operator::Error> for BackendError {
-    fn from(e: operator::Error) -> Self {
+impl From<pteron_operator::Error> for BackendError {
+    fn from(e: pteron_operator::Error) -> Self {
         Self::new(crate::one_line(&e))
     }
 }
 
-impl From<tensor::Error> for BackendError {
-    fn from(e: tensor::Error) -> Self {
+impl From<pteron_tensor::Error> for BackendError {
+    fn from(e: pteron_tensor::Error) -> Self {
         Self::new(crate::one_line(&e))
     }
 }
@@ -323,12 +323,12 @@ impl<'a> BackendExecutionContext<'a> {
 
 /// Why the computation of this thread is to end early, if it is.
 fn interrupted() -> Option<Interrupted> {
-    pool::armed()?.check().err()
+    pteron_pool::armed()?.check().err()
 }
 
 /// The deadline of the computation of this thread.
 fn deadline() -> Option<Instant> {
-    pool::armed()?.deadline()
+    pteron_pool::armed()?.deadline()
 }
 
 /// Accounts for the memory that a backend allocates through a context.

@@ -9,13 +9,13 @@ use crate::resolve::{self, Called, kernel_step};
 use crate::step::{ArgStep, Chain, DelegateStep, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage, TensorValue, Value};
 use crate::{Program, Result};
-use format::pte::{self, ExecutionPlan, Instruction, TensorData};
-use operator::{ArgType, Args, Kernel, KernelContext, KernelRegistry, Outs, Schema, SchemaArg};
+use pteron_format::pte::{self, ExecutionPlan, Instruction, TensorData};
+use pteron_operator::{ArgType, Args, Kernel, KernelContext, KernelRegistry, Outs, Schema, SchemaArg};
+use pteron_tensor::{Arenas, Extent};
+use pteron_trace::Place;
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::{Arenas, Extent};
-use trace::Place;
 
 /// A method in def-use form: what each instruction reads and writes, and which definition reaches each read.
 ///
@@ -438,7 +438,7 @@ impl Kernel for Opaque {
         &self.0
     }
 
-    fn execute(&self, _: &KernelContext<'_>, _: &Args<'_>, _: &mut Outs<'_>) -> operator::Result<()> {
-        Err(operator::Error::invalid("the kernel is not known"))
+    fn execute(&self, _: &KernelContext<'_>, _: &Args<'_>, _: &mut Outs<'_>) -> pteron_operator::Result<()> {
+        Err(pteron_operator::Error::invalid("the kernel is not known"))
     }
 }

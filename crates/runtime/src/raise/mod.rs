@@ -36,10 +36,10 @@ mod tests;
 use crate::call::State;
 use crate::method::Method;
 use crate::value::{Id, Storage};
+use pteron_tensor::Extent;
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use tensor::Extent;
 
 /// The number of an instruction, counted from 1 across all chains of a method.
 pub(crate) type Position = u32;

@@ -5,7 +5,7 @@ use super::walk::Listing;
 use crate::call::State;
 use crate::step::{ArgStep, KernelStep, OutStep, Step};
 use crate::value::{Id, Value};
-use operator::Results;
+use pteron_operator::Results;
 use std::collections::HashSet;
 
 /// Maximum number of passes over all instructions until the fixed point is reached. If it is not, no scalar is taken to

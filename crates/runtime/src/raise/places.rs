@@ -1,7 +1,7 @@
 //! Interval maps and sets over the bytes of arenas.
 
+use pteron_tensor::Extent;
 use std::collections::BTreeMap;
-use tensor::Extent;
 
 /// A map from bytes of the arenas to contents: disjoint extents, each with one content. An operation takes time in
 /// proportion to the number of extents that it meets, and a write adds at most two.

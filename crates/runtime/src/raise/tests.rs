@@ -1,6 +1,8 @@
 use super::*;
 use crate::{BytesLoader, Limits, LoadOptions, Program};
-use format::pte::{AllocationDetails, Builder, Chain, EValue, ExecutionPlan, Instruction, Operator, Tensor};
+use pteron_format::pte::{
+    AllocationDetails, Builder, Chain, EValue, ExecutionPlan, Instruction, Operator, Tensor,
+};
 use std::sync::Arc;
 
 /// Builds a method that calls `aten::relu` on tensors of 4 elements.
@@ -45,8 +47,11 @@ impl Relus {
 
     fn load(self, inputs: &[i32], outputs: &[i32]) -> Method {
         let program = self.program(inputs, outputs);
-        let options =
-            LoadOptions { kernels: kernels::registry().into(), no_prepare: true, ..LoadOptions::default() };
+        let options = LoadOptions {
+            kernels: pteron_kernels::registry().into(),
+            no_prepare: true,
+            ..LoadOptions::default()
+        };
         program.load_method("forward", options).unwrap()
     }
 }
@@ -169,7 +174,7 @@ fn reaching_definitions_are_found_from_tables_alone() {
     plan.relu(x, a); // 0
     plan.relu(view, out); // 1
     let program = plan.program(&[x], &[out]);
-    let raised = program.raise("forward", &kernels::registry()).unwrap();
+    let raised = program.raise("forward", &pteron_kernels::registry()).unwrap();
     let found: Vec<Found> = raised.instructions().flat_map(|i| i.reads).map(|read| read.found).collect();
     let whole = |instruction, value: i32| Found::Whole { instruction, value: value as usize };
     assert_eq!(found, [whole(None, x), whole(Some(0), a)]);
@@ -185,7 +190,8 @@ fn unknown_operators_are_assumed_to_write_their_last_argument() {
     let (x, a, out) = (plan.tensor(0), plan.tensor(16), plan.tensor(32));
     plan.relu(x, a);
     plan.relu(a, out);
-    let raised = plan.program(&[x], &[out]).raise("forward", &operator::KernelRegistry::new()).unwrap();
+    let raised =
+        plan.program(&[x], &[out]).raise("forward", &pteron_operator::KernelRegistry::new()).unwrap();
     assert_eq!(raised.unknown_operators(), ["aten::relu.out"]);
     let writes: Vec<usize> = raised.instructions().flat_map(|i| i.writes).collect();
     assert_eq!(writes, [a as usize, out as usize]);

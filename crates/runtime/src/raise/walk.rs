@@ -6,9 +6,9 @@ use crate::call::State;
 use crate::method::Method;
 use crate::step::{ArgStep, Chain, KernelStep, OutStep, Step};
 use crate::value::{Id, Value};
+use pteron_tensor::{Extent, Scalar};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
-use tensor::{Extent, Scalar};
 
 /// A read that spans more pieces than this merges them into one definition.
 const MAX_PIECES: usize = 8;

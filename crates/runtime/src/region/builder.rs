@@ -5,12 +5,12 @@ use crate::operands::Operands;
 use crate::raise::{DefId, DefUse, Position, writes_only_its_outs};
 use crate::step::{ArgStep, DelegateEntry, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage};
-use graph::{Call, CallOut, Fused, Graph, Reshape, ValueId};
-use operator::{Budget, Results};
+use pteron_engine::{Call, CallOut, Fused, Graph, Reshape, ValueId};
+use pteron_operator::{Budget, Results};
+use pteron_tensor::{Scalar, Shape, ShapeDynamism, TensorMeta};
+use pteron_trace::Place;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use tensor::{Scalar, Shape, ShapeDynamism, TensorMeta};
-use trace::Place;
 
 /// Maximum number of calls in a region. Each run of a region compares the extents of its inputs and outputs pairwise.
 pub(super) const MAX_CALLS: usize = 4096;

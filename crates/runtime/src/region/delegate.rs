@@ -6,9 +6,9 @@ use crate::backend::GraphRequest;
 use crate::raise::scalar_of;
 use crate::step::{ArgStep, DelegateStep, OutStep};
 use crate::value::Id;
-use graph::{Fused, Relayout, ValueId};
-use tensor::{ShapeDynamism, TensorMeta};
-use trace::Place;
+use pteron_engine::{Fused, Relayout, ValueId};
+use pteron_tensor::{ShapeDynamism, TensorMeta};
+use pteron_trace::Place;
 
 impl Builder<'_> {
     /// Inlines the graph of a delegate. Definitions are only recorded once nothing can fail any more.

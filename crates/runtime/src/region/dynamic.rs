@@ -18,12 +18,12 @@ use crate::method::Method;
 use crate::raise::{DefUse, scalar_of};
 use crate::step::{Chain, DelegateEntry, KernelStep, OutStep, Step};
 use crate::value::{Id, TensorValue, Value};
-use graph::{Executable, Graph, Packs};
-use operator::KernelContext;
+use pteron_engine::{Executable, Graph, Packs};
+use pteron_operator::KernelContext;
+use pteron_tensor::{Scalar, Shape};
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::{Scalar, Shape};
 
 /// Maximum number of cached specializations of a region.
 const MAX_SPECIALIZATIONS: usize = 4;

@@ -22,11 +22,11 @@ use crate::raise::{DefUse, Position};
 use crate::step::{ArgStep, DelegateEntry, OutStep, RegionStep, Step};
 use crate::value::Id;
 use builder::{Builder, Sizes};
-use graph::{Executable, Graph};
-use operator::{Error, KernelContext};
+use pteron_engine::{Executable, Graph};
+use pteron_operator::{Error, KernelContext};
+use pteron_tensor::{Scalar, Shape};
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::{Scalar, Shape};
 
 /// Minimum number of calls that make a region worth its entry and exit cost.
 const MIN_CALLS: usize = 2;

@@ -10,9 +10,9 @@ use crate::operands::Operands;
 use crate::raise::scalar_of;
 use crate::step::{ArgStep, KernelStep, OutStep};
 use crate::value::{Id, TensorValue, Value};
-use graph::{Call, CallArg, CallOut, Type, ValueId};
+use pteron_engine::{Call, CallArg, CallOut, Type, ValueId};
+use pteron_tensor::{Scalar, ScalarType, ShapeDynamism, TensorMeta};
 use std::sync::Arc;
-use tensor::{Scalar, ScalarType, ShapeDynamism, TensorMeta};
 
 impl Builder<'_> {
     /// Adds a call that computes a scalar or makes a view from sizes and scalars only. If its result was recorded, it
@@ -69,7 +69,7 @@ impl Builder<'_> {
         let inputs = std::mem::take(&mut self.operands);
         self.graph.set_origin(self.place);
         let node = self.graph.append_typed(kind, &inputs, [(ty, meta)]);
-        self.graph.set_origin(trace::Place::default());
+        self.graph.set_origin(pteron_trace::Place::default());
         self.graph.node(node).outputs().first().copied()
     }
 

@@ -90,7 +90,7 @@ const KINDS: [&str; 3] = ["exp_avg", "exp_avg_sq", "max_exp_avg_sq"];
 
 impl Moments {
     fn new(len: usize, amsgrad: bool) -> Result<Self> {
-        let zeros = |len| tensor::memory::filled(len, 0.0);
+        let zeros = |len| pteron_tensor::memory::filled(len, 0.0);
         let greatest = zeros(if amsgrad { len } else { 0 })?;
         Ok(Self { steps: 0, mean: zeros(len)?, square: zeros(len)?, greatest })
     }
@@ -148,7 +148,7 @@ impl Optimizer for Adam {
         }
         let Some(moments) = self.moments.get_mut(name) else { return Ok(()) };
         if amsgrad && moments.greatest.is_empty() {
-            moments.greatest = tensor::memory::filled(n, 0.0)?;
+            moments.greatest = pteron_tensor::memory::filled(n, 0.0)?;
         }
         same_length("Adam", name, n, &[moments.mean.len(), moments.square.len()])?;
         if amsgrad {

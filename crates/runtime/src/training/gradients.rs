@@ -36,7 +36,7 @@ impl TrainingModule {
                     *g = *sum;
                 }),
                 None => {
-                    let mut sum = tensor::memory::filled(gradient.len(), 0.0)?;
+                    let mut sum = pteron_tensor::memory::filled(gradient.len(), 0.0)?;
                     sum.copy_from_slice(gradient);
                     sums.insert(name.to_owned(), sum);
                 }

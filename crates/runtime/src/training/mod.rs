@@ -8,7 +8,7 @@
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # use pteron_runtime::{LoadOptions, Sgd, SgdOptions, TrainingModule};
-//! # let batches: Vec<Vec<operator::EValue>> = Vec::new();
+//! # let batches: Vec<Vec<pteron_operator::EValue>> = Vec::new();
 //! let mut model = TrainingModule::open("model.pte", LoadOptions::default())?;
 //! let mut sgd = Sgd::new(SgdOptions { lr: 0.1, momentum: 0.9, ..SgdOptions::default() })?;
 //! for batch in &batches {
@@ -36,10 +36,10 @@ pub use state::saved_optimizer;
 
 use crate::value::Storage;
 use crate::{Error, LoadOptions, Method, Module, Program, Result};
-use operator::EValue;
+use pteron_operator::EValue;
+use pteron_tensor::{Element, Extent, ScalarType, TensorView};
 use std::collections::BTreeMap;
 use std::path::Path;
-use tensor::{Element, Extent, ScalarType, TensorView};
 
 /// A module whose methods compute gradients.
 #[derive(Debug)]
@@ -235,7 +235,11 @@ impl Method {
     }
 
     /// The arena extent, type and layout of an output. Fails if it is not in an arena.
-    fn output_extent(&self, index: usize, name: &str) -> Result<(Extent, ScalarType, tensor::DimOrder)> {
+    fn output_extent(
+        &self,
+        index: usize,
+        name: &str,
+    ) -> Result<(Extent, ScalarType, pteron_tensor::DimOrder)> {
         let tensor = self.outputs.get(index).and_then(|&id| self.state.values[id].tensor());
         match tensor.map(|t| (t, t.storage)) {
             Some((t, Storage::Arena(extent))) => {
@@ -255,5 +259,5 @@ fn floats_mut(bytes: &mut [u8]) -> Result<&mut [f32]> {
 }
 
 fn misaligned() -> Error {
-    tensor::Error::Misaligned { dtype: f32::DTYPE }.into()
+    pteron_tensor::Error::Misaligned { dtype: f32::DTYPE }.into()
 }

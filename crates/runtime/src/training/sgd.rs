@@ -122,7 +122,7 @@ impl Optimizer for Sgd {
         }
         let first = !self.buffers.contains_key(name);
         if first {
-            self.buffers.insert(name.to_owned(), tensor::memory::filled(gradient.len(), 0.0)?);
+            self.buffers.insert(name.to_owned(), pteron_tensor::memory::filled(gradient.len(), 0.0)?);
         }
         let Some(buffer) = self.buffers.get_mut(name) else { return Ok(()) };
         same_length("SGD", name, parameter.len(), &[buffer.len()])?;

@@ -13,18 +13,18 @@
 use super::{Optimizer, OptimizerState, TrainingModule};
 use crate::load::from_little_endian;
 use crate::{Error, Method, NamedDataMap, PtdDataMap, Result};
-use format::container::Blob;
-use format::ptd::{Builder, TensorLayout};
+use pteron_format::container::Blob;
+use pteron_format::ptd::{Builder, TensorLayout};
+use pteron_tensor::{Element, ScalarType};
 use std::collections::BTreeMap;
 use std::path::Path;
-use tensor::{Element, ScalarType};
 
 /// The kinds of buffers that optimizers have.
 const KINDS: [&str; 4] = ["momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"];
 
 /// The key of an entry.
 fn key(method: &str, what: &str) -> String {
-    format!("{}training.{method}.{what}", format::pte::OWN_KEY_PREFIX)
+    format!("{}training.{method}.{what}", pteron_format::pte::OWN_KEY_PREFIX)
 }
 
 impl TrainingModule {

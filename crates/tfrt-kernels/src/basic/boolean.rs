@@ -1,5 +1,5 @@
 use crate::kernels::RegistryExt;
-use host::{Attr, KernelRegistry};
+use pteron_host::{Attr, KernelRegistry};
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     registry.pure("tfrt.constant.i1", |Attr(v): Attr<bool>| v);

@@ -1,5 +1,5 @@
 use crate::kernels::RegistryExt;
-use host::{
+use pteron_host::{
     AsyncValue, Chain, Effect, ErrorCode, ExecutionContext, Fault, Frame, Function, FunctionRef,
     KernelRegistry, Promise, Results, Value,
 };
@@ -98,7 +98,7 @@ impl While {
                 Value::Bool(true) => self.context.cancelled().cloned(),
                 Value::Bool(false) => return resolve_all(self.promises, arguments),
                 Value::Error(error) => Some(error),
-                other => Some(host::ErrorValue::new(
+                other => Some(pteron_host::ErrorValue::new(
                     ErrorCode::InvalidArgument,
                     format!("the condition is {}, expected an i1", other.kind()),
                 )),

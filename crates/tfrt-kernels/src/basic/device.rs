@@ -1,5 +1,5 @@
 use crate::kernels::{RegistryExt, object};
-use host::{Frame, KernelRegistry};
+use pteron_host::{Frame, KernelRegistry};
 
 /// A device of the host. The only one is the CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 use crate::format::Fixed;
 use crate::kernels::{RegistryExt, object, out};
 use half::{bf16, f16};
-use host::{Attr, Bf16Bits, Chain, Effect, F16Bits, Fault, Frame, KernelRegistry};
 use num_complex::Complex;
+use pteron_host::{Attr, Bf16Bits, Chain, Effect, F16Bits, Fault, Frame, KernelRegistry};
 
 macro_rules! family {
     ($registry:ident, $ty:ty, $suffix:literal) => {

@@ -1,5 +1,5 @@
 use crate::kernels::{RegistryExt, out};
-use host::{Attr, Chain, Effect, Fault, Frame, KernelRegistry};
+use pteron_host::{Attr, Chain, Effect, Fault, Frame, KernelRegistry};
 
 /// The kernels of an integer type.
 macro_rules! family {

@@ -7,7 +7,7 @@ mod float;
 mod integer;
 mod parallel;
 
-use host::KernelRegistry;
+use pteron_host::KernelRegistry;
 
 pub(crate) fn register(registry: &mut KernelRegistry) {
     boolean::register(registry);

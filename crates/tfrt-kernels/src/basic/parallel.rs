@@ -1,5 +1,5 @@
 use crate::kernels::RegistryExt;
-use host::{
+use pteron_host::{
     AsyncValue, Chain, ErrorCode, ErrorValue, ExecutionContext, Fault, Frame, Function, KernelRegistry,
     Promise, Results, Value,
 };

@@ -1,8 +1,8 @@
 use crate::format::Exponent;
 use crate::kernels::{RegistryExt, object, out};
 use crate::tensor::{separated, string};
-use bef::{Array, Attribute, Complex, DType, ElementType, Shape};
-use host::{Chain, Charge, Fault, Frame, KernelRegistry};
+use pteron_bef::{Array, Attribute, Complex, DType, ElementType, Shape};
+use pteron_host::{Chain, Charge, Fault, Frame, KernelRegistry};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -237,7 +237,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     set(registry, "corert.op_attrs_set.f32", |f| Ok(Attribute::F32(f.attribute::<f32>(1)?.to_bits())));
     set(registry, "corert.op_attrs_set.dtype", |f| Ok(Attribute::Type(f.attribute(1)?)));
     set(registry, "corert.op_attrs_set.dense", |f| {
-        Ok(Attribute::Dense(f.attribute::<&bef::Dense<'_>>(1)?.clone()))
+        Ok(Attribute::Dense(f.attribute::<&pteron_bef::Dense<'_>>(1)?.clone()))
     });
     set(registry, "corert.op_attrs_set.aggregate", |f| {
         Ok(Attribute::Aggregate(string::aggregate(f, 1)?.to_vec()))

@@ -1,8 +1,8 @@
 use super::{TensorHandle, ops};
 use crate::kernels::RegistryExt;
 use crate::tensor::Tensor;
-use bef::DType;
-use host::{
+use pteron_bef::DType;
+use pteron_host::{
     AsyncValue, ErrorValue, ExecutionContext, Fault, Frame, Function, KernelRegistry, Promise, Reporter,
     Results, Value,
 };

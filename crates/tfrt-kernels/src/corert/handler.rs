@@ -1,7 +1,7 @@
 use super::{OpAttrs, ops};
 use crate::kernels::{RegistryExt, object};
 use crate::tensor::Tensor;
-use host::{Chain, Fault, Frame, KernelRegistry};
+use pteron_host::{Chain, Fault, Frame, KernelRegistry};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -102,7 +102,7 @@ fn log<'t>(text: &mut String, what: &str, id: u32, name: &str, tensors: impl Ite
 /// Handlers that programs registered, by name.
 type Handlers = Mutex<HashMap<String, OpHandler>>;
 
-fn find(frame: &mut Frame<'_>) -> Result<host::Value, Fault> {
+fn find(frame: &mut Frame<'_>) -> Result<pteron_host::Value, Fault> {
     let name: &str = frame.attribute(0)?;
     let handlers = frame.context().host().shared(Handlers::default);
     let found = handlers.lock().unwrap_or_else(|e| e.into_inner()).get(name).cloned();

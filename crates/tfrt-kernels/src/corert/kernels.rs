@@ -3,7 +3,7 @@ use crate::kernels::{RegistryExt, Text, object, out, text};
 use crate::tensor::string::{Strings, aggregate, string};
 use crate::tensor::{Dense, Element, Kind, Tensor, TensorShape};
 use half::{bf16, f16};
-use host::{
+use pteron_host::{
     AttributeValue, Bf16Bits, Chain, ErrorCode, ErrorValue, F16Bits, Fault, Frame, Function, KernelRegistry,
     Results, Value,
 };
@@ -98,7 +98,7 @@ fn const_strings(frame: &mut Frame<'_>) -> Result<Value, Fault> {
 }
 
 fn const_dense(frame: &mut Frame<'_>) -> Result<Value, Fault> {
-    let attribute: &bef::Dense<'_> = frame.attribute(0)?;
+    let attribute: &pteron_bef::Dense<'_> = frame.attribute(0)?;
     Ok(handle(Tensor::Dense(Dense::from_attribute(frame, attribute)?)))
 }
 

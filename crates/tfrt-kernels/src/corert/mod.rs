@@ -10,7 +10,7 @@ pub(crate) use attributes::OpAttrs;
 pub(crate) use handler::OpHandler;
 
 use crate::tensor::Tensor;
-use host::{Fault, Frame, KernelRegistry, Value};
+use pteron_host::{Fault, Frame, KernelRegistry, Value};
 
 /// A handle of a tensor. The tensor is available whenever the handle's register is.
 #[derive(Clone)]

@@ -3,9 +3,9 @@
 use super::OpAttrs;
 use crate::kernels::out;
 use crate::tensor::{Dense, Element, Kind, Tensor, TensorShape};
-use bef::{Attribute, DType};
 use half::f16;
-use host::{Fault, Frame};
+use pteron_bef::{Attribute, DType};
+use pteron_host::{Fault, Frame};
 
 /// An operator's function: takes tensors and attributes, and returns tensors.
 pub(crate) type Op = fn(&Frame<'_>, &[&Tensor], &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault>;
@@ -170,7 +170,7 @@ fn create_dense(frame: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs<'_>) -> Result
     let Attribute::Array(values) = values else {
         return Err("'values' attribute should be an array of values".into());
     };
-    let bef::ElementType::Data(dtype) = values.element_type() else {
+    let pteron_bef::ElementType::Data(dtype) = values.element_type() else {
         return Err(Fault::invalid("attribute 'values' is an array of types"));
     };
     let size = values.element_type().size();

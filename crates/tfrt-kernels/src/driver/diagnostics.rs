@@ -1,7 +1,7 @@
 //! Reports errors in the format of the reference's diagnostics, except those that the source expects.
 
 use super::expected::{Expected, Kind, scan};
-use host::SourceLocation;
+use pteron_host::SourceLocation;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Mutex;

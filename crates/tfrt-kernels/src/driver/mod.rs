@@ -7,17 +7,17 @@ mod expected;
 
 use crate::format::Exponent;
 use call::Call;
-use clock::Instant;
 use diagnostics::Diagnostics;
-use host::{
+use pteron_clock::Instant;
+use pteron_host::{
     Bytes, Error, ErrorValue, ExecutionContext, FunctionKind, HostContext, KernelRegistry, Limits, Module,
     Results, Value,
 };
-use pool::{Pool, WorkQueue};
+use pteron_pool::{Pool, WorkQueue};
+use pteron_trace::{EventTracer, Place, SpanKind};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use trace::{EventTracer, Place, SpanKind};
 
 /// The work queue that tasks run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -105,7 +105,7 @@ pub fn run_with(
 /// - opening the program, as [`SpanKind::LoadProgram`];
 /// - every run of a function, as [`SpanKind::Execute`], until its results are available and all its tasks have ended,
 ///   with the function's index as [`Place::chain`];
-/// - kernels and tasks, see [`host::HostBuilder::tracer`].
+/// - kernels and tasks, see [`pteron_host::HostBuilder::tracer`].
 ///
 /// After an unexpected error, a function is not run again. Only the output of kernels goes to `stdout`; `stderr` and
 /// the exit code are as with [`run`].
@@ -215,7 +215,7 @@ fn report_open(diagnostics: &Diagnostics, error: &Error, registry: &KernelRegist
             for (i, kernel) in kernels.iter().enumerate() {
                 let location = kernel.location.as_ref();
                 let candidates: &[&str] = if i < MAX_HINTS { &known } else { &[] };
-                let hint = names::did_you_mean(&kernel.name, candidates.iter().copied());
+                let hint = pteron_names::did_you_mean(&kernel.name, candidates.iter().copied());
                 diagnostics.report(location, &format!("unknown kernel name '{}'{hint}", kernel.name));
             }
         }

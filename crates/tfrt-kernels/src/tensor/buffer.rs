@@ -1,4 +1,4 @@
-use host::{Charge, ErrorCode, Fault, Frame, ProgramBytes};
+use pteron_host::{Charge, ErrorCode, Fault, Frame, ProgramBytes};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -68,7 +68,7 @@ fn reserve(frame: &Frame<'_>, len: u64) -> Result<(Vec<u8>, Charge), Fault> {
 }
 
 impl Buffer {
-    /// Allocates zeroed memory, up to [`host::Limits::value_bytes`] and [`host::Limits::memory`].
+    /// Allocates zeroed memory, up to [`pteron_host::Limits::value_bytes`] and [`pteron_host::Limits::memory`].
     pub(crate) fn new(frame: &Frame<'_>, len: u64) -> Result<Self, Fault> {
         let (mut bytes, _charge) = reserve(frame, len)?;
         bytes.resize(len as usize, 0);

@@ -1,7 +1,7 @@
 use super::{Dense, Element, Tensor, TensorShape, dtype_name, format_element, separated};
 use crate::kernels::{RegistryExt, object};
-use bef::DType;
-use host::{Chain, Fault, Frame, KernelRegistry, Value};
+use pteron_bef::DType;
+use pteron_host::{Chain, Fault, Frame, KernelRegistry, Value};
 use std::fmt;
 
 /// A sparse tensor in coordinate (COO) format: the indices and the values of the nonzero elements.

@@ -1,10 +1,10 @@
 use super::buffer::Bytes;
 use super::{Buffer, Element, Tensor, TensorShape, dtype_name, format_element, separated};
 use crate::kernels::{RegistryExt, object, out};
-use bef::{DType, Dense as DenseAttribute};
 use half::{bf16, f16};
-use host::{Bf16Bits, Chain, F16Bits, Fault, Frame, FromValue, KernelRegistry, Value};
 use num_complex::Complex;
+use pteron_bef::{DType, Dense as DenseAttribute};
+use pteron_host::{Bf16Bits, Chain, F16Bits, Fault, Frame, FromValue, KernelRegistry, Value};
 use std::fmt;
 use std::marker::PhantomData;
 

@@ -1,7 +1,7 @@
 use crate::format::Exponent;
-use bef::DType;
 use half::{bf16, f16};
 use num_complex::Complex;
+use pteron_bef::DType;
 
 /// A Rust type of tensor elements, converted explicitly to and from little-endian bytes.
 pub(crate) trait Element: Copy + PartialEq + Send + Sync + 'static {

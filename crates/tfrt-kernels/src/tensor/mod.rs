@@ -14,8 +14,8 @@ pub(crate) use element::{Element, dtype_name, format_element};
 pub(crate) use shape::TensorShape;
 pub(crate) use string::Strings;
 
-use bef::DType;
-use host::KernelRegistry;
+use pteron_bef::DType;
+use pteron_host::KernelRegistry;
 use std::fmt;
 
 /// A tensor of any kind.

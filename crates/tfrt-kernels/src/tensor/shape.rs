@@ -1,6 +1,6 @@
 use super::separated;
 use crate::kernels::{RegistryExt, object, out};
-use host::{Chain, Fault, Frame, KernelRegistry};
+use pteron_host::{Chain, Fault, Frame, KernelRegistry};
 use std::fmt;
 
 /// A shape: sizes from the outermost to the innermost dimension, none of them negative.

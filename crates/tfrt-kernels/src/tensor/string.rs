@@ -1,7 +1,7 @@
 use super::{Tensor, TensorShape, separated};
 use crate::kernels::{RegistryExt, object};
-use bef::Attribute;
-use host::{Charge, ErrorCode, Fault, Frame, KernelRegistry, Value};
+use pteron_bef::Attribute;
+use pteron_host::{Charge, ErrorCode, Fault, Frame, KernelRegistry, Value};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ pub(crate) fn string<'a>(value: &'a Attribute<'_>) -> Result<Cow<'a, str>, Fault
 pub(crate) fn aggregate<'f>(frame: &Frame<'f>, index: usize) -> Result<&'f [Attribute<'f>], Fault> {
     match frame.attribute::<&[Attribute<'f>]>(index) {
         Ok(values) => Ok(values),
-        Err(fault) => match frame.attribute::<&bef::Array<'f>>(index) {
+        Err(fault) => match frame.attribute::<&pteron_bef::Array<'f>>(index) {
             Ok(array) if array.is_empty() => Ok(&[]),
             _ => Err(fault),
         },

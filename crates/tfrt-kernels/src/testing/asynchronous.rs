@@ -1,5 +1,5 @@
 use crate::kernels::{RegistryExt, Text, out};
-use host::{AsyncValue, Chain, Fault, Frame, KernelRegistry, Results, Value};
+use pteron_host::{AsyncValue, Chain, Fault, Frame, KernelRegistry, Results, Value};
 use std::time::Duration;
 
 /// Delay of a copy with delay, long enough to have an effect on the order of execution.
@@ -14,7 +14,7 @@ fn copy(frame: &mut Frame<'_>) -> Result<Value, Fault> {
 fn copy_with_delay(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let value = frame.take_argument(0);
     Ok(frame.context().enqueue(move || {
-        clock::sleep(DELAY);
+        pteron_clock::sleep(DELAY);
         value
     }))
 }
@@ -34,7 +34,7 @@ fn sleep(frame: &Frame<'_>, value: Value) -> Result<Value, Fault> {
     let context = frame.context().clone();
     let (promise, result) = AsyncValue::new();
     let task = move || {
-        clock::sleep(Duration::from_micros(microseconds.max(0) as u64));
+        pteron_clock::sleep(Duration::from_micros(microseconds.max(0) as u64));
         context.host().print(|out| {
             writeln!(out, "Slept for {microseconds} microseconds")?;
             out.flush()
@@ -82,7 +82,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     for suffix in ["i32", "i64"] {
         registry.fallible(&format!("tfrt_test.async_copy.with_delay.{suffix}"), copy_with_delay);
         registry.fallible(&format!("tfrt_test.copy.with_delay.{suffix}"), |frame: &mut Frame<'_>| {
-            clock::sleep(DELAY);
+            pteron_clock::sleep(DELAY);
             Ok(frame.take_argument(0))
         });
     }
@@ -118,10 +118,10 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 
 #[cfg(test)]
 mod tests {
-    use host::{
+    use pteron_host::{
         ExecutionContext, Function, FunctionBuilder, HostContext, Kernel, KernelRegistry, Value, typed,
     };
-    use pool::{Pool, WorkQueue};
+    use pteron_pool::{Pool, WorkQueue};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -133,7 +133,7 @@ mod tests {
         super::register(&mut registry);
         let count = Arc::new(AtomicI32::new(0));
         let counter = Arc::clone(&count);
-        let add_later: Arc<dyn Kernel> = Arc::new(move |frame: &mut host::Frame<'_>| {
+        let add_later: Arc<dyn Kernel> = Arc::new(move |frame: &mut pteron_host::Frame<'_>| {
             for _ in 0..TASKS {
                 let counter = Arc::clone(&counter);
                 frame.context().enqueue(move || Value::I32(counter.fetch_add(1, Ordering::Relaxed)));

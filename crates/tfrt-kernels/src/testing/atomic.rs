@@ -1,5 +1,5 @@
 use crate::kernels::{RegistryExt, object};
-use host::{Chain, Frame, KernelRegistry};
+use pteron_host::{Chain, Frame, KernelRegistry};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 pub(super) fn register(registry: &mut KernelRegistry) {

@@ -1,6 +1,6 @@
 use crate::kernels::RegistryExt;
-use bef::Attribute;
-use host::{Fault, Frame, KernelRegistry, Value};
+use pteron_bef::Attribute;
+use pteron_host::{Fault, Frame, KernelRegistry, Value};
 
 fn shape() -> Fault {
     Fault::invalid("the attribute is not [[string, [i32, i32]], [f32]]")

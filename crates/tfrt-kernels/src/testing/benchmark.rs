@@ -1,6 +1,6 @@
 use crate::kernels::RegistryExt;
-use clock::Instant;
-use host::{
+use pteron_clock::Instant;
+use pteron_host::{
     AsyncValue, ExecutionContext, Fault, Frame, Function, FunctionKind, Interpreter, KernelRegistry, Promise,
     Results, Value,
 };

@@ -1,5 +1,5 @@
 use crate::kernels::RegistryExt;
-use host::{Chain, Fault, Frame, KernelRegistry, Value};
+use pteron_host::{Chain, Fault, Frame, KernelRegistry, Value};
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     for name in ["tfrt_test.fail", "tfrt_test.fail_s", "tfrt_test.error_s"] {

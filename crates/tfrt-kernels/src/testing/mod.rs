@@ -13,7 +13,7 @@ mod sync;
 mod tutorial;
 mod value_tracking;
 
-use host::KernelRegistry;
+use pteron_host::KernelRegistry;
 
 pub(crate) fn register(registry: &mut KernelRegistry) {
     asynchronous::register(registry);

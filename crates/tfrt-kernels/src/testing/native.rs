@@ -1,4 +1,4 @@
-use host::{Chain, ErrorCode, ErrorValue, ExecutionContext, KernelRegistry, Value};
+use pteron_host::{Chain, ErrorCode, ErrorValue, ExecutionContext, KernelRegistry, Value};
 
 fn add(arguments: &[Value]) -> Value {
     match arguments {

@@ -1,5 +1,5 @@
 use crate::kernels::{RegistryExt, object, out, text};
-use host::{Chain, Fault, Frame, HostContext, KernelRegistry};
+use pteron_host::{Chain, Fault, Frame, HostContext, KernelRegistry};
 use std::sync::Mutex;
 
 /// A resource that prints when it is created and destroyed.

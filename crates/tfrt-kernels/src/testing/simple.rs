@@ -1,6 +1,6 @@
 use crate::kernels::{RegistryExt, out, text};
-use bef::{Array, Location};
-use host::{Chain, Fault, Frame, KernelRegistry, Results, Value};
+use pteron_bef::{Array, Location};
+use pteron_host::{Chain, Fault, Frame, KernelRegistry, Results, Value};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};

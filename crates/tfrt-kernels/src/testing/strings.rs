@@ -1,5 +1,5 @@
 use crate::kernels::{RegistryExt, Text, out, text};
-use host::{Chain, Fault, Frame, KernelRegistry};
+use pteron_host::{Chain, Fault, Frame, KernelRegistry};
 
 /// Maximum size of a file that a kernel reads.
 const MAX_FILE: u64 = 1 << 30;

@@ -1,5 +1,5 @@
 use crate::kernels::RegistryExt;
-use host::{Fault, Frame, KernelRegistry};
+use pteron_host::{Fault, Frame, KernelRegistry};
 
 fn sum(frame: &mut Frame<'_>) -> Result<i32, Fault> {
     (0..frame.arguments()).try_fold(0i32, |sum, i| Ok(sum.wrapping_add(frame.get::<i32>(i)?)))

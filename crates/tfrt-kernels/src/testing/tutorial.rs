@@ -1,5 +1,5 @@
 use crate::kernels::{RegistryExt, object, out};
-use host::{Chain, Frame, KernelRegistry};
+use pteron_host::{Chain, Frame, KernelRegistry};
 
 struct Coordinate {
     x: i32,

@@ -1,5 +1,5 @@
 use crate::kernels::{RegistryExt, object, out};
-use host::{Chain, Frame, HostContext, KernelRegistry};
+use pteron_host::{Chain, Frame, HostContext, KernelRegistry};
 
 /// A number that prints when it is created and destroyed.
 struct Tracked {

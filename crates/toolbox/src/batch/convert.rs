@@ -1,6 +1,6 @@
 //! Converts column elements to the type of an input. Integers are range-checked; only floating-point precision may be lost.
 
-use tensor::{ScalarType, bf16, f16};
+use pteron_tensor::{ScalarType, bf16, f16};
 
 /// Elements converted per chunk.
 const CHUNK: usize = 256;

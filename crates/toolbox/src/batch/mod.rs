@@ -11,7 +11,7 @@ pub use outputs::{Cells, OutputColumn};
 pub use plan::{Joining, Plan, Spec};
 pub use run::{Outcome, Runner};
 
-use tensor::{ScalarType, Shape};
+use pteron_tensor::{ScalarType, Shape};
 
 /// A column of a table: for each row, the value of one input.
 pub trait Column: Sync {

@@ -1,6 +1,6 @@
 use super::Spec;
 use crate::{Error, Result};
-use tensor::{ScalarType, Shape, memory};
+use pteron_tensor::{ScalarType, Shape, memory};
 
 /// A column of results.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Collected {
             self.bytes = memory::with_room(len.saturating_mul(self.places.len()))?;
         }
         let room = self.bytes.try_reserve(bytes.len());
-        room.map_err(|_| Error::Tensor(tensor::Error::OutOfMemory(bytes.len())))?;
+        room.map_err(|_| Error::Tensor(pteron_tensor::Error::OutOfMemory(bytes.len())))?;
         for (i, &index) in rows.iter().enumerate() {
             self.in_order &= index * len == self.bytes.len() + i * len;
             self.places[index] = Some((self.bytes.len() + i * len, shape));

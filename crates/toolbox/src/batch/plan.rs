@@ -1,8 +1,8 @@
 use super::convert;
 use crate::{Error, Result};
-use operator::EValue;
-use runtime::{MethodMeta, TensorInfo};
-use tensor::{ScalarType, ShapeDynamism};
+use pteron_operator::EValue;
+use pteron_runtime::{MethodMeta, TensorInfo};
+use pteron_tensor::{ScalarType, ShapeDynamism};
 
 /// The batch size if the program's batch dimension is dynamic and the caller sets none.
 const DEFAULT_BATCH: usize = 256;

@@ -2,7 +2,7 @@
 
 use super::Spec;
 use super::{Column, Row, convert};
-use tensor::Shape;
+use pteron_tensor::Shape;
 
 /// The sizes that a row takes as part of an input, or why it does not fit.
 ///
@@ -58,7 +58,7 @@ pub(super) fn checked(spec: &Spec, column: &dyn Column, row: usize) -> Result<Sh
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensor::ScalarType;
+    use pteron_tensor::ScalarType;
 
     fn fits(row: &[usize], is_dynamic: bool, given: &[usize]) -> Option<Vec<usize>> {
         let spec = Spec { index: 0, name: None, dtype: ScalarType::Float, row: row.to_vec(), is_dynamic };

@@ -1,10 +1,10 @@
 use super::outputs::Collected;
 use super::{Column, Failure, OutputColumn, Plan, Row, convert, rows};
 use crate::{Error, Result};
-use runtime::{ExecuteError, Method};
+use pteron_runtime::{ExecuteError, Method};
+use pteron_tensor::{DimOrder, ScalarType, Shape, Tensor, TensorMeta, TensorView, bf16, f16};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tensor::{DimOrder, ScalarType, Shape, Tensor, TensorMeta, TensorView, bf16, f16};
 
 /// Executes a method over rows.
 #[derive(Debug)]
@@ -38,17 +38,19 @@ enum Failed {
 impl<E: Into<Error>> From<E> for Failed {
     fn from(error: E) -> Self {
         match error.into() {
-            Error::Runtime(error) if may_depend_on_rows(&error) => Self::Rows(runtime::one_line(&error)),
+            Error::Runtime(error) if may_depend_on_rows(&error) => {
+                Self::Rows(pteron_runtime::one_line(&error))
+            }
             other => Self::All(other),
         }
     }
 }
 
 /// Whether the data of the rows may have caused the error.
-fn may_depend_on_rows(error: &runtime::Error) -> bool {
+fn may_depend_on_rows(error: &pteron_runtime::Error) -> bool {
     match error {
-        runtime::Error::Input { .. } => true,
-        runtime::Error::Execute { source, .. } => !matches!(**source, ExecuteError::Interrupted(_)),
+        pteron_runtime::Error::Input { .. } => true,
+        pteron_runtime::Error::Execute { source, .. } => !matches!(**source, ExecuteError::Interrupted(_)),
         _ => false,
     }
 }

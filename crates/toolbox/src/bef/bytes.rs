@@ -12,8 +12,8 @@ const MAX_LINES: usize = 4;
 /// shown up to its first error; the error is the last line.
 pub fn labelled_bytes(bytes: &[u8], name: &str) -> Result<String> {
     let mut out = String::new();
-    let explained = bef::File::open(bytes)
-        .and_then(|file| file.spans(&mut |span: bef::Span| line(&mut out, bytes, &span)))
+    let explained = pteron_bef::File::open(bytes)
+        .and_then(|file| file.spans(&mut |span: pteron_bef::Span| line(&mut out, bytes, &span)))
         .context(|| format!("{name} is not a valid BEF file"));
     match explained {
         Err(e) if out.is_empty() => Err(e),
@@ -23,7 +23,7 @@ pub fn labelled_bytes(bytes: &[u8], name: &str) -> Result<String> {
 }
 
 /// Writes the lines of one span.
-fn line(out: &mut String, bytes: &[u8], span: &bef::Span) {
+fn line(out: &mut String, bytes: &[u8], span: &pteron_bef::Span) {
     let start = usize::try_from(span.start).unwrap_or(usize::MAX).min(bytes.len());
     let end = start.saturating_add(usize::try_from(span.len).unwrap_or(usize::MAX)).min(bytes.len());
     let lines = (end - start).div_ceil(PER_LINE);

@@ -12,8 +12,8 @@ pub use run::{Queue, RunOptions, run};
 pub use translate::{Translation, check_diagnostics, missing_sections, not_the_same, to_bef, to_text};
 
 use crate::{Error, Result, kind};
-use format::FileKind;
-use runtime::{DataLoader, FreeableBuffer, Purpose};
+use pteron_format::FileKind;
+use pteron_runtime::{DataLoader, FreeableBuffer, Purpose};
 
 /// A BEF program, in either of its forms.
 pub enum Program {

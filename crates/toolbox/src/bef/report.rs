@@ -1,5 +1,5 @@
 use crate::{Context, Result};
-use bef::{Attribute, FunctionId, FunctionKind, KernelCode, SectionId, Verified};
+use pteron_bef::{Attribute, FunctionId, FunctionKind, KernelCode, SectionId, Verified};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -94,10 +94,11 @@ const MAX_VALUE_CHARS: usize = 60;
 /// If the file is not valid.
 pub fn report(bytes: &[u8], name: &str) -> Result<BefReport> {
     let context = || format!("{name} is not a valid BEF file");
-    let program = bef::File::open(bytes).and_then(|file| file.verify()).context(context)?;
+    let program = pteron_bef::File::open(bytes).and_then(|file| file.verify()).context(context)?;
     let mut functions = Vec::new();
     for (i, entry) in program.functions().iter().enumerate() {
-        let types = |ids: &[bef::TypeId]| ids.iter().map(|t| program.type_name(*t).to_owned()).collect();
+        let types =
+            |ids: &[pteron_bef::TypeId]| ids.iter().map(|t| program.type_name(*t).to_owned()).collect();
         let mut function = FunctionReport {
             name: entry.name.to_owned(),
             kind: match entry.kind {
@@ -137,8 +138,8 @@ pub fn report(bytes: &[u8], name: &str) -> Result<BefReport> {
 }
 
 /// The kernels that a program names, in the order of its kernel table.
-pub(crate) fn kernels(program: &Verified<'_>) -> bef::Result<Vec<KernelReport>> {
-    let registry = tfrt_kernels::registry();
+pub(crate) fn kernels(program: &Verified<'_>) -> pteron_bef::Result<Vec<KernelReport>> {
+    let registry = pteron_tfrt_kernels::registry();
     let mut calls = BTreeMap::<u32, usize>::new();
     for i in 0..program.functions().len() {
         let Some(record) = program.function(FunctionId(i as u32))? else { continue };
@@ -158,7 +159,7 @@ pub(crate) fn kernels(program: &Verified<'_>) -> bef::Result<Vec<KernelReport>> 
 }
 
 fn sections(program: &Verified<'_>) -> Vec<SectionReport> {
-    let section = |s: bef::Section<'_>| SectionReport {
+    let section = |s: pteron_bef::Section<'_>| SectionReport {
         id: s.id,
         name: SectionId::new(s.id).map(SectionId::name),
         offset: s.header_start,

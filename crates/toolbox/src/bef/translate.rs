@@ -1,5 +1,5 @@
 use crate::{Context, Result};
-use mlir::{Diagnostic, FromBefOptions, Options, PrintOptions};
+use pteron_mlir::{Diagnostic, FromBefOptions, Options, PrintOptions};
 
 /// The outcome of parsing or translating a program.
 pub enum Translation<T> {
@@ -13,11 +13,11 @@ pub enum Translation<T> {
 /// with every error that was not expected and every expectation without an error. With `split`, the text is split
 /// at lines `// -----` into independent programs.
 pub fn check_diagnostics(source: &[u8], name: &str, options: Options, split: bool) -> Translation<()> {
-    let pieces = if split { mlir::split(source) } else { vec![(0, source)] };
+    let pieces = if split { pteron_mlir::split(source) } else { vec![(0, source)] };
     let mut left = Vec::new();
     for (lines, piece) in pieces {
-        let made = mlir::parse(piece, name).and_then(|module| mlir::to_bef(&module, options));
-        let wrong = mlir::check_diagnostics(piece, name, &made.err().unwrap_or_default());
+        let made = pteron_mlir::parse(piece, name).and_then(|module| pteron_mlir::to_bef(&module, options));
+        let wrong = pteron_mlir::check_diagnostics(piece, name, &made.err().unwrap_or_default());
         left.extend(wrong.into_iter().map(|d| d.moved_down(name, lines).quoted_from(name, source)));
     }
     if left.is_empty() { Translation::Done(()) } else { Translation::Refused(left) }
@@ -25,7 +25,7 @@ pub fn check_diagnostics(source: &[u8], name: &str, options: Options, split: boo
 
 /// Translates MLIR text to the bytes of a BEF file.
 pub fn to_bef(source: &[u8], name: &str, options: Options) -> Translation<Vec<u8>> {
-    let made = mlir::parse(source, name).and_then(|module| mlir::to_bef(&module, options));
+    let made = pteron_mlir::parse(source, name).and_then(|module| pteron_mlir::to_bef(&module, options));
     match made {
         Ok(bytes) => Translation::Done(bytes),
         Err(diagnostics) => {
@@ -40,17 +40,20 @@ pub fn to_bef(source: &[u8], name: &str, options: Options) -> Translation<Vec<u8
 
 /// A warning, if a BEF file lacks optional sections and its MLIR text will therefore lose attributes or types.
 pub fn missing_sections(bytes: &[u8], name: &str) -> Option<Diagnostic> {
-    let file = bef::File::open(bytes).ok()?;
-    let optional =
-        [bef::SectionId::AttributeTypes, bef::SectionId::AttributeNames, bef::SectionId::RegisterTypes];
+    let file = pteron_bef::File::open(bytes).ok()?;
+    let optional = [
+        pteron_bef::SectionId::AttributeTypes,
+        pteron_bef::SectionId::AttributeNames,
+        pteron_bef::SectionId::RegisterTypes,
+    ];
     let missing = optional.into_iter().any(|id| file.section(id).is_none());
     missing.then(|| warning(name, "Missing AttributeTypes, AttributeNames or RegisterTypes sections."))
 }
 
 fn warning(name: &str, message: &str) -> Diagnostic {
     Diagnostic {
-        severity: mlir::Severity::Warning,
-        place: Some(mlir::Place { file: name.to_owned(), line: 0, column: 0 }),
+        severity: pteron_mlir::Severity::Warning,
+        place: Some(pteron_mlir::Place { file: name.to_owned(), line: 0, column: 0 }),
         message: message.into(),
         quote: None,
         notes: Vec::new(),
@@ -75,13 +78,13 @@ pub fn not_the_same(bytes: &[u8], text: &str, name: &str) -> Translation<Option<
 
 /// Translates the bytes of a BEF file to MLIR text. Locations that are not printed need no form in text.
 pub fn to_text(bytes: &[u8], name: &str, print: PrintOptions) -> Result<Translation<String>> {
-    let program = bef::File::open(bytes)
+    let program = pteron_bef::File::open(bytes)
         .and_then(|file| file.verify())
         .and_then(|program| program.to_module())
         .context(|| format!("{name} is not a valid BEF file"))?;
     let options = FromBefOptions { without_locations: !print.locations, ..FromBefOptions::default() };
-    Ok(match mlir::from_bef_named(&program, name, options) {
-        Ok(module) => Translation::Done(mlir::print(&module, print)),
+    Ok(match pteron_mlir::from_bef_named(&program, name, options) {
+        Ok(module) => Translation::Done(pteron_mlir::print(&module, print)),
         Err(error) => Translation::Refused(error.0),
     })
 }

@@ -1,13 +1,13 @@
 use super::{Contents, Options, row_major};
 use crate::file::{InFile, Progress, source};
 use crate::{Error, Result};
-use format::container::Blob;
-use format::gguf::{self, Gguf, Tensor, TensorKind, Value};
-use format::ptd::{Builder, TensorLayout};
-use runtime::{DataLoader, Limits, LoaderReader, Purpose};
+use pteron_format::container::Blob;
+use pteron_format::gguf::{self, Gguf, Tensor, TensorKind, Value};
+use pteron_format::ptd::{Builder, TensorLayout};
+use pteron_runtime::{DataLoader, Limits, LoaderReader, Purpose};
+use pteron_tensor::ScalarType;
 use std::io::{self, BufReader};
 use std::sync::Arc;
-use tensor::ScalarType;
 
 /// Bytes read at a time, rounded down to whole blocks.
 const CHUNK: u64 = 1 << 18;

@@ -13,16 +13,16 @@ pub(crate) use gguf::head as gguf_head;
 use crate::edit::{Output, undeclared_data};
 use crate::file::{File, Progress, source};
 use crate::{Error, Result, kind};
-use format::FileKind;
-use format::container::Blob;
-use format::ptd::{Builder, TensorLayout};
-use runtime::{DataLoader, Limits};
+use pteron_format::FileKind;
+use pteron_format::container::Blob;
+use pteron_format::ptd::{Builder, TensorLayout};
+use pteron_runtime::{DataLoader, Limits};
+use pteron_tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
 /// Metadata that is listed at most if it is lost.
 const MAX_LISTED: usize = 5;
@@ -126,7 +126,7 @@ pub fn convert(
             lost = undeclared_data(&data)?;
             let alignments = data.tables().segment_alignments();
             let most = alignments.iter().copied().max().unwrap_or(1);
-            if most > format::ptd::DEFAULT_SEGMENT_ALIGNMENT {
+            if most > pteron_format::ptd::DEFAULT_SEGMENT_ALIGNMENT {
                 lost.push(format!("the alignment of entries to {most} bytes"));
             }
             let builder = Builder::from_flat_tensor(data.tables(), source(loader, progress));

@@ -4,7 +4,7 @@ use super::Contents;
 use crate::edit::Output;
 use crate::file::Progress;
 use crate::{Error, Result};
-use runtime::DataLoader;
+use pteron_runtime::DataLoader;
 use std::sync::Arc;
 
 pub(super) fn write(_: Contents, file: &str, _: &Progress) -> Result<Output> {

@@ -3,13 +3,13 @@ use crate::edit::Output;
 use crate::file::Progress;
 use crate::show::name;
 use crate::{Context, Error, Result, npy, one_line};
-use format::container::Blob;
-use format::ptd::{Builder, Entry, TensorLayout};
-use runtime::{DataLoader, Limits, LoaderReader};
+use pteron_format::container::Blob;
+use pteron_format::ptd::{Builder, Entry, TensorLayout};
+use pteron_runtime::{DataLoader, Limits, LoaderReader};
+use pteron_tensor::{ScalarType, Tensor, TensorMeta};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::sync::Arc;
-use tensor::{ScalarType, Tensor, TensorMeta};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
@@ -93,7 +93,7 @@ fn array_of(entry: &Entry<'_>) -> Result<npy::File> {
     };
     if meta.nbytes() as u64 != entry.blob.len() {
         let (expected, found) = (meta.nbytes(), usize::try_from(entry.blob.len()).unwrap_or(usize::MAX));
-        return Err(tensor::Error::WrongByteCount { expected, found }.into());
+        return Err(pteron_tensor::Error::WrongByteCount { expected, found }.into());
     }
     let mut tensor = Tensor::zeros(meta)?;
     let dtype = tensor.dtype();

@@ -2,13 +2,13 @@ use super::{Contents, is_row_major, meta_of, reordered, row_major};
 use crate::edit::Output;
 use crate::file::{Progress, source};
 use crate::{Error, Result, one_line, show};
-use format::ptd::{Builder, Entry};
-use runtime::{DataLoader, Purpose};
+use pteron_format::ptd::{Builder, Entry};
+use pteron_runtime::{DataLoader, Purpose};
+use pteron_tensor::{DimOrder, ScalarType};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tensor::{DimOrder, ScalarType};
 
 /// Size of the header-length field at the start of a file.
 const LENGTH_BYTES: u64 = 8;

@@ -1,8 +1,8 @@
 use crate::Result;
-use format::pte::Instruction;
-use runtime::{BackendRegistry, DebugHandle, DelegateSources, Program};
+use pteron_format::pte::Instruction;
+use pteron_runtime::{BackendRegistry, DebugHandle, DelegateSources, Program};
+use pteron_trace::Place;
 use std::collections::HashMap;
-use trace::Place;
 
 /// The kinds of the nodes in the payloads of a method's delegates.
 #[derive(Debug, Clone, Default)]

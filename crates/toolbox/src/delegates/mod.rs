@@ -8,8 +8,8 @@ pub use text::text;
 
 use crate::Result;
 use crate::inspect::sniff_payload;
-use format::pte::{BackendDelegate, ExecutionPlan};
-use runtime::{
+use pteron_format::pte::{BackendDelegate, ExecutionPlan};
+use pteron_runtime::{
     BackendRegistry, FreeableBuffer, PayloadBytes, PayloadContents, PayloadRole, PayloadValue, Program,
     Purpose,
 };
@@ -157,7 +157,7 @@ pub(crate) fn payload(
 #[cfg(feature = "bef")]
 fn mlir(bytes: &[u8], name: &str) -> Option<String> {
     use crate::bef::{Translation, to_text};
-    match bytes.starts_with(&bef::HEADER).then(|| to_text(bytes, name, Default::default()))?.ok()? {
+    match bytes.starts_with(&pteron_bef::HEADER).then(|| to_text(bytes, name, Default::default()))?.ok()? {
         Translation::Done(text) => Some(text),
         Translation::Refused(_) => None,
     }

@@ -41,9 +41,9 @@ pub(super) fn align<T: PartialEq>(a: &[T], b: &[T]) -> Vec<Pair> {
 
 /// The longest common subsequence by dynamic programming over all suffixes. Fails if there is no memory for the table;
 /// no pairs are added then.
-fn middle<T: PartialEq>(a: &[T], b: &[T], base: usize, pairs: &mut Vec<Pair>) -> tensor::Result<()> {
+fn middle<T: PartialEq>(a: &[T], b: &[T], base: usize, pairs: &mut Vec<Pair>) -> pteron_tensor::Result<()> {
     let width = b.len() + 1;
-    let mut longest = tensor::memory::filled((a.len() + 1) * width, 0u32)?;
+    let mut longest = pteron_tensor::memory::filled((a.len() + 1) * width, 0u32)?;
     for i in (0..a.len()).rev() {
         for j in (0..b.len()).rev() {
             longest[i * width + j] = match a[i] == b[j] {

@@ -1,9 +1,9 @@
 //! Compares the dataflow of two methods: whether aligned instructions read the same data.
 
-use runtime::{Found, RaisedInstruction, RaisedMethod};
+use pteron_runtime::{Found, RaisedInstruction, RaisedMethod};
+use pteron_trace::Place;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
-use trace::Place;
 
 /// Two raised methods, and the correspondence between their results. Memory offsets and value ids are irrelevant; only
 /// the definitions that each read observes count.
@@ -141,10 +141,10 @@ fn defined(instruction: &RaisedInstruction) -> HashSet<usize> {
 mod tests {
     use crate::diff::{Registries, diff};
     use crate::file::{File, Progress};
-    use format::pte::{
+    use pteron_format::pte::{
         AllocationDetails, Builder, Chain, EValue, ExecutionPlan, Instruction, Operator, Tensor,
     };
-    use runtime::{BackendRegistry, BytesLoader, Limits, Program};
+    use pteron_runtime::{BackendRegistry, BytesLoader, Limits, Program};
     use std::sync::Arc;
 
     /// `b = relu(x)`, `c = relu(x)`, `out = relu(read)` on tensors of 16 bytes; `offsets` are those of x, b, c, out, and of
@@ -177,7 +177,7 @@ mod tests {
     }
 
     fn places_of_differences(a: &File, b: &File) -> Vec<String> {
-        let (kernels, backends) = (kernels::registry(), BackendRegistry::new());
+        let (kernels, backends) = (pteron_kernels::registry(), BackendRegistry::new());
         let registries = Registries { kernels: &kernels, backends: &backends };
         let report = diff(a, b, registries, &Progress::default()).expect("both are read");
         report.of_meaning().differences.into_iter().map(|difference| difference.place).collect()

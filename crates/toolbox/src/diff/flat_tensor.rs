@@ -1,8 +1,8 @@
 use super::{Class, Notes};
 use crate::Result;
 use crate::show::{items, layout, quoted};
-use format::ptd::NamedData;
-use runtime::PtdDataMap;
+use pteron_format::ptd::NamedData;
+use pteron_runtime::PtdDataMap;
 
 pub(super) fn diff(a: &PtdDataMap, b: &PtdDataMap, notes: &mut Notes) -> Result<()> {
     let what = |data: &PtdDataMap, entry: &NamedData| {

@@ -10,16 +10,16 @@ use crate::bundle::{self, Bundle};
 use crate::file::{File, Progress, source};
 use crate::show::line;
 use crate::{Error, Result};
-use format::bpte::{BundledMethodTestCase, BundledMethodTestSuite};
-use format::container::Digest;
-use operator::KernelRegistry;
-use runtime::{BackendRegistry, DataLoader, Limits};
+use pteron_format::bpte::{BundledMethodTestCase, BundledMethodTestSuite};
+use pteron_format::container::Digest;
+use pteron_operator::KernelRegistry;
+use pteron_runtime::{BackendRegistry, DataLoader, Limits};
+use pteron_trace::Place;
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
-use trace::Place;
 
 /// The differences between two files.
 #[derive(Debug, Serialize)]

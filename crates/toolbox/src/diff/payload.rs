@@ -5,8 +5,8 @@ use super::dataflow::Pairing;
 use super::{Class, Notes};
 use crate::Result;
 use crate::delegates;
-use format::pte::BackendDelegate;
-use runtime::{
+use pteron_format::pte::BackendDelegate;
+use pteron_runtime::{
     BackendRegistry, PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadValue, Program,
 };
 use std::collections::BTreeSet;

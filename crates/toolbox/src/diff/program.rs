@@ -3,13 +3,13 @@ use super::dataflow::Dataflow;
 use super::{Class, Notes, Registries, payload};
 use crate::Result;
 use crate::show::{byte_text, items, quoted, typed};
-use format::pte::{
+use pteron_format::pte::{
     DeviceType, EValue, ExecutionPlan, Instruction, InvalidMethod, Tensor, TensorData, TensorShapeDynamism,
     VerifiedProgram,
 };
-use runtime::Program;
+use pteron_runtime::Program;
+use pteron_trace::Place;
 use std::collections::HashSet;
-use trace::Place;
 
 pub(super) fn diff(a: &Program, b: &Program, registries: Registries<'_>, notes: &mut Notes) -> Result<()> {
     let (tables_a, tables_b) = (a.tables(), b.tables());
@@ -126,7 +126,7 @@ fn method(
     {
         let place = || format!("{name}, delegate {index}");
         notes.compare(Class::Meaning, place, &delegate_a.id, &delegate_b.id);
-        let specs = |specs: &[format::pte::CompileSpec]| {
+        let specs = |specs: &[pteron_format::pte::CompileSpec]| {
             let each = specs.iter().map(|spec| format!("{} = {}", spec.key, byte_text(&spec.value)));
             each.collect::<Vec<_>>().join(", ")
         };
@@ -192,7 +192,7 @@ fn method(
             let place = || format!("{name}, {what} of chain {index}");
             notes.compare(Class::Form, place, &list(plan_a, ids_a), &list(plan_b, ids_b));
         }
-        let frames = |chain: &format::pte::Chain| {
+        let frames = |chain: &pteron_format::pte::Chain| {
             let all = chain.stacktrace.iter().flat_map(|list| &list.items);
             all.map(|f| format!("{f:?}")).collect::<Vec<_>>()
         };
@@ -391,11 +391,11 @@ fn kind(data: &TensorData<'_>) -> String {
 mod tests {
     use crate::diff::{Class, Registries, diff};
     use crate::file::{File, Progress};
-    use format::pte::{
+    use pteron_format::pte::{
         AllocationDetails, Builder, Chain, DeviceType, EValue, ExecutionPlan, ExtraTensorInfo, Instruction,
         NonConstBufferDevice, Operator, Tensor,
     };
-    use runtime::{BackendRegistry, BytesLoader, Limits, Program};
+    use pteron_runtime::{BackendRegistry, BytesLoader, Limits, Program};
     use std::sync::Arc;
 
     /// `y = relu(x)`, changed by `change`.
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn devices_gradients_and_chains_are_compared() {
-        let (kernels, backends) = (kernels::registry(), BackendRegistry::new());
+        let (kernels, backends) = (pteron_kernels::registry(), BackendRegistry::new());
         let registries = Registries { kernels: &kernels, backends: &backends };
         let found = |other: &File| {
             let report =

@@ -18,13 +18,13 @@ use crate::profile::{self, Profile, Recording, Value};
 use crate::run::Request;
 use crate::verify::{Difference, Tolerance, compare};
 use crate::{Error, Result, show};
-use format::etdump::{self, ETDump, ValueKind};
-use operator::EValue;
-use runtime::{InstructionPlace, LoadOptions, Program, RaisedMethod};
+use pteron_format::etdump::{self, ETDump, ValueKind};
+use pteron_operator::EValue;
+use pteron_runtime::{InstructionPlace, LoadOptions, Program, RaisedMethod};
+use pteron_tensor::{DimOrder, Element, ScalarType, Tensor, TensorMeta, bf16, f16};
+use pteron_trace::Place;
 use serde::Serialize;
 use std::collections::HashMap;
-use tensor::{DimOrder, Element, ScalarType, Tensor, TensorMeta, bf16, f16};
-use trace::Place;
 
 /// The run to compare with.
 #[derive(Debug, Clone, Copy)]
@@ -306,7 +306,7 @@ fn tensor_of(tensor: &etdump::Tensor, buffer: &[u8]) -> Result<Tensor> {
             tensor.strides
         )));
     }
-    let mut bytes = tensor::memory::copied(bytes)?;
+    let mut bytes = pteron_tensor::memory::copied(bytes)?;
     if cfg!(target_endian = "big") {
         bytes.chunks_exact_mut(dtype.to_real().size()).for_each(<[u8]>::reverse);
     }

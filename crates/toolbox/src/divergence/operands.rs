@@ -1,11 +1,11 @@
 //! The operands of the first value that differs.
 
 use super::Divergence;
-use runtime::{Found, RaisedMethod};
+use pteron_runtime::{Found, RaisedMethod};
+use pteron_trace::Place;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use trace::Place;
 
 /// A result that the first value that differs was computed from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -1,10 +1,10 @@
 use super::{Output, finish, revise, tensors_mut};
 use crate::file::{Progress, source};
 use crate::{Error, Result};
-use format::container::Blob;
-use format::ptd::NamedData;
-use format::pte::{NamedBlob, Tensor, TensorDataLocation};
-use runtime::{NamedDataMap, Program, PtdDataMap};
+use pteron_format::container::Blob;
+use pteron_format::ptd::NamedData;
+use pteron_format::pte::{NamedBlob, Tensor, TensorDataLocation};
+use pteron_runtime::{NamedDataMap, Program, PtdDataMap};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -43,7 +43,7 @@ pub fn embed(program: &Program, data: &[PtdDataMap], progress: &Progress) -> Res
     for (file, map) in data.iter().enumerate() {
         for entry in &map.tables().named_data {
             if let Some((first, _)) = entries.insert(&entry.key, (file, entry)) {
-                return Err(runtime::Error::DuplicateKey {
+                return Err(pteron_runtime::Error::DuplicateKey {
                     key: entry.key.clone(),
                     first: data[first].name().to_owned(),
                     second: map.name().to_owned(),
@@ -112,7 +112,7 @@ pub fn embed(program: &Program, data: &[PtdDataMap], progress: &Progress) -> Res
                 continue;
             }
             if program.tables().named_data(&entry.key).is_some() {
-                return Err(runtime::Error::DuplicateKey {
+                return Err(pteron_runtime::Error::DuplicateKey {
                     key: entry.key.clone(),
                     first: program.loader().name().to_owned(),
                     second: map.name().to_owned(),

@@ -2,15 +2,15 @@
 
 use crate::file::Progress;
 use crate::{Error, Result};
-use format::container::Blob;
-use format::ptd::{Builder, Entry, TensorLayout};
-use format::pte::Tensor;
-use names::Digest;
-use runtime::{DataLoader, Purpose};
+use pteron_format::container::Blob;
+use pteron_format::ptd::{Builder, Entry, TensorLayout};
+use pteron_format::pte::Tensor;
+use pteron_names::Digest;
+use pteron_runtime::{DataLoader, Purpose};
+use pteron_tensor::AlignedBuffer;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::AlignedBuffer;
 
 /// Bytes hashed at a time.
 const CHUNK: u64 = 1 << 20;

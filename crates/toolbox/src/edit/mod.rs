@@ -20,10 +20,10 @@ pub use strip::{StripOptions, Stripped, strip};
 
 use crate::file::{InFile, Progress, source};
 use crate::{Error, Result};
-use format::container::Blob;
-use format::pte::{EValue, Tensor};
-use format::{ptd, pte};
-use runtime::{DataLoader, Limits, Program, PtdDataMap, Purpose};
+use pteron_format::container::Blob;
+use pteron_format::pte::{EValue, Tensor};
+use pteron_format::{ptd, pte};
+use pteron_runtime::{DataLoader, Limits, Program, PtdDataMap, Purpose};
 use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// A file that is laid out and verified, ready to be written.
 pub struct Output {
     bytes: u64,
-    write: Box<dyn Fn(&mut dyn Write) -> format::Result<()>>,
+    write: Box<dyn Fn(&mut dyn Write) -> pteron_format::Result<()>>,
     progress: Progress,
 }
 
@@ -56,7 +56,7 @@ impl Output {
 
     /// A file that is laid out and verified.
     pub(crate) fn prepared<H: 'static>(
-        prepared: format::container::Prepared<'static, H>,
+        prepared: pteron_format::container::Prepared<'static, H>,
         bytes: u64,
         progress: &Progress,
     ) -> Self {
@@ -107,7 +107,7 @@ impl Output {
     pub(crate) fn stream(
         bytes: u64,
         progress: &Progress,
-        write: impl Fn(&mut dyn Write) -> format::Result<()> + 'static,
+        write: impl Fn(&mut dyn Write) -> pteron_format::Result<()> + 'static,
     ) -> Self {
         Self { bytes, write: Box::new(write), progress: progress.clone() }
     }
@@ -130,7 +130,7 @@ pub(crate) fn revise(program: &Program, progress: &Progress) -> Result<pte::Revi
 
 /// Lays out and verifies an edited program. Also returns what the edit could not keep.
 pub(crate) fn finish(revision: pte::Revision<'static>, progress: &Progress) -> Result<(Output, Vec<String>)> {
-    let revised = revision.finish(&format::Limits::DEFAULT).in_file("the new program")?;
+    let revised = revision.finish(&pteron_format::Limits::DEFAULT).in_file("the new program")?;
     let bytes = revised.prepared.header().file_len;
     Ok((Output::prepared(revised.prepared, bytes, progress), revised.lost))
 }
@@ -148,7 +148,7 @@ pub(crate) fn finish_data(
     revision: ptd::Revision<'static>,
     progress: &Progress,
 ) -> Result<(Output, Vec<String>)> {
-    let revised = revision.finish(&format::Limits::DEFAULT).in_file("the new named data")?;
+    let revised = revision.finish(&pteron_format::Limits::DEFAULT).in_file("the new named data")?;
     let bytes = revised.prepared.header().file_len;
     Ok((Output::prepared(revised.prepared, bytes, progress), revised.lost))
 }

@@ -1,15 +1,15 @@
 use super::{Output, finish, finish_data, revise, revise_data, tensors_mut};
 use crate::file::{File, InFile, Progress, source};
 use crate::{Error, Result, npy, show};
-use format::container::Blob;
-use format::ptd::{NamedData, TensorLayout};
-use format::pte::{EValue, Tensor, TensorData, VerifiedProgram};
-use runtime::{DataLoader, Program, PtdDataMap};
+use pteron_format::container::Blob;
+use pteron_format::ptd::{NamedData, TensorLayout};
+use pteron_format::pte::{EValue, Tensor, TensorData, VerifiedProgram};
+use pteron_runtime::{DataLoader, Program, PtdDataMap};
+use pteron_tensor::{DimOrder, ScalarType, bf16};
 use serde::Serialize;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use tensor::{DimOrder, ScalarType, bf16};
 
 /// The result of [`set_weight`]: a file with a weight replaced.
 #[derive(Debug, Serialize)]
@@ -151,7 +151,7 @@ fn no_such_weight(program: &Program, name: &str) -> Error {
 fn in_data(data: &PtdDataMap, name: &str, array: &Path, progress: &Progress) -> Result<WeightSet> {
     let tables = data.tables();
     let Some(index) = tables.named_data.iter().position(|entry| entry.key == name) else {
-        return Err(runtime::Error::NoSuchKey {
+        return Err(pteron_runtime::Error::NoSuchKey {
             key: name.to_owned(),
             source_name: data.loader().name().to_owned(),
         }
@@ -196,7 +196,7 @@ fn values(layout: &TensorLayout, path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes
         .try_reserve_exact(array.numel() * dtype.size())
-        .map_err(|_| tensor::Error::OutOfMemory(array.nbytes()))?;
+        .map_err(|_| pteron_tensor::Error::OutOfMemory(array.nbytes()))?;
     if is_rounded {
         let rounded = array.storage::<f32>()?.iter().map(|&v| bf16::from_f32(v).to_bits().to_le_bytes());
         bytes.extend(rounded.flatten());

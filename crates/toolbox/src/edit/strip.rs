@@ -1,8 +1,8 @@
 use super::{Output, finish, revise, tensors_mut};
 use crate::Result;
 use crate::file::Progress;
-use format::pte::{ExtraTensorInfo, is_delegate_sources_key};
-use runtime::Program;
+use pteron_format::pte::{ExtraTensorInfo, is_delegate_sources_key};
+use pteron_runtime::Program;
 use serde::Serialize;
 
 /// What to strip besides stack traces.

@@ -1,6 +1,6 @@
 use super::REPORT_VERSION;
 use crate::Result;
-use runtime::{DataLoader, Limits, NamedDataMap, PtdDataMap};
+use pteron_runtime::{DataLoader, Limits, NamedDataMap, PtdDataMap};
 use serde::Serialize;
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 use super::REPORT_VERSION;
 use crate::Result;
 use crate::convert::gguf_head;
-use format::gguf::Value;
-use runtime::{DataLoader, Limits};
+use pteron_format::gguf::Value;
+use pteron_runtime::{DataLoader, Limits};
 use serde::Serialize;
 use serde_json::json;
 use std::sync::Arc;

@@ -26,9 +26,9 @@ use crate::bundle::{self, Bundle, BundleReport};
 use crate::etdump::{self, EtdumpReport};
 pub use crate::etrecord::{EtrecordEntry, EtrecordReport};
 use crate::{Result, etrecord, kind};
-use format::FileKind;
-use operator::KernelRegistry;
-use runtime::{BackendRegistry, DataLoader, Limits, Program, Purpose};
+use pteron_format::FileKind;
+use pteron_operator::KernelRegistry;
+use pteron_runtime::{BackendRegistry, DataLoader, Limits, Program, Purpose};
 use serde::Serialize;
 use std::sync::Arc;
 

@@ -2,15 +2,15 @@ use super::REPORT_VERSION;
 use super::payload::sniff_payload;
 use crate::Result;
 use crate::show::name;
-use format::pte;
-use operator::{KernelRegistry, Tag};
-use runtime::{
+use pteron_format::pte;
+use pteron_operator::{KernelRegistry, Tag};
+use pteron_runtime::{
     BackendRegistry, DataLoader, InputSizes, Limits, MethodMeta, Missing, Program, Purpose, ValueMeta,
 };
+use pteron_tensor::{ScalarType, ShapeDynamism};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tensor::{ScalarType, ShapeDynamism};
 
 /// Bytes of a payload that are read to recognise its format.
 const PAYLOAD_HEAD: u64 = 64;

@@ -77,9 +77,9 @@ impl Preparation {
 #[cfg(not(feature = "image"))]
 pub fn read(
     path: &Path,
-    meta: &tensor::TensorMeta,
+    meta: &pteron_tensor::TensorMeta,
     preparation: &Preparation,
-) -> crate::Result<tensor::Tensor> {
+) -> crate::Result<pteron_tensor::Tensor> {
     decode(&path.display().to_string(), &[], meta, preparation)
 }
 
@@ -88,9 +88,9 @@ pub fn read(
 pub fn decode(
     name: &str,
     _: &[u8],
-    _: &tensor::TensorMeta,
+    _: &pteron_tensor::TensorMeta,
     _: &Preparation,
-) -> crate::Result<tensor::Tensor> {
+) -> crate::Result<pteron_tensor::Tensor> {
     Err(crate::Error::input(format!(
         "{name} is an image, which this build cannot read: it leaves out the feature `image`"
     )))

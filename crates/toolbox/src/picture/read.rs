@@ -2,8 +2,8 @@ use super::resample::Pixels;
 use super::{Preparation, Resize};
 use crate::{Error, Result, one_line, stream};
 use image::DynamicImage;
+use pteron_tensor::{Element, ScalarType, Tensor, TensorMeta, bf16, f16, memory};
 use std::path::Path;
-use tensor::{Element, ScalarType, Tensor, TensorMeta, bf16, f16, memory};
 
 /// The maximum number of pixels of a picture.
 const PIXELS: usize = 1 << 26;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{Result, npy};
+use pteron_tensor::{ScalarType, Tensor, TensorMeta};
 use std::path::{Path, PathBuf};
-use tensor::{ScalarType, Tensor, TensorMeta};
 
 /// A picture of 2 by 2 pixels: red and green, blue and white.
 fn four_colours(name: &str) -> PathBuf {
@@ -70,8 +70,8 @@ fn all_element_types_hold_the_same_picture() {
     let of_f32 = grey(ScalarType::Float).to_vec::<f32>().unwrap();
     let doubles = grey(ScalarType::Double);
     assert_eq!(doubles.as_slice::<f64>().unwrap(), of_f32.iter().map(|&x| x.into()).collect::<Vec<f64>>());
-    let halves = grey(ScalarType::Half).to_vec::<tensor::f16>().unwrap();
-    assert_eq!(halves, of_f32.iter().map(|&x| tensor::f16::from_f32(x)).collect::<Vec<_>>());
+    let halves = grey(ScalarType::Half).to_vec::<pteron_tensor::f16>().unwrap();
+    assert_eq!(halves, of_f32.iter().map(|&x| pteron_tensor::f16::from_f32(x)).collect::<Vec<_>>());
     assert_eq!(grey(ScalarType::Short).as_slice::<i16>().unwrap(), [76, 150, 29, 255]);
     assert_eq!(grey(ScalarType::Int).as_slice::<i32>().unwrap(), [76, 150, 29, 255]);
     assert_eq!(grey(ScalarType::Long).as_slice::<i64>().unwrap(), [76, 150, 29, 255]);

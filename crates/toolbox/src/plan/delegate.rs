@@ -2,8 +2,8 @@
 
 use crate::Result;
 use crate::delegates;
-use format::pte::ExecutionPlan;
-use runtime::{BackendRegistry, PayloadContents, PayloadRole, PayloadValue, Program};
+use pteron_format::pte::ExecutionPlan;
+use pteron_runtime::{BackendRegistry, PayloadContents, PayloadRole, PayloadValue, Program};
 use serde::Serialize;
 
 /// The memory of a delegate, computed from its payload. The backend may use less, if it fuses nodes, or more, if it
@@ -100,7 +100,7 @@ fn peak(contents: &PayloadContents) -> (u64, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use runtime::PayloadNode;
+    use pteron_runtime::PayloadNode;
 
     #[test]
     fn the_peak_counts_live_tensors_only() {

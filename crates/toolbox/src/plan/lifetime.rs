@@ -1,8 +1,8 @@
 //! The lifetimes of a method's planned tensors.
 
 use super::Block;
-use format::pte::{EValue, ExecutionPlan, Tensor};
-use runtime::{RaisedFlow, RaisedInstruction, RaisedMethod};
+use pteron_format::pte::{EValue, ExecutionPlan, Tensor};
+use pteron_runtime::{RaisedFlow, RaisedInstruction, RaisedMethod};
 use std::collections::BTreeSet;
 use std::ops::Range;
 

@@ -9,9 +9,9 @@ pub use delegate::DelegatePlan;
 pub use text::{overlaps_text, text};
 
 use crate::Result;
-use format::pte::ExecutionPlan;
-use operator::KernelRegistry;
-use runtime::{BackendRegistry, Program};
+use pteron_format::pte::ExecutionPlan;
+use pteron_operator::KernelRegistry;
+use pteron_runtime::{BackendRegistry, Program};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};

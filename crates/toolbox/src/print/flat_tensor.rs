@@ -1,5 +1,5 @@
 use crate::show::{bytes, count, items, layout, quoted, write_table};
-use runtime::PtdDataMap;
+use pteron_runtime::PtdDataMap;
 use std::fmt::{self, Write};
 
 pub(super) fn print(out: &mut dyn Write, data: &PtdDataMap) -> fmt::Result {

@@ -3,13 +3,13 @@
 use super::program::frame;
 use crate::show::{count, name};
 use crate::{Error, Result};
-use ::graph::passes::{PASSES, run_until};
-use ::graph::{Executable, Graph};
-use format::pte::{ExecutionPlan, Instruction};
-use operator::{Generator, KernelContext, Scratch};
-use runtime::{LoadOptions, MethodGraph, Program};
+use pteron_engine::passes::{PASSES, run_until};
+use pteron_engine::{Executable, Graph};
+use pteron_format::pte::{ExecutionPlan, Instruction};
+use pteron_operator::{Generator, KernelContext, Scratch};
+use pteron_runtime::{LoadOptions, MethodGraph, Program};
+use pteron_trace::Place;
 use std::fmt::Write;
-use trace::Place;
 
 /// A stage of compilation: the number of passes that have run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 use super::PrintOptions;
 use crate::show::{byte_text, bytes, count, items, line, name, number, quoted, typed, write_table};
-use format::pte::{
+use pteron_format::pte::{
     Chain, DataLocation, EValue, ExecutionPlan, Frame, Instruction, InvalidMethod, Tensor, TensorData,
     TensorShapeDynamism, VerifiedProgram,
 };
-use runtime::Program;
+use pteron_runtime::Program;
 use std::collections::HashSet;
 use std::fmt::{self, Write};
 

@@ -3,10 +3,10 @@
 
 use super::{Recording, Span};
 use crate::Result;
+use pteron_trace::SpanKind;
 use serde::Serialize;
 use serde_json::json;
 use std::io::{self, Write};
-use trace::SpanKind;
 
 /// Writes a recording as one JSON object. Times are in microseconds since the recorder was created.
 pub fn trace(recording: &Recording, out: &mut dyn Write) -> Result<()> {
@@ -96,7 +96,7 @@ fn category(kind: SpanKind) -> &'static str {
 mod tests {
     use super::*;
     use crate::profile::Block;
-    use trace::Place;
+    use pteron_trace::Place;
 
     #[test]
     fn events_have_their_place_in_the_program() {

@@ -9,18 +9,18 @@
 use super::{Recording, Span, Value};
 use crate::delegates::NodeKinds;
 use crate::{Context, Result};
-use format::etdump::{
+use pteron_format::etdump::{
     DebugEvent, ETDump, Event, ProfileEvent, RunData, Tensor, Value as DebugValue, ValueKind,
 };
+use pteron_trace::SpanKind;
 use std::io::Write;
-use trace::SpanKind;
 
 /// Alignment of recorded tensors in the debug buffer.
 const ALIGNMENT: usize = 64;
 
 /// Writes an ETDump.
 pub fn write(dump: &ETDump, out: &mut dyn Write) -> Result<()> {
-    format::etdump::write(dump, out).context(|| "cannot write the ETDump".to_owned())
+    pteron_format::etdump::write(dump, out).context(|| "cannot write the ETDump".to_owned())
 }
 
 /// Converts a recording to an ETDump and the debug buffer that holds its tensors.
@@ -84,7 +84,7 @@ fn profile_events(span: &Span, nodes: &NodeKinds, events: &mut Vec<Event>) {
 
 fn debug_event(value: &Value, buffer: &mut Vec<u8>) -> Result<Event> {
     let more = value.tensor.nbytes() + ALIGNMENT;
-    buffer.try_reserve(more).map_err(|_| tensor::Error::OutOfMemory(buffer.len() + more))?;
+    buffer.try_reserve(more).map_err(|_| pteron_tensor::Error::OutOfMemory(buffer.len() + more))?;
     buffer.resize(buffer.len().next_multiple_of(ALIGNMENT), 0);
     let offset = buffer.len();
     buffer.extend_from_slice(value.tensor.bytes());
@@ -113,14 +113,14 @@ fn debug_event(value: &Value, buffer: &mut Vec<u8>) -> Result<Event> {
 mod tests {
     use super::*;
     use crate::profile::Block;
-    use trace::Place;
+    use pteron_trace::Place;
 
     #[test]
     fn delegate_nodes_have_debug_ids() {
         let place = Place { node: Some(3), ..Place::instruction(0, 7) };
         let span =
             Span { kind: SpanKind::Kernel, name: "linear".into(), place, start: 10, end: 25, thread: 1 };
-        let tensor = tensor::Tensor::from_slice(&[1], &[1.0f32]).unwrap();
+        let tensor = pteron_tensor::Tensor::from_slice(&[1], &[1.0f32]).unwrap();
         let value = Value { name: "linear".to_owned(), place, output: 0, tensor };
         let block = Block { spans: vec![span], values: vec![value], ..Block::default() };
         let recording = Recording { blocks: vec![block], ..Recording::default() };

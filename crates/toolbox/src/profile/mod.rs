@@ -21,8 +21,8 @@ pub use report::{OperatorTime, Report, StepTime};
 
 use crate::Result;
 use crate::run::{Called, Request, once};
-use operator::EValue;
-use runtime::{AsWritten, LoadOptions, Program};
+use pteron_operator::EValue;
+use pteron_runtime::{AsWritten, LoadOptions, Program};
 use std::sync::Arc;
 
 /// The recorded runs of a method.

@@ -37,7 +37,7 @@ pub(super) fn covered(spans: &[&Span]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trace::{Place, SpanKind};
+    use pteron_trace::{Place, SpanKind};
 
     fn spans(times: &[(usize, u64, u64)]) -> Vec<Span> {
         let span = |&(thread, start, end)| Span {

@@ -1,14 +1,14 @@
 //! An event tracer that keeps all events.
 
 use crate::Result;
-use clock::Instant;
+use pteron_clock::Instant;
+use pteron_tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
+use pteron_trace::{EventTracer, Place, SpanKind, Tracer};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
-use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
-use trace::{EventTracer, Place, SpanKind, Tracer};
 
 /// The recorded events, in blocks: loading, then each execution.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +32,7 @@ impl Recording {
     /// If there was no memory for a value.
     pub(crate) fn expect_values(&self) -> Result<()> {
         match self.lost_value {
-            Some(bytes) => Err(tensor::Error::OutOfMemory(bytes).into()),
+            Some(bytes) => Err(pteron_tensor::Error::OutOfMemory(bytes).into()),
             None => Ok(()),
         }
     }
@@ -220,7 +220,7 @@ impl Recorder {
 }
 
 impl Spans {
-    fn push(&mut self, span: &trace::Span<'_>, start: u64, end: u64) {
+    fn push(&mut self, span: &pteron_trace::Span<'_>, start: u64, end: u64) {
         let name = match self.names.get(span.name) {
             Some(name) => Arc::clone(name),
             None => {
@@ -239,7 +239,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl EventTracer for Recorder {
-    fn span(&self, span: &trace::Span<'_>) {
+    fn span(&self, span: &pteron_trace::Span<'_>) {
         let (start, end) = (self.since_zero(span.start), self.since_zero(span.end));
         let count = &self.counts[usize::from(span.kind != SpanKind::Execute)];
         if count.fetch_add(1, Ordering::Relaxed) >= self.limit {

@@ -4,14 +4,14 @@ use super::{Profile, Span};
 use crate::delegates::NodeKinds;
 use crate::input::type_text;
 use crate::show::{count, line, name, table};
-use format::pte::{self, Instruction};
-use operator::KernelRegistry;
-use runtime::{AsWritten, Program};
+use pteron_format::pte::{self, Instruction};
+use pteron_operator::KernelRegistry;
+use pteron_runtime::{AsWritten, Program};
+use pteron_tensor::ScalarType;
+use pteron_trace::{Place, SpanKind};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt::Write;
-use tensor::ScalarType;
-use trace::{Place, SpanKind};
 
 /// The profile of a method. Times are in microseconds per run, the mean over all runs.
 #[derive(Debug, Clone, Serialize)]

@@ -9,14 +9,14 @@ use crate::profile::bef::labels;
 use crate::profile::time;
 use crate::show::{bytes, count};
 use crate::{Context, Result};
-use ::bef::section::functions::{FunctionRecord, KernelRecord};
-use ::bef::{FunctionId, KernelCode, Location, Verified};
+use pteron_bef::section::functions::{FunctionRecord, KernelRecord};
+use pteron_bef::{FunctionId, KernelCode, Location, Verified};
 use std::collections::HashMap;
 
 /// Collects the report data of a BEF program.
 pub(super) fn gather(file: &[u8], report: &BefReport, measured: &Measured<'_>) -> Result<ReportData> {
     let context = || format!("{} is not a valid BEF file", report.file);
-    let program = ::bef::File::open(file).and_then(|file| file.verify()).context(context)?;
+    let program = pteron_bef::File::open(file).and_then(|file| file.verify()).context(context)?;
     let mut to = Gathered::new(&report.file, "BEF program");
     to.fact("Size", bytes(report.bytes));
     to.fact("Functions", report.functions.len().to_string());
@@ -58,12 +58,12 @@ struct Function<'a> {
 }
 
 impl Function<'_> {
-    fn add(&self, to: &mut Gathered) -> ::bef::Result<()> {
+    fn add(&self, to: &mut Gathered) -> pteron_bef::Result<()> {
         let name = self.names.get(self.index as usize).cloned().unwrap_or_default();
         let mut sketch = Sketch::new(name, GraphKind::Function);
         let types = self.program.functions().get(FunctionId(self.index));
         let type_name =
-            |types: &[::bef::TypeId], i: usize| types.get(i).map_or("", |&t| self.program.type_name(t));
+            |types: &[pteron_bef::TypeId], i: usize| types.get(i).map_or("", |&t| self.program.type_name(t));
         let mut made: HashMap<u32, u32> = HashMap::new();
         let mut kernels = self.record.kernels();
         if let Some(first) = kernels.next() {
@@ -99,7 +99,12 @@ impl Function<'_> {
         Ok(())
     }
 
-    fn kernel(&self, to: &mut Gathered, number: usize, kernel: &KernelRecord<'_>) -> ::bef::Result<Node> {
+    fn kernel(
+        &self,
+        to: &mut Gathered,
+        number: usize,
+        kernel: &KernelRecord<'_>,
+    ) -> pteron_bef::Result<Node> {
         let name = self.program.kernel_name(KernelCode(kernel.code()));
         let mut attributes = Vec::new();
         for offset in kernel.attributes().iter() {

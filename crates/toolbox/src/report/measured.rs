@@ -6,9 +6,9 @@ use super::tables::number;
 use crate::diff::{Class, DiffReport};
 use crate::divergence::Divergence;
 use crate::profile::{self, time};
-use format::etdump::ETDump;
+use pteron_format::etdump::ETDump;
+use pteron_trace::Place;
 use std::collections::HashMap;
-use trace::Place;
 
 /// Measurements and comparisons of a file.
 #[derive(Debug, Clone, Copy, Default)]

@@ -7,15 +7,15 @@ use super::sketch::{Sketch, shape};
 use crate::Result;
 use crate::delegates::{self, DelegatePayload};
 use crate::print::{Stage, argument_text, at_stage, place_text, tensor_type};
-use format::pte::{EValue, ExecutionPlan, Instruction};
-use operator::{Generator, KernelContext, Scratch};
-use runtime::{
+use pteron_format::pte::{EValue, ExecutionPlan, Instruction};
+use pteron_operator::{Generator, KernelContext, Scratch};
+use pteron_runtime::{
     DelegateSource, Found, LoadOptions, MethodGraph, PayloadContents, PayloadRole, PayloadValue, Program,
     RaisedFlow, RaisedInstruction, RaisedMethod,
 };
+use pteron_tensor::ScalarType;
+use pteron_trace::Place;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use tensor::ScalarType;
-use trace::Place;
 
 /// How an instruction runs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,7 +76,7 @@ pub(super) fn add(to: &mut Gathered, program: &Program, method: &str, options: &
             note_how(to, method, &written, &raised);
         }
         Err(error) => {
-            let why = runtime::one_line(&error);
+            let why = pteron_runtime::one_line(&error);
             to.note(format!("{method} is shown as it is written only, since it could not be loaded: {why}"));
         }
     }
@@ -558,7 +558,7 @@ fn add_run(to: &mut Gathered, written: &Added, name: String, found: &MethodGraph
     to.draw(sketch);
 }
 
-struct Attributes<'a>(&'a dyn graph::Kind);
+struct Attributes<'a>(&'a dyn pteron_engine::Kind);
 
 impl std::fmt::Display for Attributes<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -33,12 +33,12 @@ pub use page::page;
 use crate::bundle::Bundle;
 use crate::inspect::{self, ProgramReport, Report};
 use crate::{Result, plan};
-use format::pte::Frame;
-use runtime::{DataLoader, LoadOptions, Program};
+use pteron_format::pte::Frame;
+use pteron_runtime::{DataLoader, LoadOptions, Program};
+use pteron_trace::Place;
 use sketch::Sketch;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use trace::Place;
 
 /// The version of the data's schema. It is incremented when a field is renamed or removed.
 const REPORT_VERSION: u32 = 1;
@@ -152,7 +152,7 @@ pub fn gather(
         }
         #[cfg(feature = "bef")]
         Report::Bef(report) => {
-            let bytes = loader.load(0, loader.size(), runtime::Purpose::Program)?;
+            let bytes = loader.load(0, loader.size(), pteron_runtime::Purpose::Program)?;
             bef::gather(&bytes, &report, measured)
         }
         Report::Ptd(report) => Ok(tables::of_flat_tensor(&report)),

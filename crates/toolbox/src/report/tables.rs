@@ -10,7 +10,7 @@ use crate::etrecord::EtrecordReport;
 use crate::inspect::{FlatTensorReport, GgufReport, ProgramReport, ValueReport};
 use crate::plan::PlanReport;
 use crate::show::{bytes, count};
-use runtime::{BackendRegistry, PayloadBytes, PayloadRole, Program};
+use pteron_runtime::{BackendRegistry, PayloadBytes, PayloadRole, Program};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Gathered {
@@ -192,7 +192,7 @@ pub(super) fn weights(
     }
     for plan in &program.tables().execution_plan {
         for tensor in
-            plan.values.iter().filter_map(format::pte::EValue::as_tensor).filter(|t| t.is_external())
+            plan.values.iter().filter_map(pteron_format::pte::EValue::as_tensor).filter(|t| t.is_external())
         {
             let name = tensor.fully_qualified_name().unwrap_or_default().to_owned();
             let ty = crate::print::tensor_type(tensor);
@@ -238,7 +238,7 @@ fn table_of_weights(to: &mut Gathered, mut all: Vec<Weight>) {
 pub(super) fn memory(to: &mut Gathered, program: &Program, report: &PlanReport) {
     for method in &report.methods {
         let plan = program.tables().execution_plan.iter().find(|plan| plan.name == method.name);
-        let graph = to.node_at(&method.name, trace::Place::instruction(0, 0)).map(|(graph, _)| graph);
+        let graph = to.node_at(&method.name, pteron_trace::Place::instruction(0, 0)).map(|(graph, _)| graph);
         for arena in &method.arenas {
             let mut blocks = Vec::new();
             for block in &arena.blocks {

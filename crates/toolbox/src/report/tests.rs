@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::report::tables::texts;
-use runtime::BytesLoader;
+use pteron_runtime::BytesLoader;
 
 fn hostile() -> ReportData {
     let mut to =
@@ -47,7 +47,7 @@ fn weights_are_listed_by_size() {
     let data = |bytes: &[u8]| -> Arc<dyn DataLoader> { Arc::new(BytesLoader::new(bytes.to_vec())) };
     let file =
         std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits/digits.pte")).unwrap();
-    let options = LoadOptions::new(kernels::registry());
+    let options = LoadOptions::new(pteron_kernels::registry());
     let report = gather(&data(&file), &options, &Measured::default()).unwrap();
     let titles: Vec<&str> = report.tables.iter().map(|t| report.strings.get(t.title)).collect();
     assert!(titles.starts_with(&["Operators"]) && titles.contains(&"Weights"), "{titles:?}");

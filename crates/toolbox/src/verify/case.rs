@@ -3,8 +3,9 @@
 use super::compare::{Scope, Tolerance};
 use crate::bundle::{self, Bundle};
 use crate::{Context, Error, Result};
-use operator::EValue;
-use runtime::{DataLoader, FileLoader, Limits, Program};
+use pteron_operator::EValue;
+use pteron_runtime::{DataLoader, FileLoader, Limits, Program};
+use pteron_tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 use serde::Deserialize;
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +13,6 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
 /// The files that hold cases.
 const NAMES: [&str; 2] = ["case.json", "cases.json"];
@@ -37,7 +37,7 @@ pub struct Case {
     pub no_crash: bool,
     /// The tolerance of the comparison.
     pub tolerance: Tolerance,
-    /// Whether the methods share their memory: see [`runtime::Module::share_memory_arenas`].
+    /// Whether the methods share their memory: see [`pteron_runtime::Module::share_memory_arenas`].
     pub share_memory_arenas: bool,
     /// The folder with the files that hold tensors.
     folder: PathBuf,
@@ -324,7 +324,7 @@ fn bundled(path: &Path, loader: &FileLoader) -> Result<Vec<Case>> {
     let limits = Limits::default();
     let bundle = Bundle::open(loader, &limits)?;
     let program = Program::load(bundle.program(), &limits)?;
-    let given = |values: &[format::bpte::Value]| -> Result<Vec<Recorded>> {
+    let given = |values: &[pteron_format::bpte::Value]| -> Result<Vec<Recorded>> {
         Ok(bundle::values(values)?.into_iter().map(|v| Recorded::Given(Box::new(v))).collect())
     };
     let mut cases = Vec::new();

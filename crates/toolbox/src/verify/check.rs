@@ -5,13 +5,13 @@ use super::compare::{Tolerance, compare};
 use crate::bundle::{self, Bundle};
 use crate::run::{LoadMode, open_data};
 use crate::{Error, Result, one_line};
-use names::Digest;
-use operator::EValue;
-use runtime::{DataLoader, LoadOptions, Module, NamedDataMap, Program, PtdDataMap};
+use pteron_names::Digest;
+use pteron_operator::EValue;
+use pteron_runtime::{DataLoader, LoadOptions, Module, NamedDataMap, Program, PtdDataMap};
+use pteron_tensor::Tensor;
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use tensor::Tensor;
 
 /// A file and its named data.
 pub type WithData = (Arc<dyn DataLoader>, Option<Arc<dyn NamedDataMap>>);
@@ -78,7 +78,7 @@ fn check_program(case: &Case, options: &Options) -> Outcome {
     let mut module = match open(case, options) {
         Ok(module) => module,
         // An I/O error says nothing about the program: it always fails the case.
-        Err(e @ (Error::Io { .. } | Error::Runtime(runtime::Error::Io { .. }))) => {
+        Err(e @ (Error::Io { .. } | Error::Runtime(pteron_runtime::Error::Io { .. }))) => {
             return Outcome::Failed(one_line(&e));
         }
         Err(e) => return not_opened(case, &one_line(&e)),
@@ -135,7 +135,9 @@ fn check_run(
     let outputs = match module.execute(&run.method, &inputs) {
         Ok(outputs) => outputs,
         // The reference had no backend or kernel for it either.
-        Err(runtime::Error::Missing(missing)) if matches!(run.set_aside, Some(SetAside::Refused(_))) => {
+        Err(pteron_runtime::Error::Missing(missing))
+            if matches!(run.set_aside, Some(SetAside::Refused(_))) =>
+        {
             let _ = missing;
             return Ok(Verdict::Right);
         }
@@ -301,7 +303,7 @@ fn check_entries(case: &Case) -> Result<Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensor::{DimOrder, ScalarType, TensorMeta};
+    use pteron_tensor::{DimOrder, ScalarType, TensorMeta};
 
     #[test]
     fn digests_tell_type_layout_and_bytes() {

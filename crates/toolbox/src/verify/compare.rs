@@ -15,9 +15,9 @@
 //! `rtol`.
 
 use crate::show;
-use operator::EValue;
+use pteron_operator::EValue;
+use pteron_tensor::{Bool, Complex, DimOrder, ScalarType, Tensor, bf16, f16};
 use std::fmt;
-use tensor::{Bool, Complex, DimOrder, ScalarType, Tensor, bf16, f16};
 
 /// The scope of a comparison, which determines the tolerance of floating-point results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -246,14 +246,14 @@ fn compare_tensors(found: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> 
     }
 }
 
-fn elements<T: tensor::Element>(
+fn elements<T: pteron_tensor::Element>(
     found: &Tensor,
     expected: &Tensor,
     abs_diff: impl Fn(T, T) -> f64,
     allowed: impl Fn(T, f64) -> f64,
     size: impl Fn(T) -> f64,
 ) -> Result<(), Difference> {
-    let unreadable = |e: tensor::Error| Difference::Value {
+    let unreadable = |e: pteron_tensor::Error| Difference::Value {
         found: format!("elements that cannot be read: {e}"),
         expected: expected.meta().to_string(),
     };

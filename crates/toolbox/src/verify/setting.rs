@@ -1,8 +1,8 @@
 //! The settings under which a program can be run; the results must agree.
 
-use operator::Isa;
-use pool::Pool;
-use runtime::LoadOptions;
+use pteron_operator::Isa;
+use pteron_pool::Pool;
+use pteron_runtime::LoadOptions;
 use serde::Serialize;
 use std::fmt;
 

@@ -4,7 +4,7 @@ use super::Stored;
 use super::words::{expression, expression_texts};
 use crate::error::{Result, fail};
 use crate::payload::{Fields, Record};
-use graph::{Affine, Cast, Dequantize, Lookup, Pointwise, Quantization, Quantize};
+use pteron_engine::{Affine, Cast, Dequantize, Lookup, Pointwise, Quantization, Quantize};
 use std::sync::Arc;
 
 impl Stored for Pointwise {

@@ -4,7 +4,9 @@ use super::Stored;
 use super::words::{activation, activation_text, expression, expression_texts};
 use crate::error::{Result, fail};
 use crate::payload::{Fields, Record};
-use graph::{ConvParams, ConvPass, Convolution, GlobalMean, GroupFactors, Layout, Pool, Pooling, Windows};
+use pteron_engine::{
+    ConvParams, ConvPass, Convolution, GlobalMean, GroupFactors, Layout, Pool, Pooling, Windows,
+};
 
 pub(super) fn write_conv(conv: &Convolution, record: &mut Record) {
     let params = &conv.params;

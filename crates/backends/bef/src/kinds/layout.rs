@@ -3,7 +3,7 @@
 use super::Stored;
 use crate::error::Result;
 use crate::payload::{Fields, Record};
-use graph::{ChannelShuffle, Permute, Relayout, Reshape};
+use pteron_engine::{ChannelShuffle, Permute, Relayout, Reshape};
 
 impl Stored for Reshape {
     const KERNEL: &'static str = "pteron.reshape";

@@ -1,7 +1,7 @@
 //! Serialization of operations: how payloads write and read each of them.
 //!
 //! An operation in payloads is a type that implements [`Stored`], with a row of [`KINDS`]. Whether a node can run is the
-//! operation's own rule ([`graph::check_node`]), which holds for nodes from passes and from payloads.
+//! operation's own rule ([`pteron_engine::check_node`]), which holds for nodes from passes and from payloads.
 
 mod element;
 mod image;
@@ -13,7 +13,7 @@ mod words;
 
 use crate::error::{Result, fail};
 use crate::payload::{Fields, Record};
-use graph::{Fused, Graph, Kind, NodeId, Operation};
+use pteron_engine::{Fused, Graph, Kind, NodeId, Operation};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -60,26 +60,26 @@ const fn row<K: Stored>() -> Row {
 
 /// All operations that payloads can contain.
 const KINDS: &[Row] = &[
-    row::<graph::Attention>(),
-    row::<graph::Cast>(),
-    row::<graph::ChannelShuffle>(),
-    row::<graph::ConvPass>(),
-    row::<graph::Convolution>(),
-    row::<graph::Dequantize>(),
-    row::<graph::GlobalMean>(),
-    row::<graph::GroupFactors>(),
-    row::<graph::Linear>(),
-    row::<graph::Lookup>(),
-    row::<graph::Permute>(),
-    row::<graph::Pointwise>(),
-    row::<graph::Pool>(),
-    row::<graph::Quantize>(),
-    row::<graph::QuantizedConvolution>(),
-    row::<graph::QuantizedLinear>(),
-    row::<graph::Relayout>(),
-    row::<graph::Reshape>(),
-    row::<graph::RowNorm>(),
-    row::<graph::SumOfQuantized>(),
+    row::<pteron_engine::Attention>(),
+    row::<pteron_engine::Cast>(),
+    row::<pteron_engine::ChannelShuffle>(),
+    row::<pteron_engine::ConvPass>(),
+    row::<pteron_engine::Convolution>(),
+    row::<pteron_engine::Dequantize>(),
+    row::<pteron_engine::GlobalMean>(),
+    row::<pteron_engine::GroupFactors>(),
+    row::<pteron_engine::Linear>(),
+    row::<pteron_engine::Lookup>(),
+    row::<pteron_engine::Permute>(),
+    row::<pteron_engine::Pointwise>(),
+    row::<pteron_engine::Pool>(),
+    row::<pteron_engine::Quantize>(),
+    row::<pteron_engine::QuantizedConvolution>(),
+    row::<pteron_engine::QuantizedLinear>(),
+    row::<pteron_engine::Relayout>(),
+    row::<pteron_engine::Reshape>(),
+    row::<pteron_engine::RowNorm>(),
+    row::<pteron_engine::SumOfQuantized>(),
 ];
 
 /// The kernel and attributes of a node kind. `None` if payloads cannot contain it.
@@ -99,7 +99,7 @@ pub(crate) fn read(kernel: &str, fields: &Fields<'_>) -> Result<Arc<dyn Kind>> {
 /// Checks a node from a payload.
 pub(crate) fn check(graph: &Graph, node: NodeId) -> Result<()> {
     let Some(fused) = graph.node(node).kind_as::<Fused>() else { return Ok(()) };
-    graph::check_node(graph, node)?;
+    pteron_engine::check_node(graph, node)?;
     let operation: &dyn Any = fused.operation();
     match KINDS.iter().find_map(|row| (row.check_elements)(operation, graph, node)) {
         Some(outcome) => outcome,

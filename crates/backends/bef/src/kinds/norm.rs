@@ -3,7 +3,7 @@
 use super::Stored;
 use crate::error::Result;
 use crate::payload::{Fields, Record};
-use graph::RowNorm;
+use pteron_engine::RowNorm;
 
 impl Stored for RowNorm {
     const KERNEL: &'static str = "pteron.row_norm";

@@ -4,7 +4,7 @@ use super::Stored;
 use super::words::{activation, activation_text, unary, unary_name};
 use crate::error::{Error, Result};
 use crate::payload::{Fields, Record};
-use graph::{Attention, AttentionParts, Linear, ViewParts};
+use pteron_engine::{Attention, AttentionParts, Linear, ViewParts};
 
 impl Stored for Linear {
     const KERNEL: &'static str = "pteron.linear";

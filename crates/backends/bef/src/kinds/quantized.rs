@@ -6,11 +6,11 @@ use super::image::{read_conv, write_conv};
 use super::words::{activation, activation_text};
 use crate::error::{Error, Result, fail};
 use crate::payload::{Fields, Record};
-use graph::{
+use pteron_engine::{
     Graph, NodeId, Quantization, QuantizedConvolution, QuantizedInput, QuantizedLinear, SumOfQuantized,
     WeightBits,
 };
-use kernels::compute::QuantizedSum;
+use pteron_kernels::compute::QuantizedSum;
 
 fn write_output(record: &mut Record, output: Option<&Quantization>) {
     record.flag("quantized", output.is_some());

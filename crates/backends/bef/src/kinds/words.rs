@@ -1,7 +1,7 @@
 //! Text forms of activations and elementwise expressions.
 
 use crate::error::{Error, Result};
-use graph::{Activation, Binary, Expression, Instr, Unary};
+use pteron_engine::{Activation, Binary, Expression, Instr, Unary};
 
 /// The names of unary functions in payloads.
 const UNARY: [(&str, Unary); 22] = [

@@ -3,14 +3,14 @@
 use super::taken::{Accepted, Given, Reason, bounded};
 use crate::data::{ALIGNMENT, Data};
 use crate::payload::{Arg, Constant, Expression, LaidOut, Node, Number, Op, Payload, Type, Value};
-use graph::{Fused, Graph, Reshape, StoredWeights, ValueId};
-use ir::exported::delegate::NamedBytes;
-use ir::exported::{
+use pteron_engine::{Fused, Graph, Reshape, StoredWeights, ValueId};
+use pteron_ir::exported::delegate::NamedBytes;
+use pteron_ir::exported::{
     Argument, ConstantTensor, ExportedNode, ExportedProgram, IntArgument, Size, VarId, VarType,
 };
-use ir::{Bytes, SharedBytes, reopened};
-use names::Digest;
-use runtime::FreeableBuffer;
+use pteron_ir::{Bytes, SharedBytes, reopened};
+use pteron_names::Digest;
+use pteron_runtime::FreeableBuffer;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -181,7 +181,7 @@ impl<'p> Builder<'p> {
         Ok(match given {
             Given::Known(arg) => arg,
             Given::Number(var) => match self.number_of(var)? {
-                Number::Int(v) => Arg::Scalar(tensor::Scalar::Int(v)),
+                Number::Int(v) => Arg::Scalar(pteron_tensor::Scalar::Int(v)),
                 Number::Expression(index) => Arg::Expression(index),
             },
             Given::Numbers(list) => {
@@ -197,7 +197,7 @@ impl<'p> Builder<'p> {
 
 /// Owns the bytes of a graph's constant.
 struct GraphConstant {
-    constant: graph::Constant,
+    constant: pteron_engine::Constant,
     len: usize,
 }
 
@@ -215,8 +215,8 @@ impl Bytes for GraphConstant {
     }
 
     fn again(&self) -> Option<SharedBytes> {
-        let graph::Constant::Shared(bytes) = &self.constant else { return None };
-        let constant = graph::Constant::Shared(bytes.again()?);
+        let pteron_engine::Constant::Shared(bytes) = &self.constant else { return None };
+        let constant = pteron_engine::Constant::Shared(bytes.again()?);
         Some(Arc::new(Self { constant, len: self.len }))
     }
 }

@@ -8,15 +8,15 @@ use crate::payload::Payload;
 use crate::raise::{max_metas, raise};
 use crate::{BACKEND_ID, Error};
 use build::{Blobs, Builder, of_graph, store_weights, with_keys};
-use graph::{Executable, Graph, Packs};
-use ir::exported::delegate::{
+use pteron_engine::{Executable, Graph, Packs};
+use pteron_ir::exported::delegate::{
     CompileSpec, DebugHandle, DelegationError, DelegationSpec, PartitionResult, Partitioner, Preprocess,
     PreprocessResult, tag_supported,
 };
-use ir::exported::{Callable, ExportedProgram, Size, SymExpr, VarId, VarType};
-use operator::{Generator, Isa, KernelContext, KernelRegistry, Level, Scratch};
-use pool::Pool;
-use runtime::GraphRequest;
+use pteron_ir::exported::{Callable, ExportedProgram, Size, SymExpr, VarId, VarType};
+use pteron_operator::{Generator, Isa, KernelContext, KernelRegistry, Level, Scratch};
+use pteron_pool::Pool;
+use pteron_runtime::GraphRequest;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -225,6 +225,6 @@ impl BefPreprocess {
 fn fused(mut graph: Graph) -> Graph {
     let (pool, scratch, generator) = (Pool::serial(), Scratch::new(SCRATCH_BYTES), Generator::new(0));
     let ctx = KernelContext::new(&pool, &scratch, &generator).with_isa(Isa::limited(Level::Portable));
-    graph::passes::run_until(&mut graph, &ctx, graph::passes::PORTABLE);
+    pteron_engine::passes::run_until(&mut graph, &ctx, pteron_engine::passes::PORTABLE);
     graph
 }

@@ -1,13 +1,13 @@
 //! Decides which nodes a payload can contain, and in which form.
 
 use crate::payload::{Arg, outs};
-use ir::exported::delegate::CALL_DELEGATE;
-use ir::exported::{
+use pteron_ir::exported::delegate::CALL_DELEGATE;
+use pteron_ir::exported::{
     Argument, Callable, ExportedNode, ExportedProgram, IntArgument, Selection, Slot, TensorSpec, VarId,
     VarType,
 };
-use operator::Results;
-use tensor::Scalar;
+use pteron_operator::Results;
+use pteron_tensor::Scalar;
 
 /// Why a node is rejected.
 pub(super) type Reason = String;
@@ -164,15 +164,15 @@ fn operand(program: &ExportedProgram, var: VarId) -> Result<(), Reason> {
 pub(super) fn bounded(program: &ExportedProgram, var: VarId) -> Result<&TensorSpec, Reason> {
     let name = &program.var(var).name;
     let spec = program.spec(var).ok_or_else(|| format!("%{name} is not a tensor"))?;
-    if spec.rank() > tensor::MAX_RANK {
+    if spec.rank() > pteron_tensor::MAX_RANK {
         return Err(format!(
             "%{name} has {} dimensions, and at most {} are supported",
             spec.rank(),
-            tensor::MAX_RANK
+            pteron_tensor::MAX_RANK
         ));
     }
     let bounds = spec.sizes.iter().map(|size| size.bounds(&program.ranges));
-    let is_bounded = |bounds: ir::exported::Bounds| (0..=i64::from(i32::MAX)).contains(&bounds.max);
+    let is_bounded = |bounds: pteron_ir::exported::Bounds| (0..=i64::from(i32::MAX)).contains(&bounds.max);
     match bounds.into_iter().all(is_bounded) {
         true => Ok(spec),
         false => Err(format!("%{name} has a size without an upper bound")),

@@ -14,10 +14,10 @@
 use super::fields::{ints, text};
 use super::{Fields, Number, Record};
 use crate::error::{Error, Result, fail};
-use bef::{Array, Attribute};
-use ir::{CallArg, CallOut};
-use operator::{ArgType, Schema, SchemaArg};
-use tensor::Scalar;
+use pteron_bef::{Array, Attribute};
+use pteron_ir::{CallArg, CallOut};
+use pteron_operator::{ArgType, Schema, SchemaArg};
+use pteron_tensor::Scalar;
 
 /// An argument of a call.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,7 @@
 //! The contents of a payload for listings.
 
 use super::{Arg, Number, Op, Payload, Type};
-use runtime::{PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadValue};
+use pteron_runtime::{PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadValue};
 
 impl Payload {
     /// The value of each expression with all symbols at their maxima; zero if it has none.
@@ -85,7 +85,7 @@ impl Op {
     }
 }
 
-struct Attributes<'k>(&'k dyn graph::Kind);
+struct Attributes<'k>(&'k dyn pteron_engine::Kind);
 
 impl std::fmt::Display for Attributes<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,7 +1,7 @@
 //! Writes and reads the attributes of a kernel by name.
 
 use crate::error::{Error, Result};
-use bef::{Array, Attribute};
+use pteron_bef::{Array, Attribute};
 use std::fmt::Display;
 
 /// The attributes of a kernel that is being written.

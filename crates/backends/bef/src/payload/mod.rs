@@ -24,12 +24,12 @@ mod write;
 pub use call::Arg;
 pub(crate) use call::outs;
 pub(crate) use fields::{Fields, Record};
-pub use ir::exported::Expression;
+pub use pteron_ir::exported::Expression;
 pub use size::Number;
 
-use graph::Kind;
+use pteron_engine::Kind;
+use pteron_tensor::{DimOrder, ScalarType};
 use std::sync::Arc;
-use tensor::{DimOrder, ScalarType};
 
 /// The payload version that this crate reads and writes.
 pub const VERSION: i64 = 1;

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::error::{Error, Result, fail};
 use crate::kinds;
-use bef::{Body, File, FunctionKind, Kernel, Location, Module, TypeId};
+use pteron_bef::{Body, File, FunctionKind, Kernel, Location, Module, TypeId};
 use std::collections::HashMap;
 
 /// The maximum number of size expressions.
@@ -156,7 +156,7 @@ fn values(module: &Module<'_>, body: &Body<'_>, expressions: usize) -> Result<Ve
 }
 
 fn fields<'m>(module: &'m Module<'_>, kernel: &'m Kernel<'_>) -> Result<Fields<'m>> {
-    let field = |named: &'m bef::NamedAttribute<'_>| {
+    let field = |named: &'m pteron_bef::NamedAttribute<'_>| {
         let name = named.name.as_deref();
         name.zip(module.attribute(named.value))
             .ok_or_else(|| Error::new("an attribute has no name or no type"))

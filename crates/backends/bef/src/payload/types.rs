@@ -2,8 +2,8 @@
 
 use super::{Number, Type};
 use crate::error::{Error, Result};
+use pteron_tensor::{DimOrder, ScalarType};
 use std::fmt::{self, Write};
-use tensor::{DimOrder, ScalarType};
 
 const TENSOR: &str = "!pteron.tensor<";
 const NUMBER: &str = "!pteron.number";
@@ -55,7 +55,7 @@ fn parse(text: &str, expressions: usize) -> Option<Type> {
                 sizes.push(Some(size).filter(|size| !matches!(size, Number::Int(..0)))?);
             }
         }
-        if sizes.len() > tensor::MAX_RANK {
+        if sizes.len() > pteron_tensor::MAX_RANK {
             return None;
         }
     }

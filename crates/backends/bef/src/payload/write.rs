@@ -3,7 +3,7 @@
 use super::{CALL, CONSTANT, GRAPH, Op, Payload, Record, VERSION, call};
 use crate::error::{Error, Result, fail};
 use crate::kinds;
-use bef::{FunctionBuilder, Location, Module, Register};
+use pteron_bef::{FunctionBuilder, Location, Module, Register};
 
 impl Payload {
     /// The bytes of the file.

@@ -4,13 +4,13 @@ use super::call::{Reason, is_channels_last, is_constant};
 use super::quantized::Affine;
 use super::taken::floats;
 use crate::payload::{Constant, Datatype, Node, Op, Payload, Quantization, Role, Value};
-use ir::exported::delegate::NamedBytes;
-use ir::exported::{Argument, ExportedProgram, VarId};
-use ir::{SharedBytes, reopened};
-use names::Digest;
+use pteron_ir::exported::delegate::NamedBytes;
+use pteron_ir::exported::{Argument, ExportedProgram, VarId};
+use pteron_ir::{SharedBytes, reopened};
+use pteron_names::Digest;
+use pteron_tensor::ScalarType;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tensor::ScalarType;
 
 /// The permutation from NCHW to NHWC, the layout of images in payloads.
 pub(super) const NCHW_TO_NHWC: [usize; 4] = [0, 2, 3, 1];

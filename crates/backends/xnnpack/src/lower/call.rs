@@ -1,7 +1,7 @@
 //! Access to the arguments of a node by name.
 
-use ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
-use tensor::{DimOrder, ScalarType};
+use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
+use pteron_tensor::{DimOrder, ScalarType};
 
 /// Why the backend does not support a node.
 pub(super) type Reason = String;

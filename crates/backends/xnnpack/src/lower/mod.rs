@@ -18,12 +18,12 @@ mod weights;
 use crate::BACKEND_ID;
 use crate::payload::Binary;
 use build::Builder;
-use ir::exported::delegate::{
+use nodes::Target;
+use pteron_ir::exported::delegate::{
     CompileSpec, DebugHandle, DelegationError, DelegationSpec, PartitionResult, Partitioner, Preprocess,
     PreprocessResult, tag_supported,
 };
-use ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
-use nodes::Target;
+use pteron_ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
 use quantized::{Affine, Quantization};
 use std::collections::{BTreeMap, HashSet};
 use taken::{Operand, Taken, TakenConv, taken};

@@ -3,9 +3,9 @@
 
 use super::call::{Call, Reason, is_constant};
 use super::taken::floats;
-use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use pteron_tensor::ScalarType;
 use std::collections::{HashMap, HashSet};
-use tensor::ScalarType;
 
 /// The scale and zero point of an int8 tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,9 +5,9 @@ use super::call::Reason;
 use super::quantized::{Activation, Affine, Per, Product, Weights};
 use super::taken::floats;
 use crate::payload::{Datatype, Op, Quantization, Scales};
-use ir::exported::VarId;
+use pteron_ir::exported::VarId;
+use pteron_tensor::bf16;
 use std::sync::Arc;
-use tensor::bf16;
 
 impl Builder<'_> {
     /// The inputs of a product of quantized values: input, weights and bias. `weight` is the dequantized weight tensor.

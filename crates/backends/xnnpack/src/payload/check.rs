@@ -3,7 +3,7 @@
 use super::node::{Binary, Conv, Node, Op, Pool, Unary};
 use super::read::{Graph, In};
 use super::value::{Datatype, Quantization, Role, Value};
-use format::{ErrorKind, Result};
+use pteron_format::{ErrorKind, Result};
 
 /// What was expected and what was found.
 type Fault = (String, String);

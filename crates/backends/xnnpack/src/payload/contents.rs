@@ -1,7 +1,7 @@
 //! Describes a payload in the runtime's format for listings.
 
 use super::{Constant, Node, Op, Payload, Quantization, Role, Scales, Value};
-use runtime::{PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadValue};
+use pteron_runtime::{PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadValue};
 use std::fmt::Write;
 
 pub(super) fn contents(payload: &Payload) -> PayloadContents {

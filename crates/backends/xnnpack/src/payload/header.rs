@@ -1,4 +1,4 @@
-use format::{Error, ErrorKind, Result};
+use pteron_format::{Error, ErrorKind, Result};
 use std::ops::Range;
 
 /// Length of the header in bytes.

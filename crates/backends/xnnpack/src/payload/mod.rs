@@ -22,8 +22,8 @@ pub use header::Header;
 pub use node::{Binary, Conv, Node, Op, Pool, Unary};
 pub use value::{Constant, Datatype, Quantization, Role, Scales, Value};
 
-use format::{Limits, Result};
-use runtime::PayloadContents;
+use pteron_format::{Limits, Result};
+use pteron_runtime::PayloadContents;
 
 /// Maximum rank of a value.
 pub const MAX_RANK: usize = 6;

@@ -3,8 +3,8 @@
 use super::check::{check_constant, check_node};
 use super::value::{Constant, Datatype, Quantization, Role, Scales, Value};
 use super::{Header, MAX_EXTERNALS, MAX_RANK, Node, Payload};
-use format::flatbuffer::{Reader, Table};
-use format::{Error, ErrorKind, Limits, Result};
+use pteron_format::flatbuffer::{Reader, Table};
+use pteron_format::{Error, ErrorKind, Limits, Result};
 use std::collections::HashMap;
 use std::ops::Range;
 

@@ -3,8 +3,8 @@
 use super::node::{Conv, Node, Op, Pool, Unary};
 use super::value::{Constant, Datatype, Quantization, Role, Scales, Value};
 use super::{Payload, read};
-use format::flatbuffer::{Field, Ref, Writer};
-use format::{Error, ErrorKind, Result};
+use pteron_format::flatbuffer::{Field, Ref, Writer};
+use pteron_format::{Error, ErrorKind, Result};
 use std::ops::Range;
 
 /// Offset of the flatbuffer, after the header.

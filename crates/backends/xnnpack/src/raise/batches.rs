@@ -6,10 +6,10 @@ use super::emit::In;
 use crate::error::{Result, fail, fail_sizes};
 use crate::forms::HasForms;
 use crate::payload::{Datatype, Node, Quantization};
-use graph::{QuantizedInput, QuantizedLinear, ValueId, WeightBits};
-use kernels::compute::{Activation, PackedWeights};
-use tensor::memory::collected;
-use tensor::{ScalarType, Tensor};
+use pteron_engine::{QuantizedInput, QuantizedLinear, ValueId, WeightBits};
+use pteron_kernels::compute::{Activation, PackedWeights};
+use pteron_tensor::memory::collected;
+use pteron_tensor::{ScalarType, Tensor};
 
 impl Raise<'_> {
     /// A batched matrix product whose first operand (`x`) is dynamically quantized per row. The second operand is

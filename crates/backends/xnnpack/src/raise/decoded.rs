@@ -4,11 +4,11 @@
 use super::Raise;
 use crate::error::Result;
 use crate::payload::Value;
-use graph::{Bytes, Constant, Identity, SharedBytes, ValueId};
-use operator::{Budget, CountedTensor};
-use runtime::ConstantBytes;
+use pteron_engine::{Bytes, Constant, Identity, SharedBytes, ValueId};
+use pteron_operator::{Budget, CountedTensor};
+use pteron_runtime::ConstantBytes;
+use pteron_tensor::{ScalarType, TensorMeta};
 use std::sync::{Arc, OnceLock};
-use tensor::{ScalarType, TensorMeta};
 
 /// What takes the memory of decoded weights, for messages.
 const DECODED: &str = "its decoded weights";
@@ -82,7 +82,7 @@ impl Decoded {
     fn weights(&self) -> &Result<CountedTensor, String> {
         self.weights.get_or_init(|| {
             let stored = self.stored.again();
-            stored.read().map_err(|e| runtime::one_line(&e))?;
+            stored.read().map_err(|e| pteron_runtime::one_line(&e))?;
             let decoded = CountedTensor::zeros(self.meta.clone(), DECODED, &self.budget);
             let mut decoded = decoded.map_err(|e| e.to_string())?;
             let columns = self.meta.sizes().last().copied().unwrap_or(1);

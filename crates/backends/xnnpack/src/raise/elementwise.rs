@@ -6,8 +6,8 @@ use super::{Form, NCHW_TO_NHWC, Raise};
 use crate::error::{Result, fail, fail_sizes};
 use crate::forms::HasForms;
 use crate::payload::{Binary, Node, Unary};
-use graph::{Expression, Instr, Pointwise, ValueId};
-use tensor::ScalarType;
+use pteron_engine::{Expression, Instr, Pointwise, ValueId};
+use pteron_tensor::ScalarType;
 
 impl Raise<'_> {
     pub(super) fn unary(&mut self, node: &Node, f: Unary) -> Result<()> {
@@ -71,12 +71,12 @@ impl Raise<'_> {
             Instr::Clamp { of: 0, low: f32::NEG_INFINITY, high: 0.0 },
             Instr::Const(positive),
             Instr::Const(negative),
-            Instr::Binary(graph::Binary::Mul, 1, 3),
-            Instr::Binary(graph::Binary::Mul, 2, 4),
-            Instr::Binary(graph::Binary::Add, 5, 6),
+            Instr::Binary(pteron_engine::Binary::Mul, 1, 3),
+            Instr::Binary(pteron_engine::Binary::Mul, 2, 4),
+            Instr::Binary(pteron_engine::Binary::Add, 5, 6),
             // Rounds halves up: the offset is less than the distance between two unrounded results.
             Instr::Const(1.0 / 1024.0),
-            Instr::Binary(graph::Binary::Add, 7, 8),
+            Instr::Binary(pteron_engine::Binary::Add, 7, 8),
         ];
         let op = Pointwise(Expression { instrs });
         let id = self.emit.node(op, vec![x], ScalarType::Float, &sizes)?;
@@ -94,7 +94,7 @@ impl Raise<'_> {
         let op = match f {
             Unary::Clamp => return Ok(x),
             Unary::Hardswish if dtype == ScalarType::Float => {
-                program(vec![Instr::Input(0), Instr::Unary(graph::Unary::HardswishBySixth, 0)])
+                program(vec![Instr::Input(0), Instr::Unary(pteron_engine::Unary::HardswishBySixth, 0)])
             }
             Unary::LeakyRelu { slope } if dtype == ScalarType::Float => program(leaky(Instr::Const(slope))),
             Unary::Abs => return call("aten::abs.out", vec![]),
@@ -237,8 +237,8 @@ fn leaky(slope: Instr) -> Vec<Instr> {
         Instr::Clamp { of: 0, low: 0.0, high: f32::INFINITY },
         Instr::Clamp { of: 0, low: f32::NEG_INFINITY, high: 0.0 },
         slope,
-        Instr::Binary(graph::Binary::Mul, 2, 3),
-        Instr::Binary(graph::Binary::Add, 1, 4),
+        Instr::Binary(pteron_engine::Binary::Mul, 2, 3),
+        Instr::Binary(pteron_engine::Binary::Add, 1, 4),
     ]
 }
 

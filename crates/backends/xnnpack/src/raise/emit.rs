@@ -1,9 +1,9 @@
 //! Adds nodes to a graph. All other code of `raise` goes through this.
 
 use crate::error::{Error, Result, fail};
-use graph::{Call, CallArg, CallOut, Fused, Graph, Operation, Reshape, ValueId};
-use operator::{Budget, KernelRegistry};
-use tensor::{Scalar, ScalarType, Tensor, TensorMeta};
+use pteron_engine::{Call, CallArg, CallOut, Fused, Graph, Operation, Reshape, ValueId};
+use pteron_operator::{Budget, KernelRegistry};
+use pteron_tensor::{Scalar, ScalarType, Tensor, TensorMeta};
 
 /// An argument of an operator call.
 #[derive(Debug, Clone)]

@@ -5,8 +5,8 @@ use super::{Form, Raise};
 use crate::error::{Result, fail, fail_sizes};
 use crate::forms::HasForms;
 use crate::payload::{Conv, Node, Pool};
-use graph::ValueId;
-use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
+use pteron_engine::ValueId;
+use pteron_tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
 /// The node flag for TensorFlow's `SAME` padding.
 pub(crate) const SAME_PADDING: u32 = 4;

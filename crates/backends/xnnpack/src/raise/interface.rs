@@ -5,9 +5,9 @@
 use super::{Form, NCHW_TO_NHWC, Raise, scalar_type};
 use crate::error::{Error, Result, fail};
 use crate::forms::HasForms;
-use graph::{Fused, Permute, Relayout, ValueId};
-use runtime::GraphRequest;
-use tensor::{DimOrder, ScalarType, TensorMeta};
+use pteron_engine::{Fused, Permute, Relayout, ValueId};
+use pteron_runtime::GraphRequest;
+use pteron_tensor::{DimOrder, ScalarType, TensorMeta};
 
 impl Raise<'_> {
     /// Adds the inputs of a call.

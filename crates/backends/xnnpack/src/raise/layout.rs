@@ -153,9 +153,9 @@ mod tests {
     use super::super::raise;
     use crate::data::Data;
     use crate::payload::{Datatype, Node, Op, Payload, Quantization, Role, Value};
-    use operator::Budget;
-    use runtime::{FreeableBuffer, GraphRequest};
-    use tensor::{ScalarType, TensorMeta};
+    use pteron_operator::Budget;
+    use pteron_runtime::{FreeableBuffer, GraphRequest};
+    use pteron_tensor::{ScalarType, TensorMeta};
 
     /// Concatenates three inputs along one dimension, and the result three times along another. Returns the number of
     /// inputs of the last call.
@@ -198,7 +198,7 @@ mod tests {
         let bytes = FreeableBuffer::from_bytes(&[]).unwrap();
         let data = Data::load(&payload, &bytes, None, &Budget::default()).unwrap();
         let request = GraphRequest::new(&inputs, &outputs, usize::MAX);
-        let mut graph = raise(&payload, &data, &kernels::registry(), &request).unwrap();
+        let mut graph = raise(&payload, &data, &pteron_kernels::registry(), &request).unwrap();
         graph.sweep();
         let last = graph.order().into_iter().next_back().unwrap();
         assert_eq!(graph.node(last).name(), "aten::cat.out");

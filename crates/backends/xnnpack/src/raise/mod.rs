@@ -25,12 +25,12 @@ use crate::error::{Error, Result, fail, fail_sizes};
 use crate::forms::{self, Forms, HasForms, NCHW_TO_NHWC, NHWC_TO_NCHW};
 use crate::payload::{Datatype, Node, Op, Payload, Role};
 use emit::{Emit, In};
-use graph::{Graph, ValueId};
-use operator::KernelRegistry;
-use runtime::GraphRequest;
+use pteron_engine::{Graph, ValueId};
+use pteron_operator::KernelRegistry;
+use pteron_runtime::GraphRequest;
+use pteron_tensor::{ScalarType, TensorMeta};
+use pteron_trace::Place;
 use std::collections::HashSet;
-use tensor::{ScalarType, TensorMeta};
-use trace::Place;
 
 /// The scalar type in which a value's elements are stored.
 pub(crate) fn scalar_type(datatype: Datatype) -> ScalarType {

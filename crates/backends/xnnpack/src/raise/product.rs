@@ -6,7 +6,7 @@ use super::emit::In;
 use crate::error::{Result, fail, fail_sizes};
 use crate::forms::HasForms;
 use crate::payload::Node;
-use graph::ValueId;
+use pteron_engine::ValueId;
 
 impl Raise<'_> {
     pub(super) fn fully_connected(&mut self, node: &Node, transposed: bool) -> Result<()> {

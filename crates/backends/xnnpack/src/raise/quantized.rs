@@ -11,11 +11,11 @@ use super::{Raise, scalar_type};
 use crate::error::{Error, Result, fail, fail_sizes};
 use crate::forms::HasForms;
 use crate::payload::{Binary, Datatype, Node, Op as NodeOp, Quantization};
-use graph::{Affine, Dequantize, Quantize, QuantizedConvolution, QuantizedInput, QuantizedLinear};
-use graph::{Relayout, SumOfQuantized, ValueId, WeightBits};
-use kernels::compute::{Activation, ConvParams, Layout, PackedWeights, QuantizedConv, QuantizedSum};
-use tensor::memory::{collected, filled};
-use tensor::{ScalarType, Tensor, TensorView};
+use pteron_engine::{Affine, Dequantize, Quantize, QuantizedConvolution, QuantizedInput, QuantizedLinear};
+use pteron_engine::{Relayout, SumOfQuantized, ValueId, WeightBits};
+use pteron_kernels::compute::{Activation, ConvParams, Layout, PackedWeights, QuantizedConv, QuantizedSum};
+use pteron_tensor::memory::{collected, filled};
+use pteron_tensor::{ScalarType, Tensor, TensorView};
 
 /// Maximum number of pixels of an 8-bit image whose exact sum can be recovered from its rounded mean: as long as the
 /// sum is below 2^22, the error of mean times pixels is less than one half.
@@ -51,8 +51,8 @@ impl Quantizer {
     }
 
     /// Quantization with these parameters, clamped to float bounds.
-    fn within(&self, affine: Affine, (low, high): (f32, f32)) -> graph::Quantization {
-        graph::Quantization { affine, low: self.quantize(low), high: self.quantize(high) }
+    fn within(&self, affine: Affine, (low, high): (f32, f32)) -> pteron_engine::Quantization {
+        pteron_engine::Quantization { affine, low: self.quantize(low), high: self.quantize(high) }
     }
 }
 
@@ -364,8 +364,10 @@ impl Raise<'_> {
         }
         let view = self.emit.graph.view(plain).ok_or_else(|| Error::new("a bias without bytes"))?;
         let wide: Vec<f32> = match view.dtype() {
-            ScalarType::Half => view.storage::<tensor::f16>()?.iter().map(|x| x.to_f32()).collect(),
-            ScalarType::BFloat16 => view.storage::<tensor::bf16>()?.iter().map(|x| x.to_f32()).collect(),
+            ScalarType::Half => view.storage::<pteron_tensor::f16>()?.iter().map(|x| x.to_f32()).collect(),
+            ScalarType::BFloat16 => {
+                view.storage::<pteron_tensor::bf16>()?.iter().map(|x| x.to_f32()).collect()
+            }
             other => return fail(format!("a bias of {other}")),
         };
         self.emit.computed(Tensor::from_slice(&[wide.len()], &wide)?)
@@ -585,7 +587,7 @@ impl Raise<'_> {
             let bias = self.bias(node, bias)?;
             ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?);
         }
-        let conv = graph::Convolution {
+        let conv = pteron_engine::Convolution {
             params,
             space: 2,
             layout: Layout::ChannelsFirst,

@@ -5,8 +5,8 @@ use super::emit::In;
 use crate::error::Result;
 use crate::forms::HasForms;
 use crate::payload::Node;
-use graph::ValueId;
-use tensor::{ScalarType, Tensor};
+use pteron_engine::ValueId;
+use pteron_tensor::{ScalarType, Tensor};
 
 /// Fractional bits of the weights with which the reference interpolates quantized values.
 const WEIGHT_BITS: i32 = 11;

@@ -2,9 +2,9 @@
 
 use super::Recovery;
 use crate::error::Result;
-use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use pteron_tensor::ScalarType;
 use std::sync::Arc;
-use tensor::ScalarType;
 
 /// A named argument.
 pub(super) type Arg = (&'static str, Argument);

@@ -4,24 +4,25 @@ use super::{Form, NCHW_TO_NHWC, Recovery, Slot};
 use crate::error::{Error, Result, fail};
 use crate::forms::HasForms;
 use crate::raise::scalar_type;
-use ir::exported::{Argument, ConstantTensor, InputKind, Size, TensorSpec, VarId, VarType};
-use runtime::{FreeableBuffer, NamedDataMap};
-use tensor::TensorMeta;
+use pteron_ir::exported::{Argument, ConstantTensor, InputKind, Size, TensorSpec, VarId, VarType};
+use pteron_runtime::{FreeableBuffer, NamedDataMap};
+use pteron_tensor::TensorMeta;
 
 /// A program's named data, looked up by a callback.
 pub(super) struct KeyedBytes<'a>(pub(super) &'a (dyn Fn(&str) -> Option<ConstantTensor> + Send + Sync));
 
 impl NamedDataMap for KeyedBytes<'_> {
-    fn tensor_layout(&self, _: &str) -> runtime::Result<Option<TensorMeta>> {
+    fn tensor_layout(&self, _: &str) -> pteron_runtime::Result<Option<TensorMeta>> {
         Ok(None)
     }
 
-    fn data(&self, key: &str) -> runtime::Result<FreeableBuffer> {
+    fn data(&self, key: &str) -> pteron_runtime::Result<FreeableBuffer> {
         match (self.0)(key) {
             Some(found) => FreeableBuffer::from_bytes(found.data()),
-            None => {
-                Err(runtime::Error::NoSuchKey { key: key.to_owned(), source_name: self.name().to_owned() })
-            }
+            None => Err(pteron_runtime::Error::NoSuchKey {
+                key: key.to_owned(),
+                source_name: self.name().to_owned(),
+            }),
         }
     }
 

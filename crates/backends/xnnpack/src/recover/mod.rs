@@ -20,10 +20,10 @@ use crate::error::{Error, Result, fail};
 use crate::forms::{self, Forms, HasForms, NCHW_TO_NHWC, NHWC_TO_NCHW};
 use crate::payload::{Node, Op, Payload};
 use interface::KeyedBytes;
-use ir::exported::delegate::{DelegationError, LoweredCall, Recover};
-use ir::exported::{ExportedProgram, Size, VarId};
-use operator::Budget;
-use runtime::{FreeableBuffer, Limits};
+use pteron_ir::exported::delegate::{DelegationError, LoweredCall, Recover};
+use pteron_ir::exported::{ExportedProgram, Size, VarId};
+use pteron_operator::Budget;
+use pteron_runtime::{FreeableBuffer, Limits};
 
 /// Converts payloads back to operators.
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,7 +48,7 @@ fn failed(error: Error) -> DelegationError {
 }
 
 fn read(processed: &[u8]) -> Result<Payload> {
-    Payload::read(processed, &format::Limits::default()).map_err(|e| Error::new(e.to_string()))
+    Payload::read(processed, &pteron_format::Limits::default()).map_err(|e| Error::new(e.to_string()))
 }
 
 fn recover(call: &LoweredCall<'_>) -> Result<ExportedProgram> {

@@ -7,11 +7,11 @@ use crate::error::{Result, fail};
 use crate::forms::HasForms;
 use crate::payload::{Datatype, Node, Quantization, Role, Value};
 use crate::raise::{scalar_type, unpack_nibbles};
-use ir::SharedBytes;
-use ir::exported::{Argument, ConstantTensor, Size, TensorSpec, VarId};
+use pteron_ir::SharedBytes;
+use pteron_ir::exported::{Argument, ConstantTensor, Size, TensorSpec, VarId};
+use pteron_tensor::ScalarType;
+use pteron_tensor::memory::filled;
 use std::sync::Arc;
-use tensor::ScalarType;
-use tensor::memory::filled;
 
 /// The range of an 8-bit type.
 fn range(dtype: ScalarType) -> (i64, i64) {

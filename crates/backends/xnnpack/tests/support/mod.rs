@@ -1,9 +1,9 @@
 //! Payloads from files, and a builder for payloads.
 #![allow(dead_code, unreachable_pub)]
 
-use format::Limits;
-use format::flatbuffer::{Field, Ref, Writer};
-use format::pte::{Header, VerifiedProgram};
+use pteron_format::Limits;
+use pteron_format::flatbuffer::{Field, Ref, Writer};
+use pteron_format::pte::{Header, VerifiedProgram};
 use std::path::Path;
 
 #[path = "../../../../format/tests/support/files.rs"]

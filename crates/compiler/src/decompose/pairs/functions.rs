@@ -3,8 +3,8 @@
 use super::Pair;
 use crate::Result;
 use crate::rewrite::Rewriter;
-use ir::exported::{ExportedNode, VarId};
-use tensor::Scalar;
+use pteron_ir::exported::{ExportedNode, VarId};
+use pteron_tensor::Scalar;
 
 /// A function of one complex number by the name of its operator, if it is known.
 pub(super) fn of_one(
@@ -146,7 +146,7 @@ fn tanh(cx: &mut Rewriter<'_>, (a, b): Pair) -> Pair {
 /// A power with a real exponent, a number or a tensor.
 fn power(cx: &mut Rewriter<'_>, node: &ExportedNode, z: Pair) -> Result<Pair> {
     let (size, turn) = (modulus(cx, z), angle(cx, z));
-    match node.arg("exponent").and_then(ir::exported::Argument::var) {
+    match node.arg("exponent").and_then(pteron_ir::exported::Argument::var) {
         Some(exponent) => {
             let turned = cx.mul(turn, exponent);
             let size = cx.binary("aten.pow.Tensor_Tensor", size, exponent);

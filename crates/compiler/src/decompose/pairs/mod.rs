@@ -11,9 +11,9 @@ use super::spectral::{component, real_of};
 use super::windows::known;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use pteron_tensor::{Scalar, ScalarType};
 use std::collections::HashMap;
-use tensor::{Scalar, ScalarType};
 
 /// The real and imaginary parts of complex values that no node produces any more.
 #[derive(Default)]

@@ -4,8 +4,8 @@ use crate::flatbuffer::Path;
 use crate::pte::{
     BackendDelegate, Chain, DataLocation, EValue, ExecutionPlan, Instruction, NonConstBufferDevice,
 };
+use pteron_tensor::ScalarType;
 use std::collections::HashMap;
-use tensor::ScalarType;
 
 impl Verifier<'_> {
     /// Checks an execution plan, except its name.

@@ -31,7 +31,7 @@ impl Verifier<'_> {
                 self.invalid(
                     path.index(index).field("name"),
                     expected,
-                    format_args!("`{}`", names::text(&plan.name)),
+                    format_args!("`{}`", pteron_names::text(&plan.name)),
                 );
                 self.method = None;
             } else {
@@ -61,7 +61,11 @@ impl Verifier<'_> {
             let path = path.index(index);
             if let Some(first) = keys.insert(entry.key.as_str(), index) {
                 let expected = format!("a key other than that of named_data[{first}]");
-                self.invalid(path.field("key"), expected, format_args!("`{}`", names::text(&entry.key)));
+                self.invalid(
+                    path.field("key"),
+                    expected,
+                    format_args!("`{}`", pteron_names::text(&entry.key)),
+                );
             }
             self.index(path.field("segment_index"), entry.segment_index, program.segments.len(), "segments");
         }

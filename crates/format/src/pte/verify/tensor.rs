@@ -3,7 +3,7 @@ use crate::ErrorKind;
 use crate::flatbuffer::Path;
 use crate::pte::{AllocationDetails, ExecutionPlan, Tensor, TensorShapeDynamism};
 use crate::shape::Shape;
-use tensor::ScalarType;
+use pteron_tensor::ScalarType;
 
 impl Verifier<'_> {
     /// Checks the properties of a tensor, and where its bytes are.

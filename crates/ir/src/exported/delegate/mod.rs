@@ -301,7 +301,7 @@ pub enum DelegationError {
 mod tests {
     use super::*;
     use crate::exported::{Argument, ExportedNode, InputKind, TensorSpec, VarType};
-    use tensor::ScalarType;
+    use pteron_tensor::ScalarType;
 
     pub(super) fn value(program: &mut ExportedProgram, name: &str) -> VarId {
         let spec = TensorSpec::contiguous(ScalarType::Float, vec![2.into()]);

@@ -9,7 +9,7 @@ use super::super::gemm::driver::share;
 use super::super::mat::Shared;
 use super::super::{scratch, split};
 use super::{Conv, ConvEpilogue, ConvFrame, ConvParams, Layout, depthwise_last};
-use pool::Pool;
+use pteron_pool::Pool;
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -363,9 +363,9 @@ mod tests {
     fn one_thread_computes_every_line_once() {
         let kinds = [(false, 96, [1; 2], [1; 2], [0; 2]), (true, 0, [3; 2], [1; 2], [1; 2])];
         let counted = |threads: &[usize]| {
-            let before = pool::counted();
+            let before = pteron_pool::counted();
             assert!(agree(Isa::portable(), 1, [64, 64], 8, &kinds, threads));
-            pool::counted() - before
+            pteron_pool::counted() - before
         };
         assert_eq!(counted(&[1]) - counted(&[]), 64 * 64 * (8 * 96 + 96 * 9));
     }

@@ -9,7 +9,7 @@ use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
 use super::{ConvEpilogue, ConvFrame, ConvParams};
-use pool::Pool;
+use pteron_pool::Pool;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
@@ -67,7 +67,7 @@ pub(super) fn run(
         .run();
     };
     let per_plane = area * p.taps();
-    pool::count(planes.saturating_mul(per_plane));
+    pteron_pool::count(planes.saturating_mul(per_plane));
     if planes.saturating_mul(per_plane) < split::TAPS {
         out.chunks_exact_mut(area).enumerate().for_each(|(i, out)| plane(i, out));
     } else {
@@ -163,7 +163,7 @@ impl Plane<'_> {
         let p = self.p;
         let [_, in_height, in_width] = self.frame.input;
         let stride = p.stride[2];
-        pool::count(lines * phase * stride);
+        pteron_pool::count(lines * phase * stride);
         for (l, line) in patch.chunks_exact_mut(phase * stride).take(lines).enumerate() {
             let row = (y * p.stride[1] + l).checked_sub(p.padding[1]).filter(|&r| r < in_height);
             let (Some(row), Some(plane)) = (row, self.x) else {

@@ -8,9 +8,9 @@ use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
 use super::chain::Window;
 use super::{ConvEpilogue, ConvFrame, ConvParams, ConvWeights, TAIL_PART};
-use pool::Pool;
+use pteron_pool::Pool;
+use pteron_tensor::{AlignedBuffer, Result};
 use std::ops::Range;
-use tensor::{AlignedBuffer, Result};
 
 /// Most taps of a kernel that is computed this way.
 pub(super) const MAX_TAPS: usize = 128;
@@ -76,7 +76,7 @@ impl DepthwiseLast {
                 (tail.0)(first * line_len, out);
             }
         };
-        pool::count(lines.saturating_mul(per_line));
+        pteron_pool::count(lines.saturating_mul(per_line));
         let group_len = at_once * line_len;
         if lines.saturating_mul(per_line) < split::TAPS {
             out.chunks_mut(group_len).enumerate().for_each(|(group, out)| some(group, out));
@@ -100,7 +100,7 @@ impl DepthwiseLast {
         epilogue: &ConvEpilogue<'_>,
     ) {
         let len = frame.output[2] * p.out_channels;
-        pool::count(lines.len() * len * p.taps());
+        pteron_pool::count(lines.len() * len * p.taps());
         for (i, (y, out)) in lines.zip(out.chunks_exact_mut(len)).enumerate() {
             let epilogue = &epilogue.part(i * len..(i + 1) * len);
             Line { p, frame, image, z: 0, y, weights: self.weights.elements(), epilogue, out }.run(isa);

@@ -8,7 +8,7 @@ use super::super::gemm::tile;
 use super::super::scratch;
 use super::rows::{KC, MC, Run};
 use super::{ConvFrame, ConvParams, Layout};
-use pool::Pool;
+use pteron_pool::Pool;
 use std::ops::Range;
 
 /// Least width of an output line: tiles end with the line.

@@ -35,10 +35,10 @@ use super::laid::{LaidOut, WeightBuffer};
 use chain::Window;
 use depthwise_last::DepthwiseLast;
 use planes::PlanesConv;
-use pool::Pool;
+use pteron_pool::Pool;
+use pteron_tensor::{AlignedBuffer, Result};
 use rows::RowsConv;
 use std::ops::Range;
-use tensor::{AlignedBuffer, Result};
 pub use weights::ConvWeights;
 use winograd::Winograd;
 

@@ -12,9 +12,9 @@ use super::super::mat::{MatMut, MatRef};
 use super::super::scratch;
 use super::super::split;
 use super::{ConvEpilogue, ConvFrame, ConvParams};
-use pool::Pool;
+use pteron_pool::Pool;
+use pteron_tensor::Result;
 use std::ops::Range;
-use tensor::Result;
 
 /// Inner dimension of a block.
 const KC: usize = 256;
@@ -63,7 +63,7 @@ impl PlanesConv {
         let units = frame.batch * p.groups;
         let k = p.in_channels / p.groups * p.taps();
         let work = units.saturating_mul(rows).saturating_mul(cols).saturating_mul(k);
-        pool::count(work);
+        pteron_pool::count(work);
         let threads = split::threads(pool, work, split::PRODUCTS);
         let (row_unit, col_unit) = (self.weights[0].height(), tile::panel_cols(isa.level()));
         let (tm, tn) = grid(threads.div_ceil(units), rows.div_ceil(row_unit), cols.div_ceil(col_unit));
@@ -171,7 +171,7 @@ impl Run<'_> {
 
     /// Writes what each of the pixels `cols` reads for one channel and tap, then zeros.
     fn patches(&self, image: &[f32], row: usize, cols: Range<usize>, line: &mut [f32]) {
-        pool::count(line.len());
+        pteron_pool::count(line.len());
         let (p, frame) = (self.p, self.frame);
         let (channel, tap) = (row / p.taps(), row % p.taps());
         let at = [tap / (p.kernel[1] * p.kernel[2]), tap / p.kernel[2] % p.kernel[1], tap % p.kernel[2]];

@@ -16,9 +16,9 @@ use super::super::mat::{MatMut, MatRef, Shared};
 use super::super::scratch;
 use super::super::split;
 use super::{ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout, TAIL_PART};
-use pool::Pool;
+use pteron_pool::Pool;
+use pteron_tensor::{AlignedBuffer, Result};
 use std::ops::Range;
-use tensor::{AlignedBuffer, Result};
 
 /// Largest inner dimension of a block.
 pub(super) const KC: usize = 256;
@@ -145,7 +145,7 @@ impl RowsConv {
             let units = frame.batch * p.groups;
             let k = phase.taps.len() * (p.in_channels / p.groups);
             let work = units.saturating_mul(rows).saturating_mul(cols).saturating_mul(k);
-            pool::count(work);
+            pteron_pool::count(work);
             let threads = split::threads(pool, work, split::PRODUCTS);
             let layouts = (self.input, self.output);
             if !run.is_pointwise()
@@ -228,7 +228,7 @@ impl Phase {
         let (phase, indices) = Self::geometry(p, first);
         let taps = &phase.taps;
         let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
-        let mut packed = tensor::memory::with_room(p.groups)?;
+        let mut packed = pteron_tensor::memory::with_room(p.groups)?;
         let [outer, inner, _] = weights.strides;
         let strided = match p.transposed {
             false => weights.step_within_taps().map(|step| (co, taps.len() * ci, step)),

@@ -287,9 +287,9 @@ fn winograd_takes_16_of_36_multiplications() {
     let p = ConvParams { padding: [0, 1, 1], ..ConvParams::conv2d(32, 32, [3, 3]) };
     let (conv, frame) = winograd_of(Isa::portable(), p, &random_values(p.weights(), 2), [12, 12]);
     let (x, mut out) = (random_values(32 * 144, 1), vec![0.0; 32 * 144]);
-    let before = pool::counted();
+    let before = pteron_pool::counted();
     conv.run(&Pool::serial(), &frame, &x, &mut out, &ConvEpilogue::default());
-    assert_eq!(pool::counted() - before, (144 * p.weights() * 16 / 36) as u64);
+    assert_eq!(pteron_pool::counted() - before, (144 * p.weights() * 16 / 36) as u64);
     let of = |frame: ConvFrame| Method::of(&p, Layout::ChannelsLast, &frame);
     assert_eq!(of(frame), Method::Winograd);
     assert_eq!(of(ConvFrame { input: [1, 4, 4], output: [1, 4, 4], ..frame }), Method::Direct);
@@ -378,11 +378,11 @@ fn widely_dilated_kernels_do_not_copy_far_more_than_they_sum() {
         let input = [1, input[0], input[1]];
         let output = p.output_size(input, [0; 3]).unwrap();
         for variant in [0, 7, 11, 15] {
-            let before = pool::counted();
+            let before = pteron_pool::counted();
             let frame = ConvFrame { batch: 1, input, output };
             check(p, frame, (Layout::ChannelsFirst, Layout::ChannelsFirst), variant);
             let sums = 2 * output.iter().product::<usize>() * p.taps() * 2 * Isa::available().count();
-            assert!(pool::counted() - before <= 12 * sums as u64, "{p:?}");
+            assert!(pteron_pool::counted() - before <= 12 * sums as u64, "{p:?}");
         }
     }
 }

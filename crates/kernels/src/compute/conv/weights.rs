@@ -1,8 +1,8 @@
 //! The weights of a convolution before they are packed.
 
 use super::ConvParams;
-use tensor::Result;
-use tensor::memory::with_room;
+use pteron_tensor::Result;
+use pteron_tensor::memory::with_room;
 
 /// The weights of a convolution, with their dimensions in any order: `[out, in / groups, tap]`, or if it is
 /// transposed `[in, out / groups, tap]`. One stride separates all taps.

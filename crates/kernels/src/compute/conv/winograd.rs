@@ -21,10 +21,10 @@ use super::super::{math, scratch, split};
 use super::rows::{KC, RowsConv};
 use super::winograd_transforms::{InputTransform, OutputTransform, POINTS, TAPS, WeightTransform, taps_of};
 use super::{ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout};
-use pool::Pool;
+use pteron_pool::Pool;
+use pteron_tensor::Result;
 use std::ops::Range;
 use std::sync::OnceLock;
-use tensor::Result;
 
 /// Approximate number of elements of transformed tiles and their products that are held at once: they stay in the L2
 /// cache.
@@ -119,7 +119,7 @@ impl Winograd {
         let tiles = frame.batch * depth * lines[0] * lines[1];
         let run = Run { isa, p, frame, x, out: Shared::new(out), epilogue, conv: self, lines };
         let work = tiles.saturating_mul(POINTS * p.in_channels).saturating_mul(p.out_channels);
-        pool::count(work);
+        pteron_pool::count(work);
         let threads = split::threads(pool, work, split::PRODUCTS);
         let (panel, height) = (tile::panel_cols(isa.level()), tile::max_rows_in_place(isa.level()));
         // A tail needs whole lines of tiles, and all channels of a pixel.
@@ -153,7 +153,7 @@ impl Winograd {
             }
             let last = Layout::ChannelsLast;
             RowsConv::new(isa, p, &ConvWeights::plain(p, &plain), last, last)
-                .unwrap_or_else(|_| pool::out_of_memory(plain.len() * size_of::<f32>()))
+                .unwrap_or_else(|_| pteron_pool::out_of_memory(plain.len() * size_of::<f32>()))
         })
     }
 }

@@ -9,7 +9,7 @@ use super::pack;
 use super::sweep::{Left, Right, Sweep};
 use super::tile;
 use super::{Lhs, Rhs, dot};
-use pool::Pool;
+use pteron_pool::Pool;
 use std::ops::Range;
 
 /// Inner dimension of a block: the part of A that a tile reads at this depth stays in the L1 cache.
@@ -107,7 +107,7 @@ impl Job<'_> {
     /// Computes the product into C; in parallel on `pool` where that pays.
     pub(super) fn run(&self, pool: &Pool, c: MatMut<'_>) {
         let work = self.m.max(split::LEAST_ROWS).saturating_mul(self.n).saturating_mul(self.k);
-        pool::count(self.m.saturating_mul(self.n).saturating_mul(self.k));
+        pteron_pool::count(self.m.saturating_mul(self.n).saturating_mul(self.k));
         let threads = split::threads(pool, work, split::PRODUCTS);
         divide(pool, threads, c, (self.row_unit(), self.col_unit()), &|rows, cols, c| {
             self.part(rows, cols, c);

@@ -20,7 +20,7 @@ use super::isa::Isa;
 use super::mat::{MatMut, MatRef};
 use super::split;
 use driver::Job;
-use pool::Pool;
+use pteron_pool::Pool;
 
 /// The left operand of a product.
 #[derive(Clone, Copy, Debug)]

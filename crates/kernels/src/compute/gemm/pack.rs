@@ -6,8 +6,8 @@ use super::super::mat::{MatMut, MatRef};
 use super::super::simd::dispatch;
 use super::super::transpose::Transpose;
 use super::tile;
+use pteron_tensor::{AlignedBuffer, Result};
 use std::ops::Range;
-use tensor::{AlignedBuffer, Result};
 
 /// The right operand of a product, packed for a level: panels of columns, each stored row by row, the last padded
 /// with zero columns.
@@ -51,7 +51,7 @@ impl PackedB {
     ///
     /// # Errors
     /// Memory runs out, or `read` fails.
-    pub fn by_pieces<E: From<tensor::Error>>(
+    pub fn by_pieces<E: From<pteron_tensor::Error>>(
         isa: Isa,
         (k, n): (usize, usize),
         transposed: bool,

@@ -351,11 +351,12 @@ fn packing_in_pieces_gives_the_same_panels() {
             let plain = MatRef::new(&stored, rows, columns);
             let whole = PackedB::new(isa, if transposed { plain.t() } else { plain }).unwrap();
             let mut read = 0;
-            let pieces = PackedB::by_pieces::<tensor::Error>(isa, (k, n), transposed, 200, |part, pack| {
-                read += part.len();
-                pack(&stored[part.start * columns..part.end * columns]);
-                Ok(())
-            });
+            let pieces =
+                PackedB::by_pieces::<pteron_tensor::Error>(isa, (k, n), transposed, 200, |part, pack| {
+                    read += part.len();
+                    pack(&stored[part.start * columns..part.end * columns]);
+                    Ok(())
+                });
             assert_eq!((whole.elements(), read), (pieces.unwrap().elements(), rows));
         }
     }

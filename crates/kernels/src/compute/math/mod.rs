@@ -11,9 +11,9 @@ use super::isa::Isa;
 use super::mat::MatMut;
 use super::simd::{Op, Portable, Simd, dispatch};
 use super::split::{ELEMENTS, elements};
-use pool::Pool;
+use pteron_pool::Pool;
 
-pub use operator::{Binary, Unary};
+pub use pteron_operator::{Binary, Unary};
 
 // Errors, in ulp of the exact result; functions not listed are correctly rounded.
 //

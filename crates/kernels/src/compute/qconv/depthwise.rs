@@ -14,10 +14,10 @@ use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
 use super::Input;
 use super::quads::Quads;
-use pool::Pool;
+use pteron_pool::Pool;
+use pteron_tensor::Result;
+use pteron_tensor::memory::filled;
 use std::ops::Range;
-use tensor::Result;
-use tensor::memory::filled;
 
 /// Channels that are summed together, if there are as many.
 pub(super) const CHANNELS: usize = 64;
@@ -223,7 +223,7 @@ impl Single<'_> {
         let (p, frame) = (self.input.p, self.input.frame);
         let len = width_read(p, frame) * p.in_channels;
         let bytes = p.kernel[0] * p.kernel[1] * len + CHANNELS;
-        pool::count(bytes);
+        pteron_pool::count(bytes);
         scratch::with(MAX_TILE + bytes.div_ceil(size_of::<f32>()), |scratch| {
             let (tile, lines) = scratch.split_at_mut(MAX_TILE);
             let lines: &mut [u8] = bytemuck::cast_slice_mut(lines);

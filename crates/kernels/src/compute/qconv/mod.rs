@@ -21,9 +21,9 @@ use super::qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, WeightBits, W
 use super::quantize::{Affine, Quantization};
 use depthwise::Depthwise;
 use lines::{Lines, Segments};
-use pool::Pool;
+use pteron_pool::Pool;
+use pteron_tensor::{AlignedBuffer, Result};
 use std::ops::Range;
-use tensor::{AlignedBuffer, Result};
 
 /// Channels-last images of 8-bit values.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +122,7 @@ impl QuantizedConv {
             let step = if dense { weights.step_within_taps() } else { None };
             let mut matrix = AlignedBuffer::zeroed(if step.is_none() { k * n } else { 0 })?;
             let matrix: &mut [i8] = bytemuck::cast_slice_mut(&mut matrix);
-            let mut groups = tensor::memory::with_room(params.groups / groups_together)?;
+            let mut groups = pteron_tensor::memory::with_room(params.groups / groups_together)?;
             for g in 0..params.groups / groups_together {
                 let quantized = match step {
                     Some(step) => MatRef::strided(weights.from(g * n), n, k, weights.strides[0], step).t(),

@@ -11,9 +11,9 @@ use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
 use super::Input;
 use super::depthwise::{CHANNELS, FinishLine, Sums, of_tap, width_read};
+use pteron_tensor::Result;
+use pteron_tensor::memory::filled;
 use std::ops::Range;
-use tensor::Result;
-use tensor::memory::filled;
 
 /// The weights of a depthwise convolution, in quads.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Quads {
         let outside = frame.input[2] * p.in_channels;
         // Vectors extend past the last channel of the last pixel.
         let bytes = self.quads * len + CHANNELS * QUAD + outside;
-        pool::count(bytes);
+        pteron_pool::count(bytes);
         scratch::with(MAX_TILE + bytes.div_ceil(size_of::<f32>()), |scratch| {
             let (tile, bytes) = scratch.split_at_mut(MAX_TILE);
             let bytes: &mut [u8] = bytemuck::cast_slice_mut(bytes);

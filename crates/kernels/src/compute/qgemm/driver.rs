@@ -12,7 +12,7 @@ use super::tile::{AMX_HALF, Args, ROWS_READ, SetUp};
 
 pub(crate) use super::tile::{AMX_STEP, Path};
 
-use pool::Pool;
+use pteron_pool::Pool;
 use std::ops::Range;
 
 /// Bytes of the rows of A that are copied at once: they stay in the L2 cache.
@@ -111,7 +111,7 @@ impl Job<'_> {
         let (n, panels) = (self.b.cols(), self.b.panels());
         out.check(self.m, n);
         let work = self.m.saturating_mul(n).saturating_mul(self.b.rows());
-        pool::count(work);
+        pteron_pool::count(work);
         let elements = self.m.saturating_mul(n.saturating_add(self.b.rows()));
         let path = self.path.for_shape(self.m, self.b.rows(), self.b.group());
         let work = path.work(work).saturating_add(elements.saturating_mul(ELEMENT_WORK));

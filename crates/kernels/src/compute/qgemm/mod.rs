@@ -37,7 +37,7 @@ use super::isa::Isa;
 use super::quantize::Affine;
 use driver::{Fill, Job, RowLayout};
 use epilogue::Params;
-use pool::Pool;
+use pteron_pool::Pool;
 use tile::Path;
 
 /// The left operand of a product: `rows x cols` 8-bit values, row-major.

@@ -1,8 +1,8 @@
 //! The right operand of a product, packed in the layout that the tiles read.
 
 use super::super::mat::MatRef;
-use tensor::memory::filled;
-use tensor::{AlignedBuffer, Result};
+use pteron_tensor::memory::filled;
+use pteron_tensor::{AlignedBuffer, Result};
 
 /// Columns of a panel.
 pub(crate) const PANEL: usize = 16;

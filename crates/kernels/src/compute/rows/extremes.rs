@@ -4,7 +4,7 @@ use super::super::isa::Isa;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split::ELEMENTS;
 use super::reduce::fold_halves;
-use pool::Pool;
+use pteron_pool::Pool;
 
 /// Element types with an order, in which NaN beats every other value.
 pub trait Ordered: Copy + Default + Send + Sync + 'static {

@@ -6,7 +6,7 @@ use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
 use super::norm::mean_rstd;
 use super::reduce::{COLUMNS, column_sums_of};
-use pool::Pool;
+use pteron_pool::Pool;
 
 /// Elements of a block of a channels-last image: they stay in a near cache.
 const BLOCK: usize = 1 << 14;

@@ -17,7 +17,7 @@ pub use reduce::{column_means, max, mean, min, range, row_means, sum, sum_of_squ
 pub use softmax::{softmax, softmax_across, softmax_in_place};
 
 use super::split::ELEMENTS;
-use pool::Pool;
+use pteron_pool::Pool;
 
 /// Runs `body` over the rows of `x` and of `out`, each of `n` elements.
 fn each_row(pool: &Pool, n: usize, x: &[f32], out: &mut [f32], body: &(dyn Fn(&[f32], &mut [f32]) + Sync)) {

@@ -4,7 +4,7 @@ use super::super::isa::Isa;
 use super::super::simd::{Op, Simd, dispatch};
 use super::each_row;
 use super::reduce::sum_of;
-use pool::Pool;
+use pteron_pool::Pool;
 
 /// `(mean, 1 / sqrt(variance + eps))` of the elements, with the population variance.
 pub fn mean_rstd(isa: Isa, x: &[f32], eps: f32) -> (f32, f32) {

@@ -6,7 +6,7 @@ use super::super::isa::Isa;
 use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split::ELEMENTS;
-use pool::Pool;
+use pteron_pool::Pool;
 use std::ops::Range;
 
 pub(super) const LANES: usize = 16;

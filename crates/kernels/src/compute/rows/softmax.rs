@@ -5,7 +5,7 @@ use super::super::math::{self, exp_nonpositive as exp};
 use super::super::simd::{Op, Simd, dispatch};
 use super::reduce::{LANES, ROWS, extreme, sum_of};
 use super::{each_row, each_row_in_place};
-use pool::Pool;
+use pteron_pool::Pool;
 
 /// Softmax of each row of `n` elements, or its logarithm: `e^(x - max) / sum`, `x - max - ln(sum)`. A row that
 /// contains NaN or infinity, or only negative infinity, becomes NaN where the formula says so. Subnormal results are

@@ -4,7 +4,7 @@ use super::field::Field;
 use super::node::Node;
 use pteron::tensor::memory;
 use pteron::{ScalarType, Shape};
-use toolbox::batch::{Column, Row};
+use pteron_toolbox::batch::{Column, Row};
 
 /// A column with borrowed memory.
 pub(crate) struct ArrowColumn<'a> {

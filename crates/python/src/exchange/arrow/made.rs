@@ -5,9 +5,9 @@ use super::node::Node;
 use crate::errors::{Failure, Result};
 use pteron::tensor::AlignedBuffer;
 use pteron::{ScalarType, Shape, bf16};
+use pteron_toolbox::batch::{Cells, OutputColumn};
 use std::ffi::c_void;
 use std::ptr;
-use toolbox::batch::{Cells, OutputColumn};
 
 /// The list type for rows of several elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

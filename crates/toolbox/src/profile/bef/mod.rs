@@ -11,15 +11,15 @@ use super::nesting::{covered, self_times};
 use super::{Recorder, Recording, Span};
 use crate::bef::RunOptions;
 use crate::{Context, Result};
-use ::bef::section::functions::FunctionRecord;
-use ::bef::{FunctionId, Location, Verified};
-use runtime::FreeableBuffer;
+use pteron_bef::section::functions::FunctionRecord;
+use pteron_bef::{FunctionId, Location, Verified};
+use pteron_runtime::FreeableBuffer;
+use pteron_tfrt_kernels::driver;
+use pteron_trace::SpanKind;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
-use tfrt_kernels::driver;
-use trace::SpanKind;
 
 /// Spans of kernels and tasks that a profile keeps at most, 64 bytes each. Later spans are not recorded.
 pub const MAX_SPANS: usize = 4_000_000;
@@ -65,7 +65,7 @@ pub fn profile(
     let exit_code = driver::run_traced(bytes, &options, times, tracer, stdout, stderr);
     recorder.block("Execute");
     let mut recording = recorder.finish();
-    let verified = ::bef::File::open(&program).and_then(|file| file.verify());
+    let verified = pteron_bef::File::open(&program).and_then(|file| file.verify());
     // An invalid program has not run; it needs no labels.
     let labels = verified.and_then(|p| labels(&p)).unwrap_or_default();
     let owners;
@@ -74,7 +74,7 @@ pub fn profile(
 }
 
 /// For each function, its index and name; for a region, the index of the enclosing function and a label.
-pub(crate) fn labels(program: &Verified<'_>) -> ::bef::Result<Vec<(u32, String)>> {
+pub(crate) fn labels(program: &Verified<'_>) -> pteron_bef::Result<Vec<(u32, String)>> {
     let index = program.functions();
     let mut outer = HashMap::new();
     for function in 0..index.len() as u32 {
@@ -128,7 +128,8 @@ impl Profile {
     /// If the program is not a valid BEF file; nothing has run then.
     pub fn report(&self, name: &str) -> Result<Report> {
         let context = || format!("{name} is not a valid BEF file");
-        let program = ::bef::File::open(&self.program).and_then(|file| file.verify()).context(context)?;
+        let program =
+            pteron_bef::File::open(&self.program).and_then(|file| file.verify()).context(context)?;
         let find = |name: &str| program.functions().iter().position(|f| f.name == name);
         let init = self.options.init.as_deref().and_then(find).map(|i| i as u32);
         let spans: Vec<&Span> =
@@ -316,7 +317,8 @@ func.func @fails() -> i32 {
     }
 
     fn profiled(options: RunOptions) -> (Profile, String, String) {
-        let Translation::Done(bytes) = to_bef(PROGRAM.as_bytes(), "t.mlir", mlir::Options::default()) else {
+        let Translation::Done(bytes) = to_bef(PROGRAM.as_bytes(), "t.mlir", pteron_mlir::Options::default())
+        else {
             panic!("the program is not translated")
         };
         let (stdout, stderr) = (Text::default(), Text::default());

@@ -1,0 +1,46 @@
+//! Re-exports from [`ir`], and queries on graphs.
+
+pub use pteron_ir::{
+    Bytes, Call, CallArg, CallOut, Constant, Derivation, Graph, Identity, IntoKind, Kind, Mark, NodeId,
+    SharedBytes, SourceId, Type, Value, ValueId,
+};
+
+use pteron_operator::{Facts, Meaning};
+use pteron_tensor::Tensor;
+
+/// The meaning of a node's call, if the node is a call and its kernel declares one. A call into a result of other sizes than
+/// it computes has none: the kernel is called, and refuses it.
+pub(crate) fn meaning(graph: &Graph, node: NodeId) -> Option<Meaning> {
+    let node = graph.node(node);
+    let metas = || node.inputs().iter().map(|&v| graph.meta(v));
+    let meaning = node.call()?.meaning(metas())?;
+    let declared = graph.meta(*node.outputs().first()?).sizes();
+    let computed = node.call()?.result_sizes(metas(), &meaning);
+    computed.is_none_or(|sizes| sizes == *declared).then_some(meaning)
+}
+
+/// The facts of the operator that a node calls; [`Facts::NONE`] if it is not a call.
+pub(crate) fn facts(graph: &Graph, node: NodeId) -> Facts {
+    graph.node(node).call().map_or(Facts::NONE, |call| call.kernel.facts())
+}
+
+/// The node's input at a position of its call's arguments.
+pub(crate) fn argument(graph: &Graph, node: NodeId, position: usize) -> Option<ValueId> {
+    let node = graph.node(node);
+    node.inputs().get(node.call()?.input_at(position)?).copied()
+}
+
+/// The user of a value that is used exactly once.
+pub(crate) fn single_user(graph: &Graph, value: ValueId) -> Option<NodeId> {
+    if graph.uses(value).len() == 1 { graph.only_user(value) } else { None }
+}
+
+/// The node that defines a value, if the value is used exactly once.
+pub(crate) fn single_use_producer(graph: &Graph, value: ValueId) -> Option<NodeId> {
+    if graph.uses(value).len() == 1 { graph.producer(value) } else { None }
+}
+
+/// Adds an f32 constant with these elements.
+pub(crate) fn constant(graph: &mut Graph, sizes: &[usize], elements: &[f32]) -> Option<ValueId> {
+    graph.computed(Tensor::from_slice(sizes, elements).ok()?).ok()
+}

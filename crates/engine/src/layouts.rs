@@ -1,0 +1,117 @@
+//! Memory layouts of tensors: the requirements of operations, which are checked for every node before a graph is
+//! lowered, and the two image layouts.
+
+use crate::graph::{Graph, NodeId};
+use crate::operands::Operands;
+use crate::operation::operation;
+use pteron_kernels::compute::Layout;
+use pteron_operator::{Error, Result};
+use pteron_tensor::{DimOrder, TensorMeta};
+
+/// The memory layout that a node requires of an operand. The order of dimensions of size 1 never matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lies {
+    /// Any dim order.
+    Anyhow,
+    /// Row-major.
+    Plain,
+    /// An image in this layout.
+    Image(Layout),
+    /// An image in either layout.
+    AnyImage,
+    /// The sizes and layout of the node's first input.
+    AsFirst,
+    /// A layout in which a reshape of the node's first input keeps the order of elements in memory.
+    Reshaped,
+}
+
+/// Checks every node of a graph.
+pub(crate) fn check(graph: &Graph) -> Result<()> {
+    graph.order().into_iter().try_for_each(|node| check_node(graph, node))
+}
+
+/// Checks that a node can run: its operands ([`Operation::check`](crate::Operation::check)) and their layouts
+/// ([`Operation::lies`](crate::Operation::lies)).
+///
+/// # Errors
+/// It cannot; why.
+pub fn check_node(graph: &Graph, node: NodeId) -> Result<()> {
+    if let Some(operation) = operation(graph, node) {
+        operation.check(&Operands::new(graph, node))?;
+    }
+    check_layout(graph, node)
+}
+
+/// Whether the operands of a node have the layouts that it requires.
+pub(crate) fn layouts_fit(graph: &Graph, node: NodeId) -> bool {
+    check_layout(graph, node).is_ok()
+}
+
+/// Checks that the operands of a node have the layouts that its operation requires.
+fn check_layout(graph: &Graph, id: NodeId) -> Result<()> {
+    // Kernels of calls receive the layouts of their tensors at run time.
+    let Some(operation) = operation(graph, id) else { return Ok(()) };
+    let node = graph.node(id);
+    let first = node.inputs().first().map(|&v| graph.meta(v));
+    for (i, &v) in node.inputs().iter().chain(node.outputs()).enumerate() {
+        let meta = graph.meta(v);
+        if !lies(meta, operation.lies(i, node.inputs().len()), first) {
+            let place = if i < node.inputs().len() { "reads" } else { "writes" };
+            let name = node.name();
+            return Err(Error::invalid(format!(
+                "{name} {place} {meta}, which is not in the layout that it requires"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn lies(meta: &TensorMeta, asked: Lies, first: Option<&TensorMeta>) -> bool {
+    match asked {
+        Lies::Anyhow => true,
+        Lies::Plain => is_plain(meta),
+        Lies::Image(layout) => has_layout(meta, layout),
+        Lies::AnyImage => image_layout(meta).is_some(),
+        Lies::AsFirst => first.is_some_and(|from| {
+            from.sizes() == meta.sizes() && from.dim_order().same_layout(meta.dim_order(), meta.sizes())
+        }),
+        Lies::Reshaped => first.is_some_and(|from| reshapes(from, meta)),
+    }
+}
+/// Whether a tensor is row-major.
+fn is_plain(meta: &TensorMeta) -> bool {
+    meta.dim_order().same_layout(&DimOrder::contiguous(meta.rank()), meta.sizes())
+}
+
+/// Whether a reshape between the metas moves no elements: both are row-major, or they have the same dimensions apart
+/// from those of size 1.
+fn reshapes(from: &TensorMeta, to: &TensorMeta) -> bool {
+    let steps = |m: &TensorMeta| -> Vec<(usize, usize)> {
+        m.sizes().iter().copied().zip(m.strides().iter().copied()).filter(|(n, _)| *n != 1).collect()
+    };
+    let same = from.dtype() == to.dtype() && from.numel() == to.numel();
+    same && (from.numel() == 0 || is_plain(from) && is_plain(to) || steps(from) == steps(to))
+}
+
+/// Whether a tensor is an image in this layout.
+pub(crate) fn has_layout(meta: &TensorMeta, layout: Layout) -> bool {
+    meta.rank() >= 3 && meta.dim_order().same_layout(&order_of(layout, meta.rank()), meta.sizes())
+}
+
+/// The dim order of images `[N, C, space..]` in a layout.
+pub(crate) fn order_of(layout: Layout, rank: usize) -> DimOrder {
+    let mut order: Vec<u8> = (0..rank as u8).collect();
+    if layout == Layout::ChannelsLast && rank >= 3 {
+        order[1..].rotate_left(1);
+    }
+    DimOrder::new(&order).unwrap_or_default()
+}
+
+/// The layout of an image `[N, C, space..]` with this meta, if it is one of the two. If it has both, because of
+/// dimensions of size 1, the one that its dim order names.
+pub(crate) fn image_layout(meta: &TensorMeta) -> Option<Layout> {
+    let layouts = [Layout::ChannelsFirst, Layout::ChannelsLast];
+    let named =
+        layouts.into_iter().find(|&l| meta.rank() >= 3 && *meta.dim_order() == order_of(l, meta.rank()));
+    named.or_else(|| layouts.into_iter().find(|&l| has_layout(meta, l)))
+}

@@ -1,0 +1,47 @@
+//! Chains channels-last convolutions with little work per element (pointwise and depthwise) if the images between them
+//! are large.
+
+use crate::graph::{Graph, NodeId, single_use_producer};
+use crate::operation::{Fused, as_op};
+use crate::steps::conv::{Convolution, frame};
+use crate::steps::conv_chain::ConvChain;
+use pteron_kernels::compute::{ConvFrame, chain_pays, chains};
+
+/// Appends every convolution to the convolution or chain before it where that is faster with this number of threads.
+pub(super) fn run(graph: &mut Graph, threads: usize) {
+    for node in graph.order() {
+        append(graph, node, threads);
+    }
+}
+
+fn append(graph: &mut Graph, node: NodeId, threads: usize) -> Option<()> {
+    let conv = *as_op::<Convolution>(graph, node)?;
+    let before = single_use_producer(graph, *graph.node(node).inputs().first()?)?;
+    let mut convs = match as_op::<Convolution>(graph, before) {
+        Some(first) if is_link(graph, before, first) => vec![*first],
+        Some(_) => return None,
+        None => as_op::<ConvChain>(graph, before)?.convs.clone(),
+    };
+    let follows = convs.last().is_some_and(|last| !last.residual) && is_link(graph, node, &conv);
+    if !follows || !chain_pays(&conv.params, &frame_of(graph, node), threads) {
+        return None;
+    }
+    convs.push(conv);
+    let all: Vec<_> =
+        graph.node(before).inputs().iter().chain(&graph.node(node).inputs()[1..]).copied().collect();
+    graph.rewrite(node, Fused::kind(ConvChain { convs }), &all);
+    graph.absorb(node, before);
+    graph.remove(before);
+    Some(())
+}
+
+/// Whether the convolution of a node can be part of a chain.
+fn is_link(graph: &Graph, node: NodeId, conv: &Convolution) -> bool {
+    conv.space == 2 && chains(&conv.params, conv.layout, &frame_of(graph, node))
+}
+
+/// The input and output sizes of a 2-d convolution.
+fn frame_of(graph: &Graph, node: NodeId) -> ConvFrame {
+    let node = graph.node(node);
+    frame(graph.meta(node.inputs()[0]), graph.meta(node.outputs()[0]), 2)
+}

@@ -1,0 +1,112 @@
+//! Tracks values in two forms, of which a pass prefers one: another layout or another element type. Conversions are
+//! inserted where a user needs the other form.
+
+use crate::graph::{Graph, Kind, NodeId, ValueId};
+use pteron_ir::User;
+use pteron_tensor::TensorMeta;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The values that are available in the form that a pass prefers, as it proceeds from node to node.
+pub(super) struct Forms {
+    /// The kind of node that converts between the forms, in both directions.
+    conversion: Arc<dyn Kind>,
+    /// The values in the other form, where they exist.
+    others: HashMap<ValueId, ValueId>,
+    /// The values that were changed to the preferred form, with their original metas.
+    changed: HashMap<ValueId, TensorMeta>,
+}
+
+impl Forms {
+    pub(super) fn new(conversion: Arc<dyn Kind>) -> Self {
+        Self { conversion, others: HashMap::new(), changed: HashMap::new() }
+    }
+
+    /// Whether a value exists in the preferred form.
+    pub(super) fn is_preferred(&self, v: ValueId) -> bool {
+        self.changed.contains_key(&v) || self.others.contains_key(&v)
+    }
+
+    /// The meta of a value before the pass.
+    pub(super) fn meta<'a>(&'a self, graph: &'a Graph, v: ValueId) -> &'a TensorMeta {
+        self.changed.get(&v).unwrap_or_else(|| graph.meta(v))
+    }
+
+    /// Sets the preferred form of a value.
+    pub(super) fn set(&mut self, v: ValueId, preferred: ValueId) {
+        self.others.insert(v, preferred);
+    }
+
+    /// A value in the preferred form, which has this meta; inserts a conversion before `node` if necessary.
+    pub(super) fn preferred(
+        &mut self,
+        graph: &mut Graph,
+        node: NodeId,
+        v: ValueId,
+        meta: TensorMeta,
+    ) -> ValueId {
+        if self.changed.contains_key(&v) { v } else { self.other(graph, node, v, meta) }
+    }
+
+    /// The preferred form of a value, if it exists.
+    pub(super) fn existing(&self, v: ValueId) -> Option<ValueId> {
+        if self.changed.contains_key(&v) { Some(v) } else { self.others.get(&v).copied() }
+    }
+
+    /// Changes an output of a node to the preferred form, which has this meta.
+    pub(super) fn write(&mut self, graph: &mut Graph, output: ValueId, meta: TensorMeta) {
+        self.changed.insert(output, graph.meta(output).clone());
+        graph.set_meta(output, meta);
+    }
+
+    /// Gives an unchanged node all inputs in their original form.
+    pub(super) fn keep(&mut self, graph: &mut Graph, node: NodeId) {
+        for slot in 0..graph.node(node).inputs().len() {
+            self.need_own(graph, node, slot);
+        }
+    }
+
+    /// Gives a node an input in its original form.
+    pub(super) fn need_own(&mut self, graph: &mut Graph, node: NodeId, slot: usize) {
+        let v = graph.node(node).inputs()[slot];
+        if let Some(meta) = self.changed.get(&v).cloned() {
+            let own = self.other(graph, node, v, meta);
+            graph.set_input(node, slot, own);
+        }
+    }
+
+    /// Gives the graph's results their original form.
+    pub(super) fn finish(mut self, graph: &mut Graph) {
+        for v in graph.outputs().to_vec() {
+            let (Some(meta), Some(producer)) = (self.changed.get(&v).cloned(), graph.producer(v)) else {
+                continue;
+            };
+            let own = match self.others.get(&v) {
+                Some(&own) => own,
+                None => {
+                    let conversion = Arc::clone(&self.conversion);
+                    let node = graph.insert_after(producer, conversion, &[v], [meta]);
+                    self.credit(graph, node, v)
+                }
+            };
+            let ends = graph.uses(v).iter().filter(|u| matches!(u.user, User::Terminator(_)));
+            ends.copied().collect::<Vec<_>>().into_iter().for_each(|used| graph.replace_use(used, own));
+        }
+    }
+
+    fn other(&mut self, graph: &mut Graph, before: NodeId, v: ValueId, meta: TensorMeta) -> ValueId {
+        if let Some(&other) = self.others.get(&v) {
+            return other;
+        }
+        let node = graph.insert_before(before, Arc::clone(&self.conversion), &[v], [meta]);
+        self.credit(graph, node, v)
+    }
+
+    /// Records a new conversion of a value. The converted value is the result of the same instruction.
+    fn credit(&mut self, graph: &mut Graph, conversion: NodeId, v: ValueId) -> ValueId {
+        let (other, origin) = (graph.node(conversion).outputs()[0], graph.value(v).origin());
+        graph.set_value_origin(other, origin);
+        self.others.insert(v, other);
+        other
+    }
+}

@@ -1,0 +1,64 @@
+//! Splits group norms into the computation of per-channel factors and their application, which is elementwise and can
+//! be fused with the nodes that follow.
+
+use crate::graph::{Graph, NodeId, argument, meaning};
+use crate::layouts::image_layout;
+use crate::operation::Fused;
+use crate::steps::group_factors::GroupFactors;
+use crate::steps::pointwise::Pointwise;
+use pteron_operator::facts::GroupNorm;
+use pteron_operator::{Binary, Expression, Instr, Meaning};
+use pteron_tensor::{ScalarType, TensorMeta};
+
+/// Rewrites the group norms of a graph.
+pub(super) fn run(graph: &mut Graph) {
+    for node in graph.order() {
+        let Some(Meaning::GroupNorm(norm)) = meaning(graph, node) else { continue };
+        let Some(factors) = factors(graph, node, &norm) else { continue };
+        let x = graph.node(node).inputs()[0];
+        let mut sizes = vec![1; graph.meta(x).rank()];
+        sizes[..2].copy_from_slice(&[norm.batch, norm.channels]);
+        let Ok(meta) = TensorMeta::contiguous(ScalarType::Float, &sizes) else { continue };
+        let inputs = graph.node(node).inputs().to_vec();
+        let made = graph.insert_before(node, Fused::kind(factors), &inputs, [meta.clone(), meta]);
+        graph.absorb(made, node);
+        let &[scale, shift] = graph.node(made).outputs() else { continue };
+        graph.rewrite(node, Fused::kind(Pointwise(scale_and_shift())), &[x, scale, shift]);
+        graph.truncate_outputs(node, 1);
+    }
+}
+
+/// `input 0 * input 1 + input 2`.
+pub(super) fn scale_and_shift() -> Expression {
+    Expression {
+        instrs: vec![
+            Instr::Input(0),
+            Instr::Input(1),
+            Instr::Binary(Binary::Mul, 0, 1),
+            Instr::Input(2),
+            Instr::Binary(Binary::Add, 2, 3),
+        ],
+    }
+}
+
+/// The factors of a group norm whose statistics are unused.
+fn factors(graph: &Graph, id: NodeId, norm: &GroupNorm) -> Option<GroupFactors> {
+    let node = graph.node(id);
+    let (x, out) = (graph.meta(argument(graph, id, 0)?), graph.meta(*node.outputs().first()?));
+    let floats = node.inputs().iter().all(|&v| graph.meta(v).dtype() == ScalarType::Float);
+    let unused = node.outputs()[1..].iter().all(|&v| !graph.is_used(v));
+    if !floats || !unused || x != out || image_layout(x).is_none() || x.numel() == 0 {
+        return None;
+    }
+    let &GroupNorm { batch, channels, pixels, groups, eps } = norm;
+    let numel = batch.checked_mul(channels)?.checked_mul(pixels)?;
+    let fits = x.sizes()[..2] == [batch, channels] && x.numel() == numel;
+    if !fits || groups == 0 || !channels.is_multiple_of(groups) {
+        return None;
+    }
+    if !node.inputs()[1..].iter().all(|&v| graph.meta(v).numel() == channels) {
+        return None;
+    }
+    let there = |position: usize| argument(graph, id, position).is_some();
+    Some(GroupFactors { groups, eps: eps as f32, weight: there(1), bias: there(2) })
+}

@@ -1,0 +1,329 @@
+//! Quantized matrix multiplications and convolutions, which exporters write as dequantization and computation in f32.
+//!
+//! | in the program | in the graph |
+//! | --- | --- |
+//! | `dequantize(quantize(x))`, parameters known | [`Quantize`], [`Dequantize`] |
+//! | a matrix multiplication or convolution of a dequantized input with dequantized constant weights | [`QuantizedLinear`], [`QuantizedConvolution`] of the quantized values |
+//! | a matrix multiplication of a dynamically quantized input (per tensor or per row) | [`QuantizedLinear`] of the f32 input |
+//! | the quantization of such a result | its `output` |
+//!
+//! The operations accumulate exactly, whereas the program rounds in f32: a requantized result may differ by one where
+//! it falls between two quantized values.
+
+use crate::fold::untransposed;
+use crate::graph::{Constant, Graph, NodeId, ValueId, argument, constant, meaning, single_use_producer};
+use crate::operation::{Fused, as_op, producer_as};
+use crate::steps::conv::Convolution;
+use crate::steps::linear::Linear;
+use crate::steps::pointwise::Pointwise;
+use crate::steps::quantize::{Dequantize, Quantize};
+use crate::steps::quantized_conv::QuantizedConvolution;
+use crate::steps::quantized_linear::{QuantizedInput, QuantizedLinear};
+use crate::steps::relayout::Reshape;
+use pteron_ir::Kind;
+use pteron_kernels::compute::{Activation, Affine, PackedWeights, Quantization, QuantizedConv, WeightBits};
+use pteron_operator::Meaning;
+use pteron_operator::facts::{Affinity, Choice};
+use pteron_tensor::memory::{collected, copied};
+use pteron_tensor::{ScalarType, TensorMeta, TensorView};
+use std::sync::Arc;
+
+/// The maximum number of reshapes between a matrix multiplication and the dequantization of its input.
+const MAX_RESHAPES: usize = 64;
+
+/// Constant quantized weights that a program dequantizes.
+struct Weights {
+    /// The quantized values.
+    values: (TensorMeta, Constant),
+    /// Whether the weights are the transpose of the quantized values.
+    transposed: bool,
+    scales: Vec<f32>,
+    /// The dimension of the quantized values with one scale for each index (per-channel); `None` if there is one scale.
+    axis: Option<usize>,
+}
+
+/// The quantized weights from which a constant with this meta was derived, if their zero points are 0.
+fn weights(meta: &TensorMeta, constant: &Constant) -> Option<Weights> {
+    if let Some((meta, matrix)) = untransposed(meta, constant) {
+        let found = weights(&meta, &matrix)?;
+        return Some(Weights { transposed: !found.transposed, ..found });
+    }
+    let derivation = constant.derivation()?;
+    let Meaning::Dequantize(affinity) = derivation.meaning()? else { return None };
+    let values = derivation.argument(0)?;
+    let plain = |m: &TensorMeta| m.dim_order().is_contiguous();
+    let kept = values.0.dtype() == ScalarType::Char;
+    let floats = meta.dtype() == ScalarType::Float && meta.sizes() == values.0.sizes();
+    if !(kept && floats && plain(&values.0) && plain(meta)) {
+        return None;
+    }
+    let transposed = false;
+    match affinity {
+        Affinity::Known { scale, zero: 0, .. } => {
+            Some(Weights { values, transposed, scales: vec![scale as f32], axis: None })
+        }
+        Affinity::ByAxis { scales, zeros, axis } => {
+            let channels = *values.0.sizes().get(axis)?;
+            let vector =
+                |position: usize| derivation.argument(position).filter(|(meta, _)| meta.numel() == channels);
+            let zero = match zeros.map(vector) {
+                Some(zeros) => {
+                    let (meta, zeros) = zeros?;
+                    zeros.view(&meta)?.bytes().iter().all(|&b| b == 0)
+                }
+                None => true,
+            };
+            let (meta, scales) = vector(scales)?;
+            let scales = to_f32(&scales.view(&meta)?)?;
+            zero.then_some(Weights { values, transposed, scales, axis: Some(axis) })
+        }
+        _ => None,
+    }
+}
+
+/// The quantized weights of a node, whose input 1 is the dequantized weights.
+fn weights_of(graph: &Graph, node: NodeId) -> Option<Weights> {
+    let &v = graph.node(node).inputs().get(1)?;
+    weights(graph.meta(v), graph.value(v).constant()?)
+}
+
+/// The elements of an f32 or f64 tensor, as f32.
+fn to_f32(x: &TensorView<'_>) -> Option<Vec<f32>> {
+    match x.dtype() {
+        ScalarType::Float => copied(x.storage::<f32>().ok()?).ok(),
+        ScalarType::Double => collected(x.storage::<f64>().ok()?.iter().map(|&s| s as f32)).ok(),
+        _ => None,
+    }
+}
+
+/// Rewrites quantizations and dequantizations with known parameters, and the matrix multiplications and convolutions
+/// between them.
+pub(super) fn run(graph: &mut Graph) {
+    for node in graph.order() {
+        if let Some(kind) = conversion(graph, node) {
+            graph.set_kind(node, kind);
+        }
+    }
+    for node in graph.order() {
+        if let Some(&linear) = as_op::<Linear>(graph, node) {
+            product(graph, node, &linear);
+        } else if let Some(&conv) = as_op::<Convolution>(graph, node) {
+            convolution(graph, node, &conv);
+        }
+    }
+}
+
+/// Whether an 8-bit type is signed; `None` for other types.
+fn signed(dtype: ScalarType) -> Option<bool> {
+    match dtype {
+        ScalarType::Char => Some(true),
+        ScalarType::Byte => Some(false),
+        _ => None,
+    }
+}
+
+/// The quantization or dequantization that a call with known parameters means.
+fn conversion(graph: &Graph, node: NodeId) -> Option<Arc<dyn Kind>> {
+    let (&[from], &[to]) = (graph.node(node).inputs(), graph.node(node).outputs()) else { return None };
+    let (from, to) = (graph.meta(from), graph.meta(to));
+    if from.sizes() != to.sizes() || !from.dim_order().same_layout(to.dim_order(), from.sizes()) {
+        return None;
+    }
+    let sound = |scale: f64, zero: i64, low: i64, high: i64, dtype: ScalarType| {
+        let affine = Affine { scale: scale as f32, zero: i32::try_from(zero).ok()? };
+        let q = Quantization { affine, low: i32::try_from(low).ok()?, high: i32::try_from(high).ok()? };
+        q.is_sound(signed(dtype)?).then_some(q)
+    };
+    match meaning(graph, node)? {
+        Meaning::Quantize(Affinity::Known { scale, zero, low, high })
+            if from.dtype() == ScalarType::Float =>
+        {
+            Some(Fused::kind(Quantize(sound(scale, zero, low, high, to.dtype())?)))
+        }
+        Meaning::Dequantize(Affinity::Known { scale, zero, low, high })
+            if to.dtype() == ScalarType::Float =>
+        {
+            Some(Fused::kind(Dequantize(sound(scale, zero, low, high, from.dtype())?.affine)))
+        }
+        _ => None,
+    }
+}
+
+/// The source of a matrix multiplication's input `x`, how it is quantized, and whether its sizes differ from those of
+/// `x`.
+fn input(graph: &Graph, x: ValueId) -> Option<(ValueId, QuantizedInput, bool)> {
+    let mut node = graph.producer(x)?;
+    for _ in 0..MAX_RESHAPES {
+        if as_op::<Reshape>(graph, node).is_none() {
+            break;
+        }
+        node = graph.producer(graph.node(node).inputs()[0])?;
+    }
+    let meta = graph.meta(x);
+    if let Some(&Dequantize(affine)) = as_op(graph, node) {
+        let values = graph.node(node).inputs()[0];
+        let other = graph.meta(values).sizes() != meta.sizes();
+        let plain = graph.meta(values).dim_order().is_contiguous();
+        return plain.then_some((values, QuantizedInput::Quantized(affine), other));
+    }
+    let (real, input) = dynamic(graph, node)?;
+    let real_meta = graph.meta(real);
+    let same = real_meta.sizes() == meta.sizes() && real_meta.dim_order().is_contiguous();
+    (same && real_meta.dtype() == ScalarType::Float).then_some((real, input, false))
+}
+
+/// The f32 value that was quantized dynamically before `node` dequantizes it, and how.
+fn dynamic(graph: &Graph, node: NodeId) -> Option<(ValueId, QuantizedInput)> {
+    let Meaning::Dequantize(Affinity::Computed { by_row, .. }) = meaning(graph, node)? else { return None };
+    let operands = |node: NodeId| -> Option<[ValueId; 3]> {
+        let at = |i: usize| argument(graph, node, i);
+        Some([at(0)?, at(1)?, at(2)?]).filter(|all| graph.node(node).inputs() == all)
+    };
+    let [values, scale, zero] = operands(node)?;
+    let quantizer = graph.producer(values)?;
+    let Meaning::Quantize(Affinity::Computed { by_row: rows, low, high }) = meaning(graph, quantizer)? else {
+        return None;
+    };
+    let [x, q_scale, q_zero] = operands(quantizer)?;
+    let chooser = graph.producer(scale)?;
+    let Meaning::ChooseAffinity(choice) = meaning(graph, chooser)? else { return None };
+    let agree = by_row == rows
+        && (q_scale, q_zero) == (scale, zero)
+        && graph.node(chooser).outputs() == [scale, zero]
+        && graph.node(chooser).inputs() == [x];
+    let input = match choice {
+        Choice::ByTensor { low: least, high: greatest, eps } if !by_row => {
+            let sane = eps > 0.0 && -128 <= least && least < greatest && greatest <= 127;
+            let input =
+                QuantizedInput::ByTensor { low: least as i32, high: greatest as i32, eps: eps as f32 };
+            (sane && (least, greatest) == (low, high)).then_some(input)
+        }
+        Choice::ByRow if by_row => ((low, high) == (-128, 127)).then_some(QuantizedInput::ByRow),
+        _ => None,
+    };
+    Some((x, input?)).filter(|_| agree)
+}
+
+/// Rewrites a matrix multiplication to a quantized one, if its operands are dequantized.
+fn product(graph: &mut Graph, node: NodeId, linear: &Linear) -> Option<()> {
+    let inputs = graph.node(node).inputs().to_vec();
+    let weights = weights_of(graph, node).filter(|_| !linear.residual)?;
+    let out_major = linear.out_major != weights.transposed;
+    let &[first, second] = &**weights.values.0.sizes() else { return None };
+    let (k, inner_axis) = if out_major { (second, 1) } else { (first, 0) };
+    let along_outputs = weights.axis.is_none_or(|axis| axis != inner_axis);
+    if !along_outputs || k > PackedWeights::MAX_ROWS {
+        return None;
+    }
+    let (mut x, input, reshaped) = input(graph, inputs[0])?;
+    if reshaped {
+        let meta = TensorMeta::contiguous(graph.meta(x).dtype(), graph.meta(inputs[0]).sizes()).ok()?;
+        let reshape = graph.insert_before(node, Fused::kind(Reshape), &[x], [meta]);
+        x = graph.node(reshape).outputs()[0];
+    }
+    let op = QuantizedLinear {
+        input,
+        out_major,
+        bits: WeightBits::Eight,
+        group: k,
+        bias: linear.bias,
+        activation: linear.activation,
+        output: None,
+    };
+    rewrite(graph, node, Fused::kind(op), x, weights)
+}
+
+/// Rewrites a convolution to a quantized one, if its operands are dequantized.
+fn convolution(graph: &mut Graph, node: NodeId, conv: &Convolution) -> Option<()> {
+    let inputs = graph.node(node).inputs().to_vec();
+    let weights = weights_of(graph, node).filter(|_| !conv.residual)?;
+    let plain = !weights.transposed && weights.axis.is_none_or(|axis| axis == 0);
+    if !plain || !QuantizedConv::supports(&conv.params) {
+        return None;
+    }
+    let (dequantize, &Dequantize(affine)) = producer_as(graph, inputs[0])?;
+    let x = graph.node(dequantize).inputs()[0];
+    let meta = graph.meta(x);
+    let least = if signed(meta.dtype())? { -128 } else { 0 };
+    let padded = (least..=least + 255).contains(&affine.zero);
+    if !padded || meta.dim_order() != graph.meta(inputs[0]).dim_order() {
+        return None;
+    }
+    let op = QuantizedConvolution { conv: *conv, input: affine, output: None };
+    rewrite(graph, node, Fused::kind(op), x, weights)
+}
+
+fn rewrite(graph: &mut Graph, node: NodeId, kind: Arc<dyn Kind>, x: ValueId, weights: Weights) -> Option<()> {
+    let (meta, values) = weights.values;
+    let values = graph.constant(meta, values);
+    let scales = constant(graph, &[weights.scales.len()], &weights.scales)?;
+    let bias = graph.node(node).inputs()[2..].to_vec();
+    let inputs: Vec<ValueId> = [x, values, scales].into_iter().chain(bias).collect();
+    graph.rewrite(node, kind, &inputs);
+    Some(())
+}
+
+/// Fuses quantizations into the quantized operations before them, and clamps between two quantizations into the output
+/// bounds.
+pub(super) fn outputs(graph: &mut Graph) {
+    for node in graph.order() {
+        quantize_producer(graph, node);
+    }
+}
+
+/// Fuses a quantization into the producer of its operand, if it is the only user.
+fn quantize_producer(graph: &mut Graph, node: NodeId) -> Option<()> {
+    let &Quantize(q) = as_op(graph, node)?;
+    let input = |node: NodeId| graph.node(node).inputs()[0];
+    let mut producer = single_use_producer(graph, input(node))?;
+    let mut bounds = (q.low, q.high);
+    let mut between = Vec::new();
+    // A clamp in f32 between two quantizations with the same parameters.
+    if let Some(Pointwise(expression)) = as_op(graph, producer)
+        && let Some((low, high)) = expression.as_clamp()
+        && let Some(dequantize) = single_use_producer(graph, input(producer))
+        && let Some(&Dequantize(affine)) = as_op(graph, dequantize)
+        && affine == q.affine
+    {
+        bounds = (quantized(&q, low).max(q.low), quantized(&q, high).min(q.high));
+        between.extend([producer, dequantize]);
+        producer = single_use_producer(graph, input(dequantize))?;
+    }
+    let kind = with_output(graph, producer, q, bounds, !between.is_empty())?;
+    let inputs = graph.node(producer).inputs().to_vec();
+    graph.rewrite(node, kind, &inputs);
+    between.push(producer);
+    between.iter().for_each(|&other| graph.absorb(node, other));
+    between.into_iter().for_each(|other| graph.remove(other));
+    Some(())
+}
+
+/// The kind of a node with its result quantized; with `bounds`, if it was clamped between two quantizations.
+fn with_output(
+    graph: &Graph,
+    node: NodeId,
+    q: Quantization,
+    bounds: (i32, i32),
+    clamped: bool,
+) -> Option<Arc<dyn Kind>> {
+    let output = |before: Option<Quantization>, activation: Activation| match before {
+        None if !clamped && activation.is_simple() => Some(q),
+        Some(before) if clamped && before.affine == q.affine => {
+            let (low, high) = (before.low.max(bounds.0), before.high.min(bounds.1));
+            (low <= high).then_some(Quantization { low, high, ..before })
+        }
+        _ => None,
+    };
+    if let Some(&linear) = as_op::<QuantizedLinear>(graph, node) {
+        let output = Some(output(linear.output, linear.activation)?);
+        return Some(Fused::kind(QuantizedLinear { output, ..linear }));
+    }
+    let conv = *as_op::<QuantizedConvolution>(graph, node)?;
+    let output = Some(output(conv.output, conv.conv.activation)?);
+    Some(Fused::kind(QuantizedConvolution { output, ..conv }))
+}
+
+/// The quantized value of an f32 value, saturated to 32 bits but not to the bounds of `q`.
+fn quantized(q: &Quantization, x: f32) -> i32 {
+    ((x * (1.0 / q.affine.scale)).round_ties_even() as i32).saturating_add(q.affine.zero)
+}

@@ -1,0 +1,141 @@
+//! Replaces elementwise chains from one 8-bit tensor (and scalars) to a quantization by a lookup in a table of 256
+//! entries.
+//!
+//! The code of the replaced steps computes the table from the 256 values, so that the results are identical.
+
+use crate::graph::{Graph, NodeId, ValueId};
+use crate::operation::{Fused, as_op};
+use crate::steps::lookup::Lookup;
+use crate::steps::pointwise::{Access, Pass, Pointwise};
+use crate::steps::quantize::{Dequantize, Quantize};
+use pteron_kernels::compute::{Isa, dequantize, quantize};
+use pteron_pool::Pool;
+use pteron_tensor::ScalarType;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The results of a function for each of the 256 values.
+#[derive(Clone)]
+enum Results {
+    Bytes(Arc<[u8; 256]>),
+    Floats(Arc<[f32; 256]>),
+}
+
+/// A value that is an elementwise function of an 8-bit value.
+struct Function {
+    of: ValueId,
+    results: Results,
+    /// The number of uses of the value that the pass has not visited yet.
+    uses: usize,
+}
+
+/// Replaces every quantization whose result is a function of an 8-bit tensor by a lookup.
+pub(super) fn run(graph: &mut Graph, isa: Isa) {
+    let mut tables = Tables { isa, functions: HashMap::new() };
+    for node in graph.order() {
+        let &[out] = graph.node(node).outputs() else { continue };
+        let found = tables.function(graph, node);
+        // Tables are dropped after their last use, to bound the memory in long graphs.
+        for v in graph.node(node).inputs() {
+            tables.note_use(*v);
+        }
+        let Some((of, results)) = found else { continue };
+        if let Results::Bytes(table) = &results {
+            replace(graph, node, of, table);
+        }
+        let uses = graph.uses(out).len();
+        if uses > 0 {
+            tables.functions.insert(out, Function { of, results, uses });
+        }
+    }
+}
+
+/// Rewrites a node to a lookup, and removes the nodes that became dead.
+fn replace(graph: &mut Graph, node: NodeId, of: ValueId, table: &Arc<[u8; 256]>) {
+    let mut before: Vec<NodeId> = graph.producer(graph.node(node).inputs()[0]).into_iter().collect();
+    graph.rewrite(node, Fused::kind(Lookup(Arc::clone(table))), &[of]);
+    while let Some(dead) = before.pop() {
+        let outputs = graph.node(dead).outputs();
+        if outputs.is_empty() || outputs.iter().any(|&v| graph.is_used(v)) {
+            continue;
+        }
+        let inputs = graph.node(dead).inputs().to_vec();
+        graph.absorb(node, dead);
+        graph.remove(dead);
+        before.extend(inputs.iter().filter_map(|&v| graph.producer(v)));
+    }
+}
+
+struct Tables {
+    isa: Isa,
+    functions: HashMap<ValueId, Function>,
+}
+
+impl Tables {
+    fn note_use(&mut self, v: ValueId) {
+        if let Some(function) = self.functions.get_mut(&v) {
+            function.uses -= 1;
+            if function.uses == 0 {
+                self.functions.remove(&v);
+            }
+        }
+    }
+
+    /// The 8-bit value of which a node's result is a function, and the table of results.
+    fn function(&self, graph: &Graph, node: NodeId) -> Option<(ValueId, Results)> {
+        let (inputs, out) = (graph.node(node).inputs(), graph.node(node).outputs()[0]);
+        if let Some(&Dequantize(affine)) = as_op(graph, node) {
+            let &[v] = inputs else { return None };
+            let (of, bytes) = self.bytes(graph, v)?;
+            let mut results = [0.0; 256];
+            let signed = graph.meta(v).dtype() == ScalarType::Char;
+            dequantize(Pool::alone(), self.isa, affine, signed, &bytes[..], &mut results);
+            return Some((of, Results::Floats(Arc::new(results))));
+        }
+        if let Some(Quantize(quantization)) = as_op(graph, node) {
+            let Function { of, results: Results::Floats(x), .. } = self.functions.get(inputs.first()?)?
+            else {
+                return None;
+            };
+            let mut results = [0; 256];
+            quantize(Pool::alone(), self.isa, quantization, &x[..], &mut results);
+            return Some((*of, Results::Bytes(Arc::new(results))));
+        }
+        let Pointwise(expression) = as_op(graph, node)?;
+        let of = inputs.iter().find_map(|v| Some(self.functions.get(v)?.of))?;
+        let (from, to) = (graph.meta(of), graph.meta(out));
+        if from.sizes() != to.sizes() || from.dim_order() != to.dim_order() {
+            return None;
+        }
+        let (mut operands, mut access) = (Vec::new(), Vec::new());
+        for &v in inputs {
+            match self.functions.get(&v) {
+                Some(Function { of: other, results: Results::Floats(x), .. }) if *other == of => {
+                    operands.push(&x[..]);
+                    access.push(Access::Same);
+                }
+                _ => {
+                    operands.push(graph.floats(v).filter(|x| x.len() == 1)?);
+                    access.push(Access::Cyclic { inner: 1, count: 1 });
+                }
+            }
+        }
+        let pass = Pass::with_access(expression, access, self.isa);
+        let mut results = [0.0; 256];
+        pass.part(&operands, 0, &mut results);
+        Some((of, Results::Floats(Arc::new(results))))
+    }
+
+    /// The 8-bit value of which an 8-bit value is a function, and the table; for others the value itself and the
+    /// identity.
+    fn bytes(&self, graph: &Graph, v: ValueId) -> Option<(ValueId, Arc<[u8; 256]>)> {
+        match self.functions.get(&v) {
+            Some(Function { of, results: Results::Bytes(table), .. }) => Some((*of, Arc::clone(table))),
+            Some(_) => None,
+            None => {
+                let own = graph.value(v).constant().is_none();
+                own.then(|| (v, Arc::new(std::array::from_fn(|i| i as u8))))
+            }
+        }
+    }
+}

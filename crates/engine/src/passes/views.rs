@@ -1,0 +1,145 @@
+//! Lets elementwise nodes read views in place: slices, selections and permutations that programs copy for them.
+
+use crate::graph::{Graph, NodeId, ValueId};
+use crate::operation::{Fused, as_op};
+use crate::steps::pointwise::Pointwise;
+use crate::steps::relayout::{Permute, Reshape};
+use crate::steps::viewed::Viewed;
+use crate::strided::{Moves, View};
+use pteron_ir::User;
+use pteron_tensor::MAX_RANK;
+
+/// The shortest rows of adjacent elements that are read in place. Shorter ones are transposed faster by a copy.
+const SHORTEST_ROW: usize = 4;
+
+/// How much larger than its view a value may be that is kept in memory only for the view.
+const KEPT: usize = 4;
+
+/// A value that is kept whatever its size, in elements.
+const SMALL: usize = 1 << 14;
+
+/// The users of a value and its aliases that are looked at to find updates in place.
+const MAX_USERS: usize = 64;
+
+pub(super) fn run(graph: &mut Graph) {
+    let unneeded = Unneeded::of(graph);
+    if !unneeded.any {
+        return;
+    }
+    for node in graph.order() {
+        let Some(Pointwise(expression)) = as_op::<Pointwise>(graph, node) else { continue };
+        let expression = expression.clone();
+        let inputs = graph.node(node).inputs().to_vec();
+        let views: Vec<Option<View>> = inputs.iter().map(|&v| unneeded.view(graph, node, v)).collect();
+        if views.iter().all(Option::is_none) {
+            continue;
+        }
+        for &v in inputs.iter().zip(&views).filter_map(|(v, view)| view.is_some().then_some(v)) {
+            unneeded.producers(graph, v).into_iter().for_each(|producer| graph.absorb(node, producer));
+        }
+        let roots =
+            inputs.iter().zip(&views).map(|(&v, view)| view.as_ref().and_then(|w| w.root).unwrap_or(v));
+        let roots: Vec<ValueId> = roots.collect();
+        graph.rewrite(node, Fused::kind(Viewed { expression, views }), &roots);
+    }
+}
+
+/// Which values need not exist if elementwise nodes read them as views: results of views that only such nodes use,
+/// directly or through further views.
+struct Unneeded {
+    values: Vec<bool>,
+    any: bool,
+}
+
+impl Unneeded {
+    fn of(graph: &Graph) -> Self {
+        let mut all = Self { values: vec![false; graph.num_values()], any: false };
+        for node in graph.order().into_iter().rev() {
+            let Some(moves) = View::step(graph, node) else { continue };
+            let out = graph.node(node).outputs()[0];
+            let uses = graph.uses(out);
+            let is_unneeded = |user: User| match user {
+                User::Node(user) if as_op::<Pointwise>(graph, user).is_some() => writes_rows(graph, user),
+                User::Node(user) => {
+                    View::step(graph, user).is_some() && all.values[graph.node(user).outputs()[0].index()]
+                }
+                _ => false,
+            };
+            if !uses.is_empty() && !graph.is_live_out(out) && uses.iter().all(|u| is_unneeded(u.user)) {
+                all.any |= moves == Moves::Elements;
+                all.values[out.index()] = true;
+            }
+        }
+        all
+    }
+
+    /// The producers of an unneeded value, from itself back.
+    fn producers(&self, graph: &Graph, value: ValueId) -> Vec<NodeId> {
+        let (mut found, mut at) = (Vec::new(), value);
+        while let Some(node) = graph.producer(at).filter(|_| self.values[at.index()]) {
+            found.push(node);
+            at = graph.node(node).inputs()[0];
+        }
+        found
+    }
+
+    /// The view that `node` can read in place of one of its inputs.
+    fn view(&self, graph: &Graph, node: NodeId, input: ValueId) -> Option<View> {
+        let producers = self.producers(graph, input);
+        let moves = |&producer: &NodeId| View::step(graph, producer) == Some(Moves::Elements);
+        if !producers.iter().any(moves) {
+            return None;
+        }
+        let view = View::through(graph, input, |v| self.values[v.index()])?;
+        let view = view.expand(graph.meta(graph.node(node).outputs()[0]).sizes())?;
+        let parts = view.parts();
+        let in_rows = match parts.last() {
+            Some(&(n, stride)) => stride == 0 || stride == 1 && n >= SHORTEST_ROW,
+            None => true,
+        };
+        let root = view.root?;
+        // If the views do not compose, one of them is needed after all.
+        let is_whole = !self.values[root.index()] && parts.len() <= MAX_RANK;
+        let fits = in_rows && is_whole && view.factor == 1.0;
+        (fits && stays(graph, root, input, node)).then_some(view)
+    }
+}
+
+/// Whether a node's result is row-major, so that its elements are in the order of a view's.
+fn writes_rows(graph: &Graph, node: NodeId) -> bool {
+    let out = graph.meta(graph.node(node).outputs()[0]);
+    out.dim_order().is_contiguous() && out.numel() > 0
+}
+
+/// Whether `node` can read `root` instead of its view: nothing before `node` would have updated it in place, and it is not
+/// much larger than the view unless it is in memory anyway.
+fn stays(graph: &Graph, root: ValueId, view: ValueId, node: NodeId) -> bool {
+    let len = graph.meta(root).numel();
+    let mut is_kept = len <= SMALL.max(KEPT.saturating_mul(graph.meta(view).numel()))
+        || graph.producer(root).is_none()
+        || graph.is_live_out(root);
+    let (mut values, mut seen) = (vec![root], 0);
+    while let Some(value) = values.pop() {
+        for used in graph.uses(value) {
+            seen += 1;
+            let User::Node(user) = used.user else { continue };
+            if seen > MAX_USERS {
+                return false;
+            }
+            let is_before = graph.comes_before(user, node);
+            is_kept |= !is_before;
+            if as_op::<Reshape>(graph, user).is_some() || as_op::<Permute>(graph, user).is_some() {
+                values.push(graph.node(user).outputs()[0]);
+            } else if is_before && may_update(graph, user, used.slot) {
+                return false;
+            }
+        }
+    }
+    is_kept
+}
+
+/// Whether a call may write its result over this input.
+fn may_update(graph: &Graph, node: NodeId, slot: usize) -> bool {
+    let call = graph.node(node).call();
+    call.is_some_and(|call| call.kernel.in_place().iter().any(|&at| call.input_at(at) == Some(slot)))
+}

@@ -1,0 +1,207 @@
+//! Changes of sizes and layout: [`Reshape`] and [`Permute`], which are aliases at run time, and [`Relayout`].
+
+use super::{Step, Writes, only};
+use crate::layouts::{Lies, image_layout};
+use crate::operands::{Operands, refuse};
+use crate::operation::{Lowered, Lowering, Operation};
+use pteron_kernels::compute::{Isa, Layout, MatMut, MatRef, copy};
+use pteron_operator::Error;
+use pteron_operator::{KernelContext, Result};
+use pteron_tensor::{ScalarType, TensorMeta, TensorView};
+use std::fmt;
+
+/// The rows and columns of a block in the transposition of bytes.
+const BLOCK: usize = 64;
+/// The number of rows of a transposition that a task copies.
+const ROWS: usize = 256;
+
+/// The same bytes under other sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reshape;
+
+impl Operation for Reshape {
+    fn name(&self) -> &str {
+        "reshape"
+    }
+
+    fn lies(&self, i: usize, inputs: usize) -> Lies {
+        if i < inputs { Lies::Anyhow } else { Lies::Reshaped }
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(1, 1)
+    }
+
+    fn lower(&self, _: &mut Lowering<'_>) -> Result<Lowered> {
+        Ok(Lowered::Alias)
+    }
+}
+
+/// The same bytes with the dimensions in another order: dimension `i` is dimension `dims[i]` of the input. A
+/// channels-last image becomes row-major by moving its channels to the last dimension.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permute {
+    /// For each dimension of the result, the dimension of the input.
+    pub dims: Box<[usize]>,
+}
+
+impl Permute {
+    /// Whether permuting `from` to `to` moves no bytes.
+    pub fn keeps_bytes(dims: &[usize], from: &TensorMeta, to: &TensorMeta) -> bool {
+        let same = |(i, &d): (usize, &usize)| {
+            let size = (from.sizes().get(d), to.sizes().get(i));
+            size.0 == size.1 && (size.0 == Some(&1) || from.strides().get(d) == to.strides().get(i))
+        };
+        let whole = dims.len() == from.rank() && dims.len() == to.rank() && from.dtype() == to.dtype();
+        whole && from.numel() == to.numel() && dims.iter().enumerate().all(same)
+    }
+}
+
+impl Operation for Permute {
+    fn name(&self) -> &str {
+        "permute"
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dims: {:?}", self.dims)
+    }
+
+    fn lies(&self, _: usize, _: usize) -> Lies {
+        Lies::Anyhow
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(1, 1)?;
+        let (from, to) = (operands.input(0)?, operands.output(0)?);
+        if Self::keeps_bytes(&self.dims, from, to) {
+            return Ok(());
+        }
+        refuse(format!("permuting {from} by {:?} to {to} would move elements", self.dims))
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let (from, to) = (node.input(0)?, node.output(0)?);
+        if Self::keeps_bytes(&self.dims, from, to) {
+            return Ok(Lowered::Alias);
+        }
+        Err(Error::invalid(format!("permuting {from} by {:?} to {to} would move elements", self.dims)))
+    }
+}
+
+/// The same elements in another layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relayout;
+
+impl Operation for Relayout {
+    fn name(&self) -> &str {
+        "relayout"
+    }
+
+    fn lies(&self, _: usize, _: usize) -> Lies {
+        Lies::Anyhow
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(1, 1)?;
+        let (from, to) = (operands.input(0)?, operands.output(0)?);
+        if from.dtype() == to.dtype() && from.sizes() == to.sizes() {
+            return Ok(());
+        }
+        refuse(format!("a relayout from {from} to {to} would change the type or sizes"))
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let (from, to) = (node.input(0)?, node.output(0)?);
+        // The layouts may differ only in dimensions of size 1.
+        if from.dim_order().same_layout(to.dim_order(), from.sizes()) {
+            return Ok(Lowered::Alias);
+        }
+        Ok(Lowered::step(RelayoutStep::new(from, to, node.isa()), [0]))
+    }
+}
+
+/// A change of layout. Between the image layouts it transposes the matrix of channels and pixels of each image.
+pub(crate) struct RelayoutStep {
+    /// The rows and columns of each output image as a matrix, if the change is such a transposition.
+    matrices: Option<(usize, usize)>,
+    isa: Isa,
+}
+
+impl RelayoutStep {
+    pub(crate) fn new(from: &TensorMeta, to: &TensorMeta, isa: Isa) -> Self {
+        let known = matches!(from.dtype(), ScalarType::Float | ScalarType::Char | ScalarType::Byte);
+        let known = known && from.rank() >= 3 && from.sizes() == to.sizes();
+        let pixels = from.sizes().get(2..).map_or(0, |s| s.iter().product());
+        let matrices = match (image_layout(from), image_layout(to)) {
+            (Some(Layout::ChannelsFirst), Some(Layout::ChannelsLast)) if known => {
+                Some((pixels, from.sizes()[1]))
+            }
+            (Some(Layout::ChannelsLast), Some(Layout::ChannelsFirst)) if known => {
+                Some((from.sizes()[1], pixels))
+            }
+            _ => None,
+        };
+        Self { matrices: matrices.filter(|(r, c)| r * c > 0), isa }
+    }
+}
+
+impl Step for RelayoutStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        let (x, out) = (&reads[0], only(&mut writes)?);
+        let Some((rows, cols)) = self.matrices else { return Ok(x.relayout(out)?) };
+        if x.dtype() != ScalarType::Float {
+            let images =
+                x.bytes().chunks_exact(rows * cols).zip(out.bytes_mut().chunks_exact_mut(rows * cols));
+            images.for_each(|(x, out)| transpose_bytes(x, out, cols));
+            return Ok(());
+        }
+        let (x, out) = (x.storage::<f32>()?, out.storage_mut::<f32>()?);
+        for (x, out) in x.chunks_exact(rows * cols).zip(out.chunks_exact_mut(rows * cols)) {
+            ctx.pool().parallel_chunks_mut(out, ROWS * cols, (1 << 15) / (ROWS * cols) + 1, &|i, out| {
+                let n = out.len() / cols;
+                let part = MatRef::strided(&x[i * ROWS..], n, cols, 1, rows);
+                copy(self.isa, part, MatMut::new(out, n, cols));
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Transposes a matrix; `out` has `cols` columns.
+fn transpose_bytes(x: &[u8], out: &mut [u8], cols: usize) {
+    let rows = out.len() / cols;
+    // Blocked, so that the input and output blocks stay in the L1 cache.
+    for r in (0..rows).step_by(BLOCK) {
+        for c in (0..cols).step_by(BLOCK) {
+            let end = rows.min(r + BLOCK);
+            for (j, column) in x.chunks_exact(rows).enumerate().take(cols.min(c + BLOCK)).skip(c) {
+                let places = out[r * cols + j..].iter_mut().step_by(cols);
+                places.zip(&column[r..end]).for_each(|(to, &from)| *to = from);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_transposed_across_blocks() {
+        for (rows, cols) in [(1, 1), (3, 200), (130, 65), (64, 64), (200, 3)] {
+            let x: Vec<u8> = (0..rows * cols).map(|i| (i * 7919 / 8) as u8).collect();
+            let mut out = vec![0; x.len()];
+            transpose_bytes(&x, &mut out, cols);
+            for r in 0..rows {
+                for c in 0..cols {
+                    assert_eq!(out[r * cols + c], x[c * rows + r], "row {r}, column {c} of {rows}x{cols}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Strided views: sees through reshapes, permutations, expansions and slices, which programs copy, for readers that can
+//! access strided memory directly.
+
+use crate::graph::{Graph, NodeId, ValueId, meaning};
+use crate::operation::as_op;
+use crate::steps::pointwise::Pointwise;
+use crate::steps::relayout::Reshape;
+use pteron_operator::facts::ViewOf;
+use pteron_operator::{Binary, Expression, Instr, Meaning};
+use pteron_tensor::ScalarType;
+use smallvec::SmallVec;
+
+/// The size and stride of a run of elements.
+type Part = (usize, usize);
+
+/// The maximum number of nodes that a view sees through: a program may chain any number.
+const MAX_NODES: usize = 64;
+
+/// The maximum number of parts of a view.
+const MAX_PARTS: usize = 16;
+
+/// A value as a strided view of another, scaled by a factor.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct View {
+    /// The value that holds the elements; `None` for a view without one ([`Self::stored`], [`Self::whole`]).
+    pub(crate) root: Option<ValueId>,
+    /// The offset of the first element.
+    pub(crate) offset: usize,
+    /// A factor of every element.
+    pub(crate) factor: f32,
+    /// The parts of each dimension, slowest-varying first; a dimension of size 1 has none.
+    dims: Vec<SmallVec<[Part; 2]>>,
+}
+
+impl View {
+    /// A value as a view of the furthest value, at most [`MAX_NODES`] nodes back, whose elements it views.
+    pub(crate) fn of(graph: &Graph, value: ValueId) -> Option<Self> {
+        Self::through(graph, value, |_| true)
+    }
+
+    /// As [`Self::of`], but sees only through nodes with these results.
+    pub(crate) fn through(graph: &Graph, value: ValueId, sees: impl Fn(ValueId) -> bool) -> Option<Self> {
+        // Walks back from the value as long as each node is a view of its input.
+        let mut chain = Vec::new();
+        let mut at = value;
+        while let Some(node) = graph.producer(at).filter(|_| sees(at) && chain.len() < MAX_NODES) {
+            let Some(change) = Change::of(graph, node) else { break };
+            chain.push((node, change));
+            at = graph.node(node).inputs()[0];
+        }
+        let mut view = Self::dense(graph, at)?;
+        for (node, change) in chain.into_iter().rev() {
+            let out = graph.node(node).outputs()[0];
+            view = match view.then(&change, graph.meta(out).sizes()) {
+                Some(next) if next.sizes() == **graph.meta(out).sizes() => next,
+                _ => Self::dense(graph, out)?,
+            };
+        }
+        Some(view)
+    }
+
+    /// A row-major value of these sizes that does not exist yet.
+    pub(crate) fn whole(sizes: &[usize]) -> Self {
+        let mut stride = 1;
+        let mut dims: Vec<_> = Vec::with_capacity(sizes.len());
+        for &n in sizes.iter().rev() {
+            dims.push(part(n, stride));
+            stride *= n;
+        }
+        dims.reverse();
+        Self { root: None, offset: 0, factor: 1.0, dims }
+    }
+
+    /// A row-major f32 value as a view of itself.
+    fn dense(graph: &Graph, value: ValueId) -> Option<Self> {
+        let meta = graph.meta(value);
+        if !plain(graph, value) || meta.numel() == 0 {
+            return None;
+        }
+        let dims = meta.sizes().iter().zip(meta.strides().iter()).map(|(&n, &s)| part(n, s)).collect();
+        Some(Self { root: Some(value), offset: 0, factor: 1.0, dims })
+    }
+
+    /// A view from its stored description, with these parts for each dimension.
+    pub(crate) fn stored(offset: usize, factor: f32, dims: &[Vec<Part>]) -> Self {
+        Self { root: None, offset, factor, dims: dims.iter().map(|dim| dim.as_slice().into()).collect() }
+    }
+
+    /// How a node changes its only input to a view of it, if it does: by a call, which copies, or by a reshape, which
+    /// moves nothing.
+    pub(crate) fn step(graph: &Graph, node: NodeId) -> Option<Moves> {
+        match Change::of(graph, node)? {
+            Change::Reshape => Some(Moves::Nothing),
+            Change::View(_) => Some(Moves::Elements),
+            Change::Scale(_) => None,
+        }
+    }
+
+    /// The parts of each dimension.
+    pub(crate) fn dims(&self) -> Vec<Vec<Part>> {
+        self.dims.iter().map(|dim| dim.to_vec()).collect()
+    }
+
+    /// Whether the view is not empty and in bounds of a value of `len` elements. Sizes, strides and offset are below
+    /// 2^31.
+    pub(crate) fn is_within(&self, len: usize) -> bool {
+        let parts = || self.dims.iter().flatten();
+        let count = parts().try_fold(1usize, |count, part| count.checked_mul(part.0));
+        let last = parts()
+            .try_fold(self.offset, |at, &(n, stride)| at.checked_add(n.checked_sub(1)?.checked_mul(stride)?));
+        count.is_some_and(|count| count > 0) && last.is_some_and(|last| last < len)
+    }
+
+    /// The sizes.
+    pub(crate) fn sizes(&self) -> Vec<usize> {
+        self.dims.iter().map(size).collect()
+    }
+
+    /// The parts of all dimensions, with adjacent ones merged where their strides allow it.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::new();
+        for &(n, s) in self.dims.iter().flatten() {
+            match parts.last_mut() {
+                Some((m, t)) if *t == n * s => (*m, *t) = (*m * n, s),
+                _ => parts.push((n, s)),
+            }
+        }
+        parts
+    }
+
+    /// The size and stride of a dimension, if it has at most one part.
+    pub(crate) fn single(&self, dim: usize) -> Option<Part> {
+        match self.dims[dim].as_slice() {
+            [] => Some((1, 0)),
+            [part] => Some(*part),
+            _ => None,
+        }
+    }
+
+    /// The offset of each index of a dimension, including the offset of the view.
+    pub(crate) fn starts(&self, dim: usize) -> Vec<usize> {
+        let mut starts = vec![self.offset];
+        for &(n, s) in &self.dims[dim] {
+            starts = starts.iter().flat_map(|&at| (0..n).map(move |i| at + i * s)).collect();
+        }
+        starts
+    }
+
+    /// The view reshaped to other sizes. `None` if a part would have to be split unevenly.
+    pub(crate) fn reshape(&self, sizes: &[usize]) -> Option<Self> {
+        let parts = self.parts();
+        let mut left = parts.into_iter();
+        let mut rest: Option<Part> = None;
+        let mut dims = Vec::with_capacity(sizes.len());
+        for &size in sizes {
+            let (mut need, mut dim) = (size, SmallVec::new());
+            while need > 1 {
+                let (n, s) = rest.take().or_else(|| left.next())?;
+                if need.is_multiple_of(n) {
+                    dim.push((n, s));
+                    need /= n;
+                } else if n.is_multiple_of(need) {
+                    dim.push((need, s * (n / need)));
+                    rest = Some((n / need, s));
+                    need = 1;
+                } else {
+                    return None;
+                }
+            }
+            dims.push(dim);
+        }
+        (rest.is_none() && left.next().is_none()).then_some(Self { dims, ..self.clone() })
+    }
+
+    /// The view broadcast to `sizes`, which have at least as many dimensions.
+    pub(crate) fn expand(&self, sizes: &[usize]) -> Option<Self> {
+        let lead = sizes.len().checked_sub(self.dims.len())?;
+        let mut dims: Vec<_> = sizes[..lead].iter().map(|&n| part(n, 0)).collect();
+        for (dim, &n) in self.dims.iter().zip(&sizes[lead..]) {
+            dims.push(match size(dim) {
+                m if m == n => dim.clone(),
+                1 => part(n, 0),
+                _ => return None,
+            });
+        }
+        Some(Self { dims, ..self.clone() })
+    }
+
+    /// Applies the view operation of a node, whose result has these sizes.
+    fn then(mut self, change: &Change, sizes: &[usize]) -> Option<Self> {
+        match change {
+            Change::Reshape => return self.reshape(sizes),
+            Change::Scale(factor) => self.factor *= factor,
+            Change::View(ViewOf::Expand) => return self.expand(sizes),
+            Change::View(ViewOf::Permute(order)) => {
+                self.dims = order.iter().map(|&d| self.dims.get(d).cloned()).collect::<Option<_>>()?;
+            }
+            &Change::View(ViewOf::Select { dim, index }) => {
+                let (_, stride) = self.single(dim)?;
+                self.offset += index * stride;
+                self.dims.remove(dim);
+            }
+            &Change::View(ViewOf::Slice { dim, start, end, step }) => {
+                let (_, stride) = self.single(dim)?;
+                let len = end.saturating_sub(start).div_ceil(step);
+                if len == 0 {
+                    return None;
+                }
+                self.offset += start * stride;
+                self.dims[dim] = part(len, step * stride);
+            }
+        }
+        (self.dims.iter().map(|d| d.len()).sum::<usize>() <= MAX_PARTS).then_some(self)
+    }
+}
+
+/// See [`View::step`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moves {
+    Nothing,
+    Elements,
+}
+
+/// The view operation of a node on its only input.
+enum Change {
+    Reshape,
+    Scale(f32),
+    View(ViewOf),
+}
+
+impl Change {
+    fn of(graph: &Graph, id: NodeId) -> Option<Self> {
+        let node = graph.node(id);
+        let (&[from], &[to]) = (node.inputs(), node.outputs()) else { return None };
+        if !plain(graph, from) || !plain(graph, to) {
+            return None;
+        }
+        if as_op::<Reshape>(graph, id).is_some() {
+            return Some(Self::Reshape);
+        }
+        if let Some(Pointwise(expression)) = as_op(graph, id) {
+            return scale_of(expression).map(Self::Scale);
+        }
+        match meaning(graph, id)? {
+            Meaning::View(view) => Some(Self::View(view)),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a value is f32 and row-major: views are only formed of such values.
+fn plain(graph: &Graph, value: ValueId) -> bool {
+    let meta = graph.meta(value);
+    meta.dtype() == ScalarType::Float && meta.dim_order().is_contiguous()
+}
+
+/// The factor by which an expression multiplies its input, if it computes nothing else.
+pub(crate) fn scale_of(expression: &Expression) -> Option<f32> {
+    match expression.instrs.as_slice() {
+        [Instr::Input(0), Instr::Const(c), Instr::Binary(Binary::Mul, 0, 1)] => Some(*c),
+        [Instr::Input(0), Instr::Const(c), Instr::Binary(Binary::Div, 0, 1)] => Some(1.0 / *c),
+        _ => None,
+    }
+}
+
+fn part(n: usize, stride: usize) -> SmallVec<[Part; 2]> {
+    if n == 1 { SmallVec::new() } else { SmallVec::from_slice(&[(n, stride)]) }
+}
+
+fn size(dim: &SmallVec<[Part; 2]>) -> usize {
+    dim.iter().map(|p| p.0).product()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pteron_tensor::TensorMeta;
+
+    fn view(sizes: &[usize]) -> View {
+        let mut graph = Graph::new();
+        let x = graph.input(TensorMeta::contiguous(ScalarType::Float, sizes).unwrap());
+        View::of(&graph, x).unwrap()
+    }
+
+    #[test]
+    fn reshapes_split_and_merge_parts() {
+        let x = view(&[6, 4]);
+        assert_eq!(x.reshape(&[2, 12]).unwrap().sizes(), [2, 12]);
+        assert_eq!(x.reshape(&[24]).unwrap().parts(), [(24, 1)]);
+        assert!(x.reshape(&[5, 5]).is_none() && x.reshape(&[6]).is_none());
+        let mut turned = x;
+        turned.dims.swap(0, 1);
+        assert_eq!(turned.reshape(&[2, 2, 3, 2]).unwrap().parts(), [(4, 1), (6, 4)]);
+        assert!(turned.reshape(&[8, 3]).unwrap().single(0).is_none());
+        assert!(turned.reshape(&[3, 8]).is_none());
+        assert_eq!(turned.reshape(&[8, 3]).unwrap().starts(0), [0, 12, 1, 13, 2, 14, 3, 15]);
+    }
+
+    #[test]
+    fn expanded_dimensions_have_stride_zero() {
+        let x = view(&[3, 1]).expand(&[2, 3, 4]).unwrap();
+        assert_eq!((x.sizes(), x.parts()), (vec![2, 3, 4], vec![(2, 0), (3, 1), (4, 0)]));
+        assert_eq!(x.reshape(&[6, 4]).unwrap().starts(0), [0, 1, 2, 0, 1, 2]);
+    }
+}
