@@ -184,11 +184,11 @@ fn sources(folder: &Path) -> Vec<(String, String)> {
 }
 
 #[test]
-fn ir_graph_and_runtime_name_no_operators() {
+fn ir_engine_and_runtime_name_no_operators() {
     let namespaces =
         ["aten", "dim_order_ops", "et_copy", "executorch_prim", "llama", "quantized_decomposed", "torchao"];
     let mut wrong = Vec::new();
-    for name in ["ir", "graph", "runtime"] {
+    for name in ["ir", "engine", "runtime"] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
         for (path, text) in sources(&folder) {
             let names_one = |line: &str| namespaces.iter().any(|n| line.contains(&format!("\"{n}::")));
