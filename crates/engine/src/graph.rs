@@ -1,4 +1,4 @@
-//! Re-exports from [`ir`], and queries on graphs.
+//! Re-exports from [`pteron_ir`], and queries on graphs.
 
 pub use pteron_ir::{
     Bytes, Call, CallArg, CallOut, Constant, Derivation, Graph, Identity, IntoKind, Kind, Mark, NodeId,

@@ -10,7 +10,7 @@
 //! `BefPartitioner`, which selects the nodes of a program to delegate, and `BefPreprocess`, which creates their
 //! payloads.
 //!
-//! A payload with static sizes contains the graph after the passes of [`graph`]: batch norms are folded into
+//! A payload with static sizes contains the graph after the passes of [`pteron_engine`]: batch norms are folded into
 //! convolutions, constants are folded and in the layout that steps read, images are channels-last, and activations and
 //! residuals are fused. A payload with dynamic sizes contains operator calls and expressions of their sizes, and is
 //! fused at run time for the sizes that occur.
