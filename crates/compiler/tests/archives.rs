@@ -133,7 +133,7 @@ impl Bytes for Part {
         self.range.len()
     }
 
-    fn again(&self) -> Option<SharedBytes> {
+    fn reopen(&self) -> Option<SharedBytes> {
         Some(Arc::new(self.clone()))
     }
 }

@@ -4,7 +4,7 @@ use crate::graph::{Constant, Graph};
 use crate::lower::lower;
 use crate::packs::Packs;
 use crate::steps::PlacedStep;
-use pteron_operator::{Error, Held, KernelContext, Result};
+use pteron_operator::{Error, KernelContext, Reservation, Result};
 use pteron_tensor::{AlignedBuffer, Arenas, Extent, TensorMeta, TensorView, TensorViewMut};
 use pteron_trace::{Place, SpanKind, Tracer};
 use smallvec::SmallVec;
@@ -27,7 +27,7 @@ pub struct Executable {
     pub(crate) workspace: usize,
     /// The span kind with which steps are traced.
     pub(crate) kind: SpanKind,
-    pub(crate) held: Held,
+    pub(crate) held: Reservation,
     /// The instruction of the step that failed last.
     pub(crate) failed: Place,
 }
@@ -77,7 +77,7 @@ impl Executable {
 
     /// An executable that shares the steps and their packed weights, with its own workspace.
     pub fn fork(&self) -> Result<Self> {
-        let held = self.held.again(WORKSPACE)?;
+        let held = self.held.try_clone(WORKSPACE)?;
         let mut arena = Arenas::new();
         arena.push(AlignedBuffer::long_lived(self.workspace)?);
         Ok(Self {

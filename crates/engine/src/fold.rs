@@ -5,7 +5,7 @@
 //! that are dequantized and transposed, neither the f32 weights nor their transpose are materialized.
 
 use crate::graph::{Bytes, Constant, Derivation, Graph, Kind, NodeId, ValueId};
-use crate::operation::Fused;
+use crate::operation::OpKind;
 use crate::steps::cast::{self, Cast};
 use crate::steps::pointwise::Pointwise;
 use crate::steps::relayout::Relayout;
@@ -103,7 +103,7 @@ pub(crate) fn to_layout(
     if from.dim_order().same_layout(meta.dim_order(), from.sizes()) {
         return Some(constant.clone());
     }
-    let derivation = Derivation::new(Fused::kind(Relayout), [(from.clone(), constant.clone())])?;
+    let derivation = Derivation::new(OpKind::arc(Relayout), [(from.clone(), constant.clone())])?;
     lazy_constant(derivation, meta, graph.budget(), ctx)
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn to_layout(
 pub(crate) fn before_relayout(constant: &Constant) -> Option<(TensorMeta, Constant)> {
     let derivation = constant.derivation()?;
     operation::<Relayout>(&**derivation.kind())?;
-    derivation.inputs().first().map(|(meta, constant)| (meta.clone(), constant.again()))
+    derivation.inputs().first().map(|(meta, constant)| (meta.clone(), constant.reopen()))
 }
 
 /// Whether the results of a kind depend only on its inputs, and [`compute`] supports it.
@@ -151,7 +151,7 @@ pub fn compute(
 }
 
 fn operation<T: 'static>(kind: &dyn Kind) -> Option<&T> {
-    (kind.downcast_ref::<Fused>()?.operation() as &dyn Any).downcast_ref()
+    (kind.downcast_ref::<OpKind>()?.operation() as &dyn Any).downcast_ref()
 }
 
 /// The function of an elementwise node that applies exactly one unary function, such as rounding to half precision.

@@ -10,19 +10,19 @@ use pteron_tensor::{DimOrder, TensorMeta};
 
 /// The memory layout that a node requires of an operand. The order of dimensions of size 1 never matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lies {
+pub enum LayoutReq {
     /// Any dim order.
-    Anyhow,
+    Any,
     /// Row-major.
-    Plain,
+    RowMajor,
     /// An image in this layout.
     Image(Layout),
     /// An image in either layout.
     AnyImage,
     /// The sizes and layout of the node's first input.
-    AsFirst,
+    SameAsInput0,
     /// A layout in which a reshape of the node's first input keeps the order of elements in memory.
-    Reshaped,
+    ReshapeOfInput0,
 }
 
 /// Checks every node of a graph.
@@ -31,7 +31,7 @@ pub(crate) fn check(graph: &Graph) -> Result<()> {
 }
 
 /// Checks that a node can run: its operands ([`Operation::check`](crate::Operation::check)) and their layouts
-/// ([`Operation::lies`](crate::Operation::lies)).
+/// ([`Operation::operand_layout`](crate::Operation::lies)).
 ///
 /// # Errors
 /// It cannot; why.
@@ -52,10 +52,10 @@ fn check_layout(graph: &Graph, id: NodeId) -> Result<()> {
     // Kernels of calls receive the layouts of their tensors at run time.
     let Some(operation) = operation(graph, id) else { return Ok(()) };
     let node = graph.node(id);
-    let first = node.inputs().first().map(|&v| graph.meta(v));
+    let input0 = node.inputs().first().map(|&v| graph.meta(v));
     for (i, &v) in node.inputs().iter().chain(node.outputs()).enumerate() {
         let meta = graph.meta(v);
-        if !lies(meta, operation.lies(i, node.inputs().len()), first) {
+        if !satisfies(meta, operation.operand_layout(i, node.inputs().len()), input0) {
             let place = if i < node.inputs().len() { "reads" } else { "writes" };
             let name = node.name();
             return Err(Error::invalid(format!(
@@ -66,16 +66,16 @@ fn check_layout(graph: &Graph, id: NodeId) -> Result<()> {
     Ok(())
 }
 
-fn lies(meta: &TensorMeta, asked: Lies, first: Option<&TensorMeta>) -> bool {
-    match asked {
-        Lies::Anyhow => true,
-        Lies::Plain => is_plain(meta),
-        Lies::Image(layout) => has_layout(meta, layout),
-        Lies::AnyImage => image_layout(meta).is_some(),
-        Lies::AsFirst => first.is_some_and(|from| {
+fn satisfies(meta: &TensorMeta, req: LayoutReq, input0: Option<&TensorMeta>) -> bool {
+    match req {
+        LayoutReq::Any => true,
+        LayoutReq::RowMajor => is_plain(meta),
+        LayoutReq::Image(layout) => has_layout(meta, layout),
+        LayoutReq::AnyImage => image_layout(meta).is_some(),
+        LayoutReq::SameAsInput0 => input0.is_some_and(|from| {
             from.sizes() == meta.sizes() && from.dim_order().same_layout(meta.dim_order(), meta.sizes())
         }),
-        Lies::Reshaped => first.is_some_and(|from| reshapes(from, meta)),
+        LayoutReq::ReshapeOfInput0 => input0.is_some_and(|from| reshapes(from, meta)),
     }
 }
 /// Whether a tensor is row-major.

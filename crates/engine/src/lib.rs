@@ -6,7 +6,7 @@
 //!                   nodes are fused, layouts chosen    workspace planned
 //! ```
 //!
-//! A caller builds an [`pteron_ir::Graph`] of operator calls ([`Call`]), or of this crate's operations ([`Fused`]), and
+//! A caller builds an [`pteron_ir::Graph`] of operator calls ([`Call`]), or of this crate's operations ([`OpKind`]), and
 //! [`Executable::new`] runs the passes ([`passes::PASSES`]) and lowers it. Kernels declare what their calls mean
 //! ([`pteron_operator::Kernel::meaning`]); this crate names no operator. Calls without a declared meaning stay calls. An
 //! executable is specialized to the sizes of the values' metas; for other sizes the graph is lowered again.
@@ -36,9 +36,9 @@ pub use graph::{
     Bytes, Call, CallArg, CallOut, Constant, Derivation, Graph, Identity, IntoKind, Kind, Mark, NodeId,
     SharedBytes, SourceId, Type, Value, ValueId,
 };
-pub use layouts::{Lies, check_node};
+pub use layouts::{LayoutReq, check_node};
 pub use operands::Operands;
-pub use operation::{Fused, Images, Lowered, Lowering, Operation, as_op, operation};
+pub use operation::{Images, Lowered, Lowering, OpKind, Operation, as_op, operation};
 pub use pack_store::PackStore;
 pub use packs::{Packs, StoredWeights};
 pub use prepared::prepare;

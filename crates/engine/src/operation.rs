@@ -1,7 +1,7 @@
 //! The interface of operations, the kinds of node that lower to steps: operand layouts, lowering, fusion.
 
 use crate::graph::{Graph, Kind, NodeId, ValueId};
-use crate::layouts::Lies;
+use crate::layouts::LayoutReq;
 use crate::operands::Operands;
 use crate::packs::Packs;
 use crate::steps::Step;
@@ -12,7 +12,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// A kind of node that lowers to a step: those of this crate, and any that a dependent crate defines. [`Fused::new`]
+/// A kind of node that lowers to a step: those of this crate, and any that a dependent crate defines. [`OpKind::new`]
 /// makes it the kind of a node.
 pub trait Operation: Any + fmt::Debug + Send + Sync {
     /// A name for listings, events and errors.
@@ -31,18 +31,18 @@ pub trait Operation: Any + fmt::Debug + Send + Sync {
     }
 
     /// The memory layout required of the `i`th operand of a node, counting the inputs first and then the outputs.
-    fn lies(&self, i: usize, inputs: usize) -> Lies {
+    fn operand_layout(&self, i: usize, inputs: usize) -> LayoutReq {
         let _ = inputs;
         match (self.is_elementwise(), i) {
-            (false, _) => Lies::Plain,
-            (true, 0) => Lies::Anyhow,
-            (true, _) => Lies::AsFirst,
+            (false, _) => LayoutReq::RowMajor,
+            (true, 0) => LayoutReq::Any,
+            (true, _) => LayoutReq::SameAsInput0,
         }
     }
 
     /// Checks that a node of this kind can run: that its operands have the number, types and sizes that its step assumes.
     /// Every node is checked before a graph is lowered, whether a pass made it or a file holds it. Layouts are checked
-    /// separately ([`Self::lies`]).
+    /// separately ([`Self::operand_layout`]).
     ///
     /// # Errors
     /// The node cannot run.
@@ -97,16 +97,16 @@ pub enum Images {
 
 /// The node kind of an [`Operation`].
 #[derive(Clone, Debug)]
-pub struct Fused(Arc<dyn Operation>);
+pub struct OpKind(Arc<dyn Operation>);
 
-impl Fused {
+impl OpKind {
     /// The kind of nodes that compute `operation`.
     pub fn new(operation: impl Operation) -> Self {
         Self(Arc::new(operation))
     }
 
     /// The kind in an `Arc`.
-    pub fn kind(operation: impl Operation) -> Arc<dyn Kind> {
+    pub fn arc(operation: impl Operation) -> Arc<dyn Kind> {
         Arc::new(Self::new(operation))
     }
 
@@ -116,7 +116,7 @@ impl Fused {
     }
 }
 
-impl Kind for Fused {
+impl Kind for OpKind {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -128,7 +128,7 @@ impl Kind for Fused {
 
 /// The operation of a node; `None` if the node is a call.
 pub fn operation(graph: &Graph, node: NodeId) -> Option<&dyn Operation> {
-    Some(graph.node(node).kind_as::<Fused>()?.operation())
+    Some(graph.node(node).kind_as::<OpKind>()?.operation())
 }
 
 /// The operation of a node as a `T`, if it is one.

@@ -44,7 +44,7 @@ impl Default for Slot {
 pub(crate) struct PackKey {
     pub(crate) data: DataKey,
     pub(crate) isa: Isa,
-    pub(crate) form: Form,
+    pub(crate) form: PackFormat,
 }
 
 /// The source bytes of packed weights.
@@ -57,16 +57,16 @@ pub(crate) enum DataKey {
 
 /// The form in which bytes were packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Form {
-    Matrix(MatrixForm),
-    Conv(ConvForm),
+pub(crate) enum PackFormat {
+    Matrix(MatrixPack),
+    Conv(ConvPack),
     /// Quantized values, with the hash and the length in bytes of their scales.
-    Quantized(QuantizedForm, (u64, usize)),
+    Quantized(QuantizedPack, (u64, usize)),
 }
 
 /// A constant as the right operand of a matrix multiplication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct MatrixForm {
+pub(crate) struct MatrixPack {
     pub(crate) rows: usize,
     pub(crate) columns: usize,
     /// Whether the constant is stored as `[columns, rows]`.
@@ -75,7 +75,7 @@ pub(crate) struct MatrixForm {
 
 /// A constant as the weights of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct ConvForm {
+pub(crate) struct ConvPack {
     pub(crate) params: ConvParams,
     /// The layout of the images.
     pub(crate) layout: Layout,
@@ -87,9 +87,9 @@ pub(crate) struct ConvForm {
 
 /// A constant as quantized weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum QuantizedForm {
-    Matrix { form: MatrixForm, bits: WeightBits, group: usize },
-    Conv(ConvForm),
+pub(crate) enum QuantizedPack {
+    Matrix { form: MatrixPack, bits: WeightBits, group: usize },
+    Conv(ConvPack),
 }
 
 impl PackKey {
@@ -190,7 +190,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn key(data: Identity) -> PackKey {
-        let form = Form::Matrix(MatrixForm { rows: 2, columns: 3, transposed: false });
+        let form = PackFormat::Matrix(MatrixPack { rows: 2, columns: 3, transposed: false });
         PackKey { data: DataKey::Known(data), isa: Isa::default(), form }
     }
 

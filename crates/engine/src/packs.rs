@@ -3,13 +3,13 @@
 use crate::descriptions::Descriptions;
 use crate::graph::Constant;
 use crate::operation::view_of;
-use crate::pack_store::{ConvForm, DataKey, Form, MatrixForm, PackKey, PackStore, QuantizedForm};
+use crate::pack_store::{ConvPack, DataKey, MatrixPack, PackFormat, PackKey, PackStore, QuantizedPack};
 use pteron_ir::SharedBytes;
 use pteron_kernels::compute::{
-    Conv, ConvParams, Isa, LaidOut, Layout, MatRef, Method, PackedB, PackedWeights, QuantizedConv,
-    weight_layout,
+    Conv, ConvParams, Isa, Layout, MatRef, Method, PackedB, PackedWeights, PackedWeightsReader,
+    QuantizedConv, weight_layout,
 };
-use pteron_operator::{Budget, Held, Result};
+use pteron_operator::{Budget, Reservation, Result};
 use pteron_tensor::{ScalarType, TensorMeta};
 use std::any::Any;
 use std::collections::HashMap;
@@ -57,9 +57,9 @@ struct StorageFormat<T, F> {
     bytes: fn(&T) -> usize,
 }
 
-impl<T, F: Fn(LaidOut) -> Option<T>> StorageFormat<T, F> {
+impl<T, F: Fn(PackedWeightsReader) -> Option<T>> StorageFormat<T, F> {
     fn load(&self, bytes: SharedBytes) -> Option<T> {
-        (self.load)(LaidOut::new(Arc::new(Owned(bytes))))
+        (self.load)(PackedWeightsReader::new(Arc::new(Owned(bytes))))
     }
 }
 
@@ -124,7 +124,7 @@ fn hashed(bytes: &[u8]) -> u64 {
 /// Packed weights, with the share of the memory budget that they hold.
 pub(crate) struct Packed<T> {
     weights: Arc<T>,
-    _held: Held,
+    _held: Reservation,
 }
 
 impl<T> Deref for Packed<T> {
@@ -134,7 +134,7 @@ impl<T> Deref for Packed<T> {
     }
 }
 
-impl MatrixForm {
+impl MatrixPack {
     fn layout(self, isa: Isa) -> String {
         let order = if self.transposed { "t" } else { "n" };
         format!("{} matrix {} {} {order}", weight_layout(isa), self.rows, self.columns)
@@ -221,16 +221,16 @@ impl Packs {
         &self,
         isa: Isa,
         constant: &Constant,
-        form: MatrixForm,
+        form: MatrixPack,
         pack: impl FnOnce() -> Result<PackedB>,
     ) -> Result<Arc<Packed<PackedB>>> {
-        let load = |mut from: LaidOut| {
-            let weights = PackedB::taken(isa, form.rows, form.columns, &mut from)?;
+        let load = |mut from: PackedWeightsReader| {
+            let weights = PackedB::from_packed(isa, form.rows, form.columns, &mut from)?;
             from.is_empty().then_some(weights)
         };
         let format =
             StorageFormat { layout: form.layout(isa), load, store: PackedB::store, bytes: PackedB::bytes };
-        self.find_or_pack(constant, Form::Matrix(form), isa, format, pack)
+        self.find_or_pack(constant, PackFormat::Matrix(form), isa, format, pack)
     }
 
     /// A convolution with its packed weights, for images in the layout of `form`: found or packed as for
@@ -239,14 +239,14 @@ impl Packs {
         &self,
         isa: Isa,
         constant: &Constant,
-        form: ConvForm,
+        form: ConvPack,
         pack: impl FnOnce() -> Result<Conv>,
     ) -> Result<Arc<Packed<Conv>>> {
-        let ConvForm { params, layout, method, .. } = form;
-        let load = |from| Conv::taken(isa, params, method, layout, layout, from);
+        let ConvPack { params, layout, method, .. } = form;
+        let load = |from| Conv::from_packed(isa, params, method, layout, layout, from);
         let name = conv_layout(isa, &params, layout, method);
         let format = StorageFormat { layout: name, load, store: Conv::store, bytes: Conv::bytes };
-        self.find_or_pack(constant, Form::Conv(form), isa, format, pack)
+        self.find_or_pack(constant, PackFormat::Conv(form), isa, format, pack)
     }
 
     /// Returns packed weights from the cache, from storage beside the constant, or packs them now. Collects them in
@@ -254,9 +254,9 @@ impl Packs {
     fn find_or_pack<T: Send + Sync + 'static>(
         &self,
         constant: &Constant,
-        form: Form,
+        form: PackFormat,
         isa: Isa,
-        format: StorageFormat<T, impl Fn(LaidOut) -> Option<T>>,
+        format: StorageFormat<T, impl Fn(PackedWeightsReader) -> Option<T>>,
         pack: impl FnOnce() -> Result<T>,
     ) -> Result<Arc<Packed<T>>> {
         let data =
@@ -285,7 +285,7 @@ impl Packs {
         &self,
         isa: Isa,
         constant: &Constant,
-        form: QuantizedForm,
+        form: QuantizedPack,
         scales: &[u8],
         pack: impl FnOnce() -> Result<PackedWeights>,
     ) -> Result<Arc<Packed<PackedWeights>>> {
@@ -298,25 +298,25 @@ impl Packs {
         &self,
         isa: Isa,
         constant: &Constant,
-        form: ConvForm,
+        form: ConvPack,
         scales: &[u8],
         pack: impl FnOnce() -> Result<QuantizedConv>,
     ) -> Result<Arc<Packed<QuantizedConv>>> {
-        self.quantized(isa, constant, QuantizedForm::Conv(form), scales, pack, QuantizedConv::bytes)
+        self.quantized(isa, constant, QuantizedPack::Conv(form), scales, pack, QuantizedConv::bytes)
     }
 
     fn quantized<T: Send + Sync + 'static>(
         &self,
         isa: Isa,
         constant: &Constant,
-        form: QuantizedForm,
+        form: QuantizedPack,
         scales: &[u8],
         pack: impl FnOnce() -> Result<T>,
         bytes: fn(&T) -> usize,
     ) -> Result<Arc<Packed<T>>> {
         let key = identity(constant).map(|data| {
             let scales = (hashed(scales), scales.len());
-            PackKey { data, isa, form: Form::Quantized(form, scales) }
+            PackKey { data, isa, form: PackFormat::Quantized(form, scales) }
         });
         self.shared(key, || self.pack(constant, pack).map(|weights| with_bytes(weights, bytes)))
     }
@@ -331,8 +331,8 @@ const PIECE: usize = 4 << 20;
 
 /// Packs a constant matrix: piece by piece if its bytes are loaded for it, so that a large matrix is not in memory
 /// together with its packed form.
-pub(crate) fn pack_matrix(isa: Isa, constant: &Constant, form: MatrixForm) -> Result<PackedB> {
-    let MatrixForm { rows: k, columns: n, transposed } = form;
+pub(crate) fn pack_matrix(isa: Isa, constant: &Constant, form: MatrixPack) -> Result<PackedB> {
+    let MatrixPack { rows: k, columns: n, transposed } = form;
     let (rows, columns) = if transposed { (n, k) } else { (k, n) };
     let meta = |rows: usize| TensorMeta::contiguous(ScalarType::Float, &[rows, columns]);
     let (all, line) = (meta(rows)?, columns * size_of::<f32>());
@@ -407,7 +407,7 @@ mod tests {
     }
 
     /// The packed weights of a constant, and whether they had to be packed.
-    fn get(packs: &Packs, constant: &Constant, form: MatrixForm) -> (Arc<Packed<PackedB>>, bool) {
+    fn get(packs: &Packs, constant: &Constant, form: MatrixPack) -> (Arc<Packed<PackedB>>, bool) {
         let mut packed = false;
         let made = packs.matrix(Isa::default(), constant, form, || {
             packed = true;
@@ -416,7 +416,7 @@ mod tests {
         (made.unwrap(), packed)
     }
 
-    const FORM: MatrixForm = MatrixForm { rows: 2, columns: 2, transposed: false };
+    const FORM: MatrixPack = MatrixPack { rows: 2, columns: 2, transposed: false };
 
     #[test]
     fn equal_bytes_are_packed_once_while_the_weights_are_in_use() {
@@ -425,7 +425,7 @@ mod tests {
         let held = get(&packs, &a, FORM);
         assert!(held.1);
         assert!(!get(&packs, &again, FORM).1);
-        assert!(get(&packs, &a, MatrixForm { transposed: true, ..FORM }).1);
+        assert!(get(&packs, &a, MatrixPack { transposed: true, ..FORM }).1);
         assert!(get(&packs, &computed(&[1.0, 2.0, 3.0, 5.0]), FORM).1);
         // Computed constants are not shared with another cache.
         assert!(get(&Packs::default(), &a, FORM).1);

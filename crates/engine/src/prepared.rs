@@ -2,10 +2,10 @@
 
 use crate::fold::untransposed;
 use crate::graph::Constant;
-use crate::pack_store::MatrixForm;
+use crate::pack_store::MatrixPack;
 use crate::packs::{Packed, Packs};
 use pteron_kernels::compute::{Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
-use pteron_operator::facts::Product;
+use pteron_operator::facts::MatMul;
 use pteron_operator::{Arg, Args, Kernel, KernelContext, Meaning, Outs, PreparedKernel, Result};
 use pteron_tensor::{ScalarType, TensorMeta, TensorView};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub fn prepare(
     };
     let plain = MatRef::new(stored.storage()?, stored.sizes()[0], stored.sizes()[1]);
     let plain = if out_major { plain.t() } else { plain };
-    let form = MatrixForm { rows: plain.rows(), columns: plain.cols(), transposed: out_major };
+    let form = MatrixPack { rows: plain.rows(), columns: plain.cols(), transposed: out_major };
     let weights = packs.matrix(isa, source, form, || Ok(PackedB::new(isa, plain)?))?;
     let bias = match product.bias {
         Some(at) => Some(pteron_tensor::memory::copied(args.tensor(at)?.storage::<f32>()?)?),
@@ -46,8 +46,8 @@ pub fn prepare(
 }
 
 /// The matrix multiplication with constant f32 weights that a call means, if it is one.
-fn product(kernel: &Arc<dyn Kernel>, args: &Args<'_>) -> Option<Product> {
-    let Some(Meaning::Product(product)) = kernel.meaning(args) else { return None };
+fn product(kernel: &Arc<dyn Kernel>, args: &Args<'_>) -> Option<MatMul> {
+    let Some(Meaning::MatMul(product)) = kernel.meaning(args) else { return None };
     let weights = args.tensor(product.weights).ok().filter(|w| w.rank() == 2 && plain_floats(w.meta()))?;
     let columns = weights.sizes()[usize::from(!product.out_major)];
     let fits = |b: TensorView<'_>| {

@@ -55,7 +55,7 @@ impl Derivation {
     /// ([`Constant::again`]).
     pub fn argument(&self, position: usize) -> Option<(TensorMeta, Constant)> {
         let (meta, constant) = self.inputs.get(self.call()?.input_at(position)?)?;
-        Some((meta.clone(), constant.again()))
+        Some((meta.clone(), constant.reopen()))
     }
 
     fn call(&self) -> Option<&Call> {

@@ -36,7 +36,7 @@ pub trait Bytes: Send + Sync {
 
     /// Another handle to bytes that are loaded on access and cached in the handle; dropping it releases what it has
     /// loaded. `None` if the bytes are not loaded on access.
-    fn again(&self) -> Option<SharedBytes> {
+    fn reopen(&self) -> Option<SharedBytes> {
         None
     }
 
@@ -64,9 +64,9 @@ pub trait Bytes: Send + Sync {
 }
 
 /// The same bytes through another handle, so that reading it does not keep loaded bytes in this one: see
-/// [`Bytes::again`].
+/// [`Bytes::reopen`].
 pub fn reopened(bytes: &SharedBytes) -> SharedBytes {
-    bytes.again().unwrap_or_else(|| Arc::clone(bytes))
+    bytes.reopen().unwrap_or_else(|| Arc::clone(bytes))
 }
 
 impl<T: AsRef<[u8]> + Send + Sync> Bytes for T {
@@ -131,8 +131,8 @@ impl Constant {
     }
 
     /// The same constant through another handle, so that reading it does not keep loaded bytes in this one:
-    /// see [`Bytes::again`].
-    pub fn again(&self) -> Self {
+    /// see [`Bytes::reopen`].
+    pub fn reopen(&self) -> Self {
         match self {
             Self::Shared(bytes) => Self::Shared(reopened(bytes)),
             other => other.clone(),

@@ -57,7 +57,7 @@ fn any_meaning(args: &Args<'_>) -> Option<Meaning> {
 fn amax_meaning(args: &Args<'_>) -> Option<Meaning> {
     let rank = args.meta(0).ok()?.rank();
     let dims = args.ints(1).ok()?.iter().map(|&d| wrap(d, rank)).collect::<Option<_>>()?;
-    args.bool(2).ok()?.then_some(Meaning::Largest(dims))
+    args.bool(2).ok()?.then_some(Meaning::Amax(dims))
 }
 
 /// The largest or smallest element, and the index of its first occurrence.

@@ -6,7 +6,7 @@ use crate::support::dtype::{C64, Compute, compute_type};
 use crate::support::layout::Layout;
 use crate::support::map::expect_out;
 use crate::support::meaning::optional_tensor;
-use pteron_operator::facts::Product;
+use pteron_operator::facts::MatMul;
 use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use pteron_tensor::{Scalar, ScalarType, Shape, TensorView, TensorViewMut};
 
@@ -20,7 +20,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("mm.out(Tensor self, Tensor mat2, *", mm).rounding(Rounding::Once).means(mm_meaning),
     row!("bmm.out(Tensor self, Tensor mat2, *", batched)
         .rounding(Rounding::Once)
-        .means(|_| Some(Meaning::BatchProduct)),
+        .means(|_| Some(Meaning::BatchMatMul)),
     row!("addmm.out(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1", addmm)
         .rounding(Rounding::Once)
         .means(addmm_meaning),
@@ -34,19 +34,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 fn mm_meaning(_: &Args<'_>) -> Option<Meaning> {
-    Some(Meaning::Product(Product { x: 0, rank: Some(2), weights: 1, out_major: false, bias: None }))
+    Some(Meaning::MatMul(MatMul { x: 0, rank: Some(2), weights: 1, out_major: false, bias: None }))
 }
 
 /// A product with `self` as bias, if `alpha` and `beta` are one.
 fn addmm_meaning(args: &Args<'_>) -> Option<Meaning> {
     let one = |i: usize| args.scalar(i).is_ok_and(|s| s.to_f64() == 1.0);
-    let product = Product { x: 1, rank: Some(2), weights: 2, out_major: false, bias: Some(0) };
-    (one(3) && one(4)).then_some(Meaning::Product(product))
+    let product = MatMul { x: 1, rank: Some(2), weights: 2, out_major: false, bias: Some(0) };
+    (one(3) && one(4)).then_some(Meaning::MatMul(product))
 }
 
 fn linear_meaning(args: &Args<'_>) -> Option<Meaning> {
     let bias = optional_tensor(args, 2)?;
-    Some(Meaning::Product(Product { x: 0, rank: None, weights: 1, out_major: true, bias }))
+    Some(Meaning::MatMul(MatMul { x: 0, rank: None, weights: 1, out_major: true, bias }))
 }
 
 /// A batch of matrices: a tensor seen as `[batch, rows, columns]`.

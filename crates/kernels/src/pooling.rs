@@ -4,7 +4,7 @@ use crate::support::convert::{all_values, write_rows};
 use crate::support::dims::to_size;
 use crate::support::dtype::{Cast, Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
-use pteron_operator::facts::{PoolOf, Taken};
+use pteron_operator::facts::{Pool2d, PoolReduce};
 use pteron_operator::{
     Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure,
 };
@@ -102,8 +102,8 @@ fn pair(args: &Args<'_>, index: usize, absent: Option<[usize; 2]>) -> Option<[us
 
 fn max_meaning(args: &Args<'_>) -> Option<Meaning> {
     let kernel = pair(args, 1, None)?;
-    Some(Meaning::Pool(PoolOf {
-        taken: Taken::Greatest,
+    Some(Meaning::Pool(Pool2d {
+        reduce: PoolReduce::Max,
         kernel,
         stride: pair(args, 2, Some(kernel))?,
         padding: pair(args, 3, Some([0; 2]))?,
@@ -114,13 +114,13 @@ fn max_meaning(args: &Args<'_>) -> Option<Meaning> {
 
 fn avg_meaning(args: &Args<'_>) -> Option<Meaning> {
     let kernel = pair(args, 1, None)?;
-    let taken = match args.optional_int(6).ok()? {
-        Some(divisor) => Taken::SumOver(Some(divisor).filter(|&d| d != 0)?),
-        None if args.bool(5).ok()? => Taken::MeanOfPadded,
-        None => Taken::Mean,
+    let reduce = match args.optional_int(6).ok()? {
+        Some(divisor) => PoolReduce::SumDiv(Some(divisor).filter(|&d| d != 0)?),
+        None if args.bool(5).ok()? => PoolReduce::Avg { count_include_pad: true },
+        None => PoolReduce::Avg { count_include_pad: false },
     };
-    Some(Meaning::Pool(PoolOf {
-        taken,
+    Some(Meaning::Pool(Pool2d {
+        reduce,
         kernel,
         stride: pair(args, 2, Some(kernel))?,
         padding: pair(args, 3, Some([0; 2]))?,

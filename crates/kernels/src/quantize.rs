@@ -4,7 +4,7 @@ use crate::support::dims::broadcast;
 use crate::support::dtype::{Cast, expect_dtype};
 use crate::support::layout::Layout;
 use crate::support::map::{Input, elementwise, map_sized};
-use pteron_operator::facts::Affinity;
+use pteron_operator::facts::QParams;
 use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, ensure};
 use pteron_tensor::ScalarType;
 
@@ -60,14 +60,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 /// The quantization parameters of a call that gives them as scalars.
-fn known(args: &Args<'_>) -> Option<Affinity> {
+fn known(args: &Args<'_>) -> Option<QParams> {
     let (zero, low, high) = (args.int(2).ok()?, args.int(3).ok()?, args.int(4).ok()?);
-    Some(Affinity::Known { scale: args.double(1).ok()?, zero, low, high })
+    Some(QParams::PerTensor { scale: args.double(1).ok()?, zero, low, high })
 }
 
 /// Quantization parameters that are tensors, arguments 1 and 2.
-pub(crate) fn computed(args: &Args<'_>, by_row: bool) -> Option<Affinity> {
-    Some(Affinity::Computed { by_row, low: args.int(3).ok()?, high: args.int(4).ok()? })
+pub(crate) fn computed(args: &Args<'_>, by_row: bool) -> Option<QParams> {
+    Some(QParams::Dynamic { by_row, low: args.int(3).ok()?, high: args.int(4).ok()? })
 }
 
 /// An argument that is a scalar or a tensor of one element.

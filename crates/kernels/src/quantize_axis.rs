@@ -8,7 +8,7 @@ use crate::support::layout::Layout;
 use crate::support::map::{Fns, Input, elementwise, map_sized};
 use crate::support::meaning::optional_tensor;
 use crate::support::reduce::{Reducer, reduce};
-use pteron_operator::facts::{Affinity, Choice, wrap};
+use pteron_operator::facts::{ChooseQParams, QParams, wrap};
 use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, ensure};
 use pteron_tensor::memory::{collected, filled};
 use pteron_tensor::{Scalar, ScalarType, Tensor, TensorMeta};
@@ -72,17 +72,17 @@ pub(crate) const OPERATORS: &[Operator] = &[
     choice!(
         "choose_qparams_per_token_asymmetric.out(Tensor input, ScalarType dtype, *, ",
         choose_qparams_per_token
-    ).means(|_| Some(Meaning::ChooseAffinity(Choice::ByRow))),
+    ).means(|_| Some(Meaning::ChooseQParams(ChooseQParams::PerToken))),
 ];
 
 fn per_channel_meaning(args: &Args<'_>) -> Option<Meaning> {
     let axis = wrap(args.int(3).ok()?, args.meta(0).ok()?.rank())?;
-    Some(Meaning::Dequantize(Affinity::ByAxis { scales: 1, zeros: optional_tensor(args, 2)?, axis }))
+    Some(Meaning::Dequantize(QParams::PerChannel { scales: 1, zeros: optional_tensor(args, 2)?, axis }))
 }
 
 fn choice_by_tensor(args: &Args<'_>) -> Option<Meaning> {
     let (low, high, eps) = (args.int(1).ok()?, args.int(2).ok()?, args.double(3).ok()?);
-    Some(Meaning::ChooseAffinity(Choice::ByTensor { low, high, eps }))
+    Some(Meaning::ChooseQParams(ChooseQParams::PerTensor { low, high, eps }))
 }
 
 /// The parameters at an argument, one for each index of dimension `axis`, as an elementwise input.

@@ -25,11 +25,11 @@ impl Budget {
     ///
     /// # Errors
     /// If the total would exceed the limit.
-    pub fn take(&self, what: &'static str, bytes: usize) -> Result<Held> {
+    pub fn take(&self, what: &'static str, bytes: usize) -> Result<Reservation> {
         let Account { held, limit } = &*self.0;
         let add = |held: u64| held.checked_add(bytes as u64).filter(|sum| sum <= limit);
         match held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
-            Ok(_) => Ok(Held { budget: self.clone(), bytes }),
+            Ok(_) => Ok(Reservation { budget: self.clone(), bytes }),
             Err(held) => {
                 let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
                 let needed = size(held.saturating_add(bytes as u64));
@@ -58,22 +58,22 @@ impl Default for Budget {
 
 /// Bytes reserved from a [`Budget`], released on drop.
 #[derive(Debug)]
-pub struct Held {
+pub struct Reservation {
     budget: Budget,
     bytes: usize,
 }
 
-impl Held {
+impl Reservation {
     /// Reserves the same number of bytes again.
     ///
     /// # Errors
     /// As [`Budget::take`].
-    pub fn again(&self, what: &'static str) -> Result<Self> {
+    pub fn try_clone(&self, what: &'static str) -> Result<Self> {
         self.budget.take(what, self.bytes)
     }
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.budget.0.held.fetch_sub(self.bytes as u64, Ordering::Relaxed);
     }
@@ -83,7 +83,7 @@ impl Drop for Held {
 #[derive(Debug)]
 pub struct CountedTensor {
     tensor: Tensor,
-    _held: Held,
+    _held: Reservation,
 }
 
 impl CountedTensor {
@@ -118,7 +118,7 @@ impl CountedTensor {
 impl From<Tensor> for CountedTensor {
     /// Not counted in any shared budget.
     fn from(tensor: Tensor) -> Self {
-        let held = Held { budget: Budget::default(), bytes: 0 };
+        let held = Reservation { budget: Budget::default(), bytes: 0 };
         Self { tensor, _held: held }
     }
 }
@@ -147,9 +147,9 @@ mod tests {
         let e = budget.take("a test", 41).unwrap_err();
         assert!(matches!(e, Error::Limit { needed: 101, limit: 100, .. }), "{e}");
         let rest = budget.clone().take("a test", 40).unwrap();
-        assert!(rest.again("a test").is_err());
+        assert!(rest.try_clone("a test").is_err());
         drop(first);
-        assert_eq!((rest.again("a test").map(|h| h.bytes), budget.held()), (Ok(40), 40));
+        assert_eq!((rest.try_clone("a test").map(|h| h.bytes), budget.held()), (Ok(40), 40));
         drop(rest);
         assert_eq!((budget.held(), budget.take("a test", usize::MAX).is_err()), (0, true));
     }

@@ -59,13 +59,13 @@ pub enum Meaning {
     Elementwise(Expression),
     /// A reshape: the elements of the first tensor, in order, with the sizes and the layout of the result, if the
     /// number of elements is the same.
-    Same,
+    Reshape,
     /// A view of the first tensor.
     View(ViewOf),
     /// A matrix product with an optional bias.
-    Product(Product),
+    MatMul(MatMul),
     /// The batched matrix product of arguments 0 and 1.
-    BatchProduct,
+    BatchMatMul,
     /// A convolution.
     Convolution(Convolution),
     /// `(x - mean) / sqrt(variance + eps) * weight + bias` for each channel, dimension 1. Arguments 0 to 4 are
@@ -90,7 +90,7 @@ pub enum Meaning {
     /// The population variance over these dimensions; the second result, if there is one, is the mean.
     Variance(Dims),
     /// A pooling of images `[.., H, W]`. The meaning of the first result.
-    Pool(PoolOf),
+    Pool(Pool2d),
     /// `e^x / sum(e^x)` along a dimension.
     Softmax(usize),
     /// A tensor with every element equal to this scalar.
@@ -102,15 +102,15 @@ pub enum Meaning {
     /// Whether any element along a dimension is nonzero; the dimension is kept with size one.
     Any(usize),
     /// The largest element along these dimensions, which are kept with size one.
-    Largest(Dims),
+    Amax(Dims),
     /// Whether an element equals this scalar.
     Equals(Scalar),
     /// Quantization of real values.
-    Quantize(Affinity),
+    Quantize(QParams),
     /// Dequantization of quantized values.
-    Dequantize(Affinity),
+    Dequantize(QParams),
     /// Quantization parameters chosen from the elements: the results are scale and zero point.
-    ChooseAffinity(Choice),
+    ChooseQParams(ChooseQParams),
 }
 
 /// See [`Meaning::View`].
@@ -140,9 +140,9 @@ pub enum ViewOf {
     },
 }
 
-/// See [`Meaning::Product`].
+/// See [`Meaning::MatMul`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Product {
+pub struct MatMul {
     /// The left operand; its last dimension is summed over.
     pub x: usize,
     /// The rank that `x` must have; `None` if it may have any.
@@ -191,9 +191,9 @@ pub struct GroupNorm {
 
 /// See [`Meaning::Pool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PoolOf {
+pub struct Pool2d {
     /// How a window is reduced.
-    pub taken: Taken,
+    pub reduce: PoolReduce,
     /// Height and width of a window.
     pub kernel: [usize; 2],
     /// Vertical and horizontal stride.
@@ -208,22 +208,23 @@ pub struct PoolOf {
 
 /// How a pooling reduces a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
+pub enum PoolReduce {
     /// Max pooling.
-    Greatest,
-    /// Average pooling over the pixels inside the image.
-    Mean,
-    /// Average pooling over the pixels of the image and its padding (`count_include_pad`).
-    MeanOfPadded,
+    Max,
+    /// Average pooling.
+    Avg {
+        /// Whether the padding counts as zeros; otherwise only pixels inside the image count.
+        count_include_pad: bool,
+    },
     /// The sum of the pixels, divided by this number (`divisor_override`).
-    SumOver(i64),
+    SumDiv(i64),
 }
 
 /// Affine quantization: a quantized value represents the real number `(value - zero) * scale`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Affinity {
+pub enum QParams {
     /// Parameters given as scalars of the call; values are clamped to `low..=high`.
-    Known {
+    PerTensor {
         /// The scale.
         scale: f64,
         /// The zero point.
@@ -234,7 +235,7 @@ pub enum Affinity {
         high: i64,
     },
     /// Per-channel parameters: two vectors with an element for every index along a dimension.
-    ByAxis {
+    PerChannel {
         /// The argument that holds the scales.
         scales: usize,
         /// The argument that holds the zero points; without it they are zero.
@@ -243,8 +244,8 @@ pub enum Affinity {
         axis: usize,
     },
     /// Dynamic parameters: scale and zero point are the tensors of arguments 1 and 2, which an earlier call computed
-    /// ([`Choice`]); values are clamped to `low..=high`.
-    Computed {
+    /// ([`ChooseQParams`]); values are clamped to `low..=high`.
+    Dynamic {
         /// Whether there is a scale and a zero point for each row (per-token quantization).
         by_row: bool,
         /// The smallest quantized value.
@@ -254,11 +255,11 @@ pub enum Affinity {
     },
 }
 
-/// See [`Meaning::ChooseAffinity`].
+/// See [`Meaning::ChooseQParams`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Choice {
+pub enum ChooseQParams {
     /// One scale and zero point that map the range of all elements to `low..=high`.
-    ByTensor {
+    PerTensor {
         /// The smallest quantized value.
         low: i64,
         /// The largest quantized value.
@@ -267,7 +268,7 @@ pub enum Choice {
         eps: f64,
     },
     /// A scale and a zero point for each row, which map the row's range to `i8`.
-    ByRow,
+    PerToken,
 }
 
 /// A dimension index of a tensor of this rank; negative ones count from the end. `None` if it is out of range.

@@ -30,7 +30,7 @@ mod result_sizes;
 mod schema;
 
 pub use args::{Arg, Args};
-pub use budget::{Budget, CountedTensor, Held};
+pub use budget::{Budget, CountedTensor, Reservation};
 pub use context::{Generator, KernelContext, Scratch, ScratchBuffer};
 pub use dtype_set::DtypeSet;
 pub use error::{Error, Result};

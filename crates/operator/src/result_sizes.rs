@@ -1,6 +1,6 @@
 //! The sizes of a call's first result, as far as its meaning determines them.
 
-use crate::facts::{Convolution, PoolOf, ViewOf};
+use crate::facts::{Convolution, Pool2d, ViewOf};
 use crate::{Args, Meaning};
 use pteron_tensor::Shape;
 
@@ -23,26 +23,26 @@ impl Meaning {
             | Self::Quantize(_)
             | Self::Dequantize(_) => sizes(0),
             Self::Any(dim) => reduced(&sizes(0)?, &[*dim], true),
-            Self::Largest(dims) => reduced(&sizes(0)?, dims, true),
+            Self::Amax(dims) => reduced(&sizes(0)?, dims, true),
             Self::Mean(dims) | Self::Variance(dims) => {
                 let keep = args.schema().args.iter().position(|arg| arg.name == "keepdim")?;
                 reduced(&sizes(0)?, dims, args.bool(keep).ok()?)
             }
             Self::View(of) => of.result_sizes(&sizes(0)?),
-            Self::Product(product) => {
+            Self::MatMul(product) => {
                 let weights = sizes(product.weights).filter(|weights| weights.rank() == 2)?;
                 let mut x = sizes(product.x)?;
                 *x.last_mut()? = weights[usize::from(!product.out_major)];
                 Some(x)
             }
-            Self::BatchProduct => {
+            Self::BatchMatMul => {
                 let mut x = sizes(0)?;
                 *x.last_mut()? = *sizes(1)?.last()?;
                 Some(x)
             }
             Self::Convolution(of) => of.result_sizes(&sizes(0)?, &sizes(1)?),
             Self::Pool(of) => of.result_sizes(&sizes(0)?),
-            Self::Same | Self::Fill(_) | Self::ChooseAffinity(_) => None,
+            Self::Reshape | Self::Fill(_) | Self::ChooseQParams(_) => None,
         }
     }
 }
@@ -118,7 +118,7 @@ impl Convolution {
     }
 }
 
-impl PoolOf {
+impl Pool2d {
     fn result_sizes(&self, x: &Shape) -> Option<Shape> {
         let mut sizes = *x;
         let first = x.rank().checked_sub(2)?;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// The bytes of a constant, possibly read on first access.
 ///
-/// Clones share the bytes that were read. To access the bytes without keeping them in memory, use [`Self::again`].
+/// Clones share the bytes that were read. To access the bytes without keeping them in memory, use [`Self::reopen`].
 // A clone made before the first access has no bytes yet: it reads through the shared [`Deferred`].
 #[derive(Clone, Default)]
 pub struct ConstantBytes {
@@ -119,7 +119,7 @@ impl ConstantBytes {
     /// Another handle to the constant. If the bytes can be read again, dropping the handle releases the bytes that
     /// it has read.
     #[must_use]
-    pub fn again(&self) -> Self {
+    pub fn reopen(&self) -> Self {
         let bytes = if self.is_read_again() { OnceLock::new() } else { self.bytes.clone() };
         Self { bytes, deferred: self.deferred.clone(), derivation: self.derivation.clone() }
     }
@@ -132,9 +132,9 @@ impl ConstantBytes {
         }
     }
 
-    /// A handle for a graph, which reads and releases the bytes on its own ([`Self::again`]).
+    /// A handle for a graph, which reads and releases the bytes on its own ([`Self::reopen`]).
     pub fn shared(&self) -> SharedBytes {
-        Arc::new(InGraph(self.again()))
+        Arc::new(InGraph(self.reopen()))
     }
 }
 
@@ -177,7 +177,7 @@ impl Bytes for InGraph {
         self.0.identity()
     }
 
-    fn again(&self) -> Option<SharedBytes> {
+    fn reopen(&self) -> Option<SharedBytes> {
         Some(self.0.shared())
     }
 

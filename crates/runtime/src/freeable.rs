@@ -1,5 +1,5 @@
 use pteron_engine::{Identity, SourceId};
-use pteron_operator::{Budget, Held};
+use pteron_operator::{Budget, Reservation};
 use pteron_tensor::{AlignedBuffer, MappedFile};
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -84,7 +84,7 @@ impl FreeableBuffer {
 
     /// Ties a budget reservation to the bytes: it is released with the last clone. For bytes that take no memory of
     /// their own, it is released at once.
-    pub fn holding(self, held: Held) -> Self {
+    pub fn holding(self, held: Reservation) -> Self {
         if !self.takes_memory() {
             return self;
         }
@@ -151,7 +151,7 @@ impl FreeableBuffer {
 /// Bytes with their budget reservation.
 struct Counted {
     bytes: FreeableBuffer,
-    _held: Held,
+    _held: Reservation,
 }
 
 impl AsRef<[u8]> for Counted {

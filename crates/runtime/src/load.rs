@@ -15,7 +15,7 @@ use crate::{
     Purpose, Result, one_line, tables,
 };
 use pteron_format::pte::{self, TensorData};
-use pteron_operator::{Budget, Generator, Held, Kernel, Scratch};
+use pteron_operator::{Budget, Generator, Kernel, Reservation, Scratch};
 use pteron_pool::Interrupt;
 use pteron_tensor::{AlignedBuffer, Arenas, Extent, ScalarType, TensorMeta};
 use pteron_trace::{Place, SpanKind, Tracer};
@@ -100,7 +100,7 @@ struct Loader<'p> {
     /// Deferred constants by file range, so that tensors with the same range share their bytes.
     deferred: HashMap<Range<u64>, Arc<Deferred>>,
     budget: Budget,
-    held: Vec<Held>,
+    held: Vec<Reservation>,
 }
 
 impl<'p> Loader<'p> {

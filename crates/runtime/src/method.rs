@@ -8,7 +8,7 @@ use crate::value::{Id, Storage, Value};
 use crate::{Limits, Result};
 use pteron_format::pte::TensorData;
 use pteron_ir::exported::InputSizes;
-use pteron_operator::{EValue, Generator, Held, Isa, Scratch, Tag};
+use pteron_operator::{EValue, Generator, Isa, Reservation, Scratch, Tag};
 use pteron_pool::{Interrupt, Pool};
 use pteron_tensor::{AlignedBuffer, Extent, Tensor, TensorView, TensorViewMut};
 use pteron_trace::EventTracer;
@@ -60,7 +60,7 @@ pub struct Method {
     /// The instructions that could not be prepared within the memory limit.
     pub(crate) as_written: Vec<AsWritten>,
     /// Budget reservations for arenas, tables and constants.
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<Reservation>,
     pub(crate) operators: Vec<Box<str>>,
     pub(crate) inputs: Vec<Id>,
     pub(crate) outputs: Vec<Id>,

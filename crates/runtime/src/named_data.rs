@@ -459,7 +459,7 @@ mod tests {
         assert_eq!(reads(), (1, 40));
         drop((in_graph, in_another));
         assert_eq!(reads(), (1, 0));
-        let looked_at = a.again();
+        let looked_at = a.reopen();
         assert!(looked_at.read().is_ok() && b.size() == 40);
         assert_eq!(reads(), (2, 40));
         drop(looked_at);

@@ -33,12 +33,12 @@ impl Budget {
 
 /// Bytes taken from the server's memory budget, which are returned on drop.
 #[derive(Debug)]
-pub struct Held {
+pub struct Reservation {
     budget: Arc<Budget>,
     bytes: u64,
 }
 
-impl Held {
+impl Reservation {
     pub(crate) fn none(budget: &Arc<Budget>) -> Self {
         Self { budget: Arc::clone(budget), bytes: 0 }
     }
@@ -65,7 +65,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -78,16 +78,16 @@ mod tests {
     #[test]
     fn requests_hold_no_more_than_the_limit() {
         let budget = Budget::new(100);
-        let mut a = Held::none(&budget);
+        let mut a = Reservation::none(&budget);
         a.grow(60).unwrap();
-        let mut b = Held::none(&budget);
+        let mut b = Reservation::none(&budget);
         assert_eq!(b.grow(41).unwrap_err().reason, Reason::Busy);
         assert_eq!(b.grow(u64::MAX).unwrap_err().reason, Reason::TooLarge);
         assert_eq!(a.grow(41).unwrap_err().reason, Reason::TooLarge);
         b.grow(40).unwrap();
         drop(a);
         assert_eq!(budget.held(), 40);
-        let mut c = Held::none(&budget);
+        let mut c = Reservation::none(&budget);
         c.grow(10).unwrap();
         c.absorb(b);
         assert_eq!(budget.held(), 50);

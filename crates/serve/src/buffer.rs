@@ -1,4 +1,4 @@
-use crate::budget::Held;
+use crate::budget::Reservation;
 use crate::refusal::{Reason, Refusal, Result};
 use std::{fmt, io};
 
@@ -9,14 +9,14 @@ const FIRST_BYTES: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
-    held: Held,
+    held: Reservation,
     /// Why a write failed: the traits of writers cannot return it.
     refusal: Option<Refusal>,
 }
 
 impl Buffer {
     /// An empty buffer. What it takes is added to `held`.
-    pub(crate) fn new(held: Held) -> Self {
+    pub(crate) fn new(held: Reservation) -> Self {
         Self { bytes: Vec::new(), held, refusal: None }
     }
 
@@ -73,7 +73,7 @@ impl Buffer {
     ///
     /// # Errors
     /// A write failed.
-    pub(crate) fn finish(mut self) -> Result<(Vec<u8>, Held)> {
+    pub(crate) fn finish(mut self) -> Result<(Vec<u8>, Reservation)> {
         self.check()?;
         Ok((self.bytes, self.held))
     }
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_buffer_is_charged_before_it_grows() {
         let budget = Budget::new(4096);
-        let mut buffer = Buffer::new(Held::none(&budget));
+        let mut buffer = Buffer::new(Reservation::none(&budget));
         let mut written = 0;
         let refusal = loop {
             match buffer.push(b"0123456789") {
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_failed_write_is_reported_at_the_end() {
-        let mut buffer = Buffer::new(Held::none(&Budget::new(1000)));
+        let mut buffer = Buffer::new(Reservation::none(&Budget::new(1000)));
         let _ = write!(buffer, "{}", "x".repeat(2000));
         let _ = write!(buffer, "more");
         assert_eq!(buffer.finish().unwrap_err().reason, Reason::TooLarge);

@@ -1,6 +1,6 @@
 //! Executes one or more requests as one batch.
 
-use crate::budget::{Budget, Held};
+use crate::budget::{Budget, Reservation};
 use crate::generation::{Generation, Instances};
 use crate::refusal::{Reason, Refusal, Result};
 use crate::request::{Data, OutputTensor};
@@ -32,7 +32,7 @@ impl Inputs {
 #[derive(Debug)]
 pub(crate) struct Outputs {
     pub(crate) tensors: Vec<OutputTensor>,
-    pub(crate) held: Held,
+    pub(crate) held: Reservation,
 }
 
 /// Executes the requests as one batch. Each gets its outputs, those with the indices in `wanted`, charged to `budget`.
@@ -89,7 +89,8 @@ fn in_method(
             first = own.end;
             (own, rows)
         });
-        let mut outputs = Outputs { tensors: Vec::with_capacity(wanted.len()), held: Held::none(budget) };
+        let mut outputs =
+            Outputs { tensors: Vec::with_capacity(wanted.len()), held: Reservation::none(budget) };
         for &index in *wanted {
             let tensor = output(method, generation, index, own.clone(), &mut outputs.held)?;
             outputs.tensors.push(tensor);
@@ -146,7 +147,7 @@ fn output(
     generation: &Generation,
     index: usize,
     rows: Option<(Range<usize>, usize)>,
-    held: &mut Held,
+    held: &mut Reservation,
 ) -> Result<OutputTensor> {
     let spec = &generation.signature.outputs[index];
     let name = spec.name.clone();
@@ -180,7 +181,7 @@ fn output(
 }
 
 /// Copies a range of the bytes that a tensor has in row-major order.
-fn copied(view: TensorView<'_>, range: Range<usize>, held: &mut Held) -> Result<Vec<u8>> {
+fn copied(view: TensorView<'_>, range: Range<usize>, held: &mut Reservation) -> Result<Vec<u8>> {
     held.grow(range.len() as u64)?;
     if view.meta().is_row_major() {
         return memory::copied(&view.bytes()[range]).map_err(|e| no_memory(&e));

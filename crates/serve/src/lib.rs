@@ -28,7 +28,7 @@ mod request;
 mod service;
 mod stateful;
 
-pub use budget::Held;
+pub use budget::Reservation;
 pub use event::{Event, Events};
 pub use generation::Generation;
 pub use metadata::TensorSpec;

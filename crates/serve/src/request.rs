@@ -1,4 +1,4 @@
-use crate::budget::Held;
+use crate::budget::Reservation;
 use pteron::ScalarType;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub struct InferRequest {
     /// The time after which the client no longer needs the result.
     pub deadline: Option<Instant>,
     /// The request's share of the memory budget ([`Service::hold`](crate::Service::hold)), which moves to the response.
-    pub held: Option<Held>,
+    pub held: Option<Reservation>,
 }
 
 /// An input of a request.
@@ -60,7 +60,7 @@ pub struct InferResponse {
     /// The times that the request spent queued and executing.
     pub timing: Timing,
     /// The share of the memory budget of request and response.
-    pub held: Held,
+    pub held: Reservation,
 }
 
 /// An output of a response.

@@ -1,4 +1,4 @@
-use crate::budget::{Budget, Held};
+use crate::budget::{Budget, Reservation};
 use crate::check::{checked, wanted};
 use crate::execute::Outputs;
 use crate::generation::Generation;
@@ -134,7 +134,7 @@ impl Service {
     /// # Errors
     /// The budget is exceeded.
     #[cfg(feature = "net")]
-    pub(crate) fn charged_index(&self, held: &mut Held) -> Result<Vec<IndexEntry>> {
+    pub(crate) fn charged_index(&self, held: &mut Reservation) -> Result<Vec<IndexEntry>> {
         let mut all = Vec::new();
         self.models.index(|entry| {
             let texts = entry.name.len() + entry.version.len() + entry.reason.len();
@@ -179,8 +179,8 @@ impl Service {
     }
 
     /// A share of the memory budget of requests, which is empty at first.
-    pub fn hold(&self) -> Held {
-        Held::none(&self.budget)
+    pub fn hold(&self) -> Reservation {
+        Reservation::none(&self.budget)
     }
 
     /// Checks a request and enqueues it for a worker, which calls `reply`. Dropping the ticket before that cancels the

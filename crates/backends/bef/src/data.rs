@@ -42,9 +42,9 @@ impl Bytes for Stored {
         self.plain.identity()
     }
 
-    fn again(&self) -> Option<SharedBytes> {
+    fn reopen(&self) -> Option<SharedBytes> {
         let laid_out = Arc::clone(&self.laid_out);
-        Some(Arc::new(Self { plain: self.plain.again()?, laid_out }))
+        Some(Arc::new(Self { plain: self.plain.reopen()?, laid_out }))
     }
 
     fn laid_out(&self, layout: &str) -> Option<SharedBytes> {
@@ -150,7 +150,7 @@ impl Data {
                 // A separate handle, so that the bytes it loads live as long as the graph needs them, not as long as
                 // the delegate.
                 let found =
-                    self.found.get(key).map(|found| found.again().unwrap_or_else(|| Arc::clone(found)));
+                    self.found.get(key).map(|found| found.reopen().unwrap_or_else(|| Arc::clone(found)));
                 found.ok_or_else(|| Error::new(format!("no bytes `{key}`")))
             }
         }

@@ -191,7 +191,7 @@ impl Raise<'_> {
                 let call = self.call(operator, args, node.outputs.len())?;
                 self.graph.append(call, &inputs, metas)
             }
-            Op::Fused(kind) => {
+            Op::Node(kind) => {
                 let node = self.graph.append(Arc::clone(kind), &inputs, metas);
                 kinds::check(&self.graph, node)?;
                 node

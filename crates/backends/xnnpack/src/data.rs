@@ -95,7 +95,7 @@ impl Data {
 
     /// The bytes of a constant, read now and released when the handle is dropped.
     fn bytes(&self, index: usize) -> Result<ConstantBytes> {
-        let constant = self.constant(index)?.again();
+        let constant = self.constant(index)?.reopen();
         constant.read().map_err(|e| Error::new(pteron_runtime::one_line(&e)))?;
         Ok(constant)
     }
@@ -118,8 +118,8 @@ impl Data {
     }
 
     /// The bytes of a constant value, which are read when something uses them.
-    pub(crate) fn again(&self, value: &Value) -> Result<ConstantBytes> {
-        Ok(self.constant(Self::of_role(value)?)?.again())
+    pub(crate) fn bytes_of(&self, value: &Value) -> Result<ConstantBytes> {
+        Ok(self.constant(Self::of_role(value)?)?.reopen())
     }
 
     /// The scales of a tensor, of its channels or of its groups. Group scales that are stored as bytes are bf16.

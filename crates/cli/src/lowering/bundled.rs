@@ -32,7 +32,7 @@ pub(super) fn of(file: &Arc<dyn DataLoader>, compiled: &Compiled) -> pteron_tool
 }
 
 /// Bundles the program compiled from `file`, which is that of `bundle`, with the test cases of `bundle`.
-pub(super) fn again(
+pub(super) fn rebundle(
     bundle: Bundle,
     file: &Arc<dyn DataLoader>,
     compiled: &Compiled,

@@ -197,7 +197,7 @@ impl LoweringOpts {
         }
         if self.bundle || bundle.is_some() {
             let bundle = match bundle {
-                Some(bundle) => bundled::again(bundle, file, compiled)?,
+                Some(bundle) => bundled::rebundle(bundle, file, compiled)?,
                 None => bundled::of(file, compiled)?,
             };
             return self.output.write_binary_with(|out| Ok(bundle.write(out)?));

@@ -243,7 +243,7 @@ mod tests {
             &self.0
         }
 
-        fn again(&self) -> Option<pteron_ir::SharedBytes> {
+        fn reopen(&self) -> Option<pteron_ir::SharedBytes> {
             Some(Arc::new(Self(Arc::clone(&self.0))))
         }
     }

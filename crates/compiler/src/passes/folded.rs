@@ -116,7 +116,7 @@ impl Recipe {
 
 /// The calls that it takes to compute an operand again: none if it is small, and stays in memory, or is read from the file.
 fn calls_of(constant: &ConstantTensor, known: Option<&usize>) -> Option<usize> {
-    let stays = constant.bytes.len() <= SMALL || constant.bytes.again().is_some();
+    let stays = constant.bytes.len() <= SMALL || constant.bytes.reopen().is_some();
     known.copied().or_else(|| stays.then_some(0))
 }
 
@@ -190,7 +190,7 @@ impl Bytes for Computed {
         self.source.recipe.results[self.source.index].nbytes()
     }
 
-    fn again(&self) -> Option<SharedBytes> {
+    fn reopen(&self) -> Option<SharedBytes> {
         Some(Arc::new(Self { source: Arc::clone(&self.source), tensor: OnceLock::new() }))
     }
 

@@ -9,7 +9,7 @@ use pteron_ir::exported::{
     Argument, ExportedGraph, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType,
 };
 use pteron_operator::Kernel;
-use pteron_operator::facts::{Affinity, Meaning};
+use pteron_operator::facts::{Meaning, QParams};
 use pteron_operator::{Arg, Args};
 use pteron_tensor::{DimOrder, TensorMeta};
 use std::collections::{BTreeMap, BTreeSet};
@@ -130,8 +130,8 @@ fn follows(cx: &Rewriter<'_>, node: &ExportedNode, table: &OperatorTable) -> boo
             Meaning::Elementwise(_)
                 | Meaning::Convolution(_)
                 | Meaning::Pool(_)
-                | Meaning::Quantize(Affinity::Known { .. })
-                | Meaning::Dequantize(Affinity::Known { .. })
+                | Meaning::Quantize(QParams::PerTensor { .. })
+                | Meaning::Dequantize(QParams::PerTensor { .. })
         )
     )
 }

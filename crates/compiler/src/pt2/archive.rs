@@ -5,7 +5,7 @@ use crate::limits::{MAX_INFLATED_BYTES, MAX_JSON_BYTES};
 use crate::{Error, Result};
 use pteron_ir::SharedBytes;
 use pteron_ir::exported::{CompileBudget, ConstantTensor};
-use pteron_operator::Held;
+use pteron_operator::Reservation;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -215,11 +215,11 @@ impl<'f> Archive<'f> {
 /// Bytes that were copied, and their part of a budget.
 pub(super) struct Copied {
     bytes: Vec<u8>,
-    _held: Held,
+    _held: Reservation,
 }
 
 impl Copied {
-    pub(super) fn new(bytes: Vec<u8>, held: Held) -> Self {
+    pub(super) fn new(bytes: Vec<u8>, held: Reservation) -> Self {
         Self { bytes, _held: held }
     }
 }

@@ -51,7 +51,7 @@ struct Measuring<'m> {
 }
 
 impl Measuring<'_> {
-    fn again(&mut self) -> Measuring<'_> {
+    fn reborrow(&mut self) -> Measuring<'_> {
         Measuring { measure: self.measure, path: self.path }
     }
 }
@@ -99,7 +99,7 @@ impl<'de> Visitor<'de> for Measuring<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
         let mut len = 0;
-        while list.next_element_seed(self.again())?.is_some() {
+        while list.next_element_seed(self.reborrow())?.is_some() {
             len += 1;
         }
         if len > self.measure.longest.1 {
@@ -112,7 +112,7 @@ impl<'de> Visitor<'de> for Measuring<'_> {
         while let Some(key) = map.next_key::<String>()? {
             self.measure.text += key.len() as u64;
             self.path.push(key);
-            map.next_value_seed(self.again())?;
+            map.next_value_seed(self.reborrow())?;
             self.path.pop();
         }
         Ok(())

@@ -5,7 +5,7 @@ use super::join::Elementwise;
 use super::pattern::Pattern::{self, Any, Clamp, Number, X};
 use super::pattern::clamped;
 use crate::graph::{Graph, NodeId};
-use crate::operation::Fused;
+use crate::operation::OpKind;
 use crate::steps::pointwise::Pointwise;
 use pteron_operator::{Binary, Expression, Instr, Unary};
 
@@ -96,7 +96,7 @@ fn rewrite(graph: &mut Graph, node: NodeId) {
         producers.push(producer);
     }
     let Some((known, inputs, spelled)) = found else { return };
-    graph.rewrite(node, Fused::kind(Pointwise(known)), &inputs);
+    graph.rewrite(node, OpKind::arc(Pointwise(known)), &inputs);
     for &producer in &producers[..spelled] {
         graph.absorb(node, producer);
     }

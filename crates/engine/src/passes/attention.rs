@@ -2,7 +2,7 @@
 //! and values through strided views and writes the heads of a query next to each other.
 
 use crate::graph::{Graph, NodeId, ValueId, argument, constant, meaning, single_user};
-use crate::operation::{Fused, as_op, producer_as};
+use crate::operation::{OpKind, as_op, producer_as};
 use crate::steps::attention::{Attention, AttentionStep};
 use crate::steps::cast::Cast;
 use crate::steps::pointwise::Pointwise;
@@ -19,7 +19,7 @@ const MAX_CHAIN: usize = 64;
 /// Rewrites every attention of a graph.
 pub(super) fn run(graph: &mut Graph, isa: Isa) {
     for node in graph.order() {
-        if !graph.contains(node) || meaning(graph, node) != Some(Meaning::BatchProduct) {
+        if !graph.contains(node) || meaning(graph, node) != Some(Meaning::BatchMatMul) {
             continue;
         }
         if let Some(found) = (Finder { graph, isa }).attention(node) {
@@ -50,7 +50,7 @@ fn replace(graph: &mut Graph, mut found: Match) {
     for &node in found.absorbed.iter().rev().filter(|&&node| node != found.last) {
         graph.absorb(found.last, node);
     }
-    graph.rewrite(found.last, Fused::kind(found.spec), &found.inputs);
+    graph.rewrite(found.last, OpKind::arc(found.spec), &found.inputs);
     let producers: Vec<NodeId> = read.iter().filter_map(|&v| graph.producer(v)).collect();
     producers.into_iter().for_each(|node| graph.remove_dead(node));
 }
@@ -188,7 +188,7 @@ impl<'g> Finder<'g> {
     /// The operands of a batched matrix multiplication whose sizes match.
     fn product(&self, node: NodeId) -> Option<[ValueId; 2]> {
         let graph = self.graph;
-        (meaning(graph, node)? == Meaning::BatchProduct).then_some(())?;
+        (meaning(graph, node)? == Meaning::BatchMatMul).then_some(())?;
         let (&[a, b], &[out]) = (graph.node(node).inputs(), graph.node(node).outputs()) else { return None };
         let plain = |v: ValueId| {
             let meta = graph.meta(v);
@@ -248,7 +248,7 @@ impl<'g> Finder<'g> {
     fn is_fully_masked(&self, v: ValueId, scores: ValueId) -> bool {
         let last = self.graph.meta(scores).rank().saturating_sub(1);
         let lowest = |m: &Meaning| matches!(m, Meaning::Equals(n) if n.to_f64() == f64::NEG_INFINITY);
-        let largest = |m: &Meaning| matches!(m, Meaning::Largest(dims) if dims[..] == [last]);
+        let largest = |m: &Meaning| matches!(m, Meaning::Amax(dims) if dims[..] == [last]);
         let spellings: [&[&dyn Fn(&Meaning) -> bool]; 2] = [
             &[&|m| *m == Meaning::Not, &|m| *m == Meaning::Any(last), &|m| *m == Meaning::Not, &lowest],
             &[&lowest, &largest],

@@ -2,7 +2,7 @@
 //! are large.
 
 use crate::graph::{Graph, NodeId, single_use_producer};
-use crate::operation::{Fused, as_op};
+use crate::operation::{OpKind, as_op};
 use crate::steps::conv::{Convolution, frame};
 use crate::steps::conv_chain::ConvChain;
 use pteron_kernels::compute::{ConvFrame, chain_pays, chains};
@@ -29,7 +29,7 @@ fn append(graph: &mut Graph, node: NodeId, threads: usize) -> Option<()> {
     convs.push(conv);
     let all: Vec<_> =
         graph.node(before).inputs().iter().chain(&graph.node(node).inputs()[1..]).copied().collect();
-    graph.rewrite(node, Fused::kind(ConvChain { convs }), &all);
+    graph.rewrite(node, OpKind::arc(ConvChain { convs }), &all);
     graph.absorb(node, before);
     graph.remove(before);
     Some(())

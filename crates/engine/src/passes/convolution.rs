@@ -2,7 +2,7 @@
 
 use crate::graph::{Graph, NodeId, ValueId, argument};
 use crate::layouts::{has_layout, image_layout};
-use crate::operation::Fused;
+use crate::operation::OpKind;
 use crate::steps::conv::Convolution;
 use pteron_kernels::compute::{Activation, ConvParams};
 use pteron_operator::facts;
@@ -15,7 +15,7 @@ const MAX_EXTENT: usize = 1 << 20;
 /// did.
 pub(super) fn rewrite(graph: &mut Graph, node: NodeId, of: &facts::Convolution) -> bool {
     let Some((conv, inputs)) = convolution(graph, node, of) else { return false };
-    graph.rewrite(node, Fused::kind(conv), &inputs);
+    graph.rewrite(node, OpKind::arc(conv), &inputs);
     true
 }
 

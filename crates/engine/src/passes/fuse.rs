@@ -2,7 +2,7 @@
 
 use super::norm::scale_and_shift;
 use crate::graph::{Graph, NodeId, ValueId, argument, constant, meaning, single_use_producer};
-use crate::operation::{Fused, as_op, operation};
+use crate::operation::{OpKind, as_op, operation};
 use crate::steps::conv::Convolution;
 use crate::steps::pointwise::Pointwise;
 use crate::steps::relayout::Reshape;
@@ -38,7 +38,7 @@ fn batch_norm(graph: &mut Graph, node: NodeId, eps: f64) -> Option<()> {
         single_use_producer(graph, x).and_then(|conv| Some((conv, scale_conv(graph, conv, &affine)?)));
     if let Some((producer, (conv, inputs))) = scaled {
         // The norm's node becomes the convolution.
-        graph.rewrite(node, Fused::kind(conv), &inputs);
+        graph.rewrite(node, OpKind::arc(conv), &inputs);
         graph.truncate_outputs(node, 1);
         graph.absorb(node, producer);
         graph.remove(producer);
@@ -47,7 +47,7 @@ fn batch_norm(graph: &mut Graph, node: NodeId, eps: f64) -> Option<()> {
     let mut sizes = vec![1; graph.meta(x).rank()];
     sizes[1] = affine.scale.len();
     let (scale, shift) = (constant(graph, &sizes, &affine.scale)?, constant(graph, &sizes, &affine.shift)?);
-    graph.rewrite(node, Fused::kind(Pointwise(scale_and_shift())), &[x, scale, shift]);
+    graph.rewrite(node, OpKind::arc(Pointwise(scale_and_shift())), &[x, scale, shift]);
     graph.truncate_outputs(node, 1);
     Some(())
 }

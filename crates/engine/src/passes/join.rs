@@ -1,7 +1,7 @@
 //! Fuses chains of elementwise nodes into one node: one pass over memory instead of several.
 
 use crate::graph::{Graph, NodeId, ValueId};
-use crate::operation::{Fused, as_op};
+use crate::operation::{OpKind, as_op};
 use crate::steps::pointwise::Pointwise;
 use pteron_operator::{Expression, Instr};
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ pub(super) fn run(graph: &mut Graph) {
             .and_then(|elementwise| elementwise.with_any_producer(graph, node, MAX_INSTRS))
         {
             let Elementwise { expression, inputs } = joined;
-            graph.rewrite(node, Fused::kind(Pointwise(expression.into_owned())), &inputs);
+            graph.rewrite(node, OpKind::arc(Pointwise(expression.into_owned())), &inputs);
             graph.absorb(node, producer);
             graph.remove(producer);
         }

@@ -1,10 +1,10 @@
 //! Makes images around convolutions channels-last (NHWC), the layout in which convolutions are fastest. Conversions are
 //! inserted where a user needs the original layout; opposite conversions cancel out.
 
-use super::forms::Forms;
+use super::converted::ConvertedValues;
 use crate::graph::{Graph, NodeId, ValueId, facts, meaning};
 use crate::layouts::order_of;
-use crate::operation::{Fused, Images, as_op, operation};
+use crate::operation::{Images, OpKind, as_op, operation};
 use crate::steps::relayout::{Relayout, Reshape};
 use pteron_kernels::compute::Layout;
 use pteron_operator::Meaning;
@@ -18,7 +18,7 @@ pub(super) fn run(graph: &mut Graph) {
     if !order.iter().any(|&node| prefers(node)) {
         return;
     }
-    let mut pass = Pass(Forms::new(Fused::kind(Relayout)));
+    let mut pass = Pass(ConvertedValues::new(OpKind::arc(Relayout)));
     order.into_iter().for_each(|node| pass.node(graph, node));
     pass.0.finish(graph);
 }
@@ -29,7 +29,7 @@ fn images(graph: &Graph, node: NodeId) -> Images {
 }
 
 /// The pass; channels-last is the preferred form.
-struct Pass(Forms);
+struct Pass(ConvertedValues);
 
 impl Pass {
     fn node(&mut self, graph: &mut Graph, node: NodeId) {

@@ -6,16 +6,16 @@
 mod activation;
 mod attention;
 mod chain;
+mod converted;
 mod convolution;
-mod forms;
 mod fuse;
 mod join;
 mod layout;
+mod matmul;
 mod norm;
 mod normalize;
 mod pattern;
 mod pool;
-mod product;
 mod quantized;
 mod row_norm;
 mod shuffle;
@@ -156,7 +156,7 @@ impl Pass {
 mod tests {
     use super::*;
     use crate::ValueId;
-    use crate::operation::Fused;
+    use crate::operation::OpKind;
     use crate::steps::linear::Linear;
     use crate::steps::pointwise::Pointwise;
     use crate::steps::relayout::Reshape;
@@ -181,11 +181,11 @@ mod tests {
                 let node = graph.append(kind, inputs, [meta.clone()]);
                 graph.node(node).outputs()[0]
             };
-            let y = add(Fused::kind(linear), &[x, w]);
-            let shaped = add(Fused::kind(Reshape), &[y]);
-            let relu = add(Fused::kind(Pointwise(Expression::clamp(0.0, f32::INFINITY))), &[shaped]);
-            let tanh = add(Fused::kind(Pointwise(Expression::unary(Unary::Tanh))), &[relu]);
-            x = add(Fused::kind(Pointwise(Expression::binary(Binary::Add))), &[tanh, x]);
+            let y = add(OpKind::arc(linear), &[x, w]);
+            let shaped = add(OpKind::arc(Reshape), &[y]);
+            let relu = add(OpKind::arc(Pointwise(Expression::clamp(0.0, f32::INFINITY))), &[shaped]);
+            let tanh = add(OpKind::arc(Pointwise(Expression::unary(Unary::Tanh))), &[relu]);
+            x = add(OpKind::arc(Pointwise(Expression::binary(Binary::Add))), &[tanh, x]);
         }
         graph.output(x);
         graph

@@ -3,7 +3,7 @@
 
 use crate::graph::{Graph, NodeId, argument, meaning};
 use crate::layouts::image_layout;
-use crate::operation::Fused;
+use crate::operation::OpKind;
 use crate::steps::group_factors::GroupFactors;
 use crate::steps::pointwise::Pointwise;
 use pteron_operator::facts::GroupNorm;
@@ -20,10 +20,10 @@ pub(super) fn run(graph: &mut Graph) {
         sizes[..2].copy_from_slice(&[norm.batch, norm.channels]);
         let Ok(meta) = TensorMeta::contiguous(ScalarType::Float, &sizes) else { continue };
         let inputs = graph.node(node).inputs().to_vec();
-        let made = graph.insert_before(node, Fused::kind(factors), &inputs, [meta.clone(), meta]);
+        let made = graph.insert_before(node, OpKind::arc(factors), &inputs, [meta.clone(), meta]);
         graph.absorb(made, node);
         let &[scale, shift] = graph.node(made).outputs() else { continue };
-        graph.rewrite(node, Fused::kind(Pointwise(scale_and_shift())), &[x, scale, shift]);
+        graph.rewrite(node, OpKind::arc(Pointwise(scale_and_shift())), &[x, scale, shift]);
         graph.truncate_outputs(node, 1);
     }
 }

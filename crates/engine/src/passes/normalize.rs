@@ -1,11 +1,11 @@
 //! Folds constants and rewrites operator calls to operations by the meaning that their kernels declare. Calls without a
 //! declared meaning, or in an unsupported form, stay calls.
 
-use super::{convolution, product};
+use super::{convolution, matmul};
 use crate::fold;
 use crate::graph::{Graph, NodeId, argument, meaning};
 use crate::layouts::layouts_fit;
-use crate::operation::Fused;
+use crate::operation::OpKind;
 use crate::steps::global_mean::GlobalMean;
 use crate::steps::pointwise::Pointwise;
 use crate::steps::relayout::{Permute, Relayout, Reshape};
@@ -56,7 +56,7 @@ fn make_plain(graph: &mut Graph, node: NodeId, slot: usize, ctx: &KernelContext<
 /// Rewrites a call to the operation that it means. Returns whether it did.
 fn rewrite(graph: &mut Graph, node: NodeId, meaning: &Meaning) -> bool {
     match meaning {
-        Meaning::Same | Meaning::View(ViewOf::Expand) => same_elements(graph, node),
+        Meaning::Reshape | Meaning::View(ViewOf::Expand) => same_elements(graph, node),
         Meaning::View(ViewOf::Permute(dims)) => {
             let Some(v) = argument(graph, node, 0) else { return false };
             let (from, to) = (graph.meta(v), graph.meta(graph.node(node).outputs()[0]));
@@ -66,12 +66,12 @@ fn rewrite(graph: &mut Graph, node: NodeId, meaning: &Meaning) -> bool {
             // For example the permutation of a channels-last image to rows of channels.
             let kept = from.numel() > 0 && Permute::keeps_bytes(dims, from, to);
             if kept {
-                graph.rewrite(node, Fused::new(Permute { dims: dims[..].into() }), &[v]);
+                graph.rewrite(node, OpKind::new(Permute { dims: dims[..].into() }), &[v]);
             }
             kept
         }
         Meaning::Convolution(of) => convolution::rewrite(graph, node, of),
-        Meaning::Product(of) => product::rewrite(graph, node, of),
+        Meaning::MatMul(of) => matmul::rewrite(graph, node, of),
         Meaning::Mean(dims) => mean(graph, node, dims),
         Meaning::Elementwise(expression) => elementwise(graph, node, expression).is_some(),
         _ => false,
@@ -88,9 +88,9 @@ fn same_elements(graph: &mut Graph, node: NodeId) -> bool {
         return false;
     }
     let kind = if x.dim_order().is_contiguous() && out.dim_order().is_contiguous() {
-        Fused::kind(Reshape)
+        OpKind::arc(Reshape)
     } else if x.sizes() == out.sizes() {
-        Fused::kind(Relayout)
+        OpKind::arc(Relayout)
     } else {
         return false;
     };
@@ -123,7 +123,7 @@ fn mean(graph: &mut Graph, node: NodeId, dims: &[usize]) -> bool {
         && meta.numel() > 0
         && out.numel() == meta.sizes()[0] * meta.sizes()[1];
     if fits {
-        graph.rewrite(node, Fused::kind(GlobalMean), &[x]);
+        graph.rewrite(node, OpKind::arc(GlobalMean), &[x]);
     }
     fits
 }
@@ -147,7 +147,7 @@ fn elementwise(graph: &mut Graph, node: NodeId, expression: &Expression) -> Opti
         },
         _ => (expression.clone(), 0..inputs.len()),
     };
-    graph.rewrite(node, Fused::kind(Pointwise(expression)), &inputs[used]);
+    graph.rewrite(node, OpKind::arc(Pointwise(expression)), &inputs[used]);
     Some(())
 }
 

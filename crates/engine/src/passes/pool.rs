@@ -2,12 +2,12 @@
 
 use crate::graph::{Graph, NodeId, meaning, single_use_producer};
 use crate::layouts::has_layout;
-use crate::operation::{Fused, as_op, producer_as};
+use crate::operation::{OpKind, as_op, producer_as};
 use crate::steps::pool::Pool;
 use crate::steps::quantize::{Dequantize, Quantize};
 use pteron_kernels::compute::{Layout, Pooling, Windows};
 use pteron_operator::Meaning;
-use pteron_operator::facts::{PoolOf, Taken};
+use pteron_operator::facts::{Pool2d, PoolReduce};
 use pteron_tensor::ScalarType;
 
 /// The exclusive maximum of window sizes, strides, paddings and dilations.
@@ -20,7 +20,7 @@ pub(super) fn run(graph: &mut Graph) {
         if let Some(Meaning::Pool(of)) = meaning(graph, node).filter(|_| unused)
             && let Some(pool) = pool(graph, node, &of)
         {
-            graph.set_kind(node, Fused::kind(pool));
+            graph.set_kind(node, OpKind::arc(pool));
             graph.truncate_outputs(node, 1);
         }
     }
@@ -46,13 +46,13 @@ fn pool_quantized(graph: &mut Graph, node: NodeId) -> Option<()> {
     if !same || !has_layout(from, Layout::ChannelsLast) || !has_layout(to, Layout::ChannelsLast) {
         return None;
     }
-    graph.rewrite(node, Fused::kind(pool), &[x]);
+    graph.rewrite(node, OpKind::arc(pool), &[x]);
     graph.absorb(node, pooling);
     graph.remove(pooling);
     Some(())
 }
 
-fn pool(graph: &Graph, node: NodeId, of: &PoolOf) -> Option<Pool> {
+fn pool(graph: &Graph, node: NodeId, of: &Pool2d) -> Option<Pool> {
     let (&[x], Some(&out)) = (graph.node(node).inputs(), graph.node(node).outputs().first()) else {
         return None;
     };
@@ -63,11 +63,11 @@ fn pool(graph: &Graph, node: NodeId, of: &PoolOf) -> Option<Pool> {
     if !image(x) || !image(out) || x.numel() == 0 {
         return None;
     }
-    let pooling = match of.taken {
-        Taken::Greatest => Pooling::Max,
-        Taken::Mean => Pooling::Mean,
-        Taken::MeanOfPadded => Pooling::MeanOfPadded,
-        Taken::SumOver(divisor) => Pooling::Sum(1.0 / divisor as f32),
+    let pooling = match of.reduce {
+        PoolReduce::Max => Pooling::Max,
+        PoolReduce::Avg { count_include_pad: false } => Pooling::Mean,
+        PoolReduce::Avg { count_include_pad: true } => Pooling::MeanOfPadded,
+        PoolReduce::SumDiv(divisor) => Pooling::Sum(1.0 / divisor as f32),
     };
     let all = [of.kernel, of.stride, of.padding, of.dilation];
     if all.iter().flatten().any(|&n| n >= MAX_EXTENT) {

@@ -12,7 +12,7 @@
 
 use crate::fold::untransposed;
 use crate::graph::{Constant, Graph, NodeId, ValueId, argument, constant, meaning, single_use_producer};
-use crate::operation::{Fused, as_op, producer_as};
+use crate::operation::{OpKind, as_op, producer_as};
 use crate::steps::conv::Convolution;
 use crate::steps::linear::Linear;
 use crate::steps::pointwise::Pointwise;
@@ -23,7 +23,7 @@ use crate::steps::relayout::Reshape;
 use pteron_ir::Kind;
 use pteron_kernels::compute::{Activation, Affine, PackedWeights, Quantization, QuantizedConv, WeightBits};
 use pteron_operator::Meaning;
-use pteron_operator::facts::{Affinity, Choice};
+use pteron_operator::facts::{ChooseQParams, QParams};
 use pteron_tensor::memory::{collected, copied};
 use pteron_tensor::{ScalarType, TensorMeta, TensorView};
 use std::sync::Arc;
@@ -59,10 +59,10 @@ fn weights(meta: &TensorMeta, constant: &Constant) -> Option<Weights> {
     }
     let transposed = false;
     match affinity {
-        Affinity::Known { scale, zero: 0, .. } => {
+        QParams::PerTensor { scale, zero: 0, .. } => {
             Some(Weights { values, transposed, scales: vec![scale as f32], axis: None })
         }
-        Affinity::ByAxis { scales, zeros, axis } => {
+        QParams::PerChannel { scales, zeros, axis } => {
             let channels = *values.0.sizes().get(axis)?;
             let vector =
                 |position: usize| derivation.argument(position).filter(|(meta, _)| meta.numel() == channels);
@@ -135,15 +135,15 @@ fn conversion(graph: &Graph, node: NodeId) -> Option<Arc<dyn Kind>> {
         q.is_sound(signed(dtype)?).then_some(q)
     };
     match meaning(graph, node)? {
-        Meaning::Quantize(Affinity::Known { scale, zero, low, high })
+        Meaning::Quantize(QParams::PerTensor { scale, zero, low, high })
             if from.dtype() == ScalarType::Float =>
         {
-            Some(Fused::kind(Quantize(sound(scale, zero, low, high, to.dtype())?)))
+            Some(OpKind::arc(Quantize(sound(scale, zero, low, high, to.dtype())?)))
         }
-        Meaning::Dequantize(Affinity::Known { scale, zero, low, high })
+        Meaning::Dequantize(QParams::PerTensor { scale, zero, low, high })
             if to.dtype() == ScalarType::Float =>
         {
-            Some(Fused::kind(Dequantize(sound(scale, zero, low, high, from.dtype())?.affine)))
+            Some(OpKind::arc(Dequantize(sound(scale, zero, low, high, from.dtype())?.affine)))
         }
         _ => None,
     }
@@ -174,31 +174,31 @@ fn input(graph: &Graph, x: ValueId) -> Option<(ValueId, QuantizedInput, bool)> {
 
 /// The f32 value that was quantized dynamically before `node` dequantizes it, and how.
 fn dynamic(graph: &Graph, node: NodeId) -> Option<(ValueId, QuantizedInput)> {
-    let Meaning::Dequantize(Affinity::Computed { by_row, .. }) = meaning(graph, node)? else { return None };
+    let Meaning::Dequantize(QParams::Dynamic { by_row, .. }) = meaning(graph, node)? else { return None };
     let operands = |node: NodeId| -> Option<[ValueId; 3]> {
         let at = |i: usize| argument(graph, node, i);
         Some([at(0)?, at(1)?, at(2)?]).filter(|all| graph.node(node).inputs() == all)
     };
     let [values, scale, zero] = operands(node)?;
     let quantizer = graph.producer(values)?;
-    let Meaning::Quantize(Affinity::Computed { by_row: rows, low, high }) = meaning(graph, quantizer)? else {
+    let Meaning::Quantize(QParams::Dynamic { by_row: rows, low, high }) = meaning(graph, quantizer)? else {
         return None;
     };
     let [x, q_scale, q_zero] = operands(quantizer)?;
     let chooser = graph.producer(scale)?;
-    let Meaning::ChooseAffinity(choice) = meaning(graph, chooser)? else { return None };
+    let Meaning::ChooseQParams(choice) = meaning(graph, chooser)? else { return None };
     let agree = by_row == rows
         && (q_scale, q_zero) == (scale, zero)
         && graph.node(chooser).outputs() == [scale, zero]
         && graph.node(chooser).inputs() == [x];
     let input = match choice {
-        Choice::ByTensor { low: least, high: greatest, eps } if !by_row => {
+        ChooseQParams::PerTensor { low: least, high: greatest, eps } if !by_row => {
             let sane = eps > 0.0 && -128 <= least && least < greatest && greatest <= 127;
             let input =
                 QuantizedInput::ByTensor { low: least as i32, high: greatest as i32, eps: eps as f32 };
             (sane && (least, greatest) == (low, high)).then_some(input)
         }
-        Choice::ByRow if by_row => ((low, high) == (-128, 127)).then_some(QuantizedInput::ByRow),
+        ChooseQParams::PerToken if by_row => ((low, high) == (-128, 127)).then_some(QuantizedInput::ByRow),
         _ => None,
     };
     Some((x, input?)).filter(|_| agree)
@@ -218,7 +218,7 @@ fn product(graph: &mut Graph, node: NodeId, linear: &Linear) -> Option<()> {
     let (mut x, input, reshaped) = input(graph, inputs[0])?;
     if reshaped {
         let meta = TensorMeta::contiguous(graph.meta(x).dtype(), graph.meta(inputs[0]).sizes()).ok()?;
-        let reshape = graph.insert_before(node, Fused::kind(Reshape), &[x], [meta]);
+        let reshape = graph.insert_before(node, OpKind::arc(Reshape), &[x], [meta]);
         x = graph.node(reshape).outputs()[0];
     }
     let op = QuantizedLinear {
@@ -230,7 +230,7 @@ fn product(graph: &mut Graph, node: NodeId, linear: &Linear) -> Option<()> {
         activation: linear.activation,
         output: None,
     };
-    rewrite(graph, node, Fused::kind(op), x, weights)
+    rewrite(graph, node, OpKind::arc(op), x, weights)
 }
 
 /// Rewrites a convolution to a quantized one, if its operands are dequantized.
@@ -250,7 +250,7 @@ fn convolution(graph: &mut Graph, node: NodeId, conv: &Convolution) -> Option<()
         return None;
     }
     let op = QuantizedConvolution { conv: *conv, input: affine, output: None };
-    rewrite(graph, node, Fused::kind(op), x, weights)
+    rewrite(graph, node, OpKind::arc(op), x, weights)
 }
 
 fn rewrite(graph: &mut Graph, node: NodeId, kind: Arc<dyn Kind>, x: ValueId, weights: Weights) -> Option<()> {
@@ -316,11 +316,11 @@ fn with_output(
     };
     if let Some(&linear) = as_op::<QuantizedLinear>(graph, node) {
         let output = Some(output(linear.output, linear.activation)?);
-        return Some(Fused::kind(QuantizedLinear { output, ..linear }));
+        return Some(OpKind::arc(QuantizedLinear { output, ..linear }));
     }
     let conv = *as_op::<QuantizedConvolution>(graph, node)?;
     let output = Some(output(conv.output, conv.conv.activation)?);
-    Some(Fused::kind(QuantizedConvolution { output, ..conv }))
+    Some(OpKind::arc(QuantizedConvolution { output, ..conv }))
 }
 
 /// The quantized value of an f32 value, saturated to 32 bits but not to the bounds of `q`.

@@ -11,7 +11,7 @@
 use super::join::Elementwise;
 use crate::graph::{Graph, NodeId, ValueId, argument, meaning, single_user};
 use crate::layouts::layouts_fit;
-use crate::operation::{Fused, as_op, producer_as};
+use crate::operation::{OpKind, as_op, producer_as};
 use crate::steps::global_mean::GlobalMean;
 use crate::steps::pointwise::Pointwise;
 use crate::steps::relayout::Reshape;
@@ -104,7 +104,7 @@ fn rewrite_decomposed(graph: &mut Graph, node: NodeId) -> Option<()> {
 /// Makes a node a norm, if its operands have the required layouts.
 fn rewrite(graph: &mut Graph, node: NodeId, norm: RowNorm, inputs: &[ValueId]) -> Option<()> {
     let (kind, before) = (Arc::clone(graph.node(node).kind()), graph.node(node).inputs().to_vec());
-    graph.rewrite(node, Fused::kind(norm), inputs);
+    graph.rewrite(node, OpKind::arc(norm), inputs);
     if layouts_fit(graph, node) {
         return Some(());
     }

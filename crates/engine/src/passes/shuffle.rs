@@ -1,7 +1,7 @@
 //! Fuses channel shuffles, which are a permutation between two reshapes, into one node.
 
 use crate::graph::{Graph, NodeId, ValueId, meaning};
-use crate::operation::{Fused, as_op, producer_as};
+use crate::operation::{OpKind, as_op, producer_as};
 use crate::steps::channel_shuffle::ChannelShuffle;
 use crate::steps::relayout::Reshape;
 use pteron_ir::User;
@@ -14,7 +14,7 @@ pub(super) fn run(graph: &mut Graph) {
         if let Some(Meaning::View(ViewOf::Permute(dims))) = meaning(graph, node)
             && let Some((image, last, shuffle)) = shuffle(graph, node, &dims)
         {
-            graph.rewrite(last, Fused::kind(shuffle), &[image]);
+            graph.rewrite(last, OpKind::arc(shuffle), &[image]);
             graph.absorb(last, node);
         }
     }

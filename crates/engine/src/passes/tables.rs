@@ -4,7 +4,7 @@
 //! The code of the replaced steps computes the table from the 256 values, so that the results are identical.
 
 use crate::graph::{Graph, NodeId, ValueId};
-use crate::operation::{Fused, as_op};
+use crate::operation::{OpKind, as_op};
 use crate::steps::lookup::Lookup;
 use crate::steps::pointwise::{Access, Pass, Pointwise};
 use crate::steps::quantize::{Dequantize, Quantize};
@@ -53,7 +53,7 @@ pub(super) fn run(graph: &mut Graph, isa: Isa) {
 /// Rewrites a node to a lookup, and removes the nodes that became dead.
 fn replace(graph: &mut Graph, node: NodeId, of: ValueId, table: &Arc<[u8; 256]>) {
     let mut before: Vec<NodeId> = graph.producer(graph.node(node).inputs()[0]).into_iter().collect();
-    graph.rewrite(node, Fused::kind(Lookup(Arc::clone(table))), &[of]);
+    graph.rewrite(node, OpKind::arc(Lookup(Arc::clone(table))), &[of]);
     while let Some(dead) = before.pop() {
         let outputs = graph.node(dead).outputs();
         if outputs.is_empty() || outputs.iter().any(|&v| graph.is_used(v)) {

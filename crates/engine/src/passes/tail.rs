@@ -2,7 +2,7 @@
 //! which are rounded step by step, and other expressions that are not supported as an epilogue.
 
 use crate::graph::{Graph, NodeId, single_use_producer};
-use crate::operation::{Fused, as_op};
+use crate::operation::{OpKind, as_op};
 use crate::steps::conv::Convolution;
 use crate::steps::conv_pass::ConvPass;
 use crate::steps::pointwise::Pointwise;
@@ -28,7 +28,7 @@ fn fuse(graph: &mut Graph, node: NodeId) -> Option<()> {
     let pass = with_first(expression, slot);
     let others = inputs.iter().enumerate().filter(|&(i, _)| i != slot).map(|(_, &v)| v);
     let all: Vec<_> = graph.node(producer).inputs().iter().copied().chain(others).collect();
-    graph.rewrite(node, Fused::kind(ConvPass { conv, pass }), &all);
+    graph.rewrite(node, OpKind::arc(ConvPass { conv, pass }), &all);
     graph.absorb(node, producer);
     graph.remove(producer);
     Some(())

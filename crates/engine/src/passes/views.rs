@@ -1,7 +1,7 @@
 //! Lets elementwise nodes read views in place: slices, selections and permutations that programs copy for them.
 
 use crate::graph::{Graph, NodeId, ValueId};
-use crate::operation::{Fused, as_op};
+use crate::operation::{OpKind, as_op};
 use crate::steps::pointwise::Pointwise;
 use crate::steps::relayout::{Permute, Reshape};
 use crate::steps::viewed::Viewed;
@@ -40,7 +40,7 @@ pub(super) fn run(graph: &mut Graph) {
         let roots =
             inputs.iter().zip(&views).map(|(&v, view)| view.as_ref().and_then(|w| w.root).unwrap_or(v));
         let roots: Vec<ValueId> = roots.collect();
-        graph.rewrite(node, Fused::kind(Viewed { expression, views }), &roots);
+        graph.rewrite(node, OpKind::arc(Viewed { expression, views }), &roots);
     }
 }
 

@@ -8,9 +8,9 @@
 //!
 //! All other passes, and the compute core, support only f32.
 
-use super::forms::Forms;
+use super::converted::ConvertedValues;
 use crate::graph::{Call, CallArg, Graph, NodeId, ValueId, facts};
-use crate::operation::{Fused, as_op, producer_as};
+use crate::operation::{OpKind, as_op, producer_as};
 use crate::steps::cast::{Cast, is_half, widen, widened};
 use crate::steps::pointwise::Pointwise;
 use pteron_operator::{Expression, Facts, Results, Rounding, Unary};
@@ -30,14 +30,15 @@ pub(super) fn run(graph: &mut Graph) {
     if !graph.values().any(|v| is_half(graph.meta(v).dtype())) {
         return;
     }
-    let mut pass = Pass { forms: Forms::new(Fused::kind(Cast)), large: HashSet::new(), budget: BUDGET };
+    let mut pass =
+        Pass { converted: ConvertedValues::new(OpKind::arc(Cast)), large: HashSet::new(), budget: BUDGET };
     for node in graph.order() {
         match pass.kind(graph, node) {
             Some(kind) => pass.widen(graph, node, kind),
-            None => pass.forms.keep(graph, node),
+            None => pass.converted.keep(graph, node),
         }
     }
-    pass.forms.finish(graph);
+    pass.converted.finish(graph);
     cast_once(graph);
 }
 
@@ -71,7 +72,7 @@ enum Widened {
 
 struct Pass {
     /// The values that are available in f32.
-    forms: Forms,
+    converted: ConvertedValues,
     /// Constants that are too large to be widened, and the results of moving them.
     large: HashSet<ValueId>,
     /// The remainder of [`BUDGET`].
@@ -83,7 +84,7 @@ impl Pass {
     fn kind(&mut self, graph: &Graph, node: NodeId) -> Option<Widened> {
         let Facts { moves, rounding, .. } = facts(graph, node);
         let (node, call) = (graph.node(node), graph.node(node).call()?);
-        let meta = |v: ValueId| self.forms.meta(graph, v);
+        let meta = |v: ValueId| self.converted.meta(graph, v);
         let half = |&v: &ValueId| is_half(meta(v).dtype());
         let dtype = node.inputs().iter().chain(node.outputs()).find(|v| half(v)).map(|&v| meta(v).dtype())?;
         let kind = match rounding {
@@ -112,7 +113,7 @@ impl Pass {
             return None;
         }
         let new_constants =
-            node.inputs().iter().filter(|v| is_constant(v) && half(v) && !self.forms.is_preferred(**v));
+            node.inputs().iter().filter(|v| is_constant(v) && half(v) && !self.converted.is_preferred(**v));
         let wide: usize = new_constants.map(|&v| 2 * meta(v).nbytes()).sum();
         let widened = known
             && wide <= self.budget
@@ -121,7 +122,7 @@ impl Pass {
             && node.outputs().iter().all(writes)
             // Without widened operands, a call that moves elements is cheaper in half precision.
             && (!moves
-                || node.inputs().iter().any(|&v| self.forms.is_preferred(v))
+                || node.inputs().iter().any(|&v| self.converted.is_preferred(v))
                 || node.inputs().iter().all(is_constant));
         widened.then_some(kind)
     }
@@ -143,26 +144,26 @@ impl Pass {
             let Some(to) = rounding(graph.meta(v).dtype()) else { continue };
             let Some(meta) = widened(graph.meta(v)) else { continue };
             if kind == Widened::Exact {
-                self.forms.write(graph, v, meta);
+                self.converted.write(graph, v, meta);
                 continue;
             }
             // Inserts a rounding between the result and its users.
             let uses = graph.uses(v).to_vec();
             let own = graph.meta(v).clone();
-            let round = Fused::kind(Pointwise(Expression::unary(to)));
+            let round = OpKind::arc(Pointwise(Expression::unary(to)));
             let rounds = graph.insert_after(node, round, &[v], [own]);
             let (rounded, origins) = (graph.node(rounds).outputs()[0], graph.node(node).origins().to_vec());
             uses.into_iter().for_each(|used| graph.replace_use(used, rounded));
             graph.set_value_origin(rounded, graph.value(v).origin());
             graph.set_origins(rounds, &origins);
             graph.set_meta(v, meta.clone());
-            self.forms.write(graph, rounded, meta);
+            self.converted.write(graph, rounded, meta);
         }
     }
 
     /// The value in f32: widens a constant, and inserts a conversion of any other half-precision value.
     fn wide(&mut self, graph: &mut Graph, node: NodeId, v: ValueId) -> ValueId {
-        if let Some(wide) = self.forms.existing(v) {
+        if let Some(wide) = self.converted.existing(v) {
             return wide;
         }
         let meta = graph.meta(v);
@@ -175,10 +176,10 @@ impl Pass {
                 self.budget = self.budget.saturating_sub(wide.bytes().len());
                 let wide = graph.constant(meta, wide.into());
                 graph.set_value_origin(wide, graph.value(v).origin());
-                self.forms.set(v, wide);
+                self.converted.set(v, wide);
                 wide
             }
-            None => self.forms.preferred(graph, node, v, meta),
+            None => self.converted.preferred(graph, node, v, meta),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Step, Writes, only};
 use crate::graph::{Graph, ValueId};
-use crate::layouts::Lies;
+use crate::layouts::LayoutReq;
 use crate::operands::{Operands, refuse};
 use crate::operation::{Lowered, Lowering, Operation};
 use half::slice::HalfFloatSliceExt;
@@ -76,8 +76,8 @@ impl Operation for Cast {
         "cast"
     }
 
-    fn lies(&self, i: usize, inputs: usize) -> Lies {
-        if i < inputs { Lies::Anyhow } else { Lies::AsFirst }
+    fn operand_layout(&self, i: usize, inputs: usize) -> LayoutReq {
+        if i < inputs { LayoutReq::Any } else { LayoutReq::SameAsInput0 }
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Channel shuffle.
 
 use super::{Step, Writes, only};
-use crate::layouts::{Lies, image_layout};
+use crate::layouts::{LayoutReq, image_layout};
 use crate::operands::{Operands, refuse};
 use crate::operation::{Images, Lowered, Lowering, Operation};
 use pteron_kernels::compute::Layout;
@@ -37,8 +37,8 @@ impl Operation for ChannelShuffle {
         write!(f, "groups: {}", self.groups)
     }
 
-    fn lies(&self, i: usize, _: usize) -> Lies {
-        if i == 0 { Lies::AnyImage } else { Lies::AsFirst }
+    fn operand_layout(&self, i: usize, _: usize) -> LayoutReq {
+        if i == 0 { LayoutReq::AnyImage } else { LayoutReq::SameAsInput0 }
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {

@@ -3,10 +3,10 @@
 use super::{Step, Writes, only, residual};
 use crate::fold;
 use crate::graph::{Constant, Kind};
-use crate::layouts::Lies;
+use crate::layouts::LayoutReq;
 use crate::operands::{Operands, is_float, refuse};
-use crate::operation::{Fused, Images, Lowered, Lowering, Operation, view_of};
-use crate::pack_store::ConvForm;
+use crate::operation::{Images, Lowered, Lowering, OpKind, Operation, view_of};
+use crate::pack_store::ConvPack;
 use crate::packs::Packed;
 use pteron_kernels::compute::{
     Activation, Conv, ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout, Method, Tail,
@@ -52,9 +52,9 @@ impl Operation for Convolution {
         epilogue(f, self.residual, self.activation)
     }
 
-    fn lies(&self, i: usize, inputs: usize) -> Lies {
+    fn operand_layout(&self, i: usize, inputs: usize) -> LayoutReq {
         let last = self.residual && i + 1 == inputs;
-        if i == 0 || last || i >= inputs { Lies::Image(self.layout) } else { Lies::Plain }
+        if i == 0 || last || i >= inputs { LayoutReq::Image(self.layout) } else { LayoutReq::RowMajor }
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
@@ -67,18 +67,18 @@ impl Operation for Convolution {
 
     fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
         let activation = self.activation.then(activation)?;
-        Some(Fused::kind(Self { activation, ..*self }))
+        Some(OpKind::arc(Self { activation, ..*self }))
     }
 
     fn with_residual(&self) -> Option<Arc<dyn Kind>> {
         let free = self.activation == Activation::Identity && !self.residual;
-        free.then(|| Fused::kind(Self { residual: true, ..*self }))
+        free.then(|| OpKind::arc(Self { residual: true, ..*self }))
     }
 
     fn images(&self) -> Images {
         match self.layout {
             Layout::ChannelsFirst => Images::Prefers {
-                kind: Fused::kind(Self { layout: Layout::ChannelsLast, ..*self }),
+                kind: OpKind::arc(Self { layout: Layout::ChannelsLast, ..*self }),
                 residual: self.residual,
             },
             Layout::ChannelsLast => Images::None,
@@ -184,7 +184,7 @@ impl Convolution {
         let (spec, isa) = (*self, node.isa());
         let (meta, source) = stored_weights(node, slot)?;
         let method = Method::of(&spec.params, spec.layout, frame);
-        let form = ConvForm { params: spec.params, layout: spec.layout, order: *meta.dim_order(), method };
+        let form = ConvPack { params: spec.params, layout: spec.layout, order: *meta.dim_order(), method };
         let conv = node.packs.conv(isa, &source, form, || {
             let stored = view_of(&source, &meta)?;
             let weights = weights_of(&spec.params, &meta, stored.storage()?);

@@ -2,7 +2,7 @@
 
 use super::conv::{self, Convolution};
 use super::{Step, Writes, only, residual};
-use crate::layouts::Lies;
+use crate::layouts::LayoutReq;
 use crate::operation::{Lowered, Lowering, Operation};
 use crate::packs::Packed;
 use pteron_kernels::compute::{Activation, Conv, ConvFrame, Layout, Link, chain};
@@ -39,9 +39,9 @@ impl Operation for ConvChain {
         Ok(())
     }
 
-    fn lies(&self, i: usize, inputs: usize) -> Lies {
+    fn operand_layout(&self, i: usize, inputs: usize) -> LayoutReq {
         let image = i == 0 || i >= inputs || self.residual() && i + 1 == inputs;
-        if image { Lies::Image(Layout::ChannelsLast) } else { Lies::Plain }
+        if image { LayoutReq::Image(Layout::ChannelsLast) } else { LayoutReq::RowMajor }
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {

@@ -3,7 +3,7 @@
 use super::conv::{ConvStep, Convolution, check_floats};
 use super::pointwise::Pass;
 use super::{Step, Writes};
-use crate::layouts::Lies;
+use crate::layouts::LayoutReq;
 use crate::operands::{Operands, refuse};
 use crate::operation::{Lowered, Lowering, Operation};
 use pteron_kernels::compute::{Layout, Tail};
@@ -33,12 +33,12 @@ impl Operation for ConvPass {
         write!(f, ", then: {}", self.pass)
     }
 
-    fn lies(&self, i: usize, inputs: usize) -> Lies {
+    fn operand_layout(&self, i: usize, inputs: usize) -> LayoutReq {
         let own = self.conv.inputs();
         match i {
-            _ if i < own => self.conv.lies(i, own),
-            _ if i < inputs => Lies::Anyhow,
-            _ => self.conv.lies(i, inputs),
+            _ if i < own => self.conv.operand_layout(i, own),
+            _ if i < inputs => LayoutReq::Any,
+            _ => self.conv.operand_layout(i, inputs),
         }
     }
 

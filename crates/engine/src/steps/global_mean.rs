@@ -1,7 +1,7 @@
 //! Global average pooling.
 
 use super::{Step, Writes, only};
-use crate::layouts::{Lies, image_layout};
+use crate::layouts::{LayoutReq, image_layout};
 use crate::operands::{Operands, refuse};
 use crate::operation::{Images, Lowered, Lowering, Operation};
 use pteron_kernels::compute::{Isa, Layout, column_means, row_means};
@@ -17,8 +17,8 @@ impl Operation for GlobalMean {
         "global_mean"
     }
 
-    fn lies(&self, i: usize, _: usize) -> Lies {
-        if i == 0 { Lies::AnyImage } else { Lies::Plain }
+    fn operand_layout(&self, i: usize, _: usize) -> LayoutReq {
+        if i == 0 { LayoutReq::AnyImage } else { LayoutReq::RowMajor }
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {

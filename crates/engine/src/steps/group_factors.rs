@@ -1,7 +1,7 @@
 //! The per-channel factors of group normalization.
 
 use super::{Step, Writes};
-use crate::layouts::{Lies, image_layout};
+use crate::layouts::{LayoutReq, image_layout};
 use crate::operands::{Operands, refuse};
 use crate::operation::{Images, Lowered, Lowering, Operation};
 use pteron_kernels::compute::{Isa, Layout, group_norm_factors};
@@ -32,8 +32,8 @@ impl Operation for GroupFactors {
         write!(f, "groups: {}, eps: {}", self.groups, self.eps)
     }
 
-    fn lies(&self, i: usize, _: usize) -> Lies {
-        if i == 0 { Lies::AnyImage } else { Lies::Plain }
+    fn operand_layout(&self, i: usize, _: usize) -> LayoutReq {
+        if i == 0 { LayoutReq::AnyImage } else { LayoutReq::RowMajor }
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {

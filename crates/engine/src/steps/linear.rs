@@ -4,8 +4,8 @@ use super::conv::epilogue;
 use super::{Step, Writes, only, residual};
 use crate::graph::Kind;
 use crate::operands::Operands;
-use crate::operation::{Fused, Lowered, Lowering, Operation};
-use crate::pack_store::MatrixForm;
+use crate::operation::{Lowered, Lowering, OpKind, Operation};
+use crate::pack_store::MatrixPack;
 use crate::packs::{Packed, pack_matrix};
 use pteron_kernels::compute::{Activation, Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
 use pteron_operator::{Error, KernelContext, Result};
@@ -53,7 +53,7 @@ impl Operation for Linear {
             return Err(Error::invalid("the weights of a matrix multiplication are not a matrix"));
         };
         let (k, n) = if spec.out_major { (columns, rows) } else { (rows, columns) };
-        let form = MatrixForm { rows: k, columns: n, transposed: spec.out_major };
+        let form = MatrixPack { rows: k, columns: n, transposed: spec.out_major };
         let source = node.owner(1)?;
         let weights = node.packs.matrix(isa, source, form, || pack_matrix(isa, source, form))?;
         let bias = node.floats_if(spec.bias, 2)?;
@@ -64,12 +64,12 @@ impl Operation for Linear {
 
     fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
         let activation = self.activation.then(activation)?;
-        Some(Fused::kind(Self { activation, ..*self }))
+        Some(OpKind::arc(Self { activation, ..*self }))
     }
 
     fn with_residual(&self) -> Option<Arc<dyn Kind>> {
         let free = self.activation == Activation::Identity && !self.residual;
-        free.then(|| Fused::kind(Self { residual: true, ..*self }))
+        free.then(|| OpKind::arc(Self { residual: true, ..*self }))
     }
 }
 

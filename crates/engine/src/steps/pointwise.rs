@@ -4,7 +4,7 @@
 //! stay in the L1 cache, one instruction over a whole block at a time.
 
 use super::{Step, Writes, only};
-use crate::layouts::Lies;
+use crate::layouts::LayoutReq;
 use crate::operands::{Operands, is_float, refuse};
 use crate::operation::{Images, Lowered, Lowering, Operation};
 use crate::strided::View;
@@ -59,8 +59,8 @@ impl Operation for Pointwise {
         write!(f, "{}", self.0)
     }
 
-    fn lies(&self, _: usize, _: usize) -> Lies {
-        Lies::Anyhow
+    fn operand_layout(&self, _: usize, _: usize) -> LayoutReq {
+        LayoutReq::Any
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {

@@ -2,11 +2,11 @@
 
 use super::conv::frame;
 use super::{Step, Writes, only};
-use crate::layouts::Lies;
+use crate::layouts::LayoutReq;
 use crate::operands::{Operands, refuse};
 use crate::operation::{Lowered, Lowering, Operation};
 use pteron_kernels::compute::{
-    ConvFrame, Greatest, Isa, Layout, Pooling, Windows, greatest_windows, pool_windows,
+    ConvFrame, Isa, Layout, MaxPoolElement, Pooling, Windows, max_pool, pool_windows,
 };
 use pteron_operator::{Error, KernelContext, Result};
 use pteron_tensor::{Element, ScalarType, TensorView, TensorViewMut};
@@ -31,8 +31,8 @@ impl Operation for Pool {
         write!(f, "{:?}, kernel: {:?}, stride: {:?}", self.pooling, &kernel[1..], &stride[1..])
     }
 
-    fn lies(&self, _: usize, _: usize) -> Lies {
-        Lies::Image(Layout::ChannelsLast)
+    fn operand_layout(&self, _: usize, _: usize) -> LayoutReq {
+        LayoutReq::Image(Layout::ChannelsLast)
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
@@ -106,7 +106,7 @@ impl Step for PoolStep {
 }
 
 impl PoolStep {
-    fn max_pool<T: Greatest + Element>(
+    fn max_pool<T: MaxPoolElement + Element>(
         &self,
         ctx: &KernelContext<'_>,
         x: TensorView<'_>,
@@ -114,7 +114,7 @@ impl PoolStep {
     ) -> Result<()> {
         let (x, out) = (x.storage::<T>()?, out.storage_mut()?);
         let windows = &self.spec.windows;
-        greatest_windows(ctx.pool(), self.isa, windows, &self.frame, self.channels, x, out);
+        max_pool(ctx.pool(), self.isa, windows, &self.frame, self.channels, x, out);
         Ok(())
     }
 }

@@ -4,10 +4,10 @@ use super::conv::{Convolution, check_conv, frame, stored_weights, weights_of};
 use super::quantized_linear::{SumBias, check_affine, check_bias, check_output, check_weights, signed};
 use super::{Step, Writes, only};
 use crate::graph::Kind;
-use crate::layouts::Lies;
+use crate::layouts::LayoutReq;
 use crate::operands::{Operands, refuse};
-use crate::operation::{Fused, Images, Lowered, Lowering, Operation, view_of};
-use crate::pack_store::ConvForm;
+use crate::operation::{Images, Lowered, Lowering, OpKind, Operation, view_of};
+use crate::pack_store::ConvPack;
 use crate::packs::Packed;
 use pteron_kernels::compute::{Activation, Affine, ConvFrame, ConvParams, Layout, Method, Quantization};
 use pteron_kernels::compute::{QuantizedConv, QuantizedConvOut, QuantizedImages};
@@ -40,8 +40,8 @@ impl Operation for QuantizedConvolution {
         write!(f, ", scale: {}, zero: {}", self.input.scale, self.input.zero)
     }
 
-    fn lies(&self, i: usize, inputs: usize) -> Lies {
-        if i == 0 || i >= inputs { Lies::Image(Layout::ChannelsLast) } else { Lies::Plain }
+    fn operand_layout(&self, i: usize, inputs: usize) -> LayoutReq {
+        if i == 0 || i >= inputs { LayoutReq::Image(Layout::ChannelsLast) } else { LayoutReq::RowMajor }
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
@@ -67,7 +67,7 @@ impl Operation for QuantizedConvolution {
         let (params, frame) = column_to_row(self.conv.params, frame);
         let (isa, scales) = (node.isa(), node.constant(2)?);
         let (layout, method) = (Layout::ChannelsLast, Method::Direct);
-        let form = ConvForm { params, layout, order: *meta.dim_order(), method };
+        let form = ConvPack { params, layout, order: *meta.dim_order(), method };
         let conv = node.packs.quantized_conv(isa, &source, form, scales.bytes(), || {
             let stored = view_of(&source, &meta)?;
             let weights = weights_of(&params, &meta, stored.storage()?);
@@ -79,14 +79,14 @@ impl Operation for QuantizedConvolution {
 
     fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
         let activation = self.conv.activation.then(activation)?;
-        Some(Fused::kind(Self { conv: Convolution { activation, ..self.conv }, ..*self }))
+        Some(OpKind::arc(Self { conv: Convolution { activation, ..self.conv }, ..*self }))
     }
 
     fn images(&self) -> Images {
         match self.conv.layout {
             Layout::ChannelsFirst => {
                 let conv = Convolution { layout: Layout::ChannelsLast, ..self.conv };
-                Images::Prefers { kind: Fused::kind(Self { conv, ..*self }), residual: false }
+                Images::Prefers { kind: OpKind::arc(Self { conv, ..*self }), residual: false }
             }
             Layout::ChannelsLast => Images::None,
         }

@@ -4,8 +4,8 @@ use super::conv::epilogue;
 use super::{Step, Writes, only};
 use crate::graph::Kind;
 use crate::operands::{Operands, is_float, refuse};
-use crate::operation::{Fused, Lowered, Lowering, Operation, view_of};
-use crate::pack_store::{MatrixForm, QuantizedForm};
+use crate::operation::{Lowered, Lowering, OpKind, Operation, view_of};
+use crate::pack_store::{MatrixPack, QuantizedPack};
 use crate::packs::Packed;
 use pteron_kernels::compute::qgemm;
 use pteron_kernels::compute::{
@@ -113,8 +113,8 @@ impl Operation for QuantizedLinear {
             return Err(Error::invalid("the weights of a quantized matrix multiplication are not a matrix"));
         };
         let (isa, meta, owner, scales) = (node.isa(), node.input(1)?, node.owner(1)?, node.constant(2)?);
-        let form = MatrixForm { rows, columns, transposed: self.out_major };
-        let form = QuantizedForm::Matrix { form, bits: self.bits, group: self.group };
+        let form = MatrixPack { rows, columns, transposed: self.out_major };
+        let form = QuantizedPack::Matrix { form, bits: self.bits, group: self.group };
         let weights = node.packs.quantized_matrix(isa, owner, form, scales.bytes(), || {
             let quantized = MatRef::new(view_of(owner, meta)?.storage::<i8>()?, rows, columns);
             let quantized = if self.out_major { quantized.t() } else { quantized };
@@ -127,7 +127,7 @@ impl Operation for QuantizedLinear {
 
     fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
         let activation = self.activation.then(activation)?;
-        Some(Fused::kind(Self { activation, ..*self }))
+        Some(OpKind::arc(Self { activation, ..*self }))
     }
 }
 

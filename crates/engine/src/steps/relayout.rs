@@ -1,7 +1,7 @@
 //! Changes of sizes and layout: [`Reshape`] and [`Permute`], which are aliases at run time, and [`Relayout`].
 
 use super::{Step, Writes, only};
-use crate::layouts::{Lies, image_layout};
+use crate::layouts::{LayoutReq, image_layout};
 use crate::operands::{Operands, refuse};
 use crate::operation::{Lowered, Lowering, Operation};
 use pteron_kernels::compute::{Isa, Layout, MatMut, MatRef, copy};
@@ -24,8 +24,8 @@ impl Operation for Reshape {
         "reshape"
     }
 
-    fn lies(&self, i: usize, inputs: usize) -> Lies {
-        if i < inputs { Lies::Anyhow } else { Lies::Reshaped }
+    fn operand_layout(&self, i: usize, inputs: usize) -> LayoutReq {
+        if i < inputs { LayoutReq::Any } else { LayoutReq::ReshapeOfInput0 }
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
@@ -66,8 +66,8 @@ impl Operation for Permute {
         write!(f, "dims: {:?}", self.dims)
     }
 
-    fn lies(&self, _: usize, _: usize) -> Lies {
-        Lies::Anyhow
+    fn operand_layout(&self, _: usize, _: usize) -> LayoutReq {
+        LayoutReq::Any
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
@@ -97,8 +97,8 @@ impl Operation for Relayout {
         "relayout"
     }
 
-    fn lies(&self, _: usize, _: usize) -> Lies {
-        Lies::Anyhow
+    fn operand_layout(&self, _: usize, _: usize) -> LayoutReq {
+        LayoutReq::Any
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Elementwise expressions of views of tensors, which are read in place.
 
 use super::pointwise::{Access, Pass};
-use crate::layouts::Lies;
+use crate::layouts::LayoutReq;
 use crate::operands::{Operands, is_float, refuse};
 use crate::operation::{Lowered, Lowering, Operation};
 use crate::strided::View;
@@ -34,10 +34,10 @@ impl Operation for Viewed {
         Ok(())
     }
 
-    fn lies(&self, i: usize, _: usize) -> Lies {
+    fn operand_layout(&self, i: usize, _: usize) -> LayoutReq {
         match self.views.get(i) {
-            Some(None) => Lies::Anyhow,
-            _ => Lies::Plain,
+            Some(None) => LayoutReq::Any,
+            _ => LayoutReq::RowMajor,
         }
     }
 

@@ -1,4 +1,4 @@
-use pteron_operator::{Budget, Held, Result};
+use pteron_operator::{Budget, Reservation, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The memory that compiling programs may take beside the file that they come from: copies of weights, folded constants,
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct CompileBudget {
     budget: Budget,
     /// What is held as long as the budget itself.
-    charged: Arc<Mutex<Vec<Held>>>,
+    charged: Arc<Mutex<Vec<Reservation>>>,
 }
 
 impl CompileBudget {
@@ -20,7 +20,7 @@ impl CompileBudget {
     ///
     /// # Errors
     /// If the total would exceed the limit.
-    pub fn take(&self, what: &'static str, bytes: usize) -> Result<Held> {
+    pub fn take(&self, what: &'static str, bytes: usize) -> Result<Reservation> {
         self.budget.take(what, bytes)
     }
 

@@ -248,7 +248,7 @@ impl ConstantTensor {
     }
 
     /// The same constant through another handle, so that reading it does not keep loaded bytes in this one:
-    /// see [`Bytes::again`].
+    /// see [`Bytes::reopen`].
     #[must_use]
     pub fn reopened(&self) -> Self {
         Self { bytes: reopened(&self.bytes), ..self.clone() }
@@ -268,8 +268,8 @@ impl Bytes for ConstantTensor {
         self.bytes.problem()
     }
 
-    fn again(&self) -> Option<SharedBytes> {
-        let bytes = self.bytes.again()?;
+    fn reopen(&self) -> Option<SharedBytes> {
+        let bytes = self.bytes.reopen()?;
         Some(Arc::new(Self { bytes, ..self.clone() }))
     }
 

@@ -14,7 +14,7 @@ const ALIGNMENT: usize = 64;
 const VERSION: u32 = 1;
 
 /// Bytes owned elsewhere: a memory map of a file, say.
-pub type KeptBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+pub type WeightBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// The name of the layout in which f32 weights are packed for an instruction set. Stored weights can be
 /// [loaded](LaidOut) on every machine for which this name equals the one they were stored under.
@@ -28,14 +28,14 @@ pub fn weight_layout(isa: Isa) -> String {
 #[derive(Clone)]
 pub(crate) enum WeightBuffer {
     Owned(AlignedBuffer),
-    Shared { bytes: KeptBytes, range: Range<usize> },
+    Shared { bytes: WeightBytes, range: Range<usize> },
 }
 
 impl WeightBuffer {
     pub(crate) fn elements(&self) -> &[f32] {
         match self {
             Self::Owned(buffer) => bytemuck::cast_slice(buffer),
-            // `LaidOut::take` checked bounds and alignment. Bytes that have moved since give an empty slice.
+            // `PackedWeightsReader::take` checked bounds and alignment. Bytes that have moved since give an empty slice.
             Self::Shared { bytes, range } => {
                 let bytes = (**bytes).as_ref().get(range.clone()).unwrap_or_default();
                 bytemuck::try_cast_slice(bytes).unwrap_or_default()
@@ -63,14 +63,14 @@ impl fmt::Debug for WeightBuffer {
 
 /// Stored packed weights, read part by part in the order in which they were stored. Little-endian, as is every
 /// machine with a level above portable.
-pub struct LaidOut {
-    bytes: KeptBytes,
+pub struct PackedWeightsReader {
+    bytes: WeightBytes,
     at: usize,
 }
 
-impl LaidOut {
+impl PackedWeightsReader {
     /// A reader at the start of these bytes.
-    pub fn new(bytes: KeptBytes) -> Self {
+    pub fn new(bytes: WeightBytes) -> Self {
         Self { bytes, at: 0 }
     }
 

@@ -32,7 +32,7 @@ pub use conv::{
 };
 pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm};
 pub use isa::{Isa, Level, UnknownLevel};
-pub use laid::{KeptBytes, LaidOut, weight_layout};
+pub use laid::{PackedWeightsReader, WeightBytes, weight_layout};
 pub use lookup::lookup;
 pub use mat::{MatMut, MatRef};
 pub use math::{
@@ -51,4 +51,4 @@ pub use rows::{
 pub(crate) use simd::{Op, Simd, dispatch};
 pub use split::attention_rows;
 pub use transpose::copy;
-pub use window::{Greatest, Pooling, Windows, greatest_windows, pool_windows};
+pub use window::{MaxPoolElement, Pooling, Windows, max_pool, pool_windows};

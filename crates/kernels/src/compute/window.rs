@@ -55,7 +55,7 @@ pub fn pool_windows(
     out: &mut [f32],
 ) {
     if pooling == Pooling::Max {
-        return greatest_windows(pool, isa, windows, frame, channels, x, out);
+        return max_pool(pool, isa, windows, frame, channels, x, out);
     }
     each_line(pool, windows, frame, channels, x, out, |line, x, out| {
         dispatch(isa, Sums { pooling, line, x, out });
@@ -67,7 +67,7 @@ pub fn pool_windows(
 ///
 /// # Panics
 /// If the length of a slice does not match the frame.
-pub fn greatest_windows<T: Greatest>(
+pub fn max_pool<T: MaxPoolElement>(
     pool: &Pool,
     isa: Isa,
     windows: &Windows,
@@ -82,27 +82,27 @@ pub fn greatest_windows<T: Greatest>(
 }
 
 /// Element types of max pooling.
-pub trait Greatest: Copy + Send + Sync + 'static {
-    /// The least value, the identity of [`Self::greater`].
-    const LEAST: Self;
+pub trait MaxPoolElement: Copy + Send + Sync + 'static {
+    /// The least value, the identity of [`Self::max_nan`].
+    const MIN: Self;
     /// The greater value; NaN if either is NaN.
-    fn greater(self, other: Self) -> Self;
+    fn max_nan(self, other: Self) -> Self;
 }
 
-impl Greatest for f32 {
-    const LEAST: Self = f32::NEG_INFINITY;
+impl MaxPoolElement for f32 {
+    const MIN: Self = f32::NEG_INFINITY;
     #[inline(always)]
-    fn greater(self, other: Self) -> Self {
+    fn max_nan(self, other: Self) -> Self {
         if other > self || other.is_nan() { other } else { self }
     }
 }
 
 macro_rules! integers {
     ($($type:ty),*) => { $(
-        impl Greatest for $type {
-            const LEAST: Self = <$type>::MIN;
+        impl MaxPoolElement for $type {
+            const MIN: Self = <$type>::MIN;
             #[inline(always)]
-            fn greater(self, other: Self) -> Self {
+            fn max_nan(self, other: Self) -> Self {
                 self.max(other)
             }
         }
@@ -204,23 +204,23 @@ struct MaxPool<'a, T> {
     out: &'a mut [T],
 }
 
-impl<T: Greatest> MaxPool<'_, T> {
+impl<T: MaxPoolElement> MaxPool<'_, T> {
     /// Pools one window, `N` channels at a time. The last block may overlap the one before it.
     #[inline(always)]
     fn blocks<const N: usize>(line: OutputLine<'_>, x: &[T], reach: [Reach; 3], out: &mut [T]) {
         for channel in (0..out.len()).step_by(N) {
             let channel = channel.min(out.len() - N);
-            let mut greatest = [T::LEAST; N];
+            let mut max = [T::MIN; N];
             line.each_pixel(reach, |pixel| {
                 let lanes = *x[pixel + channel..].first_chunk::<N>().expect("channels of a pixel");
-                greatest.iter_mut().zip(lanes).for_each(|(m, x)| *m = m.greater(x));
+                max.iter_mut().zip(lanes).for_each(|(m, x)| *m = m.max_nan(x));
             });
-            out[channel..][..N].copy_from_slice(&greatest);
+            out[channel..][..N].copy_from_slice(&max);
         }
     }
 }
 
-impl<T: Greatest> Op for MaxPool<'_, T> {
+impl<T: MaxPoolElement> Op for MaxPool<'_, T> {
     type Out = ();
 
     #[inline(always)]
@@ -361,9 +361,9 @@ mod tests {
             for (j, column) in columns.iter().enumerate() {
                 let (at, all) = ((i * 3 + j) * 2, pixels_of(row, column));
                 let total: f32 = all.iter().sum();
-                let greatest = all.iter().copied().fold(f32::MIN, f32::max);
+                let largest = all.iter().copied().fold(f32::MIN, f32::max);
                 let least = all.iter().copied().fold(f32::MAX, f32::min);
-                assert_eq!((max[at], max[at + 1]), (greatest, -least));
+                assert_eq!((max[at], max[at + 1]), (largest, -least));
                 assert_eq!(mean[at], total / all.len() as f32);
                 assert_eq!(sum[at + 1], -2.0 * total);
                 let width = [3.0, 3.0, 2.0][j];
@@ -399,8 +399,8 @@ mod tests {
             for isa in Isa::available() {
                 let (pool, n) = (Pool::new(2), 18 * channels);
                 let (mut of_bytes, mut of_floats) = (vec![0; n], vec![0.0; n]);
-                greatest_windows(&pool, isa, &windows, &frame, channels, &bytes, &mut of_bytes);
-                greatest_windows(&pool, isa, &windows, &frame, channels, &floats, &mut of_floats);
+                max_pool(&pool, isa, &windows, &frame, channels, &bytes, &mut of_bytes);
+                max_pool(&pool, isa, &windows, &frame, channels, &floats, &mut of_floats);
                 let of_bytes: Vec<f32> = of_bytes.iter().map(|&x| x.into()).collect();
                 assert_eq!(of_bytes, of_floats, "{channels} channels");
             }

@@ -5,7 +5,7 @@ use pteron_tensor::Shape;
 
 /// A reshape: the elements of the first tensor, in order.
 pub(crate) fn same(_: &Args<'_>) -> Option<Meaning> {
-    Some(Meaning::Same)
+    Some(Meaning::Reshape)
 }
 
 /// The sizes of the first tensor.

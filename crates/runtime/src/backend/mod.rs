@@ -18,7 +18,7 @@ pub(crate) use guard::{drop_guarded, guarded};
 use crate::{FreeableBuffer, NamedDataMap};
 use pteron_clock::Instant;
 use pteron_engine::Packs;
-use pteron_operator::{Arg, Budget, Held, Isa, KernelContext, Out};
+use pteron_operator::{Arg, Budget, Isa, KernelContext, Out, Reservation};
 use pteron_pool::{Interrupted, Pool};
 use pteron_tensor::AlignedBuffer;
 use pteron_trace::Tracer;
@@ -337,7 +337,7 @@ pub(crate) struct BackendMemory {
     left: Cell<usize>,
     /// The method's memory budget.
     budget: Budget,
-    held: RefCell<Vec<Held>>,
+    held: RefCell<Vec<Reservation>>,
 }
 
 impl BackendMemory {
@@ -358,7 +358,7 @@ impl BackendMemory {
     }
 
     /// The reservations of the memory that was allocated.
-    pub(crate) fn into_held(self) -> Vec<Held> {
+    pub(crate) fn into_held(self) -> Vec<Reservation> {
         self.held.into_inner()
     }
 }

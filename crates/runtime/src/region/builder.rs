@@ -5,7 +5,7 @@ use crate::operands::Operands;
 use crate::raise::{DefId, DefUse, Position, writes_only_its_outs};
 use crate::step::{ArgStep, DelegateEntry, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage};
-use pteron_engine::{Call, CallOut, Fused, Graph, Reshape, ValueId};
+use pteron_engine::{Call, CallOut, Graph, OpKind, Reshape, ValueId};
 use pteron_operator::{Budget, Results};
 use pteron_tensor::{Scalar, Shape, ShapeDynamism, TensorMeta};
 use pteron_trace::Place;
@@ -333,7 +333,7 @@ impl<'m> Builder<'m> {
         if written.dtype() != meta.dtype() || written.numel() != meta.numel() || !plain {
             return None;
         }
-        let node = self.graph.append(Fused::new(Reshape), &[found], [meta]);
+        let node = self.graph.append(OpKind::new(Reshape), &[found], [meta]);
         let reshaped = self.graph.node(node).outputs()[0];
         self.reshaped.push((reshaped, id));
         Some(reshaped)

@@ -6,7 +6,7 @@ use crate::backend::GraphRequest;
 use crate::raise::scalar_of;
 use crate::step::{ArgStep, DelegateStep, OutStep};
 use crate::value::Id;
-use pteron_engine::{Fused, Relayout, ValueId};
+use pteron_engine::{OpKind, Relayout, ValueId};
 use pteron_tensor::{ShapeDynamism, TensorMeta};
 use pteron_trace::Place;
 
@@ -64,7 +64,7 @@ impl Builder<'_> {
         if self.graph.meta(value) == meta {
             return value;
         }
-        let node = self.graph.append(Fused::new(Relayout), &[value], [meta.clone()]);
+        let node = self.graph.append(OpKind::new(Relayout), &[value], [meta.clone()]);
         let (laid, origin) = (self.graph.node(node).outputs()[0], self.graph.value(value).origin());
         self.graph.set_value_origin(laid, origin);
         laid

@@ -1,7 +1,7 @@
 //! Request bodies, which are read within limits, and response bodies, which are sent in chunks.
 
 use super::activity::{Activity, ResponseGuard};
-use crate::budget::Held;
+use crate::budget::Reservation;
 use crate::refusal::{Reason, Refusal, Result};
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -15,7 +15,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Reads a body of at most `limit` bytes within `time`. What is allocated for it is taken from the memory budget first.
-pub(super) async fn read(body: Incoming, limit: u64, time: Duration, held: &mut Held) -> Result<Bytes> {
+pub(super) async fn read(
+    body: Incoming,
+    limit: u64,
+    time: Duration,
+    held: &mut Reservation,
+) -> Result<Bytes> {
     let hint = body.size_hint();
     if hint.lower() > limit {
         drain(body);
@@ -26,7 +31,7 @@ pub(super) async fn read(body: Incoming, limit: u64, time: Duration, held: &mut 
     tokio::time::timeout(time, read_frames(body, limit, most, held)).await.unwrap_or_else(slow)
 }
 
-async fn read_frames(mut body: Incoming, limit: u64, most: u64, held: &mut Held) -> Result<Bytes> {
+async fn read_frames(mut body: Incoming, limit: u64, most: u64, held: &mut Reservation) -> Result<Bytes> {
     let mut first = Bytes::new();
     let mut all = Vec::new();
     let (mut len, mut charged) = (0u64, 0u64);
@@ -129,7 +134,7 @@ impl Reply {
     }
 
     /// A response of bytes that `held` includes.
-    pub(super) fn charged(bytes: impl Into<Bytes>, held: Held) -> Self {
+    pub(super) fn charged(bytes: impl Into<Bytes>, held: Reservation) -> Self {
         let bytes = Bytes::from_owner(Owned { bytes: bytes.into(), _owner: held });
         Self { bytes, ..Self::empty() }
     }

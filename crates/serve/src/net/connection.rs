@@ -5,7 +5,7 @@ use super::body::{self, Reply};
 use super::log::Entry;
 use super::server::ServerOptions;
 use super::{grpc, rest};
-use crate::budget::Held;
+use crate::budget::Reservation;
 use crate::buffer::Buffer;
 use crate::metrics;
 use crate::models::IndexEntry;
@@ -109,7 +109,7 @@ impl Shared {
         body: Incoming,
         limit: u64,
         entry: &mut Entry,
-    ) -> Result<(R, Bytes, Held)> {
+    ) -> Result<(R, Bytes, Reservation)> {
         let mut held = self.service.hold();
         let route = match admitted {
             Ok(route) if limit > 0 => route,
@@ -166,7 +166,11 @@ impl Shared {
     }
 
     /// The entries of the index, which are charged to `held`.
-    pub(super) async fn index(&self, only_ready: bool, mut held: Held) -> Result<(Vec<IndexEntry>, Held)> {
+    pub(super) async fn index(
+        &self,
+        only_ready: bool,
+        mut held: Reservation,
+    ) -> Result<(Vec<IndexEntry>, Reservation)> {
         let service = Arc::clone(&self.service);
         let index = move || {
             let mut all = service.charged_index(&mut held)?;
@@ -198,7 +202,7 @@ impl Shared {
     }
 
     /// The metrics, charged to `held`.
-    pub(super) fn metrics(&self, held: Held) -> Result<(Vec<u8>, Held)> {
+    pub(super) fn metrics(&self, held: Reservation) -> Result<(Vec<u8>, Reservation)> {
         let mut out = Buffer::new(held);
         self.service.write_metrics(&mut out);
         let connections = self.connections.load(Ordering::Relaxed);

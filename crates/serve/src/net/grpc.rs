@@ -8,7 +8,7 @@ use super::connection::{Shared, no_load_parameters};
 use super::log::Entry;
 use super::messages::{self as m, ParameterChoice};
 use super::{contents, json, rest};
-use crate::budget::Held;
+use crate::budget::Reservation;
 use crate::datatype;
 use crate::metadata::TensorSpec;
 use crate::refusal::{Reason, Refusal, Result};
@@ -125,14 +125,14 @@ fn message(body: &Bytes) -> Result<Bytes> {
 }
 
 /// Decodes a message. What it takes in memory is charged to `held` first.
-fn read<Q: Message + Default>(body: &Bytes, held: &mut Held) -> Result<Q> {
+fn read<Q: Message + Default>(body: &Bytes, held: &mut Reservation) -> Result<Q> {
     let message = message(body)?;
     held.grow(contents::check_head(&message)?)?;
     Q::decode(message).map_err(|e| Refusal::invalid(format!("the message cannot be read: {e}")))
 }
 
 /// Encodes a message, whose size is charged to `held` first.
-fn write(answer: &impl Message, mut held: Held) -> Result<Response<Reply>> {
+fn write(answer: &impl Message, mut held: Reservation) -> Result<Response<Reply>> {
     let len = answer.encoded_len();
     held.grow(5 + len as u64)?;
     let prefix = u32::try_from(len);
@@ -152,7 +152,7 @@ pub(super) async fn answer(
     route: Route,
     parts: &Parts,
     body: Bytes,
-    mut held: Held,
+    mut held: Reservation,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
     let service = &shared.service;
@@ -200,7 +200,7 @@ pub(super) async fn answer(
     }
 }
 
-fn metadata(shared: &Shared, model: m::NameVersion, mut held: Held) -> Result<Response<Reply>> {
+fn metadata(shared: &Shared, model: m::NameVersion, mut held: Reservation) -> Result<Response<Reply>> {
     let (versions, generation) = shared.service.model(&model.name, &model.version)?;
     let specs = || generation.inputs().chain(generation.outputs());
     let size = |spec: &TensorSpec| size_of::<m::TensorMetadata>() + spec.name.len() + 16 * spec.bounds.len();
@@ -216,7 +216,7 @@ fn metadata(shared: &Shared, model: m::NameVersion, mut held: Held) -> Result<Re
     write(&m::ModelMetadata { name: model.name, versions, platform, inputs, outputs }, held)
 }
 
-async fn index(shared: &Arc<Shared>, only_ready: bool, held: Held) -> Result<Response<Reply>> {
+async fn index(shared: &Arc<Shared>, only_ready: bool, held: Reservation) -> Result<Response<Reply>> {
     let (models, mut held) = shared.index(only_ready, held).await?;
     held.grow((models.len() * size_of::<m::ModelIndex>()) as u64)?;
     let models = models.into_iter().map(|model| m::ModelIndex {
@@ -257,7 +257,7 @@ async fn infer(
     shared: &Arc<Shared>,
     body: Bytes,
     deadline: Option<Instant>,
-    mut held: Held,
+    mut held: Reservation,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
     let call: m::InferRequest = read(&body, &mut held)?;
@@ -272,7 +272,7 @@ async fn infer(
 }
 
 /// Converts a message to a request.
-fn request(call: m::InferRequest, deadline: Option<Instant>, mut held: Held) -> Result<InferRequest> {
+fn request(call: m::InferRequest, deadline: Option<Instant>, mut held: Reservation) -> Result<InferRequest> {
     let raw = call.raw_input_contents;
     if !raw.is_empty() && raw.len() != call.inputs.len() {
         return Err(Refusal::invalid(format!("{} raw contents for {} inputs", raw.len(), call.inputs.len())));
@@ -310,7 +310,7 @@ fn unsupported(name: &str, parameters: &HashMap<String, m::Parameter>) -> Result
     Ok(())
 }
 
-fn tensor(input: m::InputTensor, raw: Option<Bytes>, held: &mut Held) -> Result<InputTensor> {
+fn tensor(input: m::InputTensor, raw: Option<Bytes>, held: &mut Reservation) -> Result<InputTensor> {
     let m::InputTensor { name, datatype, shape, parameters, contents } = input;
     unsupported(&name, &parameters)?;
     let at_input =

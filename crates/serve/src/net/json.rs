@@ -1,7 +1,7 @@
 //! Inference requests and responses over REST: JSON, followed by the bytes of tensors if the binary extension is used.
 
 use super::numbers;
-use crate::budget::Held;
+use crate::budget::Reservation;
 use crate::buffer::Buffer;
 use crate::datatype;
 use crate::refusal::{Reason, Refusal, Result};
@@ -142,7 +142,7 @@ pub(super) fn read(
     header: usize,
     model: String,
     version: String,
-    mut held: Held,
+    mut held: Reservation,
 ) -> Result<Parsed> {
     let bad = |e: serde_json::Error| Refusal::invalid(format!("the request is no inference request: {e}"));
     held.grow(parsed_bytes(&body[..header]))?;
@@ -192,7 +192,7 @@ fn unsupported(parameters: &Parameters, name: &str) -> Result<()> {
     Err(Refusal::new(Reason::Unsupported, format!("`{name}`: {what} is not supported")))
 }
 
-fn tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Held) -> Result<InputTensor> {
+fn tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Reservation) -> Result<InputTensor> {
     let Input { name, shape, datatype, parameters, data } = input;
     unsupported(&parameters, &name)?;
     let at_input =
@@ -294,7 +294,7 @@ struct ResponseParameters {
 }
 
 /// A response as JSON followed by binary data, and the number of bytes of JSON.
-pub(super) fn write(response: InferResponse, binary: &Binary) -> Result<(Vec<u8>, usize, Held)> {
+pub(super) fn write(response: InferResponse, binary: &Binary) -> Result<(Vec<u8>, usize, Reservation)> {
     let InferResponse { model, version, id, generation, outputs, held, .. } = response;
     let mut out = Buffer::new(held);
     let parameters = ResponseParameters { generation };

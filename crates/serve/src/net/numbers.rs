@@ -177,10 +177,10 @@ fn list<T: serde::Serialize>(out: &mut Buffer, elements: impl Iterator<Item = T>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::{Budget, Held};
+    use crate::budget::{Budget, Reservation};
 
     fn unlimited() -> Buffer {
-        Buffer::new(Held::none(&Budget::new(u64::MAX)))
+        Buffer::new(Reservation::none(&Budget::new(u64::MAX)))
     }
 
     fn round_trip(dtype: ScalarType, text: &str, count: usize) -> Result<String> {

@@ -4,7 +4,7 @@ use super::body::Reply;
 use super::connection::Shared;
 use super::json::{self, Control};
 use super::log::Entry;
-use crate::budget::Held;
+use crate::budget::Reservation;
 use crate::buffer::Buffer;
 use crate::datatype;
 use crate::metadata::TensorSpec;
@@ -123,7 +123,7 @@ pub(super) fn refused(refusal: &Refusal) -> Response<Reply> {
 }
 
 /// A JSON document, charged to `held`.
-fn document(value: &impl Serialize, held: Held) -> Result<Response<Reply>> {
+fn document(value: &impl Serialize, held: Reservation) -> Result<Response<Reply>> {
     let mut out = Buffer::new(held);
     out.json(value)?;
     let (bytes, held) = out.finish()?;
@@ -149,7 +149,7 @@ pub(super) async fn answer(
     route: Route<'_>,
     parts: &Parts,
     body: Bytes,
-    held: Held,
+    held: Reservation,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
     let service = &shared.service;
@@ -216,7 +216,7 @@ fn tensors<S: Serializer>(specs: &[&TensorSpec], serializer: S) -> Result<S::Ok,
     }))
 }
 
-fn metadata(shared: &Shared, name: &str, version: &str, held: Held) -> Result<Response<Reply>> {
+fn metadata(shared: &Shared, name: &str, version: &str, held: Reservation) -> Result<Response<Reply>> {
     let (versions, model) = shared.service.model(name, version)?;
     let (inputs, outputs) = (model.inputs().collect(), model.outputs().iter().collect());
     document(&Metadata { name, versions, platform: PLATFORM, inputs, outputs }, held)
@@ -231,7 +231,7 @@ struct IndexEntry<'a> {
     reason: &'a str,
 }
 
-async fn index(shared: &Arc<Shared>, body: &Bytes, held: Held) -> Result<Response<Reply>> {
+async fn index(shared: &Arc<Shared>, body: &Bytes, held: Reservation) -> Result<Response<Reply>> {
     let only_ready = Control::read(body)?.ready;
     let (models, held) = shared.index(only_ready, held).await?;
     let entries = models.iter().map(|model| IndexEntry {
@@ -266,7 +266,7 @@ async fn infer(
     parts: &Parts,
     (name, version): (&str, &str),
     body: Bytes,
-    held: Held,
+    held: Reservation,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
     let header = match parts.headers.get(HEADER_LENGTH) {

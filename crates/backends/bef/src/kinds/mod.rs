@@ -13,7 +13,7 @@ mod words;
 
 use crate::error::{Result, fail};
 use crate::payload::{Fields, Record};
-use pteron_engine::{Fused, Graph, Kind, NodeId, Operation};
+use pteron_engine::{Graph, Kind, NodeId, OpKind, Operation};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ const fn row<K: Stored>() -> Row {
             operation.downcast_ref::<K>()?.write(&mut record);
             Some(record)
         },
-        read: |fields| Ok(Fused::kind(K::read(fields)?)),
+        read: |fields| Ok(OpKind::arc(K::read(fields)?)),
         check_elements: |operation, graph, node| {
             Some(operation.downcast_ref::<K>()?.check_elements(graph, node))
         },
@@ -84,7 +84,7 @@ const KINDS: &[Row] = &[
 
 /// The kernel and attributes of a node kind. `None` if payloads cannot contain it.
 pub(crate) fn write(kind: &dyn Kind) -> Option<(&'static str, Record)> {
-    let operation: &dyn Any = kind.downcast_ref::<Fused>()?.operation();
+    let operation: &dyn Any = kind.downcast_ref::<OpKind>()?.operation();
     KINDS.iter().find_map(|row| Some((row.kernel, (row.write)(operation)?)))
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn read(kernel: &str, fields: &Fields<'_>) -> Result<Arc<dyn Kind>> {
 
 /// Checks a node from a payload.
 pub(crate) fn check(graph: &Graph, node: NodeId) -> Result<()> {
-    let Some(fused) = graph.node(node).kind_as::<Fused>() else { return Ok(()) };
+    let Some(fused) = graph.node(node).kind_as::<OpKind>() else { return Ok(()) };
     pteron_engine::check_node(graph, node)?;
     let operation: &dyn Any = fused.operation();
     match KINDS.iter().find_map(|row| (row.check_elements)(operation, graph, node)) {

@@ -3,7 +3,7 @@
 use super::taken::{Accepted, Given, Reason, bounded};
 use crate::data::{ALIGNMENT, Data};
 use crate::payload::{Arg, Constant, Expression, LaidOut, Node, Number, Op, Payload, Type, Value};
-use pteron_engine::{Fused, Graph, Reshape, StoredWeights, ValueId};
+use pteron_engine::{Graph, OpKind, Reshape, StoredWeights, ValueId};
 use pteron_ir::exported::delegate::NamedBytes;
 use pteron_ir::exported::{
     Argument, ConstantTensor, ExportedNode, ExportedProgram, IntArgument, Size, VarId, VarType,
@@ -36,7 +36,7 @@ impl Blobs {
     fn put(&mut self, bytes: SharedBytes) -> String {
         let key = self.key(reopened(&bytes).bytes());
         if self.known.insert(key.clone()) {
-            if bytes.again().is_none() {
+            if bytes.reopen().is_none() {
                 self.by_address.insert(bytes.bytes().as_ptr_range(), key.clone());
             }
             self.list.push(NamedBytes { key: key.clone(), bytes, alignment: ALIGNMENT as u64 });
@@ -164,7 +164,7 @@ impl<'p> Builder<'p> {
 
     pub(super) fn add(&mut self, node: &ExportedNode, accepted: Accepted) -> Result<(), Reason> {
         let (op, inputs) = match accepted {
-            Accepted::View(x) => (Op::Fused(Fused::kind(Reshape)), vec![self.tensor(x)?]),
+            Accepted::View(x) => (Op::Node(OpKind::arc(Reshape)), vec![self.tensor(x)?]),
             Accepted::Call { operator, args, operands } => {
                 let args = args.into_iter().map(|arg| self.arg(arg)).collect::<Result<_, _>>()?;
                 let inputs = operands.into_iter().map(|v| self.tensor(v)).collect::<Result<_, _>>()?;
@@ -214,9 +214,9 @@ impl Bytes for GraphConstant {
         self.constant.problem()
     }
 
-    fn again(&self) -> Option<SharedBytes> {
+    fn reopen(&self) -> Option<SharedBytes> {
         let pteron_engine::Constant::Shared(bytes) = &self.constant else { return None };
-        let constant = pteron_engine::Constant::Shared(bytes.again()?);
+        let constant = pteron_engine::Constant::Shared(bytes.reopen()?);
         Some(Arc::new(Self { constant, len: self.len }))
     }
 }
@@ -234,7 +234,7 @@ fn aligned_bytes(data: &ConstantTensor) -> Result<SharedBytes, Reason> {
 pub(super) fn store_weights(payload: &mut Payload, weights: Vec<StoredWeights>, blobs: &mut Blobs) {
     let mut of_key: HashMap<String, Vec<LaidOut>> = HashMap::new();
     for StoredWeights { constant, layout, bytes } in weights {
-        let source = blobs.key(constant.again().bytes());
+        let source = blobs.key(constant.reopen().bytes());
         let key = blobs.put(bytes);
         of_key.entry(source).or_default().push(LaidOut { layout, key });
     }
@@ -266,7 +266,7 @@ pub(super) fn of_graph(graph: &Graph, source: &Payload, blobs: &mut Blobs) -> Op
     let mut seen = vec![false; graph.num_values()];
     for &value in used.filter(|&&v| graph.is_constant(v)) {
         if !std::mem::replace(&mut seen[value.index()], true) {
-            let (len, constant) = (graph.meta(value).nbytes(), graph.value(value).constant()?.again());
+            let (len, constant) = (graph.meta(value).nbytes(), graph.value(value).constant()?.reopen());
             if constant.nbytes() < len {
                 return None;
             }
@@ -288,7 +288,7 @@ pub(super) fn of_graph(graph: &Graph, source: &Payload, blobs: &mut Blobs) -> Op
             }
             None => {
                 crate::kinds::write(&**node.kind())?;
-                Op::Fused(Arc::clone(node.kind()))
+                Op::Node(Arc::clone(node.kind()))
             }
         };
         let line = node

@@ -66,7 +66,7 @@ impl Op {
     /// The attributes, for listings.
     fn attributes(&self) -> String {
         match self {
-            Self::Fused(kind) => Attributes(&**kind).to_string(),
+            Self::Node(kind) => Attributes(&**kind).to_string(),
             Self::Call { args, .. } => {
                 let numbers = args.iter().filter_map(|arg| match arg {
                     Arg::Scalar(v) => Some(v.to_string()),

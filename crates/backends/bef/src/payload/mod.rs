@@ -129,7 +129,7 @@ pub enum Op {
         args: Vec<Arg>,
     },
     /// An operation.
-    Fused(Arc<dyn Kind>),
+    Node(Arc<dyn Kind>),
 }
 
 impl Op {
@@ -137,7 +137,7 @@ impl Op {
     pub fn name(&self) -> &str {
         match self {
             Self::Call { operator, .. } => operator,
-            Self::Fused(kind) => kind.name(),
+            Self::Node(kind) => kind.name(),
         }
     }
 }

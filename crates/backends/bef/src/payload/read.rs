@@ -83,7 +83,7 @@ impl Payload {
                 }
                 Op::Call { operator, args }
             }
-            _ => Op::Fused(kinds::read(name, &fields)?),
+            _ => Op::Node(kinds::read(name, &fields)?),
         };
         let source = match &kernel.location {
             Some(Location::FileLineCol { file, line, .. }) => Some((file.to_string(), *line)),

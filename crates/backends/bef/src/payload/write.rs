@@ -46,7 +46,7 @@ impl Payload {
                     call::write(&mut record, operator, args);
                     (CALL, record)
                 }
-                Op::Fused(kind) => match kinds::write(&**kind) {
+                Op::Node(kind) => match kinds::write(&**kind) {
                     Some(stored) => stored,
                     None => {
                         return fail(format!("payloads cannot contain nodes of the kind `{}`", kind.name()));

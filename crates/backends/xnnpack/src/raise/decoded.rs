@@ -60,7 +60,7 @@ impl Raise<'_> {
     pub(super) fn decoded(&mut self, value: &Value, encoding: Encoding) -> Result<ValueId> {
         let meta = TensorMeta::contiguous(ScalarType::Char, &value.dims)?;
         let decoded = Decoded {
-            stored: self.data.again(value)?,
+            stored: self.data.bytes_of(value)?,
             encoding,
             meta: meta.clone(),
             budget: self.emit.graph.budget().clone(),
@@ -81,7 +81,7 @@ struct Decoded {
 impl Decoded {
     fn weights(&self) -> &Result<CountedTensor, String> {
         self.weights.get_or_init(|| {
-            let stored = self.stored.again();
+            let stored = self.stored.reopen();
             stored.read().map_err(|e| pteron_runtime::one_line(&e))?;
             let decoded = CountedTensor::zeros(self.meta.clone(), DECODED, &self.budget);
             let mut decoded = decoded.map_err(|e| e.to_string())?;
@@ -109,9 +109,9 @@ impl Bytes for Decoded {
         self.stored.identity().map(|stored| stored.made(self.encoding.name()))
     }
 
-    fn again(&self) -> Option<SharedBytes> {
+    fn reopen(&self) -> Option<SharedBytes> {
         Some(Arc::new(Self {
-            stored: self.stored.again(),
+            stored: self.stored.reopen(),
             encoding: self.encoding,
             meta: self.meta.clone(),
             budget: self.budget.clone(),

@@ -1,7 +1,7 @@
 //! Adds nodes to a graph. All other code of `raise` goes through this.
 
 use crate::error::{Error, Result, fail};
-use pteron_engine::{Call, CallArg, CallOut, Fused, Graph, Operation, Reshape, ValueId};
+use pteron_engine::{Call, CallArg, CallOut, Graph, OpKind, Operation, Reshape, ValueId};
 use pteron_operator::{Budget, KernelRegistry};
 use pteron_tensor::{Scalar, ScalarType, Tensor, TensorMeta};
 
@@ -85,7 +85,7 @@ impl<'k> Emit<'k> {
     ) -> Result<ValueId> {
         let free = (&operation as &dyn std::any::Any).is::<Reshape>();
         let meta = if free { TensorMeta::contiguous(dtype, sizes)? } else { self.written(dtype, sizes)? };
-        let node = self.graph.append(Fused::new(operation), &inputs, [meta]);
+        let node = self.graph.append(OpKind::new(operation), &inputs, [meta]);
         Ok(self.graph.node(node).outputs()[0])
     }
 

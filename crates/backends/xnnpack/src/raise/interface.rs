@@ -5,7 +5,7 @@
 use super::{Form, NCHW_TO_NHWC, Raise, scalar_type};
 use crate::error::{Error, Result, fail};
 use crate::forms::HasForms;
-use pteron_engine::{Fused, Permute, Relayout, ValueId};
+use pteron_engine::{OpKind, Permute, Relayout, ValueId};
 use pteron_runtime::GraphRequest;
 use pteron_tensor::{DimOrder, ScalarType, TensorMeta};
 
@@ -57,7 +57,7 @@ impl Raise<'_> {
         if *self.emit.meta(value) == meta {
             return value;
         }
-        let node = self.emit.graph.append(Fused::new(Permute { dims: dims.into() }), &[value], [meta]);
+        let node = self.emit.graph.append(OpKind::new(Permute { dims: dims.into() }), &[value], [meta]);
         self.emit.graph.node(node).outputs()[0]
     }
 

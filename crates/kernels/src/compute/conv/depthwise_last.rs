@@ -2,7 +2,7 @@
 //! of the weights.
 
 use super::super::isa::Isa;
-use super::super::laid::{LaidOut, WeightBuffer};
+use super::super::laid::{PackedWeightsReader, WeightBuffer};
 use super::super::math;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
@@ -35,7 +35,7 @@ impl DepthwiseLast {
         Ok(Self { weights: WeightBuffer::Owned(buffer) })
     }
 
-    pub(super) fn taken(p: &ConvParams, from: &mut LaidOut) -> Option<Self> {
+    pub(super) fn from_packed(p: &ConvParams, from: &mut PackedWeightsReader) -> Option<Self> {
         Some(Self { weights: from.take(p.weights())? })
     }
 

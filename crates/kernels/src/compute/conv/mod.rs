@@ -31,7 +31,7 @@ pub use params::{ConvFrame, ConvParams, Layout};
 
 use super::gemm::Activation;
 use super::isa::Isa;
-use super::laid::{LaidOut, WeightBuffer};
+use super::laid::{PackedWeightsReader, WeightBuffer};
 use chain::Window;
 use depthwise_last::DepthwiseLast;
 use planes::PlanesConv;
@@ -206,27 +206,27 @@ impl Conv {
     ///
     /// # Panics
     /// If the parameters contradict each other.
-    pub fn taken(
+    pub fn from_packed(
         isa: Isa,
         params: ConvParams,
         method: Method,
         input: Layout,
         output: Layout,
-        mut from: LaidOut,
+        mut from: PackedWeightsReader,
     ) -> Option<Self> {
         params.check();
         let from = &mut from;
         let form = match form_of(&params, method, input, output) {
-            FormKind::Winograd => Form::Winograd(Winograd::taken(isa, &params, from)?),
-            FormKind::DepthwiseLast => Form::DepthwiseLast(DepthwiseLast::taken(&params, from)?),
+            FormKind::Winograd => Form::Winograd(Winograd::from_packed(isa, &params, from)?),
+            FormKind::DepthwiseLast => Form::DepthwiseLast(DepthwiseLast::from_packed(&params, from)?),
             FormKind::DepthwiseFirst => Form::DepthwiseFirst(from.take(params.weights())?),
-            FormKind::Planes => Form::Planes(PlanesConv::taken(isa, &params, from)?),
-            FormKind::Rows => Form::Rows(RowsConv::taken(isa, &params, (input, output), from)?),
+            FormKind::Planes => Form::Planes(PlanesConv::from_packed(isa, &params, from)?),
+            FormKind::Rows => Form::Rows(RowsConv::from_packed(isa, &params, (input, output), from)?),
         };
         from.is_empty().then_some(Self { isa, params, output, form })
     }
 
-    /// Appends the weights in the form that [`Self::taken`] reads.
+    /// Appends the weights in the form that [`Self::from_packed`] reads.
     pub fn store(&self, out: &mut Vec<u8>) {
         match &self.form {
             Form::Rows(rows) => rows.store(out),

@@ -7,7 +7,7 @@ use super::super::gemm::sweep::{Left, Right, Sweep};
 use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
 use super::super::isa::Isa;
-use super::super::laid::LaidOut;
+use super::super::laid::PackedWeightsReader;
 use super::super::mat::{MatMut, MatRef};
 use super::super::scratch;
 use super::super::split;
@@ -34,9 +34,9 @@ impl PlanesConv {
         Ok(Self { weights: (0..p.groups).map(group).collect::<Result<_>>()? })
     }
 
-    pub(super) fn taken(isa: Isa, p: &ConvParams, from: &mut LaidOut) -> Option<Self> {
+    pub(super) fn from_packed(isa: Isa, p: &ConvParams, from: &mut PackedWeightsReader) -> Option<Self> {
         let (rows, k) = (p.out_channels / p.groups, p.in_channels / p.groups * p.taps());
-        let weights = (0..p.groups).map(|_| PackedA::taken(isa, rows, k, from));
+        let weights = (0..p.groups).map(|_| PackedA::from_packed(isa, rows, k, from));
         Some(Self { weights: weights.collect::<Option<_>>()? })
     }
 

@@ -11,7 +11,7 @@ use super::super::gemm::sweep::{Left, Right, Sweep};
 use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedB, Rhs, pack};
 use super::super::isa::Isa;
-use super::super::laid::LaidOut;
+use super::super::laid::PackedWeightsReader;
 use super::super::mat::{MatMut, MatRef, Shared};
 use super::super::scratch;
 use super::super::split;
@@ -79,13 +79,13 @@ impl RowsConv {
         Ok(Self { phases: phases.collect::<Result<_>>()?, input, output })
     }
 
-    pub(super) fn taken(
+    pub(super) fn from_packed(
         isa: Isa,
         p: &ConvParams,
         (input, output): (Layout, Layout),
-        from: &mut LaidOut,
+        from: &mut PackedWeightsReader,
     ) -> Option<Self> {
-        let phases = first_pixels(p).map(|first| Phase::taken(isa, p, first, from));
+        let phases = first_pixels(p).map(|first| Phase::from_packed(isa, p, first, from));
         Some(Self { phases: phases.collect::<Option<_>>()?, input, output })
     }
 
@@ -217,10 +217,15 @@ impl Phase {
         (Self { first, step, scale, taps, reach, weights: Vec::new() }, indices)
     }
 
-    fn taken(isa: Isa, p: &ConvParams, first: [usize; 3], from: &mut LaidOut) -> Option<Self> {
+    fn from_packed(
+        isa: Isa,
+        p: &ConvParams,
+        first: [usize; 3],
+        from: &mut PackedWeightsReader,
+    ) -> Option<Self> {
         let (phase, _) = Self::geometry(p, first);
         let (k, co) = (phase.taps.len() * (p.in_channels / p.groups), p.out_channels / p.groups);
-        let weights = (0..p.groups).map(|_| PackedB::taken(isa, k, co, from));
+        let weights = (0..p.groups).map(|_| PackedB::from_packed(isa, k, co, from));
         Some(Self { weights: weights.collect::<Option<_>>()?, ..phase })
     }
 

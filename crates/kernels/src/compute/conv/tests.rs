@@ -1,4 +1,4 @@
-use super::super::laid::LaidOut;
+use super::super::laid::PackedWeightsReader;
 use super::super::math::Unary;
 use super::*;
 use proptest::prelude::*;
@@ -75,17 +75,17 @@ fn store_and_load(conv: &Conv, isa: Isa, method: Method, (input, output): (Layou
     let mut bytes = Vec::new();
     conv.store(&mut bytes);
     let take = |bytes: &[u8]| {
-        let from = LaidOut::new(Arc::new(Stored(AlignedBuffer::from_slice(bytes).unwrap())));
-        Conv::taken(isa, *conv.params(), method, input, output, from)
+        let from = PackedWeightsReader::new(Arc::new(Stored(AlignedBuffer::from_slice(bytes).unwrap())));
+        Conv::from_packed(isa, *conv.params(), method, input, output, from)
     };
     if let Some(fewer) = bytes.len().checked_sub(4) {
         assert!(take(&bytes[..fewer]).is_none());
     }
-    let taken = take(&bytes).unwrap();
+    let from_packed = take(&bytes).unwrap();
     bytes.extend([0; 64]);
     assert!(take(&bytes).is_none());
-    assert_eq!(taken.bytes(), 0, "loaded weights own no memory");
-    taken
+    assert_eq!(from_packed.bytes(), 0, "loaded weights own no memory");
+    from_packed
 }
 
 fn check(p: ConvParams, f: ConvFrame, layouts: (Layout, Layout), variant: u32) {
@@ -132,7 +132,7 @@ fn check_with(
         let weights = ConvWeights::plain(&p, &w);
         let conv = Conv::of(isa, p, method, &weights, layouts.0, layouts.1).unwrap();
         let mut first: Option<Vec<f32>> = None;
-        let taken = store_and_load(&conv, isa, method, layouts);
+        let from_packed = store_and_load(&conv, isa, method, layouts);
         for &threads in threads {
             let mut out = vec![f32::NAN; len];
             conv.run(&Pool::new(threads), &f, &x, &mut out, &epilogue);
@@ -158,7 +158,7 @@ fn check_with(
                 );
             }
             let mut again = vec![f32::NAN; len];
-            taken.run(&Pool::new(threads), &f, &x, &mut again, &epilogue);
+            from_packed.run(&Pool::new(threads), &f, &x, &mut again, &epilogue);
             assert!(again == out, "loaded weights give other results: {p:?}");
             let mut followed = vec![f32::NAN; len];
             let with_tail = ConvEpilogue { tail: Some(Tail(&tail)), ..epilogue };

@@ -14,7 +14,7 @@ use super::super::gemm::driver::{even, grid, share};
 use super::super::gemm::sweep::{Left, Right, Sweep};
 use super::super::gemm::{Epilogue, tile};
 use super::super::isa::Isa;
-use super::super::laid::LaidOut;
+use super::super::laid::PackedWeightsReader;
 use super::super::mat::{MatMut, MatRef, Shared};
 use super::super::simd::dispatch;
 use super::super::{math, scratch, split};
@@ -91,8 +91,8 @@ impl Winograd {
         Ok(finite.then(|| Self { weights, direct: OnceLock::new() }))
     }
 
-    pub(super) fn taken(isa: Isa, p: &ConvParams, from: &mut LaidOut) -> Option<Self> {
-        let weights = PackedB::taken(isa, POINTS * p.in_channels, p.out_channels, from)?;
+    pub(super) fn from_packed(isa: Isa, p: &ConvParams, from: &mut PackedWeightsReader) -> Option<Self> {
+        let weights = PackedB::from_packed(isa, POINTS * p.in_channels, p.out_channels, from)?;
         Some(Self { weights, direct: OnceLock::new() })
     }
 

@@ -1,7 +1,7 @@
 //! Operands packed in the layout that the tiles read.
 
 use super::super::isa::{Isa, Level};
-use super::super::laid::{LaidOut, WeightBuffer};
+use super::super::laid::{PackedWeightsReader, WeightBuffer};
 use super::super::mat::{MatMut, MatRef};
 use super::super::simd::dispatch;
 use super::super::transpose::Transpose;
@@ -83,7 +83,7 @@ impl PackedB {
     }
 
     /// Loads a `k x n` matrix that was packed for this level and stored; `None` if too few bytes are left.
-    pub fn taken(isa: Isa, k: usize, n: usize, from: &mut LaidOut) -> Option<Self> {
+    pub fn from_packed(isa: Isa, k: usize, n: usize, from: &mut PackedWeightsReader) -> Option<Self> {
         let data = from.take(Self::elements_of(isa, k, n)?)?;
         Some(Self { data, k, n, level: isa.level() })
     }
@@ -94,7 +94,7 @@ impl PackedB {
         n.div_ceil(nr).checked_mul(nr)?.checked_mul(k)
     }
 
-    /// Appends the elements in the form that [`Self::taken`] reads.
+    /// Appends the elements in the form that [`Self::from_packed`] reads.
     pub fn store(&self, out: &mut Vec<u8>) {
         self.data.store(out);
     }
@@ -152,12 +152,12 @@ impl PackedA {
     }
 
     /// Loads an `m x k` matrix that was packed for this level and stored; `None` if too few bytes are left.
-    pub(crate) fn taken(isa: Isa, m: usize, k: usize, from: &mut LaidOut) -> Option<Self> {
+    pub(crate) fn from_packed(isa: Isa, m: usize, k: usize, from: &mut PackedWeightsReader) -> Option<Self> {
         let data = from.take(m.checked_mul(k)?)?;
         Some(Self { data, m, k, height: panel_height(isa.level(), m), level: isa.level() })
     }
 
-    /// Appends the elements in the form that [`Self::taken`] reads.
+    /// Appends the elements in the form that [`Self::from_packed`] reads.
     pub(crate) fn store(&self, out: &mut Vec<u8>) {
         self.data.store(out);
     }

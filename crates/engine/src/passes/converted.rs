@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The values that are available in the form that a pass prefers, as it proceeds from node to node.
-pub(super) struct Forms {
+pub(super) struct ConvertedValues {
     /// The kind of node that converts between the forms, in both directions.
     conversion: Arc<dyn Kind>,
     /// The values in the other form, where they exist.
@@ -17,7 +17,7 @@ pub(super) struct Forms {
     changed: HashMap<ValueId, TensorMeta>,
 }
 
-impl Forms {
+impl ConvertedValues {
     pub(super) fn new(conversion: Arc<dyn Kind>) -> Self {
         Self { conversion, others: HashMap::new(), changed: HashMap::new() }
     }

@@ -2,15 +2,15 @@
 
 use crate::fold::untransposed;
 use crate::graph::{Graph, NodeId, ValueId, argument};
-use crate::operation::Fused;
+use crate::operation::OpKind;
 use crate::steps::linear::Linear;
 use pteron_kernels::compute::Activation;
-use pteron_operator::facts::Product;
+use pteron_operator::facts::MatMul;
 use pteron_tensor::ScalarType;
 
 /// Rewrites a matrix multiplication with a constant matrix or with the transpose of one, in which case the matrix
 /// before the transposition is packed. Returns whether it did.
-pub(super) fn rewrite(graph: &mut Graph, node: NodeId, product: &Product) -> bool {
+pub(super) fn rewrite(graph: &mut Graph, node: NodeId, product: &MatMul) -> bool {
     let Some(w) = argument(graph, node, product.weights) else { return false };
     let matrix = graph.value(w).constant().and_then(|constant| untransposed(graph.meta(w), constant));
     let (w, out_major) = match matrix {
@@ -22,14 +22,14 @@ pub(super) fn rewrite(graph: &mut Graph, node: NodeId, product: &Product) -> boo
         None => (w, product.out_major),
     };
     let Some((linear, inputs)) = linear(graph, node, product, w, out_major) else { return false };
-    graph.rewrite(node, Fused::kind(linear), &inputs);
+    graph.rewrite(node, OpKind::arc(linear), &inputs);
     true
 }
 
 fn linear(
     graph: &Graph,
     node: NodeId,
-    product: &Product,
+    product: &MatMul,
     w: ValueId,
     out_major: bool,
 ) -> Option<(Linear, Vec<ValueId>)> {
