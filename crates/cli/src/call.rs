@@ -9,7 +9,7 @@ use crate::registries::{self, registries};
 use clap::{Args, ValueEnum};
 use pteron::compile::Cache;
 use pteron::{DataLoader, LoadOptions, Program};
-use pteron_toolbox::bundle::{self, Bundle};
+use pteron_toolbox::bundle::Bundle;
 use pteron_toolbox::input::InputSpec;
 use pteron_toolbox::paths::Paths;
 use pteron_toolbox::run::{LoadMode, Request, default_method, expect_program, open_data};
@@ -127,10 +127,7 @@ impl CallArgs {
         repeat: usize,
     ) -> Result<Loaded> {
         let limits = limits();
-        let bundle = match bundle::is_one(&*loader)? {
-            true => Some(Bundle::open(&*loader, &limits)?),
-            false => None,
-        };
+        let bundle = Bundle::open_if_bundled(&*loader, &limits)?;
         let loader = bundle.as_ref().map_or(loader, Bundle::program);
         let takes = match verb {
             "run" | "profile" => "programs (.pte, .bpte, .bef), archives (.pt2) and MLIR text (.mlir)",

@@ -3,7 +3,7 @@
 use crate::errors::{Failure, Result};
 use crate::settings::{Settings, Source};
 use pteron::{DataLoader, Method, MethodMeta, Module, Program, ValueMeta};
-use pteron_toolbox::bundle::{self, Bundle};
+use pteron_toolbox::bundle::Bundle;
 use pteron_toolbox::profile::Recorder;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,10 +76,7 @@ impl Opened {
         let recorder = settings.record.map(|values| Arc::new(Recorder::new(values)));
         options.tracer = recorder.clone().map(|recorder| recorder as _);
         let loader = pteron::compile::program(loader, &options.kernels, &options.limits)?;
-        let bundle = match bundle::is_one(&*loader)? {
-            true => Some(Bundle::open(&*loader, &options.limits)?),
-            false => None,
-        };
+        let bundle = Bundle::open_if_bundled(&*loader, &options.limits)?;
         let loader = bundle.as_ref().map_or(loader, Bundle::program);
         pteron_toolbox::run::expect_program(&*loader, "load", "programs (.pte, .bpte) and archives (.pt2)")?;
         let program = Program::load(loader, &options.limits)?;

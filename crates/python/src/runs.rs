@@ -13,7 +13,7 @@ use pteron::compile::{self, Calibration, Compiled, Delegation, OperatorTable, Op
 use pteron::data::LoaderReader;
 use pteron::{BytesLoader, EValue, Isa, Limits, NamedDataMap};
 use pteron_toolbox::bef;
-use pteron_toolbox::bundle::{self, Bundle};
+use pteron_toolbox::bundle::Bundle;
 use pteron_toolbox::delegates::NodeKinds;
 use pteron_toolbox::divergence::{self, Against};
 use pteron_toolbox::profile::{Recording, chrome, etdump};
@@ -300,10 +300,7 @@ impl Job {
             }
             Given::File(source) => {
                 let file = source.open(false)?;
-                bundle = match bundle::is_one(&*file)? {
-                    true => Some(Bundle::open(&*file, &Limits::default())?),
-                    false => None,
-                };
+                bundle = Bundle::open_if_bundled(&*file, &Limits::default())?;
                 let file = bundle.as_ref().map_or(file, Bundle::program);
                 let origin = match compile::pt2::is_archive(LoaderReader::new(&file)) {
                     true => Origin::Archive,

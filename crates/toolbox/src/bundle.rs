@@ -72,11 +72,19 @@ pub struct CaseReport {
 }
 
 /// Whether a file is a bundled program.
-pub fn is_one(loader: &dyn DataLoader) -> Result<bool> {
+pub fn is_bundled(loader: &dyn DataLoader) -> Result<bool> {
     Ok(crate::kind::of(loader)? == Some(pteron_format::FileKind::Bpte))
 }
 
 impl Bundle {
+    /// The bundle in a file; `None` if the file is of another kind.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is a bundle that is not valid.
+    pub fn open_if_bundled(loader: &dyn DataLoader, limits: &Limits) -> Result<Option<Self>> {
+        is_bundled(loader)?.then(|| Self::open(loader, limits)).transpose()
+    }
+
     /// Reads and verifies a bundle. The program inside is verified when it is loaded.
     pub fn open(loader: &dyn DataLoader, limits: &Limits) -> Result<Self> {
         let file = loader.load(0, loader.size(), Purpose::Program)?;
@@ -161,10 +169,7 @@ impl Bundle {
 /// # Errors
 /// If the file cannot be read, or is not valid.
 pub fn unbundled(file: Arc<dyn DataLoader>, limits: &Limits) -> Result<Arc<dyn DataLoader>> {
-    match is_one(&*file)? {
-        true => Ok(Bundle::open(&*file, limits)?.program()),
-        false => Ok(file),
-    }
+    Ok(Bundle::open_if_bundled(&*file, limits)?.map_or(file, |bundle| bundle.program()))
 }
 
 /// What an edit made of the program in the bundled program `file`, with the test cases of `file`; `None` if `file` is not
@@ -178,10 +183,7 @@ pub fn rebundled(
     limits: &Limits,
     progress: &Progress,
 ) -> Result<Option<Output>> {
-    if !is_one(&**file)? {
-        return Ok(None);
-    }
-    let bundle = Bundle::open(&**file, limits)?;
+    let Some(bundle) = Bundle::open_if_bundled(&**file, limits)? else { return Ok(None) };
     let program = edited.to_vec()?;
     if program == *bundle.program {
         return Ok(Some(Output::copy(file, progress)));

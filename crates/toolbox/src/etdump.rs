@@ -53,7 +53,7 @@ pub struct SpanReport {
 }
 
 /// Whether a file is an ETDump.
-pub fn is_one(loader: &dyn DataLoader) -> Result<bool> {
+pub fn is_etdump(loader: &dyn DataLoader) -> Result<bool> {
     Ok(crate::kind::of(loader)? == Some(pteron_format::FileKind::Etdump))
 }
 

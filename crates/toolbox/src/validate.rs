@@ -81,22 +81,33 @@ pub fn validate(
     backends: &BackendRegistry,
     limits: &Limits,
 ) -> Result<Validation> {
-    let mut found = structure(&**loader, limits)?;
-    if found.valid && found.format == FileKind::Bpte.name() {
+    validate_as(kind::of(&**loader)?, loader, kernels, backends, limits)
+}
+
+/// Validates a file as one of this kind.
+fn validate_as(
+    kind: Option<FileKind>,
+    loader: &Arc<dyn DataLoader>,
+    kernels: &KernelRegistry,
+    backends: &BackendRegistry,
+    limits: &Limits,
+) -> Result<Validation> {
+    let mut found = structure(&**loader, kind, limits)?;
+    if found.valid && kind == Some(FileKind::Bpte) {
         let bundle = Bundle::open(&**loader, limits)?;
-        let inside = validate(&bundle.program(), kernels, backends, limits)?;
+        // A bundle holds a program; another bundle inside it is an invalid program, so that the recursion ends here.
+        let inside = validate_as(Some(FileKind::Pte), &bundle.program(), kernels, backends, limits)?;
         found.problems = inside.problems.into_iter().map(|p| p.within("program", bundle.start())).collect();
         found.valid = found.problems.is_empty();
         (found.can_run, found.missing) = (inside.can_run, inside.missing);
         return Ok(found);
     }
-    if found.valid && found.format == FileKind::Pte.name() {
+    if found.valid && kind == Some(FileKind::Pte) {
         found.problems = input_sizes(loader, limits)?;
         found.problems.extend(payloads(loader, backends, limits)?);
         found.valid = found.problems.is_empty();
     }
-    let is_program = [FileKind::Pte.name(), FileKind::Bef.name()].contains(&found.format);
-    if found.valid && is_program {
+    if found.valid && matches!(kind, Some(FileKind::Pte | FileKind::Bef)) {
         let needed = requirements(loader, kernels, backends, limits)?;
         (found.can_run, found.missing) = (Some(needed.can_run), needed.missing);
     }
@@ -133,10 +144,9 @@ fn payloads(
     Ok(problems)
 }
 
-/// Validates the structure of a file against its format.
-fn structure(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> {
-    let found = kind::of(loader)?;
-    let problems: Vec<Problem> = match found {
+/// Validates the structure of a file against the format of this kind.
+fn structure(loader: &dyn DataLoader, kind: Option<FileKind>, limits: &Limits) -> Result<Validation> {
+    let problems: Vec<Problem> = match kind {
         Some(FileKind::Pte) => program(loader, limits)?.iter().map(Problem::from).collect(),
         Some(FileKind::Ptd) => flat_tensor(loader, limits)?.iter().map(Problem::from).collect(),
         #[cfg(feature = "bef")]
@@ -144,7 +154,7 @@ fn structure(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> {
         Some(FileKind::Bpte) => problem_of(Bundle::open(loader, limits))?,
         Some(FileKind::Etdump) => problem_of(etdump::read(loader, limits))?,
         other => {
-            return Err(kind::wrong(
+            return Err(crate::kind::wrong(
                 loader,
                 other,
                 "validate",
@@ -154,7 +164,7 @@ fn structure(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> {
     };
     Ok(Validation {
         file: loader.name().to_owned(),
-        format: found.map_or("", FileKind::name),
+        format: kind.map_or("", FileKind::name),
         bytes: loader.compiled_from().unwrap_or(loader.size()),
         valid: problems.is_empty(),
         problems,

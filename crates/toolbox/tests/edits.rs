@@ -10,7 +10,7 @@ mod random;
 use pteron_runtime::{
     BackendRegistry, BytesLoader, DataLoader, Limits, LoadOptions, NamedDataMap, Program, PtdDataMap,
 };
-use pteron_toolbox::bundle::rebundled;
+use pteron_toolbox::bundle::{Bundle, rebundled};
 use pteron_toolbox::convert::{self, Format, convert};
 use pteron_toolbox::diff::{Registries, diff};
 use pteron_toolbox::edit::{
@@ -19,6 +19,7 @@ use pteron_toolbox::edit::{
 use pteron_toolbox::file::{File, Progress};
 use pteron_toolbox::merge::{MergeOptions, Prefer, merge};
 use pteron_toolbox::plan::plan;
+use pteron_toolbox::validate::validate;
 use pteron_toolbox::verify::{Options, Outcome, check_all, find};
 use serde_json::{Value, json};
 use std::fs;
@@ -381,4 +382,24 @@ fn edits_keep_what_newer_schemas_add_or_say_that_they_cannot() {
     }
     eprintln!("{kept} kept, {said} said to be lost");
     assert!(kept > 1000 && kept > 5 * said, "{kept} kept, {said} said to be lost");
+}
+
+#[test]
+fn what_a_bundle_holds_is_validated_as_a_program() {
+    let nested = |inner: &dyn DataLoader| {
+        let mut out = Vec::new();
+        Bundle::new(inner).unwrap().write(&mut out).unwrap();
+        BytesLoader::named("nested".to_owned(), out)
+    };
+    let add = files(&sample("tiny/ModuleAdd"), "pte").remove(0);
+    let once = nested(&BytesLoader::named("add".to_owned(), fs::read(add).unwrap()));
+    let validated = |file: BytesLoader| {
+        let file: Arc<dyn DataLoader> = Arc::new(file);
+        let (kernels, backends) = (pteron_kernels::registry(), BackendRegistry::default());
+        validate(&file, &kernels, &backends, &Limits::default()).unwrap()
+    };
+    let twice = validated(nested(&once));
+    assert!(!twice.valid);
+    assert!(twice.problems[0].message.starts_with("program, from byte 0x"), "{:?}", twice.problems);
+    assert!(validated(once).valid);
 }

@@ -6,7 +6,7 @@ use pteron::{
     BytesLoader, DataLoader, EValue, FreeableBuffer, LoadOptions, MergedDataMap, MethodMeta, Module,
     NamedDataMap, PtdDataMap, Registries, TensorInfo, ValueMeta,
 };
-use pteron_toolbox::bundle::{self, Bundle};
+use pteron_toolbox::bundle::Bundle;
 use pteron_toolbox::delegates::NodeKinds;
 use pteron_toolbox::report::{Measured, gather, page};
 use pteron_toolbox::run::{Request, default_method, is_program};
@@ -41,9 +41,9 @@ impl Opened {
             _ => Some(Arc::new(MergedDataMap::new(maps)?)),
         };
         let file = pteron::compile::program(loader(name, bytes), &options.kernels, &options.limits)?;
-        let program = match bundle::is_one(&*file)? {
-            true => Some(Bundle::open(&*file, &options.limits)?.program()),
-            false => is_program(&*file).unwrap_or(false).then(|| Arc::clone(&file)),
+        let program = match Bundle::open_if_bundled(&*file, &options.limits)? {
+            Some(bundle) => Some(bundle.program()),
+            None => is_program(&*file).unwrap_or(false).then(|| Arc::clone(&file)),
         };
         let module = match program {
             Some(program) => Some(Module::load(program, options.clone())?),

@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use pteron::DataLoader;
 use pteron::compile::exported::{ExportedProgram, PrintOptions};
 use pteron::compile::{self, Compiled, OperatorTable, Options, Quantize, expect_pass};
-use pteron_toolbox::bundle::{Bundle, is_one};
+use pteron_toolbox::bundle::Bundle;
 use pteron_toolbox::paths::Paths;
 use pteron_toolbox::show::{self, count};
 use std::path::PathBuf;
@@ -153,8 +153,8 @@ impl LoweringOpts {
         }
         let compiled = compile(COMPILING, &options)?;
         let bundle = match bundle {
-            Some(bundle) if is_one(bundle)? => Some(Bundle::open(bundle, &limits())?),
-            _ => None,
+            Some(file) => Bundle::open_if_bundled(file, &limits())?,
+            None => None,
         };
         self.write(file, bundle, &compiled)?;
         general::report(&self.output, self.json, &report::json(&compiled), &self.text(&compiled))

@@ -84,7 +84,7 @@ impl Opts {
         if self.graph {
             return self.output.write_text(&self.graphs(loader)?);
         }
-        if etdump::is_one(&*loader)? {
+        if etdump::is_etdump(&*loader)? {
             return self.output.write_text(&etdump::listing(&etdump::read(&*loader, &limits())?));
         }
         let text = match bef::open(&*loader)? {

@@ -85,7 +85,7 @@ impl Opts {
             return self.of_bef(program, loader);
         }
         refuse("report", loader.name(), "no BEF program", self.bef.given())?;
-        if bundle::is_one(&*loader)? || is_program(&*loader)? {
+        if bundle::is_bundled(&*loader)? || is_program(&*loader)? {
             return self.of_program(loader);
         }
         let own = self.run_options().into_iter().chain(self.call.method_options());

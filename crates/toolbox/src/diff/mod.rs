@@ -93,9 +93,8 @@ pub fn diff(a: &File, b: &File, registries: Registries<'_>, progress: &Progress)
 /// # Errors
 /// If a file cannot be read, or is not valid.
 pub fn diff_test_cases(a: &dyn DataLoader, b: &dyn DataLoader, limits: &Limits) -> Result<Vec<Difference>> {
-    let suites = |file: &dyn DataLoader| match bundle::is_one(file)? {
-        true => Bundle::open(file, limits).map(|bundle| bundle.suites),
-        false => Ok(Vec::new()),
+    let suites = |file: &dyn DataLoader| -> Result<Vec<BundledMethodTestSuite>> {
+        Ok(Bundle::open_if_bundled(file, limits)?.map_or_else(Vec::new, |bundle| bundle.suites))
     };
     let (a, b) = (suites(a)?, suites(b)?);
     let methods: BTreeSet<&str> = a.iter().chain(&b).map(|suite| suite.method_name.as_str()).collect();

@@ -4,7 +4,7 @@ use super::compare::{Scope, Tolerance};
 use crate::bundle::{self, Bundle};
 use crate::{Context, Error, Result};
 use pteron_operator::EValue;
-use pteron_runtime::{DataLoader, FileLoader, Limits, Program};
+use pteron_runtime::{FileLoader, Limits, Program};
 use pteron_tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 use serde::Deserialize;
 use std::collections::hash_map::Entry as Slot;
@@ -249,8 +249,8 @@ impl fmt::Display for SetAside {
 pub fn find(path: &Path) -> Result<Vec<Case>> {
     if path.is_file() {
         let loader = FileLoader::open(path)?;
-        if bundle::is_one(&loader)? {
-            return bundled(path, &loader);
+        if let Some(bundle) = Bundle::open_if_bundled(&loader, &Limits::default())? {
+            return bundled(path, &bundle);
         }
     }
     if !path.is_dir() || NAMES.iter().any(|n| path.join(n).is_file()) {
@@ -320,17 +320,15 @@ pub fn read(path: &Path) -> Result<Vec<Case>> {
 }
 
 /// The test cases of a bundled program; each is a case of its own, with its own instance.
-fn bundled(path: &Path, loader: &FileLoader) -> Result<Vec<Case>> {
-    let limits = Limits::default();
-    let bundle = Bundle::open(loader, &limits)?;
-    let program = Program::load(bundle.program(), &limits)?;
+fn bundled(path: &Path, bundle: &Bundle) -> Result<Vec<Case>> {
+    let program = Program::load(bundle.program(), &Limits::default())?;
     let given = |values: &[pteron_format::bpte::Value]| -> Result<Vec<Recorded>> {
         Ok(bundle::values(values)?.into_iter().map(|v| Recorded::Given(Box::new(v))).collect())
     };
     let mut cases = Vec::new();
     for suite in &bundle.suites {
         let method = suite.method_name.clone();
-        let meta = program.method_meta(&method).context(|| format!("{} has test cases", loader.name()))?;
+        let meta = program.method_meta(&method).context(|| format!("{} has test cases", path.display()))?;
         let quantized = meta.operators().iter().any(|op| op.name.starts_with("quantized_decomposed::"));
         let scope = if meta.num_instructions() > 1 { Scope::Network } else { Scope::Operator };
         for (i, case) in suite.test_cases.iter().enumerate() {

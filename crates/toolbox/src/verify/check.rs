@@ -2,7 +2,7 @@
 
 use super::case::{Case, Entry, Recorded, Run, SetAside, Values};
 use super::compare::{Tolerance, compare};
-use crate::bundle::{self, Bundle};
+use crate::bundle;
 use crate::run::{LoadMode, open_data};
 use crate::{Error, Result, one_line};
 use pteron_names::Digest;
@@ -245,10 +245,7 @@ fn open(case: &Case, options: &Options) -> Result<Module> {
     let mut load = options.load.clone();
     load.data = open_data(&case.data, LoadMode::File, &load.limits)?;
     let loader = crate::run::open(path, LoadMode::File)?;
-    let program = match bundle::is_one(&*loader)? {
-        true => Bundle::open(&*loader, &load.limits)?.program(),
-        false => loader,
-    };
+    let program = bundle::unbundled(loader, &load.limits)?;
     let (program, data) = match &options.convert {
         Some(convert) => convert((program, load.data))?,
         None => (program, load.data),
