@@ -149,12 +149,12 @@ impl From<std::io::Error> for Error {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(source) = &self.source {
-            return pteron_names::line(&source.to_string()).fmt(f);
+            return pteron_text::line(&source.to_string()).fmt(f);
         }
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
         }
-        let (expected, found) = (pteron_names::line(&self.expected), pteron_names::line(&self.found));
+        let (expected, found) = (pteron_text::line(&self.expected), pteron_text::line(&self.found));
         write!(f, "expected {expected}, found {found}")?;
         if let Some(offset) = self.offset {
             write!(f, " (at byte {offset:#x})")?;

@@ -18,6 +18,8 @@
 
 pub mod bpte;
 pub mod container;
+#[cfg(feature = "digest")]
+mod digest;
 mod error;
 pub mod etdump;
 pub mod flatbuffer;
@@ -28,6 +30,8 @@ pub mod pte;
 mod shape;
 mod sniff;
 
+#[cfg(feature = "digest")]
+pub use digest::Digest;
 pub use error::{Error, ErrorKind, Result};
 pub use limits::Limits;
 pub use sniff::{FileKind, sniff};

@@ -102,7 +102,7 @@ impl fmt::Display for Diagnostic {
             Some(place) => write!(f, "{}:{}:{}: ", place.file, place.line, place.column)?,
             None => write!(f, "<unknown>:0: ")?,
         }
-        write!(f, "{}: {}", self.severity.keyword(), pteron_names::line(&self.message))?;
+        write!(f, "{}: {}", self.severity.keyword(), pteron_text::line(&self.message))?;
         if let (Some(quote), Some(place)) = (&self.quote, &self.place) {
             write!(f, "\n{quote}\n{}^", caret_indent(quote, place.column))?;
         }

@@ -103,7 +103,7 @@ impl<'a> Verifier<'a> {
     pub(crate) fn no_function(&self, name: &Text) -> String {
         let functions = self.functions.last().into_iter().flat_map(HashMap::keys);
         let functions = functions.filter_map(|name| std::str::from_utf8(name).ok());
-        let hint = pteron_names::did_you_mean(&name.to_string_lossy(), functions);
+        let hint = pteron_text::did_you_mean(&name.to_string_lossy(), functions);
         format!("'{name}' does not reference a valid function{hint}")
     }
 

@@ -36,7 +36,7 @@ pub enum Error {
         supported: String,
     },
     /// Arguments that are invalid or inconsistent with each other.
-    #[error("{}", pteron_names::line(.0))]
+    #[error("{}", pteron_text::line(.0))]
     InvalidArgument(String),
     /// The call needs more memory than its limit allows.
     #[error("{what} needs {needed} bytes, the limit is {limit}; raise it in `Limits` if that is intended")]

@@ -40,6 +40,6 @@ pub use facts::{Facts, Meaning, MeaningFn, Rounding};
 pub use isa::{Isa, Level, MissingLevel, UnknownLevel};
 pub use kernel::{FnKernel, Kernel, KernelFn, Operator, PrepareFn, PreparedKernel, Results, SizesFn};
 pub use outs::{Out, Outs};
-pub use pteron_names::{closest, did_you_mean, line as shown_line, message as shown_message, text as shown};
+pub use pteron_text::{closest, did_you_mean, line as shown_line, message as shown_message, text as shown};
 pub use registry::{DuplicateKernel, KernelRegistry};
 pub use schema::{ArgType, Schema, SchemaArg, SchemaError};

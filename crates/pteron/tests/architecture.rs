@@ -9,7 +9,7 @@ use std::process::Command;
 const FLOORS: &[(&str, i32)] = &[
     ("pteron-clock", -1),
     ("pteron-tensor", 0),
-    ("pteron-names", 0),
+    ("pteron-text", 0),
     ("pteron-trace", 0),
     ("pteron-pool", 0),
     ("pteron-format", 1),

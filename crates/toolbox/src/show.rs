@@ -4,7 +4,7 @@ use pteron_operator::EValue;
 use pteron_tensor::{Bool, Complex, DimOrder, ScalarType, Tensor, bf16, f16};
 use std::fmt::{self, Write};
 
-pub use pteron_names::{Escapes, Screen, bytes as byte_text, line, message, quoted, text as name};
+pub use pteron_text::{Escapes, Screen, bytes as byte_text, line, message, quoted, text as name};
 
 /// Tensors with more elements than this are elided.
 const WHOLE: usize = 200;
@@ -248,7 +248,7 @@ pub fn write_table(
 ) -> fmt::Result {
     loop {
         let cells = |row: Vec<String>| -> Vec<String> {
-            row.iter().map(|cell| pteron_names::within(cell, CELL).to_string()).collect()
+            row.iter().map(|cell| pteron_text::within(cell, CELL).to_string()).collect()
         };
         let block: Vec<Vec<String>> = rows.by_ref().take(ROWS).map(cells).collect();
         if block.is_empty() {

@@ -74,7 +74,7 @@ fn run(tables: &FlatTensor, header: &Header, limits: &Limits, most: usize) -> Ve
             let expected = format!(
                 "a segment that holds the {} bytes of `{}`, from its byte {} on",
                 nbytes.unwrap_or_default(),
-                pteron_names::text(&entry.key),
+                pteron_text::text(&entry.key),
                 entry.segment_offset
             );
             more = push(Error::new(

@@ -207,7 +207,7 @@ impl<'a> Parser<'a> {
             let named_as_dialect = dialects::names().find(|name| name.split('.').all(|part| part == written));
             message.push_str(&match named_as_dialect {
                 Some(name) => format!("; did you mean `{name}`?"),
-                None => pteron_names::did_you_mean(&tried, dialects::names()),
+                None => pteron_text::did_you_mean(&tried, dialects::names()),
             });
             self.advance();
             return self.error(at, message);

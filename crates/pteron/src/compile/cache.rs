@@ -3,7 +3,7 @@
 use super::{Compiled, OperatorTable, Options, failed, from_loader, from_program, pt2, to_bef};
 use crate::{DataLoader, Error as Failure, FileLoader, Isa, KernelRegistry, Limits, MergedDataMap};
 use crate::{NamedDataMap, PtdDataMap, replace_entry};
-use pteron_names::Digest;
+use pteron_format::Digest;
 use pteron_runtime::LoaderReader;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom, Write};

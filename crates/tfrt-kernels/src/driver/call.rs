@@ -1,7 +1,7 @@
 //! Parses the functions to run from the command line: `f`, or `f(1, 2.5)` with arguments.
 
 use pteron_host::{Function, Module, Value};
-use pteron_names::did_you_mean;
+use pteron_text::did_you_mean;
 use std::str::FromStr;
 use std::sync::Arc;
 

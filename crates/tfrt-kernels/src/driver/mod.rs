@@ -215,7 +215,7 @@ fn report_open(diagnostics: &Diagnostics, error: &Error, registry: &KernelRegist
             for (i, kernel) in kernels.iter().enumerate() {
                 let location = kernel.location.as_ref();
                 let candidates: &[&str] = if i < MAX_HINTS { &known } else { &[] };
-                let hint = pteron_names::did_you_mean(&kernel.name, candidates.iter().copied());
+                let hint = pteron_text::did_you_mean(&kernel.name, candidates.iter().copied());
                 diagnostics.report(location, &format!("unknown kernel name '{}'{hint}", kernel.name));
             }
         }

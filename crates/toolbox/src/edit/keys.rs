@@ -2,10 +2,10 @@
 
 use crate::file::Progress;
 use crate::{Error, Result};
+use pteron_format::Digest;
 use pteron_format::container::Blob;
 use pteron_format::ptd::{Builder, Entry, TensorLayout};
 use pteron_format::pte::Tensor;
-use pteron_names::Digest;
 use pteron_runtime::{DataLoader, Purpose};
 use pteron_tensor::AlignedBuffer;
 use std::collections::{HashMap, HashSet};

@@ -5,7 +5,7 @@ use super::compare::{Tolerance, compare};
 use crate::bundle;
 use crate::run::{LoadMode, open_data};
 use crate::{Error, Result, one_line};
-use pteron_names::Digest;
+use pteron_format::Digest;
 use pteron_operator::EValue;
 use pteron_runtime::{DataLoader, LoadOptions, Module, NamedDataMap, Program, PtdDataMap};
 use pteron_tensor::Tensor;

@@ -4,12 +4,12 @@ use super::taken::{Accepted, Given, Reason, bounded};
 use crate::data::{ALIGNMENT, Data};
 use crate::payload::{Arg, Constant, Expression, LaidOut, Node, Number, Op, Payload, Type, Value};
 use pteron_engine::{Graph, OpKind, Reshape, StoredWeights, ValueId};
+use pteron_format::Digest;
 use pteron_ir::exported::delegate::NamedBytes;
 use pteron_ir::exported::{
     Argument, ConstantTensor, ExportedNode, ExportedProgram, IntArgument, Size, VarId, VarType,
 };
 use pteron_ir::{Bytes, SharedBytes, reopened};
-use pteron_names::Digest;
 use pteron_runtime::FreeableBuffer;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;

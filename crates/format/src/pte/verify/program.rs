@@ -31,7 +31,7 @@ impl Verifier<'_> {
                 self.invalid(
                     path.index(index).field("name"),
                     expected,
-                    format_args!("`{}`", pteron_names::text(&plan.name)),
+                    format_args!("`{}`", pteron_text::text(&plan.name)),
                 );
                 self.method = None;
             } else {
@@ -64,7 +64,7 @@ impl Verifier<'_> {
                 self.invalid(
                     path.field("key"),
                     expected,
-                    format_args!("`{}`", pteron_names::text(&entry.key)),
+                    format_args!("`{}`", pteron_text::text(&entry.key)),
                 );
             }
             self.index(path.field("segment_index"), entry.segment_index, program.segments.len(), "segments");

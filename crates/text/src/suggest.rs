@@ -1,13 +1,6 @@
-//! Suggestions for misspelt names, names from files as text for people, and content hashes as names for unnamed data.
-#![forbid(unsafe_code)]
+//! Suggestions for misspelt names, by edit distance.
 
-#[cfg(feature = "digest")]
-mod digest;
-mod text;
-
-#[cfg(feature = "digest")]
-pub use digest::Digest;
-pub use text::{Escapes, MAX_COLUMNS, Screen, Shown, bytes, is_plain, line, message, quoted, text, within};
+use crate::text;
 
 /// The length, in bytes, above which names are only compared for equality.
 const MAX_COMPARED_BYTES: usize = 100;
