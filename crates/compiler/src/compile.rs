@@ -5,15 +5,15 @@ use crate::operand_types::PortableKernels;
 use crate::pt2::ArchiveFile;
 use crate::quantize::{self, Quantize, QuantizedLayer};
 use crate::{Error, OperatorTable, Result, passes, pt2};
-use pteron_format::container::Blob;
-use pteron_format::ptd;
-use pteron_format::pte::{Builder, EValue, ExecutionPlan, NamedBlob, Prepared, is_own_key};
-use pteron_ir::exported::CompileBudget;
-use pteron_ir::exported::delegate::{
+use pteron_exported::CompileBudget;
+use pteron_exported::delegate::{
     CALL_DELEGATE, DebugHandle, DelegationError, NamedBytes, Partitioner, Preprocess, lower_partition,
     partition,
 };
-use pteron_ir::exported::{ExportedProgram, TensorSpec, VarId};
+use pteron_exported::{ExportedProgram, TensorSpec, VarId};
+use pteron_format::container::Blob;
+use pteron_format::ptd;
+use pteron_format::pte::{Builder, EValue, ExecutionPlan, NamedBlob, Prepared, is_own_key};
 use pteron_ir::{SharedBytes, reopened};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -470,7 +470,7 @@ fn left_nodes(program: &ExportedProgram, reasons: &[(&str, BTreeMap<VarId, Strin
 }
 
 fn delegates(program: &ExportedProgram) -> Vec<DelegateSummary> {
-    let summary = |module: &Arc<pteron_ir::exported::delegate::LoweredModule>| {
+    let summary = |module: &Arc<pteron_exported::delegate::LoweredModule>| {
         let mut operators = BTreeMap::new();
         module.original.graph.for_each_node(&mut |node| {
             *operators.entry(node.target.to_string()).or_insert(0) += 1;

@@ -1,6 +1,6 @@
 //! PyTorch's type promotion.
 
-use pteron_ir::exported::{Argument, ExportedProgram, TensorSpec, VarId, VarType};
+use pteron_exported::{Argument, ExportedProgram, TensorSpec, VarId, VarType};
 use pteron_tensor::ScalarType;
 
 /// The category of a type, in promotion order: booleans, integers, floats, complex numbers.

@@ -1,4 +1,4 @@
-use pteron_ir::exported::{ExportedNode, ExportedProgram, SourceFrame};
+use pteron_exported::{ExportedNode, ExportedProgram, SourceFrame};
 use pteron_operator::{shown, shown_line};
 use std::fmt;
 
@@ -34,7 +34,7 @@ pub enum Error {
     },
     /// A backend failed to compile a part of the program.
     #[error(transparent)]
-    Delegation(#[from] pteron_ir::exported::delegate::DelegationError),
+    Delegation(#[from] pteron_exported::delegate::DelegationError),
     /// The program could not be written.
     #[error("the compiled program: {0}")]
     Format(#[from] pteron_format::Error),

@@ -2,7 +2,7 @@
 
 use crate::operators::{Selection, Slot};
 use crate::passes::{is_cast, promoted_type};
-use pteron_ir::exported::{ExportedNode, ExportedProgram, VarId};
+use pteron_exported::{ExportedNode, ExportedProgram, VarId};
 use pteron_operator::DtypeSet;
 use pteron_tensor::ScalarType;
 use std::collections::HashMap;

@@ -3,7 +3,7 @@
 use crate::compile::{choose, finish};
 use crate::recover::{Recoverable, recover};
 use crate::{Compiled, OperatorTable, Options, Result, Watch};
-use pteron_ir::exported::CompileBudget;
+use pteron_exported::CompileBudget;
 
 /// Recompiles a program without its source: delegate calls are lifted to the operators that their payloads compute, and
 /// backends take their parts anew ([`Options::delegation`]). Segments and constants are aligned as in the program, unless

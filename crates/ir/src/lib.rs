@@ -76,7 +76,6 @@ mod block;
 mod call;
 mod derivation;
 mod edit;
-pub mod exported;
 mod graph;
 mod identity;
 mod node;

@@ -16,6 +16,7 @@ const FLOORS: &[(&str, i32)] = &[
     ("pteron-bef", 1),
     ("pteron-operator", 1),
     ("pteron-ir", 2),
+    ("pteron-exported", 3),
     ("pteron-kernels", 3),
     ("pteron-host", 3),
     ("pteron-engine", 4),

@@ -1,4 +1,4 @@
-use pteron_ir::exported::SizeProblem;
+use pteron_exported::SizeProblem;
 use pteron_operator::{Tag, shown, shown_line};
 use pteron_tensor::{DimOrder, ScalarType};
 use std::fmt;

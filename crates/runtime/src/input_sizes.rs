@@ -3,9 +3,9 @@
 
 use crate::own_data::{text, wrong};
 use crate::{Program, Result};
+use pteron_exported::InputSizes;
+use pteron_exported::delegate::DelegateSources;
 use pteron_format::pte::{EValue, ExecutionPlan, delegate_sources_key, input_sizes_key};
-use pteron_ir::exported::InputSizes;
-use pteron_ir::exported::delegate::DelegateSources;
 
 /// The allowed sizes of the inputs of a plan; `None` if the program has none for it.
 pub(crate) fn of(program: &Program, plan: &ExecutionPlan) -> Result<Option<InputSizes>> {

@@ -1,7 +1,7 @@
 use crate::{InputProblem, Program, Result, input_sizes};
+use pteron_exported::InputSizes;
+use pteron_exported::delegate::DelegateSources;
 use pteron_format::pte;
-use pteron_ir::exported::InputSizes;
-use pteron_ir::exported::delegate::DelegateSources;
 use pteron_operator::{EValue, Tag};
 use pteron_tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta};
 use std::collections::BTreeMap;

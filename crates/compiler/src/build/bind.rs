@@ -1,7 +1,7 @@
 //! Resolves an operator by name and assigns the arguments of a call to its schema.
 
 use crate::names::target_of;
-use pteron_ir::exported::{Argument, ExportedProgram, IntArgument, MemoryFormat, VarType};
+use pteron_exported::{Argument, ExportedProgram, IntArgument, MemoryFormat, VarType};
 use pteron_operator::{ArgType, KernelRegistry, Schema, SchemaArg, closest, did_you_mean};
 use pteron_tensor::ScalarType;
 use std::collections::HashMap;

@@ -5,11 +5,11 @@ mod types;
 
 use crate::{Error, NodeError, Result};
 use bind::{Bound, Signatures};
-use pteron_ir::SharedBytes;
-use pteron_ir::exported::{
+use pteron_exported::{
     Argument, Bounds, ConstantTensor, ExportedNode, ExportedProgram, InputKind, Ranges, Size, SymExpr,
     TensorSpec, VarId, VarType,
 };
+use pteron_ir::SharedBytes;
 use pteron_operator::{KernelRegistry, did_you_mean};
 use pteron_tensor::MAX_RANK;
 use std::collections::HashSet;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// for an operator without one.
 ///
 /// ```
-/// use pteron_ir::exported::{Argument, Bounds, TensorSpec};
+/// use pteron_exported::{Argument, Bounds, TensorSpec};
 /// use pteron_compiler::GraphBuilder;
 /// use pteron_tensor::ScalarType::Float;
 ///
@@ -170,7 +170,7 @@ impl GraphBuilder {
     ///
     /// # Errors
     /// The graph has no such value.
-    pub fn var(&self, value: VarId) -> Result<&pteron_ir::exported::Var> {
+    pub fn var(&self, value: VarId) -> Result<&pteron_exported::Var> {
         match value.index() < self.program.num_vars() {
             true => Ok(self.program.var(value)),
             false => self.fails("a value of another graph"),

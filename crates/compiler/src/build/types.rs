@@ -3,7 +3,7 @@
 use crate::dtypes::{promote, result_type};
 use crate::rewrite::broadcast;
 use crate::sizes::{is_like_operand, sizes_of, wrap};
-use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, Size, SymExpr, TensorSpec, VarType};
+use pteron_exported::{Argument, ExportedNode, ExportedProgram, Size, SymExpr, TensorSpec, VarType};
 use pteron_operator::{ArgType, Schema};
 use pteron_tensor::{MAX_RANK, ScalarType};
 
@@ -400,7 +400,7 @@ mod tests {
     use super::*;
     use crate::build::bind::Signatures;
     use crate::pt2;
-    use pteron_ir::exported::CompileBudget;
+    use pteron_exported::CompileBudget;
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 

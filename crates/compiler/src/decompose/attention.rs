@@ -6,7 +6,7 @@ use super::nn::{safe_softmax, softmax_last};
 use super::product::product;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, Size, SymOp, TensorSpec, VarId};
+use pteron_exported::{Argument, ExportedNode, Size, SymOp, TensorSpec, VarId};
 use pteron_tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[

@@ -6,7 +6,7 @@ use super::reduce::norm_of;
 use super::windows::known;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter, broadcast};
-use pteron_ir::exported::{Argument, ExportedNode, Size};
+use pteron_exported::{Argument, ExportedNode, Size};
 use pteron_tensor::Scalar;
 
 pub(super) const RULES: Table = &[

@@ -4,7 +4,7 @@ use super::Table;
 use super::When::NoKernel;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, TensorSpec, VarId};
+use pteron_exported::{Argument, ExportedNode, TensorSpec, VarId};
 use pteron_tensor::ScalarType;
 use std::f64::consts::PI;
 

@@ -4,7 +4,7 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::{Scalar, ScalarType};
 use std::sync::Arc;
 

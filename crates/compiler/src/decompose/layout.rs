@@ -4,7 +4,7 @@ use super::When::Always;
 use super::{Rule, Table};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, MemoryFormat, TensorSpec};
+use pteron_exported::{Argument, ExportedNode, MemoryFormat, TensorSpec};
 use pteron_tensor::DimOrder;
 
 /// Operators whose result is an alias of their operand.
@@ -75,9 +75,9 @@ fn copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 /// The elements of `x` in the dtype and dim order of `want`.
 pub(crate) fn converted(
     cx: &mut Rewriter<'_>,
-    x: pteron_ir::exported::VarId,
+    x: pteron_exported::VarId,
     want: TensorSpec,
-) -> pteron_ir::exported::VarId {
+) -> pteron_exported::VarId {
     let dims: Vec<i64> = want.dim_order.iter().map(|&d| i64::from(d)).collect();
     let args = vec![("self", Argument::Var(x)), ("dim_order", Argument::ints(&dims))];
     cx.emit("dim_order_ops._to_dim_order_copy.default", args, want)

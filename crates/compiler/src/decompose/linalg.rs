@@ -9,7 +9,7 @@ use super::product::product;
 use super::windows::known;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
+use pteron_exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
 use pteron_tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[

@@ -40,7 +40,7 @@ use crate::operators::OperatorTable;
 use crate::passes::functionalize;
 use crate::rewrite::{Outcome, Rewriter};
 use crate::{Error, Result, UnsupportedOperator};
-use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarType};
+use pteron_exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarType};
 use pteron_tensor::ScalarType;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -255,7 +255,7 @@ fn keep_output_types(program: &mut ExportedProgram, declared: &[Option<ScalarTyp
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pteron_ir::exported::{InputKind, IntArgument, Size, VarId};
+    use pteron_exported::{InputKind, IntArgument, Size, VarId};
     use std::collections::BTreeSet;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::path::Path;

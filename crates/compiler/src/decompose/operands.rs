@@ -4,7 +4,7 @@ use crate::dtypes::{dtype_of, promote, result_type};
 use crate::operators::{OperatorTable, widened};
 use crate::rewrite::{Outcome, Rewriter};
 use crate::{Error, Result};
-use pteron_ir::exported::{Argument, ConstantTensor, ExportedNode, TensorSpec, VarId, VarType};
+use pteron_exported::{Argument, ConstantTensor, ExportedNode, TensorSpec, VarId, VarType};
 use pteron_tensor::{Scalar, ScalarType};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use pteron_exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
 use pteron_tensor::ScalarType;
 
 pub(super) const RULES: Table = &[

@@ -5,7 +5,7 @@ use super::When::Always;
 use super::product::linear_of;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{ExportedNode, Size, VarId};
+use pteron_exported::{ExportedNode, Size, VarId};
 
 pub(super) const RULES: Table = &[
     ("aten.lstm", Always, lstm),

@@ -4,7 +4,7 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::rewrite::{Arg, Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, TensorSpec, VarId};
+use pteron_exported::{Argument, ExportedNode, TensorSpec, VarId};
 use pteron_tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
@@ -131,10 +131,9 @@ fn all(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         }
     }
     let want = cx.result(node)?;
-    let wrong = cx.program.add_var(
-        format!("any_{}", cx.program.num_vars()),
-        pteron_ir::exported::VarType::Tensor(want.clone()),
-    );
+    let wrong = cx
+        .program
+        .add_var(format!("any_{}", cx.program.num_vars()), pteron_exported::VarType::Tensor(want.clone()));
     any.outputs = vec![wrong];
     cx.put(any);
     let new = cx.emit("aten.logical_not.default", vec![("self", Argument::Var(wrong))], want);
@@ -340,7 +339,7 @@ fn histc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         return cx.wrong(node, format!("{bins} bins of {}", spec.dtype));
     }
     let flat = cx.view(node, x, vec![spec.numel()])?;
-    let (low, high) = match low == high && spec.numel() != pteron_ir::exported::Size::Int(0) {
+    let (low, high) = match low == high && spec.numel() != pteron_exported::Size::Int(0) {
         true => super::counting::extremes(cx, flat, 1.0)?,
         false => {
             let widen = if low == high { 1.0 } else { 0.0 };
@@ -356,7 +355,7 @@ fn histc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let place = cx.clamp(place, None, Some((bins - 1) as f64));
     let (above, below) = (cx.compare("aten.ge.Tensor", flat, low), cx.compare("aten.le.Tensor", flat, high));
     let inside = cx.compare("aten.logical_and.default", above, below);
-    let numbers = cx.counted(node, &pteron_ir::exported::Size::Int(bins), spec.dtype)?;
+    let numbers = cx.counted(node, &pteron_exported::Size::Int(bins), spec.dtype)?;
     let numbers = cx.unsqueeze(node, numbers, 1)?;
     let is_here = cx.compare("aten.eq.Tensor", numbers, place);
     let is_here = cx.compare("aten.logical_and.default", is_here, inside);

@@ -6,7 +6,7 @@ use super::When::{Always, NoKernel};
 use super::windows::windows;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, Size, VarId};
+use pteron_exported::{Argument, ExportedNode, Size, VarId};
 use pteron_tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[

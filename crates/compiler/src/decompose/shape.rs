@@ -5,7 +5,7 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, Size, SymOp, VarId};
+use pteron_exported::{Argument, ExportedNode, Size, SymOp, VarId};
 
 /// Operators whose results alias their operand.
 pub(super) const VIEWS: Table = &[
@@ -106,16 +106,12 @@ fn view(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         true => x,
         false => {
             let order = pteron_tensor::DimOrder::contiguous(have.rank());
-            super::layout::converted(
-                cx,
-                x,
-                pteron_ir::exported::TensorSpec { dim_order: order, ..have.clone() },
-            )
+            super::layout::converted(cx, x, pteron_exported::TensorSpec { dim_order: order, ..have.clone() })
         }
     };
     let size = cx.view_sizes(node, &want.sizes)?;
     let args = vec![("self", Argument::Var(rows)), ("size", size)];
-    if let pteron_ir::exported::VarType::Tensor(spec) = &mut cx.program.var_mut(node.outputs[0]).ty {
+    if let pteron_exported::VarType::Tensor(spec) = &mut cx.program.var_mut(node.outputs[0]).ty {
         spec.dim_order = pteron_tensor::DimOrder::contiguous(want.rank());
     }
     Ok(cx.retarget(node, "aten.view.default", args))
@@ -254,7 +250,7 @@ fn narrow(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         match node.arg(name) {
             Some(Argument::Int(v)) => Ok(Size::Int(*v)),
             Some(Argument::Var(v)) => match &cx.program.var(*v).ty {
-                pteron_ir::exported::VarType::Int(size) => Ok(size.clone()),
+                pteron_exported::VarType::Int(size) => Ok(size.clone()),
                 _ => cx.wrong(node, format!("`{name}` is no integer")),
             },
             _ => cx.wrong(node, format!("it has no `{name}`")),
@@ -452,7 +448,7 @@ fn tile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         return cx.wrong(node, "it has no `dims`");
     };
     while repeats.len() < rank {
-        repeats.insert(0, pteron_ir::exported::IntArgument::Int(1));
+        repeats.insert(0, pteron_exported::IntArgument::Int(1));
     }
     Ok(cx.retarget(
         node,

@@ -6,7 +6,7 @@ use super::spectral::{backward_real, complex_transform, component, forward_real,
 use super::windows::known;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
+use pteron_exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
 use pteron_tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[("aten.stft", Always, stft), ("aten.istft", Always, istft)];

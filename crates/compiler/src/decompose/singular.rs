@@ -9,7 +9,7 @@ use super::spectral::real_of;
 use super::windows::known;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use pteron_exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
 use pteron_tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[

@@ -5,7 +5,7 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, TensorSpec, VarId, VarType};
+use pteron_exported::{Argument, ExportedNode, TensorSpec, VarId, VarType};
 use pteron_tensor::{Scalar, ScalarType};
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2, PI};
 

@@ -6,7 +6,7 @@ use super::windows::known;
 use crate::Result;
 use crate::operators::int_argument;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
+use pteron_exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
 use pteron_tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
@@ -156,7 +156,7 @@ pub(super) fn forward_real(
 ) -> VarId {
     let mut spec = cx.of(x);
     if let (true, Some(&last)) = (onesided, dims.last()) {
-        let half = spec.sizes[last].combine(pteron_ir::exported::SymOp::FloorDiv, &Size::Int(2));
+        let half = spec.sizes[last].combine(pteron_exported::SymOp::FloorDiv, &Size::Int(2));
         spec.sizes[last] = half.add(&Size::Int(1));
     }
     let list: Vec<i64> = dims.iter().map(|&d| d as i64).collect();

@@ -6,7 +6,7 @@ use super::pool::adaptive_avg;
 use super::windows::{each, known};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use pteron_exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
 use pteron_tensor::ScalarType;
 
 pub(super) const RULES: Table = &[

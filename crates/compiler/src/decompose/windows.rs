@@ -5,7 +5,7 @@ use super::Table;
 use super::When::NoKernel;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
+use pteron_exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
 use pteron_tensor::ScalarType;
 
 pub(super) const RULES: Table = &[
@@ -167,7 +167,7 @@ fn col2im(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
     let batch = cx.of(x).sizes[0].clone();
     let taps = Size::Int((kernel_height * kernel_width) as i64);
-    let channels = cx.of(x).sizes[1].combine(pteron_ir::exported::SymOp::FloorDiv, &taps);
+    let channels = cx.of(x).sizes[1].combine(pteron_exported::SymOp::FloorDiv, &taps);
     let count = Size::Int(places.len() as i64);
     let flat = cx.view(node, x, vec![batch.clone(), channels.clone(), count.clone()])?;
     let len = places.len();
@@ -282,7 +282,7 @@ fn pixel_unshuffle(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome
     if rank < 3 {
         return cx.wrong(node, "it takes images");
     }
-    let part = |d: usize| have.sizes[d].combine(pteron_ir::exported::SymOp::FloorDiv, &Size::Int(factor));
+    let part = |d: usize| have.sizes[d].combine(pteron_exported::SymOp::FloorDiv, &Size::Int(factor));
     let mut sizes = have.sizes[..rank - 2].to_vec();
     sizes.extend([part(rank - 2), Size::Int(factor), part(rank - 1), Size::Int(factor)]);
     let split = cx.view(node, x, sizes)?;

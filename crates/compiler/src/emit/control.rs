@@ -2,8 +2,8 @@
 
 use super::Emitter;
 use crate::{Error, Result};
+use pteron_exported::{Argument, ExportedGraph, ExportedNode, VarId};
 use pteron_format::pte::{EValue, Instruction};
-use pteron_ir::exported::{Argument, ExportedGraph, ExportedNode, VarId};
 use std::sync::Arc;
 
 impl Emitter<'_> {

@@ -6,15 +6,15 @@ mod values;
 
 use crate::operators::{OperatorTable, Slot};
 use crate::{Error, Result};
+use pteron_exported::{
+    Argument, ConstantTensor, ExportedGraph, ExportedNode, ExportedProgram, InputKind, InputSizes, Source,
+    TensorSpec, VarId, delegate,
+};
 use pteron_format::container::Blob;
 use pteron_format::pte::{
     Alignments, BackendDelegate, BackendDelegateDataReference, Builder, Chain, CompileSpec,
     ContainerMetadata, DataLocation, EValue, ExecutionPlan, Frame, FrameList, Instruction, MAX_OWN_BYTES,
     NamedBlob, Operator,
-};
-use pteron_ir::exported::{
-    Argument, ConstantTensor, ExportedGraph, ExportedNode, ExportedProgram, InputKind, InputSizes, Source,
-    TensorSpec, VarId, delegate,
 };
 use pteron_ir::reopened;
 use std::collections::{HashMap, HashSet};
@@ -186,7 +186,7 @@ pub(crate) struct PlanSummary {
 }
 
 fn frames(source: &Source) -> FrameList {
-    let frame = |f: &pteron_ir::exported::SourceFrame| Frame {
+    let frame = |f: &pteron_exported::SourceFrame| Frame {
         filename: Some(f.file.clone()),
         lineno: i32::try_from(f.line).unwrap_or(i32::MAX),
         name: Some(f.function.clone()),

@@ -2,12 +2,10 @@
 
 use super::memory::{Lifetime, assign_offsets};
 use crate::{Error, Result};
+use pteron_exported::{Argument, ConstantTensor, ExportedProgram, IntArgument, TensorSpec, VarId, VarType};
 use pteron_format::container::Blob;
 use pteron_format::pte::{
     AllocationDetails, Builder, EValue, ExtraTensorInfo, Tensor, TensorDataLocation, TensorShapeDynamism,
-};
-use pteron_ir::exported::{
-    Argument, ConstantTensor, ExportedProgram, IntArgument, TensorSpec, VarId, VarType,
 };
 use pteron_operator::SchemaArg;
 use std::collections::HashMap;

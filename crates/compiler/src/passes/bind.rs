@@ -2,7 +2,7 @@
 //! between runs of the graph.
 
 use crate::{Error, Result};
-use pteron_ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
+use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
 use std::collections::HashMap;
 
 pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {

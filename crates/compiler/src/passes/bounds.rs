@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::rewrite::broadcast;
-use pteron_ir::exported::{
+use pteron_exported::{
     Argument, Bounds, ExportedGraph, ExportedNode, ExportedProgram, Ranges, Size, SymExpr, TensorSpec,
     VarType,
 };

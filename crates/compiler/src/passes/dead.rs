@@ -1,7 +1,7 @@
 //! Dead-code elimination: removes nodes whose results are unused.
 
 use crate::Result;
-use pteron_ir::exported::{ExportedGraph, ExportedProgram};
+use pteron_exported::{ExportedGraph, ExportedProgram};
 
 pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
     let mut live = vec![false; program.num_vars()];

@@ -4,7 +4,7 @@ use super::folded::{Recipe, folded};
 use crate::Result;
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, VarId};
+use pteron_exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, VarId};
 use pteron_operator::{Generator, KernelContext, Results, Scratch};
 use pteron_pool::Pool;
 use pteron_tensor::TensorMeta;
@@ -161,7 +161,7 @@ fn view(program: &mut ExportedProgram, node: &ExportedNode) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pteron_ir::exported::{Size, TensorSpec, VarType};
+    use pteron_exported::{Size, TensorSpec, VarType};
     use pteron_tensor::ScalarType;
     use std::sync::Arc;
 

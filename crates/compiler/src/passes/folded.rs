@@ -3,7 +3,7 @@
 
 use super::fold::{SCRATCH_BYTES, meta};
 use crate::operators::{Selection, Slot};
-use pteron_ir::exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, VarId};
+use pteron_exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, VarId};
 use pteron_ir::{Bytes, SharedBytes};
 use pteron_operator::{Arg, Args, Generator, KernelContext, Out, Outs, Scratch};
 use pteron_pool::Pool;

@@ -1,10 +1,10 @@
 //! Functionalization: replaces operators that write into their operands by functional ones. Each write makes a new
 //! value, and later reads of the written memory, also through views, use that value. The final value of an input that
-//! was written becomes a [`Mutation`](pteron_ir::exported::Mutation), or an output if the caller passes the input.
+//! was written becomes a [`Mutation`](pteron_exported::Mutation), or an output if the caller passes the input.
 
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{
+use pteron_exported::{
     Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, Mutation, TensorSpec, VarId, VarType,
 };
 use std::collections::{HashMap, HashSet};

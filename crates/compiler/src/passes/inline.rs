@@ -3,7 +3,7 @@
 
 use crate::dtypes::dtype_of;
 use crate::{Error, Result};
-use pteron_ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId, VarType};
+use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId, VarType};
 use pteron_tensor::ScalarType;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -5,9 +5,7 @@ use crate::Result;
 use crate::decompose::converted;
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{
-    Argument, ExportedGraph, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType,
-};
+use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
 use pteron_operator::Kernel;
 use pteron_operator::facts::{Meaning, QParams};
 use pteron_operator::{Arg, Args};

@@ -18,7 +18,7 @@ pub(crate) use promote::{is_cast, promoted_type};
 
 use crate::operators::OperatorTable;
 use crate::{Error, Result, decompose};
-use pteron_ir::exported::ExportedProgram;
+use pteron_exported::ExportedProgram;
 use pteron_operator::did_you_mean;
 
 type Pass = fn(&mut ExportedProgram, &OperatorTable) -> Result<()>;

@@ -1,7 +1,7 @@
 //! Folds batch norms into the weights of the convolutions before them.
 
 use crate::quantize::{constant, floats, of_sizes};
-use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::HashMap;
 

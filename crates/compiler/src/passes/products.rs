@@ -5,7 +5,7 @@
 
 use super::dead;
 use crate::Result;
-use pteron_ir::exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, Size, TensorSpec, VarId};
+use pteron_exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, Size, TensorSpec, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -194,7 +194,7 @@ fn has_same_rows(program: &ExportedProgram, whole: VarId, matrix: VarId, result:
 mod tests {
     use super::*;
     use crate::quantize::{Quantize, expect_some, run};
-    use pteron_ir::exported::{InputKind, VarType};
+    use pteron_exported::{InputKind, VarType};
 
     const MATRIX: [f32; 6] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
 

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::dtypes::{dtype_of, result_type};
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram};
+use pteron_exported::{Argument, ExportedNode, ExportedProgram};
 use pteron_tensor::ScalarType;
 
 /// Binary operators that compute in the promoted type of their operands.

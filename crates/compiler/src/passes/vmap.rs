@@ -6,9 +6,7 @@
 //! once, before the map.
 
 use crate::{Error, Result};
-use pteron_ir::exported::{
-    Argument, ExportedGraph, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType,
-};
+use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -242,7 +240,7 @@ fn made(node: &ExportedNode, target: &str, args: Vec<(Arc<str>, Argument)>, resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pteron_ir::exported::InputKind;
+    use pteron_exported::InputKind;
     use pteron_tensor::ScalarType;
 
     fn add(program: &mut ExportedProgram, name: &str, sizes: &[i64]) -> VarId {

@@ -3,8 +3,8 @@
 use super::measure::Measure;
 use crate::limits::{MAX_INFLATED_BYTES, MAX_JSON_BYTES};
 use crate::{Error, Result};
+use pteron_exported::{CompileBudget, ConstantTensor};
 use pteron_ir::SharedBytes;
-use pteron_ir::exported::{CompileBudget, ConstantTensor};
 use pteron_operator::Reservation;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;

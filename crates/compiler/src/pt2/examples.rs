@@ -10,8 +10,8 @@ use super::model;
 use super::schema::{Argument, Graph, InputSpec, Model, SymInt};
 use super::weights::View;
 use crate::{Error, Result};
+use pteron_exported::CompileBudget;
 use pteron_ir::SharedBytes;
-use pteron_ir::exported::CompileBudget;
 use pteron_tensor::ScalarType;
 
 /// An example input of a model.

@@ -2,7 +2,7 @@
 //! older archives (`2*s0`).
 
 use crate::limits::{MAX_EXPRESSION_DEPTH, MAX_EXPRESSION_TERMS};
-use pteron_ir::exported::{Size, SymExpr, SymOp};
+use pteron_exported::{Size, SymExpr, SymOp};
 
 /// Parses a size. A call of an unknown function becomes an opaque symbol whose name is its text. Expressions have at most
 /// [`MAX_EXPRESSION_TERMS`] terms and [`MAX_EXPRESSION_DEPTH`] levels, since what reads them recurses.

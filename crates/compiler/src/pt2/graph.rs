@@ -4,7 +4,7 @@ use super::expression;
 use super::schema::{self, Argument as Json, OptionalTensor, SymArgument, SymInt};
 use super::source::Sources;
 use crate::{Error, Result};
-use pteron_ir::exported::{
+use pteron_exported::{
     Argument, ExportedGraph, ExportedNode, ExportedProgram, IntArgument, MemoryFormat, Size, TensorSpec,
     VarId, VarType,
 };

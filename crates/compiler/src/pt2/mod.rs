@@ -17,8 +17,8 @@ pub use pteron_ir::SharedBytes;
 use crate::limits::MAX_MODELS;
 use crate::{Error, Result};
 use archive::Archive;
-use pteron_ir::exported::CompileBudget;
-use pteron_ir::exported::ExportedProgram;
+use pteron_exported::CompileBudget;
+use pteron_exported::ExportedProgram;
 
 /// The remedy for archives that cannot be read.
 const SAVE_ANEW: &str =

@@ -6,7 +6,7 @@ use super::schema::{InputSpec, Model, OutputSpec, Signature};
 use super::weights::Weights;
 use super::{SAVE_ANEW, expression};
 use crate::{Error, Result};
-use pteron_ir::exported::{
+use pteron_exported::{
     Argument, Bounds, ExportedProgram, InputKind, Mutation, Ranges, Size, SymExpr, Var, VarId, VarType,
 };
 use serde::Deserialize;

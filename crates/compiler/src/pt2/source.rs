@@ -1,6 +1,6 @@
 //! Parses Python stack traces and module paths from the metadata of nodes.
 
-use pteron_ir::exported::{Source, SourceFrame};
+use pteron_exported::{Source, SourceFrame};
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use super::graph::{dtype, known};
 use super::schema::{Payload, PayloadConfig, SymInt, TensorMeta};
 use crate::limits::MAX_COPIED_BYTES;
 use crate::{Error, Result};
-use pteron_ir::exported::{ConstantTensor, TensorSpec};
+use pteron_exported::{ConstantTensor, TensorSpec};
 use pteron_tensor::DimOrder;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;

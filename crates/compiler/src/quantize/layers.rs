@@ -1,7 +1,7 @@
 //! Symmetric quantization of weights.
 
 use super::{QuantizedLayer, constant, floats, of_sizes, push, range_args};
-use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 
 /// The smallest scale, as in PT2E's observers.

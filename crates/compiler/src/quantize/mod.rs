@@ -19,7 +19,7 @@ pub use histogram::Histogram;
 
 use crate::passes::products;
 use crate::{Error, Result};
-use pteron_ir::exported::{
+use pteron_exported::{
     Argument, ConstantTensor, ExportedNode, ExportedProgram, Size, Source, TensorSpec, VarId, VarType,
 };
 use pteron_tensor::ScalarType;

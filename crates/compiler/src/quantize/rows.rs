@@ -2,7 +2,7 @@
 
 use super::layers::{Range, by_channel, dequantized, layer, symmetric};
 use super::{Outcome, QuantizedLayer, floats, of_sizes, push, range_args, why_left};
-use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, Size, TensorSpec, VarId};
+use pteron_exported::{Argument, ExportedNode, ExportedProgram, Size, TensorSpec, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::HashMap;
 

@@ -3,7 +3,7 @@
 use super::layers::by_channel;
 use super::{Outcome, ValueRanges, is_float_constant, push, range_args, why_left};
 use crate::{Error, Result};
-use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
+use pteron_exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::{BTreeSet, HashMap, HashSet};
 

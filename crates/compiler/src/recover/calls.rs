@@ -7,10 +7,8 @@ use crate::names::target_of;
 use crate::passes::meaning;
 use crate::rewrite::broadcast;
 use crate::sizes::{sizes_of, wrap};
+use pteron_exported::{Argument, Bounds, ExportedNode, IntArgument, Size, SymOp, TensorSpec, VarId, VarType};
 use pteron_format::pte::{EValue, TensorShapeDynamism};
-use pteron_ir::exported::{
-    Argument, Bounds, ExportedNode, IntArgument, Size, SymOp, TensorSpec, VarId, VarType,
-};
 use pteron_operator::facts::Meaning;
 use pteron_operator::{ArgType, Kernel, Schema, SchemaArg};
 use pteron_tensor::ScalarType;

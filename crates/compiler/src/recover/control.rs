@@ -4,8 +4,8 @@ use super::calls::scalar_primitive;
 use super::flow::{Branch, Flow, Key, Loop, Part, Structure, flow_of, note_live};
 use super::{Recovery, State, origin};
 use crate::Result;
+use pteron_exported::{Argument, ExportedGraph, ExportedNode, Size, VarId, VarType};
 use pteron_format::pte::{Chain, EValue, Instruction};
-use pteron_ir::exported::{Argument, ExportedGraph, ExportedNode, Size, VarId, VarType};
 use std::mem::{replace, take};
 
 const COPY_INDEX: &str = "executorch_prim::et_copy_index.tensor";

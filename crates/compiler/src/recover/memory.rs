@@ -1,6 +1,6 @@
 //! The contents of a plan's memory at the current instruction.
 
-use pteron_ir::exported::VarId;
+use pteron_exported::VarId;
 use std::collections::BTreeMap;
 
 /// A range of bytes in an arena.
@@ -95,7 +95,7 @@ fn last_before<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pteron_ir::exported::{ExportedProgram, VarType};
+    use pteron_exported::{ExportedProgram, VarType};
 
     #[test]
     fn values_that_are_overwritten_in_part_are_gone() {

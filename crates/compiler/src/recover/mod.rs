@@ -15,18 +15,18 @@ mod shared;
 use crate::limits::MAX_COPIED_BYTES;
 use crate::{Error, OperatorTable, Result};
 use memory::{Extent, Found, Held, Memory};
+use pteron_exported::CompileBudget;
+use pteron_exported::delegate::Recover;
+use pteron_exported::{
+    Argument, Bounds, ConstantTensor, ExportedProgram, InputKind, InputSizes, Mutation, Size, Source,
+    SourceFrame, TensorSpec, VarId, VarType,
+};
 use pteron_format::pte::VerifiedProgram;
 use pteron_format::pte::{
     Chain, EValue, ExecutionPlan, FrameList, Instruction, Tensor, TensorData, TensorShapeDynamism,
     input_sizes_key,
 };
 use pteron_ir::SharedBytes;
-use pteron_ir::exported::CompileBudget;
-use pteron_ir::exported::delegate::Recover;
-use pteron_ir::exported::{
-    Argument, Bounds, ConstantTensor, ExportedProgram, InputKind, InputSizes, Mutation, Size, Source,
-    SourceFrame, TensorSpec, VarId, VarType,
-};
 use pteron_tensor::DimOrder;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;

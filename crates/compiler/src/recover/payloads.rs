@@ -2,10 +2,8 @@
 
 use super::Recovery;
 use crate::Result;
-use pteron_ir::exported::delegate::{CompileSpec, LoweredCall, Recover};
-use pteron_ir::exported::{
-    Argument, ConstantTensor, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType,
-};
+use pteron_exported::delegate::{CompileSpec, LoweredCall, Recover};
+use pteron_exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use super::Rewriter;
 use crate::Result;
 use crate::limits::{MAX_NODES, MAX_TABLE, NODE_BYTES, TABLE_ENTRY_BYTES};
-use pteron_ir::exported::{
+use pteron_exported::{
     Argument, ExportedNode, IntArgument, Size, SymExpr, SymOp, TensorSpec, VarId, VarType,
 };
 use pteron_tensor::ScalarType;

@@ -5,7 +5,7 @@ use crate::dtypes::promote;
 use crate::limits::MAX_TABLE;
 use crate::operators::int_argument;
 use crate::{Error, Result};
-use pteron_ir::exported::{
+use pteron_exported::{
     Argument, ConstantTensor, ExportedNode, IntArgument, Size, TensorSpec, VarId, VarType,
 };
 use pteron_tensor::{Scalar, ScalarType};

@@ -2,7 +2,7 @@
 
 use super::Rewriter;
 use crate::Result;
-use pteron_ir::exported::{Argument, VarId, VarType};
+use pteron_exported::{Argument, VarId, VarType};
 
 impl Rewriter<'_> {
     /// Emits a loop: computes `step` of the carried tensors while `goes_on` of them is true, and returns their last values. Both

@@ -8,7 +8,7 @@ pub(crate) use build::{broadcast, reduced};
 
 use crate::limits::{MAX_NODES, MAX_REPLACEMENTS, NODE_BYTES};
 use crate::{Error, Result};
-use pteron_ir::exported::{
+use pteron_exported::{
     Argument, ExportedGraph, ExportedNode, ExportedProgram, Size, Source, SymExpr, TensorSpec, VarId, VarType,
 };
 use std::collections::HashMap;

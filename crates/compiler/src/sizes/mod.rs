@@ -4,7 +4,7 @@ mod views;
 mod windows;
 
 use crate::rewrite::{broadcast, reduced};
-use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, IntArgument, Size, SymOp, VarType};
+use pteron_exported::{Argument, ExportedNode, ExportedProgram, IntArgument, Size, SymOp, VarType};
 use pteron_tensor::ScalarType;
 use std::collections::BTreeMap;
 
@@ -412,7 +412,7 @@ pub(crate) fn wrap(dim: i64, rank: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pteron_ir::exported::{Source, TensorSpec};
+    use pteron_exported::{Source, TensorSpec};
     use pteron_tensor::{DimOrder, ScalarType};
     use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Sizes of views and of other operators that move elements.
 
 use super::{NodeArgs, wrap};
-use pteron_ir::exported::{Argument, IntArgument, Size, SymOp, VarType};
+use pteron_exported::{Argument, IntArgument, Size, SymOp, VarType};
 
 /// The sizes of a result of the operator `name`.
 pub(super) fn sizes(given: &NodeArgs<'_>, name: &str, result: usize) -> Option<Vec<Size>> {

@@ -1,7 +1,7 @@
 //! Sizes of operators that read windows of images or signals, and of padding.
 
 use super::NodeArgs;
-use pteron_ir::exported::{Argument, Size, SymOp};
+use pteron_exported::{Argument, Size, SymOp};
 
 /// The sizes of the first result of the operator `name`.
 pub(super) fn sizes(given: &NodeArgs<'_>, name: &str) -> Option<Vec<Size>> {

@@ -6,9 +6,9 @@
 //!
 //! | key | entry |
 //! | --- | --- |
-//! | `pteron.input_sizes.METHOD` | the sizes that the export allows for the inputs: `pteron_ir::exported::InputSizes` |
+//! | `pteron.input_sizes.METHOD` | the sizes that the export allows for the inputs: `pteron_exported::InputSizes` |
 //! | `pteron.alignments.METHOD` | the alignments that payloads and named data must have in memory: [`Alignments`] |
-//! | `pteron.delegates.METHOD` | with source frames, what the delegates compute: `pteron_ir::exported::delegate::DelegateSources` |
+//! | `pteron.delegates.METHOD` | with source frames, what the delegates compute: `pteron_exported::delegate::DelegateSources` |
 
 use std::collections::BTreeMap;
 use std::fmt;

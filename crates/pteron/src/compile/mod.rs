@@ -51,8 +51,8 @@ mod seen;
 #[cfg(feature = "bef-backend")]
 pub use cache::Cache;
 pub use pteron_compiler::*;
-pub use pteron_ir::exported;
-pub use pteron_ir::exported::delegate;
+pub use pteron_exported as exported;
+pub use pteron_exported::delegate;
 pub use seen::{SeenArgument, SeenOperator, seen_by_partitioners};
 
 #[cfg(feature = "bef-backend")]

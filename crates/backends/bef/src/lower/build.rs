@@ -4,11 +4,11 @@ use super::taken::{Accepted, Given, Reason, bounded};
 use crate::data::{ALIGNMENT, Data};
 use crate::payload::{Arg, Constant, Expression, LaidOut, Node, Number, Op, Payload, Type, Value};
 use pteron_engine::{Graph, OpKind, Reshape, StoredWeights, ValueId};
-use pteron_format::Digest;
-use pteron_ir::exported::delegate::NamedBytes;
-use pteron_ir::exported::{
+use pteron_exported::delegate::NamedBytes;
+use pteron_exported::{
     Argument, ConstantTensor, ExportedNode, ExportedProgram, IntArgument, Size, VarId, VarType,
 };
+use pteron_format::Digest;
 use pteron_ir::{Bytes, SharedBytes, reopened};
 use pteron_runtime::FreeableBuffer;
 use std::collections::{HashMap, HashSet};

@@ -9,11 +9,11 @@ use crate::raise::{max_metas, raise};
 use crate::{BACKEND_ID, Error};
 use build::{Blobs, Builder, of_graph, store_weights, with_keys};
 use pteron_engine::{Executable, Graph, Packs};
-use pteron_ir::exported::delegate::{
+use pteron_exported::delegate::{
     CompileSpec, DebugHandle, DelegationError, DelegationSpec, PartitionResult, Partitioner, Preprocess,
     PreprocessResult, tag_supported,
 };
-use pteron_ir::exported::{Callable, ExportedProgram, Size, SymExpr, VarId, VarType};
+use pteron_exported::{Callable, ExportedProgram, Size, SymExpr, VarId, VarType};
 use pteron_operator::{Generator, Isa, KernelContext, KernelRegistry, Level, Scratch};
 use pteron_pool::Pool;
 use pteron_runtime::GraphRequest;

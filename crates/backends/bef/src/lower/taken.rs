@@ -1,8 +1,8 @@
 //! Decides which nodes a payload can contain, and in which form.
 
 use crate::payload::{Arg, outs};
-use pteron_ir::exported::delegate::CALL_DELEGATE;
-use pteron_ir::exported::{
+use pteron_exported::delegate::CALL_DELEGATE;
+use pteron_exported::{
     Argument, Callable, ExportedNode, ExportedProgram, IntArgument, Selection, Slot, TensorSpec, VarId,
     VarType,
 };
@@ -172,7 +172,7 @@ pub(super) fn bounded(program: &ExportedProgram, var: VarId) -> Result<&TensorSp
         ));
     }
     let bounds = spec.sizes.iter().map(|size| size.bounds(&program.ranges));
-    let is_bounded = |bounds: pteron_ir::exported::Bounds| (0..=i64::from(i32::MAX)).contains(&bounds.max);
+    let is_bounded = |bounds: pteron_exported::Bounds| (0..=i64::from(i32::MAX)).contains(&bounds.max);
     match bounds.into_iter().all(is_bounded) {
         true => Ok(spec),
         false => Err(format!("%{name} has a size without an upper bound")),

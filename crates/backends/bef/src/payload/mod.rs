@@ -24,7 +24,7 @@ mod write;
 pub use call::Arg;
 pub(crate) use call::outs;
 pub(crate) use fields::{Fields, Record};
-pub use pteron_ir::exported::Expression;
+pub use pteron_exported::Expression;
 pub use size::Number;
 
 use pteron_engine::Kind;

@@ -1,6 +1,6 @@
 //! Access to the arguments of a node by name.
 
-use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
+use pteron_exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
 use pteron_tensor::{DimOrder, ScalarType};
 
 /// Why the backend does not support a node.

@@ -1,7 +1,7 @@
 //! Copies of tensors into another layout. They have no effect inside of a payload, which has images in NHWC and all other
 //! values in the order of their dimensions, so they only decide in which layout values enter and leave it.
 
-use pteron_ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
+use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 

@@ -19,11 +19,11 @@ use crate::BACKEND_ID;
 use crate::payload::Binary;
 use build::Builder;
 use nodes::Target;
-use pteron_ir::exported::delegate::{
+use pteron_exported::delegate::{
     CompileSpec, DebugHandle, DelegationError, DelegationSpec, PartitionResult, Partitioner, Preprocess,
     PreprocessResult, tag_supported,
 };
-use pteron_ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
+use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
 use quantized::{Affine, Quantization};
 use std::collections::{BTreeMap, HashSet};
 use taken::{Operand, Taken, TakenConv, taken};

@@ -5,7 +5,7 @@ use super::call::{Reason, is_constant};
 use super::quantized::{Activation, Product};
 use super::taken::{Operand, Taken, TakenConv, floats};
 use crate::payload::{Binary, Op, Pool, Unary};
-use pteron_ir::exported::{ExportedProgram, VarId};
+use pteron_exported::{ExportedProgram, VarId};
 
 /// The value that a payload node writes, and the operators that are fused into it.
 pub(super) struct Target<'u> {

@@ -3,7 +3,7 @@
 
 use super::call::{Call, Reason, is_constant};
 use super::taken::floats;
-use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::{HashMap, HashSet};
 

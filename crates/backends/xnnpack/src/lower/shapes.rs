@@ -4,7 +4,7 @@
 use super::call::Reason;
 use super::taken::{Operand, Taken, TakenConv};
 use crate::payload::Pool;
-use pteron_ir::exported::{ExportedNode, ExportedProgram, Size, VarId};
+use pteron_exported::{ExportedNode, ExportedProgram, Size, VarId};
 
 /// Checks the recorded sizes of a node's result.
 pub(super) fn check(program: &ExportedProgram, node: &ExportedNode, taken: &Taken) -> Result<(), Reason> {

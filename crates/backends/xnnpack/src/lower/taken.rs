@@ -4,7 +4,7 @@ use super::Uses;
 use super::call::{Call, Reason};
 use super::quantized::expect_int8;
 use crate::payload::{Binary, Conv, Pool, Unary};
-use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, Size, VarId};
+use pteron_exported::{Argument, ExportedNode, ExportedProgram, Size, VarId};
 
 /// A node that the backend supports.
 pub(super) enum Taken {

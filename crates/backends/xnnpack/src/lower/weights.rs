@@ -5,7 +5,7 @@ use super::call::Reason;
 use super::quantized::{Activation, Affine, Per, Product, Weights};
 use super::taken::floats;
 use crate::payload::{Datatype, Op, Quantization, Scales};
-use pteron_ir::exported::VarId;
+use pteron_exported::VarId;
 use pteron_tensor::bf16;
 use std::sync::Arc;
 

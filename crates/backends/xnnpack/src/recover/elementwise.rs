@@ -5,7 +5,7 @@ use super::{Form, Recovery};
 use crate::error::{Result, fail};
 use crate::forms::HasForms;
 use crate::payload::{Binary, Node, Unary};
-use pteron_ir::exported::{Argument, Size, VarId};
+use pteron_exported::{Argument, Size, VarId};
 
 impl Recovery<'_> {
     pub(super) fn unary(&mut self, node: &Node, f: Unary) -> Result<()> {

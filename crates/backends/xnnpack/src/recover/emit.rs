@@ -2,7 +2,7 @@
 
 use super::Recovery;
 use crate::error::Result;
-use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use pteron_exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
 use pteron_tensor::ScalarType;
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use crate::error::{Result, fail};
 use crate::forms::HasForms;
 use crate::payload::{Conv, Node, Pool};
 use crate::raise::SAME_PADDING;
-use pteron_ir::exported::{Argument, Size, SymOp, TensorSpec, VarId};
+use pteron_exported::{Argument, Size, SymOp, TensorSpec, VarId};
 use pteron_tensor::ScalarType;
 
 /// The windows of a convolution or pooling over two dimensions.

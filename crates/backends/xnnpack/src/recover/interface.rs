@@ -4,7 +4,7 @@ use super::{Form, NCHW_TO_NHWC, Recovery, Slot};
 use crate::error::{Error, Result, fail};
 use crate::forms::HasForms;
 use crate::raise::scalar_type;
-use pteron_ir::exported::{Argument, ConstantTensor, InputKind, Size, TensorSpec, VarId, VarType};
+use pteron_exported::{Argument, ConstantTensor, InputKind, Size, TensorSpec, VarId, VarType};
 use pteron_runtime::{FreeableBuffer, NamedDataMap};
 use pteron_tensor::TensorMeta;
 

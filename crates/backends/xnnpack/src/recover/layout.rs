@@ -5,7 +5,7 @@ use super::{Form, NCHW_TO_NHWC, NHWC_TO_NCHW, Recovery};
 use crate::error::{Result, fail};
 use crate::forms::HasForms;
 use crate::payload::Node;
-use pteron_ir::exported::{Argument, Size, SymOp, VarId};
+use pteron_exported::{Argument, Size, SymOp, VarId};
 
 impl Recovery<'_> {
     pub(super) fn transpose(&mut self, node: &Node, perm: &[usize]) -> Result<()> {

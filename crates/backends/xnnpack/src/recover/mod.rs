@@ -20,8 +20,8 @@ use crate::error::{Error, Result, fail};
 use crate::forms::{self, Forms, HasForms, NCHW_TO_NHWC, NHWC_TO_NCHW};
 use crate::payload::{Node, Op, Payload};
 use interface::KeyedBytes;
-use pteron_ir::exported::delegate::{DelegationError, LoweredCall, Recover};
-use pteron_ir::exported::{ExportedProgram, Size, VarId};
+use pteron_exported::delegate::{DelegationError, LoweredCall, Recover};
+use pteron_exported::{ExportedProgram, Size, VarId};
 use pteron_operator::Budget;
 use pteron_runtime::{FreeableBuffer, Limits};
 

@@ -5,7 +5,7 @@ use super::{Form, Recovery};
 use crate::error::{Result, fail};
 use crate::forms::HasForms;
 use crate::payload::Node;
-use pteron_ir::exported::Argument;
+use pteron_exported::Argument;
 
 impl Recovery<'_> {
     pub(super) fn fully_connected(&mut self, node: &Node, transposed: bool) -> Result<()> {

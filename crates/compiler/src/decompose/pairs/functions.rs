@@ -3,7 +3,7 @@
 use super::Pair;
 use crate::Result;
 use crate::rewrite::Rewriter;
-use pteron_ir::exported::{ExportedNode, VarId};
+use pteron_exported::{ExportedNode, VarId};
 use pteron_tensor::Scalar;
 
 /// A function of one complex number by the name of its operator, if it is known.
@@ -146,7 +146,7 @@ fn tanh(cx: &mut Rewriter<'_>, (a, b): Pair) -> Pair {
 /// A power with a real exponent, a number or a tensor.
 fn power(cx: &mut Rewriter<'_>, node: &ExportedNode, z: Pair) -> Result<Pair> {
     let (size, turn) = (modulus(cx, z), angle(cx, z));
-    match node.arg("exponent").and_then(pteron_ir::exported::Argument::var) {
+    match node.arg("exponent").and_then(pteron_exported::Argument::var) {
         Some(exponent) => {
             let turned = cx.mul(turn, exponent);
             let size = cx.binary("aten.pow.Tensor_Tensor", size, exponent);

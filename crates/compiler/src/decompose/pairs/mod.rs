@@ -11,7 +11,7 @@ use super::spectral::{component, real_of};
 use super::windows::known;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use pteron_exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
 use pteron_tensor::{Scalar, ScalarType};
 use std::collections::HashMap;
 

@@ -390,10 +390,10 @@ mod tests {
             program.ranges.insert("b".into(), Bounds { min, max: 64 });
             let size = |text: &&str| text.parse::<i64>().map_or_else(|_| Size::symbol(*text), Size::Int);
             for sizes in inputs {
-                let spec = super::super::TensorSpec::contiguous(Float, sizes.iter().map(size).collect());
+                let spec = crate::TensorSpec::contiguous(Float, sizes.iter().map(size).collect());
                 let var = program.add_var("x", VarType::Tensor(spec));
                 program.graph.inputs.push(var);
-                program.inputs.push(super::super::InputKind::User);
+                program.inputs.push(crate::InputKind::User);
             }
             InputSizes::of(&program).map(|sizes| sizes.to_string())
         };

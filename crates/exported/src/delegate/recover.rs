@@ -1,7 +1,7 @@
 //! The inverse of lowering: converts payloads back to operators.
 
 use super::{CompileSpec, DelegationError};
-use crate::exported::{ConstantTensor, ExportedProgram, Ranges, TensorSpec};
+use crate::{ConstantTensor, ExportedProgram, Ranges, TensorSpec};
 
 /// The inverse of a backend's ahead-of-time half, for programs whose source is not available.
 pub trait Recover {
@@ -15,7 +15,7 @@ pub trait Recover {
     fn num_inputs(&self, processed: &[u8]) -> Result<usize, DelegationError>;
 
     /// Converts a call of a payload to a program whose inputs are all
-    /// [`InputKind::User`](crate::exported::InputKind::User), in the order in which the call passes them, and whose
+    /// [`InputKind::User`](crate::InputKind::User), in the order in which the call passes them, and whose
     /// outputs are values, in the order in which the call receives them.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use super::DelegationError;
 use super::propose::all_operands;
-use crate::exported::{ExportedGraph, ExportedNode, ExportedProgram, VarId};
+use crate::{ExportedGraph, ExportedNode, ExportedProgram, VarId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;

@@ -16,7 +16,7 @@
 //! fields, backslashes, tabs, line ends, and spaces within names are escaped.
 
 use super::{DebugHandle, LoweredModule};
-use crate::exported::{ExportedNode, ExportedProgram};
+use crate::{ExportedNode, ExportedProgram};
 use std::fmt;
 use std::str::FromStr;
 

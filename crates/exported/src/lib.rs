@@ -1,12 +1,13 @@
 //! A program as an exporter saves it: operator calls by name, before kernels, memory and instructions are assigned.
 //!
-//! An [`ExportedProgram`] is a higher-level IR than [`Graph`](crate::Graph). Its nodes name operators for which there
+//! An [`ExportedProgram`] is a higher-level IR than [`Graph`](pteron_ir::Graph). Its nodes name operators for which there
 //! may be no kernel, take Python's kinds of arguments, have symbolic sizes, and take whole graphs as arguments (a
 //! branch, the body of a loop). A partitioner tags it, a backend's preprocess step consumes its parts, and the compiler
 //! rewrites it until every node is a call for which there is a kernel.
 //!
 //! Values are in SSA form and numbered across the whole program, so that a nested graph may use values of the graphs
 //! around it.
+#![forbid(unsafe_code)]
 
 mod argument;
 mod budget;
@@ -27,7 +28,7 @@ pub use print::PrintOptions;
 pub use select::{Callable, Selection, Slot};
 pub use size::{Bounds, Ranges, Size, SymExpr, SymOp};
 
-use crate::{Bytes, SharedBytes, reopened};
+use pteron_ir::{Bytes, SharedBytes, reopened};
 use pteron_tensor::{DimOrder, ScalarType};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The elements of constant tensors, whatever their layout.
 
 use super::{ExportedProgram, TensorSpec, VarId};
-use crate::SharedBytes;
+use pteron_ir::SharedBytes;
 use pteron_tensor::{DimOrder, Tensor, TensorMeta};
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ impl ExportedProgram {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ConstantTensor, Size};
     use super::*;
+    use crate::{ConstantTensor, Size};
     use pteron_tensor::ScalarType;
 
     #[test]

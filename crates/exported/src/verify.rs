@@ -1,5 +1,5 @@
 use super::{Argument, ExportedGraph, ExportedProgram, InputKind, VarId, VarType};
-use crate::Malformed;
+use pteron_ir::Malformed;
 
 /// The maximum nesting depth of graphs.
 const MAX_NESTING: usize = 64;
@@ -133,7 +133,7 @@ impl ExportedProgram {
 
 #[cfg(test)]
 mod tests {
-    use crate::exported::*;
+    use crate::*;
     use pteron_tensor::ScalarType;
 
     fn add(program: &mut ExportedProgram, x: VarId) -> VarId {

@@ -1,7 +1,7 @@
 //! Checks what a partitioner has done: it may tag nodes, and nothing else.
 
 use super::{CALL_DELEGATE, DelegationError, PartitionResult, Partitioner};
-use crate::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, IntArgument, VarId};
+use crate::{Argument, ExportedGraph, ExportedNode, ExportedProgram, IntArgument, VarId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -152,7 +152,7 @@ impl ExportedProgram {
 mod tests {
     use super::super::tests::{Plus, chain, value};
     use super::*;
-    use crate::exported::delegate::{DelegationSpec, to_backend, to_backend_whole};
+    use crate::delegate::{DelegationSpec, to_backend, to_backend_whole};
     use std::collections::BTreeMap;
 
     /// Makes a change to the program instead of tagging it.

@@ -20,7 +20,7 @@ pub use recover::{LoweredCall, Recover};
 pub use sources::{DelegateSource, DelegateSources, SourceNode};
 
 use super::{ExportedProgram, SourceFrame, VarId};
-use crate::{Malformed, SharedBytes};
+use pteron_ir::{Malformed, SharedBytes};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -300,7 +300,7 @@ pub enum DelegationError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exported::{Argument, ExportedNode, InputKind, TensorSpec, VarType};
+    use crate::{Argument, ExportedNode, InputKind, TensorSpec, VarType};
     use pteron_tensor::ScalarType;
 
     pub(super) fn value(program: &mut ExportedProgram, name: &str) -> VarId {

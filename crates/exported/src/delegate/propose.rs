@@ -1,7 +1,7 @@
 //! Proposes maximal parts of supported nodes.
 
 use super::CALL_DELEGATE;
-use crate::exported::{ExportedGraph, ExportedNode, ExportedProgram, VarId};
+use crate::{ExportedGraph, ExportedNode, ExportedProgram, VarId};
 use std::collections::HashMap;
 use std::sync::Arc;
 

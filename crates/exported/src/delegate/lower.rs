@@ -5,10 +5,8 @@ use super::{
     CALL_DELEGATE, CompileSpec, DelegationError, DelegationSpec, LoweredModule, MAX_ALIGNMENT,
     PartitionResult, Partitioner, Preprocess, PreprocessResult, partition,
 };
-use crate::exported::{
-    Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, SourceFrame, VarId, VarType,
-};
-use crate::{SharedBytes, reopened};
+use crate::{Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, SourceFrame, VarId, VarType};
+use pteron_ir::{SharedBytes, reopened};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -204,7 +202,7 @@ struct Part {
     inputs: Vec<VarId>,
     /// The values of the whole program that the call defines.
     outputs: Vec<VarId>,
-    source: Arc<crate::exported::Source>,
+    source: Arc<crate::Source>,
 }
 
 impl Part {
