@@ -16,7 +16,6 @@
 
 mod build;
 mod compile;
-mod constants;
 mod decompose;
 mod dtypes;
 mod emit;

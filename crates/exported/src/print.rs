@@ -1,5 +1,6 @@
 use super::{Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, IntArgument, VarId, VarType};
 use pteron_operator::{shown, shown_line};
+use pteron_tensor::{ScalarType, bf16, f16};
 use std::fmt::{self, Write};
 
 /// Options of a program listing.
@@ -7,6 +8,8 @@ use std::fmt::{self, Write};
 pub struct PrintOptions {
     /// Show each line of source code above the nodes that it produced.
     pub source: bool,
+    /// Show the constants, also those that are no inputs, with up to sixteen elements of each.
+    pub constants: bool,
 }
 
 impl ExportedProgram {
@@ -22,6 +25,30 @@ impl ExportedProgram {
 impl fmt::Display for ExportedProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.listing(PrintOptions::default()))
+    }
+}
+
+/// The number of elements of a constant that a listing shows.
+const MAX_ELEMENTS: usize = 16;
+
+/// The first elements of a constant as text; `None` for types whose elements have none.
+fn first_elements(bytes: &[u8], dtype: ScalarType) -> Option<Vec<String>> {
+    fn each<const N: usize>(bytes: &[u8], text: impl Fn([u8; N]) -> String) -> Option<Vec<String>> {
+        let elements = bytes.as_chunks::<N>().0;
+        Some(elements.iter().take(MAX_ELEMENTS).map(|&element| text(element)).collect())
+    }
+    match dtype {
+        ScalarType::Bool => each(bytes, |[b]| if b == 0 { "False" } else { "True" }.to_owned()),
+        ScalarType::Byte => each(bytes, |[b]| b.to_string()),
+        ScalarType::Char => each(bytes, |b| i8::from_le_bytes(b).to_string()),
+        ScalarType::Short => each(bytes, |b| i16::from_le_bytes(b).to_string()),
+        ScalarType::Int => each(bytes, |b| i32::from_le_bytes(b).to_string()),
+        ScalarType::Long => each(bytes, |b| i64::from_le_bytes(b).to_string()),
+        ScalarType::Half => each(bytes, |b| format!("{:?}", f16::from_le_bytes(b).to_f32())),
+        ScalarType::BFloat16 => each(bytes, |b| format!("{:?}", bf16::from_le_bytes(b).to_f32())),
+        ScalarType::Float => each(bytes, |b| format!("{:?}", f32::from_le_bytes(b))),
+        ScalarType::Double => each(bytes, |b| format!("{:?}", f64::from_le_bytes(b))),
+        _ => None,
     }
 }
 
@@ -54,7 +81,18 @@ impl Printer<'_> {
             };
             write!(self.out, "  {kind} ")?;
             self.typed(input)?;
+            self.elements(input)?;
             writeln!(self.out)?;
+        }
+        if self.options.constants {
+            let uses = program.use_counts();
+            let is_literal = |v: &VarId| uses[v.index()] > 0 && !program.graph.inputs.contains(v);
+            for &literal in program.constants.keys().filter(|v| is_literal(v)) {
+                self.out.write_str("  literal ")?;
+                self.typed(literal)?;
+                self.elements(literal)?;
+                writeln!(self.out)?;
+            }
         }
         self.graph(&program.graph, 1)?;
         for mutation in &program.mutations {
@@ -130,6 +168,17 @@ impl Printer<'_> {
     fn typed(&mut self, var: VarId) -> fmt::Result {
         let name = self.name(var);
         write!(self.out, "{name}: {}", self.program.var(var).ty)
+    }
+
+    /// The elements of a constant, if they are asked for: ` = [1.0, 2.0]`.
+    fn elements(&mut self, var: VarId) -> fmt::Result {
+        let (constant, spec) = (self.program.constants.get(&var), self.program.spec(var));
+        let (true, Some(constant), Some(spec)) = (self.options.constants, constant, spec) else {
+            return Ok(());
+        };
+        let Some(elements) = first_elements(constant.data(), spec.dtype) else { return Ok(()) };
+        let more = if constant.range.len() > MAX_ELEMENTS * spec.dtype.size() { ", ..." } else { "" };
+        write!(self.out, " = [{}{more}]", elements.join(", "))
     }
 
     fn argument(&self, arg: &Argument) -> String {

@@ -172,7 +172,7 @@ mod tests {
     fn a_listing_shows_types_and_source_lines() {
         let (program, ..) = program();
         program.verify().unwrap();
-        let text = program.listing(PrintOptions { source: true });
+        let text = program.listing(PrintOptions { source: true, ..PrintOptions::default() });
         assert_eq!(
             text,
             "forward:\n  s0 in 2..=8\n  input %x: float32[2, s0]\n  # model.py:7, in forward: return x + 1\n  \

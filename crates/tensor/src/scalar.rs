@@ -1,4 +1,4 @@
-use crate::ScalarType;
+use crate::{ScalarType, bf16, f16};
 use std::fmt;
 
 /// A scalar that is not in a tensor: PyTorch's `Scalar`.
@@ -47,6 +47,25 @@ impl Scalar {
             Self::Double(v) => v != 0.0,
             Self::Bool(v) => v,
         }
+    }
+
+    /// The little-endian bytes of this value as an element of `dtype`; `None` for `ComplexHalf`, quantized and bit types.
+    pub fn to_le_bytes_as(self, dtype: ScalarType) -> Option<Vec<u8>> {
+        let (real, int) = (self.to_f64(), self.to_i64());
+        Some(match dtype {
+            ScalarType::Bool => vec![u8::from(real != 0.0)],
+            ScalarType::Byte | ScalarType::Char => vec![int as u8],
+            ScalarType::Short | ScalarType::UInt16 => (int as u16).to_le_bytes().to_vec(),
+            ScalarType::Int | ScalarType::UInt32 => (int as u32).to_le_bytes().to_vec(),
+            ScalarType::Long | ScalarType::UInt64 => int.to_le_bytes().to_vec(),
+            ScalarType::Half => f16::from_f64(real).to_le_bytes().to_vec(),
+            ScalarType::BFloat16 => bf16::from_f64(real).to_le_bytes().to_vec(),
+            ScalarType::Float => (real as f32).to_le_bytes().to_vec(),
+            ScalarType::Double => real.to_le_bytes().to_vec(),
+            ScalarType::ComplexFloat => [(real as f32).to_le_bytes(), [0; 4]].concat(),
+            ScalarType::ComplexDouble => [real.to_le_bytes(), [0; 8]].concat(),
+            _ => return None,
+        })
     }
 
     /// Whether it is a floating-point number.

@@ -136,7 +136,7 @@ impl LoweringOpts {
             let mut watch = |method: &str, pass: &str, program: &ExportedProgram| {
                 steps.step(format!("{what} {method}: {pass} done"));
                 if what == COMPILING && self.print_after.iter().any(|p| p == pass) {
-                    let listing = program.listing(PrintOptions { source: true });
+                    let listing = program.listing(PrintOptions { source: true, ..PrintOptions::default() });
                     let heading = format!("# {} after {pass}", show::name(method));
                     steps.suspend(|| say_lines(&format!("{heading}\n{listing}")));
                 }

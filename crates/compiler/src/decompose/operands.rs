@@ -120,7 +120,7 @@ const FILLS: &[&str] = &["aten.full", "aten.full_like", "aten.new_full", "aten.f
 fn complex_number(cx: &mut Rewriter<'_>, (re, im): (f64, f64), dtype: ScalarType) -> Result<VarId> {
     let mut bytes = Vec::with_capacity(dtype.size());
     for part in [re, im] {
-        match crate::constants::scalar_bytes(Scalar::Double(part), dtype.to_real()) {
+        match Scalar::Double(part).to_le_bytes_as(dtype.to_real()) {
             Some(element) => bytes.extend(element),
             None => return Err(Error::archive("a number", format!("{part} is no {}", dtype.to_real()))),
         }

@@ -11,6 +11,8 @@ mod layouts;
 mod norms;
 pub(crate) mod products;
 mod promote;
+#[cfg(test)]
+mod tests;
 mod vmap;
 
 pub(crate) use layouts::meaning;

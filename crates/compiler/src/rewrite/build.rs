@@ -315,7 +315,7 @@ impl Rewriter<'_> {
         charged.map_err(|limit| Error::archive("a table of constants", limit.to_string()))?;
         let mut bytes = Vec::with_capacity(len);
         for &value in values {
-            match crate::constants::scalar_bytes(value, dtype) {
+            match value.to_le_bytes_as(dtype) {
                 Some(element) => bytes.extend(element),
                 None => return Err(Error::archive("a number", format!("{value} is no {dtype}"))),
             }
