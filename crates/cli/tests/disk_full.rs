@@ -46,7 +46,7 @@ fn every_verb_that_writes_names_the_file_and_leaves_nothing_behind() {
     let path = |name: &str| folder.join(name).display().to_string();
     let (code, data) = (path("code.pte"), path("data.ptd"));
     let digits = root.join("examples/digits/digits.pte").display().to_string();
-    let bef = root.join("crates/bef/tests/data/fib_recursive.bef").display().to_string();
+    let bef = root.join("crates/tfrt/bef/tests/data/fib_recursive.bef").display().to_string();
     let made = Command::new(env!("CARGO_BIN_EXE_pteron"))
         .args(["externalize", &digits, "-o", &code, "--data", &data])
         .status();

@@ -2,7 +2,7 @@
 //! file, touches none of its pages.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
-#[path = "../../bef/tests/common/sparse.rs"]
+#[path = "../../tfrt/bef/tests/common/sparse.rs"]
 mod sparse;
 
 use pteron_bef::{Attribute, DType, Dense, FunctionBuilder, Module};
