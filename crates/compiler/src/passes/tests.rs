@@ -5,7 +5,7 @@
 //! `passes: one, another`, which may end with `; portable` for the reference's kernels alone, a program, a line `--`, and the expected
 //! program. `PTERON_BLESS=1` rewrites the expected programs in the files.
 
-use super::PASSES;
+use super::{FOLD_NORMS, PASSES, norms};
 use crate::operators::OperatorTable;
 use pteron_exported::{PrintOptions, parse};
 use std::fmt::Write;
@@ -77,6 +77,10 @@ fn ran(text: &str) -> String {
         program.verify().unwrap_or_else(|e| panic!("{name}: {e}"));
         let mut result = Ok(());
         for pass in names.split(", ") {
+            if pass == FOLD_NORMS {
+                norms::fold(&mut program);
+                continue;
+            }
             let (_, run) = PASSES.iter().find(|p| p.0 == pass).unwrap_or_else(|| panic!("no pass {pass}"));
             result = result.and_then(|()| run(&mut program, &table));
         }
