@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct LimitOpts {
     /// Limits on what a program may use: `default` for the free memory of this machine, `strict` for untrusted files
     #[arg(long, value_enum, default_value_t, global = true, value_name = "WHICH", help_heading = "Limits")]
-    limits: Which,
+    limits: LimitPreset,
     /// Maximum memory of a program, including packed weights and workspaces: 512M, 2G, or bytes; for a BEF program, of
     /// all its values together
     #[arg(long, value_parser = size, global = true, value_name = "SIZE", help_heading = "Limits")]
@@ -27,7 +27,7 @@ pub(crate) struct LimitOpts {
 
 /// Predefined sets of limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum Which {
+enum LimitPreset {
     /// The free memory of this machine, and ten million instructions
     #[default]
     Default,
@@ -60,9 +60,9 @@ impl LimitOpts {
     /// interrupted with an error of their own.
     pub(crate) fn set(&self, executes: bool) {
         let mut limits = match self.limits {
-            Which::Default => Limits::default(),
-            Which::Strict => Limits::strict(),
-            Which::None => Limits::none(),
+            LimitPreset::Default => Limits::default(),
+            LimitPreset::Strict => Limits::strict(),
+            LimitPreset::None => Limits::none(),
         };
         if let Some(bytes) = self.max_memory {
             // An explicit limit may exceed the default one.

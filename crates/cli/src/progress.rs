@@ -18,19 +18,19 @@ pub(crate) fn of_bytes() -> Progress {
 }
 
 /// A writer that reports the bytes written as progress.
-pub(crate) struct Written<'w> {
+pub(crate) struct ProgressWriter<'w> {
     out: &'w mut dyn Write,
     progress: Progress,
 }
 
 /// Wraps a writer to show how much of a file of `bytes` has been written.
-pub(crate) fn of_writing(out: &mut dyn Write, bytes: u64) -> Written<'_> {
+pub(crate) fn of_writing(out: &mut dyn Write, bytes: u64) -> ProgressWriter<'_> {
     let progress = of_bytes();
     progress.begin("writing", bytes);
-    Written { out, progress }
+    ProgressWriter { out, progress }
 }
 
-impl Write for Written<'_> {
+impl Write for ProgressWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes)?;
         self.progress.advance(written as u64);

@@ -350,12 +350,12 @@ fn lower_once(
     watch: Watch<'_>,
 ) -> Result<Lowered> {
     let name = program.name.clone();
-    let wishes = passes::Wishes {
+    let preferences = passes::Preferences {
         folded_norms: !options.delegation.is_empty()
             || matches!(options.quantize, Some(Quantize::Observe | Quantize::Static(_))),
         channels_last: options.delegation.iter().any(|d| d.partitioner.prefers_channels_last()),
     };
-    passes::run(program, table, wishes, &mut |pass, program| watch(&name, pass, program))?;
+    passes::run(program, table, preferences, &mut |pass, program| watch(&name, pass, program))?;
     let mut quantized = quantize::Outcome::default();
     if let Some(how) = &options.quantize {
         quantized = quantize::run(program, how)?;

@@ -21,12 +21,12 @@ pub struct OperatorTable {
     falls_back: bool,
     /// The kernels of the reference runtime, if `callable` has only operators that run there.
     portable: Option<Arc<PortableKernels>>,
-    kept: Kept,
+    kept: KeptOperators,
 }
 
 /// Operators that are left whole for backends.
 #[derive(Clone, Default)]
-struct Kept {
+struct KeptOperators {
     operators: HashSet<String>,
     /// The first results of nodes that are not left whole, because no backend takes them.
     released: HashSet<VarId>,
@@ -40,7 +40,7 @@ impl OperatorTable {
             others: None,
             falls_back: false,
             portable: None,
-            kept: Kept::default(),
+            kept: KeptOperators::default(),
         }
     }
 
@@ -53,7 +53,7 @@ impl OperatorTable {
             others: Some(Callable::of(registry, |_| true)),
             falls_back: false,
             portable: Some(Arc::new(portable)),
-            kept: Kept::default(),
+            kept: KeptOperators::default(),
         }
     }
 
@@ -113,7 +113,7 @@ impl OperatorTable {
 
     /// The table that leaves no operator whole.
     pub(crate) fn keeping_nothing(self) -> Self {
-        Self { kept: Kept::default(), ..self }
+        Self { kept: KeptOperators::default(), ..self }
     }
 
     /// Whether operators of the reference runtime are preferred or required.

@@ -86,7 +86,7 @@ fn lazy_constant(
 ) -> Option<Constant> {
     let (pool, isa, scratch) = (ctx.pool().clone(), ctx.isa(), ctx.scratch_limit());
     let (meta, budget, computed) = (meta.clone(), budget.clone(), OnceLock::new());
-    let lazy = Lazy { derivation, meta, pool, isa, scratch, budget, computed };
+    let lazy = LazyConstant { derivation, meta, pool, isa, scratch, budget, computed };
     let is_known = lazy.meta.nbytes() > MAX_EAGER || lazy.computed().is_some();
     is_known.then(|| Constant::Shared(Arc::new(lazy)))
 }
@@ -163,7 +163,7 @@ fn rounding(kind: &dyn Kind) -> Option<pteron_operator::Unary> {
 }
 
 /// A constant that is computed when its bytes are accessed.
-struct Lazy {
+struct LazyConstant {
     derivation: Derivation,
     meta: TensorMeta,
     pool: Pool,
@@ -175,7 +175,7 @@ struct Lazy {
     computed: OnceLock<Option<CountedTensor>>,
 }
 
-impl Lazy {
+impl LazyConstant {
     fn computed(&self) -> Option<&CountedTensor> {
         self.computed.get_or_init(|| self.compute()).as_ref()
     }
@@ -190,7 +190,7 @@ impl Lazy {
     }
 }
 
-impl Bytes for Lazy {
+impl Bytes for LazyConstant {
     fn bytes(&self) -> &[u8] {
         self.computed().map_or(&[], |tensor| tensor.bytes())
     }

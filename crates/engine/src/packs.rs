@@ -59,14 +59,14 @@ struct StorageFormat<T, F> {
 
 impl<T, F: Fn(PackedWeightsReader) -> Option<T>> StorageFormat<T, F> {
     fn load(&self, bytes: SharedBytes) -> Option<T> {
-        (self.load)(PackedWeightsReader::new(Arc::new(Owned(bytes))))
+        (self.load)(PackedWeightsReader::new(Arc::new(AsBytes(bytes))))
     }
 }
 
 /// Adapts shared bytes to `AsRef<[u8]>`.
-struct Owned(SharedBytes);
+struct AsBytes(SharedBytes);
 
-impl AsRef<[u8]> for Owned {
+impl AsRef<[u8]> for AsBytes {
     fn as_ref(&self) -> &[u8] {
         self.0.bytes()
     }

@@ -94,7 +94,7 @@ fn largest_first(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(lifetimes[i].bytes), lifetimes[i].first));
     let mut offsets = vec![0; lifetimes.len()];
-    let mut placed = Placed::new(lifetimes);
+    let mut placed = LiveRanges::new(lifetimes);
     let (mut taken, mut end) = (Vec::new(), 0);
     for i in order {
         let life = lifetimes[i];
@@ -119,7 +119,7 @@ fn largest_first(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
 }
 
 /// An index of the values that have an offset, by the steps at which they are live.
-struct Placed<'l> {
+struct LiveRanges<'l> {
     lifetimes: &'l [Lifetime],
     /// Values with short lifetimes, at each step at which they are live.
     living: Vec<Vec<usize>>,
@@ -129,7 +129,7 @@ struct Placed<'l> {
     long: Vec<usize>,
 }
 
-impl<'l> Placed<'l> {
+impl<'l> LiveRanges<'l> {
     /// The maximum number of steps of a short lifetime.
     const SHORT: usize = 32;
 

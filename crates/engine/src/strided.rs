@@ -11,7 +11,7 @@ use pteron_tensor::ScalarType;
 use smallvec::SmallVec;
 
 /// The size and stride of a run of elements.
-type Part = (usize, usize);
+type SizeStride = (usize, usize);
 
 /// The maximum number of nodes that a view sees through: a program may chain any number.
 const MAX_NODES: usize = 64;
@@ -29,7 +29,7 @@ pub(crate) struct View {
     /// A factor of every element.
     pub(crate) factor: f32,
     /// The parts of each dimension, slowest-varying first; a dimension of size 1 has none.
-    dims: Vec<SmallVec<[Part; 2]>>,
+    dims: Vec<SmallVec<[SizeStride; 2]>>,
 }
 
 impl View {
@@ -44,7 +44,7 @@ impl View {
         let mut chain = Vec::new();
         let mut at = value;
         while let Some(node) = graph.producer(at).filter(|_| sees(at) && chain.len() < MAX_NODES) {
-            let Some(change) = Change::of(graph, node) else { break };
+            let Some(change) = ViewOp::of(graph, node) else { break };
             chain.push((node, change));
             at = graph.node(node).inputs()[0];
         }
@@ -82,22 +82,22 @@ impl View {
     }
 
     /// A view from its stored description, with these parts for each dimension.
-    pub(crate) fn stored(offset: usize, factor: f32, dims: &[Vec<Part>]) -> Self {
+    pub(crate) fn stored(offset: usize, factor: f32, dims: &[Vec<SizeStride>]) -> Self {
         Self { root: None, offset, factor, dims: dims.iter().map(|dim| dim.as_slice().into()).collect() }
     }
 
     /// How a node changes its only input to a view of it, if it does: by a call, which copies, or by a reshape, which
     /// moves nothing.
-    pub(crate) fn step(graph: &Graph, node: NodeId) -> Option<Moves> {
-        match Change::of(graph, node)? {
-            Change::Reshape => Some(Moves::Nothing),
-            Change::View(_) => Some(Moves::Elements),
-            Change::Scale(_) => None,
+    pub(crate) fn step(graph: &Graph, node: NodeId) -> Option<StepPattern> {
+        match ViewOp::of(graph, node)? {
+            ViewOp::Reshape => Some(StepPattern::Nothing),
+            ViewOp::View(_) => Some(StepPattern::Elements),
+            ViewOp::Scale(_) => None,
         }
     }
 
     /// The parts of each dimension.
-    pub(crate) fn dims(&self) -> Vec<Vec<Part>> {
+    pub(crate) fn dims(&self) -> Vec<Vec<SizeStride>> {
         self.dims.iter().map(|dim| dim.to_vec()).collect()
     }
 
@@ -117,8 +117,8 @@ impl View {
     }
 
     /// The parts of all dimensions, with adjacent ones merged where their strides allow it.
-    pub(crate) fn parts(&self) -> Vec<Part> {
-        let mut parts: Vec<Part> = Vec::new();
+    pub(crate) fn parts(&self) -> Vec<SizeStride> {
+        let mut parts: Vec<SizeStride> = Vec::new();
         for &(n, s) in self.dims.iter().flatten() {
             match parts.last_mut() {
                 Some((m, t)) if *t == n * s => (*m, *t) = (*m * n, s),
@@ -129,7 +129,7 @@ impl View {
     }
 
     /// The size and stride of a dimension, if it has at most one part.
-    pub(crate) fn single(&self, dim: usize) -> Option<Part> {
+    pub(crate) fn single(&self, dim: usize) -> Option<SizeStride> {
         match self.dims[dim].as_slice() {
             [] => Some((1, 0)),
             [part] => Some(*part),
@@ -150,7 +150,7 @@ impl View {
     pub(crate) fn reshape(&self, sizes: &[usize]) -> Option<Self> {
         let parts = self.parts();
         let mut left = parts.into_iter();
-        let mut rest: Option<Part> = None;
+        let mut rest: Option<SizeStride> = None;
         let mut dims = Vec::with_capacity(sizes.len());
         for &size in sizes {
             let (mut need, mut dim) = (size, SmallVec::new());
@@ -187,20 +187,20 @@ impl View {
     }
 
     /// Applies the view operation of a node, whose result has these sizes.
-    fn then(mut self, change: &Change, sizes: &[usize]) -> Option<Self> {
+    fn then(mut self, change: &ViewOp, sizes: &[usize]) -> Option<Self> {
         match change {
-            Change::Reshape => return self.reshape(sizes),
-            Change::Scale(factor) => self.factor *= factor,
-            Change::View(ViewOf::Expand) => return self.expand(sizes),
-            Change::View(ViewOf::Permute(order)) => {
+            ViewOp::Reshape => return self.reshape(sizes),
+            ViewOp::Scale(factor) => self.factor *= factor,
+            ViewOp::View(ViewOf::Expand) => return self.expand(sizes),
+            ViewOp::View(ViewOf::Permute(order)) => {
                 self.dims = order.iter().map(|&d| self.dims.get(d).cloned()).collect::<Option<_>>()?;
             }
-            &Change::View(ViewOf::Select { dim, index }) => {
+            &ViewOp::View(ViewOf::Select { dim, index }) => {
                 let (_, stride) = self.single(dim)?;
                 self.offset += index * stride;
                 self.dims.remove(dim);
             }
-            &Change::View(ViewOf::Slice { dim, start, end, step }) => {
+            &ViewOp::View(ViewOf::Slice { dim, start, end, step }) => {
                 let (_, stride) = self.single(dim)?;
                 let len = end.saturating_sub(start).div_ceil(step);
                 if len == 0 {
@@ -216,19 +216,19 @@ impl View {
 
 /// See [`View::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moves {
+pub(crate) enum StepPattern {
     Nothing,
     Elements,
 }
 
 /// The view operation of a node on its only input.
-enum Change {
+enum ViewOp {
     Reshape,
     Scale(f32),
     View(ViewOf),
 }
 
-impl Change {
+impl ViewOp {
     fn of(graph: &Graph, id: NodeId) -> Option<Self> {
         let node = graph.node(id);
         let (&[from], &[to]) = (node.inputs(), node.outputs()) else { return None };
@@ -263,11 +263,11 @@ pub(crate) fn scale_of(expression: &Expression) -> Option<f32> {
     }
 }
 
-fn part(n: usize, stride: usize) -> SmallVec<[Part; 2]> {
+fn part(n: usize, stride: usize) -> SmallVec<[SizeStride; 2]> {
     if n == 1 { SmallVec::new() } else { SmallVec::from_slice(&[(n, stride)]) }
 }
 
-fn size(dim: &SmallVec<[Part; 2]>) -> usize {
+fn size(dim: &SmallVec<[SizeStride; 2]>) -> usize {
     dim.iter().map(|p| p.0).product()
 }
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// A first-in, first-out task queue, run by the thread that waits on it.
 ///
-/// A thread that runs tasks moves the pending ones into its thread-local [`Held`] and adds new ones there without
+/// A thread that runs tasks moves the pending ones into its thread-local [`LocalTasks`] and adds new ones there without
 /// locking; tasks that other threads add meanwhile go to `tasks`.
 pub(crate) struct Single {
     tasks: Mutex<VecDeque<Task>>,
@@ -19,27 +19,27 @@ pub(crate) struct Single {
 
 /// The pending tasks that a thread has taken from a queue.
 #[derive(Default)]
-struct Held {
+struct LocalTasks {
     /// The address of the [`Single`] that the tasks belong to; zero if this thread runs none.
     owner: usize,
     tasks: VecDeque<Task>,
 }
 
 thread_local! {
-    static HELD: RefCell<Held> = const { RefCell::new(Held { owner: 0, tasks: VecDeque::new() }) };
+    static LOCAL_TASKS: RefCell<LocalTasks> = const { RefCell::new(LocalTasks { owner: 0, tasks: VecDeque::new() }) };
 }
 
 /// Guard: while it lives, this thread runs the queue's tasks. Dropping it, also by unwinding, returns the remaining
 /// tasks to the queue.
-struct Turn<'a> {
+struct RunGuard<'a> {
     queue: &'a Single,
-    before: Option<Held>,
+    before: Option<LocalTasks>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
         if let Some(before) = self.before.take() {
-            let held = HELD.replace(before);
+            let held = LOCAL_TASKS.replace(before);
             self.queue.give_back(held.tasks);
         }
     }
@@ -66,13 +66,13 @@ impl Single {
 
     /// The number of pending tasks, without those held by other threads.
     pub(crate) fn len(&self) -> usize {
-        let held = HELD.with_borrow(|h| if h.owner == self.address() { h.tasks.len() } else { 0 });
+        let held = LOCAL_TASKS.with_borrow(|h| if h.owner == self.address() { h.tasks.len() } else { 0 });
         held + self.queued.load(Ordering::Relaxed)
     }
 
     pub(crate) fn add(&self, tasks: impl IntoIterator<Item = Task>) {
         let tasks = tasks.into_iter();
-        HELD.with_borrow_mut(|held| {
+        LOCAL_TASKS.with_borrow_mut(|held| {
             if held.owner == self.address() {
                 held.tasks.extend(tasks);
             } else {
@@ -92,7 +92,7 @@ impl Single {
     /// Gives the tasks that this thread holds back to the queue, for another thread.
     pub(crate) fn release(&self) {
         let owner = self.address();
-        let held = HELD.with_borrow_mut(|held| match held.owner == owner {
+        let held = LOCAL_TASKS.with_borrow_mut(|held| match held.owner == owner {
             true => std::mem::take(&mut held.tasks),
             false => VecDeque::new(),
         });
@@ -113,16 +113,16 @@ impl Single {
     }
 
     /// Makes this thread run tasks, if it does not already.
-    fn begin(&self) -> Turn<'_> {
+    fn begin(&self) -> RunGuard<'_> {
         let owner = self.address();
-        let is_new = HELD.with_borrow(|held| held.owner != owner);
-        let before = is_new.then(|| HELD.replace(Held { owner, tasks: VecDeque::new() }));
-        Turn { queue: self, before }
+        let is_new = LOCAL_TASKS.with_borrow(|held| held.owner != owner);
+        let before = is_new.then(|| LOCAL_TASKS.replace(LocalTasks { owner, tasks: VecDeque::new() }));
+        RunGuard { queue: self, before }
     }
 
     /// The next task for this thread, which must have called [`Self::begin`].
     fn next(&self) -> Option<Task> {
-        HELD.with_borrow_mut(|held| {
+        LOCAL_TASKS.with_borrow_mut(|held| {
             if self.queued.load(Ordering::Relaxed) > 0 {
                 let mut queue = lock(&self.tasks);
                 held.tasks.append(&mut queue);

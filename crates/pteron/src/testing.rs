@@ -60,20 +60,20 @@ pub struct Report {
 
 /// A delegated model that does not do what it does as written.
 #[derive(Debug)]
-pub struct Failed {
+pub struct Mismatch {
     /// The method, the case and the sizes of its inputs.
     pub place: String,
     /// What is wrong.
     pub problem: String,
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.problem)
     }
 }
 
-impl std::error::Error for Failed {}
+impl std::error::Error for Mismatch {}
 
 impl Check {
     /// Eight cases, with the tolerance of each element type.
@@ -86,15 +86,15 @@ impl Check {
     /// # Errors
     /// The archive cannot be compiled, the delegated program cannot be loaded or fails, an output differs, or a delegate
     /// has not written or resized one.
-    pub fn run(&self, archive: Arc<dyn DataLoader>) -> Result<Report, Failed> {
+    pub fn run(&self, archive: Arc<dyn DataLoader>) -> Result<Report, Mismatch> {
         let at = |place: &str| {
             let place = place.to_owned();
-            move |e: crate::Error| Failed { place, problem: crate::tools::one_line(&e) }
+            move |e: crate::Error| Mismatch { place, problem: crate::tools::one_line(&e) }
         };
         let plain = self.program(&archive, Vec::new()).map_err(at("the model as written"))?;
         let delegated = self.program(&archive, self.delegation.clone()).map_err(at("the delegated model"))?;
         let models =
-            models(&archive).map_err(|problem| Failed { place: "the archive".to_owned(), problem })?;
+            models(&archive).map_err(|problem| Mismatch { place: "the archive".to_owned(), problem })?;
         let mut report = Report::default();
         for model in &models {
             let name = &model.name;
@@ -124,15 +124,15 @@ impl Check {
         case: usize,
         expected: &mut Method,
         found: &mut [(&str, Method)],
-    ) -> Result<usize, Failed> {
+    ) -> Result<usize, Mismatch> {
         let mut random = Random::new(self.seed, case);
         let inputs = inputs(model, expected, case, &mut random);
         let inputs =
-            inputs.map_err(|problem| Failed { place: format!("method `{}`", model.name), problem })?;
+            inputs.map_err(|problem| Mismatch { place: format!("method `{}`", model.name), problem })?;
         let sizes = inputs.iter().filter_map(|input| input.as_tensor().ok().map(|t| t.meta().to_string()));
         let sizes = sizes.collect::<Vec<_>>().join(", ");
         let place = |how: &str| format!("method `{}`, case {case} ({sizes}), {how}", model.name);
-        let failed = |how: &str, problem: String| Failed { place: place(how), problem };
+        let failed = |how: &str, problem: String| Mismatch { place: place(how), problem };
         let error = |how: &str, e: crate::Error| failed(how, crate::tools::one_line(&e));
         let right = expected.execute(&inputs).map_err(|e| error("as written", e))?;
         for (how, method) in found.iter_mut() {

@@ -132,9 +132,9 @@ fn empty_batches_run_between_others() {
 
 /// Records the names of the kernels that run.
 #[derive(Default)]
-struct Ran(Mutex<Vec<String>>);
+struct RunResult(Mutex<Vec<String>>);
 
-impl EventTracer for Ran {
+impl EventTracer for RunResult {
     fn span(&self, span: &Span<'_>) {
         if span.kind == SpanKind::Kernel {
             self.0.lock().unwrap().push(span.name.to_owned());
@@ -144,7 +144,7 @@ impl EventTracer for Ran {
 
 #[test]
 fn batch_norms_are_folded_into_convolutions_for_dynamic_image_sizes() {
-    let ran = Arc::new(Ran::default());
+    let ran = Arc::new(RunResult::default());
     let options = LoadOptions { tracer: Some(ran.clone()), ..pteron::load_options() };
     let mut method = load("convolutions", options);
     let mut random = Random(2);
@@ -159,7 +159,7 @@ fn batch_norms_are_folded_into_convolutions_for_dynamic_image_sizes() {
 
 #[test]
 fn a_shape_seen_before_runs_fused_and_weights_are_never_transposed() {
-    let ran = Arc::new(Ran::default());
+    let ran = Arc::new(RunResult::default());
     let mut method = load("mlp", LoadOptions { tracer: Some(ran.clone()), ..pteron::load_options() });
     let mut random = Random(1);
     let mut run = |n: usize| {

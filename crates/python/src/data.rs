@@ -25,14 +25,14 @@ const MAX_ALIGNMENT: u64 = 1 << 30;
 const CHUNK: usize = 1 << 20;
 
 /// The contents of an entry. The memory of arrays is only borrowed.
-enum Contents {
+enum EntryContents {
     Bytes(Vec<u8>),
     Array(Box<Array>, TensorMeta),
     Tensor(Arc<Storage>),
     Copied(Tensor),
 }
 
-impl Contents {
+impl EntryContents {
     fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if object.is_instance_of::<PyBytes>() || object.is_instance_of::<PyByteArray>() {
             return Ok(Self::Bytes(object.extract()?));
@@ -89,7 +89,7 @@ impl Contents {
 }
 
 /// An entry of a file: a tensor with its type, sizes and dim order, or bytes.
-fn entry(key: String, contents: Contents, progress: &Progress) -> Result<Entry<'static>> {
+fn entry(key: String, contents: EntryContents, progress: &Progress) -> Result<Entry<'static>> {
     let layout = match contents.meta() {
         None => None,
         Some(meta) => {
@@ -127,7 +127,7 @@ pub(crate) fn save_data<'py>(
     let mut builder = Builder::new();
     (builder.segment_alignment, builder.share) = (alignment, share);
     for (key, object) in entries {
-        builder.entries.push(entry(key, Contents::of(&object)?, &progress)?);
+        builder.entries.push(entry(key, EntryContents::of(&object)?, &progress)?);
     }
     let done: Result<Option<Vec<u8>>> = py.detach(|| {
         check(&[], &[], &path.iter().collect::<Vec<_>>())?;
@@ -151,7 +151,7 @@ fn bytes_of(prepared: &Prepared<'_>) -> Result<Vec<u8>> {
 }
 
 /// An entry that was read.
-enum Found {
+enum ReadEntry {
     Bytes(Vec<u8>),
     Tensor(Box<Tensor>),
 }
@@ -165,7 +165,7 @@ pub(crate) fn load_data<'py>(
     callback: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let (source, progress) = (Source::of(source)?, progress(callback));
-    let read: Result<Vec<(String, Found)>> = py.detach(|| {
+    let read: Result<Vec<(String, ReadEntry)>> = py.detach(|| {
         let map = File::open_data(source.open(false)?, "load_data", &Limits::default())?;
         let keys =
             keys.unwrap_or_else(|| map.tables().named_data.iter().map(|entry| entry.key.clone()).collect());
@@ -180,8 +180,8 @@ pub(crate) fn load_data<'py>(
     let dict = PyDict::new(py);
     for (key, found) in read? {
         match found {
-            Found::Bytes(bytes) => dict.set_item(key, PyBytes::new(py, &bytes))?,
-            Found::Tensor(tensor) => dict.set_item(key, PyTensor::new(*tensor))?,
+            ReadEntry::Bytes(bytes) => dict.set_item(key, PyBytes::new(py, &bytes))?,
+            ReadEntry::Tensor(tensor) => dict.set_item(key, PyTensor::new(*tensor))?,
         }
     }
     Ok(dict)
@@ -196,13 +196,13 @@ fn expect(map: &PtdDataMap, key: &str) -> Result<()> {
     Err(Failure::Input(format!("{}: there is no entry `{key}`{like}", map.name())))
 }
 
-fn found(map: &PtdDataMap, key: &str, progress: &Progress) -> Result<Found> {
+fn found(map: &PtdDataMap, key: &str, progress: &Progress) -> Result<ReadEntry> {
     let found = match map.tensor_layout(key)? {
-        None => Found::Bytes(map.data(key)?.to_vec()),
+        None => ReadEntry::Bytes(map.data(key)?.to_vec()),
         Some(meta) => {
             let mut tensor = Tensor::zeros(meta)?;
             map.load_data_into(key, tensor.view_mut().bytes_mut())?;
-            Found::Tensor(Box::new(tensor))
+            ReadEntry::Tensor(Box::new(tensor))
         }
     };
     progress.advance(map.nbytes(key)?);

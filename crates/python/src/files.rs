@@ -3,7 +3,7 @@
 use crate::convert::Input;
 use crate::errors::{Failure, Result};
 use crate::module;
-use crate::opened::Opened;
+use crate::opened::OpenProgram;
 use crate::progress::progress;
 use crate::settings::{Settings, Source};
 use crate::tools::{Reader, check, json, keep, patterns, write, write_edited};
@@ -101,7 +101,7 @@ pub(crate) fn bundle(
     options: &Bound<'_, PyDict>,
 ) -> PyResult<usize> {
     let (source, settings) = (Source::of(source)?, Settings::of(Some(options))?);
-    let opened = py.detach(|| Opened::new(&source, &settings))?;
+    let opened = py.detach(|| OpenProgram::new(&source, &settings))?;
     let name = method.map_or_else(|| opened.default_method(), Ok)?;
     let values = match inputs {
         None => None,
@@ -165,21 +165,21 @@ pub(crate) fn translate<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let (optional_sections, locations, generic) = form;
     let source = Source::of(source)?;
-    enum Made {
+    enum Translated {
         Bytes(Vec<u8>),
         Text(String),
     }
-    let done: Result<Made> = py.detach(|| {
+    let done: Result<Translated> = py.detach(|| {
         let loader = source.open(false)?;
         let name = loader.name();
         Ok(match bef::open(&*loader)? {
             Some(Program::Mlir(text)) => {
                 let options = mlir::Options { optional_sections, ..mlir::Options::default() };
-                Made::Bytes(translated(name, bef::to_bef(&text, name, options))?)
+                Translated::Bytes(translated(name, bef::to_bef(&text, name, options))?)
             }
             Some(Program::Bef(bytes)) => {
                 let print = mlir::PrintOptions { locations, generic };
-                Made::Text(translated(name, bef::to_text(&bytes, name, print)?)?)
+                Translated::Text(translated(name, bef::to_text(&bytes, name, print)?)?)
             }
             None => {
                 return Err(
@@ -189,8 +189,8 @@ pub(crate) fn translate<'py>(
         })
     });
     Ok(match done? {
-        Made::Bytes(bytes) => PyBytes::new(py, &bytes).into_any(),
-        Made::Text(text) => text.into_pyobject(py)?.into_any(),
+        Translated::Bytes(bytes) => PyBytes::new(py, &bytes).into_any(),
+        Translated::Text(text) => text.into_pyobject(py)?.into_any(),
     })
 }
 

@@ -4,7 +4,7 @@ use crate::convert::{Input, to_python};
 use crate::errors::{Failure, Result as Done};
 use crate::exchange::{Array, COPIES};
 use crate::meta;
-use crate::opened::{Opened, Signature, lock};
+use crate::opened::{OpenProgram, Signature, lock};
 use crate::settings::{Settings, Source, paths};
 use crate::state::State;
 use crate::tensor::{PyTensor, array_of};
@@ -24,12 +24,12 @@ pub(crate) struct PyModule {
     settings: Mutex<Settings>,
     /// The constructor's arguments, for pickling.
     arguments: (Py<PyAny>, Py<PyDict>),
-    opened: Mutex<Option<Arc<Opened>>>,
+    opened: Mutex<Option<Arc<OpenProgram>>>,
 }
 
 impl PyModule {
     /// The open program.
-    pub(crate) fn opened(&self, py: Python<'_>) -> PyResult<Arc<Opened>> {
+    pub(crate) fn opened(&self, py: Python<'_>) -> PyResult<Arc<OpenProgram>> {
         // Do not wait for the lock with the GIL held: its holder may need the GIL.
         if let Ok(guard) = self.opened.try_lock()
             && let Some(opened) = &*guard
@@ -40,7 +40,7 @@ impl PyModule {
         py.detach(|| self.open_now()).map_err(PyErr::from)
     }
 
-    fn open_now(&self) -> Done<Arc<Opened>> {
+    fn open_now(&self) -> Done<Arc<OpenProgram>> {
         let mut guard = lock(&self.opened);
         let opened = match guard.take() {
             Some(opened) if !opened.is_stale() => opened,
@@ -49,7 +49,7 @@ impl PyModule {
                 let stale = ManuallyDrop::new(stale);
                 Arc::new(stale.reopened(&self.source, &self.settings())?)
             }
-            None => Arc::new(Opened::new(&self.source, &self.settings())?),
+            None => Arc::new(OpenProgram::new(&self.source, &self.settings())?),
         };
         *guard = Some(Arc::clone(&opened));
         Ok(opened)
@@ -359,7 +359,7 @@ pub(crate) fn list<'py>(py: Python<'py>, values: Vec<EValue>) -> PyResult<Bound<
 /// Calls a method, and writes outputs to the arrays of `out` if it is given.
 fn call<'py>(
     py: Python<'py>,
-    opened: &Opened,
+    opened: &OpenProgram,
     signature: &Signature,
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,

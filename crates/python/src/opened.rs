@@ -47,7 +47,7 @@ impl Signature {
 }
 
 /// An open program.
-pub(crate) struct Opened {
+pub(crate) struct OpenProgram {
     pub(crate) program: Program,
     /// The test cases of a bundled program.
     pub(crate) bundle: Option<Bundle>,
@@ -64,7 +64,7 @@ pub(crate) struct Opened {
     forks: u64,
 }
 
-impl Opened {
+impl OpenProgram {
     /// Opens a program. A torch.export archive is compiled.
     pub(crate) fn new(source: &Source, settings: &Settings) -> Result<Self> {
         Self::of_loader(settings.loader(source)?, settings)

@@ -5,7 +5,7 @@ use crate::convert::Input;
 use crate::errors::{Failure, Result};
 use crate::graph;
 use crate::module;
-use crate::opened::{Opened, Signature, lock};
+use crate::opened::{OpenProgram, Signature, lock};
 use crate::settings::Source;
 use crate::tools::{Reader, check, json, settings};
 use pteron::compile::exported::{CompileBudget, ExportedProgram};
@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex};
 
 /// An open program, and a call of one of its methods.
 struct Call {
-    opened: Opened,
+    opened: OpenProgram,
     options: pteron::LoadOptions,
     request: Request,
 }
@@ -42,7 +42,7 @@ fn open(
     let py = source.py();
     let (source, settings) = (Source::of(source)?, settings(options)?);
     let (opened, options) =
-        py.detach(|| -> Result<_> { Ok((Opened::new(&source, &settings)?, settings.load_options()?)) })?;
+        py.detach(|| -> Result<_> { Ok((OpenProgram::new(&source, &settings)?, settings.load_options()?)) })?;
     let method = method.map_or_else(|| opened.default_method(), Ok)?;
     let values = match inputs {
         None => None,
@@ -112,7 +112,7 @@ fn write_dump(
 
 /// Writes the recorded executions of a program that was opened with `record`.
 pub(crate) fn write_recording(
-    opened: &Opened,
+    opened: &OpenProgram,
     etdump: &PathBuf,
     debug_buffer: Option<&PathBuf>,
 ) -> Result<()> {
@@ -225,14 +225,14 @@ pub(crate) fn compile_to<'py>(
     samples: Option<Vec<Bound<'py, PyTuple>>>,
 ) -> PyResult<(String, Option<Bound<'py, PyBytes>>)> {
     let from = match graph::programs(source)? {
-        Some(programs) => Given::Graphs(programs),
-        None => Given::File(Source::of(source)?),
+        Some(programs) => CompileInput::Graphs(programs),
+        None => CompileInput::File(Source::of(source)?),
     };
     let mut job = py.detach(|| -> Result<_> {
         let writes: Vec<&PathBuf> = output.iter().chain(&lowering.external_data).collect();
-        let reads = if let Given::File(source) = &from { vec![source] } else { Vec::new() };
+        let reads = if let CompileInput::File(source) = &from { vec![source] } else { Vec::new() };
         check(&reads, &[], &writes)?;
-        Job::new(from, &lowering)
+        Compilation::new(from, &lowering)
     })?;
     match (&job.options.quantize, samples) {
         (Some(Quantize::Observe), Some(samples)) if !samples.is_empty() => job.calibrate(py, &samples)?,
@@ -263,13 +263,13 @@ pub(crate) fn compile_to<'py>(
 }
 
 /// What is compiled.
-enum Given {
+enum CompileInput {
     Graphs(Vec<ExportedProgram>),
     File(Source),
 }
 
 /// What is compiled, opened.
-enum Origin {
+enum OpenedInput {
     Graphs(Vec<ExportedProgram>),
     Archive,
     /// A program, and its external data, if any.
@@ -277,36 +277,36 @@ enum Origin {
 }
 
 /// A compilation: its source and options.
-struct Job {
+struct Compilation {
     /// The file that constants may be parts of.
     file: Arc<dyn pteron::DataLoader>,
     /// The bundled program that the program is from, whose test cases are kept.
     bundle: Option<Bundle>,
-    origin: Origin,
+    origin: OpenedInput,
     known: OperatorTable,
     table: OperatorTable,
     options: Options,
 }
 
-impl Job {
-    fn new(from: Given, lowering: &Lowering) -> Result<Self> {
+impl Compilation {
+    fn new(from: CompileInput, lowering: &Lowering) -> Result<Self> {
         let (reader, options) = (Reader::new(), lowering.options()?);
         let mut bundle = None;
         let (file, origin) = match from {
-            Given::Graphs(programs) => {
+            CompileInput::Graphs(programs) => {
                 let file: Arc<dyn pteron::DataLoader> =
                     Arc::new(BytesLoader::named("the graph".to_owned(), Vec::new()));
-                (file, Origin::Graphs(graph::chosen(programs, &options)?))
+                (file, OpenedInput::Graphs(graph::chosen(programs, &options)?))
             }
-            Given::File(source) => {
+            CompileInput::File(source) => {
                 let file = source.open(false)?;
                 bundle = Bundle::open_if_bundled(&*file, &Limits::default())?;
                 let file = bundle.as_ref().map_or(file, Bundle::program);
                 let origin = match compile::pt2::is_archive(LoaderReader::new(&file)) {
-                    true => Origin::Archive,
+                    true => OpenedInput::Archive,
                     false => {
                         let mode = pteron_toolbox::run::LoadMode::File;
-                        Origin::Program(pteron_toolbox::run::open_data(
+                        OpenedInput::Program(pteron_toolbox::run::open_data(
                             &lowering.data,
                             mode,
                             &Limits::default(),
@@ -327,13 +327,13 @@ impl Job {
     fn compile(&self, options: &Options) -> Result<Compiled> {
         let mut watch = |_: &str, _: &str, _: &ExportedProgram| {};
         Ok(match &self.origin {
-            Origin::Graphs(programs) => {
+            OpenedInput::Graphs(programs) => {
                 let mut programs = programs.clone();
                 programs.iter_mut().for_each(|program| program.budget = CompileBudget::new(options.memory));
                 compile::compile_exported(programs, &self.table, options, &mut watch)?
             }
-            Origin::Archive => compile::from_loader(&self.file, &self.table, options, &mut watch)?,
-            Origin::Program(data) => {
+            OpenedInput::Archive => compile::from_loader(&self.file, &self.table, options, &mut watch)?,
+            OpenedInput::Program(data) => {
                 let file = Arc::clone(&self.file);
                 compile::from_program(file, data.as_ref(), (&self.known, &self.table), options, &mut watch)?
             }

@@ -24,9 +24,9 @@ pub(crate) enum Source {
 }
 
 /// Bytes owned by Python, for a loader.
-struct Held(Arc<PyBackedBytes>);
+struct PythonBytes(Arc<PyBackedBytes>);
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for PythonBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
@@ -49,7 +49,7 @@ impl Source {
     pub(crate) fn open(&self, mmap: bool) -> Result<Arc<dyn DataLoader>> {
         match self {
             Self::Path(path) => Ok(open(path, mode(mmap))?),
-            Self::Bytes(bytes) => Ok(Arc::new(BytesLoader::new(Held(Arc::clone(bytes))))),
+            Self::Bytes(bytes) => Ok(Arc::new(BytesLoader::new(PythonBytes(Arc::clone(bytes))))),
         }
     }
 }

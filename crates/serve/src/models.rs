@@ -64,7 +64,7 @@ struct Failure {
 
 /// How a look at the folder treats what failed before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum ScanPolicy {
     /// Files that were invalid are not loaded again, and failures are not reported again.
     ForChanges,
     /// Everything that is not loaded is tried; failures are returned, and reported if they are new.
@@ -109,12 +109,16 @@ impl Models {
     ///
     /// # Errors
     /// The folder cannot be read; then nothing changes.
-    pub(crate) fn follow(&self, look: Look, options: &ServiceOptions) -> Result<Vec<(String, Refusal)>> {
+    pub(crate) fn follow(
+        &self,
+        look: ScanPolicy,
+        options: &ServiceOptions,
+    ) -> Result<Vec<(String, Refusal)>> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let found = match guarded(|| self.repository.scan()) {
             Ok(found) => found,
             Err(refusal) => {
-                if look == Look::Afresh || failures.folder.as_ref() != Some(&refusal) {
+                if look == ScanPolicy::Afresh || failures.folder.as_ref() != Some(&refusal) {
                     options.events.report(&Event::FolderFailed(refusal.clone()));
                 }
                 failures.folder = Some(refusal.clone());
@@ -168,7 +172,7 @@ impl Models {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = guarded(|| self.repository.scan())?;
         let versions = found.remove(name).ok_or_else(|| no_model(name))?;
-        let failed = self.load_versions(&mut failures, name, versions, Look::OnRequest, options);
+        let failed = self.load_versions(&mut failures, name, versions, ScanPolicy::OnRequest, options);
         failed.into_iter().next().map_or(Ok(()), Err)
     }
 
@@ -179,7 +183,7 @@ impl Models {
         failures: &mut Failures,
         name: &str,
         versions: Result<Versions>,
-        look: Look,
+        look: ScanPolicy,
         options: &ServiceOptions,
     ) -> Vec<Refusal> {
         let mut reported = Vec::new();
@@ -188,11 +192,11 @@ impl Models {
             let key = (name.to_owned(), version);
             let is_kept = self.keep(name, version, &refusal);
             let is_new = failures.models.get(&key) != Some(&failure);
-            if look == Look::Afresh || is_new {
+            if look == ScanPolicy::Afresh || is_new {
                 let (model, refusal) = (name.to_owned(), refusal.clone());
                 options.events.report(&Event::Failed { model, version, refusal, is_kept });
             }
-            if look != Look::ForChanges || is_new {
+            if look != ScanPolicy::ForChanges || is_new {
                 reported.push(refusal);
             }
             failures.models.insert(key, failure);
@@ -216,7 +220,7 @@ impl Models {
                 continue;
             }
             let known = failures.models.get(&key).filter(|failure| failure.files.as_ref() == Some(&files));
-            if look == Look::ForChanges && known.is_some_and(|failure| failure.refusal.is_lasting()) {
+            if look == ScanPolicy::ForChanges && known.is_some_and(|failure| failure.refusal.is_lasting()) {
                 continue;
             }
             let number = self.next_number();

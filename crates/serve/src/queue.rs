@@ -25,7 +25,7 @@ pub(crate) struct Job {
     pub(crate) reply: Reply,
 }
 
-struct Waiting {
+struct QueuedRequest {
     id: u64,
     entered: Instant,
     /// The number of rows, if it can be batched with others.
@@ -56,11 +56,11 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct State {
     /// The waiting requests, one lane per version of a model; no lane is empty.
-    lanes: BTreeMap<u64, VecDeque<Waiting>>,
+    lanes: BTreeMap<u64, VecDeque<QueuedRequest>>,
     /// The number of waiting requests.
     waiting: usize,
     /// The running batches, by the ids of their requests.
-    running: BTreeMap<u64, Arc<Running>>,
+    running: BTreeMap<u64, Arc<RunningBatch>>,
     /// The lane that was served last.
     last: u64,
     next_id: u64,
@@ -70,7 +70,7 @@ struct State {
 }
 
 /// A running batch.
-struct Running {
+struct RunningBatch {
     interrupt: Interrupt,
     /// The number of its requests whose clients still wait for a result.
     alive: AtomicUsize,
@@ -117,7 +117,12 @@ impl Queue {
         state.waiting += 1;
         let rows = job.inputs.rows().filter(|&rows| rows > 0 && rows <= job.generation.max_batch());
         let rows = rows.filter(|_| job.generation.max_batch() > 1);
-        state.lanes.entry(lane).or_default().push_back(Waiting { id, entered: Instant::now(), rows, job });
+        state.lanes.entry(lane).or_default().push_back(QueuedRequest {
+            id,
+            entered: Instant::now(),
+            rows,
+            job,
+        });
         drop(state);
         self.wake.notify_one();
         Ok(Ticket { queue: Arc::clone(self), lane, id })
@@ -144,7 +149,7 @@ impl Queue {
     }
 
     /// Waits for a batch; `None` once the queue is stopped and empty.
-    fn next(&self) -> Option<(Vec<Waiting>, Arc<Running>)> {
+    fn next(&self) -> Option<(Vec<QueuedRequest>, Arc<RunningBatch>)> {
         let mut state = self.lock();
         loop {
             let delay = if state.no_delay { Duration::ZERO } else { self.bounds.delay };
@@ -199,7 +204,7 @@ impl Queue {
 
 impl State {
     /// The next batch that is due, taking turns between lanes; otherwise the time at which one will be due, if any waits.
-    fn take(&mut self, delay: Duration) -> Result<Vec<Waiting>, Option<Instant>> {
+    fn take(&mut self, delay: Duration) -> Result<Vec<QueuedRequest>, Option<Instant>> {
         let now = Instant::now();
         let mut earliest: Option<Instant> = None;
         let turn: Vec<u64> =
@@ -231,11 +236,11 @@ impl State {
         Err(earliest)
     }
 
-    fn start(&mut self, batch: &[Waiting]) -> Arc<Running> {
+    fn start(&mut self, batch: &[QueuedRequest]) -> Arc<RunningBatch> {
         let end = batch.iter().map(|waiting| waiting.job.deadline).max();
         let interrupt = Interrupt::new();
         let interrupt = end.map_or(interrupt.clone(), |end| interrupt.until(end));
-        let running = Arc::new(Running { interrupt, alive: AtomicUsize::new(batch.len()) });
+        let running = Arc::new(RunningBatch { interrupt, alive: AtomicUsize::new(batch.len()) });
         for waiting in batch {
             self.running.insert(waiting.id, Arc::clone(&running));
         }
@@ -243,7 +248,7 @@ impl State {
     }
 
     /// Removes the waiting requests, and cancels the running batches.
-    fn clear(&mut self) -> Vec<Waiting> {
+    fn clear(&mut self) -> Vec<QueuedRequest> {
         self.running.values().for_each(|running| running.interrupt.cancel());
         self.waiting = 0;
         std::mem::take(&mut self.lanes).into_values().flatten().collect()
@@ -251,7 +256,7 @@ impl State {
 }
 
 /// The indices of the requests that are executed with the first one of a lane, and their total number of rows.
-fn choose_batch(lane: &VecDeque<Waiting>) -> (Vec<usize>, usize) {
+fn choose_batch(lane: &VecDeque<QueuedRequest>) -> (Vec<usize>, usize) {
     let mut chosen = vec![0];
     let Some((first, mut rows)) = lane.front().and_then(|first| Some((first, first.rows?))) else {
         return (chosen, 0);
@@ -273,9 +278,9 @@ fn choose_batch(lane: &VecDeque<Waiting>) -> (Vec<usize>, usize) {
 }
 
 /// Executes a batch and answers its requests.
-fn run(batch: Vec<Waiting>, running: &Running, budget: &Arc<Budget>) {
+fn run(batch: Vec<QueuedRequest>, running: &RunningBatch, budget: &Arc<Budget>) {
     let begin = Instant::now();
-    let expired = |waiting: &Waiting| waiting.job.deadline <= begin;
+    let expired = |waiting: &QueuedRequest| waiting.job.deadline <= begin;
     let (expired, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(expired);
     for waiting in expired {
         (waiting.job.reply)(Err(Refusal::new(
@@ -311,7 +316,11 @@ fn run(batch: Vec<Waiting>, running: &Running, budget: &Arc<Budget>) {
 }
 
 /// Executes one or more requests as one batch, and returns a result for each.
-fn execute_batch(batch: &[Waiting], interrupt: &Interrupt, budget: &Arc<Budget>) -> Result<Vec<Outputs>> {
+fn execute_batch(
+    batch: &[QueuedRequest],
+    interrupt: &Interrupt,
+    budget: &Arc<Budget>,
+) -> Result<Vec<Outputs>> {
     let generation = &batch[0].job.generation;
     let rows: Option<usize> = batch.iter().map(|waiting| waiting.rows).sum();
     let padded = rows.map(|rows| if batch.len() > 1 { generation.padded(rows) } else { rows });

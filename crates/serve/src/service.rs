@@ -4,7 +4,7 @@ use crate::execute::Outputs;
 use crate::generation::Generation;
 use crate::guard;
 use crate::metrics;
-use crate::models::{Entry, IndexEntry, Look, Models};
+use crate::models::{Entry, IndexEntry, Models, ScanPolicy};
 use crate::options::ServiceOptions;
 use crate::queue::{Bounds, Job, Queue, Ticket};
 use crate::refusal::{Reason, Refusal, Result};
@@ -88,7 +88,7 @@ impl Service {
     /// # Errors
     /// The folder cannot be read; then nothing changes.
     pub fn reload(&self) -> Result<Vec<(String, Refusal)>> {
-        self.models.follow(Look::Afresh, &self.options)
+        self.models.follow(ScanPolicy::Afresh, &self.options)
     }
 
     /// As [`Self::reload`], but files that were found to be invalid are not tried again unless they were replaced, and
@@ -97,7 +97,7 @@ impl Service {
     /// # Errors
     /// The folder cannot be read; then nothing changes.
     pub fn reload_changed(&self) -> Result<Vec<(String, Refusal)>> {
-        self.models.follow(Look::ForChanges, &self.options)
+        self.models.follow(ScanPolicy::ForChanges, &self.options)
     }
 
     /// Loads a model, or swaps in files that were replaced: afterwards it has the versions that are in the folder now.

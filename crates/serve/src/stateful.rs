@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 /// The open modules with shared state, so that the models of a program's methods use the same one. A module is dropped
 /// with the last generation that uses it.
 #[derive(Debug, Default)]
-pub(crate) struct StatefulModules(Mutex<Vec<Known>>);
+pub(crate) struct StatefulModules(Mutex<Vec<ProbedModule>>);
 
 #[derive(Debug)]
-struct Known {
+struct ProbedModule {
     program: Source,
     stamps: Vec<Stamp>,
     module: Weak<Mutex<Module>>,
@@ -29,14 +29,14 @@ impl StatefulModules {
     ) -> Result<Arc<Mutex<Module>>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|known| known.module.strong_count() > 0);
-        let same = |known: &&Known| known.program == files.program && known.stamps == files.stamps;
+        let same = |known: &&ProbedModule| known.program == files.program && known.stamps == files.stamps;
         if let Some(module) = known.iter().find(same).and_then(|known| known.module.upgrade()) {
             return Ok(module);
         }
         let mut module = Module::new(program.clone(), load);
         module.share_memory_arenas().map_err(failed)?;
         let module = Arc::new(Mutex::new(module));
-        known.push(Known {
+        known.push(ProbedModule {
             program: files.program.clone(),
             stamps: files.stamps.clone(),
             module: Arc::downgrade(&module),

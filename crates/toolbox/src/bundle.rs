@@ -4,7 +4,7 @@ use crate::edit::Output;
 use crate::file::Progress;
 use crate::input::type_text;
 use crate::inspect::{self, REPORT_VERSION};
-use crate::run::{Called, Request};
+use crate::run::{Request, ResolvedCall};
 use crate::{Context, Error, Result};
 use pteron_format::bpte::{self, BundledMethodTestCase, BundledMethodTestSuite, Value};
 use pteron_operator::EValue;
@@ -134,7 +134,7 @@ impl Bundle {
     /// the result.
     pub fn add(&mut self, request: &Request, mut options: LoadOptions) -> Result<Option<Vec<String>>> {
         let program = Program::load(self.program(), &options.limits)?;
-        let Called { method, inputs, zeros } = request.resolve(&program)?;
+        let ResolvedCall { method, inputs, zeros } = request.resolve(&program)?;
         options.no_prepare = true;
         let outputs = program.load_method(&method, options)?.execute(&inputs)?;
         let bundled = |values: &[EValue]| values.iter().map(to_bundled).collect::<Result<Vec<_>>>();

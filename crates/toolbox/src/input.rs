@@ -56,7 +56,7 @@ pub enum Elements {
 /// The declaration of a method's input. A tensor is checked against it before it is read or allocated, so that
 /// one that the method would refuse costs nothing.
 #[derive(Debug, Clone)]
-pub struct Declared {
+pub struct DeclaredInput {
     /// The method's name.
     pub method: String,
     /// The index of the input.
@@ -153,7 +153,7 @@ impl InputSpec {
     ///
     /// # Errors
     /// If the input does not match the declaration, or its file cannot be read.
-    pub fn resolve(&self, declared: &Declared, pictures: &Preparation) -> Result<EValue> {
+    pub fn resolve(&self, declared: &DeclaredInput, pictures: &Preparation) -> Result<EValue> {
         let number = matches!(declared.tag, Tag::Int | Tag::Double | Tag::Bool);
         Ok(match self {
             Self::None => EValue::None,
@@ -179,7 +179,7 @@ impl InputSpec {
         })
     }
 
-    fn unfit(&self, declared: &Declared) -> Error {
+    fn unfit(&self, declared: &DeclaredInput) -> Error {
         let wanted = match (&declared.meta, declared.tag) {
             (Some(meta), _) => format!(
                 "the program takes a {meta} there: write `{}=…`, or `x.npy`",
@@ -191,7 +191,7 @@ impl InputSpec {
     }
 }
 
-impl Declared {
+impl DeclaredInput {
     /// Fails, with the error that the method would give, if a tensor of this type and sizes cannot be the input.
     fn check(&self, dtype: ScalarType, sizes: &[usize]) -> Result<()> {
         let problem = match (&self.meta, self.tag) {
@@ -345,8 +345,8 @@ fn raw(path: &Path, meta: TensorMeta) -> Result<Tensor> {
 mod tests {
     use super::*;
 
-    fn declared(tag: Tag) -> Declared {
-        Declared { method: "forward".to_owned(), index: 0, tag, meta: None, allowed: None }
+    fn declared(tag: Tag) -> DeclaredInput {
+        DeclaredInput { method: "forward".to_owned(), index: 0, tag, meta: None, allowed: None }
     }
 
     fn tensor(text: &str) -> Tensor {
@@ -428,7 +428,7 @@ mod tests {
         use pteron_tensor::ShapeDynamism::{DynamicBound, Static};
         let resolve = |text: &str, dynamism| {
             let meta = TensorMeta::contiguous(ScalarType::Float, &[4, 2]).unwrap().with_dynamism(dynamism);
-            let declared = Declared { meta: Some(meta), ..declared(Tag::Tensor) };
+            let declared = DeclaredInput { meta: Some(meta), ..declared(Tag::Tensor) };
             let spec = text.parse::<InputSpec>().unwrap();
             spec.resolve(&declared, &Preparation::default()).map_err(|e| e.to_string())
         };

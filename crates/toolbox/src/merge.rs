@@ -71,7 +71,7 @@ pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) 
     }
     let renamed: HashMap<&str, &str> = options.rename.iter().map(|(old, new)| (&**old, &**new)).collect();
 
-    let mut places: HashMap<String, Found<'_>> = HashMap::new();
+    let mut places: HashMap<String, EntryOf<'_>> = HashMap::new();
     let (mut same, mut conflicts) = (Vec::new(), Vec::new());
     for (index, file) in files.iter().enumerate() {
         let (tables, name) = (file.tables(), file.loader().name());
@@ -84,7 +84,7 @@ pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) 
             }
             let range = tables.data_range(entry);
             let blob = known.entry(range.clone()).or_insert_with(|| bytes_of(range)).clone();
-            let found = Found { place: (index, at), layout: entry.tensor_layout.as_ref(), blob };
+            let found = EntryOf { place: (index, at), layout: entry.tensor_layout.as_ref(), blob };
             let key =
                 renamed.get(entry.key.as_str()).map_or_else(|| entry.key.clone(), |&new| new.to_owned());
             match places.entry(key) {
@@ -117,7 +117,7 @@ pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) 
         return Err(Error::Conflicts(conflicts));
     }
 
-    let mut taken: Vec<(String, Found<'_>)> = places.into_iter().collect();
+    let mut taken: Vec<(String, EntryOf<'_>)> = places.into_iter().collect();
     taken.sort_unstable_by_key(|(_, found)| found.place);
     let entries = taken.len();
     let split = taken.partition_point(|(_, found)| found.place.0 == 0);
@@ -148,7 +148,7 @@ pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) 
 }
 
 /// An entry of a file.
-struct Found<'f> {
+struct EntryOf<'f> {
     /// The indices of the file and of the entry in it.
     place: (usize, usize),
     layout: Option<&'f TensorLayout>,
@@ -156,8 +156,8 @@ struct Found<'f> {
 }
 
 /// Descriptions of two entries of the same key, if they differ.
-fn difference(one: &Found<'_>, other: &Found<'_>) -> pteron_format::Result<Option<(String, String)>> {
-    let what = |entry: &Found<'_>| match entry.layout {
+fn difference(one: &EntryOf<'_>, other: &EntryOf<'_>) -> pteron_format::Result<Option<(String, String)>> {
+    let what = |entry: &EntryOf<'_>| match entry.layout {
         Some(layout) => show::layout(layout),
         None => format!("a blob of {}", show::bytes(entry.blob.len())),
     };

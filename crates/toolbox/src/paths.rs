@@ -38,20 +38,20 @@ pub struct Paths {
 struct Named {
     option: &'static str,
     path: PathBuf,
-    place: Place,
+    place: Resolved,
 }
 
 #[derive(Debug)]
 struct Write {
     named: Named,
     /// Inputs that it may replace.
-    over: Vec<Place>,
+    over: Vec<Resolved>,
 }
 
 impl Paths {
     /// Adds a file, or stdin, that is read. `option` is the option before the path; empty for a positional argument.
     pub fn read(&mut self, option: &'static str, path: &Path) {
-        self.reads.push(Named::new(option, path, Place::of_read(path)));
+        self.reads.push(Named::new(option, path, Resolved::of_read(path)));
     }
 
     /// Adds a file that is written and must not be one of those that are read.
@@ -61,14 +61,14 @@ impl Paths {
 
     /// Adds a file that is written and may replace the inputs `over`: an edit in place.
     pub fn edit(&mut self, option: &'static str, path: &Path, over: &[&Path]) {
-        let named = Named::new(option, path, Place::of(path));
-        let over = over.iter().map(|path| Place::of_read(path)).collect();
+        let named = Named::new(option, path, Resolved::of(path));
+        let over = over.iter().map(|path| Resolved::of_read(path)).collect();
         self.writes.push(Write { named, over });
     }
 
     /// Adds a folder in which files will be written; their paths are added separately once they are known.
     pub fn folder(&mut self, option: &'static str, path: &Path) {
-        self.folders.push(Named::new(option, path, Place::of(path)));
+        self.folders.push(Named::new(option, path, Resolved::of(path)));
     }
 
     /// Declares that binary data is written to stdout.
@@ -137,7 +137,7 @@ impl Paths {
                 return Err(format!("{named} would replace {read}, which is read: name another file"));
             }
         }
-        let stdout = Place::of_stdout();
+        let stdout = Resolved::of_stdout();
         let clash = |named: &&Named| stdout.as_ref().is_some_and(|stdout| stdout.id == named.place.id);
         match self.named().find(clash) {
             Some(named) => Err(format!("stdout goes to the same file as {named}: send it to another")),
@@ -151,7 +151,7 @@ pub const BINARY_TO_TERMINAL: &str =
     "the output is binary and stdout is a terminal: name a file with `-o FILE`, or pipe it on";
 
 impl Named {
-    fn new(option: &'static str, path: &Path, place: Place) -> Self {
+    fn new(option: &'static str, path: &Path, place: Resolved) -> Self {
         Self { option, path: path.to_owned(), place }
     }
 }
@@ -167,7 +167,7 @@ impl std::fmt::Display for Named {
 
 /// The file that a path resolves to.
 #[derive(Debug)]
-struct Place {
+struct Resolved {
     id: Id,
     /// Whether it can be read only once: a pipe or socket.
     once: bool,
@@ -184,7 +184,7 @@ enum Id {
     Path(PathBuf),
 }
 
-impl Place {
+impl Resolved {
     fn of_read(path: &Path) -> Self {
         if !is_stdin(path) {
             return Self::of(path);

@@ -1,6 +1,6 @@
 //! Runs a method once or many times.
 
-use crate::input::{Declared, InputSpec, type_text};
+use crate::input::{DeclaredInput, InputSpec, type_text};
 use crate::picture::Preparation;
 use crate::show::{self, count};
 use crate::{Context, Error, Result, stream};
@@ -133,7 +133,7 @@ impl FromStr for CallSpec {
 
 /// The result of a run.
 #[derive(Debug)]
-pub struct Ran {
+pub struct RunResult {
     /// The method that ran.
     pub method: String,
     /// If no inputs were given, descriptions of those that were used, such as `1x1x8x8xf32`.
@@ -182,8 +182,8 @@ pub fn default_method(program: &Program) -> Result<String> {
 }
 
 /// Loads a method and runs it.
-pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result<Ran> {
-    let Called { method: name, inputs, zeros } = request.resolve(program)?;
+pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result<RunResult> {
+    let ResolvedCall { method: name, inputs, zeros } = request.resolve(program)?;
     let limits = options.limits.clone();
     let start = Instant::now();
     let mut module = Module::new(program.clone(), options);
@@ -195,7 +195,7 @@ pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result
     for call in &request.before {
         let call =
             Request { method: Some(call.method.clone()), inputs: call.inputs.clone(), ..request.clone() };
-        let Called { method, inputs, .. } = call.resolve(program)?;
+        let ResolvedCall { method, inputs, .. } = call.resolve(program)?;
         module.execute(&method, &inputs)?;
     }
     module.with_method(&name, |method| {
@@ -213,7 +213,7 @@ pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result
         if let Some(file) = &request.checkpoint {
             method.save_checkpoint(file)?;
         }
-        Ok(Ran { method: name.clone(), zeros, outputs, load, latency: Latency::of(times) })
+        Ok(RunResult { method: name.clone(), zeros, outputs, load, latency: Latency::of(times) })
     })
 }
 
@@ -232,7 +232,7 @@ pub fn inputs(
 }
 
 /// A method and the values that it is called with.
-pub(crate) struct Called {
+pub(crate) struct ResolvedCall {
     /// The method's name.
     pub(crate) method: String,
     /// Its inputs.
@@ -243,14 +243,14 @@ pub(crate) struct Called {
 
 impl Request {
     /// Determines the method and makes its inputs.
-    pub(crate) fn resolve(&self, program: &Program) -> Result<Called> {
+    pub(crate) fn resolve(&self, program: &Program) -> Result<ResolvedCall> {
         let method = match &self.method {
             Some(name) => name.clone(),
             None => default_method(program)?,
         };
         if let Some(values) = &self.values {
             let inputs = values.iter().map(EValue::try_clone).collect::<Result<_, _>>()?;
-            return Ok(Called { method, inputs, zeros: None });
+            return Ok(ResolvedCall { method, inputs, zeros: None });
         }
         let meta = program.method_meta(&method)?;
         let declared = meta.inputs();
@@ -261,7 +261,7 @@ impl Request {
                 (given_inputs(&method, &declared, allowed, &self.inputs, &self.pictures)?, None)
             }
         };
-        Ok(Called { method, inputs, zeros })
+        Ok(ResolvedCall { method, inputs, zeros })
     }
 }
 
@@ -304,7 +304,7 @@ fn given_inputs(
                 let Some(spec) = specs.next() else { break };
                 let meta = value.tensor.as_ref().map(|t| t.meta.clone());
                 let (method_name, allowed) = (method.to_owned(), allowed.clone());
-                let declared = Declared { method: method_name, index: i, tag: value.tag, meta, allowed };
+                let declared = DeclaredInput { method: method_name, index: i, tag: value.tag, meta, allowed };
                 match spec.resolve(&declared, pictures) {
                     // This error already names the method and the input.
                     Err(e @ Error::Runtime(pteron_runtime::Error::Input { .. })) => return Err(e),

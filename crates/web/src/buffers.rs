@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 
 /// Objects by handle. Handles start at 1 and are never reused.
 #[derive(Debug)]
-pub(crate) struct Numbered<T> {
+pub(crate) struct Handles<T> {
     items: BTreeMap<u32, T>,
     last: u32,
 }
 
-impl<T> Default for Numbered<T> {
+impl<T> Default for Handles<T> {
     fn default() -> Self {
         Self { items: BTreeMap::new(), last: 0 }
     }
 }
 
-impl<T> Numbered<T> {
+impl<T> Handles<T> {
     /// Adds an object and returns its handle; `None` if all handles are used up.
     pub(crate) fn add(&mut self, item: T) -> Option<u32> {
         self.last = self.last.checked_add(1)?;
@@ -43,7 +43,7 @@ impl<T> Numbered<T> {
 }
 
 /// Buffers of memory that Rust and JavaScript read and write.
-pub(crate) type Buffers = Numbered<AlignedBuffer>;
+pub(crate) type Buffers = Handles<AlignedBuffer>;
 
 impl Buffers {
     /// The bytes of a buffer that a request refers to.
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn handles_are_not_reused() {
-        let mut things = Numbered::default();
+        let mut things = Handles::default();
         assert_eq!((things.add('a'), things.add('b')), (Some(1), Some(2)));
         assert_eq!((things.take(2), things.take(2), things.add('c')), (Some('b'), None, Some(3)));
         things.last = u32::MAX;

@@ -1,10 +1,10 @@
 //! Executes the requests of JavaScript.
 
-use crate::buffers::{Buffers, Numbered};
+use crate::buffers::{Buffers, Handles};
 use crate::failure::{Failure, Result};
-use crate::opened::Opened;
+use crate::opened::OpenFile;
 use crate::request::{File, Input, Profile, Request};
-use crate::values::{self, Given};
+use crate::values::{self, InputValue};
 use pteron::tensor::AlignedBuffer;
 use pteron::{EValue, Method, Registries, Tensor, ValueMeta};
 use pteron_clock::Instant;
@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Default)]
 pub struct Engine {
     buffers: Buffers,
-    modules: Numbered<Opened>,
+    modules: Handles<OpenFile>,
     registries: Registries,
 }
 
@@ -109,7 +109,7 @@ impl Engine {
         let (name, bytes) = taken(file)?;
         let data = data.into_iter().map(taken).collect::<Result<_>>()?;
         let start = Instant::now();
-        let mut opened = Opened::new(name, bytes, data, &self.registries)?;
+        let mut opened = OpenFile::new(name, bytes, data, &self.registries)?;
         let mut described = opened.describe()?;
         described["ms"] = json!(milliseconds(start.elapsed()));
         let number = self.modules.add(opened);
@@ -132,7 +132,7 @@ impl Engine {
         let load = start.elapsed();
         let once = |method: &mut Method| {
             let start = Instant::now();
-            given.iter().enumerate().try_for_each(|(index, input)| Given::set(input, method, index))?;
+            given.iter().enumerate().try_for_each(|(index, input)| InputValue::set(input, method, index))?;
             method.run()?;
             Ok::<_, Failure>(start.elapsed())
         };
@@ -177,10 +177,10 @@ impl Engine {
 
 /// A module, the name of the selected or default method, and its inputs.
 fn resolved(
-    modules: &mut Numbered<Opened>,
+    modules: &mut Handles<OpenFile>,
     module: u32,
     method: Option<String>,
-) -> Result<(&mut Opened, String, Vec<ValueMeta>)> {
+) -> Result<(&mut OpenFile, String, Vec<ValueMeta>)> {
     let opened = modules.get_mut(module).ok_or_else(|| no_module(module))?;
     let method = opened.method(method)?;
     let declared = opened.module()?.method_meta(&method)?.inputs();

@@ -9,11 +9,11 @@ pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// An error that is serialized for JavaScript.
 #[derive(Debug, Serialize)]
-pub(crate) struct Failure(Box<Facts>);
+pub(crate) struct Failure(Box<FailureDetails>);
 
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Facts {
+struct FailureDetails {
     /// The messages of the error and its sources, on one line.
     message: String,
     /// The kind of the error.
@@ -41,7 +41,7 @@ struct Facts {
 impl Failure {
     /// An error for an invalid request.
     pub(crate) fn input(message: impl Into<String>) -> Self {
-        Self(Box::new(Facts { message: message.into(), kind: "input", ..Facts::default() }))
+        Self(Box::new(FailureDetails { message: message.into(), kind: "input", ..FailureDetails::default() }))
     }
 
     /// Prefixes the message with the index of an input.
@@ -57,7 +57,17 @@ impl<E: Error + 'static> From<E> for Failure {
             ErrorFacts::of(&error);
         let message = pteron_toolbox::one_line(&error);
         let (kind, remedy) = (name(kind), remedy.and_then(remedy_text));
-        Self(Box::new(Facts { message, kind, file, path, offset, remedy, method, operators, backends }))
+        Self(Box::new(FailureDetails {
+            message,
+            kind,
+            file,
+            path,
+            offset,
+            remedy,
+            method,
+            operators,
+            backends,
+        }))
     }
 }
 

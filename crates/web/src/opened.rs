@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// An open file.
-pub(crate) struct Opened {
+pub(crate) struct OpenFile {
     /// The file; for an archive, the compiled program.
     file: Arc<dyn DataLoader>,
     options: LoadOptions,
@@ -23,7 +23,7 @@ pub(crate) struct Opened {
     module: Option<Module>,
 }
 
-impl Opened {
+impl OpenFile {
     /// Opens a program, an archive, which is compiled, a bundled program, or any other file that a report can show.
     pub(crate) fn new(
         name: String,

@@ -8,12 +8,12 @@ use pteron::{EValue, Method, ScalarType, Tensor, ValueMeta};
 use serde_json::{Value, json};
 
 /// An input. The elements of tensors are borrowed from a buffer.
-pub(crate) enum Given<'b> {
+pub(crate) enum InputValue<'b> {
     Tensor(TensorMeta, &'b [u8]),
     Value(EValue),
 }
 
-impl Given<'_> {
+impl InputValue<'_> {
     /// Sets the input of a method.
     pub(crate) fn set(&self, method: &mut Method, index: usize) -> Result<()> {
         match self {
@@ -37,7 +37,7 @@ pub(crate) fn given<'b>(
     declared: &[ValueMeta],
     inputs: Vec<Input>,
     buffers: &'b Buffers,
-) -> Result<Vec<Given<'b>>> {
+) -> Result<Vec<InputValue<'b>>> {
     let open = declared.iter().filter(|declared| declared.traced.is_none()).count();
     let all = inputs.len() == declared.len();
     if !all && inputs.len() != open {
@@ -61,14 +61,14 @@ pub(crate) fn given<'b>(
 
 /// As [`given`], but returns owned values.
 pub(crate) fn values(declared: &[ValueMeta], inputs: Vec<Input>, buffers: &Buffers) -> Result<Vec<EValue>> {
-    given(declared, inputs, buffers)?.into_iter().map(Given::into_value).collect()
+    given(declared, inputs, buffers)?.into_iter().map(InputValue::into_value).collect()
 }
 
-fn one<'b>(input: Input, declared: &ValueMeta, buffers: &'b Buffers) -> Result<Given<'b>> {
-    Ok(Given::Value(match input {
+fn one<'b>(input: Input, declared: &ValueMeta, buffers: &'b Buffers) -> Result<InputValue<'b>> {
+    Ok(InputValue::Value(match input {
         Input::Tensor { dtype, sizes, buffer } => {
             let (meta, bytes) = tensor(&dtype, &sizes, buffer, buffers)?;
-            return Ok(Given::Tensor(meta, bytes));
+            return Ok(InputValue::Tensor(meta, bytes));
         }
         Input::Number { value } => number(&value, declared)?,
         Input::Bool { value } => EValue::Bool(value),

@@ -31,7 +31,7 @@ pub(crate) struct Opts {
     input: InputArg,
     /// The format to write [default: by the extension of the output]
     #[arg(long, value_enum, value_name = "FORMAT")]
-    to: Option<To>,
+    to: Option<TargetFormat>,
     /// Keep the bytes of quantized tensors (.gguf), as uint8 with the blocks of a row in the last dimension
     #[arg(long)]
     keep_quantized: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Opts {
 
 /// The formats that can be written.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum To {
+enum TargetFormat {
     /// Named data
     Ptd,
     /// Safetensors
@@ -78,9 +78,9 @@ impl Opts {
     /// The format to write. Fails if --to contradicts the name of the output.
     fn format(&self) -> Result<Format> {
         let asked = self.to.map(|to| match to {
-            To::Ptd => Format::Ptd,
-            To::Safetensors => Format::Safetensors,
-            To::Npz => Format::Npz,
+            TargetFormat::Ptd => Format::Ptd,
+            TargetFormat::Safetensors => Format::Safetensors,
+            TargetFormat::Npz => Format::Npz,
         });
         let Some(path) = self.output.path() else {
             let message = "stdout has no name to determine the format: give it with `--to FORMAT`";

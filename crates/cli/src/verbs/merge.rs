@@ -35,7 +35,7 @@ pub(crate) struct Opts {
     rename: Vec<(String, String)>,
     /// If the files have different entries under a key, take that of the first or of the last file that has one
     #[arg(long, value_enum, value_name = "WHICH")]
-    prefer: Option<Preferred>,
+    prefer: Option<PreferredFile>,
     /// Do not share equal blobs; finding them reads some bytes twice
     #[arg(long)]
     no_share: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Opts {
 
 /// The file whose entries are preferred.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Preferred {
+enum PreferredFile {
     /// The first one
     First,
     /// The last one
@@ -78,8 +78,8 @@ impl Opts {
             names: self.names.patterns(),
             rename: self.rename,
             prefer: self.prefer.map(|which| match which {
-                Preferred::First => Prefer::First,
-                Preferred::Last => Prefer::Last,
+                PreferredFile::First => Prefer::First,
+                PreferredFile::Last => Prefer::Last,
             }),
             share: !self.no_share,
         };

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use pteron_toolbox::input::InputSpec;
 use pteron_toolbox::json::Json;
 use pteron_toolbox::paths::Paths;
-use pteron_toolbox::run::{self, CallSpec, Latency, Ran, Ranked, Top};
+use pteron_toolbox::run::{self, CallSpec, Latency, RunResult, Ranked, Top};
 use pteron_toolbox::show::{Escapes, Screen};
 use pteron_toolbox::{npy, show};
 
@@ -155,7 +155,7 @@ fn output_file(folder: &Path, i: usize) -> PathBuf {
     folder.join(format!("output{i}.npy"))
 }
 
-fn first_tensor(ran: &Ran) -> Result<&Tensor> {
+fn first_tensor(ran: &RunResult) -> Result<&Tensor> {
     ran.outputs.first().and_then(|output| output.as_tensor().ok()).ok_or_else(|| {
         let message = format!("--top: the first output of `{}` is no tensor", ran.method);
         Failure::Failed(Box::new(pteron_toolbox::Error::input(message)))
@@ -165,7 +165,7 @@ fn first_tensor(ran: &Ran) -> Result<&Tensor> {
 /// The number of lines whose columns are aligned together.
 const LINES: usize = 4096;
 
-fn print_text(ran: &Ran, top: Option<Top<'_>>, folder: Option<&Path>) -> Result {
+fn print_text(ran: &RunResult, top: Option<Top<'_>>, folder: Option<&Path>) -> Result {
     let mut out = general::stdout();
     if let Some(rows) = &top {
         for (i, row) in rows.rows().enumerate() {
@@ -214,7 +214,7 @@ struct Report<'r> {
     top: Option<Top<'r>>,
 }
 
-fn print_json(ran: &Ran, top: Option<Top<'_>>) -> Result {
+fn print_json(ran: &RunResult, top: Option<Top<'_>>) -> Result {
     let report = Report {
         latency: ran.latency,
         load_ms: ran.latency.map(|_| ran.load.as_secs_f64() * 1e3),

@@ -52,7 +52,7 @@ struct Signature {
 }
 
 /// A call whose arguments are those of a schema.
-pub(super) struct Bound {
+pub(super) struct BoundCall {
     /// The operator's name in exported programs.
     pub(super) target: String,
     /// Its schema.
@@ -97,7 +97,7 @@ impl Signatures {
         operator: &str,
         args: &[Argument],
         named: &[(&str, Argument)],
-    ) -> Result<Bound, String> {
+    ) -> Result<BoundCall, String> {
         let (base, overload) = base_of(operator);
         let Some(all) = self.by_base.get(&base) else { return Err(self.unknown(&base)) };
         let chosen = |signature: &&Signature| overload.is_none_or(|overload| signature.is(overload));
@@ -106,15 +106,17 @@ impl Signatures {
             return Err(format!("there is no such overload; there is {}", known.join(", ")));
         }
         let mut problems = Vec::new();
-        let mut best: Option<(u8, Bound)> = None;
+        let mut best: Option<(u8, BoundCall)> = None;
         for signature in all.iter().filter(chosen) {
             let Signature { target, schema } = signature;
             match bound(program, schema, args, named) {
                 Ok(args) => {
                     let rank = signature.rank();
                     if best.as_ref().is_none_or(|(other, _)| rank < *other) {
-                        best =
-                            Some((rank, Bound { target: target.clone(), schema: Arc::clone(schema), args }));
+                        best = Some((
+                            rank,
+                            BoundCall { target: target.clone(), schema: Arc::clone(schema), args },
+                        ));
                     }
                 }
                 Err(problem) => problems.push(format!("{problem} (`{schema}`)")),

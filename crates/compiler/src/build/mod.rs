@@ -4,7 +4,7 @@ mod bind;
 mod types;
 
 use crate::{Error, NodeError, Result};
-use bind::{Bound, Signatures};
+use bind::{BoundCall, Signatures};
 use pteron_exported::{
     Argument, Bounds, ConstantTensor, ExportedNode, ExportedProgram, InputKind, Ranges, Size, SymExpr,
     TensorSpec, VarId, VarType,
@@ -195,7 +195,7 @@ impl GraphBuilder {
         operator: &str,
         args: &[Argument],
         named: &[(&str, Argument)],
-    ) -> Result<(Bound, ExportedNode)> {
+    ) -> Result<(BoundCall, ExportedNode)> {
         for var in args.iter().chain(named.iter().map(|(_, arg)| arg)).flat_map(Argument::vars) {
             self.var(var)?;
         }

@@ -206,7 +206,7 @@ fn operand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
 }
 
 /// The singular value decomposition of a matrix with at least as many rows as columns.
-struct Tall {
+struct TallSvd {
     /// The singular values, descending, with a dimension of size 1 behind.
     values: VarId,
     /// The left and right vectors, as rows.
@@ -216,7 +216,7 @@ struct Tall {
     is_transposed: bool,
 }
 
-impl Tall {
+impl TallSvd {
     fn of(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Self> {
         let spec = cx.of(x);
         let rank = spec.rank();
@@ -285,7 +285,7 @@ fn eigenvectors(cx: &mut Rewriter<'_>, x: VarId) -> (VarId, VarId) {
 fn svd(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = operand(cx, node)?;
     let full = cx.bool(node, "full_matrices", !node.target.contains("._linalg_svd"))?;
-    let found = Tall::of(cx, node, x)?;
+    let found = TallSvd::of(cx, node, x)?;
     if cx.bool(node, "compute_uv", true)? {
         let left = found.completed(cx, node, full)?;
         let (u, v) = if found.is_transposed { (found.right, left) } else { (left, found.right) };
@@ -303,7 +303,7 @@ fn svd(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 fn singular_values(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = operand(cx, node)?;
-    let found = Tall::of(cx, node, x)?;
+    let found = TallSvd::of(cx, node, x)?;
     replace(cx, node, 0, found.values)?;
     Ok(Outcome::Replaced)
 }

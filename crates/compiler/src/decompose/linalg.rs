@@ -74,7 +74,7 @@ pub(super) fn identity(
 }
 
 /// The result of an elimination.
-struct Eliminated {
+struct Elimination {
     /// The augmented columns to the right of the matrix, which has become the identity.
     rows: VarId,
     /// The pivots, one tensor each, with dimensions of size 1 for row and column.
@@ -90,7 +90,7 @@ fn eliminate(
     node: &ExportedNode,
     (matrix, n): (VarId, usize),
     divisor: impl Fn(&mut Rewriter<'_>, VarId) -> VarId,
-) -> Result<Eliminated> {
+) -> Result<Elimination> {
     let rank = cx.of(matrix).rank();
     let (row_dim, column_dim) = (rank - 2, rank - 1);
     let places = cx.indices(0..n, &[n, 1])?;
@@ -122,7 +122,7 @@ fn eliminate(
         rows = cx.choose(is_this, normal, rest);
         pivots.push(pivot);
     }
-    Ok(Eliminated { rows, pivots, exchanged })
+    Ok(Elimination { rows, pivots, exchanged })
 }
 
 /// Solves `matrix X = right` for `X`; returns it and the pivots.

@@ -307,7 +307,7 @@ mod tests {
 
     /// What a single node is given.
     #[derive(Debug)]
-    struct Given {
+    struct NodeCase {
         /// The ranks of `self`, of the other operands and of the results.
         ranks: [usize; 3],
         /// The value of integers and of the elements of lists.
@@ -320,7 +320,7 @@ mod tests {
     }
 
     /// A program with a single node.
-    fn program(name: &str, given: &Given, names: &BTreeMap<Arc<str>, BTreeSet<Read>>) -> ExportedProgram {
+    fn program(name: &str, given: &NodeCase, names: &BTreeMap<Arc<str>, BTreeSet<Read>>) -> ExportedProgram {
         let mut program = ExportedProgram::new("forward");
         let add = |program: &mut ExportedProgram, rank: usize| -> VarId {
             let spec = TensorSpec::contiguous(ScalarType::Float, vec![Size::Int(2); rank]);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     /// What nodes are given whose operands have the ranks `a` and `b`.
-    fn all_given(a: usize, b: usize) -> Vec<Given> {
+    fn all_given(a: usize, b: usize) -> Vec<NodeCase> {
         let own = b.max(1);
         let mut numbers =
             vec![(0, own, 1), (1, own, 2), (-1, own, 3), (i64::MAX, own, 1), (i64::MIN, own, 2)];
@@ -363,7 +363,7 @@ mod tests {
         }
         let given = |(i, (number, len, outputs))| {
             let way: usize = i + a + b;
-            Given { ranks: [a, b, [0, 2, 5][way % 3]], number, len, outputs, way }
+            NodeCase { ranks: [a, b, [0, 2, 5][way % 3]], number, len, outputs, way }
         };
         numbers.into_iter().enumerate().map(given).collect()
     }

@@ -1,6 +1,6 @@
 //! Constant folding: runs the kernels of the table on constants.
 
-use super::folded::{Recipe, folded};
+use super::folded::{FoldedCall, folded};
 use crate::Result;
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
@@ -88,7 +88,7 @@ impl Folder<'_> {
         if selection.kernel.results() == Results::Random || (is_repetition && sources > 0 && bytes > 4096) {
             return Outcome::Kept;
         }
-        let recipe = Recipe::of(program, node, selection, metas, &self.calls);
+        let recipe = FoldedCall::of(program, node, selection, metas, &self.calls);
         match recipe.and_then(|recipe| folded(recipe, &self.context)) {
             Some((results, calls)) => {
                 for (&output, bytes) in node.outputs.iter().zip(results) {

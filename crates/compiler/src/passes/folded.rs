@@ -19,7 +19,7 @@ const SMALL: usize = 64 << 10;
 const LONGEST: usize = 32;
 
 /// A call on constants.
-pub(super) struct Recipe {
+pub(super) struct FoldedCall {
     selection: Selection,
     operands: Vec<(TensorMeta, ConstantTensor)>,
     results: Vec<TensorMeta>,
@@ -27,7 +27,7 @@ pub(super) struct Recipe {
     calls: Option<usize>,
 }
 
-impl Recipe {
+impl FoldedCall {
     /// A node's call. `known` has the calls that computing earlier results again takes. `None` if the operands are not in
     /// the order of the schema, which the selected operator needs.
     pub(super) fn of(
@@ -123,13 +123,13 @@ fn calls_of(constant: &ConstantTensor, known: Option<&usize>) -> Option<usize> {
 /// Computes the results of a call as constants, and returns the calls that computing them again takes: `None` if they are
 /// kept instead, like small ones. `None` if the kernel fails.
 pub(super) fn folded(
-    recipe: Recipe,
+    recipe: FoldedCall,
     context: &KernelContext<'_>,
 ) -> Option<(Vec<SharedBytes>, Option<usize>)> {
     let results = recipe.compute(context)?;
     let large = recipe.results.iter().any(|meta| meta.nbytes() > SMALL);
     let Some(calls) = recipe.calls.filter(|_| large) else {
-        let kept = |tensor| -> SharedBytes { Arc::new(Kept(tensor)) };
+        let kept = |tensor| -> SharedBytes { Arc::new(InMemory(tensor)) };
         return Some((results.into_iter().map(kept).collect(), None));
     };
     let recipe = Arc::new(recipe);
@@ -137,15 +137,15 @@ pub(super) fn folded(
         let tensor = Arc::new(tensor);
         let last = Mutex::new(Arc::downgrade(&tensor));
         let source = Source { recipe: Arc::clone(&recipe), index, kept: Mutex::new(Some(tensor)), last };
-        Arc::new(Computed { source: Arc::new(source), tensor: OnceLock::new() })
+        Arc::new(RecomputedConstant { source: Arc::new(source), tensor: OnceLock::new() })
     };
     Some((results.into_iter().enumerate().map(computed).collect(), Some(calls)))
 }
 
 /// A computed tensor that stays in memory.
-struct Kept(Tensor);
+struct InMemory(Tensor);
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for InMemory {
     fn as_ref(&self) -> &[u8] {
         self.0.bytes()
     }
@@ -153,7 +153,7 @@ impl AsRef<[u8]> for Kept {
 
 /// A result that is kept until it is released, and then computed when it is needed.
 struct Source {
-    recipe: Arc<Recipe>,
+    recipe: Arc<FoldedCall>,
     index: usize,
     kept: Mutex<Option<Arc<Tensor>>>,
     /// The tensor while a handle has it.
@@ -175,12 +175,12 @@ impl Source {
 }
 
 /// A handle to a [`Source`].
-struct Computed {
+struct RecomputedConstant {
     source: Arc<Source>,
     tensor: OnceLock<Option<Arc<Tensor>>>,
 }
 
-impl Bytes for Computed {
+impl Bytes for RecomputedConstant {
     fn bytes(&self) -> &[u8] {
         let tensor = self.tensor.get_or_init(|| self.source.tensor());
         tensor.as_ref().map_or(&[], |tensor| tensor.bytes())

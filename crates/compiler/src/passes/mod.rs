@@ -56,7 +56,7 @@ pub(crate) const DELEGATE: &str = "delegate";
 
 /// What the quantizer and the backends behind the passes prefer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wishes {
+pub(crate) struct Preferences {
     /// Batch norms folded into convolutions.
     pub(crate) folded_norms: bool,
     /// Channels-last images.
@@ -69,22 +69,22 @@ pub(crate) struct Wishes {
 pub(crate) fn run(
     program: &mut ExportedProgram,
     table: &OperatorTable,
-    wishes: Wishes,
+    preferences: Preferences,
     watch: &mut dyn FnMut(&str, &ExportedProgram),
 ) -> Result<()> {
-    let Some(all) = table.fallback() else { return run_once(program, table, wishes, watch) };
+    let Some(all) = table.fallback() else { return run_once(program, table, preferences, watch) };
     let (before, charged) = (program.clone(), program.budget.num_charged());
-    run_once(program, table, wishes, watch).or_else(|_| {
+    run_once(program, table, preferences, watch).or_else(|_| {
         *program = before;
         program.budget.release_after(charged);
-        run_once(program, &all, wishes, watch)
+        run_once(program, &all, preferences, watch)
     })
 }
 
 fn run_once(
     program: &mut ExportedProgram,
     table: &OperatorTable,
-    wishes: Wishes,
+    preferences: Preferences,
     watch: &mut dyn FnMut(&str, &ExportedProgram),
 ) -> Result<()> {
     watch("read", program);
@@ -94,11 +94,11 @@ fn run_once(
             program.verify()?;
         }
         watch(name, program);
-        if wishes.folded_norms && *name == BEFORE_NORMS {
+        if preferences.folded_norms && *name == BEFORE_NORMS {
             norms::fold(program);
             watch(FOLD_NORMS, program);
         }
-        if wishes.channels_last && *name == BEFORE_NORMS {
+        if preferences.channels_last && *name == BEFORE_NORMS {
             layouts::prefer_channels_last(program, table)?;
         }
     }

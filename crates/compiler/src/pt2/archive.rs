@@ -182,7 +182,7 @@ impl<'f> Archive<'f> {
         if bytes.len() as u64 != record.size {
             return Err(Error::archive(name, format!("it has {} of {} bytes", bytes.len(), record.size)));
         }
-        Ok(Arc::new(Copied::new(bytes, held)))
+        Ok(Arc::new(CopiedBytes::new(bytes, held)))
     }
 
     /// Parses a record of JSON.
@@ -213,18 +213,18 @@ impl<'f> Archive<'f> {
 }
 
 /// Bytes that were copied, and their part of a budget.
-pub(super) struct Copied {
+pub(super) struct CopiedBytes {
     bytes: Vec<u8>,
     _held: Reservation,
 }
 
-impl Copied {
+impl CopiedBytes {
     pub(super) fn new(bytes: Vec<u8>, held: Reservation) -> Self {
         Self { bytes, _held: held }
     }
 }
 
-impl AsRef<[u8]> for Copied {
+impl AsRef<[u8]> for CopiedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -54,10 +54,11 @@ pub(super) fn parse(archive: &mut Archive<'_>, name: &str) -> Result<Model> {
 /// Parses the version alone first, so that an unsupported schema is reported as such whatever else has changed.
 fn check_version(text: &[u8], record: &str) -> Result<()> {
     #[derive(Deserialize)]
-    struct Only {
+    struct VersionOnly {
         schema_version: super::schema::Version,
     }
-    let only: Only = serde_json::from_slice(text).map_err(|e| Error::archive(record, e.to_string()))?;
+    let only: VersionOnly =
+        serde_json::from_slice(text).map_err(|e| Error::archive(record, e.to_string()))?;
     let version = only.schema_version;
     if version.major == SCHEMA_MAJOR {
         return Ok(());

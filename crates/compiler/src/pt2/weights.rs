@@ -1,7 +1,7 @@
 //! The tensors of a model: views of raw storages.
 
 use super::SAVE_ANEW;
-use super::archive::{Archive, Copied};
+use super::archive::{Archive, CopiedBytes};
 use super::graph::{dtype, known};
 use super::schema::{Payload, PayloadConfig, SymInt, TensorMeta};
 use crate::limits::MAX_COPIED_BYTES;
@@ -92,7 +92,7 @@ impl Weights {
         let bytes =
             view.copy(storage.bytes(), len).ok_or_else(|| Error::archive(place(), "no memory for it"))?;
         let range = 0..bytes.len();
-        let constant = ConstantTensor { name, range, bytes: Arc::new(Copied::new(bytes, held)) };
+        let constant = ConstantTensor { name, range, bytes: Arc::new(CopiedBytes::new(bytes, held)) };
         self.copies.insert(identity, constant.clone());
         Ok((constant, order))
     }

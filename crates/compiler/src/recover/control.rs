@@ -1,7 +1,7 @@
 //! Lifts jumps to branches and loops.
 
 use super::calls::scalar_primitive;
-use super::flow::{Branch, Flow, Key, Loop, Part, Structure, flow_of, note_live};
+use super::flow::{Block, Branch, Flow, Key, Loop, Structure, flow_of, note_live};
 use super::{Recovery, State, origin};
 use crate::Result;
 use pteron_exported::{Argument, ExportedGraph, ExportedNode, Size, VarId, VarType};
@@ -15,19 +15,19 @@ const SELECT: &str = "aten::select_copy.int_out";
 const MAX_STATES: usize = 1 << 26;
 
 /// A chain, and the data flow of each of its instructions.
-struct Code<'a> {
+struct AnalyzedChain<'a> {
     chain: &'a Chain,
     calls: Vec<Flow>,
 }
 
 /// A part of the program that is lifted to a nested graph: the state at its end, and its nodes.
-struct Arm {
+struct BranchBody {
     end: State,
     nodes: Vec<ExportedNode>,
 }
 
 /// A loop over the rows of tensors. The loop itself counts, takes rows and stores rows; the rest is its body.
-struct Rows {
+struct RowLoop {
     /// The counter, and the value that holds the number of rows.
     counter: usize,
     count: usize,
@@ -63,18 +63,18 @@ impl Recovery<'_> {
         let ends = self.plan.outputs.iter().chain(&self.plan.inputs).map(|&value| value as usize);
         live.extend(ends.map(|value| (self.key(value), value)));
         note_live(&mut parts, &calls, live);
-        self.parts(&Code { chain, calls }, &parts)
+        self.parts(&AnalyzedChain { chain, calls }, &parts)
     }
 
-    fn parts(&mut self, code: &Code<'_>, parts: &[Part]) -> Result<()> {
+    fn parts(&mut self, code: &AnalyzedChain<'_>, parts: &[Block]) -> Result<()> {
         parts.iter().try_for_each(|part| match part {
-            Part::Call(at) => self.instruction(code.chain, *at),
-            Part::Branch(branch) => self.branch(code, branch),
-            Part::Loop(part) => self.repeated(code, part),
+            Block::Call(at) => self.instruction(code.chain, *at),
+            Block::Branch(branch) => self.branch(code, branch),
+            Block::Loop(part) => self.repeated(code, part),
         })
     }
 
-    fn branch(&mut self, code: &Code<'_>, branch: &Branch) -> Result<()> {
+    fn branch(&mut self, code: &AnalyzedChain<'_>, branch: &Branch) -> Result<()> {
         let condition = self.condition(branch.condition)?;
         let before = self.now.clone();
         let mut then = self.arm(before.clone(), |recovery| recovery.parts(code, &branch.then))?;
@@ -86,8 +86,8 @@ impl Recovery<'_> {
             if !branch.live.contains_key(&self.key(value)) {
                 continue;
             }
-            let a = self.in_arm(&mut then, |recovery| recovery.left_in(value));
-            let b = self.in_arm(&mut otherwise, |recovery| recovery.left_in(value));
+            let a = self.with_branch_state(&mut then, |recovery| recovery.left_in(value));
+            let b = self.with_branch_state(&mut otherwise, |recovery| recovery.left_in(value));
             if let (Some(a), Some(b)) = (a, b) {
                 let moved = [&then, &otherwise].iter().any(|arm| arm.end.unplaced.contains_key(&value));
                 merged.push(((value, moved), self.common_type(value, &a, &b)?));
@@ -101,7 +101,7 @@ impl Recovery<'_> {
         }
         self.origin = origin(code.chain, branch.at);
         let [then_results, else_results] = results;
-        let graph = |arm: Arm, outputs| {
+        let graph = |arm: BranchBody, outputs| {
             Argument::Graph(Box::new(ExportedGraph { inputs: Vec::new(), nodes: arm.nodes, outputs }))
         };
         let args = vec![
@@ -131,13 +131,13 @@ impl Recovery<'_> {
     }
 
     /// Lifts a part of the program to a nested graph, starting from a given state.
-    fn arm(&mut self, start: State, read: impl FnOnce(&mut Self) -> Result<()>) -> Result<Arm> {
-        let mut arm = Arm { end: State { written: Default::default(), ..start }, nodes: Vec::new() };
-        self.in_arm(&mut arm, read).map(|()| arm)
+    fn arm(&mut self, start: State, read: impl FnOnce(&mut Self) -> Result<()>) -> Result<BranchBody> {
+        let mut arm = BranchBody { end: State { written: Default::default(), ..start }, nodes: Vec::new() };
+        self.with_branch_state(&mut arm, read).map(|()| arm)
     }
 
     /// Continues at the end of a nested graph.
-    fn in_arm<T>(&mut self, arm: &mut Arm, act: impl FnOnce(&mut Self) -> T) -> T {
+    fn with_branch_state<T>(&mut self, arm: &mut BranchBody, act: impl FnOnce(&mut Self) -> T) -> T {
         let now = replace(&mut self.now, take(&mut arm.end));
         let nodes = replace(&mut self.program.graph.nodes, take(&mut arm.nodes));
         let result = act(self);
@@ -186,7 +186,7 @@ impl Recovery<'_> {
         }
     }
 
-    fn repeated(&mut self, code: &Code<'_>, part: &Loop) -> Result<()> {
+    fn repeated(&mut self, code: &AnalyzedChain<'_>, part: &Loop) -> Result<()> {
         let written = |(key, _): &(&Key, &usize)| part.flow.written.contains_key(key);
         let mut carried: Vec<usize> =
             part.flow.read.iter().filter(written).map(|(_, &value)| value).collect();
@@ -198,13 +198,19 @@ impl Recovery<'_> {
         }
     }
 
-    fn while_loop(&mut self, code: &Code<'_>, part: &Loop, body: &[Part], carried: &[usize]) -> Result<()> {
+    fn while_loop(
+        &mut self,
+        code: &AnalyzedChain<'_>,
+        part: &Loop,
+        body: &[Block],
+        carried: &[usize],
+    ) -> Result<()> {
         let initial = self.initial(carried)?;
         let types: Vec<VarType> = initial.iter().map(|&var| self.program.var(var).ty.clone()).collect();
         let before = self.now.clone();
         let (head_inputs, mut head) =
             self.given(&before, carried, &types, |recovery| recovery.parts(code, &part.head))?;
-        let goes_on = self.in_arm(&mut head, |recovery| recovery.condition(part.condition))?;
+        let goes_on = self.with_branch_state(&mut head, |recovery| recovery.condition(part.condition))?;
         let (body_inputs, mut arm) = self.given(&before, carried, &types, |recovery| {
             recovery.parts(code, &part.head)?;
             recovery.parts(code, body)
@@ -213,7 +219,7 @@ impl Recovery<'_> {
         let written: Vec<usize> = head.end.written.union(&arm.end.written).copied().collect();
         self.invalidate(&written);
         self.origin = origin(code.chain, part.at);
-        let graph = |arm: Arm, inputs, outputs| {
+        let graph = |arm: BranchBody, inputs, outputs| {
             Argument::Graph(Box::new(ExportedGraph { inputs, nodes: arm.nodes, outputs }))
         };
         let args = vec![
@@ -226,7 +232,13 @@ impl Recovery<'_> {
         carried.iter().zip(vars).try_for_each(|(&value, var)| self.define_any(value, var))
     }
 
-    fn scan(&mut self, code: &Code<'_>, part: &Loop, rows: &Rows, mut carried: Vec<usize>) -> Result<()> {
+    fn scan(
+        &mut self,
+        code: &AnalyzedChain<'_>,
+        part: &Loop,
+        rows: &RowLoop,
+        mut carried: Vec<usize>,
+    ) -> Result<()> {
         let own = |value: usize| value == rows.counter || rows.stored.iter().any(|(to, _)| *to == value);
         carried.retain(|&value| !own(value));
         let initial = self.initial(&carried)?;
@@ -250,7 +262,7 @@ impl Recovery<'_> {
         let mut outputs = self.results(&mut arm, &carried)?;
         let mut out_types = types;
         for (to, from) in &rows.stored {
-            let row = self.in_arm(&mut arm, |recovery| recovery.read(*from))?;
+            let row = self.with_branch_state(&mut arm, |recovery| recovery.read(*from))?;
             let mut spec = self.spec_of(self.tensor(*to)?)?;
             if let Some(of_row) = self.program.spec(row).filter(|row| row.rank() + 1 == spec.rank()) {
                 spec.sizes = std::iter::once(count.clone()).chain(of_row.sizes.iter().cloned()).collect();
@@ -294,7 +306,7 @@ impl Recovery<'_> {
         values: &[usize],
         types: &[VarType],
         read: impl FnOnce(&mut Self) -> Result<()>,
-    ) -> Result<(Vec<VarId>, Arm)> {
+    ) -> Result<(Vec<VarId>, BranchBody)> {
         let mut inputs = Vec::with_capacity(values.len());
         let arm = self.arm(before.clone(), |recovery| {
             for (&value, ty) in values.iter().zip(types) {
@@ -312,16 +324,18 @@ impl Recovery<'_> {
     }
 
     /// The values at the end of a nested graph.
-    fn results(&mut self, arm: &mut Arm, values: &[usize]) -> Result<Vec<Argument>> {
-        let found = values.iter().map(|&value| match self.in_arm(arm, |recovery| recovery.left_in(value)) {
-            Some(result) => Ok(result),
-            None => self.fails(format_args!("value {value} is undefined at the end of an iteration")),
+    fn results(&mut self, arm: &mut BranchBody, values: &[usize]) -> Result<Vec<Argument>> {
+        let found = values.iter().map(|&value| {
+            match self.with_branch_state(arm, |recovery| recovery.left_in(value)) {
+                Some(result) => Ok(result),
+                None => self.fails(format_args!("value {value} is undefined at the end of an iteration")),
+            }
         });
         found.collect()
     }
 
     /// The number of rows, if the loop visits all rows of all tensors.
-    fn row_count(&self, over: &[VarId], rows: &Rows) -> Result<Size> {
+    fn row_count(&self, over: &[VarId], rows: &RowLoop) -> Result<Size> {
         let first = |&var: &VarId| self.program.spec(var)?.sizes.first().cloned();
         let sizes: Option<Vec<Size>> = over.iter().map(first).collect();
         let count = match self.number(rows.count)? {
@@ -341,9 +355,9 @@ impl Recovery<'_> {
 
     /// Recognizes a loop over rows: it counts up to the number of rows, and uses the counter only to take and to store
     /// rows.
-    fn rows(&self, code: &Code<'_>, part: &Loop) -> Option<Rows> {
-        let called = |part: &Part| -> Option<(String, Vec<usize>)> {
-            let Part::Call(at) = part else { return None };
+    fn rows(&self, code: &AnalyzedChain<'_>, part: &Loop) -> Option<RowLoop> {
+        let called = |part: &Block| -> Option<(String, Vec<usize>)> {
+            let Block::Call(at) = part else { return None };
             let Instruction::KernelCall { op_index, args } = &code.chain.instructions[*at] else {
                 return None;
             };
@@ -387,6 +401,6 @@ impl Recovery<'_> {
             return None;
         }
         let pairs = |rows: Vec<(usize, usize, usize)>| rows.into_iter().map(|(_, a, b)| (a, b)).collect();
-        Some(Rows { counter, count, taken: pairs(taken), stored: pairs(stored), body })
+        Some(RowLoop { counter, count, taken: pairs(taken), stored: pairs(stored), body })
     }
 }

@@ -19,10 +19,10 @@ pub(super) enum Key {
 }
 
 /// Live values: those that are read before they are written, each with a value of the plan that reads it.
-pub(super) type Live = HashMap<Key, usize>;
+pub(super) type LiveIn = HashMap<Key, usize>;
 
 /// A part of a chain.
-pub(super) enum Part {
+pub(super) enum Block {
     /// An instruction that neither jumps nor is jumped to.
     Call(usize),
     Branch(Branch),
@@ -35,10 +35,10 @@ pub(super) struct Branch {
     pub(super) at: usize,
     /// The value that it tests.
     pub(super) condition: usize,
-    pub(super) then: Vec<Part>,
-    pub(super) otherwise: Vec<Part>,
+    pub(super) then: Vec<Block>,
+    pub(super) otherwise: Vec<Block>,
     /// What is live after the branch.
-    pub(super) live: Live,
+    pub(super) live: LiveIn,
     flow: Flow,
 }
 
@@ -49,9 +49,9 @@ pub(super) struct Loop {
     /// The value that it tests.
     pub(super) condition: usize,
     /// The parts before that jump.
-    pub(super) head: Vec<Part>,
+    pub(super) head: Vec<Block>,
     /// The parts after it, if a false condition leaves the loop; `None` if a false condition repeats it.
-    pub(super) body: Option<Vec<Part>>,
+    pub(super) body: Option<Vec<Block>>,
     /// What an iteration reads from the previous one or from before the loop, and what it writes.
     pub(super) flow: Flow,
 }
@@ -59,9 +59,9 @@ pub(super) struct Loop {
 /// The values that parts read before they write them, those that they certainly write, and those that they may write.
 #[derive(Default, Clone)]
 pub(super) struct Flow {
-    pub(super) read: Live,
-    killed: Live,
-    pub(super) written: Live,
+    pub(super) read: LiveIn,
+    killed: LiveIn,
+    pub(super) written: LiveIn,
 }
 
 impl Flow {
@@ -73,7 +73,7 @@ impl Flow {
     }
 
     /// Turns what is live after the parts into what is live before them.
-    fn before(&self, live: &mut Live) {
+    fn before(&self, live: &mut LiveIn) {
         self.killed.keys().for_each(|key| {
             live.remove(key);
         });
@@ -81,27 +81,27 @@ impl Flow {
     }
 }
 
-impl Part {
+impl Block {
     pub(super) fn flow<'a>(&'a self, calls: &'a [Flow]) -> &'a Flow {
         match self {
-            Part::Call(at) => &calls[*at],
-            Part::Branch(branch) => &branch.flow,
-            Part::Loop(part) => &part.flow,
+            Block::Call(at) => &calls[*at],
+            Block::Branch(branch) => &branch.flow,
+            Block::Loop(part) => &part.flow,
         }
     }
 }
 
 /// Propagates liveness backwards through parts, and records it in branches.
-pub(super) fn note_live(parts: &mut [Part], calls: &[Flow], mut live: Live) {
+pub(super) fn note_live(parts: &mut [Block], calls: &[Flow], mut live: LiveIn) {
     for part in parts.iter_mut().rev() {
         match part {
-            Part::Call(_) => {}
-            Part::Branch(branch) => {
+            Block::Call(_) => {}
+            Block::Branch(branch) => {
                 note_live(&mut branch.then, calls, live.clone());
                 note_live(&mut branch.otherwise, calls, live.clone());
                 branch.live = live.clone();
             }
-            Part::Loop(part) => {
+            Block::Loop(part) => {
                 let mut inside = live.clone();
                 inside.extend(&part.flow.read);
                 if let Some(body) = &mut part.body {
@@ -115,7 +115,7 @@ pub(super) fn note_live(parts: &mut [Part], calls: &[Flow], mut live: Live) {
 }
 
 /// The combined flow of consecutive parts.
-pub(super) fn flow_of(parts: &[Part], calls: &[Flow]) -> Flow {
+pub(super) fn flow_of(parts: &[Block], calls: &[Flow]) -> Flow {
     let mut flow = Flow::default();
     parts.iter().rev().for_each(|part| flow.prepend(part.flow(calls)));
     flow
@@ -151,12 +151,12 @@ impl<'a> Structure<'a> {
     }
 
     /// The parts of a range of instructions; `None` if its jumps do not form nested branches and loops.
-    pub(super) fn parts(&self, range: Range<usize>) -> Option<Vec<Part>> {
+    pub(super) fn parts(&self, range: Range<usize>) -> Option<Vec<Block>> {
         self.nested(range, None, MAX_NESTING)
     }
 
     /// `inside`: the start of the enclosing loop, which is not a loop of its own.
-    fn nested(&self, range: Range<usize>, inside: Option<usize>, nesting: usize) -> Option<Vec<Part>> {
+    fn nested(&self, range: Range<usize>, inside: Option<usize>, nesting: usize) -> Option<Vec<Block>> {
         let nesting = nesting.checked_sub(1)?;
         let mut parts = Vec::new();
         let mut at = range.start;
@@ -167,12 +167,12 @@ impl<'a> Structure<'a> {
                 if end >= range.end {
                     return None;
                 }
-                parts.push(Part::Loop(self.repeated(at, end, nesting)?));
+                parts.push(Block::Loop(self.repeated(at, end, nesting)?));
                 at = end + 1;
                 continue;
             }
             let Some((condition, to)) = jump(&self.instructions[at]) else {
-                parts.push(Part::Call(at));
+                parts.push(Block::Call(at));
                 at += 1;
                 continue;
             };
@@ -195,7 +195,7 @@ impl<'a> Structure<'a> {
             flow.read.extend(a.read.iter().chain(&b.read));
             flow.written.extend(a.written.iter().chain(&b.written));
             flow.read.extend(&self.calls[at].read);
-            parts.push(Part::Branch(Branch { at, condition, then, otherwise, live: Live::new(), flow }));
+            parts.push(Block::Branch(Branch { at, condition, then, otherwise, live: LiveIn::new(), flow }));
             at = end;
         }
         Some(parts)
@@ -341,12 +341,12 @@ mod tests {
         structure.parts(0..instructions.len()).map(|parts| text(&parts))
     }
 
-    fn text(parts: &[Part]) -> String {
-        let part = |part: &Part| match part {
-            Part::Call(at) => at.to_string(),
-            Part::Branch(b) => format!("if({}|{})", text(&b.then), text(&b.otherwise)),
-            Part::Loop(Loop { head, body: None, .. }) => format!("until({})", text(head)),
-            Part::Loop(Loop { head, body: Some(body), .. }) => {
+    fn text(parts: &[Block]) -> String {
+        let part = |part: &Block| match part {
+            Block::Call(at) => at.to_string(),
+            Block::Branch(b) => format!("if({}|{})", text(&b.then), text(&b.otherwise)),
+            Block::Loop(Loop { head, body: None, .. }) => format!("until({})", text(head)),
+            Block::Loop(Loop { head, body: Some(body), .. }) => {
                 format!("while({}|{})", text(head), text(body))
             }
         };
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn branches_know_what_is_live_after_them() {
         let flow = |reads: &[usize], writes: &[usize]| {
-            let live = |values: &[usize]| values.iter().map(|&v| (Key::Value(v), v)).collect::<Live>();
+            let live = |values: &[usize]| values.iter().map(|&v| (Key::Value(v), v)).collect::<LiveIn>();
             Flow { read: live(reads), killed: live(writes), written: live(writes) }
         };
         let instructions = [call(), jump_to(1, 4), call(), jump_to(0, 5), call(), call()];
@@ -402,8 +402,8 @@ mod tests {
         let structure = Structure::new(&instructions, &values, &calls);
         let mut parts = structure.parts(0..6).unwrap();
         assert_eq!(flow_of(&parts, &calls).read, flow(&[2, 4], &[]).read);
-        note_live(&mut parts, &calls, Live::new());
-        let Part::Branch(branch) = &parts[1] else { panic!("no branch") };
+        note_live(&mut parts, &calls, LiveIn::new());
+        let Block::Branch(branch) = &parts[1] else { panic!("no branch") };
         assert_eq!(branch.live, flow(&[3], &[]).read);
     }
 }

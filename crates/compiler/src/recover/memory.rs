@@ -13,16 +13,16 @@ pub(super) struct Extent {
 
 /// What was last written to an extent: the variable of the exported program, and the value of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct Stored {
     pub(super) var: VarId,
     pub(super) value: usize,
 }
 
 /// The result of reading an extent.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum ReadResult {
     /// The value that was written to exactly these bytes.
-    Whole(Held),
+    Whole(Stored),
     /// None of the bytes was written.
     Nothing,
     /// The bytes hold only a part of a value, or parts of several.
@@ -32,13 +32,13 @@ pub(super) enum Found {
 /// The extents that were written and are intact; a later write that overlaps an extent invalidates it.
 #[derive(Default, Clone)]
 pub(super) struct Memory {
-    held: BTreeMap<(u32, u64), (u64, Held)>,
+    held: BTreeMap<(u32, u64), (u64, Stored)>,
     /// The remains of extents that were overwritten in part.
     torn: BTreeMap<(u32, u64), u64>,
 }
 
 impl Memory {
-    pub(super) fn write(&mut self, extent: Extent, held: Held) {
+    pub(super) fn write(&mut self, extent: Extent, held: Stored) {
         self.clear(extent);
         self.held.insert((extent.arena, extent.start), (extent.end, held));
     }
@@ -69,15 +69,15 @@ impl Memory {
         }
     }
 
-    pub(super) fn read(&self, extent: Extent) -> Found {
+    pub(super) fn read(&self, extent: Extent) -> ReadResult {
         if let Some((end, held)) = self.held.get(&(extent.arena, extent.start))
             && *end == extent.end
         {
-            return Found::Whole(*held);
+            return ReadResult::Whole(*held);
         }
         let met = last_before(&self.held, extent, |(end, _)| *end).is_some()
             || last_before(&self.torn, extent, |end| *end).is_some();
-        if met { Found::Partial } else { Found::Nothing }
+        if met { ReadResult::Partial } else { ReadResult::Nothing }
     }
 }
 
@@ -100,22 +100,22 @@ mod tests {
     #[test]
     fn values_that_are_overwritten_in_part_are_gone() {
         let mut program = ExportedProgram::new("forward");
-        let mut held = |value| Held { var: program.add_var("x", VarType::Float), value };
+        let mut held = |value| Stored { var: program.add_var("x", VarType::Float), value };
         let extent = |start, end| Extent { arena: 1, start, end };
         let mut memory = Memory::default();
         let (a, b) = (held(0), held(1));
         memory.write(extent(0, 16), a);
-        assert_eq!(memory.read(extent(0, 16)), Found::Whole(a));
-        assert_eq!(memory.read(extent(0, 8)), Found::Partial);
-        assert_eq!(memory.read(extent(16, 24)), Found::Nothing);
+        assert_eq!(memory.read(extent(0, 16)), ReadResult::Whole(a));
+        assert_eq!(memory.read(extent(0, 8)), ReadResult::Partial);
+        assert_eq!(memory.read(extent(16, 24)), ReadResult::Nothing);
         memory.write(extent(8, 24), b);
-        assert_eq!(memory.read(extent(8, 24)), Found::Whole(b));
-        assert_eq!(memory.read(extent(0, 16)), Found::Partial);
-        assert_eq!(memory.read(extent(0, 8)), Found::Partial);
+        assert_eq!(memory.read(extent(8, 24)), ReadResult::Whole(b));
+        assert_eq!(memory.read(extent(0, 16)), ReadResult::Partial);
+        assert_eq!(memory.read(extent(0, 8)), ReadResult::Partial);
         memory.write(extent(0, 8), a);
-        assert_eq!(memory.read(extent(0, 8)), Found::Whole(a));
+        assert_eq!(memory.read(extent(0, 8)), ReadResult::Whole(a));
         memory.invalidate(extent(0, 8));
-        assert_eq!(memory.read(extent(0, 8)), Found::Partial);
-        assert_eq!(memory.read(Extent { arena: 2, start: 0, end: 8 }), Found::Nothing);
+        assert_eq!(memory.read(extent(0, 8)), ReadResult::Partial);
+        assert_eq!(memory.read(Extent { arena: 2, start: 0, end: 8 }), ReadResult::Nothing);
     }
 }

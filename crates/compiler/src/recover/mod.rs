@@ -14,7 +14,7 @@ mod shared;
 
 use crate::limits::MAX_COPIED_BYTES;
 use crate::{Error, OperatorTable, Result};
-use memory::{Extent, Found, Held, Memory};
+use memory::{Extent, Memory, ReadResult, Stored};
 use pteron_exported::CompileBudget;
 use pteron_exported::delegate::Recover;
 use pteron_exported::{
@@ -67,7 +67,7 @@ struct Recovery<'a> {
     constants: HashMap<usize, VarId>,
     states: Vec<(VarId, Extent, usize)>,
     /// The state at each extent that has one.
-    state_at: HashMap<Extent, Held>,
+    state_at: HashMap<Extent, Stored>,
     /// Whether the second arena holds state that methods share.
     is_shared: bool,
     /// Inputs of the caller that instructions write.
@@ -84,7 +84,7 @@ struct State {
     memory: Memory,
     /// Values without an extent of their own: unplanned tensors, and views made by instructions, with the memory they
     /// view.
-    unplaced: HashMap<usize, (VarId, Option<(Extent, Held)>)>,
+    unplaced: HashMap<usize, (VarId, Option<(Extent, Stored)>)>,
     /// Scalars that instructions compute or move.
     numbers: HashMap<usize, Argument>,
     /// Views of memory that was written as another value of the plan.
@@ -246,18 +246,18 @@ impl<'a> Recovery<'a> {
     }
 
     /// The extent that a tensor is stored in, and what it holds.
-    fn place_of(&self, value: usize) -> Option<(Extent, Held)> {
+    fn place_of(&self, value: usize) -> Option<(Extent, Stored)> {
         if let Some((_, viewed)) = self.now.unplaced.get(&value) {
             return *viewed;
         }
         let extent = self.extent(self.plan.values[value].as_tensor()?)?;
         match self.now.memory.read(extent) {
-            Found::Whole(held) => Some((extent, held)),
+            ReadResult::Whole(held) => Some((extent, held)),
             _ => None,
         }
     }
 
-    fn set_unplaced(&mut self, value: usize, var: VarId, viewed: Option<(Extent, Held)>) {
+    fn set_unplaced(&mut self, value: usize, var: VarId, viewed: Option<(Extent, Stored)>) {
         self.now.written.insert(value);
         self.now.unplaced.insert(value, (var, viewed));
     }
@@ -306,9 +306,9 @@ impl<'a> Recovery<'a> {
     fn mutations(&mut self) -> Result<()> {
         for (input, extent, value) in std::mem::take(&mut self.states) {
             let left = match self.now.memory.read(extent) {
-                Found::Whole(held) => self.as_value(held, value)?,
-                Found::Nothing => continue,
-                Found::Partial => return self.fails("its state is overwritten in part"),
+                ReadResult::Whole(held) => self.as_value(held, value)?,
+                ReadResult::Nothing => continue,
+                ReadResult::Partial => return self.fails("its state is overwritten in part"),
             };
             let is_shared = self.is_shared_at(&extent);
             if left != input || is_shared {
@@ -386,7 +386,7 @@ impl<'a> Recovery<'a> {
             Some(extent) => {
                 self.now.unplaced.remove(&value);
                 self.now.written.insert(value);
-                self.now.memory.write(extent, Held { var, value });
+                self.now.memory.write(extent, Stored { var, value });
             }
             None => self.set_unplaced(value, var, None),
         }
@@ -400,7 +400,7 @@ impl<'a> Recovery<'a> {
         }
         if let Some((var, viewed)) = self.now.unplaced.get(&value) {
             return match viewed {
-                Some((extent, held)) if self.now.memory.read(*extent) != Found::Whole(*held) => {
+                Some((extent, held)) if self.now.memory.read(*extent) != ReadResult::Whole(*held) => {
                     self.fails(format_args!("value {value} is a view of memory that was written since"))
                 }
                 _ => Ok(*var),
@@ -413,9 +413,9 @@ impl<'a> Recovery<'a> {
             (TensorData::Constant(range), _) => self.constant(value, tensor, self.of_file(range)?),
             (TensorData::External(key), _) => self.constant(value, tensor, self.elsewhere(key)?),
             (_, Some(extent)) => match self.now.memory.read(extent) {
-                Found::Whole(held) => self.as_value(held, value),
-                Found::Nothing => self.state(value, tensor, extent),
-                Found::Partial => self.fails(format_args!(
+                ReadResult::Whole(held) => self.as_value(held, value),
+                ReadResult::Nothing => self.state(value, tensor, extent),
+                ReadResult::Partial => self.fails(format_args!(
                     "value {value} is read from memory that holds parts of several values"
                 )),
             },
@@ -454,8 +454,8 @@ impl<'a> Recovery<'a> {
         self.constants.remove(&value);
         self.program.graph.inputs.push(var);
         self.program.inputs.push(InputKind::Buffer);
-        self.now.memory.write(extent, Held { var, value });
-        self.state_at.insert(extent, Held { var, value });
+        self.now.memory.write(extent, Stored { var, value });
+        self.state_at.insert(extent, Stored { var, value });
         self.states.push((var, extent, value));
         Ok(var)
     }
@@ -495,7 +495,7 @@ impl<'a> Recovery<'a> {
     }
 
     /// The value held in memory, as another value of the plan declares it.
-    fn as_value(&mut self, held: Held, value: usize) -> Result<VarId> {
+    fn as_value(&mut self, held: Stored, value: usize) -> Result<VarId> {
         if held.value == value {
             return Ok(held.var);
         }

@@ -22,14 +22,14 @@ pub(super) fn run(graph: &mut Graph, isa: Isa) {
         if !graph.contains(node) || meaning(graph, node) != Some(Meaning::BatchMatMul) {
             continue;
         }
-        if let Some(found) = (Finder { graph, isa }).attention(node) {
+        if let Some(found) = (Matcher { graph, isa }).attention(node) {
             replace(graph, found);
         }
     }
 }
 
 /// A matched attention.
-struct Match {
+struct AttentionMatch {
     spec: Attention,
     inputs: Vec<ValueId>,
     /// The node that computes the result, which the attention replaces.
@@ -41,7 +41,7 @@ struct Match {
     select: Option<NodeId>,
 }
 
-fn replace(graph: &mut Graph, mut found: Match) {
+fn replace(graph: &mut Graph, mut found: AttentionMatch) {
     if let Some(select) = found.select {
         let Some(mask) = additive_mask(graph, found.last, select) else { return };
         found.inputs.push(mask);
@@ -80,7 +80,7 @@ struct Scores {
 
 /// The computation of scores: `product * factor + mask`, or `where(mask, product * factor, -inf)`, with every result
 /// rounded if the program computes in half precision.
-struct Product {
+struct ScaledScores {
     product: ValueId,
     factor: f32,
     mask: Option<Mask>,
@@ -104,12 +104,12 @@ fn rounding(expression: &Expression) -> Option<Unary> {
     }
 }
 
-struct Finder<'g> {
+struct Matcher<'g> {
     graph: &'g Graph,
     isa: Isa,
 }
 
-impl<'g> Finder<'g> {
+impl<'g> Matcher<'g> {
     /// The first input of the node that defines a value.
     fn first_operand(&self, v: ValueId) -> Option<ValueId> {
         self.graph.node(self.graph.producer(v)?).inputs().first().copied()
@@ -150,12 +150,12 @@ impl<'g> Finder<'g> {
     }
 
     /// The attention whose second product is this node.
-    fn attention(&self, last: NodeId) -> Option<Match> {
+    fn attention(&self, last: NodeId) -> Option<AttentionMatch> {
         let graph = self.graph;
         let [p, v] = self.product(last)?;
         let (weights, _) = self.skip_rounding(self.skip_reshapes(p));
         let scores = self.softmax(weights)?;
-        let Product { product, factor, mask, rounding } = self.scores(scores.value)?;
+        let ScaledScores { product, factor, mask, rounding } = self.scores(scores.value)?;
         let first = graph.producer(product)?;
         let [q, k] = self.product(first)?;
         let views = [View::of(graph, q)?, View::of(graph, k)?, View::of(graph, v)?];
@@ -182,7 +182,7 @@ impl<'g> Finder<'g> {
         AttentionStep::new(&spec, self.isa)?;
         let softmax = graph.producer(weights)?;
         let absorbed = vec![first, softmax, last];
-        Some(Match { spec, inputs, last: graph.producer(out)?, absorbed, select })
+        Some(AttentionMatch { spec, inputs, last: graph.producer(out)?, absorbed, select })
     }
 
     /// The operands of a batched matrix multiplication whose sizes match.
@@ -266,7 +266,7 @@ impl<'g> Finder<'g> {
     }
 
     /// Matches the computation of scores.
-    fn scores(&self, v: ValueId) -> Option<Product> {
+    fn scores(&self, v: ValueId) -> Option<ScaledScores> {
         let (v, mut rounding) = self.skip_rounding(v);
         let (mut at, mut factor, mut mask) = (v, 1.0, None);
         for _ in 0..MAX_CHAIN {
@@ -276,7 +276,7 @@ impl<'g> Finder<'g> {
                 continue;
             }
             if self.graph.node(node).call().is_some() {
-                return self.product(node).map(|_| Product { product: at, factor, mask, rounding });
+                return self.product(node).map(|_| ScaledScores { product: at, factor, mask, rounding });
             }
             if self.is_reshape(at) {
                 at = self.first_operand(at)?;

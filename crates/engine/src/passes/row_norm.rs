@@ -166,18 +166,18 @@ impl Statistic {
 }
 
 /// A match of `x - mean(x)`: `x` and the nodes that compute it.
-struct Centre {
+struct Centered {
     x: ValueId,
     parts: [NodeId; 2],
 }
 
-fn centre(graph: &Graph, d: ValueId, dims: &Dims) -> Option<Centre> {
+fn centre(graph: &Graph, d: ValueId, dims: &Dims) -> Option<Centered> {
     let difference = graph.producer(d)?;
     let (Binary::Sub, [x, mean]) = binary(graph, difference)? else { return None };
     let statistic = graph.producer(mean)?;
     let Statistic { of, dims: over, variance } = Statistic::of(graph, statistic)?;
     let is_mean = graph.node(statistic).outputs().get(usize::from(variance)) == Some(&mean);
-    (is_mean && of == x && over == *dims).then_some(Centre { x, parts: [difference, statistic] })
+    (is_mean && of == x && over == *dims).then_some(Centered { x, parts: [difference, statistic] })
 }
 
 /// The node that computes a value as a square, and its operand.

@@ -6,7 +6,7 @@
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::operation::{OpKind, as_op};
 use crate::steps::lookup::Lookup;
-use crate::steps::pointwise::{Access, Pass, Pointwise};
+use crate::steps::pointwise::{InputIndex, Pass, Pointwise};
 use crate::steps::quantize::{Dequantize, Quantize};
 use pteron_kernels::compute::{Isa, dequantize, quantize};
 use pteron_pool::Pool;
@@ -112,11 +112,11 @@ impl Tables {
             match self.functions.get(&v) {
                 Some(Function { of: other, results: Results::Floats(x), .. }) if *other == of => {
                     operands.push(&x[..]);
-                    access.push(Access::Same);
+                    access.push(InputIndex::Same);
                 }
                 _ => {
                     operands.push(graph.floats(v).filter(|x| x.len() == 1)?);
-                    access.push(Access::Cyclic { inner: 1, count: 1 });
+                    access.push(InputIndex::Cyclic { inner: 1, count: 1 });
                 }
             }
         }

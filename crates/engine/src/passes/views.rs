@@ -5,7 +5,7 @@ use crate::operation::{OpKind, as_op};
 use crate::steps::pointwise::Pointwise;
 use crate::steps::relayout::{Permute, Reshape};
 use crate::steps::viewed::Viewed;
-use crate::strided::{Moves, View};
+use crate::strided::{StepPattern, View};
 use pteron_ir::User;
 use pteron_tensor::MAX_RANK;
 
@@ -22,7 +22,7 @@ const SMALL: usize = 1 << 14;
 const MAX_USERS: usize = 64;
 
 pub(super) fn run(graph: &mut Graph) {
-    let unneeded = Unneeded::of(graph);
+    let unneeded = ElidableValues::of(graph);
     if !unneeded.any {
         return;
     }
@@ -46,12 +46,12 @@ pub(super) fn run(graph: &mut Graph) {
 
 /// Which values need not exist if elementwise nodes read them as views: results of views that only such nodes use,
 /// directly or through further views.
-struct Unneeded {
+struct ElidableValues {
     values: Vec<bool>,
     any: bool,
 }
 
-impl Unneeded {
+impl ElidableValues {
     fn of(graph: &Graph) -> Self {
         let mut all = Self { values: vec![false; graph.num_values()], any: false };
         for node in graph.order().into_iter().rev() {
@@ -66,7 +66,7 @@ impl Unneeded {
                 _ => false,
             };
             if !uses.is_empty() && !graph.is_live_out(out) && uses.iter().all(|u| is_unneeded(u.user)) {
-                all.any |= moves == Moves::Elements;
+                all.any |= moves == StepPattern::Elements;
                 all.values[out.index()] = true;
             }
         }
@@ -86,7 +86,7 @@ impl Unneeded {
     /// The view that `node` can read in place of one of its inputs.
     fn view(&self, graph: &Graph, node: NodeId, input: ValueId) -> Option<View> {
         let producers = self.producers(graph, input);
-        let moves = |&producer: &NodeId| View::step(graph, producer) == Some(Moves::Elements);
+        let moves = |&producer: &NodeId| View::step(graph, producer) == Some(StepPattern::Elements);
         if !producers.iter().any(moves) {
             return None;
         }

@@ -89,7 +89,7 @@ impl Operation for Pointwise {
 
 /// Maps the index `i` of an output element to that of an input element, both in storage order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum InputIndex {
     /// The same index.
     Same,
     /// The same index of the output's previous contents: the pass is in place.
@@ -101,7 +101,7 @@ pub(crate) enum Access {
     Strided { offset: usize, sizes: Vec<usize>, strides: Vec<usize> },
 }
 
-impl Access {
+impl InputIndex {
     /// The access to an input of shape `from` for an output of shape `to`, by PyTorch's broadcasting rules.
     pub(crate) fn of(from: &TensorMeta, to: &TensorMeta) -> Self {
         let rank = to.rank();
@@ -285,7 +285,7 @@ enum Location {
 #[derive(Debug, Clone)]
 pub(crate) struct Pass {
     instrs: Vec<Instr>,
-    access: Vec<Access>,
+    access: Vec<InputIndex>,
     places: Vec<Location>,
     num_blocks: usize,
     /// The number of elements of a block: a multiple of the longest repeated row.
@@ -300,7 +300,7 @@ impl Pass {
         output: &TensorMeta,
         isa: Isa,
     ) -> Self {
-        Self::with_access(expression, inputs.iter().map(|m| Access::of(m, output)).collect(), isa)
+        Self::with_access(expression, inputs.iter().map(|m| InputIndex::of(m, output)).collect(), isa)
     }
 
     /// An in-place pass: the first input is the output's previous contents, and `inputs` are the others.
@@ -310,13 +310,13 @@ impl Pass {
         output: &TensorMeta,
         isa: Isa,
     ) -> Self {
-        let others = inputs.iter().map(|m| Access::of(m, output));
-        Self::with_access(expression, [Access::Own].into_iter().chain(others).collect(), isa)
+        let others = inputs.iter().map(|m| InputIndex::of(m, output));
+        Self::with_access(expression, [InputIndex::Own].into_iter().chain(others).collect(), isa)
     }
 
-    pub(crate) fn with_access(expression: &Expression, access: Vec<Access>, isa: Isa) -> Self {
+    pub(crate) fn with_access(expression: &Expression, access: Vec<InputIndex>, isa: Isa) -> Self {
         let instrs = expression.instrs.clone();
-        let period = access.iter().filter_map(Access::period).max().unwrap_or(1);
+        let period = access.iter().filter_map(InputIndex::period).max().unwrap_or(1);
         let block = BLOCK / period * period;
         let mut last_use: Vec<usize> = (0..instrs.len()).collect();
         for (i, instr) in instrs.iter().enumerate() {
@@ -339,9 +339,9 @@ impl Pass {
                 num_blocks - 1
             };
             places.push(match instr {
-                Instr::Input(n) if access[*n] == Access::Same => Location::Input(*n),
+                Instr::Input(n) if access[*n] == InputIndex::Same => Location::Input(*n),
                 // The output's previous contents are valid until the last instruction writes the output.
-                Instr::Input(n) if access[*n] == Access::Own && last_use[i] + 1 < instrs.len() => {
+                Instr::Input(n) if access[*n] == InputIndex::Own && last_use[i] + 1 < instrs.len() => {
                     Location::Own
                 }
                 _ if is_invariant(instr) => Location::Block(fresh()),
@@ -397,7 +397,7 @@ impl Pass {
     fn instruction(&self, i: usize, inputs: &[&[f32]], at: usize, blocks: &mut [Block], out: &mut [f32]) {
         let len = out.len();
         if let Instr::Input(n) = self.instrs[i]
-            && self.access[n] == Access::Own
+            && self.access[n] == InputIndex::Own
         {
             if let Location::Block(to) = self.places[i] {
                 blocks[to][..len].copy_from_slice(out);
@@ -468,7 +468,7 @@ mod tests {
     fn cyclic_access_works_from_any_start() {
         let input: Vec<f32> = (0..700).map(|i| i as f32).collect();
         for (inner, count) in [(1, 1), (1, 3), (1, 8), (1, 96), (1, 512), (1, 700), (5, 3), (600, 2)] {
-            let access = Access::Cyclic { inner, count };
+            let access = InputIndex::Cyclic { inner, count };
             for (start, len) in [(0, BLOCK), (7, BLOCK), (4095, 100), (1, 1)] {
                 let mut block = vec![-1.0; len];
                 access.load(&input[..count], start, &mut block);

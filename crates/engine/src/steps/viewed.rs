@@ -1,6 +1,6 @@
 //! Elementwise expressions of views of tensors, which are read in place.
 
-use super::pointwise::{Access, Pass};
+use super::pointwise::{InputIndex, Pass};
 use crate::layouts::LayoutReq;
 use crate::operands::{Operands, is_float, refuse};
 use crate::operation::{Lowered, Lowering, Operation};
@@ -64,8 +64,8 @@ impl Operation for Viewed {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let output = node.output(0)?;
         let access = self.views.iter().enumerate().map(|(i, view)| match view {
-            Some(view) => Ok(Access::through(view)),
-            None => Ok(Access::of(node.input(i)?, output)),
+            Some(view) => Ok(InputIndex::through(view)),
+            None => Ok(InputIndex::of(node.input(i)?, output)),
         });
         let access = access.collect::<Result<_>>()?;
         Ok(Lowered::step(Pass::with_access(&self.expression, access, node.isa()), 0..node.inputs()))

@@ -72,7 +72,7 @@ impl CompiledLoader {
         // has them, usually once they are packed, and computed again if they are loaded again. Pieces are loaded in
         // order, and the last one releases the whole.
         let is_last = within.end == constant.range.len();
-        let buffer = BytesLoader::new(Owned(constant.reopened())).load(within.start as u64, len, purpose);
+        let buffer = BytesLoader::new(AsBytes(constant.reopened())).load(within.start as u64, len, purpose);
         if is_last {
             constant.bytes.release();
         }
@@ -81,9 +81,9 @@ impl CompiledLoader {
 }
 
 /// Adapts a constant to `AsRef<[u8]>`.
-struct Owned(ConstantTensor);
+struct AsBytes(ConstantTensor);
 
-impl AsRef<[u8]> for Owned {
+impl AsRef<[u8]> for AsBytes {
     fn as_ref(&self) -> &[u8] {
         self.0.data()
     }
@@ -115,7 +115,7 @@ impl DataLoader for CompiledLoader {
             let skipped = offset.saturating_sub(*at);
             let start = at.saturating_sub(offset) as usize;
             let target = buffer.get_mut(start..).unwrap_or_default();
-            let copied = blob.copy_to(&mut Window { skipped, target });
+            let copied = blob.copy_to(&mut SkippingWriter { skipped, target });
             copied.map_err(|e| failed(&*self.source, e.into()))?;
         }
         Ok(FreeableBuffer::read(buffer))
@@ -139,12 +139,12 @@ impl DataLoader for CompiledLoader {
 }
 
 /// Writes what follows the first `skipped` bytes to `target`, and drops what does not fit.
-struct Window<'t> {
+struct SkippingWriter<'t> {
     skipped: u64,
     target: &'t mut [u8],
 }
 
-impl Write for Window<'_> {
+impl Write for SkippingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let skipped = self.skipped.min(bytes.len() as u64);
         self.skipped -= skipped;

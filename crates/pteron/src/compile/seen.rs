@@ -39,7 +39,7 @@ pub fn seen_by_partitioners(
     kernels: &KernelRegistry,
     options: &Options,
 ) -> crate::Result<Vec<SeenOperator>> {
-    let seen = Arc::new(Sees::default());
+    let seen = Arc::new(RecordingPartitioner::default());
     let partitioner = Arc::clone(&seen) as Arc<dyn Partitioner + Send + Sync>;
     let delegation = vec![Delegation { partitioner, backend: Arc::new(TakesNothing) }];
     from_loader(archive, table, &Options { delegation, ..options.clone() }, &mut |_, _, _| {})?;
@@ -77,9 +77,9 @@ fn seen_argument(arg: &pteron_operator::SchemaArg) -> SeenArgument {
 
 /// Keeps the programs that it is asked to partition.
 #[derive(Default)]
-struct Sees(Mutex<Vec<ExportedProgram>>);
+struct RecordingPartitioner(Mutex<Vec<ExportedProgram>>);
 
-impl Partitioner for Sees {
+impl Partitioner for RecordingPartitioner {
     fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(program.clone());
         let (partition_tags, reasons) = (BTreeMap::new(), BTreeMap::new());

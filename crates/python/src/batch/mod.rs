@@ -1,16 +1,16 @@
 //! Executes rows of columns in batches, for `pteron.batch`.
 
-mod given;
+mod input_column;
 mod table;
 
 pub(crate) use table::{PyArrowArray, PyArrowStream, PyArrowTable};
 
 use crate::errors::{Failure, Result};
-use crate::exchange::arrow::{Lists, Made, Table};
+use crate::exchange::arrow::{Lists, OwnedArray, Table};
 use crate::module::PyModule;
 use crate::opened::Signature;
 use crate::tensor::PyTensor;
-use given::Given;
+use input_column::InputColumn;
 use pteron::tensor::{Shape, TensorMeta};
 use pteron::{ScalarType, Tensor, bf16, f16};
 use pteron_toolbox::batch::{self, Cells, Column, Joining, Outcome, OutputColumn, Plan, Runner, Spec};
@@ -97,7 +97,8 @@ impl PyBatchRunner {
     ) -> PyResult<(Bound<'py, PyList>, Failures)> {
         let inputs = &self.runner.plan.inputs;
         let given = columns.into_iter().zip(inputs.iter().map(Some).chain(std::iter::repeat(None)));
-        let given = given.map(|((name, object), spec)| Given::of(name, &object, spec.map(|spec| spec.dtype)));
+        let given =
+            given.map(|((name, object), spec)| InputColumn::of(name, &object, spec.map(|spec| spec.dtype)));
         let given = given.collect::<PyResult<Vec<_>>>()?;
         let columns: Vec<&dyn Column> = given.iter().map(|column| column as &dyn Column).collect();
         let mut outcome = self.run(py, &columns)?;
@@ -129,7 +130,7 @@ impl PyBatchRunner {
         let mut outcome = self.run(py, &columns)?;
         let failures = failures(&mut outcome);
         let made = outcome.outputs.iter().zip(&names).map(|(column, name)| {
-            Ok(PyArrowArray { table: Table::made(Made::of_output(column, name, lists)?) })
+            Ok(PyArrowArray { table: Table::made(OwnedArray::of_output(column, name, lists)?) })
         });
         let made: Result<Vec<_>> = made.collect();
         Ok((made?, failures))

@@ -1,6 +1,6 @@
 //! Python classes for Arrow arrays, streams and tables.
 
-use crate::exchange::arrow::{Made, Stream, Table, export_field, export_stream};
+use crate::exchange::arrow::{OwnedArray, Stream, Table, export_field, export_stream};
 use crate::opened::lock;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -37,7 +37,7 @@ impl PyArrowArray {
     /// A column of strings.
     #[staticmethod]
     fn texts(name: &str, texts: Vec<Option<String>>) -> PyResult<Self> {
-        Ok(Self { table: Table::made(Made::of_texts(name, &texts)?) })
+        Ok(Self { table: Table::made(OwnedArray::of_texts(name, &texts)?) })
     }
 
     /// The columns of a batch.

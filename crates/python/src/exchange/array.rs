@@ -20,7 +20,7 @@ pub(crate) struct Array {
     _owner: Owner,
 }
 
-// SAFETY: borrowed memory may be returned by any thread (both kinds of `Lent` attach to the interpreter or may be deleted
+// SAFETY: borrowed memory may be returned by any thread (both kinds of `BorrowedBuffer` attach to the interpreter or may be deleted
 // anywhere), and the memory is only read and written under the rules of this module.
 unsafe impl Send for Array {}
 // SAFETY: as above.
@@ -29,8 +29,8 @@ unsafe impl Sync for Array {}
 /// Keeps the memory alive.
 #[expect(dead_code, reason = "held only for their destructors")]
 enum Owner {
-    Buffer(buffer::Lent),
-    DlPack(dlpack::Lent),
+    Buffer(buffer::BorrowedBuffer),
+    DlPack(dlpack::BorrowedTensor),
     Tensor(Arc<Storage>),
 }
 
@@ -68,7 +68,7 @@ impl Array {
         if is_lent(object) {
             return Self::of_buffer(object).map(Some);
         }
-        if let Some(lent) = dlpack::Lent::of(object)? {
+        if let Some(lent) = dlpack::BorrowedTensor::of(object)? {
             return Self::of_dlpack(object, lent).map(Some);
         }
         if let Ok(method) = object.getattr(pyo3::intern!(py, "__array__")) {
@@ -90,7 +90,7 @@ impl Array {
     }
 
     fn of_buffer(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let buffer = buffer::Lent::of(object)?;
+        let buffer = buffer::BorrowedBuffer::of(object)?;
         let format = buffer.format().to_str().unwrap_or("?");
         let element = Element::of_format(format, buffer.item_size()).ok_or_else(|| {
             PyTypeError::new_err(format!(
@@ -122,7 +122,7 @@ impl Array {
         Ok((shape, strides))
     }
 
-    fn of_dlpack(object: &Bound<'_, PyAny>, lent: dlpack::Lent) -> PyResult<Self> {
+    fn of_dlpack(object: &Bound<'_, PyAny>, lent: dlpack::BorrowedTensor) -> PyResult<Self> {
         let unreadable = || {
             PyTypeError::new_err(
                 "DLPack gave a tensor of a type that programs do not have, or without memory",

@@ -11,12 +11,12 @@ use std::{ptr, slice};
 const MAX_DIMS: usize = 64;
 
 /// A buffer borrowed from an object; released on drop.
-pub(super) struct Lent(Box<ffi::Py_buffer>);
+pub(super) struct BorrowedBuffer(Box<ffi::Py_buffer>);
 
 // SAFETY: the struct is only read until it is released, which any thread may do while attached to the interpreter.
-unsafe impl Send for Lent {}
+unsafe impl Send for BorrowedBuffer {}
 
-impl Lent {
+impl BorrowedBuffer {
     /// Requests the buffer of an object that has the protocol.
     pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut view = Box::new(ffi::Py_buffer::new());
@@ -88,7 +88,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for BorrowedBuffer {
     fn drop(&mut self) {
         // SAFETY: the view was filled by `PyObject_GetBuffer`, and is released once.
         Python::attach(|_| unsafe { ffi::PyBuffer_Release(&raw mut *self.0) });

@@ -23,9 +23,9 @@ struct Request<'a> {
     #[serde(default, deserialize_with = "or_default")]
     parameters: Parameters,
     #[serde(borrow)]
-    inputs: AtMost<Input<'a>, MAX_TENSORS>,
+    inputs: BoundedList<Input<'a>, MAX_TENSORS>,
     #[serde(default, borrow, deserialize_with = "or_default")]
-    outputs: AtMost<Output<'a>, MAX_TENSORS>,
+    outputs: BoundedList<Output<'a>, MAX_TENSORS>,
 }
 
 /// The maximum numbers of inputs and outputs of a request, and of dimensions of a shape.
@@ -48,15 +48,15 @@ fn parsed_bytes(text: &[u8]) -> u64 {
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// A list of at most `N` items.
-struct AtMost<T, const N: usize>(Vec<T>);
+struct BoundedList<T, const N: usize>(Vec<T>);
 
-impl<T, const N: usize> Default for AtMost<T, N> {
+impl<T, const N: usize> Default for BoundedList<T, N> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for AtMost<T, N> {
+impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for BoundedList<T, N> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_seq(Items(PhantomData))
     }
@@ -65,7 +65,7 @@ impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for AtMost<T, N>
 struct Items<T, const N: usize>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Items<T, N> {
-    type Value = AtMost<T, N>;
+    type Value = BoundedList<T, N>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a list of at most {N} items")
@@ -79,7 +79,7 @@ impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Items<T, N> {
             }
             list.push(item);
         }
-        Ok(AtMost(list))
+        Ok(BoundedList(list))
     }
 }
 
@@ -87,7 +87,7 @@ impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Items<T, N> {
 struct Input<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
-    shape: AtMost<u64, MAX_DIMENSIONS>,
+    shape: BoundedList<u64, MAX_DIMENSIONS>,
     #[serde(borrow)]
     datatype: Cow<'a, str>,
     #[serde(default, deserialize_with = "or_default")]

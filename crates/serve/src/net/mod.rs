@@ -11,7 +11,7 @@ mod messages;
 mod numbers;
 mod rest;
 mod server;
-mod stalls;
+mod stall_timeout;
 #[cfg(feature = "tls")]
 mod tls;
 

@@ -1,7 +1,7 @@
 use super::activity::{Activity, Verdict};
 use super::connection::Shared;
 use super::log::Log;
-use super::stalls::Stalls;
+use super::stall_timeout::StallTimeout;
 use crate::service::Service;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -179,7 +179,7 @@ impl Acceptor {
             };
             match Arc::clone(&self.permits).try_acquire_owned() {
                 Ok(permit) => {
-                    let open = Open::new(&self.shared, permit);
+                    let open = OpenConnection::new(&self.shared, permit);
                     tokio::spawn(self.clone().connect(stream, peer, stopped.clone(), open));
                 }
                 Err(_) => drop(self.shared.rejected.fetch_add(1, Ordering::Relaxed)),
@@ -193,7 +193,7 @@ impl Acceptor {
         peer: SocketAddr,
         #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "only a handshake waits for it"))]
         mut stopped: watch::Receiver<bool>,
-        _open: Open,
+        _open: OpenConnection,
     ) {
         // Send small responses without delay.
         let _ = stream.set_nodelay(true);
@@ -224,7 +224,7 @@ where
         let (shared, activity) = (Arc::clone(shared), Arc::clone(&activity));
         async move { Ok::<_, Infallible>(shared.answer(request, peer, activity).await) }
     });
-    let stream = Stalls::new(stream, options.head_timeout, options.write_timeout);
+    let stream = StallTimeout::new(stream, options.head_timeout, options.write_timeout);
     let builder = builder(options);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
     let timeout = |time: Duration| time.max(MIN_TIMEOUT);
@@ -268,12 +268,12 @@ fn builder(options: &ServerOptions) -> Builder<TokioExecutor> {
 }
 
 /// Counts an open connection, and reclaims memory after many have been closed.
-struct Open {
+struct OpenConnection {
     shared: Arc<Shared>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Open {
+impl OpenConnection {
     fn new(shared: &Arc<Shared>, permit: OwnedSemaphorePermit) -> Self {
         let connections = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
         shared.peak_connections.fetch_max(connections, Ordering::Relaxed);
@@ -281,7 +281,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         let left = self.shared.connections.fetch_sub(1, Ordering::Relaxed) - 1;
         let peak = self.shared.peak_connections.load(Ordering::Relaxed);

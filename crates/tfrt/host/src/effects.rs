@@ -28,7 +28,7 @@ pub(crate) fn is_ordered(root: FunctionRef<'_>) -> bool {
 /// A function and its transitive callees.
 struct Reachable<'a> {
     /// The root comes first.
-    functions: Vec<Reached<'a>>,
+    functions: Vec<CalledFunction<'a>>,
     /// Maps a function's index in the module to its position in `functions`.
     positions: HashMap<usize, usize>,
     /// Whether the root calls itself, directly or through its callees.
@@ -36,7 +36,7 @@ struct Reachable<'a> {
 }
 
 #[derive(Clone, Copy)]
-struct Reached<'a> {
+struct CalledFunction<'a> {
     body: &'a Body,
     /// Whether an execution has observable effects.
     observable: bool,
@@ -85,7 +85,7 @@ impl<'a> Reachable<'a> {
             }
             let observable = body.nodes.iter().any(|node| node.effect == Effect::Immediate);
             found.positions.insert(function.index(), found.functions.len());
-            found.functions.push(Reached { body, observable });
+            found.functions.push(CalledFunction { body, observable });
         }
         Some(found)
     }
@@ -106,7 +106,7 @@ impl<'a> Reachable<'a> {
         let mut more = false;
         // Backwards, since most callees come after their callers.
         for position in (0..self.functions.len()).rev() {
-            let Reached { body, observable } = self.functions[position];
+            let CalledFunction { body, observable } = self.functions[position];
             if !observable && (0..body.nodes.len()).any(|kernel| self.calls_observable(body, kernel)) {
                 self.functions[position].observable = true;
                 more = true;
@@ -117,7 +117,7 @@ impl<'a> Reachable<'a> {
 
     /// Whether the observable kernels of a function form a dependence chain, and its results depend on the last one.
     fn is_function_ordered(&self, position: usize) -> bool {
-        let Reached { body, observable } = self.functions[position];
+        let CalledFunction { body, observable } = self.functions[position];
         if !observable {
             return true;
         }

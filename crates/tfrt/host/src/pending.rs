@@ -12,15 +12,15 @@ use pteron_pool::{Resume, Task};
 use std::sync::{Arc, Weak};
 
 /// Takes the value of `source` or of a cancellation.
-pub(crate) struct Relay(Mutex<Option<Held>>);
+pub(crate) struct Relay(Mutex<Option<Source>>);
 
-struct Held {
+struct Source {
     promise: Promise,
     source: AsyncValue,
 }
 
 impl Relay {
-    fn take(&self) -> Option<Held> {
+    fn take(&self) -> Option<Source> {
         lock(&self.0).take()
     }
 
@@ -34,7 +34,7 @@ impl Relay {
 impl Resume for Relay {
     /// Passes on the value of the source, which is available.
     fn resume(self: Arc<Self>, _: u64) {
-        if let Some(Held { promise, source }) = self.take() {
+        if let Some(Source { promise, source }) = self.take() {
             promise.set(Value::Async(source));
         }
     }
@@ -59,7 +59,7 @@ impl Pending {
     /// Resolves `target` when `source` is available, or when the request is cancelled.
     pub(crate) fn relay(&self, target: (Promise, AsyncValue), source: AsyncValue) -> Value {
         let (promise, value) = target;
-        let relay = Arc::new(Relay(Mutex::new(Some(Held { promise, source: source.clone() }))));
+        let relay = Arc::new(Relay(Mutex::new(Some(Source { promise, source: source.clone() }))));
         if let Some(error) = self.add(&relay) {
             relay.cancel(&error);
         } else {

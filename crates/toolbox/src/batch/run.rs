@@ -28,14 +28,14 @@ pub struct Outcome {
 type Group = (Vec<Shape>, Vec<usize>);
 
 /// Why an execution failed.
-enum Failed {
+enum BatchError {
     /// Because of the data of at least one of its rows.
     Rows(String),
     /// For a reason that does not depend on the rows.
     All(Error),
 }
 
-impl<E: Into<Error>> From<E> for Failed {
+impl<E: Into<Error>> From<E> for BatchError {
     fn from(error: E) -> Self {
         match error.into() {
             Error::Runtime(error) if may_depend_on_rows(&error) => {
@@ -182,8 +182,8 @@ impl Run<'_> {
                 [first, _, ..] if !self.runner.checked.load(Ordering::Relaxed) => self.check(sizes, *first),
                 _ => Ok(()),
             },
-            Err(Failed::All(error)) => Err(error),
-            Err(Failed::Rows(reason)) => match rows {
+            Err(BatchError::All(error)) => Err(error),
+            Err(BatchError::Rows(reason)) => match rows {
                 [row] => {
                     self.failures.push(Failure { row: *row, column: None, reason });
                     Ok(())
@@ -198,7 +198,7 @@ impl Run<'_> {
     }
 
     /// Copies rows into the inputs, padded with copies of the last row, and runs the method.
-    fn call(&mut self, sizes: &[Shape], rows: &[usize]) -> Result<(), Failed> {
+    fn call(&mut self, sizes: &[Shape], rows: &[usize]) -> Result<(), BatchError> {
         let plan = &self.runner.plan;
         for (index, value) in &plan.fixed {
             self.method.set_input(*index, value)?;
@@ -221,7 +221,7 @@ impl Run<'_> {
     }
 
     /// Copies the results of rows out of the method.
-    fn collect(&mut self, rows: &[usize]) -> Result<(), Failed> {
+    fn collect(&mut self, rows: &[usize]) -> Result<(), BatchError> {
         // Check all outputs before copying any, so that a row has either all results or none.
         for spec in &self.runner.plan.outputs {
             self.row_of(self.method.output_tensor(spec.index)?, spec, rows.len())?;
@@ -242,7 +242,7 @@ impl Run<'_> {
     }
 
     /// The sizes of one row of an output.
-    fn row_of(&self, view: TensorView<'_>, spec: &super::Spec, rows: usize) -> Result<Shape, Failed> {
+    fn row_of(&self, view: TensorView<'_>, spec: &super::Spec, rows: usize) -> Result<Shape, BatchError> {
         let plan = &self.runner.plan;
         let mut row = *view.sizes();
         if !plan.is_joined() {
@@ -250,7 +250,7 @@ impl Run<'_> {
         }
         let padded = plan.padded(rows);
         if row.first() != Some(&padded) {
-            return Err(Failed::All(Error::Input(format!(
+            return Err(BatchError::All(Error::Input(format!(
                 "{} of a batch of {padded} rows has the sizes {:?}: its rows cannot be told apart, so give it each row alone",
                 spec.label("output"),
                 &row[..]
@@ -265,9 +265,9 @@ impl Run<'_> {
         let before: Vec<Vec<u8>> = self.outputs.iter().map(|output| output.row(row).to_vec()).collect();
         match self.call(sizes, &[row]) {
             Ok(()) => {}
-            Err(Failed::All(error)) => return Err(error),
+            Err(BatchError::All(error)) => return Err(error),
             // The program accepted the whole batch but not a single row.
-            Err(Failed::Rows(reason)) => return Err(dependent(&reason)),
+            Err(BatchError::Rows(reason)) => return Err(dependent(&reason)),
         }
         for (spec, together) in self.runner.plan.outputs.iter().zip(before) {
             let view = self.method.output_tensor(spec.index)?;
@@ -290,17 +290,17 @@ fn dependent(why: &str) -> Error {
 }
 
 /// Writes rows to `target`, converted to `dtype`, and fills the rest with copies of the last row.
-fn fill(target: &mut [u8], column: &dyn Column, dtype: ScalarType, rows: &[usize]) -> Result<(), Failed> {
+fn fill(target: &mut [u8], column: &dyn Column, dtype: ScalarType, rows: &[usize]) -> Result<(), BatchError> {
     let from = column.dtype();
     let mut filled = 0;
     let mut len = 0;
     for &row in rows {
-        let Row { bytes, .. } = column.row(row).map_err(Failed::Rows)?;
+        let Row { bytes, .. } = column.row(row).map_err(BatchError::Rows)?;
         len = bytes.len() / from.size() * dtype.size();
         let Some(place) = target.get_mut(filled..filled + len) else {
-            return Err(Failed::Rows("the row has more elements than the input".to_owned()));
+            return Err(BatchError::Rows("the row has more elements than the input".to_owned()));
         };
-        convert::convert(from, bytes, dtype, place).map_err(Failed::Rows)?;
+        convert::convert(from, bytes, dtype, place).map_err(BatchError::Rows)?;
         filled += len;
     }
     while filled < target.len() && len > 0 {

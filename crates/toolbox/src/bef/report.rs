@@ -172,7 +172,7 @@ fn sections(program: &Verified<'_>) -> Vec<SectionReport> {
 
 /// An attribute's value, truncated to [`MAX_VALUE_CHARS`].
 pub(crate) fn brief(attribute: &Attribute<'_>) -> String {
-    let mut brief = Brief { text: String::new(), left: MAX_VALUE_CHARS };
+    let mut brief = TruncatedText { text: String::new(), left: MAX_VALUE_CHARS };
     match write!(brief, "{attribute}") {
         Ok(()) => brief.text,
         Err(_) => brief.text + "…",
@@ -180,12 +180,12 @@ pub(crate) fn brief(attribute: &Attribute<'_>) -> String {
 }
 
 /// A text that takes `left` more characters; then writing fails.
-struct Brief {
+struct TruncatedText {
     text: String,
     left: usize,
 }
 
-impl Write for Brief {
+impl Write for TruncatedText {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         for c in text.chars() {
             self.left = self.left.checked_sub(1).ok_or(std::fmt::Error)?;

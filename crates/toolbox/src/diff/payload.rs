@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// A payload that its backend has read.
-struct Side<'a> {
+struct ReadPayload<'a> {
     program: &'a Program,
     /// Its byte range in the file.
     range: Range<u64>,
@@ -29,10 +29,12 @@ pub(super) fn diff(
     backends: &BackendRegistry,
     notes: &mut Notes,
 ) -> Result<bool> {
-    let (Some(a), Some(b)) = (Side::read(a, backends)?, Side::read(b, backends)?) else { return Ok(false) };
+    let (Some(a), Some(b)) = (ReadPayload::read(a, backends)?, ReadPayload::read(b, backends)?) else {
+        return Ok(false);
+    };
     let before = notes.differences.len();
     notes.compare(Class::Form, || format!("{place}, format"), &a.contents.format, &b.contents.format);
-    let interface = |side: &Side<'_>| {
+    let interface = |side: &ReadPayload<'_>| {
         let values = side.contents.values.iter();
         let typed = values.filter_map(|value| match value.role {
             PayloadRole::Input(i) => Some((i, format!("input {i} {}", value.type_text()))),
@@ -45,11 +47,11 @@ pub(super) fn diff(
     };
     notes.compare(Class::Meaning, || format!("{place}, arguments"), &interface(&a), &interface(&b));
 
-    let kinds = |side: &Side<'_>| {
+    let kinds = |side: &ReadPayload<'_>| {
         let sketch = |node| side.text(node, &|value| format!("{}{:?}", value.dtype, value.sizes));
         side.contents.nodes.iter().map(sketch).collect::<Vec<_>>()
     };
-    let text = |side: &Side<'_>| {
+    let text = |side: &ReadPayload<'_>| {
         side.contents.nodes.iter().map(|node| side.text(node, &PayloadValue::type_text)).collect::<Vec<_>>()
     };
     let (nodes_a, nodes_b) = (text(&a), text(&b));
@@ -93,7 +95,7 @@ pub(super) fn diff(
     Ok(true)
 }
 
-impl<'a> Side<'a> {
+impl<'a> ReadPayload<'a> {
     fn read(
         (program, delegate): (&'a Program, &BackendDelegate),
         backends: &BackendRegistry,
@@ -119,7 +121,7 @@ impl<'a> Side<'a> {
     }
 
     /// Whether two values are both constant, both internal, or the same argument of calls.
-    fn same_argument(&self, x: usize, other: &Side<'_>, y: usize) -> bool {
+    fn same_argument(&self, x: usize, other: &ReadPayload<'_>, y: usize) -> bool {
         match (self.value(x).map(|v| &v.role), other.value(y).map(|v| &v.role)) {
             (Some(PayloadRole::Constant(_)), Some(PayloadRole::Constant(_))) => true,
             (a, b) => a == b,
@@ -139,7 +141,12 @@ impl<'a> Side<'a> {
 }
 
 /// Compares the bytes and the scales of two constants.
-fn constants(place: &str, a: (&Side<'_>, usize), b: (&Side<'_>, usize), notes: &mut Notes) -> Result<()> {
+fn constants(
+    place: &str,
+    a: (&ReadPayload<'_>, usize),
+    b: (&ReadPayload<'_>, usize),
+    notes: &mut Notes,
+) -> Result<()> {
     let (Some(x), Some(y)) = (a.0.value(a.1), b.0.value(b.1)) else { return Ok(()) };
     let data = |value: &PayloadValue| match &value.role {
         PayloadRole::Constant(bytes) => Some(bytes.clone()),

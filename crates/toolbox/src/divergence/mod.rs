@@ -51,9 +51,9 @@ pub struct Divergence {
     /// The number of values of the other run.
     pub recorded: usize,
     /// The compared values, in the order of the other run.
-    pub values: Vec<Compared>,
+    pub values: Vec<ComparedValue>,
     /// Values that this run does not materialize, because their instructions were fused into others.
-    pub fused: Vec<Fused>,
+    pub fused: Vec<FusedValue>,
     /// The first value that differs, as an index into `values`.
     pub first: Option<usize>,
     /// The operands of that value: the nearest results that were compared, and the fused ones in between.
@@ -63,7 +63,7 @@ pub struct Divergence {
 
 /// A value that both runs have.
 #[derive(Debug, Clone, Serialize)]
-pub struct Compared {
+pub struct ComparedValue {
     /// Chain and instruction; `None` for an output of the method.
     pub place: Option<(u32, u32)>,
     /// If the instruction calls a delegate, the node of its payload that computed the value.
@@ -85,7 +85,7 @@ pub struct Compared {
 
 /// A value that was not compared.
 #[derive(Debug, Clone, Serialize)]
-pub struct Fused {
+pub struct FusedValue {
     /// Chain and instruction; `None` for an output of the method.
     pub place: Option<(u32, u32)>,
     /// The operator or backend that the instruction calls.
@@ -147,7 +147,7 @@ pub fn find(
         }
         tolerance.rounded_to = coarser(tolerance.rounded_to, expected.tensor.dtype());
         let Some(value) = known.remove(&key) else {
-            report.fused.push(Fused::new(&key, place));
+            report.fused.push(FusedValue::new(&key, place));
             continue;
         };
         let (found_as, expected_as) = (value.tensor.dtype(), expected.tensor.dtype());
@@ -159,7 +159,7 @@ pub fn find(
             report.first.get_or_insert(report.values.len());
         }
         if let (EValue::Tensor(found), EValue::Tensor(expected)) = (&a, &b) {
-            report.values.push(Compared::new(&key, place, found, expected, difference));
+            report.values.push(ComparedValue::new(&key, place, found, expected, difference));
         }
     }
     if report.values.is_empty() {
@@ -322,7 +322,7 @@ fn order_of(sizes: &[usize], strides: &[i64]) -> DimOrder {
     DimOrder::new(&order).unwrap_or_else(|_| DimOrder::contiguous(sizes.len()))
 }
 
-impl Compared {
+impl ComparedValue {
     fn new(
         key: &Key,
         place: Option<InstructionPlace>,
@@ -353,7 +353,7 @@ impl Compared {
     }
 }
 
-impl Fused {
+impl FusedValue {
     fn new(key: &Key, place: Option<InstructionPlace>) -> Self {
         Self {
             place: key.place.chain.zip(key.place.instruction),
@@ -440,7 +440,7 @@ impl Divergence {
                 }
             }
             None => {
-                let size = |v: &&Compared| v.largest.unwrap_or(0.0);
+                let size = |v: &&ComparedValue| v.largest.unwrap_or(0.0);
                 let largest = self.values.iter().max_by(|a, b| size(a).total_cmp(&size(b)));
                 out += "the runs agree";
                 if let Some(v) = largest.filter(|v| size(v) > 0.0) {

@@ -300,10 +300,11 @@ pub(super) fn report(
         .collect::<Result<Vec<_>>>()?;
     let archive = loader.compiled_from();
     let is_file = archive.is_none();
-    let segments = uses_of_segments(tables).into_iter().zip(0..).filter(|_| is_file).map(|(holds, i)| {
-        let range = tables.segment(i).unwrap_or(0..0);
-        SegmentReport { offset: range.start, bytes: range.end - range.start, holds }
-    });
+    let segments =
+        uses_of_segments(tables).into_iter().zip(0..).filter(|_| is_file).map(|(segment_users, i)| {
+            let range = tables.segment(i).unwrap_or(0..0);
+            SegmentReport { offset: range.start, bytes: range.end - range.start, holds: segment_users }
+        });
     let named_data = tables.named_data.iter().map(|n| {
         let range = tables.segment(n.segment_index).unwrap_or(0..0);
         NamedDataReport {

@@ -66,7 +66,7 @@ fn gguf_text(out: &mut dyn Write, f: &GgufReport, all: bool) -> fmt::Result {
             };
             vec![name(key).to_string(), name(&text).to_string()]
         });
-        few(out, rows, all, "<<")?;
+        write_truncated(out, rows, all, "<<")?;
     }
     let total = f.tensors.iter().map(|t| t.bytes).sum();
     writeln!(out, "\ntensors: {}, {} in all", f.tensors.len(), bytes(total))?;
@@ -74,7 +74,7 @@ fn gguf_text(out: &mut dyn Write, f: &GgufReport, all: bool) -> fmt::Result {
         .tensors
         .iter()
         .map(|t| vec![bytes(t.bytes), format!("{}{:?}", t.kind, t.sizes), name(&t.name).to_string()]);
-    few(out, rows, all, "><<")
+    write_truncated(out, rows, all, "><<")
 }
 
 fn program_text(out: &mut dyn Write, p: &ProgramReport, detail: Detail) -> fmt::Result {
@@ -112,12 +112,12 @@ fn program_text(out: &mut dyn Write, p: &ProgramReport, detail: Detail) -> fmt::
             };
             vec![i.to_string(), bytes(s.bytes), format!("at byte {}", s.offset), holds]
         });
-        few(out, rows, all, ">><<")?;
+        write_truncated(out, rows, all, ">><<")?;
     }
     if !p.named_data.is_empty() {
         writeln!(out, "\nnamed data")?;
         let rows = p.named_data.iter().map(|n| vec![bytes(n.bytes), name(&n.key).to_string()]);
-        few(out, rows, all, "><")?;
+        write_truncated(out, rows, all, "><")?;
     }
     if !p.constants.is_empty() {
         let total = p.constants.iter().map(|c| c.bytes).sum();
@@ -133,7 +133,7 @@ fn program_text(out: &mut dyn Write, p: &ProgramReport, detail: Detail) -> fmt::
             }
             vec![bytes(c.bytes), format!("{}{:?}{}", c.dtype, c.sizes, in_order(&c.dim_order)), what]
         });
-        few(out, rows, all, "><<")?;
+        write_truncated(out, rows, all, "><<")?;
     }
     Ok(())
 }
@@ -165,7 +165,7 @@ fn bundle_text(out: &mut dyn Write, b: &BundleReport, detail: Detail) -> fmt::Re
                 if given.is_empty() { given } else { format!("-> {given}") },
             ]
         });
-        few(out, rows, detail.all, "><<")?;
+        write_truncated(out, rows, detail.all, "><<")?;
     }
     writeln!(out)?;
     program_text(out, &b.program, detail)
@@ -192,18 +192,18 @@ fn bef_text(out: &mut dyn Write, p: &BefReport, all: bool) -> fmt::Result {
         };
         vec![name(called).to_string(), f.kind.to_owned(), size, types, f.location.clone().unwrap_or_default()]
     });
-    few(out, rows, all, "<<<<<")?;
+    write_truncated(out, rows, all, "<<<<<")?;
     writeln!(out, "\nkernels: {}", p.kernels.len())?;
     let rows = p.kernels.iter().map(|k| {
         let missing = if k.supported { "" } else { "missing here" };
         vec![k.calls.to_string(), name(&k.name).to_string(), missing.to_owned()]
     });
-    few(out, rows, all, "><<")?;
+    write_truncated(out, rows, all, "><<")?;
     if !p.attributes.is_empty() {
         writeln!(out, "\nattributes: {}", p.attributes.len())?;
         let rows =
             p.attributes.iter().map(|a| vec![format!("{:#x}", a.offset), a.kind.clone(), a.value.clone()]);
-        few(out, rows, all, "><<")?;
+        write_truncated(out, rows, all, "><<")?;
     }
     Ok(())
 }
@@ -366,10 +366,10 @@ fn flat_tensor_text(out: &mut dyn Write, f: &FlatTensorReport, all: bool) -> fmt
         what.push_str(&in_order(e.dim_order.as_deref().unwrap_or(&[])));
         vec![bytes(e.bytes), name(&e.key).to_string(), what, format!("segment {}", e.segment)]
     });
-    few(out, rows, all, "><<<")
+    write_truncated(out, rows, all, "><<<")
 }
 
-fn few(
+fn write_truncated(
     out: &mut dyn Write,
     rows: impl ExactSizeIterator<Item = Vec<String>>,
     all: bool,

@@ -18,16 +18,16 @@ const PIXELS: usize = 1 << 26;
 /// bytes of grey pictures agree to within 1; with chroma at full resolution 99 in 100 bytes are equal and none is off by
 /// more than 3; with chroma at half resolution 73 in 100 are equal, 89 agree to within 1, and none is off by more than 5.
 pub fn read(path: &Path, meta: &TensorMeta, preparation: &Preparation) -> Result<Tensor> {
-    made(path, meta, preparation, || stream::read(path))
+    prepare_image(path, meta, preparation, || stream::read(path))
 }
 
 /// As [`read`], from the bytes of the file; `name` is the file's name in errors.
 pub fn decode(name: &str, bytes: &[u8], meta: &TensorMeta, preparation: &Preparation) -> Result<Tensor> {
-    made(Path::new(name), meta, preparation, || Ok(bytes))
+    prepare_image(Path::new(name), meta, preparation, || Ok(bytes))
 }
 
 /// Decodes and prepares a picture. `bytes` is called only after `meta` has been found to take a picture.
-fn made<B: AsRef<[u8]>>(
+fn prepare_image<B: AsRef<[u8]>>(
     path: &Path,
     meta: &TensorMeta,
     preparation: &Preparation,
@@ -35,7 +35,7 @@ fn made<B: AsRef<[u8]>>(
 ) -> Result<Tensor> {
     let unfit =
         |why: &str| Error::input(format!("an image ({}) cannot be the input {meta}: {why}", path.display()));
-    let place = Place::of(meta.sizes(), preparation.channels_last).map_err(|why| unfit(&why))?;
+    let place = PictureDims::of(meta.sizes(), preparation.channels_last).map_err(|why| unfit(&why))?;
     let kind = meta.dtype();
     let holds_bytes =
         matches!(kind, ScalarType::Byte | ScalarType::Short | ScalarType::Int | ScalarType::Long);
@@ -98,13 +98,13 @@ fn pixels(image: &DynamicImage, channels: usize) -> Pixels {
 }
 
 /// The dimensions of the picture in an input.
-struct Place {
+struct PictureDims {
     channels: usize,
     height: usize,
     width: usize,
 }
 
-impl Place {
+impl PictureDims {
     /// The dimensions for an input of these sizes, or why it takes no picture.
     fn of(sizes: &[usize], channels_last: bool) -> Result<Self, String> {
         let (count, three) = match *sizes {
@@ -177,7 +177,7 @@ impl Preparation {
     }
 
     /// Resizes and crops the picture to the size of the input.
-    fn shaped(&self, mut pixels: Pixels, place: &Place) -> Result<Pixels, String> {
+    fn shaped(&self, mut pixels: Pixels, place: &PictureDims) -> Result<Pixels, String> {
         if self.resize.is_none() && self.crop.is_none() {
             return pixels.resized(place.width, place.height);
         }

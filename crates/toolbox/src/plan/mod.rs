@@ -169,7 +169,7 @@ pub const MAX_OVERLAPS: usize = 1000;
 /// Finds the pairs of blocks of which one is overwritten by the other while it is live. `blocks` is sorted by offset.
 fn find_overlaps(blocks: &[Block], overlaps: &mut Vec<Overlap>) {
     let mut pairs = BTreeSet::new();
-    each_meeting(blocks, |a, b| {
+    for_each_overlap(blocks, |a, b| {
         let (a, b) = (a.min(b), a.max(b));
         if clash(&blocks[a], &blocks[b]).is_some() {
             pairs.insert((b, a));
@@ -193,7 +193,7 @@ fn find_overlaps(blocks: &[Block], overlaps: &mut Vec<Overlap>) {
 /// Calls `met` with each pair of blocks that share bytes and whose lifetimes overlap, where a lifetime is approximated by
 /// its first and last instruction. Stops when `met` returns `false`. In a sound plan such pairs are rare, and the
 /// cost is dominated by sorting.
-fn each_meeting(blocks: &[Block], mut met: impl FnMut(usize, usize) -> bool) {
+fn for_each_overlap(blocks: &[Block], mut met: impl FnMut(usize, usize) -> bool) {
     let span = |block: &Block| Some((block.life.first()?.0, block.life.last()?.1));
     let mut order: Vec<(i64, i64, usize)> = blocks
         .iter()
@@ -276,7 +276,7 @@ mod tests {
         let blocks: Vec<Block> =
             (0..3000).map(|i: i64| block(i as u64 % 3 * 64..(i as u64 % 3 + 1) * 64, (i, i + 1))).collect();
         let mut pairs = 0;
-        each_meeting(&blocks, |_, _| {
+        for_each_overlap(&blocks, |_, _| {
             pairs += 1;
             true
         });
@@ -294,7 +294,7 @@ mod tests {
                 .collect();
             blocks.sort_by_key(|b| b.bytes.start);
             let mut found = BTreeSet::new();
-            each_meeting(&blocks, |a, b| found.insert((a.min(b), a.max(b))));
+            for_each_overlap(&blocks, |a, b| found.insert((a.min(b), a.max(b))));
             let meet = |a: &Block, b: &Block| {
                 a.bytes.start < b.bytes.end
                     && b.bytes.start < a.bytes.end

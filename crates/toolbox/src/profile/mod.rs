@@ -20,7 +20,7 @@ pub(crate) use report::time;
 pub use report::{OperatorTime, Report, StepTime};
 
 use crate::Result;
-use crate::run::{Called, Request, once};
+use crate::run::{Request, ResolvedCall, once};
 use pteron_operator::EValue;
 use pteron_runtime::{AsWritten, LoadOptions, Program};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(crate) fn record(
     warm: bool,
     mut options: LoadOptions,
 ) -> Result<Profile> {
-    let Called { method: name, inputs, zeros } = request.resolve(program)?;
+    let ResolvedCall { method: name, inputs, zeros } = request.resolve(program)?;
     let recorder = Arc::new(Recorder::new(values));
     options.tracer = Some(Arc::clone(&recorder) as _);
     let mut method = program.load_method(&name, options)?;

@@ -108,11 +108,11 @@ pub struct Recorder {
     counts: [AtomicUsize; 2],
     complete_until: AtomicU64,
     threads: Mutex<HashMap<ThreadId, Arc<Mutex<Spans>>>>,
-    kept: Mutex<Kept>,
+    kept: Mutex<RecordedValue>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct RecordedValue {
     block: Block,
     done: Vec<Block>,
     lost_value: Option<usize>,

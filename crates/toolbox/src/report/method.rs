@@ -19,23 +19,23 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// How an instruction runs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum How {
+pub(super) enum ExecutedAs {
     /// Fused into a step of this kind.
     Fused(String),
     /// By its kernel, as a step of a prepared region.
     Step,
     /// By its kernel, outside any prepared region.
-    Written,
+    AsWritten,
     /// Not at all at run time: it was constant-folded when the program was loaded, or is dead.
     Folded,
 }
 
-impl How {
+impl ExecutedAs {
     pub(super) fn text(&self) -> String {
         match self {
             Self::Fused(kind) => format!("fused into {kind}"),
             Self::Step => "a step of its own, by its kernel".to_owned(),
-            Self::Written => "as it is written, by its kernel".to_owned(),
+            Self::AsWritten => "as it is written, by its kernel".to_owned(),
             Self::Folded => "computed when the program is loaded, or not needed".to_owned(),
         }
     }
@@ -51,7 +51,7 @@ pub(super) fn add(to: &mut Gathered, program: &Program, method: &str, options: &
         .enumerate()
         .map(|(i, d)| delegates::payload(program, raised.plan(), i, d, &options.backends))
         .collect::<Result<Vec<_>>>()?;
-    let written = Written { program, raised: &raised, options, payloads: &payloads }.add(to);
+    let written = AsWritten { program, raised: &raised, options, payloads: &payloads }.add(to);
     let sources = program.method_meta(method)?.delegate_sources();
     let sources = sources.ok().flatten().map(|sources| sources.delegates).unwrap_or_default();
     for (index, payload) in payloads.iter().enumerate() {
@@ -84,7 +84,7 @@ pub(super) fn add(to: &mut Gathered, program: &Program, method: &str, options: &
 }
 
 /// Draws the instructions of a method as written.
-struct Written<'a> {
+struct AsWritten<'a> {
     program: &'a Program,
     raised: &'a RaisedMethod,
     options: &'a LoadOptions,
@@ -92,7 +92,7 @@ struct Written<'a> {
 }
 
 /// A method's graph that has been added.
-struct Added {
+struct AddedGraph {
     graph: u32,
     method: String,
     /// The node of the first instruction.
@@ -124,12 +124,12 @@ impl Sources {
     }
 }
 
-impl Written<'_> {
+impl AsWritten<'_> {
     fn plan(&self) -> &ExecutionPlan {
         self.raised.plan()
     }
 
-    fn add(&self, to: &mut Gathered) -> Added {
+    fn add(&self, to: &mut Gathered) -> AddedGraph {
         let plan = self.plan();
         let mut sketch = Sketch::new(&plan.name, GraphKind::Method);
         let instructions: Vec<RaisedInstruction> = self.raised.instructions().collect();
@@ -163,7 +163,7 @@ impl Written<'_> {
                 }
             }
         }
-        let added = Added { graph, method: plan.name.clone(), first: sources.first };
+        let added = AddedGraph { graph, method: plan.name.clone(), first: sources.first };
         to.draw(sketch);
         added
     }
@@ -473,7 +473,13 @@ fn payload_sketch(to: &mut Gathered, name: String, contents: &PayloadContents) -
 }
 
 /// Adds the graph of a prepared region.
-fn add_run(to: &mut Gathered, written: &Added, name: String, found: &MethodGraph<'_>, options: &LoadOptions) {
+fn add_run(
+    to: &mut Gathered,
+    written: &AddedGraph,
+    name: String,
+    found: &MethodGraph<'_>,
+    options: &LoadOptions,
+) {
     let (scratch, generator) = (Scratch::new(options.limits.scratch_bytes), Generator::new(options.seed));
     let ctx = KernelContext::new(&options.pool, &scratch, &generator).with_isa(options.isa);
     let graph = at_stage(found, Stage::last(), &ctx);
@@ -512,7 +518,11 @@ fn add_run(to: &mut Gathered, written: &Added, name: String, found: &MethodGraph
             node.about.push((to.text("Attributes"), to.text(attributes)));
         }
         let index = sketch.nodes.len() as u32;
-        let how = if each.call().is_some() { How::Step } else { How::Fused(short(each.name()).to_owned()) };
+        let how = if each.call().is_some() {
+            ExecutedAs::Step
+        } else {
+            ExecutedAs::Fused(short(each.name()).to_owned())
+        };
         let result = output.map(|v| graph.value(v).origin()).unwrap_or_default();
         for &origin in each.origins() {
             let key = (written.method.clone(), origin);
@@ -567,7 +577,7 @@ impl std::fmt::Display for Attributes<'_> {
 }
 
 /// Notes on each instruction's node how it runs, and collects the calls by operator.
-fn note_how(to: &mut Gathered, method: &str, written: &Added, raised: &RaisedMethod) {
+fn note_how(to: &mut Gathered, method: &str, written: &AddedGraph, raised: &RaisedMethod) {
     let places: Vec<Place> = raised.instructions().map(|step| step.place).collect();
     for (index, place) in places.into_iter().enumerate() {
         let key = (method.to_owned(), place);
@@ -577,8 +587,8 @@ fn note_how(to: &mut Gathered, method: &str, written: &Added, raised: &RaisedMet
         let how = match (to.how.get(&key), to.prepared.contains(&key)) {
             _ if !matches!(is_call, Some(Instruction::KernelCall { .. })) => continue,
             (Some(how), _) => how.clone(),
-            (None, true) => How::Folded,
-            (None, false) => How::Written,
+            (None, true) => ExecutedAs::Folded,
+            (None, false) => ExecutedAs::AsWritten,
         };
         let (runs, text) = (to.text("Runs"), to.text(how.text()));
         let node = written.first + index as u32;
@@ -590,4 +600,4 @@ fn note_how(to: &mut Gathered, method: &str, written: &Added, raised: &RaisedMet
 }
 
 /// The nodes of the calls of each (method, operator), by how they run.
-pub(super) type Calls = BTreeMap<(String, String), BTreeMap<How, Vec<(u32, u32)>>>;
+pub(super) type Calls = BTreeMap<(String, String), BTreeMap<ExecutedAs, Vec<(u32, u32)>>>;

@@ -51,7 +51,7 @@ struct Gathered {
     /// graph comes first.
     places: HashMap<(String, Place), Vec<(u32, u32)>>,
     /// How instructions represented by nodes of prepared graphs are executed.
-    how: HashMap<(String, Place), method::How>,
+    how: HashMap<(String, Place), method::ExecutedAs>,
     /// The instructions of prepared regions, even if no node is left of them.
     prepared: HashSet<(String, Place)>,
     calls: method::Calls,

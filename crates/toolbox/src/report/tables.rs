@@ -1,7 +1,7 @@
 //! The tables and key facts of a page: operators, weights, memory, delegates.
 
 use super::data::{Arena, Cell, Column, ReportData, Row, Table};
-use super::method::How;
+use super::method::ExecutedAs;
 use super::{Gathered, GraphKind};
 use crate::Result;
 use crate::delegates;
@@ -141,7 +141,7 @@ pub(super) fn operators(to: &mut Gathered, report: &ProgramReport) {
             let spent = if time > 0.0 { Cell::Number(time) } else { Cell::Empty };
             cells.extend(timed.then_some(spent));
             let row = Row { cells, link: nodes.first().copied() };
-            if matches!(how, How::Step | How::Written) {
+            if matches!(how, ExecutedAs::Step | ExecutedAs::AsWritten) {
                 own.push((time, row.clone()));
             }
             all.push((time, nodes.len(), row));

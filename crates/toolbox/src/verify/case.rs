@@ -149,7 +149,7 @@ struct CaseFile {
     entries: BTreeMap<String, serde_json::Value>,
     #[serde(default)]
     runs: Vec<RunFile>,
-    tolerance: Option<Explicit>,
+    tolerance: Option<ExpectedCalls>,
     program: Option<Facts>,
     channels_last_constant_bytes: Option<String>,
     #[serde(default)]
@@ -190,7 +190,7 @@ struct SmallCase {
     #[serde(default)]
     nondeterministic: bool,
     expect: Option<Expect>,
-    tolerance: Option<Explicit>,
+    tolerance: Option<ExpectedCalls>,
     #[serde(default)]
     runs: Vec<RunFile>,
 }
@@ -212,7 +212,7 @@ struct RunFile {
 }
 
 #[derive(Deserialize, Clone, Copy)]
-struct Explicit {
+struct ExpectedCalls {
     #[serde(default)]
     atol: f64,
     #[serde(default)]

@@ -19,7 +19,7 @@ pub(crate) struct ArrowColumn<'a> {
 enum Elements<'a> {
     Lent(&'a [u8]),
     /// Booleans expanded from bits to a byte each.
-    Made(Vec<u8>),
+    OwnedArray(Vec<u8>),
 }
 
 /// One level of nesting. Levels are ordered outermost first; the last one has the elements.
@@ -125,7 +125,7 @@ impl<'a> ArrowColumn<'a> {
                 self.dtype = ScalarType::Bool;
                 let bits: &[u8] = buffer(node, 1, end.div_ceil(8))?;
                 let expanded = (0..end).map(|i| u8::from(is_set(bits, i)));
-                self.elements = Elements::Made(memory::collected(expanded).map_err(|e| e.to_string())?);
+                self.elements = Elements::OwnedArray(memory::collected(expanded).map_err(|e| e.to_string())?);
             } else if let Some(size) = fixed("w:") {
                 level.kind = Kind::Fixed(size);
                 self.levels.push(level);
@@ -174,7 +174,7 @@ impl<'a> ArrowColumn<'a> {
     fn elements(&self) -> &[u8] {
         match &self.elements {
             Elements::Lent(bytes) => bytes,
-            Elements::Made(bytes) => bytes,
+            Elements::OwnedArray(bytes) => bytes,
         }
     }
 }

@@ -91,7 +91,7 @@ impl Field {
 
     /// Exports the field to a consumer.
     pub(super) fn export(&self) -> ArrowSchema {
-        let mut kept = Box::new(Kept {
+        let mut kept = Box::new(SchemaOwner {
             field: Self { children: Vec::new(), dictionary: None, ..self.clone() },
             children: self.children.iter().map(|child| Box::into_raw(Box::new(child.export()))).collect(),
             dictionary: match &self.dictionary {
@@ -118,7 +118,7 @@ impl Field {
 }
 
 /// Owns everything that an exported schema points to.
-struct Kept {
+struct SchemaOwner {
     field: Field,
     children: Vec<*mut ArrowSchema>,
     dictionary: *mut ArrowSchema,
@@ -128,7 +128,7 @@ struct Kept {
 unsafe extern "C" fn release(schema: *mut ArrowSchema) {
     // SAFETY: `export` leaked the boxes. A consumer that has moved a child has cleared its `release`, but not freed its struct.
     unsafe {
-        let kept = Box::from_raw((*schema).private_data.cast::<Kept>());
+        let kept = Box::from_raw((*schema).private_data.cast::<SchemaOwner>());
         for child in kept.children.iter().copied().chain([kept.dictionary]).filter(|child| !child.is_null()) {
             let mut child = Box::from_raw(child);
             super::abi::Released::release(&mut *child);

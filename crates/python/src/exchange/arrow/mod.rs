@@ -6,13 +6,13 @@
 mod abi;
 mod column;
 mod field;
-mod made;
 mod node;
+mod owned_array;
 
 pub(crate) use column::ArrowColumn;
 pub(crate) use field::Field;
-pub(crate) use made::{Lists, Made};
 pub(crate) use node::{Node, Owner};
+pub(crate) use owned_array::{Lists, OwnedArray};
 
 use abi::{ArrowArray, ArrowArrayStream, ArrowSchema, Owned, capsule};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -34,7 +34,9 @@ fn broken(what: &str) -> PyErr {
 }
 
 /// An array that was moved from its producer; released on drop.
-pub(crate) struct Taken(#[expect(dead_code, reason = "held only for its destructor")] Owned<ArrowArray>);
+pub(crate) struct ImportedArray(
+    #[expect(dead_code, reason = "held only for its destructor")] Owned<ArrowArray>,
+);
 
 /// An array with its type and the owner of its memory.
 #[derive(Clone)]
@@ -47,7 +49,7 @@ pub(crate) struct Table {
 impl Table {
     fn of(field: Field, array: Owned<ArrowArray>) -> PyResult<Self> {
         let node = Node::of(&array.0).ok_or_else(|| broken("array"))?;
-        Ok(Self { field, node, owner: Arc::new(Owner::Taken(Taken(array))) })
+        Ok(Self { field, node, owner: Arc::new(Owner::Imported(ImportedArray(array))) })
     }
 
     /// Imports the array of an object with `__arrow_c_array__`.
@@ -87,7 +89,7 @@ impl Table {
     }
 
     /// A newly created column.
-    pub(crate) fn made(made: Made) -> Self {
+    pub(crate) fn made(made: OwnedArray) -> Self {
         let owner = Arc::new(Owner::Buffers(made.buffers));
         Self { field: made.field, node: made.node, owner }
     }

@@ -30,7 +30,7 @@ unsafe impl Sync for Node {}
 /// Keeps buffers alive.
 #[expect(dead_code, reason = "held only for their destructors")]
 pub(crate) enum Owner {
-    Taken(super::Taken),
+    Imported(super::ImportedArray),
     Buffers(Vec<AlignedBuffer>),
     Several(Vec<Arc<Owner>>),
 }
@@ -102,7 +102,7 @@ impl Node {
     /// Exports the array to a consumer; the struct keeps `owner` alive.
     pub(super) fn export(&self, owner: &Arc<Owner>) -> ArrowArray {
         let export = |node: &Node| Box::into_raw(Box::new(node.export(owner)));
-        let mut kept = Box::new(Kept {
+        let mut kept = Box::new(ArrayOwner {
             _owner: Arc::clone(owner),
             buffers: self.buffers.clone(),
             children: self.children.iter().map(export).collect(),
@@ -124,7 +124,7 @@ impl Node {
 }
 
 /// Owns everything that an exported array points to.
-struct Kept {
+struct ArrayOwner {
     _owner: Arc<Owner>,
     buffers: Vec<*const c_void>,
     children: Vec<*mut ArrowArray>,
@@ -135,7 +135,7 @@ struct Kept {
 unsafe extern "C" fn release(array: *mut ArrowArray) {
     // SAFETY: `export` leaked the boxes. A consumer that has moved a child has cleared its `release`, but not freed its struct.
     unsafe {
-        let kept = Box::from_raw((*array).private_data.cast::<Kept>());
+        let kept = Box::from_raw((*array).private_data.cast::<ArrayOwner>());
         for child in kept.children.iter().copied().chain([kept.dictionary]).filter(|child| !child.is_null()) {
             let mut child = Box::from_raw(child);
             Released::release(&mut *child);

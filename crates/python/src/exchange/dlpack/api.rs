@@ -1,7 +1,7 @@
 //! DLPack's C exchange API, which a type may provide in addition to `__dlpack__`: no Python method is called, and no capsule
 //! is created.
 
-use super::{DlManagedTensorVersioned, Lent, MAJOR};
+use super::{BorrowedTensor, DlManagedTensorVersioned, MAJOR};
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -31,7 +31,7 @@ struct Api {
 }
 
 /// The memory of an object whose type provides the API; `None` if it does not, or not in a supported version.
-pub(super) fn lend(object: &Bound<'_, PyAny>) -> PyResult<Option<Lent>> {
+pub(super) fn lend(object: &Bound<'_, PyAny>) -> PyResult<Option<BorrowedTensor>> {
     let py = object.py();
     let kind = object.get_type();
     let Some(capsule) = kind.getattr_opt(pyo3::intern!(py, "__dlpack_c_exchange_api__"))? else {
@@ -60,5 +60,5 @@ pub(super) fn lend(object: &Bound<'_, PyAny>) -> PyResult<Option<Lent>> {
         return Err(PyErr::fetch(py));
     }
     let lent = NonNull::new(lent).ok_or_else(|| PyBufferError::new_err("DLPack gave no tensor"))?;
-    Ok(Some(Lent::Versioned(lent)))
+    Ok(Some(BorrowedTensor::Versioned(lent)))
 }

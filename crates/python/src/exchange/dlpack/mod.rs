@@ -68,13 +68,13 @@ pub(super) struct DlManagedTensorVersioned {
 }
 
 /// A tensor borrowed from another library; returned on drop.
-pub(super) enum Lent {
+pub(super) enum BorrowedTensor {
     Plain(NonNull<DlManagedTensor>),
     Versioned(NonNull<DlManagedTensorVersioned>),
 }
 
 // SAFETY: DLPack allows the deleter to be called from any thread, and the struct is only read meanwhile.
-unsafe impl Send for Lent {}
+unsafe impl Send for BorrowedTensor {}
 
 /// The location and layout of a tensor.
 pub(super) struct Place<'a> {
@@ -87,7 +87,7 @@ pub(super) struct Place<'a> {
     pub(super) is_read_only: bool,
 }
 
-impl Lent {
+impl BorrowedTensor {
     /// The memory of an object whose type provides DLPack's C exchange API, or which has `__dlpack__`; `None` if it has neither.
     pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         if let Some(lent) = api::lend(object)? {
@@ -183,7 +183,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for BorrowedTensor {
     fn drop(&mut self) {
         // SAFETY: this value owns the struct, and the deleter is called once. The deleter is at the same offset in every
         // version.

@@ -6,8 +6,8 @@
 //! execution moves to the heap when it has to be shared ([`shared`]).
 
 mod cells;
+mod local;
 mod order;
-mod own;
 mod ready;
 mod shared;
 
@@ -21,7 +21,7 @@ use crate::request::ExecutionContext;
 use crate::stack;
 use crate::sync::{Panic, panic_message};
 use crate::value::Value;
-pub(crate) use own::{Own, schedule};
+pub(crate) use local::{LocalState, schedule};
 use pteron_trace::{Place, SpanKind, Tracer};
 
 #[cfg(all(test, loom))]
@@ -29,8 +29,8 @@ pub(crate) use cells::{Cell as ModelCell, ReadyCount as ModelReadyCount, ResultS
 
 /// Prepares an execution of a function; the number of arguments must be the function's.
 #[inline]
-pub(crate) fn prepare<'v>(body: &Body, arguments: impl Iterator<Item = &'v Value>) -> Own {
-    Own::new(body, arguments)
+pub(crate) fn prepare<'v>(body: &Body, arguments: impl Iterator<Item = &'v Value>) -> LocalState {
+    LocalState::new(body, arguments)
 }
 
 /// Starts a function on this thread. `in_order` runs it in program order, which requires that its execution order is
@@ -41,11 +41,11 @@ pub(crate) fn execute(
     function: FunctionRef<'_>,
     context: &ExecutionContext,
     body: &Body,
-    prepared: Own,
+    prepared: LocalState,
     in_order: bool,
     set_result: &mut dyn FnMut(usize, &mut Value),
 ) {
-    own::run(function, context, body, prepared, in_order, set_result);
+    local::run(function, context, body, prepared, in_order, set_result);
 }
 
 /// Starts a function as a task of the work queue.

@@ -1,7 +1,7 @@
 //! Executions shared by several threads: registers in cells, atomic counts.
 
 use super::cells::{Cell, ReadyCount, ResultSlot};
-use super::own::Own;
+use super::local::LocalState;
 use super::ready::{Kernels, Ready};
 use super::{Origin, panicked, traced};
 use crate::body::{Body, Node};
@@ -41,7 +41,7 @@ impl Resume for Execution {
                 return Ready::with(body.nodes[index as usize].stream, index);
             }
             let mut ready = Ready::new(body.registers[index as usize].stream);
-            // SAFETY: `Part::publish` put the awaited value and notified nobody else.
+            // SAFETY: `Worker::publish` put the awaited value and notified nobody else.
             let value = unsafe { part.registers[index as usize].take_back() };
             part.put(index, part.checked(index, value), &mut ready);
             ready
@@ -52,7 +52,7 @@ impl Resume for Execution {
 impl Execution {
     /// Moves a thread-private execution to the heap.
     pub(super) fn new(
-        own: &mut Own,
+        own: &mut LocalState,
         body: &Body,
         function: FunctionRef<'_>,
         context: &ExecutionContext,
@@ -72,10 +72,10 @@ impl Execution {
     }
 
     /// Runs the kernels that `begin` returns as ready, and those that become ready meanwhile.
-    fn go_on(self: &Arc<Self>, begin: impl FnOnce(&Part<'_>, &Body) -> Ready) {
+    fn go_on(self: &Arc<Self>, begin: impl FnOnce(&Worker<'_>, &Body) -> Ready) {
         stack::scope(|| {
             let Some(body) = self.function.by_ref().body_if_read() else { return };
-            let part = Part::new(self, body);
+            let part = Worker::new(self, body);
             let mut ready = begin(&part, body);
             let mut count = 1;
             part.kernels(&mut ready, &mut count);
@@ -105,14 +105,14 @@ impl Execution {
 }
 
 /// A thread's view of a shared execution.
-pub(super) struct Part<'a> {
+pub(super) struct Worker<'a> {
     execution: &'a Arc<Execution>,
     registers: &'a [Cell],
     ready: &'a [ReadyCount],
     body: &'a Body,
 }
 
-impl<'a> Part<'a> {
+impl<'a> Worker<'a> {
     #[inline]
     pub(super) fn new(execution: &'a Arc<Execution>, body: &'a Body) -> Self {
         Self { execution, registers: &execution.registers, ready: &execution.ready, body }

@@ -13,16 +13,16 @@ const MAX_PRINTED: usize = 5;
 
 /// The attributes of an operator, keyed by name.
 #[derive(Clone, Default)]
-pub(crate) struct OpAttrs<'a>(BTreeMap<Cow<'a, str>, Kept<'a>>);
+pub(crate) struct OpAttrs<'a>(BTreeMap<Cow<'a, str>, StoredAttribute<'a>>);
 
 /// An attribute in the program's file, or a copy that is charged to the request.
 #[derive(Clone)]
-enum Kept<'a> {
+enum StoredAttribute<'a> {
     Borrowed(&'a Attribute<'a>),
     Copied(Arc<(Attribute<'static>, Charge)>),
 }
 
-impl Kept<'_> {
+impl StoredAttribute<'_> {
     fn get(&self) -> &Attribute<'_> {
         match self {
             Self::Borrowed(value) => value,
@@ -50,13 +50,13 @@ impl<'a> OpAttrs<'a> {
         for pair in pairs {
             let Attribute::Aggregate(pair) = pair else { return Err(no_pair()) };
             let [Attribute::String(name), value] = pair.as_slice() else { return Err(no_pair()) };
-            attrs.set(String::from_utf8_lossy(name), Kept::Borrowed(value));
+            attrs.set(String::from_utf8_lossy(name), StoredAttribute::Borrowed(value));
         }
         Ok(attrs)
     }
 
     /// Adds an attribute, unless one of this name exists.
-    fn set(&mut self, name: Cow<'a, str>, value: Kept<'a>) {
+    fn set(&mut self, name: Cow<'a, str>, value: StoredAttribute<'a>) {
         self.0.entry(name).or_insert(value);
     }
 
@@ -65,7 +65,10 @@ impl<'a> OpAttrs<'a> {
     }
 
     pub(crate) fn get(&self, name: &str) -> Result<&Attribute<'_>, Fault> {
-        self.0.get(name).map(Kept::get).ok_or_else(|| Fault::from(format!("missing attribute '{name}'")))
+        self.0
+            .get(name)
+            .map(StoredAttribute::get)
+            .ok_or_else(|| Fault::from(format!("missing attribute '{name}'")))
     }
 
     /// The value of an integer attribute.
@@ -223,7 +226,7 @@ fn set(
         let key: &str = frame.attribute(0)?;
         let value = value(frame)?;
         let charge = frame.context().charge(key.len() as u64 + copied_bytes(&value))?;
-        let kept = Kept::Copied(Arc::new((value.into_owned(), charge)));
+        let kept = StoredAttribute::Copied(Arc::new((value.into_owned(), charge)));
         growing(frame)?.set(Cow::Owned(key.to_owned()), kept);
         Ok(Chain)
     });

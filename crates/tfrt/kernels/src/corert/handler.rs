@@ -38,27 +38,27 @@ impl OpHandler {
         results: usize,
     ) -> Result<Vec<Tensor>, Fault> {
         match self.find(name, MAX_DEPTH)? {
-            Found::Op(op) => op.run(frame, arguments, attrs),
-            Found::Logged(logging, op) => logging.execute(name, op, frame, arguments, attrs, results),
+            Lookup::Op(op) => op.run(frame, arguments, attrs),
+            Lookup::Logged(logging, op) => logging.execute(name, op, frame, arguments, attrs, results),
         }
     }
 
-    fn find(&self, name: &str, depth: usize) -> Result<Found<'_>, Fault> {
+    fn find(&self, name: &str, depth: usize) -> Result<Lookup<'_>, Fault> {
         match self {
             _ if depth == 0 => Err("op handlers are nested too deeply".into()),
             Self::Null => Err(format!("{name} was not supported by NullOpHandler.").into()),
             Self::Cpu(fallback) => match ops::find(name) {
-                Some(op) => Ok(Found::Op(op)),
+                Some(op) => Ok(Lookup::Op(op)),
                 None => fallback.find(name, depth - 1),
             },
             Self::Logging(logging) => match logging.fallback.find(name, depth - 1)? {
-                Found::Op(op) | Found::Logged(_, op) => Ok(Found::Logged(logging, op)),
+                Lookup::Op(op) | Lookup::Logged(_, op) => Ok(Lookup::Logged(logging, op)),
             },
         }
     }
 }
 
-enum Found<'h> {
+enum Lookup<'h> {
     Op(ops::Entry),
     Logged(&'h Logging, ops::Entry),
 }

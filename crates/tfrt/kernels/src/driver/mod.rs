@@ -89,7 +89,7 @@ pub fn run_with(
     stdout: impl Write + Send + 'static,
     stderr: impl Write + Send + 'static,
 ) -> i32 {
-    let program = match Opened::new(bytes, options, registry, None, stdout, stderr) {
+    let program = match OpenProgram::new(bytes, options, registry, None, stdout, stderr) {
         Ok(program) => program,
         Err(status) => return status,
     };
@@ -117,7 +117,7 @@ pub fn run_traced(
     stdout: impl Write + Send + 'static,
     stderr: impl Write + Send + 'static,
 ) -> i32 {
-    let program = match Opened::new(bytes, options, crate::registry(), Some(tracer), stdout, stderr) {
+    let program = match OpenProgram::new(bytes, options, crate::registry(), Some(tracer), stdout, stderr) {
         Ok(program) => program,
         Err(status) => return status,
     };
@@ -136,7 +136,7 @@ pub fn run_traced(
 }
 
 /// An opened program, its host and the calls to run.
-struct Opened {
+struct OpenProgram {
     host: HostContext,
     diagnostics: Arc<Diagnostics>,
     init: Option<Call>,
@@ -144,7 +144,7 @@ struct Opened {
     functions: Vec<Call>,
 }
 
-impl Opened {
+impl OpenProgram {
     /// Opens a program. Reports a failure and returns the exit code as the error.
     fn new(
         bytes: Bytes,

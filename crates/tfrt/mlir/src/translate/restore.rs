@@ -6,7 +6,7 @@ use pteron_bef::stream_analysis;
 use pteron_bef::{Body, FunctionId, FunctionKind, Kernel};
 
 use super::names::Namer;
-use super::untyped::Guesses;
+use super::untyped::InferredTypes;
 use super::{FromBefOptions, NAME, SECTIONS, STREAMS, attributes, locations, units};
 use crate::diagnostics::Diagnostic;
 use crate::ir::{
@@ -40,7 +40,7 @@ pub(super) fn restore(
         program,
         options,
         module: Module::new(location),
-        guesses: Guesses::new(program, &types),
+        guesses: InferredTypes::new(program, &types),
         types,
         namer,
         merge_chains: program.kernel_names().position(|name| name == "tfrt.merge.chains"),
@@ -102,7 +102,7 @@ struct Restorer<'p, 'b> {
     options: FromBefOptions,
     module: Module,
     types: Vec<Type>,
-    guesses: Guesses<'p>,
+    guesses: InferredTypes<'p>,
     namer: Namer,
     /// The code of `tfrt.merge.chains`, the only kernel with a cost of its own in the analysis.
     merge_chains: Option<usize>,

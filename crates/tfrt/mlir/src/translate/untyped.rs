@@ -18,21 +18,21 @@ use crate::dialects::{self, AttributeKind, Slot};
 use crate::ir::{Attribute, Text, Type};
 
 /// The guesses for one program.
-pub(super) struct Guesses<'p> {
+pub(super) struct InferredTypes<'p> {
     registers: HashMap<(u32, u32), Type>,
     untyped: Option<&'p UntypedAttributes<'p>>,
     /// Offsets of attributes, in ascending order.
     offsets: Vec<u64>,
 }
 
-impl<'p> Guesses<'p> {
-    pub(super) fn new(program: &'p pteron_bef::Module<'_>, types: &[Type]) -> Guesses<'p> {
+impl<'p> InferredTypes<'p> {
+    pub(super) fn new(program: &'p pteron_bef::Module<'_>, types: &[Type]) -> InferredTypes<'p> {
         let untyped = program.attributes.untyped();
         let mut offsets = untyped.map(|untyped| untyped.offsets.clone()).unwrap_or_default();
         offsets.sort_unstable();
         let unknown = program.bodies().any(|(_, body)| body.registers.iter().any(Option::is_none));
         let registers = if unknown { registers(program, types) } else { HashMap::new() };
-        Guesses { registers, untyped, offsets }
+        InferredTypes { registers, untyped, offsets }
     }
 
     /// The type of a register.
@@ -141,7 +141,7 @@ fn registers(program: &pteron_bef::Module<'_>, types: &[Type]) -> HashMap<(u32, 
         }
     }
     let positions = types.iter().enumerate().rev().map(|(at, ty)| (ty, at)).collect();
-    let mut filler = Filler { types, positions, seen: 0, pending: VecDeque::new(), known };
+    let mut filler = TypeAssigner { types, positions, seen: 0, pending: VecDeque::new(), known };
     for function in walk(program) {
         match function {
             TypeEvent::Types(ids) => ids.iter().for_each(|id| filler.seen_type(id.index())),
@@ -256,7 +256,7 @@ fn walk_body<'p>(
 }
 
 /// Assigns the types of the table that nothing accounts for to registers of unknown type.
-struct Filler<'t> {
+struct TypeAssigner<'t> {
     types: &'t [Type],
     /// First position of each type in the table.
     positions: HashMap<&'t Type, usize>,
@@ -266,7 +266,7 @@ struct Filler<'t> {
     known: BTreeMap<(u32, u32), Type>,
 }
 
-impl Filler<'_> {
+impl TypeAssigner<'_> {
     fn seen_type(&mut self, index: usize) {
         if index < self.seen {
             return;

@@ -1,7 +1,7 @@
 //! Executions private to one thread: plain registers and non-atomic counts.
 
 use super::ready::Ready;
-use super::shared::{Execution, Part};
+use super::shared::{Execution, Worker};
 use super::{Origin, panicked, traced};
 use crate::body::Body;
 use crate::error::ErrorValue;
@@ -17,7 +17,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 /// The state of an execution that only its own thread can access. The thread reuses the memory for later executions.
-pub(crate) struct Own {
+pub(crate) struct LocalState {
     memory: Memory,
     /// The number of registers.
     used: usize,
@@ -43,7 +43,7 @@ thread_local! {
     static SPARE: RefCell<Vec<Memory>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Own {
+impl LocalState {
     /// An execution with these arguments; their number must be the function's.
     #[inline]
     pub(super) fn new<'v>(body: &Body, arguments: impl Iterator<Item = &'v Value>) -> Self {
@@ -115,7 +115,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for LocalState {
     #[inline]
     fn drop(&mut self) {
         if self.shares {
@@ -157,8 +157,8 @@ fn arrive(waiting: &mut [u32], kernels: &[u32], body: &Body, ready: &mut Ready) 
 }
 
 /// Where the state of an execution is held.
-enum Home {
-    Own(Own),
+enum StateOwner {
+    LocalState(LocalState),
     Shared(Arc<Execution>),
 }
 
@@ -169,7 +169,7 @@ struct Run<'a> {
     body: &'a Body,
     /// Whether kernels run in program order until a result is not available.
     in_order: bool,
-    home: Home,
+    home: StateOwner,
 }
 
 /// Runs an execution as far as possible on this thread.
@@ -177,7 +177,7 @@ pub(super) fn run(
     function: FunctionRef<'_>,
     context: &ExecutionContext,
     body: &Body,
-    mut own: Own,
+    mut own: LocalState,
     in_order: bool,
     set_result: &mut dyn FnMut(usize, &mut Value),
 ) {
@@ -189,24 +189,24 @@ pub(super) fn run(
     stack::scope(|| {
         let mut count = 1;
         let reached = match own.shares && own.has_async_arguments(body) {
-            true => Reached::Start,
+            true => Progress::Start,
             false => run_schedule(function, context, body, &mut own, in_order, &mut count),
         };
-        if let Reached::End = reached {
+        if let Progress::End = reached {
             context.count_some_kernels(count);
             return own.deliver(body, set_result);
         }
-        let mut run = Run { function, context, body, in_order, home: Home::Own(own) };
+        let mut run = Run { function, context, body, in_order, home: StateOwner::LocalState(own) };
         run.go_on(reached, count);
         match &mut run.home {
-            Home::Own(own) => own.deliver(body, set_result),
-            Home::Shared(execution) => execution.deliver_results(body, set_result),
+            StateOwner::LocalState(own) => own.deliver(body, set_result),
+            StateOwner::Shared(execution) => execution.deliver_results(body, set_result),
         }
     })
 }
 
 /// How far an execution got by following its schedule.
-enum Reached {
+enum Progress {
     /// No kernel has run: some arguments are not available.
     Start,
     /// This many kernels have run; next, kernels of other streams become tasks.
@@ -237,12 +237,12 @@ fn run_schedule(
     function: FunctionRef<'_>,
     context: &ExecutionContext,
     body: &Body,
-    own: &mut Own,
+    own: &mut LocalState,
     in_order: bool,
     count: &mut u32,
-) -> Reached {
+) -> Progress {
     let len = if in_order { body.nodes.len() } else { body.schedule.len() };
-    let mut reached = if len == body.nodes.len() { Reached::End } else { Reached::Tasks(len) };
+    let mut reached = if len == body.nodes.len() { Progress::End } else { Progress::Tasks(len) };
     let Some(site) = body.sites.first() else { return reached };
     let shares = own.shares;
     let (values, uses, _) = own.parts();
@@ -262,7 +262,7 @@ fn run_schedule(
         };
         i += 1;
         if !available {
-            reached = Reached::Unavailable(i);
+            reached = Progress::Unavailable(i);
             break;
         }
     }
@@ -283,32 +283,32 @@ enum Pause {
 impl Run<'_> {
     /// Moves the execution to the heap, unless it is there already, so that other threads can access it.
     fn share(&mut self) -> &Arc<Execution> {
-        if let Home::Own(own) = &mut self.home {
+        if let StateOwner::LocalState(own) = &mut self.home {
             let execution = Execution::new(own, self.body, self.function, self.context);
-            self.home = Home::Shared(Arc::new(execution));
+            self.home = StateOwner::Shared(Arc::new(execution));
         }
         match &self.home {
-            Home::Shared(execution) => execution,
-            Home::Own(_) => unreachable!("it was shared just now"),
+            StateOwner::Shared(execution) => execution,
+            StateOwner::LocalState(_) => unreachable!("it was shared just now"),
         }
     }
 
     /// Continues an execution from where its schedule stopped.
     #[inline(never)]
-    fn go_on(&mut self, reached: Reached, mut count: u32) {
+    fn go_on(&mut self, reached: Progress, mut count: u32) {
         let mut ready = Ready::new(self.body.root_stream);
         match reached {
-            Reached::Start => self.publish_arguments(&mut ready),
-            Reached::Tasks(ran) => self.catch_up(ran, ran, &mut ready),
-            Reached::Unavailable(ran) if self.in_order => {
+            Progress::Start => self.publish_arguments(&mut ready),
+            Progress::Tasks(ran) => self.catch_up(ran, ran, &mut ready),
+            Progress::Unavailable(ran) if self.in_order => {
                 self.catch_up_in_order(ran, &mut ready);
                 self.publish_results(ran as u32 - 1, &mut ready);
             }
-            Reached::Unavailable(ran) => {
+            Progress::Unavailable(ran) => {
                 self.catch_up(ran, ran - 1, &mut ready);
                 self.publish_results(self.body.schedule[ran - 1], &mut ready);
             }
-            Reached::End => {}
+            Progress::End => {}
         }
         self.kernels(&mut ready, &mut count);
         self.context.count_some_kernels(count);
@@ -318,7 +318,7 @@ impl Run<'_> {
     /// the first `ended` are counted.
     fn catch_up(&mut self, ran: usize, ended: usize, ready: &mut Ready) {
         let body = self.body;
-        let Home::Own(own) = &mut self.home else { return };
+        let StateOwner::LocalState(own) = &mut self.home else { return };
         own.arrive(body.begin(), body, ready);
         for i in 0..ran {
             if ready.has_others() {
@@ -336,7 +336,7 @@ impl Run<'_> {
     /// counted.
     fn catch_up_in_order(&mut self, ran: usize, ready: &mut Ready) {
         let body = self.body;
-        let Home::Own(own) = &mut self.home else { return };
+        let StateOwner::LocalState(own) = &mut self.home else { return };
         let (_, _, waiting) = own.parts();
         let ended = body.nodes[..ran - 1].iter().flat_map(|node| body.arrivals(node));
         for &kernel in body.begin().iter().chain(ended) {
@@ -351,7 +351,7 @@ impl Run<'_> {
     /// Publishes the arguments; some may not be available yet.
     #[inline(never)]
     fn publish_arguments(&mut self, ready: &mut Ready) {
-        let Home::Own(own) = &mut self.home else { return };
+        let StateOwner::LocalState(own) = &mut self.home else { return };
         own.arrive(self.body.start(), self.body, ready);
         let (registers, ..) = own.parts();
         let context = self.context;
@@ -374,7 +374,7 @@ impl Run<'_> {
             self.share();
         }
         match &mut self.home {
-            Home::Own(own) => {
+            StateOwner::LocalState(own) => {
                 let value = match Origin::of(register, self.function, self.body, self.context.host()) {
                     Some(origin) => origin.check(value),
                     None => value.settle(),
@@ -383,7 +383,9 @@ impl Run<'_> {
                 own.parts().0[register as usize] = value;
                 own.arrive(users, self.body, ready);
             }
-            Home::Shared(execution) => Part::new(execution, self.body).publish(register, value, ready),
+            StateOwner::Shared(execution) => {
+                Worker::new(execution, self.body).publish(register, value, ready)
+            }
         }
     }
 
@@ -391,14 +393,14 @@ impl Run<'_> {
     fn kernels(&mut self, ready: &mut Ready, count: &mut u32) {
         let body = self.body;
         loop {
-            if let Home::Shared(execution) = &self.home {
-                return Part::new(execution, body).kernels(ready, count);
+            if let StateOwner::Shared(execution) = &self.home {
+                return Worker::new(execution, body).kernels(ready, count);
             }
             match self.own_kernels(ready, count) {
                 Pause::Done => break,
                 Pause::Others => {
                     if ready.settle_others(body) {
-                        Part::new(self.share(), body).spawn(ready);
+                        Worker::new(self.share(), body).spawn(ready);
                     }
                 }
                 Pause::Unavailable(kernel) => self.publish_results(kernel, ready),
@@ -409,7 +411,9 @@ impl Run<'_> {
     /// Runs ready kernels directly on the registers.
     fn own_kernels(&mut self, ready: &mut Ready, count: &mut u32) -> Pause {
         let body = self.body;
-        let (Home::Own(own), Some(site)) = (&mut self.home, body.sites.first()) else { return Pause::Done };
+        let (StateOwner::LocalState(own), Some(site)) = (&mut self.home, body.sites.first()) else {
+            return Pause::Done;
+        };
         let shares = own.shares;
         let (values, uses, waiting) = own.parts();
         let mut step = Step::new(values, uses, shares, site, self.function, self.context, body);
@@ -437,7 +441,7 @@ impl Run<'_> {
     fn publish_results(&mut self, index: u32, ready: &mut Ready) {
         let body = self.body;
         let node = &body.nodes[index as usize];
-        let Home::Own(own) = &mut self.home else { return };
+        let StateOwner::LocalState(own) = &mut self.home else { return };
         let (_, results) = body.operands(node);
         let (registers, ..) = own.parts();
         let values: Results = results.iter().map(|&r| std::mem::take(&mut registers[r as usize])).collect();
@@ -447,8 +451,8 @@ impl Run<'_> {
             }
         }
         match &mut self.home {
-            Home::Own(own) => own.arrive(body.successors(node), body, ready),
-            Home::Shared(execution) => Part::new(execution, body).succeed(node, ready),
+            StateOwner::LocalState(own) => own.arrive(body.successors(node), body, ready),
+            StateOwner::Shared(execution) => Worker::new(execution, body).succeed(node, ready),
         }
     }
 }

@@ -12,7 +12,7 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A connection that fails when a write makes no progress for `write_timeout`, or when its first bytes do not show in time
 /// which version of HTTP it speaks: a client that reads or sends nothing does not hold its connection and its response.
-pub(super) struct Stalls<S> {
+pub(super) struct StallTimeout<S> {
     stream: S,
     write_timeout: Duration,
     /// Runs while a write is pending.
@@ -22,7 +22,7 @@ pub(super) struct Stalls<S> {
     preface: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
-impl<S> Stalls<S> {
+impl<S> StallTimeout<S> {
     pub(super) fn new(stream: S, head_timeout: Duration, write_timeout: Duration) -> Self {
         let preface = Some((Box::pin(sleep(head_timeout)), 0));
         let timer = Box::pin(sleep(write_timeout));
@@ -62,7 +62,7 @@ fn timed_out<T>() -> io::Result<T> {
     Err(io::ErrorKind::TimedOut.into())
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Stalls<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for StallTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -81,7 +81,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Stalls<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Stalls<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 /// An input column from Python: an array whose first dimension is the rows, or a list of rows.
-pub(super) struct Given {
+pub(super) struct InputColumn {
     name: String,
     dtype: ScalarType,
     rows: usize,
@@ -26,7 +26,7 @@ enum Data {
     Rows(Vec<Result<Tensor, String>>),
 }
 
-impl Given {
+impl InputColumn {
     /// Converts a column for an input with elements of type `wanted`.
     pub(super) fn of(name: String, object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> PyResult<Self> {
         if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
@@ -100,7 +100,7 @@ fn row_of(object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> Result<Tenso
     made.and_then(order).map_err(|error| error.value(py).to_string())
 }
 
-impl Column for Given {
+impl Column for InputColumn {
     fn name(&self) -> &str {
         &self.name
     }

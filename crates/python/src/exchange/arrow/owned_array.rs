@@ -19,13 +19,13 @@ pub(crate) enum Lists {
 }
 
 /// A new array with its buffers.
-pub(crate) struct Made {
+pub(crate) struct OwnedArray {
     pub(super) field: Field,
     pub(super) node: Node,
     pub(super) buffers: Vec<AlignedBuffer>,
 }
 
-impl Made {
+impl OwnedArray {
     /// Copies bytes to a new buffer of the array, and returns its address.
     fn keep(buffers: &mut Vec<AlignedBuffer>, bytes: &[u8]) -> Result<*const c_void> {
         let buffer = AlignedBuffer::from_slice(bytes)?;
