@@ -5,21 +5,10 @@ use crate::registries::registries;
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use pteron::Isa;
-use pteron::compile::{Delegation, to_bef, to_xnnpack};
+use pteron::compile::Delegation;
 
 /// The name that stands for no backend.
 const NONE: &str = "none";
-
-/// The backends of the library, with the help on each.
-const OWN: [(&str, &str); 3] = [
-    (NONE, "No backend: kernels compute everything"),
-    ("bef", "Pteron's own backend: everything that kernels compute, fused ahead of time"),
-    (
-        "xnnpack",
-        "XNNPACK: float32 operators, and those quantized to int8 or with 4-bit weights. The reference runtime runs them \
-         with its XNNPACK backend, Pteron with its own implementation",
-    ),
-];
 
 /// A backend to which parts of a program are delegated, by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,16 +24,11 @@ impl BackendName {
     pub(crate) fn parser() -> impl TypedValueParser<Value = Self> {
         // Clap keeps the texts as long as the process.
         let text = |text: &str| -> &'static str { String::leak(text.to_owned()) };
-        let added = registries().delegations().iter();
-        let added = added.map(|known| (text(&known.name), text(&known.about)));
-        let own = OWN.into_iter().filter(|(name, _)| !is_added(name));
-        let values = own.chain(added).map(|(name, help)| PossibleValue::new(name).help(help));
+        let none = (NONE, "No backend: kernels compute everything");
+        let values = std::iter::once(none).chain(registries().delegations());
+        let values = values.map(|(name, about)| PossibleValue::new(text(name)).help(text(about)));
         PossibleValuesParser::new(values.collect::<Vec<_>>()).map(Self)
     }
-}
-
-fn is_added(name: &str) -> bool {
-    registries().delegations().iter().any(|known| known.name == name)
 }
 
 /// The machine for which packed weights are stored, in addition to the portable ones.
@@ -68,14 +52,6 @@ pub(crate) fn delegation(backends: &[BackendName], target: TargetCpu) -> Result<
     if backends.len() > 1 && backends.iter().any(BackendName::is_none) {
         return Err(Failure::Usage("--backend: `none` cannot be combined with other backends".to_owned()));
     }
-    let delegation = backends.iter().filter_map(|BackendName(name)| {
-        let added = registries().delegations().iter().find(|known| known.name == *name);
-        match (added, name.as_str()) {
-            (Some(known), _) => Some(known.delegation.clone()),
-            (None, "bef") => Some(to_bef(registries().kernels(), target.isa())),
-            (None, "xnnpack") => Some(to_xnnpack()),
-            (None, _) => None,
-        }
-    });
-    Ok(delegation.collect())
+    let isa = target.isa();
+    Ok(backends.iter().filter_map(|BackendName(name)| registries().delegation_to(name, isa)).collect())
 }

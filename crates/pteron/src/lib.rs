@@ -86,6 +86,7 @@
 pub mod backend;
 #[cfg(feature = "bef")]
 pub mod bef;
+mod built_in;
 #[cfg(feature = "compile")]
 pub mod compile;
 pub mod data;
@@ -129,8 +130,6 @@ pub use pteron_tensor::{
     TensorView, TensorViewMut, bf16, f16,
 };
 pub use pteron_trace::{EventTracer, Span, SpanKind};
-#[cfg(feature = "compile")]
-pub use registries::NamedDelegation;
 pub use registries::Registries;
 
 /// Every operator of the library.
@@ -147,24 +146,20 @@ fn all_kernels() -> Arc<KernelRegistry> {
 /// Every backend of the library: `BefBackend` with the feature `bef-backend` and `XnnpackBackend` with `xnnpack`. Both
 /// features are on by default.
 pub fn backend_registry() -> BackendRegistry {
-    backends_of(all_kernels())
+    backends_of(&all_kernels())
 }
 
 /// The backends of the library, which compute with these kernels.
-fn backends_of(kernels: Arc<KernelRegistry>) -> BackendRegistry {
-    let backends = BackendRegistry::new();
-    #[cfg(feature = "bef-backend")]
-    let backends = backends.with(BefBackend::new(Arc::clone(&kernels)));
-    #[cfg(feature = "xnnpack")]
-    let backends = backends.with(XnnpackBackend::new(Arc::clone(&kernels)));
-    drop(kernels);
-    backends
+fn backends_of(kernels: &Arc<KernelRegistry>) -> BackendRegistry {
+    let none = BackendRegistry::new();
+    built_in::BACKENDS.iter().fold(none, |backends, built_in| (built_in.register)(backends, kernels))
 }
 
 /// Options with every operator and backend of the library, and one thread.
 pub fn load_options() -> LoadOptions {
     let kernels = all_kernels();
-    LoadOptions::new(Arc::clone(&kernels)).backends(backends_of(kernels))
+    let backends = backends_of(&kernels);
+    LoadOptions::new(kernels).backends(backends)
 }
 
 /// Opens a program with [`load_options`]. With the feature `compile`, a torch.export archive (`.pt2`) is accepted too, and

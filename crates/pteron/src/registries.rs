@@ -1,6 +1,8 @@
 //! What programs may name, in one value that every front end takes.
 
 #[cfg(feature = "compile")]
+use crate::built_in::BACKENDS;
+#[cfg(feature = "compile")]
 use crate::compile::{Delegation, delegate::Recover};
 use crate::{Backend, BackendRegistry, KernelRegistry, LoadOptions};
 use std::sync::Arc;
@@ -31,16 +33,13 @@ pub struct Registries {
     recoverers: Vec<Arc<dyn Recover + Send + Sync>>,
 }
 
-/// A backend to compile for, under the name by which users choose it.
+/// A backend to compile for that was added, under the name by which users choose it.
 #[cfg(feature = "compile")]
-#[derive(Debug, Clone)]
-pub struct NamedDelegation {
-    /// The name, in lower case: `npu`.
-    pub name: String,
-    /// A line for help texts.
-    pub about: String,
-    /// The partitioner and the backend.
-    pub delegation: Delegation,
+#[derive(Clone)]
+struct NamedDelegation {
+    name: String,
+    about: String,
+    delegation: Delegation,
 }
 
 /// The operators and backends of the library.
@@ -48,7 +47,7 @@ impl Default for Registries {
     fn default() -> Self {
         let kernels = crate::all_kernels();
         Self {
-            backends: crate::backends_of(Arc::clone(&kernels)),
+            backends: crate::backends_of(&kernels),
             kernels,
             #[cfg(feature = "compile")]
             delegations: Vec::new(),
@@ -107,11 +106,25 @@ impl Registries {
         &self.backends
     }
 
-    /// The ahead-of-time halves that were added, in that order; those of the library are functions of
-    /// [`compile`](mod@crate::compile).
+    /// The names of the backends to compile for, with a text for help on each: those of the library, then those that
+    /// were added.
     #[cfg(feature = "compile")]
-    pub fn delegations(&self) -> &[NamedDelegation] {
-        &self.delegations
+    pub fn delegations(&self) -> Vec<(&str, &str)> {
+        let is_added = |name: &str| self.delegations.iter().any(|known| known.name == name);
+        let built_in = BACKENDS.iter().map(|built_in| (built_in.name, built_in.about));
+        let added = self.delegations.iter().map(|known| (&*known.name, &*known.about));
+        built_in.filter(|(name, _)| !is_added(name)).chain(added).collect()
+    }
+
+    /// The ahead-of-time half of the backend with this name. With a `target`, a backend that can also stores its weights
+    /// packed for that instruction set. `None` if there is no such backend.
+    #[cfg(feature = "compile")]
+    pub fn delegation_to(&self, name: &str, target: Option<crate::Isa>) -> Option<Delegation> {
+        if let Some(added) = self.delegations.iter().find(|known| known.name == name) {
+            return Some(added.delegation.clone());
+        }
+        let built_in = BACKENDS.iter().find(|built_in| built_in.name == name)?;
+        Some((built_in.delegation)(&self.kernels, target))
     }
 
     /// What converts payloads back to operators.

@@ -142,19 +142,20 @@ pub(crate) fn compare(
     Ok(done?)
 }
 
+/// The name that stands for no backend.
+const NO_BACKEND: &str = "none";
+
 /// The delegation to a backend by name; `None` for `none`.
 fn delegation(name: &str, native: bool) -> Result<Option<Delegation>> {
-    match name {
-        "none" => Ok(None),
-        "xnnpack" => Ok(Some(compile::to_xnnpack())),
-        "bef" => {
-            let target = native.then(Isa::detect);
-            Ok(Some(compile::to_bef(registries().kernels(), target)))
+    let registries = registries();
+    match registries.delegation_to(name, native.then(Isa::detect)) {
+        None if name == NO_BACKEND => Ok(None),
+        None => {
+            let known = registries.delegations().into_iter().map(|(name, _)| name);
+            let hint = pteron_toolbox::did_you_mean(name, known.chain([NO_BACKEND]));
+            Err(Failure::Input(format!("there is no backend `{name}` to compile for{hint}")))
         }
-        other => {
-            let hint = pteron_toolbox::did_you_mean(other, ["none", "bef", "xnnpack"]);
-            Err(Failure::Input(format!("there is no backend `{other}` to compile for{hint}")))
-        }
+        delegation => Ok(delegation),
     }
 }
 

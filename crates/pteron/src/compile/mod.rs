@@ -92,10 +92,11 @@ pub fn to_bef(kernels: &Arc<KernelRegistry>, target: Option<crate::Isa>) -> Dele
 
 /// The backends of this crate whose payloads can be converted back to operators.
 pub fn recovering_backends() -> Vec<Arc<dyn Recover + Send + Sync>> {
-    vec![
-        #[cfg(feature = "xnnpack")]
-        Arc::new(XnnpackRecover),
-    ]
+    crate::built_in::BACKENDS
+        .iter()
+        .filter_map(|built_in| built_in.recover)
+        .map(|recover| recover())
+        .collect()
 }
 
 /// The program in a file. A torch.export archive is compiled in memory, within the limit on memory, and may call every
