@@ -1,8 +1,7 @@
 //! Options of the verbs that call a method: the program, its inputs, its data files, threads.
 
 use crate::failure::{Failure, Result};
-use crate::general::{self, ExecutionOpts, InputArg, say};
-use crate::limits::{interrupt, limits};
+use crate::general::{ExecutionOpts, GeneralOpts, InputArg, say};
 use crate::maps;
 use crate::pictures::PictureOpts;
 use crate::registries::{self, registries};
@@ -96,14 +95,15 @@ impl CallArgs {
     }
 
     /// Opens the file, which may be of any kind. A torch.export archive is compiled.
-    pub(crate) fn open(&self) -> Result<Arc<dyn DataLoader>> {
+    pub(crate) fn open(&self, general: &GeneralOpts) -> Result<Arc<dyn DataLoader>> {
         if let Some(folder) = &self.cache {
             let cache = Cache::new(folder, self.execution.setting()?.isa);
             let kept = cache.program(self.input.path(), &self.data, registries().kernels());
             let kept = kept.map_err(pteron_toolbox::Error::from)?;
             return Ok(pteron_toolbox::run::open(&kept, maps::always())?);
         }
-        Ok(pteron_toolbox::run::open(self.input.path(), self.mode()).and_then(general::compiled)?)
+        Ok(pteron_toolbox::run::open(self.input.path(), self.mode())
+            .and_then(|file| general.compiled(file))?)
     }
 
     /// The options that apply to methods only, and whether each was given.
@@ -122,12 +122,13 @@ impl CallArgs {
     /// repeated `repeat` more times.
     pub(crate) fn load(
         &self,
+        general: &GeneralOpts,
         verb: &'static str,
         loader: Arc<dyn DataLoader>,
         repeat: usize,
     ) -> Result<Loaded> {
-        let limits = limits();
-        let bundle = Bundle::open_if_bundled(&*loader, &limits)?;
+        let limits = general.limits();
+        let bundle = Bundle::open_if_bundled(&*loader, limits)?;
         let loader = bundle.as_ref().map_or(loader, Bundle::program);
         let takes = match verb {
             "run" | "profile" => "programs (.pte, .bpte, .bef), archives (.pt2) and MLIR text (.mlir)",
@@ -139,12 +140,12 @@ impl CallArgs {
         }
         let mut options = registries::load_options();
         if self.cache.is_none() {
-            options.data = open_data(&self.data, self.mode(), &limits)?;
+            options.data = open_data(&self.data, self.mode(), limits)?;
         }
         options.limits = limits.clone();
-        options.interrupt = interrupt();
+        options.interrupt = general.bounds().interrupt();
         let options = self.execution.setting()?.apply(&options);
-        let program = Program::load(loader, &limits).map_err(pteron_toolbox::Error::from)?;
+        let program = Program::load(loader, limits).map_err(pteron_toolbox::Error::from)?;
         let inputs = self.inputs.clone();
         let method = self.method.clone();
         let pictures = self.pictures.preparation();

@@ -2,13 +2,13 @@
 //! stdout.
 
 use crate::failure::{Failure, Result};
-use crate::limits::{LimitOpts, limits};
+use crate::limits::{Bounds, LimitOpts};
 use crate::maps;
 use crate::progress;
 use crate::registries::registries;
 use crate::verbs::{DETAILED, EXECUTING};
 use clap::{Args, ValueEnum};
-use pteron::{BackendRegistry, DataLoader, EditLock, Isa, Level, Protected, PtdDataMap};
+use pteron::{BackendRegistry, DataLoader, EditLock, Isa, Level, Limits, Protected, PtdDataMap};
 use pteron_toolbox::bundle::rebundled;
 use pteron_toolbox::edit::Output;
 use pteron_toolbox::paths::{self, Paths};
@@ -59,7 +59,10 @@ pub(crate) struct GeneralOpts {
     #[arg(short, long, action = clap::ArgAction::Count, global = true, help_heading = "General options")]
     verbose: u8,
     #[command(flatten)]
-    limits: LimitOpts,
+    limit_opts: LimitOpts,
+    /// What `limit_opts` allows, once the command has started.
+    #[arg(skip)]
+    bounds: Bounds,
 }
 
 /// Options of the verbs that run programs.
@@ -118,9 +121,40 @@ enum Color {
 }
 
 impl GeneralOpts {
+    /// Starts the timeout of the command. `executes`: whether the verb executes instructions.
+    pub(crate) fn start(&mut self, executes: bool) {
+        self.bounds = self.limit_opts.start(executes);
+    }
+
+    /// What the command may use.
+    pub(crate) fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
     /// The limits on what files may use.
-    pub(crate) fn limits(&self) -> &LimitOpts {
-        &self.limits
+    pub(crate) fn limits(&self) -> &Limits {
+        self.bounds.limits()
+    }
+
+    /// Opens a program, or reads all of stdin for `-`. A torch.export archive is compiled to a program in memory.
+    pub(crate) fn open(&self, file: &Path) -> Result<Arc<dyn DataLoader>> {
+        Ok(self.compiled(open_plain(file)?)?)
+    }
+
+    /// Compiles an archive in memory; returns any other file unchanged.
+    pub(crate) fn compiled(
+        &self,
+        loader: Arc<dyn DataLoader>,
+    ) -> pteron_toolbox::Result<Arc<dyn DataLoader>> {
+        Ok(pteron::compile::program(loader, registries().kernels(), self.limits())?)
+    }
+
+    /// Opens files of named data for `verb`, which errors name.
+    pub(crate) fn open_data(&self, files: &[PathBuf], verb: &'static str) -> Result<Vec<PtdDataMap>> {
+        let open = |file: &PathBuf| {
+            Ok(pteron_toolbox::file::File::open_data(open_plain(file)?, verb, self.limits())?)
+        };
+        files.iter().map(open).collect()
     }
 
     /// Fails if options were given that have no effect on the verb.
@@ -129,7 +163,7 @@ impl GeneralOpts {
             ("-v", self.verbose > 0 && !DETAILED.contains(&verb), "there are no more details to print"),
             (
                 "--max-instructions",
-                self.limits.has_max_instructions() && !EXECUTING.contains(&verb),
+                self.limit_opts.has_max_instructions() && !EXECUTING.contains(&verb),
                 "no instruction is executed",
             ),
         ];
@@ -231,8 +265,8 @@ impl InputArg {
 
     /// Opens the file as a program, whose ranges are read on demand, or reads all of stdin. A torch.export archive is
     /// compiled.
-    pub(crate) fn open(&self) -> Result<Arc<dyn DataLoader>> {
-        open(&self.file)
+    pub(crate) fn open(&self, general: &GeneralOpts) -> Result<Arc<dyn DataLoader>> {
+        general.open(&self.file)
     }
 
     /// As [`open`](Self::open), but does not compile archives.
@@ -260,26 +294,9 @@ pub(crate) fn backends() -> BackendRegistry {
     registries().backends().clone()
 }
 
-/// Opens a program, or reads all of stdin for `-`. A torch.export archive is compiled to a program in memory.
-pub(crate) fn open(file: &Path) -> Result<Arc<dyn DataLoader>> {
-    Ok(compiled(open_plain(file)?)?)
-}
-
 /// Opens a file, or reads all of stdin for `-`. Archives are not compiled.
 pub(crate) fn open_plain(file: &Path) -> Result<Arc<dyn DataLoader>> {
     Ok(pteron_toolbox::run::open(file, maps::when_large())?)
-}
-
-/// Compiles an archive in memory; returns any other file unchanged.
-pub(crate) fn compiled(loader: Arc<dyn DataLoader>) -> pteron_toolbox::Result<Arc<dyn DataLoader>> {
-    Ok(pteron::compile::program(loader, registries().kernels(), &limits())?)
-}
-
-/// Opens files of named data for `verb`, which errors name.
-pub(crate) fn open_data(files: &[PathBuf], verb: &'static str) -> Result<Vec<PtdDataMap>> {
-    let limits = limits();
-    let open = |file: &PathBuf| Ok(pteron_toolbox::file::File::open_data(open_plain(file)?, verb, &limits)?);
-    files.iter().map(open).collect()
 }
 
 /// Which entries or parts a verb takes.
@@ -401,8 +418,13 @@ impl OutputArg {
     }
 
     /// Writes what an edit made of the program in `file`, with the test cases of `file` if it is a bundled program.
-    pub(crate) fn write_edited(&self, file: &Arc<dyn DataLoader>, edited: &Output) -> Result {
-        match rebundled(file, edited, &limits(), &progress::of_bytes())? {
+    pub(crate) fn write_edited(
+        &self,
+        general: &GeneralOpts,
+        file: &Arc<dyn DataLoader>,
+        edited: &Output,
+    ) -> Result {
+        match rebundled(file, edited, general.limits(), &progress::of_bytes())? {
             Some(bundle) => self.write_file(&bundle),
             None => self.write_file(edited),
         }

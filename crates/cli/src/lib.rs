@@ -66,13 +66,13 @@ struct Cli {
 #[must_use]
 pub fn main_with(registries: pteron::Registries) -> ExitCode {
     registries::set(registries);
-    let (cli, verb) = parse();
+    let (mut cli, verb) = parse();
     signals::fail_writes_above_the_size_limit();
     pteron::before_unfinished_files(signals::take);
     let executes = verbs::EXECUTING.contains(&verb.as_str());
-    cli.general.limits().set(executes);
+    cli.general.start(executes);
     let done = cli.general.refuse_without_effect(&verb).and_then(|()| cli.verb.run(&cli.general));
-    match done.and_then(|()| limits::check_time()) {
+    match done.and_then(|()| cli.general.bounds().check_time()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(&cli.general),
     }

@@ -4,7 +4,6 @@ use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use pteron::{Interrupt, Limits};
 use pteron_toolbox::bef::RunOptions;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Options of every verb.
@@ -37,10 +36,9 @@ enum LimitPreset {
     None,
 }
 
-/// The limits that the arguments set, for the whole command.
-static SET: OnceLock<Set> = OnceLock::new();
-
-struct Set {
+/// What the command may use: the limits that its arguments set, and its time.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bounds {
     limits: Limits,
     interrupt: Option<Interrupt>,
     /// The time that the command may take, and its end.
@@ -56,9 +54,9 @@ impl LimitOpts {
         self.max_instructions.is_some()
     }
 
-    /// Sets the limits of the command and starts the timeout. `executes`: whether the verb executes instructions, which are
-    /// interrupted with an error of their own.
-    pub(crate) fn set(&self, executes: bool) {
+    /// Starts the timeout. `executes`: whether the verb executes instructions, which are interrupted with an error of their
+    /// own.
+    pub(crate) fn start(&self, executes: bool) -> Bounds {
         let mut limits = match self.limits {
             LimitPreset::Default => Limits::default(),
             LimitPreset::Strict => Limits::strict(),
@@ -73,10 +71,10 @@ impl LimitOpts {
         let end = self.timeout.and_then(|time| Instant::now().checked_add(time));
         let interrupt = end.map(|end| Interrupt::new().until(end));
         let timeout = self.timeout.zip(end);
-        let _ = SET.set(Set { limits, interrupt, timeout });
         if let Some((time, _)) = timeout {
             watch(time, if executes { GRACE } else { Duration::ZERO });
         }
+        Bounds { limits, interrupt, timeout }
     }
 }
 
@@ -95,55 +93,58 @@ fn too_long(time: Duration) -> String {
     format!("the command took longer than --timeout {time:?}")
 }
 
-/// Fails if the command is done, but took longer than --timeout.
-pub(crate) fn check_time() -> Result<(), Failure> {
-    match SET.get().and_then(|set| set.timeout) {
-        Some((time, end)) if Instant::now() > end => Err(pteron_toolbox::Error::input(too_long(time)).into()),
-        _ => Ok(()),
+/// Bytes of memory that parsing and translating MLIR text takes for each of its bytes, at most.
+const TEXT_EXPANSION: u64 = 64;
+
+impl Bounds {
+    /// Fails if the command is done, but took longer than --timeout.
+    pub(crate) fn check_time(&self) -> Result<(), Failure> {
+        match self.timeout {
+            Some((time, end)) if Instant::now() > end => {
+                Err(pteron_toolbox::Error::input(too_long(time)).into())
+            }
+            _ => Ok(()),
+        }
     }
-}
 
-/// The limits that the arguments set.
-pub(crate) fn limits() -> Limits {
-    SET.get().map_or_else(Limits::default, |set| set.limits.clone())
-}
+    /// The limits that the arguments set.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
 
-/// The handle that interrupts executions at the timeout, if there is one.
-pub(crate) fn interrupt() -> Option<Interrupt> {
-    SET.get().and_then(|set| set.interrupt.clone())
-}
+    /// The handle that interrupts executions at the timeout, if there is one.
+    pub(crate) fn interrupt(&self) -> Option<Interrupt> {
+        self.interrupt.clone()
+    }
 
-/// Applies the limits to a BEF program: kernels count as instructions, values as memory, and the run of a function as an
-/// execution.
-pub(crate) fn bound(options: &mut RunOptions) {
-    if let Some(Set { limits, timeout, .. }) = SET.get() {
+    /// Applies the limits to a BEF program: kernels count as instructions, values as memory, and the run of a function as an
+    /// execution.
+    pub(crate) fn apply(&self, options: &mut RunOptions) {
+        let Self { limits, timeout, .. } = self;
         options.limits.kernels = limits.instructions;
         options.limits.memory = limits.memory;
         options.limits.value_bytes = limits.memory;
         (options.time, options.deadline) = (limits.time, timeout.map(|(_, end)| end));
     }
-}
 
-/// Bytes of memory that parsing and translating MLIR text takes for each of its bytes, at most.
-const TEXT_EXPANSION: u64 = 64;
-
-/// Options for translating this MLIR text to BEF within the limits: attributes are held expanded, and in the file,
-/// which grows while it is written.
-///
-/// # Errors
-/// If the text itself takes more memory than the limits allow.
-pub(crate) fn translation(text: &[u8], name: &str) -> Result<pteron_mlir::Options, String> {
-    let memory = limits().memory;
-    let takes = (text.len() as u64).saturating_mul(TEXT_EXPANSION);
-    if takes > memory {
-        return Err(format!(
-            "{name}: to translate {} bytes of text takes up to {takes} bytes of memory: the limit is {memory}; raise it with \
-             --max-memory SIZE",
-            text.len()
-        ));
+    /// Options for translating this MLIR text to BEF within the limits: attributes are held expanded, and in the file,
+    /// which grows while it is written.
+    ///
+    /// # Errors
+    /// If the text itself takes more memory than the limits allow.
+    pub(crate) fn translation(&self, text: &[u8], name: &str) -> Result<pteron_mlir::Options, String> {
+        let memory = self.limits.memory;
+        let takes = (text.len() as u64).saturating_mul(TEXT_EXPANSION);
+        if takes > memory {
+            return Err(format!(
+                "{name}: to translate {} bytes of text takes up to {takes} bytes of memory: the limit is {memory}; raise it with \
+                 --max-memory SIZE",
+                text.len()
+            ));
+        }
+        let default = pteron_mlir::Options::default();
+        Ok(pteron_mlir::Options { max_payload: default.max_payload.min(memory / 4), ..default })
     }
-    let default = pteron_mlir::Options::default();
-    Ok(pteron_mlir::Options { max_payload: default.max_payload.min(memory / 4), ..default })
 }
 
 /// Parses a size such as `512M`; units are powers of 1024.

@@ -1,6 +1,6 @@
 //! Bundles a compiled program with a test case for each method.
 
-use crate::limits::{interrupt, limits};
+use crate::general::GeneralOpts;
 use crate::registries;
 use pteron::compile::{self, Compiled};
 use pteron::{DataLoader, Program};
@@ -11,18 +11,22 @@ use std::sync::Arc;
 
 /// Bundles the program compiled from `file`. The inputs of the test cases are the example inputs of the archive, or random;
 /// the expected outputs are those that the program computes here, as written.
-pub(super) fn of(file: &Arc<dyn DataLoader>, compiled: &Compiled) -> pteron_toolbox::Result<Bundle> {
+pub(super) fn of(
+    general: &GeneralOpts,
+    file: &Arc<dyn DataLoader>,
+    compiled: &Compiled,
+) -> pteron_toolbox::Result<Bundle> {
     let loader = compile::in_memory(Arc::clone(file), compiled);
-    let program = Program::load(loader, &limits())?;
+    let program = Program::load(loader, general.limits())?;
     let mut bundle = Bundle::new(&**program.loader())?;
     for method in &compiled.methods {
-        let inputs = match compile::example_inputs(file, &program, &method.name, &limits())? {
+        let inputs = match compile::example_inputs(file, &program, &method.name, general.limits())? {
             Some(inputs) => inputs,
             None => random::inputs(&program, &method.name)?,
         };
         let mut options = registries::load_options();
-        options.limits = limits();
-        options.interrupt = interrupt();
+        options.limits = general.limits().clone();
+        options.interrupt = general.bounds().interrupt();
         options.data = Some(compile::named_data(&**file, compiled)?);
         let request =
             Request { method: Some(method.name.clone()), values: Some(inputs), ..Request::default() };

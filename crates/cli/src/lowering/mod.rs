@@ -6,8 +6,7 @@ mod report;
 
 use crate::backend::{self, BackendName, TargetCpu};
 use crate::failure::{Failure, Result};
-use crate::general::{self, OutputArg, say_lines};
-use crate::limits::limits;
+use crate::general::{self, GeneralOpts, OutputArg, say_lines};
 use crate::progress::{self, Steps};
 use crate::registries::registries;
 use clap::{Args, ValueEnum};
@@ -118,6 +117,7 @@ impl LoweringOpts {
     /// that of the bundled program `bundle`, writes one with the same test cases.
     pub(crate) fn compile(
         &self,
+        general: &GeneralOpts,
         file: &Arc<dyn DataLoader>,
         bundle: Option<&dyn DataLoader>,
         compile: impl Fn(&OperatorTable, &Options, compile::Watch<'_>) -> pteron::Result<Compiled>,
@@ -143,7 +143,7 @@ impl LoweringOpts {
             };
             compile(&operators, options, &mut watch).map_err(pteron_toolbox::Error::from)
         };
-        let mut options = self.options()?;
+        let mut options = self.options(general)?;
         if let (Some(Scheme::Static), Some(folder)) = (self.quantize, &self.calibrate) {
             let quantize = Some(Quantize::Observe);
             let observe =
@@ -153,15 +153,15 @@ impl LoweringOpts {
         }
         let compiled = compile(COMPILING, &options)?;
         let bundle = match bundle {
-            Some(file) => Bundle::open_if_bundled(file, &limits())?,
+            Some(file) => Bundle::open_if_bundled(file, general.limits())?,
             None => None,
         };
-        self.write(file, bundle, &compiled)?;
+        self.write(general, file, bundle, &compiled)?;
         general::report(&self.output, self.json, &report::json(&compiled), &self.text(&compiled))
     }
 
     /// The compiler options, without the value ranges, which calibration provides.
-    fn options(&self) -> Result<Options> {
+    fn options(&self, general: &GeneralOpts) -> Result<Options> {
         let quantize = match (self.quantize, &self.calibrate) {
             (Some(Scheme::Static), None) => {
                 return Err(Failure::Usage("--quantize int8 needs --calibrate DIR".to_owned()));
@@ -182,11 +182,17 @@ impl LoweringOpts {
             methods: self.method.clone(),
             delegation: backend::delegation(&self.backend, self.target_cpu)?,
             quantize,
-            memory: limits().memory,
+            memory: general.limits().memory,
         })
     }
 
-    fn write(&self, file: &Arc<dyn DataLoader>, bundle: Option<Bundle>, compiled: &Compiled) -> Result {
+    fn write(
+        &self,
+        general: &GeneralOpts,
+        file: &Arc<dyn DataLoader>,
+        bundle: Option<Bundle>,
+        compiled: &Compiled,
+    ) -> Result {
         let fail = |e: compile::Error| Failure::Failed(Box::new(e));
         if let Some(path) = &self.external_data {
             let data = compiled.named_data().map_err(fail)?;
@@ -198,7 +204,7 @@ impl LoweringOpts {
         if self.bundle || bundle.is_some() {
             let bundle = match bundle {
                 Some(bundle) => bundled::rebundle(bundle, file, compiled)?,
-                None => bundled::of(file, compiled)?,
+                None => bundled::of(general, file, compiled)?,
             };
             return self.output.write_binary_with(|out| Ok(bundle.write(out)?));
         }

@@ -1,7 +1,6 @@
 use super::translate::refused;
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, InputArg, MAX_THREADS, exit_status};
-use crate::limits;
 use clap::{Args, Subcommand};
 use pteron::FreeableBuffer;
 use pteron_toolbox::bef::{self, Program, Queue, RunOptions};
@@ -43,11 +42,11 @@ impl Opts {
         input.paths(paths);
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let Verb::Run { input, options } = self.verb;
         let loader = input.open_plain()?;
         match bef::open(&*loader)? {
-            Some(program) => options.run(program, loader.name()),
+            Some(program) => options.run(general, program, loader.name()),
             None => Err(bef::wrong(&*loader, "bef run", "BEF programs (.bef) and MLIR text (.mlir)").into()),
         }
     }
@@ -78,14 +77,14 @@ impl BefOpts {
         all.into_iter()
     }
 
-    pub(crate) fn options(self) -> RunOptions {
+    pub(crate) fn options(self, general: &GeneralOpts) -> RunOptions {
         let mut options = RunOptions {
             functions: self.functions.iter().flat_map(|list| calls(list)).collect(),
             init: self.init,
             queue: self.work_queue.unwrap_or_default(),
             ..RunOptions::default()
         };
-        limits::bound(&mut options);
+        general.bounds().apply(&mut options);
         options
     }
 }
@@ -107,9 +106,9 @@ impl RunBefOpts {
     }
 
     /// Runs a program; MLIR text is translated first.
-    pub(crate) fn run(self, program: Program, name: &str) -> Result {
-        let options = RunOptions { print_error_code: self.print_error_code, ..self.options.options() };
-        match bef::run(binary(program, name)?, &options, general::stdout(), general::stderr()) {
+    pub(crate) fn run(self, general: &GeneralOpts, program: Program, name: &str) -> Result {
+        let options = RunOptions { print_error_code: self.print_error_code, ..self.options.options(general) };
+        match bef::run(binary(general, program, name)?, &options, general::stdout(), general::stderr()) {
             0 => Ok(()),
             _ => Err(Failure::Reported),
         }
@@ -117,11 +116,11 @@ impl RunBefOpts {
 }
 
 /// The bytes of a program; MLIR text is translated.
-pub(crate) fn binary(program: Program, name: &str) -> Result<FreeableBuffer> {
+pub(crate) fn binary(general: &GeneralOpts, program: Program, name: &str) -> Result<FreeableBuffer> {
     match program {
         Program::Bef(bytes) => Ok(bytes),
         Program::Mlir(source) => {
-            let options = limits::translation(&source, name).map_err(|why| Failure::Failed(why.into()))?;
+            let options = general.bounds().translation(&source, name).map_err(|why| Failure::Failed(why.into()))?;
             let made = refused(bef::to_bef(&source, name, options))?;
             Ok(FreeableBuffer::from_bytes(&made).map_err(pteron_toolbox::Error::from)?)
         }

@@ -35,9 +35,9 @@ impl Opts {
         self.output.paths_of_edit(paths, &[self.call.path()]);
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let loader = self.call.open()?;
-        let Loaded { program, options, request, bundle } = self.call.load("bundle", loader, 0)?;
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
+        let loader = self.call.open(general)?;
+        let Loaded { program, options, request, bundle } = self.call.load(general, "bundle", loader, 0)?;
         let mut bundle = match bundle {
             Some(bundle) => bundle,
             None => {

@@ -1,7 +1,6 @@
 use crate::call::{CallArgs, Loaded, note_zeros};
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
-use crate::limits::limits;
 use clap::Args;
 use std::path::PathBuf;
 use pteron_toolbox::divergence::{self, Against};
@@ -57,7 +56,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let Loaded { program, options, request, .. } = self.call.load("compare", self.call.open()?, 1)?;
+        let Loaded { program, options, request, .. } = self.call.load(general, "compare", self.call.open(general)?, 1)?;
         if options.no_prepare && self.etdump.is_none() {
             let message = "--no-prepare compares the run as written with itself; name a recording with --etdump";
             return Err(Failure::Usage(message.to_owned()));
@@ -66,7 +65,7 @@ impl Opts {
         let tolerance = Tolerance { scope: Scope::Network, explicit, ..Tolerance::default() };
         let recorded = match (&self.etdump, &self.debug_buffer) {
             (Some(dump), Some(buffer)) => {
-                let dump = etdump::read(&*general::open_plain(dump)?, &limits())?;
+                let dump = etdump::read(&*general::open_plain(dump)?, general.limits())?;
                 Some((dump, pteron_toolbox::stream::read(buffer)?))
             }
             _ => None,

@@ -44,9 +44,9 @@ impl Opts {
         self.lowering.paths(paths);
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let file = pteron_toolbox::run::open(self.input.path(), LoadMode::File)?;
         self.lowering
-            .compile(&file, None, |operators, options, watch| compile::from_loader(&file, operators, options, watch))
+            .compile(general, &file, None, |operators, options, watch| compile::from_loader(&file, operators, options, watch))
     }
 }

@@ -1,6 +1,5 @@
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, InputArg, KeepOpts, OutputArg, exit_status};
-use crate::limits::limits;
 use crate::progress;
 use clap::{Args, ValueEnum};
 use pteron_toolbox::convert::{Format, Options, convert};
@@ -65,7 +64,7 @@ impl Opts {
         let format = self.format()?;
         let loader = self.input.open_plain()?;
         let options = Options { keep_quantized: self.keep_quantized };
-        let converted = convert(&loader, format, options, &limits(), &progress::of_bytes())?;
+        let converted = convert(&loader, format, options, general.limits(), &progress::of_bytes())?;
         self.keep.check(general, self.input.path(), &converted.lost)?;
         self.output.write_file(&converted.file)?;
         let text = format!("{}, {}", match converted.entries {

@@ -1,6 +1,5 @@
 use crate::failure::{Failure, Result};
 use crate::general::{self, ForceArg, GeneralOpts, KeepOpts, exit_status};
-use crate::limits::limits;
 use crate::progress;
 use clap::Args;
 use pteron::DataLoader;
@@ -66,11 +65,11 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let (limits, protected) = (limits(), self.force.protected());
+        let (limits, protected) = (general.limits(), self.force.protected());
         let targets = self.targets();
-        let files = self.programs.iter().map(|path| general::open(path)).collect::<Result<Vec<_>>>()?;
+        let files = self.programs.iter().map(|path| general.open(path)).collect::<Result<Vec<_>>>()?;
         let open = |file: &Arc<dyn DataLoader>| {
-            File::open_program(Arc::clone(file), "dedupe", &limits).map_err(Failure::from)
+            File::open_program(Arc::clone(file), "dedupe", limits).map_err(Failure::from)
         };
         let programs = files.iter().map(open).collect::<Result<Vec<_>>>()?;
         let shared = edit::dedupe(&programs, self.at_least, &progress::of_bytes())?;
@@ -80,7 +79,7 @@ impl Opts {
         // Write the weights first: if a later write fails, every program on disk can still be run.
         general::write_file(&self.output, protected, &shared.data)?;
         for ((file, member), target) in files.iter().zip(&shared.programs).zip(&targets) {
-            match rebundled(file, &member.program, &limits, &progress::of_bytes())? {
+            match rebundled(file, &member.program, limits, &progress::of_bytes())? {
                 Some(bundle) => general::write_file(target, protected, &bundle)?,
                 None => general::write_file(target, protected, &member.program)?,
             }

@@ -1,6 +1,5 @@
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
-use crate::limits::limits;
+use crate::general::{GeneralOpts, OutputArg, exit_status_of_answer};
 use crate::progress;
 use crate::registries::registries;
 use clap::Args;
@@ -45,13 +44,13 @@ impl Opts {
         self.output.paths(paths);
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let (kernels, backends) = (registries().kernels(), registries().backends());
         let registries = Registries { kernels, backends };
-        let (a, b) = (general::open(&self.a)?, general::open(&self.b)?);
-        let file = |loader: &Arc<dyn DataLoader>| File::open(Arc::clone(loader), "diff", &limits());
+        let (a, b) = (general.open(&self.a)?, general.open(&self.b)?);
+        let file = |loader: &Arc<dyn DataLoader>| File::open(Arc::clone(loader), "diff", general.limits());
         let mut report = diff(&file(&a)?, &file(&b)?, registries, &progress::of_bytes())?;
-        report.differences.extend(diff_test_cases(&*a, &*b, &limits())?);
+        report.differences.extend(diff_test_cases(&*a, &*b, general.limits())?);
         if self.meaning {
             report = report.of_meaning();
         }

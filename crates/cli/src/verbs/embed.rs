@@ -1,6 +1,5 @@
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, KeepOpts, OutputArg, exit_status};
-use crate::limits::limits;
 use crate::progress;
 use clap::Args;
 use std::path::PathBuf;
@@ -43,13 +42,13 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let limits = limits();
-        let loader = self.input.open()?;
-        let program = File::open_program(Arc::clone(&loader), "embed", &limits)?;
-        let data = general::open_data(&self.data, "embed")?;
+        let limits = general.limits();
+        let loader = self.input.open(general)?;
+        let program = File::open_program(Arc::clone(&loader), "embed", limits)?;
+        let data = general.open_data(&self.data, "embed")?;
         let embedded = edit::embed(&program, &data, &progress::of_bytes())?;
         self.keep.check(general, self.input.path(), &embedded.not_kept())?;
-        self.output.write_edited(&loader, &embedded.program)?;
+        self.output.write_edited(general, &loader, &embedded.program)?;
         let text = format!(
             "{} and {} put into the program, {}",
             count(embedded.tensors.len(), "tensor"),

@@ -1,6 +1,5 @@
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, KeepOpts, NamesArg, OutputArg, exit_status};
-use crate::limits::limits;
 use crate::progress;
 use clap::Args;
 use std::path::PathBuf;
@@ -55,15 +54,15 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let loader = self.input.open()?;
-        let program = File::open_program(Arc::clone(&loader), "externalize", &limits())?;
+        let loader = self.input.open(general)?;
+        let program = File::open_program(Arc::clone(&loader), "externalize", general.limits())?;
         let names = self.names.patterns();
         let options = MoveOptions { at_least: self.at_least, initial: self.initial, names };
         let moved = edit::externalize(&program, &options, &progress::of_bytes())?;
         self.keep.check(general, self.input.path(), &moved.lost)?;
         // Write the weights first: a program without its weights is useless, weights without the program are not.
         general::write_file(&self.data, self.output.protected(), &moved.data)?;
-        self.output.write_edited(&loader, &moved.program)?;
+        self.output.write_edited(general, &loader, &moved.program)?;
         let text = format!(
             "{} of {} moved to {}, {}; the program has {}",
             bytes(moved.bytes),

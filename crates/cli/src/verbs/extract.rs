@@ -1,6 +1,5 @@
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, NamesArg, OutputArg, exit_status};
-use crate::limits::limits;
 use crate::progress;
 use clap::Args;
 use pteron::Protected;
@@ -61,8 +60,8 @@ impl Opts {
         self.output.iter().for_each(|path| paths.folder("-o", path));
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let file = File::open(self.input.open()?, "extract", &limits())?;
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
+        let file = File::open(self.input.open(general)?, "extract", general.limits())?;
         let Self { segments, delegates, named_data, constants, .. } = self;
         let selected = Selection { segments, delegates, named_data, constants };
         let selection = if selected == Selection::default() { Selection::PARTS } else { selected };

@@ -1,6 +1,5 @@
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
-use crate::limits::limits;
 use crate::registries::registries;
 use clap::Args;
 use pteron_toolbox::delegates;
@@ -49,10 +48,10 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let loader = self.input.open()?;
+        let loader = self.input.open(general)?;
         let (kernels, backends) = (registries().kernels(), registries().backends());
         if self.delegates {
-            let payloads = match File::open(loader, "inspect --delegates", &limits())? {
+            let payloads = match File::open(loader, "inspect --delegates", general.limits())? {
                 File::Program(program) => delegates::payloads(&program, backends)?,
                 _ => Vec::new(),
             };
@@ -62,7 +61,7 @@ impl Opts {
                 (false, false) => self.output.write_text(&delegates::text(&payloads)),
             };
         }
-        let report = inspect::inspect(&loader, kernels, backends, &limits())?;
+        let report = inspect::inspect(&loader, kernels, backends, general.limits())?;
         let verbose = general.verbosity() > 0;
         let detail = inspect::Detail { all: self.all || verbose, counts: verbose };
         match self.json {
@@ -71,6 +70,6 @@ impl Opts {
                 general::to_io(out, |out| inspect::write_text(out, &report, detail))
             })?,
         }
-        Ok(inspect::require_valid_method(&loader, &report, &limits())?)
+        Ok(inspect::require_valid_method(&loader, &report, general.limits())?)
     }
 }

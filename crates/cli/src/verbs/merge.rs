@@ -73,7 +73,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let files = general::open_data(&self.files, "merge")?;
+        let files = general.open_data(&self.files, "merge")?;
         let options = MergeOptions {
             names: self.names.patterns(),
             rename: self.rename,

@@ -1,6 +1,5 @@
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg};
-use crate::limits::limits;
 use crate::registries::registries;
 use clap::Args;
 use pteron::compile::{OperatorTable, Options, SeenArgument, SeenOperator, seen_by_partitioners};
@@ -77,7 +76,7 @@ impl Opts {
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         match (self.files.is_empty(), self.partitioner) {
             (true, _) => self.of_build(),
-            (false, true) => self.of_partitioners(),
+            (false, true) => self.of_partitioners(general),
             (false, false) => self.of_files(general),
         }
     }
@@ -116,10 +115,10 @@ impl Opts {
     }
 
     /// Lists the operators of archives as partitioners see them.
-    fn of_partitioners(&self) -> Result {
+    fn of_partitioners(&self, general: &GeneralOpts) -> Result {
         let kernels = registries().kernels();
         let table = OperatorTable::preferring_portable(kernels);
-        let options = Options { memory: limits().memory, ..Options::default() };
+        let options = Options { memory: general.limits().memory, ..Options::default() };
         let mut all: BTreeMap<String, SeenOperator> = BTreeMap::new();
         for file in &self.files {
             let archive = general::open_plain(file)?;
@@ -149,8 +148,8 @@ impl Opts {
     fn of_files(&self, general: &GeneralOpts) -> Result {
         let (kernels, backends) = (registries().kernels(), registries().backends());
         let read = |file: &PathBuf| -> Result<Requirements> {
-            let loader = general::open(file)?;
-            Ok(requirements(&loader, kernels, backends, &limits())?)
+            let loader = general.open(file)?;
+            Ok(requirements(&loader, kernels, backends, general.limits())?)
         };
         let (mut all, mut unread) = (Vec::new(), None);
         for file in &self.files {

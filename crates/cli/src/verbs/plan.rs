@@ -1,6 +1,5 @@
 use crate::failure::{Failure, Result};
 use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status_of_answer};
-use crate::limits::limits;
 use crate::registries::registries;
 use clap::Args;
 use pteron_toolbox::file::File;
@@ -46,8 +45,8 @@ impl Opts {
         self.output.paths(paths);
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let program = File::open_program(self.input.open()?, "plan", &limits())?;
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
+        let program = File::open_program(self.input.open(general)?, "plan", general.limits())?;
         let (kernels, backends) = (registries().kernels(), registries().backends());
         let report = match &self.method {
             Some(method) => plan_of(&program, method, kernels, backends)?,

@@ -1,7 +1,6 @@
 use super::translate::refused;
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status, to_io};
-use crate::limits::limits;
 use crate::maps;
 use crate::registries;
 use clap::Args;
@@ -80,12 +79,12 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let loader = self.input.open()?;
+        let loader = self.input.open(general)?;
         if self.graph {
-            return self.output.write_text(&self.graphs(loader)?);
+            return self.output.write_text(&self.graphs(loader, general)?);
         }
         if etdump::is_etdump(&*loader)? {
-            return self.output.write_text(&etdump::listing(&etdump::read(&*loader, &limits())?));
+            return self.output.write_text(&etdump::listing(&etdump::read(&*loader, general.limits())?));
         }
         let text = match bef::open(&*loader)? {
             Some(bef::Program::Bef(bytes)) if self.bytes => bef::labelled_bytes(&bytes, loader.name())?,
@@ -104,7 +103,7 @@ impl Opts {
 
     /// Prints a program or named data. If no method is valid, prints what can be read, and fails.
     fn of_tables(&self, loader: Arc<dyn DataLoader>, general: &GeneralOpts) -> Result {
-        let file = File::open_readable(loader, "print", &limits())?;
+        let file = File::open_readable(loader, "print", general.limits())?;
         let options = PrintOptions { frames: general.verbosity() > 0 };
         self.output.write_text_with(|out| {
             to_io(out, |out| print_to(out, &file, options))?;
@@ -120,11 +119,11 @@ impl Opts {
     }
 
     /// The graphs of a program.
-    fn graphs(&self, loader: Arc<dyn DataLoader>) -> Result<String> {
+    fn graphs(&self, loader: Arc<dyn DataLoader>, general: &GeneralOpts) -> Result<String> {
         expect_program(&*loader, "print --graph", "programs (.pte) and archives (.pt2)")?;
-        let program = Program::load(loader, &limits()).map_err(pteron_toolbox::Error::from)?;
-        let mut options = registries::load_options().limits(limits());
-        options.data = open_data(&self.data, maps::when_large(), &limits())?;
+        let program = Program::load(loader, general.limits()).map_err(pteron_toolbox::Error::from)?;
+        let mut options = registries::load_options().limits(general.limits().clone());
+        options.data = open_data(&self.data, maps::when_large(), general.limits())?;
         let stage = self.after.as_deref().and_then(Stage::named).unwrap_or(Stage::last());
         Ok(graphs(&program, self.method.as_deref(), stage, &options)?)
     }

@@ -71,14 +71,14 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let loader = self.call.open()?;
+        let loader = self.call.open(general)?;
         if let Some(program) = pteron_toolbox::bef::open(&*loader)? {
             return self.run_bef(program, loader.name(), general);
         }
         refuse("profile", loader.name(), "no BEF program", self.bef.given())?;
         let values = self.debug_buffer.is_some();
         let repeat = self.repeat.unwrap_or(if values { 1 } else { 10 });
-        let Loaded { program, options, request, .. } = self.call.load("profile", loader, repeat)?;
+        let Loaded { program, options, request, .. } = self.call.load(general, "profile", loader, repeat)?;
         let (kernels, backends) = (options.kernels.clone(), options.backends.clone());
         let profile = profile::profile(&program, &request, values, options)?;
         note_zeros(profile.zeros.as_ref());
@@ -106,9 +106,9 @@ impl Opts {
         let own = own.into_iter().chain(self.call.method_options());
         refuse("profile", name, "a BEF program", own)?;
         let stdout: Box<dyn Write + Send> = if verbose { Box::new(general::stderr()) } else { Box::new(io::sink()) };
-        let program = binary(program, name)?;
+        let program = binary(general, program, name)?;
         let repeat = self.repeat.unwrap_or(10);
-        let profile = profile::bef::profile(program, self.bef.options(), repeat, stdout, general::stderr());
+        let profile = profile::bef::profile(program, self.bef.options(general), repeat, stdout, general::stderr());
         if profile.exit_code == 0 || profile.has_runs() {
             if let Some(path) = &self.trace {
                 write(path, |out| chrome::trace(&profile.recording, out))?;

@@ -2,7 +2,6 @@ use super::bef::{BefOpts, binary};
 use crate::call::{CallArgs, Loaded, note_zeros, refuse};
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, OutputArg, exit_status};
-use crate::limits::limits;
 use crate::progress;
 use crate::registries;
 use clap::Args;
@@ -79,18 +78,18 @@ impl Opts {
         }
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let loader = self.call.open()?;
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
+        let loader = self.call.open(general)?;
         if let Some(program) = bef::open(&*loader)? {
-            return self.of_bef(program, loader);
+            return self.of_bef(general, program, loader);
         }
         refuse("report", loader.name(), "no BEF program", self.bef.given())?;
         if bundle::is_bundled(&*loader)? || is_program(&*loader)? {
-            return self.of_program(loader);
+            return self.of_program(general, loader);
         }
         let own = self.run_options().into_iter().chain(self.call.method_options());
         refuse("report", loader.name(), "no program", own)?;
-        let options = registries::load_options().limits(limits());
+        let options = registries::load_options().limits(general.limits().clone());
         self.write(&gather(&loader, &options, &Measured::default())?)
     }
 
@@ -104,9 +103,9 @@ impl Opts {
         ]
     }
 
-    fn of_program(self, loader: Arc<dyn DataLoader>) -> Result {
+    fn of_program(self, general: &GeneralOpts, loader: Arc<dyn DataLoader>) -> Result {
         let Loaded { program, options, request, .. } =
-            self.call.load("report", Arc::clone(&loader), self.repeat.unwrap_or(10))?;
+            self.call.load(general, "report", Arc::clone(&loader), self.repeat.unwrap_or(10))?;
         let backends = Arc::clone(&options.backends);
         let profile = match self.profile {
             true => {
@@ -127,7 +126,7 @@ impl Opts {
             false => None,
         };
         let etdump = match &self.etdump {
-            Some(path) => Some(etdump::read(&*general::open_plain(path)?, &limits())?),
+            Some(path) => Some(etdump::read(&*general::open_plain(path)?, general.limits())?),
             None => None,
         };
         let recorded = match (&etdump, &request.method) {
@@ -138,7 +137,7 @@ impl Opts {
         let diff = match &self.diff {
             Some(path) => {
                 let registries = Registries { kernels: &options.kernels, backends: &backends };
-                let other = File::open(general::open(path)?, "report --diff", &limits())?;
+                let other = File::open(general.open(path)?, "report --diff", general.limits())?;
                 Some(diff(&File::Program(program), &other, registries, &progress::of_bytes())?)
             }
             None => None,
@@ -153,7 +152,7 @@ impl Opts {
         self.write(&gather(&loader, &options, &measured)?)
     }
 
-    fn of_bef(self, program: Program, loader: Arc<dyn DataLoader>) -> Result {
+    fn of_bef(self, general: &GeneralOpts, program: Program, loader: Arc<dyn DataLoader>) -> Result {
         let name = loader.name();
         let own = self.run_options().into_iter().skip(1).chain(self.call.method_options());
         refuse("report", name, "a BEF program", own)?;
@@ -161,7 +160,7 @@ impl Opts {
             refuse("report", name, "a BEF program, which only --profile runs", self.bef.given())?;
         }
         let is_text = matches!(program, Program::Mlir(_));
-        let bytes = binary(program, name)?;
+        let bytes = binary(general, program, name)?;
         let file: Arc<dyn DataLoader> = match is_text {
             true => Arc::new(BytesLoader::named(name, bytes.to_vec())),
             false => Arc::clone(&loader),
@@ -170,13 +169,13 @@ impl Opts {
         let times = match profile {
             true => {
                 let repeat = repeat.unwrap_or(10);
-                let found = profile::bef::profile(bytes, bef.options(), repeat, io::sink(), general::stderr());
+                let found = profile::bef::profile(bytes, bef.options(general), repeat, io::sink(), general::stderr());
                 Some(found.report(name)?)
             }
             false => None,
         };
         let measured = Measured { bef_profile: times.as_ref(), ..Measured::default() };
-        write(&output, json, &gather(&file, &registries::load_options().limits(limits()), &measured)?)
+        write(&output, json, &gather(&file, &registries::load_options().limits(general.limits().clone()), &measured)?)
     }
 
     fn write(&self, data: &ReportData) -> Result {

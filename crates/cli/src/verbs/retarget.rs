@@ -1,6 +1,5 @@
 use crate::failure::Result;
 use crate::general::{GeneralOpts, InputArg, KeepOpts, exit_status};
-use crate::limits::limits;
 use crate::lowering::LoweringOpts;
 use crate::registries::registries;
 use clap::Args;
@@ -49,14 +48,14 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let original = self.input.open()?;
-        let file = unbundled(Arc::clone(&original), &limits())?;
+        let original = self.input.open(general)?;
+        let file = unbundled(Arc::clone(&original), general.limits())?;
         pteron_toolbox::run::expect_program(&*file, "retarget", "programs (.pte, .bpte)")?;
-        let program = Program::load(Arc::clone(&file), &limits()).map_err(pteron_toolbox::Error::from)?;
+        let program = Program::load(Arc::clone(&file), general.limits()).map_err(pteron_toolbox::Error::from)?;
         self.keep.check(general, self.input.path(), &edit::lost_by_recompiling(&program)?)?;
-        let data = open_data(&self.data, LoadMode::File, &limits())?;
+        let data = open_data(&self.data, LoadMode::File, general.limits())?;
         let known = OperatorTable::all(registries().kernels());
-        self.lowering.compile(&file, Some(&*original), |operators, options, watch| {
+        self.lowering.compile(general, &file, Some(&*original), |operators, options, watch| {
             let (tables, recoverers) = ((&known, operators), registries().recoverers());
             compile::from_program_with(Arc::clone(&file), data.as_ref(), tables, recoverers, options, watch)
         })

@@ -100,8 +100,8 @@ impl Opts {
         self.output.iter().for_each(|path| paths.folder("-o", path));
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let loader = self.call.open()?;
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
+        let loader = self.call.open(general)?;
         if let Some(program) = pteron_toolbox::bef::open(&*loader)? {
             let own = [
                 ("--output", self.output.is_some()),
@@ -115,10 +115,10 @@ impl Opts {
             ];
             let own = own.into_iter().chain(self.call.method_options());
             refuse("run", loader.name(), "a BEF program", own)?;
-            return self.bef.run(program, loader.name());
+            return self.bef.run(general, program, loader.name());
         }
         refuse("run", loader.name(), "no BEF program", self.bef.given())?;
-        let Loaded { program, options, mut request, .. } = self.call.load("run", loader, self.repeat)?;
+        let Loaded { program, options, mut request, .. } = self.call.load(general, "run", loader, self.repeat)?;
         request.restore = self.restore.clone();
         request.checkpoint = self.checkpoint.clone();
         request.share_memory_arenas = self.share_memory_arenas;

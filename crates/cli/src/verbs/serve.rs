@@ -1,6 +1,6 @@
 use crate::failure::{Failure, Result};
 use crate::general::{ExecutionOpts, GeneralOpts, exit_status, say};
-use crate::limits::{self, duration, size};
+use crate::limits::{duration, size};
 use crate::registries;
 use clap::Args;
 use pteron::{LoadOptions, Pool};
@@ -121,12 +121,12 @@ impl Opts {
         }
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let (reload, reloads) = mpsc::channel();
         let (stop, stopped) = mpsc::channel();
         take_signals(Signals { reload, stop })?;
         print_panics(self.json);
-        let service = Service::start(self.service()?).map_err(failed)?;
+        let service = Service::start(self.service(general)?).map_err(failed)?;
         let server = Server::start(Arc::clone(&service), self.server()?).map_err(failed)?;
         for address in server.addresses() {
             print(self.json, &json!({ "event": "listening", "address": address }), &format!("listening on {address}"));
@@ -145,13 +145,13 @@ impl Opts {
         Ok(())
     }
 
-    fn service(&self) -> Result<ServiceOptions> {
+    fn service(&self, general: &GeneralOpts) -> Result<ServiceOptions> {
         let setting = self.execution.setting()?;
         let load = LoadOptions {
             isa: setting.isa,
             no_prepare: setting.no_prepare,
             pool: Pool::new(setting.threads),
-            limits: limits::limits(),
+            limits: general.limits().clone(),
             ..registries::load_options()
         };
         Ok(ServiceOptions {

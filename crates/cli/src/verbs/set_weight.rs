@@ -1,6 +1,5 @@
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, KeepOpts, OutputArg, exit_status};
-use crate::limits::limits;
 use crate::progress;
 use clap::Args;
 use std::path::PathBuf;
@@ -47,11 +46,11 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let loader = self.input.open()?;
-        let file = File::open(Arc::clone(&loader), "set-weight", &limits())?;
+        let loader = self.input.open(general)?;
+        let file = File::open(Arc::clone(&loader), "set-weight", general.limits())?;
         let set = edit::set_weight(&file, &self.name, &self.array, &progress::of_bytes())?;
         self.keep.check(general, self.input.path(), &set.lost)?;
-        self.output.write_edited(&loader, &set.file)?;
+        self.output.write_edited(general, &loader, &set.file)?;
         let text = format!("{} is set, {} of {}", self.name, count(set.tensors, "tensor"), set.layout);
         general::report(&self.output, self.json, &set, &text)
     }

@@ -1,6 +1,5 @@
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, KeepOpts, OutputArg, exit_status};
-use crate::limits::limits;
 use crate::progress;
 use clap::Args;
 use std::sync::Arc;
@@ -43,11 +42,11 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let loader = self.input.open()?;
-        let program = File::open_program(Arc::clone(&loader), "strip", &limits())?;
+        let loader = self.input.open(general)?;
+        let program = File::open_program(Arc::clone(&loader), "strip", general.limits())?;
         let stripped = edit::strip(&program, StripOptions { names: self.names }, &progress::of_bytes())?;
         self.keep.check(general, self.input.path(), &stripped.lost)?;
-        self.output.write_edited(&loader, &stripped.program)?;
+        self.output.write_edited(general, &loader, &stripped.program)?;
         let mut text = format!(
             "{} and {} left out: {} instead of {}",
             count(stripped.frames, "source frame"),

@@ -1,6 +1,5 @@
 use crate::failure::{Failure, Result};
 use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status, say, say_lines};
-use crate::limits;
 use clap::Args;
 use pteron_toolbox::bef::{self, Program, Translation};
 use pteron_toolbox::paths::Paths;
@@ -53,10 +52,10 @@ impl Opts {
         self.output.paths(paths);
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.input.open_plain()?;
         let options = |source: &[u8]| -> Result<pteron_mlir::Options> {
-            let limited = limits::translation(source, loader.name());
+            let limited = general.bounds().translation(source, loader.name());
             let options = limited.map_err(|why| Failure::Failed(why.into()))?;
             Ok(pteron_mlir::Options { optional_sections: !self.no_optional_sections, ..options })
         };

@@ -1,6 +1,5 @@
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
-use crate::limits::limits;
+use crate::general::{GeneralOpts, OutputArg, exit_status_of_answer};
 use crate::registries::registries;
 use clap::Args;
 use std::fmt::Write;
@@ -44,12 +43,12 @@ impl Opts {
         self.output.paths(paths);
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let (kernels, backends) = (registries().kernels(), registries().backends());
         let mut all = Vec::new();
         for file in &self.files {
-            let loader = general::open(file)?;
-            all.push(validate(&loader, kernels, backends, &limits())?);
+            let loader = general.open(file)?;
+            all.push(validate(&loader, kernels, backends, general.limits())?);
         }
         let valid = all.iter().all(|v| v.valid);
         if self.json {

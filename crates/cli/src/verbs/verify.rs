@@ -1,7 +1,6 @@
 use crate::backend::{self, BackendName, TargetCpu};
 use crate::failure::{Failure, Result};
 use crate::general::{self, ExecutionOpts, GeneralOpts, exit_status_of_answer};
-use crate::limits::{interrupt, limits};
 use crate::registries::{self, registries};
 use clap::Args;
 use pteron_demo_backend::DemoBackend;
@@ -109,11 +108,11 @@ impl Opts {
         if self.demo_backends {
             backends.register(DemoBackend).map_err(|e| Failure::Failed(Box::new(e)))?;
         }
-        let mut load = registries::load_options().backends(backends).limits(limits());
-        load.interrupt = interrupt();
+        let mut load = registries::load_options().backends(backends).limits(general.limits().clone());
+        load.interrupt = general.bounds().interrupt();
         let settings = if self.matrix { Setting::all() } else { vec![self.execution.setting()?] };
         let delegation = backend::delegation(&self.backend, self.target_cpu)?;
-        let compile = compile::Options { delegation, memory: limits().memory, ..compile::Options::default() };
+        let compile = compile::Options { delegation, memory: general.limits().memory, ..compile::Options::default() };
         let retarget = self.retarget.iter().map(|name| backend::delegation(std::slice::from_ref(name), TargetCpu::None));
         let retarget = retarget.collect::<Result<Vec<_>>>()?;
         let convert: verify::Convert =
