@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures what Pteron adds to an application: clean builds of `tests/embed` with the kernels of one program and with all
-# kernels, in three profiles. Prints the rows of docs/reports/embed.md: build time in seconds, then stripped size in bytes.
+# kernels, in three profiles. Prints the rows of lab/embed.md: build time in seconds, then stripped size in bytes.
 set -euo pipefail
 cd "$(dirname "$0")/../../tests/embed"
 target=$(mktemp -d)

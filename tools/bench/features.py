@@ -4,7 +4,7 @@
 Builds `tests/embed` (profile release) without features, with each feature alone and with the default ones, in one temporary
 target folder. Each rustc process is timed separately, in user seconds, which other work on the machine hardly affects;
 a feature's seconds are the sum over all crates of its build, including those reused from an earlier build, but without build
-scripts and Cargo itself. Prints the rows of docs/reports/embed.md.
+scripts and Cargo itself. Prints the rows of lab/embed.md.
 
     tools/bench/features.py [FEATURES]...
 """

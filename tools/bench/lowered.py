@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles the networks of networks.py for XNNPACK, in float32 and quantized.
+"""Compiles the networks of networks.py, and five more of torchvision, for XNNPACK, in float32 and quantized.
 
     tools/bench/lowered.py target/release/pteron FOLDER [NAME...]
 
@@ -14,24 +14,25 @@ import pathlib
 import subprocess
 import tempfile
 
-import numpy as np
-
 CONVOLUTIONS = "mobilenet_v2", "mobilenet_v3_small", "resnet18", "resnet50", "unet"
 TRANSFORMERS = "vit_tiny", "bert", "llama_prefill", "llama_decode"
 RECURRENT = "lstm", "gru"
+# Networks that only exist in torchvision, measured in float32.
+TORCHVISION = "densenet121", "efficientnet_b0", "regnet_y_400mf", "shufflenet_v2_x1_0", "squeezenet1_1"
 # The kinds of quantization of each network's matrix products and convolutions.
 KINDS = {name: ["fp32", "int8"] for name in CONVOLUTIONS}
 KINDS |= {name: ["fp32", "dynamic-int8", "8da4w"] for name in TRANSFORMERS + RECURRENT}
 KINDS["vit_tiny"].insert(1, "int8")
+KINDS |= {name: ["fp32"] for name in TORCHVISION}
 SAMPLES = 4
 
 
 def archive(name, folder):
-    import networks
-    import torch
-
     path = folder / f"{name}.pt2"
     if not path.exists():
+        import networks
+        import torch
+
         model, inputs = networks.make(name)
         torch.export.save(torch.export.export(model, inputs, strict=True), path)
     return path
@@ -45,6 +46,8 @@ def compile(pteron, model, kind, shape):
         command += ["--quantize", kind]
     with tempfile.TemporaryDirectory() as samples:
         if kind == "int8":
+            import numpy as np
+
             generator = np.random.default_rng(0)
             for i in range(SAMPLES):
                 np.save(pathlib.Path(samples) / f"{i}.npy", generator.standard_normal(shape, dtype=np.float32))

@@ -213,9 +213,9 @@ def fill_heads(model):
 
 
 def make(name):
-    """The network in evaluation mode, and its inputs."""
+    """The network in evaluation mode, and its inputs. A name that is not in `NETWORKS` is torchvision's."""
     torch.manual_seed(SEED)
-    model, inputs = NETWORKS[name]()
+    model, inputs = NETWORKS.get(name, torchvision_model(name))()
     model.eval()
     spread_norms(model)
     fill_heads(model)

@@ -94,16 +94,16 @@ def transformers_networks():
 
 
 def decoders():
-    import programs
-    yield from programs.decoders()
+    import control_flow
+    yield from control_flow.decoders()
 
 
-def control_flow():
-    import programs
-    yield from programs.programs()
+def control_flow_programs():
+    import control_flow
+    yield from control_flow.programs()
 
 
 # Generators of names and functions. A function returns a module and its inputs and, optionally, further inputs and the dynamic
 # shapes.
 FAMILIES = {"torchvision": torchvision_networks, "timm": timm_networks, "transformers": transformers_networks,
-            "decoders": decoders, "programs": control_flow}
+            "decoders": decoders, "programs": control_flow_programs}

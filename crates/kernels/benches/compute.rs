@@ -1,5 +1,5 @@
 //! `cargo bench -p pteron-kernels`: the compute core at the sizes of common networks, on one thread.
-//! `benches/compare` compares its matrix products with those of other crates.
+//! `tools/bench/gemm` compares its matrix products with those of other crates.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use pteron_kernels::compute::*;

@@ -128,7 +128,7 @@ fn pairs(len: usize) -> Vec<u8> {
     plan.file(&[x], &[last])
 }
 
-/// With `PTERON_WRITE`, the programs of `docs/reports/loading.md` are written to that folder instead.
+/// With `PTERON_WRITE`, the programs of `lab/loading.md` are written to that folder instead.
 #[test]
 fn long_programs_load() {
     let folder = std::env::var_os("PTERON_WRITE");

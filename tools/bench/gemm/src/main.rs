@@ -1,4 +1,4 @@
-//! `pteron-bench-compare [threads] [filter]`: throughput of matrix multiplication in Pteron and in the `gemm` and
+//! `pteron-bench-gemm [threads] [filter]`: throughput of matrix multiplication in Pteron and in the `gemm` and
 //! `rten-gemm` crates, in GFLOP/s for f32, then in GOP/s for int8.
 //!
 //! The contestants alternate: each round gives every one a turn. Reported is the median over the rounds of the best

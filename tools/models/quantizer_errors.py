@@ -2,7 +2,7 @@
 """Quantizes networks to int8 by `pteron compile --quantize int8` and by the reference's own flow (PT2E with XNNPACK's
 quantizer, per-channel), with the same calibration inputs, and compares the errors and speeds.
 
-    python tools/models/quantized.py PTERON [NAME...] [--folder FOLDER]
+    python tools/models/quantizer_errors.py PTERON [NAME...] [--folder FOLDER]
 
 Weights are random, inputs normally distributed. Errors are the root mean square of the difference from float32, relative to
 the root mean square of float32. The error of a network is measured on its outputs for inputs not used in calibration, on each

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares `pteron compile` with the reference exporter on archives: seconds, peak memory and planned bytes.
 
-    python tools/models/beside.py PTERON [NAME...] [--runs N]
+    python tools/models/compile_cost.py PTERON [NAME...] [--runs N]
 
 The reference is `to_edge_transform_and_lower(torch.export.load(archive)).to_executorch()`, without a partitioner, in a
 separate process whose time includes Python's imports; a second figure excludes them. The best of several runs is reported.

@@ -2,7 +2,7 @@
 # Measures the BEF executor through the command line: writes each program as MLIR text, translates it, runs
 # it a few times and prints the smallest time of each.
 #
-#   benches/host/run target/release/pteron [RUNS]
+#   tools/bench/bef_executor.sh target/release/pteron [RUNS]
 set -euo pipefail
 pteron=$(realpath "$1")
 runs=${2:-5}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times single operators on Pteron and on the reference runtime's own kernels, alternately, and prints a table.
 
-    python tools/bench/operators.py target/release/pteron FOLDER [--only NAME...] [--threads 1]
+    python tools/bench/operator_times.py target/release/pteron FOLDER [--only NAME...] [--threads 1]
 
 Each program is one operator, or the operators that ExecuTorch's exporter decomposes it into, exported without delegates by pip's
 `executorch`, which must be installed in the Python that runs this script. The programs are kept in FOLDER. Inputs are zeros. The times

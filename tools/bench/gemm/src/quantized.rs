@@ -28,9 +28,9 @@ pub fn run(pool: &Pool, isa: Isa, filter: &str) {
         };
         let packed =
             [pack(WeightBits::Eight, k), pack(WeightBits::Four, k), pack(WeightBits::Four, 64)];
-        let params = [Affine { scale: 0.1, zero: 3 }];
+        let params = Affine { scale: 0.1, zero: 3 };
         let own = |isa: Isa, b: &PackedWeights, out: &mut Vec<f32>| {
-            let a = QuantizedRows::new(&a, true, m, k, &params);
+            let a = QuantizedRows::new(&a, true, m, k, params);
             qgemm(pool, isa, a, b, QuantizedOut::Real(MatMut::new(out, m, n)), &QuantizedEpilogue::default());
         };
         let ra = NdTensorView::from_data([m, k], &a[..]);
