@@ -14,7 +14,7 @@ use pteron_toolbox::edit::Output;
 use pteron_toolbox::paths::{self, Paths};
 use pteron_toolbox::pattern::Pattern;
 use pteron_toolbox::show::{Escapes, Screen, message};
-use pteron_toolbox::verify::Setting;
+use pteron_verify::Setting;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};

@@ -15,4 +15,6 @@
 //! # Ok(()) }
 //! ```
 
+pub use pteron_report as report;
 pub use pteron_toolbox::*;
+pub use pteron_verify as verify;

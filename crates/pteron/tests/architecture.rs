@@ -28,12 +28,14 @@ const FLOORS: &[(&str, i32)] = &[
     ("pteron-demo-backend", 6),
     ("pteron-backend-xnnpack", 6),
     ("pteron-backend-bef", 6),
-    ("pteron", 7),
-    ("pteron-serve", 8),
-    ("pteron-cli", 9),
-    ("pteron-python", 8),
-    ("pteron-accelerator", 10),
-    ("pteron-web", 8),
+    ("pteron-report", 7),
+    ("pteron-verify", 7),
+    ("pteron", 8),
+    ("pteron-serve", 9),
+    ("pteron-cli", 10),
+    ("pteron-python", 9),
+    ("pteron-accelerator", 11),
+    ("pteron-web", 9),
 ];
 
 /// The crates that may contain `unsafe`, in small dedicated modules. In `pteron-python` these are `exchange`, which lends

@@ -18,7 +18,7 @@ use pteron_toolbox::delegates::NodeKinds;
 use pteron_toolbox::divergence::{self, Against};
 use pteron_toolbox::profile::{Recording, chrome, etdump};
 use pteron_toolbox::run::Request;
-use pteron_toolbox::verify::{Scope, Tolerance};
+use pteron_toolbox::tolerance::{Scope, Tolerance};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use serde_json::json as object;

@@ -5,7 +5,7 @@ use crate::errors::Result;
 use crate::runs::delegations;
 use crate::tools::settings;
 use pteron::compile;
-use pteron_toolbox::verify::{Case, Convert, Counts, Options, Setting, check_all, find};
+use pteron_verify::{Case, Convert, Counts, Options, Setting, check_all, find};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -6,9 +6,9 @@ use pteron::{
     BytesLoader, DataLoader, EValue, FreeableBuffer, LoadOptions, MergedDataMap, MethodMeta, Module,
     NamedDataMap, PtdDataMap, Registries, TensorInfo, ValueMeta,
 };
+use pteron_report::{Measured, gather, page};
 use pteron_toolbox::bundle::Bundle;
 use pteron_toolbox::delegates::NodeKinds;
-use pteron_toolbox::report::{Measured, gather, page};
 use pteron_toolbox::run::{Request, default_method, is_program};
 use pteron_toolbox::{inspect, profile};
 use serde_json::{Value, json};

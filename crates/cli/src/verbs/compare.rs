@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use pteron_toolbox::divergence::{self, Against};
 use pteron_toolbox::etdump;
 use pteron_toolbox::paths::Paths;
-use pteron_toolbox::verify::{Scope, Tolerance};
+use pteron_toolbox::tolerance::{Scope, Tolerance};
 
 /// Find the first instruction at which two runs of a method diverge
 ///

@@ -18,9 +18,9 @@ use pteron_toolbox::etdump;
 use pteron_toolbox::file::File;
 use pteron_toolbox::paths::Paths;
 use pteron_toolbox::profile;
-use pteron_toolbox::report::{Measured, ReportData, gather, page};
+use pteron_report::{Measured, ReportData, gather, page};
 use pteron_toolbox::run::{default_method, is_program};
-use pteron_toolbox::verify::{Scope, Tolerance};
+use pteron_toolbox::tolerance::{Scope, Tolerance};
 
 /// Write a page (.html) that shows a file: its graph, operators, weights, memory and times
 ///

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use pteron_toolbox::paths::Paths;
 use pteron_toolbox::show;
-use pteron_toolbox::verify::{self, Case, Counts, Options, Outcome, Setting};
+use pteron_verify::{self as verify, Case, Counts, Options, Outcome, Setting};
 
 /// Run conformance cases and compare their outputs with the recorded ones
 ///

@@ -6,8 +6,8 @@ mod run;
 mod translate;
 
 pub use bytes::labelled_bytes;
-pub use report::{AttributeReport, BefReport, FunctionReport, KernelReport, SectionReport, report};
-pub(crate) use report::{brief, kernels};
+pub(crate) use report::kernels;
+pub use report::{AttributeReport, BefReport, FunctionReport, KernelReport, SectionReport, brief, report};
 pub use run::{Queue, RunOptions, run};
 pub use translate::{Translation, check_diagnostics, missing_sections, not_the_same, to_bef, to_text};
 

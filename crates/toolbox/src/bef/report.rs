@@ -171,7 +171,7 @@ fn sections(program: &Verified<'_>) -> Vec<SectionReport> {
 }
 
 /// An attribute's value, truncated to [`MAX_VALUE_CHARS`].
-pub(crate) fn brief(attribute: &Attribute<'_>) -> String {
+pub fn brief(attribute: &Attribute<'_>) -> String {
     let mut brief = TruncatedText { text: String::new(), left: MAX_VALUE_CHARS };
     match write!(brief, "{attribute}") {
         Ok(()) => brief.text,

@@ -56,7 +56,7 @@ pub struct Contents {
     pub nodes: Vec<NodeReport>,
     /// The contents as the backend reported them; values and nodes above are derived from it.
     #[serde(skip)]
-    pub(crate) read: PayloadContents,
+    pub read: PayloadContents,
 }
 
 /// A tensor of a payload.
@@ -126,7 +126,7 @@ pub fn payloads(program: &Program, backends: &BackendRegistry) -> Result<Vec<Del
 }
 
 /// Reads one payload of a program.
-pub(crate) fn payload(
+pub fn payload(
     program: &Program,
     plan: &ExecutionPlan,
     index: usize,

@@ -16,7 +16,7 @@ pub use operands::{Operand, OperandState};
 use crate::delegates::NodeKinds;
 use crate::profile::{self, Profile, Recording, Value};
 use crate::run::Request;
-use crate::verify::{Difference, Tolerance, compare};
+use crate::tolerance::{Difference, Tolerance, compare};
 use crate::{Error, Result, show};
 use pteron_format::etdump::{self, ETDump, ValueKind};
 use pteron_operator::EValue;

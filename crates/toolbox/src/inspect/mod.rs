@@ -36,7 +36,6 @@ use std::sync::Arc;
 /// schema.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "format", rename_all = "lowercase")]
-#[non_exhaustive]
 pub enum Report {
     /// An ExecuTorch program.
     Pte(Box<ProgramReport>),

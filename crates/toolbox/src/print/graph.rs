@@ -61,7 +61,7 @@ pub fn graphs(
 }
 
 /// The graph of a region at a stage.
-pub(crate) fn at_stage(found: &MethodGraph<'_>, stage: Stage, ctx: &KernelContext<'_>) -> Graph {
+pub fn at_stage(found: &MethodGraph<'_>, stage: Stage, ctx: &KernelContext<'_>) -> Graph {
     let mut graph: Graph = found.graph.clone();
     if stage != Stage(0) {
         graph.specialize_to_bounds();

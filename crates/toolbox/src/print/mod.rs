@@ -5,10 +5,8 @@ mod flat_tensor;
 mod graph;
 mod program;
 
-pub(crate) use graph::at_stage;
-pub use graph::{Stage, graphs, stages};
-pub use program::instruction;
-pub(crate) use program::{argument as argument_text, place as place_text, tensor_type};
+pub use graph::{Stage, at_stage, graphs, stages};
+pub use program::{argument as argument_text, instruction, place as place_text, tensor_type};
 
 use crate::Result;
 use crate::file::File;

@@ -217,7 +217,7 @@ pub fn instruction(plan: &ExecutionPlan, step: &Instruction) -> String {
 }
 
 /// An operand of an instruction: `%3`, or `%4=1` if it is not a tensor.
-pub(crate) fn argument(plan: &ExecutionPlan, id: i32) -> String {
+pub fn argument(plan: &ExecutionPlan, id: i32) -> String {
     match usize::try_from(id).ok().and_then(|index| plan.values.get(index)) {
         None | Some(EValue::Tensor(_)) => format!("%{id}"),
         Some(other) => format!("%{id}={}", scalar(plan, other, true)),
@@ -256,7 +256,7 @@ fn tensors(ids: &[i32]) -> String {
 }
 
 /// Type, sizes and dim order of a tensor: `float32[at most 8, 2]` if the sizes are upper bounds.
-pub(crate) fn tensor_type(tensor: &Tensor) -> String {
+pub fn tensor_type(tensor: &Tensor) -> String {
     let text = typed(tensor.scalar_type, &tensor.sizes, &tensor.dim_order);
     match tensor.shape_dynamism {
         TensorShapeDynamism::Static => text,
@@ -266,7 +266,7 @@ pub(crate) fn tensor_type(tensor: &Tensor) -> String {
 }
 
 /// Where a tensor's data is stored, and its name.
-pub(crate) fn place(program: &VerifiedProgram, tensor: &Tensor) -> String {
+pub fn place(program: &VerifiedProgram, tensor: &Tensor) -> String {
     let mut text = match program.tensor_data(tensor) {
         TensorData::Constant(range) => {
             format!("constant {}, bytes {}..{} of the file", tensor.data_buffer_idx, range.start, range.end)

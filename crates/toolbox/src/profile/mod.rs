@@ -16,8 +16,7 @@ mod record;
 mod report;
 
 pub use record::{Allocation, Block, Recorder, Recording, Span, Value};
-pub(crate) use report::time;
-pub use report::{OperatorTime, Report, StepTime};
+pub use report::{OperatorTime, Report, StepTime, time};
 
 use crate::Result;
 use crate::run::{Request, ResolvedCall, once};

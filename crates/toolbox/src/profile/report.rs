@@ -325,7 +325,7 @@ pub(super) fn calls(n: f64) -> String {
 }
 
 /// Formats a time in microseconds with a suitable unit.
-pub(crate) fn time(us: f64) -> String {
+pub fn time(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{us:.2} µs"),
         us if us < 1e6 => format!("{:.3} ms", us / 1e3),

@@ -74,7 +74,7 @@ pub fn profile(
 }
 
 /// For each function, its index and name; for a region, the index of the enclosing function and a label.
-pub(crate) fn labels(program: &Verified<'_>) -> pteron_bef::Result<Vec<(u32, String)>> {
+pub fn labels(program: &Verified<'_>) -> pteron_bef::Result<Vec<(u32, String)>> {
     let index = program.functions();
     let mut outer = HashMap::new();
     for function in 0..index.len() as u32 {

@@ -3,14 +3,14 @@
 use super::data::{Arena, Cell, Column, ReportData, Row, Table};
 use super::method::ExecutedAs;
 use super::{Gathered, GraphKind};
-use crate::Result;
-use crate::delegates;
-use crate::etdump::EtdumpReport;
-use crate::etrecord::EtrecordReport;
-use crate::inspect::{FlatTensorReport, GgufReport, ProgramReport, ValueReport};
-use crate::plan::PlanReport;
-use crate::show::{bytes, count};
 use pteron_runtime::{BackendRegistry, PayloadBytes, PayloadRole, Program};
+use pteron_toolbox::Result;
+use pteron_toolbox::delegates;
+use pteron_toolbox::etdump::EtdumpReport;
+use pteron_toolbox::etrecord::EtrecordReport;
+use pteron_toolbox::inspect::{FlatTensorReport, GgufReport, ProgramReport, ValueReport};
+use pteron_toolbox::plan::PlanReport;
+use pteron_toolbox::show::{bytes, count};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Gathered {
@@ -195,7 +195,7 @@ pub(super) fn weights(
             plan.values.iter().filter_map(pteron_format::pte::EValue::as_tensor).filter(|t| t.is_external())
         {
             let name = tensor.fully_qualified_name().unwrap_or_default().to_owned();
-            let ty = crate::print::tensor_type(tensor);
+            let ty = pteron_toolbox::print::tensor_type(tensor);
             all.push(Weight {
                 bytes: tensor.nbytes().unwrap_or(0),
                 name,
@@ -291,7 +291,7 @@ pub(super) fn delegates(to: &mut Gathered, report: &ProgramReport, plan: &PlanRe
         let plans = plan.methods.iter().find(|m| m.name == method.name);
         for delegate in &method.delegates {
             let inner = plans.and_then(|m| m.delegates.iter().find(|d| d.index == delegate.index));
-            let inner = |of: &dyn Fn(&crate::plan::DelegatePlan) -> f64| {
+            let inner = |of: &dyn Fn(&pteron_toolbox::plan::DelegatePlan) -> f64| {
                 inner.map_or(Cell::Empty, |d| Cell::Number(of(d)))
             };
             let cells = vec![

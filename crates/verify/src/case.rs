@@ -1,11 +1,11 @@
 //! Conformance cases: `case.json` has one program with its runs, `cases.json` many small cases.
 
-use super::compare::{Scope, Tolerance};
-use crate::bundle::{self, Bundle};
-use crate::{Context, Error, Result};
+use crate::{Scope, Tolerance};
 use pteron_operator::EValue;
 use pteron_runtime::{FileLoader, Limits, Program};
 use pteron_tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
+use pteron_toolbox::bundle::{self, Bundle};
+use pteron_toolbox::{Context, Error, Result};
 use serde::Deserialize;
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap};

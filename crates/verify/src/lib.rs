@@ -1,13 +1,13 @@
 //! Conformance tests: runs recorded cases and compares the outputs.
+#![forbid(unsafe_code)]
 
 mod case;
 mod check;
-mod compare;
 mod setting;
 
 pub use case::{Case, Entry, Number, Recorded, Run, SetAside, Values, find, read};
 pub use check::{Convert, Observe, Options, Outcome, WithData, check, digest};
-pub use compare::{Difference, Scope, Tolerance, compare};
+pub use pteron_toolbox::tolerance::{Difference, Scope, Tolerance, compare};
 pub use setting::Setting;
 
 use serde::Serialize;

@@ -4,13 +4,13 @@ use super::data::{Cell, Column, GraphKind, Node, Operand, ReportData, Row};
 use super::family::family;
 use super::sketch::Sketch;
 use super::{Gathered, Measured};
-use crate::bef::{BefReport, brief};
-use crate::profile::bef::labels;
-use crate::profile::time;
-use crate::show::{bytes, count};
-use crate::{Context, Result};
 use pteron_bef::section::functions::{FunctionRecord, KernelRecord};
 use pteron_bef::{FunctionId, KernelCode, Location, Verified};
+use pteron_toolbox::bef::{BefReport, brief};
+use pteron_toolbox::profile::bef::labels;
+use pteron_toolbox::profile::time;
+use pteron_toolbox::show::{bytes, count};
+use pteron_toolbox::{Context, Result};
 use std::collections::HashMap;
 
 /// Collects the report data of a BEF program.

@@ -1,14 +1,14 @@
 //! Runs a case and determines whether it passes.
 
 use super::case::{Case, Entry, Recorded, Run, SetAside, Values};
-use super::compare::{Tolerance, compare};
-use crate::bundle;
-use crate::run::{LoadMode, open_data};
-use crate::{Error, Result, one_line};
+use crate::{Tolerance, compare};
 use pteron_format::Digest;
 use pteron_operator::EValue;
 use pteron_runtime::{DataLoader, LoadOptions, Module, NamedDataMap, Program, PtdDataMap};
 use pteron_tensor::Tensor;
+use pteron_toolbox::bundle;
+use pteron_toolbox::run::{LoadMode, open_data};
+use pteron_toolbox::{Error, Result, one_line};
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -244,7 +244,7 @@ fn open(case: &Case, options: &Options) -> Result<Module> {
     let path = case.program.as_deref().unwrap_or(std::path::Path::new(""));
     let mut load = options.load.clone();
     load.data = open_data(&case.data, LoadMode::File, &load.limits)?;
-    let loader = crate::run::open(path, LoadMode::File)?;
+    let loader = pteron_toolbox::run::open(path, LoadMode::File)?;
     let program = bundle::unbundled(loader, &load.limits)?;
     let (program, data) = match &options.convert {
         Some(convert) => convert((program, load.data))?,

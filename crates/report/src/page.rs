@@ -1,8 +1,8 @@
 //! Generates the page: data, style and script in one HTML file.
 
 use super::ReportData;
-use crate::{Error, Result};
 use pteron_text::is_plain;
+use pteron_toolbox::{Error, Result};
 use std::fmt::Write;
 
 const HEAD: &str = include_str!("page.html");

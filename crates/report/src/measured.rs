@@ -3,10 +3,10 @@
 use super::Gathered;
 use super::data::{Cell, Column, Row};
 use super::tables::number;
-use crate::diff::{Class, DiffReport};
-use crate::divergence::Divergence;
-use crate::profile::{self, time};
 use pteron_format::etdump::ETDump;
+use pteron_toolbox::diff::{Class, DiffReport};
+use pteron_toolbox::divergence::Divergence;
+use pteron_toolbox::profile::{self, time};
 use pteron_trace::Place;
 use std::collections::HashMap;
 

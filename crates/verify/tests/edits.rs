@@ -20,7 +20,7 @@ use pteron_toolbox::file::{File, Progress};
 use pteron_toolbox::merge::{MergeOptions, Prefer, merge};
 use pteron_toolbox::plan::plan;
 use pteron_toolbox::validate::validate;
-use pteron_toolbox::verify::{Options, Outcome, check_all, find};
+use pteron_verify::{Options, Outcome, check_all, find};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -4,9 +4,6 @@ use super::Gathered;
 use super::data::{GraphKind, Node, Operand, Text};
 use super::family::family;
 use super::sketch::{Sketch, shape};
-use crate::Result;
-use crate::delegates::{self, DelegatePayload};
-use crate::print::{Stage, argument_text, at_stage, place_text, tensor_type};
 use pteron_format::pte::{EValue, ExecutionPlan, Instruction};
 use pteron_operator::{Generator, KernelContext, Scratch};
 use pteron_runtime::{
@@ -14,6 +11,9 @@ use pteron_runtime::{
     RaisedFlow, RaisedInstruction, RaisedMethod,
 };
 use pteron_tensor::ScalarType;
+use pteron_toolbox::Result;
+use pteron_toolbox::delegates::{self, DelegatePayload};
+use pteron_toolbox::print::{Stage, argument_text, at_stage, place_text, tensor_type};
 use pteron_trace::Place;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -239,12 +239,12 @@ impl AsWritten<'_> {
         | Instruction::MoveCall { .. }
         | Instruction::FreeCall { .. } = called
         {
-            about(to, "Does", crate::print::instruction(plan, called));
+            about(to, "Does", pteron_toolbox::print::instruction(plan, called));
         }
         if let Instruction::DelegateCall { delegate_index, .. } = called
             && let Some(payload) = self.payloads.get(*delegate_index as usize)
         {
-            about(to, "Payload", crate::show::bytes(payload.bytes));
+            about(to, "Payload", pteron_toolbox::show::bytes(payload.bytes));
             payload.magic.iter().for_each(|magic| about(to, "Format", magic.clone()));
             payload.problem.iter().for_each(|problem| about(to, "Not opened", problem.clone()));
         }

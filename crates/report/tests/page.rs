@@ -4,9 +4,9 @@
 //! `BLESS=1 cargo test -p pteron-toolbox --test page -- --ignored` updates the expected pictures.
 
 use image::RgbImage;
+use pteron_report::layout::{Input, layout};
+use pteron_report::{Edge, Graph, GraphKind, Measured, Node, ReportData, gather, page};
 use pteron_runtime::{DataLoader, FileLoader, LoadOptions};
-use pteron_toolbox::report::layout::{Input, layout};
-use pteron_toolbox::report::{Edge, Graph, GraphKind, Measured, Node, ReportData, gather, page};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;

@@ -9,6 +9,7 @@
 //!
 //! The information comes from the other verbs; this module combines it. Every text of the file reaches the page as data,
 //! never as markup.
+#![forbid(unsafe_code)]
 
 #[cfg(feature = "bef")]
 mod bef;
@@ -30,11 +31,11 @@ pub use family::FAMILIES;
 pub use measured::Measured;
 pub use page::page;
 
-use crate::bundle::Bundle;
-use crate::inspect::{self, ProgramReport, Report};
-use crate::{Result, plan};
 use pteron_format::pte::Frame;
 use pteron_runtime::{DataLoader, LoadOptions, Program};
+use pteron_toolbox::bundle::Bundle;
+use pteron_toolbox::inspect::{self, ProgramReport, Report};
+use pteron_toolbox::{Result, plan};
 use pteron_trace::Place;
 use sketch::Sketch;
 use std::collections::{HashMap, HashSet};
@@ -159,6 +160,10 @@ pub fn gather(
         Report::Gguf(report) => Ok(tables::of_gguf(&report)),
         Report::Etdump(report) => Ok(tables::of_etdump(&report)),
         Report::Etrecord(report) => Ok(tables::of_etrecord(&report)),
+        // The toolbox may be built with the feature although this crate is not.
+        #[cfg(not(feature = "bef"))]
+        #[allow(unreachable_patterns)]
+        _ => Err(pteron_toolbox::Error::input("this build makes no reports on BEF programs")),
     }
 }
 

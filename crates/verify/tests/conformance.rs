@@ -2,7 +2,7 @@
 //! that needs no backend must reproduce the recorded outputs, prepared and as written.
 
 use pteron_runtime::LoadOptions;
-use pteron_toolbox::verify::{Options, Outcome, check_all, find};
+use pteron_verify::{Options, Outcome, check_all, find};
 use std::path::Path;
 
 /// Checks all cases of a folder of `testdata`. Fails if a case fails or none passes.

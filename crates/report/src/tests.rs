@@ -1,7 +1,7 @@
 //! Tests of the page and of the gathered data.
 
 use super::*;
-use crate::report::tables::texts;
+use crate::tables::texts;
 use pteron_runtime::BytesLoader;
 
 fn hostile() -> ReportData {
@@ -20,7 +20,7 @@ fn hostile() -> ReportData {
 #[test]
 fn texts_of_a_file_are_data_and_never_markup() {
     let page = page(&hostile()).unwrap();
-    let own = crate::report::page(&Gathered::new("", "").data).unwrap();
+    let own = crate::page(&Gathered::new("", "").data).unwrap();
     let count = |page: &str, what: &str| page.matches(what).count();
     for what in ["<script", "</script", "<!--", "<img", "<svg", "<b>", "<td>", "<h1>", "\u{2028}"] {
         assert_eq!(count(&page, what), count(&own, what), "{what}");
