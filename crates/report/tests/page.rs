@@ -1,7 +1,7 @@
 //! Tests the report page in a browser: its appearance, that it logs no errors, and its drawing speed. The tests are ignored
 //! by default because they need Chromium: `PTERON_CHROMIUM`, or `chromium` on the path.
 //!
-//! `BLESS=1 cargo test -p pteron-toolbox --test page -- --ignored` updates the expected pictures.
+//! `BLESS=1 cargo test -p pteron-report --test page -- --ignored` updates the expected pictures.
 
 use image::RgbImage;
 use pteron_report::layout::{Input, layout};
