@@ -6,9 +6,9 @@ use crate::support::map::{Fns, Input, elementwise, expect_out, map, map_as, map_
 use crate::support::meaning::{clamped, unary};
 use crate::support::special::{erf, erfc};
 use crate::unary::core;
+use pteron_operator::formula::Term;
 use pteron_operator::{
-    Args, Binary, DtypeSet, Error, Expression, Instr, KernelContext, Meaning, Operator, Outs, Result,
-    Rounding, Unary, ensure,
+    Args, Binary, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary, ensure,
 };
 
 macro_rules! row {
@@ -76,24 +76,13 @@ fn gelu_meaning(args: &Args<'_>) -> Option<Meaning> {
 /// `max(x, slope x)` for slopes in `(0, 1]`, otherwise `max(x, 0) + slope min(x, 0)`.
 fn leaky_relu_meaning(args: &Args<'_>) -> Option<Meaning> {
     let slope = args.scalar(1).ok()?.to_f64() as f32;
-    let instrs = if slope > 0.0 && slope <= 1.0 {
-        vec![
-            Instr::Input(0),
-            Instr::Const(slope),
-            Instr::Binary(Binary::Mul, 0, 1),
-            Instr::Binary(Binary::Maximum, 0, 2),
-        ]
+    let x = Term::input(0);
+    let term = if slope > 0.0 && slope <= 1.0 {
+        x.clone().binary(Binary::Maximum, x * Term::number(slope))
     } else {
-        vec![
-            Instr::Input(0),
-            Instr::Clamp { of: 0, low: 0.0, high: f32::INFINITY },
-            Instr::Clamp { of: 0, low: f32::NEG_INFINITY, high: 0.0 },
-            Instr::Const(slope),
-            Instr::Binary(Binary::Mul, 2, 3),
-            Instr::Binary(Binary::Add, 1, 4),
-        ]
+        x.clone().within(0.0, f32::INFINITY) + x.within(f32::NEG_INFINITY, 0.0) * Term::number(slope)
     };
-    slope.is_finite().then(|| Meaning::Elementwise(Expression { instrs }))
+    slope.is_finite().then(|| Meaning::Elementwise(term.into()))
 }
 
 fn hardtanh_meaning(args: &Args<'_>) -> Option<Meaning> {

@@ -22,6 +22,7 @@ mod error;
 mod evalue;
 mod expression;
 pub mod facts;
+pub mod formula;
 mod isa;
 mod kernel;
 mod outs;

@@ -2,9 +2,11 @@
 
 use super::Table;
 use super::When::{Always, NoKernel};
+use super::nodes;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use pteron_operator::formula;
 use pteron_tensor::{Scalar, ScalarType};
 use std::sync::Arc;
 
@@ -144,82 +146,25 @@ fn widened(
     cx.done(node, new)
 }
 
-fn silu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    widened(cx, node, |cx, x| {
-        let gate = cx.unary("aten.sigmoid.default", x);
-        Ok(cx.binary("aten.mul.Tensor", x, gate))
-    })
+/// Rules that write the formula of an activation as nodes.
+macro_rules! formulas {
+    ($($name:ident),*) => { $(
+        fn $name(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+            widened(cx, node, |cx, x| Ok(nodes::apply(cx, x, formula::$name)))
+        }
+    )* };
 }
 
-/// `log(1 + e^x)` without overflow: `max(x, 0) + log1p(e^-|x|)`.
-fn log1p_exp(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
-    let size = cx.unary("aten.abs.default", x);
-    let down = cx.unary("aten.neg.default", size);
-    let power = cx.unary("aten.exp.default", down);
-    let log = cx.unary("aten.log1p.default", power);
-    let positive = cx.unary("aten.relu.default", x);
-    cx.binary("aten.add.Tensor", positive, log)
-}
-
-fn mish(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    widened(cx, node, |cx, x| {
-        let plus = log1p_exp(cx, x);
-        let tanh = cx.unary("aten.tanh.default", plus);
-        Ok(cx.binary("aten.mul.Tensor", x, tanh))
-    })
-}
-
-fn hard_gate(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
-    let moved = cx.binary("aten.add.Tensor", x, 3.0);
-    cx.clamp(moved, Some(0.0), Some(6.0))
-}
-
-fn hardswish(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    widened(cx, node, |cx, x| {
-        let gate = hard_gate(cx, x);
-        let product = cx.binary("aten.mul.Tensor", x, gate);
-        Ok(cx.binary("aten.div.Tensor", product, 6.0))
-    })
-}
-
-fn hardsigmoid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    widened(cx, node, |cx, x| {
-        let gate = hard_gate(cx, x);
-        Ok(cx.binary("aten.div.Tensor", gate, 6.0))
-    })
-}
+formulas!(silu, mish, hardswish, hardsigmoid, softsign, log_sigmoid, tanhshrink);
 
 fn softplus(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (beta, threshold) = (cx.float(node, "beta", 1.0)?, cx.float(node, "threshold", 20.0)?);
     widened(cx, node, |cx, x| {
         let scaled = if beta == 1.0 { x } else { cx.binary("aten.mul.Tensor", x, beta) };
-        let log = log1p_exp(cx, scaled);
+        let log = nodes::apply(cx, scaled, formula::softplus);
         let soft = if beta == 1.0 { log } else { cx.binary("aten.div.Tensor", log, beta) };
         let linear = cx.compare("aten.gt.Scalar", scaled, threshold);
         Ok(cx.choose(linear, x, soft))
-    })
-}
-
-fn softsign(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    widened(cx, node, |cx, x| {
-        let size = cx.unary("aten.abs.default", x);
-        let more = cx.binary("aten.add.Tensor", size, 1.0);
-        Ok(cx.binary("aten.div.Tensor", x, more))
-    })
-}
-
-fn log_sigmoid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    widened(cx, node, |cx, x| {
-        let down = cx.unary("aten.neg.default", x);
-        let log = log1p_exp(cx, down);
-        Ok(cx.unary("aten.neg.default", log))
-    })
-}
-
-fn tanhshrink(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    widened(cx, node, |cx, x| {
-        let tanh = cx.unary("aten.tanh.default", x);
-        Ok(cx.binary("aten.sub.Tensor", x, tanh))
     })
 }
 

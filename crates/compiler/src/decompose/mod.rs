@@ -17,6 +17,7 @@ mod linalg;
 mod loss;
 mod matrix;
 mod nn;
+mod nodes;
 mod operands;
 mod order;
 mod pairs;

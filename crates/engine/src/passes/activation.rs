@@ -2,75 +2,18 @@
 //! be fused into the node before it.
 
 use super::join::Elementwise;
-use super::pattern::Pattern::{self, Any, Clamp, Number, X};
-use super::pattern::clamped;
+use super::pattern::{clamped, matches, may_end_in};
 use crate::graph::{Graph, NodeId};
 use crate::operation::OpKind;
 use crate::steps::pointwise::Pointwise;
-use pteron_operator::{Binary, Expression, Instr, Unary};
+use pteron_operator::{Expression, Instr, Unary, formula};
+use std::sync::LazyLock;
 
 /// The maximum number of instructions of a decomposed activation, repeated inputs included.
 const MAX_INSTRS: usize = 16;
 
-/// `min(max(x + 3, 0), 6)`
-const BOUNDED: Pattern = Clamp(0.0, 6.0, &Pattern::Binary(Binary::Add, &X, &Number(3.0)));
-
-/// A pattern divided by 6.
-macro_rules! sixth {
-    ($of:expr) => {
-        Any(&[
-            Pattern::Binary(Binary::Div, &$of, &Number(6.0)),
-            Pattern::Binary(Binary::Mul, &$of, &Number(1.0 / 6.0)),
-        ])
-    };
-}
-
-/// `x * p`
-macro_rules! times_x {
-    ($p:expr) => {
-        Pattern::Binary(Binary::Mul, &X, &$p)
-    };
-}
-
-const HARDSIGMOID: Pattern = sixth!(BOUNDED);
-
-/// `1 + erf(x / sqrt 2)`
-const TWICE_NORMAL: Pattern = Pattern::Binary(
-    Binary::Add,
-    &Number(1.0),
-    &Pattern::Unary(
-        Unary::Erf,
-        &Any(&[
-            Pattern::Binary(Binary::Mul, &X, &Number(std::f32::consts::FRAC_1_SQRT_2)),
-            Pattern::Binary(Binary::Div, &X, &Number(std::f32::consts::SQRT_2)),
-        ]),
-    ),
-);
-
-const HALF_X: Pattern =
-    Any(&[Pattern::Binary(Binary::Mul, &X, &Number(0.5)), Pattern::Binary(Binary::Div, &X, &Number(2.0))]);
-
-/// The decompositions of activations in programs.
-const SPELLINGS: &[(Unary, Pattern)] = &[
-    (Unary::Hardsigmoid, HARDSIGMOID),
-    (
-        Unary::Hardswish,
-        Any(&[
-            times_x!(HARDSIGMOID),
-            times_x!(Pattern::Unary(Unary::Hardsigmoid, &X)),
-            sixth!(times_x!(BOUNDED)),
-        ]),
-    ),
-    (Unary::Silu, times_x!(Pattern::Unary(Unary::Sigmoid, &X))),
-    (
-        Unary::Gelu,
-        Any(&[
-            Pattern::Binary(Binary::Mul, &HALF_X, &TWICE_NORMAL),
-            Pattern::Binary(Binary::Mul, &times_x!(TWICE_NORMAL), &Number(0.5)),
-            times_x!(Pattern::Binary(Binary::Mul, &TWICE_NORMAL, &Number(0.5))),
-        ]),
-    ),
-];
+/// The spellings of activations in programs that decompose them.
+static SPELLINGS: LazyLock<Vec<(Unary, Expression)>> = LazyLock::new(formula::spellings);
 
 /// Rewrites every elementwise node that is a known activation together with producers that only it uses.
 pub(super) fn run(graph: &mut Graph) {
@@ -107,7 +50,8 @@ fn rewrite(graph: &mut Graph, node: NodeId) {
 /// Whether an expression can be, or can be the end of, a known activation. A cheap test that most nodes fail.
 fn may_be_activation(e: &Expression) -> bool {
     let is_end = |last: &Instr| {
-        matches!(last, Instr::Clamp { .. }) || SPELLINGS.iter().any(|(_, pattern)| pattern.may_end_in(last))
+        matches!(last, Instr::Clamp { .. })
+            || SPELLINGS.iter().any(|(_, spelling)| may_end_in(spelling, last))
     };
     e.instrs.last().is_some_and(is_end)
 }
@@ -120,43 +64,33 @@ fn recognize(e: &Expression) -> Option<Expression> {
     {
         return Some(Expression::clamp(low, high));
     }
-    SPELLINGS.iter().find(|(_, pattern)| pattern.matches(e)).map(|&(f, _)| Expression::unary(f))
+    SPELLINGS.iter().find(|(_, spelling)| matches(spelling, e)).map(|&(f, _)| Expression::unary(f))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pteron_operator::formula::{Algebra, Term};
+    use std::f32::consts::FRAC_1_SQRT_2;
 
     #[test]
     fn decompositions_match_in_any_operand_order() {
-        let gelu = Expression {
-            instrs: vec![
-                Instr::Input(0),
-                Instr::Const(std::f32::consts::FRAC_1_SQRT_2),
-                Instr::Binary(Binary::Mul, 1, 0),
-                Instr::Unary(Unary::Erf, 2),
-                Instr::Const(1.0),
-                Instr::Binary(Binary::Add, 3, 4),
-                Instr::Const(0.5),
-                Instr::Binary(Binary::Mul, 0, 6),
-                Instr::Binary(Binary::Mul, 7, 5),
-            ],
-        };
+        let x = Term::input(0);
+        let twice_normal = (Term::number(FRAC_1_SQRT_2) * x.clone()).erf() + 1.0;
+        let gelu = Expression::from(x * 0.5 * twice_normal);
         assert_eq!(recognize(&gelu), Some(Expression::unary(Unary::Gelu)));
         let mut other = gelu;
-        other.instrs[4] = Instr::Const(2.0);
+        for instr in &mut other.instrs {
+            if *instr == Instr::Const(1.0) {
+                *instr = Instr::Const(2.0);
+            }
+        }
         assert_eq!(recognize(&other), None);
     }
 
     #[test]
     fn consecutive_clamps_are_combined() {
-        let e = Expression {
-            instrs: vec![
-                Instr::Input(0),
-                Instr::Clamp { of: 0, low: 0.0, high: f32::INFINITY },
-                Instr::Clamp { of: 1, low: -1.0, high: 6.0 },
-            ],
-        };
+        let e = Term::input(0).within(0.0, f32::INFINITY).within(-1.0, 6.0).into();
         assert_eq!(recognize(&e), Some(Expression::clamp(0.0, 6.0)));
     }
 }

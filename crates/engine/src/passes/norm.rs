@@ -7,7 +7,8 @@ use crate::operation::OpKind;
 use crate::steps::group_factors::GroupFactors;
 use crate::steps::pointwise::Pointwise;
 use pteron_operator::facts::GroupNorm;
-use pteron_operator::{Binary, Expression, Instr, Meaning};
+use pteron_operator::formula::Term;
+use pteron_operator::{Expression, Meaning};
 use pteron_tensor::{ScalarType, TensorMeta};
 
 /// Rewrites the group norms of a graph.
@@ -30,15 +31,7 @@ pub(super) fn run(graph: &mut Graph) {
 
 /// `input 0 * input 1 + input 2`.
 pub(super) fn scale_and_shift() -> Expression {
-    Expression {
-        instrs: vec![
-            Instr::Input(0),
-            Instr::Input(1),
-            Instr::Binary(Binary::Mul, 0, 1),
-            Instr::Input(2),
-            Instr::Binary(Binary::Add, 2, 3),
-        ],
-    }
+    (Term::input(0) * Term::input(1) + Term::input(2)).into()
 }
 
 /// The factors of a group norm whose statistics are unused.

@@ -1,59 +1,42 @@
-//! Declarative patterns of elementwise expressions.
+//! Matches elementwise expressions with the spellings of formulas.
 
-use pteron_operator::{Binary, Expression, Instr, Unary};
+use pteron_operator::{Expression, Instr};
 
-/// A pattern for an instruction of an expression with one input.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Pattern {
-    /// The input.
-    X,
-    /// A constant close to this number: programs round their constants in several ways.
-    Number(f32),
-    /// A unary function of a match.
-    Unary(Unary, &'static Pattern),
-    /// A binary function of two matches, in either order if it is commutative.
-    Binary(Binary, &'static Pattern, &'static Pattern),
-    /// Consecutive clamps that combine to these bounds.
-    Clamp(f32, f32, &'static Pattern),
-    /// Any of these patterns.
-    Any(&'static [Pattern]),
+/// Whether an expression with one input computes what `spelling` does, with the operands of commutative functions in either
+/// order, constants that differ by rounding, and a clamp divided into several.
+pub(super) fn matches(spelling: &Expression, e: &Expression) -> bool {
+    let last = |e: &Expression| e.instrs.len().checked_sub(1);
+    match (last(spelling), last(e)) {
+        (Some(end), Some(last)) => e.inputs() == 1 && matches_at(spelling, end, e, last),
+        _ => false,
+    }
 }
 
-impl Pattern {
-    /// Whether an expression with one input matches.
-    pub(super) fn matches(&self, expression: &Expression) -> bool {
-        expression.inputs() == 1
-            && expression.instrs.len().checked_sub(1).is_some_and(|last| self.matches_at(expression, last))
+/// Whether what matches `spelling` may end in this instruction: a cheap test before [`matches`].
+pub(super) fn may_end_in(spelling: &Expression, instr: &Instr) -> bool {
+    match (spelling.instrs.last(), instr) {
+        (Some(Instr::Input(_)), Instr::Input(_))
+        | (Some(Instr::Const(_)), Instr::Const(_))
+        | (Some(Instr::Clamp { .. }), Instr::Clamp { .. }) => true,
+        (Some(Instr::Unary(f, _)), Instr::Unary(g, _)) => f == g,
+        (Some(Instr::Binary(f, ..)), Instr::Binary(g, ..)) => f == g,
+        _ => false,
     }
+}
 
-    /// Whether what matches may end in this instruction: a cheap test before [`Self::matches`].
-    pub(super) fn may_end_in(&self, instr: &Instr) -> bool {
-        match (self, instr) {
-            (Self::X, Instr::Input(0)) | (Self::Number(_), Instr::Const(_)) => true,
-            (Self::Unary(f, _), Instr::Unary(g, _)) => f == g,
-            (Self::Binary(f, ..), Instr::Binary(g, ..)) => f == g,
-            (Self::Clamp(..), Instr::Clamp { .. }) => true,
-            (Self::Any(all), _) => all.iter().any(|p| p.may_end_in(instr)),
-            _ => false,
+fn matches_at(spelling: &Expression, end: usize, e: &Expression, at: usize) -> bool {
+    let matches = |end: usize, at: usize| matches_at(spelling, end, e, at);
+    match (spelling.instrs[end], e.instrs[at]) {
+        (Instr::Input(_), Instr::Input(0)) => true,
+        (Instr::Const(n), Instr::Const(c)) => (n - c).abs() <= 1e-6 * n.abs(),
+        (Instr::Unary(f, x), Instr::Unary(g, a)) => f == g && matches(x, a),
+        (Instr::Binary(f, x, y), Instr::Binary(g, a, b)) => {
+            f == g && (matches(x, a) && matches(y, b) || f.commutes() && matches(x, b) && matches(y, a))
         }
-    }
-
-    fn matches_at(&self, e: &Expression, at: usize) -> bool {
-        match (*self, e.instrs[at]) {
-            (Self::X, Instr::Input(0)) => true,
-            (Self::Number(n), Instr::Const(c)) => (n - c).abs() <= 1e-6 * n.abs(),
-            (Self::Unary(f, x), Instr::Unary(g, a)) => f == g && x.matches_at(e, a),
-            (Self::Binary(f, x, y), Instr::Binary(g, a, b)) => {
-                f == g
-                    && (x.matches_at(e, a) && y.matches_at(e, b)
-                        || f.commutes() && x.matches_at(e, b) && y.matches_at(e, a))
-            }
-            (Self::Clamp(low, high, x), _) => {
-                clamped(e, at).is_some_and(|(of, bounds)| bounds == (low, high) && x.matches_at(e, of))
-            }
-            (Self::Any(all), _) => all.iter().any(|p| p.matches_at(e, at)),
-            _ => false,
+        (Instr::Clamp { of, low, high }, _) => {
+            clamped(e, at).is_some_and(|(x, bounds)| bounds == (low, high) && matches(of, x))
         }
+        _ => false,
     }
 }
 
