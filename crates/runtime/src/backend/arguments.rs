@@ -1,7 +1,6 @@
 //! What the tables of a method tell of the arguments of a delegate call: their metas, and how many are inputs.
 
-use crate::call::State;
-use crate::value::{Id, Storage, Value};
+use crate::plan::{Id, State, Storage, Value};
 use pteron_format::pte::{ExecutionPlan, Instruction, Tensor, TensorData};
 use pteron_operator::Kernel;
 use pteron_tensor::{Extent, TensorMeta};

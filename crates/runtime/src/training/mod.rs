@@ -34,7 +34,7 @@ pub use schedule::{Decay, Schedule};
 pub use sgd::{Sgd, SgdOptions};
 pub use state::saved_optimizer;
 
-use crate::value::Storage;
+use crate::plan::Storage;
 use crate::{Error, LoadOptions, Method, Module, Program, Result};
 use pteron_operator::EValue;
 use pteron_tensor::{Element, Extent, ScalarType, TensorView};

@@ -54,7 +54,7 @@ impl TrainingModule {
         for (name, gradient) in accumulated {
             add(&mut builder, key(method, &format!("accumulated.{name}")), &gradient)?;
         }
-        crate::checkpoint::write(builder, path)
+        crate::method::checkpoint::write(builder, path)
     }
 
     /// Restores what [`Self::save_training`] has written. If anything is missing, or does not fit the method or the optimizer,

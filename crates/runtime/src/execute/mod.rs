@@ -1,0 +1,456 @@
+//! Executing a method: the loop over its instructions.
+
+pub(crate) mod call;
+
+use crate::backend::{BackendError, BackendExecutionContext, BackendMemory, Delegate, at_node, guarded};
+use crate::error::{Error, ExecuteError};
+use crate::execute::call::{ArgList, Callee, OutList, State};
+use crate::method::Method;
+use crate::plan::{
+    ArgStep, Chain, DelegateEntry, DelegateStep, Id, KernelStep, OutStep, RegionStep, Step, Storage, Value,
+};
+use crate::prepare::region::{Choice, Lowered, LoweringContext, Region};
+use pteron_clock::Instant;
+use pteron_engine::{Executable, Packs};
+use pteron_operator::{Arg, Args, Generator, Isa, KernelContext, Out, Outs, Scratch};
+use pteron_pool::{Interrupt, Pool};
+use pteron_tensor::{DimOrder, ShapeDynamism, Tensor, TensorMeta, TensorView, TensorViewMut};
+use pteron_trace::{Place, SpanKind, Tracer, Within};
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Elements of a jump condition that are read between two checks for an interrupt.
+const PIECE: usize = 1 << 16;
+
+impl Method {
+    /// Runs every chain, in order.
+    pub(crate) fn run_chains(&mut self) -> crate::Result<()> {
+        let tracer = Tracer::from(self.tracer.as_deref());
+        let started = tracer.start();
+        let handle = match (&self.interrupt, self.limits.time) {
+            (None, None) => None,
+            (handle, None) => handle.clone(),
+            (handle, Some(time)) => {
+                let handle = handle.clone().unwrap_or_default();
+                // A time limit beyond the range of the clock is no limit.
+                Some(Instant::now().checked_add(time).map_or(handle.clone(), |end| handle.until(end)))
+            }
+        };
+        let _armed = handle.as_ref().map(Interrupt::arm);
+        let mut runner = Runner {
+            state: &mut self.state,
+            delegates: &mut self.delegates,
+            regions: &mut self.regions,
+            packs: &mut self.packs,
+            scratch: &self.scratch,
+            generator: &self.generator,
+            pool: &self.pool,
+            isa: self.isa,
+            method: &self.name,
+            operators: &self.operators,
+            chains: &self.chains,
+            backend_bytes: self.limits.backend_bytes,
+            limit: self.limits.instructions,
+            left: self.limits.instructions,
+            interrupt: handle.as_ref(),
+            at: 0,
+            tracer,
+        };
+        for (index, chain) in self.chains.iter().enumerate() {
+            runner.at = 0;
+            let ran = pteron_pool::interruptible(|| runner.start(index, chain));
+            if let Err((instruction, source)) = ran.unwrap_or_else(|why| Err((runner.at, why.into()))) {
+                let place = self.program.place(self.plan, index, instruction);
+                return Err(Error::Execute {
+                    method: self.name.to_string(),
+                    at: Box::new(place),
+                    source: Box::new(source),
+                });
+            }
+        }
+        tracer.end(started, SpanKind::Execute, &self.name, Place::default());
+        Ok(())
+    }
+}
+
+struct Runner<'a> {
+    state: &'a mut State,
+    delegates: &'a mut [DelegateEntry],
+    regions: &'a mut [Region],
+    packs: &'a mut Packs,
+    scratch: &'a Scratch,
+    generator: &'a Generator,
+    pool: &'a Pool,
+    isa: Isa,
+    method: &'a str,
+    operators: &'a [Box<str>],
+    chains: &'a [Chain],
+    backend_bytes: usize,
+    limit: u64,
+    left: u64,
+    interrupt: Option<&'a Interrupt>,
+    /// The current instruction.
+    at: usize,
+    tracer: Tracer<'a>,
+}
+
+impl<'a> Runner<'a> {
+    /// The context that kernels get.
+    fn context(&self) -> KernelContext<'a> {
+        KernelContext::new(self.pool, self.scratch, self.generator).with_isa(self.isa)
+    }
+
+    /// Fails if the execution is to end.
+    fn check(&self) -> Result<(), ExecuteError> {
+        Ok(self.interrupt.map_or(Ok(()), Interrupt::check)?)
+    }
+
+    /// Runs one chain, unless the execution is to end already.
+    fn start(&mut self, index: usize, chain: &Chain) -> Result<(), (usize, ExecuteError)> {
+        self.check().map_err(|e| (0, e))?;
+        self.chain(index, chain)
+    }
+
+    /// Runs one chain. An error has the index of the instruction.
+    fn chain(&mut self, index: usize, chain: &Chain) -> Result<(), (usize, ExecuteError)> {
+        let mut next = 0;
+        while let Some(step) = chain.steps.get(next) {
+            self.at = next;
+            // A region counts as all of its instructions.
+            let cost = match step {
+                Step::Region(region) => (region.next - next) as u64,
+                _ => 1,
+            };
+            if self.left < cost {
+                return Err((next + self.left as usize, ExecuteError::TooManyInstructions(self.limit)));
+            }
+            self.left -= cost;
+            let place = Place::instruction(index as u32, next as u32);
+            next = match step {
+                Step::Region(region) => {
+                    self.region(region, chain, place)?;
+                    region.next
+                }
+                _ => self.step(step, place).map_err(|e| (next, e))?.unwrap_or(next + 1),
+            };
+        }
+        Ok(())
+    }
+
+    /// Runs a region. An error has the index of the instruction that failed.
+    fn region(
+        &mut self,
+        step: &RegionStep,
+        chain: &Chain,
+        place: Place,
+    ) -> Result<(), (usize, ExecuteError)> {
+        let ctx = self.context();
+        let start = place.instruction.unwrap_or_default() as usize;
+        let Self { regions, state, scratch, tracer, .. } = self;
+        let region = match &mut regions[step.region] {
+            Region::Fixed(lowered) => {
+                lowered.run_at(state, scratch, &ctx, *tracer, start)?;
+                return self.check().map_err(|e| (start, e));
+            }
+            Region::Dynamic(region) => region,
+        };
+        let mut choice = region.choose(state);
+        if choice == Choice::Record && region.is_determined_by_graphs() {
+            choice = self.lower(step, &ctx, place).map_or(Choice::Interpret, Choice::Lowered);
+        }
+        let Self { regions, state, scratch, tracer, .. } = self;
+        if let (Choice::Lowered(index), Region::Dynamic(region)) = (choice, &mut regions[step.region])
+            && let Some(lowered) = region.specialization(index)
+        {
+            match lowered.run_at(state, scratch, &ctx, *tracer, start) {
+                Err((at, ExecuteError::Interrupted(why))) => return Err((at, why.into())),
+                Err(_) => {}
+                Ok(()) => return self.check().map_err(|e| (start, e)),
+            }
+        }
+        for i in start..step.next {
+            let at = Place { instruction: Some(i as u32), ..place };
+            let next = if i == start { &*step.first } else { &chain.steps[i] };
+            self.at = i;
+            self.step(next, at).map_err(|e| (i, e))?;
+            if let (Choice::Record, Step::Kernel(call)) = (choice, next)
+                && let Region::Dynamic(region) = &mut self.regions[step.region]
+            {
+                region.record(self.state, call);
+            }
+        }
+        match (choice, &mut self.regions[step.region]) {
+            (Choice::Record, _) => {
+                self.lower(step, &ctx, place);
+            }
+            // The instructions succeeded although the specialization failed.
+            (Choice::Lowered(index), Region::Dynamic(region)) => region.invalidate(index),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Lowers a dynamic region for what was recorded. Returns the index of the specialization.
+    fn lower(&mut self, step: &RegionStep, ctx: &KernelContext<'_>, place: Place) -> Option<usize> {
+        let Region::Dynamic(region) = &mut self.regions[step.region] else { return None };
+        let started = self.tracer.start();
+        let Self { state, chains, delegates, packs, .. } = self;
+        let index = region.lower(&step.first, LoweringContext { state, chains, delegates, ctx, packs });
+        self.tracer.end(started, SpanKind::Prepare, self.method, place);
+        index
+    }
+
+    fn kernel(&mut self, call: &KernelStep, place: Place) -> Result<(), ExecuteError> {
+        let started = self.tracer.start();
+        let ctx = self.context();
+        let in_place = call.kernel.in_place();
+        self.state.call(&call.args, &call.outs, in_place, self.scratch, KernelCallee { step: call, ctx })?;
+        let name = &self.operators[call.operator];
+        self.tracer.end(started, SpanKind::Kernel, name, place);
+        self.report_values(name, place, &call.outs)
+    }
+
+    /// Calls an opaque delegate, or one whose call is in no region.
+    fn delegate(&mut self, call: &DelegateStep, place: Place) -> Result<(), ExecuteError> {
+        let started = self.tracer.start();
+        let kernels = self.context();
+        let within = self.tracer.get().map(|tracer| Within::new(tracer, place));
+        let must_resize = self.state.unbound(call);
+        let entry = &mut self.delegates[call.delegate];
+        let ctx = BackendExecutionContext {
+            method: self.method,
+            tracer: within.as_ref().map(|within| within as _).into(),
+            kernels: &kernels,
+            packs: self.packs,
+            memory: BackendMemory::new(self.backend_bytes, self.packs.budget()),
+        };
+        let name = entry.backend.clone();
+        let Some(delegate) = entry.delegate.as_deref_mut() else {
+            return Err(BackendError::new("the delegate was replaced by a region").into());
+        };
+        let resized: SmallVec<[AtomicBool; 3]> = must_resize.iter().map(|_| AtomicBool::new(false)).collect();
+        let callee = DelegateCallee { delegate, ctx, resized: &resized };
+        self.state.call(&call.args, &call.outs, &[], self.scratch, callee)?;
+        let is_resized = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        if let Some(output) = (0..resized.len()).find(|&i| must_resize[i] && !is_resized(&resized[i])) {
+            return Err(BackendError::new(format!(
+                "output {output} has dynamic sizes, and the delegate has not called `resize` for it"
+            ))
+            .into());
+        }
+        self.tracer.end(started, SpanKind::Delegate, &name, place);
+        self.report_values(&name, place, &call.outs)
+    }
+
+    /// Runs one instruction. Returns the target if it is a jump that is taken. Fails if the execution is to end, even if
+    /// the instruction has run: it is the one that took the time.
+    fn step(&mut self, step: &Step, place: Place) -> Result<Option<usize>, ExecuteError> {
+        let next = self.unchecked_step(step, place)?;
+        self.check().map(|()| next)
+    }
+
+    fn unchecked_step(&mut self, step: &Step, place: Place) -> Result<Option<usize>, ExecuteError> {
+        match step {
+            Step::Kernel(call) => self.kernel(call, place)?,
+            Step::Folded(call) => self.report_values(&self.operators[call.operator], place, &call.outs)?,
+            Step::Delegate(call) => self.delegate(call, place)?,
+            // Regions are run by `chain`.
+            Step::Region(_) => {}
+            Step::Move { from, to } => self.state.move_value(*from, *to),
+            Step::JumpFalse { condition, target } => {
+                if !self.state.truth(*condition)? {
+                    return Ok(Some(*target));
+                }
+            }
+            Step::Free(id) => {
+                if let Some(t) = self.state.values[*id].tensor_mut() {
+                    t.storage = Storage::Nowhere;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reports the tensors that an instruction wrote to the tracer, if it wants values.
+    fn report_values(&self, name: &str, place: Place, outs: &[OutStep]) -> Result<(), ExecuteError> {
+        let Some(tracer) = self.tracer.get().filter(|t| t.wants_values()) else { return Ok(()) };
+        let mut output = 0;
+        for out in outs {
+            let ids: &[Id] = match out {
+                OutStep::Tensor(id) | OutStep::View { to: id, .. } => std::slice::from_ref(id),
+                OutStep::Tensors(ids) => ids,
+                OutStep::Scalar(_) => &[],
+            };
+            for &id in ids {
+                let tensor =
+                    self.state.read(id)?.to_dim_order(DimOrder::contiguous(self.state.view(id)?.rank()))?;
+                let dtype = tensor.dtype().name();
+                tracer.value(name, place, output, dtype, tensor.sizes(), tensor.bytes());
+                output += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct KernelCallee<'a> {
+    step: &'a KernelStep,
+    ctx: KernelContext<'a>,
+}
+
+impl Callee for KernelCallee<'_> {
+    fn call<'x>(self, args: ArgList<'x>, outs: OutList<'x>) -> Result<OutList<'x>, ExecuteError>
+    where
+        Self: 'x,
+    {
+        let args = Args::new(self.step.kernel.schema(), args);
+        let mut outs = Outs::new(outs);
+        match &self.step.prepared {
+            Some(prepared) => prepared.execute(&self.ctx, &args, &mut outs)?,
+            None => self.step.kernel.execute(&self.ctx, &args, &mut outs)?,
+        }
+        Ok(outs.into_inner())
+    }
+}
+
+struct DelegateCallee<'a> {
+    delegate: &'a mut dyn Delegate,
+    ctx: BackendExecutionContext<'a>,
+    /// By output, whether the delegate has resized it.
+    resized: &'a [AtomicBool],
+}
+
+impl Callee for DelegateCallee<'_> {
+    fn call<'x>(self, args: ArgList<'x>, outs: OutList<'x>) -> Result<OutList<'x>, ExecuteError>
+    where
+        Self: 'x,
+    {
+        let watched = outs.into_iter().zip(self.resized).map(|(out, resized)| match out {
+            Out::Tensor(view) => Out::Tensor(view.watched(resized)),
+            other => other,
+        });
+        let mut outs: OutList<'x> = watched.collect();
+        guarded(|| self.delegate.execute(&self.ctx, &args, &mut outs))?;
+        Ok(outs)
+    }
+}
+
+impl Lowered {
+    /// As [`Self::run`]. An error has the index of the instruction that failed, and names the node of a delegate.
+    fn run_at(
+        &mut self,
+        state: &mut State,
+        scratch: &Scratch,
+        ctx: &KernelContext<'_>,
+        tracer: Tracer<'_>,
+        start: usize,
+    ) -> Result<(), (usize, ExecuteError)> {
+        self.run(state, scratch, ctx, tracer).map_err(|error| {
+            let place = self.executable.failed_at();
+            let error = match error {
+                ExecuteError::Kernel(error) if place.node.is_some() => at_node(place, error.into()).into(),
+                error => error,
+            };
+            (place.instruction.map_or(start, |i| i as usize), error)
+        })
+    }
+
+    /// Runs the region on the value table, and updates the table as its instructions would have.
+    fn run(
+        &mut self,
+        state: &mut State,
+        scratch: &Scratch,
+        ctx: &KernelContext<'_>,
+        tracer: Tracer<'_>,
+    ) -> Result<(), ExecuteError> {
+        let callee = RegionCallee { executable: &mut self.executable, ctx, tracer };
+        state.call(&self.args, &self.outs, &[], scratch, callee)?;
+        for (id, sizes) in &self.sizes {
+            if let Some(t) = state.values[*id].tensor_mut() {
+                t.meta.resize(sizes)?;
+            }
+        }
+        for &(id, scalar) in &self.scalars {
+            state.values[id] = scalar.into();
+        }
+        self.views.iter().try_for_each(|(to, of, sizes)| state.make_view(*to, *of, sizes))
+    }
+}
+
+struct RegionCallee<'a> {
+    executable: &'a mut Executable,
+    ctx: &'a KernelContext<'a>,
+    tracer: Tracer<'a>,
+}
+
+impl Callee for RegionCallee<'_> {
+    fn call<'x>(self, args: ArgList<'x>, outs: OutList<'x>) -> Result<OutList<'x>, ExecuteError>
+    where
+        Self: 'x,
+    {
+        let inputs: SmallVec<[TensorView<'_>; 8]> =
+            args.iter().filter_map(|a| if let Arg::Tensor(t) = a { Some(*t) } else { None }).collect();
+        let mut outputs: SmallVec<[TensorViewMut<'_>; 4]> =
+            outs.into_iter().filter_map(|o| if let Out::Tensor(t) = o { Some(t) } else { None }).collect();
+        self.executable.run(self.ctx, self.tracer, &inputs, &mut outputs)?;
+        Ok(outputs.into_iter().map(Out::Tensor).collect())
+    }
+}
+
+fn is_dynamic(meta: &TensorMeta) -> bool {
+    meta.dynamism() != ShapeDynamism::Static
+}
+
+impl State {
+    /// An owned copy of a tensor.
+    pub(crate) fn read(&self, id: Id) -> Result<Tensor, ExecuteError> {
+        Ok(self.view(id)?.to_tensor()?)
+    }
+
+    /// Gives the dynamic outputs of a delegate call the sizes of their upper bounds. Returns, by output, whether the
+    /// delegate has to resize it: it is dynamic, and an input is smaller than its upper bound.
+    fn unbound(&mut self, call: &DelegateStep) -> SmallVec<[bool; 3]> {
+        let is_smaller = |arg: &ArgStep| {
+            let ArgStep::Value(id) = arg else { return false };
+            self.values[*id].tensor().is_some_and(|t| is_dynamic(&t.meta) && *t.meta.sizes() != t.bound)
+        };
+        let is_smaller = call.args.iter().any(is_smaller);
+        let must_resize = call.outs.iter().map(|out| {
+            let tensor = out.tensor().and_then(|id| self.values[id].tensor_mut());
+            let Some(tensor) = tensor.filter(|t| is_dynamic(&t.meta)) else { return false };
+            let _ = tensor.meta.resize(&tensor.bound);
+            is_smaller
+        });
+        must_resize.collect()
+    }
+
+    /// Makes `to` the value of `from`. Tensors are not copied but aliased.
+    fn move_value(&mut self, from: Id, to: Id) {
+        let mut value = self.values[from].clone();
+        if let (Value::Tensor(new), Some(old)) = (&mut value, self.values[to].tensor()) {
+            // The planned storage, the bounds and the name belong to the table entry, not to the bytes.
+            new.home = old.home;
+            new.bound = old.bound;
+            new.name = old.name.clone();
+        }
+        self.values[to] = value;
+    }
+
+    /// The truth value of a jump condition: a boolean, or whether all elements of a tensor of booleans are true.
+    fn truth(&self, id: Id) -> Result<bool, ExecuteError> {
+        match &self.values[id] {
+            Value::Bool(b) => Ok(*b),
+            Value::Tensor(_) => {
+                let view = self.view(id)?;
+                match view.storage::<pteron_tensor::Bool>() {
+                    Ok(elements) => Ok(elements.chunks(PIECE).all(|piece| {
+                        pteron_pool::progress(piece.len());
+                        piece.iter().all(|b| b.get())
+                    })),
+                    Err(_) => Err(ExecuteError::Condition(format!("a tensor of {}", view.dtype()))),
+                }
+            }
+            other => Err(ExecuteError::Condition(other.kind().to_owned())),
+        }
+    }
+}

@@ -1,0 +1,565 @@
+//! A loaded method: its inputs, outputs, named tensors, and its memory.
+
+pub(crate) mod checkpoint;
+mod session;
+
+pub use session::{Session, SharedMethod};
+
+use crate::error::{Error, ExecuteError, InputProblem, InstructionPlace};
+use crate::open::{MethodMeta, Program, check_shape, check_within};
+use crate::plan::{Chain, DelegateEntry, Id, State, Step, Storage, Value};
+use crate::prepare::region::Region;
+use crate::{Limits, Result};
+use pteron_format::pte::TensorData;
+use pteron_ir::exported::InputSizes;
+use pteron_operator::{EValue, Generator, Isa, Reservation, Scratch, Tag};
+use pteron_pool::{Interrupt, Pool};
+use pteron_tensor::{AlignedBuffer, Extent, Tensor, TensorView, TensorViewMut};
+use pteron_trace::EventTracer;
+use std::sync::Arc;
+
+/// The graph that a range of instructions was raised to.
+#[derive(Debug, Clone)]
+pub struct MethodGraph<'m> {
+    /// Index of the chain.
+    pub chain: usize,
+    /// The range of instructions in the chain.
+    pub instructions: std::ops::Range<usize>,
+    /// Whether sizes are dynamic. If so, this graph has their upper bounds, and another is built for the actual sizes
+    /// of an execution.
+    pub is_dynamic: bool,
+    /// The graph, before any pass.
+    pub graph: &'m pteron_engine::Graph,
+}
+
+/// Instructions that run as they are written, because preparing them would exceed the memory limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AsWritten {
+    /// The chain.
+    pub chain: usize,
+    /// The range of instructions in the chain.
+    pub instructions: std::ops::Range<usize>,
+    /// What exceeds which limit.
+    pub reason: String,
+}
+
+/// A method of a program, loaded and ready to execute: its values, its memory, its kernels.
+///
+/// A method keeps its mutable state (a cache, a counter, parameters in training) from one execution
+/// to the next. It can be sent to another thread; several methods of one [`Program`] run in several
+/// threads and share the program's constants.
+pub struct Method {
+    pub(crate) program: Program,
+    /// Index in the program's execution plans.
+    pub(crate) plan: usize,
+    pub(crate) name: Arc<str>,
+    pub(crate) state: State,
+    pub(crate) chains: Vec<Chain>,
+    pub(crate) delegates: Vec<DelegateEntry>,
+    pub(crate) regions: Vec<Region>,
+    /// Whether regions keep their graphs.
+    pub(crate) keep_graphs: bool,
+    /// Packed weights, shared by regions and prepared calls.
+    pub(crate) packs: pteron_engine::Packs,
+    /// The instructions that could not be prepared within the memory limit.
+    pub(crate) as_written: Vec<AsWritten>,
+    /// Budget reservations for arenas, tables and constants.
+    pub(crate) held: Vec<Reservation>,
+    pub(crate) operators: Vec<Box<str>>,
+    pub(crate) inputs: Vec<Id>,
+    pub(crate) outputs: Vec<Id>,
+    pub(crate) input_set: Vec<bool>,
+    /// The sizes that the export allows for the inputs.
+    pub(crate) input_sizes: Option<Arc<InputSizes>>,
+    /// The number of leading arenas that belong to the memory plan.
+    pub(crate) planned_arenas: usize,
+    pub(crate) scratch: Scratch,
+    pub(crate) generator: Generator,
+    pub(crate) pool: Pool,
+    pub(crate) isa: Isa,
+    pub(crate) tracer: Option<Arc<dyn EventTracer>>,
+    pub(crate) interrupt: Option<Interrupt>,
+    pub(crate) limits: Limits,
+}
+
+impl Method {
+    /// The method's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The program it belongs to.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The instructions that run as they are written, because packing their weights would exceed
+    /// [`Limits::memory`](crate::Limits::memory).
+    pub fn as_written(&self) -> &[AsWritten] {
+        &self.as_written
+    }
+
+    /// Notes that instructions could not be prepared, if a limit is the reason.
+    pub(crate) fn note_as_written(
+        &mut self,
+        chain: usize,
+        instructions: std::ops::Range<usize>,
+        error: Option<pteron_operator::Error>,
+    ) {
+        if let Some(error @ pteron_operator::Error::Limit { .. }) = error {
+            self.as_written.push(AsWritten { chain, instructions, reason: error.to_string() });
+        }
+    }
+
+    /// The graphs of the method's regions, in instruction order, if the method was loaded with
+    /// [`LoadOptions::keep_graphs`](crate::LoadOptions::keep_graphs).
+    pub fn graphs(&self) -> Vec<MethodGraph<'_>> {
+        let mut found = Vec::new();
+        for (chain, steps) in self.chains.iter().map(|c| &c.steps).enumerate() {
+            for (start, step) in steps.iter().enumerate() {
+                let Step::Region(step) = step else { continue };
+                let region = &self.regions[step.region];
+                if let Some(graph) = region.graph() {
+                    let is_dynamic = matches!(region, Region::Dynamic(_));
+                    found.push(MethodGraph { chain, instructions: start..step.next, is_dynamic, graph });
+                }
+            }
+        }
+        found
+    }
+
+    /// The program's description of this method.
+    pub fn meta(&self) -> MethodMeta<'_> {
+        MethodMeta::new(&self.program, self.plan)
+    }
+
+    /// Sets all inputs, runs the method, and copies all outputs.
+    pub fn execute(&mut self, inputs: &[EValue]) -> Result<Vec<EValue>> {
+        if inputs.len() != self.inputs.len() {
+            return Err(
+                self.input_error(InputProblem::Count { expected: self.inputs.len(), found: inputs.len() })
+            );
+        }
+        for (i, value) in inputs.iter().enumerate() {
+            self.set_input(i, value)?;
+        }
+        self.run()?;
+        (0..self.outputs.len()).map(|i| self.output(i)).collect()
+    }
+
+    /// Runs with the inputs that were set. Inputs keep their values for further runs only if the memory plan does not
+    /// reuse their memory. Unless that is known, set them before every run, as the reference requires.
+    pub fn run(&mut self) -> Result<()> {
+        if let Some(index) = self.input_set.iter().position(|set| !set) {
+            return Err(self.input_error(InputProblem::Unset { index }));
+        }
+        self.check_sizes()?;
+        self.run_chains()
+    }
+
+    /// Checks the sizes of all inputs together.
+    fn check_sizes(&self) -> Result<()> {
+        let Some(allowed) = &self.input_sizes else { return Ok(()) };
+        let sizes_of = |input: usize| {
+            let tensor = self.state.values[*self.inputs.get(input)?].tensor()?;
+            Some(&**tensor.meta.sizes())
+        };
+        allowed.check(sizes_of).map_err(|problem| self.input_error(InputProblem::Size(problem)))
+    }
+
+    /// Copies a value into an input.
+    ///
+    /// A tensor must have the scalar type of the input and a shape within its bounds; its dim order is converted if it
+    /// differs. A number, boolean or string must equal the value that was fixed when the model was exported.
+    pub fn set_input(&mut self, index: usize, value: &EValue) -> Result<()> {
+        let Some(&id) = self.inputs.get(index) else {
+            return Err(self.input_error(InputProblem::Index { index, count: self.inputs.len() }));
+        };
+        match value {
+            EValue::Tensor(tensor) => self.set_tensor(index, id, tensor.view())?,
+            other => check_traced(index, &self.state.values[id], other).map_err(|p| self.input_error(p))?,
+        }
+        self.input_set[index] = true;
+        Ok(())
+    }
+
+    /// As [`Self::set_input`], with a borrowed tensor.
+    pub fn set_input_tensor(&mut self, index: usize, tensor: TensorView<'_>) -> Result<()> {
+        let Some(&id) = self.inputs.get(index) else {
+            return Err(self.input_error(InputProblem::Index { index, count: self.inputs.len() }));
+        };
+        self.set_tensor(index, id, tensor)?;
+        self.input_set[index] = true;
+        Ok(())
+    }
+
+    fn set_tensor(&mut self, index: usize, id: Id, tensor: TensorView<'_>) -> Result<()> {
+        let Some(slot) = self.state.values[id].tensor_mut() else {
+            let expected = tag(&self.state.values[id]);
+            return Err(self.input_error(InputProblem::Kind { index, expected, found: Tag::Tensor }));
+        };
+        let expected = (slot.meta.dtype(), slot.meta.dynamism(), &*slot.bound);
+        let allowed = self.input_sizes.as_deref();
+        if let Err(problem) = check_within(index, expected, allowed, tensor.dtype(), tensor.sizes()) {
+            return Err(self.input_error(problem));
+        }
+        slot.meta.resize(tensor.sizes())?;
+        slot.storage = slot.home;
+        let Storage::Arena(extent) = slot.storage else {
+            return Err(self.input_error(InputProblem::Traced {
+                index,
+                expected: "a constant".to_owned(),
+                found: "a tensor".to_owned(),
+            }));
+        };
+        let extent = pteron_tensor::Extent { len: slot.meta.nbytes(), ..extent };
+        let target = self.state.arenas.bytes_mut(extent)?;
+        tensor.relayout(&mut pteron_tensor::TensorViewMut::new(&mut slot.meta, target)?)?;
+        Ok(())
+    }
+
+    /// The memory of an input, to be filled in place before [`Self::run`], which avoids a copy. `sizes` are the sizes
+    /// of the tensor, within the bounds of the input. The dim order is the input's.
+    pub fn input_mut(&mut self, index: usize, sizes: &[usize]) -> Result<TensorViewMut<'_>> {
+        let Some(&id) = self.inputs.get(index) else {
+            return Err(self.input_error(InputProblem::Index { index, count: self.inputs.len() }));
+        };
+        let value = &self.state.values[id];
+        let Some(t) = value.tensor() else {
+            let expected = tag(value);
+            return Err(self.input_error(InputProblem::Kind { index, expected, found: Tag::Tensor }));
+        };
+        let (allowed, home) = (self.input_sizes.as_deref(), t.home);
+        check_shape(index, t.meta.dynamism(), &t.bound, allowed, sizes).map_err(|p| self.input_error(p))?;
+        let (Storage::Arena(extent), Some(slot)) = (home, self.state.values[id].tensor_mut()) else {
+            return Err(Error::Unsupported(format!("input {index} of method `{}` is a constant", self.name)));
+        };
+        slot.meta.resize(sizes)?;
+        slot.storage = home;
+        self.input_set[index] = true;
+        let extent = pteron_tensor::Extent { len: slot.meta.nbytes(), ..extent };
+        Ok(TensorViewMut::new(&mut slot.meta, self.state.arenas.bytes_mut(extent)?)?)
+    }
+
+    /// Sets the inputs, runs, and copies the outputs into existing tensors, without allocation. All inputs and outputs
+    /// must be tensors. `outputs` must have the scalar types of the method's outputs and enough capacity; they are
+    /// resized and keep their own dim orders.
+    pub fn run_into(&mut self, inputs: &[TensorView<'_>], outputs: &mut [TensorViewMut<'_>]) -> Result<()> {
+        if inputs.len() != self.inputs.len() {
+            let count = InputProblem::Count { expected: self.inputs.len(), found: inputs.len() };
+            return Err(self.input_error(count));
+        }
+        if outputs.len() != self.outputs.len() {
+            return Err(self.no_output(outputs.len()));
+        }
+        for (i, tensor) in inputs.iter().enumerate() {
+            self.set_input_tensor(i, *tensor)?;
+        }
+        self.run()?;
+        for (i, out) in outputs.iter_mut().enumerate() {
+            let found = self.output_tensor(i)?;
+            out.reshape(found.sizes())?;
+            found.relayout(out)?;
+        }
+        Ok(())
+    }
+
+    /// The index of the input with this name, if the exporter named it.
+    pub fn input_index(&self, name: &str) -> Option<usize> {
+        self.position(&self.inputs, name)
+    }
+
+    /// The index of the output with this name, if the exporter named it.
+    pub fn output_index(&self, name: &str) -> Option<usize> {
+        self.position(&self.outputs, name)
+    }
+
+    fn position(&self, ids: &[Id], name: &str) -> Option<usize> {
+        ids.iter()
+            .position(|&id| self.state.values[id].tensor().is_some_and(|t| t.name.as_deref() == Some(name)))
+    }
+
+    /// The number of inputs.
+    pub fn num_inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// The number of outputs.
+    pub fn num_outputs(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// A copy of an output of the last run.
+    pub fn output(&self, index: usize) -> Result<EValue> {
+        let id = *self.outputs.get(index).ok_or_else(|| self.no_output(index))?;
+        self.copy_out(id)
+    }
+
+    /// A view of a tensor output of the last run in the method's memory.
+    pub fn output_tensor(&self, index: usize) -> Result<TensorView<'_>> {
+        let id = *self.outputs.get(index).ok_or_else(|| self.no_output(index))?;
+        self.state.view(id).map_err(|e| self.output_error(id, e))
+    }
+
+    fn copy_out(&self, id: Id) -> Result<EValue> {
+        let tensor = |id: Id| self.state.read(id).map_err(|e| self.output_error(id, e));
+        Ok(match &self.state.values[id] {
+            Value::None => EValue::None,
+            Value::Int(v) => EValue::Int(*v),
+            Value::Double(v) => EValue::Double(*v),
+            Value::Bool(v) => EValue::Bool(*v),
+            Value::Str(v) => EValue::String(v.to_string()),
+            Value::Ints(ids) => EValue::ListInt(
+                ids.iter()
+                    .map(|&id| match &self.state.values[id] {
+                        Value::Int(v) => *v,
+                        _ => 0,
+                    })
+                    .collect(),
+            ),
+            Value::Doubles(v) => EValue::ListDouble(v.to_vec()),
+            Value::Bools(v) => EValue::ListBool(v.to_vec()),
+            Value::Tensor(_) => EValue::Tensor(tensor(id)?),
+            Value::Tensors(ids) => {
+                EValue::ListTensor(ids.iter().map(|&id| tensor(id)).collect::<Result<_>>()?)
+            }
+            Value::OptionalTensors(ids) => EValue::ListOptionalTensor(
+                ids.iter().map(|id| id.map(tensor).transpose()).collect::<Result<_>>()?,
+            ),
+        })
+    }
+
+    /// The named tensors of the method (mutable tensors and external constants), with their current values.
+    pub fn attributes(&self) -> impl Iterator<Item = (&str, TensorView<'_>)> {
+        self.state.values.iter().enumerate().filter_map(|(id, v)| {
+            let name = v.tensor()?.name.as_deref()?;
+            Some((name, self.state.view(id).ok()?))
+        })
+    }
+
+    /// A named tensor of the method.
+    pub fn attribute(&self, name: &str) -> Option<TensorView<'_>> {
+        let is_named = |v: &Value| v.tensor().is_some_and(|t| t.name.as_deref() == Some(name));
+        let id = self.state.values.iter().position(is_named)?;
+        self.state.view(id).ok()
+    }
+
+    /// Overwrites a named mutable tensor.
+    pub fn set_attribute(&mut self, name: &str, tensor: TensorView<'_>) -> Result<()> {
+        let found = self
+            .state
+            .values
+            .iter_mut()
+            .find_map(|v| v.tensor_mut().filter(|t| t.name.as_deref() == Some(name)));
+        let Some(slot) = found else {
+            return Err(Error::NoSuchKey {
+                key: name.to_owned(),
+                source_name: format!("method `{}`", self.name),
+            });
+        };
+        let Storage::Arena(extent) = slot.home else {
+            return Err(Error::Unsupported(format!("`{name}` is a constant of method `{}`", self.name)));
+        };
+        if slot.meta.dtype() != tensor.dtype() || slot.meta.sizes() != tensor.sizes() {
+            return Err(Error::Unsupported(format!(
+                "`{name}` is a tensor {}, {} was given",
+                slot.meta,
+                tensor.meta()
+            )));
+        }
+        let target =
+            self.state.arenas.bytes_mut(pteron_tensor::Extent { len: slot.meta.nbytes(), ..extent })?;
+        tensor.relayout(&mut pteron_tensor::TensorViewMut::new(&mut slot.meta, target)?)?;
+        Ok(())
+    }
+
+    /// Swaps the leading planned arenas with `buffers`, as many as there are of both. A module uses this to let its
+    /// methods share memory in turn.
+    pub(crate) fn take_memory(&mut self, buffers: &mut [AlignedBuffer]) {
+        for (i, buffer) in buffers.iter_mut().enumerate().take(self.planned_arenas) {
+            if let Some(arena) = self.state.arenas.arena_mut(i) {
+                std::mem::swap(arena, buffer);
+            }
+        }
+    }
+
+    /// Gives the leading planned arenas up for `buffers`, which a module lends to this method and others, and copies the
+    /// initial values of its tensors to them. `buffers` are at least as large as the arenas.
+    pub(crate) fn move_memory(&mut self, buffers: &mut [AlignedBuffer]) -> Result<()> {
+        for extent in
+            self.initialized(|data| matches!(data, TensorData::Initial(_) | TensorData::ExternalInitial(_)))
+        {
+            if let Some(buffer) = buffers.get_mut(extent.arena).filter(|_| extent.arena < self.planned_arenas)
+                && let Some(to) = buffer.get_mut(extent.offset..extent.offset.saturating_add(extent.len))
+            {
+                to.copy_from_slice(self.state.arenas.bytes(extent)?);
+            }
+        }
+        let mut lent: Vec<AlignedBuffer> = buffers.iter().map(|_| AlignedBuffer::default()).collect();
+        self.take_memory(&mut lent);
+        Ok(())
+    }
+
+    /// The extents of tensors whose initial values come from external data.
+    fn initialized_by_data(&self) -> impl Iterator<Item = Extent> {
+        self.initialized(|data| matches!(data, TensorData::ExternalInitial(_)))
+    }
+
+    /// The extents of planned tensors whose data is chosen.
+    fn initialized(&self, chosen: impl Fn(&TensorData<'_>) -> bool) -> impl Iterator<Item = Extent> {
+        let tables = self.program.tables();
+        let values = tables.execution_plan[self.plan].values.iter().zip(&self.state.values);
+        values.filter_map(move |(value, state)| match state.tensor()?.home {
+            Storage::Arena(extent) if chosen(&tables.tensor_data(value.as_tensor()?)) => Some(extent),
+            _ => None,
+        })
+    }
+
+    /// Fails unless [`Self::renew`] can replace this method by `new`.
+    pub(crate) fn check_renewal(&self, new: &Method) -> Result<()> {
+        for extent in new.initialized_by_data() {
+            new.state.arenas.bytes(extent)?;
+            self.state.arenas.bytes(extent)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces this method by `new`, the same method loaded on other data, and keeps the mutable state, except for
+    /// tensors whose initial values come from the data. Both methods must have the arenas of their plan.
+    pub(crate) fn renew(&mut self, mut new: Method) -> Result<()> {
+        for extent in new.initialized_by_data() {
+            let fresh = new.state.arenas.bytes(extent)?;
+            self.state.arenas.bytes_mut(extent)?.copy_from_slice(fresh);
+        }
+        // Constants come from the new data, including those that were folded.
+        for (old, fresh) in self.state.values.iter_mut().zip(&mut new.state.values) {
+            let constant = |v: &Value| v.tensor().is_some_and(|t| matches!(t.home, Storage::Constant(_)));
+            if !constant(old) && !constant(fresh) {
+                std::mem::swap(old, fresh);
+            }
+        }
+        std::mem::swap(&mut self.state.arenas, &mut new.state.arenas);
+        std::mem::swap(&mut self.input_set, &mut new.input_set);
+        std::mem::swap(&mut self.generator, &mut new.generator);
+        std::mem::swap(&mut self.tracer, &mut new.tracer);
+        std::mem::swap(&mut self.interrupt, &mut new.interrupt);
+        *self = new;
+        Ok(())
+    }
+
+    /// Bytes that this method and its forks currently hold, as [`Limits::memory`] counts them.
+    pub fn memory(&self) -> u64 {
+        self.packs.budget().held()
+    }
+
+    /// Seeds the generator of random operators.
+    pub fn seed(&mut self, seed: u64) {
+        self.generator = Generator::new(seed);
+    }
+
+    /// Sets or removes the handle that can interrupt further executions.
+    ///
+    /// An interrupted execution fails with [`ExecuteError::Interrupted`] and leaves outputs and mutable state partially
+    /// written: restore the state, or load the method again, before the next execution.
+    pub fn set_interrupt(&mut self, interrupt: Option<Interrupt>) {
+        self.interrupt = interrupt;
+    }
+
+    /// Sets or removes the tracer that receives events of further runs.
+    pub fn set_tracer(&mut self, tracer: Option<Arc<dyn EventTracer>>) {
+        self.tracer = tracer;
+    }
+
+    fn input_error(&self, problem: InputProblem) -> Error {
+        Error::Input { method: self.name.to_string(), problem }
+    }
+
+    fn no_output(&self, index: usize) -> Error {
+        Error::Unsupported(format!(
+            "method `{}` has {} outputs, there is no output {index}",
+            self.name,
+            self.outputs.len()
+        ))
+    }
+
+    fn output_error(&self, id: Id, source: ExecuteError) -> Error {
+        let what = format!("reading value {id}");
+        Error::Execute {
+            method: self.name.to_string(),
+            at: Box::new(InstructionPlace { chain: 0, instruction: 0, what, source_frame: None }),
+            source: Box::new(source),
+        }
+    }
+}
+
+impl std::fmt::Debug for Method {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Method(`{}`, {} inputs, {} outputs)", self.name, self.inputs.len(), self.outputs.len())
+    }
+}
+
+fn tag(value: &Value) -> Tag {
+    match value {
+        Value::None => Tag::None,
+        Value::Int(_) => Tag::Int,
+        Value::Double(_) => Tag::Double,
+        Value::Bool(_) => Tag::Bool,
+        Value::Str(_) => Tag::String,
+        Value::Ints(_) => Tag::ListInt,
+        Value::Doubles(_) => Tag::ListDouble,
+        Value::Bools(_) => Tag::ListBool,
+        Value::Tensors(_) => Tag::ListTensor,
+        Value::OptionalTensors(_) => Tag::ListOptionalTensor,
+        Value::Tensor(_) => Tag::Tensor,
+    }
+}
+
+/// Checks that a non-tensor input equals the value that the exporter fixed. Doubles may differ by a rounding tolerance:
+/// the reference's 1e-4 absolute and 1e-5 relative.
+fn check_traced(index: usize, expected: &Value, found: &EValue) -> Result<(), InputProblem> {
+    let same = match (expected, found) {
+        (Value::None, EValue::None) => true,
+        (Value::Int(a), EValue::Int(b)) => a == b,
+        (Value::Bool(a), EValue::Bool(b)) => a == b,
+        (Value::Double(a), EValue::Double(b)) => {
+            a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-4 + 1e-5 * b.abs()
+        }
+        (Value::Str(a), EValue::String(b)) => **a == **b,
+        (Value::Doubles(a), EValue::ListDouble(b)) => **a == **b,
+        (Value::Bools(a), EValue::ListBool(b)) => **a == **b,
+        _ => return Err(InputProblem::Kind { index, expected: tag(expected), found: found.tag() }),
+    };
+    if same {
+        return Ok(());
+    }
+    Err(InputProblem::Traced { index, expected: describe_traced(expected), found: describe(found) })
+}
+
+fn describe_traced(value: &Value) -> String {
+    match value {
+        Value::Int(v) => v.to_string(),
+        Value::Double(v) => format!("{v:?}"),
+        Value::Bool(v) => v.to_string(),
+        Value::Str(v) => format!("{v:?}"),
+        Value::Doubles(v) => format!("{v:?}"),
+        Value::Bools(v) => format!("{v:?}"),
+        other => other.kind().to_owned(),
+    }
+}
+
+fn describe(value: &EValue) -> String {
+    match value {
+        EValue::Int(v) => v.to_string(),
+        EValue::Double(v) => format!("{v:?}"),
+        EValue::Bool(v) => v.to_string(),
+        EValue::String(v) => format!("{v:?}"),
+        EValue::ListDouble(v) => format!("{v:?}"),
+        EValue::ListBool(v) => format!("{v:?}"),
+        EValue::Tensor(t) => describe_tensor(t),
+        other => other.tag().to_string(),
+    }
+}
+
+fn describe_tensor(t: &Tensor) -> String {
+    format!("a tensor {}", t.meta())
+}

@@ -1,0 +1,152 @@
+//! Constant folding of instructions outside static regions; those inside are folded by the same [`pteron_engine::fold`] when
+//! the region is lowered. Readers of a folded result see a constant: their kernels can prepare for it, and its
+//! [`Derivation`] says how it was computed.
+//!
+//! A call is folded if its definition is the only one that reaches any read of its results, and nothing else observes
+//! the bytes ([`DefUse::is_foldable`]).
+
+use crate::FreeableBuffer;
+use crate::method::Method;
+use crate::open::ConstantBytes;
+use crate::plan::{Id, KernelStep, OutStep, State, Step, Storage};
+use crate::prepare::operands::Operands;
+use crate::prepare::raise::{DefUse, Position, scalar_of, writes_only_its_outs};
+use pteron_engine::{Call, CallOut, Constant, Derivation, IntoKind};
+use pteron_operator::{KernelContext, Results};
+use pteron_tensor::{Scalar, Tensor, TensorMeta};
+use std::sync::Arc;
+
+/// How many times larger a result may be than its operands. An int8 weight grows four times when it is converted
+/// to f32.
+const MAX_GROWTH: usize = 8;
+
+/// A result of at most this many bytes may be folded whatever the size of its operands.
+const ALWAYS_SMALL: usize = 4096;
+
+/// Bytes of folded results allowed per method, beyond [`MAX_GROWTH`] times its constants.
+const BASE_BUDGET: usize = 256 << 20;
+
+/// Folds the foldable calls outside regions, and records in `def_use` which values became constant.
+pub(crate) fn fold(method: &mut Method, def_use: &mut DefUse) {
+    let constants: usize = method.state.constants.iter().map(ConstantBytes::size).sum();
+    let mut budget = constants.saturating_mul(MAX_GROWTH).saturating_add(BASE_BUDGET);
+    for chain in 0..method.chains.len() {
+        let mut next = 0;
+        while next < method.chains[chain].steps.len() {
+            let i = next;
+            next = match &method.chains[chain].steps[i] {
+                Step::Region(region) => region.next,
+                _ => i + 1,
+            };
+            let Step::Kernel(call) = &method.chains[chain].steps[i] else { continue };
+            let at = def_use.position(chain, i);
+            if !is_foldable(method, def_use, call, at) {
+                continue;
+            }
+            let Some((results, derivation)) = compute(method, call, def_use, budget) else { continue };
+            let ids: Vec<Id> = call.outs.iter().filter_map(OutStep::tensor).collect();
+            let bytes = results.iter().map(|tensor| tensor.bytes().len()).sum::<usize>();
+            let Ok(held) = method.packs.budget().take("its constants", bytes) else { continue };
+            method.held.push(held);
+            budget -= bytes;
+            for (id, tensor) in ids.into_iter().zip(results) {
+                let (meta, bytes) = tensor.into_parts();
+                let bytes = FreeableBuffer::read(bytes);
+                method.state.constants.push(ConstantBytes::folded(bytes, derivation.clone()));
+                let storage = Storage::Constant(method.state.constants.len() - 1);
+                if let Some(t) = method.state.values[id].tensor_mut() {
+                    (t.meta, t.storage, t.home) = (meta, storage, storage);
+                }
+                def_use.set_folded(id);
+            }
+            let slot = &mut method.chains[chain].steps[i];
+            if let Step::Kernel(call) = std::mem::replace(slot, Step::Free(0)) {
+                *slot = Step::Folded(call);
+            }
+        }
+    }
+}
+
+/// Whether a call's only observable effect is what the readers of its results see.
+fn is_foldable(method: &Method, def_use: &DefUse, call: &KernelStep, at: Position) -> bool {
+    if call.kernel.results() != Results::Elements || !writes_only_its_outs(call) {
+        return false;
+    }
+    let defs = def_use.writes(at);
+    defs.len() == call.outs.len()
+        && call.outs.iter().zip(defs).all(|(out, def)| match (out, def) {
+            (OutStep::Tensor(id), Some(def)) => def_use.is_foldable(method, *id, *def),
+            _ => false,
+        })
+}
+
+/// The results of a call whose arguments are constant, with their derivation. `None` if an argument is not constant,
+/// the results are too large, or the call fails.
+fn compute(
+    method: &Method,
+    call: &KernelStep,
+    def_use: &DefUse,
+    budget: usize,
+) -> Option<(Vec<Tensor>, Option<Derivation>)> {
+    let mut constants = Constants { state: &method.state, def_use, inputs: Vec::new() };
+    let args: Vec<_> = call.args.iter().map(|arg| constants.arg(*arg)).collect::<Option<_>>()?;
+    let inputs = constants.inputs;
+    let meta = |out: &OutStep| match out {
+        OutStep::Tensor(id) => Some(method.state.values[*id].tensor()?.meta.clone()),
+        _ => None,
+    };
+    let metas: Vec<TensorMeta> = call.outs.iter().map(meta).collect::<Option<_>>()?;
+    let read: usize =
+        inputs.iter().map(|&id| method.state.values[id].tensor().map_or(0, |t| t.meta.nbytes())).sum();
+    let bytes = metas.iter().try_fold(0usize, |sum, meta| sum.checked_add(meta.nbytes()))?;
+    if bytes > budget || bytes > ALWAYS_SMALL.max(read.saturating_mul(MAX_GROWTH)) {
+        return None;
+    }
+    let outs = vec![CallOut::Tensor; metas.len()];
+    let kind = Call::new(Arc::clone(&call.kernel), args, outs).into_kind();
+    let views: Vec<_> = inputs.iter().map(|&id| method.state.view(id).ok()).collect::<Option<_>>()?;
+    let ctx = KernelContext::new(&method.pool, &method.scratch, &method.generator).with_isa(method.isa);
+    let mut results: Vec<Tensor> = metas.into_iter().map(Tensor::zeros).collect::<Result<_, _>>().ok()?;
+    let mut given: Vec<&mut Tensor> = results.iter_mut().collect();
+    pteron_engine::fold::compute(&*kind, &views, &mut given, &ctx)?;
+    let is_one = results.len() == 1;
+    let of = inputs.iter().filter_map(|&id| constant(&method.state, id));
+    Some((results, Derivation::new(kind, of).filter(|_| is_one)))
+}
+
+/// A constant tensor of a method as a graph constant.
+fn constant(state: &State, id: Id) -> Option<(TensorMeta, Constant)> {
+    let tensor = state.values[id].tensor()?;
+    match tensor.storage {
+        Storage::Constant(index) => Some((tensor.meta.clone(), state.constants[index].to_graph())),
+        _ => None,
+    }
+}
+
+/// Collects the arguments of a call, all of which must be constant.
+struct Constants<'m> {
+    state: &'m State,
+    def_use: &'m DefUse,
+    /// The tensor arguments, in order.
+    inputs: Vec<Id>,
+}
+
+impl Operands for Constants<'_> {
+    fn state(&self) -> &State {
+        self.state
+    }
+
+    fn is_computed(&self, id: Id) -> bool {
+        !self.def_use.is_fixed(id)
+    }
+
+    fn known_scalar(&mut self, id: Id) -> Option<Scalar> {
+        scalar_of(&self.state.values[id]).filter(|_| self.def_use.is_fixed(id))
+    }
+
+    fn push_tensor(&mut self, id: Id) -> Option<()> {
+        let is_constant = self.def_use.is_fixed(id)
+            && self.state.values[id].tensor().is_some_and(|t| matches!(t.storage, Storage::Constant(_)));
+        is_constant.then(|| self.inputs.push(id))
+    }
+}

@@ -1,0 +1,543 @@
+//! The reaching-definitions pass over the instructions.
+
+use super::intervals::{IntervalMap, IntervalSet};
+use super::{DefId, DefUse, Definition, Mentions, PerInstruction, Position, Reaching, home};
+use crate::method::Method;
+use crate::plan::{ArgStep, Chain, Id, KernelStep, OutStep, State, Step, Value};
+use pteron_tensor::{Extent, Scalar};
+use smallvec::SmallVec;
+use std::collections::{HashMap, HashSet};
+
+/// A read that spans more pieces than this merges them into one definition.
+const MAX_PIECES: usize = 8;
+
+/// The location of a tensor's bytes at an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Location {
+    /// This extent, which is the planned extent of this value.
+    At(Extent, Id),
+    /// In a constant, or nowhere.
+    NotInArena,
+    Unknown,
+}
+
+/// The instructions to be raised, with their values.
+#[derive(Clone, Copy)]
+pub(super) struct Listing<'m> {
+    pub(super) state: &'m State,
+    pub(super) chains: &'m [Chain],
+    pub(super) inputs: &'m [Id],
+    pub(super) outputs: &'m [Id],
+}
+
+impl DefUse {
+    /// Raises a method.
+    pub(crate) fn of(method: &Method) -> Self {
+        let Method { state, chains, inputs, outputs, .. } = method;
+        Self::raise(Listing { state, chains, inputs, outputs })
+    }
+
+    pub(super) fn raise(method: Listing<'_>) -> Self {
+        let mut walk = Walk::new(method);
+        walk.find_changes();
+        walk.find_aliased_bytes();
+        walk.define_inputs();
+        for (chain, at) in (0..method.chains.len()).zip(walk.def_use.starts.clone()) {
+            if chain > 0 {
+                walk.end_block();
+            }
+            for (i, step) in method.chains[chain].steps.iter().enumerate() {
+                let at = at + i as Position;
+                if walk.def_use.starts_block(at) {
+                    walk.end_block();
+                }
+                walk.step(at, step);
+            }
+        }
+        walk.finish()
+    }
+}
+
+struct Walk<'m> {
+    method: Listing<'m>,
+    state: &'m State,
+    def_use: DefUse,
+    /// The definitions in memory that this block has written.
+    memory: IntervalMap<DefId>,
+    /// Locations of rebound values, if this block has bound them.
+    locations: HashMap<Id, Location>,
+    /// All bytes that values of unknown location may alias.
+    aliased: IntervalSet,
+    /// Upward-exposed bytes, which some block reads before writing them, and the bytes of outputs and named tensors.
+    exposed: IntervalSet,
+    /// The definitions in memory at the ends of blocks.
+    left: Vec<(Extent, DefId)>,
+    /// Bytes that any instruction so far has written, in program order.
+    written: IntervalSet,
+    /// The value through which each of them was last written, in program order.
+    writers: IntervalMap<Id>,
+}
+
+impl<'m> Walk<'m> {
+    fn new(method: Listing<'m>) -> Self {
+        let mut next: Position = 1;
+        let mut starts = Vec::new();
+        let mut blocks = HashSet::new();
+        for chain in method.chains {
+            starts.push(next);
+            for (i, step) in chain.steps.iter().enumerate() {
+                if let Step::JumpFalse { target, .. } = step {
+                    blocks.extend([next + *target as Position, next + i as Position + 1]);
+                }
+            }
+            next += chain.steps.len() as Position;
+        }
+        let mut def_use = DefUse {
+            starts,
+            defs: Vec::new(),
+            reads: PerInstruction::default(),
+            writes: PerInstruction::default(),
+            clobbers: HashMap::new(),
+            overwrites_itself: HashSet::new(),
+            blocks,
+            mentions: vec![Mentions::default(); method.state.values.len()],
+            is_input: method.inputs.iter().copied().collect(),
+            is_output: method.outputs.iter().flat_map(|&id| tensors_of(method.state, id)).collect(),
+            moving: HashSet::new(),
+            freed: HashSet::new(),
+            computed: method.inputs.iter().copied().collect(),
+            from_shapes: HashSet::new(),
+            read_first: HashSet::new(),
+            folded: HashSet::new(),
+            holders: HashMap::new(),
+            results: HashMap::new(),
+            visited: 0,
+        };
+        // Position 0 is no instruction.
+        def_use.reads.push([]);
+        def_use.writes.push([]);
+        Self {
+            method,
+            state: method.state,
+            def_use,
+            memory: IntervalMap::default(),
+            locations: HashMap::new(),
+            aliased: IntervalSet::default(),
+            exposed: IntervalSet::default(),
+            left: Vec::new(),
+            written: IntervalSet::default(),
+            writers: IntervalMap::default(),
+        }
+    }
+
+    /// Records which values instructions change, rebind and free.
+    fn find_changes(&mut self) {
+        let DefUse { mentions, moving, freed, computed, .. } = &mut self.def_use;
+        for step in self.method.chains.iter().flat_map(|c| &c.steps) {
+            let outs = match step {
+                Step::Move { to, .. } => {
+                    moving.insert(*to);
+                    computed.insert(*to);
+                    mentions[*to].changes += 1;
+                    continue;
+                }
+                Step::Free(id) => {
+                    freed.insert(*id);
+                    mentions[*id].changes += 1;
+                    continue;
+                }
+                _ => step.operands().1,
+            };
+            for out in outs {
+                match out {
+                    OutStep::Scalar(id) => {
+                        computed.insert(*id);
+                        mentions[*id].changes += 1;
+                    }
+                    OutStep::View { to, .. } => {
+                        moving.insert(*to);
+                        mentions[*to].changes += 1;
+                    }
+                    OutStep::Tensor(id) => mentions[*id].changes += 1,
+                    OutStep::Tensors(ids) => ids.iter().for_each(|&id| mentions[id].changes += 1),
+                }
+            }
+        }
+    }
+
+    /// Finds the bytes that values of unknown location may alias: values that a `MoveCall` renames, and views that are
+    /// used outside the block that makes them.
+    fn find_aliased_bytes(&mut self) {
+        let (mut moved, mut viewed, mut has_unknown_use) = (Vec::new(), Vec::new(), false);
+        for (chain, start) in self.method.chains.iter().zip(self.def_use.starts.clone()) {
+            self.locations.clear();
+            for (i, step) in chain.steps.iter().enumerate() {
+                if self.def_use.starts_block(start + i as Position) {
+                    self.locations.clear();
+                }
+                if let Step::Move { from, to } = step {
+                    self.locations.insert(*to, Location::Unknown);
+                    for id in tensors_of(self.state, *from).into_iter().chain(tensors_of(self.state, *to)) {
+                        has_unknown_use |= self.location(id) == Location::Unknown;
+                        moved.extend([self.location(id), self.home(id)]);
+                    }
+                    continue;
+                }
+                let (args, outs) = step.operands();
+                let mut uses = args.iter().flat_map(|arg| match arg {
+                    ArgStep::Value(id) => tensors_of(self.state, *id),
+                    ArgStep::Out(_) => SmallVec::new(),
+                });
+                has_unknown_use |= uses.any(|id| self.location(id) == Location::Unknown);
+                let written = outs.iter().flat_map(|out| match out {
+                    OutStep::Tensor(id) => std::slice::from_ref(id),
+                    OutStep::Tensors(ids) => ids,
+                    OutStep::View { .. } | OutStep::Scalar(_) => &[],
+                });
+                for &id in written {
+                    has_unknown_use |= self.location(id) == Location::Unknown;
+                    if self.location(id) == Location::NotInArena {
+                        self.locations.insert(id, self.home(id));
+                    }
+                }
+                for out in outs {
+                    if let OutStep::View { to, of } = out {
+                        viewed.extend([self.location(*of), self.home(*to)]);
+                        self.locations.insert(*to, self.location(*of));
+                    }
+                }
+            }
+        }
+        // A view that is an output is, or may be, used outside its block.
+        has_unknown_use |= self.def_use.is_output.iter().any(|&id| self.location(id) == Location::Unknown);
+        let viewed = viewed.into_iter().filter(|_| has_unknown_use);
+        for location in moved.into_iter().chain(viewed) {
+            if let Location::At(extent, _) = location {
+                self.aliased.insert(extent);
+            }
+        }
+        self.locations.clear();
+    }
+
+    fn home(&self, id: Id) -> Location {
+        home(self.state, id).map_or(Location::NotInArena, |extent| Location::At(extent, id))
+    }
+
+    /// The location of a tensor's bytes at the current instruction.
+    fn location(&self, id: Id) -> Location {
+        match self.locations.get(&id) {
+            Some(location) => *location,
+            None if self.def_use.moving.contains(&id) => Location::Unknown,
+            None => self.home(id),
+        }
+    }
+
+    fn define_inputs(&mut self) {
+        for &id in self.method.inputs {
+            if let Some(extent) = home(self.state, id) {
+                self.define(0, extent, id);
+                self.note_written(extent, id);
+            }
+        }
+    }
+
+    fn step(&mut self, at: Position, step: &Step) {
+        let mut reads: Vec<(Id, Option<Reaching>)> = Vec::new();
+        let mut writes = Vec::new();
+        match step {
+            Step::Move { from, to } => {
+                for id in tensors_of(self.state, *from) {
+                    self.mention(id, at);
+                    self.other_use(at, id);
+                    self.find_first_read(at, id);
+                }
+                self.mention(*from, at);
+                if let Location::At(extent, _) = self.home(*to) {
+                    self.note_written(extent, *to);
+                }
+                self.locations.insert(*to, Location::Unknown);
+            }
+            Step::JumpFalse { condition, .. } => {
+                self.mention(*condition, at);
+                if self.state.values[*condition].tensor().is_some() {
+                    reads.push((*condition, self.read(at, *condition)));
+                }
+            }
+            _ => {
+                let (args, outs) = step.operands();
+                for arg in args {
+                    let ArgStep::Value(id) = *arg else { continue };
+                    self.mention(id, at);
+                    for id in tensors_of(self.state, id) {
+                        self.mention(id, at);
+                        reads.push((id, self.read(at, id)));
+                    }
+                }
+                let finds = step.kernel().is_some_and(|call| !writes_only_its_outs(call));
+                for out in outs {
+                    self.out(at, out, finds, &mut reads, &mut writes);
+                }
+            }
+        }
+        reads.sort_unstable_by_key(|&(id, _)| id);
+        self.def_use.reads.push(reads);
+        self.def_use.writes.push(writes);
+    }
+
+    fn out(
+        &mut self,
+        at: Position,
+        out: &OutStep,
+        finds: bool,
+        reads: &mut Vec<(Id, Option<Reaching>)>,
+        writes: &mut Vec<Option<DefId>>,
+    ) {
+        let ids: &[Id] = match out {
+            OutStep::Tensor(id) => std::slice::from_ref(id),
+            OutStep::Tensors(ids) => ids,
+            OutStep::View { to, of } => {
+                self.mention(*of, at);
+                self.other_use(at, *of);
+                let location = self.location(*of);
+                self.locations.insert(*to, location);
+                // `None` if the location of the view is unknown.
+                let reach =
+                    (location != Location::Unknown).then_some(Reaching { def: None, latest: at, root: None });
+                reads.push((*to, reach));
+                // The view has the bytes of another tensor; its planned extent counts as written.
+                if let Location::At(extent, _) = self.home(*to) {
+                    self.note_written(extent, *to);
+                }
+                return;
+            }
+            OutStep::Scalar(_) => return,
+        };
+        for &id in ids {
+            self.mention(id, at);
+            if finds {
+                reads.push((id, self.read(at, id)));
+            }
+            writes.push(self.write(at, id));
+        }
+    }
+
+    fn mention(&mut self, id: Id, at: Position) {
+        let mentions = &mut self.def_use.mentions[id];
+        if mentions.first == 0 {
+            mentions.first = at;
+        }
+        mentions.last = at;
+    }
+
+    /// Records a read of a tensor and returns the definition that reaches it. `None` if the location is unknown.
+    fn read(&mut self, at: Position, id: Id) -> Option<Reaching> {
+        self.def_use.mentions[id].reads += 1;
+        self.find_first_read(at, id);
+        let Location::At(extent, root) = self.location(id) else { return None };
+        let found = self.find(at, extent);
+        let root = (root != id).then_some(root);
+        let reach = Reaching { root, ..self.reaching(extent, &found) };
+        for (_, def) in found {
+            let is_own = Some(def) == reach.def && self.def(def).id == Some(id);
+            let def = self.def_mut(def);
+            def.own_uses += u32::from(is_own);
+            def.has_other_uses |= !is_own;
+        }
+        Some(reach)
+    }
+
+    /// The reaching definition of a read of a whole extent, given the definitions of its bytes.
+    fn reaching(&self, extent: Extent, found: &[(Extent, DefId)]) -> Reaching {
+        let latest = found.iter().map(|&(_, def)| self.def(def).at).max().unwrap_or(0);
+        let def = match *found {
+            [(part, def)]
+                if part == extent && self.def(def).extent == extent && self.def(def).id.is_some() =>
+            {
+                Some(def)
+            }
+            _ => None,
+        };
+        Reaching { def, latest, root: None }
+    }
+
+    /// Records the definition that reaches an output when an execution ends.
+    fn find_result(&mut self, id: Id) {
+        let Location::At(extent, _) = self.location(id) else { return };
+        let mut found = SmallVec::<[(Extent, DefId); 4]>::new();
+        self.memory.read(extent, |part, def| found.extend(def.map(|def| (part, def))));
+        let reach = self.reaching(extent, &found);
+        self.def_use.results.insert(id, reach);
+    }
+
+    /// The definitions of the bytes of an extent, which the instruction uses.
+    fn find(&mut self, at: Position, extent: Extent) -> SmallVec<[(Extent, DefId); 4]> {
+        let (mut found, mut gaps) = (SmallVec::new(), SmallVec::<[Extent; 4]>::new());
+        self.memory.read(extent, |part, def| match def {
+            Some(def) => found.push((part, def)),
+            None => gaps.push(part),
+        });
+        let pieces = found.len() + gaps.len();
+        gaps.into_iter().for_each(|gap| self.exposed.insert(gap));
+        for &(_, def) in &found {
+            self.def_mut(def).last_use = at;
+        }
+        if pieces > MAX_PIECES {
+            // One merged definition stands for all of them from now on, so that the next read meets only one.
+            let mut merged = Definition::new(0, extent, None);
+            merged.pieces = found.iter().map(|&(_, def)| def).collect();
+            merged.at = merged.pieces.iter().map(|&def| self.def(def).at).max().unwrap_or(0);
+            merged.last_use = at;
+            let merged = self.push(merged);
+            self.memory.write(extent, merged, |_| ());
+            found = SmallVec::from_iter([(extent, merged)]);
+        }
+        found
+    }
+
+    /// Records a use of a tensor's bytes other than a read.
+    fn other_use(&mut self, at: Position, id: Id) {
+        if let Location::At(extent, _) = self.location(id) {
+            for (_, def) in self.find(at, extent) {
+                self.def_mut(def).has_other_uses = true;
+            }
+        }
+    }
+
+    /// Records a value that is read before its planned extent is written (state), or that names what was written
+    /// through another value (an elided view).
+    fn find_first_read(&mut self, at: Position, id: Id) {
+        let Some(extent) = home(self.state, id) else { return };
+        if !self.written.covers(extent) {
+            self.def_use.read_first.insert(id);
+        } else if self.def_use.mentions[id].first == at && !self.def_use.is_input.contains(&id) {
+            let holder = self.writers.exact(extent).filter(|&holder| holder != id);
+            self.def_use.holders.extend(holder.map(|holder| (id, holder)));
+        }
+    }
+
+    fn note_written(&mut self, extent: Extent, id: Id) {
+        self.written.insert(extent);
+        self.writers.write(extent, id, |_| ());
+    }
+
+    /// Records a write of a tensor and returns its definition.
+    fn write(&mut self, at: Position, id: Id) -> Option<DefId> {
+        if let Location::At(extent, _) = self.home(id) {
+            self.note_written(extent, id);
+        }
+        if self.location(id) == Location::NotInArena && self.def_use.moving.contains(&id) {
+            self.locations.insert(id, self.home(id));
+        }
+        if let Location::At(extent, _) = self.location(id) { self.define(at, extent, id) } else { None }
+    }
+
+    fn define(&mut self, at: Position, extent: Extent, id: Id) -> Option<DefId> {
+        if extent.len == 0 {
+            return None;
+        }
+        let mut new = Definition::new(at, extent, Some(id));
+        new.live_out = self.aliased.meets(extent);
+        let new = self.push(new);
+        let mut met: SmallVec<[DefId; 4]> = SmallVec::new();
+        self.memory.write(extent, new, |old| met.push(old));
+        for old in met {
+            let def = self.def_mut(old);
+            let is_covered = def.extent.offset >= extent.offset
+                && def.extent.offset + def.extent.len <= extent.offset + extent.len;
+            // A live-out definition may be observed before it is overwritten, so its write must not be skipped.
+            let clobbers = !is_covered || def.live_out;
+            let (was_clobbered, own) = (def.is_clobbered, def.at == at);
+            def.is_clobbered |= clobbers;
+            if clobbers && !was_clobbered {
+                self.def_use.clobbers.entry(at).or_default().push(old);
+            }
+            if own {
+                self.def_use.overwrites_itself.insert(at);
+            }
+        }
+        Some(new)
+    }
+
+    fn push(&mut self, def: Definition) -> DefId {
+        self.def_use.defs.push(def);
+        DefId(self.def_use.defs.len() as u32 - 1)
+    }
+
+    fn def(&self, def: DefId) -> &Definition {
+        &self.def_use.defs[def.0 as usize]
+    }
+
+    fn def_mut(&mut self, def: DefId) -> &mut Definition {
+        &mut self.def_use.defs[def.0 as usize]
+    }
+
+    /// Ends a block: its definitions may be read by other blocks.
+    fn end_block(&mut self) {
+        self.left.extend(self.memory.drain());
+        self.locations.clear();
+    }
+
+    fn finish(mut self) -> DefUse {
+        for id in self.def_use.is_output.clone() {
+            // The position 0 matches an output that no instruction mentions.
+            self.find_first_read(0, id);
+            if let (Location::At(extent, _), _) | (_, Location::At(extent, _)) =
+                (self.location(id), self.home(id))
+            {
+                self.exposed.insert(extent);
+            }
+            self.find_result(id);
+        }
+        for id in 0..self.state.values.len() {
+            let is_named = self.state.values[id].tensor().is_some_and(|t| t.name.is_some());
+            if let (true, Location::At(extent, _)) = (is_named, self.home(id)) {
+                self.exposed.insert(extent);
+            }
+        }
+        self.end_block();
+        for (extent, def) in std::mem::take(&mut self.left) {
+            self.def_mut(def).live_out |= self.exposed.meets(extent);
+        }
+        // Pieces precede the merged definitions that contain them.
+        for index in (0..self.def_use.defs.len()).rev() {
+            let Definition { last_use, live_out, .. } = self.def_use.defs[index];
+            for piece in std::mem::take(&mut self.def_use.defs[index].pieces) {
+                let piece = self.def_mut(piece);
+                piece.last_use = piece.last_use.max(last_use);
+                piece.live_out |= live_out;
+                piece.has_other_uses = true;
+            }
+        }
+        self.def_use.visited = self.memory.visited();
+        self.def_use.find_scalars_of_shapes(self.method);
+        self.def_use
+    }
+}
+
+/// The tensors that a value is or contains.
+pub(crate) fn tensors_of(state: &State, id: Id) -> SmallVec<[Id; 2]> {
+    match &state.values[id] {
+        Value::Tensor(_) => SmallVec::from_slice(&[id]),
+        Value::Tensors(ids) => SmallVec::from_slice(ids),
+        Value::OptionalTensors(ids) => ids.iter().flatten().copied().collect(),
+        _ => SmallVec::new(),
+    }
+}
+
+/// The scalar that a value is, if it is one.
+pub(crate) fn scalar_of(value: &Value) -> Option<Scalar> {
+    match value {
+        Value::Int(v) => Some(Scalar::Int(*v)),
+        Value::Double(v) => Some(Scalar::Double(*v)),
+        Value::Bool(v) => Some(Scalar::Bool(*v)),
+        _ => None,
+    }
+}
+
+/// Whether a call overwrites everything that it writes without reading it: outs, or the target of a copy. An in-place
+/// call cannot be part of a region, whose graph is in SSA form.
+pub(crate) fn writes_only_its_outs(call: &KernelStep) -> bool {
+    let schema = call.kernel.schema();
+    let trailing = schema.args.iter().rev().take_while(|a| a.written).count();
+    trailing == schema.written().count() || call.kernel.facts().overwrites
+}

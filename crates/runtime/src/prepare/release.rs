@@ -1,0 +1,115 @@
+//! Releases weights once they are packed: constants that only lowered regions read are not kept beside their packed
+//! form.
+
+use crate::Result;
+use crate::method::Method;
+use crate::plan::{ArgStep, Id, KernelStep, OutStep, Step, Storage};
+use crate::prepare::raise::tensors_of;
+use crate::prepare::region::Region;
+use std::collections::HashSet;
+
+/// Reads the constants that are needed outside lowered regions. These include the constants of regions that could not
+/// be lowered because their constants could not be read.
+pub(crate) fn read_needed(method: &mut Method) -> Result<()> {
+    let needed = Needed::of(method).constants;
+    let constants = &method.state.constants;
+    constants.iter().zip(needed).filter(|(_, needed)| *needed).try_for_each(|(constant, _)| constant.read())
+}
+
+/// Releases the constants that nothing will read and the delegates that nothing calls because regions have replaced
+/// them. If such a constant is later requested by name, it is read again.
+pub(crate) fn unneeded(method: &mut Method) {
+    let Needed { constants, delegates } = Needed::of(method);
+    for (delegate, _) in method.delegates.iter_mut().zip(delegates).filter(|(_, called)| !called) {
+        delegate.release();
+    }
+    let all = method.state.constants.iter_mut();
+    all.zip(constants).filter(|(_, needed)| !needed).for_each(|(constant, _)| constant.release());
+}
+
+/// The constants and delegates that a prepared method still uses.
+struct Needed {
+    /// By constant: whether it is read by a step outside lowered regions or as an argument of a region, is an output,
+    /// or is a named tensor that could not be read again.
+    constants: Vec<bool>,
+    /// By delegate: whether a step still calls it.
+    delegates: Vec<bool>,
+}
+
+impl Needed {
+    fn of(method: &Method) -> Self {
+        let mut read: HashSet<Id> = method.inputs.iter().chain(&method.outputs).copied().collect();
+        // A dynamic region is lowered again for new sizes, and may then pack the operands of any folded constant. They
+        // stay in memory so that they are not read from the file for each combination of sizes.
+        let is_lowered_later = method.regions.iter().any(|region| matches!(region, Region::Dynamic(_)));
+        let packed_later =
+            |call: &KernelStep| if is_lowered_later { call.args.clone() } else { Box::default() };
+        let mut called = vec![false; method.delegates.len()];
+        for chain in &method.chains {
+            let mut next = 0;
+            while let Some(step) = chain.steps.get(next) {
+                next += 1;
+                match step {
+                    Step::Kernel(call) => add(&mut read, &call.args, &call.outs),
+                    // Its results are reported to the tracer.
+                    Step::Folded(call) => add(&mut read, &packed_later(call), &call.outs),
+                    Step::Delegate(call) => {
+                        called[call.delegate] = true;
+                        add(&mut read, &call.args, &call.outs);
+                    }
+                    Step::Move { from, to } => read.extend([*from, *to]),
+                    Step::JumpFalse { condition, .. } => _ = read.insert(*condition),
+                    Step::Free(_) => {}
+                    Step::Region(region) => match &method.regions[region.region] {
+                        // The instructions of a static region never run one by one.
+                        Region::Fixed(lowered) => {
+                            add(&mut read, &lowered.args, &lowered.outs);
+                            for step in &chain.steps[next..region.next] {
+                                if let Step::Folded(call) = step {
+                                    add(&mut read, &packed_later(call), &[]);
+                                }
+                            }
+                            next = region.next;
+                        }
+                        Region::Dynamic(_) => {
+                            if let Step::Delegate(call) = &*region.first {
+                                called[call.delegate] = true;
+                            }
+                            let (args, outs) = region.first.operands();
+                            add(&mut read, args, outs);
+                        }
+                    },
+                }
+            }
+        }
+        let state = &method.state;
+        let mut kept: HashSet<Id> = read.iter().flat_map(|&id| tensors_of(state, id)).collect();
+        let is_asked_for = |id: &Id| {
+            state.values[*id].tensor().is_some_and(|t| match t.home {
+                Storage::Constant(index) => t.name.is_some() && !state.constants[index].is_read_again(),
+                _ => false,
+            })
+        };
+        kept.extend((0..state.values.len()).filter(is_asked_for));
+        let mut needed = vec![false; state.constants.len()];
+        for tensor in kept.iter().filter_map(|&id| state.values[id].tensor()) {
+            for storage in [tensor.storage, tensor.home] {
+                if let Storage::Constant(index) = storage {
+                    needed[index] = true;
+                }
+            }
+        }
+        Self { constants: needed, delegates: called }
+    }
+}
+
+fn add(read: &mut HashSet<Id>, args: &[ArgStep], outs: &[OutStep]) {
+    read.extend(args.iter().filter_map(|a| if let ArgStep::Value(id) = a { Some(*id) } else { None }));
+    for out in outs {
+        match out {
+            OutStep::Tensor(id) | OutStep::Scalar(id) => _ = read.insert(*id),
+            OutStep::View { to, of } => read.extend([*to, *of]),
+            OutStep::Tensors(ids) => read.extend(ids.iter()),
+        }
+    }
+}
