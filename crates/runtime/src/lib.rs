@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod convert;
 mod error;
 mod execute;
 mod limits;
@@ -29,18 +30,17 @@ mod replace;
 mod training;
 
 pub use backend::{
-    Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendOptions, BackendRegistry,
-    CallArgument, CompileSpec, Delegate, DelegateGraph, DuplicateBackend, GraphDelegate, GraphRequest,
-    OptionValue, PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadSupport, PayloadValue,
-    RefusedNode,
+    Backend, BackendExecutionContext, BackendInitContext, BackendOptions, BackendRegistry, CallArgument,
+    CompileSpec, Delegate, DelegateGraph, DuplicateBackend, GraphDelegate, GraphRequest, OptionValue,
+    PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadSupport, PayloadValue, RefusedNode,
 };
 pub use error::{
-    Error, ExecuteError, InputProblem, InstructionPlace, Missing, MissingBackend, MissingDevice,
-    MissingOperator, Result, one_line,
+    BackendError, Error, ExecuteError, InputProblem, InstructionPlace, Missing, MissingBackend,
+    MissingDevice, MissingOperator, Result, one_line,
 };
 pub use limits::Limits;
 pub use machine::free_memory;
-pub use method::{AsWritten, Method, MethodGraph, Session, SharedMethod};
+pub use method::{Method, MethodGraph, Session, SharedMethod};
 pub use module::Module;
 pub use open::{
     BackendUse, BytesLoader, ConstantBytes, DataLoader, FileLoader, FreeableBuffer, LoaderReader,
@@ -48,6 +48,7 @@ pub use open::{
     Purpose, TensorInfo, ValueMeta, check_tensor,
 };
 pub use options::LoadOptions;
+pub use prepare::AsWritten;
 pub use prepare::raise::{Found, RaisedFlow, RaisedInstruction, RaisedMethod, RaisedRead, RaisedView};
 pub use pteron_engine::{Call, CallArg, CallOut, Constant, Graph, Identity, PackStore, SourceId, ValueId};
 pub use pteron_ir::exported::delegate::{DebugHandle, DelegateSource, DelegateSources, SourceNode};

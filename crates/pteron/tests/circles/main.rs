@@ -45,7 +45,6 @@ const CIRCLES: &[(&str, &[Circle])] = &[
     ("pool", &[Recursion(5, "A pool makes workers, which run tasks, which run loops on the pool.")]),
     ("pteron", &[Tangle(3)]),
     ("python", &[Tangle(2), Tangle(2), Tangle(2)]),
-    ("runtime", &[Tangle(28), Tangle(3)]),
     ("serve", &[Tangle(5), Tangle(4)]),
     ("tensor", &[Tangle(2)]),
     ("toolbox", &[Tangle(7)]),

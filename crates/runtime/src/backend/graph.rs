@@ -1,6 +1,7 @@
 //! Delegates that expose what they compute as a graph.
 
-use super::{BackendError, BackendExecutionContext, Delegate, guarded};
+use super::{BackendExecutionContext, Delegate, guarded};
+use crate::BackendError;
 use pteron_engine::{Executable, Graph};
 use pteron_ir::Live;
 use pteron_operator::{Arg, Budget, Isa, Out};

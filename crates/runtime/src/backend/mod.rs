@@ -2,6 +2,7 @@
 
 mod arguments;
 mod contents;
+mod entry;
 mod graph;
 mod guard;
 
@@ -10,12 +11,12 @@ pub(crate) use arguments::CallArguments;
 pub use contents::{
     PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadSupport, PayloadValue, RefusedNode,
 };
+pub(crate) use entry::DelegateEntry;
 pub(crate) use graph::at_node;
-pub(crate) use graph::checked_graph;
 pub use graph::{DelegateGraph, GraphDelegate, GraphRequest};
-pub(crate) use guard::{drop_guarded, guarded};
+pub(crate) use guard::guarded;
 
-use crate::{FreeableBuffer, NamedDataMap};
+use crate::{BackendError, FreeableBuffer, NamedDataMap};
 use pteron_clock::Instant;
 use pteron_engine::Packs;
 use pteron_operator::{Arg, Budget, Isa, KernelContext, Out, Reservation};
@@ -40,46 +41,6 @@ pub enum OptionValue {
 
 /// Options by key.
 pub type BackendOptions = BTreeMap<String, OptionValue>;
-
-/// Why a backend refused a payload or failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", pteron_operator::shown_line(message))]
-pub struct BackendError {
-    message: String,
-    interrupted: Option<Interrupted>,
-}
-
-impl BackendError {
-    /// An error with this message.
-    pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), interrupted: None }
-    }
-
-    /// Why the delegate stopped, if it stopped because it was interrupted: see
-    /// [`BackendExecutionContext::interrupted`].
-    pub fn interrupted(&self) -> Option<Interrupted> {
-        self.interrupted
-    }
-}
-
-impl From<pteron_operator::Error> for BackendError {
-    fn from(e: pteron_operator::Error) -> Self {
-        Self::new(crate::one_line(&e))
-    }
-}
-
-impl From<pteron_tensor::Error> for BackendError {
-    fn from(e: pteron_tensor::Error) -> Self {
-        Self::new(crate::one_line(&e))
-    }
-}
-
-/// A delegate that stops because it was interrupted returns this error. The runtime then reports the interruption.
-impl From<Interrupted> for BackendError {
-    fn from(why: Interrupted) -> Self {
-        Self { message: why.to_string(), interrupted: Some(why) }
-    }
-}
 
 /// A key and value that the ahead-of-time half of a backend stored in the program.
 #[derive(Debug, Clone, Copy)]
@@ -337,12 +298,12 @@ pub(crate) struct BackendMemory {
     left: Cell<usize>,
     /// The method's memory budget.
     budget: Budget,
-    held: RefCell<Vec<Reservation>>,
+    reservations: RefCell<Vec<Reservation>>,
 }
 
 impl BackendMemory {
     pub(crate) fn new(limit: usize, budget: &Budget) -> Self {
-        Self { left: Cell::new(limit), budget: budget.clone(), held: RefCell::default() }
+        Self { left: Cell::new(limit), budget: budget.clone(), reservations: RefCell::default() }
     }
 
     fn allocate(&self, bytes: usize) -> Result<AlignedBuffer, BackendError> {
@@ -352,14 +313,14 @@ impl BackendMemory {
                 self.left.get()
             ))
         })?;
-        self.held.borrow_mut().push(self.budget.take("its backends", bytes)?);
+        self.reservations.borrow_mut().push(self.budget.take("its backends", bytes)?);
         self.left.set(left);
         Ok(AlignedBuffer::zeroed(bytes)?)
     }
 
     /// The reservations of the memory that was allocated.
-    pub(crate) fn into_held(self) -> Vec<Reservation> {
-        self.held.into_inner()
+    pub(crate) fn into_reservations(self) -> Vec<Reservation> {
+        self.reservations.into_inner()
     }
 }
 

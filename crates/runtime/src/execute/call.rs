@@ -6,18 +6,11 @@
 
 use crate::error::ExecuteError;
 use crate::open::ConstantBytes;
+use crate::plan::state::{State, constant, present};
 use crate::plan::{ArgStep, Id, OutStep, Storage, TensorValue, Value};
 use pteron_operator::{Arg, Error as KernelError, Out, Scratch, ScratchBuffer};
 use pteron_tensor::{Arenas, Extent, Scalar, Shape, ShapeDynamism, TensorMeta, TensorView, TensorViewMut};
 use smallvec::SmallVec;
-
-/// The memory and the values of a method.
-pub(crate) struct State {
-    pub(crate) values: Vec<Value>,
-    pub(crate) arenas: Arenas,
-    /// The bytes of each constant tensor, aligned for its type.
-    pub(crate) constants: Vec<ConstantBytes>,
-}
 
 pub(crate) type ArgList<'a> = SmallVec<[Arg<'a>; 12]>;
 pub(crate) type OutList<'a> = SmallVec<[Out<'a>; 3]>;
@@ -126,50 +119,6 @@ impl State {
             Storage::Nowhere => Err(ExecuteError::NoMemory(id)),
         }
     }
-
-    /// Makes `to` a view of the bytes of `of`, with these sizes.
-    pub(crate) fn make_view(&mut self, to: Id, of: Id, sizes: &[usize]) -> Result<()> {
-        let (storage, dtype, nbytes) = match self.values[of].tensor() {
-            Some(t) => (t.storage, t.meta.dtype(), t.meta.nbytes()),
-            None => return Err(ExecuteError::NoMemory(of)),
-        };
-        let Some(t) = self.values[to].tensor_mut() else {
-            return Err(KernelError::invalid(format!("value {to} is made a view but is not a tensor")).into());
-        };
-        let mut meta = t.meta.clone();
-        meta.resize(sizes)?;
-        if meta.dtype() != dtype || meta.nbytes() != nbytes {
-            return Err(KernelError::invalid(format!(
-                "a view {meta} of {nbytes} bytes of {dtype}: a view must have the type and size of what it views"
-            ))
-            .into());
-        }
-        (t.meta, t.storage) = (meta, storage);
-        Ok(())
-    }
-
-    /// A read-only view of a tensor.
-    pub(crate) fn view(&self, id: Id) -> Result<TensorView<'_>> {
-        let t = self.values[id].tensor().ok_or(ExecuteError::NoMemory(id))?;
-        let bytes = match t.storage {
-            Storage::Arena(extent) => self.arenas.bytes(present(extent, &t.meta))?,
-            Storage::Constant(c) => constant(&self.constants, c, &t.meta)?,
-            Storage::Nowhere => return Err(ExecuteError::NoMemory(id)),
-        };
-        Ok(TensorView::new(&t.meta, bytes)?)
-    }
-}
-
-/// The part of an extent that the tensor's current sizes use.
-fn present(extent: Extent, meta: &TensorMeta) -> Extent {
-    Extent { len: meta.nbytes(), ..extent }
-}
-
-fn constant<'a>(constants: &'a [ConstantBytes], index: usize, meta: &TensorMeta) -> Result<&'a [u8]> {
-    let bytes: &[u8] = &constants[index];
-    bytes.get(..meta.nbytes()).ok_or_else(|| {
-        pteron_tensor::Error::WrongByteCount { expected: meta.nbytes(), found: bytes.len() }.into()
-    })
 }
 
 fn out_tensors(out: &OutStep) -> impl Iterator<Item = Id> {

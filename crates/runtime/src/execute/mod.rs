@@ -2,19 +2,20 @@
 
 pub(crate) mod call;
 
-use crate::backend::{BackendError, BackendExecutionContext, BackendMemory, Delegate, at_node, guarded};
+use crate::BackendError;
+use crate::backend::{BackendExecutionContext, BackendMemory, Delegate, DelegateEntry, at_node, guarded};
 use crate::error::{Error, ExecuteError};
-use crate::execute::call::{ArgList, Callee, OutList, State};
 use crate::method::Method;
 use crate::plan::{
-    ArgStep, Chain, DelegateEntry, DelegateStep, Id, KernelStep, OutStep, RegionStep, Step, Storage, Value,
+    ArgStep, Chain, DelegateStep, Id, KernelStep, OutStep, RegionStep, State, Step, Storage, Value,
 };
 use crate::prepare::region::{Choice, Lowered, LoweringContext, Region};
+use call::{ArgList, Callee, OutList};
 use pteron_clock::Instant;
 use pteron_engine::{Executable, Packs};
 use pteron_operator::{Arg, Args, Generator, Isa, KernelContext, Out, Outs, Scratch};
 use pteron_pool::{Interrupt, Pool};
-use pteron_tensor::{DimOrder, ShapeDynamism, Tensor, TensorMeta, TensorView, TensorViewMut};
+use pteron_tensor::{DimOrder, ShapeDynamism, TensorMeta, TensorView, TensorViewMut};
 use pteron_trace::{Place, SpanKind, Tracer, Within};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -402,11 +403,6 @@ fn is_dynamic(meta: &TensorMeta) -> bool {
 }
 
 impl State {
-    /// An owned copy of a tensor.
-    pub(crate) fn read(&self, id: Id) -> Result<Tensor, ExecuteError> {
-        Ok(self.view(id)?.to_tensor()?)
-    }
-
     /// Gives the dynamic outputs of a delegate call the sizes of their upper bounds. Returns, by output, whether the
     /// delegate has to resize it: it is dynamic, and an input is smaller than its upper bound.
     fn unbound(&mut self, call: &DelegateStep) -> SmallVec<[bool; 3]> {

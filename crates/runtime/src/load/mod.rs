@@ -1,97 +1,78 @@
 //! Loading a method: from the tables of a plan to values, memory, constants, delegates and resolved instructions. The
 //! tables were verified, so indices are in bounds. What depends on operator schemas or other files is checked here.
 
-use crate::backend::{BackendInitContext, BackendMemory, CallArguments, CompileSpec, guarded};
+mod external;
+mod missing;
+
+pub(crate) use external::check_data;
+
+use crate::backend::{BackendInitContext, BackendMemory, CallArguments, CompileSpec, DelegateEntry, guarded};
+use crate::convert::{from_little_endian, usize_of};
 use crate::limits::over_memory;
 use crate::open::{
-    ConstantBytes, CountedDataMap, Deferred, Elements, MergedDataMap, MethodMeta, PteDataMap, Source,
-    aligned, tensor_meta,
+    ConstantBytes, CountedDataMap, Deferred, Elements, InMap, InProgram, MergedDataMap, MethodMeta,
+    PteDataMap, Source, aligned, planned, tensor_meta,
 };
 use crate::plan::resolve::{self, Called, delegate_step, kernel_step};
-use crate::plan::{Chain, DelegateEntry, Id, State, Step, Storage, TensorValue, Value, tables};
+use crate::plan::{Chain, Id, State, Step, Storage, TensorValue, tables};
 use crate::{
-    BackendError, BackendOptions, Error, FreeableBuffer, Limits, LoadOptions, Method, NamedDataMap, Program,
-    Purpose, Result, one_line,
+    BackendError, BackendOptions, Error, FreeableBuffer, LoadOptions, NamedDataMap, Program, Purpose, Result,
 };
+use external::{External, check_present, external_bytes};
 use pteron_format::pte::{self, TensorData};
-use pteron_operator::{Budget, Generator, Kernel, Reservation, Scratch};
-use pteron_pool::Interrupt;
-use pteron_tensor::{AlignedBuffer, Arenas, Extent, ScalarType, TensorMeta};
-use pteron_trace::{Place, SpanKind, Tracer};
+use pteron_operator::{Budget, Kernel, Reservation};
+use pteron_tensor::{AlignedBuffer, Arenas, Extent, TensorMeta};
+use pteron_trace::Tracer;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Loads a plan whose operators and backends are all present.
-pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Result<Method> {
-    let tracer_owner = options.tracer.clone();
-    let tracer = Tracer::from(tracer_owner.as_deref());
-    let started = tracer.start();
-    let meta = MethodMeta::new(program, plan);
-    let mut loader = Loader::new(program, meta, options)?;
+/// A loaded plan, whose calls run as they are written.
+pub(crate) struct Loaded {
+    pub(crate) state: State,
+    pub(crate) chains: Vec<Chain>,
+    pub(crate) delegates: Vec<DelegateEntry>,
+    pub(crate) inputs: Vec<Id>,
+    pub(crate) outputs: Vec<Id>,
+    pub(crate) budget: Budget,
+    /// Budget reservations for arenas, tables and constants.
+    pub(crate) reservations: Vec<Reservation>,
+    /// Approximate number of bytes that preparation takes: for its analyses, and for the weights that it reads.
+    pub(crate) preparation_bytes: u64,
+}
+
+/// Loads a plan whose operators and backends are all present. `memory` are buffers for the first planned arenas.
+pub(crate) fn load(
+    program: &Program,
+    meta: MethodMeta<'_>,
+    options: &LoadOptions,
+    memory: Vec<AlignedBuffer>,
+) -> Result<Loaded> {
+    let tracer = Tracer::from(options.tracer.as_deref());
+    let mut loader = Loader::new(program, meta, options, memory)?;
     let tables_bytes = usize_of(tables::bytes(meta.plan()))?;
-    loader.held.push(loader.budget.take("its tables", tables_bytes).map_err(over_memory)?);
+    loader.reservations.push(loader.budget.take("its tables", tables_bytes).map_err(over_memory)?);
     loader.values()?;
     let needed = loader.arena_bytes.saturating_add(loader.weight_bytes);
-    loader.options.limits.check_memory(|| format!("method `{}` with its weights", loader.name), needed)?;
+    options.limits.check_memory(|| format!("method `{}` with its weights", loader.name), needed)?;
     let kernels = loader.kernels();
     let delegates = loader.delegates(tracer, &kernels)?;
     let chains = loader.chains(&kernels, &delegates)?;
-    let Loader { options, state, plan: tables, name, planned_arenas, weight_bytes, budget, held, .. } =
-        loader;
+    let Loader { state, plan, weight_bytes, budget, reservations, .. } = loader;
     let ids = |list: &[i32]| list.iter().map(|&i| i as Id).collect::<Vec<_>>();
-    let inputs = ids(&tables.inputs);
-    let mut method = Method {
-        program: program.clone(),
-        plan,
-        name,
-        input_set: inputs.iter().map(|&id| matches!(state.values[id], Value::None)).collect(),
-        inputs,
-        outputs: ids(&tables.outputs),
-        input_sizes: meta.input_sizes()?.map(Arc::new),
-        state,
-        chains,
-        delegates,
-        regions: Vec::new(),
-        keep_graphs: options.keep_graphs,
-        as_written: Vec::new(),
-        packs: pteron_engine::Packs::within(budget, options.packed),
-        held,
-        operators: tables.operators.iter().map(|op| op.full_name().into()).collect(),
-        planned_arenas,
-        scratch: Scratch::new(options.limits.scratch_bytes),
-        generator: Generator::new(options.seed),
-        pool: options.pool,
-        isa: options.isa,
-        tracer: options.tracer,
-        interrupt: options.interrupt,
-        limits: options.limits,
-    };
-    // If the budget cannot hold what preparation needs in addition to the weights, the method runs unprepared.
-    let preparing = (tables_bytes as u64).saturating_mul(tables::PREPARING).saturating_add(weight_bytes);
-    let room = method.packs.budget().limit().saturating_sub(method.memory());
-    if options.no_prepare || room < preparing {
-        method.state.constants.iter().try_for_each(ConstantBytes::read)?;
-    } else {
-        let started = tracer.start();
-        crate::prepare::prepare(&mut method)?;
-        tracer.end(started, SpanKind::Prepare, &method.name, Place::default());
-    }
-    if let Some(Err(source)) = method.interrupt.as_ref().map(Interrupt::check) {
-        return Err(Error::Interrupted { method: method.name.to_string(), place: None, source });
-    }
-    tracer.end(started, SpanKind::LoadMethod, &method.name, Place::default());
-    Ok(method)
+    let (inputs, outputs) = (ids(&plan.inputs), ids(&plan.outputs));
+    let preparation_bytes =
+        (tables_bytes as u64).saturating_mul(tables::PREPARING).saturating_add(weight_bytes);
+    Ok(Loaded { state, chains, delegates, inputs, outputs, budget, reservations, preparation_bytes })
 }
 
 struct Loader<'p> {
     program: &'p Program,
     meta: MethodMeta<'p>,
     plan: &'p pte::ExecutionPlan,
-    name: Arc<str>,
-    options: LoadOptions,
+    name: &'p str,
+    options: &'p LoadOptions,
     state: State,
-    planned_arenas: usize,
     /// Bytes of arenas allocated so far.
     arena_bytes: u64,
     /// Bytes of constants of the program that will be read.
@@ -99,31 +80,32 @@ struct Loader<'p> {
     /// Deferred constants by file range, so that tensors with the same range share their bytes.
     deferred: HashMap<Range<u64>, Arc<Deferred>>,
     budget: Budget,
-    held: Vec<Reservation>,
+    reservations: Vec<Reservation>,
 }
 
 impl<'p> Loader<'p> {
-    fn new(program: &'p Program, meta: MethodMeta<'p>, mut options: LoadOptions) -> Result<Self> {
-        let given = std::mem::take(&mut options.memory);
-        let budget = Budget::new(options.limits.memory);
+    fn new(
+        program: &'p Program,
+        meta: MethodMeta<'p>,
+        options: &'p LoadOptions,
+        memory: Vec<AlignedBuffer>,
+    ) -> Result<Self> {
         let mut loader = Self {
             program,
             meta,
             plan: meta.plan(),
-            name: meta.name().into(),
+            name: meta.name(),
             options,
             state: State { values: Vec::new(), arenas: Arenas::new(), constants: Vec::new() },
-            planned_arenas: 0,
             arena_bytes: 0,
             weight_bytes: 0,
             deferred: HashMap::new(),
-            budget,
-            held: Vec::new(),
+            budget: Budget::new(options.limits.memory),
+            reservations: Vec::new(),
         };
-        loader.planned_arenas = meta.memory_arenas().count();
-        let mut given = given.into_iter();
+        let mut memory = memory.into_iter();
         for (i, size) in meta.memory_arenas().enumerate() {
-            let buffer = match given.next() {
+            let buffer = match memory.next() {
                 Some(mut own) => {
                     if (own.len() as u64) < size {
                         return Err(loader.error(
@@ -150,7 +132,7 @@ impl<'p> Loader<'p> {
         self.arena_bytes = self.arena_bytes.saturating_add(size);
         self.options.limits.check_memory(|| format!("method `{}`", self.name), self.arena_bytes)?;
         let bytes = self.options.limits.arena(self.arena_bytes).and(usize_of(size))?;
-        self.held.push(self.budget.take("its arenas", bytes).map_err(over_memory)?);
+        self.reservations.push(self.budget.take("its arenas", bytes).map_err(over_memory)?);
         let buffer = AlignedBuffer::zeroed(bytes)?;
         Tracer::from(self.options.tracer.as_deref()).allocation("arena", buffer.len());
         Ok(buffer)
@@ -173,7 +155,7 @@ impl<'p> Loader<'p> {
     fn tensor(&mut self, id: Id, t: &pte::Tensor) -> Result<TensorValue> {
         let meta = tensor_meta(t)?;
         let external = |loader: &Self, key: &str| {
-            external_bytes(&loader.name, id, key, &meta, loader.options.data.as_deref())
+            external_bytes(loader.name, id, key, &meta, loader.options.data.as_deref())
         };
         let source = self.program.tables().tensor_data(t);
         let storage = match source {
@@ -219,7 +201,7 @@ impl<'p> Loader<'p> {
             Some(known) => Arc::clone(known),
             None => {
                 self.weight_bytes = self.weight_bytes.saturating_add(meta.nbytes() as u64);
-                let source = Source::Program(self.program.clone(), range.clone());
+                let source = InProgram(self.program.clone(), range.clone());
                 let new = self.deferred_constant(source, meta);
                 self.deferred.insert(range, Arc::clone(&new));
                 new
@@ -232,16 +214,16 @@ impl<'p> Loader<'p> {
     fn external_constant(&mut self, id: Id, key: &str, meta: &TensorMeta) -> Result<Storage> {
         let data = self.options.data.clone();
         if let Some(data) = &data
-            && (External { method: &self.name, id, meta }).check_layout(key, &**data)?
+            && (External { method: self.name, id, meta }).check_layout(key, &**data)?
         {
-            let source = Source::Named(Arc::clone(data), key.to_owned());
+            let source = InMap(Arc::clone(data), key.to_owned());
             let deferred = self.deferred_constant(source, meta);
             return Ok(self.push_constant(ConstantBytes::deferred(deferred)));
         }
-        self.push_bytes(external_bytes(&self.name, id, key, meta, data.as_deref())?, meta)
+        self.push_bytes(external_bytes(self.name, id, key, meta, data.as_deref())?, meta)
     }
 
-    fn deferred_constant(&self, source: Source, meta: &TensorMeta) -> Arc<Deferred> {
+    fn deferred_constant(&self, source: impl Source + 'static, meta: &TensorMeta) -> Arc<Deferred> {
         Arc::new(Deferred::new(source, meta.nbytes(), Elements::Of(meta.dtype()), &self.budget))
     }
 
@@ -268,7 +250,7 @@ impl<'p> Loader<'p> {
         if self.plan.delegates.is_empty() {
             return Ok(Vec::new());
         }
-        let mut alignments = crate::open::own_data::alignments(self.program, &self.name)?;
+        let mut alignments = crate::open::own_data::alignments(self.program, self.name)?;
         let own = PteDataMap::new(self.program.clone());
         let mut maps: Vec<Arc<dyn NamedDataMap>> = self.options.data.iter().cloned().collect();
         if !self.program.tables().named_data.is_empty() {
@@ -316,7 +298,7 @@ impl<'p> Loader<'p> {
             delegate.compile_specs.iter().map(|s| CompileSpec { key: &s.key, value: &s.value }).collect();
         let no_specs = BackendOptions::new();
         let ctx = BackendInitContext {
-            method: &self.name,
+            method: self.name,
             call,
             named_data,
             specs: self.options.backend_options.get(&delegate.id).unwrap_or(&no_specs),
@@ -348,8 +330,7 @@ impl<'p> Loader<'p> {
             }),
             source,
         })?;
-        let held = ctx.memory.into_held();
-        self.held.extend(held);
+        self.reservations.extend(ctx.memory.into_reservations());
         Ok(entry)
     }
 
@@ -404,136 +385,5 @@ impl<'p> Loader<'p> {
                 Ok(Step::Delegate(delegate_step(&self.state.values, delegate, entry.num_inputs, args)?))
             }
         })
-    }
-}
-
-impl Limits {
-    /// Checks the total size of all arenas against the limit.
-    pub(crate) fn arena(&self, needed: u64) -> Result<usize> {
-        if needed > self.arena_bytes {
-            return Err(Error::Limit {
-                what: "the memory plan".to_owned(),
-                needed,
-                limit: self.arena_bytes,
-                field: "arena_bytes",
-            });
-        }
-        usize_of(needed)
-    }
-}
-
-/// Checks that named data fits a plan: it has every tensor that the plan stores outside the program, with the type and
-/// shape that the plan declares.
-pub(crate) fn check_data(program: &Program, plan: usize, data: &dyn NamedDataMap) -> Result<()> {
-    let meta = MethodMeta::new(program, plan);
-    check_present(meta, Some(data))?;
-    for (id, value) in meta.plan().values.iter().enumerate() {
-        if let Some(t) = value.as_tensor().filter(|t| t.is_external()) {
-            let key = t.fully_qualified_name().unwrap_or("");
-            let tensor = tensor_meta(t)?;
-            // A matching layout determines the number of bytes. A blob has no layout, so its length is checked.
-            if !(External { method: meta.name(), id, meta: &tensor }).check_layout(key, data)? {
-                external_bytes(meta.name(), id, key, &tensor, Some(data))?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Fails if external tensors of the method have no data. The error gives their number and the first key.
-fn check_present(meta: MethodMeta<'_>, data: Option<&dyn NamedDataMap>) -> Result<()> {
-    let values = meta.plan().values.iter();
-    let external = values.filter_map(pte::EValue::as_tensor).filter(|t| t.is_external());
-    let keys = external.map(|t| t.fully_qualified_name().unwrap_or(""));
-    let mut lacking: Vec<&str> = keys.filter(|key| !data.is_some_and(|d| d.contains(key))).collect();
-    lacking.sort_unstable();
-    lacking.dedup();
-    let Some(first) = lacking.first() else { return Ok(()) };
-    let problem = match data {
-        None => "no data file was given; give the `.ptd` file that was exported with the program".to_owned(),
-        Some(data) => format!("{} does not hold them", data.name()),
-    };
-    Err(Error::ExternalData {
-        method: meta.name().to_owned(),
-        count: lacking.len(),
-        key: (*first).to_owned(),
-        problem,
-    })
-}
-
-/// The bytes of an external tensor. Fails if its layout or length differs from the program's.
-fn external_bytes(
-    method: &str,
-    id: Id,
-    key: &str,
-    meta: &TensorMeta,
-    data: Option<&dyn NamedDataMap>,
-) -> Result<FreeableBuffer> {
-    let place = External { method, id, meta };
-    let data = data.ok_or_else(|| place.error("no data file was given"))?;
-    place.check_layout(key, data)?;
-    let bytes = data.data(key).map_err(|e| place.error(one_line(&e)))?;
-    if bytes.len() != meta.nbytes() {
-        return Err(place.error(format!(
-            "`{key}` is {} bytes in the program and {} in {}",
-            meta.nbytes(),
-            bytes.len(),
-            data.name()
-        )));
-    }
-    Ok(bytes)
-}
-
-/// A tensor of a method that is stored outside the program.
-struct External<'a> {
-    method: &'a str,
-    id: Id,
-    meta: &'a TensorMeta,
-}
-
-impl External<'_> {
-    /// Fails if the data has the tensor with another layout. Returns whether the data knows the layout.
-    fn check_layout(&self, key: &str, data: &dyn NamedDataMap) -> Result<bool> {
-        let Some(found) = data.tensor_layout(key).map_err(|e| self.error(one_line(&e)))? else {
-            return Ok(false);
-        };
-        let meta = self.meta;
-        let same = found.dtype() == meta.dtype()
-            && found.sizes() == meta.sizes()
-            && found.dim_order().same_layout(meta.dim_order(), meta.sizes());
-        if same {
-            return Ok(true);
-        }
-        Err(self.error(format!(
-            "`{key}` is {meta} in the program and {found} in {}: the files do not belong together",
-            data.name()
-        )))
-    }
-
-    fn error(&self, problem: impl Into<String>) -> Error {
-        let place = format!("value {} ({}, stored outside the program)", self.id, self.meta);
-        Error::Load { method: self.method.to_owned(), place, problem: problem.into() }
-    }
-}
-
-/// The arena extent that the memory plan assigns to a tensor.
-pub(crate) fn planned(t: &pte::Tensor, meta: &TensorMeta) -> Result<Extent> {
-    let at = t.allocation_info.unwrap_or_default();
-    Ok(Extent {
-        arena: at.memory_id.saturating_sub(1) as usize,
-        offset: usize_of(at.offset())?,
-        len: meta.nbytes(),
-    })
-}
-
-/// Converts a 64-bit size from a file to `usize`. Fails if it does not fit.
-pub(crate) fn usize_of(n: u64) -> Result<usize> {
-    usize::try_from(n).map_err(|_| pteron_tensor::Error::SizeOverflow { shape: format!("{n} bytes") }.into())
-}
-
-/// Converts little-endian elements to the host's byte order, in place.
-pub(crate) fn from_little_endian(bytes: &mut [u8], dtype: ScalarType) {
-    if cfg!(target_endian = "big") {
-        bytes.chunks_exact_mut(dtype.alignment()).for_each(<[u8]>::reverse);
     }
 }

@@ -49,7 +49,7 @@ impl Method {
                 false => Blob::bytes(view.bytes()),
                 true => {
                     let mut bytes = view.bytes().to_vec();
-                    crate::load::from_little_endian(&mut bytes, view.dtype());
+                    crate::convert::from_little_endian(&mut bytes, view.dtype());
                     Blob::bytes(bytes)
                 }
             };
@@ -100,7 +100,7 @@ impl Method {
             let target = self.state.arenas.bytes_mut(Extent { len: bytes.len(), ..extent })?;
             target.copy_from_slice(&bytes);
             if let Some(t) = self.state.values[id].tensor() {
-                crate::load::from_little_endian(target, t.meta.dtype());
+                crate::convert::from_little_endian(target, t.meta.dtype());
             }
         }
         Ok(())
@@ -124,7 +124,7 @@ impl Method {
                 matches!(tables.tensor_data(t), Initial(_) | ExternalInitial(_))
             })
         };
-        let def_use = DefUse::of(self);
+        let def_use = DefUse::of(self.listing());
         // By arena and offset: the value that describes the tensor best. A named value is preferred over one with
         // initial values, and that over one that is only read first.
         let mut by_offset: BTreeMap<(usize, usize), (u8, Id)> = BTreeMap::new();

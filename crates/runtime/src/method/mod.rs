@@ -1,13 +1,17 @@
 //! A loaded method: its inputs, outputs, named tensors, and its memory.
 
 pub(crate) mod checkpoint;
+mod load;
 mod session;
 
 pub use session::{Session, SharedMethod};
 
+use crate::backend::DelegateEntry;
 use crate::error::{Error, ExecuteError, InputProblem, InstructionPlace};
 use crate::open::{MethodMeta, Program, check_shape, check_within};
-use crate::plan::{Chain, DelegateEntry, Id, State, Step, Storage, Value};
+use crate::plan::{Chain, Id, State, Step, Storage, Value};
+use crate::prepare::AsWritten;
+use crate::prepare::raise::Listing;
 use crate::prepare::region::Region;
 use crate::{Limits, Result};
 use pteron_format::pte::TensorData;
@@ -32,17 +36,6 @@ pub struct MethodGraph<'m> {
     pub graph: &'m pteron_engine::Graph,
 }
 
-/// Instructions that run as they are written, because preparing them would exceed the memory limit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AsWritten {
-    /// The chain.
-    pub chain: usize,
-    /// The range of instructions in the chain.
-    pub instructions: std::ops::Range<usize>,
-    /// What exceeds which limit.
-    pub reason: String,
-}
-
 /// A method of a program, loaded and ready to execute: its values, its memory, its kernels.
 ///
 /// A method keeps its mutable state (a cache, a counter, parameters in training) from one execution
@@ -57,14 +50,12 @@ pub struct Method {
     pub(crate) chains: Vec<Chain>,
     pub(crate) delegates: Vec<DelegateEntry>,
     pub(crate) regions: Vec<Region>,
-    /// Whether regions keep their graphs.
-    pub(crate) keep_graphs: bool,
     /// Packed weights, shared by regions and prepared calls.
     pub(crate) packs: pteron_engine::Packs,
     /// The instructions that could not be prepared within the memory limit.
     pub(crate) as_written: Vec<AsWritten>,
     /// Budget reservations for arenas, tables and constants.
-    pub(crate) held: Vec<Reservation>,
+    _reservations: Vec<Reservation>,
     pub(crate) operators: Vec<Box<str>>,
     pub(crate) inputs: Vec<Id>,
     pub(crate) outputs: Vec<Id>,
@@ -99,18 +90,6 @@ impl Method {
         &self.as_written
     }
 
-    /// Notes that instructions could not be prepared, if a limit is the reason.
-    pub(crate) fn note_as_written(
-        &mut self,
-        chain: usize,
-        instructions: std::ops::Range<usize>,
-        error: Option<pteron_operator::Error>,
-    ) {
-        if let Some(error @ pteron_operator::Error::Limit { .. }) = error {
-            self.as_written.push(AsWritten { chain, instructions, reason: error.to_string() });
-        }
-    }
-
     /// The graphs of the method's regions, in instruction order, if the method was loaded with
     /// [`LoadOptions::keep_graphs`](crate::LoadOptions::keep_graphs).
     pub fn graphs(&self) -> Vec<MethodGraph<'_>> {
@@ -131,6 +110,12 @@ impl Method {
     /// The program's description of this method.
     pub fn meta(&self) -> MethodMeta<'_> {
         MethodMeta::new(&self.program, self.plan)
+    }
+
+    /// The instructions, with their values.
+    pub(crate) fn listing(&self) -> Listing<'_> {
+        let Self { state, chains, inputs, outputs, .. } = self;
+        Listing { state, chains, inputs, outputs }
     }
 
     /// Sets all inputs, runs the method, and copies all outputs.

@@ -1,9 +1,9 @@
 //! Executing one loaded method from several threads concurrently.
 
+use crate::convert::usize_of;
 use crate::limits::over_memory;
-use crate::load::usize_of;
 use crate::method::Method;
-use crate::plan::{State, tables};
+use crate::plan::tables;
 use crate::prepare::region::Region;
 use crate::{Error, Result};
 use pteron_operator::{EValue, Generator, Scratch};
@@ -31,7 +31,7 @@ impl Method {
         let arenas = (0..arenas.len()).filter_map(|i| arenas.arena(i)).map(|arena| arena.len()).sum();
         let tables = usize_of(tables::bytes(&self.program.tables().execution_plan[self.plan]))?;
         let take = |what, bytes| self.packs.budget().take(what, bytes).map_err(over_memory);
-        let held = vec![take("its arenas", arenas)?, take("its tables", tables)?];
+        let reservations = vec![take("its arenas", arenas)?, take("its tables", tables)?];
         Ok(Method {
             program: self.program.clone(),
             plan: self.plan,
@@ -40,10 +40,9 @@ impl Method {
             chains: self.chains.clone(),
             delegates: delegates.collect::<Result<_>>()?,
             regions: self.regions.iter().map(Region::fork).collect::<Result<_>>()?,
-            keep_graphs: self.keep_graphs,
             as_written: self.as_written.clone(),
             packs: self.packs.clone(),
-            held,
+            _reservations: reservations,
             operators: self.operators.clone(),
             inputs: self.inputs.clone(),
             outputs: self.outputs.clone(),
@@ -57,16 +56,6 @@ impl Method {
             tracer: self.tracer.clone(),
             interrupt: self.interrupt.clone(),
             limits: self.limits.clone(),
-        })
-    }
-}
-
-impl State {
-    fn fork(&self) -> Result<Self> {
-        Ok(Self {
-            values: self.values.clone(),
-            arenas: self.arenas.try_clone()?,
-            constants: self.constants.clone(),
         })
     }
 }

@@ -1,10 +1,9 @@
 //! Constants of a method. They are read on first access and can be released and read again, so that unpacked weights
 //! do not stay in memory beside their packed form.
 
+use crate::convert::from_little_endian;
 use crate::limits::over_memory;
-use crate::{
-    DataLoader, FreeableBuffer, NamedDataMap, Program, Purpose, Result, load::from_little_endian, one_line,
-};
+use crate::{DataLoader, FreeableBuffer, Program, Purpose, Result, one_line};
 use pteron_engine::{Bytes, Constant, Derivation, Identity, SharedBytes, SourceId};
 use pteron_operator::Budget;
 use pteron_tensor::{AlignedBuffer, ScalarType};
@@ -43,8 +42,7 @@ impl ConstantBytes {
 
     /// `len` bytes of a file from `offset` on, which are read on first access.
     pub fn of_file(file: Arc<dyn DataLoader>, offset: u64, len: usize) -> Self {
-        let source = Source::File(file, offset);
-        Self::deferred(Arc::new(Deferred::new(source, len, Elements::Blob, &Budget::default())))
+        Self::deferred(Arc::new(Deferred::new(InFile(file, offset), len, Elements::Blob, &Budget::default())))
     }
 
     /// The number of bytes. Does not read them.
@@ -61,7 +59,7 @@ impl ConstantBytes {
     }
 
     /// The same bytes at an address that is a multiple of `alignment`, copied if need be: see
-    /// [`FreeableBuffer::aligned`]. Bytes that are read on access are aligned then ([`NamedDataMap::constant`]).
+    /// [`FreeableBuffer::aligned`]. Bytes that are read on access are aligned then ([`NamedDataMap::constant`](crate::NamedDataMap::constant)).
     ///
     /// # Errors
     /// There is not enough memory for a copy.
@@ -200,7 +198,7 @@ impl Drop for InGraph {
 
 /// The source of a constant, and a weak reference to its bytes while they are in memory.
 pub(crate) struct Deferred {
-    source: Source,
+    source: Box<dyn Source>,
     len: usize,
     identity: Identity,
     elements: Elements,
@@ -210,15 +208,50 @@ pub(crate) struct Deferred {
 }
 
 /// Where a constant is read from.
-pub(crate) enum Source {
-    /// A range of the program file.
-    Program(Program, Range<u64>),
-    /// An entry of named data.
-    Named(Arc<dyn NamedDataMap>, String),
-    /// What follows an offset in an entry of named data.
-    NamedPart(Arc<dyn NamedDataMap>, String, u64),
-    /// The bytes of any file from an offset on.
-    File(Arc<dyn DataLoader>, u64),
+pub(crate) trait Source: Send + Sync {
+    /// The source of the bytes and their offset in it, if that is known.
+    fn origin(&self) -> Option<(SourceId, u64)>;
+
+    /// Reads the bytes, of which there are `len`.
+    fn read(&self, len: usize) -> Result<FreeableBuffer>;
+
+    /// The source of `len` of the bytes from `start` on. `None` if it cannot be read in parts.
+    fn part(&self, start: u64, len: usize) -> Option<Box<dyn Source>>;
+}
+
+/// A range of a program file.
+pub(crate) struct InProgram(pub(crate) Program, pub(crate) Range<u64>);
+
+impl Source for InProgram {
+    fn origin(&self) -> Option<(SourceId, u64)> {
+        Some((self.0.source(), self.1.start))
+    }
+
+    fn read(&self, _: usize) -> Result<FreeableBuffer> {
+        self.0.load_constant(self.1.clone())
+    }
+
+    fn part(&self, start: u64, len: usize) -> Option<Box<dyn Source>> {
+        let start = self.1.start.checked_add(start)?;
+        Some(Box::new(Self(self.0.clone(), start..start.checked_add(len as u64)?)))
+    }
+}
+
+/// The bytes of any file from an offset on.
+struct InFile(Arc<dyn DataLoader>, u64);
+
+impl Source for InFile {
+    fn origin(&self) -> Option<(SourceId, u64)> {
+        self.0.source().map(|source| (source, self.1))
+    }
+
+    fn read(&self, len: usize) -> Result<FreeableBuffer> {
+        self.0.load(self.1, len as u64, Purpose::Constant)
+    }
+
+    fn part(&self, start: u64, _: usize) -> Option<Box<dyn Source>> {
+        Some(Box::new(Self(Arc::clone(&self.0), self.1.checked_add(start)?)))
+    }
 }
 
 /// The element type of constant bytes.
@@ -235,16 +268,17 @@ const BLOB_ALIGNMENT: usize = 16;
 
 impl Deferred {
     /// A constant of `len` bytes that has not been read.
-    pub(crate) fn new(source: Source, len: usize, elements: Elements, budget: &Budget) -> Self {
-        let known = match &source {
-            Source::Program(program, range) => Some((program.source(), range.start)),
-            Source::Named(data, key) => data.source(key),
-            Source::NamedPart(data, key, start) => {
-                data.source(key).map(|(source, at)| (source, at.saturating_add(*start)))
-            }
-            Source::File(file, offset) => file.source().map(|source| (source, *offset)),
-        };
-        let (from, start) = known.unwrap_or_else(|| (SourceId::numbered(), 0));
+    pub(crate) fn new(
+        source: impl Source + 'static,
+        len: usize,
+        elements: Elements,
+        budget: &Budget,
+    ) -> Self {
+        Self::boxed(Box::new(source), len, elements, budget)
+    }
+
+    fn boxed(source: Box<dyn Source>, len: usize, elements: Elements, budget: &Budget) -> Self {
+        let (from, start) = source.origin().unwrap_or_else(|| (SourceId::numbered(), 0));
         let identity = Identity::new(from, start, len);
         Self { source, len, identity, elements, budget: budget.clone(), present: Mutex::default() }
     }
@@ -255,21 +289,8 @@ impl Deferred {
         if !is_within || lock(&self.present).strong_count() > 0 {
             return None;
         }
-        let (start, len) = (range.start as u64, range.len());
-        let source = match &self.source {
-            Source::Program(program, whole) => {
-                let start = whole.start.checked_add(start)?;
-                Source::Program(program.clone(), start..start.checked_add(len as u64)?)
-            }
-            Source::File(file, offset) => Source::File(Arc::clone(file), offset.checked_add(start)?),
-            Source::Named(data, key) => {
-                // Whether the map serves parts, without reading any.
-                data.data_part(key, 0..0)?.ok()?;
-                Source::NamedPart(Arc::clone(data), key.clone(), start)
-            }
-            Source::NamedPart(..) => return None,
-        };
-        Some(Self::new(source, len, self.elements, &self.budget))
+        let source = self.source.part(range.start as u64, range.len())?;
+        Some(Self::boxed(source, range.len(), self.elements, &self.budget))
     }
 
     fn read(&self) -> Result<FreeableBuffer> {
@@ -288,16 +309,7 @@ impl Deferred {
     fn read_anew(&self) -> Result<FreeableBuffer> {
         // Charged before the bytes are read, and refunded by `holding` if they take no memory of their own.
         let held = self.budget.take("its constants", self.len).map_err(over_memory)?;
-        let bytes = match &self.source {
-            Source::Program(program, range) => program.load_constant(range.clone())?,
-            Source::Named(data, key) => data.data(key)?,
-            Source::NamedPart(data, key, start) => {
-                let part = data.data_part(key, *start..start.saturating_add(self.len as u64));
-                // `Self::part` asks only maps that serve parts.
-                part.transpose()?.unwrap_or_default()
-            }
-            Source::File(file, offset) => file.load(*offset, self.len as u64, Purpose::Constant)?,
-        };
+        let bytes = self.source.read(self.len)?;
         if bytes.len() < self.len {
             return Err(
                 pteron_tensor::Error::WrongByteCount { expected: self.len, found: bytes.len() }.into()

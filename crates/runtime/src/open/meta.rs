@@ -1,10 +1,11 @@
 use super::input_sizes;
+use crate::convert::usize_of;
 use crate::{InputProblem, Program, Result};
 use pteron_format::pte;
 use pteron_ir::exported::InputSizes;
 use pteron_ir::exported::delegate::DelegateSources;
 use pteron_operator::{EValue, Tag};
-use pteron_tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta};
+use pteron_tensor::{DimOrder, Extent, ScalarType, ShapeDynamism, TensorMeta};
 use std::collections::BTreeMap;
 
 /// The program's description of one of its methods. The method need not be loaded.
@@ -55,6 +56,18 @@ pub struct BackendUse {
     pub delegates: usize,
     /// Total bytes of their payloads.
     pub payload_bytes: u64,
+}
+
+impl Program {
+    /// The program's description of a valid method. The method need not be loaded.
+    pub fn method_meta(&self, name: &str) -> Result<MethodMeta<'_>> {
+        Ok(MethodMeta::new(self, self.plan_index(name)?))
+    }
+
+    /// Every valid method's description, in the order of the file.
+    pub fn methods(&self) -> impl Iterator<Item = MethodMeta<'_>> {
+        (0..self.tables().execution_plan.len()).map(|i| MethodMeta::new(self, i))
+    }
 }
 
 impl<'p> MethodMeta<'p> {
@@ -277,4 +290,14 @@ pub(crate) fn tensor_meta(t: &pte::Tensor) -> pteron_tensor::Result<TensorMeta> 
         _ => ShapeDynamism::DynamicBound,
     };
     Ok(TensorMeta::new(dtype, &sizes, DimOrder::new(&t.dim_order)?)?.with_dynamism(dynamism))
+}
+
+/// The arena extent that the memory plan assigns to a tensor.
+pub(crate) fn planned(t: &pte::Tensor, meta: &TensorMeta) -> Result<Extent> {
+    let at = t.allocation_info.unwrap_or_default();
+    Ok(Extent {
+        arena: at.memory_id.saturating_sub(1) as usize,
+        offset: usize_of(at.offset())?,
+        len: meta.nbytes(),
+    })
 }

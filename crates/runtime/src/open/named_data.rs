@@ -1,7 +1,7 @@
 //! Data by name: the entries of `.ptd` files and of a program's own named data.
 
+use crate::convert::usize_of;
 use crate::limits::over_memory;
-use crate::load::usize_of;
 use crate::open::{ConstantBytes, Deferred, Elements, Source};
 use crate::{DataLoader, Error, FileLoader, FreeableBuffer, Limits, MmapLoader, Program, Purpose, Result};
 use pteron_engine::SourceId;
@@ -376,7 +376,7 @@ impl NamedDataMap for CountedDataMap {
             return Ok(ConstantBytes::deferred(Arc::clone(known)));
         }
         let len = usize_of(self.map.nbytes(key)?)?;
-        let source = Source::Named(Arc::clone(&self.map) as _, key.to_owned());
+        let source = InMap(Arc::clone(&self.map) as _, key.to_owned());
         let new = Arc::new(Deferred::new(source, len, Elements::Blob, &self.budget));
         constants.insert(key.to_owned(), Arc::clone(&new));
         Ok(ConstantBytes::deferred(new))
@@ -396,6 +396,45 @@ impl NamedDataMap for CountedDataMap {
 
     fn name(&self) -> &str {
         self.map.name()
+    }
+}
+
+/// An entry of named data.
+pub(crate) struct InMap(pub(crate) Arc<dyn NamedDataMap>, pub(crate) String);
+
+impl Source for InMap {
+    fn origin(&self) -> Option<(SourceId, u64)> {
+        self.0.source(&self.1)
+    }
+
+    fn read(&self, _: usize) -> Result<FreeableBuffer> {
+        self.0.data(&self.1)
+    }
+
+    fn part(&self, start: u64, _: usize) -> Option<Box<dyn Source>> {
+        // Whether the map serves parts, without reading any.
+        self.0.data_part(&self.1, 0..0)?.ok()?;
+        Some(Box::new(InMapPart(Arc::clone(&self.0), self.1.clone(), start)))
+    }
+}
+
+/// What follows an offset in an entry of named data.
+struct InMapPart(Arc<dyn NamedDataMap>, String, u64);
+
+impl Source for InMapPart {
+    fn origin(&self) -> Option<(SourceId, u64)> {
+        let (source, at) = self.0.source(&self.1)?;
+        Some((source, at.saturating_add(self.2)))
+    }
+
+    fn read(&self, len: usize) -> Result<FreeableBuffer> {
+        let part = self.0.data_part(&self.1, self.2..self.2.saturating_add(len as u64));
+        // [`InMap::part`] asks only maps that serve parts.
+        Ok(part.transpose()?.unwrap_or_default())
+    }
+
+    fn part(&self, _: u64, _: usize) -> Option<Box<dyn Source>> {
+        None
     }
 }
 

@@ -1,21 +1,13 @@
-use crate::error::{Error, InstructionPlace, Missing, MissingBackend, MissingDevice, MissingOperator};
-use crate::load::{self, usize_of};
-use crate::open::MethodMeta;
-use crate::{
-    BackendRegistry, DataLoader, FileLoader, FreeableBuffer, Limits, LoadOptions, Method, MmapLoader,
-    Purpose, Result,
-};
+use crate::convert::usize_of;
+use crate::error::{Error, InstructionPlace};
+use crate::{DataLoader, FileLoader, FreeableBuffer, Limits, MmapLoader, Purpose, Result};
 use pteron_engine::SourceId;
 use pteron_format::pte;
-use pteron_operator::KernelRegistry;
 use pteron_tensor::Unchanged;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-
-/// The number of missing operators for which similar names are suggested.
-const MAX_EXPLAINED: usize = 20;
 
 /// A verified program: header and tables of a `.pte` file, and a loader for its segments.
 ///
@@ -148,76 +140,6 @@ impl Program {
         self.invalid_methods().first().map_or(Ok(()), |first| Err(self.invalid_method(first)))
     }
 
-    /// The program's description of a valid method. The method need not be loaded.
-    pub fn method_meta(&self, name: &str) -> Result<MethodMeta<'_>> {
-        Ok(MethodMeta::new(self, self.plan_index(name)?))
-    }
-
-    /// Every valid method's description, in the order of the file.
-    pub fn methods(&self) -> impl Iterator<Item = MethodMeta<'_>> {
-        (0..self.tables().execution_plan.len()).map(|i| MethodMeta::new(self, i))
-    }
-
-    /// Loads a method: memory, constants, kernels, delegates.
-    ///
-    /// If operators or backends are missing from the registries, the call fails before anything is read or run, and the
-    /// error lists all of them.
-    pub fn load_method(&self, name: &str, options: LoadOptions) -> Result<Method> {
-        let plan = self.plan_index(name)?;
-        let missing = self.missing(plan, &options.kernels, &options.backends);
-        if !missing.is_empty() {
-            return Err(missing.into());
-        }
-        let _armed = options.interrupt.as_ref().map(pteron_pool::Interrupt::arm);
-        pteron_pool::interruptible(|| load::method(self, plan, options))
-            .unwrap_or_else(|source| Err(Error::Interrupted { method: name.to_owned(), place: None, source }))
-    }
-
-    /// The operators and backends that a method needs and the registries lack.
-    pub fn missing_in(
-        &self,
-        method: &str,
-        kernels: &KernelRegistry,
-        backends: &BackendRegistry,
-    ) -> Result<Missing> {
-        Ok(self.missing(self.plan_index(method)?, kernels, backends))
-    }
-
-    fn missing(&self, plan: usize, kernels: &KernelRegistry, backends: &BackendRegistry) -> Missing {
-        let meta = MethodMeta::new(self, plan);
-        let mut missing = Missing { method: meta.name().to_owned(), ..Missing::default() };
-        for op in meta.operators() {
-            if !kernels.contains(&op.name) {
-                // A file may name any number of operators, and searching for similar names is slow.
-                let similar = match missing.operators.len() {
-                    0..MAX_EXPLAINED => kernels.similar(&op.name).into_iter().map(str::to_owned).collect(),
-                    _ => Vec::new(),
-                };
-                missing.operators.push(MissingOperator { name: op.name, calls: op.calls, similar });
-            }
-        }
-        for backend in meta.backends() {
-            let found = backends.get(&backend.id);
-            if !found.is_some_and(|b| b.is_available()) {
-                missing.backends.push(MissingBackend {
-                    id: backend.id,
-                    delegates: backend.delegates,
-                    payload_bytes: backend.payload_bytes,
-                    unavailable: found.is_some(),
-                });
-            }
-        }
-        let devices = self.tables().execution_plan[plan].non_const_buffer_device.iter();
-        missing.arenas.extend(devices.filter(|entry| entry.device_type != pte::DeviceType::Cpu).map(
-            |entry| MissingDevice {
-                method: meta.name().to_owned(),
-                memory_id: usize::try_from(entry.buffer_idx).unwrap_or(0),
-                device: entry.name(),
-            },
-        ));
-        missing
-    }
-
     pub(crate) fn no_such_method(&self, name: &str) -> Error {
         Error::NoSuchMethod {
             name: name.to_owned(),
@@ -251,7 +173,7 @@ impl Program {
         }
     }
 
-    fn plan_index(&self, name: &str) -> Result<usize> {
+    pub(crate) fn plan_index(&self, name: &str) -> Result<usize> {
         self.method_names().position(|n| n == name).ok_or_else(|| {
             let invalid = self.invalid_methods().iter().find(|invalid| invalid.name.as_deref() == Some(name));
             invalid.map_or_else(|| self.no_such_method(name), |invalid| self.invalid_method(invalid))

@@ -2,9 +2,10 @@
 
 mod instr;
 pub(crate) mod resolve;
+pub(crate) mod state;
 pub(crate) mod tables;
 mod value;
 
-pub(crate) use crate::execute::call::State;
-pub(crate) use instr::{ArgStep, Chain, DelegateEntry, DelegateStep, KernelStep, OutStep, RegionStep, Step};
+pub(crate) use instr::{ArgStep, Chain, DelegateStep, KernelStep, OutStep, RegionStep, Step};
+pub(crate) use state::State;
 pub(crate) use value::{Id, Storage, TensorValue, Value};

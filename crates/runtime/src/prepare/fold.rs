@@ -5,8 +5,8 @@
 //! A call is folded if its definition is the only one that reaches any read of its results, and nothing else observes
 //! the bytes ([`DefUse::is_foldable`]).
 
+use super::prepared::{Prepared, Settings};
 use crate::FreeableBuffer;
-use crate::method::Method;
 use crate::open::ConstantBytes;
 use crate::plan::{Id, KernelStep, OutStep, State, Step, Storage};
 use crate::prepare::operands::Operands;
@@ -27,7 +27,7 @@ const ALWAYS_SMALL: usize = 4096;
 const BASE_BUDGET: usize = 256 << 20;
 
 /// Folds the foldable calls outside regions, and records in `def_use` which values became constant.
-pub(crate) fn fold(method: &mut Method, def_use: &mut DefUse) {
+pub(crate) fn fold(method: &mut Prepared, settings: &Settings<'_>, def_use: &mut DefUse) {
     let constants: usize = method.state.constants.iter().map(ConstantBytes::size).sum();
     let mut budget = constants.saturating_mul(MAX_GROWTH).saturating_add(BASE_BUDGET);
     for chain in 0..method.chains.len() {
@@ -40,14 +40,17 @@ pub(crate) fn fold(method: &mut Method, def_use: &mut DefUse) {
             };
             let Step::Kernel(call) = &method.chains[chain].steps[i] else { continue };
             let at = def_use.position(chain, i);
-            if !is_foldable(method, def_use, call, at) {
+            if !is_foldable(&method.state, def_use, call, at) {
                 continue;
             }
-            let Some((results, derivation)) = compute(method, call, def_use, budget) else { continue };
+            let Some((results, derivation)) = compute(&method.state, &settings.ctx, call, def_use, budget)
+            else {
+                continue;
+            };
             let ids: Vec<Id> = call.outs.iter().filter_map(OutStep::tensor).collect();
             let bytes = results.iter().map(|tensor| tensor.bytes().len()).sum::<usize>();
             let Ok(held) = method.packs.budget().take("its constants", bytes) else { continue };
-            method.held.push(held);
+            method.reservations.push(held);
             budget -= bytes;
             for (id, tensor) in ids.into_iter().zip(results) {
                 let (meta, bytes) = tensor.into_parts();
@@ -68,14 +71,14 @@ pub(crate) fn fold(method: &mut Method, def_use: &mut DefUse) {
 }
 
 /// Whether a call's only observable effect is what the readers of its results see.
-fn is_foldable(method: &Method, def_use: &DefUse, call: &KernelStep, at: Position) -> bool {
+fn is_foldable(state: &State, def_use: &DefUse, call: &KernelStep, at: Position) -> bool {
     if call.kernel.results() != Results::Elements || !writes_only_its_outs(call) {
         return false;
     }
     let defs = def_use.writes(at);
     defs.len() == call.outs.len()
         && call.outs.iter().zip(defs).all(|(out, def)| match (out, def) {
-            (OutStep::Tensor(id), Some(def)) => def_use.is_foldable(method, *id, *def),
+            (OutStep::Tensor(id), Some(def)) => def_use.is_foldable(state, *id, *def),
             _ => false,
         })
 }
@@ -83,34 +86,33 @@ fn is_foldable(method: &Method, def_use: &DefUse, call: &KernelStep, at: Positio
 /// The results of a call whose arguments are constant, with their derivation. `None` if an argument is not constant,
 /// the results are too large, or the call fails.
 fn compute(
-    method: &Method,
+    state: &State,
+    ctx: &KernelContext<'_>,
     call: &KernelStep,
     def_use: &DefUse,
     budget: usize,
 ) -> Option<(Vec<Tensor>, Option<Derivation>)> {
-    let mut constants = Constants { state: &method.state, def_use, inputs: Vec::new() };
+    let mut constants = Constants { state, def_use, inputs: Vec::new() };
     let args: Vec<_> = call.args.iter().map(|arg| constants.arg(*arg)).collect::<Option<_>>()?;
     let inputs = constants.inputs;
     let meta = |out: &OutStep| match out {
-        OutStep::Tensor(id) => Some(method.state.values[*id].tensor()?.meta.clone()),
+        OutStep::Tensor(id) => Some(state.values[*id].tensor()?.meta.clone()),
         _ => None,
     };
     let metas: Vec<TensorMeta> = call.outs.iter().map(meta).collect::<Option<_>>()?;
-    let read: usize =
-        inputs.iter().map(|&id| method.state.values[id].tensor().map_or(0, |t| t.meta.nbytes())).sum();
+    let read: usize = inputs.iter().map(|&id| state.values[id].tensor().map_or(0, |t| t.meta.nbytes())).sum();
     let bytes = metas.iter().try_fold(0usize, |sum, meta| sum.checked_add(meta.nbytes()))?;
     if bytes > budget || bytes > ALWAYS_SMALL.max(read.saturating_mul(MAX_GROWTH)) {
         return None;
     }
     let outs = vec![CallOut::Tensor; metas.len()];
     let kind = Call::new(Arc::clone(&call.kernel), args, outs).into_kind();
-    let views: Vec<_> = inputs.iter().map(|&id| method.state.view(id).ok()).collect::<Option<_>>()?;
-    let ctx = KernelContext::new(&method.pool, &method.scratch, &method.generator).with_isa(method.isa);
+    let views: Vec<_> = inputs.iter().map(|&id| state.view(id).ok()).collect::<Option<_>>()?;
     let mut results: Vec<Tensor> = metas.into_iter().map(Tensor::zeros).collect::<Result<_, _>>().ok()?;
     let mut given: Vec<&mut Tensor> = results.iter_mut().collect();
-    pteron_engine::fold::compute(&*kind, &views, &mut given, &ctx)?;
+    pteron_engine::fold::compute(&*kind, &views, &mut given, ctx)?;
     let is_one = results.len() == 1;
-    let of = inputs.iter().filter_map(|&id| constant(&method.state, id));
+    let of = inputs.iter().filter_map(|&id| constant(state, id));
     Some((results, Derivation::new(kind, of).filter(|_| is_one)))
 }
 

@@ -1,15 +1,20 @@
 //! Preparation of a loaded method: regions are lowered, constant calls folded, and each remaining call is offered once
 //! to its kernel to be specialized for its constant arguments.
 
-use crate::plan::{ArgStep, DelegateEntry, Id, KernelStep, OutStep, State, Step, Storage, Value};
+use crate::backend::DelegateEntry;
+use crate::plan::{ArgStep, Id, KernelStep, OutStep, State, Step, Storage, Value};
 mod fold;
 pub(crate) mod operands;
+mod prepared;
 pub(crate) mod raise;
 pub(crate) mod region;
 mod release;
 
-use crate::method::{AsWritten, Method};
 use crate::prepare::raise::DefUse;
+pub use prepared::AsWritten;
+pub(crate) use prepared::{Prepared, Settings};
+
+use crate::load::Loaded;
 use fold::fold;
 use pteron_engine::Packs;
 use pteron_operator::{Arg, Args, Isa};
@@ -23,22 +28,23 @@ use std::sync::Arc;
 ///
 /// Constants that only lowered regions use are read when they are packed, and released after that. The other constants
 /// that are needed are read after the static regions are lowered and before constants are folded.
-pub(crate) fn prepare(method: &mut Method) -> crate::Result<()> {
-    let mut def_use = DefUse::of(method);
-    region::lower_fixed(method, &def_use);
-    if let Err(e) = release::read_needed(method) {
+pub(crate) fn prepare(loaded: Loaded, packs: Packs, settings: &Settings<'_>) -> crate::Result<Prepared> {
+    let mut method = Prepared::unprepared(loaded, packs);
+    let mut def_use = DefUse::of(method.listing());
+    region::lower_fixed(&mut method, settings, &def_use);
+    if let Err(e) = release::read_needed(&method) {
         if method.regions.is_empty() {
             return Err(e);
         }
         // What the regions computed from their constants has left no room for the remaining ones.
-        region::undo(method);
-        release::read_needed(method)?;
+        region::undo(&mut method);
+        release::read_needed(&method)?;
     }
-    fold(method, &mut def_use);
+    fold(&mut method, settings, &mut def_use);
     let def_use = Arc::new(def_use);
-    region::find_dynamic(method, &def_use);
+    region::find_dynamic(&mut method, settings, &def_use);
     method.delegates.iter().for_each(DelegateEntry::forget_graph);
-    let Method { chains, state, regions, packs, isa, as_written, .. } = method;
+    let Prepared { chains, state, regions, packs, as_written, .. } = &mut method;
     for (index, chain) in chains.iter_mut().enumerate() {
         let mut next = 0;
         while let Some(step) = chain.steps.get_mut(next) {
@@ -55,7 +61,7 @@ pub(crate) fn prepare(method: &mut Method) -> crate::Result<()> {
                 },
                 _ => continue,
             };
-            call.prepared = match prepare_call(call, state, &def_use, *isa, packs) {
+            call.prepared = match prepare_call(call, state, &def_use, settings.ctx.isa(), packs) {
                 Ok(prepared) => prepared.map(Arc::from),
                 Err(error) => {
                     let is_noted =
@@ -71,8 +77,8 @@ pub(crate) fn prepare(method: &mut Method) -> crate::Result<()> {
             };
         }
     }
-    release::unneeded(method);
-    Ok(())
+    release::unneeded(&mut method);
+    Ok(method)
 }
 
 fn prepare_call(

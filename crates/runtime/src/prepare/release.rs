@@ -1,8 +1,8 @@
 //! Releases weights once they are packed: constants that only lowered regions read are not kept beside their packed
 //! form.
 
+use super::prepared::Prepared;
 use crate::Result;
-use crate::method::Method;
 use crate::plan::{ArgStep, Id, KernelStep, OutStep, Step, Storage};
 use crate::prepare::raise::tensors_of;
 use crate::prepare::region::Region;
@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 /// Reads the constants that are needed outside lowered regions. These include the constants of regions that could not
 /// be lowered because their constants could not be read.
-pub(crate) fn read_needed(method: &mut Method) -> Result<()> {
+pub(crate) fn read_needed(method: &Prepared) -> Result<()> {
     let needed = Needed::of(method).constants;
     let constants = &method.state.constants;
     constants.iter().zip(needed).filter(|(_, needed)| *needed).try_for_each(|(constant, _)| constant.read())
@@ -18,7 +18,7 @@ pub(crate) fn read_needed(method: &mut Method) -> Result<()> {
 
 /// Releases the constants that nothing will read and the delegates that nothing calls because regions have replaced
 /// them. If such a constant is later requested by name, it is read again.
-pub(crate) fn unneeded(method: &mut Method) {
+pub(crate) fn unneeded(method: &mut Prepared) {
     let Needed { constants, delegates } = Needed::of(method);
     for (delegate, _) in method.delegates.iter_mut().zip(delegates).filter(|(_, called)| !called) {
         delegate.release();
@@ -37,7 +37,7 @@ struct Needed {
 }
 
 impl Needed {
-    fn of(method: &Method) -> Self {
+    fn of(method: &Prepared) -> Self {
         let mut read: HashSet<Id> = method.inputs.iter().chain(&method.outputs).copied().collect();
         // A dynamic region is lowered again for new sizes, and may then pack the operands of any folded constant. They
         // stay in memory so that they are not read from the file for each combination of sizes.

@@ -11,7 +11,7 @@
 //! | `accumulated.PARAMETER` | the gradients that were accumulated since the last step: float32, one dimension |
 
 use super::{Optimizer, OptimizerState, TrainingModule};
-use crate::load::from_little_endian;
+use crate::convert::from_little_endian;
 use crate::{Error, Method, NamedDataMap, PtdDataMap, Result};
 use pteron_format::container::Blob;
 use pteron_format::ptd::{Builder, TensorLayout};

@@ -2,8 +2,7 @@
 
 use super::walk::Listing;
 use super::{DefUse, Reaching, tensors_of};
-use crate::load::planned;
-use crate::open::tensor_meta;
+use crate::open::{planned, tensor_meta};
 use crate::plan::resolve::{self, Called, kernel_step};
 use crate::plan::{
     ArgStep, Chain, DelegateStep, Id, KernelStep, OutStep, State, Step, Storage, TensorValue, Value,
@@ -134,7 +133,7 @@ impl Program {
         let ids = |list: &[i32]| list.iter().map(|&id| id as Id).collect::<Vec<_>>();
         let (inputs, outputs) = (ids(&tables.inputs), ids(&tables.outputs));
         let listing = Listing { state: &state, chains: &chains, inputs: &inputs, outputs: &outputs };
-        let def_use = DefUse::raise(listing);
+        let def_use = DefUse::of(listing);
         let unknown = unknown.into_iter().collect();
         Ok(RaisedMethod { program: self.clone(), plan, state, chains, def_use, unknown })
     }

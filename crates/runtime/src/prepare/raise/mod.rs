@@ -28,12 +28,11 @@ mod shape_scalars;
 mod walk;
 
 pub use from_tables::{Found, RaisedFlow, RaisedInstruction, RaisedMethod, RaisedRead, RaisedView};
-pub(crate) use walk::{scalar_of, tensors_of, writes_only_its_outs};
+pub(crate) use walk::{Listing, scalar_of, tensors_of, writes_only_its_outs};
 
 #[cfg(test)]
 mod tests;
 
-use crate::method::Method;
 use crate::plan::{Id, State, Storage};
 use pteron_tensor::Extent;
 use smallvec::SmallVec;
@@ -223,7 +222,7 @@ impl DefUse {
 
     /// Whether the definition of a value can be replaced by a constant: this definition reaches all reads of the value,
     /// and nothing else observes its bytes.
-    pub(crate) fn is_foldable(&self, method: &Method, id: Id, def: DefId) -> bool {
+    pub(crate) fn is_foldable(&self, state: &State, id: Id, def: DefId) -> bool {
         let (def, mentions) = (&self.defs[def.0 as usize], &self.mentions[id]);
         !def.live_out
             && !def.has_other_uses
@@ -232,7 +231,7 @@ impl DefUse {
             && !self.is_moving(id)
             && !self.is_input.contains(&id)
             && !self.is_output.contains(&id)
-            && method.state.values[id].tensor().is_some_and(|t| t.name.is_none())
+            && state.values[id].tensor().is_some_and(|t| t.name.is_none())
     }
 
     /// Whether a value is state: an execution reads its bytes before writing all of them.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{BytesLoader, Limits, LoadOptions, Program};
+use crate::{BytesLoader, Limits, LoadOptions, Method, Program};
 use pteron_format::pte::{
     AllocationDetails, Builder, Chain, EValue, ExecutionPlan, Instruction, Operator, Tensor,
 };
@@ -95,7 +95,7 @@ fn pieces(len: usize) -> Method {
 #[test]
 fn cost_is_linear_in_the_number_of_instructions() {
     for make in [chain, pairs, pieces] {
-        let visited = |len: usize| DefUse::of(&make(len)).visited();
+        let visited = |len: usize| DefUse::of(make(len).listing()).visited();
         let (once, more) = (visited(500), visited(5000));
         assert!(once > 0 && more <= 11 * once, "{once} lookups, {more} for ten times the calls");
     }
@@ -104,7 +104,7 @@ fn cost_is_linear_in_the_number_of_instructions() {
 /// For each read of the method's instructions: whether one definition reaches all of it, and the last instruction that
 /// wrote any of it.
 fn reads(method: &Method) -> Vec<(bool, Position)> {
-    let def_use = DefUse::of(method);
+    let def_use = DefUse::of(method.listing());
     let steps = 1..=method.chains[0].steps.len() as Position;
     let reads = steps.flat_map(|at| def_use.reads.of(at).to_vec());
     reads.map(|(_, reach)| reach.map_or((false, 99), |r| (r.def.is_some(), r.latest))).collect()
@@ -122,7 +122,7 @@ fn the_last_write_reaches_a_read() {
     plan.relu(a, out); // 5: parts of 1 and 4
     let method = plan.load(&[x], &[out]);
     assert_eq!(reads(&method), [(true, 0), (true, 1), (false, 1), (true, 0), (false, 4)]);
-    let def_use = DefUse::of(&method);
+    let def_use = DefUse::of(method.listing());
     let first = def_use.writes(1)[0].unwrap();
     assert_eq!(def_use.clobbered_by(4), [first]);
     assert!(def_use.is_needed_after(first, 4) && !def_use.is_needed_after(first, 5));
@@ -145,7 +145,7 @@ fn blocks_end_at_jumps() {
     plan.relu(b, out); // 4
     plan.relu(x, out); // 5
     let method = plan.load(&[x], &[out]);
-    let def_use = DefUse::of(&method);
+    let def_use = DefUse::of(method.listing());
     assert!(!def_use.starts_block(3) && def_use.starts_block(4) && def_use.starts_block(5));
     let live_out = |at| def_use.is_live_out(def_use.writes(at)[0].unwrap());
     // 1 is only read in its block, 2 after the jump. The analysis does not detect that 5 always overwrites 4.
@@ -161,7 +161,7 @@ fn moved_tensors_are_always_live_out() {
     plan.relu(b, out); // 3
     plan.relu(x, a); // 4
     let method = plan.load(&[x], &[out]);
-    let def_use = DefUse::of(&method);
+    let def_use = DefUse::of(method.listing());
     let live_out = |at| def_use.is_live_out(def_use.writes(at)[0].unwrap());
     assert_eq!([1, 3, 4].map(live_out), [true, true, true]);
     assert_eq!(def_use.read(3, b as Id), None);

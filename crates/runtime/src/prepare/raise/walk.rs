@@ -2,7 +2,6 @@
 
 use super::intervals::{IntervalMap, IntervalSet};
 use super::{DefId, DefUse, Definition, Mentions, PerInstruction, Position, Reaching, home};
-use crate::method::Method;
 use crate::plan::{ArgStep, Chain, Id, KernelStep, OutStep, State, Step, Value};
 use pteron_tensor::{Extent, Scalar};
 use smallvec::SmallVec;
@@ -23,21 +22,16 @@ enum Location {
 
 /// The instructions to be raised, with their values.
 #[derive(Clone, Copy)]
-pub(super) struct Listing<'m> {
-    pub(super) state: &'m State,
-    pub(super) chains: &'m [Chain],
-    pub(super) inputs: &'m [Id],
-    pub(super) outputs: &'m [Id],
+pub(crate) struct Listing<'m> {
+    pub(crate) state: &'m State,
+    pub(crate) chains: &'m [Chain],
+    pub(crate) inputs: &'m [Id],
+    pub(crate) outputs: &'m [Id],
 }
 
 impl DefUse {
     /// Raises a method.
-    pub(crate) fn of(method: &Method) -> Self {
-        let Method { state, chains, inputs, outputs, .. } = method;
-        Self::raise(Listing { state, chains, inputs, outputs })
-    }
-
-    pub(super) fn raise(method: Listing<'_>) -> Self {
+    pub(crate) fn of(method: Listing<'_>) -> Self {
         let mut walk = Walk::new(method);
         walk.find_changes();
         walk.find_aliased_bytes();

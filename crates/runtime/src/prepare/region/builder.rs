@@ -1,6 +1,7 @@
 //! Builds the graph of a region, call by call.
 
-use crate::plan::{ArgStep, DelegateEntry, Id, KernelStep, OutStep, State, Step, Storage};
+use crate::backend::DelegateEntry;
+use crate::plan::{ArgStep, Id, KernelStep, OutStep, State, Step, Storage};
 use crate::prepare::operands::Operands;
 use crate::prepare::raise::{DefId, DefUse, Position, writes_only_its_outs};
 use pteron_engine::{Call, CallOut, Graph, OpKind, Reshape, ValueId};
@@ -9,6 +10,9 @@ use pteron_tensor::{Scalar, Shape, ShapeDynamism, TensorMeta};
 use pteron_trace::Place;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+/// Minimum number of calls that make a region worth its entry and exit cost.
+pub(super) const MIN_CALLS: usize = 2;
 
 /// Maximum number of calls in a region. Each run of a region compares the extents of its inputs and outputs pairwise.
 pub(super) const MAX_CALLS: usize = 4096;

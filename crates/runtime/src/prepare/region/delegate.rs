@@ -1,7 +1,6 @@
 //! Inlining the graphs of delegates into regions.
 
-use super::MIN_CALLS;
-use super::builder::{Builder, MAX_CALLS};
+use super::builder::{Builder, MAX_CALLS, MIN_CALLS};
 use crate::backend::GraphRequest;
 use crate::plan::{ArgStep, DelegateStep, Id, OutStep};
 use crate::prepare::raise::scalar_of;

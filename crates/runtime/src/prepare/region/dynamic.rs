@@ -12,9 +12,10 @@
 //! succeeded.
 
 use super::builder::{Builder, Observed, Recorded, Sizes};
-use super::{Lowered, Run, builder, calls};
-use crate::method::Method;
-use crate::plan::{Chain, DelegateEntry, Id, KernelStep, OutStep, State, Step, TensorValue, Value};
+use super::lowered::Lowered;
+use super::run::{Run, calls};
+use crate::backend::DelegateEntry;
+use crate::plan::{Chain, Id, KernelStep, OutStep, State, Step, TensorValue, Value};
 use crate::prepare::raise::{DefUse, scalar_of};
 use pteron_engine::{Executable, Graph, Packs};
 use pteron_operator::KernelContext;
@@ -88,19 +89,23 @@ pub(crate) enum Choice {
 }
 
 impl DynamicRegion {
-    /// A dynamic region for a run. `None` if one of its calls cannot be added to the graph.
-    pub(crate) fn new(method: &Method, def_use: &Arc<DefUse>, run: &Run) -> Option<Self> {
-        let mut builder = builder(method, def_use, run.positions(def_use).start, Sizes::Bounds);
-        for (i, call) in calls(&method.chains[run.chain].steps, run.range.clone()) {
-            if !builder.add(run.chain, i, call) {
-                return None;
-            }
+    /// A dynamic region for a run of a chain's `steps`. `builder` is an empty one for the upper bounds of its sizes. `None`
+    /// if one of its calls cannot be added to the graph.
+    pub(super) fn new(
+        mut builder: Builder<'_>,
+        def_use: &Arc<DefUse>,
+        run: &Run,
+        steps: &[Step],
+        keep_graph: bool,
+    ) -> Option<Self> {
+        if !calls(steps, run.range.clone()).all(|(i, call)| builder.add(run.chain, i, call)) {
+            return None;
         }
         builder.mark_bounds();
         builder.outputs(run.positions(def_use).end);
         let keys = builder.keys();
         Some(Self {
-            graph: method.keep_graphs.then_some(Box::new(builder.graph)),
+            graph: keep_graph.then_some(Box::new(builder.graph)),
             def_use: Arc::clone(def_use),
             chain: run.chain,
             range: run.range.clone(),
