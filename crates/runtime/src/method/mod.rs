@@ -1,24 +1,25 @@
 //! A loaded method: its inputs, outputs, named tensors, and its memory.
 
 pub(crate) mod checkpoint;
+mod inputs;
 mod load;
+mod memory;
 mod session;
 
 pub use session::{Session, SharedMethod};
 
 use crate::backend::DelegateEntry;
 use crate::error::{Error, ExecuteError, InputProblem, InstructionPlace};
-use crate::open::{MethodMeta, Program, check_shape, check_within};
+use crate::open::{MethodMeta, Program};
 use crate::plan::{Chain, Id, State, Step, Storage, Value};
 use crate::prepare::AsWritten;
 use crate::prepare::raise::Listing;
 use crate::prepare::region::Region;
 use crate::{Limits, Result};
-use pteron_format::pte::TensorData;
 use pteron_ir::exported::InputSizes;
-use pteron_operator::{EValue, Generator, Isa, Reservation, Scratch, Tag};
+use pteron_operator::{EValue, Generator, Isa, Reservation, Scratch};
 use pteron_pool::{Interrupt, Pool};
-use pteron_tensor::{AlignedBuffer, Extent, Tensor, TensorView, TensorViewMut};
+use pteron_tensor::{TensorView, TensorViewMut};
 use pteron_trace::EventTracer;
 use std::sync::Arc;
 
@@ -140,90 +141,6 @@ impl Method {
         }
         self.check_sizes()?;
         self.run_chains()
-    }
-
-    /// Checks the sizes of all inputs together.
-    fn check_sizes(&self) -> Result<()> {
-        let Some(allowed) = &self.input_sizes else { return Ok(()) };
-        let sizes_of = |input: usize| {
-            let tensor = self.state.values[*self.inputs.get(input)?].tensor()?;
-            Some(&**tensor.meta.sizes())
-        };
-        allowed.check(sizes_of).map_err(|problem| self.input_error(InputProblem::Size(problem)))
-    }
-
-    /// Copies a value into an input.
-    ///
-    /// A tensor must have the scalar type of the input and a shape within its bounds; its dim order is converted if it
-    /// differs. A number, boolean or string must equal the value that was fixed when the model was exported.
-    pub fn set_input(&mut self, index: usize, value: &EValue) -> Result<()> {
-        let Some(&id) = self.inputs.get(index) else {
-            return Err(self.input_error(InputProblem::Index { index, count: self.inputs.len() }));
-        };
-        match value {
-            EValue::Tensor(tensor) => self.set_tensor(index, id, tensor.view())?,
-            other => check_traced(index, &self.state.values[id], other).map_err(|p| self.input_error(p))?,
-        }
-        self.input_set[index] = true;
-        Ok(())
-    }
-
-    /// As [`Self::set_input`], with a borrowed tensor.
-    pub fn set_input_tensor(&mut self, index: usize, tensor: TensorView<'_>) -> Result<()> {
-        let Some(&id) = self.inputs.get(index) else {
-            return Err(self.input_error(InputProblem::Index { index, count: self.inputs.len() }));
-        };
-        self.set_tensor(index, id, tensor)?;
-        self.input_set[index] = true;
-        Ok(())
-    }
-
-    fn set_tensor(&mut self, index: usize, id: Id, tensor: TensorView<'_>) -> Result<()> {
-        let Some(slot) = self.state.values[id].tensor_mut() else {
-            let expected = tag(&self.state.values[id]);
-            return Err(self.input_error(InputProblem::Kind { index, expected, found: Tag::Tensor }));
-        };
-        let expected = (slot.meta.dtype(), slot.meta.dynamism(), &*slot.bound);
-        let allowed = self.input_sizes.as_deref();
-        if let Err(problem) = check_within(index, expected, allowed, tensor.dtype(), tensor.sizes()) {
-            return Err(self.input_error(problem));
-        }
-        slot.meta.resize(tensor.sizes())?;
-        slot.storage = slot.home;
-        let Storage::Arena(extent) = slot.storage else {
-            return Err(self.input_error(InputProblem::Traced {
-                index,
-                expected: "a constant".to_owned(),
-                found: "a tensor".to_owned(),
-            }));
-        };
-        let extent = pteron_tensor::Extent { len: slot.meta.nbytes(), ..extent };
-        let target = self.state.arenas.bytes_mut(extent)?;
-        tensor.relayout(&mut pteron_tensor::TensorViewMut::new(&mut slot.meta, target)?)?;
-        Ok(())
-    }
-
-    /// The memory of an input, to be filled in place before [`Self::run`], which avoids a copy. `sizes` are the sizes
-    /// of the tensor, within the bounds of the input. The dim order is the input's.
-    pub fn input_mut(&mut self, index: usize, sizes: &[usize]) -> Result<TensorViewMut<'_>> {
-        let Some(&id) = self.inputs.get(index) else {
-            return Err(self.input_error(InputProblem::Index { index, count: self.inputs.len() }));
-        };
-        let value = &self.state.values[id];
-        let Some(t) = value.tensor() else {
-            let expected = tag(value);
-            return Err(self.input_error(InputProblem::Kind { index, expected, found: Tag::Tensor }));
-        };
-        let (allowed, home) = (self.input_sizes.as_deref(), t.home);
-        check_shape(index, t.meta.dynamism(), &t.bound, allowed, sizes).map_err(|p| self.input_error(p))?;
-        let (Storage::Arena(extent), Some(slot)) = (home, self.state.values[id].tensor_mut()) else {
-            return Err(Error::Unsupported(format!("input {index} of method `{}` is a constant", self.name)));
-        };
-        slot.meta.resize(sizes)?;
-        slot.storage = home;
-        self.input_set[index] = true;
-        let extent = pteron_tensor::Extent { len: slot.meta.nbytes(), ..extent };
-        Ok(TensorViewMut::new(&mut slot.meta, self.state.arenas.bytes_mut(extent)?)?)
     }
 
     /// Sets the inputs, runs, and copies the outputs into existing tensors, without allocation. All inputs and outputs
@@ -358,80 +275,6 @@ impl Method {
         Ok(())
     }
 
-    /// Swaps the leading planned arenas with `buffers`, as many as there are of both. A module uses this to let its
-    /// methods share memory in turn.
-    pub(crate) fn take_memory(&mut self, buffers: &mut [AlignedBuffer]) {
-        for (i, buffer) in buffers.iter_mut().enumerate().take(self.planned_arenas) {
-            if let Some(arena) = self.state.arenas.arena_mut(i) {
-                std::mem::swap(arena, buffer);
-            }
-        }
-    }
-
-    /// Gives the leading planned arenas up for `buffers`, which a module lends to this method and others, and copies the
-    /// initial values of its tensors to them. `buffers` are at least as large as the arenas.
-    pub(crate) fn move_memory(&mut self, buffers: &mut [AlignedBuffer]) -> Result<()> {
-        for extent in
-            self.initialized(|data| matches!(data, TensorData::Initial(_) | TensorData::ExternalInitial(_)))
-        {
-            if let Some(buffer) = buffers.get_mut(extent.arena).filter(|_| extent.arena < self.planned_arenas)
-                && let Some(to) = buffer.get_mut(extent.offset..extent.offset.saturating_add(extent.len))
-            {
-                to.copy_from_slice(self.state.arenas.bytes(extent)?);
-            }
-        }
-        let mut lent: Vec<AlignedBuffer> = buffers.iter().map(|_| AlignedBuffer::default()).collect();
-        self.take_memory(&mut lent);
-        Ok(())
-    }
-
-    /// The extents of tensors whose initial values come from external data.
-    fn initialized_by_data(&self) -> impl Iterator<Item = Extent> {
-        self.initialized(|data| matches!(data, TensorData::ExternalInitial(_)))
-    }
-
-    /// The extents of planned tensors whose data is chosen.
-    fn initialized(&self, chosen: impl Fn(&TensorData<'_>) -> bool) -> impl Iterator<Item = Extent> {
-        let tables = self.program.tables();
-        let values = tables.execution_plan[self.plan].values.iter().zip(&self.state.values);
-        values.filter_map(move |(value, state)| match state.tensor()?.home {
-            Storage::Arena(extent) if chosen(&tables.tensor_data(value.as_tensor()?)) => Some(extent),
-            _ => None,
-        })
-    }
-
-    /// Fails unless [`Self::renew`] can replace this method by `new`.
-    pub(crate) fn check_renewal(&self, new: &Method) -> Result<()> {
-        for extent in new.initialized_by_data() {
-            new.state.arenas.bytes(extent)?;
-            self.state.arenas.bytes(extent)?;
-        }
-        Ok(())
-    }
-
-    /// Replaces this method by `new`, the same method loaded on other data, and keeps the mutable state, except for
-    /// tensors whose initial values come from the data. Both methods must have the arenas of their plan.
-    pub(crate) fn renew(&mut self, mut new: Method) -> Result<()> {
-        for extent in new.initialized_by_data() {
-            let fresh = new.state.arenas.bytes(extent)?;
-            self.state.arenas.bytes_mut(extent)?.copy_from_slice(fresh);
-        }
-        // Constants come from the new data, including those that were folded.
-        for (old, fresh) in self.state.values.iter_mut().zip(&mut new.state.values) {
-            let constant = |v: &Value| v.tensor().is_some_and(|t| matches!(t.home, Storage::Constant(_)));
-            if !constant(old) && !constant(fresh) {
-                std::mem::swap(old, fresh);
-            }
-        }
-        std::mem::swap(&mut self.state.arenas, &mut new.state.arenas);
-        std::mem::swap(&mut self.input_set, &mut new.input_set);
-        std::mem::swap(&mut self.generator, &mut new.generator);
-        std::mem::swap(&mut self.tracer, &mut new.tracer);
-        std::mem::swap(&mut self.interrupt, &mut new.interrupt);
-        *self = new;
-        Ok(())
-    }
-
     /// Bytes that this method and its forks currently hold, as [`Limits::memory`] counts them.
     pub fn memory(&self) -> u64 {
         self.packs.budget().held()
@@ -481,70 +324,4 @@ impl std::fmt::Debug for Method {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Method(`{}`, {} inputs, {} outputs)", self.name, self.inputs.len(), self.outputs.len())
     }
-}
-
-fn tag(value: &Value) -> Tag {
-    match value {
-        Value::None => Tag::None,
-        Value::Int(_) => Tag::Int,
-        Value::Double(_) => Tag::Double,
-        Value::Bool(_) => Tag::Bool,
-        Value::Str(_) => Tag::String,
-        Value::Ints(_) => Tag::ListInt,
-        Value::Doubles(_) => Tag::ListDouble,
-        Value::Bools(_) => Tag::ListBool,
-        Value::Tensors(_) => Tag::ListTensor,
-        Value::OptionalTensors(_) => Tag::ListOptionalTensor,
-        Value::Tensor(_) => Tag::Tensor,
-    }
-}
-
-/// Checks that a non-tensor input equals the value that the exporter fixed. Doubles may differ by a rounding tolerance:
-/// the reference's 1e-4 absolute and 1e-5 relative.
-fn check_traced(index: usize, expected: &Value, found: &EValue) -> Result<(), InputProblem> {
-    let same = match (expected, found) {
-        (Value::None, EValue::None) => true,
-        (Value::Int(a), EValue::Int(b)) => a == b,
-        (Value::Bool(a), EValue::Bool(b)) => a == b,
-        (Value::Double(a), EValue::Double(b)) => {
-            a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-4 + 1e-5 * b.abs()
-        }
-        (Value::Str(a), EValue::String(b)) => **a == **b,
-        (Value::Doubles(a), EValue::ListDouble(b)) => **a == **b,
-        (Value::Bools(a), EValue::ListBool(b)) => **a == **b,
-        _ => return Err(InputProblem::Kind { index, expected: tag(expected), found: found.tag() }),
-    };
-    if same {
-        return Ok(());
-    }
-    Err(InputProblem::Traced { index, expected: describe_traced(expected), found: describe(found) })
-}
-
-fn describe_traced(value: &Value) -> String {
-    match value {
-        Value::Int(v) => v.to_string(),
-        Value::Double(v) => format!("{v:?}"),
-        Value::Bool(v) => v.to_string(),
-        Value::Str(v) => format!("{v:?}"),
-        Value::Doubles(v) => format!("{v:?}"),
-        Value::Bools(v) => format!("{v:?}"),
-        other => other.kind().to_owned(),
-    }
-}
-
-fn describe(value: &EValue) -> String {
-    match value {
-        EValue::Int(v) => v.to_string(),
-        EValue::Double(v) => format!("{v:?}"),
-        EValue::Bool(v) => v.to_string(),
-        EValue::String(v) => format!("{v:?}"),
-        EValue::ListDouble(v) => format!("{v:?}"),
-        EValue::ListBool(v) => format!("{v:?}"),
-        EValue::Tensor(t) => describe_tensor(t),
-        other => other.tag().to_string(),
-    }
-}
-
-fn describe_tensor(t: &Tensor) -> String {
-    format!("a tensor {}", t.meta())
 }

@@ -63,6 +63,9 @@ struct Joint {
     accumulated: BTreeMap<String, Vec<f32>>,
 }
 
+/// Receives the name of a parameter, its elements, and those of its gradient.
+type Visit<'v> = &'v mut dyn FnMut(&str, &mut [f32], &mut [f32]) -> Result<()>;
+
 impl TrainingModule {
     /// Opens a program file and reads ranges of it on demand.
     pub fn open(path: impl AsRef<Path>, options: LoadOptions) -> Result<Self> {
@@ -219,7 +222,7 @@ impl Method {
         parameter: usize,
         gradient: usize,
         name: &str,
-        visit: gradients::Visit<'_>,
+        visit: Visit<'_>,
     ) -> Result<()> {
         let (p, p_dtype, p_order) = self.output_extent(parameter, name)?;
         let (g, g_dtype, g_order) = self.output_extent(gradient, name)?;
