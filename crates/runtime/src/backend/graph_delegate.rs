@@ -99,9 +99,9 @@ impl Delegate for GraphDelegate {
         });
         let mut outputs: Vec<TensorViewMut<'_>> = outputs.collect::<Result<_, _>>()?;
         let fixed = |meta: &TensorMeta| meta.clone().with_dynamism(ShapeDynamism::Static);
-        let given = inputs.iter().map(|view| fixed(view.meta())).collect();
-        let taken: Vec<_> = outputs.iter().map(|view| fixed(view.meta())).collect();
-        let executable = self.lower(ctx, given, &taken)?;
+        let input_metas = inputs.iter().map(|view| fixed(view.meta())).collect();
+        let output_metas: Vec<_> = outputs.iter().map(|view| fixed(view.meta())).collect();
+        let executable = self.lower(ctx, input_metas, &output_metas)?;
         let ran = executable.run(ctx.kernels, ctx.tracer(), &inputs, &mut outputs);
         ran.map_err(|e| at_node(executable.failed_at(), e.into()))
     }

@@ -7,7 +7,7 @@
 use crate::error::ExecuteError;
 use crate::open::ConstantBytes;
 use crate::plan::state::{State, constant, present};
-use crate::plan::{ArgStep, Id, OutStep, Storage, TensorValue, Value};
+use crate::plan::{ArgRef, Id, OutRef, Storage, TensorValue, Value};
 use pteron_operator::{Arg, Error as KernelError, Out, Scratch, ScratchBuffer};
 use pteron_tensor::{Arenas, Extent, Scalar, Shape, ShapeDynamism, TensorMeta, TensorView, TensorViewMut};
 use smallvec::SmallVec;
@@ -17,7 +17,7 @@ pub(crate) type OutList<'a> = SmallVec<[Out<'a>; 3]>;
 type Result<T, E = ExecuteError> = std::result::Result<T, E>;
 
 /// A kernel, delegate or region that can be called with views.
-pub(crate) trait Callee {
+pub(crate) trait Callable {
     /// Computes the outs and returns them.
     fn call<'x>(self, args: ArgList<'x>, outs: OutList<'x>) -> Result<OutList<'x>>
     where
@@ -35,11 +35,11 @@ impl State {
     /// `in_place` lists the arguments that may alias the first out.
     pub(crate) fn call(
         &mut self,
-        args: &[ArgStep],
-        outs: &[OutStep],
+        args: &[ArgRef],
+        outs: &[OutRef],
         in_place: &[usize],
         scratch: &Scratch,
-        callee: impl Callee,
+        callee: impl Callable,
     ) -> Result<()> {
         let mut ids: SmallVec<[Id; 4]> = SmallVec::new();
         let mut extents: SmallVec<[Extent; 4]> = SmallVec::new();
@@ -51,14 +51,14 @@ impl State {
         // Meta copies of tensors that are both read and written: the out borrows the meta, the argument this copy.
         let mut shadows: SmallVec<[(Id, TensorMeta); 1]> = SmallVec::new();
         for arg in args {
-            if let ArgStep::Value(id) = *arg
+            if let ArgRef::Value(id) = *arg
                 && ids.contains(&id)
                 && let Some(t) = self.values[id].tensor()
             {
                 shadows.push((id, t.meta.clone()));
             }
         }
-        let first_out = outs.first().and_then(|o| if let OutStep::Tensor(id) = o { Some(*id) } else { None });
+        let first_out = outs.first().and_then(|o| if let OutRef::Tensor(id) = o { Some(*id) } else { None });
         let first_meta = first_out.and_then(|id| self.values[id].tensor()).map(|t| t.meta.clone());
         for &id in &ids {
             // For an id that appears twice among the outs, the second take finds an empty meta, and borrowing its
@@ -121,33 +121,33 @@ impl State {
     }
 }
 
-fn out_tensors(out: &OutStep) -> impl Iterator<Item = Id> {
+fn out_tensors(out: &OutRef) -> impl Iterator<Item = Id> {
     let ids: &[Id] = match out {
-        OutStep::Tensor(id) => std::slice::from_ref(id),
-        OutStep::Tensors(ids) => ids,
-        OutStep::Scalar(_) | OutStep::View { .. } => &[],
+        OutRef::Tensor(id) => std::slice::from_ref(id),
+        OutRef::Tensors(ids) => ids,
+        OutRef::Scalar(_) | OutRef::View { .. } => &[],
     };
     ids.iter().copied()
 }
 
-fn bind_outs<'a>(outs: &[OutStep], views: SmallVec<[TensorViewMut<'a>; 4]>) -> OutList<'a> {
+fn bind_outs<'a>(outs: &[OutRef], views: SmallVec<[TensorViewMut<'a>; 4]>) -> OutList<'a> {
     let mut views = views.into_iter();
     outs.iter()
         .map(|out| match out {
-            OutStep::Tensor(_) => Out::Tensor(views.next().expect("one view an out")),
-            OutStep::Tensors(ids) => Out::Tensors(views.by_ref().take(ids.len()).collect()),
-            OutStep::Scalar(_) => Out::Scalar(None),
-            OutStep::View { .. } => Out::View(None),
+            OutRef::Tensor(_) => Out::Tensor(views.next().expect("one view an out")),
+            OutRef::Tensors(ids) => Out::Tensors(views.by_ref().take(ids.len()).collect()),
+            OutRef::Scalar(_) => Out::Scalar(None),
+            OutRef::View { .. } => Out::View(None),
         })
         .collect()
 }
 
-fn produced(outs: &[OutStep], written: OutList<'_>) -> Result<SmallVec<[Produced; 2]>> {
+fn produced(outs: &[OutRef], written: OutList<'_>) -> Result<SmallVec<[Produced; 2]>> {
     let mut list = SmallVec::new();
-    for (step, out) in outs.iter().zip(written) {
-        match (step, out) {
-            (OutStep::Scalar(id), Out::Scalar(Some(s))) => list.push(Produced::Scalar(*id, s)),
-            (OutStep::View { to, of }, Out::View(Some(sizes))) => {
+    for (out_ref, out) in outs.iter().zip(written) {
+        match (out_ref, out) {
+            (OutRef::Scalar(id), Out::Scalar(Some(s))) => list.push(Produced::Scalar(*id, s)),
+            (OutRef::View { to, of }, Out::View(Some(sizes))) => {
                 list.push(Produced::View { to: *to, of: *of, sizes });
             }
             (_, Out::Scalar(None) | Out::View(None)) => {
@@ -189,7 +189,7 @@ impl<'a> Binder<'a> {
     }
 
     /// Copies every input that overlaps an out, except inputs that may alias the first out.
-    fn copies<'s>(&self, args: &[ArgStep], arenas: &Arenas, scratch: &'s Scratch) -> Result<Temps<'s>> {
+    fn copies<'s>(&self, args: &[ArgRef], arenas: &Arenas, scratch: &'s Scratch) -> Result<Temps<'s>> {
         let mut temps = Temps::new();
         let mut copy = |id: Id, position: Option<usize>| -> Result<()> {
             let (meta, t) = self.tensor(id)?;
@@ -207,7 +207,7 @@ impl<'a> Binder<'a> {
             Ok(())
         };
         for (position, arg) in args.iter().enumerate() {
-            let ArgStep::Value(id) = *arg else { continue };
+            let ArgRef::Value(id) = *arg else { continue };
             match &self.values[id] {
                 Value::Tensor(_) => copy(id, Some(position))?,
                 Value::Tensors(ids) => ids.iter().try_for_each(|&id| copy(id, None))?,
@@ -221,7 +221,7 @@ impl<'a> Binder<'a> {
     fn arg<'v>(
         &self,
         position: usize,
-        arg: ArgStep,
+        arg: ArgRef,
         temps: &'v Temps<'_>,
         loan: &mut pteron_tensor::Loan<'v>,
     ) -> Result<Arg<'v>>
@@ -229,8 +229,8 @@ impl<'a> Binder<'a> {
         'a: 'v,
     {
         let id = match arg {
-            ArgStep::Out(i) => return Ok(Arg::Out(i)),
-            ArgStep::Value(id) => id,
+            ArgRef::Out(i) => return Ok(Arg::Out(i)),
+            ArgRef::Value(id) => id,
         };
         Ok(match &self.values[id] {
             Value::None => Arg::None,

@@ -7,10 +7,10 @@ use crate::backend::{BackendExecutionContext, BackendMemory, Delegate, DelegateE
 use crate::error::{Error, ExecuteError};
 use crate::method::Method;
 use crate::plan::{
-    ArgStep, Chain, DelegateStep, Id, KernelStep, OutStep, RegionStep, State, Step, Storage, Value,
+    ArgRef, Chain, DelegateCall, Id, Instr, KernelCall, OutRef, RegionCall, State, Storage, Value,
 };
-use crate::prepare::region::{Choice, Lowered, LoweringContext, Region};
-use call::{ArgList, Callee, OutList};
+use crate::prepare::region::{Lowered, LoweringContext, Region, RunMode};
+use call::{ArgList, Callable, OutList};
 use pteron_clock::Instant;
 use pteron_engine::{Executable, Packs};
 use pteron_operator::{Arg, Args, Generator, Isa, KernelContext, Out, Outs, Scratch};
@@ -115,11 +115,11 @@ impl<'a> Runner<'a> {
     /// Runs one chain. An error has the index of the instruction.
     fn chain(&mut self, index: usize, chain: &Chain) -> Result<(), (usize, ExecuteError)> {
         let mut next = 0;
-        while let Some(step) = chain.steps.get(next) {
+        while let Some(instr) = chain.instrs.get(next) {
             self.at = next;
             // A region counts as all of its instructions.
-            let cost = match step {
-                Step::Region(region) => (region.next - next) as u64,
+            let cost = match instr {
+                Instr::Region(region) => (region.next - next) as u64,
                 _ => 1,
             };
             if self.left < cost {
@@ -127,12 +127,12 @@ impl<'a> Runner<'a> {
             }
             self.left -= cost;
             let place = Place::instruction(index as u32, next as u32);
-            next = match step {
-                Step::Region(region) => {
+            next = match instr {
+                Instr::Region(region) => {
                     self.region(region, chain, place)?;
                     region.next
                 }
-                _ => self.step(step, place).map_err(|e| (next, e))?.unwrap_or(next + 1),
+                _ => self.instr(instr, place).map_err(|e| (next, e))?.unwrap_or(next + 1),
             };
         }
         Ok(())
@@ -141,26 +141,26 @@ impl<'a> Runner<'a> {
     /// Runs a region. An error has the index of the instruction that failed.
     fn region(
         &mut self,
-        step: &RegionStep,
+        instr: &RegionCall,
         chain: &Chain,
         place: Place,
     ) -> Result<(), (usize, ExecuteError)> {
         let ctx = self.context();
         let start = place.instruction.unwrap_or_default() as usize;
         let Self { regions, state, scratch, tracer, .. } = self;
-        let region = match &mut regions[step.region] {
+        let region = match &mut regions[instr.region] {
             Region::Fixed(lowered) => {
                 lowered.run_at(state, scratch, &ctx, *tracer, start)?;
                 return self.check().map_err(|e| (start, e));
             }
             Region::Dynamic(region) => region,
         };
-        let mut choice = region.choose(state);
-        if choice == Choice::Record && region.is_determined_by_graphs() {
-            choice = self.lower(step, &ctx, place).map_or(Choice::Interpret, Choice::Lowered);
+        let mut mode = region.choose_mode(state);
+        if mode == RunMode::Record && region.is_determined_by_graphs() {
+            mode = self.lower(instr, &ctx, place).map_or(RunMode::Interpret, RunMode::Lowered);
         }
         let Self { regions, state, scratch, tracer, .. } = self;
-        if let (Choice::Lowered(index), Region::Dynamic(region)) = (choice, &mut regions[step.region])
+        if let (RunMode::Lowered(index), Region::Dynamic(region)) = (mode, &mut regions[instr.region])
             && let Some(lowered) = region.specialization(index)
         {
             match lowered.run_at(state, scratch, &ctx, *tracer, start) {
@@ -169,50 +169,50 @@ impl<'a> Runner<'a> {
                 Ok(()) => return self.check().map_err(|e| (start, e)),
             }
         }
-        for i in start..step.next {
+        for i in start..instr.next {
             let at = Place { instruction: Some(i as u32), ..place };
-            let next = if i == start { &*step.first } else { &chain.steps[i] };
+            let next = if i == start { &*instr.first } else { &chain.instrs[i] };
             self.at = i;
-            self.step(next, at).map_err(|e| (i, e))?;
-            if let (Choice::Record, Step::Kernel(call)) = (choice, next)
-                && let Region::Dynamic(region) = &mut self.regions[step.region]
+            self.instr(next, at).map_err(|e| (i, e))?;
+            if let (RunMode::Record, Instr::Kernel(call)) = (mode, next)
+                && let Region::Dynamic(region) = &mut self.regions[instr.region]
             {
                 region.record(self.state, call);
             }
         }
-        match (choice, &mut self.regions[step.region]) {
-            (Choice::Record, _) => {
-                self.lower(step, &ctx, place);
+        match (mode, &mut self.regions[instr.region]) {
+            (RunMode::Record, _) => {
+                self.lower(instr, &ctx, place);
             }
             // The instructions succeeded although the specialization failed.
-            (Choice::Lowered(index), Region::Dynamic(region)) => region.invalidate(index),
+            (RunMode::Lowered(index), Region::Dynamic(region)) => region.invalidate(index),
             _ => {}
         }
         Ok(())
     }
 
     /// Lowers a dynamic region for what was recorded. Returns the index of the specialization.
-    fn lower(&mut self, step: &RegionStep, ctx: &KernelContext<'_>, place: Place) -> Option<usize> {
-        let Region::Dynamic(region) = &mut self.regions[step.region] else { return None };
+    fn lower(&mut self, instr: &RegionCall, ctx: &KernelContext<'_>, place: Place) -> Option<usize> {
+        let Region::Dynamic(region) = &mut self.regions[instr.region] else { return None };
         let started = self.tracer.start();
         let Self { state, chains, delegates, packs, .. } = self;
-        let index = region.lower(&step.first, LoweringContext { state, chains, delegates, ctx, packs });
+        let index = region.lower(&instr.first, LoweringContext { state, chains, delegates, ctx, packs });
         self.tracer.end(started, SpanKind::Prepare, self.method, place);
         index
     }
 
-    fn kernel(&mut self, call: &KernelStep, place: Place) -> Result<(), ExecuteError> {
+    fn kernel(&mut self, call: &KernelCall, place: Place) -> Result<(), ExecuteError> {
         let started = self.tracer.start();
         let ctx = self.context();
         let in_place = call.kernel.in_place();
-        self.state.call(&call.args, &call.outs, in_place, self.scratch, KernelCallee { step: call, ctx })?;
+        self.state.call(&call.args, &call.outs, in_place, self.scratch, BoundKernel { call, ctx })?;
         let name = &self.operators[call.operator];
         self.tracer.end(started, SpanKind::Kernel, name, place);
         self.report_values(name, place, &call.outs)
     }
 
     /// Calls an opaque delegate, or one whose call is in no region.
-    fn delegate(&mut self, call: &DelegateStep, place: Place) -> Result<(), ExecuteError> {
+    fn delegate(&mut self, call: &DelegateCall, place: Place) -> Result<(), ExecuteError> {
         let started = self.tracer.start();
         let kernels = self.context();
         let within = self.tracer.get().map(|tracer| Within::new(tracer, place));
@@ -230,8 +230,8 @@ impl<'a> Runner<'a> {
             return Err(BackendError::new("the delegate was replaced by a region").into());
         };
         let resized: SmallVec<[AtomicBool; 3]> = must_resize.iter().map(|_| AtomicBool::new(false)).collect();
-        let callee = DelegateCallee { delegate, ctx, resized: &resized };
-        self.state.call(&call.args, &call.outs, &[], self.scratch, callee)?;
+        let bound = BoundDelegate { delegate, ctx, resized: &resized };
+        self.state.call(&call.args, &call.outs, &[], self.scratch, bound)?;
         let is_resized = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
         if let Some(output) = (0..resized.len()).find(|&i| must_resize[i] && !is_resized(&resized[i])) {
             return Err(BackendError::new(format!(
@@ -245,25 +245,25 @@ impl<'a> Runner<'a> {
 
     /// Runs one instruction. Returns the target if it is a jump that is taken. Fails if the execution is to end, even if
     /// the instruction has run: it is the one that took the time.
-    fn step(&mut self, step: &Step, place: Place) -> Result<Option<usize>, ExecuteError> {
-        let next = self.unchecked_step(step, place)?;
+    fn instr(&mut self, instr: &Instr, place: Place) -> Result<Option<usize>, ExecuteError> {
+        let next = self.unchecked_instr(instr, place)?;
         self.check().map(|()| next)
     }
 
-    fn unchecked_step(&mut self, step: &Step, place: Place) -> Result<Option<usize>, ExecuteError> {
-        match step {
-            Step::Kernel(call) => self.kernel(call, place)?,
-            Step::Folded(call) => self.report_values(&self.operators[call.operator], place, &call.outs)?,
-            Step::Delegate(call) => self.delegate(call, place)?,
+    fn unchecked_instr(&mut self, instr: &Instr, place: Place) -> Result<Option<usize>, ExecuteError> {
+        match instr {
+            Instr::Kernel(call) => self.kernel(call, place)?,
+            Instr::Folded(call) => self.report_values(&self.operators[call.operator], place, &call.outs)?,
+            Instr::Delegate(call) => self.delegate(call, place)?,
             // Regions are run by `chain`.
-            Step::Region(_) => {}
-            Step::Move { from, to } => self.state.move_value(*from, *to),
-            Step::JumpFalse { condition, target } => {
+            Instr::Region(_) => {}
+            Instr::Move { from, to } => self.state.move_value(*from, *to),
+            Instr::JumpFalse { condition, target } => {
                 if !self.state.truth(*condition)? {
                     return Ok(Some(*target));
                 }
             }
-            Step::Free(id) => {
+            Instr::Free(id) => {
                 if let Some(t) = self.state.values[*id].tensor_mut() {
                     t.storage = Storage::Nowhere;
                 }
@@ -273,14 +273,14 @@ impl<'a> Runner<'a> {
     }
 
     /// Reports the tensors that an instruction wrote to the tracer, if it wants values.
-    fn report_values(&self, name: &str, place: Place, outs: &[OutStep]) -> Result<(), ExecuteError> {
+    fn report_values(&self, name: &str, place: Place, outs: &[OutRef]) -> Result<(), ExecuteError> {
         let Some(tracer) = self.tracer.get().filter(|t| t.wants_values()) else { return Ok(()) };
         let mut output = 0;
         for out in outs {
             let ids: &[Id] = match out {
-                OutStep::Tensor(id) | OutStep::View { to: id, .. } => std::slice::from_ref(id),
-                OutStep::Tensors(ids) => ids,
-                OutStep::Scalar(_) => &[],
+                OutRef::Tensor(id) | OutRef::View { to: id, .. } => std::slice::from_ref(id),
+                OutRef::Tensors(ids) => ids,
+                OutRef::Scalar(_) => &[],
             };
             for &id in ids {
                 let tensor =
@@ -294,34 +294,34 @@ impl<'a> Runner<'a> {
     }
 }
 
-struct KernelCallee<'a> {
-    step: &'a KernelStep,
+struct BoundKernel<'a> {
+    call: &'a KernelCall,
     ctx: KernelContext<'a>,
 }
 
-impl Callee for KernelCallee<'_> {
+impl Callable for BoundKernel<'_> {
     fn call<'x>(self, args: ArgList<'x>, outs: OutList<'x>) -> Result<OutList<'x>, ExecuteError>
     where
         Self: 'x,
     {
-        let args = Args::new(self.step.kernel.schema(), args);
+        let args = Args::new(self.call.kernel.schema(), args);
         let mut outs = Outs::new(outs);
-        match &self.step.prepared {
+        match &self.call.prepared {
             Some(prepared) => prepared.execute(&self.ctx, &args, &mut outs)?,
-            None => self.step.kernel.execute(&self.ctx, &args, &mut outs)?,
+            None => self.call.kernel.execute(&self.ctx, &args, &mut outs)?,
         }
         Ok(outs.into_inner())
     }
 }
 
-struct DelegateCallee<'a> {
+struct BoundDelegate<'a> {
     delegate: &'a mut dyn Delegate,
     ctx: BackendExecutionContext<'a>,
     /// By output, whether the delegate has resized it.
     resized: &'a [AtomicBool],
 }
 
-impl Callee for DelegateCallee<'_> {
+impl Callable for BoundDelegate<'_> {
     fn call<'x>(self, args: ArgList<'x>, outs: OutList<'x>) -> Result<OutList<'x>, ExecuteError>
     where
         Self: 'x,
@@ -364,8 +364,8 @@ impl Lowered {
         ctx: &KernelContext<'_>,
         tracer: Tracer<'_>,
     ) -> Result<(), ExecuteError> {
-        let callee = RegionCallee { executable: &mut self.executable, ctx, tracer };
-        state.call(&self.args, &self.outs, &[], scratch, callee)?;
+        let bound = BoundRegion { executable: &mut self.executable, ctx, tracer };
+        state.call(&self.args, &self.outs, &[], scratch, bound)?;
         for (id, sizes) in &self.sizes {
             if let Some(t) = state.values[*id].tensor_mut() {
                 t.meta.resize(sizes)?;
@@ -378,13 +378,13 @@ impl Lowered {
     }
 }
 
-struct RegionCallee<'a> {
+struct BoundRegion<'a> {
     executable: &'a mut Executable,
     ctx: &'a KernelContext<'a>,
     tracer: Tracer<'a>,
 }
 
-impl Callee for RegionCallee<'_> {
+impl Callable for BoundRegion<'_> {
     fn call<'x>(self, args: ArgList<'x>, outs: OutList<'x>) -> Result<OutList<'x>, ExecuteError>
     where
         Self: 'x,
@@ -405,9 +405,9 @@ fn is_dynamic(meta: &TensorMeta) -> bool {
 impl State {
     /// Gives the dynamic outputs of a delegate call the sizes of their upper bounds. Returns, by output, whether the
     /// delegate has to resize it: it is dynamic, and an input is smaller than its upper bound.
-    fn unbound(&mut self, call: &DelegateStep) -> SmallVec<[bool; 3]> {
-        let is_smaller = |arg: &ArgStep| {
-            let ArgStep::Value(id) = arg else { return false };
+    fn unbound(&mut self, call: &DelegateCall) -> SmallVec<[bool; 3]> {
+        let is_smaller = |arg: &ArgRef| {
+            let ArgRef::Value(id) = arg else { return false };
             self.values[*id].tensor().is_some_and(|t| is_dynamic(&t.meta) && *t.meta.sizes() != t.bound)
         };
         let is_smaller = call.args.iter().any(is_smaller);

@@ -79,19 +79,19 @@ impl Loader<'_> {
             memory: BackendMemory::new(self.options.limits.backend_bytes, &self.budget),
         };
         let make = || -> Result<DelegateEntry, BackendError> {
-            let made = guarded(|| backend.init(&ctx, processed, &specs))?;
-            let entry = DelegateEntry::new(delegate.id.as_str().into(), made)?;
+            let handle = guarded(|| backend.init(&ctx, processed, &specs))?;
+            let entry = DelegateEntry::new(delegate.id.as_str().into(), handle)?;
             let checked = call.map_or(Ok(()), |call| call.check(entry.num_inputs));
             checked.map_err(BackendError::new).map(|()| entry)
         };
-        let made = pteron_pool::interruptible(make).unwrap_or_else(|why| Err(why.into()));
+        let entry = pteron_pool::interruptible(make).unwrap_or_else(|why| Err(why.into()));
         let fired = || self.options.interrupt.as_ref().and_then(|interrupt| interrupt.check().err());
-        let interrupted = made.as_ref().err().and_then(BackendError::interrupted).or_else(fired);
+        let interrupted = entry.as_ref().err().and_then(BackendError::interrupted).or_else(fired);
         if let Some(source) = interrupted {
             let place = Some(format!("delegate {index} of `{}`", delegate.id));
             return Err(Error::Interrupted { method: self.name.to_string(), place, source });
         }
-        let entry = made.map_err(|source| Error::BackendInit {
+        let entry = entry.map_err(|source| Error::BackendInit {
             method: self.name.to_string(),
             backend: delegate.id.clone(),
             index,
@@ -109,13 +109,13 @@ impl Loader<'_> {
     fn payload(&self, delegate: &pte::BackendDelegate) -> Result<FreeableBuffer> {
         let range = self.meta.payload_range(delegate);
         let payload = usize_of(range.end.saturating_sub(range.start))?;
-        let held = match self.program.loader().takes_memory() {
+        let reservation = match self.program.loader().takes_memory() {
             true => Some(self.budget.take("its payloads", payload).map_err(over_memory)?),
             false => None,
         };
         let processed = self.program.load_range(range, Purpose::Backend(&delegate.id))?;
-        Ok(match held {
-            Some(held) => processed.holding(held),
+        Ok(match reservation {
+            Some(reservation) => processed.holding(reservation),
             None => processed,
         })
     }

@@ -13,8 +13,8 @@ use crate::limits::over_memory;
 use crate::open::{
     ConstantBytes, Deferred, Elements, InMap, InProgram, MethodMeta, Source, aligned, planned, tensor_meta,
 };
-use crate::plan::resolve::{self, Called, delegate_step, kernel_step};
-use crate::plan::{Chain, Id, State, Step, Storage, TensorValue, tables};
+use crate::plan::resolve::{self, Callee, delegate_call, kernel_call};
+use crate::plan::{Chain, Id, Instr, State, Storage, TensorValue, tables};
 use crate::{Error, FreeableBuffer, LoadOptions, Program, Purpose, Result};
 use external::{External, check_present, external_bytes};
 use pteron_format::pte::{self, TensorData};
@@ -227,12 +227,12 @@ impl<'p> Loader<'p> {
 
     fn push_bytes(&mut self, bytes: FreeableBuffer, meta: &TensorMeta) -> Result<Storage> {
         let bytes = aligned(bytes, Elements::Of(meta.dtype()))?;
-        let held = match bytes.takes_memory() {
+        let charged = match bytes.takes_memory() {
             true => bytes.len(),
             false => 0,
         };
-        let held = self.budget.take("its constants", held).map_err(over_memory)?;
-        Ok(self.push_constant(ConstantBytes::here(bytes.holding(held))))
+        let reservation = self.budget.take("its constants", charged).map_err(over_memory)?;
+        Ok(self.push_constant(ConstantBytes::here(bytes.holding(reservation))))
     }
 
     fn push_constant(&mut self, constant: ConstantBytes) -> Storage {
@@ -247,33 +247,33 @@ impl<'p> Loader<'p> {
 
     fn chains(&self, kernels: &[Option<Arc<dyn Kernel>>], delegates: &[DelegateEntry]) -> Result<Vec<Chain>> {
         let chain = |(c, chain): (usize, &pte::Chain)| {
-            let step = |(i, instruction)| {
-                self.step(instruction, kernels, delegates).map_err(|problem| {
+            let instr = |(i, instruction)| {
+                self.instr(instruction, kernels, delegates).map_err(|problem| {
                     let at = self.program.place(self.meta.index(), c, i);
                     self.error(format!("instruction {at}"), problem)
                 })
             };
-            let steps = chain.instructions.iter().enumerate().map(step).collect::<Result<_>>()?;
-            Ok(Chain { steps })
+            let instrs = chain.instructions.iter().enumerate().map(instr).collect::<Result<_>>()?;
+            Ok(Chain { instrs })
         };
         self.plan.chains.iter().enumerate().map(chain).collect()
     }
 
-    fn step(
+    fn instr(
         &self,
         instruction: &pte::Instruction,
         kernels: &[Option<Arc<dyn Kernel>>],
         delegates: &[DelegateEntry],
-    ) -> Result<Step, String> {
-        resolve::step(instruction, |call| match call {
-            Called::Kernel(operator, args) => {
+    ) -> Result<Instr, String> {
+        resolve::instr(instruction, |call| match call {
+            Callee::Kernel(operator, args) => {
                 let kernel =
                     kernels.get(operator).cloned().flatten().ok_or("its kernel is not registered")?;
-                Ok(Step::Kernel(kernel_step(&self.state.values, operator, kernel, args)?))
+                Ok(Instr::Kernel(kernel_call(&self.state.values, operator, kernel, args)?))
             }
-            Called::Delegate(delegate, args) => {
+            Callee::Delegate(delegate, args) => {
                 let entry = delegates.get(delegate).ok_or("there is no such delegate")?;
-                Ok(Step::Delegate(delegate_step(&self.state.values, delegate, entry.num_inputs, args)?))
+                Ok(Instr::Delegate(delegate_call(&self.state.values, delegate, entry.num_inputs, args)?))
             }
         })
     }

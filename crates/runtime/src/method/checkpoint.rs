@@ -149,8 +149,8 @@ impl Method {
             .collect();
         persistent.sort_by_key(|(_, id)| *id);
         // To the exporter, two values with one name are the same tensor. The first value represents it.
-        let mut seen = HashSet::new();
-        persistent.retain(|(key, _)| seen.insert(key.clone()));
+        let mut keys = HashSet::new();
+        persistent.retain(|(key, _)| keys.insert(key.clone()));
         persistent
     }
 }

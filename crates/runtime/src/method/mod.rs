@@ -11,7 +11,7 @@ pub use session::{Session, SharedMethod};
 use crate::backend::DelegateEntry;
 use crate::error::{Error, ExecuteError, InputProblem, InstructionPlace};
 use crate::open::{MethodMeta, Program};
-use crate::plan::{Chain, Id, State, Step, Storage, Value};
+use crate::plan::{Chain, Id, Instr, State, Storage, Value};
 use crate::prepare::AsWritten;
 use crate::prepare::raise::Listing;
 use crate::prepare::region::Region;
@@ -94,18 +94,18 @@ impl Method {
     /// The graphs of the method's regions, in instruction order, if the method was loaded with
     /// [`LoadOptions::keep_graphs`](crate::LoadOptions::keep_graphs).
     pub fn graphs(&self) -> Vec<MethodGraph<'_>> {
-        let mut found = Vec::new();
-        for (chain, steps) in self.chains.iter().map(|c| &c.steps).enumerate() {
-            for (start, step) in steps.iter().enumerate() {
-                let Step::Region(step) = step else { continue };
-                let region = &self.regions[step.region];
+        let mut graphs = Vec::new();
+        for (chain, instrs) in self.chains.iter().map(|c| &c.instrs).enumerate() {
+            for (start, instr) in instrs.iter().enumerate() {
+                let Instr::Region(call) = instr else { continue };
+                let region = &self.regions[call.region];
                 if let Some(graph) = region.graph() {
                     let is_dynamic = matches!(region, Region::Dynamic(_));
-                    found.push(MethodGraph { chain, instructions: start..step.next, is_dynamic, graph });
+                    graphs.push(MethodGraph { chain, instructions: start..call.next, is_dynamic, graph });
                 }
             }
         }
-        found
+        graphs
     }
 
     /// The program's description of this method.
@@ -159,9 +159,9 @@ impl Method {
         }
         self.run()?;
         for (i, out) in outputs.iter_mut().enumerate() {
-            let found = self.output_tensor(i)?;
-            out.reshape(found.sizes())?;
-            found.relayout(out)?;
+            let result = self.output_tensor(i)?;
+            out.reshape(result.sizes())?;
+            result.relayout(out)?;
         }
         Ok(())
     }
@@ -248,12 +248,12 @@ impl Method {
 
     /// Overwrites a named mutable tensor.
     pub fn set_attribute(&mut self, name: &str, tensor: TensorView<'_>) -> Result<()> {
-        let found = self
+        let slot = self
             .state
             .values
             .iter_mut()
             .find_map(|v| v.tensor_mut().filter(|t| t.name.as_deref() == Some(name)));
-        let Some(slot) = found else {
+        let Some(slot) = slot else {
             return Err(Error::NoSuchKey {
                 key: name.to_owned(),
                 source_name: format!("method `{}`", self.name),

@@ -308,14 +308,14 @@ impl Deferred {
 
     fn read_anew(&self) -> Result<FreeableBuffer> {
         // Charged before the bytes are read, and refunded by `holding` if they take no memory of their own.
-        let held = self.budget.take("its constants", self.len).map_err(over_memory)?;
+        let reservation = self.budget.take("its constants", self.len).map_err(over_memory)?;
         let bytes = self.source.read(self.len)?;
         if bytes.len() < self.len {
             return Err(
                 pteron_tensor::Error::WrongByteCount { expected: self.len, found: bytes.len() }.into()
             );
         }
-        Ok(aligned(bytes, self.elements)?.holding(held))
+        Ok(aligned(bytes, self.elements)?.holding(reservation))
     }
 }
 

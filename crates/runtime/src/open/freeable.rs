@@ -48,9 +48,9 @@ impl FreeableBuffer {
     }
 
     /// A part of a buffer that stays in memory, and is charged to the budget, as a whole.
-    pub(crate) fn part(whole: Arc<FreeableBuffer>, range: Range<usize>) -> Self {
-        let origin = whole.origin_from(range.start);
-        Self { owner: Owner::Part(whole), range, origin }
+    pub(crate) fn part(parent: Arc<FreeableBuffer>, range: Range<usize>) -> Self {
+        let origin = parent.origin_from(range.start);
+        Self { owner: Owner::Part(parent), range, origin }
     }
 
     /// Records that these are the bytes at offset `start` of `source`. Data derived from them can then be shared with
@@ -84,12 +84,12 @@ impl FreeableBuffer {
 
     /// Ties a budget reservation to the bytes: it is released with the last clone. For bytes that take no memory of
     /// their own, it is released at once.
-    pub fn holding(self, held: Reservation) -> Self {
+    pub fn holding(self, reservation: Reservation) -> Self {
         if !self.takes_memory() {
             return self;
         }
         let (range, origin) = (0..self.len(), self.origin);
-        Self { origin, ..Self::shared(Arc::new(Counted { bytes: self, _held: held }), range) }
+        Self { origin, ..Self::shared(Arc::new(Counted { bytes: self, _reservation: reservation }), range) }
     }
 
     /// The same bytes at an address that is a multiple of `alignment`, a power of two. If they are misaligned, this makes a
@@ -106,14 +106,14 @@ impl FreeableBuffer {
         if self.as_ptr().addr().is_multiple_of(alignment) || self.is_empty() {
             return Ok(self);
         }
-        let held = memory.take(what, self.len())?;
+        let reservation = memory.take(what, self.len())?;
         let padded = self.len().saturating_add(alignment.saturating_sub(pteron_tensor::ALIGNMENT));
         let mut buffer = AlignedBuffer::zeroed(padded)?;
         let start = buffer.as_ptr().align_offset(alignment);
         let range = start..start.saturating_add(self.len());
         let place = buffer.get_mut(range.clone()).ok_or(pteron_tensor::Error::OutOfMemory(padded))?;
         place.copy_from_slice(&self);
-        let copy = Self { owner: Owner::Read(Arc::new(buffer)), range, origin: None }.holding(held);
+        let copy = Self { owner: Owner::Read(Arc::new(buffer)), range, origin: None }.holding(reservation);
         Ok(Self { origin: self.origin, ..copy })
     }
 
@@ -127,7 +127,7 @@ impl FreeableBuffer {
         let part = self.range.start + part.start..self.range.start + part.end;
         match &self.owner {
             Owner::Mapped(file) => file.give_back(part),
-            Owner::Part(whole) => whole.give_back(part),
+            Owner::Part(parent) => parent.give_back(part),
             Owner::Freed | Owner::Read(_) | Owner::Shared(_) => {}
         }
     }
@@ -137,7 +137,7 @@ impl FreeableBuffer {
     pub(crate) fn takes_memory(&self) -> bool {
         match &self.owner {
             Owner::Read(_) => true,
-            Owner::Part(whole) => whole.takes_memory(),
+            Owner::Part(parent) => parent.takes_memory(),
             Owner::Freed | Owner::Mapped(_) | Owner::Shared(_) => false,
         }
     }
@@ -151,7 +151,7 @@ impl FreeableBuffer {
 /// Bytes with their budget reservation.
 struct Counted {
     bytes: FreeableBuffer,
-    _held: Reservation,
+    _reservation: Reservation,
 }
 
 impl AsRef<[u8]> for Counted {
@@ -168,7 +168,7 @@ impl Deref for FreeableBuffer {
             Owner::Read(b) => b,
             Owner::Mapped(m) => m,
             Owner::Shared(s) => (**s).as_ref(),
-            Owner::Part(whole) => whole,
+            Owner::Part(parent) => parent,
         };
         all.get(self.range.clone()).unwrap_or(&[])
     }

@@ -355,8 +355,8 @@ impl NamedDataMap for CountedDataMap {
     /// Charges the budget before the bytes are read, and refunds it if they take no memory of their own.
     fn data(&self, key: &str) -> Result<FreeableBuffer> {
         let bytes = usize::try_from(self.map.nbytes(key)?).unwrap_or(usize::MAX);
-        let held = self.budget.take("its named data", bytes).map_err(over_memory)?;
-        let data = self.map.data(key)?.holding(held);
+        let reservation = self.budget.take("its named data", bytes).map_err(over_memory)?;
+        let data = self.map.data(key)?.holding(reservation);
         match self.alignments.get(key) {
             Some(&alignment) => {
                 let alignment = usize_of(alignment)?;

@@ -29,7 +29,7 @@ struct Inner {
 #[derive(Default)]
 struct Constants {
     /// The whole segment, if it is mapped or in memory, or if its parts overlap.
-    whole: Weak<FreeableBuffer>,
+    segment: Weak<FreeableBuffer>,
     /// Parts that were read separately, so that each can be freed when its last user is dropped.
     parts: HashMap<Range<u64>, Weak<FreeableBuffer>>,
     /// Total bytes of the parts, including parts that have been freed since the last recount.
@@ -252,7 +252,7 @@ impl Program {
             return self.load_range(range, Purpose::Constant);
         }
         let mut constants = self.0.constants.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = match constants.whole.upgrade() {
+        let all = match constants.segment.upgrade() {
             Some(present) => present,
             None if self.0.loader.takes_memory() => {
                 let len = range.end.saturating_sub(range.start);
@@ -275,7 +275,7 @@ impl Program {
 
     fn load_whole(&self, segment: Range<u64>, constants: &mut Constants) -> Result<Arc<FreeableBuffer>> {
         let new = Arc::new(self.load_range(segment, Purpose::Constant)?);
-        constants.whole = Arc::downgrade(&new);
+        constants.segment = Arc::downgrade(&new);
         Ok(new)
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 /// One instruction.
 #[derive(Clone)]
-pub(crate) enum Step {
-    Kernel(KernelStep),
-    Delegate(DelegateStep),
+pub(crate) enum Instr {
+    Kernel(KernelCall),
+    Delegate(DelegateCall),
     Move {
         from: Id,
         to: Id,
@@ -19,36 +19,36 @@ pub(crate) enum Step {
     },
     Free(Id),
     /// A range of calls that are lowered together.
-    Region(RegionStep),
+    Region(RegionCall),
     /// A call that was folded: its results were computed when the method was loaded and are constants.
-    Folded(KernelStep),
+    Folded(KernelCall),
 }
 
 /// A kernel call with its arguments resolved.
 #[derive(Clone)]
-pub(crate) struct KernelStep {
+pub(crate) struct KernelCall {
     /// Index in the operator table of the plan.
     pub(crate) operator: usize,
     pub(crate) kernel: Arc<dyn Kernel>,
     pub(crate) prepared: Option<Arc<dyn PreparedKernel>>,
     /// The arguments, in the order of the schema.
-    pub(crate) args: Box<[ArgStep]>,
+    pub(crate) args: Box<[ArgRef]>,
     /// The outs that the call writes, in the order of [`pteron_operator::Outs`].
-    pub(crate) outs: Box<[OutStep]>,
+    pub(crate) outs: Box<[OutRef]>,
 }
 
 /// A delegate call with its arguments resolved.
 #[derive(Clone)]
-pub(crate) struct DelegateStep {
+pub(crate) struct DelegateCall {
     /// Index in the delegate table of the plan.
     pub(crate) delegate: usize,
-    pub(crate) args: Box<[ArgStep]>,
-    pub(crate) outs: Box<[OutStep]>,
+    pub(crate) args: Box<[ArgRef]>,
+    pub(crate) outs: Box<[OutRef]>,
 }
 
-impl Step {
+impl Instr {
     /// The arguments and outs of a call. A region gives those of its first call.
-    pub(crate) fn operands(&self) -> (&[ArgStep], &[OutStep]) {
+    pub(crate) fn operands(&self) -> (&[ArgRef], &[OutRef]) {
         match self {
             Self::Kernel(call) => (&call.args, &call.outs),
             Self::Delegate(call) => (&call.args, &call.outs),
@@ -58,7 +58,7 @@ impl Step {
     }
 
     /// The kernel call of this instruction, even if a region has replaced it.
-    pub(crate) fn kernel(&self) -> Option<&KernelStep> {
+    pub(crate) fn kernel(&self) -> Option<&KernelCall> {
         match self {
             Self::Kernel(call) => Some(call),
             Self::Region(region) => region.first.kernel(),
@@ -70,18 +70,18 @@ impl Step {
 /// A range of calls that is executed as one. All calls but the first remain in the chain after it, so that instruction
 /// indices do not change.
 #[derive(Clone)]
-pub(crate) struct RegionStep {
+pub(crate) struct RegionCall {
     /// Index in the method's table of regions.
     pub(crate) region: usize,
-    /// The first call of the range, which this step replaces.
-    pub(crate) first: Box<Step>,
+    /// The first call of the range, which this instruction replaces.
+    pub(crate) first: Box<Instr>,
     /// The first instruction after the range.
     pub(crate) next: usize,
 }
 
 /// Where an argument comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ArgStep {
+pub(crate) enum ArgRef {
     Value(Id),
     /// The out with this index.
     Out(usize),
@@ -89,7 +89,7 @@ pub(crate) enum ArgStep {
 
 /// Where an out is written.
 #[derive(Debug, Clone)]
-pub(crate) enum OutStep {
+pub(crate) enum OutRef {
     Tensor(Id),
     Tensors(Arc<[Id]>),
     Scalar(Id),
@@ -100,7 +100,7 @@ pub(crate) enum OutStep {
     },
 }
 
-impl OutStep {
+impl OutRef {
     /// The tensor that the call writes, if the out is a single tensor.
     pub(crate) fn tensor(&self) -> Option<Id> {
         if let Self::Tensor(id) = self { Some(*id) } else { None }
@@ -110,5 +110,5 @@ impl OutStep {
 /// A sequence of instructions.
 #[derive(Clone)]
 pub(crate) struct Chain {
-    pub(crate) steps: Vec<Step>,
+    pub(crate) instrs: Vec<Instr>,
 }

@@ -6,6 +6,6 @@ pub(crate) mod state;
 pub(crate) mod tables;
 mod value;
 
-pub(crate) use instr::{ArgStep, Chain, DelegateStep, KernelStep, OutStep, RegionStep, Step};
+pub(crate) use instr::{ArgRef, Chain, DelegateCall, Instr, KernelCall, OutRef, RegionCall};
 pub(crate) use state::State;
 pub(crate) use value::{Id, Storage, TensorValue, Value};

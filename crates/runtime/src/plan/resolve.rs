@@ -2,7 +2,7 @@
 //! tables were verified, so indices are in bounds.
 
 use crate::Result;
-use crate::plan::{ArgStep, DelegateStep, Id, KernelStep, OutStep, Step, TensorValue, Value};
+use crate::plan::{ArgRef, DelegateCall, Id, Instr, KernelCall, OutRef, TensorValue, Value};
 use pteron_format::pte;
 use pteron_operator::Kernel;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ pub(crate) fn value(
 }
 
 /// Resolves a kernel call. The error says how the instruction does not fit the kernel's schema.
-pub(crate) fn kernel_step(
+pub(crate) fn kernel_call(
     values: &[Value],
     operator: usize,
     kernel: Arc<dyn Kernel>,
     args: &[i32],
-) -> Result<KernelStep, String> {
+) -> Result<KernelCall, String> {
     let schema = kernel.schema();
     if args.len() != schema.instruction_args() {
         return Err(format!(
@@ -45,18 +45,18 @@ pub(crate) fn kernel_step(
             schema.instruction_args()
         ));
     }
-    let mut steps = Vec::with_capacity(schema.args.len());
+    let mut refs = Vec::with_capacity(schema.args.len());
     let mut outs = Vec::new();
     for (declared, &arg) in schema.args.iter().zip(args) {
         let id = arg as Id;
         if !declared.written {
-            steps.push(ArgStep::Value(id));
+            refs.push(ArgRef::Value(id));
             continue;
         }
-        steps.push(ArgStep::Out(outs.len()));
+        refs.push(ArgRef::Out(outs.len()));
         outs.push(match (&values[id], declared.list) {
-            (Value::Tensor(_), false) => OutStep::Tensor(id),
-            (Value::Tensors(ids), true) => OutStep::Tensors(ids.clone()),
+            (Value::Tensor(_), false) => OutRef::Tensor(id),
+            (Value::Tensors(ids), true) => OutRef::Tensors(ids.clone()),
             (other, _) => {
                 return Err(format!("the out `{}` is {}, value {id}", declared.name, other.kind()));
             }
@@ -65,64 +65,64 @@ pub(crate) fn kernel_step(
     if schema.fresh_result().is_some() {
         let to = args[schema.args.len()] as Id;
         outs.push(match schema.viewed_arg() {
-            None => OutStep::Scalar(to),
+            None => OutRef::Scalar(to),
             Some(viewed) => {
                 let of = args[viewed] as Id;
                 if values[of].tensor().is_none() || values[to].tensor().is_none() {
                     return Err(format!("values {of} and {to}, a tensor and its view, are not both tensors"));
                 }
-                OutStep::View { to, of }
+                OutRef::View { to, of }
             }
         });
     }
-    Ok(KernelStep { operator, prepared: None, args: steps.into(), outs: outs.into(), kernel })
+    Ok(KernelCall { operator, prepared: None, args: refs.into(), outs: outs.into(), kernel })
 }
 
 /// Resolves a delegate call. The first `inputs` arguments are inputs, the rest are outputs.
-pub(crate) fn delegate_step(
+pub(crate) fn delegate_call(
     values: &[Value],
     delegate: usize,
     inputs: usize,
     args: &[i32],
-) -> Result<DelegateStep, String> {
+) -> Result<DelegateCall, String> {
     if inputs > args.len() {
         return Err(format!("the delegate takes {inputs} inputs, the call has {} arguments", args.len()));
     }
     let (ins, outs) = args.split_at(inputs);
     let out = |&id: &i32| match &values[id as Id] {
-        Value::Tensor(_) => OutStep::Tensor(id as Id),
-        Value::Tensors(ids) => OutStep::Tensors(ids.clone()),
-        _ => OutStep::Scalar(id as Id),
+        Value::Tensor(_) => OutRef::Tensor(id as Id),
+        Value::Tensors(ids) => OutRef::Tensors(ids.clone()),
+        _ => OutRef::Scalar(id as Id),
     };
-    Ok(DelegateStep {
+    Ok(DelegateCall {
         delegate,
-        args: ins.iter().map(|&id| ArgStep::Value(id as Id)).collect(),
+        args: ins.iter().map(|&id| ArgRef::Value(id as Id)).collect(),
         outs: outs.iter().map(out).collect(),
     })
 }
 
 /// The callee of an instruction, by its index in the plan's operator or delegate table, and the argument values.
-pub(crate) enum Called<'p> {
+pub(crate) enum Callee<'p> {
     Kernel(usize, &'p [i32]),
     Delegate(usize, &'p [i32]),
 }
 
 /// Resolves an instruction. `call` resolves kernel and delegate calls.
-pub(crate) fn step<'p, E>(
+pub(crate) fn instr<'p, E>(
     instruction: &'p pte::Instruction,
-    call: impl FnOnce(Called<'p>) -> Result<Step, E>,
-) -> Result<Step, E> {
+    call: impl FnOnce(Callee<'p>) -> Result<Instr, E>,
+) -> Result<Instr, E> {
     Ok(match instruction {
-        pte::Instruction::KernelCall { op_index, args } => call(Called::Kernel(*op_index as usize, args))?,
+        pte::Instruction::KernelCall { op_index, args } => call(Callee::Kernel(*op_index as usize, args))?,
         pte::Instruction::DelegateCall { delegate_index, args } => {
-            call(Called::Delegate(*delegate_index as usize, args))?
+            call(Callee::Delegate(*delegate_index as usize, args))?
         }
         pte::Instruction::MoveCall { move_from, move_to } => {
-            Step::Move { from: *move_from as Id, to: *move_to as Id }
+            Instr::Move { from: *move_from as Id, to: *move_to as Id }
         }
         pte::Instruction::JumpFalseCall { cond_value_index, destination_instruction } => {
-            Step::JumpFalse { condition: *cond_value_index as Id, target: *destination_instruction as usize }
+            Instr::JumpFalse { condition: *cond_value_index as Id, target: *destination_instruction as usize }
         }
-        pte::Instruction::FreeCall { value_index } => Step::Free(*value_index as Id),
+        pte::Instruction::FreeCall { value_index } => Instr::Free(*value_index as Id),
     })
 }

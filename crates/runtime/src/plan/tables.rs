@@ -1,6 +1,6 @@
 //! Estimates the memory that the tables of a method take.
 
-use crate::plan::{ArgStep, OutStep, Step, TensorValue, Value};
+use crate::plan::{ArgRef, Instr, OutRef, TensorValue, Value};
 use pteron_format::pte;
 
 /// Memory that preparation takes, as a multiple of the tables: for def-use information, and for graphs with their nodes
@@ -46,10 +46,10 @@ fn of_value(value: &pte::EValue) -> u64 {
 }
 
 fn of_instruction(instruction: &pte::Instruction) -> u64 {
-    let entry = read::<pte::Instruction>() + size_of::<Step>();
+    let entry = read::<pte::Instruction>() + size_of::<Instr>();
     let beside = match instruction {
         pte::Instruction::KernelCall { args, .. } | pte::Instruction::DelegateCall { args, .. } => {
-            3 * BLOCK + (4 + size_of::<ArgStep>()) * args.len() + size_of::<OutStep>()
+            3 * BLOCK + (4 + size_of::<ArgRef>()) * args.len() + size_of::<OutRef>()
         }
         _ => 0,
     };

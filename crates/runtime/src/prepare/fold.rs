@@ -8,7 +8,7 @@
 use super::prepared::{Prepared, Settings};
 use crate::FreeableBuffer;
 use crate::open::ConstantBytes;
-use crate::plan::{Id, KernelStep, OutStep, State, Step, Storage};
+use crate::plan::{Id, Instr, KernelCall, OutRef, State, Storage};
 use crate::prepare::operands::Operands;
 use crate::prepare::raise::{DefUse, Position, scalar_of, writes_only_its_outs};
 use pteron_engine::{Call, CallOut, Constant, Derivation, IntoKind};
@@ -32,13 +32,13 @@ pub(crate) fn fold(method: &mut Prepared, settings: &Settings<'_>, def_use: &mut
     let mut budget = constants.saturating_mul(MAX_GROWTH).saturating_add(BASE_BUDGET);
     for chain in 0..method.chains.len() {
         let mut next = 0;
-        while next < method.chains[chain].steps.len() {
+        while next < method.chains[chain].instrs.len() {
             let i = next;
-            next = match &method.chains[chain].steps[i] {
-                Step::Region(region) => region.next,
+            next = match &method.chains[chain].instrs[i] {
+                Instr::Region(region) => region.next,
                 _ => i + 1,
             };
-            let Step::Kernel(call) = &method.chains[chain].steps[i] else { continue };
+            let Instr::Kernel(call) = &method.chains[chain].instrs[i] else { continue };
             let at = def_use.position(chain, i);
             if !is_foldable(&method.state, def_use, call, at) {
                 continue;
@@ -47,10 +47,10 @@ pub(crate) fn fold(method: &mut Prepared, settings: &Settings<'_>, def_use: &mut
             else {
                 continue;
             };
-            let ids: Vec<Id> = call.outs.iter().filter_map(OutStep::tensor).collect();
+            let ids: Vec<Id> = call.outs.iter().filter_map(OutRef::tensor).collect();
             let bytes = results.iter().map(|tensor| tensor.bytes().len()).sum::<usize>();
-            let Ok(held) = method.packs.budget().take("its constants", bytes) else { continue };
-            method.reservations.push(held);
+            let Ok(reservation) = method.packs.budget().take("its constants", bytes) else { continue };
+            method.reservations.push(reservation);
             budget -= bytes;
             for (id, tensor) in ids.into_iter().zip(results) {
                 let (meta, bytes) = tensor.into_parts();
@@ -62,23 +62,23 @@ pub(crate) fn fold(method: &mut Prepared, settings: &Settings<'_>, def_use: &mut
                 }
                 def_use.set_folded(id);
             }
-            let slot = &mut method.chains[chain].steps[i];
-            if let Step::Kernel(call) = std::mem::replace(slot, Step::Free(0)) {
-                *slot = Step::Folded(call);
+            let slot = &mut method.chains[chain].instrs[i];
+            if let Instr::Kernel(call) = std::mem::replace(slot, Instr::Free(0)) {
+                *slot = Instr::Folded(call);
             }
         }
     }
 }
 
 /// Whether a call's only observable effect is what the readers of its results see.
-fn is_foldable(state: &State, def_use: &DefUse, call: &KernelStep, at: Position) -> bool {
+fn is_foldable(state: &State, def_use: &DefUse, call: &KernelCall, at: Position) -> bool {
     if call.kernel.results() != Results::Elements || !writes_only_its_outs(call) {
         return false;
     }
     let defs = def_use.writes(at);
     defs.len() == call.outs.len()
         && call.outs.iter().zip(defs).all(|(out, def)| match (out, def) {
-            (OutStep::Tensor(id), Some(def)) => def_use.is_foldable(state, *id, *def),
+            (OutRef::Tensor(id), Some(def)) => def_use.is_foldable(state, *id, *def),
             _ => false,
         })
 }
@@ -88,15 +88,15 @@ fn is_foldable(state: &State, def_use: &DefUse, call: &KernelStep, at: Position)
 fn compute(
     state: &State,
     ctx: &KernelContext<'_>,
-    call: &KernelStep,
+    call: &KernelCall,
     def_use: &DefUse,
     budget: usize,
 ) -> Option<(Vec<Tensor>, Option<Derivation>)> {
     let mut constants = Constants { state, def_use, inputs: Vec::new() };
     let args: Vec<_> = call.args.iter().map(|arg| constants.arg(*arg)).collect::<Option<_>>()?;
     let inputs = constants.inputs;
-    let meta = |out: &OutStep| match out {
-        OutStep::Tensor(id) => Some(state.values[*id].tensor()?.meta.clone()),
+    let meta = |out: &OutRef| match out {
+        OutRef::Tensor(id) => Some(state.values[*id].tensor()?.meta.clone()),
         _ => None,
     };
     let metas: Vec<TensorMeta> = call.outs.iter().map(meta).collect::<Option<_>>()?;
@@ -109,8 +109,8 @@ fn compute(
     let kind = Call::new(Arc::clone(&call.kernel), args, outs).into_kind();
     let views: Vec<_> = inputs.iter().map(|&id| state.view(id).ok()).collect::<Option<_>>()?;
     let mut results: Vec<Tensor> = metas.into_iter().map(Tensor::zeros).collect::<Result<_, _>>().ok()?;
-    let mut given: Vec<&mut Tensor> = results.iter_mut().collect();
-    pteron_engine::fold::compute(&*kind, &views, &mut given, ctx)?;
+    let mut outs: Vec<&mut Tensor> = results.iter_mut().collect();
+    pteron_engine::fold::compute(&*kind, &views, &mut outs, ctx)?;
     let is_one = results.len() == 1;
     let of = inputs.iter().filter_map(|&id| constant(state, id));
     Some((results, Derivation::new(kind, of).filter(|_| is_one)))

@@ -2,7 +2,7 @@
 //! to its kernel to be specialized for its constant arguments.
 
 use crate::backend::DelegateEntry;
-use crate::plan::{ArgStep, Id, KernelStep, OutStep, State, Step, Storage, Value};
+use crate::plan::{ArgRef, Id, Instr, KernelCall, OutRef, State, Storage, Value};
 mod fold;
 pub(crate) mod operands;
 mod prepared;
@@ -47,15 +47,15 @@ pub(crate) fn prepare(loaded: Loaded, packs: Packs, settings: &Settings<'_>) -> 
     let Prepared { chains, state, regions, packs, as_written, .. } = &mut method;
     for (index, chain) in chains.iter_mut().enumerate() {
         let mut next = 0;
-        while let Some(step) = chain.steps.get_mut(next) {
+        while let Some(instr) = chain.instrs.get_mut(next) {
             next += 1;
-            let call = match step {
-                Step::Kernel(call) => call,
-                Step::Region(step) => match (&regions[step.region], &mut *step.first) {
-                    (Region::Dynamic(_), Step::Kernel(first)) => first,
+            let call = match instr {
+                Instr::Kernel(call) => call,
+                Instr::Region(instr) => match (&regions[instr.region], &mut *instr.first) {
+                    (Region::Dynamic(_), Instr::Kernel(first)) => first,
                     (Region::Dynamic(_), _) => continue,
                     (Region::Fixed(_), _) => {
-                        next = step.next;
+                        next = instr.next;
                         continue;
                     }
                 },
@@ -82,7 +82,7 @@ pub(crate) fn prepare(loaded: Loaded, packs: Packs, settings: &Settings<'_>) -> 
 }
 
 fn prepare_call(
-    call: &KernelStep,
+    call: &KernelCall,
     state: &State,
     def_use: &DefUse,
     isa: Isa,
@@ -92,15 +92,15 @@ fn prepare_call(
         .args
         .iter()
         .map(|arg| match *arg {
-            ArgStep::Value(id) => static_arg(id, state, def_use),
-            ArgStep::Out(out) => match &call.outs[out] {
-                OutStep::Tensor(id) => spec(*id, state),
+            ArgRef::Value(id) => static_arg(id, state, def_use),
+            ArgRef::Out(out) => match &call.outs[out] {
+                OutRef::Tensor(id) => spec(*id, state),
                 _ => Arg::Unknown,
             },
         })
         .collect();
     let constant = |position: usize| match call.args.get(position) {
-        Some(ArgStep::Value(id)) => match state.values[*id].tensor()?.home {
+        Some(ArgRef::Value(id)) => match state.values[*id].tensor()?.home {
             Storage::Constant(index) => Some(state.constants[index].to_graph()),
             _ => None,
         },

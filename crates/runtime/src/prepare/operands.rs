@@ -1,6 +1,6 @@
 //! Translates the arguments of instructions to arguments of graph calls.
 
-use crate::plan::{ArgStep, Id, State, Value};
+use crate::plan::{ArgRef, Id, State, Value};
 use pteron_engine::CallArg;
 use pteron_tensor::Scalar;
 use std::sync::Arc;
@@ -33,10 +33,10 @@ pub(crate) trait Operands {
 
     /// Translates an argument and appends its tensors to the inputs of the call, in order. `None` if it contains a
     /// value that cannot be part of a graph.
-    fn arg(&mut self, arg: ArgStep) -> Option<CallArg> {
+    fn arg(&mut self, arg: ArgRef) -> Option<CallArg> {
         let id = match arg {
-            ArgStep::Out(i) => return Some(CallArg::Out(i)),
-            ArgStep::Value(id) => id,
+            ArgRef::Out(i) => return Some(CallArg::Out(i)),
+            ArgRef::Value(id) => id,
         };
         Some(match &self.state().values[id] {
             Value::Int(_) | Value::Double(_) | Value::Bool(_) if self.is_graph_scalar(id) => {

@@ -3,7 +3,7 @@
 
 use super::prepared::Prepared;
 use crate::Result;
-use crate::plan::{ArgStep, Id, KernelStep, OutStep, Step, Storage};
+use crate::plan::{ArgRef, Id, Instr, KernelCall, OutRef, Storage};
 use crate::prepare::raise::tensors_of;
 use crate::prepare::region::Region;
 use std::collections::HashSet;
@@ -29,10 +29,10 @@ pub(crate) fn unneeded(method: &mut Prepared) {
 
 /// The constants and delegates that a prepared method still uses.
 struct Needed {
-    /// By constant: whether it is read by a step outside lowered regions or as an argument of a region, is an output,
+    /// By constant: whether it is read by an instruction outside lowered regions or as an argument of a region, is an output,
     /// or is a named tensor that could not be read again.
     constants: Vec<bool>,
-    /// By delegate: whether a step still calls it.
+    /// By delegate: whether an instruction still calls it.
     delegates: Vec<bool>,
 }
 
@@ -43,36 +43,36 @@ impl Needed {
         // stay in memory so that they are not read from the file for each combination of sizes.
         let is_lowered_later = method.regions.iter().any(|region| matches!(region, Region::Dynamic(_)));
         let packed_later =
-            |call: &KernelStep| if is_lowered_later { call.args.clone() } else { Box::default() };
+            |call: &KernelCall| if is_lowered_later { call.args.clone() } else { Box::default() };
         let mut called = vec![false; method.delegates.len()];
         for chain in &method.chains {
             let mut next = 0;
-            while let Some(step) = chain.steps.get(next) {
+            while let Some(instr) = chain.instrs.get(next) {
                 next += 1;
-                match step {
-                    Step::Kernel(call) => add(&mut read, &call.args, &call.outs),
+                match instr {
+                    Instr::Kernel(call) => add(&mut read, &call.args, &call.outs),
                     // Its results are reported to the tracer.
-                    Step::Folded(call) => add(&mut read, &packed_later(call), &call.outs),
-                    Step::Delegate(call) => {
+                    Instr::Folded(call) => add(&mut read, &packed_later(call), &call.outs),
+                    Instr::Delegate(call) => {
                         called[call.delegate] = true;
                         add(&mut read, &call.args, &call.outs);
                     }
-                    Step::Move { from, to } => read.extend([*from, *to]),
-                    Step::JumpFalse { condition, .. } => _ = read.insert(*condition),
-                    Step::Free(_) => {}
-                    Step::Region(region) => match &method.regions[region.region] {
+                    Instr::Move { from, to } => read.extend([*from, *to]),
+                    Instr::JumpFalse { condition, .. } => _ = read.insert(*condition),
+                    Instr::Free(_) => {}
+                    Instr::Region(region) => match &method.regions[region.region] {
                         // The instructions of a static region never run one by one.
                         Region::Fixed(lowered) => {
                             add(&mut read, &lowered.args, &lowered.outs);
-                            for step in &chain.steps[next..region.next] {
-                                if let Step::Folded(call) = step {
+                            for instr in &chain.instrs[next..region.next] {
+                                if let Instr::Folded(call) = instr {
                                     add(&mut read, &packed_later(call), &[]);
                                 }
                             }
                             next = region.next;
                         }
                         Region::Dynamic(_) => {
-                            if let Step::Delegate(call) = &*region.first {
+                            if let Instr::Delegate(call) = &*region.first {
                                 called[call.delegate] = true;
                             }
                             let (args, outs) = region.first.operands();
@@ -83,16 +83,16 @@ impl Needed {
             }
         }
         let state = &method.state;
-        let mut kept: HashSet<Id> = read.iter().flat_map(|&id| tensors_of(state, id)).collect();
-        let is_asked_for = |id: &Id| {
+        let mut live: HashSet<Id> = read.iter().flat_map(|&id| tensors_of(state, id)).collect();
+        let is_named_and_unreadable = |id: &Id| {
             state.values[*id].tensor().is_some_and(|t| match t.home {
                 Storage::Constant(index) => t.name.is_some() && !state.constants[index].is_read_again(),
                 _ => false,
             })
         };
-        kept.extend((0..state.values.len()).filter(is_asked_for));
+        live.extend((0..state.values.len()).filter(is_named_and_unreadable));
         let mut needed = vec![false; state.constants.len()];
-        for tensor in kept.iter().filter_map(|&id| state.values[id].tensor()) {
+        for tensor in live.iter().filter_map(|&id| state.values[id].tensor()) {
             for storage in [tensor.storage, tensor.home] {
                 if let Storage::Constant(index) = storage {
                     needed[index] = true;
@@ -103,13 +103,13 @@ impl Needed {
     }
 }
 
-fn add(read: &mut HashSet<Id>, args: &[ArgStep], outs: &[OutStep]) {
-    read.extend(args.iter().filter_map(|a| if let ArgStep::Value(id) = a { Some(*id) } else { None }));
+fn add(read: &mut HashSet<Id>, args: &[ArgRef], outs: &[OutRef]) {
+    read.extend(args.iter().filter_map(|a| if let ArgRef::Value(id) = a { Some(*id) } else { None }));
     for out in outs {
         match out {
-            OutStep::Tensor(id) | OutStep::Scalar(id) => _ = read.insert(*id),
-            OutStep::View { to, of } => read.extend([*to, *of]),
-            OutStep::Tensors(ids) => read.extend(ids.iter()),
+            OutRef::Tensor(id) | OutRef::Scalar(id) => _ = read.insert(*id),
+            OutRef::View { to, of } => read.extend([*to, *of]),
+            OutRef::Tensors(ids) => read.extend(ids.iter()),
         }
     }
 }

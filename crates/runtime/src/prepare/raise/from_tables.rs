@@ -3,9 +3,9 @@
 use super::walk::Listing;
 use super::{DefUse, Reaching, tensors_of};
 use crate::open::{planned, tensor_meta};
-use crate::plan::resolve::{self, Called, kernel_step};
+use crate::plan::resolve::{self, Callee, kernel_call};
 use crate::plan::{
-    ArgStep, Chain, DelegateStep, Id, KernelStep, OutStep, State, Step, Storage, TensorValue, Value,
+    ArgRef, Chain, DelegateCall, Id, Instr, KernelCall, OutRef, State, Storage, TensorValue, Value,
 };
 use crate::{Program, Result};
 use pteron_format::pte::{self, ExecutionPlan, Instruction, TensorData};
@@ -53,12 +53,12 @@ pub struct RaisedRead {
     /// The value.
     pub value: usize,
     /// The definition that reaches the read.
-    pub found: Found,
+    pub found: ReachingDef,
 }
 
 /// The definition that reaches a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum ReachingDef {
     /// A constant.
     Constant,
     /// The whole result of one instruction, or an input set by the caller.
@@ -152,7 +152,7 @@ impl RaisedMethod {
 
     /// The instruction range of each chain.
     pub fn chains(&self) -> impl Iterator<Item = Range<usize>> + '_ {
-        let lengths = self.chains.iter().map(|chain| chain.steps.len());
+        let lengths = self.chains.iter().map(|chain| chain.instrs.len());
         lengths.scan(0, |next, len| {
             *next += len;
             Some(*next - len..*next)
@@ -162,28 +162,29 @@ impl RaisedMethod {
     /// Every instruction, in order.
     pub fn instructions(&self) -> impl Iterator<Item = RaisedInstruction> + '_ {
         let places = self.chains.iter().enumerate();
-        let steps = places.flat_map(|(chain, c)| c.steps.iter().enumerate().map(move |(i, s)| (chain, i, s)));
-        steps.map(|(chain, i, step)| self.instruction_of(chain, i, step))
+        let instrs =
+            places.flat_map(|(chain, c)| c.instrs.iter().enumerate().map(move |(i, s)| (chain, i, s)));
+        instrs.map(|(chain, i, instr)| self.instruction_of(chain, i, instr))
     }
 
     /// An instruction.
     pub fn instruction(&self, index: usize) -> Option<RaisedInstruction> {
         let (chain, i) = self.locate(index)?;
-        Some(self.instruction_of(chain, i, &self.chains[chain].steps[i]))
+        Some(self.instruction_of(chain, i, &self.chains[chain].instrs[i]))
     }
 
     /// The number of the instruction at a place, if there is one.
     pub fn index_of(&self, place: Place) -> Option<usize> {
         let (chain, i) = (place.chain? as usize, place.instruction? as usize);
-        let is_there = i < self.chains.get(chain)?.steps.len();
+        let is_there = i < self.chains.get(chain)?.instrs.len();
         is_there.then(|| self.def_use.position(chain, i) as usize - 1)
     }
 
     /// The operator that an instruction calls, or the kind of instruction if it is no kernel call.
     pub fn name(&self, index: usize) -> Option<&str> {
         let (chain, i) = self.locate(index)?;
-        match &self.chains[chain].steps[i] {
-            Step::Kernel(call) => Some(&call.kernel.schema().name),
+        match &self.chains[chain].instrs[i] {
+            Instr::Kernel(call) => Some(&call.kernel.schema().name),
             _ => Some(self.plan().chains.get(chain)?.instructions.get(i)?.kind()),
         }
     }
@@ -193,18 +194,18 @@ impl RaisedMethod {
         let starts = &self.def_use.starts;
         let chain = starts.partition_point(|&start| start as usize - 1 <= index).checked_sub(1)?;
         let i = index + 1 - starts[chain] as usize;
-        (i < self.chains[chain].steps.len()).then_some((chain, i))
+        (i < self.chains[chain].instrs.len()).then_some((chain, i))
     }
 
     /// Whether an instruction calls a delegate.
     pub fn calls_delegate(&self, place: Place) -> bool {
-        let step = || self.chains.get(place.chain? as usize)?.steps.get(place.instruction? as usize);
-        matches!(step(), Some(Step::Delegate(_)))
+        let instr = || self.chains.get(place.chain? as usize)?.instrs.get(place.instruction? as usize);
+        matches!(instr(), Some(Instr::Delegate(_)))
     }
 
     /// The definition that reaches an output when an execution ends.
-    pub fn result(&self, value: usize) -> Found {
-        self.found(value, self.def_use.results.get(&value).copied())
+    pub fn result(&self, value: usize) -> ReachingDef {
+        self.reaching_def(value, self.def_use.results.get(&value).copied())
     }
 
     /// The tensors that a value is or contains, without absent list elements. Empty if there is no such value.
@@ -224,23 +225,24 @@ impl RaisedMethod {
         self.def_use.holders.get(&value).copied()
     }
 
-    fn found(&self, value: Id, reach: Option<Reaching>) -> Found {
+    fn reaching_def(&self, value: Id, reach: Option<Reaching>) -> ReachingDef {
         let instruction = |at: u32| (at as usize).checked_sub(1);
         let Some(Reaching { def, latest, .. }) = reach else {
             let is_constant = self.state.values[value].tensor().is_some_and(|t| t.home == CONSTANT);
             let is_known = is_constant && !self.def_use.is_moving(value);
-            return if is_known { Found::Constant } else { Found::Unknown };
+            return if is_known { ReachingDef::Constant } else { ReachingDef::Unknown };
         };
         let def = def.map(|def| &self.def_use.defs[def.0 as usize]);
         match def.and_then(|def| Some((def.at, def.id?))) {
-            Some((at, value)) => Found::Whole { instruction: instruction(at), value },
-            None => Found::Parts { latest: instruction(latest) },
+            Some((at, value)) => ReachingDef::Whole { instruction: instruction(at), value },
+            None => ReachingDef::Parts { latest: instruction(latest) },
         }
     }
 
-    fn instruction_of(&self, chain: usize, index: usize, step: &Step) -> RaisedInstruction {
+    fn instruction_of(&self, chain: usize, index: usize, instr: &Instr) -> RaisedInstruction {
         let at = self.def_use.position(chain, index);
-        let read = |value: Id| RaisedRead { value, found: self.found(value, self.def_use.read(at, value)) };
+        let read =
+            |value: Id| RaisedRead { value, found: self.reaching_def(value, self.def_use.read(at, value)) };
         let mut new = RaisedInstruction {
             place: Place::instruction(chain as u32, index as u32),
             reads: Vec::new(),
@@ -248,13 +250,13 @@ impl RaisedMethod {
             views: Vec::new(),
             flow: RaisedFlow::Next,
         };
-        match step {
-            Step::Move { from, to } => {
+        match instr {
+            Instr::Move { from, to } => {
                 let tensors = |id: Id| tensors_of(&self.state, id).to_vec();
                 let (from, to) = (tensors(*from), tensors(*to));
                 new.flow = RaisedFlow::Move { from, to };
             }
-            Step::JumpFalse { condition, target } => {
+            Instr::JumpFalse { condition, target } => {
                 let start = at as usize - 1 - index;
                 let known = match self.state.values[*condition] {
                     Value::Bool(value) if !self.def_use.is_computed(*condition) => Some(value),
@@ -264,21 +266,22 @@ impl RaisedMethod {
                 new.flow = RaisedFlow::JumpFalse { target: start + target, known };
             }
             _ => {
-                let (args, outs) = step.operands();
+                let (args, outs) = instr.operands();
                 let args = args.iter().filter_map(|arg| match arg {
-                    ArgStep::Value(id) => Some(tensors_of(&self.state, *id)),
-                    ArgStep::Out(_) => None,
+                    ArgRef::Value(id) => Some(tensors_of(&self.state, *id)),
+                    ArgRef::Out(_) => None,
                 });
                 new.reads.extend(args.flatten().map(read));
                 for out in outs {
                     match out {
-                        OutStep::Tensor(id) => new.writes.push(*id),
-                        OutStep::Tensors(ids) => new.writes.extend(ids.iter()),
-                        OutStep::View { to, of } => new.views.push(RaisedView { value: *to, of: *of }),
-                        OutStep::Scalar(_) => {}
+                        OutRef::Tensor(id) => new.writes.push(*id),
+                        OutRef::Tensors(ids) => new.writes.extend(ids.iter()),
+                        OutRef::View { to, of } => new.views.push(RaisedView { value: *to, of: *of }),
+                        OutRef::Scalar(_) => {}
                     }
                 }
-                new.views.extend(step.kernel().into_iter().flat_map(|call| self.renamed(chain, index, call)));
+                new.views
+                    .extend(instr.kernel().into_iter().flat_map(|call| self.renamed(chain, index, call)));
                 // An in-place call also reads the tensors that it writes.
                 let known: HashSet<Id> = new.reads.iter().map(|read| read.value).collect();
                 let is_changed = |id: &Id| !known.contains(id) && self.def_use.read(at, *id).is_some();
@@ -289,7 +292,7 @@ impl RaisedMethod {
     }
 
     /// The result values of a call that alias the tensors that it writes.
-    fn renamed(&self, chain: usize, index: usize, call: &KernelStep) -> Vec<RaisedView> {
+    fn renamed(&self, chain: usize, index: usize, call: &KernelCall) -> Vec<RaisedView> {
         let schema = call.kernel.schema();
         let instruction = &self.plan().chains[chain].instructions[index];
         let Instruction::KernelCall { args, .. } = instruction else { return Vec::new() };
@@ -309,7 +312,7 @@ impl RaisedMethod {
 /// The storage of all constants here: their bytes are never read.
 const CONSTANT: Storage = Storage::Constant(usize::MAX);
 
-/// Builds values and steps from the tables of a plan.
+/// Builds values and instructions from the tables of a plan.
 struct Reader<'p> {
     program: &'p Program,
     tables: &'p ExecutionPlan,
@@ -347,44 +350,44 @@ impl Reader<'_> {
     }
 
     fn chain(&mut self, instructions: &[Instruction]) -> Chain {
-        let step = |instruction| {
-            let step = resolve::step::<std::convert::Infallible>(instruction, |call| {
+        let instr = |instruction| {
+            let instr = resolve::instr::<std::convert::Infallible>(instruction, |call| {
                 Ok(match call {
-                    Called::Kernel(operator, args) => Step::Kernel(self.kernel(operator, args)),
-                    Called::Delegate(delegate, args) => Step::Delegate(self.delegate(delegate, args)),
+                    Callee::Kernel(operator, args) => Instr::Kernel(self.kernel(operator, args)),
+                    Callee::Delegate(delegate, args) => Instr::Delegate(self.delegate(delegate, args)),
                 })
             });
-            let step = step.unwrap_or_else(|never| match never {});
-            let moved = if let Step::Move { to, .. } = step { Some(to) } else { None };
+            let instr = instr.unwrap_or_else(|never| match never {});
+            let moved = if let Instr::Move { to, .. } = instr { Some(to) } else { None };
             self.written.extend(moved.into_iter().flat_map(|to| tensors_of(&self.state, to)));
-            for out in step.operands().1 {
+            for out in instr.operands().1 {
                 match out {
-                    OutStep::Tensor(id) | OutStep::View { to: id, .. } => _ = self.written.insert(*id),
-                    OutStep::Tensors(ids) => self.written.extend(ids.iter()),
-                    OutStep::Scalar(_) => {}
+                    OutRef::Tensor(id) | OutRef::View { to: id, .. } => _ = self.written.insert(*id),
+                    OutRef::Tensors(ids) => self.written.extend(ids.iter()),
+                    OutRef::Scalar(_) => {}
                 }
             }
-            step
+            instr
         };
-        Chain { steps: instructions.iter().map(step).collect() }
+        Chain { instrs: instructions.iter().map(instr).collect() }
     }
 
-    fn kernel(&mut self, operator: usize, args: &[i32]) -> KernelStep {
+    fn kernel(&mut self, operator: usize, args: &[i32]) -> KernelCall {
         let known = self.kernels.get(operator).cloned().flatten();
-        let known = known.and_then(|kernel| kernel_step(&self.state.values, operator, kernel, args).ok());
+        let known = known.and_then(|kernel| kernel_call(&self.state.values, operator, kernel, args).ok());
         known.unwrap_or_else(|| {
             let name = self.tables.operators.get(operator).map(pte::Operator::full_name).unwrap_or_default();
-            let step = self.opaque(operator, &name, args);
+            let instr = self.opaque(operator, &name, args);
             self.unknown.insert(name);
-            step
+            instr
         })
     }
 
     /// A call of an unknown operator, which is assumed to write its last argument.
-    fn opaque(&self, operator: usize, name: &str, args: &[i32]) -> KernelStep {
+    fn opaque(&self, operator: usize, name: &str, args: &[i32]) -> KernelCall {
         let out = args.last().map(|&id| id as Id);
         let ids = args.iter().map(|&id| id as Id).filter(|&id| Some(id) != out);
-        let mut args: Vec<ArgStep> = ids.map(ArgStep::Value).collect();
+        let mut args: Vec<ArgRef> = ids.map(ArgRef::Value).collect();
         let declared = |written| SchemaArg {
             name: String::new(),
             ty: ArgType::Tensor,
@@ -399,32 +402,32 @@ impl Reader<'_> {
             args: args.iter().map(|_| declared(false)).collect(),
             returns: Vec::new(),
         };
-        let outs: Vec<OutStep> = out.map(|id| self.out(id)).into_iter().collect();
-        args.extend(outs.iter().map(|_| ArgStep::Out(0)));
+        let outs: Vec<OutRef> = out.map(|id| self.out(id)).into_iter().collect();
+        args.extend(outs.iter().map(|_| ArgRef::Out(0)));
         schema.args.extend(outs.iter().map(|_| declared(true)));
         let kernel = Arc::new(Opaque(schema));
-        KernelStep { operator, kernel, prepared: None, args: args.into(), outs: outs.into() }
+        KernelCall { operator, kernel, prepared: None, args: args.into(), outs: outs.into() }
     }
 
-    fn delegate(&self, delegate: usize, args: &[i32]) -> DelegateStep {
+    fn delegate(&self, delegate: usize, args: &[i32]) -> DelegateCall {
         let is_written = |id: Id| {
             let tensors = tensors_of(&self.state, id);
             tensors.iter().all(|id| self.written.contains(id))
         };
         let (args, outs): (Vec<Id>, Vec<Id>) =
             args.iter().map(|&id| id as Id).partition(|&id| is_written(id));
-        DelegateStep {
+        DelegateCall {
             delegate,
-            args: args.into_iter().map(ArgStep::Value).collect(),
+            args: args.into_iter().map(ArgRef::Value).collect(),
             outs: outs.into_iter().map(|id| self.out(id)).collect(),
         }
     }
 
-    fn out(&self, id: Id) -> OutStep {
+    fn out(&self, id: Id) -> OutRef {
         match &self.state.values[id] {
-            Value::Tensor(_) => OutStep::Tensor(id),
-            Value::Tensors(ids) => OutStep::Tensors(ids.clone()),
-            _ => OutStep::Scalar(id),
+            Value::Tensor(_) => OutRef::Tensor(id),
+            Value::Tensors(ids) => OutRef::Tensors(ids.clone()),
+            _ => OutRef::Scalar(id),
         }
     }
 }

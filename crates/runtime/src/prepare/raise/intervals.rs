@@ -4,7 +4,7 @@ use pteron_tensor::Extent;
 use std::collections::BTreeMap;
 
 /// A map from bytes of the arenas to contents: disjoint extents, each with one content. An operation takes time in
-/// proportion to the number of extents that it meets, and a write adds at most two.
+/// proportion to the number of extents that it overlaps, and a write adds at most two.
 #[derive(Debug)]
 pub(super) struct IntervalMap<T> {
     /// By arena and start offset: the end offset and the content.
@@ -20,14 +20,14 @@ impl<T> Default for IntervalMap<T> {
 }
 
 impl<T: Copy> IntervalMap<T> {
-    /// Writes `content` to an extent. Calls `met` with each content that it overwrites, in whole or in part.
-    pub(super) fn write(&mut self, extent: Extent, content: T, mut met: impl FnMut(T)) {
+    /// Writes `content` to an extent. Calls `overwritten` with each content that it overwrites, in whole or in part.
+    pub(super) fn write(&mut self, extent: Extent, content: T, mut overwritten: impl FnMut(T)) {
         let (arena, start, end) = ends(extent);
         if start == end {
             return;
         }
         while let Some((first, last, old)) = self.last_before(arena, end).filter(|piece| piece.1 > start) {
-            met(old);
+            overwritten(old);
             self.pieces.remove(&(arena, first));
             if last > end {
                 self.pieces.insert((arena, end), (last, old));
@@ -60,8 +60,8 @@ impl<T: Copy> IntervalMap<T> {
     /// The content of an extent, if the map has exactly this extent.
     pub(super) fn exact(&mut self, extent: Extent) -> Option<T> {
         let (_, start, end) = ends(extent);
-        let found = self.last_before(extent.arena, end)?;
-        (start < end && (found.0, found.1) == (start, end)).then_some(found.2)
+        let piece = self.last_before(extent.arena, end)?;
+        (start < end && (piece.0, piece.1) == (start, end)).then_some(piece.2)
     }
 
     /// Removes and returns all extents with their contents.
@@ -104,7 +104,7 @@ impl IntervalSet {
     }
 
     /// Whether any byte of an extent is in the set.
-    pub(super) fn meets(&self, extent: Extent) -> bool {
+    pub(super) fn overlaps(&self, extent: Extent) -> bool {
         let (arena, start, end) = ends(extent);
         let before = self.0.range((arena, 0)..(arena, end)).next_back();
         start < end && before.is_some_and(|(_, &last)| last > start)
@@ -145,14 +145,14 @@ mod tests {
             for (content, (extent, is_write)) in steps.into_iter().enumerate() {
                 let bytes = &mut model[extent.arena][extent.offset..][..extent.len];
                 if is_write {
-                    let mut met = Vec::new();
-                    map.write(extent, content, |old| met.push(old));
+                    let mut overwritten = Vec::new();
+                    map.write(extent, content, |old| overwritten.push(old));
                     let mut expected: Vec<usize> = bytes.iter().copied().flatten().collect();
-                    met.sort_unstable();
-                    met.dedup();
+                    overwritten.sort_unstable();
+                    overwritten.dedup();
                     expected.sort_unstable();
                     expected.dedup();
-                    prop_assert_eq!(met, expected);
+                    prop_assert_eq!(overwritten, expected);
                     bytes.fill(Some(content));
                 } else {
                     let mut found = vec![None; extent.len];
@@ -180,7 +180,7 @@ mod tests {
                 set.insert(add);
                 model[add.arena][add.offset..][..add.len].fill(true);
                 let asked = &model[ask.arena][ask.offset..][..ask.len];
-                prop_assert_eq!(set.meets(ask), asked.contains(&true));
+                prop_assert_eq!(set.overlaps(ask), asked.contains(&true));
                 prop_assert_eq!(set.covers(ask), !asked.contains(&false));
             }
         }

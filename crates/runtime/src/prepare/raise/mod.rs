@@ -27,7 +27,7 @@ mod intervals;
 mod shape_scalars;
 mod walk;
 
-pub use from_tables::{Found, RaisedFlow, RaisedInstruction, RaisedMethod, RaisedRead, RaisedView};
+pub use from_tables::{RaisedFlow, RaisedInstruction, RaisedMethod, RaisedRead, RaisedView, ReachingDef};
 pub(crate) use walk::{Listing, scalar_of, tensors_of, writes_only_its_outs};
 
 #[cfg(test)]
@@ -154,8 +154,8 @@ impl DefUse {
     /// The definition that reaches an instruction's read of a tensor. `None` if the tensor's location is unknown.
     pub(crate) fn read(&self, at: Position, id: Id) -> Option<Reaching> {
         let reads = self.reads.of(at);
-        let found = reads.binary_search_by_key(&id, |&(id, _)| id).ok()?;
-        reads[found].1
+        let index = reads.binary_search_by_key(&id, |&(id, _)| id).ok()?;
+        reads[index].1
     }
 
     /// What an instruction defines, in the order of its outs.

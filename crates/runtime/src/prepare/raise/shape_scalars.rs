@@ -2,7 +2,7 @@
 
 use super::DefUse;
 use super::walk::Listing;
-use crate::plan::{ArgStep, Id, KernelStep, OutStep, State, Step, Value};
+use crate::plan::{ArgRef, Id, Instr, KernelCall, OutRef, State, Value};
 use pteron_operator::Results;
 use std::collections::HashSet;
 
@@ -16,9 +16,9 @@ impl DefUse {
         let mut from: HashSet<Id> = self.computed.difference(&self.is_input).copied().collect();
         for _ in 0..MAX_ROUNDS {
             let before = from.len();
-            for step in method.chains.iter().flat_map(|c| &c.steps) {
-                match step {
-                    Step::Kernel(k) => {
+            for instr in method.chains.iter().flat_map(|c| &c.instrs) {
+                match instr {
+                    Instr::Kernel(k) => {
                         let pure = k.kernel.results() == Results::Shapes
                             && scalars_of(method.state, k)
                                 .all(|id| !self.computed.contains(&id) || from.contains(&id));
@@ -26,8 +26,8 @@ impl DefUse {
                             remove_scalars(&mut from, &k.outs);
                         }
                     }
-                    Step::Delegate(d) => remove_scalars(&mut from, &d.outs),
-                    Step::Move { to, .. } => {
+                    Instr::Delegate(d) => remove_scalars(&mut from, &d.outs),
+                    Instr::Move { to, .. } => {
                         from.remove(to);
                     }
                     _ => {}
@@ -42,11 +42,11 @@ impl DefUse {
 }
 
 /// The scalars that a call reads, including the elements of integer lists.
-fn scalars_of<'a>(state: &'a State, call: &'a KernelStep) -> impl Iterator<Item = Id> + 'a {
+fn scalars_of<'a>(state: &'a State, call: &'a KernelCall) -> impl Iterator<Item = Id> + 'a {
     call.args.iter().flat_map(move |arg| {
         let ids: &[Id] = match arg {
-            ArgStep::Out(_) => &[],
-            ArgStep::Value(id) => match &state.values[*id] {
+            ArgRef::Out(_) => &[],
+            ArgRef::Value(id) => match &state.values[*id] {
                 Value::Ints(ids) => ids,
                 Value::Tensor(_) => &[],
                 _ => std::slice::from_ref(id),
@@ -56,9 +56,9 @@ fn scalars_of<'a>(state: &'a State, call: &'a KernelStep) -> impl Iterator<Item 
     })
 }
 
-fn remove_scalars(from: &mut HashSet<Id>, outs: &[OutStep]) {
+fn remove_scalars(from: &mut HashSet<Id>, outs: &[OutRef]) {
     for out in outs {
-        if let OutStep::Scalar(id) = out {
+        if let OutRef::Scalar(id) = out {
             from.remove(id);
         }
     }

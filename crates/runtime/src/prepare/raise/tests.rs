@@ -105,8 +105,8 @@ fn cost_is_linear_in_the_number_of_instructions() {
 /// wrote any of it.
 fn reads(method: &Method) -> Vec<(bool, Position)> {
     let def_use = DefUse::of(method.listing());
-    let steps = 1..=method.chains[0].steps.len() as Position;
-    let reads = steps.flat_map(|at| def_use.reads.of(at).to_vec());
+    let positions = 1..=method.chains[0].instrs.len() as Position;
+    let reads = positions.flat_map(|at| def_use.reads.of(at).to_vec());
     reads.map(|(_, reach)| reach.map_or((false, 99), |r| (r.def.is_some(), r.latest))).collect()
 }
 
@@ -175,10 +175,10 @@ fn reaching_definitions_are_found_from_tables_alone() {
     plan.relu(view, out); // 1
     let program = plan.program(&[x], &[out]);
     let raised = program.raise("forward", &pteron_kernels::registry()).unwrap();
-    let found: Vec<Found> = raised.instructions().flat_map(|i| i.reads).map(|read| read.found).collect();
-    let whole = |instruction, value: i32| Found::Whole { instruction, value: value as usize };
-    assert_eq!(found, [whole(None, x), whole(Some(0), a)]);
-    assert_eq!(raised.result(out as usize), whole(Some(1), out));
+    let defs: Vec<ReachingDef> = raised.instructions().flat_map(|i| i.reads).map(|read| read.found).collect();
+    let def = |instruction, value: i32| ReachingDef::Whole { instruction, value: value as usize };
+    assert_eq!(defs, [def(None, x), def(Some(0), a)]);
+    assert_eq!(raised.result(out as usize), def(Some(1), out));
     assert_eq!(raised.holder(view as usize), Some(a as usize));
     assert!(!raised.is_read_first(view as usize) && raised.unknown_operators().is_empty());
     assert_eq!(raised.name(1), Some("aten::relu.out"));
@@ -195,6 +195,6 @@ fn unknown_operators_are_assumed_to_write_their_last_argument() {
     assert_eq!(raised.unknown_operators(), ["aten::relu.out"]);
     let writes: Vec<usize> = raised.instructions().flat_map(|i| i.writes).collect();
     assert_eq!(writes, [a as usize, out as usize]);
-    let whole = Found::Whole { instruction: Some(0), value: a as usize };
-    assert_eq!(raised.instruction(1).unwrap().reads, [RaisedRead { value: a as usize, found: whole }]);
+    let def = ReachingDef::Whole { instruction: Some(0), value: a as usize };
+    assert_eq!(raised.instruction(1).unwrap().reads, [RaisedRead { value: a as usize, found: def }]);
 }

@@ -2,7 +2,7 @@
 
 use super::intervals::{IntervalMap, IntervalSet};
 use super::{DefId, DefUse, Definition, Mentions, PerInstruction, Position, Reaching, home};
-use crate::plan::{ArgStep, Chain, Id, KernelStep, OutStep, State, Step, Value};
+use crate::plan::{ArgRef, Chain, Id, Instr, KernelCall, OutRef, State, Value};
 use pteron_tensor::{Extent, Scalar};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
@@ -40,12 +40,12 @@ impl DefUse {
             if chain > 0 {
                 walk.end_block();
             }
-            for (i, step) in method.chains[chain].steps.iter().enumerate() {
+            for (i, instr) in method.chains[chain].instrs.iter().enumerate() {
                 let at = at + i as Position;
                 if walk.def_use.starts_block(at) {
                     walk.end_block();
                 }
-                walk.step(at, step);
+                walk.instr(at, instr);
             }
         }
         walk.finish()
@@ -65,7 +65,7 @@ struct Walk<'m> {
     /// Upward-exposed bytes, which some block reads before writing them, and the bytes of outputs and named tensors.
     exposed: IntervalSet,
     /// The definitions in memory at the ends of blocks.
-    left: Vec<(Extent, DefId)>,
+    at_block_ends: Vec<(Extent, DefId)>,
     /// Bytes that any instruction so far has written, in program order.
     written: IntervalSet,
     /// The value through which each of them was last written, in program order.
@@ -79,12 +79,12 @@ impl<'m> Walk<'m> {
         let mut blocks = HashSet::new();
         for chain in method.chains {
             starts.push(next);
-            for (i, step) in chain.steps.iter().enumerate() {
-                if let Step::JumpFalse { target, .. } = step {
+            for (i, instr) in chain.instrs.iter().enumerate() {
+                if let Instr::JumpFalse { target, .. } = instr {
                     blocks.extend([next + *target as Position, next + i as Position + 1]);
                 }
             }
-            next += chain.steps.len() as Position;
+            next += chain.instrs.len() as Position;
         }
         let mut def_use = DefUse {
             starts,
@@ -118,7 +118,7 @@ impl<'m> Walk<'m> {
             locations: HashMap::new(),
             aliased: IntervalSet::default(),
             exposed: IntervalSet::default(),
-            left: Vec::new(),
+            at_block_ends: Vec::new(),
             written: IntervalSet::default(),
             writers: IntervalMap::default(),
         }
@@ -127,33 +127,33 @@ impl<'m> Walk<'m> {
     /// Records which values instructions change, rebind and free.
     fn find_changes(&mut self) {
         let DefUse { mentions, moving, freed, computed, .. } = &mut self.def_use;
-        for step in self.method.chains.iter().flat_map(|c| &c.steps) {
-            let outs = match step {
-                Step::Move { to, .. } => {
+        for instr in self.method.chains.iter().flat_map(|c| &c.instrs) {
+            let outs = match instr {
+                Instr::Move { to, .. } => {
                     moving.insert(*to);
                     computed.insert(*to);
                     mentions[*to].changes += 1;
                     continue;
                 }
-                Step::Free(id) => {
+                Instr::Free(id) => {
                     freed.insert(*id);
                     mentions[*id].changes += 1;
                     continue;
                 }
-                _ => step.operands().1,
+                _ => instr.operands().1,
             };
             for out in outs {
                 match out {
-                    OutStep::Scalar(id) => {
+                    OutRef::Scalar(id) => {
                         computed.insert(*id);
                         mentions[*id].changes += 1;
                     }
-                    OutStep::View { to, .. } => {
+                    OutRef::View { to, .. } => {
                         moving.insert(*to);
                         mentions[*to].changes += 1;
                     }
-                    OutStep::Tensor(id) => mentions[*id].changes += 1,
-                    OutStep::Tensors(ids) => ids.iter().for_each(|&id| mentions[id].changes += 1),
+                    OutRef::Tensor(id) => mentions[*id].changes += 1,
+                    OutRef::Tensors(ids) => ids.iter().for_each(|&id| mentions[id].changes += 1),
                 }
             }
         }
@@ -165,11 +165,11 @@ impl<'m> Walk<'m> {
         let (mut moved, mut viewed, mut has_unknown_use) = (Vec::new(), Vec::new(), false);
         for (chain, start) in self.method.chains.iter().zip(self.def_use.starts.clone()) {
             self.locations.clear();
-            for (i, step) in chain.steps.iter().enumerate() {
+            for (i, instr) in chain.instrs.iter().enumerate() {
                 if self.def_use.starts_block(start + i as Position) {
                     self.locations.clear();
                 }
-                if let Step::Move { from, to } = step {
+                if let Instr::Move { from, to } = instr {
                     self.locations.insert(*to, Location::Unknown);
                     for id in tensors_of(self.state, *from).into_iter().chain(tensors_of(self.state, *to)) {
                         has_unknown_use |= self.location(id) == Location::Unknown;
@@ -177,16 +177,16 @@ impl<'m> Walk<'m> {
                     }
                     continue;
                 }
-                let (args, outs) = step.operands();
+                let (args, outs) = instr.operands();
                 let mut uses = args.iter().flat_map(|arg| match arg {
-                    ArgStep::Value(id) => tensors_of(self.state, *id),
-                    ArgStep::Out(_) => SmallVec::new(),
+                    ArgRef::Value(id) => tensors_of(self.state, *id),
+                    ArgRef::Out(_) => SmallVec::new(),
                 });
                 has_unknown_use |= uses.any(|id| self.location(id) == Location::Unknown);
                 let written = outs.iter().flat_map(|out| match out {
-                    OutStep::Tensor(id) => std::slice::from_ref(id),
-                    OutStep::Tensors(ids) => ids,
-                    OutStep::View { .. } | OutStep::Scalar(_) => &[],
+                    OutRef::Tensor(id) => std::slice::from_ref(id),
+                    OutRef::Tensors(ids) => ids,
+                    OutRef::View { .. } | OutRef::Scalar(_) => &[],
                 });
                 for &id in written {
                     has_unknown_use |= self.location(id) == Location::Unknown;
@@ -195,7 +195,7 @@ impl<'m> Walk<'m> {
                     }
                 }
                 for out in outs {
-                    if let OutStep::View { to, of } = out {
+                    if let OutRef::View { to, of } = out {
                         viewed.extend([self.location(*of), self.home(*to)]);
                         self.locations.insert(*to, self.location(*of));
                     }
@@ -230,46 +230,46 @@ impl<'m> Walk<'m> {
         for &id in self.method.inputs {
             if let Some(extent) = home(self.state, id) {
                 self.define(0, extent, id);
-                self.note_written(extent, id);
+                self.record_write(extent, id);
             }
         }
     }
 
-    fn step(&mut self, at: Position, step: &Step) {
+    fn instr(&mut self, at: Position, instr: &Instr) {
         let mut reads: Vec<(Id, Option<Reaching>)> = Vec::new();
         let mut writes = Vec::new();
-        match step {
-            Step::Move { from, to } => {
+        match instr {
+            Instr::Move { from, to } => {
                 for id in tensors_of(self.state, *from) {
-                    self.mention(id, at);
-                    self.other_use(at, id);
-                    self.find_first_read(at, id);
+                    self.record_mention(id, at);
+                    self.record_other_use(at, id);
+                    self.record_first_read(at, id);
                 }
-                self.mention(*from, at);
+                self.record_mention(*from, at);
                 if let Location::At(extent, _) = self.home(*to) {
-                    self.note_written(extent, *to);
+                    self.record_write(extent, *to);
                 }
                 self.locations.insert(*to, Location::Unknown);
             }
-            Step::JumpFalse { condition, .. } => {
-                self.mention(*condition, at);
+            Instr::JumpFalse { condition, .. } => {
+                self.record_mention(*condition, at);
                 if self.state.values[*condition].tensor().is_some() {
                     reads.push((*condition, self.read(at, *condition)));
                 }
             }
             _ => {
-                let (args, outs) = step.operands();
+                let (args, outs) = instr.operands();
                 for arg in args {
-                    let ArgStep::Value(id) = *arg else { continue };
-                    self.mention(id, at);
+                    let ArgRef::Value(id) = *arg else { continue };
+                    self.record_mention(id, at);
                     for id in tensors_of(self.state, id) {
-                        self.mention(id, at);
+                        self.record_mention(id, at);
                         reads.push((id, self.read(at, id)));
                     }
                 }
-                let finds = step.kernel().is_some_and(|call| !writes_only_its_outs(call));
+                let reads_outs = instr.kernel().is_some_and(|call| !writes_only_its_outs(call));
                 for out in outs {
-                    self.out(at, out, finds, &mut reads, &mut writes);
+                    self.out(at, out, reads_outs, &mut reads, &mut writes);
                 }
             }
         }
@@ -281,17 +281,17 @@ impl<'m> Walk<'m> {
     fn out(
         &mut self,
         at: Position,
-        out: &OutStep,
-        finds: bool,
+        out: &OutRef,
+        reads_outs: bool,
         reads: &mut Vec<(Id, Option<Reaching>)>,
         writes: &mut Vec<Option<DefId>>,
     ) {
         let ids: &[Id] = match out {
-            OutStep::Tensor(id) => std::slice::from_ref(id),
-            OutStep::Tensors(ids) => ids,
-            OutStep::View { to, of } => {
-                self.mention(*of, at);
-                self.other_use(at, *of);
+            OutRef::Tensor(id) => std::slice::from_ref(id),
+            OutRef::Tensors(ids) => ids,
+            OutRef::View { to, of } => {
+                self.record_mention(*of, at);
+                self.record_other_use(at, *of);
                 let location = self.location(*of);
                 self.locations.insert(*to, location);
                 // `None` if the location of the view is unknown.
@@ -300,22 +300,22 @@ impl<'m> Walk<'m> {
                 reads.push((*to, reach));
                 // The view has the bytes of another tensor; its planned extent counts as written.
                 if let Location::At(extent, _) = self.home(*to) {
-                    self.note_written(extent, *to);
+                    self.record_write(extent, *to);
                 }
                 return;
             }
-            OutStep::Scalar(_) => return,
+            OutRef::Scalar(_) => return,
         };
         for &id in ids {
-            self.mention(id, at);
-            if finds {
+            self.record_mention(id, at);
+            if reads_outs {
                 reads.push((id, self.read(at, id)));
             }
             writes.push(self.write(at, id));
         }
     }
 
-    fn mention(&mut self, id: Id, at: Position) {
+    fn record_mention(&mut self, id: Id, at: Position) {
         let mentions = &mut self.def_use.mentions[id];
         if mentions.first == 0 {
             mentions.first = at;
@@ -326,12 +326,12 @@ impl<'m> Walk<'m> {
     /// Records a read of a tensor and returns the definition that reaches it. `None` if the location is unknown.
     fn read(&mut self, at: Position, id: Id) -> Option<Reaching> {
         self.def_use.mentions[id].reads += 1;
-        self.find_first_read(at, id);
+        self.record_first_read(at, id);
         let Location::At(extent, root) = self.location(id) else { return None };
-        let found = self.find(at, extent);
+        let defs = self.use_definitions(at, extent);
         let root = (root != id).then_some(root);
-        let reach = Reaching { root, ..self.reaching(extent, &found) };
-        for (_, def) in found {
+        let reach = Reaching { root, ..self.reaching(extent, &defs) };
+        for (_, def) in defs {
             let is_own = Some(def) == reach.def && self.def(def).id == Some(id);
             let def = self.def_mut(def);
             def.own_uses += u32::from(is_own);
@@ -341,9 +341,9 @@ impl<'m> Walk<'m> {
     }
 
     /// The reaching definition of a read of a whole extent, given the definitions of its bytes.
-    fn reaching(&self, extent: Extent, found: &[(Extent, DefId)]) -> Reaching {
-        let latest = found.iter().map(|&(_, def)| self.def(def).at).max().unwrap_or(0);
-        let def = match *found {
+    fn reaching(&self, extent: Extent, defs: &[(Extent, DefId)]) -> Reaching {
+        let latest = defs.iter().map(|&(_, def)| self.def(def).at).max().unwrap_or(0);
+        let def = match *defs {
             [(part, def)]
                 if part == extent && self.def(def).extent == extent && self.def(def).id.is_some() =>
             {
@@ -355,43 +355,43 @@ impl<'m> Walk<'m> {
     }
 
     /// Records the definition that reaches an output when an execution ends.
-    fn find_result(&mut self, id: Id) {
+    fn record_result(&mut self, id: Id) {
         let Location::At(extent, _) = self.location(id) else { return };
-        let mut found = SmallVec::<[(Extent, DefId); 4]>::new();
-        self.memory.read(extent, |part, def| found.extend(def.map(|def| (part, def))));
-        let reach = self.reaching(extent, &found);
+        let mut defs = SmallVec::<[(Extent, DefId); 4]>::new();
+        self.memory.read(extent, |part, def| defs.extend(def.map(|def| (part, def))));
+        let reach = self.reaching(extent, &defs);
         self.def_use.results.insert(id, reach);
     }
 
     /// The definitions of the bytes of an extent, which the instruction uses.
-    fn find(&mut self, at: Position, extent: Extent) -> SmallVec<[(Extent, DefId); 4]> {
-        let (mut found, mut gaps) = (SmallVec::new(), SmallVec::<[Extent; 4]>::new());
+    fn use_definitions(&mut self, at: Position, extent: Extent) -> SmallVec<[(Extent, DefId); 4]> {
+        let (mut defs, mut gaps) = (SmallVec::new(), SmallVec::<[Extent; 4]>::new());
         self.memory.read(extent, |part, def| match def {
-            Some(def) => found.push((part, def)),
+            Some(def) => defs.push((part, def)),
             None => gaps.push(part),
         });
-        let pieces = found.len() + gaps.len();
+        let pieces = defs.len() + gaps.len();
         gaps.into_iter().for_each(|gap| self.exposed.insert(gap));
-        for &(_, def) in &found {
+        for &(_, def) in &defs {
             self.def_mut(def).last_use = at;
         }
         if pieces > MAX_PIECES {
             // One merged definition stands for all of them from now on, so that the next read meets only one.
             let mut merged = Definition::new(0, extent, None);
-            merged.pieces = found.iter().map(|&(_, def)| def).collect();
+            merged.pieces = defs.iter().map(|&(_, def)| def).collect();
             merged.at = merged.pieces.iter().map(|&def| self.def(def).at).max().unwrap_or(0);
             merged.last_use = at;
             let merged = self.push(merged);
             self.memory.write(extent, merged, |_| ());
-            found = SmallVec::from_iter([(extent, merged)]);
+            defs = SmallVec::from_iter([(extent, merged)]);
         }
-        found
+        defs
     }
 
     /// Records a use of a tensor's bytes other than a read.
-    fn other_use(&mut self, at: Position, id: Id) {
+    fn record_other_use(&mut self, at: Position, id: Id) {
         if let Location::At(extent, _) = self.location(id) {
-            for (_, def) in self.find(at, extent) {
+            for (_, def) in self.use_definitions(at, extent) {
                 self.def_mut(def).has_other_uses = true;
             }
         }
@@ -399,7 +399,7 @@ impl<'m> Walk<'m> {
 
     /// Records a value that is read before its planned extent is written (state), or that names what was written
     /// through another value (an elided view).
-    fn find_first_read(&mut self, at: Position, id: Id) {
+    fn record_first_read(&mut self, at: Position, id: Id) {
         let Some(extent) = home(self.state, id) else { return };
         if !self.written.covers(extent) {
             self.def_use.read_first.insert(id);
@@ -409,7 +409,7 @@ impl<'m> Walk<'m> {
         }
     }
 
-    fn note_written(&mut self, extent: Extent, id: Id) {
+    fn record_write(&mut self, extent: Extent, id: Id) {
         self.written.insert(extent);
         self.writers.write(extent, id, |_| ());
     }
@@ -417,7 +417,7 @@ impl<'m> Walk<'m> {
     /// Records a write of a tensor and returns its definition.
     fn write(&mut self, at: Position, id: Id) -> Option<DefId> {
         if let Location::At(extent, _) = self.home(id) {
-            self.note_written(extent, id);
+            self.record_write(extent, id);
         }
         if self.location(id) == Location::NotInArena && self.def_use.moving.contains(&id) {
             self.locations.insert(id, self.home(id));
@@ -430,11 +430,11 @@ impl<'m> Walk<'m> {
             return None;
         }
         let mut new = Definition::new(at, extent, Some(id));
-        new.live_out = self.aliased.meets(extent);
+        new.live_out = self.aliased.overlaps(extent);
         let new = self.push(new);
-        let mut met: SmallVec<[DefId; 4]> = SmallVec::new();
-        self.memory.write(extent, new, |old| met.push(old));
-        for old in met {
+        let mut overwritten: SmallVec<[DefId; 4]> = SmallVec::new();
+        self.memory.write(extent, new, |old| overwritten.push(old));
+        for old in overwritten {
             let def = self.def_mut(old);
             let is_covered = def.extent.offset >= extent.offset
                 && def.extent.offset + def.extent.len <= extent.offset + extent.len;
@@ -467,20 +467,20 @@ impl<'m> Walk<'m> {
 
     /// Ends a block: its definitions may be read by other blocks.
     fn end_block(&mut self) {
-        self.left.extend(self.memory.drain());
+        self.at_block_ends.extend(self.memory.drain());
         self.locations.clear();
     }
 
     fn finish(mut self) -> DefUse {
         for id in self.def_use.is_output.clone() {
             // The position 0 matches an output that no instruction mentions.
-            self.find_first_read(0, id);
+            self.record_first_read(0, id);
             if let (Location::At(extent, _), _) | (_, Location::At(extent, _)) =
                 (self.location(id), self.home(id))
             {
                 self.exposed.insert(extent);
             }
-            self.find_result(id);
+            self.record_result(id);
         }
         for id in 0..self.state.values.len() {
             let is_named = self.state.values[id].tensor().is_some_and(|t| t.name.is_some());
@@ -489,8 +489,8 @@ impl<'m> Walk<'m> {
             }
         }
         self.end_block();
-        for (extent, def) in std::mem::take(&mut self.left) {
-            self.def_mut(def).live_out |= self.exposed.meets(extent);
+        for (extent, def) in std::mem::take(&mut self.at_block_ends) {
+            self.def_mut(def).live_out |= self.exposed.overlaps(extent);
         }
         // Pieces precede the merged definitions that contain them.
         for index in (0..self.def_use.defs.len()).rev() {
@@ -530,7 +530,7 @@ pub(crate) fn scalar_of(value: &Value) -> Option<Scalar> {
 
 /// Whether a call overwrites everything that it writes without reading it: outs, or the target of a copy. An in-place
 /// call cannot be part of a region, whose graph is in SSA form.
-pub(crate) fn writes_only_its_outs(call: &KernelStep) -> bool {
+pub(crate) fn writes_only_its_outs(call: &KernelCall) -> bool {
     let schema = call.kernel.schema();
     let trailing = schema.args.iter().rev().take_while(|a| a.written).count();
     trailing == schema.written().count() || call.kernel.facts().overwrites

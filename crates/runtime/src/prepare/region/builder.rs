@@ -1,7 +1,7 @@
 //! Builds the graph of a region, call by call.
 
 use crate::backend::DelegateEntry;
-use crate::plan::{ArgStep, Id, KernelStep, OutStep, State, Step, Storage};
+use crate::plan::{ArgRef, Id, Instr, KernelCall, OutRef, State, Storage};
 use crate::prepare::operands::Operands;
 use crate::prepare::raise::{DefId, DefUse, Position, writes_only_its_outs};
 use pteron_engine::{Call, CallOut, Graph, OpKind, Reshape, ValueId};
@@ -62,7 +62,7 @@ pub(crate) struct Builder<'m> {
     /// The instruction that is being added.
     pub(super) at: Position,
     /// The number of recorded results used so far.
-    pub(super) recorded_used: usize,
+    pub(super) recorded_consumed: usize,
     pub(crate) graph: Graph,
     /// The origin of the instruction that is being added, for its nodes.
     pub(super) place: Place,
@@ -134,7 +134,7 @@ impl<'m> Builder<'m> {
             backend_bytes: usize::MAX,
             start,
             at: start,
-            recorded_used: 0,
+            recorded_consumed: 0,
             graph: Graph::new(),
             place: Place::default(),
             defined: HashMap::new(),
@@ -166,14 +166,14 @@ impl<'m> Builder<'m> {
 
     /// Adds the call of an instruction of a chain, which becomes the origin of its nodes and values. If it cannot be part
     /// of the region, returns `false` and leaves the region unchanged.
-    pub(super) fn add(&mut self, chain: usize, instruction: usize, step: &Step) -> bool {
+    pub(super) fn add(&mut self, chain: usize, instruction: usize, instr: &Instr) -> bool {
         self.place = Place::instruction(chain as u32, instruction as u32);
         self.at = self.def_use.position(chain, instruction);
         let (mark, inputs, added) = (self.graph.mark(), self.inputs.len(), self.added.len());
         let (reshaped, was_dynamic) = (self.reshaped.len(), self.is_dynamic);
-        let mut attempt = || match step {
-            Step::Kernel(call) => self.add_call(call),
-            Step::Delegate(call) => self.add_delegate(call),
+        let mut attempt = || match instr {
+            Instr::Kernel(call) => self.add_call(call),
+            Instr::Delegate(call) => self.add_delegate(call),
             _ => None,
         };
         if attempt().is_some() {
@@ -194,7 +194,7 @@ impl<'m> Builder<'m> {
         false
     }
 
-    fn add_call(&mut self, call: &KernelStep) -> Option<()> {
+    fn add_call(&mut self, call: &KernelCall) -> Option<()> {
         if self.calls >= MAX_CALLS {
             return None;
         }
@@ -235,7 +235,7 @@ impl<'m> Builder<'m> {
     }
 
     /// Adds a call that computes tensors. Definitions are only recorded once nothing can fail any more.
-    fn add_elements(&mut self, call: &KernelStep) -> Option<()> {
+    fn add_elements(&mut self, call: &KernelCall) -> Option<()> {
         if !writes_only_its_outs(call) || self.clobbers_needed_definition() {
             return None;
         }
@@ -246,15 +246,15 @@ impl<'m> Builder<'m> {
         let mut written: Vec<(Id, TensorMeta)> = Vec::new();
         for out in &call.outs {
             let ids: &[Id] = match out {
-                OutStep::Tensor(id) => {
+                OutRef::Tensor(id) => {
                     outs.push(CallOut::Tensor);
                     std::slice::from_ref(id)
                 }
-                OutStep::Tensors(ids) => {
+                OutRef::Tensors(ids) => {
                     outs.push(CallOut::Tensors(ids.len()));
                     ids
                 }
-                OutStep::Scalar(_) | OutStep::View { .. } => return None,
+                OutRef::Scalar(_) | OutRef::View { .. } => return None,
             };
             for &id in ids {
                 written.push((id, self.out(id)?));
@@ -313,7 +313,7 @@ impl<'m> Builder<'m> {
         }
         let reach = self.def_use.read(self.at, id)?;
         let meta = self.meta(id)?;
-        let found = match reach.def.and_then(|def| self.defined.get(&def)) {
+        let value = match reach.def.and_then(|def| self.defined.get(&def)) {
             Some(&value) => value,
             // The read spans parts of what the region has written, so it is not a single value of the graph.
             None if reach.latest >= self.start => return None,
@@ -326,16 +326,16 @@ impl<'m> Builder<'m> {
                 None => self.input(id, meta.clone())?,
             },
         };
-        let written = self.graph.meta(found);
+        let written = self.graph.meta(value);
         if *written == meta {
-            return Some(found);
+            return Some(value);
         }
         // The same bytes with another shape: a view, elided or not.
         let plain = written.dim_order().is_contiguous() && meta.dim_order().is_contiguous();
         if written.dtype() != meta.dtype() || written.numel() != meta.numel() || !plain {
             return None;
         }
-        let node = self.graph.append(OpKind::new(Reshape), &[found], [meta]);
+        let node = self.graph.append(OpKind::new(Reshape), &[value], [meta]);
         let reshaped = self.graph.node(node).outputs()[0];
         self.reshaped.push((reshaped, id));
         Some(reshaped)
@@ -374,34 +374,34 @@ impl<'m> Builder<'m> {
 
     /// Makes the definitions that are read after the region outputs of the graph, and returns where they are written.
     /// `end` is the first instruction after the region.
-    pub(crate) fn outputs(&mut self, end: Position) -> Box<[OutStep]> {
+    pub(crate) fn outputs(&mut self, end: Position) -> Box<[OutRef]> {
         let mut outs = Vec::new();
         for &(def, value, id) in &self.definitions {
             if self.def_use.is_needed_after(def, end - 1) {
                 self.graph.output(value);
-                outs.push(OutStep::Tensor(id));
+                outs.push(OutRef::Tensor(id));
             }
         }
         outs.into()
     }
 
     /// The arguments of the graph's inputs.
-    pub(crate) fn input_args(&self) -> Box<[ArgStep]> {
-        self.inputs.iter().map(|(_, id)| ArgStep::Value(*id)).collect()
+    pub(crate) fn input_args(&self) -> Box<[ArgRef]> {
+        self.inputs.iter().map(|(_, id)| ArgRef::Value(*id)).collect()
     }
 
     /// Whether every recorded result was used.
-    pub(crate) fn used_all_recorded(&self) -> bool {
-        matches!(&self.sizes, Sizes::Recorded(r) if r.results.len() == self.recorded_used)
+    pub(crate) fn consumed_all_recorded_sizes(&self) -> bool {
+        matches!(&self.sizes, Sizes::Recorded(r) if r.results.len() == self.recorded_consumed)
     }
 
     /// The updates that a run of the graph makes to the value table besides its outputs: sizes of tensors, and views.
-    /// Limited to the values for which `is_asked` returns `true`, and to what those view.
-    pub(crate) fn table_updates(&self, is_asked: impl Fn(Id) -> bool) -> TableUpdates {
+    /// Limited to the values for which `is_observable` returns `true`, and to what those view.
+    pub(crate) fn table_updates(&self, is_observable: impl Fn(Id) -> bool) -> TableUpdates {
         let mut viewed = HashSet::new();
         let mut views = Vec::new();
         for &(to, of) in self.views.iter().rev() {
-            if (is_asked(to) || viewed.contains(&to))
+            if (is_observable(to) || viewed.contains(&to))
                 && let Some(written) = self.written.get(&to)
             {
                 views.push((to, of, written.sizes));
@@ -409,9 +409,9 @@ impl<'m> Builder<'m> {
             }
         }
         views.reverse();
-        let made: HashSet<Id> = self.views.iter().map(|(to, _)| *to).collect();
-        let is_left = |id: &Id| (is_asked(*id) || viewed.contains(id)) && !made.contains(id);
-        let sizes = self.written.iter().filter(|(id, _)| is_left(id));
+        let made_views: HashSet<Id> = self.views.iter().map(|(to, _)| *to).collect();
+        let is_resized = |id: &Id| (is_observable(*id) || viewed.contains(id)) && !made_views.contains(id);
+        let sizes = self.written.iter().filter(|(id, _)| is_resized(id));
         (sizes.map(|(id, written)| (*id, written.sizes)).collect(), views)
     }
 }

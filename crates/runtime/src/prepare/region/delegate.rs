@@ -2,7 +2,7 @@
 
 use super::builder::{Builder, MAX_CALLS, MIN_CALLS};
 use crate::backend::GraphRequest;
-use crate::plan::{ArgStep, DelegateStep, Id, OutStep};
+use crate::plan::{ArgRef, DelegateCall, Id, OutRef};
 use crate::prepare::raise::scalar_of;
 use pteron_engine::{OpKind, Relayout, ValueId};
 use pteron_tensor::{ShapeDynamism, TensorMeta};
@@ -10,14 +10,14 @@ use pteron_trace::Place;
 
 impl Builder<'_> {
     /// Inlines the graph of a delegate. Definitions are only recorded once nothing can fail any more.
-    pub(super) fn add_delegate(&mut self, call: &DelegateStep) -> Option<()> {
+    pub(super) fn add_delegate(&mut self, call: &DelegateCall) -> Option<()> {
         let entry = &self.delegates[call.delegate];
         if self.calls >= MAX_CALLS || !entry.is_graph() || self.clobbers_needed_definition() {
             return None;
         }
         let mut inputs = Vec::new();
         for arg in &call.args {
-            let ArgStep::Value(id) = *arg else { return None };
+            let ArgRef::Value(id) = *arg else { return None };
             // Scalars follow from the tensor sizes and are not part of the graph.
             if scalar_of(&self.state.values[id]).is_none() {
                 inputs.push(self.read(id)?);
@@ -25,7 +25,7 @@ impl Builder<'_> {
         }
         let mut written: Vec<(Id, TensorMeta)> = Vec::new();
         for out in &call.outs {
-            let OutStep::Tensor(id) = *out else { return None };
+            let OutRef::Tensor(id) = *out else { return None };
             written.push((id, self.out_meta(id)?));
         }
         let metas: Vec<_> = inputs.iter().map(|&v| self.graph.meta(v).clone()).collect();
@@ -36,15 +36,15 @@ impl Builder<'_> {
             return None;
         }
         for ((id, meta), &v) in written.iter_mut().zip(graph.outputs()) {
-            let made = graph.meta(v);
+            let result = graph.meta(v);
             let bound = &self.state.values[*id].tensor()?.bound;
             let is_within = |(&n, &most): (&usize, &usize)| n <= most && (n > 0 || most == 0);
             let is_static = self.state.values[*id].tensor()?.meta.dynamism() == ShapeDynamism::Static;
-            let fits = made.rank() == bound.rank() && made.sizes().iter().zip(&**bound).all(is_within);
-            if made.dtype() != meta.dtype() || !fits || is_static && made.sizes() != meta.sizes() {
+            let fits = result.rank() == bound.rank() && result.sizes().iter().zip(&**bound).all(is_within);
+            if result.dtype() != meta.dtype() || !fits || is_static && result.sizes() != meta.sizes() {
                 return None;
             }
-            meta.reshape(made.sizes()).ok()?;
+            meta.reshape(result.sizes()).ok()?;
         }
         let live_out = self.room_for_outs(written.len())?;
         self.graph.set_origin(self.place);
@@ -63,8 +63,8 @@ impl Builder<'_> {
             return value;
         }
         let node = self.graph.append(OpKind::new(Relayout), &[value], [meta.clone()]);
-        let (laid, origin) = (self.graph.node(node).outputs()[0], self.graph.value(value).origin());
-        self.graph.set_value_origin(laid, origin);
-        laid
+        let (relaid, origin) = (self.graph.node(node).outputs()[0], self.graph.value(value).origin());
+        self.graph.set_value_origin(relaid, origin);
+        relaid
     }
 }

@@ -15,7 +15,7 @@ use super::builder::{Builder, Observed, Recorded, Sizes};
 use super::lowered::Lowered;
 use super::run::{Run, calls};
 use crate::backend::DelegateEntry;
-use crate::plan::{Chain, Id, KernelStep, OutStep, State, Step, TensorValue, Value};
+use crate::plan::{Chain, Id, Instr, KernelCall, OutRef, State, TensorValue, Value};
 use crate::prepare::raise::{DefUse, scalar_of};
 use pteron_engine::{Executable, Graph, Packs};
 use pteron_operator::KernelContext;
@@ -79,7 +79,7 @@ struct Specialization {
 
 /// How to run a region in one execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum RunMode {
     /// Run this specialization.
     Lowered(usize),
     /// Run the instructions one by one, and record the sizes and scalars that they return.
@@ -89,16 +89,16 @@ pub(crate) enum Choice {
 }
 
 impl DynamicRegion {
-    /// A dynamic region for a run of a chain's `steps`. `builder` is an empty one for the upper bounds of its sizes. `None`
+    /// A dynamic region for a run of a chain's `instrs`. `builder` is an empty one for the upper bounds of its sizes. `None`
     /// if one of its calls cannot be added to the graph.
     pub(super) fn new(
         mut builder: Builder<'_>,
         def_use: &Arc<DefUse>,
         run: &Run,
-        steps: &[Step],
+        instrs: &[Instr],
         keep_graph: bool,
     ) -> Option<Self> {
-        if !calls(steps, run.range.clone()).all(|(i, call)| builder.add(run.chain, i, call)) {
+        if !calls(instrs, run.range.clone()).all(|(i, call)| builder.add(run.chain, i, call)) {
             return None;
         }
         builder.mark_bounds();
@@ -145,23 +145,23 @@ impl DynamicRegion {
     }
 
     /// Reads the current key and decides how to run the region.
-    pub(crate) fn choose(&mut self, state: &State) -> Choice {
+    pub(crate) fn choose_mode(&mut self, state: &State) -> RunMode {
         self.clock += 1;
         if self.failures >= MAX_FAILURES || !self.read_key(state) {
-            return Choice::Interpret;
+            return RunMode::Interpret;
         }
         if let Some(i) = self.specializations.iter().position(|p| *p.key == *self.key) {
             self.specializations[i].used = self.clock;
             return if self.specializations[i].lowered.is_some() {
-                Choice::Lowered(i)
+                RunMode::Lowered(i)
             } else {
-                Choice::Interpret
+                RunMode::Interpret
             };
         }
         if self.specializations.len() >= MAX_SPECIALIZATIONS
             && !(self.was_remembered() && self.oldest().is_some())
         {
-            return Choice::Interpret;
+            return RunMode::Interpret;
         }
         let keys = self.keys.iter();
         self.recorded = Recorded {
@@ -170,7 +170,7 @@ impl DynamicRegion {
             results: Vec::new(),
             is_empty: false,
         };
-        Choice::Record
+        RunMode::Record
     }
 
     /// Reads the current key. Returns `false` if a tensor is empty, so that a specialization is not worthwhile, or if a
@@ -227,12 +227,12 @@ impl DynamicRegion {
     }
 
     /// Records the sizes and scalars that a call has returned.
-    pub(crate) fn record(&mut self, state: &State, call: &KernelStep) {
+    pub(crate) fn record(&mut self, state: &State, call: &KernelCall) {
         for out in &call.outs {
             let ids: &[Id] = match out {
-                OutStep::Tensor(id) | OutStep::View { to: id, .. } => std::slice::from_ref(id),
-                OutStep::Tensors(ids) => ids,
-                OutStep::Scalar(id) => {
+                OutRef::Tensor(id) | OutRef::View { to: id, .. } => std::slice::from_ref(id),
+                OutRef::Tensors(ids) => ids,
+                OutRef::Scalar(id) => {
                     let scalar = scalar_of(&state.values[*id]).unwrap_or(Scalar::Int(0));
                     self.recorded.results.push(Observed::Scalar(scalar));
                     &[]
@@ -251,8 +251,8 @@ impl DynamicRegion {
     }
 
     /// Lowers the region for the recorded sizes and scalars, and caches the result. `first` is the call that the region
-    /// step replaces. Returns the index of the specialization if lowering succeeded.
-    pub(crate) fn lower(&mut self, first: &Step, method: LoweringContext<'_>) -> Option<usize> {
+    /// replaces. Returns the index of the specialization if lowering succeeded.
+    pub(crate) fn lower(&mut self, first: &Instr, method: LoweringContext<'_>) -> Option<usize> {
         let recorded = std::mem::take(&mut self.recorded);
         let lowered = self.lowered(&recorded, first, method);
         let new = Specialization { key: self.key.as_slice().into(), lowered, used: self.clock };
@@ -268,7 +268,7 @@ impl DynamicRegion {
         is_lowered.then_some(at)
     }
 
-    fn lowered(&self, recorded: &Recorded, first: &Step, method: LoweringContext<'_>) -> Option<Lowered> {
+    fn lowered(&self, recorded: &Recorded, first: &Instr, method: LoweringContext<'_>) -> Option<Lowered> {
         let LoweringContext { state, chains, delegates, ctx, packs } = method;
         if recorded.is_empty {
             return None;
@@ -279,13 +279,13 @@ impl DynamicRegion {
         let sizes = Sizes::Recorded(recorded);
         let builder = Builder::new(state, delegates, def_use, positions.start, sizes);
         let mut builder = builder.within(self.backend_bytes, packs.budget());
-        let rest = calls(&chains[self.chain].steps, self.range.start + 1..self.range.end);
+        let rest = calls(&chains[self.chain].instrs, self.range.start + 1..self.range.end);
         for (i, call) in std::iter::once((self.range.start, first)).chain(rest) {
             if !builder.add(self.chain, i, call) {
                 return None;
             }
         }
-        if !builder.used_all_recorded() {
+        if !builder.consumed_all_recorded_sizes() {
             return None;
         }
         let outs = builder.outputs(positions.end);

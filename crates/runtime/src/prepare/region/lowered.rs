@@ -1,4 +1,4 @@
-use crate::plan::{ArgStep, Id, OutStep};
+use crate::plan::{ArgRef, Id, OutRef};
 use pteron_engine::{Executable, Graph};
 use pteron_tensor::{Scalar, Shape};
 
@@ -7,8 +7,8 @@ pub(crate) struct Lowered {
     /// The graph before any pass, if it is kept.
     pub(crate) graph: Option<Box<Graph>>,
     pub(crate) executable: Executable,
-    pub(crate) args: Box<[ArgStep]>,
-    pub(crate) outs: Box<[OutStep]>,
+    pub(crate) args: Box<[ArgRef]>,
+    pub(crate) outs: Box<[OutRef]>,
     pub(crate) sizes: Vec<(Id, Shape)>,
     pub(crate) scalars: Vec<(Id, Scalar)>,
     /// Views as (view, viewed value, sizes), in the order in which they are made.

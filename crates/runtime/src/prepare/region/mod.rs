@@ -18,7 +18,7 @@ mod partition;
 mod run;
 mod shapes;
 
-pub(crate) use dynamic::{Choice, DynamicRegion, LoweringContext};
+pub(crate) use dynamic::{DynamicRegion, LoweringContext, RunMode};
 pub(crate) use lowered::Lowered;
 pub(crate) use partition::{find_dynamic, lower_fixed, undo};
 

@@ -6,7 +6,7 @@ use super::dynamic::DynamicRegion;
 use super::lowered::Lowered;
 use super::run::{Run, calls};
 use crate::backend::DelegateEntry;
-use crate::plan::{RegionStep, Step};
+use crate::plan::{Instr, RegionCall};
 use crate::prepare::prepared::{Prepared, Settings};
 use crate::prepare::raise::{DefUse, Position};
 use pteron_engine::Executable;
@@ -37,8 +37,8 @@ pub(crate) fn find_dynamic(method: &mut Prepared, settings: &Settings<'_>, def_u
             return Ok(Region::Fixed(fixed(method, settings, def_use, run, built)?));
         }
         let bounds = builder(method, settings, def_use, run.positions(def_use).start, Sizes::Bounds);
-        let steps = &method.chains[run.chain].steps;
-        let region = DynamicRegion::new(bounds, def_use, run, steps, settings.keep_graphs);
+        let instrs = &method.chains[run.chain].instrs;
+        let region = DynamicRegion::new(bounds, def_use, run, instrs, settings.keep_graphs);
         Ok(Region::Dynamic(Box::new(region.ok_or(None)?)))
     });
 }
@@ -52,13 +52,13 @@ fn each_run(
     region: impl Fn(&Prepared, &Run, Option<Builder<'_>>) -> Result<Region, Option<Error>>,
 ) {
     for chain in 0..method.chains.len() {
-        let (mut next, mut limits) = (0, vec![method.chains[chain].steps.len()]);
+        let (mut next, mut limits) = (0, vec![method.chains[chain].instrs.len()]);
         while let Some(&limit) = limits.last() {
             if next >= limit {
                 limits.pop();
                 continue;
             }
-            if let Step::Region(region) = &method.chains[chain].steps[next] {
+            if let Instr::Region(region) = &method.chains[chain].instrs[next] {
                 next = region.next;
                 continue;
             }
@@ -87,17 +87,17 @@ fn each_run(
 /// Replaces the first call of a run by its region.
 fn put(method: &mut Prepared, run: &Run, region: Region) {
     method.regions.push(region);
-    let slot = &mut method.chains[run.chain].steps[run.range.start];
-    let first = Box::new(std::mem::replace(slot, Step::Free(0)));
-    *slot = Step::Region(RegionStep { region: method.regions.len() - 1, first, next: run.range.end });
+    let slot = &mut method.chains[run.chain].instrs[run.range.start];
+    let first = Box::new(std::mem::replace(slot, Instr::Free(0)));
+    *slot = Instr::Region(RegionCall { region: method.regions.len() - 1, first, next: run.range.end });
 }
 
 /// Removes all regions, so that their instructions run one by one.
 pub(crate) fn undo(method: &mut Prepared) {
-    for step in method.chains.iter_mut().flat_map(|chain| &mut chain.steps) {
-        match std::mem::replace(step, Step::Free(0)) {
-            Step::Region(region) => *step = *region.first,
-            other => *step = other,
+    for instr in method.chains.iter_mut().flat_map(|chain| &mut chain.instrs) {
+        match std::mem::replace(instr, Instr::Free(0)) {
+            Instr::Region(region) => *instr = *region.first,
+            other => *instr = other,
         }
     }
     method.regions.clear();
@@ -113,11 +113,11 @@ fn longest<'m>(
     chain: usize,
     range: Range<usize>,
 ) -> Result<(Run, Option<Builder<'m>>), usize> {
-    let steps = &method.chains[chain].steps;
+    let instrs = &method.chains[chain].instrs;
     let start = range.start;
-    let may_start = match steps.get(start) {
-        Some(Step::Kernel(_)) => true,
-        Some(Step::Delegate(call)) => method.delegates[call.delegate].is_graph(),
+    let may_start = match instrs.get(start) {
+        Some(Instr::Kernel(_)) => true,
+        Some(Instr::Delegate(call)) => method.delegates[call.delegate].is_graph(),
         _ => false,
     };
     if !may_start {
@@ -127,15 +127,15 @@ fn longest<'m>(
         let mut builder = builder(method, settings, def_use, def_use.position(chain, start), sizes);
         let mut end = start;
         while end < range.end && (end == start || !def_use.starts_block(def_use.position(chain, end))) {
-            match &steps[end] {
-                Step::Folded(_) => {}
-                step @ (Step::Kernel(_) | Step::Delegate(_)) if builder.add(chain, end, step) => {}
+            match &instrs[end] {
+                Instr::Folded(_) => {}
+                instr @ (Instr::Kernel(_) | Instr::Delegate(_)) if builder.add(chain, end, instr) => {}
                 _ => break,
             }
             end += 1;
         }
         // Folded calls at the end are not part of the run.
-        while end > start && matches!(steps[end - 1], Step::Folded(_)) {
+        while end > start && matches!(instrs[end - 1], Instr::Folded(_)) {
             end -= 1;
         }
         (builder, end)
@@ -175,7 +175,7 @@ fn fixed(
         Some(built) => built,
         None => {
             let mut builder = builder(method, settings, def_use, positions.start, Sizes::Fixed);
-            let mut calls = calls(&method.chains[run.chain].steps, run.range.clone());
+            let mut calls = calls(&method.chains[run.chain].instrs, run.range.clone());
             if !calls.all(|(i, call)| builder.add(run.chain, i, call)) {
                 return Err(None);
             }

@@ -1,4 +1,4 @@
-use crate::plan::Step;
+use crate::plan::Instr;
 use crate::prepare::raise::{DefUse, Position};
 use std::ops::Range;
 
@@ -17,10 +17,10 @@ impl Run {
 }
 
 /// The calls in a range of a chain: a region counts as its first call, and folded calls are skipped.
-pub(super) fn calls(steps: &[Step], range: Range<usize>) -> impl Iterator<Item = (usize, &Step)> {
-    range.filter_map(|i| match &steps[i] {
-        call @ (Step::Kernel(_) | Step::Delegate(_)) => Some((i, call)),
-        Step::Region(region) => Some((i, &*region.first)),
+pub(super) fn calls(instrs: &[Instr], range: Range<usize>) -> impl Iterator<Item = (usize, &Instr)> {
+    range.filter_map(|i| match &instrs[i] {
+        call @ (Instr::Kernel(_) | Instr::Delegate(_)) => Some((i, call)),
+        Instr::Region(region) => Some((i, &*region.first)),
         _ => None,
     })
 }

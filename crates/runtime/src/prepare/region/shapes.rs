@@ -6,7 +6,7 @@
 //! inputs are the region's key: [`Builder::keys`].
 
 use super::builder::{Added, Builder, MAX_INTERFACE, Observed, Sizes, Written};
-use crate::plan::{ArgStep, Id, KernelStep, OutStep, TensorValue, Value};
+use crate::plan::{ArgRef, Id, KernelCall, OutRef, TensorValue, Value};
 use crate::prepare::operands::Operands;
 use crate::prepare::raise::scalar_of;
 use pteron_engine::{Call, CallArg, CallOut, Type, ValueId};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 impl Builder<'_> {
     /// Adds a call that computes a scalar or makes a view from sizes and scalars only. If its result was recorded, it
     /// is not part of the graph.
-    pub(super) fn add_shapes(&mut self, call: &KernelStep) -> Option<()> {
+    pub(super) fn add_shapes(&mut self, call: &KernelCall) -> Option<()> {
         if matches!(self.sizes, Sizes::Fixed) {
             return None;
         }
@@ -24,7 +24,7 @@ impl Builder<'_> {
         let args = call.args.iter().map(|arg| self.shape_arg(*arg)).collect::<Option<Vec<_>>>()?;
         let [out] = &call.outs[..] else { return None };
         match *out {
-            OutStep::Scalar(id) => {
+            OutRef::Scalar(id) => {
                 if let Some(observed) = self.next_recorded() {
                     let Observed::Scalar(scalar) = observed else { return None };
                     self.known_scalars.insert(id, scalar);
@@ -35,7 +35,7 @@ impl Builder<'_> {
                     self.graph_scalars.insert(id, value);
                 }
             }
-            OutStep::View { to, of } => {
+            OutRef::View { to, of } => {
                 self.def_use.read(self.at, to)?;
                 let written = if let Some(observed) = self.next_recorded() {
                     let Observed::Sizes(sizes) = observed else { return None };
@@ -59,7 +59,7 @@ impl Builder<'_> {
     /// Appends a call with one result to the graph, on the operands collected so far.
     fn append_shapes(
         &mut self,
-        call: &KernelStep,
+        call: &KernelCall,
         args: Vec<CallArg>,
         ty: Type,
         meta: TensorMeta,
@@ -73,8 +73,8 @@ impl Builder<'_> {
     }
 
     /// Translates an argument of a call that reads only sizes and scalars.
-    fn shape_arg(&mut self, arg: ArgStep) -> Option<CallArg> {
-        let ArgStep::Value(id) = arg else { return None };
+    fn shape_arg(&mut self, arg: ArgRef) -> Option<CallArg> {
+        let ArgRef::Value(id) = arg else { return None };
         match &self.state.values[id] {
             Value::Tensor(_) => {
                 let meta = self.meta(id)?;
@@ -95,8 +95,8 @@ impl Builder<'_> {
     /// The next recorded result, if results were recorded.
     pub(super) fn next_recorded(&mut self) -> Option<Observed> {
         let Sizes::Recorded(recorded) = &self.sizes else { return None };
-        self.recorded_used += 1;
-        recorded.results.get(self.recorded_used - 1).copied()
+        self.recorded_consumed += 1;
+        recorded.results.get(self.recorded_consumed - 1).copied()
     }
 
     /// Marks the region as dynamic if a tensor's sizes are. `None` if the sizes must be static.
