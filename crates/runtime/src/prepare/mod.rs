@@ -1,8 +1,6 @@
 //! Preparation of a loaded method: regions are lowered, constant calls folded, and each remaining call is offered once
 //! to its kernel to be specialized for its constant arguments.
 
-use crate::backend::DelegateEntry;
-use crate::plan::{ArgRef, Id, Instr, KernelCall, OutRef, State, Storage, Value};
 mod fold;
 pub(crate) mod operands;
 mod prepared;
@@ -10,15 +8,17 @@ pub(crate) mod raise;
 pub(crate) mod region;
 mod release;
 
-use crate::prepare::raise::DefUse;
 pub use prepared::AsWritten;
 pub(crate) use prepared::{Prepared, Settings};
 
+use crate::backend::DelegateEntry;
 use crate::load::Loaded;
+use crate::plan::{ArgRef, Id, Instr, KernelCall, OutRef, State, Storage, Value};
 use fold::fold;
 use pteron_engine::Packs;
 use pteron_operator::{Arg, Args, Isa};
 use pteron_tensor::TensorView;
+use raise::DefUse;
 use region::Region;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -31,6 +31,8 @@ use std::sync::Arc;
 pub(crate) fn prepare(loaded: Loaded, packs: Packs, settings: &Settings<'_>) -> crate::Result<Prepared> {
     let mut method = Prepared::unprepared(loaded, packs);
     let mut def_use = DefUse::of(method.listing());
+    // Static regions come first, while no constant is in memory yet: a weight is read when it is packed, and
+    // released after that. Folding reads constants and keeps its results, so it is left with the calls in between.
     region::lower_fixed(&mut method, settings, &def_use);
     if let Err(e) = release::read_needed(&method) {
         if method.regions.is_empty() {
@@ -41,6 +43,7 @@ pub(crate) fn prepare(loaded: Loaded, packs: Packs, settings: &Settings<'_>) -> 
         release::read_needed(&method)?;
     }
     fold(&mut method, settings, &mut def_use);
+    // Calls whose dynamic results were folded are gone, so a run may be static now that was dynamic before.
     let def_use = Arc::new(def_use);
     region::find_dynamic(&mut method, settings, &def_use);
     method.delegates.iter().for_each(DelegateEntry::forget_graph);

@@ -1,4 +1,26 @@
 //! The reaching-definitions pass over the instructions.
+//!
+//! # Why this way
+//!
+//! *One pass, no fixed point.* Definitions are tracked within a block only. At a block boundary the map is emptied, and
+//! what it held is remembered with its extents. Meanwhile the pass collects the upward-exposed bytes: those that some
+//! block reads before it writes them. At the end, a definition that was in memory at the end of a block is live-out if
+//! any of its bytes are upward-exposed in any block, whether or not control can flow from the one to the other. That is
+//! coarser than an iteration over the flow graph, and errs on the safe side: a live-out definition is written as the
+//! program says. Most programs have one block, where nothing is lost. State of the previous execution is the same case:
+//! the last block is followed by the first.
+//!
+//! *Facts about whole values come first.* Whether an instruction rebinds a value, anywhere in the program, decides
+//! whether its planned extent can be relied on at any instruction ([`Walk::find_changes`]), and which bytes may be
+//! read through a value of unknown location decides whether a definition is live-out from the start
+//! ([`Walk::find_aliased_bytes`]). So both are known before the first definition is made.
+//!
+//! *An interval map of bytes, not a table of values.* The plan reuses an extent for unrelated values, and gives one
+//! extent to a value and to its elided views. So the identity of data is its bytes and who wrote them last. A write
+//! splits at most two intervals and removes those that it covers, each of which an earlier write has added: all writes
+//! together are linear in the number of operands, but for the search in the map. A read of many intervals would not be,
+//! if it were repeated (a buffer that is filled row by row and then read as a whole by many calls). From
+//! [`MAX_PIECES`] on, a read merges what it finds into one definition, so that the next read finds one interval.
 
 use super::intervals::{IntervalMap, IntervalSet};
 use super::{DefId, DefUse, Definition, Mentions, PerInstruction, Position, Reaching, home};
@@ -273,6 +295,7 @@ impl<'m> Walk<'m> {
                 }
             }
         }
+        // Sorted for the binary search of `DefUse::read`.
         reads.sort_unstable_by_key(|&(id, _)| id);
         self.def_use.reads.push(reads);
         self.def_use.writes.push(writes);
@@ -308,6 +331,7 @@ impl<'m> Walk<'m> {
         };
         for &id in ids {
             self.record_mention(id, at);
+            // Before the write: an in-place call reads what earlier instructions have written.
             if reads_outs {
                 reads.push((id, self.read(at, id)));
             }
@@ -492,7 +516,8 @@ impl<'m> Walk<'m> {
         for (extent, def) in std::mem::take(&mut self.at_block_ends) {
             self.def_mut(def).live_out |= self.exposed.overlaps(extent);
         }
-        // Pieces precede the merged definitions that contain them.
+        // What is observed of a merged definition is observed of its pieces. They precede it, so one pass from the last
+        // definition to the first also reaches the pieces of pieces.
         for index in (0..self.def_use.defs.len()).rev() {
             let Definition { last_use, live_out, .. } = self.def_use.defs[index];
             for piece in std::mem::take(&mut self.def_use.defs[index].pieces) {

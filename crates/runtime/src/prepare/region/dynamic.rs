@@ -7,6 +7,18 @@
 //! new key comes again while it is remembered, and the old key has been idle for some executions: a program that is
 //! called with other sizes each time runs its instructions one by one, with its weights packed.
 //!
+//! # Why this way
+//!
+//! *Keys are sizes and scalars at the region's entry.* No call is part of a region whose result sizes depend on elements
+//! ([`Results::DataDependentShape`](pteron_operator::Results::DataDependentShape)), and every computed scalar that a
+//! region reads depends only on sizes ([`DefUse::is_from_shapes`]). So all sizes within the region are functions of the
+//! key, and equal keys have equal specializations. To compare a few words for each input costs less than one call.
+//!
+//! *Sizes are recorded, not inferred.* Kernels have no shape functions: they resize their outs when they run. So the
+//! first execution with a key runs the instructions as they are written, which costs what it would cost without
+//! regions, and yields every size. Delegates' graphs are made for given sizes; a region of nothing else is lowered at once
+//! ([`DynamicRegion::is_determined_by_graphs`]).
+//!
 //! If a specialized run fails, for example because a size differs from the recorded one, it has no effect and the
 //! region runs its instructions one by one: results are written to the method's memory only after all calls have
 //! succeeded.

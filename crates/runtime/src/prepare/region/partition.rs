@@ -1,4 +1,18 @@
 //! Partitioning: which runs of a method's calls become regions.
+//!
+//! # Why this way
+//!
+//! *Greedy, from the first call on.* A run grows until a call cannot be added to its graph: an opaque delegate, a result
+//! whose size depends on data, a write that clobbers what is needed later, the start of a block. None of these goes away
+//! if the run begins later, and within a region intermediate results need neither memory of the plan nor a call, so one long run beats two that meet. Where a run ends, the next one starts.
+//!
+//! *Static prefixes.* A static region is lowered once, when the method is loaded. A dynamic one needs its key read and
+//! compared in each execution, and is lowered again for each key. So static calls at the start of a dynamic run are cut
+//! off if they are many ([`MIN_STATIC_PREFIX`]); a few are worth more fused with the calls that read them. A prefix
+//! without inputs computes constants, and is never cut off from its readers: the engine folds it into them.
+//!
+//! *Halving.* A static run that cannot be lowered usually exceeds the memory limit with all of its packed weights, of which
+//! each half may still fit. A dynamic run is not halved: what it takes is known only once it is lowered, at run time.
 
 use super::Region;
 use super::builder::{Builder, MIN_CALLS, Sizes};
