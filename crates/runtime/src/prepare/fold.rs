@@ -9,10 +9,9 @@
 //! pass in program order suffices: a folded result is a constant to the calls after it.
 //!
 //! The call stays in its chain as [`Instr::Folded`]. Instruction indices do not change, and a tracer that asks for values
-//! gets the results at every execution. A result also keeps its derivation, the call and its
-//! operands, for passes that do better with the operands: to pack a matrix before it was transposed, or to multiply
-//! quantized weights instead of dequantized ones. So while dynamic regions may be lowered again, the operands of folded
-//! calls stay in memory, too ([`release`](super::release)).
+//! gets the results at every execution. A result also keeps its derivation, the call and its operands, for passes that
+//! do better with the operands: to pack a matrix before it was transposed, or to multiply quantized weights instead of
+//! dequantized ones. So while dynamic regions may be lowered again, the operands of folded calls stay in memory, too ([`release`](super::release)).
 //!
 //! A call is folded if its definition is the only one that reaches any read of its results, and nothing else observes
 //! the bytes ([`DefUse::is_foldable`]).

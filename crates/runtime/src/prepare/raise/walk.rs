@@ -19,8 +19,8 @@
 //! extent to a value and to its elided views. So the identity of data is its bytes and who wrote them last. A write
 //! splits at most two intervals and removes those that it covers, each of which an earlier write has added: all writes
 //! together are linear in the number of operands, but for the search in the map. A read of many intervals would not be,
-//! if it were repeated (a buffer that is filled row by row and then read as a whole by many calls). From
-//! [`MAX_PIECES`] on, a read merges what it finds into one definition, so that the next read finds one interval.
+//! if it were repeated (a buffer that is filled row by row and then read as a whole by many calls). Beyond
+//! [`MAX_PIECES`], a read merges what it finds into one definition, so that the next read finds one interval.
 
 use super::intervals::{IntervalMap, IntervalSet};
 use super::{DefId, DefUse, Definition, Mentions, PerInstruction, Position, Reaching, home};

@@ -3,8 +3,9 @@
 //! # Why this way
 //!
 //! *Greedy, from the first call on.* A run grows until a call cannot be added to its graph: an opaque delegate, a result
-//! whose size depends on data, a write that clobbers what is needed later, the start of a block. None of these goes away
-//! if the run begins later, and within a region intermediate results need neither memory of the plan nor a call, so one long run beats two that meet. Where a run ends, the next one starts.
+//! whose size depends on data, a write that clobbers what is needed later, the start of a block. The next run starts
+//! there. Within a region intermediate results need neither memory of the plan nor a call each, and the engine sees all
+//! of them at once, so the longest run is the best guess; to compare cuts, each would have to be lowered.
 //!
 //! *Static prefixes.* A static region is lowered once, when the method is loaded. A dynamic one needs its key read and
 //! compared in each execution, and is lowered again for each key. So static calls at the start of a dynamic run are cut
