@@ -1,27 +1,24 @@
 //! Executing a method: the loop over its instructions.
 
 pub(crate) mod call;
+mod region;
+mod state;
 
 use crate::BackendError;
-use crate::backend::{BackendExecutionContext, BackendMemory, Delegate, DelegateEntry, at_node, guarded};
+use crate::backend::{BackendExecutionContext, BackendMemory, Delegate, DelegateEntry, guarded};
 use crate::error::{Error, ExecuteError};
 use crate::method::Method;
-use crate::plan::{
-    ArgRef, Chain, DelegateCall, Id, Instr, KernelCall, OutRef, RegionCall, State, Storage, Value,
-};
-use crate::prepare::region::{Lowered, LoweringContext, Region, RunMode};
+use crate::plan::{Chain, DelegateCall, Id, Instr, KernelCall, OutRef, RegionCall, State, Storage};
+use crate::prepare::region::{LoweringContext, Region, RunMode};
 use call::{ArgList, Callable, OutList};
 use pteron_clock::Instant;
-use pteron_engine::{Executable, Packs};
-use pteron_operator::{Arg, Args, Generator, Isa, KernelContext, Out, Outs, Scratch};
+use pteron_engine::Packs;
+use pteron_operator::{Args, Generator, Isa, KernelContext, Out, Outs, Scratch};
 use pteron_pool::{Interrupt, Pool};
-use pteron_tensor::{DimOrder, ShapeDynamism, TensorMeta, TensorView, TensorViewMut};
+use pteron_tensor::DimOrder;
 use pteron_trace::{Place, SpanKind, Tracer, Within};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Elements of a jump condition that are read between two checks for an interrupt.
-const PIECE: usize = 1 << 16;
 
 impl Method {
     /// Runs every chain, in order.
@@ -333,120 +330,5 @@ impl Callable for BoundDelegate<'_> {
         let mut outs: OutList<'x> = watched.collect();
         guarded(|| self.delegate.execute(&self.ctx, &args, &mut outs))?;
         Ok(outs)
-    }
-}
-
-impl Lowered {
-    /// As [`Self::run`]. An error has the index of the instruction that failed, and names the node of a delegate.
-    fn run_at(
-        &mut self,
-        state: &mut State,
-        scratch: &Scratch,
-        ctx: &KernelContext<'_>,
-        tracer: Tracer<'_>,
-        start: usize,
-    ) -> Result<(), (usize, ExecuteError)> {
-        self.run(state, scratch, ctx, tracer).map_err(|error| {
-            let place = self.executable.failed_at();
-            let error = match error {
-                ExecuteError::Kernel(error) if place.node.is_some() => at_node(place, error.into()).into(),
-                error => error,
-            };
-            (place.instruction.map_or(start, |i| i as usize), error)
-        })
-    }
-
-    /// Runs the region on the value table, and updates the table as its instructions would have.
-    fn run(
-        &mut self,
-        state: &mut State,
-        scratch: &Scratch,
-        ctx: &KernelContext<'_>,
-        tracer: Tracer<'_>,
-    ) -> Result<(), ExecuteError> {
-        let bound = BoundRegion { executable: &mut self.executable, ctx, tracer };
-        state.call(&self.args, &self.outs, &[], scratch, bound)?;
-        for (id, sizes) in &self.sizes {
-            if let Some(t) = state.values[*id].tensor_mut() {
-                t.meta.resize(sizes)?;
-            }
-        }
-        for &(id, scalar) in &self.scalars {
-            state.values[id] = scalar.into();
-        }
-        self.views.iter().try_for_each(|(to, of, sizes)| state.make_view(*to, *of, sizes))
-    }
-}
-
-struct BoundRegion<'a> {
-    executable: &'a mut Executable,
-    ctx: &'a KernelContext<'a>,
-    tracer: Tracer<'a>,
-}
-
-impl Callable for BoundRegion<'_> {
-    fn call<'x>(self, args: ArgList<'x>, outs: OutList<'x>) -> Result<OutList<'x>, ExecuteError>
-    where
-        Self: 'x,
-    {
-        let inputs: SmallVec<[TensorView<'_>; 8]> =
-            args.iter().filter_map(|a| if let Arg::Tensor(t) = a { Some(*t) } else { None }).collect();
-        let mut outputs: SmallVec<[TensorViewMut<'_>; 4]> =
-            outs.into_iter().filter_map(|o| if let Out::Tensor(t) = o { Some(t) } else { None }).collect();
-        self.executable.run(self.ctx, self.tracer, &inputs, &mut outputs)?;
-        Ok(outputs.into_iter().map(Out::Tensor).collect())
-    }
-}
-
-fn is_dynamic(meta: &TensorMeta) -> bool {
-    meta.dynamism() != ShapeDynamism::Static
-}
-
-impl State {
-    /// Gives the dynamic outputs of a delegate call the sizes of their upper bounds. Returns, by output, whether the
-    /// delegate has to resize it: it is dynamic, and an input is smaller than its upper bound.
-    fn unbound(&mut self, call: &DelegateCall) -> SmallVec<[bool; 3]> {
-        let is_smaller = |arg: &ArgRef| {
-            let ArgRef::Value(id) = arg else { return false };
-            self.values[*id].tensor().is_some_and(|t| is_dynamic(&t.meta) && *t.meta.sizes() != t.bound)
-        };
-        let is_smaller = call.args.iter().any(is_smaller);
-        let must_resize = call.outs.iter().map(|out| {
-            let tensor = out.tensor().and_then(|id| self.values[id].tensor_mut());
-            let Some(tensor) = tensor.filter(|t| is_dynamic(&t.meta)) else { return false };
-            let _ = tensor.meta.resize(&tensor.bound);
-            is_smaller
-        });
-        must_resize.collect()
-    }
-
-    /// Makes `to` the value of `from`. Tensors are not copied but aliased.
-    fn move_value(&mut self, from: Id, to: Id) {
-        let mut value = self.values[from].clone();
-        if let (Value::Tensor(new), Some(old)) = (&mut value, self.values[to].tensor()) {
-            // The planned storage, the bounds and the name belong to the table entry, not to the bytes.
-            new.home = old.home;
-            new.bound = old.bound;
-            new.name = old.name.clone();
-        }
-        self.values[to] = value;
-    }
-
-    /// The truth value of a jump condition: a boolean, or whether all elements of a tensor of booleans are true.
-    fn truth(&self, id: Id) -> Result<bool, ExecuteError> {
-        match &self.values[id] {
-            Value::Bool(b) => Ok(*b),
-            Value::Tensor(_) => {
-                let view = self.view(id)?;
-                match view.storage::<pteron_tensor::Bool>() {
-                    Ok(elements) => Ok(elements.chunks(PIECE).all(|piece| {
-                        pteron_pool::progress(piece.len());
-                        piece.iter().all(|b| b.get())
-                    })),
-                    Err(_) => Err(ExecuteError::Condition(format!("a tensor of {}", view.dtype()))),
-                }
-            }
-            other => Err(ExecuteError::Condition(other.kind().to_owned())),
-        }
     }
 }
