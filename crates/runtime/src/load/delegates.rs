@@ -85,8 +85,8 @@ impl Loader<'_> {
             checked.map_err(BackendError::new).map(|()| entry)
         };
         let entry = pteron_pool::interruptible(make).unwrap_or_else(|why| Err(why.into()));
-        let fired = || self.options.interrupt.as_ref().and_then(|interrupt| interrupt.check().err());
-        let interrupted = entry.as_ref().err().and_then(BackendError::interrupted).or_else(fired);
+        let interruption = || self.options.interrupt.as_ref().and_then(|interrupt| interrupt.check().err());
+        let interrupted = entry.as_ref().err().and_then(BackendError::interrupted).or_else(interruption);
         if let Some(source) = interrupted {
             let place = Some(format!("delegate {index} of `{}`", delegate.id));
             return Err(Error::Interrupted { method: self.name.to_string(), place, source });

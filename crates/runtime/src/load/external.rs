@@ -29,17 +29,17 @@ pub(super) fn check_present(meta: MethodMeta<'_>, data: Option<&dyn NamedDataMap
     let values = meta.plan().values.iter();
     let external = values.filter_map(pte::EValue::as_tensor).filter(|t| t.is_external());
     let keys = external.map(|t| t.fully_qualified_name().unwrap_or(""));
-    let mut lacking: Vec<&str> = keys.filter(|key| !data.is_some_and(|d| d.contains(key))).collect();
-    lacking.sort_unstable();
-    lacking.dedup();
-    let Some(first) = lacking.first() else { return Ok(()) };
+    let mut missing: Vec<&str> = keys.filter(|key| !data.is_some_and(|d| d.contains(key))).collect();
+    missing.sort_unstable();
+    missing.dedup();
+    let Some(first) = missing.first() else { return Ok(()) };
     let problem = match data {
         None => "no data file was given; give the `.ptd` file that was exported with the program".to_owned(),
         Some(data) => format!("{} does not hold them", data.name()),
     };
     Err(Error::ExternalData {
         method: meta.name().to_owned(),
-        count: lacking.len(),
+        count: missing.len(),
         key: (*first).to_owned(),
         problem,
     })

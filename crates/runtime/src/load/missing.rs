@@ -38,13 +38,13 @@ impl Program {
             }
         }
         for backend in meta.backends() {
-            let found = backends.get(&backend.id);
-            if !found.is_some_and(|b| b.is_available()) {
+            let registered = backends.get(&backend.id);
+            if !registered.is_some_and(|b| b.is_available()) {
                 missing.backends.push(MissingBackend {
                     id: backend.id,
                     delegates: backend.delegates,
                     payload_bytes: backend.payload_bytes,
-                    unavailable: found.is_some(),
+                    unavailable: registered.is_some(),
                 });
             }
         }

@@ -29,8 +29,8 @@ impl Method {
                 to.copy_from_slice(self.state.arenas.bytes(extent)?);
             }
         }
-        let mut lent: Vec<AlignedBuffer> = buffers.iter().map(|_| AlignedBuffer::default()).collect();
-        self.take_memory(&mut lent);
+        let mut swapped: Vec<AlignedBuffer> = buffers.iter().map(|_| AlignedBuffer::default()).collect();
+        self.take_memory(&mut swapped);
         Ok(())
     }
 

@@ -54,17 +54,17 @@ pub struct Method {
     /// Packed weights, shared by regions and prepared calls.
     pub(crate) packs: pteron_engine::Packs,
     /// The instructions that could not be prepared within the memory limit.
-    pub(crate) as_written: Vec<AsWritten>,
+    as_written: Vec<AsWritten>,
     /// Budget reservations for arenas, tables and constants.
     _reservations: Vec<Reservation>,
     pub(crate) operators: Vec<Box<str>>,
-    pub(crate) inputs: Vec<Id>,
+    inputs: Vec<Id>,
     pub(crate) outputs: Vec<Id>,
-    pub(crate) input_set: Vec<bool>,
+    input_set: Vec<bool>,
     /// The sizes that the export allows for the inputs.
-    pub(crate) input_sizes: Option<Arc<InputSizes>>,
+    input_sizes: Option<Arc<InputSizes>>,
     /// The number of leading arenas that belong to the memory plan.
-    pub(crate) planned_arenas: usize,
+    planned_arenas: usize,
     pub(crate) scratch: Scratch,
     pub(crate) generator: Generator,
     pub(crate) pool: Pool,

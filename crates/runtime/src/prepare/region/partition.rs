@@ -78,7 +78,7 @@ fn each_run(
                 continue;
             }
             let (run, built) = match longest(method, settings, def_use, chain, next..limit) {
-                Ok(found) => found,
+                Ok(run) => run,
                 Err(end) => {
                     next = end;
                     continue;
