@@ -8,6 +8,19 @@
 //!           KernelRegistry, BackendRegistry, NamedDataMap (.ptd), Limits
 //! ```
 //!
+//! The folders follow the life of a method. Each uses those above it:
+//!
+//! | folder | what it has |
+//! | --- | --- |
+//! | `open` | loaders of byte ranges, programs and what their tables say, named data, constants |
+//! | `plan` | values, instructions, and the state that they work on |
+//! | `backend` | the traits of backends and delegates |
+//! | `load` | from the tables of a plan to its state, instructions and delegates |
+//! | `prepare` | def-use analysis, regions, folding: from a loaded plan to a prepared one |
+//! | `execute` | the loop over the instructions of a prepared plan |
+//! | `method` | a complete method: inputs, outputs, named tensors, checkpoints, sessions |
+//! | `training` | training on the device |
+//!
 //! [`Module`] wraps all of that in a simple interface. This crate names no concrete operator and no concrete
 //! backend: both come in registries that the caller passes in.
 #![forbid(unsafe_code)]

@@ -6,12 +6,10 @@ mod state;
 
 use crate::BackendError;
 use crate::backend::{BackendExecutionContext, BackendMemory, Delegate, DelegateEntry, guarded};
-use crate::error::{Error, ExecuteError};
-use crate::method::Method;
+use crate::error::ExecuteError;
 use crate::plan::{Chain, DelegateCall, Id, Instr, KernelCall, OutRef, RegionCall, State, Storage};
 use crate::prepare::region::{LoweringContext, Region, RunMode};
 use call::{ArgList, Callable, OutList};
-use pteron_clock::Instant;
 use pteron_engine::Packs;
 use pteron_operator::{Args, Generator, Isa, KernelContext, Out, Outs, Scratch};
 use pteron_pool::{Interrupt, Pool};
@@ -20,79 +18,42 @@ use pteron_trace::{Place, SpanKind, Tracer, Within};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-impl Method {
-    /// Runs every chain, in order.
-    pub(crate) fn run_chains(&mut self) -> crate::Result<()> {
-        let tracer = Tracer::from(self.tracer.as_deref());
-        let started = tracer.start();
-        let handle = match (&self.interrupt, self.limits.time) {
-            (None, None) => None,
-            (handle, None) => handle.clone(),
-            (handle, Some(time)) => {
-                let handle = handle.clone().unwrap_or_default();
-                // A time limit beyond the range of the clock is no limit.
-                Some(Instant::now().checked_add(time).map_or(handle.clone(), |end| handle.until(end)))
-            }
-        };
-        let _armed = handle.as_ref().map(Interrupt::arm);
-        let mut runner = Runner {
-            state: &mut self.state,
-            delegates: &mut self.delegates,
-            regions: &mut self.regions,
-            packs: &mut self.packs,
-            scratch: &self.scratch,
-            generator: &self.generator,
-            pool: &self.pool,
-            isa: self.isa,
-            method: &self.name,
-            operators: &self.operators,
-            chains: &self.chains,
-            backend_bytes: self.limits.backend_bytes,
-            limit: self.limits.instructions,
-            left: self.limits.instructions,
-            interrupt: handle.as_ref(),
-            at: 0,
-            tracer,
-        };
-        for (index, chain) in self.chains.iter().enumerate() {
-            runner.at = 0;
-            let ran = pteron_pool::interruptible(|| runner.start(index, chain));
-            if let Err((instruction, source)) = ran.unwrap_or_else(|why| Err((runner.at, why.into()))) {
-                let place = self.program.place(self.plan, index, instruction);
-                return Err(Error::Execute {
-                    method: self.name.to_string(),
-                    at: Box::new(place),
-                    source: Box::new(source),
-                });
-            }
-        }
-        tracer.end(started, SpanKind::Execute, &self.name, Place::default());
-        Ok(())
-    }
-}
-
-struct Runner<'a> {
-    state: &'a mut State,
-    delegates: &'a mut [DelegateEntry],
-    regions: &'a mut [Region],
-    packs: &'a mut Packs,
-    scratch: &'a Scratch,
-    generator: &'a Generator,
-    pool: &'a Pool,
-    isa: Isa,
-    method: &'a str,
-    operators: &'a [Box<str>],
-    chains: &'a [Chain],
-    backend_bytes: usize,
-    limit: u64,
-    left: u64,
-    interrupt: Option<&'a Interrupt>,
+/// The parts of a method that an execution uses.
+pub(crate) struct Runner<'a> {
+    pub(crate) state: &'a mut State,
+    pub(crate) delegates: &'a mut [DelegateEntry],
+    pub(crate) regions: &'a mut [Region],
+    pub(crate) packs: &'a mut Packs,
+    pub(crate) scratch: &'a Scratch,
+    pub(crate) generator: &'a Generator,
+    pub(crate) pool: &'a Pool,
+    pub(crate) isa: Isa,
+    pub(crate) method: &'a str,
+    pub(crate) operators: &'a [Box<str>],
+    pub(crate) chains: &'a [Chain],
+    pub(crate) backend_bytes: usize,
+    /// Instructions that one execution may run.
+    pub(crate) limit: u64,
+    /// Instructions that may still run.
+    pub(crate) left: u64,
+    pub(crate) interrupt: Option<&'a Interrupt>,
     /// The current instruction.
-    at: usize,
-    tracer: Tracer<'a>,
+    pub(crate) at: usize,
+    pub(crate) tracer: Tracer<'a>,
 }
 
 impl<'a> Runner<'a> {
+    /// Runs every chain, in order. An error has the index of the chain and that of the instruction.
+    pub(crate) fn run(&mut self) -> Result<(), (usize, usize, ExecuteError)> {
+        for (index, chain) in self.chains.iter().enumerate() {
+            self.at = 0;
+            let ran = pteron_pool::interruptible(|| self.start(index, chain));
+            let ran = ran.unwrap_or_else(|why| Err((self.at, why.into())));
+            ran.map_err(|(instruction, source)| (index, instruction, source))?;
+        }
+        Ok(())
+    }
+
     /// The context that kernels get.
     fn context(&self) -> KernelContext<'a> {
         KernelContext::new(self.pool, self.scratch, self.generator).with_isa(self.isa)

@@ -4,6 +4,7 @@ pub(crate) mod checkpoint;
 mod inputs;
 mod load;
 mod memory;
+mod run;
 mod session;
 
 pub use session::{Session, SharedMethod};
@@ -43,21 +44,21 @@ pub struct MethodGraph<'m> {
 /// to the next. It can be sent to another thread; several methods of one [`Program`] run in several
 /// threads and share the program's constants.
 pub struct Method {
-    pub(crate) program: Program,
+    program: Program,
     /// Index in the program's execution plans.
-    pub(crate) plan: usize,
-    pub(crate) name: Arc<str>,
+    plan: usize,
+    name: Arc<str>,
     pub(crate) state: State,
-    pub(crate) chains: Vec<Chain>,
-    pub(crate) delegates: Vec<DelegateEntry>,
-    pub(crate) regions: Vec<Region>,
+    chains: Vec<Chain>,
+    delegates: Vec<DelegateEntry>,
+    regions: Vec<Region>,
     /// Packed weights, shared by regions and prepared calls.
-    pub(crate) packs: pteron_engine::Packs,
+    packs: pteron_engine::Packs,
     /// The instructions that could not be prepared within the memory limit.
     as_written: Vec<AsWritten>,
     /// Budget reservations for arenas, tables and constants.
     _reservations: Vec<Reservation>,
-    pub(crate) operators: Vec<Box<str>>,
+    operators: Vec<Box<str>>,
     inputs: Vec<Id>,
     pub(crate) outputs: Vec<Id>,
     input_set: Vec<bool>,
@@ -65,13 +66,13 @@ pub struct Method {
     input_sizes: Option<Arc<InputSizes>>,
     /// The number of leading arenas that belong to the memory plan.
     planned_arenas: usize,
-    pub(crate) scratch: Scratch,
-    pub(crate) generator: Generator,
-    pub(crate) pool: Pool,
-    pub(crate) isa: Isa,
-    pub(crate) tracer: Option<Arc<dyn EventTracer>>,
-    pub(crate) interrupt: Option<Interrupt>,
-    pub(crate) limits: Limits,
+    scratch: Scratch,
+    generator: Generator,
+    pool: Pool,
+    isa: Isa,
+    tracer: Option<Arc<dyn EventTracer>>,
+    interrupt: Option<Interrupt>,
+    limits: Limits,
 }
 
 impl Method {

@@ -39,7 +39,7 @@ pub(crate) fn prepare(loaded: Loaded, packs: Packs, settings: &Settings<'_>) -> 
             return Err(e);
         }
         // What the regions computed from their constants has left no room for the remaining ones.
-        region::undo(&mut method);
+        region::remove_all(&mut method);
         release::read_needed(&method)?;
     }
     fold(&mut method, settings, &mut def_use);

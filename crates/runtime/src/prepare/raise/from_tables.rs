@@ -229,7 +229,7 @@ impl RaisedMethod {
         let instruction = |at: u32| (at as usize).checked_sub(1);
         let Some(Reaching { def, latest, .. }) = reach else {
             let is_constant = self.state.values[value].tensor().is_some_and(|t| t.home == CONSTANT);
-            let is_known = is_constant && !self.def_use.is_moving(value);
+            let is_known = is_constant && !self.def_use.is_rebound(value);
             return if is_known { ReachingDef::Constant } else { ReachingDef::Unknown };
         };
         let def = def.map(|def| &self.def_use.defs[def.0 as usize]);

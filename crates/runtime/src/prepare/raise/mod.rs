@@ -126,7 +126,7 @@ pub(crate) struct DefUse {
     is_input: HashSet<Id>,
     is_output: HashSet<Id>,
     /// Values that instructions rebind to other memory: targets of moves, and views.
-    moving: HashSet<Id>,
+    rebound: HashSet<Id>,
     /// Values that instructions free.
     freed: HashSet<Id>,
     /// Scalars and lists that some instruction computes, and the inputs.
@@ -196,8 +196,8 @@ impl DefUse {
     }
 
     /// Whether the location of a value may change at run time.
-    pub(crate) fn is_moving(&self, id: Id) -> bool {
-        self.moving.contains(&id) || self.freed.contains(&id)
+    pub(crate) fn is_rebound(&self, id: Id) -> bool {
+        self.rebound.contains(&id) || self.freed.contains(&id)
     }
 
     /// Whether an instruction computes this non-tensor value, or it is an input.
@@ -228,7 +228,7 @@ impl DefUse {
             && !def.has_other_uses
             && def.own_uses == mentions.reads
             && mentions.changes == 1
-            && !self.is_moving(id)
+            && !self.is_rebound(id)
             && !self.is_input.contains(&id)
             && !self.is_output.contains(&id)
             && state.values[id].tensor().is_some_and(|t| t.name.is_none())

@@ -105,7 +105,7 @@ fn cost_is_linear_in_the_number_of_instructions() {
 /// wrote any of it.
 fn reads(method: &Method) -> Vec<(bool, Position)> {
     let def_use = DefUse::of(method.listing());
-    let positions = 1..=method.chains[0].instrs.len() as Position;
+    let positions = 1..=method.listing().chains[0].instrs.len() as Position;
     let reads = positions.flat_map(|at| def_use.reads.of(at).to_vec());
     reads.map(|(_, reach)| reach.map_or((false, 99), |r| (r.def.is_some(), r.latest))).collect()
 }

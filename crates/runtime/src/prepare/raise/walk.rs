@@ -119,7 +119,7 @@ impl<'m> Walk<'m> {
             mentions: vec![Mentions::default(); method.state.values.len()],
             is_input: method.inputs.iter().copied().collect(),
             is_output: method.outputs.iter().flat_map(|&id| tensors_of(method.state, id)).collect(),
-            moving: HashSet::new(),
+            rebound: HashSet::new(),
             freed: HashSet::new(),
             computed: method.inputs.iter().copied().collect(),
             from_shapes: HashSet::new(),
@@ -148,11 +148,11 @@ impl<'m> Walk<'m> {
 
     /// Records which values instructions change, rebind and free.
     fn find_changes(&mut self) {
-        let DefUse { mentions, moving, freed, computed, .. } = &mut self.def_use;
+        let DefUse { mentions, rebound, freed, computed, .. } = &mut self.def_use;
         for instr in self.method.chains.iter().flat_map(|c| &c.instrs) {
             let outs = match instr {
                 Instr::Move { to, .. } => {
-                    moving.insert(*to);
+                    rebound.insert(*to);
                     computed.insert(*to);
                     mentions[*to].changes += 1;
                     continue;
@@ -171,7 +171,7 @@ impl<'m> Walk<'m> {
                         mentions[*id].changes += 1;
                     }
                     OutRef::View { to, .. } => {
-                        moving.insert(*to);
+                        rebound.insert(*to);
                         mentions[*to].changes += 1;
                     }
                     OutRef::Tensor(id) => mentions[*id].changes += 1,
@@ -243,7 +243,7 @@ impl<'m> Walk<'m> {
     fn location(&self, id: Id) -> Location {
         match self.locations.get(&id) {
             Some(location) => *location,
-            None if self.def_use.moving.contains(&id) => Location::Unknown,
+            None if self.def_use.rebound.contains(&id) => Location::Unknown,
             None => self.home(id),
         }
     }
@@ -443,7 +443,7 @@ impl<'m> Walk<'m> {
         if let Location::At(extent, _) = self.home(id) {
             self.record_write(extent, id);
         }
-        if self.location(id) == Location::NotInArena && self.def_use.moving.contains(&id) {
+        if self.location(id) == Location::NotInArena && self.def_use.rebound.contains(&id) {
             self.locations.insert(id, self.home(id));
         }
         if let Location::At(extent, _) = self.location(id) { self.define(at, extent, id) } else { None }

@@ -286,7 +286,7 @@ impl<'m> Builder<'m> {
     /// or if its sizes are dynamic and must be static.
     pub(super) fn out_meta(&mut self, id: Id) -> Option<TensorMeta> {
         let t = self.state.values[id].tensor()?;
-        if self.def_use.is_moving(id) || !matches!(t.home, Storage::Arena(_)) {
+        if self.def_use.is_rebound(id) || !matches!(t.home, Storage::Arena(_)) {
             return None;
         }
         let mut meta = t.meta.clone();
@@ -300,7 +300,7 @@ impl<'m> Builder<'m> {
     pub(super) fn read(&mut self, id: Id) -> Option<ValueId> {
         let t = self.state.values[id].tensor()?;
         if let Storage::Constant(index) = t.home
-            && !self.def_use.is_moving(id)
+            && !self.def_use.is_rebound(id)
         {
             if let Some(&known) = self.constants.get(&id) {
                 return Some(known);
@@ -347,7 +347,7 @@ impl<'m> Builder<'m> {
             return Some(known);
         }
         let home = match self.state.values[id].tensor()?.home {
-            Storage::Arena(extent) if !self.def_use.is_moving(id) => {
+            Storage::Arena(extent) if !self.def_use.is_rebound(id) => {
                 Some((extent.arena, extent.offset, extent.len))
             }
             _ => None,

@@ -85,7 +85,7 @@ fn each_run(
                 }
             };
             match region(method, &run, built) {
-                Ok(region) => put(method, &run, region),
+                Ok(region) => install(method, &run, region),
                 Err(error) if run.is_dynamic || run.range.len() < 2 * MIN_CALLS => {
                     method.note_as_written(run.chain, run.range.clone(), error);
                 }
@@ -100,7 +100,7 @@ fn each_run(
 }
 
 /// Replaces the first call of a run by its region.
-fn put(method: &mut Prepared, run: &Run, region: Region) {
+fn install(method: &mut Prepared, run: &Run, region: Region) {
     method.regions.push(region);
     let slot = &mut method.chains[run.chain].instrs[run.range.start];
     let first = Box::new(std::mem::replace(slot, Instr::Free(0)));
@@ -108,7 +108,7 @@ fn put(method: &mut Prepared, run: &Run, region: Region) {
 }
 
 /// Removes all regions, so that their instructions run one by one.
-pub(crate) fn undo(method: &mut Prepared) {
+pub(crate) fn remove_all(method: &mut Prepared) {
     for instr in method.chains.iter_mut().flat_map(|chain| &mut chain.instrs) {
         match std::mem::replace(instr, Instr::Free(0)) {
             Instr::Region(region) => *instr = *region.first,

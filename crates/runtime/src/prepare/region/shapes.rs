@@ -114,8 +114,8 @@ impl Builder<'_> {
     /// becomes an input.
     pub(super) fn meta(&mut self, id: Id) -> Option<TensorMeta> {
         let mut meta = self.state.values[id].tensor()?.meta.clone();
-        let may_change = meta.dynamism() != ShapeDynamism::Static || self.def_use.is_moving(id);
-        if self.def_use.is_moving(id) {
+        let may_change = meta.dynamism() != ShapeDynamism::Static || self.def_use.is_rebound(id);
+        if self.def_use.is_rebound(id) {
             if matches!(self.sizes, Sizes::Fixed) {
                 return None;
             }
@@ -185,7 +185,7 @@ impl Builder<'_> {
         for (value, id) in self.inputs.iter().chain(&self.reshaped).copied().chain(written) {
             let is_static = |t: &TensorValue| t.meta.dynamism() == ShapeDynamism::Static;
             let Some(tensor) = self.state.values[id].tensor() else { continue };
-            if !is_static(tensor) || self.def_use.is_moving(id) {
+            if !is_static(tensor) || self.def_use.is_rebound(id) {
                 self.graph.set_bounded(value);
             }
         }
