@@ -8,76 +8,73 @@
 //!           KernelRegistry, BackendRegistry, NamedDataMap (.ptd), Limits
 //! ```
 //!
+//! The folders follow the life of a method. Each uses those above it:
+//!
+//! | folder | what it has |
+//! | --- | --- |
+//! | `open` | loaders of byte ranges, programs and what their tables say, named data, constants |
+//! | `plan` | values, instructions, and the state that they work on |
+//! | `backend` | the traits of backends and delegates |
+//! | `load` | from the tables of a plan to its state, instructions and delegates |
+//! | `prepare` | def-use analysis, regions, folding: from a loaded plan to a prepared one |
+//! | `execute` | the loop over the instructions of a prepared plan |
+//! | `method` | a complete method: inputs, outputs, named tensors, checkpoints, sessions |
+//! | `training` | training on the device |
+//!
 //! [`Module`] wraps all of that in a simple interface. This crate names no concrete operator and no concrete
 //! backend: both come in registries that the caller passes in.
 #![forbid(unsafe_code)]
 
 mod backend;
-mod call;
-mod checkpoint;
-mod constants;
+mod convert;
 mod error;
 mod execute;
-mod fold;
-mod freeable;
-mod input_sizes;
 mod limits;
 mod load;
-mod loader;
 mod machine;
-mod meta;
 mod method;
 mod module;
-mod named_data;
-mod operands;
+mod open;
 mod options;
-mod own_data;
+mod plan;
 mod prepare;
-mod program;
-mod raise;
-mod region;
-mod release;
 mod replace;
-mod resolve;
-mod session;
-mod step;
-mod tables;
 #[cfg(feature = "training")]
 mod training;
-mod value;
 
 pub use backend::{
-    Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendOptions, BackendRegistry,
-    CallArgument, CompileSpec, Delegate, DelegateGraph, DuplicateBackend, GraphDelegate, GraphRequest,
-    OptionValue, PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadSupport, PayloadValue,
-    RefusedNode,
+    Backend, BackendExecutionContext, BackendInitContext, BackendOptions, BackendRegistry, CallArgument,
+    CompileSpec, Delegate, DelegateGraph, DuplicateBackend, GraphDelegate, GraphRequest, OptionValue,
+    PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadSupport, PayloadValue, RefusedNode,
 };
-pub use constants::ConstantBytes;
 pub use error::{
-    Error, ExecuteError, InputProblem, InstructionPlace, Missing, MissingBackend, MissingDevice,
-    MissingOperator, Result, one_line,
+    BackendError, Error, ExecuteError, InputProblem, InstructionPlace, Missing, MissingBackend,
+    MissingDevice, MissingOperator, Result, one_line,
 };
-pub use freeable::FreeableBuffer;
 pub use limits::Limits;
-pub use loader::{BytesLoader, DataLoader, FileLoader, LoaderReader, MmapLoader, Purpose};
 pub use machine::free_memory;
-pub use meta::{BackendUse, MethodMeta, OperatorUse, TensorInfo, ValueMeta, check_tensor};
-pub use method::{AsWritten, Method, MethodGraph};
+pub use method::{Method, MethodGraph, Session, SharedMethod};
 pub use module::Module;
-pub use named_data::{MergedDataMap, NamedDataMap, PtdDataMap, PteDataMap};
+pub use open::{
+    BackendUse, BytesLoader, ConstantBytes, DataLoader, FileLoader, FreeableBuffer, LoaderReader,
+    MergedDataMap, MethodMeta, MmapLoader, NamedDataMap, OperatorUse, Program, PtdDataMap, PteDataMap,
+    Purpose, TensorInfo, ValueMeta, check_tensor,
+};
 pub use options::LoadOptions;
-pub use program::Program;
+pub use prepare::AsWritten;
+pub use prepare::raise::{RaisedFlow, RaisedInstruction, RaisedMethod, RaisedRead, RaisedView, ReachingDef};
+// Its former name.
+#[doc(hidden)]
+pub use prepare::raise::ReachingDef as Found;
 pub use pteron_engine::{Call, CallArg, CallOut, Constant, Graph, Identity, PackStore, SourceId, ValueId};
 pub use pteron_exported::delegate::{DebugHandle, DelegateSource, DelegateSources, SourceNode};
 pub use pteron_exported::{InputSizes, SizeProblem};
 pub use pteron_pool::{Interrupt, Interrupted};
 pub use pteron_tensor::Unchanged;
-pub use raise::{Found, RaisedFlow, RaisedInstruction, RaisedMethod, RaisedRead, RaisedView};
 pub use replace::{
     EditLock, Protected, before_unfinished_files, discard_unfinished_files, replace_entry, replace_file,
     replace_file_with, replaced_path, write_stream,
 };
-pub use session::{Session, SharedMethod};
 #[cfg(feature = "training")]
 pub use training::{
     Adam, AdamOptions, Decay, Optimizer, OptimizerState, Schedule, Sgd, SgdOptions, TrainingModule,

@@ -1,5 +1,6 @@
 //! Resource limits. Every resource that a file can request is bounded by one of them; `docs/limits.md` lists them.
 
+use crate::convert::usize_of;
 use crate::machine::free_memory;
 use crate::{Error, Result};
 use std::time::Duration;
@@ -92,6 +93,19 @@ impl Limits {
             backend_bytes: self.backend_bytes.min(size),
             ..self
         }
+    }
+
+    /// Checks the total size of all arenas against the limit.
+    pub(crate) fn arena(&self, needed: u64) -> Result<usize> {
+        if needed > self.arena_bytes {
+            return Err(Error::Limit {
+                what: "the memory plan".to_owned(),
+                needed,
+                limit: self.arena_bytes,
+                field: "arena_bytes",
+            });
+        }
+        usize_of(needed)
     }
 
     /// Fails if a method would hold more than [`Self::memory`].

@@ -1,7 +1,6 @@
 //! What the tables of a method tell of the arguments of a delegate call: their metas, and how many are inputs.
 
-use crate::call::State;
-use crate::value::{Id, Storage, Value};
+use crate::plan::{Id, State, Storage, Value};
 use pteron_format::pte::{ExecutionPlan, Instruction, Tensor, TensorData};
 use pteron_operator::Kernel;
 use pteron_tensor::{Extent, TensorMeta};
@@ -33,17 +32,17 @@ pub(crate) struct CallArguments<'p> {
     /// Its chain, and its index in the chain.
     pub(crate) place: (usize, usize),
     args: &'p [i32],
-    /// The least number of inputs: the arguments up to the last one that the delegate cannot write.
-    least: usize,
-    /// Why the last of the `least` arguments cannot be written.
+    /// The minimum number of inputs: the arguments up to the last one that the delegate cannot write.
+    min_inputs: usize,
+    /// Why the last of the `min_inputs` arguments cannot be written.
     fixed: Option<&'static str>,
     /// The arguments up to the last one that has contents before the call. A delegate may overwrite them, but does not
     /// where the file names each result once.
-    given: usize,
+    computed: usize,
     /// The arguments before the first that has no contents before the call. It may be state that nothing has written yet.
-    likely: usize,
+    likely_inputs: usize,
     /// The largest number of inputs: not all arguments, if the last has no contents before the call.
-    most: usize,
+    max_inputs: usize,
     metas: Vec<CallArgument>,
 }
 
@@ -84,18 +83,18 @@ impl<'p> CallArguments<'p> {
             return Err(format!("the delegate takes {inputs} inputs, the call has {all} arguments"));
         }
         let takes = format!("the delegate takes {inputs} of the call's {all} arguments as inputs");
-        if inputs < self.least {
-            let (at, why) = (self.least - 1, self.fixed.unwrap_or_default());
+        if inputs < self.min_inputs {
+            let (at, why) = (self.min_inputs - 1, self.fixed.unwrap_or_default());
             return Err(format!("{takes}, and would write argument {at}, which is {why}"));
         }
-        if inputs == 0 && self.given > 0 {
+        if inputs == 0 && self.computed > 0 {
             return Err(format!(
                 "{takes}, and would write argument {}, which is computed before the call",
-                self.given - 1
+                self.computed - 1
             ));
         }
-        if inputs > self.most {
-            let at = self.most;
+        if inputs > self.max_inputs {
+            let at = self.max_inputs;
             return Err(format!("{takes}, and would read argument {at}, which nothing has written"));
         }
         Ok(())
@@ -103,7 +102,7 @@ impl<'p> CallArguments<'p> {
 
     /// The number of inputs, if the tables tell.
     pub(crate) fn num_inputs(&self) -> Option<usize> {
-        (self.given == self.likely).then_some(self.given)
+        (self.computed == self.likely_inputs).then_some(self.computed)
     }
 
     /// The arguments in order.
@@ -211,7 +210,7 @@ impl<'s> Scan<'s> {
     }
 
     /// Whether an instruction computes a value before the call, in the order in which they run.
-    fn is_given(&self, id: Id) -> bool {
+    fn is_computed(&self, id: Id) -> bool {
         self.is_straight && self.is_written[id] && !self.is_state[id]
     }
 
@@ -231,17 +230,26 @@ impl<'s> Scan<'s> {
         let is_first = |at: usize| !args[..at].contains(&args[at]) || args.len() > MAX_COMPARED;
         let fixed = |(at, id): (usize, Id)| self.fixed(id).filter(|_| is_first(at)).map(|why| (at + 1, why));
         let last = ids().enumerate().filter_map(fixed).next_back();
-        let least = last.map_or(0, |(count, _)| count);
-        let is_given = |&(at, id): &(usize, Id)| is_first(at) && self.is_given(id);
-        let given = ids().enumerate().rfind(is_given).map_or(least, |(at, _)| least.max(at + 1));
+        let min_inputs = last.map_or(0, |(count, _)| count);
+        let is_computed = |&(at, id): &(usize, Id)| is_first(at) && self.is_computed(id);
+        let computed =
+            ids().enumerate().rfind(is_computed).map_or(min_inputs, |(at, _)| min_inputs.max(at + 1));
         let tail = args.len().saturating_sub(1);
-        let is_empty = |&(at, id): &(usize, Id)| at >= given && self.is_empty(id, at != tail);
-        let likely = ids().enumerate().find(is_empty).map_or(args.len(), |(at, _)| at);
-        let most =
+        let is_empty = |&(at, id): &(usize, Id)| at >= computed && self.is_empty(id, at != tail);
+        let likely_inputs = ids().enumerate().find(is_empty).map_or(args.len(), |(at, _)| at);
+        let max_inputs =
             args.len() - usize::from(ids().enumerate().next_back().is_some_and(|last| is_empty(&last)));
         let metas = ids().map(|id| self.argument(id)).collect();
-        let call =
-            CallArguments { place, args, least, fixed: last.map(|(_, why)| why), given, likely, most, metas };
+        let call = CallArguments {
+            place,
+            args,
+            min_inputs,
+            fixed: last.map(|(_, why)| why),
+            computed,
+            likely_inputs,
+            max_inputs,
+            metas,
+        };
         ids()
             .filter(|&id| self.fixed(id).is_none())
             .collect::<Vec<_>>()

@@ -1,6 +1,6 @@
 //! Calls of code that a backend provides: its panics become errors.
 
-use super::BackendError;
+use crate::BackendError;
 use pteron_pool::Interrupted;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,5 +1,6 @@
 //! Atomic replacement of files.
 
+mod folder;
 mod lock;
 mod part;
 mod protect;
@@ -10,6 +11,7 @@ pub use part::{before_unfinished_files, discard_unfinished_files};
 pub use protect::Protected;
 
 use crate::{Error, Result};
+use folder::folder_of;
 use part::Part;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -111,11 +113,6 @@ pub fn replaced_path(path: impl AsRef<Path>) -> PathBuf {
     }
     let Some(name) = path.file_name() else { return path };
     fs::canonicalize(folder_of(&path)).map_or(path.clone(), |folder| folder.join(name))
-}
-
-/// The folder that a file is in.
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// A buffered writer that keeps its first error, so that it is not lost if the caller discards it.

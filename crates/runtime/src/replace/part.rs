@@ -1,4 +1,5 @@
-use super::{folder_of, stale};
+use super::folder::folder_of;
+use super::stale;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;

@@ -48,12 +48,12 @@ impl Protection {
 #[cfg(unix)]
 fn keep_owner(old: &Metadata, new: &File) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt, fchown};
-    let made = new.metadata()?;
+    let created = new.metadata()?;
     // A group that is not the user's own cannot be kept, which is no reason to fail.
-    if made.gid() != old.gid() {
+    if created.gid() != old.gid() {
         let _ = fchown(new, None, Some(old.gid()));
     }
-    if made.uid() == old.uid() { Ok(()) } else { fchown(new, Some(old.uid()), None) }
+    if created.uid() == old.uid() { Ok(()) } else { fchown(new, Some(old.uid()), None) }
 }
 
 #[cfg(not(unix))]

@@ -1,6 +1,6 @@
 //! Removal of temporary files whose process died while it was writing them.
 
-use super::folder_of;
+use super::folder::folder_of;
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::path::Path;

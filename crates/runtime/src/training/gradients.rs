@@ -1,11 +1,8 @@
 //! What is done to gradients between a run and a step.
 
-use super::{Joint, TrainingModule};
+use super::{Joint, TrainingModule, Visit};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
-
-/// Receives the name of a parameter, its elements, and those of its gradient.
-pub(super) type Visit<'v> = &'v mut dyn FnMut(&str, &mut [f32], &mut [f32]) -> Result<()>;
 
 impl Joint {
     /// The accumulated gradients, by parameter.

@@ -34,7 +34,7 @@ pub use schedule::{Decay, Schedule};
 pub use sgd::{Sgd, SgdOptions};
 pub use state::saved_optimizer;
 
-use crate::value::Storage;
+use crate::plan::Storage;
 use crate::{Error, LoadOptions, Method, Module, Program, Result};
 use pteron_operator::EValue;
 use pteron_tensor::{Element, Extent, ScalarType, TensorView};
@@ -62,6 +62,9 @@ struct Joint {
     /// The sums of the gradients since the last step, by parameter; empty unless gradients are accumulated.
     accumulated: BTreeMap<String, Vec<f32>>,
 }
+
+/// Receives the name of a parameter, its elements, and those of its gradient.
+type Visit<'v> = &'v mut dyn FnMut(&str, &mut [f32], &mut [f32]) -> Result<()>;
 
 impl TrainingModule {
     /// Opens a program file and reads ranges of it on demand.
@@ -219,7 +222,7 @@ impl Method {
         parameter: usize,
         gradient: usize,
         name: &str,
-        visit: gradients::Visit<'_>,
+        visit: Visit<'_>,
     ) -> Result<()> {
         let (p, p_dtype, p_order) = self.output_extent(parameter, name)?;
         let (g, g_dtype, g_order) = self.output_extent(gradient, name)?;

@@ -11,7 +11,7 @@
 //! | `accumulated.PARAMETER` | the gradients that were accumulated since the last step: float32, one dimension |
 
 use super::{Optimizer, OptimizerState, TrainingModule};
-use crate::load::from_little_endian;
+use crate::convert::from_little_endian;
 use crate::{Error, Method, NamedDataMap, PtdDataMap, Result};
 use pteron_format::container::Blob;
 use pteron_format::ptd::{Builder, TensorLayout};
@@ -54,7 +54,7 @@ impl TrainingModule {
         for (name, gradient) in accumulated {
             add(&mut builder, key(method, &format!("accumulated.{name}")), &gradient)?;
         }
-        crate::checkpoint::write(builder, path)
+        crate::method::checkpoint::write(builder, path)
     }
 
     /// Restores what [`Self::save_training`] has written. If anything is missing, or does not fit the method or the optimizer,
@@ -97,16 +97,16 @@ impl TrainingModule {
         let mut state = OptimizerState::default();
         let mut accumulated = BTreeMap::new();
         let start = key(method, "");
-        for (whole, rest) in data.keys().filter_map(|key| Some((key, key.strip_prefix(&start)?))) {
+        for (full_key, rest) in data.keys().filter_map(|key| Some((key, key.strip_prefix(&start)?))) {
             if let Some(name) = rest.strip_prefix("number.") {
-                let [number] = numbers::<f64>(&data, whole)?[..] else {
-                    return Err(refused(format!("`{whole}` is not one number")));
+                let [number] = numbers::<f64>(&data, full_key)?[..] else {
+                    return Err(refused(format!("`{full_key}` is not one number")));
                 };
                 state.numbers.insert(name.to_owned(), number);
             } else if let Some(name) = rest.strip_prefix("accumulated.") {
-                accumulated.insert(name.to_owned(), read(whole, name)?);
+                accumulated.insert(name.to_owned(), read(full_key, name)?);
             } else if let Some((kind, name)) = rest.strip_prefix("buffer.").and_then(kind_of) {
-                state.buffers.entry(kind).or_default().insert(name.to_owned(), read(whole, name)?);
+                state.buffers.entry(kind).or_default().insert(name.to_owned(), read(full_key, name)?);
             }
         }
         // The method checks the whole file before it changes anything, and the optimizer its state: one of them comes first.

@@ -1,0 +1,47 @@
+//! What a program says of a method in named data of its own: the sizes that the export allows for the inputs, and what
+//! the delegates compute.
+
+use crate::open::own_data::{text, wrong};
+use crate::{Program, Result};
+use pteron_exported::InputSizes;
+use pteron_exported::delegate::DelegateSources;
+use pteron_format::pte::{EValue, ExecutionPlan, delegate_sources_key, input_sizes_key};
+
+/// The allowed sizes of the inputs of a plan; `None` if the program has none for it.
+pub(crate) fn of(program: &Program, plan: &ExecutionPlan) -> Result<Option<InputSizes>> {
+    let key = input_sizes_key(&plan.name);
+    let Some(text) = text(program, &plan.name, &key)? else { return Ok(None) };
+    let sizes: InputSizes = text.parse().map_err(|problem| wrong(&plan.name, &key, problem))?;
+    check(&sizes, plan).map_err(|problem| wrong(&plan.name, &key, problem))?;
+    Ok(Some(sizes))
+}
+
+/// What the delegates of a plan compute; `None` if the program does not say it.
+pub(crate) fn delegates(program: &Program, plan: &ExecutionPlan) -> Result<Option<DelegateSources>> {
+    let key = delegate_sources_key(&plan.name);
+    let Some(text) = text(program, &plan.name, &key)? else { return Ok(None) };
+    text.parse().map(Some).map_err(|problem| wrong(&plan.name, &key, problem))
+}
+
+/// Checks that sizes are those of the plan's inputs: as many inputs, of the same ranks, and no larger.
+fn check(sizes: &InputSizes, plan: &ExecutionPlan) -> Result<(), String> {
+    if sizes.num_inputs() != plan.inputs.len() {
+        return Err(format!("it is for {} inputs, the method has {}", sizes.num_inputs(), plan.inputs.len()));
+    }
+    for (input, &value) in plan.inputs.iter().enumerate() {
+        let tensor = plan.values.get(value as usize).and_then(EValue::as_tensor);
+        let fits = match (sizes.rank(input), tensor) {
+            (Some(rank), Some(tensor)) if rank == tensor.sizes.len() => {
+                tensor.sizes.iter().enumerate().all(|(dim, &bound)| {
+                    sizes.fixed(input, dim).is_none_or(|size| (0..=i64::from(bound)).contains(&size))
+                })
+            }
+            (None, None) => true,
+            _ => false,
+        };
+        if !fits {
+            return Err(format!("its sizes of input {input} are not those of the method's tables"));
+        }
+    }
+    Ok(())
+}
