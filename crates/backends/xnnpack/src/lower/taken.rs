@@ -3,7 +3,7 @@
 use super::Uses;
 use super::call::{Call, Reason};
 use super::quantized::expect_int8;
-use crate::payload::{Binary, Conv, Pool, Unary};
+use crate::payload::{Binary, Conv, Fixed, Pool, Unary};
 use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, Size, VarId};
 
 /// A node that the backend supports.
@@ -132,35 +132,9 @@ pub(super) fn taken(
         None => call.constant(name),
     };
     let name = node.target.strip_prefix("aten.").ok_or("it is no operator of ATen")?;
-    let unary = |f| call.tensor("self").map(|x| Taken::Unary(f, x));
     let taken = match name {
-        "abs.default" => unary(Unary::Abs),
-        "ceil.default" => unary(Unary::Ceiling),
-        "cos.default" => unary(Unary::Cos),
-        "exp.default" => unary(Unary::Exp),
-        "floor.default" => unary(Unary::Floor),
-        "hardswish.default" => unary(Unary::Hardswish),
-        "log.default" => unary(Unary::Log),
-        "neg.default" => unary(Unary::Negate),
-        "rsqrt.default" => unary(Unary::ReciprocalSquareRoot),
-        "sigmoid.default" => unary(Unary::Sigmoid),
-        "sin.default" => unary(Unary::Sin),
-        "sqrt.default" => unary(Unary::SquareRoot),
-        "tanh.default" => unary(Unary::Tanh),
-        "elu.default" => {
-            call.expect("scale", 1.0)?;
-            call.expect("input_scale", 1.0)?;
-            unary(Unary::Elu { alpha: call.number("alpha")?.unwrap_or(1.0) as f32 })
-        }
-        "leaky_relu.default" => {
-            unary(Unary::LeakyRelu { slope: call.number("negative_slope")?.unwrap_or(0.01) as f32 })
-        }
-        "gelu.default" => match node.arg("approximate") {
-            Some(Argument::Str(how)) if how != "none" => Err(format!("`approximate` is `{how}`")),
-            _ => unary(Unary::Gelu),
-        },
         "pow.Tensor_Scalar" => match call.number("exponent")? {
-            Some(2.0) => unary(Unary::Square),
+            Some(2.0) => unary(&call, Unary::Square),
             _ => Err("the exponent is not 2".to_owned()),
         },
         "relu.default" => bounded(&call, Some(0.0), None),
@@ -169,12 +143,6 @@ pub(super) fn taken(
             let low = call.number("min_val")?.unwrap_or(-1.0);
             bounded(&call, Some(low), Some(call.number("max_val")?.unwrap_or(1.0)))
         }
-        "add.Tensor" | "add.Scalar" => summed(&call, Binary::Add),
-        "sub.Tensor" | "sub.Scalar" => summed(&call, Binary::Subtract),
-        "mul.Tensor" | "mul.Scalar" => binary(&call, Binary::Multiply),
-        "div.Tensor" | "div.Scalar" => binary(&call, Binary::Divide),
-        "maximum.default" => binary(&call, Binary::Maximum),
-        "minimum.default" => binary(&call, Binary::Minimum),
         "_softmax.default" => softmax(&call),
         "linear.default" => {
             let (x, weight) = (call.tensor("input")?, constant("weight")?);
@@ -204,7 +172,7 @@ pub(super) fn taken(
         "slice.Tensor" => slice(&call),
         "select.int" => select(&call),
         "constant_pad_nd.default" => pad(&call),
-        _ => Err("XNNPACK has no such operator".to_owned()),
+        _ => elementwise(&call),
     }?;
     call.output()?;
     super::shapes::check(program, node, &taken)?;
@@ -221,12 +189,43 @@ fn bounded(call: &Call<'_>, low: Option<f64>, high: Option<f64>) -> Result<Taken
     }
 }
 
-fn summed(call: &Call<'_>, f: Binary) -> Result<Taken, Reason> {
-    call.expect("alpha", 1.0)?;
-    binary(call, f)
+/// An operator in the rows of elementwise kinds.
+fn elementwise(call: &Call<'_>) -> Result<Taken, Reason> {
+    match (Unary::of_target(&call.node.target), Binary::of_target(&call.node.target)) {
+        (Some(f), _) => unary(call, f),
+        (None, Some(f)) => binary(call, f),
+        (None, None) => Err("XNNPACK has no such operator".to_owned()),
+    }
+}
+
+fn unary(call: &Call<'_>, f: Unary) -> Result<Taken, Reason> {
+    expect_fixed(call, f.aten().fixed)?;
+    let f = match f.parameter() {
+        Some(parameter) => match call.number(parameter.argument)? {
+            Some(value) => f.with_parameter(value as f32),
+            None => f,
+        },
+        None => f,
+    };
+    call.tensor("self").map(|x| Taken::Unary(f, x))
+}
+
+/// Fails if an argument for which payloads have no field has another value than the one that XNNPACK computes.
+fn expect_fixed(call: &Call<'_>, fixed: &[(&str, Fixed)]) -> Result<(), Reason> {
+    for &(name, value) in fixed {
+        match (value, call.node.arg(name)) {
+            (Fixed::Int(value), _) => call.expect(name, value as f64)?,
+            (Fixed::Str(value), Some(Argument::Str(other))) if other != value => {
+                return Err(format!("`{name}` is `{other}`"));
+            }
+            (Fixed::Str(_), _) => {}
+        }
+    }
+    Ok(())
 }
 
 fn binary(call: &Call<'_>, f: Binary) -> Result<Taken, Reason> {
+    expect_fixed(call, f.aten().fixed)?;
     let operand = |name: &str| match call.number(name) {
         Ok(Some(number)) => Ok(Operand::Number(number as f32)),
         _ => call.tensor(name).map(Operand::Var),

@@ -1,3 +1,5 @@
+use super::elementwise::{Binary, Unary};
+
 /// An operation of a payload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
@@ -19,20 +21,6 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node without bounds, with the flags that its operation needs.
-    pub fn new(op: Op, inputs: Vec<usize>, outputs: Vec<usize>) -> Self {
-        let flags = match op {
-            Op::FullyConnected { transposed: true } | Op::BatchMatMul { transposed: true } => 1,
-            Op::ResizeBilinear { align_corners, legacy, .. } => {
-                u32::from(align_corners) << 3 | u32::from(legacy) << 2
-            }
-            Op::GlobalAvgPool { keep_dims: true } => 0x40,
-            _ => 0,
-        };
-        let bounds = (f32::NEG_INFINITY, f32::INFINITY);
-        Self { name: op.kind(inputs.len()).1, op, inputs, outputs, bounds, flags, debug_handle: 0 }
-    }
-
     /// Whether it has bounds.
     pub fn is_bounded(&self) -> bool {
         self.bounds != (f32::NEG_INFINITY, f32::INFINITY)
@@ -127,115 +115,8 @@ pub enum Op {
     ScaledDotProductAttention,
 }
 
-impl Op {
-    /// Its tag in the schema's union, and its name there without `XNN`. `inputs` is the number of values that it reads.
-    pub(super) fn kind(&self, inputs: usize) -> (u8, &'static str) {
-        match self {
-            Self::Unary(f) => f.kind(),
-            Self::Binary(f) => f.kind(),
-            Self::FullyConnected { .. } => (2, "FullyConnected"),
-            Self::Softmax => (3, "Softmax"),
-            Self::Transpose { .. } => (5, "StaticTranspose"),
-            Self::Conv(_) => (7, "Conv2d"),
-            Self::ResizeBilinear { .. } => (9, "StaticResizeBilinear2D"),
-            Self::Pad { .. } => (10, "StaticConstantPad"),
-            Self::AvgPool(_) => (11, "AvgPooling2d"),
-            Self::DepthwiseConv(_) => (13, "DepthwiseConv2d"),
-            Self::MaxPool(_) => (14, "MaxPooling2d"),
-            Self::Convert => (18, "Convert"),
-            Self::GlobalAvgPool { .. } => (19, "GlobalAvgPooling2d"),
-            Self::Reshape { .. } => (20, "StaticReshape"),
-            Self::ArgMaxPool(_) => (21, "ArgMaxPooling2d"),
-            Self::PRelu => (31, "PReLU"),
-            Self::Concat { .. } if inputs == 2 => (32, "Concatenate2"),
-            Self::Concat { .. } if inputs == 3 => (33, "Concatenate3"),
-            Self::Concat { .. } if inputs == 4 => (34, "Concatenate4"),
-            Self::Concat { .. } => (38, "Concatenate5"),
-            Self::Slice { .. } => (35, "StaticSlice"),
-            Self::ScaledDotProductAttention => (36, "ScaledDotProductAttention"),
-            Self::BatchMatMul { .. } => (37, "BatchMatrixMultiply"),
-            Self::ConvTranspose(_) => (39, "ConvTranspose2d"),
-            Self::Copy => (46, "Copy"),
-        }
-    }
-}
-
-/// See [`Op::Unary`].
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[expect(missing_docs, reason = "the schema's own names")]
-pub enum Unary {
-    Abs,
-    Ceiling,
-    Clamp,
-    Cos,
-    Elu { alpha: f32 },
-    Exp,
-    Floor,
-    Gelu,
-    Hardswish,
-    LeakyRelu { slope: f32 },
-    Log,
-    Negate,
-    ReciprocalSquareRoot,
-    Sigmoid,
-    Sin,
-    Square,
-    SquareRoot,
-    Tanh,
-}
-
-impl Unary {
-    fn kind(self) -> (u8, &'static str) {
-        match self {
-            Self::Sigmoid => (4, "Sigmoid"),
-            Self::Clamp => (6, "Clamp"),
-            Self::Floor => (17, "Floor"),
-            Self::SquareRoot => (22, "SquareRoot"),
-            Self::Ceiling => (23, "Ceiling"),
-            Self::Hardswish => (24, "Hardswish"),
-            Self::LeakyRelu { .. } => (25, "LeakyReLU"),
-            Self::Negate => (27, "Negate"),
-            Self::Square => (28, "Square"),
-            Self::Elu { .. } => (29, "ELU"),
-            Self::Abs => (30, "Abs"),
-            Self::ReciprocalSquareRoot => (40, "ReciprocalSquareRoot"),
-            Self::Log => (41, "Log"),
-            Self::Gelu => (42, "Gelu"),
-            Self::Tanh => (43, "Tanh"),
-            Self::Exp => (44, "Exp"),
-            Self::Sin => (45, "Sin"),
-            Self::Cos => (47, "Cos"),
-        }
-    }
-}
-
-/// See [`Op::Binary`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the schema's own names")]
-pub enum Binary {
-    Add,
-    Divide,
-    Maximum,
-    Minimum,
-    Multiply,
-    Subtract,
-}
-
-impl Binary {
-    fn kind(self) -> (u8, &'static str) {
-        match self {
-            Self::Add => (1, "Add"),
-            Self::Divide => (8, "Div"),
-            Self::Minimum => (12, "Minimum"),
-            Self::Multiply => (15, "Multiply"),
-            Self::Subtract => (16, "Subtract"),
-            Self::Maximum => (26, "Maximum"),
-        }
-    }
-}
-
 /// The parameters of a 2D convolution. Pairs are height, then width.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Conv {
     /// Zero padding at the top, right, bottom and left.
     pub padding: [usize; 4],
@@ -268,7 +149,7 @@ impl Conv {
 }
 
 /// The parameters of a 2D pooling. Pairs are height, then width.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pool {
     /// Padding at the top, right, bottom and left, which is not part of any window.
     pub padding: [usize; 4],

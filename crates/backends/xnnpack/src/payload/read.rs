@@ -1,15 +1,13 @@
 //! Decodes the flatbuffer. It is verified while it is decoded, so that errors give byte offsets.
 
 use super::check::{check_constant, check_node};
+use super::fields::{self, Fields, MAX_STEP};
 use super::value::{Constant, Datatype, Quantization, Role, Scales, Value};
 use super::{Header, MAX_EXTERNALS, MAX_RANK, Node, Payload};
 use pteron_format::flatbuffer::{Reader, Table};
 use pteron_format::{Error, ErrorKind, Limits, Result};
 use std::collections::HashMap;
 use std::ops::Range;
-
-/// A table that is being decoded.
-pub(super) type In<'t, 'r, 'a> = &'t Table<'r, 'a>;
 
 /// The id that means "no value".
 pub(super) const NO_VALUE: u32 = u32::MAX;
@@ -61,7 +59,7 @@ pub(super) fn payload(bytes: &[u8], limits: &Limits) -> Result<Payload> {
 }
 
 /// Reads the constants: from `constant_data` if there is a header, else from the flatbuffer's own buffers.
-fn constants(t: In<'_, '_, '_>, header: Option<&Header>) -> Result<Vec<Constant>> {
+fn constants(t: &Table<'_, '_>, header: Option<&Header>) -> Result<Vec<Constant>> {
     let Some(header) = header else {
         return t
             .tables(6, "constant_buffer", |t| Ok(Constant::Payload(t.bulk(0, "storage")?.unwrap_or(0..0))));
@@ -98,11 +96,11 @@ enum Writer {
 }
 
 /// The part of the graph that has been read so far.
-pub(super) struct Graph<'l> {
+struct Graph<'l> {
     limits: &'l Limits,
     num_externs: u32,
     constants: Vec<Constant>,
-    pub(super) values: Vec<Value>,
+    values: Vec<Value>,
     /// Value indices by id.
     by_id: HashMap<u32, usize>,
     /// Value indices by external id.
@@ -125,7 +123,7 @@ impl<'l> Graph<'l> {
         }
     }
 
-    fn value(&mut self, t: In<'_, '_, '_>) -> Result<()> {
+    fn value(&mut self, t: &Table<'_, '_>) -> Result<()> {
         let read = t.union(0, "xvalue_union", |kind, t| match kind {
             1 => self.tensor_value(t, None),
             2 => {
@@ -149,7 +147,7 @@ impl<'l> Graph<'l> {
         Ok(())
     }
 
-    fn quantization(&self, kind: u8, t: In<'_, '_, '_>) -> Result<Quantization> {
+    fn quantization(&self, kind: u8, t: &Table<'_, '_>) -> Result<Quantization> {
         match kind {
             1 => Ok(Quantization::PerChannel {
                 scales: self.scales(t, 2, 3, 4)?,
@@ -178,7 +176,7 @@ impl<'l> Graph<'l> {
 
     /// Reads the scales of a table. `index` and `count` are the fields that refer to a constant; its scales have
     /// `width` bytes each.
-    fn scales(&self, t: In<'_, '_, '_>, index: usize, count: usize, width: u64) -> Result<Scales> {
+    fn scales(&self, t: &Table<'_, '_>, index: usize, count: usize, width: u64) -> Result<Scales> {
         let place: u32 = t.get(index, "scale_buffer_idx", 0)?;
         if place == 0 {
             let scales = t.scalars::<f32>(0, "scale")?;
@@ -206,7 +204,7 @@ impl<'l> Graph<'l> {
         Ok(Scales::Constant { index: place as usize, count: number as usize })
     }
 
-    fn tensor_value(&self, t: In<'_, '_, '_>, params: Option<Quantization>) -> Result<Value> {
+    fn tensor_value(&self, t: &Table<'_, '_>, params: Option<Quantization>) -> Result<Value> {
         let invalid = |id, name, expected: String, found: String| {
             t.error(ErrorKind::Invalid, id, name, expected, found)
         };
@@ -259,7 +257,7 @@ impl<'l> Graph<'l> {
         }
     }
 
-    fn role(&self, t: In<'_, '_, '_>) -> Result<Role> {
+    fn role(&self, t: &Table<'_, '_>) -> Result<Role> {
         let flags: u32 = t.get(5, "flags", 0)?;
         let constant: u32 = t.get(3, "constant_buffer_idx", 0)?;
         if flags & !3 != 0 || flags == 3 {
@@ -289,7 +287,7 @@ impl<'l> Graph<'l> {
     }
 
     /// Reads the id of a value that a node reads. Fails if the value is not defined yet.
-    pub(super) fn input(&self, t: In<'_, '_, '_>, field: usize, name: &'static str) -> Result<usize> {
+    fn input(&self, t: &Table<'_, '_>, field: usize, name: &'static str) -> Result<usize> {
         let id: u32 = t.get(field, name, 0)?;
         let index = self.find(t, field, name, id)?;
         match self.writers[index] {
@@ -302,21 +300,8 @@ impl<'l> Graph<'l> {
         }
     }
 
-    /// Reads the id of an optional input of a node.
-    pub(super) fn optional(
-        &self,
-        t: In<'_, '_, '_>,
-        field: usize,
-        name: &'static str,
-    ) -> Result<Option<usize>> {
-        match t.get(field, name, 0u32)? {
-            NO_VALUE => Ok(None),
-            _ => self.input(t, field, name).map(Some),
-        }
-    }
-
     /// Reads the id of a value that a node writes. Fails if the value is already defined.
-    pub(super) fn output(&mut self, t: In<'_, '_, '_>, field: usize, name: &'static str) -> Result<usize> {
+    fn output(&mut self, t: &Table<'_, '_>, field: usize, name: &'static str) -> Result<usize> {
         let id: u32 = t.get(field, name, 0)?;
         let index = self.find(t, field, name, id)?;
         let by = match self.writers[index] {
@@ -331,14 +316,14 @@ impl<'l> Graph<'l> {
         Err(t.error(ErrorKind::Invalid, field, name, "a value that nothing else writes", found))
     }
 
-    fn find(&self, t: In<'_, '_, '_>, field: usize, name: &'static str, id: u32) -> Result<usize> {
+    fn find(&self, t: &Table<'_, '_>, field: usize, name: &'static str, id: u32) -> Result<usize> {
         self.by_id.get(&id).copied().ok_or_else(|| {
             let expected = format!("the id of one of {} values", self.values.len());
             t.error(ErrorKind::Invalid, field, name, expected, id)
         })
     }
 
-    fn node(&mut self, t: In<'_, '_, '_>) -> Result<Node> {
+    fn node(&mut self, t: &Table<'_, '_>) -> Result<Node> {
         let bounds = t.table(3, "output_min_max", |t| {
             let bounds: (f32, f32) = (t.get(0, "output_min", 0.0)?, t.get(1, "output_max", 0.0)?);
             if bounds.0 <= bounds.1 {
@@ -349,9 +334,9 @@ impl<'l> Graph<'l> {
         })?;
         let debug_handle = t.get(2, "debug_handle", 0)?;
         let read = t.union(0, "xnode_union", |kind, t| {
-            let mut node = super::check::decode(self, kind, t)?;
-            node.bounds = bounds.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
-            node.debug_handle = debug_handle;
+            let node = self.node_table(kind, t)?;
+            let bounds = bounds.unwrap_or(node.bounds);
+            let node = Node { bounds, debug_handle, ..node };
             match check_node(&self.values, &node) {
                 Some((expected, found)) => Err(t.error_here(ErrorKind::Invalid, expected, found)),
                 None => Ok(node),
@@ -361,8 +346,22 @@ impl<'l> Graph<'l> {
         read.ok_or_else(|| t.error(ErrorKind::Invalid, 0, "xnode_union", "a node", "none"))
     }
 
+    /// Reads the table of a node with a tag of the schema's union.
+    fn node_table(&mut self, kind: u8, t: &Table<'_, '_>) -> Result<Node> {
+        let mut table = NodeTable::new(self, t);
+        let op = fields::read(kind, &mut table)?;
+        let NodeTable { inputs, outputs, flags, .. } = table;
+        match op {
+            Some(op) => Ok(Node { flags, ..Node::new(op, inputs, outputs) }),
+            None => {
+                let last = fields::KINDS.iter().map(|(tag, _)| tag).max().unwrap_or(&0);
+                Err(t.error_here(ErrorKind::Newer, format!("a kind of node up to {last}"), kind))
+            }
+        }
+    }
+
     /// Checks that every output is written.
-    fn check_written(&self, t: In<'_, '_, '_>) -> Result<()> {
+    fn check_written(&self, t: &Table<'_, '_>) -> Result<()> {
         let missing =
             |i: &usize| matches!(self.values[*i].role, Role::Output(_)) && self.writers[*i] == Writer::Nobody;
         match (0..self.values.len()).find(missing) {
@@ -385,18 +384,132 @@ impl<'l> Graph<'l> {
     }
 }
 
+/// The table of a node that is being read.
+struct NodeTable<'g, 'l, 't, 'r, 'a> {
+    graph: &'g mut Graph<'l>,
+    t: &'t Table<'r, 'a>,
+    /// The number of the next field.
+    next: usize,
+    /// The number of the field with the length of lists.
+    length: Option<usize>,
+    inputs: Vec<usize>,
+    outputs: Vec<usize>,
+    flags: u32,
+}
+
+impl<'g, 'l, 't, 'r, 'a> NodeTable<'g, 'l, 't, 'r, 'a> {
+    fn new(graph: &'g mut Graph<'l>, t: &'t Table<'r, 'a>) -> Self {
+        Self { graph, t, next: 0, length: None, inputs: Vec::new(), outputs: Vec::new(), flags: 0 }
+    }
+
+    fn next(&mut self) -> usize {
+        self.next += 1;
+        self.next - 1
+    }
+}
+
+impl Fields for NodeTable<'_, '_, '_, '_, '_> {
+    type Error = Error;
+
+    fn input(&mut self, name: &'static str) -> Result<()> {
+        let id = self.next();
+        self.inputs.push(self.graph.input(self.t, id, name)?);
+        Ok(())
+    }
+
+    fn optional(&mut self, name: &'static str) -> Result<()> {
+        let id = self.next();
+        if self.t.get(id, name, 0u32)? != NO_VALUE {
+            self.inputs.push(self.graph.input(self.t, id, name)?);
+        }
+        Ok(())
+    }
+
+    fn absent(&mut self, _: &'static str) -> Result<()> {
+        self.next();
+        Ok(())
+    }
+
+    fn output(&mut self, name: &'static str) -> Result<()> {
+        let id = self.next();
+        self.outputs.push(self.graph.output(self.t, id, name)?);
+        Ok(())
+    }
+
+    fn flags(&mut self, name: &'static str, bits: &mut [(u32, &mut bool)]) -> Result<()> {
+        let id = self.next();
+        self.flags = self.t.get(id, name, 0)?;
+        for (mask, is_set) in bits {
+            **is_set = self.flags & *mask != 0;
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, name: &'static str, range: fields::Range, place: &mut usize) -> Result<()> {
+        let id = self.next();
+        let number: u32 = self.t.get(id, name, 0)?;
+        if range != fields::Range::Any && number > MAX_STEP {
+            return Err(self.t.error(ErrorKind::Limit, id, name, format!("at most {MAX_STEP}"), number));
+        }
+        if range == fields::Range::Positive && number == 0 {
+            return Err(self.t.error(ErrorKind::Invalid, id, name, "a number above 0", 0));
+        }
+        *place = number as usize;
+        Ok(())
+    }
+
+    fn real(&mut self, name: &'static str, place: &mut f32) -> Result<()> {
+        let id = self.next();
+        *place = self.t.get(id, name, 0.0)?;
+        Ok(())
+    }
+
+    /// The length is compared with each list behind it.
+    fn length(&mut self, _: &'static str, _: &mut Vec<usize>) -> Result<()> {
+        self.length = Some(self.next());
+        Ok(())
+    }
+
+    fn sizes(&mut self, name: &'static str, place: &mut Vec<usize>) -> Result<()> {
+        let id = self.next();
+        let sizes = self.t.scalars::<u32>(id, name)?;
+        if let Some(length) = self.length {
+            let number: u32 = self.t.get(length, "num_dims", 0)?;
+            if number as usize != sizes.len() {
+                let expected = format!("the {} of `{name}`", sizes.len());
+                return Err(self.t.error(ErrorKind::Invalid, length, "num_dims", expected, number));
+            }
+        }
+        *place = sizes.into_iter().map(|size| size as usize).collect();
+        Ok(())
+    }
+
+    fn axis(&mut self, name: &'static str, place: &mut usize) -> Result<()> {
+        let id = self.next();
+        let first = self.graph.input(self.t, self.next, "input1_id")?;
+        let rank = self.graph.values[first].dims.len() as i64;
+        let number = i64::from(self.t.get(id, name, 0i32)?);
+        let axis = if number < 0 { number + rank } else { number };
+        let axis = usize::try_from(axis).ok().filter(|_| axis < rank);
+        *place = axis.ok_or_else(|| {
+            self.t.error(ErrorKind::Invalid, id, name, format!("a dimension of {rank}"), number)
+        })?;
+        Ok(())
+    }
+}
+
 fn is_scale(scale: f32) -> bool {
     scale.is_normal() && scale > 0.0
 }
 
 /// Reads a field that is a non-negative `i32`.
-fn small(t: In<'_, '_, '_>, id: usize, name: &'static str) -> Result<usize> {
+fn small(t: &Table<'_, '_>, id: usize, name: &'static str) -> Result<usize> {
     let number: i32 = t.get(id, name, 0)?;
     usize::try_from(number)
         .map_err(|_| t.error(ErrorKind::Invalid, id, name, "a number of 0 or more", number))
 }
 
-fn datatype(t: In<'_, '_, '_>, id: usize, name: &'static str) -> Result<Option<Datatype>> {
+fn datatype(t: &Table<'_, '_>, id: usize, name: &'static str) -> Result<Option<Datatype>> {
     let code: i16 = t.get(id, name, 0)?;
     match Datatype::from_code(code) {
         None if code != 0 => Err(t.error(ErrorKind::Newer, id, name, "a type of elements up to 14", code)),
@@ -405,7 +518,7 @@ fn datatype(t: In<'_, '_, '_>, id: usize, name: &'static str) -> Result<Option<D
 }
 
 /// Whether nodes read an input dynamically quantized, per token, as the first releases wrote it.
-fn datatype_of_dynamic(t: In<'_, '_, '_>, role: Role) -> Result<bool> {
+fn datatype_of_dynamic(t: &Table<'_, '_>, role: Role) -> Result<bool> {
     match (datatype(t, 7, "dq_datatype")?, role) {
         (None, _) => Ok(false),
         (Some(Datatype::Qint8), Role::Input(_)) => Ok(true),
@@ -413,5 +526,131 @@ fn datatype_of_dynamic(t: In<'_, '_, '_>, role: Role) -> Result<bool> {
             let expected = "none, or qint8 of an input";
             Err(t.error(ErrorKind::Unsupported, 7, "dq_datatype", expected, found.name()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Op;
+    use super::super::write::write_node;
+    use super::*;
+    use std::convert::Infallible;
+
+    /// Makes up fields: every number of a node is another one, and every bit is set.
+    #[derive(Default)]
+    struct Example {
+        numbers: usize,
+        inputs: Vec<usize>,
+        outputs: Vec<usize>,
+    }
+
+    /// The first value that a node of an example writes; it reads those before.
+    const FIRST_WRITTEN: usize = 6;
+
+    impl Fields for Example {
+        type Error = Infallible;
+
+        fn input(&mut self, _: &'static str) -> Result<(), Infallible> {
+            self.inputs.push(self.inputs.len());
+            Ok(())
+        }
+
+        fn optional(&mut self, name: &'static str) -> Result<(), Infallible> {
+            self.input(name)
+        }
+
+        fn output(&mut self, _: &'static str) -> Result<(), Infallible> {
+            self.outputs.push(FIRST_WRITTEN + self.outputs.len());
+            Ok(())
+        }
+
+        fn flags(&mut self, _: &'static str, bits: &mut [(u32, &mut bool)]) -> Result<(), Infallible> {
+            bits.iter_mut().for_each(|(_, is_set)| **is_set = true);
+            Ok(())
+        }
+
+        fn number(&mut self, _: &'static str, _: fields::Range, place: &mut usize) -> Result<(), Infallible> {
+            self.numbers += 1;
+            *place = self.numbers;
+            Ok(())
+        }
+
+        fn real(&mut self, _: &'static str, place: &mut f32) -> Result<(), Infallible> {
+            *place = 0.25;
+            Ok(())
+        }
+
+        fn sizes(&mut self, _: &'static str, place: &mut Vec<usize>) -> Result<(), Infallible> {
+            self.numbers += 3;
+            *place = vec![self.numbers - 2, self.numbers - 1, self.numbers];
+            Ok(())
+        }
+
+        fn axis(&mut self, _: &'static str, place: &mut usize) -> Result<(), Infallible> {
+            *place = 1;
+            Ok(())
+        }
+    }
+
+    fn example(tag: u8) -> (Op, Example) {
+        let mut example = Example::default();
+        let Ok(op) = fields::read(tag, &mut example);
+        (op.unwrap(), example)
+    }
+
+    /// A graph of values without a node: inputs, then values that are not written yet.
+    fn graph(limits: &Limits) -> Graph<'_> {
+        let mut graph = Graph::new(limits);
+        for id in 0..FIRST_WRITTEN + 2 {
+            let written = id >= FIRST_WRITTEN;
+            graph.by_id.insert(id as u32, id);
+            graph.writers.push(if written { Writer::Nobody } else { Writer::Caller });
+            graph.values.push(Value {
+                id: id as u32,
+                datatype: Datatype::Fp32,
+                dims: vec![2; 3],
+                role: if written { Role::Internal } else { Role::Input(id as u32) },
+                quantization: Quantization::None,
+                quantized_by_row: false,
+            });
+        }
+        graph
+    }
+
+    #[test]
+    fn a_node_of_every_kind_survives_a_round_trip() {
+        let limits = Limits::default();
+        for &(tag, name) in fields::KINDS {
+            let (op, Example { inputs, outputs, .. }) = example(tag);
+            assert_eq!(op.kind(inputs.len()), (tag, name));
+            let node = Node::new(op, inputs, outputs);
+            let mut graph = graph(&limits);
+            let mut w = pteron_format::flatbuffer::Writer::new();
+            let table = write_node(&mut w, &node, &graph.values);
+            let bytes = w.finish(table, *b"XN01").unwrap().bytes;
+            let read = Reader::new(&bytes, 0, &limits)
+                .root(|t| t.union(0, "xnode_union", |kind, t| graph.node_table(kind, t)));
+            assert_eq!(read.unwrap(), Some(node), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_table_has_all_tags_of_the_schema() {
+        let mut tags: Vec<u8> = fields::KINDS.iter().map(|&(tag, _)| tag).collect();
+        tags.sort_unstable();
+        assert_eq!(tags, (1..=47).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn an_operator_belongs_to_one_elementwise_kind() {
+        use super::super::{Binary, Unary};
+        let targets = |aten: &'static super::super::Aten| aten.targets;
+        let unary = Unary::ALL.iter().flat_map(|f| targets(f.aten()));
+        let mut all: Vec<_> = unary.chain(Binary::ALL.iter().flat_map(|f| targets(f.aten()))).collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+        assert!(Unary::ALL.iter().all(|f| f.with_parameter(0.5).parameter().is_none_or(|p| p.value == 0.5)));
     }
 }

@@ -1,3 +1,4 @@
+use pteron_tensor::ScalarType;
 use std::ops::Range;
 
 /// The element type of a value.
@@ -62,6 +63,18 @@ impl Datatype {
     /// Its name in the schema, without `xnn_datatype_`.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
+    }
+
+    /// The scalar type in which elements are stored.
+    pub(crate) fn scalar_type(self) -> ScalarType {
+        match self {
+            Self::Fp32 | Self::Pfp32 => ScalarType::Float,
+            Self::Fp16 => ScalarType::Half,
+            Self::Bf16 => ScalarType::BFloat16,
+            Self::Qint8 | Self::Qcint8 | Self::Qdint8 | Self::Qpint8 => ScalarType::Char,
+            Self::Quint8 | Self::Qcint4 | Self::Qbint4 => ScalarType::Byte,
+            Self::Qint32 | Self::Qcint32 | Self::Int32 => ScalarType::Int,
+        }
     }
 
     /// Bits of an element.

@@ -5,7 +5,7 @@ use super::quantized::Quantizer;
 use super::{Form, NCHW_TO_NHWC, Raise};
 use crate::error::{Result, fail, fail_sizes};
 use crate::forms::HasForms;
-use crate::payload::{Binary, Node, Unary};
+use crate::payload::{Aten, Binary, Fixed, Node, Unary};
 use pteron_engine::{Expression, Instr, Pointwise, ValueId};
 use pteron_tensor::ScalarType;
 
@@ -85,37 +85,24 @@ impl Raise<'_> {
 
     fn function(&mut self, f: Unary, x: ValueId) -> Result<ValueId> {
         let (dtype, sizes) = (self.emit.dtype(x), self.emit.sizes(x));
-        let mut call = |name: &str, more: Vec<In>| {
-            let args = std::iter::once(In::Tensor(x)).chain(more).collect();
-            self.emit.call(name, args, dtype, &sizes)
-        };
-        let real = |x: f32| In::Real(f64::from(x));
-        let program = |instrs: Vec<Instr>| Pointwise(Expression { instrs });
-        let op = match f {
+        let instrs = match f {
             Unary::Clamp => return Ok(x),
+            // XNNPACK computes these two with other intermediate results than ATen's kernels.
             Unary::Hardswish if dtype == ScalarType::Float => {
-                program(vec![Instr::Input(0), Instr::Unary(pteron_engine::Unary::HardswishBySixth, 0)])
+                vec![Instr::Input(0), Instr::Unary(pteron_engine::Unary::HardswishBySixth, 0)]
             }
-            Unary::LeakyRelu { slope } if dtype == ScalarType::Float => program(leaky(Instr::Const(slope))),
-            Unary::Abs => return call("aten::abs.out", vec![]),
-            Unary::Ceiling => return call("aten::ceil.out", vec![]),
-            Unary::Cos => return call("aten::cos.out", vec![]),
-            Unary::Elu { alpha } => return call("aten::elu.out", vec![real(alpha), In::Int(1), In::Int(1)]),
-            Unary::Exp => return call("aten::exp.out", vec![]),
-            Unary::Floor => return call("aten::floor.out", vec![]),
-            Unary::Gelu => return call("aten::gelu.out", vec![In::Str("none")]),
-            Unary::Hardswish => return call("aten::hardswish.out", vec![]),
-            Unary::LeakyRelu { slope } => return call("aten::leaky_relu.out", vec![real(slope)]),
-            Unary::Log => return call("aten::log.out", vec![]),
-            Unary::Negate => return call("aten::neg.out", vec![]),
-            Unary::ReciprocalSquareRoot => return call("aten::rsqrt.out", vec![]),
-            Unary::Sigmoid => return call("aten::sigmoid.out", vec![]),
-            Unary::Sin => return call("aten::sin.out", vec![]),
-            Unary::Square => return call("aten::mul.out", vec![In::Tensor(x)]),
-            Unary::SquareRoot => return call("aten::sqrt.out", vec![]),
-            Unary::Tanh => return call("aten::tanh.out", vec![]),
+            Unary::LeakyRelu { slope } if dtype == ScalarType::Float => leaky(Instr::Const(slope)),
+            _ => {
+                let mut args = vec![In::Tensor(x)];
+                if f == Unary::Square {
+                    args.push(In::Tensor(x));
+                }
+                args.extend(f.parameter().map(|parameter| In::Real(f64::from(parameter.value))));
+                args.extend(fixed(f.aten()));
+                return self.emit.call(f.aten().kernel, args, dtype, &sizes);
+            }
         };
-        self.emit.node(op, vec![x], dtype, &sizes)
+        self.emit.node(Pointwise(Expression { instrs }), vec![x], dtype, &sizes)
     }
 
     pub(super) fn binary(&mut self, node: &Node, f: Binary) -> Result<()> {
@@ -134,25 +121,11 @@ impl Raise<'_> {
         if self.emit.dtype(y) != dtype {
             return Err(self.unsupported(node));
         }
-        let mut args = vec![In::Tensor(x), In::Tensor(y)];
-        let name = match f {
-            Binary::Add => "aten::add.out",
-            Binary::Subtract => "aten::sub.out",
-            Binary::Multiply => "aten::mul.out",
-            Binary::Divide => "aten::div.out",
-            Binary::Maximum => "aten::maximum.out",
-            Binary::Minimum => "aten::minimum.out",
-        };
-        if matches!(f, Binary::Add | Binary::Subtract) {
-            args.push(In::Int(1));
-        }
-        let id = self.emit.call(name, args, dtype, &sizes)?;
-        let id = match f {
-            // In the reference, these two have no bounds.
-            Binary::Maximum | Binary::Minimum => {
-                self.stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?
-            }
-            _ => self.stored(node, id)?,
+        let args = [In::Tensor(x), In::Tensor(y)].into_iter().chain(fixed(f.aten())).collect();
+        let id = self.emit.call(f.aten().kernel, args, dtype, &sizes)?;
+        let id = match f.is_bounded() {
+            true => self.stored(node, id)?,
+            false => self.stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?,
         };
         self.set_like(node, form, id)
     }
@@ -228,6 +201,14 @@ impl Raise<'_> {
         let id = self.stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?;
         self.set_like(node, form, id)
     }
+}
+
+/// The arguments for which nodes have no field.
+fn fixed(aten: &Aten) -> impl Iterator<Item = In> {
+    aten.fixed.iter().map(|&(_, value)| match value {
+        Fixed::Int(value) => In::Int(value),
+        Fixed::Str(value) => In::Str(value),
+    })
 }
 
 /// `max(x, 0) + slope * min(x, 0)` of input 0.

@@ -219,7 +219,7 @@ impl Raise<'_> {
             );
         }
         let constant = self.data.shared(value)?;
-        let meta = spec.filter.meta(super::scalar_type(value.datatype))?;
+        let meta = spec.filter.meta(value.datatype.scalar_type())?;
         let stored = self.emit.graph.constant(meta, constant);
         self.in_graph_layout(spec, stored)
     }

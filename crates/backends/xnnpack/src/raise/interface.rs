@@ -2,7 +2,7 @@
 //!
 //! A payload lists the dimensions of a tensor in memory order: a channels-last image is `[N, H, W, C]`.
 
-use super::{Form, NCHW_TO_NHWC, Raise, scalar_type};
+use super::{Form, NCHW_TO_NHWC, Raise};
 use crate::error::{Error, Result, fail};
 use crate::forms::HasForms;
 use pteron_engine::{OpKind, Permute, Relayout, ValueId};
@@ -25,7 +25,7 @@ impl Raise<'_> {
     fn input(&mut self, i: usize, meta: &TensorMeta) -> Result<()> {
         let v = self.payload.inputs[i];
         let value = &self.payload.values[v];
-        let (dtype, rank) = (scalar_type(value.datatype), value.dims.len());
+        let (dtype, rank) = (value.datatype.scalar_type(), value.dims.len());
         let order = dims_of(meta.dim_order());
         let stored: Vec<usize> = order.iter().map(|&d| meta.sizes()[d]).collect();
         let Some(sizes) = with_rank(&stored, rank).filter(|_| meta.dtype() == dtype) else {

@@ -32,18 +32,6 @@ use pteron_tensor::{ScalarType, TensorMeta};
 use pteron_trace::Place;
 use std::collections::HashSet;
 
-/// The scalar type in which a value's elements are stored.
-pub(crate) fn scalar_type(datatype: Datatype) -> ScalarType {
-    match datatype {
-        Datatype::Fp32 | Datatype::Pfp32 => ScalarType::Float,
-        Datatype::Fp16 => ScalarType::Half,
-        Datatype::Bf16 => ScalarType::BFloat16,
-        Datatype::Qint8 | Datatype::Qcint8 | Datatype::Qdint8 | Datatype::Qpint8 => ScalarType::Char,
-        Datatype::Quint8 | Datatype::Qcint4 | Datatype::Qbint4 => ScalarType::Byte,
-        Datatype::Qint32 | Datatype::Qcint32 | Datatype::Int32 => ScalarType::Int,
-    }
-}
-
 /// Raises a payload to the graph for a request.
 pub(crate) fn raise(
     payload: &Payload,
@@ -152,7 +140,7 @@ impl Raise<'_> {
         if matches!(value.datatype, Datatype::Qdint8 | Datatype::Qpint8) || value.quantized_by_row {
             return fail(format!("value %{} is known by the node that writes it", value.id));
         }
-        let meta = TensorMeta::contiguous(scalar_type(value.datatype), &value.dims)?;
+        let meta = TensorMeta::contiguous(value.datatype.scalar_type(), &value.dims)?;
         let id = self.emit.graph.input(meta);
         self.set(v, &value.dims, Form::Plain(id))
     }
@@ -201,7 +189,7 @@ impl Raise<'_> {
         {
             return fail(format!("value %{} of {} cannot be read here", value.id, value.datatype.name()));
         }
-        let meta = TensorMeta::contiguous(scalar_type(value.datatype), &value.dims)?;
+        let meta = TensorMeta::contiguous(value.datatype.scalar_type(), &value.dims)?;
         let constant = self.data.shared(value)?;
         Ok(self.emit.graph.constant(meta, constant))
     }
@@ -284,7 +272,7 @@ impl Raise<'_> {
     /// The type that a node of float operands computes in: the type that all operands and the output have, or float32
     /// if they differ. Exporters keep static weights of half-precision networks in float32.
     fn common_type(&self, node: &Node, operands: &[ValueId]) -> ScalarType {
-        let to = scalar_type(self.datatype(node.outputs[0]));
+        let to = self.datatype(node.outputs[0]).scalar_type();
         if operands.iter().all(|&id| self.emit.dtype(id) == to) { to } else { ScalarType::Float }
     }
 

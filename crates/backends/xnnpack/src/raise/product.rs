@@ -21,7 +21,7 @@ impl Raise<'_> {
             return self.quantized_product(node, transposed);
         }
         self.float_types(node)?;
-        let to = super::scalar_type(self.datatype(node.outputs[0]));
+        let to = self.datatype(node.outputs[0]).scalar_type();
         let mut ids = node.inputs.iter().map(|&v| self.plain(v)).collect::<Result<Vec<_>>>()?;
         let dtype = self.common_type(node, &ids);
         for id in &mut ids {

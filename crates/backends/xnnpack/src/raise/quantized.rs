@@ -4,10 +4,10 @@
 //! Values are kept in units of their own scale where that avoids a rounding: a tensor that is dequantized with a scale
 //! of 1 holds integers, which f32 adds and multiplies exactly.
 
+use super::Raise;
 use super::decoded::Encoding;
 use super::emit::In;
 use super::image::Spec;
-use super::{Raise, scalar_type};
 use crate::error::{Error, Result, fail, fail_sizes};
 use crate::forms::HasForms;
 use crate::payload::{Binary, Datatype, Node, Op as NodeOp, Quantization};
@@ -119,7 +119,7 @@ impl Raise<'_> {
         match (self.quantizer(out), self.datatype(out)) {
             (Some(q), _) => self.quantize(id, q, q.affine(), bounds),
             (None, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16) => {
-                self.emit.cast(id, scalar_type(self.datatype(out)))
+                self.emit.cast(id, self.datatype(out).scalar_type())
             }
             _ => Err(self.unsupported(node)),
         }

@@ -1,6 +1,5 @@
 //! Elementwise nodes, and softmax.
 
-use super::emit::Arg;
 use super::{Form, Recovery};
 use crate::error::{Result, fail};
 use crate::forms::HasForms;
@@ -10,53 +9,29 @@ use pteron_ir::exported::{Argument, Size, VarId};
 impl Recovery<'_> {
     pub(super) fn unary(&mut self, node: &Node, f: Unary) -> Result<()> {
         let form = self.form(node.inputs[0])?;
-        let real = |name, x: f32| -> Vec<Arg> { vec![(name, Argument::Float(f64::from(x)))] };
-        let (target, more) = match f {
-            Unary::Clamp => return self.store_bounded(node, form),
-            Unary::Abs => ("aten.abs.default", vec![]),
-            Unary::Ceiling => ("aten.ceil.default", vec![]),
-            Unary::Cos => ("aten.cos.default", vec![]),
-            Unary::Elu { alpha } => ("aten.elu.default", real("alpha", alpha)),
-            Unary::Exp => ("aten.exp.default", vec![]),
-            Unary::Floor => ("aten.floor.default", vec![]),
-            Unary::Gelu => ("aten.gelu.default", vec![]),
-            Unary::Hardswish => ("aten.hardswish.default", vec![]),
-            Unary::LeakyRelu { slope } => ("aten.leaky_relu.default", real("negative_slope", slope)),
-            Unary::Log => ("aten.log.default", vec![]),
-            Unary::Negate => ("aten.neg.default", vec![]),
-            Unary::ReciprocalSquareRoot => ("aten.rsqrt.default", vec![]),
-            Unary::Sigmoid => ("aten.sigmoid.default", vec![]),
-            Unary::Sin => ("aten.sin.default", vec![]),
-            Unary::Square => ("aten.pow.Tensor_Scalar", vec![("exponent", Argument::Int(2))]),
-            Unary::SquareRoot => ("aten.sqrt.default", vec![]),
-            Unary::Tanh => ("aten.tanh.default", vec![]),
+        let more = match (f, f.parameter()) {
+            (Unary::Clamp, _) => return self.store_bounded(node, form),
+            (Unary::Square, _) => vec![("exponent", Argument::Int(2))],
+            (_, Some(parameter)) => vec![(parameter.argument, Argument::Float(f64::from(parameter.value)))],
+            (_, None) => Vec::new(),
         };
-        let var = self.like(target, form.id(), more);
+        let var = self.like(f.aten().targets[0], form.id(), more);
         self.store(node, form.with(var))
     }
 
     pub(super) fn binary(&mut self, node: &Node, f: Binary) -> Result<()> {
         let [a, b] = node.inputs[..] else { return fail("a node of other than two inputs") };
         let ([x, y], form) = self.together([a, b])?;
-        let target = match f {
-            Binary::Add => "aten.add.Tensor",
-            Binary::Subtract => "aten.sub.Tensor",
-            Binary::Multiply => "aten.mul.Tensor",
-            Binary::Divide => "aten.div.Tensor",
-            Binary::Maximum => "aten.maximum.default",
-            Binary::Minimum => "aten.minimum.default",
-        };
         let sizes = broadcast(&self.spec(x).sizes, &self.spec(y).sizes)?;
         let dtype = self.dtype(x);
         if self.dtype(y) != dtype {
             return Err(self.unsupported(node));
         }
         let args = vec![("self", Argument::Var(x)), ("other", Argument::Var(y))];
-        let var = self.emit(target, args, dtype, sizes);
-        match f {
-            // In the reference, these two have no bounds.
-            Binary::Maximum | Binary::Minimum => self.store(node, form.with(var)),
-            _ => self.store_bounded(node, form.with(var)),
+        let var = self.emit(f.aten().targets[0], args, dtype, sizes);
+        match f.is_bounded() {
+            true => self.store_bounded(node, form.with(var)),
+            false => self.store(node, form.with(var)),
         }
     }
 

@@ -3,7 +3,6 @@
 use super::{Form, NCHW_TO_NHWC, Recovery, Slot};
 use crate::error::{Error, Result, fail};
 use crate::forms::HasForms;
-use crate::raise::scalar_type;
 use pteron_ir::exported::{Argument, ConstantTensor, InputKind, Size, TensorSpec, VarId, VarType};
 use pteron_runtime::{FreeableBuffer, NamedDataMap};
 use pteron_tensor::TensorMeta;
@@ -58,7 +57,7 @@ impl Recovery<'_> {
 
     fn input(&mut self, v: usize, var: VarId, spec: &TensorSpec) -> Result<()> {
         let value = &self.payload.values[v];
-        if spec.dtype != scalar_type(value.datatype) {
+        if spec.dtype != value.datatype.scalar_type() {
             return fail(format!(
                 "an input of {} for value %{} of {}",
                 spec.dtype,

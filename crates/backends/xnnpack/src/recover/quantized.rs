@@ -6,7 +6,7 @@ use super::{Form, Recovery};
 use crate::error::{Result, fail};
 use crate::forms::HasForms;
 use crate::payload::{Datatype, Node, Quantization, Role, Value};
-use crate::raise::{scalar_type, unpack_nibbles};
+use crate::raise::unpack_nibbles;
 use pteron_ir::SharedBytes;
 use pteron_ir::exported::{Argument, ConstantTensor, Size, TensorSpec, VarId};
 use pteron_tensor::ScalarType;
@@ -27,7 +27,7 @@ fn quant_args(dtype: ScalarType, (low, high): (i64, i64)) -> [Arg; 3] {
 fn per_tensor(value: &Value) -> Option<(f32, i32, ScalarType)> {
     match (value.datatype, &value.quantization) {
         (Datatype::Qint8 | Datatype::Quint8, Quantization::PerTensor { scale, zero_point }) => {
-            Some((*scale, *zero_point, scalar_type(value.datatype)))
+            Some((*scale, *zero_point, value.datatype.scalar_type()))
         }
         _ => None,
     }
@@ -49,7 +49,7 @@ impl Recovery<'_> {
         }
         match value.datatype {
             Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16 => {
-                let var = self.cast(form.id(), scalar_type(value.datatype));
+                let var = self.cast(form.id(), value.datatype.scalar_type());
                 Ok(form.with(var))
             }
             _ => Err(self.unsupported(node)),
@@ -252,7 +252,7 @@ impl Recovery<'_> {
             crate::payload::Constant::Named { key, .. } => Some(key.as_str()),
             crate::payload::Constant::Payload(_) => None,
         });
-        Ok(self.tensor(key, scalar_type(value.datatype), &value.dims, bytes))
+        Ok(self.tensor(key, value.datatype.scalar_type(), &value.dims, bytes))
     }
 
     /// A 1D float constant.
