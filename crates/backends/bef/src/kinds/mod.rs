@@ -6,10 +6,10 @@
 mod element;
 mod image;
 mod layout;
+mod matmul;
 mod norm;
-mod product;
 mod quantized;
-mod words;
+mod text;
 
 use crate::error::{Result, fail};
 use crate::payload::{Fields, Record};

@@ -8,7 +8,7 @@ use Fixed::{Int, Str};
 pub struct Aten {
     /// The operators of exported programs. The first one takes tensors.
     pub targets: &'static [&'static str],
-    /// The kernel.
+    /// The kernel in the registry that a delegate calls.
     pub kernel: &'static str,
     /// Arguments of the operators, after the operands and the parameter, for which nodes have no field, and the only
     /// values of them that nodes compute. They are ATen's defaults.
@@ -18,7 +18,7 @@ pub struct Aten {
 /// The value of an argument for which nodes have no field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fixed {
-    /// A number.
+    /// A number that scales an operand or the result.
     Int(i64),
     /// A name of a variant of the function.
     Str(&'static str),
@@ -27,11 +27,11 @@ pub enum Fixed {
 /// The parameter of a [`Unary`] kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameter {
-    /// Its name.
+    /// Its name in listings of payloads.
     pub name: &'static str,
     /// The name of the argument of ATen's operators.
     pub argument: &'static str,
-    /// Its value.
+    /// Its value in a node, or ATen's default.
     pub value: f32,
 }
 
@@ -94,7 +94,7 @@ macro_rules! elementwise {
         }
 
         impl Binary {
-            /// All functions.
+            /// All functions of two values.
             pub const ALL: &[Self] = &[$( Self::$b, )*];
 
             /// The operators that compute the same.

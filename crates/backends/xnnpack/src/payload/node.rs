@@ -3,7 +3,7 @@ use super::elementwise::{Binary, Unary};
 /// An operation of a payload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// The operation.
+    /// What it computes, with the parameters of its kind.
     pub op: Op,
     /// The name of its kind in the schema, without `XNN`.
     pub name: &'static str,
@@ -36,7 +36,7 @@ pub enum Op {
     Binary(Binary),
     /// Conversion to another type or quantization.
     Convert,
-    /// A copy.
+    /// A copy of the input.
     Copy,
     /// Softmax over the last dimension.
     Softmax,
@@ -55,7 +55,7 @@ pub enum Op {
     ConvTranspose(Conv),
     /// Average pooling over the pixels of each window, without padding.
     AvgPool(Pool),
-    /// Max pooling.
+    /// Max pooling over the pixels of each window.
     MaxPool(Pool),
     /// Max pooling with the index of each maximum in its window. Windows do not overlap.
     ArgMaxPool(Pool),
@@ -74,14 +74,14 @@ pub enum Op {
         /// The sizes. At most one is 0 and is inferred from the number of elements.
         sizes: Vec<usize>,
     },
-    /// A slice.
+    /// A slice of consecutive elements in each dimension.
     Slice {
         /// Its start in each dimension.
         offsets: Vec<usize>,
         /// Its sizes. 0 means the rest of the dimension.
         sizes: Vec<usize>,
     },
-    /// Constant padding.
+    /// Padding with a constant.
     Pad {
         /// Elements before, in each dimension.
         pre: Vec<usize>,
@@ -90,12 +90,12 @@ pub enum Op {
         /// The padding value.
         value: f32,
     },
-    /// Concatenation.
+    /// Concatenation of 2 to 5 values.
     Concat {
         /// The dimension along which values are concatenated.
         axis: usize,
     },
-    /// Bilinear interpolation.
+    /// Bilinear interpolation of an image to a new size.
     ResizeBilinear {
         /// Height of the result.
         height: usize,
@@ -124,7 +124,7 @@ pub struct Conv {
     pub kernel: [usize; 2],
     /// The stride; for a transposed convolution the stride in the result.
     pub stride: [usize; 2],
-    /// The dilation.
+    /// The distance between the taps of a kernel or window.
     pub dilation: [usize; 2],
     /// Input channels per group.
     pub group_inputs: usize,
@@ -137,12 +137,12 @@ pub struct Conv {
 }
 
 impl Conv {
-    /// Input channels.
+    /// The number of input channels of all groups.
     pub fn inputs(&self) -> usize {
         self.groups * self.group_inputs
     }
 
-    /// Output channels.
+    /// The number of output channels of all groups.
     pub fn outputs(&self) -> usize {
         self.groups * self.group_outputs
     }
@@ -155,8 +155,8 @@ pub struct Pool {
     pub padding: [usize; 4],
     /// The window size.
     pub window: [usize; 2],
-    /// The stride.
+    /// The distance between windows.
     pub stride: [usize; 2],
-    /// The dilation.
+    /// The distance between the taps of a kernel or window.
     pub dilation: [usize; 2],
 }

@@ -87,7 +87,7 @@ fn region(constants: &Range<u64>, offset: u64, size: u64) -> Option<Range<u64>> 
 /// What defines a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writer {
-    /// Nothing yet.
+    /// Nothing has defined it yet.
     Nobody,
     /// The caller (an input), or it is a constant.
     Caller,

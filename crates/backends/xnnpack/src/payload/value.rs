@@ -26,7 +26,7 @@ pub enum Datatype {
     /// As `Qdint8`, in a packed layout.
     Qpint8,
     Int32,
-    /// Packed `Fp32`.
+    /// `Fp32` in the packed layout of a kernel; only inside of a runtime.
     Pfp32,
     Bf16,
 }
@@ -138,7 +138,7 @@ pub enum Role {
 /// How a quantized value `q` is dequantized.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Quantization {
-    /// Not quantized.
+    /// No quantization: values are floats or plain integers.
     None,
     /// `(q - zero_point) * scale`.
     PerTensor {
@@ -149,7 +149,7 @@ pub enum Quantization {
     },
     /// `q * scale`, with a scale for each channel. 4-bit values are stored with an offset of 8.
     PerChannel {
-        /// The scales.
+        /// The scale of each channel.
         scales: Scales,
         /// The dimension of the channels.
         channel_dim: usize,
@@ -184,14 +184,14 @@ pub enum Scales {
     },
 }
 
-/// Constant bytes.
+/// Where the bytes of a constant are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Constant {
     /// A byte range of the payload.
     Payload(Range<u64>),
     /// Named data of the program or of a `.ptd` file.
     Named {
-        /// The key.
+        /// The key under which they are stored.
         key: String,
         /// The number of bytes that the payload declares.
         size: u64,

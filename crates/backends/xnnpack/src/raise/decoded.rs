@@ -1,4 +1,4 @@
-//! Weights that a payload stores in another form than products take them: each matrix is decoded when it is packed, so
+//! Weights that a payload stores in another encoding than linear layers take them: each matrix is decoded when it is packed, so
 //! that the decoded weights of a program never lie in memory together.
 
 use super::Raise;
