@@ -5,8 +5,8 @@
 //! in [`LayoutViews`], which translates payloads, and NCHW in `lower`, which makes them.
 //!
 //! Most transposes of a payload are there because an exporter turned an image around and back. So a transpose between
-//! the two layouts moves nothing here: its result is the same tensor, known in the other layout. Only a node that reads a
-//! value in a layout that it is not known in adds a permute, once: [`LayoutCache`] has both from then on.
+//! the two layouts moves nothing here: its result is the same tensor, known in the other layout. Only a node that reads
+//! a value in a layout that it is not known in adds a permute, once: [`LayoutCache`] has both from then on.
 
 use crate::error::{Result, fail};
 
@@ -72,8 +72,8 @@ impl<Id> LayoutCache<Id> {
 
 /// The values of a payload in the graph or program that it is translated to, in the layouts that nodes need.
 ///
-/// `raise` and `recover` implement it for graphs with known sizes and for programs with symbolic ones. What only depends
-/// on layouts is here.
+/// `raise` and `recover` implement it for graphs with known sizes and for programs with symbolic ones. What only
+/// depends on layouts is here.
 pub(crate) trait LayoutViews {
     type Id: Copy;
 
@@ -143,8 +143,8 @@ pub(crate) trait LayoutViews {
         Ok((ids, layout))
     }
 
-    /// Two values that are broadcast, in a common layout: NCHW if one is only available so, and the other is an image, a
-    /// value for each channel, or a single one.
+    /// Two values that are broadcast, in a common layout: NCHW if one is only available so, and the other is an image,
+    /// a value for each channel, or a single one.
     fn broadcast_operands(&mut self, vs: [usize; 2]) -> Result<([Self::Id; 2], Layout<Self::Id>)> {
         let ranks = [self.rank_of(vs[0])?, self.rank_of(vs[1])?];
         let is_nchw = vs.iter().any(|&v| self.is_only_nchw(v));
@@ -164,7 +164,8 @@ pub(crate) trait LayoutViews {
         Ok((ids, Layout::Nchw(ids[0])))
     }
 
-    /// A value with permuted dimensions. A transpose between NHWC and NCHW only changes the layout in which it is known.
+    /// A value with permuted dimensions. A transpose between NHWC and NCHW only changes the layout in which it is
+    /// known.
     fn transposed(&mut self, v: usize, perm: &[usize]) -> Result<Layout<Self::Id>> {
         Ok(match self.available(v)? {
             Layout::Nchw(id) if *perm == NHWC_TO_NCHW => Layout::Nhwc(id),

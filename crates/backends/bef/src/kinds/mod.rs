@@ -1,7 +1,7 @@
 //! Serialization of operations: how payloads write and read each of them.
 //!
-//! An operation in payloads is a type that implements [`Stored`], with a row of [`KINDS`]. Whether a node can run is the
-//! operation's own rule ([`pteron_engine::check_node`]), which holds for nodes from passes and from payloads.
+//! An operation in payloads is a type that implements [`Stored`], with a row of [`KINDS`]. Whether a node can run is
+//! the operation's own rule ([`pteron_engine::check_node`]), which holds for nodes from passes and from payloads.
 
 mod element;
 mod image;

@@ -183,8 +183,8 @@ impl<'p> Builder<'p> {
 
     /// A value of the partition in its original dimension order.
     pub(super) fn nchw(&mut self, var: VarId) -> Result<usize, Reason> {
-        // In the order of their cost: the value itself, a transpose of the image, a conversion of the int8 value (which is
-        // left out when all users compute on the int8 value), and a constant, which is stored when a node reads it.
+        // In the order of their cost: the value itself, a transpose of the image, a conversion of the int8 value (which
+        // is left out when all users compute on the int8 value), and a constant, which is stored when a node reads it.
         let layouts = self.layouts.get(&var).copied().unwrap_or_default();
         if let Some(value) = layouts.nchw {
             return Ok(value);

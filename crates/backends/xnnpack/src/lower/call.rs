@@ -115,14 +115,14 @@ pub(super) fn is_constant(program: &ExportedProgram, var: VarId) -> bool {
     program.constants.contains_key(&var) && !program.is_mutated(var)
 }
 
-/// Whether a tensor is an image in NHWC, the layout of images in payloads. Runtimes take no other layouts than this and the
-/// row-major one.
+/// Whether a tensor is an image in NHWC, the layout of images in payloads. Runtimes take no other layouts than this and
+/// the row-major one.
 pub(super) fn is_channels_last(spec: &TensorSpec) -> bool {
     spec.rank() == 4 && spec.dim_order == DimOrder::channels_last(4)
 }
 
-/// The spec of a tensor. Fails unless it is a row-major or channels-last float32 tensor with at most six dimensions, all of
-/// them bounded and not empty.
+/// The spec of a tensor. Fails unless it is a row-major or channels-last float32 tensor with at most six dimensions,
+/// all of them bounded and not empty.
 pub(super) fn float_spec(program: &ExportedProgram, var: VarId) -> Result<&TensorSpec, Reason> {
     let name = &program.var(var).name;
     let spec = program.spec(var).ok_or_else(|| format!("%{name} is no tensor"))?;

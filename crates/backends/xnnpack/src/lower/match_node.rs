@@ -8,7 +8,8 @@ use pteron_ir::exported::{Argument, ExportedNode, ExportedProgram, Size, VarId};
 
 /// A node that the backend supports.
 pub(super) enum Match {
-    /// Fused into a quantized linear layer or convolution: it dequantizes the weights or dynamically quantizes the input.
+    /// Fused into a quantized linear layer or convolution: it dequantizes the weights or dynamically quantizes the
+    /// input.
     Fused,
     /// Quantization to int8.
     Quantize(VarId),

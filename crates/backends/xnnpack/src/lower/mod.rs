@@ -1,10 +1,11 @@
 //! The ahead-of-time half: partitioning of an exported program, and serialization of the parts as payloads.
 //!
 //! The backend takes float32 operators that a payload's nodes compute identically; operators between a dequantize and a
-//! quantize of int8, which then compute on the quantized values; and linear layers and convolutions with dynamically quantized inputs.
-//! Images are NHWC in a payload: a value is transposed to NHWC when a node first needs it, and stays in that layout
-//! until a node needs the original dimension order. Batch normalization and clamps are fused into the node before them.
-//! Constants are named data whose keys are the SHA-256 of their bytes, as in the reference's exporter.
+//! quantize of int8, which then compute on the quantized values; and linear layers and convolutions with dynamically
+//! quantized inputs. Images are NHWC in a payload: a value is transposed to NHWC when a node first needs it, and stays
+//! in that layout until a node needs the original dimension order. Batch normalization and clamps are fused into the
+//! node before them. Constants are named data whose keys are the SHA-256 of their bytes, as in the reference's
+//! exporter.
 
 mod build;
 mod call;

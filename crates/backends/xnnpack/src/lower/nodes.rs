@@ -80,7 +80,8 @@ impl Builder<'_> {
         }
     }
 
-    /// A copy that leaves the payload in its own layout: it converts a value that is available in the other layout only.
+    /// A copy that leaves the payload in its own layout: it converts a value that is available in the other layout
+    /// only.
     fn relayout(&mut self, x: VarId, to: VarId) -> Result<(), Reason> {
         let from_image = self.is_only_nhwc(x);
         let input = if from_image { self.nhwc(x)? } else { self.nchw(x)? };

@@ -1,9 +1,9 @@
 //! Recognizes quantization in programs: quantize and dequantize pairs around operators, dequantized weights, and
 //! dynamic quantization with parameters chosen per row.
 //!
-//! An exported program has quantization as separate nodes: a quantized linear layer is a float layer whose operands come
-//! from dequantize nodes. XNNPACK has one node for the whole group, so a group is matched from its layer or convolution
-//! backwards, and its other nodes are fused:
+//! An exported program has quantization as separate nodes: a quantized linear layer is a float layer whose operands
+//! come from dequantize nodes. XNNPACK has one node for the whole group, so a group is matched from its layer or
+//! convolution backwards, and its other nodes are fused:
 //!
 //! ```text
 //! static   x int8 -> dequantize -> linear -> [clamp] -> quantize -> int8
@@ -70,7 +70,8 @@ pub(super) struct QuantizationMap<'p> {
     ops: HashMap<VarId, QuantizedOp>,
     /// From the result of each node that dequantizes weights to the result of the operator that uses it.
     op_of_weights: HashMap<VarId, VarId>,
-    /// From the result of each dynamically quantized operator to the first results of the nodes that dynamically quantize its input.
+    /// From the result of each dynamically quantized operator to the first results of the nodes that dynamically
+    /// quantize its input.
     dynamic_nodes: HashMap<VarId, Vec<VarId>>,
     /// The union of the values of `dynamic_nodes`.
     quantizing_nodes: HashSet<VarId>,
@@ -120,8 +121,8 @@ impl<'p> QuantizationMap<'p> {
         self.discard(Vec::new());
     }
 
-    /// Drops the operators in `lost`, which the backend does not support, and those whose dynamic quantization has other
-    /// users, too. Kernels compute these.
+    /// Drops the operators in `lost`, which the backend does not support, and those whose dynamic quantization has
+    /// other users, too. Kernels compute these.
     pub(super) fn discard(&mut self, mut lost: Vec<VarId>) {
         // The nodes that quantize an input dynamically are fused into all layers that read it, so they may not have
         // any other user: their int8 values exist only inside of XNNPACK. Dropping a layer makes it such a user of the
@@ -154,8 +155,8 @@ impl<'p> QuantizationMap<'p> {
         }
     }
 
-    /// If a node is a quantized linear layer or convolution: the operator, the nodes that dequantize its weights, and those that
-    /// dynamically quantize its input.
+    /// If a node is a quantized linear layer or convolution: the operator, the nodes that dequantize its weights, and
+    /// those that dynamically quantize its input.
     fn match_quantized_op(&self, node: &ExportedNode) -> Option<(QuantizedOp, Vec<VarId>, Vec<VarId>)> {
         let is_linear = *node.target == *"aten.linear.default";
         if !is_linear && *node.target != *"aten.convolution.default" {
@@ -278,9 +279,9 @@ impl<'p> QuantizationMap<'p> {
         if !quantize.target.starts_with("quantized_decomposed.quantize_per_t") {
             return None;
         }
-        // XNNPACK quantizes with parameters that it chooses itself from the input. It computes the same only if the scale and
-        // the zero point of both nodes come from one choose_qparams node that looked at the same float value. Exporters
-        // put views between them, which give the parameters of a row the shape that the operator expects.
+        // XNNPACK quantizes with parameters that it chooses itself from the input. It computes the same only if the
+        // scale and the zero point of both nodes come from one choose_qparams node that looked at the same float value.
+        // Exporters put views between them, which give the parameters of a row the shape that the operator expects.
         let mut chain = vec![*dequantize.outputs.first()?, *quantize.outputs.first()?];
         let mut chosen = Vec::new();
         for node in [dequantize, quantize] {
@@ -350,7 +351,8 @@ impl<'p> QuantizationMap<'p> {
         self.ops.get(node.outputs.first()?)
     }
 
-    /// Whether a node is fused into a quantized operator: it dequantizes its weights or dynamically quantizes its input.
+    /// Whether a node is fused into a quantized operator: it dequantizes its weights or dynamically quantizes its
+    /// input.
     pub(super) fn is_fused(&self, node: &ExportedNode) -> bool {
         let first = node.outputs.first();
         first.is_some_and(|var| self.op_of_weights.contains_key(var) || self.quantizing_nodes.contains(var))

@@ -1,5 +1,6 @@
-//! Whether the sizes that a program records for a node follow from its operands. Payloads are built from recorded sizes, so
-//! nodes for which they do not are left to kernels, which report them when they run. Sizes that are not known are not compared.
+//! Whether the sizes that a program records for a node follow from its operands. Payloads are built from recorded
+//! sizes, so nodes for which they do not are left to kernels, which report them when they run. Sizes that are not known
+//! are not compared.
 
 use super::call::Reason;
 use super::match_node::{ConvMatch, Match, Operand};

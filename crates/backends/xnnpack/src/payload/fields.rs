@@ -97,7 +97,8 @@ pub(super) enum Range {
 /// Maximum kernel size, stride, padding, dilation and number of channels.
 pub(super) const MAX_STEP: u32 = 1 << 20;
 
-/// Visits a list of fields, `name: kind(place)` or `name: flags[mask => place]`, and those of a shared table behind `..`.
+/// Visits a list of fields, `name: kind(place)` or `name: flags[mask => place]`, and those of a shared table behind
+/// `..`.
 macro_rules! fields {
     ($f:ident; ..$table:ident $( ($of:ident) )?) => { $table($f $(, &mut $of)?) };
     (

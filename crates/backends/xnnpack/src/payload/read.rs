@@ -1,18 +1,13 @@
-//! Decodes the flatbuffer. It is verified while it is decoded, so that errors give byte offsets.
+//! Decodes the flatbuffer with its constants and values. It is verified while it is decoded, so that errors give byte
+//! offsets.
 
-use super::check::{check_constant, check_node};
-use super::fields::{self, Fields, MAX_STEP};
-use super::value::{Constant, Datatype, Quantization, Role, Scales, Value};
-use super::{Header, MAX_EXTERNALS, MAX_RANK, Node, Payload};
+use super::check::check_constant;
+use super::graph::Graph;
+use super::value::{Constant, Datatype, NAMED, NO_VALUE, Quantization, Role, Scales, Value};
+use super::{Header, MAX_EXTERNALS, MAX_RANK, Payload};
 use pteron_format::flatbuffer::{Reader, Table};
 use pteron_format::{Error, ErrorKind, Limits, Result};
-use std::collections::HashMap;
 use std::ops::Range;
-
-/// The id that means "no value".
-pub(super) const NO_VALUE: u32 = u32::MAX;
-/// The offset that marks a constant as named data.
-pub(super) const NAMED: u64 = u64::MAX;
 
 pub(super) fn payload(bytes: &[u8], limits: &Limits) -> Result<Payload> {
     let header = Header::parse(bytes)?;
@@ -35,7 +30,8 @@ pub(super) fn payload(bytes: &[u8], limits: &Limits) -> Result<Payload> {
     };
     let reader = Reader::new(flatbuffer, range.start, limits);
     reader.root(|t| {
-        let mut graph = Graph { limits, constants: constants(t, header.as_ref())?, ..Graph::new(limits) };
+        let mut graph = Graph::new(limits);
+        graph.constants = constants(t, header.as_ref())?;
         graph.num_externs = t.get(3, "num_externs", 0)?;
         if graph.num_externs > MAX_EXTERNALS {
             let expected = format!("at most {MAX_EXTERNALS}");
@@ -84,45 +80,7 @@ fn region(constants: &Range<u64>, offset: u64, size: u64) -> Option<Range<u64>> 
     Some(start..end)
 }
 
-/// What defines a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Writer {
-    /// Nothing has defined it yet.
-    Nobody,
-    /// The caller (an input), or it is a constant.
-    Caller,
-    /// The node with this index.
-    Node(usize),
-}
-
-/// The part of the graph that has been read so far.
-struct Graph<'l> {
-    limits: &'l Limits,
-    num_externs: u32,
-    constants: Vec<Constant>,
-    values: Vec<Value>,
-    /// Value indices by id.
-    by_id: HashMap<u32, usize>,
-    /// Value indices by external id.
-    by_external: HashMap<u32, usize>,
-    writers: Vec<Writer>,
-    nodes: usize,
-}
-
-impl<'l> Graph<'l> {
-    fn new(limits: &'l Limits) -> Self {
-        Self {
-            limits,
-            num_externs: 0,
-            constants: Vec::new(),
-            values: Vec::new(),
-            by_id: HashMap::new(),
-            by_external: HashMap::new(),
-            writers: Vec::new(),
-            nodes: 0,
-        }
-    }
-
+impl Graph<'_> {
     fn value(&mut self, t: &Table<'_, '_>) -> Result<()> {
         let read = t.union(0, "xvalue_union", |kind, t| match kind {
             1 => self.tensor_value(t, None),
@@ -136,14 +94,7 @@ impl<'l> Graph<'l> {
             _ => Err(t.error_here(ErrorKind::Newer, "a kind of value up to 2", kind)),
         })?;
         let value = read.ok_or_else(|| t.error(ErrorKind::Invalid, 0, "xvalue_union", "a value", "none"))?;
-        let index = self.values.len();
-        self.by_id.insert(value.id, index);
-        if let Role::Input(id) | Role::Output(id) = value.role {
-            self.by_external.insert(id, index);
-        }
-        let written = matches!(value.role, Role::Input(_) | Role::Constant(_));
-        self.writers.push(if written { Writer::Caller } else { Writer::Nobody });
-        self.values.push(value);
+        self.add(value);
         Ok(())
     }
 
@@ -285,217 +236,6 @@ impl<'l> Graph<'l> {
         }
         Ok(if flags == 1 { Role::Input(external) } else { Role::Output(external) })
     }
-
-    /// Reads the id of a value that a node reads. Fails if the value is not defined yet.
-    fn input(&self, t: &Table<'_, '_>, field: usize, name: &'static str) -> Result<usize> {
-        let id: u32 = t.get(field, name, 0)?;
-        let index = self.find(t, field, name, id)?;
-        match self.writers[index] {
-            Writer::Nobody => {
-                let expected = "a value that is an input, a constant, or written by a node before";
-                let found = format!("value {id} (xvalues[{index}]), which no node before has written");
-                Err(t.error(ErrorKind::Invalid, field, name, expected, found))
-            }
-            _ => Ok(index),
-        }
-    }
-
-    /// Reads the id of a value that a node writes. Fails if the value is already defined.
-    fn output(&mut self, t: &Table<'_, '_>, field: usize, name: &'static str) -> Result<usize> {
-        let id: u32 = t.get(field, name, 0)?;
-        let index = self.find(t, field, name, id)?;
-        let by = match self.writers[index] {
-            Writer::Nobody => {
-                self.writers[index] = Writer::Node(self.nodes);
-                return Ok(index);
-            }
-            Writer::Caller => "an input or a constant".to_owned(),
-            Writer::Node(node) => format!("which xnodes[{node}] writes"),
-        };
-        let found = format!("value {id} (xvalues[{index}]), {by}");
-        Err(t.error(ErrorKind::Invalid, field, name, "a value that nothing else writes", found))
-    }
-
-    fn find(&self, t: &Table<'_, '_>, field: usize, name: &'static str, id: u32) -> Result<usize> {
-        self.by_id.get(&id).copied().ok_or_else(|| {
-            let expected = format!("the id of one of {} values", self.values.len());
-            t.error(ErrorKind::Invalid, field, name, expected, id)
-        })
-    }
-
-    fn node(&mut self, t: &Table<'_, '_>) -> Result<Node> {
-        let bounds = t.table(3, "output_min_max", |t| {
-            let bounds: (f32, f32) = (t.get(0, "output_min", 0.0)?, t.get(1, "output_max", 0.0)?);
-            if bounds.0 <= bounds.1 {
-                return Ok(bounds);
-            }
-            let found = format!("{} to {}", bounds.0, bounds.1);
-            Err(t.error(ErrorKind::Invalid, 0, "output_min", "bounds, the lower one first", found))
-        })?;
-        let debug_handle = t.get(2, "debug_handle", 0)?;
-        let read = t.union(0, "xnode_union", |kind, t| {
-            let node = self.node_table(kind, t)?;
-            let bounds = bounds.unwrap_or(node.bounds);
-            let node = Node { bounds, debug_handle, ..node };
-            match check_node(&self.values, &node) {
-                Some((expected, found)) => Err(t.error_here(ErrorKind::Invalid, expected, found)),
-                None => Ok(node),
-            }
-        })?;
-        self.nodes += 1;
-        read.ok_or_else(|| t.error(ErrorKind::Invalid, 0, "xnode_union", "a node", "none"))
-    }
-
-    /// Reads the table of a node with a tag of the schema's union.
-    fn node_table(&mut self, kind: u8, t: &Table<'_, '_>) -> Result<Node> {
-        let mut table = NodeTable::new(self, t);
-        let op = fields::read(kind, &mut table)?;
-        let NodeTable { inputs, outputs, flags, .. } = table;
-        match op {
-            Some(op) => Ok(Node { flags, ..Node::new(op, inputs, outputs) }),
-            None => {
-                let last = fields::KINDS.iter().map(|(tag, _)| tag).max().unwrap_or(&0);
-                Err(t.error_here(ErrorKind::Newer, format!("a kind of node up to {last}"), kind))
-            }
-        }
-    }
-
-    /// Checks that every output is written.
-    fn check_written(&self, t: &Table<'_, '_>) -> Result<()> {
-        let missing =
-            |i: &usize| matches!(self.values[*i].role, Role::Output(_)) && self.writers[*i] == Writer::Nobody;
-        match (0..self.values.len()).find(missing) {
-            Some(index) => {
-                let found = format!(
-                    "the output value {} (xvalues[{index}]), which none writes",
-                    self.values[index].id
-                );
-                Err(t.error(ErrorKind::Invalid, 1, "xnodes", "nodes that write every output", found))
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn externals(&self) -> (Vec<usize>, Vec<usize>) {
-        let mut ids: Vec<(u32, usize)> = self.by_external.iter().map(|(id, index)| (*id, *index)).collect();
-        ids.sort_unstable();
-        let is_input = |index: &usize| matches!(self.values[*index].role, Role::Input(_));
-        ids.into_iter().map(|(_, index)| index).partition(is_input)
-    }
-}
-
-/// The table of a node that is being read.
-struct NodeTable<'g, 'l, 't, 'r, 'a> {
-    graph: &'g mut Graph<'l>,
-    t: &'t Table<'r, 'a>,
-    /// The number of the next field.
-    next: usize,
-    /// The number of the field with the length of lists.
-    length: Option<usize>,
-    inputs: Vec<usize>,
-    outputs: Vec<usize>,
-    flags: u32,
-}
-
-impl<'g, 'l, 't, 'r, 'a> NodeTable<'g, 'l, 't, 'r, 'a> {
-    fn new(graph: &'g mut Graph<'l>, t: &'t Table<'r, 'a>) -> Self {
-        Self { graph, t, next: 0, length: None, inputs: Vec::new(), outputs: Vec::new(), flags: 0 }
-    }
-
-    fn next(&mut self) -> usize {
-        self.next += 1;
-        self.next - 1
-    }
-}
-
-impl Fields for NodeTable<'_, '_, '_, '_, '_> {
-    type Error = Error;
-
-    fn input(&mut self, name: &'static str) -> Result<()> {
-        let id = self.next();
-        self.inputs.push(self.graph.input(self.t, id, name)?);
-        Ok(())
-    }
-
-    fn optional(&mut self, name: &'static str) -> Result<()> {
-        let id = self.next();
-        if self.t.get(id, name, 0u32)? != NO_VALUE {
-            self.inputs.push(self.graph.input(self.t, id, name)?);
-        }
-        Ok(())
-    }
-
-    fn absent(&mut self, _: &'static str) -> Result<()> {
-        self.next();
-        Ok(())
-    }
-
-    fn output(&mut self, name: &'static str) -> Result<()> {
-        let id = self.next();
-        self.outputs.push(self.graph.output(self.t, id, name)?);
-        Ok(())
-    }
-
-    fn flags(&mut self, name: &'static str, bits: &mut [(u32, &mut bool)]) -> Result<()> {
-        let id = self.next();
-        self.flags = self.t.get(id, name, 0)?;
-        for (mask, is_set) in bits {
-            **is_set = self.flags & *mask != 0;
-        }
-        Ok(())
-    }
-
-    fn number(&mut self, name: &'static str, range: fields::Range, place: &mut usize) -> Result<()> {
-        let id = self.next();
-        let number: u32 = self.t.get(id, name, 0)?;
-        if range != fields::Range::Any && number > MAX_STEP {
-            return Err(self.t.error(ErrorKind::Limit, id, name, format!("at most {MAX_STEP}"), number));
-        }
-        if range == fields::Range::Positive && number == 0 {
-            return Err(self.t.error(ErrorKind::Invalid, id, name, "a number above 0", 0));
-        }
-        *place = number as usize;
-        Ok(())
-    }
-
-    fn real(&mut self, name: &'static str, place: &mut f32) -> Result<()> {
-        let id = self.next();
-        *place = self.t.get(id, name, 0.0)?;
-        Ok(())
-    }
-
-    /// The length is compared with each list behind it.
-    fn length(&mut self, _: &'static str, _: &mut Vec<usize>) -> Result<()> {
-        self.length = Some(self.next());
-        Ok(())
-    }
-
-    fn sizes(&mut self, name: &'static str, place: &mut Vec<usize>) -> Result<()> {
-        let id = self.next();
-        let sizes = self.t.scalars::<u32>(id, name)?;
-        if let Some(length) = self.length {
-            let number: u32 = self.t.get(length, "num_dims", 0)?;
-            if number as usize != sizes.len() {
-                let expected = format!("the {} of `{name}`", sizes.len());
-                return Err(self.t.error(ErrorKind::Invalid, length, "num_dims", expected, number));
-            }
-        }
-        *place = sizes.into_iter().map(|size| size as usize).collect();
-        Ok(())
-    }
-
-    fn axis(&mut self, name: &'static str, place: &mut usize) -> Result<()> {
-        let id = self.next();
-        let first = self.graph.input(self.t, self.next, "input1_id")?;
-        let rank = self.graph.values[first].dims.len() as i64;
-        let number = i64::from(self.t.get(id, name, 0i32)?);
-        let axis = if number < 0 { number + rank } else { number };
-        let axis = usize::try_from(axis).ok().filter(|_| axis < rank);
-        *place = axis.ok_or_else(|| {
-            self.t.error(ErrorKind::Invalid, id, name, format!("a dimension of {rank}"), number)
-        })?;
-        Ok(())
-    }
 }
 
 fn is_scale(scale: f32) -> bool {
@@ -526,131 +266,5 @@ fn datatype_of_dynamic(t: &Table<'_, '_>, role: Role) -> Result<bool> {
             let expected = "none, or qint8 of an input";
             Err(t.error(ErrorKind::Unsupported, 7, "dq_datatype", expected, found.name()))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Op;
-    use super::super::write::write_node;
-    use super::*;
-    use std::convert::Infallible;
-
-    /// Makes up fields: every number of a node is another one, and every bit is set.
-    #[derive(Default)]
-    struct Example {
-        numbers: usize,
-        inputs: Vec<usize>,
-        outputs: Vec<usize>,
-    }
-
-    /// The first value that a node of an example writes; it reads those before.
-    const FIRST_WRITTEN: usize = 6;
-
-    impl Fields for Example {
-        type Error = Infallible;
-
-        fn input(&mut self, _: &'static str) -> Result<(), Infallible> {
-            self.inputs.push(self.inputs.len());
-            Ok(())
-        }
-
-        fn optional(&mut self, name: &'static str) -> Result<(), Infallible> {
-            self.input(name)
-        }
-
-        fn output(&mut self, _: &'static str) -> Result<(), Infallible> {
-            self.outputs.push(FIRST_WRITTEN + self.outputs.len());
-            Ok(())
-        }
-
-        fn flags(&mut self, _: &'static str, bits: &mut [(u32, &mut bool)]) -> Result<(), Infallible> {
-            bits.iter_mut().for_each(|(_, is_set)| **is_set = true);
-            Ok(())
-        }
-
-        fn number(&mut self, _: &'static str, _: fields::Range, place: &mut usize) -> Result<(), Infallible> {
-            self.numbers += 1;
-            *place = self.numbers;
-            Ok(())
-        }
-
-        fn real(&mut self, _: &'static str, place: &mut f32) -> Result<(), Infallible> {
-            *place = 0.25;
-            Ok(())
-        }
-
-        fn sizes(&mut self, _: &'static str, place: &mut Vec<usize>) -> Result<(), Infallible> {
-            self.numbers += 3;
-            *place = vec![self.numbers - 2, self.numbers - 1, self.numbers];
-            Ok(())
-        }
-
-        fn axis(&mut self, _: &'static str, place: &mut usize) -> Result<(), Infallible> {
-            *place = 1;
-            Ok(())
-        }
-    }
-
-    fn example(tag: u8) -> (Op, Example) {
-        let mut example = Example::default();
-        let Ok(op) = fields::read(tag, &mut example);
-        (op.unwrap(), example)
-    }
-
-    /// A graph of values without a node: inputs, then values that are not written yet.
-    fn graph(limits: &Limits) -> Graph<'_> {
-        let mut graph = Graph::new(limits);
-        for id in 0..FIRST_WRITTEN + 2 {
-            let written = id >= FIRST_WRITTEN;
-            graph.by_id.insert(id as u32, id);
-            graph.writers.push(if written { Writer::Nobody } else { Writer::Caller });
-            graph.values.push(Value {
-                id: id as u32,
-                datatype: Datatype::Fp32,
-                dims: vec![2; 3],
-                role: if written { Role::Internal } else { Role::Input(id as u32) },
-                quantization: Quantization::None,
-                quantized_by_row: false,
-            });
-        }
-        graph
-    }
-
-    #[test]
-    fn a_node_of_every_kind_survives_a_round_trip() {
-        let limits = Limits::default();
-        for &(tag, name) in fields::KINDS {
-            let (op, Example { inputs, outputs, .. }) = example(tag);
-            assert_eq!(op.kind(inputs.len()), (tag, name));
-            let node = Node::new(op, inputs, outputs);
-            let mut graph = graph(&limits);
-            let mut w = pteron_format::flatbuffer::Writer::new();
-            let table = write_node(&mut w, &node, &graph.values);
-            let bytes = w.finish(table, *b"XN01").unwrap().bytes;
-            let read = Reader::new(&bytes, 0, &limits)
-                .root(|t| t.union(0, "xnode_union", |kind, t| graph.node_table(kind, t)));
-            assert_eq!(read.unwrap(), Some(node), "{name}");
-        }
-    }
-
-    #[test]
-    fn the_table_has_all_tags_of_the_schema() {
-        let mut tags: Vec<u8> = fields::KINDS.iter().map(|&(tag, _)| tag).collect();
-        tags.sort_unstable();
-        assert_eq!(tags, (1..=47).collect::<Vec<u8>>());
-    }
-
-    #[test]
-    fn an_operator_belongs_to_one_elementwise_kind() {
-        use super::super::{Binary, Unary};
-        let targets = |aten: &'static super::super::Aten| aten.targets;
-        let unary = Unary::ALL.iter().flat_map(|f| targets(f.aten()));
-        let mut all: Vec<_> = unary.chain(Binary::ALL.iter().flat_map(|f| targets(f.aten()))).collect();
-        let count = all.len();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), count);
-        assert!(Unary::ALL.iter().all(|f| f.with_parameter(0.5).parameter().is_none_or(|p| p.value == 0.5)));
     }
 }

@@ -1,6 +1,11 @@
 use pteron_tensor::ScalarType;
 use std::ops::Range;
 
+/// The id that means "no value".
+pub(super) const NO_VALUE: u32 = u32::MAX;
+/// The offset that marks a constant as named data.
+pub(super) const NAMED: u64 = u64::MAX;
+
 /// The element type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the schema's own names")]

@@ -1,9 +1,9 @@
 //! Serializes payloads.
 
+use super::Payload;
 use super::fields::{self, Fields};
 use super::node::Node;
-use super::value::{Constant, Datatype, Quantization, Role, Scales, Value};
-use super::{Payload, read};
+use super::value::{Constant, Datatype, NAMED, NO_VALUE, Quantization, Role, Scales, Value};
 use pteron_format::flatbuffer::{Field, Ref, Writer};
 use pteron_format::{Error, ErrorKind, Result};
 use std::convert::Infallible;
@@ -72,7 +72,7 @@ fn flatbuffer(payload: &Payload, places: &[Range<usize>]) -> Result<Vec<u8>> {
         }
         Constant::Named { key, size } => {
             let key = w.string(key);
-            w.table(&[Field::always(read::NAMED), Field::number(*size, 0), Field::Ref(key)])
+            w.table(&[Field::always(NAMED), Field::number(*size, 0), Field::Ref(key)])
         }
     });
     let externs = (payload.inputs.len() + payload.outputs.len()) as u32;
@@ -105,8 +105,8 @@ fn write_value(w: &mut Writer, value: &Value) -> Ref {
     let (constant, external, flags) = match value.role {
         Role::Input(id) => (0, id, 1),
         Role::Output(id) => (0, id, 2),
-        Role::Constant(index) => (index, read::NO_VALUE, 0),
-        Role::Internal => (0, read::NO_VALUE, 0),
+        Role::Constant(index) => (index, NO_VALUE, 0),
+        Role::Internal => (0, NO_VALUE, 0),
     };
     let by_row = if value.quantized_by_row { Datatype::Qint8.code() } else { 0 };
     let tensor = w.table(&[
@@ -199,7 +199,7 @@ impl Fields for Table<'_> {
     type Error = Infallible;
 
     fn input(&mut self, _: &'static str) -> Result<(), Infallible> {
-        let id = self.node.inputs.get(self.inputs).map_or(Field::always(read::NO_VALUE), |&v| self.id(v));
+        let id = self.node.inputs.get(self.inputs).map_or(Field::always(NO_VALUE), |&v| self.id(v));
         self.inputs += 1;
         self.push(id)
     }

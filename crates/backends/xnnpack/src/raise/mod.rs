@@ -1,8 +1,7 @@
 //! Raises a payload to the graph of a delegate call.
 //!
 //! Nodes become operator calls, or fused graph nodes where the graph has them. Images are NHWC in a payload and NCHW in
-//! a graph, so a value has two layouts: the payload's order, and NCHW. A transpose between the two only
-//! changes the layout in which a value is known; a permute is added when a node needs the other layout.
+//! a graph: see [`layout`].
 
 mod batches;
 mod decoded;

@@ -259,9 +259,10 @@ impl Raise<'_> {
 
     /// A node with a dynamically quantized input.
     pub(super) fn dynamically_quantized(&mut self, node: &Node) -> Result<()> {
-        // No graph node has the quantized values of such an input: the convert node before only recorded the float value
-        // (`Slot::dynamic_source`), and each reader quantizes it on its own. Linear layers do it row by row inside of one
-        // node. Convolutions have no such node, so they read an image that is quantized and dequantized again.
+        // No graph node has the quantized values of such an input: the convert node before only recorded the float
+        // value (`Slot::dynamic_source`), and each reader quantizes it on its own. Linear layers do it row by row
+        // inside of one node. Convolutions have no such node, so they read an image that is quantized and dequantized
+        // again.
         let source = |s: &Self, v: usize| s.values[v].dynamic_source.unwrap_or(v);
         if node.inputs[1..].iter().any(|&v| self.values[v].dynamic_source.is_some()) {
             return Err(self.unsupported(node));

@@ -52,8 +52,8 @@ impl Recovery<'_> {
             _ => {
                 let mut perm: Vec<usize> = (0..rank).collect();
                 perm.swap(1, rank - 1);
-                let plain = self.nhwc(v)?;
-                (Layout::Nhwc(self.permute(plain, &perm)?), Some(perm))
+                let nhwc = self.nhwc(v)?;
+                (Layout::Nhwc(self.permute(nhwc, &perm)?), Some(perm))
             }
         };
         let mut var = self.like("aten.prelu.default", layout.id(), vec![("weight", Argument::Var(slope))]);
