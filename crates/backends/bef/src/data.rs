@@ -16,7 +16,7 @@ pub(crate) const ALIGNMENT: usize = 16;
 /// The bytes of a payload's constants, by key.
 #[derive(Default)]
 pub(crate) struct Data {
-    found: HashMap<String, SharedBytes>,
+    by_key: HashMap<String, SharedBytes>,
 }
 
 /// The bytes of a constant, and its packed forms for this machine by layout name.
@@ -48,8 +48,8 @@ impl Bytes for Stored {
     }
 
     fn laid_out(&self, layout: &str) -> Option<SharedBytes> {
-        let found = self.laid_out.iter().find(|(name, _)| name == layout);
-        found.map(|(_, bytes)| Arc::clone(bytes))
+        let packed = self.laid_out.iter().find(|(name, _)| name == layout);
+        packed.map(|(_, bytes)| Arc::clone(bytes))
     }
 }
 
@@ -93,20 +93,20 @@ impl Data {
 
     /// Constants whose bytes are known already, by key.
     #[cfg(feature = "compile")]
-    pub(crate) fn of(found: HashMap<String, SharedBytes>) -> Self {
-        Self { found }
+    pub(crate) fn of(by_key: HashMap<String, SharedBytes>) -> Self {
+        Self { by_key }
     }
 
     /// Constants of a payload that is checked without its named data: they have sizes, but no bytes.
     pub(crate) fn absent(payload: &Payload) -> Self {
-        let mut found: HashMap<String, SharedBytes> = HashMap::new();
+        let mut by_key: HashMap<String, SharedBytes> = HashMap::new();
         for constant in payload.values.iter().filter_map(|value| value.constant.as_ref()) {
             if let Some(key) = &constant.key {
                 let len = usize::try_from(constant.bytes).unwrap_or(usize::MAX);
-                found.insert(key.clone(), Arc::new(Absent(len)));
+                by_key.insert(key.clone(), Arc::new(Absent(len)));
             }
         }
-        Self { found }
+        Self { by_key }
     }
 
     fn resolve(
@@ -117,7 +117,7 @@ impl Data {
         memory: &Budget,
     ) -> Result<()> {
         let Some(key) = &constant.key else { return Ok(()) };
-        if !self.found.contains_key(key) {
+        if !self.by_key.contains_key(key) {
             let map = named.ok_or_else(|| {
                 Error::new(format!("its bytes are the named data `{key}`, and there is no named data"))
             })?;
@@ -133,9 +133,9 @@ impl Data {
                 Ok((laid.layout.clone(), Arc::new(bytes) as SharedBytes))
             });
             let laid_out = laid_out.collect::<Result<_>>()?;
-            self.found.insert(key.clone(), Arc::new(Stored { plain, laid_out }));
+            self.by_key.insert(key.clone(), Arc::new(Stored { plain, laid_out }));
         }
-        let len = self.found[key].len() as u64;
+        let len = self.by_key[key].len() as u64;
         if len < constant.bytes {
             return fail(format!("it needs {} bytes of `{key}`, which has {len}", constant.bytes));
         }
@@ -149,9 +149,9 @@ impl Data {
             Some(key) => {
                 // A separate handle, so that the bytes it loads live as long as the graph needs them, not as long as
                 // the delegate.
-                let found =
-                    self.found.get(key).map(|found| found.reopen().unwrap_or_else(|| Arc::clone(found)));
-                found.ok_or_else(|| Error::new(format!("no bytes `{key}`")))
+                let bytes =
+                    self.by_key.get(key).map(|bytes| bytes.reopen().unwrap_or_else(|| Arc::clone(bytes)));
+                bytes.ok_or_else(|| Error::new(format!("no bytes `{key}`")))
             }
         }
     }

@@ -71,30 +71,30 @@ fn evaluate(payload: &Payload, inputs: &[TensorMeta]) -> Result<Vec<Result<i64>>
         return fail(format!("the call has {} input tensors, the payload {}", inputs.len(), declared.len()));
     }
     let mut symbols: Vec<Option<i64>> = vec![None; payload.maxima.len()];
-    for (i, ((dtype, sizes, order), given)) in declared.iter().zip(inputs).enumerate() {
-        let is_alike = given.dtype() == *dtype && given.rank() == sizes.len();
-        if !is_alike || !given.dim_order().same_layout(order, given.sizes()) {
-            return fail(format!("input {i} is {given}, the payload's is {}", payload.values[i].ty));
+    for (i, ((dtype, sizes, order), meta)) in declared.iter().zip(inputs).enumerate() {
+        let is_alike = meta.dtype() == *dtype && meta.rank() == sizes.len();
+        if !is_alike || !meta.dim_order().same_layout(order, meta.sizes()) {
+            return fail(format!("input {i} is {meta}, the payload's is {}", payload.values[i].ty));
         }
-        for (size, &given) in sizes.iter().zip(given.sizes().iter()) {
+        for (size, &actual) in sizes.iter().zip(meta.sizes().iter()) {
             let Number::Expression(index) = *size else { continue };
             let Some(symbol) = payload.expressions[index].symbol() else { continue };
-            let given = i64::try_from(given).unwrap_or(i64::MAX);
-            if given > payload.maxima[symbol] {
+            let actual = i64::try_from(actual).unwrap_or(i64::MAX);
+            if actual > payload.maxima[symbol] {
                 let max = payload.maxima[symbol];
                 return fail(format!(
-                    "input {i} has a size {given}, the program was exported for at most {max}"
+                    "input {i} has a size {actual}, the program was exported for at most {max}"
                 ));
             }
-            symbols[symbol] = symbols[symbol].or(Some(given));
+            symbols[symbol] = symbols[symbol].or(Some(actual));
         }
     }
     let numbers = numbers_of(payload, &symbols);
-    for (i, ((_, sizes, _), given)) in declared.iter().zip(inputs).enumerate() {
-        for (size, &given) in sizes.iter().zip(given.sizes().iter()) {
+    for (i, ((_, sizes, _), meta)) in declared.iter().zip(inputs).enumerate() {
+        for (size, &actual) in sizes.iter().zip(meta.sizes().iter()) {
             let expected = number_value(&numbers, *size)?;
-            if usize::try_from(expected) != Ok(given) {
-                return fail(format!("input {i} has a size {given}, the payload's is {expected}"));
+            if usize::try_from(expected) != Ok(actual) {
+                return fail(format!("input {i} has a size {actual}, the payload's is {expected}"));
             }
         }
     }
@@ -151,12 +151,12 @@ struct Raise<'a> {
 
 impl Raise<'_> {
     fn arguments(&mut self, inputs: &[TensorMeta]) -> Result<()> {
-        let mut given = inputs.iter();
+        let mut metas = inputs.iter();
         for index in 0..self.payload.inputs {
             if self.payload.values[index].ty == Type::Number {
                 continue;
             }
-            let meta = given.next().ok_or_else(|| Error::new("too few inputs"))?;
+            let meta = metas.next().ok_or_else(|| Error::new("too few inputs"))?;
             self.values[index] = Some(self.graph.input(meta.clone()));
         }
         Ok(())
@@ -186,7 +186,7 @@ impl Raise<'_> {
             self.charge(&meta)?;
             metas.push(meta);
         }
-        let made = match &node.op {
+        let appended = match &node.op {
             Op::Call { operator, args } => {
                 let call = self.call(operator, args, node.outputs.len())?;
                 self.graph.append(call, &inputs, metas)
@@ -197,7 +197,7 @@ impl Raise<'_> {
                 node
             }
         };
-        for (&output, &value) in node.outputs.iter().zip(self.graph.node(made).outputs()) {
+        for (&output, &value) in node.outputs.iter().zip(self.graph.node(appended).outputs()) {
             self.values[output] = Some(value);
         }
         Ok(())

@@ -61,8 +61,8 @@ impl Data {
         };
         if let Scales::Constant { index, count } = scales {
             let size = *count as u64 * width;
-            let found = self.need(payload, *index, size, bytes, named, memory);
-            found.map_err(|e| Error::new(format!("the scales of value %{}: {e}", value.id)))?;
+            let present = self.need(payload, *index, size, bytes, named, memory);
+            present.map_err(|e| Error::new(format!("the scales of value %{}: {e}", value.id)))?;
         }
         Ok(())
     }
@@ -77,20 +77,20 @@ impl Data {
         memory: &Budget,
     ) -> Result<()> {
         if self.constants[index].is_none() {
-            self.constants[index] = Some(found(&payload.constants[index], bytes, named, memory)?);
+            self.constants[index] = Some(load_constant(&payload.constants[index], bytes, named, memory)?);
         }
         match &self.constants[index] {
-            Some(found) if found.size() as u64 >= size => Ok(()),
-            found => {
-                let len = found.as_ref().map_or(0, ConstantBytes::size);
+            Some(constant) if constant.size() as u64 >= size => Ok(()),
+            constant => {
+                let len = constant.as_ref().map_or(0, ConstantBytes::size);
                 fail(format!("it needs {size} bytes of constant {index}, which has {len}"))
             }
         }
     }
 
     fn constant(&self, index: usize) -> Result<&ConstantBytes> {
-        let found = self.constants.get(index).and_then(Option::as_ref);
-        found.ok_or_else(|| Error::new(format!("constant {index} has no bytes")))
+        let constant = self.constants.get(index).and_then(Option::as_ref);
+        constant.ok_or_else(|| Error::new(format!("constant {index} has no bytes")))
     }
 
     /// The bytes of a constant, read now and released when the handle is dropped.
@@ -158,13 +158,13 @@ fn truncated(scale: f32) -> f32 {
 }
 
 /// The bytes of a constant, aligned. Named data is read on first access.
-fn found(
+fn load_constant(
     constant: &Constant,
     bytes: &FreeableBuffer,
     named: Option<&dyn NamedDataMap>,
     memory: &Budget,
 ) -> Result<ConstantBytes> {
-    let found = match constant {
+    let stored = match constant {
         Constant::Payload(range) => {
             let range = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
             let part = range.and_then(|(start, end)| bytes.slice(start..end));
@@ -179,7 +179,7 @@ fn found(
             })?
         }
     };
-    found.aligned(ALIGNMENT, "its constants", memory).map_err(|e| Error::new(e.to_string()))
+    stored.aligned(ALIGNMENT, "its constants", memory).map_err(|e| Error::new(e.to_string()))
 }
 
 #[cfg(test)]

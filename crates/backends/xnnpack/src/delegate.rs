@@ -1,7 +1,7 @@
 use crate::data::Data;
 use crate::error::{Result, fail};
 use crate::payload::Role;
-use crate::raise::{raise, scalar_type};
+use crate::raise::raise;
 use crate::support::support;
 use crate::{BACKEND_ID, Payload};
 use pteron_engine::Graph;
@@ -86,7 +86,7 @@ pub(crate) fn inputs_of_calls(payload: &Payload) -> Result<usize> {
 pub(crate) fn metas(payload: &Payload, values: &[usize]) -> Result<Vec<TensorMeta>> {
     let meta = |&v: &usize| {
         let value = &payload.values[v];
-        Ok(TensorMeta::contiguous(scalar_type(value.datatype), &value.dims)?)
+        Ok(TensorMeta::contiguous(value.datatype.scalar_type(), &value.dims)?)
     };
     values.iter().map(meta).collect()
 }

@@ -34,7 +34,7 @@
 mod data;
 mod delegate;
 mod error;
-mod forms;
+mod layout;
 #[cfg(feature = "compile")]
 mod lower;
 pub mod payload;

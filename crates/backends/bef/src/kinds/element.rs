@@ -1,7 +1,7 @@
 //! Elementwise operations.
 
 use super::Stored;
-use super::words::{expression, expression_texts};
+use super::text::{expression, expression_texts};
 use crate::error::{Result, fail};
 use crate::payload::{Fields, Record};
 use pteron_engine::{Affine, Cast, Dequantize, Lookup, Pointwise, Quantization, Quantize};

@@ -1,7 +1,7 @@
 //! Operations on images: convolution, pooling, global mean, group norm factors.
 
 use super::Stored;
-use super::words::{activation, activation_text, expression, expression_texts};
+use super::text::{activation, activation_text, expression, expression_texts};
 use crate::error::{Result, fail};
 use crate::payload::{Fields, Record};
 use pteron_engine::{

@@ -1,15 +1,15 @@
 //! Serialization of operations: how payloads write and read each of them.
 //!
-//! An operation in payloads is a type that implements [`Stored`], with a row of [`KINDS`]. Whether a node can run is the
-//! operation's own rule ([`pteron_engine::check_node`]), which holds for nodes from passes and from payloads.
+//! An operation in payloads is a type that implements [`Stored`], with a row of [`KINDS`]. Whether a node can run is
+//! the operation's own rule ([`pteron_engine::check_node`]), which holds for nodes from passes and from payloads.
 
 mod element;
 mod image;
 mod layout;
+mod matmul;
 mod norm;
-mod product;
 mod quantized;
-mod words;
+mod text;
 
 use crate::error::{Result, fail};
 use crate::payload::{Fields, Record};

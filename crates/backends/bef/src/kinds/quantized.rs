@@ -3,7 +3,7 @@
 use super::Stored;
 use super::element::{affine, int, quantization, write_affine, write_quantization};
 use super::image::{read_conv, write_conv};
-use super::words::{activation, activation_text};
+use super::text::{activation, activation_text};
 use crate::error::{Error, Result, fail};
 use crate::payload::{Fields, Record};
 use pteron_engine::{

@@ -1,6 +1,6 @@
 //! Builds the payload of a part, as calls, and of an optimized graph.
 
-use super::taken::{Accepted, Given, Reason, bounded};
+use super::accept::{Accepted, ArgValue, Reason, bounded};
 use crate::data::{ALIGNMENT, Data};
 use crate::payload::{Arg, Constant, Expression, LaidOut, Node, Number, Op, Payload, Type, Value};
 use pteron_engine::{Graph, OpKind, Reshape, StoredWeights, ValueId};
@@ -177,14 +177,14 @@ impl<'p> Builder<'p> {
         Ok(())
     }
 
-    fn arg(&mut self, given: Given) -> Result<Arg, Reason> {
-        Ok(match given {
-            Given::Known(arg) => arg,
-            Given::Number(var) => match self.number_of(var)? {
+    fn arg(&mut self, value: ArgValue) -> Result<Arg, Reason> {
+        Ok(match value {
+            ArgValue::Known(arg) => arg,
+            ArgValue::Number(var) => match self.number_of(var)? {
                 Number::Int(v) => Arg::Scalar(pteron_tensor::Scalar::Int(v)),
                 Number::Expression(index) => Arg::Expression(index),
             },
-            Given::Numbers(list) => {
+            ArgValue::Numbers(list) => {
                 let number = |item: &IntArgument| match *item {
                     IntArgument::Int(v) => Ok(Number::Int(v)),
                     IntArgument::Var(var) => self.number_of(var),

@@ -1,12 +1,13 @@
 //! The ahead-of-time half: selects the nodes of a program to delegate, and creates their payloads.
 
+mod accept;
 mod build;
-mod taken;
 
 use crate::data::Data;
 use crate::payload::Payload;
 use crate::raise::{max_metas, raise};
 use crate::{BACKEND_ID, Error};
+use accept::accept;
 use build::{Blobs, Builder, of_graph, store_weights, with_keys};
 use pteron_engine::{Executable, Graph, Packs};
 use pteron_exported::delegate::{
@@ -20,7 +21,6 @@ use pteron_runtime::GraphRequest;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use taken::accept;
 
 /// The limit of scratch memory for computing a constant, in bytes.
 const SCRATCH_BYTES: usize = 1 << 28;
@@ -93,7 +93,7 @@ impl Partitioner for BefPartitioner {
 fn unbound_tags(program: &ExportedProgram) -> BTreeMap<Arc<str>, Arc<str>> {
     #[derive(Default)]
     struct Symbols {
-        made: HashSet<VarId>,
+        produced: HashSet<VarId>,
         bound: HashSet<Arc<str>>,
         used: Vec<Arc<str>>,
     }
@@ -102,9 +102,9 @@ fn unbound_tags(program: &ExportedProgram) -> BTreeMap<Arc<str>, Arc<str>> {
         let Some(tag) = program.tag_of(node) else { return };
         let symbols = of_tag.entry(Arc::clone(tag)).or_default();
         for var in node.operands() {
-            let is_given = !symbols.made.contains(&var);
+            let is_input = !symbols.produced.contains(&var);
             match &program.var(var).ty {
-                VarType::Tensor(spec) if is_given => {
+                VarType::Tensor(spec) if is_input => {
                     for size in &spec.sizes {
                         use_symbols(size, &mut symbols.used);
                         if let Size::Sym(expression) = size
@@ -119,7 +119,7 @@ fn unbound_tags(program: &ExportedProgram) -> BTreeMap<Arc<str>, Arc<str>> {
             }
         }
         for &var in &node.outputs {
-            symbols.made.insert(var);
+            symbols.produced.insert(var);
             let sizes = program.spec(var).map_or(&[][..], |spec| &spec.sizes);
             sizes.iter().for_each(|size| use_symbols(size, &mut symbols.used));
         }

@@ -22,19 +22,19 @@ use pteron_tensor::Scalar;
 /// An argument of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arg {
-    /// Absent.
+    /// An optional argument that is absent.
     None,
     /// A number or boolean.
     Scalar(Scalar),
     /// An integer computed from sizes: the index of an expression.
     Expression(usize),
-    /// A string.
+    /// A string, for example the name of a mode.
     Str(String),
-    /// Integers.
+    /// A list of integers, each known or computed from sizes.
     Ints(Vec<Number>),
-    /// Floating-point numbers.
+    /// A list of floating-point numbers.
     Doubles(Vec<f64>),
-    /// Booleans.
+    /// A list of booleans.
     Bools(Vec<bool>),
     /// The next operand, a tensor.
     Tensor,

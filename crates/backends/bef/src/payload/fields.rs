@@ -68,8 +68,8 @@ pub(crate) struct Fields<'f> {
 
 impl<'f> Fields<'f> {
     pub(super) fn get(&self, name: &str) -> Result<&'f Attribute<'f>> {
-        let found = self.list.iter().find(|(other, _)| *other == name);
-        found.map(|(_, value)| *value).ok_or_else(|| Error::new(format!("it has no attribute `{name}`")))
+        let field = self.list.iter().find(|(other, _)| *other == name);
+        field.map(|(_, value)| *value).ok_or_else(|| Error::new(format!("it has no attribute `{name}`")))
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {

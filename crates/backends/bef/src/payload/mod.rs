@@ -63,7 +63,7 @@ pub struct Payload {
 /// A value of a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// The type.
+    /// The type of its elements with sizes and layout, or that it is a number.
     pub ty: Type,
     /// The reference to its bytes, if it is a constant.
     pub constant: Option<Constant>,
@@ -72,13 +72,13 @@ pub struct Value {
 /// The type of a payload's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Type {
-    /// A tensor.
+    /// A tensor whose sizes may depend on those of the inputs.
     Tensor {
         /// The element type.
         dtype: ScalarType,
-        /// The sizes.
+        /// The size of each dimension: known, or an expression.
         sizes: Vec<Number>,
-        /// The layout.
+        /// The order of the dimensions in memory.
         dim_order: DimOrder,
     },
     /// An input that is not a tensor. No node reads it: everything that depends on it follows from tensor sizes, too.
@@ -128,7 +128,7 @@ pub enum Op {
         /// The argument at each position of the schema.
         args: Vec<Arg>,
     },
-    /// An operation.
+    /// An operation of the engine, as the passes leave it.
     Node(Arc<dyn Kind>),
 }
 

@@ -74,8 +74,8 @@ impl Payload {
         let op = match name {
             CALL => {
                 let (operator, args) = call::read(&fields, self.expressions.len())?;
-                let taken = args.iter().try_fold(0usize, |sum, arg| sum.checked_add(arg.operands()));
-                if taken != Some(inputs.len()) {
+                let operands = args.iter().try_fold(0usize, |sum, arg| sum.checked_add(arg.operands()));
+                if operands != Some(inputs.len()) {
                     return fail(format!(
                         "its arguments do not refer to exactly its {} operands",
                         inputs.len()

@@ -31,13 +31,13 @@ impl Payload {
                 record.texts("layouts", constant.laid_out.iter().map(|laid| laid.layout.clone()));
                 record.texts("layout_keys", constant.laid_out.iter().map(|laid| laid.key.clone()));
             }
-            let made = self.put(&mut function, CONSTANT, &[], record, None, &[&types[index]])?;
-            registers[index] = made.first().copied();
+            let written = self.put(&mut function, CONSTANT, &[], record, None, &[&types[index]])?;
+            registers[index] = written.first().copied();
         }
         let used = |registers: &[Option<Register>], values: &[usize]| {
             let register = |&v: &usize| registers.get(v).copied().flatten();
-            let found: Option<Vec<Register>> = values.iter().map(register).collect();
-            found.ok_or_else(|| Error::new("a value is used before it is defined"))
+            let registers: Option<Vec<Register>> = values.iter().map(register).collect();
+            registers.ok_or_else(|| Error::new("a value is used before it is defined"))
         };
         for node in &self.nodes {
             let (kernel, record) = match &node.op {
@@ -57,8 +57,8 @@ impl Payload {
             let results: Vec<&str> =
                 node.outputs.iter().filter_map(|&v| types.get(v)).map(String::as_str).collect();
             let source = node.source.as_ref();
-            let made = self.put(&mut function, kernel, &inputs, record, source, &results)?;
-            for (&v, register) in node.outputs.iter().zip(made) {
+            let written = self.put(&mut function, kernel, &inputs, record, source, &results)?;
+            for (&v, register) in node.outputs.iter().zip(written) {
                 registers[v] = Some(register);
             }
         }

@@ -1,8 +1,9 @@
 //! Builds a payload: values in one or both layouts, constants, nodes.
 
 use super::call::{Reason, is_channels_last, is_constant};
+use super::match_node::floats;
 use super::quantized::Affine;
-use super::taken::floats;
+use crate::layout::{LayoutCache, NCHW_TO_NHWC, NHWC_TO_NCHW};
 use crate::payload::{Constant, Datatype, Node, Op, Payload, Quantization, Role, Value};
 use pteron_exported::delegate::NamedBytes;
 use pteron_exported::{Argument, ExportedProgram, VarId};
@@ -12,25 +13,15 @@ use pteron_tensor::ScalarType;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The permutation from NCHW to NHWC, the layout of images in payloads.
-pub(super) const NCHW_TO_NHWC: [usize; 4] = [0, 2, 3, 1];
-/// The permutation from NHWC to NCHW.
-pub(super) const NHWC_TO_NCHW: [usize; 4] = [0, 3, 1, 2];
 /// Alignment of constants in the file, in bytes.
 const ALIGNMENT: u64 = 16;
-
-/// The payload values of a value of the partition: in the original dimension order, as an NHWC image, or both.
-#[derive(Clone, Copy, Default)]
-struct Forms {
-    plain: Option<usize>,
-    image: Option<usize>,
-}
 
 /// A payload under construction.
 pub(super) struct Builder<'p> {
     pub(super) part: &'p ExportedProgram,
-    quantization: &'p super::Quantization<'p>,
-    forms: HashMap<VarId, Forms>,
+    quantization: &'p super::QuantizationMap<'p>,
+    /// The payload values of a value of the partition.
+    layouts: HashMap<VarId, LayoutCache<usize>>,
     /// The external ids of the partition's outputs.
     outputs: HashMap<VarId, u32>,
     payload: Payload,
@@ -45,7 +36,7 @@ pub(super) struct Builder<'p> {
 impl<'p> Builder<'p> {
     pub(super) fn new(
         part: &'p ExportedProgram,
-        quantization: &'p super::Quantization<'p>,
+        quantization: &'p super::QuantizationMap<'p>,
     ) -> Result<Self, Reason> {
         let payload = Payload {
             identifier: *b"XN01",
@@ -63,7 +54,7 @@ impl<'p> Builder<'p> {
         let mut builder = Self {
             part,
             quantization,
-            forms: HashMap::new(),
+            layouts: HashMap::new(),
             outputs,
             payload,
             named: Vec::new(),
@@ -77,8 +68,8 @@ impl<'p> Builder<'p> {
             let is_image = part.spec(input).is_some_and(is_channels_last);
             let dims = if is_image { NCHW_TO_NHWC.map(|d| dims[d]).to_vec() } else { dims };
             let value = builder.value_of(input, dims, Role::Input(id))?;
-            let forms = builder.forms.entry(input).or_default();
-            *if is_image { &mut forms.image } else { &mut forms.plain } = Some(value);
+            let layouts = builder.layouts.entry(input).or_default();
+            *if is_image { &mut layouts.nhwc } else { &mut layouts.nchw } = Some(value);
             builder.payload.inputs.push(value);
         }
         Ok(builder)
@@ -87,20 +78,20 @@ impl<'p> Builder<'p> {
     /// The payload and its named data.
     pub(super) fn finish(mut self) -> Result<(Payload, Vec<NamedBytes>), Reason> {
         for output in self.part.graph.outputs.iter().filter_map(Argument::var) {
-            let value = if self.leaves_as_image(output) { self.image(output)? } else { self.plain(output)? };
+            let value = if self.leaves_as_nhwc(output) { self.nhwc(output)? } else { self.nchw(output)? };
             self.payload.outputs.push(value);
         }
         Ok((self.payload, self.named))
     }
 
     /// Whether a value leaves the payload as an NHWC image, if it does.
-    pub(super) fn leaves_as_image(&self, var: VarId) -> bool {
+    pub(super) fn leaves_as_nhwc(&self, var: VarId) -> bool {
         self.part.spec(var).is_some_and(is_channels_last)
     }
 
     /// The role of a new value in the layout in which the value leaves the payload, or in the other one.
     fn role(&self, var: VarId, is_image: bool) -> Role {
-        let id = self.outputs.get(&var).filter(|_| self.leaves_as_image(var) == is_image);
+        let id = self.outputs.get(&var).filter(|_| self.leaves_as_nhwc(var) == is_image);
         id.map_or(Role::Internal, |&id| Role::Output(id))
     }
 
@@ -177,90 +168,93 @@ impl<'p> Builder<'p> {
 
     /// The quantized value that a value of the partition dequantizes.
     fn quantized_of(&self, var: VarId) -> Option<VarId> {
-        self.quantization.dequantized(var).map(|(numbers, _)| numbers)
+        self.quantization.dequantized(var).map(|(int8, _)| int8)
     }
 
     /// Whether the payload already has a value for a value of the partition.
     fn is_there(&self, var: VarId) -> bool {
-        self.forms.get(&var).is_some_and(|forms| forms.image.is_some() || forms.plain.is_some())
+        self.layouts.get(&var).is_some_and(|layouts| layouts.nhwc.is_some() || layouts.nchw.is_some())
     }
 
     /// A constant value with these float elements.
-    pub(super) fn float_constant(&mut self, numbers: &[f32], dims: Vec<usize>) -> usize {
-        self.constant(numbers.iter().flat_map(|x| x.to_le_bytes()).collect(), dims)
+    pub(super) fn float_constant(&mut self, elements: &[f32], dims: Vec<usize>) -> usize {
+        self.constant(elements.iter().flat_map(|x| x.to_le_bytes()).collect(), dims)
     }
 
     /// A value of the partition in its original dimension order.
-    pub(super) fn plain(&mut self, var: VarId) -> Result<usize, Reason> {
-        let forms = self.forms.get(&var).copied().unwrap_or_default();
-        if let Some(value) = forms.plain {
+    pub(super) fn nchw(&mut self, var: VarId) -> Result<usize, Reason> {
+        // In the order of their cost: the value itself, a transpose of the image, a conversion of the int8 value (which
+        // is left out when all users compute on the int8 value), and a constant, which is stored when a node reads it.
+        let layouts = self.layouts.get(&var).copied().unwrap_or_default();
+        if let Some(value) = layouts.nchw {
             return Ok(value);
         }
-        if let Some(image) = forms.image {
-            let value = self.define(var)?;
+        if let Some(image) = layouts.nhwc {
+            let value = self.define_nchw(var)?;
             self.node(Op::Transpose { perm: NHWC_TO_NCHW.to_vec() }, vec![image], vec![value]);
             return Ok(value);
         }
-        if let Some(numbers) = self.quantized_of(var) {
-            let (input, value) = (self.plain(numbers)?, self.define(var)?);
+        if let Some(int8) = self.quantized_of(var) {
+            let (input, value) = (self.nchw(int8)?, self.define_nchw(var)?);
             self.node(Op::Convert, vec![input], vec![value]);
             return Ok(value);
         }
         let dims = self.dims(var)?;
         let index = self.constant_bytes("", self.bytes_of(var)?);
         let value = self.value_of(var, dims, Role::Constant(index))?;
-        self.forms.entry(var).or_default().plain = Some(value);
+        self.layouts.entry(var).or_default().nchw = Some(value);
         Ok(value)
     }
 
     /// A 4D value of the partition as an NHWC image.
-    pub(super) fn image(&mut self, var: VarId) -> Result<usize, Reason> {
-        let forms = self.forms.get(&var).copied().unwrap_or_default();
-        if let Some(value) = forms.image {
+    pub(super) fn nhwc(&mut self, var: VarId) -> Result<usize, Reason> {
+        let layouts = self.layouts.get(&var).copied().unwrap_or_default();
+        if let Some(value) = layouts.nhwc {
             return Ok(value);
         }
-        if let (None, Some(numbers)) = (forms.plain, self.quantized_of(var)) {
-            let (input, value) = (self.image(numbers)?, self.define_image(var)?);
+        if let (None, Some(int8)) = (layouts.nchw, self.quantized_of(var)) {
+            let (input, value) = (self.nhwc(int8)?, self.define_nhwc(var)?);
             self.node(Op::Convert, vec![input], vec![value]);
             return Ok(value);
         }
-        let value = match forms.plain {
+        let value = match layouts.nchw {
+            // Constants are transposed now, so that no runtime has to do it.
             None if is_constant(self.part, var) && !self.is_int8(var) => {
                 let dims = self.dims(var)?;
-                let numbers = permuted(&floats(self.part, var), &dims, &NCHW_TO_NHWC);
-                self.float_constant(&numbers, NCHW_TO_NHWC.map(|d| dims[d]).to_vec())
+                let elements = permuted(&floats(self.part, var), &dims, &NCHW_TO_NHWC);
+                self.float_constant(&elements, NCHW_TO_NHWC.map(|d| dims[d]).to_vec())
             }
             _ => {
-                let (plain, value) = (self.plain(var)?, self.define_image(var)?);
-                self.node(Op::Transpose { perm: NCHW_TO_NHWC.to_vec() }, vec![plain], vec![value]);
+                let (nchw, value) = (self.nchw(var)?, self.define_nhwc(var)?);
+                self.node(Op::Transpose { perm: NCHW_TO_NHWC.to_vec() }, vec![nchw], vec![value]);
                 value
             }
         };
-        self.forms.entry(var).or_default().image = Some(value);
+        self.layouts.entry(var).or_default().nhwc = Some(value);
         Ok(value)
     }
 
     /// Whether a value is available as an NHWC image only.
-    pub(super) fn is_image(&self, var: VarId) -> bool {
-        if let (false, Some(numbers)) = (self.is_there(var), self.quantized_of(var)) {
-            return self.is_image(numbers);
+    pub(super) fn is_only_nhwc(&self, var: VarId) -> bool {
+        if let (false, Some(int8)) = (self.is_there(var), self.quantized_of(var)) {
+            return self.is_only_nhwc(int8);
         }
-        self.forms.get(&var).is_some_and(|forms| forms.image.is_some() && forms.plain.is_none())
+        self.layouts.get(&var).is_some_and(|layouts| layouts.nhwc.is_some() && layouts.nchw.is_none())
     }
 
     /// A new value for a node to write, in the original dimension order.
-    pub(super) fn define(&mut self, var: VarId) -> Result<usize, Reason> {
+    pub(super) fn define_nchw(&mut self, var: VarId) -> Result<usize, Reason> {
         let (dims, role) = (self.dims(var)?, self.role(var, false));
         let value = self.value_of(var, dims, role)?;
-        self.forms.entry(var).or_default().plain = Some(value);
+        self.layouts.entry(var).or_default().nchw = Some(value);
         Ok(value)
     }
 
     /// A new value for a node to write, as an NHWC image.
-    pub(super) fn define_image(&mut self, var: VarId) -> Result<usize, Reason> {
+    pub(super) fn define_nhwc(&mut self, var: VarId) -> Result<usize, Reason> {
         let (dims, role) = (self.dims(var)?, self.role(var, true));
         let value = self.value_of(var, NCHW_TO_NHWC.map(|d| dims[d]).to_vec(), role)?;
-        self.forms.entry(var).or_default().image = Some(value);
+        self.layouts.entry(var).or_default().nhwc = Some(value);
         Ok(value)
     }
 

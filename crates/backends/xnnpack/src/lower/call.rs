@@ -14,19 +14,20 @@ pub(super) struct Call<'p> {
 }
 
 impl<'p> Call<'p> {
-    fn given(&self, name: &str) -> Option<&'p Argument> {
+    fn argument(&self, name: &str) -> Option<&'p Argument> {
         self.node.arg(name).filter(|arg| !matches!(arg, Argument::None | Argument::Ignored))
     }
 
     /// A required tensor.
     pub(super) fn tensor(&self, name: &str) -> Result<VarId, Reason> {
-        let var = self.given(name).and_then(Argument::var).ok_or_else(|| format!("`{name}` is no tensor"))?;
+        let var =
+            self.argument(name).and_then(Argument::var).ok_or_else(|| format!("`{name}` is no tensor"))?;
         self.float_spec(var).map(|_| var)
     }
 
     /// An optional tensor.
     pub(super) fn optional(&self, name: &str) -> Result<Option<VarId>, Reason> {
-        self.given(name).map(|_| self.tensor(name)).transpose()
+        self.argument(name).map(|_| self.tensor(name)).transpose()
     }
 
     /// A constant tensor.
@@ -37,7 +38,7 @@ impl<'p> Call<'p> {
 
     /// `N` integers; a single one is repeated. `default` is the schema's default.
     pub(super) fn ints<const N: usize>(&self, name: &str, default: [i64; N]) -> Result<[i64; N], Reason> {
-        let list = match self.given(name) {
+        let list = match self.argument(name) {
             None => return Ok(default),
             Some(Argument::Int(v)) => vec![*v],
             Some(arg) => arg.known_ints().ok_or_else(|| format!("`{name}` is computed"))?,
@@ -66,7 +67,7 @@ impl<'p> Call<'p> {
 
     /// A scalar; `None` if it is absent.
     pub(super) fn number(&self, name: &str) -> Result<Option<f64>, Reason> {
-        match self.given(name) {
+        match self.argument(name) {
             None => Ok(None),
             Some(Argument::Int(v)) => Ok(Some(*v as f64)),
             Some(Argument::Float(v)) => Ok(Some(*v)),
@@ -75,7 +76,7 @@ impl<'p> Call<'p> {
     }
 
     pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, Reason> {
-        match self.given(name) {
+        match self.argument(name) {
             None => Ok(default),
             Some(Argument::Bool(v)) => Ok(*v),
             Some(_) => Err(format!("`{name}` is no known truth value")),
@@ -90,7 +91,7 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// The result.
+    /// The first result, which must be a float tensor that payloads can hold.
     pub(super) fn output(&self) -> Result<VarId, Reason> {
         let var = *self.node.outputs.first().ok_or("it has no result")?;
         self.float_spec(var).map(|_| var)
@@ -114,14 +115,14 @@ pub(super) fn is_constant(program: &ExportedProgram, var: VarId) -> bool {
     program.constants.contains_key(&var) && !program.is_mutated(var)
 }
 
-/// Whether a tensor is an image in NHWC, the layout of images in payloads. Runtimes take no other layouts than this and the
-/// row-major one.
+/// Whether a tensor is an image in NHWC, the layout of images in payloads. Runtimes take no other layouts than this and
+/// the row-major one.
 pub(super) fn is_channels_last(spec: &TensorSpec) -> bool {
     spec.rank() == 4 && spec.dim_order == DimOrder::channels_last(4)
 }
 
-/// The spec of a tensor. Fails unless it is a row-major or channels-last float32 tensor with at most six dimensions, all of
-/// them bounded and not empty.
+/// The spec of a tensor. Fails unless it is a row-major or channels-last float32 tensor with at most six dimensions,
+/// all of them bounded and not empty.
 pub(super) fn float_spec(program: &ExportedProgram, var: VarId) -> Result<&TensorSpec, Reason> {
     let name = &program.var(var).name;
     let spec = program.spec(var).ok_or_else(|| format!("%{name} is no tensor"))?;

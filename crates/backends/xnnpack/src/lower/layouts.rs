@@ -1,5 +1,5 @@
-//! Copies of tensors into another layout. They have no effect inside of a payload, which has images in NHWC and all other
-//! values in the order of their dimensions, so they only decide in which layout values enter and leave it.
+//! Copies of tensors into another layout. They have no effect inside of a payload, which has images in NHWC and all
+//! other values in the order of their dimensions, so they only decide in which layout values enter and leave it.
 
 use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
 use std::borrow::Cow;
@@ -15,7 +15,8 @@ pub(super) fn copied(program: &ExportedProgram, node: &ExportedNode) -> Option<V
     (program.spec(x)?.dtype == program.spec(out)?.dtype).then_some(x)
 }
 
-/// The program whose nodes read the operands of copies instead of the copies, without the copies that nothing else uses.
+/// The program whose nodes read the operands of copies instead of the copies, without the copies that nothing else
+/// uses.
 pub(super) fn without_copies(program: &ExportedProgram) -> Cow<'_, ExportedProgram> {
     let mut sources = HashMap::new();
     program.graph.for_each_node(&mut |node| {

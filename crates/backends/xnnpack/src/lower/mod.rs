@@ -1,32 +1,33 @@
 //! The ahead-of-time half: partitioning of an exported program, and serialization of the parts as payloads.
 //!
 //! The backend takes float32 operators that a payload's nodes compute identically; operators between a dequantize and a
-//! quantize of int8, which then compute on the quantized values; and products with dynamically quantized inputs.
-//! Images are NHWC in a payload: a value is transposed to NHWC when a node first needs it, and stays in that layout
-//! until a node needs the original dimension order. Batch normalization and clamps are fused into the node before them.
-//! Constants are named data whose keys are the SHA-256 of their bytes, as in the reference's exporter.
+//! quantize of int8, which then compute on the quantized values; and linear layers and convolutions with dynamically
+//! quantized inputs. Images are NHWC in a payload: a value is transposed to NHWC when a node first needs it, and stays
+//! in that layout until a node needs the original dimension order. Batch normalization and clamps are fused into the
+//! node before them. Constants are named data whose keys are the SHA-256 of their bytes, as in the reference's
+//! exporter.
 
 mod build;
 mod call;
 mod layouts;
+mod match_node;
 mod nodes;
 mod quantized;
 mod shapes;
-mod taken;
 mod weights;
 
 use crate::BACKEND_ID;
 use crate::payload::Binary;
 use build::Builder;
+use match_node::{ConvMatch, Match, Operand, match_node};
 use nodes::Target;
 use pteron_exported::delegate::{
     CompileSpec, DebugHandle, DelegationError, DelegationSpec, PartitionResult, Partitioner, Preprocess,
     PreprocessResult, tag_supported,
 };
 use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
-use quantized::{Affine, Quantization};
+use quantized::{Affine, QuantizationMap};
 use std::collections::{BTreeMap, HashSet};
-use taken::{Operand, Taken, TakenConv, taken};
 
 /// Bytes that XNNPACK may read past the end of a tensor.
 const READS_PAST_END: u64 = 64;
@@ -47,9 +48,9 @@ impl Partitioner for XnnpackPartitioner {
         let (mut supported, mut reasons) = (HashSet::new(), BTreeMap::new());
         logical.graph.for_each_node(&mut |node| {
             let Some(&first) = node.outputs.first() else { return };
-            match taken(&logical, node, &uses) {
+            match match_node(&logical, node, &uses) {
                 Ok(_) if uses.quantization.makes_weights(node) => {}
-                Ok(Taken::Relaid(_)) => {}
+                Ok(Match::Relayout(_)) => {}
                 Ok(_) => {
                     supported.insert(first);
                 }
@@ -61,9 +62,9 @@ impl Partitioner for XnnpackPartitioner {
         let copies = layouts::copies_beside(program, &supported);
         supported.extend(copies.into_iter().filter(|&var| call::float_spec(program, var).is_ok()));
         let tags = tag_supported(&mut tagged, "xnnpack", &|_, node| supported.contains(&node.outputs[0]));
-        // Nodes that dequantize weights go into the partition of the product that uses them.
-        for (weights, product) in uses.quantization.weights_of_products() {
-            if let Some(tag) = tagged.tags.get(&product).cloned() {
+        // Nodes that dequantize weights go into the partition of the operator that uses them.
+        for (weights, op) in uses.quantization.weights_of_ops() {
+            if let Some(tag) = tagged.tags.get(&op).cloned() {
                 tagged.tags.insert(weights, tag);
             }
         }
@@ -103,9 +104,10 @@ impl Preprocess for XnnpackPreprocess {
                 target: node.target.to_string(),
                 problem,
             };
-            let taken = taken(part, node, &uses).map_err(refused)?;
-            let (target, followers) = target(part, &uses, node, &taken);
-            let taken = if target.on_quantized { taken.on_quantized(&uses.quantization) } else { taken };
+            let matched = match_node(part, node, &uses).map_err(refused)?;
+            let (target, followers) = target(part, &uses, node, &matched);
+            let matched =
+                if target.on_quantized { matched.on_quantized(&uses.quantization) } else { matched };
             builder.handle = index as u32 + 1;
             let mut names = vec![part.node_name(node)];
             for follower in followers {
@@ -113,7 +115,7 @@ impl Preprocess for XnnpackPreprocess {
                 names.push(part.node_name(&part.graph.nodes[follower]));
             }
             debug_handle_map.insert(DebugHandle::Int(builder.handle), names);
-            builder.add(taken, target).map_err(refused)?;
+            builder.add(matched, target).map_err(refused)?;
         }
         let (payload, named_data) = builder.finish().map_err(fail)?;
         let processed_bytes = payload.to_bytes(&[]).map_err(|e| fail(e.to_string()))?;
@@ -149,23 +151,24 @@ fn target<'u>(
     part: &ExportedProgram,
     uses: &'u Uses<'_>,
     node: &ExportedNode,
-    taken: &Taken,
+    matched: &Match,
 ) -> (Target<'u>, Vec<usize>) {
-    let product = uses.quantization.product(node);
-    let mut target = Target { var: node.outputs[0], norm: None, bounds: None, product, on_quantized: false };
+    let quantized = uses.quantization.quantized_op(node);
+    let mut target =
+        Target { var: node.outputs[0], norm: None, bounds: None, quantized, on_quantized: false };
     let mut followers = Vec::new();
-    let can_scale = matches!(taken, Taken::Conv(_)) && product.is_none();
-    let can_bound = matches!(taken, Taken::Conv(_))
-        || matches!(taken, Taken::Product { .. } | Taken::Binary(Binary::Add, ..));
+    let can_scale = matches!(matched, Match::Conv(_)) && quantized.is_none();
+    let can_bound = matches!(matched, Match::Conv(_))
+        || matches!(matched, Match::Linear { .. } | Match::Binary(Binary::Add, ..));
     while let Some(index) = uses.sole_user(target.var) {
         let next = &part.graph.nodes[index];
-        match self::taken::taken(part, next, uses) {
-            Ok(Taken::Norm { scale, shift, .. })
+        match match_node(part, next, uses) {
+            Ok(Match::BatchNorm { scale, shift, .. })
                 if can_scale && target.norm.is_none() && target.bounds.is_none() =>
             {
                 target.norm = Some((scale, shift));
             }
-            Ok(Taken::Bounded { low, high, .. }) if can_bound && target.bounds.is_none() => {
+            Ok(Match::Clamp { low, high, .. }) if can_bound && target.bounds.is_none() => {
                 target.bounds = Some((low, high));
             }
             _ => break,
@@ -174,7 +177,7 @@ fn target<'u>(
         followers.push(index);
     }
     if let (Some(required), Some((quantize, to))) =
-        (taken.quantized_result(&uses.quantization), uses.quantization.quantized(target.var))
+        (matched.quantized_result(&uses.quantization), uses.quantization.quantized(target.var))
         && required.is_none_or(|from| from == to)
         && let Some(index) = uses.sole_user(target.var)
     {
@@ -185,21 +188,21 @@ fn target<'u>(
     (target, followers)
 }
 
-impl Taken {
+impl Match {
     /// Whether a node can compute on quantized values, given that all of its operands are dequantized. The inner value
     /// is the quantization that its result must have, if the node only moves elements.
-    fn quantized_result(&self, quantization: &Quantization<'_>) -> Option<Option<Affine>> {
+    fn quantized_result(&self, quantization: &QuantizationMap<'_>) -> Option<Option<Affine>> {
         let of = |var: &VarId| quantization.dequantized(*var).map(|(_, affine)| affine);
         let moved = |var: &VarId| of(var).map(Some);
         match self {
-            Self::Product { x, .. } | Self::SpatialMean(x) => of(x).map(|_| None),
+            Self::Linear { x, .. } | Self::SpatialMean(x) => of(x).map(|_| None),
             Self::Conv(conv) => of(&conv.x).map(|_| None),
             Self::Binary(
                 Binary::Add | Binary::Subtract | Binary::Multiply,
                 Operand::Var(a),
                 Operand::Var(b),
             ) => of(a).and(of(b)).map(|_| None),
-            Self::Bounded { x, .. }
+            Self::Clamp { x, .. }
             | Self::MaxPool(x, _)
             | Self::Transpose { x, .. }
             | Self::Reshape(x)
@@ -213,20 +216,20 @@ impl Taken {
     }
 
     /// The same node on the quantized values of its operands.
-    fn on_quantized(self, quantization: &Quantization<'_>) -> Self {
-        let of = |var: VarId| quantization.dequantized(var).map_or(var, |(numbers, _)| numbers);
+    fn on_quantized(self, quantization: &QuantizationMap<'_>) -> Self {
+        let of = |var: VarId| quantization.dequantized(var).map_or(var, |(int8, _)| int8);
         let operand = |operand| match operand {
             Operand::Var(var) => Operand::Var(of(var)),
             number => number,
         };
         match self {
-            Self::Product { x, weight, bias, transposed } => {
-                Self::Product { x: of(x), weight, bias, transposed }
+            Self::Linear { x, weight, bias, transposed } => {
+                Self::Linear { x: of(x), weight, bias, transposed }
             }
-            Self::Conv(conv) => Self::Conv(TakenConv { x: of(conv.x), ..conv }),
+            Self::Conv(conv) => Self::Conv(ConvMatch { x: of(conv.x), ..conv }),
             Self::SpatialMean(x) => Self::SpatialMean(of(x)),
             Self::Binary(f, a, b) => Self::Binary(f, operand(a), operand(b)),
-            Self::Bounded { x, low, high } => Self::Bounded { x: of(x), low, high },
+            Self::Clamp { x, low, high } => Self::Clamp { x: of(x), low, high },
             Self::MaxPool(x, pool) => Self::MaxPool(of(x), pool),
             Self::Transpose { x, perm } => Self::Transpose { x: of(x), perm },
             Self::Reshape(x) => Self::Reshape(of(x)),
@@ -244,7 +247,7 @@ struct Uses<'p> {
     count: Vec<u32>,
     /// By value, its last user in the outermost graph.
     node: Vec<Option<usize>>,
-    quantization: Quantization<'p>,
+    quantization: QuantizationMap<'p>,
 }
 
 impl<'p> Uses<'p> {
@@ -253,10 +256,11 @@ impl<'p> Uses<'p> {
         for (index, user) in program.graph.nodes.iter().enumerate() {
             user.operands().for_each(|var| node[var.index()] = Some(index));
         }
-        let quantization = Quantization::of(program);
+        let quantization = QuantizationMap::of(program);
         let mut uses = Self { count: program.use_counts(), node, quantization };
-        let products = program.graph.nodes.iter().filter(|node| uses.quantization.product(node).is_some());
-        let lost = products.filter(|node| taken(program, node, &uses).is_err());
+        let quantized_ops =
+            program.graph.nodes.iter().filter(|node| uses.quantization.quantized_op(node).is_some());
+        let lost = quantized_ops.filter(|node| match_node(program, node, &uses).is_err());
         let lost = lost.filter_map(|node| node.outputs.first().copied()).collect();
         uses.quantization.discard(lost);
         uses

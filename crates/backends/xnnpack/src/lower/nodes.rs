@@ -1,9 +1,10 @@
 //! Translates the nodes of a partition to nodes of its payload.
 
-use super::build::{Builder, NCHW_TO_NHWC, NHWC_TO_NCHW, permuted};
+use super::build::{Builder, permuted};
 use super::call::{Reason, is_constant};
-use super::quantized::{Activation, Product};
-use super::taken::{Operand, Taken, TakenConv, floats};
+use super::match_node::{ConvMatch, Match, Operand, floats};
+use super::quantized::{Activation, QuantizedOp};
+use crate::layout::{NCHW_TO_NHWC, NHWC_TO_NCHW};
 use crate::payload::{Binary, Op, Pool, Unary};
 use pteron_exported::{ExportedProgram, VarId};
 
@@ -15,76 +16,77 @@ pub(super) struct Target<'u> {
     pub(super) norm: Option<(Vec<f32>, Vec<f32>)>,
     /// Minimum and maximum of the result.
     pub(super) bounds: Option<(f32, f32)>,
-    /// The product of quantized values, if the node is one.
-    pub(super) product: Option<&'u Product>,
+    /// The quantized linear layer or convolution, if the node is one.
+    pub(super) quantized: Option<&'u QuantizedOp>,
     /// Whether operands and result are quantized values.
     pub(super) on_quantized: bool,
 }
 
 impl Builder<'_> {
     /// Adds the payload nodes that compute a node.
-    pub(super) fn add(&mut self, taken: Taken, target: Target<'_>) -> Result<(), Reason> {
+    pub(super) fn add(&mut self, matched: Match, target: Target<'_>) -> Result<(), Reason> {
         let to = target.var;
-        match taken {
+        match matched {
             // A dequantized value is added when a node needs it.
-            Taken::Fused | Taken::Dequantize => Ok(()),
-            Taken::Relaid(x) => self.relaid(x, to),
-            Taken::Quantize(x) => self.elementwise(Op::Convert, x, to, None),
-            Taken::Unary(f, x) => self.elementwise(Op::Unary(f), x, to, None),
-            Taken::Bounded { x, low, high } => {
+            Match::Fused | Match::Dequantize => Ok(()),
+            Match::Relayout(x) => self.relayout(x, to),
+            Match::Quantize(x) => self.elementwise(Op::Convert, x, to, None),
+            Match::Unary(f, x) => self.elementwise(Op::Unary(f), x, to, None),
+            Match::Clamp { x, low, high } => {
                 self.elementwise(Op::Unary(Unary::Clamp), x, to, Some((low, high)))
             }
-            Taken::Binary(f, a, b) => self.binary(f, a, b, &target),
-            Taken::Norm { x, scale, shift } => self.norm(x, &scale, &shift, to),
-            Taken::Softmax(x) => self.plain_node(Op::Softmax, &[x], to),
-            Taken::BatchProduct(a, b) => self.plain_node(Op::BatchMatMul { transposed: false }, &[a, b], to),
-            Taken::Product { x, weight, bias, transposed } => {
-                let inputs = match target.product {
-                    Some(product) => self.quantized_product(product, weight, bias)?,
+            Match::Binary(f, a, b) => self.binary(f, a, b, &target),
+            Match::BatchNorm { x, scale, shift } => self.norm(x, &scale, &shift, to),
+            Match::Softmax(x) => self.nchw_node(Op::Softmax, &[x], to),
+            Match::BatchMatMul(a, b) => self.nchw_node(Op::BatchMatMul { transposed: false }, &[a, b], to),
+            Match::Linear { x, weight, bias, transposed } => {
+                let inputs = match target.quantized {
+                    Some(quantized) => self.quantized_linear_inputs(quantized, weight, bias)?,
                     None => {
-                        let mut inputs = vec![self.plain(x)?, self.plain(weight)?];
-                        inputs.extend(bias.map(|bias| self.plain(bias)).transpose()?);
+                        let mut inputs = vec![self.nchw(x)?, self.nchw(weight)?];
+                        inputs.extend(bias.map(|bias| self.nchw(bias)).transpose()?);
                         inputs
                     }
                 };
-                let output = self.define(to)?;
+                let output = self.define_nchw(to)?;
                 self.bounded_node(Op::FullyConnected { transposed }, inputs, vec![output], target.bounds);
                 Ok(())
             }
-            Taken::Conv(conv) => self.convolution(&conv, &target),
-            Taken::MaxPool(x, pool) => self.image_node(Op::MaxPool(pool), x, &target),
-            Taken::AvgPool(x, pool) => self.image_node(Op::AvgPool(pool), x, &target),
-            Taken::SpatialMax(x, pool) => self.spatial_max(x, pool, to),
-            Taken::SpatialMean(x) => self.image_node(Op::GlobalAvgPool { keep_dims: true }, x, &target),
-            Taken::Resize { x, align_corners } => {
+            Match::Conv(conv) => self.convolution(&conv, &target),
+            Match::MaxPool(x, pool) => self.nhwc_node(Op::MaxPool(pool), x, &target),
+            Match::AvgPool(x, pool) => self.nhwc_node(Op::AvgPool(pool), x, &target),
+            Match::SpatialMax(x, pool) => self.spatial_max(x, pool, to),
+            Match::SpatialMean(x) => self.nhwc_node(Op::GlobalAvgPool { keep_dims: true }, x, &target),
+            Match::Resize { x, align_corners } => {
                 let dims = self.dims(to)?;
                 let op = Op::ResizeBilinear { height: dims[2], width: dims[3], align_corners, legacy: false };
-                self.image_node(op, x, &target)
+                self.nhwc_node(op, x, &target)
             }
-            Taken::Transpose { x, perm } => self.plain_node(Op::Transpose { perm }, &[x], to),
-            Taken::Reshape(x) => {
+            Match::Transpose { x, perm } => self.nchw_node(Op::Transpose { perm }, &[x], to),
+            Match::Reshape(x) => {
                 let sizes = self.new_sizes(to);
-                self.plain_node(Op::Reshape { sizes }, &[x], to)
+                self.nchw_node(Op::Reshape { sizes }, &[x], to)
             }
-            Taken::Concat { tensors, axis } => self.concat(&tensors, axis, to),
-            Taken::Slice { x, axis, start } => self.slice(x, axis, start, to),
-            Taken::Pad { x, pre, post, value } => {
-                if self.is_image(x) {
+            Match::Concat { tensors, axis } => self.concat(&tensors, axis, to),
+            Match::Slice { x, axis, start } => self.slice(x, axis, start, to),
+            Match::Pad { x, pre, post, value } => {
+                if self.is_only_nhwc(x) {
                     let (pre, post) =
                         (NCHW_TO_NHWC.map(|d| pre[d]).to_vec(), NCHW_TO_NHWC.map(|d| post[d]).to_vec());
-                    return self.image_node(Op::Pad { pre, post, value }, x, &target);
+                    return self.nhwc_node(Op::Pad { pre, post, value }, x, &target);
                 }
-                self.plain_node(Op::Pad { pre, post, value }, &[x], to)
+                self.nchw_node(Op::Pad { pre, post, value }, &[x], to)
             }
         }
     }
 
-    /// A copy that leaves the payload in its own layout: it converts a value that is available in the other layout only.
-    fn relaid(&mut self, x: VarId, to: VarId) -> Result<(), Reason> {
-        let from_image = self.is_image(x);
-        let input = if from_image { self.image(x)? } else { self.plain(x)? };
-        let to_image = self.leaves_as_image(to);
-        let output = if to_image { self.define_image(to)? } else { self.define(to)? };
+    /// A copy that leaves the payload in its own layout: it converts a value that is available in the other layout
+    /// only.
+    fn relayout(&mut self, x: VarId, to: VarId) -> Result<(), Reason> {
+        let from_image = self.is_only_nhwc(x);
+        let input = if from_image { self.nhwc(x)? } else { self.nchw(x)? };
+        let to_image = self.leaves_as_nhwc(to);
+        let output = if to_image { self.define_nhwc(to)? } else { self.define_nchw(to)? };
         let op = match (from_image, to_image) {
             (true, false) => Op::Transpose { perm: NHWC_TO_NCHW.to_vec() },
             (false, true) => Op::Transpose { perm: NCHW_TO_NHWC.to_vec() },
@@ -94,16 +96,16 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn plain_node(&mut self, op: Op, inputs: &[VarId], to: VarId) -> Result<(), Reason> {
-        let inputs = inputs.iter().map(|&x| self.plain(x)).collect::<Result<_, _>>()?;
-        let output = self.define(to)?;
+    fn nchw_node(&mut self, op: Op, inputs: &[VarId], to: VarId) -> Result<(), Reason> {
+        let inputs = inputs.iter().map(|&x| self.nchw(x)).collect::<Result<_, _>>()?;
+        let output = self.define_nchw(to)?;
         self.node(op, inputs, vec![output]);
         Ok(())
     }
 
-    fn image_node(&mut self, op: Op, x: VarId, target: &Target<'_>) -> Result<(), Reason> {
-        let input = self.image(x)?;
-        let output = self.define_image(target.var)?;
+    fn nhwc_node(&mut self, op: Op, x: VarId, target: &Target<'_>) -> Result<(), Reason> {
+        let input = self.nhwc(x)?;
+        let output = self.define_nhwc(target.var)?;
         self.bounded_node(op, vec![input], vec![output], target.bounds);
         Ok(())
     }
@@ -111,7 +113,7 @@ impl Builder<'_> {
     /// A maximum over height or width: max pooling, then a transpose to NCHW, then a reshape that drops the pooled
     /// dimension.
     fn spatial_max(&mut self, x: VarId, pool: Pool, to: VarId) -> Result<(), Reason> {
-        let input = self.image(x)?;
+        let input = self.nhwc(x)?;
         let [batch, height, width, channels] = self.dims_of_value(input)[..] else {
             return Err("its image is not of 4 dimensions".to_owned());
         };
@@ -121,15 +123,15 @@ impl Builder<'_> {
         let turned = self.temporary(vec![batch, channels, height, width], input);
         self.node(Op::Transpose { perm: NHWC_TO_NCHW.to_vec() }, vec![pooled], vec![turned]);
         let sizes = self.new_sizes(to);
-        let output = self.define(to)?;
+        let output = self.define_nchw(to)?;
         self.node(Op::Reshape { sizes }, vec![turned], vec![output]);
         Ok(())
     }
 
     fn elementwise(&mut self, op: Op, x: VarId, to: VarId, bounds: Option<(f32, f32)>) -> Result<(), Reason> {
-        let (input, output) = match self.is_image(x) {
-            true => (self.image(x)?, self.define_image(to)?),
-            false => (self.plain(x)?, self.define(to)?),
+        let (input, output) = match self.is_only_nhwc(x) {
+            true => (self.nhwc(x)?, self.define_nhwc(to)?),
+            false => (self.nchw(x)?, self.define_nchw(to)?),
         };
         self.bounded_node(op, vec![input], vec![output], bounds);
         Ok(())
@@ -143,46 +145,46 @@ impl Builder<'_> {
         let can = |&var: &VarId| {
             rank(var) == 4 || is_constant(self.part, var) && rank(var) <= 4 && !self.is_int8(var)
         };
-        let as_image = vars.iter().any(|&var| self.is_image(var)) && vars.iter().all(can);
+        let as_nhwc = vars.iter().any(|&var| self.is_only_nhwc(var)) && vars.iter().all(can);
         let mut inputs = Vec::with_capacity(2);
         for operand in [a, b] {
             inputs.push(match operand {
                 Operand::Number(number) => self.float_constant(&[number], vec![1]),
-                Operand::Var(var) if !as_image => self.plain(var)?,
-                Operand::Var(var) if rank(var) == 4 => self.image(var)?,
+                Operand::Var(var) if !as_nhwc => self.nchw(var)?,
+                Operand::Var(var) if rank(var) == 4 => self.nhwc(var)?,
                 Operand::Var(var) => {
                     let mut dims = vec![1; 4 - rank(var)];
                     dims.extend(self.dims(var)?);
-                    let numbers = permuted(&floats(self.part, var), &dims, &NCHW_TO_NHWC);
-                    self.float_constant(&numbers, NCHW_TO_NHWC.map(|d| dims[d]).to_vec())
+                    let elements = permuted(&floats(self.part, var), &dims, &NCHW_TO_NHWC);
+                    self.float_constant(&elements, NCHW_TO_NHWC.map(|d| dims[d]).to_vec())
                 }
             });
         }
-        let output = if as_image { self.define_image(target.var)? } else { self.define(target.var)? };
+        let output = if as_nhwc { self.define_nhwc(target.var)? } else { self.define_nchw(target.var)? };
         self.bounded_node(Op::Binary(f), inputs, vec![output], target.bounds);
         Ok(())
     }
 
     fn norm(&mut self, x: VarId, scale: &[f32], shift: &[f32], to: VarId) -> Result<(), Reason> {
         let is_1d = self.dims(x)?.len() == 3;
-        let input = if is_1d { self.plain(x)? } else { self.image(x)? };
+        let input = if is_1d { self.nchw(x)? } else { self.nhwc(x)? };
         let channels = if is_1d { vec![scale.len(), 1] } else { vec![scale.len()] };
         let (scale, shift) =
             (self.float_constant(scale, channels.clone()), self.float_constant(shift, channels));
         let dims = self.dims_of_value(input).to_vec();
         let scaled = self.temporary(dims, input);
         self.node(Op::Binary(Binary::Multiply), vec![input, scale], vec![scaled]);
-        let output = if is_1d { self.define(to)? } else { self.define_image(to)? };
+        let output = if is_1d { self.define_nchw(to)? } else { self.define_nhwc(to)? };
         self.node(Op::Binary(Binary::Add), vec![scaled, shift], vec![output]);
         Ok(())
     }
 
-    fn convolution(&mut self, conv: &TakenConv, target: &Target<'_>) -> Result<(), Reason> {
+    fn convolution(&mut self, conv: &ConvMatch, target: &Target<'_>) -> Result<(), Reason> {
         let attributes = conv.attributes;
         let outputs = attributes.outputs();
         let [kh, kw] = attributes.kernel;
-        let weights = match target.product {
-            Some(product) => int8_elements(self.part, product.weights.elements),
+        let weights = match target.quantized {
+            Some(quantized) => int8_elements(self.part, quantized.weights.elements),
             None => floats(self.part, conv.weight),
         };
         let (groups, ins, outs) = (attributes.groups, attributes.group_inputs, attributes.group_outputs);
@@ -210,17 +212,17 @@ impl Builder<'_> {
         } else {
             (Op::Conv(attributes), vec![outputs, kh, kw, ins])
         };
-        if let Some(product) = target.product {
+        if let Some(quantized) = target.quantized {
             let channel = if conv.is_depthwise() { 3 } else { 0 };
-            let filter = self.int8_weights(&product.weights, &weights, dims, channel);
-            let input = match product.activation {
+            let filter = self.int8_weights(&quantized.weights, &weights, dims, channel);
+            let input = match quantized.activation {
                 Activation::Static(..) => self.convolved(conv)?,
                 Activation::Dynamic(x) => self.quantized_images(x)?,
             };
             let mut inputs = vec![input, filter];
-            match (conv.bias, product.activation) {
+            match (conv.bias, quantized.activation) {
                 (Some(bias), Activation::Static(_, input)) => {
-                    inputs.push(self.quantized_bias(bias, input, &product.weights));
+                    inputs.push(self.quantized_bias(bias, input, &quantized.weights));
                 }
                 (Some(_), Activation::Dynamic(_)) => inputs.push(self.float_constant(&bias, vec![outputs])),
                 (None, _) => {}
@@ -235,18 +237,18 @@ impl Builder<'_> {
     }
 
     /// The input image of a convolution. A 1D convolution reads an image of width 1.
-    fn convolved(&mut self, conv: &TakenConv) -> Result<usize, Reason> {
+    fn convolved(&mut self, conv: &ConvMatch) -> Result<usize, Reason> {
         if !conv.is_1d {
-            return self.image(conv.x);
+            return self.nhwc(conv.x);
         }
-        let plain = self.plain(conv.x)?;
+        let nchw = self.nchw(conv.x)?;
         let mut sizes = self.new_sizes(conv.x);
         sizes.push(1);
         let mut dims = self.dims(conv.x)?;
         dims.push(1);
-        let widened = self.temporary(dims.clone(), plain);
-        self.node(Op::Reshape { sizes }, vec![plain], vec![widened]);
-        let image = self.temporary(NCHW_TO_NHWC.map(|d| dims[d]).to_vec(), plain);
+        let widened = self.temporary(dims.clone(), nchw);
+        self.node(Op::Reshape { sizes }, vec![nchw], vec![widened]);
+        let image = self.temporary(NCHW_TO_NHWC.map(|d| dims[d]).to_vec(), nchw);
         self.node(Op::Transpose { perm: NCHW_TO_NHWC.to_vec() }, vec![widened], vec![image]);
         Ok(image)
     }
@@ -256,15 +258,15 @@ impl Builder<'_> {
         &mut self,
         op: Op,
         inputs: Vec<usize>,
-        conv: &TakenConv,
+        conv: &ConvMatch,
         target: &Target<'_>,
     ) -> Result<(), Reason> {
         if !conv.is_1d {
-            let output = self.define_image(target.var)?;
+            let output = self.define_nhwc(target.var)?;
             self.bounded_node(op, inputs, vec![output], target.bounds);
             return Ok(());
         }
-        let output = self.define(target.var)?;
+        let output = self.define_nchw(target.var)?;
         let mut dims = self.dims(target.var)?;
         dims.push(1);
         let image = self.temporary(NCHW_TO_NHWC.map(|d| dims[d]).to_vec(), output);
@@ -284,11 +286,11 @@ impl Builder<'_> {
 
     /// A concatenation, split into nodes of at most five inputs.
     fn concat(&mut self, tensors: &[VarId], axis: usize, to: VarId) -> Result<(), Reason> {
-        let as_image = tensors.iter().all(|&x| self.is_image(x));
-        let axis = if as_image { NCHW_TO_NHWC.iter().position(|&d| d == axis).unwrap_or(axis) } else { axis };
+        let as_nhwc = tensors.iter().all(|&x| self.is_only_nhwc(x));
+        let axis = if as_nhwc { NCHW_TO_NHWC.iter().position(|&d| d == axis).unwrap_or(axis) } else { axis };
         let mut inputs = Vec::with_capacity(tensors.len());
         for &x in tensors {
-            inputs.push(if as_image { self.image(x)? } else { self.plain(x)? });
+            inputs.push(if as_nhwc { self.nhwc(x)? } else { self.nchw(x)? });
         }
         while inputs.len() > 5 {
             let first: Vec<usize> = inputs.drain(..5).collect();
@@ -298,7 +300,7 @@ impl Builder<'_> {
             self.node(Op::Concat { axis }, first, vec![joined]);
             inputs.insert(0, joined);
         }
-        let output = if as_image { self.define_image(to)? } else { self.define(to)? };
+        let output = if as_nhwc { self.define_nhwc(to)? } else { self.define_nchw(to)? };
         self.node(Op::Concat { axis }, inputs, vec![output]);
         Ok(())
     }
@@ -314,22 +316,22 @@ impl Builder<'_> {
         sizes[axis] = if dropped { 1 } else { self.new_sizes(to)[axis] };
         let mut offsets = vec![0; sizes.len()];
         offsets[axis] = start;
-        if !dropped && self.is_image(x) {
+        if !dropped && self.is_only_nhwc(x) {
             let (offsets, sizes) =
                 (NCHW_TO_NHWC.map(|d| offsets[d]).to_vec(), NCHW_TO_NHWC.map(|d| sizes[d]).to_vec());
-            let target = Target { var: to, norm: None, bounds: None, product: None, on_quantized: false };
-            return self.image_node(Op::Slice { offsets, sizes }, x, &target);
+            let target = Target { var: to, norm: None, bounds: None, quantized: None, on_quantized: false };
+            return self.nhwc_node(Op::Slice { offsets, sizes }, x, &target);
         }
         if !dropped {
-            return self.plain_node(Op::Slice { offsets, sizes }, &[x], to);
+            return self.nchw_node(Op::Slice { offsets, sizes }, &[x], to);
         }
         let mut dims = self.dims(x)?;
         dims[axis] = 1;
-        let input = self.plain(x)?;
+        let input = self.nchw(x)?;
         let cut = self.temporary(dims, input);
         self.node(Op::Slice { offsets, sizes }, vec![input], vec![cut]);
         let sizes = self.new_sizes(to);
-        let output = self.define(to)?;
+        let output = self.define_nchw(to)?;
         self.node(Op::Reshape { sizes }, vec![cut], vec![output]);
         Ok(())
     }

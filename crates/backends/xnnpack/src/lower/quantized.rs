@@ -1,8 +1,18 @@
 //! Recognizes quantization in programs: quantize and dequantize pairs around operators, dequantized weights, and
 //! dynamic quantization with parameters chosen per row.
+//!
+//! An exported program has quantization as separate nodes: a quantized linear layer is a float layer whose operands
+//! come from dequantize nodes. XNNPACK has one node for the whole group, so a group is matched from its layer or
+//! convolution backwards, and its other nodes are fused:
+//!
+//! ```text
+//! static   x int8 -> dequantize -> linear -> [clamp] -> quantize -> int8
+//! dynamic  x float -> quantize -> dequantize -> linear -> float, with the scales of choose_qparams(x)
+//! weights  w int8 -> dequantize -> [view of groups as rows] -> linear
+//! ```
 
 use super::call::{Call, Reason, is_constant};
-use super::taken::floats;
+use super::match_node::floats;
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::{HashMap, HashSet};
@@ -35,7 +45,7 @@ pub(super) enum Per {
     Group(usize),
 }
 
-/// The input of a product or convolution of quantized values.
+/// The input of a quantized linear layer or convolution.
 #[derive(Clone, Copy)]
 pub(super) enum Activation {
     /// Quantized values with static scale and zero point.
@@ -44,85 +54,91 @@ pub(super) enum Activation {
     Dynamic(VarId),
 }
 
-/// A product or a convolution of quantized values.
-pub(super) struct Product {
+/// A linear layer or a convolution that computes on quantized values.
+pub(super) struct QuantizedOp {
     pub(super) activation: Activation,
     pub(super) weights: Weights,
 }
 
 /// The quantization of a program.
-pub(super) struct Quantization<'p> {
+pub(super) struct QuantizationMap<'p> {
     program: &'p ExportedProgram,
     producers: HashMap<VarId, &'p ExportedNode>,
     users: HashMap<VarId, Vec<&'p ExportedNode>>,
     escaping: HashSet<VarId>,
-    /// Products of quantized values, by their result.
-    products: HashMap<VarId, Product>,
-    /// From the result of each node that dequantizes weights to the result of the product that uses it.
-    product_of_weights: HashMap<VarId, VarId>,
-    /// From the result of each product to the first results of the nodes that dynamically quantize its input.
-    rows: HashMap<VarId, Vec<VarId>>,
-    /// The union of the values of `rows`.
+    /// Quantized linear layers and convolutions, by their result.
+    ops: HashMap<VarId, QuantizedOp>,
+    /// From the result of each node that dequantizes weights to the result of the operator that uses it.
+    op_of_weights: HashMap<VarId, VarId>,
+    /// From the result of each dynamically quantized operator to the first results of the nodes that dynamically
+    /// quantize its input.
+    dynamic_nodes: HashMap<VarId, Vec<VarId>>,
+    /// The union of the values of `dynamic_nodes`.
     quantizing_nodes: HashSet<VarId>,
 }
 
 const PREFIX: &str = "quantized_decomposed.";
 
-impl<'p> Quantization<'p> {
+impl<'p> QuantizationMap<'p> {
     pub(super) fn of(program: &'p ExportedProgram) -> Self {
-        let mut found = Self {
+        let mut map = Self {
             program,
             producers: HashMap::new(),
             users: HashMap::new(),
             escaping: program.graph.outputs.iter().flat_map(Argument::vars).collect(),
-            products: HashMap::new(),
-            product_of_weights: HashMap::new(),
-            rows: HashMap::new(),
+            ops: HashMap::new(),
+            op_of_weights: HashMap::new(),
+            dynamic_nodes: HashMap::new(),
             quantizing_nodes: HashSet::new(),
         };
-        found.escaping.extend(program.mutations.iter().map(|mutation| mutation.value));
+        map.escaping.extend(program.mutations.iter().map(|mutation| mutation.value));
         if !program.graph.nodes.iter().any(|node| node.target.starts_with(PREFIX)) {
-            return found;
+            return map;
         }
         for node in &program.graph.nodes {
-            found.producers.extend(node.outputs.iter().map(|&var| (var, node)));
+            map.producers.extend(node.outputs.iter().map(|&var| (var, node)));
             for operand in node.operands() {
-                found.users.entry(operand).or_default().push(node);
+                map.users.entry(operand).or_default().push(node);
             }
             // Uses in nested graphs are not analyzed, so these values escape.
             node.graphs().for_each(|inner| {
-                inner.for_each_node(&mut |node| found.escaping.extend(node.operands()));
-                found.escaping.extend(inner.outputs.iter().flat_map(Argument::vars));
+                inner.for_each_node(&mut |node| map.escaping.extend(node.operands()));
+                map.escaping.extend(inner.outputs.iter().flat_map(Argument::vars));
             });
         }
-        found.find_products();
-        found
+        map.find_ops();
+        map
     }
 
-    fn find_products(&mut self) {
+    fn find_ops(&mut self) {
         for node in &self.program.graph.nodes {
             let Some(&out) = node.outputs.first() else { continue };
-            let Some((product, weight_nodes, chain)) = self.product_of(node) else { continue };
-            self.product_of_weights.extend(weight_nodes.into_iter().map(|var| (var, out)));
-            self.rows.insert(out, chain);
-            self.products.insert(out, product);
+            let Some((quantized, weight_nodes, chain)) = self.match_quantized_op(node) else { continue };
+            self.op_of_weights.extend(weight_nodes.into_iter().map(|var| (var, out)));
+            self.dynamic_nodes.insert(out, chain);
+            self.ops.insert(out, quantized);
         }
         self.discard(Vec::new());
     }
 
-    /// Drops the products in `lost`, which the backend does not support, and those whose dynamic quantization has other
-    /// users, too. Kernels compute these.
+    /// Drops the operators in `lost`, which the backend does not support, and those whose dynamic quantization has
+    /// other users, too. Kernels compute these.
     pub(super) fn discard(&mut self, mut lost: Vec<VarId>) {
+        // The nodes that quantize an input dynamically are fused into all layers that read it, so they may not have
+        // any other user: their int8 values exist only inside of XNNPACK. Dropping a layer makes it such a user of the
+        // nodes that it shares with others, so this repeats until nothing is dropped.
         loop {
             for out in lost {
-                self.rows.remove(&out);
-                self.products.remove(&out);
-                self.product_of_weights.retain(|_, product| *product != out);
+                self.dynamic_nodes.remove(&out);
+                self.ops.remove(&out);
+                self.op_of_weights.retain(|_, op| *op != out);
             }
-            self.quantizing_nodes = self.rows.values().flatten().copied().collect();
+            self.quantizing_nodes = self.dynamic_nodes.values().flatten().copied().collect();
             let is_inside = |user: &&ExportedNode| {
                 let out = user.outputs.first();
-                out.is_some_and(|out| self.quantizing_nodes.contains(out) || self.rows.contains_key(out))
+                out.is_some_and(|out| {
+                    self.quantizing_nodes.contains(out) || self.dynamic_nodes.contains_key(out)
+                })
             };
             let escapes = |first: &VarId| {
                 let outputs = self.producers.get(first).map_or(&[][..], |node| &node.outputs);
@@ -131,7 +147,7 @@ impl<'p> Quantization<'p> {
                         || self.users.get(var).is_some_and(|users| !users.iter().all(is_inside))
                 })
             };
-            let escaped = self.rows.iter().filter(|(_, chain)| chain.iter().any(escapes));
+            let escaped = self.dynamic_nodes.iter().filter(|(_, chain)| chain.iter().any(escapes));
             lost = escaped.map(|(&out, _)| out).collect();
             if lost.is_empty() {
                 return;
@@ -139,9 +155,9 @@ impl<'p> Quantization<'p> {
         }
     }
 
-    /// If a node is a product of quantized values: the product, the nodes that dequantize its weights, and those that
-    /// dynamically quantize its input.
-    fn product_of(&self, node: &ExportedNode) -> Option<(Product, Vec<VarId>, Vec<VarId>)> {
+    /// If a node is a quantized linear layer or convolution: the operator, the nodes that dequantize its weights, and
+    /// those that dynamically quantize its input.
+    fn match_quantized_op(&self, node: &ExportedNode) -> Option<(QuantizedOp, Vec<VarId>, Vec<VarId>)> {
         let is_linear = *node.target == *"aten.linear.default";
         if !is_linear && *node.target != *"aten.convolution.default" {
             return None;
@@ -149,7 +165,7 @@ impl<'p> Quantization<'p> {
         let operand = |name: &str| node.arg(name).and_then(Argument::var);
         let (weights, weight_nodes) = self.weights(operand("weight")?)?;
         let x = operand("input")?;
-        if let Some((numbers, affine)) = self.dequantized(x) {
+        if let Some((int8, affine)) = self.dequantized(x) {
             let axis = usize::from(!is_linear && is_transposed(node));
             let fits = match weights.per {
                 Per::Tensor => true,
@@ -159,28 +175,28 @@ impl<'p> Quantization<'p> {
                 }
                 _ => false,
             } && self.is_quantized_behind(*node.outputs.first()?);
-            let product = Product { activation: Activation::Static(numbers, affine), weights };
-            return fits.then_some((product, weight_nodes, Vec::new()));
+            let quantized = QuantizedOp { activation: Activation::Static(int8, affine), weights };
+            return fits.then_some((quantized, weight_nodes, Vec::new()));
         }
         let fits = match is_linear {
             true => matches!(weights.per, Per::Channel { axis: 0, .. } | Per::Group(_)),
             false => self.takes_quantized_images(node, x, &weights),
         };
-        let (rows, chain) = self.rows(x).filter(|_| fits)?;
-        Some((Product { activation: Activation::Dynamic(rows), weights }, weight_nodes, chain))
+        let (rows, chain) = self.dynamic_source(x).filter(|_| fits)?;
+        Some((QuantizedOp { activation: Activation::Dynamic(rows), weights }, weight_nodes, chain))
     }
 
     /// Whether XNNPACK supports a convolution with dynamically quantized input: a 2D convolution that is neither
     /// transposed nor depthwise, with per-channel 8-bit weights, whose input is quantized per tensor.
     fn takes_quantized_images(&self, node: &ExportedNode, x: VarId, weights: &Weights) -> bool {
-        let whole = "quantized_decomposed.dequantize_per_tensor.tensor";
-        let is_whole = self.producers.get(&x).is_some_and(|node| *node.target == *whole);
+        let per_tensor = "quantized_decomposed.dequantize_per_tensor.tensor";
+        let is_per_tensor = self.producers.get(&x).is_some_and(|node| *node.target == *per_tensor);
         let sizes =
             node.arg("weight").and_then(Argument::var).and_then(|var| self.program.spec(var)?.known_sizes());
         let [_, inputs, _, _] = sizes.unwrap_or_default()[..] else { return false };
         let is_depthwise = inputs == 1 && !matches!(node.arg("groups"), None | Some(Argument::Int(1)));
         let per_channel = matches!(weights.per, Per::Channel { axis: 0, four_bits: false });
-        is_whole && per_channel && !is_transposed(node) && !is_depthwise
+        is_per_tensor && per_channel && !is_transposed(node) && !is_depthwise
     }
 
     /// Whether the only use of a result, possibly after a clamp, is to be quantized.
@@ -208,14 +224,14 @@ impl<'p> Quantization<'p> {
         let mut weight_nodes = vec![var];
         self.sole_user(var)?;
         if *node.target == *"aten.view.default" {
-            let reals = node.arg("self")?.var()?;
-            node = self.producers.get(&reals)?;
-            self.sole_user(reals)?;
-            weight_nodes.push(reals);
+            let dequantized = node.arg("self")?.var()?;
+            node = self.producers.get(&dequantized)?;
+            self.sole_user(dequantized)?;
+            weight_nodes.push(dequantized);
         }
         let call = Call { program: self.program, node };
-        let numbers = node.arg("input")?.var().filter(|&v| is_constant(self.program, v))?;
-        let of_bytes = self.program.spec(numbers)?.dtype == ScalarType::Char;
+        let int8 = node.arg("input")?.var().filter(|&v| is_constant(self.program, v))?;
+        let of_bytes = self.program.spec(int8)?.dtype == ScalarType::Char;
         let bits = (call.int("quant_min", -128).ok()?, call.int("quant_max", 127).ok()?);
         let four_bits = bits == (-8, 7);
         if !of_bytes || !four_bits && !matches!(bits, (-128 | -127, 127)) {
@@ -223,7 +239,7 @@ impl<'p> Quantization<'p> {
         }
         let is_viewed = weight_nodes.len() > 1;
         if let Some(affine) = affine(&call).filter(|_| !is_viewed && !four_bits) {
-            let weights = Weights { elements: numbers, scales: vec![affine.scale], per: Per::Tensor };
+            let weights = Weights { elements: int8, scales: vec![affine.scale], per: Per::Tensor };
             return (affine.zero == 0).then_some((weights, weight_nodes));
         }
         if *node.target != *"quantized_decomposed.dequantize_per_channel.default" {
@@ -238,7 +254,7 @@ impl<'p> Quantization<'p> {
             return None;
         }
         let per = if is_viewed {
-            let sizes = self.program.spec(numbers)?.known_sizes()?;
+            let sizes = self.program.spec(int8)?.known_sizes()?;
             let group = usize::try_from(*sizes.last()?).ok()?;
             let row = self.program.spec(var)?.known_sizes()?.last().copied()? as usize;
             // The reference's runtime requires group sizes that are multiples of 32.
@@ -248,12 +264,12 @@ impl<'p> Quantization<'p> {
         } else {
             Per::Channel { axis, four_bits }
         };
-        Some((Weights { elements: numbers, scales, per }, weight_nodes))
+        Some((Weights { elements: int8, scales, per }, weight_nodes))
     }
 
     /// Matches a value that is dynamically quantized and dequantized again. Returns the float value before, and the
     /// results of the nodes between.
-    fn rows(&self, var: VarId) -> Option<(VarId, Vec<VarId>)> {
+    fn dynamic_source(&self, var: VarId) -> Option<(VarId, Vec<VarId>)> {
         let dequantize = *self.producers.get(&var)?;
         let by_row = dequantize.target.starts_with("quantized_decomposed.dequantize_per_token.");
         if !by_row && *dequantize.target != *"quantized_decomposed.dequantize_per_tensor.tensor" {
@@ -263,6 +279,9 @@ impl<'p> Quantization<'p> {
         if !quantize.target.starts_with("quantized_decomposed.quantize_per_t") {
             return None;
         }
+        // XNNPACK quantizes with parameters that it chooses itself from the input. It computes the same only if the
+        // scale and the zero point of both nodes come from one choose_qparams node that looked at the same float value.
+        // Exporters put views between them, which give the parameters of a row the shape that the operator expects.
         let mut chain = vec![*dequantize.outputs.first()?, *quantize.outputs.first()?];
         let mut chosen = Vec::new();
         for node in [dequantize, quantize] {
@@ -294,9 +313,9 @@ impl<'p> Quantization<'p> {
     pub(super) fn dequantized(&self, var: VarId) -> Option<(VarId, Affine)> {
         let node = *self.producers.get(&var)?;
         let is_one = *node.target == *"quantized_decomposed.dequantize_per_tensor.default";
-        let numbers = node.arg("input").filter(|_| is_one)?.var()?;
-        let affine = affine(&Call { program: self.program, node }).filter(|_| self.is_int8(node, numbers))?;
-        Some((numbers, affine))
+        let int8 = node.arg("input").filter(|_| is_one)?.var()?;
+        let affine = affine(&Call { program: self.program, node }).filter(|_| self.is_int8(node, int8))?;
+        Some((int8, affine))
     }
 
     /// The node that quantizes a value, if it is the only user, with its parameters.
@@ -308,46 +327,45 @@ impl<'p> Quantization<'p> {
     /// The parameters by which a node quantizes its operand to int8.
     pub(super) fn quantizes(&self, node: &ExportedNode) -> Option<Affine> {
         let is_one = *node.target == *"quantized_decomposed.quantize_per_tensor.default";
-        let numbers = *node.outputs.first().filter(|_| is_one)?;
-        affine(&Call { program: self.program, node }).filter(|_| self.is_int8(node, numbers))
+        let int8 = *node.outputs.first().filter(|_| is_one)?;
+        affine(&Call { program: self.program, node }).filter(|_| self.is_int8(node, int8))
     }
 
-    fn is_int8(&self, node: &ExportedNode, numbers: VarId) -> bool {
+    fn is_int8(&self, node: &ExportedNode, int8: VarId) -> bool {
         let call = Call { program: self.program, node };
-        self.program.spec(numbers).is_some_and(|spec| spec.dtype == ScalarType::Char)
+        self.program.spec(int8).is_some_and(|spec| spec.dtype == ScalarType::Char)
             && (call.int("quant_min", 0), call.int("quant_max", 0)) == (Ok(-128), Ok(127))
     }
 
-    /// The quantization parameters of an int8 value, taken from the nodes that produce or use it.
-    pub(super) fn affine_of(&self, numbers: VarId) -> Option<Affine> {
-        let by_producer = self.producers.get(&numbers).and_then(|node| self.quantizes(node));
+    /// The quantization parameters of an int8 value, matched from the nodes that produce or use it.
+    pub(super) fn affine_of(&self, int8: VarId) -> Option<Affine> {
+        let by_producer = self.producers.get(&int8).and_then(|node| self.quantizes(node));
         by_producer.or_else(|| {
-            let users = self.users.get(&numbers)?;
+            let users = self.users.get(&int8)?;
             users.iter().find_map(|node| self.dequantized(*node.outputs.first()?).map(|(_, affine)| affine))
         })
     }
 
-    /// The product of quantized values, if a node is one.
-    pub(super) fn product(&self, node: &ExportedNode) -> Option<&Product> {
-        self.products.get(node.outputs.first()?)
+    /// The quantized linear layer or convolution, if a node is one.
+    pub(super) fn quantized_op(&self, node: &ExportedNode) -> Option<&QuantizedOp> {
+        self.ops.get(node.outputs.first()?)
     }
 
-    /// Whether a node is fused into a product: it dequantizes its weights or dynamically quantizes its input.
+    /// Whether a node is fused into a quantized operator: it dequantizes its weights or dynamically quantizes its
+    /// input.
     pub(super) fn is_fused(&self, node: &ExportedNode) -> bool {
         let first = node.outputs.first();
-        first.is_some_and(|var| {
-            self.product_of_weights.contains_key(var) || self.quantizing_nodes.contains(var)
-        })
+        first.is_some_and(|var| self.op_of_weights.contains_key(var) || self.quantizing_nodes.contains(var))
     }
 
-    /// Whether a node dequantizes the weights of a product.
+    /// Whether a node dequantizes the weights of a quantized operator.
     pub(super) fn makes_weights(&self, node: &ExportedNode) -> bool {
-        node.outputs.first().is_some_and(|var| self.product_of_weights.contains_key(var))
+        node.outputs.first().is_some_and(|var| self.op_of_weights.contains_key(var))
     }
 
-    /// The results of nodes that dequantize weights, each with the result of its product.
-    pub(super) fn weights_of_products(&self) -> impl Iterator<Item = (VarId, VarId)> + '_ {
-        self.product_of_weights.iter().map(|(&weights, &product)| (weights, product))
+    /// The results of nodes that dequantize weights, each with the result of the operator that reads them.
+    pub(super) fn weights_of_ops(&self) -> impl Iterator<Item = (VarId, VarId)> + '_ {
+        self.op_of_weights.iter().map(|(&weights, &op)| (weights, op))
     }
 }
 

@@ -1,58 +1,59 @@
-//! Whether the sizes that a program records for a node follow from its operands. Payloads are built from recorded sizes, so
-//! nodes for which they do not are left to kernels, which report them when they run. Sizes that are not known are not compared.
+//! Whether the sizes that a program records for a node follow from its operands. Payloads are built from recorded
+//! sizes, so nodes for which they do not are left to kernels, which report them when they run. Sizes that are not known
+//! are not compared.
 
 use super::call::Reason;
-use super::taken::{Operand, Taken, TakenConv};
+use super::match_node::{ConvMatch, Match, Operand};
 use crate::payload::Pool;
 use pteron_exported::{ExportedNode, ExportedProgram, Size, VarId};
 
 /// Checks the recorded sizes of a node's result.
-pub(super) fn check(program: &ExportedProgram, node: &ExportedNode, taken: &Taken) -> Result<(), Reason> {
+pub(super) fn check(program: &ExportedProgram, node: &ExportedNode, matched: &Match) -> Result<(), Reason> {
     let sizes = |var: VarId| program.spec(var).map_or(&[][..], |spec| &spec.sizes);
     let Some(out) = node.outputs.first().map(|&var| sizes(var)) else { return Ok(()) };
-    let follows = match taken {
-        Taken::Fused | Taken::Dequantize => true,
-        Taken::Relaid(x)
-        | Taken::Quantize(x)
-        | Taken::Unary(_, x)
-        | Taken::Bounded { x, .. }
-        | Taken::Softmax(x) => same(sizes(*x), out),
-        Taken::Norm { x, scale, .. } => {
+    let follows = match matched {
+        Match::Fused | Match::Dequantize => true,
+        Match::Relayout(x)
+        | Match::Quantize(x)
+        | Match::Unary(_, x)
+        | Match::Clamp { x, .. }
+        | Match::Softmax(x) => same(sizes(*x), out),
+        Match::BatchNorm { x, scale, .. } => {
             same(sizes(*x), out) && sizes(*x).get(1).is_some_and(|size| is(size, scale.len()))
         }
-        Taken::Binary(_, a, b) => {
+        Match::Binary(_, a, b) => {
             let operands = [a, b].map(|operand| match operand {
                 Operand::Var(var) => sizes(*var),
                 Operand::Number(_) => &[],
             });
             broadcasts(operands, out)
         }
-        Taken::Product { x, weight, transposed, .. } => product(sizes(*x), sizes(*weight), *transposed, out),
-        Taken::BatchProduct(a, b) => batch_product(sizes(*a), sizes(*b), out),
-        Taken::Conv(conv) => convolution(conv, sizes(conv.x), out),
-        Taken::MaxPool(x, pool) | Taken::AvgPool(x, pool) => pooled(sizes(*x), pool, out),
-        Taken::SpatialMax(x, pool) => dropped(sizes(*x), pool, out),
-        Taken::SpatialMean(x) => matches!((sizes(*x), out), ([n, c, _, _], [m, d, h, w])
+        Match::Linear { x, weight, transposed, .. } => linear(sizes(*x), sizes(*weight), *transposed, out),
+        Match::BatchMatMul(a, b) => batch_mat_mul(sizes(*a), sizes(*b), out),
+        Match::Conv(conv) => convolution(conv, sizes(conv.x), out),
+        Match::MaxPool(x, pool) | Match::AvgPool(x, pool) => pooled(sizes(*x), pool, out),
+        Match::SpatialMax(x, pool) => dropped(sizes(*x), pool, out),
+        Match::SpatialMean(x) => matches!((sizes(*x), out), ([n, c, _, _], [m, d, h, w])
             if agree(n, m) && agree(c, d) && is(h, 1) && is(w, 1)),
-        Taken::Resize { x, .. } => {
+        Match::Resize { x, .. } => {
             matches!((sizes(*x), out), ([n, c, _, _], [m, d, _, _]) if agree(n, m) && agree(c, d))
         }
-        Taken::Transpose { x, perm } => permuted(sizes(*x), perm, out),
-        Taken::Reshape(x) => agree(&numel(sizes(*x)), &numel(out)),
-        Taken::Concat { tensors, axis } => {
+        Match::Transpose { x, perm } => permuted(sizes(*x), perm, out),
+        Match::Reshape(x) => agree(&numel(sizes(*x)), &numel(out)),
+        Match::Concat { tensors, axis } => {
             tensors.iter().all(|&x| same_but(sizes(x), *axis, out)) && {
                 let total = tensors.iter().filter_map(|&x| sizes(x).get(*axis));
                 let total = total.fold(Size::Int(0), |sum, size| sum.add(size));
                 out.get(*axis).is_some_and(|size| agree(size, &total))
             }
         }
-        Taken::Slice { x, axis, .. } => {
+        Match::Slice { x, axis, .. } => {
             let from = sizes(*x);
             let left = from.iter().enumerate().filter(|(d, _)| d != axis).map(|(_, size)| size);
             same_but(from, *axis, out)
                 || out.len() + 1 == from.len() && left.zip(out).all(|(a, b)| agree(a, b))
         }
-        Taken::Pad { x, pre, post, .. } => {
+        Match::Pad { x, pre, post, .. } => {
             let from = sizes(*x);
             let added = pre.iter().zip(post).map(|(pre, post)| Size::Int((pre + post) as i64));
             from.len() == out.len()
@@ -99,7 +100,7 @@ fn broadcasts(operands: [&[Size]; 2], out: &[Size]) -> bool {
         })
 }
 
-fn product(x: &[Size], weights: &[Size], transposed: bool, out: &[Size]) -> bool {
+fn linear(x: &[Size], weights: &[Size], transposed: bool, out: &[Size]) -> bool {
     let [rows, columns] = weights else { return false };
     let (inner, outer) = if transposed { (rows, columns) } else { (columns, rows) };
     match (x, out) {
@@ -108,7 +109,7 @@ fn product(x: &[Size], weights: &[Size], transposed: bool, out: &[Size]) -> bool
     }
 }
 
-fn batch_product(a: &[Size], b: &[Size], out: &[Size]) -> bool {
+fn batch_mat_mul(a: &[Size], b: &[Size], out: &[Size]) -> bool {
     match (a, b, out) {
         ([batch @ .., rows, inner], [others @ .., as_inner, columns], [lead @ .., m, n]) => {
             same(batch, others)
@@ -121,7 +122,7 @@ fn batch_product(a: &[Size], b: &[Size], out: &[Size]) -> bool {
     }
 }
 
-fn convolution(conv: &TakenConv, x: &[Size], out: &[Size]) -> bool {
+fn convolution(conv: &ConvMatch, x: &[Size], out: &[Size]) -> bool {
     let attributes = &conv.attributes;
     let ([batch, channels, from @ ..], [lead, outputs, to @ ..]) = (x, out) else { return false };
     let rank = if conv.is_1d { 1 } else { 2 };

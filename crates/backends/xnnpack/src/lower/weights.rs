@@ -2,26 +2,26 @@
 
 use super::build::Builder;
 use super::call::Reason;
-use super::quantized::{Activation, Affine, Per, Product, Weights};
-use super::taken::floats;
+use super::match_node::floats;
+use super::quantized::{Activation, Affine, Per, QuantizedOp, Weights};
 use crate::payload::{Datatype, Op, Quantization, Scales};
 use pteron_exported::VarId;
 use pteron_tensor::bf16;
 use std::sync::Arc;
 
 impl Builder<'_> {
-    /// The inputs of a product of quantized values: input, weights and bias. `weight` is the dequantized weight tensor.
-    pub(super) fn quantized_product(
+    /// The inputs of a quantized linear layer: input, weights and bias. `weight` is the dequantized weight tensor.
+    pub(super) fn quantized_linear_inputs(
         &mut self,
-        product: &Product,
+        quantized: &QuantizedOp,
         weight: VarId,
         bias: Option<VarId>,
     ) -> Result<Vec<usize>, Reason> {
-        let weights = &product.weights;
+        let weights = &quantized.weights;
         let dims = self.dims(weight)?;
-        let input = match product.activation {
-            Activation::Static(numbers, _) => self.plain(numbers)?,
-            Activation::Dynamic(x) => self.rows(x)?,
+        let input = match quantized.activation {
+            Activation::Static(int8, _) => self.nchw(int8)?,
+            Activation::Dynamic(x) => self.quantized_rows(x)?,
         };
         let filter = match weights.per {
             Per::Group(_) | Per::Channel { four_bits: true, .. } => self.int4_weights(weights, dims)?,
@@ -34,23 +34,23 @@ impl Builder<'_> {
         };
         let mut inputs = vec![input, filter];
         if let Some(bias) = bias {
-            inputs.push(match product.activation {
+            inputs.push(match quantized.activation {
                 Activation::Static(_, input) => self.quantized_bias(bias, input, weights),
-                Activation::Dynamic(_) => self.plain(bias)?,
+                Activation::Dynamic(_) => self.nchw(bias)?,
             });
         }
         Ok(inputs)
     }
 
     /// A float value, dynamically quantized per row.
-    fn rows(&mut self, x: VarId) -> Result<usize, Reason> {
-        let input = self.plain(x)?;
+    fn quantized_rows(&mut self, x: VarId) -> Result<usize, Reason> {
+        let input = self.nchw(x)?;
         Ok(self.dynamically_quantized(input, 1))
     }
 
     /// A batch of images, each dynamically quantized with parameters of its own.
     pub(super) fn quantized_images(&mut self, x: VarId) -> Result<usize, Reason> {
-        let input = self.image(x)?;
+        let input = self.nhwc(x)?;
         Ok(self.dynamically_quantized(input, 3))
     }
 
@@ -71,11 +71,11 @@ impl Builder<'_> {
     pub(super) fn int8_weights(
         &mut self,
         weights: &Weights,
-        numbers: &[f32],
+        elements: &[f32],
         dims: Vec<usize>,
         channel: usize,
     ) -> usize {
-        let value = self.constant(numbers.iter().map(|&n| n as i8 as u8).collect(), dims);
+        let value = self.constant(elements.iter().map(|&n| n as i8 as u8).collect(), dims);
         self.set_weights(value, weights, channel);
         value
     }
@@ -132,12 +132,13 @@ impl Builder<'_> {
 
     /// A bias quantized with the scale of the accumulators: input scale times weight scale.
     pub(super) fn quantized_bias(&mut self, bias: VarId, input: Affine, weights: &Weights) -> usize {
-        let reals = floats(self.part, bias);
+        let dequantized = floats(self.part, bias);
         let scales: Vec<f32> = weights.scales.iter().map(|scale| scale * input.scale).collect();
         let scale = |i: usize| scales[if scales.len() == 1 { 0 } else { i % scales.len() }];
-        let numbers = reals.iter().enumerate().map(|(i, real)| (real / scale(i)).round_ties_even() as i32);
-        let bytes = numbers.flat_map(i32::to_le_bytes).collect();
-        let value = self.constant(bytes, vec![reals.len()]);
+        let quantized =
+            dequantized.iter().enumerate().map(|(i, real)| (real / scale(i)).round_ties_even() as i32);
+        let bytes = quantized.flat_map(i32::to_le_bytes).collect();
+        let value = self.constant(bytes, vec![dequantized.len()]);
         if weights.per == Per::Tensor {
             let quantization = Quantization::PerTensor { scale: scales[0], zero_point: 0 };
             self.set_type(value, Datatype::Qint32, quantization);

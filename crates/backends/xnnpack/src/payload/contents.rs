@@ -44,7 +44,7 @@ fn value(payload: &Payload, value: &Value) -> PayloadValue {
         name: format!("%{}", value.id),
         dtype: value.datatype.name().to_owned(),
         bits: value.datatype.bits() as u32,
-        scalar_type: (value.datatype.bits() >= 8).then(|| crate::raise::scalar_type(value.datatype)),
+        scalar_type: (value.datatype.bits() >= 8).then(|| value.datatype.scalar_type()),
         sizes: value.dims.clone(),
         quantization,
         scales,
@@ -117,8 +117,7 @@ fn parameters(op: &Op) -> String {
         Op::FullyConnected { transposed: true } | Op::BatchMatMul { transposed: true } => {
             "transposed".to_owned()
         }
-        Op::Unary(super::Unary::LeakyRelu { slope }) => format!("slope {slope}"),
-        Op::Unary(super::Unary::Elu { alpha }) => format!("alpha {alpha}"),
+        Op::Unary(f) => f.parameter().map_or_else(String::new, |p| format!("{} {}", p.name, p.value)),
         _ => String::new(),
     }
 }

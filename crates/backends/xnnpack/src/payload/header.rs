@@ -7,7 +7,7 @@ const LENGTH: usize = 30;
 /// The byte ranges of a payload's parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// The flatbuffer.
+    /// The flatbuffer with values and nodes.
     pub flatbuffer: Range<u64>,
     /// The constants after it.
     pub constants: Range<u64>,

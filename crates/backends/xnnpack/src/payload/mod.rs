@@ -12,14 +12,20 @@
 
 mod check;
 mod contents;
+mod elementwise;
+mod fields;
+mod graph;
 mod header;
 mod node;
 mod read;
+mod read_node;
+mod schema;
 mod value;
 mod write;
 
+pub use elementwise::{Aten, Binary, Fixed, Parameter, Unary};
 pub use header::Header;
-pub use node::{Binary, Conv, Node, Op, Pool, Unary};
+pub use node::{Conv, Node, Op, Pool};
 pub use value::{Constant, Datatype, Quantization, Role, Scales, Value};
 
 use pteron_format::{Limits, Result};

@@ -1,7 +1,9 @@
+use super::elementwise::{Binary, Unary};
+
 /// An operation of a payload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// The operation.
+    /// What it computes, with the parameters of its kind.
     pub op: Op,
     /// The name of its kind in the schema, without `XNN`.
     pub name: &'static str,
@@ -19,20 +21,6 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node without bounds, with the flags that its operation needs.
-    pub fn new(op: Op, inputs: Vec<usize>, outputs: Vec<usize>) -> Self {
-        let flags = match op {
-            Op::FullyConnected { transposed: true } | Op::BatchMatMul { transposed: true } => 1,
-            Op::ResizeBilinear { align_corners, legacy, .. } => {
-                u32::from(align_corners) << 3 | u32::from(legacy) << 2
-            }
-            Op::GlobalAvgPool { keep_dims: true } => 0x40,
-            _ => 0,
-        };
-        let bounds = (f32::NEG_INFINITY, f32::INFINITY);
-        Self { name: op.kind(inputs.len()).1, op, inputs, outputs, bounds, flags, debug_handle: 0 }
-    }
-
     /// Whether it has bounds.
     pub fn is_bounded(&self) -> bool {
         self.bounds != (f32::NEG_INFINITY, f32::INFINITY)
@@ -48,7 +36,7 @@ pub enum Op {
     Binary(Binary),
     /// Conversion to another type or quantization.
     Convert,
-    /// A copy.
+    /// A copy of the input.
     Copy,
     /// Softmax over the last dimension.
     Softmax,
@@ -67,7 +55,7 @@ pub enum Op {
     ConvTranspose(Conv),
     /// Average pooling over the pixels of each window, without padding.
     AvgPool(Pool),
-    /// Max pooling.
+    /// Max pooling over the pixels of each window.
     MaxPool(Pool),
     /// Max pooling with the index of each maximum in its window. Windows do not overlap.
     ArgMaxPool(Pool),
@@ -86,14 +74,14 @@ pub enum Op {
         /// The sizes. At most one is 0 and is inferred from the number of elements.
         sizes: Vec<usize>,
     },
-    /// A slice.
+    /// A slice of consecutive elements in each dimension.
     Slice {
         /// Its start in each dimension.
         offsets: Vec<usize>,
         /// Its sizes. 0 means the rest of the dimension.
         sizes: Vec<usize>,
     },
-    /// Constant padding.
+    /// Padding with a constant.
     Pad {
         /// Elements before, in each dimension.
         pre: Vec<usize>,
@@ -102,12 +90,12 @@ pub enum Op {
         /// The padding value.
         value: f32,
     },
-    /// Concatenation.
+    /// Concatenation of 2 to 5 values.
     Concat {
         /// The dimension along which values are concatenated.
         axis: usize,
     },
-    /// Bilinear interpolation.
+    /// Bilinear interpolation of an image to a new size.
     ResizeBilinear {
         /// Height of the result.
         height: usize,
@@ -127,115 +115,8 @@ pub enum Op {
     ScaledDotProductAttention,
 }
 
-impl Op {
-    /// Its tag in the schema's union, and its name there without `XNN`. `inputs` is the number of values that it reads.
-    pub(super) fn kind(&self, inputs: usize) -> (u8, &'static str) {
-        match self {
-            Self::Unary(f) => f.kind(),
-            Self::Binary(f) => f.kind(),
-            Self::FullyConnected { .. } => (2, "FullyConnected"),
-            Self::Softmax => (3, "Softmax"),
-            Self::Transpose { .. } => (5, "StaticTranspose"),
-            Self::Conv(_) => (7, "Conv2d"),
-            Self::ResizeBilinear { .. } => (9, "StaticResizeBilinear2D"),
-            Self::Pad { .. } => (10, "StaticConstantPad"),
-            Self::AvgPool(_) => (11, "AvgPooling2d"),
-            Self::DepthwiseConv(_) => (13, "DepthwiseConv2d"),
-            Self::MaxPool(_) => (14, "MaxPooling2d"),
-            Self::Convert => (18, "Convert"),
-            Self::GlobalAvgPool { .. } => (19, "GlobalAvgPooling2d"),
-            Self::Reshape { .. } => (20, "StaticReshape"),
-            Self::ArgMaxPool(_) => (21, "ArgMaxPooling2d"),
-            Self::PRelu => (31, "PReLU"),
-            Self::Concat { .. } if inputs == 2 => (32, "Concatenate2"),
-            Self::Concat { .. } if inputs == 3 => (33, "Concatenate3"),
-            Self::Concat { .. } if inputs == 4 => (34, "Concatenate4"),
-            Self::Concat { .. } => (38, "Concatenate5"),
-            Self::Slice { .. } => (35, "StaticSlice"),
-            Self::ScaledDotProductAttention => (36, "ScaledDotProductAttention"),
-            Self::BatchMatMul { .. } => (37, "BatchMatrixMultiply"),
-            Self::ConvTranspose(_) => (39, "ConvTranspose2d"),
-            Self::Copy => (46, "Copy"),
-        }
-    }
-}
-
-/// See [`Op::Unary`].
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[expect(missing_docs, reason = "the schema's own names")]
-pub enum Unary {
-    Abs,
-    Ceiling,
-    Clamp,
-    Cos,
-    Elu { alpha: f32 },
-    Exp,
-    Floor,
-    Gelu,
-    Hardswish,
-    LeakyRelu { slope: f32 },
-    Log,
-    Negate,
-    ReciprocalSquareRoot,
-    Sigmoid,
-    Sin,
-    Square,
-    SquareRoot,
-    Tanh,
-}
-
-impl Unary {
-    fn kind(self) -> (u8, &'static str) {
-        match self {
-            Self::Sigmoid => (4, "Sigmoid"),
-            Self::Clamp => (6, "Clamp"),
-            Self::Floor => (17, "Floor"),
-            Self::SquareRoot => (22, "SquareRoot"),
-            Self::Ceiling => (23, "Ceiling"),
-            Self::Hardswish => (24, "Hardswish"),
-            Self::LeakyRelu { .. } => (25, "LeakyReLU"),
-            Self::Negate => (27, "Negate"),
-            Self::Square => (28, "Square"),
-            Self::Elu { .. } => (29, "ELU"),
-            Self::Abs => (30, "Abs"),
-            Self::ReciprocalSquareRoot => (40, "ReciprocalSquareRoot"),
-            Self::Log => (41, "Log"),
-            Self::Gelu => (42, "Gelu"),
-            Self::Tanh => (43, "Tanh"),
-            Self::Exp => (44, "Exp"),
-            Self::Sin => (45, "Sin"),
-            Self::Cos => (47, "Cos"),
-        }
-    }
-}
-
-/// See [`Op::Binary`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the schema's own names")]
-pub enum Binary {
-    Add,
-    Divide,
-    Maximum,
-    Minimum,
-    Multiply,
-    Subtract,
-}
-
-impl Binary {
-    fn kind(self) -> (u8, &'static str) {
-        match self {
-            Self::Add => (1, "Add"),
-            Self::Divide => (8, "Div"),
-            Self::Minimum => (12, "Minimum"),
-            Self::Multiply => (15, "Multiply"),
-            Self::Subtract => (16, "Subtract"),
-            Self::Maximum => (26, "Maximum"),
-        }
-    }
-}
-
 /// The parameters of a 2D convolution. Pairs are height, then width.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Conv {
     /// Zero padding at the top, right, bottom and left.
     pub padding: [usize; 4],
@@ -243,7 +124,7 @@ pub struct Conv {
     pub kernel: [usize; 2],
     /// The stride; for a transposed convolution the stride in the result.
     pub stride: [usize; 2],
-    /// The dilation.
+    /// The distance between the taps of a kernel or window.
     pub dilation: [usize; 2],
     /// Input channels per group.
     pub group_inputs: usize,
@@ -256,26 +137,26 @@ pub struct Conv {
 }
 
 impl Conv {
-    /// Input channels.
+    /// The number of input channels of all groups.
     pub fn inputs(&self) -> usize {
         self.groups * self.group_inputs
     }
 
-    /// Output channels.
+    /// The number of output channels of all groups.
     pub fn outputs(&self) -> usize {
         self.groups * self.group_outputs
     }
 }
 
 /// The parameters of a 2D pooling. Pairs are height, then width.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pool {
     /// Padding at the top, right, bottom and left, which is not part of any window.
     pub padding: [usize; 4],
     /// The window size.
     pub window: [usize; 2],
-    /// The stride.
+    /// The distance between windows.
     pub stride: [usize; 2],
-    /// The dilation.
+    /// The distance between the taps of a kernel or window.
     pub dilation: [usize; 2],
 }

@@ -1,20 +1,13 @@
-//! Decodes the flatbuffer. It is verified while it is decoded, so that errors give byte offsets.
+//! Decodes the flatbuffer with its constants and values. It is verified while it is decoded, so that errors give byte
+//! offsets.
 
-use super::check::{check_constant, check_node};
-use super::value::{Constant, Datatype, Quantization, Role, Scales, Value};
-use super::{Header, MAX_EXTERNALS, MAX_RANK, Node, Payload};
+use super::check::check_constant;
+use super::graph::Graph;
+use super::value::{Constant, Datatype, NAMED, NO_VALUE, Quantization, Role, Scales, Value};
+use super::{Header, MAX_EXTERNALS, MAX_RANK, Payload};
 use pteron_format::flatbuffer::{Reader, Table};
 use pteron_format::{Error, ErrorKind, Limits, Result};
-use std::collections::HashMap;
 use std::ops::Range;
-
-/// A table that is being decoded.
-pub(super) type In<'t, 'r, 'a> = &'t Table<'r, 'a>;
-
-/// The id that means "no value".
-pub(super) const NO_VALUE: u32 = u32::MAX;
-/// The offset that marks a constant as named data.
-pub(super) const NAMED: u64 = u64::MAX;
 
 pub(super) fn payload(bytes: &[u8], limits: &Limits) -> Result<Payload> {
     let header = Header::parse(bytes)?;
@@ -37,7 +30,8 @@ pub(super) fn payload(bytes: &[u8], limits: &Limits) -> Result<Payload> {
     };
     let reader = Reader::new(flatbuffer, range.start, limits);
     reader.root(|t| {
-        let mut graph = Graph { limits, constants: constants(t, header.as_ref())?, ..Graph::new(limits) };
+        let mut graph = Graph::new(limits);
+        graph.constants = constants(t, header.as_ref())?;
         graph.num_externs = t.get(3, "num_externs", 0)?;
         if graph.num_externs > MAX_EXTERNALS {
             let expected = format!("at most {MAX_EXTERNALS}");
@@ -61,7 +55,7 @@ pub(super) fn payload(bytes: &[u8], limits: &Limits) -> Result<Payload> {
 }
 
 /// Reads the constants: from `constant_data` if there is a header, else from the flatbuffer's own buffers.
-fn constants(t: In<'_, '_, '_>, header: Option<&Header>) -> Result<Vec<Constant>> {
+fn constants(t: &Table<'_, '_>, header: Option<&Header>) -> Result<Vec<Constant>> {
     let Some(header) = header else {
         return t
             .tables(6, "constant_buffer", |t| Ok(Constant::Payload(t.bulk(0, "storage")?.unwrap_or(0..0))));
@@ -86,46 +80,8 @@ fn region(constants: &Range<u64>, offset: u64, size: u64) -> Option<Range<u64>> 
     Some(start..end)
 }
 
-/// What defines a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Writer {
-    /// Nothing yet.
-    Nobody,
-    /// The caller (an input), or it is a constant.
-    Caller,
-    /// The node with this index.
-    Node(usize),
-}
-
-/// The part of the graph that has been read so far.
-pub(super) struct Graph<'l> {
-    limits: &'l Limits,
-    num_externs: u32,
-    constants: Vec<Constant>,
-    pub(super) values: Vec<Value>,
-    /// Value indices by id.
-    by_id: HashMap<u32, usize>,
-    /// Value indices by external id.
-    by_external: HashMap<u32, usize>,
-    writers: Vec<Writer>,
-    nodes: usize,
-}
-
-impl<'l> Graph<'l> {
-    fn new(limits: &'l Limits) -> Self {
-        Self {
-            limits,
-            num_externs: 0,
-            constants: Vec::new(),
-            values: Vec::new(),
-            by_id: HashMap::new(),
-            by_external: HashMap::new(),
-            writers: Vec::new(),
-            nodes: 0,
-        }
-    }
-
-    fn value(&mut self, t: In<'_, '_, '_>) -> Result<()> {
+impl Graph<'_> {
+    fn value(&mut self, t: &Table<'_, '_>) -> Result<()> {
         let read = t.union(0, "xvalue_union", |kind, t| match kind {
             1 => self.tensor_value(t, None),
             2 => {
@@ -138,18 +94,11 @@ impl<'l> Graph<'l> {
             _ => Err(t.error_here(ErrorKind::Newer, "a kind of value up to 2", kind)),
         })?;
         let value = read.ok_or_else(|| t.error(ErrorKind::Invalid, 0, "xvalue_union", "a value", "none"))?;
-        let index = self.values.len();
-        self.by_id.insert(value.id, index);
-        if let Role::Input(id) | Role::Output(id) = value.role {
-            self.by_external.insert(id, index);
-        }
-        let written = matches!(value.role, Role::Input(_) | Role::Constant(_));
-        self.writers.push(if written { Writer::Caller } else { Writer::Nobody });
-        self.values.push(value);
+        self.add(value);
         Ok(())
     }
 
-    fn quantization(&self, kind: u8, t: In<'_, '_, '_>) -> Result<Quantization> {
+    fn quantization(&self, kind: u8, t: &Table<'_, '_>) -> Result<Quantization> {
         match kind {
             1 => Ok(Quantization::PerChannel {
                 scales: self.scales(t, 2, 3, 4)?,
@@ -178,7 +127,7 @@ impl<'l> Graph<'l> {
 
     /// Reads the scales of a table. `index` and `count` are the fields that refer to a constant; its scales have
     /// `width` bytes each.
-    fn scales(&self, t: In<'_, '_, '_>, index: usize, count: usize, width: u64) -> Result<Scales> {
+    fn scales(&self, t: &Table<'_, '_>, index: usize, count: usize, width: u64) -> Result<Scales> {
         let place: u32 = t.get(index, "scale_buffer_idx", 0)?;
         if place == 0 {
             let scales = t.scalars::<f32>(0, "scale")?;
@@ -206,7 +155,7 @@ impl<'l> Graph<'l> {
         Ok(Scales::Constant { index: place as usize, count: number as usize })
     }
 
-    fn tensor_value(&self, t: In<'_, '_, '_>, params: Option<Quantization>) -> Result<Value> {
+    fn tensor_value(&self, t: &Table<'_, '_>, params: Option<Quantization>) -> Result<Value> {
         let invalid = |id, name, expected: String, found: String| {
             t.error(ErrorKind::Invalid, id, name, expected, found)
         };
@@ -259,7 +208,7 @@ impl<'l> Graph<'l> {
         }
     }
 
-    fn role(&self, t: In<'_, '_, '_>) -> Result<Role> {
+    fn role(&self, t: &Table<'_, '_>) -> Result<Role> {
         let flags: u32 = t.get(5, "flags", 0)?;
         let constant: u32 = t.get(3, "constant_buffer_idx", 0)?;
         if flags & !3 != 0 || flags == 3 {
@@ -287,102 +236,6 @@ impl<'l> Graph<'l> {
         }
         Ok(if flags == 1 { Role::Input(external) } else { Role::Output(external) })
     }
-
-    /// Reads the id of a value that a node reads. Fails if the value is not defined yet.
-    pub(super) fn input(&self, t: In<'_, '_, '_>, field: usize, name: &'static str) -> Result<usize> {
-        let id: u32 = t.get(field, name, 0)?;
-        let index = self.find(t, field, name, id)?;
-        match self.writers[index] {
-            Writer::Nobody => {
-                let expected = "a value that is an input, a constant, or written by a node before";
-                let found = format!("value {id} (xvalues[{index}]), which no node before has written");
-                Err(t.error(ErrorKind::Invalid, field, name, expected, found))
-            }
-            _ => Ok(index),
-        }
-    }
-
-    /// Reads the id of an optional input of a node.
-    pub(super) fn optional(
-        &self,
-        t: In<'_, '_, '_>,
-        field: usize,
-        name: &'static str,
-    ) -> Result<Option<usize>> {
-        match t.get(field, name, 0u32)? {
-            NO_VALUE => Ok(None),
-            _ => self.input(t, field, name).map(Some),
-        }
-    }
-
-    /// Reads the id of a value that a node writes. Fails if the value is already defined.
-    pub(super) fn output(&mut self, t: In<'_, '_, '_>, field: usize, name: &'static str) -> Result<usize> {
-        let id: u32 = t.get(field, name, 0)?;
-        let index = self.find(t, field, name, id)?;
-        let by = match self.writers[index] {
-            Writer::Nobody => {
-                self.writers[index] = Writer::Node(self.nodes);
-                return Ok(index);
-            }
-            Writer::Caller => "an input or a constant".to_owned(),
-            Writer::Node(node) => format!("which xnodes[{node}] writes"),
-        };
-        let found = format!("value {id} (xvalues[{index}]), {by}");
-        Err(t.error(ErrorKind::Invalid, field, name, "a value that nothing else writes", found))
-    }
-
-    fn find(&self, t: In<'_, '_, '_>, field: usize, name: &'static str, id: u32) -> Result<usize> {
-        self.by_id.get(&id).copied().ok_or_else(|| {
-            let expected = format!("the id of one of {} values", self.values.len());
-            t.error(ErrorKind::Invalid, field, name, expected, id)
-        })
-    }
-
-    fn node(&mut self, t: In<'_, '_, '_>) -> Result<Node> {
-        let bounds = t.table(3, "output_min_max", |t| {
-            let bounds: (f32, f32) = (t.get(0, "output_min", 0.0)?, t.get(1, "output_max", 0.0)?);
-            if bounds.0 <= bounds.1 {
-                return Ok(bounds);
-            }
-            let found = format!("{} to {}", bounds.0, bounds.1);
-            Err(t.error(ErrorKind::Invalid, 0, "output_min", "bounds, the lower one first", found))
-        })?;
-        let debug_handle = t.get(2, "debug_handle", 0)?;
-        let read = t.union(0, "xnode_union", |kind, t| {
-            let mut node = super::check::decode(self, kind, t)?;
-            node.bounds = bounds.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
-            node.debug_handle = debug_handle;
-            match check_node(&self.values, &node) {
-                Some((expected, found)) => Err(t.error_here(ErrorKind::Invalid, expected, found)),
-                None => Ok(node),
-            }
-        })?;
-        self.nodes += 1;
-        read.ok_or_else(|| t.error(ErrorKind::Invalid, 0, "xnode_union", "a node", "none"))
-    }
-
-    /// Checks that every output is written.
-    fn check_written(&self, t: In<'_, '_, '_>) -> Result<()> {
-        let missing =
-            |i: &usize| matches!(self.values[*i].role, Role::Output(_)) && self.writers[*i] == Writer::Nobody;
-        match (0..self.values.len()).find(missing) {
-            Some(index) => {
-                let found = format!(
-                    "the output value {} (xvalues[{index}]), which none writes",
-                    self.values[index].id
-                );
-                Err(t.error(ErrorKind::Invalid, 1, "xnodes", "nodes that write every output", found))
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn externals(&self) -> (Vec<usize>, Vec<usize>) {
-        let mut ids: Vec<(u32, usize)> = self.by_external.iter().map(|(id, index)| (*id, *index)).collect();
-        ids.sort_unstable();
-        let is_input = |index: &usize| matches!(self.values[*index].role, Role::Input(_));
-        ids.into_iter().map(|(_, index)| index).partition(is_input)
-    }
 }
 
 fn is_scale(scale: f32) -> bool {
@@ -390,13 +243,13 @@ fn is_scale(scale: f32) -> bool {
 }
 
 /// Reads a field that is a non-negative `i32`.
-fn small(t: In<'_, '_, '_>, id: usize, name: &'static str) -> Result<usize> {
+fn small(t: &Table<'_, '_>, id: usize, name: &'static str) -> Result<usize> {
     let number: i32 = t.get(id, name, 0)?;
     usize::try_from(number)
         .map_err(|_| t.error(ErrorKind::Invalid, id, name, "a number of 0 or more", number))
 }
 
-fn datatype(t: In<'_, '_, '_>, id: usize, name: &'static str) -> Result<Option<Datatype>> {
+fn datatype(t: &Table<'_, '_>, id: usize, name: &'static str) -> Result<Option<Datatype>> {
     let code: i16 = t.get(id, name, 0)?;
     match Datatype::from_code(code) {
         None if code != 0 => Err(t.error(ErrorKind::Newer, id, name, "a type of elements up to 14", code)),
@@ -405,7 +258,7 @@ fn datatype(t: In<'_, '_, '_>, id: usize, name: &'static str) -> Result<Option<D
 }
 
 /// Whether nodes read an input dynamically quantized, per token, as the first releases wrote it.
-fn datatype_of_dynamic(t: In<'_, '_, '_>, role: Role) -> Result<bool> {
+fn datatype_of_dynamic(t: &Table<'_, '_>, role: Role) -> Result<bool> {
     match (datatype(t, 7, "dq_datatype")?, role) {
         (None, _) => Ok(false),
         (Some(Datatype::Qint8), Role::Input(_)) => Ok(true),

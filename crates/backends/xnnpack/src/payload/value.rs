@@ -1,4 +1,10 @@
+use pteron_tensor::ScalarType;
 use std::ops::Range;
+
+/// The id that means "no value".
+pub(super) const NO_VALUE: u32 = u32::MAX;
+/// The offset that marks a constant as named data.
+pub(super) const NAMED: u64 = u64::MAX;
 
 /// The element type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,7 +31,7 @@ pub enum Datatype {
     /// As `Qdint8`, in a packed layout.
     Qpint8,
     Int32,
-    /// Packed `Fp32`.
+    /// `Fp32` in the packed layout of a kernel; only inside of a runtime.
     Pfp32,
     Bf16,
 }
@@ -62,6 +68,18 @@ impl Datatype {
     /// Its name in the schema, without `xnn_datatype_`.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
+    }
+
+    /// The scalar type in which elements are stored.
+    pub(crate) fn scalar_type(self) -> ScalarType {
+        match self {
+            Self::Fp32 | Self::Pfp32 => ScalarType::Float,
+            Self::Fp16 => ScalarType::Half,
+            Self::Bf16 => ScalarType::BFloat16,
+            Self::Qint8 | Self::Qcint8 | Self::Qdint8 | Self::Qpint8 => ScalarType::Char,
+            Self::Quint8 | Self::Qcint4 | Self::Qbint4 => ScalarType::Byte,
+            Self::Qint32 | Self::Qcint32 | Self::Int32 => ScalarType::Int,
+        }
     }
 
     /// Bits of an element.
@@ -125,7 +143,7 @@ pub enum Role {
 /// How a quantized value `q` is dequantized.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Quantization {
-    /// Not quantized.
+    /// No quantization: values are floats or plain integers.
     None,
     /// `(q - zero_point) * scale`.
     PerTensor {
@@ -136,7 +154,7 @@ pub enum Quantization {
     },
     /// `q * scale`, with a scale for each channel. 4-bit values are stored with an offset of 8.
     PerChannel {
-        /// The scales.
+        /// The scale of each channel.
         scales: Scales,
         /// The dimension of the channels.
         channel_dim: usize,
@@ -171,14 +189,14 @@ pub enum Scales {
     },
 }
 
-/// Constant bytes.
+/// Where the bytes of a constant are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Constant {
     /// A byte range of the payload.
     Payload(Range<u64>),
     /// Named data of the program or of a `.ptd` file.
     Named {
-        /// The key.
+        /// The key under which they are stored.
         key: String,
         /// The number of bytes that the payload declares.
         size: u64,

@@ -1,10 +1,12 @@
 //! Serializes payloads.
 
-use super::node::{Conv, Node, Op, Pool, Unary};
-use super::value::{Constant, Datatype, Quantization, Role, Scales, Value};
-use super::{Payload, read};
+use super::Payload;
+use super::fields::{self, Fields};
+use super::node::Node;
+use super::value::{Constant, Datatype, NAMED, NO_VALUE, Quantization, Role, Scales, Value};
 use pteron_format::flatbuffer::{Field, Ref, Writer};
 use pteron_format::{Error, ErrorKind, Result};
+use std::convert::Infallible;
 use std::ops::Range;
 
 /// Offset of the flatbuffer, after the header.
@@ -70,7 +72,7 @@ fn flatbuffer(payload: &Payload, places: &[Range<usize>]) -> Result<Vec<u8>> {
         }
         Constant::Named { key, size } => {
             let key = w.string(key);
-            w.table(&[Field::always(read::NAMED), Field::number(*size, 0), Field::Ref(key)])
+            w.table(&[Field::always(NAMED), Field::number(*size, 0), Field::Ref(key)])
         }
     });
     let externs = (payload.inputs.len() + payload.outputs.len()) as u32;
@@ -103,8 +105,8 @@ fn write_value(w: &mut Writer, value: &Value) -> Ref {
     let (constant, external, flags) = match value.role {
         Role::Input(id) => (0, id, 1),
         Role::Output(id) => (0, id, 2),
-        Role::Constant(index) => (index, read::NO_VALUE, 0),
-        Role::Internal => (0, read::NO_VALUE, 0),
+        Role::Constant(index) => (index, NO_VALUE, 0),
+        Role::Internal => (0, NO_VALUE, 0),
     };
     let by_row = if value.quantized_by_row { Datatype::Qint8.code() } else { 0 };
     let tensor = w.table(&[
@@ -157,8 +159,10 @@ fn write_quantization(w: &mut Writer, quantization: &Quantization) -> Option<(u8
     })
 }
 
-fn write_node(w: &mut Writer, node: &Node, values: &[Value]) -> Ref {
-    let fields = fields(w, node, values);
+pub(super) fn write_node(w: &mut Writer, node: &Node, values: &[Value]) -> Ref {
+    let mut table = Table { node, values, inputs: 0, outputs: 0, fields: Vec::new(), w };
+    let Ok(()) = fields::visit(&node.op, node.inputs.len(), &mut table);
+    let fields = table.fields;
     let table = w.table(&fields);
     let bounds = node.is_bounded().then(|| {
         let (low, high) = node.bounds;
@@ -169,56 +173,73 @@ fn write_node(w: &mut Writer, node: &Node, values: &[Value]) -> Ref {
     w.table(&[Field::number(kind, 0), Field::Ref(table), handle, bounds.map_or(Field::Absent, Field::Ref)])
 }
 
-/// The fields of a node's table.
-fn fields(w: &mut Writer, node: &Node, values: &[Value]) -> Vec<Field> {
-    let id = |v: usize| Field::number(values[v].id, 0);
-    let input = |n: usize| node.inputs.get(n).map_or(Field::always(read::NO_VALUE), |&v| id(v));
-    let output = |n: usize| node.outputs.get(n).map_or(Field::Absent, |&v| id(v));
-    let flags = Field::number(node.flags, 0);
-    let one = |before: Vec<Field>| [before, vec![input(0), output(0), flags]].concat();
-    match &node.op {
-        Op::Unary(Unary::LeakyRelu { slope }) => one(vec![Field::number(*slope, 0.0)]),
-        Op::Unary(Unary::Elu { alpha }) => one(vec![Field::number(*alpha, 0.0)]),
-        Op::Unary(_) | Op::Convert | Op::Copy | Op::Softmax | Op::GlobalAvgPool { .. } => one(Vec::new()),
-        Op::Binary(_) | Op::PRelu | Op::BatchMatMul { .. } => vec![input(0), input(1), output(0), flags],
-        Op::FullyConnected { .. } => vec![input(0), input(1), input(2), output(0), flags],
-        Op::Conv(conv) | Op::DepthwiseConv(conv) | Op::ConvTranspose(conv) => {
-            convolution(conv, &[input(0), input(1), input(2), output(0), flags])
-        }
-        Op::AvgPool(pool) | Op::MaxPool(pool) => one(pooling(pool, true)),
-        Op::ArgMaxPool(pool) => [pooling(pool, false), vec![input(0), output(0), output(1), flags]].concat(),
-        Op::Transpose { perm } => one(vec![count(perm.len()), Field::Ref(sizes(w, perm))]),
-        Op::Reshape { sizes: new } => one(vec![count(new.len()), Field::Ref(sizes(w, new))]),
-        Op::Slice { offsets, sizes: new } => {
-            let (offsets, rank) = (Field::Ref(sizes(w, offsets)), count(new.len()));
-            one(vec![rank, offsets, Field::Ref(sizes(w, new))])
-        }
-        Op::Pad { pre, post, value } => {
-            let (pre, post) = (Field::Ref(sizes(w, pre)), Field::Ref(sizes(w, post)));
-            one(vec![pre, post, Field::number(*value, 0.0)])
-        }
-        Op::ResizeBilinear { height, width, .. } => one(vec![count(*height), count(*width)]),
-        Op::Concat { axis } => {
-            let given = |n: usize| node.inputs.get(n).map_or(Field::Absent, |&v| id(v));
-            vec![count(*axis), given(0), given(1), given(2), given(3), output(0), flags, given(4)]
-        }
-        Op::ScaledDotProductAttention => {
-            vec![input(0), input(1), input(2), input(3), input(4), output(0), flags]
-        }
+/// The table of a node, of which the first `fields` are written.
+struct Table<'w> {
+    node: &'w Node,
+    values: &'w [Value],
+    /// The number of the node's inputs and outputs that are written.
+    inputs: usize,
+    outputs: usize,
+    fields: Vec<Field>,
+    w: &'w mut Writer,
+}
+
+impl Table<'_> {
+    fn push(&mut self, field: Field) -> Result<(), Infallible> {
+        self.fields.push(field);
+        Ok(())
+    }
+
+    fn id(&self, value: usize) -> Field {
+        Field::number(self.values[value].id, 0)
     }
 }
 
-fn convolution(conv: &Conv, values: &[Field]) -> Vec<Field> {
-    let Conv { padding, kernel, stride, dilation, group_inputs, group_outputs, groups, adjustment } = conv;
-    let numbers = padding.iter().chain(kernel).chain(stride).chain(dilation);
-    let numbers = numbers.chain([group_inputs, group_outputs, groups]).chain(adjustment);
-    numbers.map(|&n| count(n)).chain(values.iter().copied()).collect()
-}
+impl Fields for Table<'_> {
+    type Error = Infallible;
 
-fn pooling(pool: &Pool, has_steps: bool) -> Vec<Field> {
-    let mut fields: Vec<Field> = pool.padding.iter().chain(&pool.window).map(|&n| count(n)).collect();
-    if has_steps {
-        fields.extend(pool.stride.iter().chain(&pool.dilation).map(|&n| count(n)));
+    fn input(&mut self, _: &'static str) -> Result<(), Infallible> {
+        let id = self.node.inputs.get(self.inputs).map_or(Field::always(NO_VALUE), |&v| self.id(v));
+        self.inputs += 1;
+        self.push(id)
     }
-    fields
+
+    fn optional(&mut self, name: &'static str) -> Result<(), Infallible> {
+        self.input(name)
+    }
+
+    fn absent(&mut self, _: &'static str) -> Result<(), Infallible> {
+        self.push(Field::Absent)
+    }
+
+    fn output(&mut self, _: &'static str) -> Result<(), Infallible> {
+        let id = self.node.outputs.get(self.outputs).map_or(Field::Absent, |&v| self.id(v));
+        self.outputs += 1;
+        self.push(id)
+    }
+
+    fn flags(&mut self, _: &'static str, _: &mut [(u32, &mut bool)]) -> Result<(), Infallible> {
+        self.push(Field::number(self.node.flags, 0))
+    }
+
+    fn number(&mut self, _: &'static str, _: fields::Range, place: &mut usize) -> Result<(), Infallible> {
+        self.push(count(*place))
+    }
+
+    fn real(&mut self, _: &'static str, place: &mut f32) -> Result<(), Infallible> {
+        self.push(Field::number(*place, 0.0))
+    }
+
+    fn length(&mut self, _: &'static str, sizes: &mut Vec<usize>) -> Result<(), Infallible> {
+        self.push(count(sizes.len()))
+    }
+
+    fn sizes(&mut self, _: &'static str, place: &mut Vec<usize>) -> Result<(), Infallible> {
+        let sizes = sizes(self.w, place);
+        self.push(Field::Ref(sizes))
+    }
+
+    fn axis(&mut self, _: &'static str, place: &mut usize) -> Result<(), Infallible> {
+        self.push(count(*place))
+    }
 }

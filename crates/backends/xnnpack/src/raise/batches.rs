@@ -1,10 +1,10 @@
-//! Batched matrix products of dynamically quantized rows with constant 8-bit matrices.
+//! Batched matrix multiplications of dynamically quantized rows with constant 8-bit matrices.
 
 use super::Raise;
 use super::elementwise::broadcast;
-use super::emit::In;
+use super::emit::Arg;
 use crate::error::{Result, fail, fail_sizes};
-use crate::forms::HasForms;
+use crate::layout::LayoutViews;
 use crate::payload::{Datatype, Node, Quantization};
 use pteron_engine::{QuantizedInput, QuantizedLinear, ValueId, WeightBits};
 use pteron_kernels::compute::{Activation, PackedWeights};
@@ -43,15 +43,15 @@ impl Raise<'_> {
         if items == 0 {
             return fail_sizes(format!("a product of no matrices: {a_dims:?} and {b_dims:?}"));
         }
-        let plain = self.plain(x)?;
-        let plain = self.emit.cast(plain, ScalarType::Float)?;
+        let rows = self.nhwc(x)?;
+        let rows = self.emit.cast(rows, ScalarType::Float)?;
         let mut from = matrix_of_items(batch_b, &batch);
         if from.iter().all(|&b| b == 0) {
             // A single matrix multiplies all rows.
             from.truncate(1);
         }
         let each = items / from.len() * m;
-        let x = self.items(plain, &batch, items, [m, k])?;
+        let x = self.items(rows, &batch, items, [m, k])?;
         let x = self.emit.view(x, &[items * m, k])?;
         let bytes = self.data.of(value)?;
         let mut parts = Vec::with_capacity(from.len());
@@ -66,14 +66,14 @@ impl Raise<'_> {
         let id = match parts[..] {
             [one] => one,
             _ => {
-                let args = vec![In::Tensors(parts), In::Int(0)];
+                let args = vec![Arg::Tensors(parts), Arg::Int(0)];
                 self.emit.call("aten::cat.out", args, ScalarType::Float, &[items * m, n])?
             }
         };
         let out: Vec<usize> = batch.iter().copied().chain([m, n]).collect();
         let id = self.emit.view(id, &out)?;
         let id = self.stored(node, id)?;
-        self.set_plain(node, id)
+        self.set_nhwc(node, id)
     }
 
     /// The product of rows with one matrix and its scales.

@@ -1,5 +1,5 @@
-//! Weights that a payload stores in another form than products take them: each matrix is decoded when it is packed, so
-//! that the decoded weights of a program never lie in memory together.
+//! Weights that a payload stores in another encoding than linear layers take them: each matrix is decoded when it is
+//! packed, so that the decoded weights of a program never lie in memory together.
 
 use super::Raise;
 use crate::error::Result;
@@ -40,8 +40,8 @@ impl Encoding {
     }
 }
 
-/// Unpacks 4-bit values, -8 to 7, into rows of `columns` signed bytes. Each packed byte holds two values, plus 8, low nibble
-/// first; rows are padded to whole bytes.
+/// Unpacks 4-bit values, -8 to 7, into rows of `columns` signed bytes. Each packed byte holds two values, plus 8, low
+/// nibble first; rows are padded to whole bytes.
 pub(crate) fn unpack_nibbles(packed: &[u8], columns: usize, values: &mut [u8]) {
     let stride = columns.div_ceil(2);
     for (row, bytes) in values.chunks_exact_mut(columns.max(1)).zip(packed.chunks(stride.max(1))) {

@@ -1,30 +1,30 @@
 //! Elementwise nodes, and softmax.
 
-use super::emit::In;
+use super::emit::Arg;
 use super::quantized::Quantizer;
-use super::{Form, NCHW_TO_NHWC, Raise};
+use super::{Layout, NCHW_TO_NHWC, Raise};
 use crate::error::{Result, fail, fail_sizes};
-use crate::forms::HasForms;
-use crate::payload::{Binary, Node, Unary};
+use crate::layout::LayoutViews;
+use crate::payload::{Aten, Binary, Fixed, Node, Unary};
 use pteron_engine::{Expression, Instr, Pointwise, ValueId};
 use pteron_tensor::ScalarType;
 
 impl Raise<'_> {
     pub(super) fn unary(&mut self, node: &Node, f: Unary) -> Result<()> {
         let v = node.inputs[0];
-        let form = self.form(v)?;
-        let id = form.id();
+        let layout = self.available(v)?;
+        let id = layout.id();
         if let (Unary::Clamp, Some(from), Some(to)) = (f, self.quantizer(v), self.quantizer(node.outputs[0]))
             && from == to
         {
             let id = self.clamp_quantized(node, id, to)?;
-            return self.set_like(node, form, id);
+            return self.set_like(node, layout, id);
         }
         if let (Unary::LeakyRelu { slope }, Some(from), Some(to)) =
             (f, self.quantizer(v), self.quantizer(node.outputs[0]))
             && let Some(id) = self.quantized_leaky_relu(node, id, slope, (from, to))?
         {
-            return self.set_like(node, form, id);
+            return self.set_like(node, layout, id);
         }
         let x = self.dequantized(v, id)?;
         let mut y = self.function(f, x)?;
@@ -33,8 +33,8 @@ impl Raise<'_> {
         {
             // The reference quantizes NaN as the integer 0.
             let sizes = self.emit.sizes(y);
-            let zero = In::Real(f64::from(-q.zero as f32 * q.scale));
-            let args = vec![In::Tensor(y), zero, In::Absent, In::Absent];
+            let zero = Arg::Double(f64::from(-q.zero as f32 * q.scale));
+            let args = vec![Arg::Tensor(y), zero, Arg::Absent, Arg::Absent];
             let dtype = self.emit.dtype(y);
             y = self.emit.call("aten::nan_to_num.out", args, dtype, &sizes)?;
         }
@@ -43,7 +43,7 @@ impl Raise<'_> {
             // Among unary nodes, only clamps have bounds.
             _ => self.stored_within(node, y, (f32::NEG_INFINITY, f32::INFINITY))?,
         };
-        self.set_like(node, form, id)
+        self.set_like(node, layout, id)
     }
 
     /// A leaky ReLU of quantized values, or with a slope of 1 their requantization, with the reference's arithmetic:
@@ -85,106 +85,49 @@ impl Raise<'_> {
 
     fn function(&mut self, f: Unary, x: ValueId) -> Result<ValueId> {
         let (dtype, sizes) = (self.emit.dtype(x), self.emit.sizes(x));
-        let mut call = |name: &str, more: Vec<In>| {
-            let args = std::iter::once(In::Tensor(x)).chain(more).collect();
-            self.emit.call(name, args, dtype, &sizes)
-        };
-        let real = |x: f32| In::Real(f64::from(x));
-        let program = |instrs: Vec<Instr>| Pointwise(Expression { instrs });
-        let op = match f {
+        let instrs = match f {
             Unary::Clamp => return Ok(x),
+            // XNNPACK computes these two with other intermediate results than ATen's kernels.
             Unary::Hardswish if dtype == ScalarType::Float => {
-                program(vec![Instr::Input(0), Instr::Unary(pteron_engine::Unary::HardswishBySixth, 0)])
+                vec![Instr::Input(0), Instr::Unary(pteron_engine::Unary::HardswishBySixth, 0)]
             }
-            Unary::LeakyRelu { slope } if dtype == ScalarType::Float => program(leaky(Instr::Const(slope))),
-            Unary::Abs => return call("aten::abs.out", vec![]),
-            Unary::Ceiling => return call("aten::ceil.out", vec![]),
-            Unary::Cos => return call("aten::cos.out", vec![]),
-            Unary::Elu { alpha } => return call("aten::elu.out", vec![real(alpha), In::Int(1), In::Int(1)]),
-            Unary::Exp => return call("aten::exp.out", vec![]),
-            Unary::Floor => return call("aten::floor.out", vec![]),
-            Unary::Gelu => return call("aten::gelu.out", vec![In::Str("none")]),
-            Unary::Hardswish => return call("aten::hardswish.out", vec![]),
-            Unary::LeakyRelu { slope } => return call("aten::leaky_relu.out", vec![real(slope)]),
-            Unary::Log => return call("aten::log.out", vec![]),
-            Unary::Negate => return call("aten::neg.out", vec![]),
-            Unary::ReciprocalSquareRoot => return call("aten::rsqrt.out", vec![]),
-            Unary::Sigmoid => return call("aten::sigmoid.out", vec![]),
-            Unary::Sin => return call("aten::sin.out", vec![]),
-            Unary::Square => return call("aten::mul.out", vec![In::Tensor(x)]),
-            Unary::SquareRoot => return call("aten::sqrt.out", vec![]),
-            Unary::Tanh => return call("aten::tanh.out", vec![]),
+            Unary::LeakyRelu { slope } if dtype == ScalarType::Float => leaky(Instr::Const(slope)),
+            _ => {
+                let mut args = vec![Arg::Tensor(x)];
+                if f == Unary::Square {
+                    args.push(Arg::Tensor(x));
+                }
+                args.extend(f.parameter().map(|parameter| Arg::Double(f64::from(parameter.value))));
+                args.extend(fixed(f.aten()));
+                return self.emit.call(f.aten().kernel, args, dtype, &sizes);
+            }
         };
-        self.emit.node(op, vec![x], dtype, &sizes)
+        self.emit.node(Pointwise(Expression { instrs }), vec![x], dtype, &sizes)
     }
 
     pub(super) fn binary(&mut self, node: &Node, f: Binary) -> Result<()> {
         let [a, b] = node.inputs[..] else { return fail("a node of other than two inputs") };
         let dims = broadcast(&self.dims(a), &self.dims(b))?;
-        let ([x, y], form) = self.together([a, b], dims.len())?;
-        let sizes = match form {
-            Form::Plain(_) => dims,
-            Form::Image(_) => super::NHWC_TO_NCHW.map(|d| dims[d]).to_vec(),
+        let ([x, y], layout) = self.broadcast_operands([a, b])?;
+        let sizes = match layout {
+            Layout::Nhwc(_) => dims,
+            Layout::Nchw(_) => super::NHWC_TO_NCHW.map(|d| dims[d]).to_vec(),
         };
         if let Some(id) = self.quantized_binary(node, f, [x, y], &sizes)? {
-            return self.set_like(node, form, id);
+            return self.set_like(node, layout, id);
         }
         let (x, y) = (self.dequantized(a, x)?, self.dequantized(b, y)?);
         let dtype = self.emit.dtype(x);
         if self.emit.dtype(y) != dtype {
             return Err(self.unsupported(node));
         }
-        let mut args = vec![In::Tensor(x), In::Tensor(y)];
-        let name = match f {
-            Binary::Add => "aten::add.out",
-            Binary::Subtract => "aten::sub.out",
-            Binary::Multiply => "aten::mul.out",
-            Binary::Divide => "aten::div.out",
-            Binary::Maximum => "aten::maximum.out",
-            Binary::Minimum => "aten::minimum.out",
+        let args = [Arg::Tensor(x), Arg::Tensor(y)].into_iter().chain(fixed(f.aten())).collect();
+        let id = self.emit.call(f.aten().kernel, args, dtype, &sizes)?;
+        let id = match f.is_bounded() {
+            true => self.stored(node, id)?,
+            false => self.stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?,
         };
-        if matches!(f, Binary::Add | Binary::Subtract) {
-            args.push(In::Int(1));
-        }
-        let id = self.emit.call(name, args, dtype, &sizes)?;
-        let id = match f {
-            // In the reference, these two have no bounds.
-            Binary::Maximum | Binary::Minimum => {
-                self.stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?
-            }
-            _ => self.stored(node, id)?,
-        };
-        self.set_like(node, form, id)
-    }
-
-    /// Two values in a common form: as NCHW images if one is only available so and the other can be converted.
-    fn together(&mut self, inputs: [usize; 2], rank: usize) -> Result<([ValueId; 2], Form)> {
-        let is_image =
-            |s: &Self, v: usize| s.values[v].forms.plain.is_none() && s.values[v].forms.image.is_some();
-        let ranks = inputs.map(|v| self.dims(v).len());
-        let images = inputs.iter().any(|&v| is_image(self, v)) && rank == 4;
-        if !images || ranks.iter().any(|r| !matches!(r, 0 | 1 | 4)) {
-            let ids = [self.plain(inputs[0])?, self.plain(inputs[1])?];
-            return Ok((ids, Form::Plain(ids[0])));
-        }
-        let mut ids = [self.values[inputs[0]].forms.image, self.values[inputs[1]].forms.image];
-        for (id, &v) in ids.iter_mut().zip(&inputs) {
-            if id.is_some() {
-                continue;
-            }
-            *id = Some(match self.dims(v)[..] {
-                [channels] if channels != 1 => {
-                    let plain = self.plain(v)?;
-                    self.emit.view(plain, &[channels, 1, 1])?
-                }
-                [_, _, _, _] => self.image(v)?,
-                _ => self.plain(v)?,
-            });
-        }
-        match ids {
-            [Some(a), Some(b)] => Ok(([a, b], Form::Image(a))),
-            _ => fail("a value in no form"),
-        }
+        self.set_like(node, layout, id)
     }
 
     pub(super) fn prelu(&mut self, node: &Node) -> Result<()> {
@@ -192,42 +135,50 @@ impl Raise<'_> {
         let [v, slope] = node.inputs[..] else { return fail("a node of other than two inputs") };
         let dims = self.dims(v);
         let channels = dims.last().copied().unwrap_or(0);
-        let (slopes, form) = (self.dims(slope), self.form(v)?);
+        let (slopes, layout) = (self.dims(slope), self.available(v)?);
         let one_each = slopes.iter().rev().skip(1).all(|&n| n == 1)
             && slopes.last().is_some_and(|&n| n == channels || n == 1);
         if !one_each {
             return fail_sizes(format!("slopes of {slopes:?} for an input of {dims:?}"));
         }
-        let x = form.id();
-        let slope = self.plain(slope)?;
-        let slope = match form {
-            Form::Plain(_) => self.emit.view(slope, &slopes[slopes.len() - 1..])?,
-            Form::Image(_) => self.emit.view(slope, &[slopes[slopes.len() - 1], 1, 1])?,
+        let x = layout.id();
+        let slope = self.nhwc(slope)?;
+        let slope = match layout {
+            Layout::Nhwc(_) => self.emit.view(slope, &slopes[slopes.len() - 1..])?,
+            Layout::Nchw(_) => self.emit.view(slope, &[slopes[slopes.len() - 1], 1, 1])?,
         };
         let (dtype, sizes) = (self.emit.dtype(x), self.emit.sizes(x));
         let (x, slope) = (self.emit.cast(x, ScalarType::Float)?, self.emit.cast(slope, ScalarType::Float)?);
         let op = Pointwise(Expression { instrs: leaky(Instr::Input(1)) });
         let id = self.emit.node(op, vec![x, slope], ScalarType::Float, &sizes)?;
         let id = self.emit.cast(id, dtype)?;
-        self.set_like(node, form, id)
+        self.set_like(node, layout, id)
     }
 
     pub(super) fn softmax(&mut self, node: &Node) -> Result<()> {
         let v = node.inputs[0];
-        let form = self.form(v)?;
-        let id = form.id();
+        let layout = self.available(v)?;
+        let id = layout.id();
         let last = self.dims(v).len() - 1;
-        let dim = match form {
-            Form::Plain(_) => last,
-            Form::Image(_) => NCHW_TO_NHWC[last],
+        let dim = match layout {
+            Layout::Nhwc(_) => last,
+            Layout::Nchw(_) => NCHW_TO_NHWC[last],
         };
         let x = self.dequantized(v, id)?;
         let (dtype, sizes) = (self.emit.dtype(x), self.emit.sizes(x));
-        let args = vec![In::Tensor(x), In::Int(dim as i64), In::Bool(false)];
+        let args = vec![Arg::Tensor(x), Arg::Int(dim as i64), Arg::Bool(false)];
         let id = self.emit.call("aten::_softmax.out", args, dtype, &sizes)?;
         let id = self.stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?;
-        self.set_like(node, form, id)
+        self.set_like(node, layout, id)
     }
+}
+
+/// The arguments for which nodes have no field.
+fn fixed(aten: &Aten) -> impl Iterator<Item = Arg> {
+    aten.fixed.iter().map(|&(_, value)| match value {
+        Fixed::Int(value) => Arg::Int(value),
+        Fixed::Str(value) => Arg::Str(value),
+    })
 }
 
 /// `max(x, 0) + slope * min(x, 0)` of input 0.

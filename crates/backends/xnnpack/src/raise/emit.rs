@@ -7,18 +7,18 @@ use pteron_tensor::{Scalar, ScalarType, Tensor, TensorMeta};
 
 /// An argument of an operator call.
 #[derive(Debug, Clone)]
-pub(crate) enum In {
+pub(crate) enum Arg {
     Absent,
     Tensor(ValueId),
     Tensors(Vec<ValueId>),
     Int(i64),
-    Real(f64),
+    Double(f64),
     Bool(bool),
     Ints(Vec<i64>),
     Str(&'static str),
 }
 
-impl In {
+impl Arg {
     /// A pair of integers: height and width.
     pub(crate) fn pair(sizes: [usize; 2]) -> Self {
         Self::Ints(sizes.map(|n| n as i64).to_vec())
@@ -93,7 +93,7 @@ impl<'k> Emit<'k> {
     pub(crate) fn call(
         &mut self,
         name: &str,
-        args: Vec<In>,
+        args: Vec<Arg>,
         dtype: ScalarType,
         sizes: &[usize],
     ) -> Result<ValueId> {
@@ -105,14 +105,14 @@ impl<'k> Emit<'k> {
     pub(crate) fn calls(
         &mut self,
         name: &str,
-        args: Vec<In>,
+        args: Vec<Arg>,
         outs: &[(ScalarType, &[usize])],
     ) -> Result<Vec<ValueId>> {
         let kernel = self
             .kernels
             .get(name)
             .ok_or_else(|| Error::new(format!("it needs the operator {name}, which is not registered")))?;
-        let (mut inputs, mut given, mut written) = (Vec::new(), args.into_iter(), 0);
+        let (mut inputs, mut args, mut written) = (Vec::new(), args.into_iter(), 0);
         let mut list = Vec::with_capacity(kernel.schema().args.len());
         for arg in &kernel.schema().args {
             if arg.written {
@@ -120,24 +120,24 @@ impl<'k> Emit<'k> {
                 written += 1;
                 continue;
             }
-            list.push(match given.next().unwrap_or(In::Absent) {
-                In::Absent => CallArg::None,
-                In::Tensor(v) => {
+            list.push(match args.next().unwrap_or(Arg::Absent) {
+                Arg::Absent => CallArg::None,
+                Arg::Tensor(v) => {
                     inputs.push(v);
                     CallArg::Tensor
                 }
-                In::Tensors(vs) => {
+                Arg::Tensors(vs) => {
                     inputs.extend_from_slice(&vs);
                     CallArg::Tensors(vs.len())
                 }
-                In::Int(v) => CallArg::Scalar(Scalar::Int(v)),
-                In::Real(v) => CallArg::Scalar(Scalar::Double(v)),
-                In::Bool(v) => CallArg::Scalar(Scalar::Bool(v)),
-                In::Ints(v) => CallArg::Ints(v),
-                In::Str(v) => CallArg::Str(v.into()),
+                Arg::Int(v) => CallArg::Scalar(Scalar::Int(v)),
+                Arg::Double(v) => CallArg::Scalar(Scalar::Double(v)),
+                Arg::Bool(v) => CallArg::Scalar(Scalar::Bool(v)),
+                Arg::Ints(v) => CallArg::Ints(v),
+                Arg::Str(v) => CallArg::Str(v.into()),
             });
         }
-        if given.next().is_some() || written != outs.len() {
+        if args.next().is_some() || written != outs.len() {
             return fail(format!(
                 "the operator {name} that is registered has another schema: {}",
                 kernel.schema().name
@@ -166,7 +166,7 @@ impl<'k> Emit<'k> {
         }
         let dtype = self.dtype(value);
         let to = sizes.iter().map(|&n| n as i64).collect();
-        let args = vec![In::Tensor(value), In::Ints(to), In::Bool(false)];
+        let args = vec![Arg::Tensor(value), Arg::Ints(to), Arg::Bool(false)];
         self.call("aten::expand_copy.out", args, dtype, sizes)
     }
 
@@ -184,8 +184,8 @@ impl<'k> Emit<'k> {
         }
         sizes[dim] = length;
         let dtype = self.dtype(value);
-        let ints = [dim, start, start + length, 1].map(|n| In::Int(n as i64));
-        let args = std::iter::once(In::Tensor(value)).chain(ints).collect();
+        let ints = [dim, start, start + length, 1].map(|n| Arg::Int(n as i64));
+        let args = std::iter::once(Arg::Tensor(value)).chain(ints).collect();
         self.call("aten::slice_copy.Tensor_out", args, dtype, &sizes)
     }
 
@@ -198,7 +198,7 @@ impl<'k> Emit<'k> {
         let sizes: Vec<usize> = perm.iter().map(|&d| from[d]).collect();
         let dims = perm.iter().map(|&d| d as i64).collect();
         let dtype = self.dtype(value);
-        self.call("aten::permute_copy.out", vec![In::Tensor(value), In::Ints(dims)], dtype, &sizes)
+        self.call("aten::permute_copy.out", vec![Arg::Tensor(value), Arg::Ints(dims)], dtype, &sizes)
     }
 
     /// Casts a value to another type.
@@ -207,7 +207,7 @@ impl<'k> Emit<'k> {
             return Ok(value);
         }
         let sizes = self.sizes(value);
-        let args = vec![In::Tensor(value), In::Bool(false), In::Absent];
+        let args = vec![Arg::Tensor(value), Arg::Bool(false), Arg::Absent];
         self.call("aten::_to_copy.out", args, dtype, &sizes)
     }
 }

@@ -1,9 +1,9 @@
 //! Image nodes: convolution and pooling.
 
-use super::emit::In;
-use super::{Form, Raise};
+use super::emit::Arg;
+use super::{Layout, Raise};
 use crate::error::{Result, fail, fail_sizes};
-use crate::forms::HasForms;
+use crate::layout::LayoutViews;
 use crate::payload::{Conv, Node, Pool};
 use pteron_engine::ValueId;
 use pteron_tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
@@ -23,7 +23,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    fn plain(conv: &Conv) -> Self {
+    fn standard(conv: &Conv) -> Self {
         let [h, w] = conv.kernel;
         Self {
             sizes: [conv.outputs(), conv.group_inputs, h, w],
@@ -86,17 +86,17 @@ impl Spec {
     }
 
     /// The operator's arguments after input, weights and bias.
-    pub(super) fn args(&self) -> Vec<In> {
+    pub(super) fn args(&self) -> Vec<Arg> {
         let Conv { stride, dilation, .. } = self.conv;
-        let transposed = In::Bool(self.filter.transposed);
-        let [stride, padding, dilation, extra] = [stride, self.padding, dilation, self.extra].map(In::pair);
-        vec![stride, padding, dilation, transposed, extra, In::Int(self.filter.groups as i64)]
+        let transposed = Arg::Bool(self.filter.transposed);
+        let [stride, padding, dilation, extra] = [stride, self.padding, dilation, self.extra].map(Arg::pair);
+        vec![stride, padding, dilation, transposed, extra, Arg::Int(self.filter.groups as i64)]
     }
 }
 
 impl Raise<'_> {
     pub(super) fn convolution(&mut self, node: &Node, conv: &Conv) -> Result<()> {
-        self.forward(node, conv, Filter::plain(conv))
+        self.forward(node, conv, Filter::standard(conv))
     }
 
     pub(super) fn depthwise(&mut self, node: &Node, conv: &Conv) -> Result<()> {
@@ -105,8 +105,8 @@ impl Raise<'_> {
 
     fn forward(&mut self, node: &Node, conv: &Conv, filter: Filter) -> Result<()> {
         let v = node.inputs[0];
-        let image = self.image(v)?;
-        let zero = self.quantizer(v).map_or(In::Real(0.0), |q| In::Int(i64::from(q.zero)));
+        let image = self.nchw(v)?;
+        let zero = self.quantizer(v).map_or(Arg::Double(0.0), |q| Arg::Int(i64::from(q.zero)));
         let around = self.padding(node, image, conv.padding, [conv.kernel, conv.stride, conv.dilation])?;
         let (x, padding) = self.padded(image, around, [usize::MAX; 2], zero)?;
         let sizes = self.emit.sizes(x);
@@ -115,7 +115,7 @@ impl Raise<'_> {
             |d: usize| windows(sizes[2 + d], padding[d], conv.kernel[d], conv.stride[d], conv.dilation[d]);
         let out = [sizes[0], conv.outputs(), space(0)?, space(1)?];
         let id = self.weighted(node, x, &Spec { conv: *conv, filter, out, padding, extra: [0; 2] })?;
-        self.set_image(node, id)
+        self.set_nchw(node, id)
     }
 
     /// The padding at the top, right, bottom and left of an image: the node's own or, if the flag is set, that of
@@ -124,14 +124,14 @@ impl Raise<'_> {
         &self,
         node: &Node,
         image: ValueId,
-        given: [usize; 4],
+        explicit: [usize; 4],
         [kernel, stride, dilation]: [[usize; 2]; 3],
     ) -> Result<[usize; 4]> {
         if node.flags & SAME_PADDING == 0 {
-            return Ok(given);
+            return Ok(explicit);
         }
-        if given != [0; 4] {
-            return fail(format!("padding {given:?} beside TensorFlow's rule `SAME`"));
+        if explicit != [0; 4] {
+            return fail(format!("padding {explicit:?} beside TensorFlow's rule `SAME`"));
         }
         let sizes = self.emit.sizes(image);
         let [rows, columns] = [0, 1].map(|d| {
@@ -144,12 +144,12 @@ impl Raise<'_> {
     }
 
     pub(super) fn transposed_convolution(&mut self, node: &Node, conv: &Conv) -> Result<()> {
-        let x = self.image(node.inputs[0])?;
+        let x = self.nchw(node.inputs[0])?;
         let sizes = self.emit.sizes(x);
         self.need_channels(&sizes, conv)?;
         let [top, right, bottom, left] = conv.padding;
         let (mut extra, mut padding) = ([0; 2], [0; 2]);
-        let (mut out, mut kept) = ([sizes[0], conv.outputs(), 0, 0], [(0, 0); 2]);
+        let (mut out, mut cropped) = ([sizes[0], conv.outputs(), 0, 0], [(0, 0); 2]);
         for (d, (before, behind)) in [(top, bottom), (left, right)].into_iter().enumerate() {
             let reach = (conv.kernel[d] - 1) * conv.dilation[d] + 1;
             let all = (sizes[2 + d].saturating_sub(1))
@@ -163,19 +163,19 @@ impl Raise<'_> {
             // If that is not possible, the full result is computed and sliced.
             let most = conv.stride[d].max(conv.dilation[d]);
             if let Some(more) = (before + conv.adjustment[d]).checked_sub(behind).filter(|&n| n < most) {
-                (extra[d], padding[d], out[2 + d], kept[d]) = (more, before, length, (0, length));
+                (extra[d], padding[d], out[2 + d], cropped[d]) = (more, before, length, (0, length));
             } else if conv.adjustment[d] < most {
-                (extra[d], out[2 + d], kept[d]) = (conv.adjustment[d], all, (before, length));
+                (extra[d], out[2 + d], cropped[d]) = (conv.adjustment[d], all, (before, length));
             } else {
                 return fail(format!("an adjustment of {} for a stride of {most}", conv.adjustment[d]));
             }
         }
         let spec = Spec { conv: *conv, filter: Filter::transposed(conv), out, padding, extra };
         let mut id = self.weighted(node, x, &spec)?;
-        for (d, (start, length)) in kept.into_iter().enumerate() {
+        for (d, (start, length)) in cropped.into_iter().enumerate() {
             id = self.emit.slice(id, 2 + d, start, length)?;
         }
-        self.set_image(node, id)
+        self.set_nchw(node, id)
     }
 
     fn need_channels(&self, sizes: &[usize], conv: &Conv) -> Result<()> {
@@ -196,7 +196,7 @@ impl Raise<'_> {
             (filter, node.inputs.get(2).map(|&b| self.float_bias(node, b)).transpose()?)
         } else {
             self.float_types(node)?;
-            (self.filter(node.inputs[1], spec)?, node.inputs.get(2).map(|&b| self.plain(b)).transpose()?)
+            (self.filter(node.inputs[1], spec)?, node.inputs.get(2).map(|&b| self.nhwc(b)).transpose()?)
         };
         let mut operands = vec![x, filter];
         operands.extend(bias);
@@ -204,8 +204,8 @@ impl Raise<'_> {
         for id in &mut operands {
             *id = self.emit.cast(*id, dtype)?;
         }
-        let bias = operands.get(2).map_or(In::Absent, |&bias| In::Tensor(bias));
-        let args = [In::Tensor(operands[0]), In::Tensor(operands[1]), bias].into_iter().chain(spec.args());
+        let bias = operands.get(2).map_or(Arg::Absent, |&bias| Arg::Tensor(bias));
+        let args = [Arg::Tensor(operands[0]), Arg::Tensor(operands[1]), bias].into_iter().chain(spec.args());
         let id = self.emit.call("aten::convolution.out", args.collect(), dtype, &spec.out)?;
         self.stored(node, id)
     }
@@ -219,7 +219,7 @@ impl Raise<'_> {
             );
         }
         let constant = self.data.shared(value)?;
-        let meta = spec.filter.meta(super::scalar_type(value.datatype))?;
+        let meta = spec.filter.meta(value.datatype.scalar_type())?;
         let stored = self.emit.graph.constant(meta, constant);
         self.in_graph_layout(spec, stored)
     }
@@ -232,8 +232,8 @@ impl Raise<'_> {
         }
         let [inputs, outputs, h, w] = spec.filter.sizes;
         let groups = spec.filter.groups;
-        let plain = self.emit.permute(stored, &[1, 0, 2, 3])?;
-        let split = self.emit.view(plain, &[groups, outputs / groups, inputs, h, w])?;
+        let by_output = self.emit.permute(stored, &[1, 0, 2, 3])?;
+        let split = self.emit.view(by_output, &[groups, outputs / groups, inputs, h, w])?;
         let moved = self.emit.permute(split, &[0, 2, 1, 3, 4])?;
         self.emit.view(moved, &[groups * inputs, outputs / groups, h, w])
     }
@@ -245,7 +245,7 @@ impl Raise<'_> {
         x: ValueId,
         padding: [usize; 4],
         most: [usize; 2],
-        value: In,
+        value: Arg,
     ) -> Result<(ValueId, [usize; 2])> {
         let [top, right, bottom, left] = padding;
         if top == bottom && left == right && top <= most[0] && left <= most[1] {
@@ -256,7 +256,7 @@ impl Raise<'_> {
         sizes[3] = sizes[3].saturating_add(left + right);
         let pad = [left, right, top, bottom].map(|n| n as i64).to_vec();
         let dtype = self.emit.dtype(x);
-        let args = vec![In::Tensor(x), In::Ints(pad), value];
+        let args = vec![Arg::Tensor(x), Arg::Ints(pad), value];
         Ok((self.emit.call("aten::constant_pad_nd.out", args, dtype, &sizes)?, [0; 2]))
     }
 
@@ -265,14 +265,14 @@ impl Raise<'_> {
         if from != to {
             return Err(self.unsupported(node));
         }
-        let image = self.image(node.inputs[0])?;
+        let image = self.nchw(node.inputs[0])?;
         let x = self.units(node.inputs[0], image)?;
         let around = self.padding(node, x, pool.padding, [pool.window, pool.stride, pool.dilation])?;
         let most = pool.window.map(|n| n / 2);
-        let (x, padding) = self.padded(x, around, most, In::Real(f64::NEG_INFINITY))?;
+        let (x, padding) = self.padded(x, around, most, Arg::Double(f64::NEG_INFINITY))?;
         let out = self.pooled(x, pool, padding)?;
         let mut args = windows_of(x, pool, padding);
-        args.extend([In::pair(pool.dilation), In::Bool(false)]);
+        args.extend([Arg::pair(pool.dilation), Arg::Bool(false)]);
         let dtype = self.emit.dtype(x);
         let name = "aten::max_pool2d_with_indices.out";
         let id = self.emit.calls(name, args, &[(dtype, &out), (ScalarType::Long, &out)])?[0];
@@ -280,7 +280,7 @@ impl Raise<'_> {
             Some(q) => self.stored_units(node, id, q)?,
             None => self.stored(node, id)?,
         };
-        self.set_image(node, id)
+        self.set_nchw(node, id)
     }
 
     pub(super) fn avg_pool(&mut self, node: &Node, pool: &Pool) -> Result<()> {
@@ -288,18 +288,18 @@ impl Raise<'_> {
             return fail("dilated average pooling, which the reference has not: export it as a convolution");
         }
         let v = node.inputs[0];
-        let image = self.image(v)?;
+        let image = self.nchw(v)?;
         let x = self.dequantized(v, image)?;
         let around = self.padding(node, x, pool.padding, [pool.window, pool.stride, pool.dilation])?;
         let most = pool.window.map(|n| n / 2);
-        let whole = self.emit.sizes(x);
-        let (x, padding) = self.padded(x, around, most, In::Real(0.0))?;
+        let unpadded = self.emit.sizes(x);
+        let (x, padding) = self.padded(x, around, most, Arg::Double(0.0))?;
         let out = self.pooled(x, pool, padding)?;
-        let padded = self.emit.sizes(x) != whole;
+        let padded = self.emit.sizes(x) != unpadded;
         let mut args = windows_of(x, pool, padding);
         // If the image was padded separately, window sums are computed and divided by the number of pixels that are not
         // padding.
-        args.extend([In::Bool(false), In::Bool(false), if padded { In::Int(1) } else { In::Absent }]);
+        args.extend([Arg::Bool(false), Arg::Bool(false), if padded { Arg::Int(1) } else { Arg::Absent }]);
         let dtype = self.emit.dtype(x);
         let mut id = self.emit.call("aten::avg_pool2d.out", args, dtype, &out)?;
         if padded {
@@ -307,7 +307,7 @@ impl Raise<'_> {
             let count = |d: usize, before: usize| -> Vec<f32> {
                 let inside = |i: usize| {
                     let start = i * pool.stride[d];
-                    let end = (start + pool.window[d]).min(before + whole[2 + d]);
+                    let end = (start + pool.window[d]).min(before + unpadded[2 + d]);
                     end.saturating_sub(start.max(before)) as f32
                 };
                 (0..out[2 + d]).map(inside).collect()
@@ -317,10 +317,10 @@ impl Raise<'_> {
             let counts = Tensor::from_slice(&[rows.len(), columns.len()], &counts)?;
             let counts = self.emit.computed(counts)?;
             let counts = self.emit.cast(counts, dtype)?;
-            id = self.emit.call("aten::div.out", vec![In::Tensor(id), In::Tensor(counts)], dtype, &out)?;
+            id = self.emit.call("aten::div.out", vec![Arg::Tensor(id), Arg::Tensor(counts)], dtype, &out)?;
         }
         let id = self.stored(node, id)?;
-        self.set_image(node, id)
+        self.set_nchw(node, id)
     }
 
     /// The sizes of a pooling's result.
@@ -333,28 +333,28 @@ impl Raise<'_> {
 
     pub(super) fn global_avg_pool(&mut self, node: &Node, keep_dims: bool) -> Result<()> {
         let v = node.inputs[0];
-        let image = self.image(v)?;
+        let image = self.nchw(v)?;
         let sizes = self.emit.sizes(image);
         let id = match self.quantizer(v) {
             Some(from) => self.quantized_mean(node, image, from)?,
             None => {
                 let x = self.dequantized(v, image)?;
-                let args = vec![In::Tensor(x), In::Ints(vec![2, 3]), In::Bool(true), In::Absent];
+                let args = vec![Arg::Tensor(x), Arg::Ints(vec![2, 3]), Arg::Bool(true), Arg::Absent];
                 let dtype = self.emit.dtype(x);
                 let id = self.emit.call("aten::mean.out", args, dtype, &[sizes[0], sizes[1], 1, 1])?;
                 self.stored(node, id)?
             }
         };
         if keep_dims {
-            return self.set_image(node, id);
+            return self.set_nchw(node, id);
         }
         let id = self.emit.view(id, &sizes[..2])?;
-        self.set_plain(node, id)
+        self.set_nhwc(node, id)
     }
 
     /// Max pooling with indices. Windows do not overlap, so they are split off as dimensions of their own.
     pub(super) fn arg_max_pool(&mut self, node: &Node, pool: &Pool) -> Result<()> {
-        let mut x = self.image(node.inputs[0])?;
+        let mut x = self.nchw(node.inputs[0])?;
         let mut sizes = self.emit.sizes(x);
         let ([h, w], [top, right, bottom, left]) = (pool.window, pool.padding);
         let rows = sizes[2].saturating_add(top + bottom).div_ceil(h);
@@ -369,7 +369,7 @@ impl Raise<'_> {
             (sizes[2], sizes[3]) = (rows * h, columns * w);
             let pad = [left, behind[1], top, behind[0]].map(|n| n as i64).to_vec();
             let dtype = self.emit.dtype(x);
-            let args = vec![In::Tensor(x), In::Ints(pad)];
+            let args = vec![Arg::Tensor(x), Arg::Ints(pad)];
             x = self.emit.call("aten::replication_pad2d.out", args, dtype, &sizes)?;
         }
         let dtype = self.emit.dtype(x);
@@ -378,19 +378,19 @@ impl Raise<'_> {
         let moved = self.emit.permute(split, &[0, 1, 2, 4, 5, 3])?;
         let flat = self.emit.view(moved, &[n, c, rows, columns, w * h])?;
         let out = [n, c, rows, columns];
-        let args = vec![In::Tensor(flat), In::Int(-1), In::Bool(false)];
+        let args = vec![Arg::Tensor(flat), Arg::Int(-1), Arg::Bool(false)];
         let ids = self.emit.calls("aten::max.dim_max", args, &[(dtype, &out), (ScalarType::Long, &out)])?;
         let [value, index] = node.outputs[..] else { return fail("a node of other than two outputs") };
         let dims = [n, rows, columns, c];
-        self.set(value, &dims, Form::Image(ids[0]))?;
-        self.set(index, &dims, Form::Image(ids[1]))
+        self.set(value, &dims, Layout::Nchw(ids[0]))?;
+        self.set(index, &dims, Layout::Nchw(ids[1]))
     }
 }
 
 /// The first arguments of a pooling operator.
-fn windows_of(x: ValueId, pool: &Pool, padding: [usize; 2]) -> Vec<In> {
-    let [window, stride, padding] = [pool.window, pool.stride, padding].map(In::pair);
-    vec![In::Tensor(x), window, stride, padding]
+fn windows_of(x: ValueId, pool: &Pool, padding: [usize; 2]) -> Vec<Arg> {
+    let [window, stride, padding] = [pool.window, pool.stride, padding].map(Arg::pair);
+    vec![Arg::Tensor(x), window, stride, padding]
 }
 
 /// The number of windows along a dimension.

@@ -2,9 +2,9 @@
 //!
 //! A payload lists the dimensions of a tensor in memory order: a channels-last image is `[N, H, W, C]`.
 
-use super::{Form, NCHW_TO_NHWC, Raise, scalar_type};
+use super::{Layout, NCHW_TO_NHWC, Raise};
 use crate::error::{Error, Result, fail};
-use crate::forms::HasForms;
+use crate::layout::LayoutViews;
 use pteron_engine::{OpKind, Permute, Relayout, ValueId};
 use pteron_runtime::GraphRequest;
 use pteron_tensor::{DimOrder, ScalarType, TensorMeta};
@@ -12,9 +12,9 @@ use pteron_tensor::{DimOrder, ScalarType, TensorMeta};
 impl Raise<'_> {
     /// Adds the inputs of a call.
     pub(super) fn inputs(&mut self, metas: &[TensorMeta]) -> Result<()> {
-        let (given, expected) = (metas.len(), self.payload.inputs.len());
-        if given != expected {
-            return fail(format!("{given} inputs for the {expected} of the payload"));
+        let (count, expected) = (metas.len(), self.payload.inputs.len());
+        if count != expected {
+            return fail(format!("{count} inputs for the {expected} of the payload"));
         }
         for (i, meta) in metas.iter().enumerate() {
             self.input(i, meta)?;
@@ -25,7 +25,7 @@ impl Raise<'_> {
     fn input(&mut self, i: usize, meta: &TensorMeta) -> Result<()> {
         let v = self.payload.inputs[i];
         let value = &self.payload.values[v];
-        let (dtype, rank) = (scalar_type(value.datatype), value.dims.len());
+        let (dtype, rank) = (value.datatype.scalar_type(), value.dims.len());
         let order = dims_of(meta.dim_order());
         let stored: Vec<usize> = order.iter().map(|&d| meta.sizes()[d]).collect();
         let Some(sizes) = with_rank(&stored, rank).filter(|_| meta.dtype() == dtype) else {
@@ -34,14 +34,14 @@ impl Raise<'_> {
         let id = self.emit.graph.input(meta.clone());
         if self.is_copied(i, meta) {
             let copy = self.emit.node(Relayout, vec![id], dtype, &value.dims)?;
-            return self.set(v, &value.dims, Form::Plain(copy));
+            return self.set(v, &value.dims, Layout::Nhwc(copy));
         }
         let stored = self.permuted(id, &order, TensorMeta::contiguous(dtype, &stored)?);
         if order == NCHW_TO_NHWC && rank == 4 {
-            self.set(v, &sizes, Form::Image(id))?;
+            self.set(v, &sizes, Layout::Nchw(id))?;
         }
-        let plain = self.emit.view(stored, &sizes)?;
-        self.set(v, &sizes, Form::Plain(plain))
+        let nhwc = self.emit.view(stored, &sizes)?;
+        self.set(v, &sizes, Layout::Nhwc(nhwc))
     }
 
     /// Whether the sizes of an input match the payload's dimensions directly, but not in memory order. The first
@@ -63,9 +63,9 @@ impl Raise<'_> {
 
     /// Adds the outputs of a call.
     pub(super) fn outputs(&mut self, request: &GraphRequest<'_>) -> Result<()> {
-        let (given, expected) = (request.outputs.len(), self.payload.outputs.len());
-        if given != expected {
-            return fail(format!("{given} outputs for the {expected} of the payload"));
+        let (count, expected) = (request.outputs.len(), self.payload.outputs.len());
+        if count != expected {
+            return fail(format!("{count} outputs for the {expected} of the payload"));
         }
         let is_copied = request.inputs.iter().enumerate().any(|(i, meta)| self.is_copied(i, meta));
         for (i, meta) in request.outputs.iter().enumerate() {
@@ -87,21 +87,21 @@ impl Raise<'_> {
             let sizes = with_rank(&dims, rank).filter(|_| order.is_contiguous());
             let sizes =
                 sizes.ok_or_else(|| Error::new(format!("an output of {rank} dimensions for {dims:?}")))?;
-            let plain = self.plain(v)?;
-            return self.emit.view(plain, &sizes);
+            let nhwc = self.nhwc(v)?;
+            return self.emit.view(nhwc, &sizes);
         }
         if dims_of(order) == NCHW_TO_NHWC
-            && let Form::Image(image) = self.form(v)?
+            && let Layout::Nchw(image) = self.available(v)?
         {
             return Ok(image);
         }
-        let plain = self.plain(v)?;
+        let nhwc = self.nhwc(v)?;
         // The payload's dimension `j` is dimension `order[j]` of the caller's tensor.
         let mut perm = vec![0; rank];
         dims_of(order).into_iter().enumerate().for_each(|(j, d)| perm[d] = j);
         let sizes: Vec<usize> = perm.iter().map(|&j| dims[j]).collect();
-        let meta = TensorMeta::new(self.emit.dtype(plain), &sizes, *order)?;
-        Ok(self.permuted(plain, &perm, meta))
+        let meta = TensorMeta::new(self.emit.dtype(nhwc), &sizes, *order)?;
+        Ok(self.permuted(nhwc, &perm, meta))
     }
 
     /// Casts an output to the caller's type.

@@ -1,8 +1,7 @@
 //! Raises a payload to the graph of a delegate call.
 //!
 //! Nodes become operator calls, or fused graph nodes where the graph has them. Images are NHWC in a payload and NCHW in
-//! a graph, so a value has two forms: in the payload's order, and as an NCHW image. A transpose between the two only
-//! changes the form in which a value is known; a permute is added when a node needs the other form.
+//! a graph: see [`layout`].
 
 mod batches;
 mod decoded;
@@ -10,8 +9,8 @@ mod elementwise;
 mod emit;
 mod image;
 mod interface;
-mod layout;
-mod product;
+mod matmul;
+mod movement;
 mod quantized;
 mod resize;
 
@@ -22,27 +21,15 @@ pub(crate) use image::SAME_PADDING;
 
 use crate::data::Data;
 use crate::error::{Error, Result, fail, fail_sizes};
-use crate::forms::{self, Forms, HasForms, NCHW_TO_NHWC, NHWC_TO_NCHW};
+use crate::layout::{self, LayoutCache, LayoutViews, NCHW_TO_NHWC, NHWC_TO_NCHW};
 use crate::payload::{Datatype, Node, Op, Payload, Role};
-use emit::{Emit, In};
+use emit::{Arg, Emit};
 use pteron_engine::{Graph, ValueId};
 use pteron_operator::KernelRegistry;
 use pteron_runtime::GraphRequest;
 use pteron_tensor::{ScalarType, TensorMeta};
 use pteron_trace::Place;
 use std::collections::HashSet;
-
-/// The scalar type in which a value's elements are stored.
-pub(crate) fn scalar_type(datatype: Datatype) -> ScalarType {
-    match datatype {
-        Datatype::Fp32 | Datatype::Pfp32 => ScalarType::Float,
-        Datatype::Fp16 => ScalarType::Half,
-        Datatype::Bf16 => ScalarType::BFloat16,
-        Datatype::Qint8 | Datatype::Qcint8 | Datatype::Qdint8 | Datatype::Qpint8 => ScalarType::Char,
-        Datatype::Quint8 | Datatype::Qcint4 | Datatype::Qbint4 => ScalarType::Byte,
-        Datatype::Qint32 | Datatype::Qcint32 | Datatype::Int32 => ScalarType::Int,
-    }
-}
 
 /// Raises a payload to the graph for a request.
 pub(crate) fn raise(
@@ -86,7 +73,7 @@ pub(crate) fn refused_nodes(
             Err(error) => refused.push((index, error.to_string())),
         }
         for &v in &node.outputs {
-            if raise.stand_in(v).is_err() {
+            if raise.placeholder(v).is_err() {
                 unread.insert(v);
             }
         }
@@ -99,14 +86,14 @@ pub(crate) fn refused_nodes(
 struct Slot {
     /// Its sizes, once they are known.
     dims: Option<Vec<usize>>,
-    forms: Forms<ValueId>,
-    /// The float value that it quantizes dynamically. Such a value has no form of its own.
+    layouts: LayoutCache<ValueId>,
+    /// The float value that it quantizes dynamically. Such a value has no layout of its own.
     dynamic_source: Option<usize>,
     /// The dimension and the values that it is a concatenation of.
     concatenated: Option<(usize, Vec<usize>)>,
 }
 
-type Form = forms::Form<ValueId>;
+type Layout = layout::Layout<ValueId>;
 
 struct Raise<'a> {
     payload: &'a Payload,
@@ -115,14 +102,14 @@ struct Raise<'a> {
     values: Vec<Slot>,
 }
 
-impl HasForms for Raise<'_> {
+impl LayoutViews for Raise<'_> {
     type Id = ValueId;
 
-    fn forms(&mut self, v: usize) -> &mut Forms<ValueId> {
-        &mut self.values[v].forms
+    fn layouts(&mut self, v: usize) -> &mut LayoutCache<ValueId> {
+        &mut self.values[v].layouts
     }
 
-    fn unwritten(&mut self, v: usize) -> Result<ValueId> {
+    fn load_constant(&mut self, v: usize) -> Result<ValueId> {
         self.constant(v)
     }
 
@@ -130,11 +117,22 @@ impl HasForms for Raise<'_> {
         self.emit.meta(id).rank()
     }
 
-    fn permute(&mut self, id: ValueId, order: &[usize; 4]) -> Result<ValueId> {
+    fn rank_of(&mut self, v: usize) -> Result<usize> {
+        Ok(self.payload.values[v].dims.len())
+    }
+
+    fn permute(&mut self, id: ValueId, order: &[usize]) -> Result<ValueId> {
         self.emit.permute(id, order)
     }
 
-    fn id_of(&self, v: usize) -> u32 {
+    fn per_channel(&mut self, vector: ValueId) -> Result<ValueId> {
+        match self.emit.sizes(vector)[..] {
+            [channels] if channels != 1 => self.emit.view(vector, &[channels, 1, 1]),
+            _ => Ok(vector),
+        }
+    }
+
+    fn payload_id(&self, v: usize) -> u32 {
         self.payload.values[v].id
     }
 }
@@ -147,50 +145,50 @@ impl Raise<'_> {
     }
 
     /// Adds a placeholder for a value, with its sizes at export. Fails for dynamically quantized values.
-    fn stand_in(&mut self, v: usize) -> Result<()> {
+    fn placeholder(&mut self, v: usize) -> Result<()> {
         let value = &self.payload.values[v];
         if matches!(value.datatype, Datatype::Qdint8 | Datatype::Qpint8) || value.quantized_by_row {
             return fail(format!("value %{} is known by the node that writes it", value.id));
         }
-        let meta = TensorMeta::contiguous(scalar_type(value.datatype), &value.dims)?;
+        let meta = TensorMeta::contiguous(value.datatype.scalar_type(), &value.dims)?;
         let id = self.emit.graph.input(meta);
-        self.set(v, &value.dims, Form::Plain(id))
+        self.set(v, &value.dims, Layout::Nhwc(id))
     }
 
     fn datatype(&self, v: usize) -> Datatype {
         self.payload.values[v].datatype
     }
 
-    /// Records a form of a value; `dims` are its sizes in the payload's order.
-    fn set(&mut self, v: usize, dims: &[usize], form: Form) -> Result<()> {
+    /// Records a layout of a value; `dims` are its sizes in the payload's order.
+    fn set(&mut self, v: usize, dims: &[usize], layout: Layout) -> Result<()> {
         let value = &self.payload.values[v];
         if dims.len() != value.dims.len() {
             return fail_sizes(format!("value %{} of {dims:?} for {:?}", value.id, value.dims));
         }
         let slot = &mut self.values[v];
         slot.dims = Some(dims.to_vec());
-        slot.forms.set(form);
+        slot.layouts.set(layout);
         Ok(())
     }
 
     /// Records the only output of a node, in the payload's order.
-    fn set_plain(&mut self, node: &Node, id: ValueId) -> Result<()> {
+    fn set_nhwc(&mut self, node: &Node, id: ValueId) -> Result<()> {
         let dims = self.emit.sizes(id);
-        self.set(node.outputs[0], &dims, Form::Plain(id))
+        self.set(node.outputs[0], &dims, Layout::Nhwc(id))
     }
 
     /// Records the only output of a node, as an NCHW image.
-    fn set_image(&mut self, node: &Node, id: ValueId) -> Result<()> {
+    fn set_nchw(&mut self, node: &Node, id: ValueId) -> Result<()> {
         let sizes = self.emit.sizes(id);
         let dims = NCHW_TO_NHWC.map(|d| sizes[d]);
-        self.set(node.outputs[0], &dims, Form::Image(id))
+        self.set(node.outputs[0], &dims, Layout::Nchw(id))
     }
 
-    /// Records the only output of a node, in the same form as `like`.
-    fn set_like(&mut self, node: &Node, like: Form, id: ValueId) -> Result<()> {
+    /// Records the only output of a node, in the same layout as `like`.
+    fn set_like(&mut self, node: &Node, like: Layout, id: ValueId) -> Result<()> {
         match like {
-            Form::Plain(_) => self.set_plain(node, id),
-            Form::Image(_) => self.set_image(node, id),
+            Layout::Nhwc(_) => self.set_nhwc(node, id),
+            Layout::Nchw(_) => self.set_nchw(node, id),
         }
     }
 
@@ -201,7 +199,7 @@ impl Raise<'_> {
         {
             return fail(format!("value %{} of {} cannot be read here", value.id, value.datatype.name()));
         }
-        let meta = TensorMeta::contiguous(scalar_type(value.datatype), &value.dims)?;
+        let meta = TensorMeta::contiguous(value.datatype.scalar_type(), &value.dims)?;
         let constant = self.data.shared(value)?;
         Ok(self.emit.graph.constant(meta, constant))
     }
@@ -219,8 +217,8 @@ impl Raise<'_> {
             Op::Binary(f) => self.binary(node, *f),
             Op::Convert => self.convert(node),
             Op::Copy => {
-                let form = self.form(node.inputs[0])?;
-                self.set_like(node, form, form.id())
+                let layout = self.available(node.inputs[0])?;
+                self.set_like(node, layout, layout.id())
             }
             Op::Softmax => self.softmax(node),
             Op::PRelu => self.prelu(node),
@@ -248,15 +246,15 @@ impl Raise<'_> {
     /// Clamps float results to a node's bounds.
     fn bounded(&mut self, node: &Node, id: ValueId) -> Result<ValueId> {
         let (low, high) = node.bounds;
-        let bound = |x: f32| if x.is_finite() { In::Real(f64::from(x)) } else { In::Absent };
+        let bound = |x: f32| if x.is_finite() { Arg::Double(f64::from(x)) } else { Arg::Absent };
         let (dtype, sizes) = (self.emit.dtype(id), self.emit.sizes(id));
         match (low.is_finite(), high.is_finite()) {
             (false, false) => Ok(id),
             (true, false) if low == 0.0 => {
-                self.emit.call("aten::relu.out", vec![In::Tensor(id)], dtype, &sizes)
+                self.emit.call("aten::relu.out", vec![Arg::Tensor(id)], dtype, &sizes)
             }
             _ => {
-                let args = vec![In::Tensor(id), bound(low), bound(high)];
+                let args = vec![Arg::Tensor(id), bound(low), bound(high)];
                 self.emit.call("aten::clamp.out", args, dtype, &sizes)
             }
         }
@@ -284,7 +282,7 @@ impl Raise<'_> {
     /// The type that a node of float operands computes in: the type that all operands and the output have, or float32
     /// if they differ. Exporters keep static weights of half-precision networks in float32.
     fn common_type(&self, node: &Node, operands: &[ValueId]) -> ScalarType {
-        let to = scalar_type(self.datatype(node.outputs[0]));
+        let to = self.datatype(node.outputs[0]).scalar_type();
         if operands.iter().all(|&id| self.emit.dtype(id) == to) { to } else { ScalarType::Float }
     }
 

@@ -4,12 +4,12 @@
 //! Values are kept in units of their own scale where that avoids a rounding: a tensor that is dequantized with a scale
 //! of 1 holds integers, which f32 adds and multiplies exactly.
 
+use super::Raise;
 use super::decoded::Encoding;
-use super::emit::In;
+use super::emit::Arg;
 use super::image::Spec;
-use super::{Raise, scalar_type};
 use crate::error::{Error, Result, fail, fail_sizes};
-use crate::forms::HasForms;
+use crate::layout::LayoutViews;
 use crate::payload::{Binary, Datatype, Node, Op as NodeOp, Quantization};
 use pteron_engine::{Affine, Dequantize, Quantize, QuantizedConvolution, QuantizedInput, QuantizedLinear};
 use pteron_engine::{Relayout, SumOfQuantized, ValueId, WeightBits};
@@ -85,7 +85,7 @@ impl Raise<'_> {
         self.emit.node(Quantize(q.within(affine, bounds)), vec![id], dtype, &sizes)
     }
 
-    /// Dequantizes a value, of which `id` is a form. Float values are returned unchanged.
+    /// Dequantizes a value, of which `id` is a layout. Float values are returned unchanged.
     pub(super) fn dequantized(&mut self, v: usize, id: ValueId) -> Result<ValueId> {
         match (self.quantizer(v), self.datatype(v)) {
             (Some(q), _) => self.dequantize(id, q.affine()),
@@ -119,7 +119,7 @@ impl Raise<'_> {
         match (self.quantizer(out), self.datatype(out)) {
             (Some(q), _) => self.quantize(id, q, q.affine(), bounds),
             (None, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16) => {
-                self.emit.cast(id, scalar_type(self.datatype(out)))
+                self.emit.cast(id, self.datatype(out).scalar_type())
             }
             _ => Err(self.unsupported(node)),
         }
@@ -139,7 +139,7 @@ impl Raise<'_> {
         let (low, high) = (q.quantize(node.bounds.0) - q.zero, q.quantize(node.bounds.1) - q.zero);
         let (sizes, args) = (
             self.emit.sizes(units),
-            vec![In::Tensor(units), In::Real(f64::from(low)), In::Real(f64::from(high))],
+            vec![Arg::Tensor(units), Arg::Double(f64::from(low)), Arg::Double(f64::from(high))],
         );
         let id = self.emit.call("aten::clamp.out", args, ScalarType::Float, &sizes)?;
         self.stored_units(node, id, q)
@@ -161,8 +161,8 @@ impl Raise<'_> {
         };
         if f == Binary::Multiply {
             let (x, y) = (self.dequantize(ids[0], qa.units())?, self.dequantize(ids[1], qb.units())?);
-            let product = vec![In::Tensor(x), In::Tensor(y)];
-            let id = self.emit.call("aten::mul.out", product, ScalarType::Float, sizes)?;
+            let factors = vec![Arg::Tensor(x), Arg::Tensor(y)];
+            let id = self.emit.call("aten::mul.out", factors, ScalarType::Float, sizes)?;
             let id = self.scaled(id, qa.scale * qb.scale / out.scale)?;
             return self.stored_units(node, id, out).map(Some);
         }
@@ -196,20 +196,20 @@ impl Raise<'_> {
         let Some(to) = self.quantizer(node.outputs[0]) else { return Err(self.unsupported(node)) };
         let x = self.units(node.inputs[0], image)?;
         let sizes = self.emit.sizes(x);
-        let args = vec![In::Tensor(x), In::Ints(vec![2, 3]), In::Bool(true), In::Absent];
+        let args = vec![Arg::Tensor(x), Arg::Ints(vec![2, 3]), Arg::Bool(true), Arg::Absent];
         let (out, pixels) = ([sizes[0], sizes[1], 1, 1], sizes[2] * sizes[3]);
         let sum = if pixels <= MAX_PIXELS_FROM_MEAN {
             // The graph has an efficient step for means of images. Mean times pixels, rounded, is the exact sum.
             let mean = self.emit.call("aten::mean.out", args, ScalarType::Float, &out)?;
             let near = self.scaled(mean, pixels as f32)?;
-            self.emit.call("aten::round.out", vec![In::Tensor(near)], ScalarType::Float, &out)?
+            self.emit.call("aten::round.out", vec![Arg::Tensor(near)], ScalarType::Float, &out)?
         } else {
             self.emit.call("aten::sum.IntList_out", args, ScalarType::Float, &out)?
         };
         let mean = self.scaled(sum, 1.0 / pixels as f32)?;
         let mean = self.scaled(mean, from.scale / to.scale)?;
         let zero = self.scalar(to.zero as f32)?;
-        let args = vec![In::Tensor(mean), In::Tensor(zero), In::Int(1)];
+        let args = vec![Arg::Tensor(mean), Arg::Tensor(zero), Arg::Int(1)];
         let id = self.emit.call("aten::add.out", args, ScalarType::Float, &out)?;
         self.quantize(id, to, Affine { scale: 1.0, zero: 0 }, node.bounds)
     }
@@ -220,7 +220,7 @@ impl Raise<'_> {
 
     fn scaled(&mut self, id: ValueId, factor: f32) -> Result<ValueId> {
         let (sizes, factor) = (self.emit.sizes(id), self.scalar(factor)?);
-        self.emit.call("aten::mul.out", vec![In::Tensor(id), In::Tensor(factor)], ScalarType::Float, &sizes)
+        self.emit.call("aten::mul.out", vec![Arg::Tensor(id), Arg::Tensor(factor)], ScalarType::Float, &sizes)
     }
 
     pub(super) fn convert(&mut self, node: &Node) -> Result<()> {
@@ -240,25 +240,29 @@ impl Raise<'_> {
             (slot.dims, slot.dynamic_source) = (Some(dims), Some(v));
             return Ok(());
         }
-        let form = self.form(v)?;
-        let id = form.id();
+        let layout = self.available(v)?;
+        let id = layout.id();
         if self.payload.values[v].quantization == self.payload.values[out].quantization
             && self.datatype(v) == self.datatype(out)
         {
-            return self.set_like(node, form, id);
+            return self.set_like(node, layout, id);
         }
         if let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(out))
             && let Some(id) = self.quantized_leaky_relu(node, id, 1.0, (from, to))?
         {
-            return self.set_like(node, form, id);
+            return self.set_like(node, layout, id);
         }
         let x = self.dequantized(v, id)?;
         let id = self.stored_within(node, x, (f32::NEG_INFINITY, f32::INFINITY))?;
-        self.set_like(node, form, id)
+        self.set_like(node, layout, id)
     }
 
     /// A node with a dynamically quantized input.
     pub(super) fn dynamically_quantized(&mut self, node: &Node) -> Result<()> {
+        // No graph node has the quantized values of such an input: the convert node before only recorded the float
+        // value (`Slot::dynamic_source`), and each reader quantizes it on its own. Linear layers do it row by row
+        // inside of one node. Convolutions have no such node, so they read an image that is quantized and dequantized
+        // again.
         let source = |s: &Self, v: usize| s.values[v].dynamic_source.unwrap_or(v);
         if node.inputs[1..].iter().any(|&v| self.values[v].dynamic_source.is_some()) {
             return Err(self.unsupported(node));
@@ -275,15 +279,15 @@ impl Raise<'_> {
                 self.dynamic_batch_mat_mul(node, x, *transposed)
             }
             NodeOp::Conv(conv) if shared == 3 => {
-                self.values[v].forms.image = Some(self.dynamically_quantized_image(x)?);
+                self.values[v].layouts.nchw = Some(self.dynamically_quantized_image(x)?);
                 self.convolution(node, conv)
             }
             NodeOp::DepthwiseConv(conv) if shared == 3 => {
-                self.values[v].forms.image = Some(self.dynamically_quantized_image(x)?);
+                self.values[v].layouts.nchw = Some(self.dynamically_quantized_image(x)?);
                 self.depthwise(node, conv)
             }
             NodeOp::ConvTranspose(conv) if shared == 3 => {
-                self.values[v].forms.image = Some(self.dynamically_quantized_image(x)?);
+                self.values[v].layouts.nchw = Some(self.dynamically_quantized_image(x)?);
                 self.transposed_convolution(node, conv)
             }
             _ => Err(self.unsupported(node)),
@@ -328,12 +332,12 @@ impl Raise<'_> {
             }
         };
         let weights = match bits {
-            WeightBits::Eight => self.plain(filter)?,
+            WeightBits::Eight => self.nhwc(filter)?,
             WeightBits::Four => self.decoded(value, Encoding::Nibbles)?,
         };
         let scales = self.emit.computed(Tensor::from_slice(&[by_group.len()], &by_group)?)?;
-        let plain = self.plain(x)?;
-        let mut ids = vec![self.emit.cast(plain, ScalarType::Float)?, weights, scales];
+        let nhwc = self.nhwc(x)?;
+        let mut ids = vec![self.emit.cast(nhwc, ScalarType::Float)?, weights, scales];
         if let Some(&bias) = node.inputs.get(2) {
             ids.push(self.float_bias(node, bias)?);
         }
@@ -350,7 +354,7 @@ impl Raise<'_> {
         dims[last] = outputs;
         let id = self.emit.node(op, ids, ScalarType::Float, &dims)?;
         let id = self.stored(node, id)?;
-        self.set_plain(node, id)
+        self.set_nhwc(node, id)
     }
 
     /// A float bias as an f32 constant.
@@ -358,11 +362,11 @@ impl Raise<'_> {
         if self.payload.values[bias].constant().is_none() || self.datatype(bias).is_quantized() {
             return Err(self.unsupported(node));
         }
-        let plain = self.plain(bias)?;
-        if self.emit.dtype(plain) == ScalarType::Float {
-            return Ok(plain);
+        let nhwc = self.nhwc(bias)?;
+        if self.emit.dtype(nhwc) == ScalarType::Float {
+            return Ok(nhwc);
         }
-        let view = self.emit.graph.view(plain).ok_or_else(|| Error::new("a bias without bytes"))?;
+        let view = self.emit.graph.view(nhwc).ok_or_else(|| Error::new("a bias without bytes"))?;
         let wide: Vec<f32> = match view.dtype() {
             ScalarType::Half => view.storage::<pteron_tensor::f16>()?.iter().map(|x| x.to_f32()).collect(),
             ScalarType::BFloat16 => {
@@ -375,19 +379,19 @@ impl Raise<'_> {
 
     /// The input image of a convolution, dynamically quantized with parameters for each batch item, and dequantized.
     fn dynamically_quantized_image(&mut self, x: usize) -> Result<ValueId> {
-        let plain = self.plain(x)?;
-        let plain = self.emit.cast(plain, ScalarType::Float)?;
+        let nhwc = self.nhwc(x)?;
+        let nhwc = self.emit.cast(nhwc, ScalarType::Float)?;
         let dims = self.dims(x);
         let Some((&items, each)) = dims.split_first() else { return fail("an image without dimensions") };
         let sizes = [items, each.iter().product()];
-        let rows = self.emit.view(plain, &sizes)?;
-        let (char, float) = (In::Int(ScalarType::Char as i64), In::Int(ScalarType::Float as i64));
+        let rows = self.emit.view(nhwc, &sizes)?;
+        let (char, float) = (Arg::Int(ScalarType::Char as i64), Arg::Int(ScalarType::Float as i64));
         let name = "quantized_decomposed::choose_qparams_per_token_asymmetric.out";
         let outs = [(ScalarType::Double, &[items, 1][..]), (ScalarType::Long, &[items, 1][..])];
-        let params = self.emit.calls(name, vec![In::Tensor(rows), char.clone()], &outs)?;
+        let params = self.emit.calls(name, vec![Arg::Tensor(rows), char.clone()], &outs)?;
         let with = |id: ValueId| {
-            let operands = [id, params[0], params[1]].map(In::Tensor).into_iter();
-            operands.chain([In::Int(-128), In::Int(127), char.clone()]).collect::<Vec<_>>()
+            let operands = [id, params[0], params[1]].map(Arg::Tensor).into_iter();
+            operands.chain([Arg::Int(-128), Arg::Int(127), char.clone()]).collect::<Vec<_>>()
         };
         let name = "quantized_decomposed::quantize_per_token.out";
         let elements = self.emit.call(name, with(rows), ScalarType::Char, &sizes)?;
@@ -423,7 +427,7 @@ impl Raise<'_> {
             .collect())
     }
 
-    pub(super) fn quantized_product(&mut self, node: &Node, transposed: bool) -> Result<()> {
+    pub(super) fn quantized_linear(&mut self, node: &Node, transposed: bool) -> Result<()> {
         let (v, filter) = (node.inputs[0], node.inputs[1]);
         let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(node.outputs[0])) else {
             return Err(self.unsupported(node));
@@ -438,7 +442,7 @@ impl Raise<'_> {
         let Some(weights) = self.int8_weights(filter)? else {
             return self.integer_linear(node, transposed, &scales);
         };
-        let mut ids = vec![self.plain(v)?, weights];
+        let mut ids = vec![self.nhwc(v)?, weights];
         ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?)?);
         if let Some(&bias) = node.inputs.get(2) {
             let bias = self.bias(node, bias)?;
@@ -457,7 +461,7 @@ impl Raise<'_> {
         dims[last] = outputs;
         let dtype = if to.signed { ScalarType::Char } else { ScalarType::Byte };
         let id = self.emit.node(op, ids, dtype, &dims)?;
-        self.set_plain(node, id)
+        self.set_nhwc(node, id)
     }
 
     /// Constant weights as int8 with zero point 0, in stored order. `None` if their zero point does not allow that.
@@ -465,7 +469,7 @@ impl Raise<'_> {
         match (self.datatype(v), self.weight_zero_point(v)) {
             (Datatype::Quint8, 128) => self.decoded(&self.payload.values[v], Encoding::Offset).map(Some),
             (Datatype::Quint8, _) => Ok(None),
-            _ => self.plain(v).map(Some),
+            _ => self.nhwc(v).map(Some),
         }
     }
 
@@ -488,14 +492,14 @@ impl Raise<'_> {
         Ok(collected(bytes.map(|b| f64::from(number(b) - zero)))?)
     }
 
-    /// A product of quantized values for which the graph has no node: computed on integers in f64.
+    /// A linear layer of quantized values for which the graph has no node: computed on integers in f64.
     fn integer_linear(&mut self, node: &Node, transposed: bool, scales: &[f32]) -> Result<()> {
         let (v, filter) = (node.inputs[0], node.inputs[1]);
         let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(node.outputs[0])) else {
             return Err(self.unsupported(node));
         };
         let mut dims = self.dims(v);
-        let x = self.plain(v)?;
+        let x = self.nhwc(v)?;
         let x = self.dequantize(x, from.units())?;
         let x = self.emit.cast(x, ScalarType::Double)?;
         let weights = Tensor::from_slice(&self.dims(filter), &self.integer_weights(filter)?)?;
@@ -508,18 +512,18 @@ impl Raise<'_> {
         let bias = match node.inputs.get(2) {
             Some(&bias) => {
                 let bias: Vec<f64> = self.bias(node, bias)?.iter().map(|&x| f64::from(x)).collect();
-                In::Tensor(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?)
+                Arg::Tensor(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?)
             }
-            None => In::Absent,
+            None => Arg::Absent,
         };
-        let args = vec![In::Tensor(x), In::Tensor(weights), bias];
+        let args = vec![Arg::Tensor(x), Arg::Tensor(weights), bias];
         let id = self.emit.call("aten::linear.out", args, ScalarType::Double, &dims)?;
         let id = self.emit.cast(id, ScalarType::Float)?;
         let scales = self.emit.computed(Tensor::from_slice(&[scales.len()], scales)?)?;
-        let args = vec![In::Tensor(id), In::Tensor(scales)];
+        let args = vec![Arg::Tensor(id), Arg::Tensor(scales)];
         let id = self.emit.call("aten::mul.out", args, ScalarType::Float, &dims)?;
         let id = self.stored_units(node, id, to)?;
-        self.set_plain(node, id)
+        self.set_nhwc(node, id)
     }
 
     /// The requantization multipliers of the accumulators: one for each output, or one for all.
@@ -630,15 +634,15 @@ impl Raise<'_> {
         let bias = match bias {
             Some(bias) => {
                 let bias: Vec<f64> = bias.iter().map(|&x| f64::from(x)).collect();
-                In::Tensor(self.emit.computed(float_tensor(dtype, &[bias.len()], &bias)?)?)
+                Arg::Tensor(self.emit.computed(float_tensor(dtype, &[bias.len()], &bias)?)?)
             }
-            None => In::Absent,
+            None => Arg::Absent,
         };
-        let args = [In::Tensor(x), In::Tensor(weights), bias].into_iter().chain(spec.args()).collect();
+        let args = [Arg::Tensor(x), Arg::Tensor(weights), bias].into_iter().chain(spec.args()).collect();
         let id = self.emit.call("aten::convolution.out", args, dtype, &spec.out)?;
         let id = self.emit.cast(id, ScalarType::Float)?;
         let scales = self.emit.computed(Tensor::from_slice(&[scales.len(), 1, 1], scales)?)?;
-        let args = vec![In::Tensor(id), In::Tensor(scales)];
+        let args = vec![Arg::Tensor(id), Arg::Tensor(scales)];
         let id = self.emit.call("aten::mul.out", args, ScalarType::Float, &spec.out)?;
         self.stored_units(node, id, to)
     }

@@ -1,9 +1,9 @@
 //! Bilinear interpolation.
 
 use super::Raise;
-use super::emit::In;
+use super::emit::Arg;
 use crate::error::Result;
-use crate::forms::HasForms;
+use crate::layout::LayoutViews;
 use crate::payload::Node;
 use pteron_engine::ValueId;
 use pteron_tensor::{ScalarType, Tensor};
@@ -58,7 +58,7 @@ impl Raise<'_> {
         legacy: bool,
     ) -> Result<()> {
         let (v, to) = (node.inputs[0], self.quantizer(node.outputs[0]));
-        let image = self.image(v)?;
+        let image = self.nchw(v)?;
         let sizes = self.emit.sizes(image);
         let out = [sizes[0], sizes[1], size[0], size[1]];
         let unbounded = (f32::NEG_INFINITY, f32::INFINITY);
@@ -83,13 +83,13 @@ impl Raise<'_> {
             }
             None => {
                 let x = self.dequantized(v, image)?;
-                let args = vec![In::Tensor(x), In::pair(size), In::Bool(align_corners), In::Absent];
+                let args = vec![Arg::Tensor(x), Arg::pair(size), Arg::Bool(align_corners), Arg::Absent];
                 let dtype = self.emit.dtype(x);
                 let id = self.emit.call("aten::upsample_bilinear2d.vec_out", args, dtype, &out)?;
                 self.stored_within(node, id, unbounded)?
             }
         };
-        self.set_image(node, id)
+        self.set_nchw(node, id)
     }
 
     /// Interpolates float values: horizontally, then vertically.
@@ -125,9 +125,9 @@ impl Raise<'_> {
             x = self.between(a, b, weights)?;
         }
         let half = self.emit.computed(Tensor::from_slice(&[1], &[0.5f64])?)?;
-        let args = vec![In::Tensor(x), In::Tensor(half), In::Int(1)];
+        let args = vec![Arg::Tensor(x), Arg::Tensor(half), Arg::Int(1)];
         let x = self.emit.call("aten::add.out", args, ScalarType::Double, out)?;
-        let x = self.emit.call("aten::floor.out", vec![In::Tensor(x)], ScalarType::Double, out)?;
+        let x = self.emit.call("aten::floor.out", vec![Arg::Tensor(x)], ScalarType::Double, out)?;
         self.emit.cast(x, ScalarType::Float)
     }
 
@@ -137,7 +137,7 @@ impl Raise<'_> {
         sizes[dim] = along.before.len();
         let mut select = |indices: &[i64]| -> Result<ValueId> {
             let indices = self.emit.computed(Tensor::from_slice(&[indices.len()], indices)?)?;
-            let args = vec![In::Tensor(x), In::Int(dim as i64), In::Tensor(indices)];
+            let args = vec![Arg::Tensor(x), Arg::Int(dim as i64), Arg::Tensor(indices)];
             self.emit.call("aten::index_select.out", args, dtype, &sizes)
         };
         Ok([select(&along.before)?, select(&along.behind)?])
@@ -146,11 +146,11 @@ impl Raise<'_> {
     /// `a + (b - a) * weights`.
     fn between(&mut self, a: ValueId, b: ValueId, weights: ValueId) -> Result<ValueId> {
         let (dtype, sizes) = (self.emit.dtype(a), self.emit.sizes(a));
-        let args = vec![In::Tensor(b), In::Tensor(a), In::Int(1)];
+        let args = vec![Arg::Tensor(b), Arg::Tensor(a), Arg::Int(1)];
         let step = self.emit.call("aten::sub.out", args, dtype, &sizes)?;
-        let args = vec![In::Tensor(step), In::Tensor(weights)];
+        let args = vec![Arg::Tensor(step), Arg::Tensor(weights)];
         let step = self.emit.call("aten::mul.out", args, dtype, &sizes)?;
-        let args = vec![In::Tensor(a), In::Tensor(step), In::Int(1)];
+        let args = vec![Arg::Tensor(a), Arg::Tensor(step), Arg::Int(1)];
         self.emit.call("aten::add.out", args, dtype, &sizes)
     }
 }

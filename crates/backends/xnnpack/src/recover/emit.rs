@@ -7,7 +7,7 @@ use pteron_tensor::ScalarType;
 use std::sync::Arc;
 
 /// A named argument.
-pub(super) type Arg = (&'static str, Argument);
+pub(super) type NamedArg = (&'static str, Argument);
 
 /// A list of integers as an argument.
 pub(super) fn ints(values: impl IntoIterator<Item = usize>) -> Argument {
@@ -26,7 +26,7 @@ impl Recovery<'_> {
     }
 
     /// Adds a node with several results.
-    pub(super) fn nodes(&mut self, target: &str, args: Vec<Arg>, specs: Vec<TensorSpec>) -> Vec<VarId> {
+    pub(super) fn nodes(&mut self, target: &str, args: Vec<NamedArg>, specs: Vec<TensorSpec>) -> Vec<VarId> {
         let mut add = |spec| {
             let name = format!("x{}", self.program.num_vars());
             self.program.add_var(name, VarType::Tensor(spec))
@@ -42,7 +42,7 @@ impl Recovery<'_> {
     pub(super) fn emit(
         &mut self,
         target: &str,
-        args: Vec<Arg>,
+        args: Vec<NamedArg>,
         dtype: ScalarType,
         sizes: Vec<Size>,
     ) -> VarId {
@@ -50,7 +50,7 @@ impl Recovery<'_> {
     }
 
     /// Adds a node whose result has the type and sizes of its operand `self`.
-    pub(super) fn like(&mut self, target: &str, x: VarId, more: Vec<Arg>) -> VarId {
+    pub(super) fn like(&mut self, target: &str, x: VarId, more: Vec<NamedArg>) -> VarId {
         let (dtype, sizes) = (self.dtype(x), self.spec(x).sizes.clone());
         let args = std::iter::once(("self", Argument::Var(x))).chain(more).collect();
         self.emit(target, args, dtype, sizes)

@@ -1,9 +1,9 @@
 //! Image nodes: convolution, pooling, interpolation.
 
-use super::emit::{Arg, ints};
-use super::{Form, Recovery};
+use super::emit::{NamedArg, ints};
+use super::{Layout, Recovery};
 use crate::error::{Result, fail};
-use crate::forms::HasForms;
+use crate::layout::LayoutViews;
 use crate::payload::{Conv, Node, Pool};
 use crate::raise::SAME_PADDING;
 use pteron_exported::{Argument, Size, SymOp, TensorSpec, VarId};
@@ -47,12 +47,12 @@ impl Recovery<'_> {
     fn padded_input(
         &mut self,
         node: &Node,
-        given: [usize; 4],
+        explicit: [usize; 4],
         windows: &Windows,
         value: f32,
     ) -> Result<(VarId, [usize; 2])> {
-        let x = self.image(node.inputs[0])?;
-        let [top, right, bottom, left] = self.padding(node, x, given, windows)?;
+        let x = self.nchw(node.inputs[0])?;
+        let [top, right, bottom, left] = self.padding(node, x, explicit, windows)?;
         if top == bottom && left == right {
             return Ok((x, [top, left]));
         }
@@ -60,9 +60,9 @@ impl Recovery<'_> {
     }
 
     /// The padding at the top, right, bottom and left: the node's own, or that of TensorFlow's `SAME` rule.
-    fn padding(&self, node: &Node, x: VarId, given: [usize; 4], windows: &Windows) -> Result<[usize; 4]> {
+    fn padding(&self, node: &Node, x: VarId, explicit: [usize; 4], windows: &Windows) -> Result<[usize; 4]> {
         if node.flags & SAME_PADDING == 0 {
-            return Ok(given);
+            return Ok(explicit);
         }
         let size = |d: usize| self.spec(x).sizes[2 + d].known().and_then(|n| usize::try_from(n).ok());
         let (Some(height), Some(width)) = (size(0), size(1)) else {
@@ -87,7 +87,7 @@ impl Recovery<'_> {
     }
 
     pub(super) fn transposed_convolution(&mut self, node: &Node, conv: &Conv) -> Result<()> {
-        let x = self.image(node.inputs[0])?;
+        let x = self.nchw(node.inputs[0])?;
         let windows = Windows::of(conv);
         let [top, right, bottom, left] = conv.padding;
         let sizes = self.spec(x).sizes.clone();
@@ -113,10 +113,10 @@ impl Recovery<'_> {
         if conv.groups == 1 {
             return self.weights(node, node.inputs[1], &[3, 0, 1, 2]);
         }
-        let plain = self.plain(node.inputs[1])?;
+        let nhwc = self.nhwc(node.inputs[1])?;
         let (groups, ins, outs) = (conv.groups, conv.group_inputs, conv.group_outputs);
         let split = [groups, outs, kh, kw, ins].map(|n| Size::Int(n as i64));
-        let split = self.view(plain, split.to_vec())?;
+        let split = self.view(nhwc, split.to_vec())?;
         let moved = self.permute(split, &[0, 4, 1, 2, 3])?;
         self.view(moved, [groups * ins, outs, kh, kw].map(|n| Size::Int(n as i64)).to_vec())
     }
@@ -137,8 +137,8 @@ impl Recovery<'_> {
         // Weights and bias of another type are cast to the type of the image, as the reference does when it packs them.
         let dtype = self.dtype(x);
         let weight = self.cast(weight, dtype);
-        let bias = node.inputs.get(2).map(|&v| self.plain(v)).transpose()?.map(|bias| self.cast(bias, dtype));
-        let args: Vec<Arg> = vec![
+        let bias = node.inputs.get(2).map(|&v| self.nhwc(v)).transpose()?.map(|bias| self.cast(bias, dtype));
+        let args: Vec<NamedArg> = vec![
             ("input", Argument::Var(x)),
             ("weight", Argument::Var(weight)),
             ("bias", bias.map_or(Argument::None, Argument::Var)),
@@ -150,12 +150,12 @@ impl Recovery<'_> {
             ("groups", Argument::Int(conv.groups as i64)),
         ];
         let var = self.emit("aten.convolution.default", args, dtype, out);
-        self.store_bounded(node, Form::Image(var))
+        self.store_bounded(node, Layout::Nchw(var))
     }
 
     /// The input of a pooling, the first arguments, and the sizes of the result. `value` is the value for padding that
     /// is applied separately.
-    fn pooled(&mut self, node: &Node, pool: &Pool, value: f32) -> Result<(VarId, Vec<Arg>, Vec<Size>)> {
+    fn pooled(&mut self, node: &Node, pool: &Pool, value: f32) -> Result<(VarId, Vec<NamedArg>, Vec<Size>)> {
         let windows = Windows::of_pool(pool);
         let (x, padding) = self.padded_input(node, pool.padding, &windows, value)?;
         let sizes = self.spec(x).sizes.clone();
@@ -175,7 +175,7 @@ impl Recovery<'_> {
         args.extend([("dilation", ints(pool.dilation)), ("ceil_mode", Argument::Bool(false))]);
         let specs = [self.dtype(x), ScalarType::Long].map(|dtype| TensorSpec::contiguous(dtype, out.clone()));
         let var = self.nodes("aten.max_pool2d_with_indices.default", args, specs.to_vec())[0];
-        self.store_bounded(node, Form::Image(var))
+        self.store_bounded(node, Layout::Nchw(var))
     }
 
     pub(super) fn avg_pool(&mut self, node: &Node, pool: &Pool) -> Result<()> {
@@ -187,26 +187,26 @@ impl Recovery<'_> {
         args.extend([("ceil_mode", Argument::Bool(false)), ("count_include_pad", Argument::Bool(false))]);
         let dtype = self.dtype(x);
         let var = self.emit("aten.avg_pool2d.default", args, dtype, out);
-        self.store_bounded(node, Form::Image(var))
+        self.store_bounded(node, Layout::Nchw(var))
     }
 
     pub(super) fn global_avg_pool(&mut self, node: &Node, keep_dims: bool) -> Result<()> {
-        let x = self.image(node.inputs[0])?;
+        let x = self.nchw(node.inputs[0])?;
         let mut sizes = self.spec(x).sizes.clone();
         sizes[2..].fill(Size::Int(1));
         let dtype = self.dtype(x);
         let args = vec![("self", Argument::Var(x)), ("dim", ints([2, 3])), ("keepdim", Argument::Bool(true))];
         let var = self.emit("aten.mean.dim", args, dtype, sizes.clone());
         if keep_dims {
-            return self.store_bounded(node, Form::Image(var));
+            return self.store_bounded(node, Layout::Nchw(var));
         }
         sizes.truncate(2);
         let var = self.view(var, sizes)?;
-        self.store_bounded(node, Form::Plain(var))
+        self.store_bounded(node, Layout::Nhwc(var))
     }
 
     pub(super) fn resize(&mut self, node: &Node, size: [usize; 2], align_corners: bool) -> Result<()> {
-        let x = self.image(node.inputs[0])?;
+        let x = self.nchw(node.inputs[0])?;
         let mut sizes = self.spec(x).sizes.clone();
         sizes.truncate(2);
         sizes.extend(size.map(|n| Size::Int(n as i64)));
@@ -218,6 +218,6 @@ impl Recovery<'_> {
         ];
         let dtype = self.dtype(x);
         let var = self.emit("aten.upsample_bilinear2d.vec", args, dtype, sizes);
-        self.store(node, Form::Image(var))
+        self.store(node, Layout::Nchw(var))
     }
 }

@@ -1,9 +1,8 @@
 //! Conversion between the tensors of a call and the payload's inputs and outputs.
 
-use super::{Form, NCHW_TO_NHWC, Recovery, Slot};
+use super::{Layout, NCHW_TO_NHWC, Recovery, Slot};
 use crate::error::{Error, Result, fail};
-use crate::forms::HasForms;
-use crate::raise::scalar_type;
+use crate::layout::LayoutViews;
 use pteron_exported::{Argument, ConstantTensor, InputKind, Size, TensorSpec, VarId, VarType};
 use pteron_runtime::{FreeableBuffer, NamedDataMap};
 use pteron_tensor::TensorMeta;
@@ -42,9 +41,9 @@ impl NamedDataMap for KeyedBytes<'_> {
 impl Recovery<'_> {
     /// Adds the inputs of a call.
     pub(super) fn inputs(&mut self, specs: &[TensorSpec]) -> Result<()> {
-        let (given, expected) = (specs.len(), self.payload.inputs.len());
-        if given != expected {
-            return fail(format!("{given} inputs for the {expected} of the payload"));
+        let (count, expected) = (specs.len(), self.payload.inputs.len());
+        if count != expected {
+            return fail(format!("{count} inputs for the {expected} of the payload"));
         }
         for (i, spec) in specs.iter().enumerate() {
             let var = self.program.add_var(format!("input{i}"), VarType::Tensor(spec.clone()));
@@ -58,7 +57,7 @@ impl Recovery<'_> {
 
     fn input(&mut self, v: usize, var: VarId, spec: &TensorSpec) -> Result<()> {
         let value = &self.payload.values[v];
-        if spec.dtype != scalar_type(value.datatype) {
+        if spec.dtype != value.datatype.scalar_type() {
             return fail(format!(
                 "an input of {} for value %{} of {}",
                 spec.dtype,
@@ -67,19 +66,19 @@ impl Recovery<'_> {
             ));
         }
         let order: Vec<usize> = spec.dim_order.iter().map(|&d| usize::from(d)).collect();
-        let form = if spec.dim_order.is_contiguous() || self.matches_payload_sizes(v, spec) {
+        let layout = if spec.dim_order.is_contiguous() || self.matches_payload_sizes(v, spec) {
             let sizes = with_rank(&spec.sizes, value.dims.len());
             let sizes = sizes.ok_or_else(|| {
                 Error::new(format!("an input of other dimensions than value %{}", value.id))
             })?;
-            Form::Plain(self.view(var, sizes)?)
+            Layout::Nhwc(self.view(var, sizes)?)
         } else if order == NCHW_TO_NHWC && value.dims.len() == 4 {
-            Form::Image(var)
+            Layout::Nchw(var)
         } else {
             return fail(format!("an input in dim order {}", spec.dim_order));
         };
-        let form = self.dequantized(v, form)?;
-        self.set(v, form)
+        let layout = self.dequantized(v, layout)?;
+        self.set(v, layout)
     }
 
     /// Whether the sizes of a tensor match the payload's dimensions directly, but not in its dim order. The first
@@ -93,9 +92,9 @@ impl Recovery<'_> {
 
     /// Adds the outputs of a call.
     pub(super) fn outputs(&mut self, specs: &[TensorSpec]) -> Result<()> {
-        let (given, expected) = (specs.len(), self.payload.outputs.len());
-        if given != expected {
-            return fail(format!("{given} outputs for the {expected} of the payload"));
+        let (count, expected) = (specs.len(), self.payload.outputs.len());
+        if count != expected {
+            return fail(format!("{count} outputs for the {expected} of the payload"));
         }
         for (i, spec) in specs.iter().enumerate() {
             let v = self.payload.outputs[i];
@@ -118,11 +117,11 @@ impl Recovery<'_> {
             return fail(format!("an output in dim order {}", spec.dim_order));
         }
         let var = match (quantized, is_image) {
-            (Some(Form::Plain(var)), false) | (Some(Form::Image(var)), true) => var,
-            (Some(Form::Plain(var)), true) => self.permute(var, &super::NHWC_TO_NCHW)?,
-            (Some(Form::Image(var)), false) => self.permute(var, &NCHW_TO_NHWC)?,
-            (None, true) => self.image(v)?,
-            (None, false) => self.plain(v)?,
+            (Some(Layout::Nhwc(var)), false) | (Some(Layout::Nchw(var)), true) => var,
+            (Some(Layout::Nhwc(var)), true) => self.permute(var, &super::NHWC_TO_NCHW)?,
+            (Some(Layout::Nchw(var)), false) => self.permute(var, &NCHW_TO_NHWC)?,
+            (None, true) => self.nchw(v)?,
+            (None, false) => self.nhwc(v)?,
         };
         let sizes = with_rank(&self.spec(var).sizes, spec.rank());
         let sizes = sizes.ok_or_else(|| Error::new("an output of other dimensions than the payload's"))?;

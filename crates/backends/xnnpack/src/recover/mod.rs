@@ -2,22 +2,22 @@
 //!
 //! All values are float here: a quantized value is quantized and dequantized again after the node that writes it, in
 //! the form of quantized exported programs (`quantized_decomposed`). Images are NHWC in a payload and NCHW in a
-//! program, so a value has two forms, as in `raise`; the second is added when a node needs it. Sizes are derived from
+//! program, so a value has two layouts, as in `raise`; the second is added when a node needs it. Sizes are derived from
 //! the sizes of the call's inputs, symbolic or not.
 
 mod elementwise;
 mod emit;
 mod image;
 mod interface;
-mod layout;
-mod product;
+mod matmul;
+mod movement;
 mod quantized;
 
 use crate::BACKEND_ID;
 use crate::data::Data;
 use crate::delegate::inputs_of_calls;
 use crate::error::{Error, Result, fail};
-use crate::forms::{self, Forms, HasForms, NCHW_TO_NHWC, NHWC_TO_NCHW};
+use crate::layout::{self, LayoutCache, LayoutViews, NCHW_TO_NHWC, NHWC_TO_NCHW};
 use crate::payload::{Node, Op, Payload};
 use interface::KeyedBytes;
 use pteron_exported::delegate::{DelegationError, LoweredCall, Recover};
@@ -73,13 +73,13 @@ fn recover(call: &LoweredCall<'_>) -> Result<ExportedProgram> {
 struct Slot {
     /// Its sizes in the payload's order, once they are known.
     sizes: Option<Vec<Size>>,
-    /// Its dequantized forms.
-    forms: Forms<VarId>,
-    /// Its quantized value, if it is quantized, in the form in which it was computed.
-    quantized: Option<Form>,
+    /// Its dequantized layouts.
+    layouts: LayoutCache<VarId>,
+    /// Its quantized value, if it is quantized, in the layout in which it was computed.
+    quantized: Option<Layout>,
 }
 
-type Form = forms::Form<VarId>;
+type Layout = layout::Layout<VarId>;
 
 struct Recovery<'a> {
     payload: &'a Payload,
@@ -90,14 +90,14 @@ struct Recovery<'a> {
     has_payload_sizes: bool,
 }
 
-impl HasForms for Recovery<'_> {
+impl LayoutViews for Recovery<'_> {
     type Id = VarId;
 
-    fn forms(&mut self, v: usize) -> &mut Forms<VarId> {
-        &mut self.values[v].forms
+    fn layouts(&mut self, v: usize) -> &mut LayoutCache<VarId> {
+        &mut self.values[v].layouts
     }
 
-    fn unwritten(&mut self, v: usize) -> Result<VarId> {
+    fn load_constant(&mut self, v: usize) -> Result<VarId> {
         self.constant(v)
     }
 
@@ -105,11 +105,25 @@ impl HasForms for Recovery<'_> {
         self.spec(id).rank()
     }
 
-    fn permute(&mut self, id: VarId, order: &[usize; 4]) -> Result<VarId> {
+    fn rank_of(&mut self, v: usize) -> Result<usize> {
+        Ok(self.sizes(v)?.len())
+    }
+
+    fn permute(&mut self, id: VarId, order: &[usize]) -> Result<VarId> {
         Recovery::permute(self, id, order)
     }
 
-    fn id_of(&self, v: usize) -> u32 {
+    fn per_channel(&mut self, vector: VarId) -> Result<VarId> {
+        match &self.spec(vector).sizes[..] {
+            [channels] if *channels != Size::Int(1) => {
+                let sizes = vec![channels.clone(), Size::Int(1), Size::Int(1)];
+                self.view(vector, sizes)
+            }
+            _ => Ok(vector),
+        }
+    }
+
+    fn payload_id(&self, v: usize) -> u32 {
         self.payload.values[v].id
     }
 }
@@ -121,8 +135,8 @@ impl Recovery<'_> {
             Op::Binary(f) => self.binary(node, *f),
             Op::Convert => self.convert(node),
             Op::Copy => {
-                let form = self.form(node.inputs[0])?;
-                self.store(node, form)
+                let layout = self.available(node.inputs[0])?;
+                self.store(node, layout)
             }
             Op::Softmax => self.softmax(node),
             Op::PRelu => self.prelu(node),
@@ -157,13 +171,13 @@ impl Recovery<'_> {
         sizes.ok_or_else(|| Error::new(format!("value %{} is not there", self.payload.values[v].id)))
     }
 
-    /// Records a dequantized form of a value.
-    fn set(&mut self, v: usize, form: Form) -> Result<()> {
+    /// Records a dequantized layout of a value.
+    fn set(&mut self, v: usize, layout: Layout) -> Result<()> {
         let value = &self.payload.values[v];
-        let sizes = self.spec(form.id()).sizes.clone();
-        let sizes = match form {
-            Form::Image(_) => NCHW_TO_NHWC.map(|d| sizes[d].clone()).to_vec(),
-            Form::Plain(_) => sizes,
+        let sizes = self.spec(layout.id()).sizes.clone();
+        let sizes = match layout {
+            Layout::Nchw(_) => NCHW_TO_NHWC.map(|d| sizes[d].clone()).to_vec(),
+            Layout::Nhwc(_) => sizes,
         };
         if sizes.len() != value.dims.len() {
             return fail(format!(
@@ -175,21 +189,21 @@ impl Recovery<'_> {
         }
         let slot = &mut self.values[v];
         slot.sizes = Some(sizes);
-        slot.forms.set(form);
+        slot.layouts.set(layout);
         Ok(())
     }
 
     /// Records the result of a node with one output, after conversion to what the output stores.
-    fn store(&mut self, node: &Node, form: Form) -> Result<()> {
+    fn store(&mut self, node: &Node, layout: Layout) -> Result<()> {
         let out = node.outputs[0];
-        let form = self.stored(node, out, form)?;
-        self.set(out, form)
+        let layout = self.stored(node, out, layout)?;
+        self.set(out, layout)
     }
 
     /// As [`Self::store`], clamped to the node's bounds.
-    fn store_bounded(&mut self, node: &Node, form: Form) -> Result<()> {
-        let var = self.bounded(form.id(), node.bounds);
-        self.store(node, form.with(var))
+    fn store_bounded(&mut self, node: &Node, layout: Layout) -> Result<()> {
+        let var = self.bounded(layout.id(), node.bounds);
+        self.store(node, layout.with(var))
     }
 
     fn unsupported(&self, node: &Node) -> Error {

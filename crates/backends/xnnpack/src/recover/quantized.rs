@@ -1,12 +1,12 @@
 //! Quantization in the recovered program: quantize and dequantize pairs after nodes, weights, and dynamic quantization
 //! with parameters chosen per row.
 
-use super::emit::Arg;
-use super::{Form, Recovery};
+use super::emit::NamedArg;
+use super::{Layout, Recovery};
 use crate::error::{Result, fail};
-use crate::forms::HasForms;
+use crate::layout::LayoutViews;
 use crate::payload::{Datatype, Node, Quantization, Role, Value};
-use crate::raise::{scalar_type, unpack_nibbles};
+use crate::raise::unpack_nibbles;
 use pteron_exported::{Argument, ConstantTensor, Size, TensorSpec, VarId};
 use pteron_ir::SharedBytes;
 use pteron_tensor::ScalarType;
@@ -19,7 +19,7 @@ fn range(dtype: ScalarType) -> (i64, i64) {
 }
 
 /// The last arguments of quantize and dequantize operators: the range and type of the quantized values.
-fn quant_args(dtype: ScalarType, (low, high): (i64, i64)) -> [Arg; 3] {
+fn quant_args(dtype: ScalarType, (low, high): (i64, i64)) -> [NamedArg; 3] {
     [("quant_min", Argument::Int(low)), ("quant_max", Argument::Int(high)), ("dtype", Argument::Dtype(dtype))]
 }
 
@@ -27,7 +27,7 @@ fn quant_args(dtype: ScalarType, (low, high): (i64, i64)) -> [Arg; 3] {
 fn per_tensor(value: &Value) -> Option<(f32, i32, ScalarType)> {
     match (value.datatype, &value.quantization) {
         (Datatype::Qint8 | Datatype::Quint8, Quantization::PerTensor { scale, zero_point }) => {
-            Some((*scale, *zero_point, scalar_type(value.datatype)))
+            Some((*scale, *zero_point, value.datatype.scalar_type()))
         }
         _ => None,
     }
@@ -35,56 +35,56 @@ fn per_tensor(value: &Value) -> Option<(f32, i32, ScalarType)> {
 
 impl Recovery<'_> {
     /// Converts a node's float result to what its output stores: quantized and dequantized again, or cast.
-    pub(super) fn stored(&mut self, node: &Node, v: usize, form: Form) -> Result<Form> {
+    pub(super) fn stored(&mut self, node: &Node, v: usize, layout: Layout) -> Result<Layout> {
         let value = &self.payload.values[v];
         if let Some((scale, zero, dtype)) = per_tensor(value) {
-            let sizes = self.spec(form.id()).sizes.clone();
-            let args = std::iter::once(("input", Argument::Var(form.id())))
+            let sizes = self.spec(layout.id()).sizes.clone();
+            let args = std::iter::once(("input", Argument::Var(layout.id())))
                 .chain(affine(scale, zero))
                 .chain(quant_args(dtype, range(dtype)))
                 .collect();
             let target = "quantized_decomposed.quantize_per_tensor.default";
-            let numbers = self.emit(target, args, dtype, sizes);
-            return self.dequantized(v, form.with(numbers));
+            let quantized = self.emit(target, args, dtype, sizes);
+            return self.dequantized(v, layout.with(quantized));
         }
         match value.datatype {
             Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16 => {
-                let var = self.cast(form.id(), scalar_type(value.datatype));
-                Ok(form.with(var))
+                let var = self.cast(layout.id(), value.datatype.scalar_type());
+                Ok(layout.with(var))
             }
             _ => Err(self.unsupported(node)),
         }
     }
 
     /// Dequantizes a stored value. Float values are returned unchanged.
-    pub(super) fn dequantized(&mut self, v: usize, form: Form) -> Result<Form> {
+    pub(super) fn dequantized(&mut self, v: usize, layout: Layout) -> Result<Layout> {
         let value = &self.payload.values[v];
         let Some((scale, zero, dtype)) = per_tensor(value) else {
             return match value.datatype {
-                Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16 => Ok(form),
+                Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16 => Ok(layout),
                 other => fail(format!("value %{} of {} is not given", value.id, other.name())),
             };
         };
-        self.values[v].quantized = Some(form);
-        let sizes = self.spec(form.id()).sizes.clone();
-        let args = std::iter::once(("input", Argument::Var(form.id())))
+        self.values[v].quantized = Some(layout);
+        let sizes = self.spec(layout.id()).sizes.clone();
+        let args = std::iter::once(("input", Argument::Var(layout.id())))
             .chain(affine(scale, zero))
             .chain(quant_args(dtype, range(dtype)))
             .collect();
         let target = "quantized_decomposed.dequantize_per_tensor.default";
-        Ok(form.with(self.emit(target, args, ScalarType::Float, sizes)))
+        Ok(layout.with(self.emit(target, args, ScalarType::Float, sizes)))
     }
 
     pub(super) fn convert(&mut self, node: &Node) -> Result<()> {
         let out = node.outputs[0];
-        let form = self.form(node.inputs[0])?;
+        let layout = self.available(node.inputs[0])?;
         match self.payload.values[out].quantization {
             Quantization::PerToken { num_nonbatch_dims } => {
-                let plain = self.plain(node.inputs[0])?;
-                let reals = self.dynamically_quantized(plain, num_nonbatch_dims)?;
-                self.set(out, Form::Plain(reals))
+                let nhwc = self.nhwc(node.inputs[0])?;
+                let dequantized = self.dynamically_quantized(nhwc, num_nonbatch_dims)?;
+                self.set(out, Layout::Nhwc(dequantized))
             }
-            _ => self.store(node, form),
+            _ => self.store(node, layout),
         }
     }
 
@@ -99,26 +99,26 @@ impl Recovery<'_> {
         };
         let x = self.cast(x, ScalarType::Float);
         // The operators choose parameters over the last dimension only.
-        let whole = row.iter().fold(Size::Int(1), |n, size| n.mul(size));
-        let rows: Vec<Size> = batch.iter().cloned().chain([whole]).collect();
+        let row_len = row.iter().fold(Size::Int(1), |n, size| n.mul(size));
+        let rows: Vec<Size> = batch.iter().cloned().chain([row_len]).collect();
         let flat = self.view(x, rows.clone())?;
         let chosen: Vec<Size> = batch.iter().cloned().chain([Size::Int(1)]).collect();
         let spec = |dtype| TensorSpec::contiguous(dtype, chosen.clone());
         let target = "quantized_decomposed.choose_qparams_per_token_asymmetric.default";
         let args = vec![("input", Argument::Var(flat)), ("dtype", Argument::Dtype(ScalarType::Char))];
         let params = self.nodes(target, args, vec![spec(ScalarType::Double), spec(ScalarType::Long)]);
-        let with = |var: VarId| -> Vec<Arg> {
+        let with = |var: VarId| -> Vec<NamedArg> {
             let vars = [("input", var), ("scales", params[0]), ("zero_points", params[1])];
             let vars = vars.map(|(name, var)| (name, Argument::Var(var)));
             vars.into_iter().chain(quant_args(ScalarType::Char, (-128, 127))).collect()
         };
         let target = "quantized_decomposed.quantize_per_token.default";
-        let numbers = self.emit(target, with(flat), ScalarType::Char, rows.clone());
-        let mut args = with(numbers);
+        let quantized = self.emit(target, with(flat), ScalarType::Char, rows.clone());
+        let mut args = with(quantized);
         args.push(("output_dtype", Argument::Dtype(ScalarType::Float)));
         let target = "quantized_decomposed.dequantize_per_token.default";
-        let reals = self.emit(target, args, ScalarType::Float, rows);
-        self.view(reals, sizes)
+        let dequantized = self.emit(target, args, ScalarType::Float, rows);
+        self.view(dequantized, sizes)
     }
 
     /// A dequantized constant in the payload's dimension order.
@@ -126,15 +126,15 @@ impl Recovery<'_> {
         let rank = self.payload.values[v].dims.len();
         let perm: Vec<usize> = (0..rank).collect();
         let var = self.permuted_constant(v, &perm)?;
-        self.set(v, Form::Plain(var))?;
+        self.set(v, Layout::Nhwc(var))?;
         Ok(var)
     }
 
     /// Dequantized weights with permuted dimensions. Quantized 8-bit values are permuted before they are dequantized.
     pub(super) fn weights(&mut self, node: &Node, v: usize, perm: &[usize]) -> Result<VarId> {
         if self.payload.values[v].constant().is_none() {
-            let plain = self.plain(v)?;
-            return self.permute(plain, perm);
+            let nhwc = self.nhwc(v)?;
+            return self.permute(nhwc, perm);
         }
         if self.payload.values[v].dims.len() != perm.len() {
             return Err(self.unsupported(node));
@@ -155,10 +155,10 @@ impl Recovery<'_> {
             }
             (Datatype::Qint8 | Datatype::Quint8, Quantization::PerTensor { scale, zero_point }) => {
                 let stored = self.bytes_of(v)?;
-                let numbers = self.permute(stored, perm)?;
-                let dtype = self.dtype(numbers);
-                let (sizes, bounds) = (self.spec(numbers).sizes.clone(), range(dtype));
-                let args = std::iter::once(("input", Argument::Var(numbers)))
+                let quantized = self.permute(stored, perm)?;
+                let dtype = self.dtype(quantized);
+                let (sizes, bounds) = (self.spec(quantized).sizes.clone(), range(dtype));
+                let args = std::iter::once(("input", Argument::Var(quantized)))
                     .chain(affine(*scale, *zero_point))
                     .chain(quant_args(dtype, bounds))
                     .collect();
@@ -167,41 +167,41 @@ impl Recovery<'_> {
             }
             (Datatype::Qcint8, Quantization::PerChannel { channel_dim, .. }) => {
                 let stored = self.bytes_of(v)?;
-                let numbers = self.permute(stored, perm)?;
+                let quantized = self.permute(stored, perm)?;
                 let axis = perm.iter().position(|d| d == channel_dim).unwrap_or(0);
                 let scales = self.data.scales(&value.quantization)?;
-                self.dequantized_by_channel(numbers, &scales, axis, (-128, 127))
+                self.dequantized_by_channel(quantized, &scales, axis, (-128, 127))
             }
             (Datatype::Qcint4, Quantization::PerChannel { channel_dim: 0, .. }) => {
                 let scales = self.data.scales(&value.quantization)?;
-                let numbers = self.unpacked(value)?;
-                let reals = self.dequantized_by_channel(numbers, &scales, 0, (-8, 7))?;
-                self.permute(reals, perm)
+                let quantized = self.unpacked(value)?;
+                let dequantized = self.dequantized_by_channel(quantized, &scales, 0, (-8, 7))?;
+                self.permute(dequantized, perm)
             }
             (Datatype::Qbint4, Quantization::PerGroup { group_size, .. }) => {
                 let scales = self.data.scales(&value.quantization)?;
-                let numbers = self.unpacked(value)?;
-                let whole = self.spec(numbers).sizes.clone();
+                let quantized = self.unpacked(value)?;
+                let sizes = self.spec(quantized).sizes.clone();
                 let rows = [scales.len() as i64, *group_size as i64];
-                if whole.iter().map(Size::known).product::<Option<i64>>() != Some(rows[0] * rows[1]) {
+                if sizes.iter().map(Size::known).product::<Option<i64>>() != Some(rows[0] * rows[1]) {
                     return fail(format!(
                         "value %{} has {} scales for groups of {group_size}",
                         value.id, rows[0]
                     ));
                 }
-                let numbers = self.view(numbers, rows.map(Size::Int).to_vec())?;
-                let reals = self.dequantized_by_channel(numbers, &scales, 0, (-8, 7))?;
-                let reals = self.view(reals, whole)?;
-                self.permute(reals, perm)
+                let quantized = self.view(quantized, rows.map(Size::Int).to_vec())?;
+                let dequantized = self.dequantized_by_channel(quantized, &scales, 0, (-8, 7))?;
+                let dequantized = self.view(dequantized, sizes)?;
+                self.permute(dequantized, perm)
             }
             (Datatype::Qint32 | Datatype::Qcint32, quantization) if perm.len() == 1 => {
                 let scales = self.data.scales(quantization)?;
                 let bytes = self.data.of(value)?;
                 let words = bytes.as_chunks::<4>().0.iter().take(value.dims[0]);
                 let scale = |i: usize| scales[if scales.len() == 1 { 0 } else { i % scales.len() }];
-                let reals: Vec<f32> =
+                let dequantized: Vec<f32> =
                     words.enumerate().map(|(i, b)| i32::from_le_bytes(*b) as f32 * scale(i)).collect();
-                Ok(self.float_constant(&reals))
+                Ok(self.float_constant(&dequantized))
             }
             _ => fail(format!("constant %{} of {} has no other form", value.id, value.datatype.name())),
         }
@@ -219,12 +219,12 @@ impl Recovery<'_> {
 
     fn dequantized_by_channel(
         &mut self,
-        numbers: VarId,
+        quantized: VarId,
         scales: &[f32],
         axis: usize,
         bounds: (i64, i64),
     ) -> Result<VarId> {
-        let sizes = self.spec(numbers).sizes.clone();
+        let sizes = self.spec(quantized).sizes.clone();
         let channels = sizes.get(axis).and_then(Size::known).unwrap_or(0);
         let scales = if scales.len() == 1 { vec![scales[0]; channels as usize] } else { scales.to_vec() };
         if scales.len() as i64 != channels {
@@ -233,7 +233,7 @@ impl Recovery<'_> {
         let zeros: Vec<u8> = vec![0; 8 * scales.len()];
         let zeros = self.tensor(None, ScalarType::Long, &[scales.len()], Arc::new(zeros));
         let scales = self.float_constant(&scales);
-        let args = [("input", numbers), ("scales", scales), ("zero_points", zeros)]
+        let args = [("input", quantized), ("scales", scales), ("zero_points", zeros)]
             .map(|(name, var)| (name, Argument::Var(var)))
             .into_iter()
             .chain([("axis", Argument::Int(axis as i64))])
@@ -252,13 +252,13 @@ impl Recovery<'_> {
             crate::payload::Constant::Named { key, .. } => Some(key.as_str()),
             crate::payload::Constant::Payload(_) => None,
         });
-        Ok(self.tensor(key, scalar_type(value.datatype), &value.dims, bytes))
+        Ok(self.tensor(key, value.datatype.scalar_type(), &value.dims, bytes))
     }
 
     /// A 1D float constant.
-    fn float_constant(&mut self, numbers: &[f32]) -> VarId {
-        let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
-        self.tensor(None, ScalarType::Float, &[numbers.len()], Arc::new(bytes))
+    fn float_constant(&mut self, elements: &[f32]) -> VarId {
+        let bytes: Vec<u8> = elements.iter().flat_map(|x| x.to_le_bytes()).collect();
+        self.tensor(None, ScalarType::Float, &[elements.len()], Arc::new(bytes))
     }
 
     fn tensor(&mut self, name: Option<&str>, dtype: ScalarType, dims: &[usize], bytes: SharedBytes) -> VarId {
@@ -271,6 +271,6 @@ impl Recovery<'_> {
 }
 
 /// The scale and zero point as arguments.
-fn affine(scale: f32, zero: i32) -> [Arg; 2] {
+fn affine(scale: f32, zero: i32) -> [NamedArg; 2] {
     [("scale", Argument::Float(f64::from(scale))), ("zero_point", Argument::Int(i64::from(zero)))]
 }

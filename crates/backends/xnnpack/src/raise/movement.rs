@@ -1,9 +1,9 @@
 //! Nodes that move elements of any type: transpose, reshape, slice, pad, concat.
 
-use super::emit::In;
-use super::{Form, NCHW_TO_NHWC, NHWC_TO_NCHW, Raise};
+use super::Raise;
+use super::emit::Arg;
 use crate::error::{Result, fail, fail_sizes};
-use crate::forms::HasForms;
+use crate::layout::LayoutViews;
 use crate::payload::{Node, Quantization};
 
 /// A concatenation of more parts than this is not flattened into another one, so that lists of parts stay short.
@@ -22,23 +22,8 @@ impl Raise<'_> {
 
     pub(super) fn transpose(&mut self, node: &Node, perm: &[usize]) -> Result<()> {
         self.need_same_quantization(node)?;
-        let (v, out) = (node.inputs[0], node.outputs[0]);
-        let from = self.dims(v);
-        let dims: Vec<usize> = perm.iter().map(|&d| from[d]).collect();
-        match self.form(v)? {
-            // A transpose between NHWC and NCHW only changes the form in which the value is known.
-            Form::Image(id) if *perm == NHWC_TO_NCHW => self.set(out, &dims, Form::Plain(id)),
-            Form::Image(id) => {
-                let perm: Vec<usize> = perm.iter().map(|&d| NCHW_TO_NHWC[d]).collect();
-                let id = self.emit.permute(id, &perm)?;
-                self.set(out, &dims, Form::Plain(id))
-            }
-            Form::Plain(id) if *perm == NCHW_TO_NHWC => self.set(out, &dims, Form::Image(id)),
-            Form::Plain(id) => {
-                let id = self.emit.permute(id, perm)?;
-                self.set(out, &dims, Form::Plain(id))
-            }
-        }
+        let layout = self.transposed(node.inputs[0], perm)?;
+        self.set_like(node, layout, layout.id())
     }
 
     pub(super) fn reshape(&mut self, node: &Node, sizes: &[usize]) -> Result<()> {
@@ -52,36 +37,36 @@ impl Raise<'_> {
         if dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)) != Some(elements) {
             return fail_sizes(format!("{from:?} under the sizes {sizes:?}"));
         }
-        let id = self.plain(node.inputs[0])?;
+        let id = self.nhwc(node.inputs[0])?;
         let id = self.emit.view(id, &dims)?;
-        self.set_plain(node, id)
+        self.set_nhwc(node, id)
     }
 
     pub(super) fn slice(&mut self, node: &Node, offsets: &[usize], sizes: &[usize]) -> Result<()> {
         self.need_same_quantization(node)?;
-        let (form, dims) = (self.form(node.inputs[0])?, self.dims(node.inputs[0]));
-        let mut id = form.id();
-        for (d, &whole) in dims.iter().enumerate() {
+        let (layout, dims) = (self.available(node.inputs[0])?, self.dims(node.inputs[0]));
+        let mut id = layout.id();
+        for (d, &full) in dims.iter().enumerate() {
             // Offsets and sizes past the end are clamped, as in the reference.
-            let start = offsets[d].min(whole);
-            let left = whole - start;
+            let start = offsets[d].min(full);
+            let left = full - start;
             let size = if sizes[d] == 0 { left } else { sizes[d].min(left) };
-            if size == whole {
+            if size == full {
                 continue;
             }
-            id = self.emit.slice(id, form.dim(d), start, size)?;
+            id = self.emit.slice(id, layout.dim(d), start, size)?;
         }
-        self.set_like(node, form, id)
+        self.set_like(node, layout, id)
     }
 
     pub(super) fn pad(&mut self, node: &Node, pre: &[usize], post: &[usize], value: f32) -> Result<()> {
         self.need_same_quantization(node)?;
-        let form = self.form(node.inputs[0])?;
-        let id = form.id();
+        let layout = self.available(node.inputs[0])?;
+        let id = layout.id();
         let mut sizes = self.emit.sizes(id);
         let mut around = vec![(0, 0); sizes.len()];
         for d in 0..sizes.len() {
-            let at = form.dim(d);
+            let at = layout.dim(d);
             around[at] = (pre[d], post[d]);
             let padded = sizes[at].checked_add(pre[d]).and_then(|n| n.checked_add(post[d]));
             sizes[at] = padded.filter(|n| *n <= u32::MAX as usize).unwrap_or(usize::MAX);
@@ -93,16 +78,16 @@ impl Raise<'_> {
         let pad = around.iter().rev().flat_map(|&(before, behind)| [before as i64, behind as i64]).collect();
         let dtype = self.emit.dtype(id);
         let value = match self.quantizer(node.outputs[0]) {
-            Some(q) => In::Int(i64::from(q.quantize(value))),
-            None => In::Real(f64::from(value)),
+            Some(q) => Arg::Int(i64::from(q.quantize(value))),
+            None => Arg::Double(f64::from(value)),
         };
         let id = self.emit.call(
             "aten::constant_pad_nd.out",
-            vec![In::Tensor(id), In::Ints(pad), value],
+            vec![Arg::Tensor(id), Arg::Ints(pad), value],
             dtype,
             &sizes,
         )?;
-        self.set_like(node, form, id)
+        self.set_like(node, layout, id)
     }
 
     pub(super) fn concat(&mut self, node: &Node, axis: usize) -> Result<()> {
@@ -118,20 +103,15 @@ impl Raise<'_> {
             }
             total = total.saturating_add(dims[axis]);
         }
-        let is_image =
-            |v: &usize| self.values[*v].forms.plain.is_none() && self.values[*v].forms.image.is_some();
-        let images = first.len() == 4 && inputs.iter().any(is_image);
-        let ids = inputs.iter().map(|&v| if images { self.image(v) } else { self.plain(v) });
-        let ids = ids.collect::<Result<Vec<_>>>()?;
-        let form = if images { Form::Image(ids[0]) } else { Form::Plain(ids[0]) };
-        let at = form.dim(axis);
+        let (ids, layout) = self.in_common_layout(&inputs)?;
+        let at = layout.dim(axis);
         let mut sizes = self.emit.sizes(ids[0]);
         sizes[at] = total;
         let dtype = self.emit.dtype(ids[0]);
         let id =
-            self.emit.call("aten::cat.out", vec![In::Tensors(ids), In::Int(at as i64)], dtype, &sizes)?;
+            self.emit.call("aten::cat.out", vec![Arg::Tensors(ids), Arg::Int(at as i64)], dtype, &sizes)?;
         self.values[node.outputs[0]].concatenated = Some((axis, inputs));
-        self.set_like(node, form, id)
+        self.set_like(node, layout, id)
     }
 
     /// The values that a node concatenates. Inputs that are concatenations along the same dimension are replaced by

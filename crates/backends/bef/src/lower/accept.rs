@@ -19,14 +19,14 @@ pub(super) enum Accepted {
     /// An operator call.
     Call {
         operator: String,
-        args: Vec<Given>,
+        args: Vec<ArgValue>,
         /// The tensor operands, in the order of the arguments.
         operands: Vec<VarId>,
     },
 }
 
 /// An argument of a call.
-pub(super) enum Given {
+pub(super) enum ArgValue {
     /// An argument without symbolic integers.
     Known(Arg),
     /// An integer that may be symbolic.
@@ -86,39 +86,39 @@ fn call(program: &ExportedProgram, node: &ExportedNode, selection: &Selection) -
                 }
                 outputs += count;
                 written += 1;
-                Given::Known(Arg::Out(written - 1))
+                ArgValue::Known(Arg::Out(written - 1))
             }
             Slot::Default(text) => {
                 let default = Argument::of_default(text.as_deref(), declared);
-                given(program, &default, declared.list, declared.optional, &mut operands)?
+                arg_value(program, &default, declared.list, declared.optional, &mut operands)?
             }
-            Slot::Given(arg) => given(program, arg, declared.list, declared.optional, &mut operands)?,
+            Slot::Given(arg) => arg_value(program, arg, declared.list, declared.optional, &mut operands)?,
         });
     }
     // For the check against the schema, symbolic integers are replaced by known ones.
     let like: Vec<Arg> = args
         .iter()
         .map(|arg| match arg {
-            Given::Known(arg) => arg.clone(),
-            Given::Number(_) => Arg::Scalar(Scalar::Int(0)),
-            Given::Numbers(_) => Arg::Ints(Vec::new()),
+            ArgValue::Known(arg) => arg.clone(),
+            ArgValue::Number(_) => Arg::Scalar(Scalar::Int(0)),
+            ArgValue::Numbers(_) => Arg::Ints(Vec::new()),
         })
         .collect();
     outs(schema, &like, node.outputs.len()).map_err(|e| e.to_string())?;
     Ok(Accepted::Call { operator: schema.name.clone(), args, operands })
 }
 
-fn given(
+fn arg_value(
     program: &ExportedProgram,
     arg: &Argument,
     list: bool,
     optional: bool,
     operands: &mut Vec<VarId>,
-) -> Result<Given, Reason> {
-    Ok(Given::Known(match arg {
+) -> Result<ArgValue, Reason> {
+    Ok(ArgValue::Known(match arg {
         Argument::None | Argument::Ignored | Argument::MemoryFormat(_) => Arg::None,
         Argument::Var(v) => match program.var(*v).ty {
-            VarType::Int(_) => return Ok(Given::Number(*v)),
+            VarType::Int(_) => return Ok(ArgValue::Number(*v)),
             _ => {
                 operands.push(*v);
                 Arg::Tensor
@@ -129,7 +129,7 @@ fn given(
         Argument::Float(v) => Arg::Scalar(Scalar::Double(*v)),
         Argument::Bool(v) => Arg::Scalar(Scalar::Bool(*v)),
         Argument::Str(v) => Arg::Str(v.clone()),
-        Argument::Ints(list) => return Ok(Given::Numbers(list.clone())),
+        Argument::Ints(list) => return Ok(ArgValue::Numbers(list.clone())),
         Argument::Floats(v) => Arg::Doubles(v.clone()),
         Argument::Bools(v) => Arg::Bools(v.clone()),
         Argument::Vars(list) if optional => {

@@ -3,40 +3,41 @@
 use super::Uses;
 use super::call::{Call, Reason};
 use super::quantized::expect_int8;
-use crate::payload::{Binary, Conv, Pool, Unary};
+use crate::payload::{Binary, Conv, Fixed, Pool, Unary};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, Size, VarId};
 
 /// A node that the backend supports.
-pub(super) enum Taken {
-    /// Fused into a supported product: it dequantizes the weights or dynamically quantizes the input.
+pub(super) enum Match {
+    /// Fused into a quantized linear layer or convolution: it dequantizes the weights or dynamically quantizes the
+    /// input.
     Fused,
     /// Quantization to int8.
     Quantize(VarId),
     /// Dequantization from int8, which is added when a node needs the result.
     Dequantize,
     /// A copy into another layout.
-    Relaid(VarId),
+    Relayout(VarId),
     Unary(Unary, VarId),
-    /// A clamp.
-    Bounded {
+    /// A clamp, also ReLU and hardtanh.
+    Clamp {
         x: VarId,
         low: f32,
         high: f32,
     },
     Binary(Binary, Operand, Operand),
     Softmax(VarId),
-    /// A matrix product with constant weights (fully connected).
-    Product {
+    /// A linear layer with constant weights (fully connected).
+    Linear {
         x: VarId,
         weight: VarId,
         bias: Option<VarId>,
         transposed: bool,
     },
-    /// A batched matrix product.
-    BatchProduct(VarId, VarId),
-    Conv(TakenConv),
+    /// A batched matrix multiplication.
+    BatchMatMul(VarId, VarId),
+    Conv(ConvMatch),
     /// Batch normalization, reduced to a scale and a shift of each channel.
-    Norm {
+    BatchNorm {
         x: VarId,
         scale: Vec<f32>,
         shift: Vec<f32>,
@@ -74,7 +75,7 @@ pub(super) enum Taken {
 }
 
 /// A 2D convolution, or a 1D convolution as a 2D one of width 1.
-pub(super) struct TakenConv {
+pub(super) struct ConvMatch {
     pub(super) x: VarId,
     pub(super) weight: VarId,
     pub(super) bias: Option<VarId>,
@@ -84,7 +85,7 @@ pub(super) struct TakenConv {
     pub(super) is_1d: bool,
 }
 
-impl TakenConv {
+impl ConvMatch {
     /// Whether it is a depthwise convolution.
     pub(super) fn is_depthwise(&self) -> bool {
         !self.is_transposed && self.attributes.group_inputs == 1 && self.attributes.groups > 1
@@ -102,94 +103,62 @@ pub(super) enum Operand {
 ///
 /// # Errors
 /// The reason why the backend does not support it.
-pub(super) fn taken(
+pub(super) fn match_node(
     program: &ExportedProgram,
     node: &ExportedNode,
     uses: &Uses<'_>,
-) -> Result<Taken, Reason> {
+) -> Result<Match, Reason> {
     let call = Call { program, node };
     let quantization = &uses.quantization;
     if quantization.is_fused(node) {
-        return Ok(Taken::Fused);
+        return Ok(Match::Fused);
     }
     match &*node.target {
         "quantized_decomposed.quantize_per_tensor.default" => {
             expect_int8(quantization.quantizes(node))?;
-            return call.tensor("input").map(Taken::Quantize);
+            return call.tensor("input").map(Match::Quantize);
         }
         "quantized_decomposed.dequantize_per_tensor.default" => {
             expect_int8(quantization.dequantized(call.output()?).map(|(_, affine)| affine))?;
-            return Ok(Taken::Dequantize);
+            return Ok(Match::Dequantize);
         }
         _ => {}
     }
     if super::layouts::copied(program, node).is_some() {
         call.output()?;
-        return call.tensor("self").map(Taken::Relaid);
+        return call.tensor("self").map(Match::Relayout);
     }
-    let constant = |name: &str| match quantization.product(node) {
+    let constant = |name: &str| match quantization.quantized_op(node) {
         Some(_) => call.tensor(name),
         None => call.constant(name),
     };
     let name = node.target.strip_prefix("aten.").ok_or("it is no operator of ATen")?;
-    let unary = |f| call.tensor("self").map(|x| Taken::Unary(f, x));
-    let taken = match name {
-        "abs.default" => unary(Unary::Abs),
-        "ceil.default" => unary(Unary::Ceiling),
-        "cos.default" => unary(Unary::Cos),
-        "exp.default" => unary(Unary::Exp),
-        "floor.default" => unary(Unary::Floor),
-        "hardswish.default" => unary(Unary::Hardswish),
-        "log.default" => unary(Unary::Log),
-        "neg.default" => unary(Unary::Negate),
-        "rsqrt.default" => unary(Unary::ReciprocalSquareRoot),
-        "sigmoid.default" => unary(Unary::Sigmoid),
-        "sin.default" => unary(Unary::Sin),
-        "sqrt.default" => unary(Unary::SquareRoot),
-        "tanh.default" => unary(Unary::Tanh),
-        "elu.default" => {
-            call.expect("scale", 1.0)?;
-            call.expect("input_scale", 1.0)?;
-            unary(Unary::Elu { alpha: call.number("alpha")?.unwrap_or(1.0) as f32 })
-        }
-        "leaky_relu.default" => {
-            unary(Unary::LeakyRelu { slope: call.number("negative_slope")?.unwrap_or(0.01) as f32 })
-        }
-        "gelu.default" => match node.arg("approximate") {
-            Some(Argument::Str(how)) if how != "none" => Err(format!("`approximate` is `{how}`")),
-            _ => unary(Unary::Gelu),
-        },
+    let matched = match name {
         "pow.Tensor_Scalar" => match call.number("exponent")? {
-            Some(2.0) => unary(Unary::Square),
+            Some(2.0) => unary(&call, Unary::Square),
             _ => Err("the exponent is not 2".to_owned()),
         },
-        "relu.default" => bounded(&call, Some(0.0), None),
-        "clamp.default" => bounded(&call, call.number("min")?, call.number("max")?),
+        "relu.default" => clamp(&call, Some(0.0), None),
+        "clamp.default" => clamp(&call, call.number("min")?, call.number("max")?),
         "hardtanh.default" => {
             let low = call.number("min_val")?.unwrap_or(-1.0);
-            bounded(&call, Some(low), Some(call.number("max_val")?.unwrap_or(1.0)))
+            clamp(&call, Some(low), Some(call.number("max_val")?.unwrap_or(1.0)))
         }
-        "add.Tensor" | "add.Scalar" => summed(&call, Binary::Add),
-        "sub.Tensor" | "sub.Scalar" => summed(&call, Binary::Subtract),
-        "mul.Tensor" | "mul.Scalar" => binary(&call, Binary::Multiply),
-        "div.Tensor" | "div.Scalar" => binary(&call, Binary::Divide),
-        "maximum.default" => binary(&call, Binary::Maximum),
-        "minimum.default" => binary(&call, Binary::Minimum),
         "_softmax.default" => softmax(&call),
         "linear.default" => {
             let (x, weight) = (call.tensor("input")?, constant("weight")?);
-            product(&call, x, weight, call.optional("bias")?, false)
+            linear(&call, x, weight, call.optional("bias")?, false)
         }
-        "mm.default" => product(&call, call.tensor("self")?, call.constant("mat2")?, None, true),
+        "mm.default" => linear(&call, call.tensor("self")?, call.constant("mat2")?, None, true),
         "addmm.default" => {
             call.expect("alpha", 1.0)?;
             call.expect("beta", 1.0)?;
             let (x, weight) = (call.tensor("mat1")?, call.constant("mat2")?);
-            product(&call, x, weight, Some(call.tensor("self")?), true)
+            linear(&call, x, weight, Some(call.tensor("self")?), true)
         }
-        "bmm.default" => Ok(Taken::BatchProduct(call.tensor("self")?, call.tensor("mat2")?)),
+        "bmm.default" => Ok(Match::BatchMatMul(call.tensor("self")?, call.tensor("mat2")?)),
         "convolution.default" => convolution(&call, constant("weight")?),
-        "_native_batch_norm_legit_no_training.default" => norm(&call, uses),
+        "_native_batch_norm_legit_no_training.default" => batch_norm(&call, uses),
         "max_pool2d_with_indices.default" => max_pool(&call, uses),
         "avg_pool2d.default" => avg_pool(&call),
         "max.dim" => {
@@ -204,61 +173,92 @@ pub(super) fn taken(
         "slice.Tensor" => slice(&call),
         "select.int" => select(&call),
         "constant_pad_nd.default" => pad(&call),
-        _ => Err("XNNPACK has no such operator".to_owned()),
+        _ => elementwise(&call),
     }?;
     call.output()?;
-    super::shapes::check(program, node, &taken)?;
-    Ok(taken)
+    super::shapes::check(program, node, &matched)?;
+    Ok(matched)
 }
 
-fn bounded(call: &Call<'_>, low: Option<f64>, high: Option<f64>) -> Result<Taken, Reason> {
+fn clamp(call: &Call<'_>, low: Option<f64>, high: Option<f64>) -> Result<Match, Reason> {
     let low = low.map_or(f32::NEG_INFINITY, |v| v as f32);
     let high = high.map_or(f32::INFINITY, |v| v as f32);
     if low <= high {
-        Ok(Taken::Bounded { x: call.tensor("self")?, low, high })
+        Ok(Match::Clamp { x: call.tensor("self")?, low, high })
     } else {
         Err("its bounds are empty".into())
     }
 }
 
-fn summed(call: &Call<'_>, f: Binary) -> Result<Taken, Reason> {
-    call.expect("alpha", 1.0)?;
-    binary(call, f)
+/// An operator in the rows of elementwise kinds.
+fn elementwise(call: &Call<'_>) -> Result<Match, Reason> {
+    match (Unary::of_target(&call.node.target), Binary::of_target(&call.node.target)) {
+        (Some(f), _) => unary(call, f),
+        (None, Some(f)) => binary(call, f),
+        (None, None) => Err("XNNPACK has no such operator".to_owned()),
+    }
 }
 
-fn binary(call: &Call<'_>, f: Binary) -> Result<Taken, Reason> {
+fn unary(call: &Call<'_>, f: Unary) -> Result<Match, Reason> {
+    expect_fixed(call, f.aten().fixed)?;
+    let f = match f.parameter() {
+        Some(parameter) => match call.number(parameter.argument)? {
+            Some(value) => f.with_parameter(value as f32),
+            None => f,
+        },
+        None => f,
+    };
+    call.tensor("self").map(|x| Match::Unary(f, x))
+}
+
+/// Fails if an argument for which payloads have no field has another value than the one that XNNPACK computes.
+fn expect_fixed(call: &Call<'_>, fixed: &[(&str, Fixed)]) -> Result<(), Reason> {
+    for &(name, value) in fixed {
+        match (value, call.node.arg(name)) {
+            (Fixed::Int(value), _) => call.expect(name, value as f64)?,
+            (Fixed::Str(value), Some(Argument::Str(other))) if other != value => {
+                return Err(format!("`{name}` is `{other}`"));
+            }
+            (Fixed::Str(_), _) => {}
+        }
+    }
+    Ok(())
+}
+
+fn binary(call: &Call<'_>, f: Binary) -> Result<Match, Reason> {
+    expect_fixed(call, f.aten().fixed)?;
     let operand = |name: &str| match call.number(name) {
         Ok(Some(number)) => Ok(Operand::Number(number as f32)),
         _ => call.tensor(name).map(Operand::Var),
     };
     let (a, b) = (operand("self")?, operand("other")?);
     let rank = call.float_spec(call.output()?)?.rank();
-    if rank == 0 { Err("its result has no dimensions".to_owned()) } else { Ok(Taken::Binary(f, a, b)) }
+    if rank == 0 { Err("its result has no dimensions".to_owned()) } else { Ok(Match::Binary(f, a, b)) }
 }
 
-fn softmax(call: &Call<'_>) -> Result<Taken, Reason> {
+fn softmax(call: &Call<'_>) -> Result<Match, Reason> {
     let x = call.tensor("self")?;
     let rank = call.float_spec(x)?.rank();
     if call.flag("half_to_float", false)? || rank == 0 || call.dim(call.int("dim", -1)?, rank)? + 1 != rank {
         return Err("it is not over the last dimension".to_owned());
     }
-    Ok(Taken::Softmax(x))
+    Ok(Match::Softmax(x))
 }
 
-fn product(
+fn linear(
     call: &Call<'_>,
     x: VarId,
     weight: VarId,
     bias: Option<VarId>,
     transposed: bool,
-) -> Result<Taken, Reason> {
+) -> Result<Match, Reason> {
     let weights = call.float_spec(weight)?.known_sizes().unwrap_or_default();
     let [rows, columns] = weights[..] else { return Err("the weights are no matrix".to_owned()) };
     if call.float_spec(x)?.rank() == 0 {
         return Err("the input has no dimensions".to_owned());
     }
     bias_of(call, bias, if transposed { columns } else { rows })?;
-    Ok(Taken::Product { x, weight, bias, transposed })
+    Ok(Match::Linear { x, weight, bias, transposed })
 }
 
 /// Checks that a bias is a constant with one element for each output.
@@ -271,7 +271,7 @@ fn bias_of(call: &Call<'_>, bias: Option<VarId>, outputs: i64) -> Result<(), Rea
     Err(format!("the bias is no constant of {outputs} numbers"))
 }
 
-fn convolution(call: &Call<'_>, weight: VarId) -> Result<Taken, Reason> {
+fn convolution(call: &Call<'_>, weight: VarId) -> Result<Match, Reason> {
     let x = call.tensor("input")?;
     let sizes = call.float_spec(weight)?.known_sizes().unwrap_or_default();
     let (first, second, height, width, is_1d) = match sizes[..] {
@@ -297,8 +297,10 @@ fn convolution(call: &Call<'_>, weight: VarId) -> Result<Taken, Reason> {
     let [groups] = call.counts("groups", [1])?;
     let of_groups = |n: i64| (groups > 0 && count(n) % groups == 0).then(|| count(n) / groups);
     // Weights are [out, in / groups, kh, kw], of transposed convolutions [in, out / groups, kh, kw].
-    let (grouped, plain) = (of_groups(first).ok_or("its channels are not those of groups")?, count(second));
-    let (group_inputs, group_outputs) = if is_transposed { (grouped, plain) } else { (plain, grouped) };
+    let (grouped, ungrouped) =
+        (of_groups(first).ok_or("its channels are not those of groups")?, count(second));
+    let (group_inputs, group_outputs) =
+        if is_transposed { (grouped, ungrouped) } else { (ungrouped, grouped) };
     let attributes = Conv {
         padding: [padding[0], padding[1], padding[0], padding[1]],
         kernel: [count(height), count(width)],
@@ -311,7 +313,7 @@ fn convolution(call: &Call<'_>, weight: VarId) -> Result<Taken, Reason> {
     };
     let bias = call.optional("bias")?;
     bias_of(call, bias, attributes.outputs() as i64)?;
-    Ok(Taken::Conv(TakenConv { x, weight, bias, attributes, is_transposed, is_1d }))
+    Ok(Match::Conv(ConvMatch { x, weight, bias, attributes, is_transposed, is_1d }))
 }
 
 /// Fails if more than one size of a tensor is dynamic, since a reshape can infer only one.
@@ -330,16 +332,17 @@ fn expect_first_alone(call: &Call<'_>, uses: &Uses<'_>, otherwise: &str) -> Resu
     }
 }
 
-fn norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
+fn batch_norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Match, Reason> {
     expect_first_alone(call, uses, "more than its first result is used")?;
     let x = call.tensor("input")?;
     if !matches!(call.float_spec(x)?.rank(), 3 | 4) {
         return Err("its image is not of 3 or 4 dimensions".to_owned());
     }
-    let numbers = |name: &str| -> Result<Vec<f32>, Reason> { Ok(floats(call.program, call.constant(name)?)) };
-    let (mean, variance) = (numbers("running_mean")?, numbers("running_var")?);
+    let elements =
+        |name: &str| -> Result<Vec<f32>, Reason> { Ok(floats(call.program, call.constant(name)?)) };
+    let (mean, variance) = (elements("running_mean")?, elements("running_var")?);
     let optional = |name: &str, otherwise: f32| match call.optional(name)? {
-        Some(_) => numbers(name),
+        Some(_) => elements(name),
         None => Ok(vec![otherwise; mean.len()]),
     };
     let (weight, bias) = (optional("weight", 1.0)?, optional("bias", 0.0)?);
@@ -351,7 +354,7 @@ fn norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
     let channels = 0..mean.len();
     let shift =
         channels.clone().map(|c| (f64::from(bias[c]) - f64::from(mean[c]) * scale(c)) as f32).collect();
-    Ok(Taken::Norm { x, scale: channels.map(|c| scale(c) as f32).collect(), shift })
+    Ok(Match::BatchNorm { x, scale: channels.map(|c| scale(c) as f32).collect(), shift })
 }
 
 /// The elements of a float constant in row-major order.
@@ -403,7 +406,7 @@ fn with_all_windows(call: &Call<'_>, x: VarId, mut pool: Pool) -> Result<Pool, R
 }
 
 /// A maximum over height or width: max pooling with a window as high or as wide as the image.
-fn spatial_max(call: &Call<'_>) -> Result<Taken, Reason> {
+fn spatial_max(call: &Call<'_>) -> Result<Match, Reason> {
     let x = call.tensor("self")?;
     let spec = call.float_spec(x)?;
     if spec.rank() != 4 {
@@ -419,21 +422,21 @@ fn spatial_max(call: &Call<'_>) -> Result<Taken, Reason> {
     }
     let pool = Pool { padding: [0; 4], window, stride: [1; 2], dilation: [1; 2] };
     if call.flag("keepdim", false)? {
-        return Ok(Taken::MaxPool(x, pool));
+        return Ok(Match::MaxPool(x, pool));
     }
     match spec.sizes.iter().filter(|size| size.known().is_none()).count() {
-        0 | 1 => Ok(Taken::SpatialMax(x, pool)),
+        0 | 1 => Ok(Match::SpatialMax(x, pool)),
         _ => Err("more than one of its sizes change".to_owned()),
     }
 }
 
-fn max_pool(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
+fn max_pool(call: &Call<'_>, uses: &Uses<'_>) -> Result<Match, Reason> {
     expect_first_alone(call, uses, "its indices are used")?;
     let (x, pool) = pool(call)?;
-    Ok(Taken::MaxPool(x, with_all_windows(call, x, pool)?))
+    Ok(Match::MaxPool(x, with_all_windows(call, x, pool)?))
 }
 
-fn avg_pool(call: &Call<'_>) -> Result<Taken, Reason> {
+fn avg_pool(call: &Call<'_>) -> Result<Match, Reason> {
     let (x, pool) = pool(call)?;
     // The divisor of a window that reaches beyond the padding depends on where it ends.
     if with_all_windows(call, x, pool)? != pool {
@@ -445,10 +448,10 @@ fn avg_pool(call: &Call<'_>) -> Result<Taken, Reason> {
     if call.number("divisor_override")?.is_some() {
         return Err("`divisor_override` is given".to_owned());
     }
-    Ok(Taken::AvgPool(x, pool))
+    Ok(Match::AvgPool(x, pool))
 }
 
-fn spatial_mean(call: &Call<'_>) -> Result<Taken, Reason> {
+fn spatial_mean(call: &Call<'_>) -> Result<Match, Reason> {
     let x = call.tensor("self")?;
     let rank = call.float_spec(x)?.rank();
     let dims = call.node.arg("dim").and_then(Argument::known_ints).unwrap_or_default();
@@ -457,10 +460,10 @@ fn spatial_mean(call: &Call<'_>) -> Result<Taken, Reason> {
     if rank != 4 || dims != [2, 3] || !call.flag("keepdim", false)? {
         return Err("it is not over height and width, or does not keep them".to_owned());
     }
-    Ok(Taken::SpatialMean(x))
+    Ok(Match::SpatialMean(x))
 }
 
-fn resize(call: &Call<'_>) -> Result<Taken, Reason> {
+fn resize(call: &Call<'_>) -> Result<Match, Reason> {
     let x = call.tensor("input")?;
     let sizes = |var| call.float_spec(var).map(|spec| spec.known_sizes().unwrap_or_default());
     let (from, to) = (sizes(x)?, sizes(call.output()?)?);
@@ -473,18 +476,18 @@ fn resize(call: &Call<'_>) -> Result<Taken, Reason> {
             return Err("its factors do not give whole sizes".to_owned());
         }
     }
-    Ok(Taken::Resize { x, align_corners: call.flag("align_corners", false)? })
+    Ok(Match::Resize { x, align_corners: call.flag("align_corners", false)? })
 }
 
-fn permute(call: &Call<'_>) -> Result<Taken, Reason> {
+fn permute(call: &Call<'_>) -> Result<Match, Reason> {
     let x = call.tensor("self")?;
     let rank = call.float_spec(x)?.rank();
     let dims = call.node.arg("dims").and_then(Argument::known_ints).ok_or("`dims` is not known")?;
     let perm = dims.iter().map(|&d| call.dim(d, rank)).collect::<Result<Vec<_>, _>>()?;
-    if rank == 0 { Err("it has no dimensions".to_owned()) } else { Ok(Taken::Transpose { x, perm }) }
+    if rank == 0 { Err("it has no dimensions".to_owned()) } else { Ok(Match::Transpose { x, perm }) }
 }
 
-fn reshape(call: &Call<'_>) -> Result<Taken, Reason> {
+fn reshape(call: &Call<'_>) -> Result<Match, Reason> {
     let x = call.tensor("self")?;
     let to = call.float_spec(call.output()?)?;
     let computed = to.sizes.iter().filter(|size| size.known().is_none()).count();
@@ -494,10 +497,10 @@ fn reshape(call: &Call<'_>) -> Result<Taken, Reason> {
     if to.rank() == 0 || call.float_spec(x)?.rank() == 0 {
         return Err("a tensor without dimensions".to_owned());
     }
-    Ok(Taken::Reshape(x))
+    Ok(Match::Reshape(x))
 }
 
-fn concat(call: &Call<'_>) -> Result<Taken, Reason> {
+fn concat(call: &Call<'_>) -> Result<Match, Reason> {
     let Some(Argument::Vars(tensors)) = call.node.arg("tensors") else {
         return Err("`tensors` is no list of tensors".to_owned());
     };
@@ -510,10 +513,10 @@ fn concat(call: &Call<'_>) -> Result<Taken, Reason> {
     if tensors.len() < 2 {
         return Err("it is of one tensor".to_owned());
     }
-    Ok(Taken::Concat { tensors: tensors.clone(), axis: call.dim(call.int("dim", 0)?, rank)? })
+    Ok(Match::Concat { tensors: tensors.clone(), axis: call.dim(call.int("dim", 0)?, rank)? })
 }
 
-fn slice(call: &Call<'_>) -> Result<Taken, Reason> {
+fn slice(call: &Call<'_>) -> Result<Match, Reason> {
     call.expect("step", 1.0)?;
     let x = call.tensor("self")?;
     let spec = call.float_spec(x)?;
@@ -526,10 +529,10 @@ fn slice(call: &Call<'_>) -> Result<Taken, Reason> {
     if start + result > size {
         return Err("it reaches behind the end".to_owned());
     }
-    Ok(Taken::Slice { x, axis, start: start as usize })
+    Ok(Match::Slice { x, axis, start: start as usize })
 }
 
-fn select(call: &Call<'_>) -> Result<Taken, Reason> {
+fn select(call: &Call<'_>) -> Result<Match, Reason> {
     let x = call.tensor("self")?;
     let spec = call.float_spec(x)?;
     let axis = call.dim(call.int("dim", 0)?, spec.rank())?;
@@ -543,10 +546,10 @@ fn select(call: &Call<'_>) -> Result<Taken, Reason> {
     if !(0..size).contains(&at) || spec.rank() < 2 || computed > 1 {
         return Err("it leaves nothing, or more than one of its sizes is computed".to_owned());
     }
-    Ok(Taken::Slice { x, axis, start: at as usize })
+    Ok(Match::Slice { x, axis, start: at as usize })
 }
 
-fn pad(call: &Call<'_>) -> Result<Taken, Reason> {
+fn pad(call: &Call<'_>) -> Result<Match, Reason> {
     let x = call.tensor("self")?;
     let rank = call.float_spec(x)?.rank();
     // Pairs of padding before and after, starting with the last dimension.
@@ -560,5 +563,5 @@ fn pad(call: &Call<'_>) -> Result<Taken, Reason> {
         post[axis] = fits(behind).ok_or("it cuts")?;
     }
     let value = call.number("value")?.unwrap_or(0.0) as f32;
-    Ok(Taken::Pad { x, pre, post, value })
+    Ok(Match::Pad { x, pre, post, value })
 }

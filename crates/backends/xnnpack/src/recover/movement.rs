@@ -1,25 +1,16 @@
 //! Nodes that move elements: transpose, reshape, slice, pad, concat.
 
 use super::emit::ints;
-use super::{Form, NCHW_TO_NHWC, NHWC_TO_NCHW, Recovery};
+use super::{Layout, Recovery};
 use crate::error::{Result, fail};
-use crate::forms::HasForms;
+use crate::layout::LayoutViews;
 use crate::payload::Node;
 use pteron_exported::{Argument, Size, SymOp, VarId};
 
 impl Recovery<'_> {
     pub(super) fn transpose(&mut self, node: &Node, perm: &[usize]) -> Result<()> {
-        let form = match self.form(node.inputs[0])? {
-            // A transpose between NHWC and NCHW only changes the form in which the value is known.
-            Form::Image(var) if *perm == NHWC_TO_NCHW => Form::Plain(var),
-            Form::Image(var) => {
-                let perm: Vec<usize> = perm.iter().map(|&d| NCHW_TO_NHWC[d]).collect();
-                Form::Plain(self.permute(var, &perm)?)
-            }
-            Form::Plain(var) if *perm == NCHW_TO_NHWC => Form::Image(var),
-            Form::Plain(var) => Form::Plain(self.permute(var, perm)?),
-        };
-        self.store(node, form)
+        let layout = self.transposed(node.inputs[0], perm)?;
+        self.store(node, layout)
     }
 
     pub(super) fn reshape(&mut self, node: &Node, new: &[usize]) -> Result<()> {
@@ -27,7 +18,7 @@ impl Recovery<'_> {
         let inferred = inferred_size(&from, new);
         let size = |&n: &usize| if n == 0 { inferred.clone() } else { Size::Int(n as i64) };
         let sizes: Vec<Size> = new.iter().map(size).collect();
-        let x = self.plain(node.inputs[0])?;
+        let x = self.nhwc(node.inputs[0])?;
         let known = |sizes: &[Size]| sizes.iter().map(Size::known).product::<Option<i64>>();
         if let (Some(have), Some(want)) = (known(&from), known(&sizes))
             && have != want
@@ -35,14 +26,14 @@ impl Recovery<'_> {
             return fail(format!("{have} elements under the sizes {new:?}"));
         }
         let var = self.view(x, sizes)?;
-        self.store(node, Form::Plain(var))
+        self.store(node, Layout::Nhwc(var))
     }
 
     pub(super) fn slice(&mut self, node: &Node, offsets: &[usize], new: &[usize]) -> Result<()> {
-        let whole = self.sizes(node.inputs[0])?;
-        let form = self.form(node.inputs[0])?;
-        let mut var = form.id();
-        for (d, size) in whole.iter().enumerate() {
+        let full = self.sizes(node.inputs[0])?;
+        let layout = self.available(node.inputs[0])?;
+        let mut var = layout.id();
+        for (d, size) in full.iter().enumerate() {
             let (start, length) = (offsets[d] as i64, new[d] as i64);
             // Offsets and sizes past the end are clamped, as in the reference.
             let (end, length) = match size.known() {
@@ -58,24 +49,24 @@ impl Recovery<'_> {
                 continue;
             }
             let mut sizes = self.spec(var).sizes.clone();
-            sizes[form.dim(d)] = length;
-            let numbers = [("dim", form.dim(d) as i64), ("start", start), ("end", end), ("step", 1)];
+            sizes[layout.dim(d)] = length;
+            let numbers = [("dim", layout.dim(d) as i64), ("start", start), ("end", end), ("step", 1)];
             let args = numbers.map(|(name, n)| (name, Argument::Int(n)));
             let args = std::iter::once(("self", Argument::Var(var))).chain(args).collect();
             let dtype = self.dtype(var);
             var = self.emit("aten.slice.Tensor", args, dtype, sizes);
         }
-        self.store(node, form.with(var))
+        self.store(node, layout.with(var))
     }
 
     pub(super) fn pad(&mut self, node: &Node, pre: &[usize], post: &[usize], value: f32) -> Result<()> {
-        let form = self.form(node.inputs[0])?;
+        let layout = self.available(node.inputs[0])?;
         let mut around = vec![(0, 0); pre.len()];
         for d in 0..pre.len() {
-            around[form.dim(d)] = (pre[d], post[d]);
+            around[layout.dim(d)] = (pre[d], post[d]);
         }
-        let var = self.padded(form.id(), &around, value);
-        self.store(node, form.with(var))
+        let var = self.padded(layout.id(), &around, value);
+        self.store(node, layout.with(var))
     }
 
     /// Pads a value: `around` gives for each dimension the padding before and after.
@@ -96,15 +87,8 @@ impl Recovery<'_> {
     }
 
     pub(super) fn concat(&mut self, node: &Node, axis: usize) -> Result<()> {
-        let is_image =
-            |s: &Self, v: usize| s.values[v].forms.plain.is_none() && s.values[v].forms.image.is_some();
-        let images = node.inputs.iter().any(|&v| is_image(self, v));
-        let mut vars = Vec::with_capacity(node.inputs.len());
-        for &v in &node.inputs {
-            vars.push(if images { self.image(v)? } else { self.plain(v)? });
-        }
-        let form = if images { Form::Image(vars[0]) } else { Form::Plain(vars[0]) };
-        let dim = form.dim(axis);
+        let (vars, layout) = self.in_common_layout(&node.inputs)?;
+        let dim = layout.dim(axis);
         let mut sizes = self.spec(vars[0]).sizes.clone();
         for &var in &vars[1..] {
             let (Some(total), Some(more)) = (sizes.get(dim), self.spec(var).sizes.get(dim)) else {
@@ -115,7 +99,7 @@ impl Recovery<'_> {
         let dtype = self.dtype(vars[0]);
         let args = vec![("tensors", Argument::Vars(vars)), ("dim", Argument::Int(dim as i64))];
         let var = self.emit("aten.cat.default", args, dtype, sizes);
-        self.store(node, form.with(var))
+        self.store(node, layout.with(var))
     }
 }
 

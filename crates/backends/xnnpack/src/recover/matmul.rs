@@ -1,18 +1,18 @@
-//! Matrix products: fully connected and batched.
+//! Matrix multiplications: fully connected and batched.
 
 use super::elementwise::broadcast;
-use super::{Form, Recovery};
+use super::{Layout, Recovery};
 use crate::error::{Result, fail};
-use crate::forms::HasForms;
+use crate::layout::LayoutViews;
 use crate::payload::Node;
 use pteron_exported::Argument;
 
 impl Recovery<'_> {
     pub(super) fn fully_connected(&mut self, node: &Node, transposed: bool) -> Result<()> {
-        let x = self.plain(node.inputs[0])?;
+        let x = self.nhwc(node.inputs[0])?;
         let perm = if transposed { [1, 0] } else { [0, 1] };
         let mut weight = self.weights(node, node.inputs[1], &perm)?;
-        let mut bias = node.inputs.get(2).map(|&v| self.plain(v)).transpose()?;
+        let mut bias = node.inputs.get(2).map(|&v| self.nhwc(v)).transpose()?;
         let weights = self.spec(weight).sizes.clone();
         let mut sizes = self.spec(x).sizes.clone();
         let ([outputs, inputs], Some(last)) = (&weights[..], sizes.last_mut()) else {
@@ -32,12 +32,12 @@ impl Recovery<'_> {
             ("bias", bias.map_or(Argument::None, Argument::Var)),
         ];
         let var = self.emit("aten.linear.default", args, dtype, sizes);
-        self.store_bounded(node, Form::Plain(var))
+        self.store_bounded(node, Layout::Nhwc(var))
     }
 
     pub(super) fn batch_mat_mul(&mut self, node: &Node, transposed: bool) -> Result<()> {
         let [a, b] = node.inputs[..] else { return fail("a node of other than two inputs") };
-        let (x, mut y) = (self.plain(a)?, self.plain(b)?);
+        let (x, mut y) = (self.nhwc(a)?, self.nhwc(b)?);
         if transposed {
             let rank = self.spec(y).rank();
             let mut perm: Vec<usize> = (0..rank).collect();
@@ -64,6 +64,6 @@ impl Recovery<'_> {
         };
         let args = vec![("self", Argument::Var(x)), (second, Argument::Var(y))];
         let var = self.emit(target, args, dtype, sizes);
-        self.store(node, Form::Plain(var))
+        self.store(node, Layout::Nhwc(var))
     }
 }

@@ -1,10 +1,10 @@
-//! Matrix products: fully connected and batched.
+//! Matrix multiplications: fully connected and batched.
 
 use super::Raise;
 use super::elementwise::broadcast;
-use super::emit::In;
+use super::emit::Arg;
 use crate::error::{Result, fail, fail_sizes};
-use crate::forms::HasForms;
+use crate::layout::LayoutViews;
 use crate::payload::Node;
 use pteron_engine::ValueId;
 
@@ -18,11 +18,11 @@ impl Raise<'_> {
             return fail_sizes(format!("an input of {dims:?} for {inputs} inputs"));
         }
         if self.quantizer(v).is_some() {
-            return self.quantized_product(node, transposed);
+            return self.quantized_linear(node, transposed);
         }
         self.float_types(node)?;
-        let to = super::scalar_type(self.datatype(node.outputs[0]));
-        let mut ids = node.inputs.iter().map(|&v| self.plain(v)).collect::<Result<Vec<_>>>()?;
+        let to = self.datatype(node.outputs[0]).scalar_type();
+        let mut ids = node.inputs.iter().map(|&v| self.nhwc(v)).collect::<Result<Vec<_>>>()?;
         let dtype = self.common_type(node, &ids);
         for id in &mut ids {
             *id = self.emit.cast(*id, dtype)?;
@@ -32,29 +32,29 @@ impl Raise<'_> {
         dims[last] = outputs;
         let id = match transposed {
             false => self.linear(&ids, &dims)?,
-            true => self.product(&ids, [rows, inputs, outputs])?,
+            true => self.matmul(&ids, [rows, inputs, outputs])?,
         };
         let id = self.emit.view(id, &dims)?;
         let id = self.bounded(node, id)?;
         let id = self.emit.cast(id, to)?;
-        self.set_plain(node, id)
+        self.set_nhwc(node, id)
     }
 
     /// `x wᵀ + bias`.
     fn linear(&mut self, ids: &[ValueId], out: &[usize]) -> Result<ValueId> {
         let dtype = self.emit.dtype(ids[0]);
-        let bias = ids.get(2).map_or(In::Absent, |&b| In::Tensor(b));
-        self.emit.call("aten::linear.out", vec![In::Tensor(ids[0]), In::Tensor(ids[1]), bias], dtype, out)
+        let bias = ids.get(2).map_or(Arg::Absent, |&b| Arg::Tensor(b));
+        self.emit.call("aten::linear.out", vec![Arg::Tensor(ids[0]), Arg::Tensor(ids[1]), bias], dtype, out)
     }
 
     /// `x w + bias` for 2D operands.
-    fn product(&mut self, ids: &[ValueId], [rows, inputs, outputs]: [usize; 3]) -> Result<ValueId> {
+    fn matmul(&mut self, ids: &[ValueId], [rows, inputs, outputs]: [usize; 3]) -> Result<ValueId> {
         let dtype = self.emit.dtype(ids[0]);
         let x = self.emit.view(ids[0], &[rows, inputs])?;
-        let (x, w) = (In::Tensor(x), In::Tensor(ids[1]));
+        let (x, w) = (Arg::Tensor(x), Arg::Tensor(ids[1]));
         match ids.get(2) {
             Some(&bias) => {
-                let args = vec![In::Tensor(bias), x, w, In::Int(1), In::Int(1)];
+                let args = vec![Arg::Tensor(bias), x, w, Arg::Int(1), Arg::Int(1)];
                 self.emit.call("aten::addmm.out", args, dtype, &[rows, outputs])
             }
             None => self.emit.call("aten::mm.out", vec![x, w], dtype, &[rows, outputs]),
@@ -76,7 +76,7 @@ impl Raise<'_> {
         }
         let batch = broadcast(batch_a, batch_b)?;
         let items: usize = batch.iter().product();
-        let (x, mut y) = (self.plain(a)?, self.plain(b)?);
+        let (x, mut y) = (self.nhwc(a)?, self.nhwc(b)?);
         if transposed {
             let mut perm: Vec<usize> = (0..b_dims.len()).collect();
             perm.swap(b_dims.len() - 2, b_dims.len() - 1);
@@ -86,10 +86,10 @@ impl Raise<'_> {
         let y = self.items(y, &batch, items, [k, n])?;
         let dtype = self.emit.dtype(x);
         let id =
-            self.emit.call("aten::bmm.out", vec![In::Tensor(x), In::Tensor(y)], dtype, &[items, m, n])?;
+            self.emit.call("aten::bmm.out", vec![Arg::Tensor(x), Arg::Tensor(y)], dtype, &[items, m, n])?;
         let out: Vec<usize> = batch.iter().copied().chain([m, n]).collect();
         let id = self.emit.view(id, &out)?;
-        self.set_plain(node, id)
+        self.set_nhwc(node, id)
     }
 
     /// Broadcasts matrices to a batch and flattens the batch dimensions: `[items, rows, columns]`.
@@ -100,9 +100,10 @@ impl Raise<'_> {
         items: usize,
         matrix: [usize; 2],
     ) -> Result<ValueId> {
-        let whole: Vec<usize> = batch.iter().copied().chain(matrix).collect();
+        let batched: Vec<usize> = batch.iter().copied().chain(matrix).collect();
         let own: usize = self.emit.sizes(id).iter().product();
-        let id = if own == whole.iter().product::<usize>() { id } else { self.emit.expand(id, &whole)? };
+        let id =
+            if own == batched.iter().product::<usize>() { id } else { self.emit.expand(id, &batched)? };
         self.emit.view(id, &[items, matrix[0], matrix[1]])
     }
 }

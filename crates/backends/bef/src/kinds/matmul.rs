@@ -1,7 +1,7 @@
 //! Matrix multiplication with constant weights, and attention.
 
 use super::Stored;
-use super::words::{activation, activation_text, unary, unary_name};
+use super::text::{activation, activation_text, unary, unary_name};
 use crate::error::{Error, Result};
 use crate::payload::{Fields, Record};
 use pteron_engine::{Attention, AttentionParts, Linear, ViewParts};
@@ -73,8 +73,8 @@ impl Stored for Attention {
             items: fields.size("items")?,
             heads: fields.size("heads")?,
         };
-        let made = if numbers.next().is_none() { Self::from_parts(&parts) } else { None };
-        made.ok_or_else(|| Error::new("attention needs three or four views of three dimensions"))
+        let attention = if numbers.next().is_none() { Self::from_parts(&parts) } else { None };
+        attention.ok_or_else(|| Error::new("attention needs three or four views of three dimensions"))
     }
 }
 
