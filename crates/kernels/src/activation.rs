@@ -11,50 +11,150 @@ use pteron_operator::{
     Args, Binary, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary, ensure,
 };
 
-macro_rules! row {
-    ($schema:literal, $dtypes:ident, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
-            .in_place(&[0])
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("erf.out(Tensor self, *, ", REAL_BOOL, erf_of).rounding(Rounding::Once).means(|_| unary(Unary::Erf)),
-    row!("erfc.out(Tensor self, *, ", REAL_BOOL, erfc_of),
-    row!("gelu.out(Tensor self, *, str approximate='none', ", FLOATING, gelu)
+    Operator::new("aten::erf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL_BOOL, erf_of)
+        .in_place(&[0])
         .rounding(Rounding::Once)
-        .means(gelu_meaning),
-    row!("silu.out(Tensor self, *, ", FLOATING, silu).rounding(Rounding::Once).means(|_| unary(Unary::Silu)),
-    row!("mish.out(Tensor self, *, ", FLOATING, mish),
-    row!("hardsigmoid.out(Tensor self, *, ", FLOATING, hardsigmoid)
+        .means(|_| unary(Unary::Erf)),
+    Operator::new(
+        "aten::erfc.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        erfc_of,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::gelu.out(Tensor self, *, str approximate='none', Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        gelu,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once)
+    .means(gelu_meaning),
+    Operator::new("aten::silu.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::FLOATING, silu)
+        .in_place(&[0])
         .rounding(Rounding::Once)
-        .means(|_| unary(Unary::Hardsigmoid)),
-    row!("hardswish.out(Tensor self, *, ", FLOATING, hardswish)
-        .rounding(Rounding::Once)
-        .means(|_| unary(Unary::Hardswish)),
-    row!("softplus.out(Tensor self, Scalar beta=1, Scalar threshold=20, *, ", FLOATING, softplus),
-    row!("log_sigmoid.out(Tensor self, *, ", FLOATING, log_sigmoid),
-    row!("elu.out(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1, *, ", FLOATING, elu)
-        .rounding(Rounding::Once),
-    row!("celu.out(Tensor self, Scalar alpha=1.0, *, ", FLOATING, celu),
-    row!("hardshrink.out(Tensor self, Scalar lambd=0.5, *, ", FLOATING, hardshrink),
-    row!("softshrink.out(Tensor self, Scalar lambd=0.5, *, ", FLOATING, softshrink),
-    row!("leaky_relu.out(Tensor self, Scalar negative_slope=0.01, *, ", FLOATING, leaky_relu)
-        .rounding(Rounding::Once)
-        .means(leaky_relu_meaning),
-    row!("logit.out(Tensor self, float? eps=None, *, ", REAL_BOOL, logit),
-    row!("hardtanh.out(Tensor self, Scalar min_val=-1, Scalar max_val=1, *, ", REAL, hardtanh)
-        .rounding(Rounding::ExactWithNumbers)
-        .means(hardtanh_meaning),
-    row!("clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, ", REAL_BOOL, clamp)
-        .rounding(Rounding::ExactWithNumbers)
-        .means(clamp_meaning),
-    row!("clamp_min.out(Tensor self, Scalar min, *, ", REAL_BOOL, clamp_min),
-    row!("clamp_max.out(Tensor self, Scalar max, *, ", REAL_BOOL, clamp_max),
-    row!("clamp_min.Tensor_out(Tensor self, Tensor min, *, ", REAL_BOOL, clamp_min_tensor),
-    row!("clamp_max.Tensor_out(Tensor self, Tensor max, *, ", REAL_BOOL, clamp_max_tensor),
-    row!("clamp.Tensor_out(Tensor self, Tensor? min=None, Tensor? max=None, *, ", REAL_BOOL, clamp_tensor),
-    row!("threshold.out(Tensor self, Scalar threshold, Scalar value, *, ", REAL, threshold),
+        .means(|_| unary(Unary::Silu)),
+    Operator::new("aten::mish.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::FLOATING, mish)
+        .in_place(&[0]),
+    Operator::new(
+        "aten::hardsigmoid.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        hardsigmoid,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once)
+    .means(|_| unary(Unary::Hardsigmoid)),
+    Operator::new(
+        "aten::hardswish.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        hardswish,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once)
+    .means(|_| unary(Unary::Hardswish)),
+    Operator::new(
+        "aten::softplus.out(Tensor self, Scalar beta=1, Scalar threshold=20, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        softplus,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::log_sigmoid.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        log_sigmoid,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::elu.out(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        elu,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once),
+    Operator::new(
+        "aten::celu.out(Tensor self, Scalar alpha=1.0, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        celu,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::hardshrink.out(Tensor self, Scalar lambd=0.5, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        hardshrink,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::softshrink.out(Tensor self, Scalar lambd=0.5, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        softshrink,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::leaky_relu.out(Tensor self, Scalar negative_slope=0.01, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        leaky_relu,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once)
+    .means(leaky_relu_meaning),
+    Operator::new(
+        "aten::logit.out(Tensor self, float? eps=None, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        logit,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::hardtanh.out(Tensor self, Scalar min_val=-1, Scalar max_val=1, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL,
+        hardtanh,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::ExactWithNumbers)
+    .means(hardtanh_meaning),
+    Operator::new(
+        "aten::clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        clamp,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::ExactWithNumbers)
+    .means(clamp_meaning),
+    Operator::new(
+        "aten::clamp_min.out(Tensor self, Scalar min, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        clamp_min,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::clamp_max.out(Tensor self, Scalar max, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        clamp_max,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::clamp_min.Tensor_out(Tensor self, Tensor min, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        clamp_min_tensor,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::clamp_max.Tensor_out(Tensor self, Tensor max, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        clamp_max_tensor,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::clamp.Tensor_out(Tensor self, Tensor? min=None, Tensor? max=None, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        clamp_tensor,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::threshold.out(Tensor self, Scalar threshold, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL,
+        threshold,
+    )
+    .in_place(&[0]),
     Operator::new(
         "aten::where.self_out(Tensor condition, Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -63,10 +163,30 @@ pub(crate) const OPERATORS: &[Operator] = &[
     .rounding(Rounding::Exact)
     .means(|_| Some(Meaning::Where))
     .in_place(&[1, 2]),
-    row!("addcmul.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, ", ALL, addcmul),
-    row!("addcdiv.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, ", FLOATING, addcdiv),
-    row!("lerp.Scalar_out(Tensor self, Tensor end, Scalar weight, *, ", FLOATING, lerp),
-    row!("lerp.Tensor_out(Tensor self, Tensor end, Tensor weight, *, ", FLOATING, lerp),
+    Operator::new(
+        "aten::addcmul.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        addcmul,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::addcdiv.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        addcdiv,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::lerp.Scalar_out(Tensor self, Tensor end, Scalar weight, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        lerp,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::lerp.Tensor_out(Tensor self, Tensor end, Tensor weight, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        lerp,
+    )
+    .in_place(&[0]),
 ];
 
 fn gelu_meaning(args: &Args<'_>) -> Option<Meaning> {

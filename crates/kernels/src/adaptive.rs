@@ -8,31 +8,27 @@ use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ens
 use pteron_tensor::{ScalarType, Shape, TensorMeta};
 use std::ops::Range;
 
-macro_rules! row {
-    ($schema:literal, $f:expr) => {
-        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::FLOATING, $f)
-    };
-}
-
-macro_rules! pair {
-    ($schema:literal, $f:expr) => {
-        Operator::new(
-            concat!(
-                "aten::",
-                $schema,
-                ", *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!) out, Tensor(b!) indices)"
-            ),
-            DtypeSet::REAL,
-            $f,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("_adaptive_avg_pool2d_backward.out(Tensor grad_output, Tensor self, *, ", avg_backward::<2>),
-    row!("_adaptive_avg_pool3d_backward.out(Tensor grad_output, Tensor self, *, ", avg_backward::<3>),
-    pair!("adaptive_max_pool2d.out(Tensor self, int[2] output_size", max::<2>),
-    pair!("adaptive_max_pool3d.out(Tensor self, int[3] output_size", max::<3>),
+    Operator::new(
+        "aten::_adaptive_avg_pool2d_backward.out(Tensor grad_output, Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        avg_backward::<2>,
+    ),
+    Operator::new(
+        "aten::_adaptive_avg_pool3d_backward.out(Tensor grad_output, Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        avg_backward::<3>,
+    ),
+    Operator::new(
+        "aten::adaptive_max_pool2d.out(Tensor self, int[2] output_size, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!) out, Tensor(b!) indices)",
+        DtypeSet::REAL,
+        max::<2>,
+    ),
+    Operator::new(
+        "aten::adaptive_max_pool3d.out(Tensor self, int[3] output_size, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!) out, Tensor(b!) indices)",
+        DtypeSet::REAL,
+        max::<3>,
+    ),
 ];
 
 /// The elements that the `i`th of `to` adaptive windows covers, in a dimension of size `from`.

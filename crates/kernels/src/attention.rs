@@ -14,55 +14,26 @@ use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ens
 use pteron_pool::Pool;
 use pteron_tensor::{ScalarType, Shape, TensorView, TensorViewMut};
 
-/// An operator of the `llama` namespace, with the arguments that they all share.
-macro_rules! row {
-    ($name:literal, $caches:literal, $more:literal, $out:literal, $dtypes:expr, $f:ident) => {
-        Operator::new(
-            concat!(
-                "llama::",
-                $name,
-                ".out(Tensor query, Tensor key, Tensor value, ",
-                $caches,
-                "Tensor? attn_mask=None, float drpout_p=0.0, bool is_causal=False, float? scale=None, ",
-                $more,
-                "*, Tensor(",
-                $out,
-                "!) out) -> Tensor(",
-                $out,
-                "!)"
-            ),
-            $dtypes,
-            $f,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
-        "aten::scaled_dot_product_attention.out(Tensor query, Tensor key, Tensor value, \
-         Tensor? attn_mask=None, float dropout_p=0.0, bool is_causal=False, *, float? scale=None, \
-         bool enable_gqa=False, Tensor(a!) out) -> Tensor(a!)",
+        "aten::scaled_dot_product_attention.out(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         scaled_dot_product_attention,
     ),
-    row!(
-        "sdpa_with_kv_cache",
-        "Tensor(a!) key_cache, Tensor(b!) value_cache, SymInt start_pos, SymInt seq_len, ",
-        "",
-        "c",
+    Operator::new(
+        "llama::sdpa_with_kv_cache.out(Tensor query, Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, SymInt start_pos, SymInt seq_len, Tensor? attn_mask=None, float drpout_p=0.0, bool is_causal=False, float? scale=None, *, Tensor(c!) out) -> Tensor(c!)",
         DtypeSet::FLOATING,
-        sdpa_with_kv_cache
+        sdpa_with_kv_cache,
     ),
-    row!("custom_sdpa", "SymInt start_pos, ", "", "a", DtypeSet::FLOATING, custom_sdpa),
-    row!(
-        "custom_quantized_sdpa",
-        "SymInt start_pos, ",
-        "Tensor? q_zero_points=None, Tensor? q_scales=None, Tensor? k_zero_points=None, \
-         Tensor? k_scales=None, Tensor? v_zero_points=None, Tensor? v_scales=None, \
-         bool is_seq_at_dim_2=False, ",
-        "a",
+    Operator::new(
+        "llama::custom_sdpa.out(Tensor query, Tensor key, Tensor value, SymInt start_pos, Tensor? attn_mask=None, float drpout_p=0.0, bool is_causal=False, float? scale=None, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        custom_sdpa,
+    ),
+    Operator::new(
+        "llama::custom_quantized_sdpa.out(Tensor query, Tensor key, Tensor value, SymInt start_pos, Tensor? attn_mask=None, float drpout_p=0.0, bool is_causal=False, float? scale=None, Tensor? q_zero_points=None, Tensor? q_scales=None, Tensor? k_zero_points=None, Tensor? k_scales=None, Tensor? v_zero_points=None, Tensor? v_scales=None, bool is_seq_at_dim_2=False, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING.and(DtypeSet::of(&[ScalarType::Char])),
-        custom_quantized_sdpa
+        custom_quantized_sdpa,
     ),
 ];
 

@@ -5,38 +5,105 @@ use crate::support::map::{Input, elementwise, map_float};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
 use std::f64::consts::{FRAC_PI_4, PI};
 
-macro_rules! row {
-    ($name:literal, $f:ident) => {
-        row!($name, "self", $f)
-    };
-    ($name:literal, $operand:literal, $f:ident) => {
-        Operator::new(
-            concat!("aten::", $name, ".out(Tensor ", $operand, ", *, Tensor(a!) out) -> Tensor(a!)"),
-            DtypeSet::REAL_BOOL,
-            $f,
-        )
-        .in_place(&[0])
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("special_bessel_j0", j0),
-    row!("special_bessel_j1", j1),
-    row!("special_bessel_y0", y0),
-    row!("special_bessel_y1", y1),
-    row!("i0", i0),
-    row!("special_i0", i0),
-    row!("special_i0e", i0e),
-    row!("special_i1", i1),
-    row!("special_i1e", i1e),
-    row!("special_modified_bessel_i0", i0),
-    row!("special_modified_bessel_i1", i1),
-    row!("special_modified_bessel_k0", k0),
-    row!("special_modified_bessel_k1", k1),
-    row!("special_scaled_modified_bessel_k0", "x", k0e),
-    row!("special_scaled_modified_bessel_k1", "x", k1e),
-    row!("special_spherical_bessel_j0", "x", spherical_j0),
-    row!("special_airy_ai", "x", airy),
+    Operator::new(
+        "aten::special_bessel_j0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        j0,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_bessel_j1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        j1,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_bessel_y0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        y0,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_bessel_y1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        y1,
+    )
+    .in_place(&[0]),
+    Operator::new("aten::i0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL_BOOL, i0)
+        .in_place(&[0]),
+    Operator::new(
+        "aten::special_i0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        i0,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_i0e.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        i0e,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_i1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        i1,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_i1e.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        i1e,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_modified_bessel_i0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        i0,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_modified_bessel_i1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        i1,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_modified_bessel_k0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        k0,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_modified_bessel_k1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        k1,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_scaled_modified_bessel_k0.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        k0e,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_scaled_modified_bessel_k1.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        k1e,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_spherical_bessel_j0.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        spherical_j0,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_airy_ai.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        airy,
+    )
+    .in_place(&[0]),
 ];
 
 macro_rules! functions {

@@ -9,85 +9,239 @@ use pteron_operator::{
 };
 use pteron_tensor::{Scalar, ScalarType, bf16, f16};
 
-macro_rules! row {
-    ($args:literal, $dtypes:ident, $f:ident) => {
-        Operator::new(concat!("aten::", $args, ", Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
-            .in_place(&[0, 1])
-    };
-    (scalar $args:literal, $dtypes:ident, $f:ident) => {
-        Operator::new(concat!("aten::", $args, ", Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
-            .in_place(&[0])
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("add.out(Tensor self, Tensor other, *, Scalar alpha=1", ALL, add)
-        .rounding(Rounding::OnceWithNumbers)
-        .means(|args| plain(args, binary(Binary::Add))),
-    row!(scalar "add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *", ALL, add)
-        .rounding(Rounding::OnceWithNumbers)
-        .means(|args| plain(args, with_number(args, Binary::Add))),
-    row!("sub.out(Tensor self, Tensor other, *, Scalar alpha=1", ALL, sub)
-        .rounding(Rounding::OnceWithNumbers)
-        .means(|args| plain(args, binary(Binary::Sub))),
-    row!(scalar "sub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *", ALL, sub)
-        .rounding(Rounding::OnceWithNumbers)
-        .means(|args| plain(args, with_number(args, Binary::Sub))),
-    row!("rsub.Tensor_out(Tensor self, Tensor other, *, Scalar alpha=1", ALL, rsub),
-    row!(scalar "rsub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *", ALL, rsub),
-    row!("mul.out(Tensor self, Tensor other, *", ALL, mul)
-        .rounding(Rounding::Once)
-        .means(|_| binary(Binary::Mul)),
-    row!(scalar "mul.Scalar_out(Tensor self, Scalar other, *", ALL, mul)
-        .rounding(Rounding::Once)
-        .means(|args| with_number(args, Binary::Mul)),
-    row!("div.out(Tensor self, Tensor other, *", ALL, div)
-        .rounding(Rounding::Once)
-        .means(|_| binary(Binary::Div)),
-    row!(scalar "div.Scalar_out(Tensor self, Scalar other, *", ALL, div)
-        .rounding(Rounding::Once)
-        .means(|args| with_number(args, Binary::Div)),
-    row!("div.out_mode(Tensor self, Tensor other, *, str? rounding_mode", ALL, div_mode),
-    row!(scalar "div.Scalar_mode_out(Tensor self, Scalar other, *, str? rounding_mode", ALL, div_mode),
-    row!("floor_divide.out(Tensor self, Tensor other, *", REAL_BOOL, floor_divide),
-    row!(scalar "floor_divide.Scalar_out(Tensor self, Scalar other, *", REAL_BOOL, floor_divide),
-    row!("remainder.Tensor_out(Tensor self, Tensor other, *", REAL_BOOL, remainder),
-    row!(scalar "remainder.Scalar_out(Tensor self, Scalar other, *", REAL_BOOL, remainder),
+    Operator::new(
+        "aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        add,
+    )
+    .in_place(&[0, 1])
+    .rounding(Rounding::OnceWithNumbers)
+    .means(|args| plain(args, binary(Binary::Add))),
+    Operator::new(
+        "aten::add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        add,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::OnceWithNumbers)
+    .means(|args| plain(args, with_number(args, Binary::Add))),
+    Operator::new(
+        "aten::sub.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        sub,
+    )
+    .in_place(&[0, 1])
+    .rounding(Rounding::OnceWithNumbers)
+    .means(|args| plain(args, binary(Binary::Sub))),
+    Operator::new(
+        "aten::sub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        sub,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::OnceWithNumbers)
+    .means(|args| plain(args, with_number(args, Binary::Sub))),
+    Operator::new(
+        "aten::rsub.Tensor_out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        rsub,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::rsub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        rsub,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::mul.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        mul,
+    )
+    .in_place(&[0, 1])
+    .rounding(Rounding::Once)
+    .means(|_| binary(Binary::Mul)),
+    Operator::new(
+        "aten::mul.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        mul,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once)
+    .means(|args| with_number(args, Binary::Mul)),
+    Operator::new(
+        "aten::div.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        div,
+    )
+    .in_place(&[0, 1])
+    .rounding(Rounding::Once)
+    .means(|_| binary(Binary::Div)),
+    Operator::new(
+        "aten::div.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        div,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once)
+    .means(|args| with_number(args, Binary::Div)),
+    Operator::new(
+        "aten::div.out_mode(Tensor self, Tensor other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        div_mode,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::div.Scalar_mode_out(Tensor self, Scalar other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        div_mode,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::floor_divide.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        floor_divide,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::floor_divide.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        floor_divide,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::remainder.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        remainder,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::remainder.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        remainder,
+    )
+    .in_place(&[0]),
     Operator::new(
         "aten::remainder.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         remainder,
     )
     .in_place(&[1]),
-    row!("fmod.Tensor_out(Tensor self, Tensor other, *", REAL_BOOL, fmod),
-    row!(scalar "fmod.Scalar_out(Tensor self, Scalar other, *", REAL_BOOL, fmod),
-    row!("pow.Tensor_Tensor_out(Tensor self, Tensor exponent, *", ALL, pow),
-    row!(scalar "pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *", ALL, pow)
-        .rounding(Rounding::OnceWithNumbers)
-        .means(power),
+    Operator::new(
+        "aten::fmod.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        fmod,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::fmod.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        fmod,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::pow.Tensor_Tensor_out(Tensor self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        pow,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        pow,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::OnceWithNumbers)
+    .means(power),
     Operator::new(
         "aten::pow.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         pow,
     )
     .in_place(&[1]),
-    row!("atan2.out(Tensor self, Tensor other, *", REAL_BOOL, atan2),
-    row!("hypot.out(Tensor self, Tensor other, *", FLOATING, hypot),
-    row!("maximum.out(Tensor self, Tensor other, *", REAL_BOOL, maximum)
-        .rounding(Rounding::Exact)
-        .means(|_| binary(Binary::Maximum)),
-    row!("minimum.out(Tensor self, Tensor other, *", REAL_BOOL, minimum)
-        .rounding(Rounding::Exact)
-        .means(|_| binary(Binary::Minimum)),
-    row!("fmax.out(Tensor self, Tensor other, *", REAL_BOOL, fmax),
-    row!("fmin.out(Tensor self, Tensor other, *", REAL_BOOL, fmin),
-    row!("copysign.out(Tensor self, Tensor other, *", REAL_BOOL, copysign),
-    row!(scalar "copysign.Scalar_out(Tensor self, Scalar other, *", REAL_BOOL, copysign),
-    row!("heaviside.out(Tensor self, Tensor values, *", REAL_BOOL, heaviside),
-    row!("logaddexp.out(Tensor self, Tensor other, *", FLOATING, logaddexp),
-    row!("logaddexp2.out(Tensor self, Tensor other, *", FLOATING, logaddexp2),
-    row!("xlogy.OutTensor(Tensor self, Tensor other, *", REAL_BOOL, xlogy),
-    row!(scalar "xlogy.OutScalar_Other(Tensor self, Scalar other, *", REAL_BOOL, xlogy),
+    Operator::new(
+        "aten::atan2.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        atan2,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::hypot.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        hypot,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::maximum.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        maximum,
+    )
+    .in_place(&[0, 1])
+    .rounding(Rounding::Exact)
+    .means(|_| binary(Binary::Maximum)),
+    Operator::new(
+        "aten::minimum.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        minimum,
+    )
+    .in_place(&[0, 1])
+    .rounding(Rounding::Exact)
+    .means(|_| binary(Binary::Minimum)),
+    Operator::new(
+        "aten::fmax.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        fmax,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::fmin.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        fmin,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::copysign.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        copysign,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::copysign.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        copysign,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::heaviside.out(Tensor self, Tensor values, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        heaviside,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::logaddexp.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        logaddexp,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::logaddexp2.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        logaddexp2,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::xlogy.OutTensor(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        xlogy,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::xlogy.OutScalar_Other(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        xlogy,
+    )
+    .in_place(&[0]),
     Operator::new(
         "aten::xlogy.OutScalar_Self(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,

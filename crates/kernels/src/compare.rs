@@ -13,73 +13,215 @@ use pteron_tensor::{ScalarType, TensorView};
 /// Integers and bool.
 const BITS: DtypeSet = DtypeSet::INTEGRAL.and(DtypeSet::BOOL);
 
-macro_rules! row {
-    (tensor $name:literal, $dtypes:expr, $f:ident) => {
-        Operator::new(
-            concat!("aten::", $name, "(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)"),
-            $dtypes,
-            $f,
-        )
-        .in_place(&[0, 1])
-    };
-    (scalar $name:literal, $dtypes:expr, $f:ident) => {
-        Operator::new(
-            concat!("aten::", $name, "(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)"),
-            $dtypes,
-            $f,
-        )
-        .in_place(&[0])
-    };
-    (reversed $name:literal, $dtypes:expr, $f:ident) => {
-        Operator::new(
-            concat!("aten::", $name, "(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)"),
-            $dtypes,
-            $f,
-        )
-        .in_place(&[1])
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!(tensor "eq.Tensor_out", DtypeSet::ALL, eq),
-    row!(scalar "eq.Scalar_out", DtypeSet::ALL, eq)
-        .rounding(Rounding::ExactWithNumbers)
-        .means(|args| Some(Meaning::Equals(args.scalar(1).ok()?))),
-    row!(tensor "ne.Tensor_out", DtypeSet::ALL, ne),
-    row!(scalar "ne.Scalar_out", DtypeSet::ALL, ne),
-    row!(tensor "lt.Tensor_out", DtypeSet::REAL_BOOL, lt),
-    row!(scalar "lt.Scalar_out", DtypeSet::REAL_BOOL, lt),
-    row!(tensor "le.Tensor_out", DtypeSet::REAL_BOOL, le),
-    row!(scalar "le.Scalar_out", DtypeSet::REAL_BOOL, le),
-    row!(tensor "gt.Tensor_out", DtypeSet::REAL_BOOL, gt),
-    row!(scalar "gt.Scalar_out", DtypeSet::REAL_BOOL, gt),
-    row!(tensor "ge.Tensor_out", DtypeSet::REAL_BOOL, ge),
-    row!(scalar "ge.Scalar_out", DtypeSet::REAL_BOOL, ge),
-    row!(tensor "logical_and.out", DtypeSet::ALL, logical_and),
-    row!(tensor "logical_or.out", DtypeSet::ALL, logical_or),
-    row!(tensor "logical_xor.out", DtypeSet::ALL, logical_xor),
-    row!(tensor "bitwise_and.Tensor_out", BITS, bitwise_and),
-    row!(scalar "bitwise_and.Scalar_out", BITS, bitwise_and),
-    row!(reversed "bitwise_and.Scalar_Tensor_out", BITS, bitwise_and),
-    row!(tensor "bitwise_or.Tensor_out", BITS, bitwise_or),
-    row!(scalar "bitwise_or.Scalar_out", BITS, bitwise_or),
-    row!(reversed "bitwise_or.Scalar_Tensor_out", BITS, bitwise_or),
-    row!(tensor "bitwise_xor.Tensor_out", BITS, bitwise_xor),
-    row!(scalar "bitwise_xor.Scalar_out", BITS, bitwise_xor),
-    row!(reversed "bitwise_xor.Scalar_Tensor_out", BITS, bitwise_xor),
-    row!(tensor "bitwise_left_shift.Tensor_out", DtypeSet::INTEGRAL, left_shift),
-    row!(scalar "bitwise_left_shift.Tensor_Scalar_out", DtypeSet::INTEGRAL, left_shift),
-    row!(reversed "bitwise_left_shift.Scalar_Tensor_out", DtypeSet::INTEGRAL, left_shift),
-    row!(tensor "bitwise_right_shift.Tensor_out", DtypeSet::INTEGRAL, right_shift),
-    row!(scalar "bitwise_right_shift.Tensor_Scalar_out", DtypeSet::INTEGRAL, right_shift),
-    row!(reversed "bitwise_right_shift.Scalar_Tensor_out", DtypeSet::INTEGRAL, right_shift),
-    row!(tensor "__lshift__.Tensor_out", DtypeSet::INTEGRAL, left_shift),
-    row!(scalar "__lshift__.Scalar_out", DtypeSet::INTEGRAL, left_shift),
-    row!(tensor "__rshift__.Tensor_out", DtypeSet::INTEGRAL, right_shift),
-    row!(scalar "__rshift__.Scalar_out", DtypeSet::INTEGRAL, right_shift),
     Operator::new(
-        "aten::allclose.out(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, \
-         bool equal_nan=False, bool dummy_param=False, *, Tensor(a!) out) -> Tensor(a!)",
+        "aten::eq.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        eq,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::eq.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        eq,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::ExactWithNumbers)
+    .means(|args| Some(Meaning::Equals(args.scalar(1).ok()?))),
+    Operator::new(
+        "aten::ne.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        ne,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::ne.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        ne,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::lt.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        lt,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::lt.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        lt,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::le.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        le,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::le.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        le,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::gt.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        gt,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::gt.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        gt,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::ge.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        ge,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::ge.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        ge,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::logical_and.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        logical_and,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::logical_or.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        logical_or,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::logical_xor.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        logical_xor,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::bitwise_and.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        BITS,
+        bitwise_and,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::bitwise_and.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        BITS,
+        bitwise_and,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::bitwise_and.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        BITS,
+        bitwise_and,
+    )
+    .in_place(&[1]),
+    Operator::new(
+        "aten::bitwise_or.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        BITS,
+        bitwise_or,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::bitwise_or.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        BITS,
+        bitwise_or,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::bitwise_or.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        BITS,
+        bitwise_or,
+    )
+    .in_place(&[1]),
+    Operator::new(
+        "aten::bitwise_xor.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        BITS,
+        bitwise_xor,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::bitwise_xor.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        BITS,
+        bitwise_xor,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::bitwise_xor.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        BITS,
+        bitwise_xor,
+    )
+    .in_place(&[1]),
+    Operator::new(
+        "aten::bitwise_left_shift.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::INTEGRAL,
+        left_shift,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::bitwise_left_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::INTEGRAL,
+        left_shift,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::bitwise_left_shift.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::INTEGRAL,
+        left_shift,
+    )
+    .in_place(&[1]),
+    Operator::new(
+        "aten::bitwise_right_shift.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::INTEGRAL,
+        right_shift,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::bitwise_right_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::INTEGRAL,
+        right_shift,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::bitwise_right_shift.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::INTEGRAL,
+        right_shift,
+    )
+    .in_place(&[1]),
+    Operator::new(
+        "aten::__lshift__.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::INTEGRAL,
+        left_shift,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::__lshift__.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::INTEGRAL,
+        left_shift,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::__rshift__.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::INTEGRAL,
+        right_shift,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::__rshift__.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::INTEGRAL,
+        right_shift,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::allclose.out(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False, bool dummy_param=False, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         allclose,
     ),

@@ -9,15 +9,13 @@ use pteron_tensor::ScalarType;
 /// The types of which there is a complex type.
 const PARTS: DtypeSet = DtypeSet::of(&[ScalarType::Half, ScalarType::Float, ScalarType::Double]);
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, ", *, Tensor(a!) out) -> Tensor(a!)"), PARTS, $f)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("complex.out(Tensor real, Tensor imag", complex),
-    row!("polar.out(Tensor abs, Tensor angle", polar),
+    Operator::new(
+        "aten::complex.out(Tensor real, Tensor imag, *, Tensor(a!) out) -> Tensor(a!)",
+        PARTS,
+        complex,
+    ),
+    Operator::new("aten::polar.out(Tensor abs, Tensor angle, *, Tensor(a!) out) -> Tensor(a!)", PARTS, polar),
 ];
 
 /// The numbers with these real and imaginary parts.

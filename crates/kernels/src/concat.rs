@@ -9,26 +9,44 @@ use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Resu
 use pteron_tensor::{TensorView, TensorViewMut};
 use smallvec::SmallVec;
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
-    };
-    (list $schema:literal, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, "Tensor(a!)[] out) -> ()"), DtypeSet::ALL, $f)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("cat.out(Tensor[] tensors, int dim=0, *, ", cat).moves().any_layout(),
-    row!("stack.out(Tensor[] tensors, int dim=0, *, ", stack).moves(),
-    row!(list "split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, ", split).moves(),
-    row!(list "split_with_sizes_copy.out(Tensor self, SymInt[] split_sizes, int dim=0, *, ", split_with_sizes).moves(),
-    row!(
-        "slice_scatter.out(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1, *, ",
-        slice_scatter
+    Operator::new(
+        "aten::cat.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        cat,
+    )
+    .moves()
+    .any_layout(),
+    Operator::new(
+        "aten::stack.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        stack,
+    )
+    .moves(),
+    Operator::new(
+        "aten::split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> ()",
+        DtypeSet::ALL,
+        split,
+    )
+    .moves(),
+    Operator::new(
+        "aten::split_with_sizes_copy.out(Tensor self, SymInt[] split_sizes, int dim=0, *, Tensor(a!)[] out) -> ()",
+        DtypeSet::ALL,
+        split_with_sizes,
+    )
+    .moves(),
+    Operator::new(
+        "aten::slice_scatter.out(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        slice_scatter,
     )
     .in_place(&[0]),
-    row!("repeat.out(Tensor self, SymInt[] repeats, *, ", repeat).moves(),
+    Operator::new(
+        "aten::repeat.out(Tensor self, SymInt[] repeats, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        repeat,
+    )
+    .moves(),
 ];
 
 /// Copies a view of a tensor to a view of an out, converting if the types differ.

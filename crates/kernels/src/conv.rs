@@ -13,8 +13,7 @@ use pteron_operator::{
 use pteron_tensor::{DimOrder, ScalarType, Shape, TensorView};
 
 pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
-    "aten::convolution.out(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, \
-     SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, *, Tensor(a!) out) -> Tensor(a!)",
+    "aten::convolution.out(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, *, Tensor(a!) out) -> Tensor(a!)",
     DtypeSet::FLOATING,
     convolution,
 ).rounding(Rounding::Once).means(meaning)];

@@ -9,22 +9,17 @@ use pteron_tensor::{Shape, TensorMeta};
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
-        "aten::convolution_backward.out(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, \
-         SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, \
-         SymInt groups, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) \
-         -> (Tensor(a!), Tensor(b!), Tensor(c!))",
+        "aten::convolution_backward.out(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         DtypeSet::FLOATING,
         convolution_backward,
     ),
     Operator::new(
-        "aten::im2col.out(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride, *, \
-         Tensor(a!) out) -> Tensor(a!)",
+        "aten::im2col.out(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         im2col,
     ),
     Operator::new(
-        "aten::col2im.out(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, \
-         int[2] padding, int[2] stride, *, Tensor(a!) out) -> Tensor(a!)",
+        "aten::col2im.out(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         col2im,
     ),

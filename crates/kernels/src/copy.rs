@@ -5,43 +5,86 @@ use crate::support::meaning::{same, sizes_of_first};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{DimOrder, Shape};
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(concat!($schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("aten::clone.out(Tensor self, *, MemoryFormat? memory_format=None, ", clone).moves().means(same).sized(sizes_of_first),
-    row!("aten::alias_copy.out(Tensor self, *, ", clone).moves().means(same).sized(sizes_of_first),
-    row!("aten::detach_copy.out(Tensor self, *, ", clone).moves().means(same).sized(sizes_of_first),
-    row!("aten::lift_fresh_copy.out(Tensor self, *, ", clone).moves().means(same).sized(sizes_of_first),
-    row!("aten::contiguous.out(Tensor self, *, MemoryFormat memory_format=0, ", clone),
-    row!(
-        "aten::_to_copy.out(Tensor self, *, bool non_blocking=False, MemoryFormat? memory_format=None, ",
-        to_copy
-    ).means(same).sized(sizes_of_first),
-    row!("aten::copy.out(Tensor self, Tensor src, bool non_blocking=False, *, ", copy),
+    Operator::new(
+        "aten::clone.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        clone,
+    )
+    .moves()
+    .means(same)
+    .sized(sizes_of_first),
+    Operator::new("aten::alias_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, clone)
+        .moves()
+        .means(same)
+        .sized(sizes_of_first),
+    Operator::new("aten::detach_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, clone)
+        .moves()
+        .means(same)
+        .sized(sizes_of_first),
+    Operator::new(
+        "aten::lift_fresh_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        clone,
+    )
+    .moves()
+    .means(same)
+    .sized(sizes_of_first),
+    Operator::new(
+        "aten::contiguous.out(Tensor self, *, MemoryFormat memory_format=0, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        clone,
+    ),
+    Operator::new(
+        "aten::_to_copy.out(Tensor self, *, bool non_blocking=False, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        to_copy,
+    )
+    .means(same)
+    .sized(sizes_of_first),
+    Operator::new(
+        "aten::copy.out(Tensor self, Tensor src, bool non_blocking=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        copy,
+    ),
     Operator::new(
         "aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)",
         DtypeSet::ALL,
         copy_in_place,
-    ).overwrites(),
-    row!(
-        "dim_order_ops::_to_dim_order_copy.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, ",
-        to_dim_order
-    ).means(same).sized(sizes_of_first),
-    row!(
-        "dim_order_ops::_clone_dim_order.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, ",
-        to_dim_order
-    ).moves().means(same).sized(sizes_of_first),
-    row!("et_copy::_h2d_copy.out(Tensor self, *, ", clone),
-    row!("et_copy::_d2h_copy.out(Tensor self, *, ", clone),
+    )
+    .overwrites(),
+    Operator::new(
+        "dim_order_ops::_to_dim_order_copy.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        to_dim_order,
+    )
+    .means(same)
+    .sized(sizes_of_first),
+    Operator::new(
+        "dim_order_ops::_clone_dim_order.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        to_dim_order,
+    )
+    .moves()
+    .means(same)
+    .sized(sizes_of_first),
+    Operator::new(
+        "et_copy::_h2d_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        clone,
+    ),
+    Operator::new(
+        "et_copy::_d2h_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        clone,
+    ),
     Operator::new(
         "llama::fallback.out(Tensor input, *, Tensor(a!) output) -> Tensor(a!)",
         DtypeSet::ALL,
         clone,
-    ).moves().means(same),
+    )
+    .moves()
+    .means(same),
 ];
 
 /// A copy with the same type, in the out's layout.

@@ -8,36 +8,27 @@ use crate::support::rows::expect_type;
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::ScalarType;
 
-macro_rules! pair {
-    ($name:literal, $f:ident) => {
-        Operator::new(
-            concat!(
-                "aten::",
-                $name,
-                ".out(Tensor self, int dim, *, Tensor(a!) values, Tensor(b!) indices) \
-                 -> (Tensor(a!) values, Tensor(b!) indices)"
-            ),
-            DtypeSet::REAL_BOOL,
-            $f,
-        )
-    };
-}
-
-macro_rules! row {
-    ($name:literal, $f:ident) => {
-        Operator::new(
-            concat!("aten::", $name, ".out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)"),
-            DtypeSet::FLOATING,
-            $f,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    pair!("cummax", cummax),
-    pair!("cummin", cummin),
-    row!("logcumsumexp", logcumsumexp),
-    row!("_logcumsumexp", logcumsumexp),
+    Operator::new(
+        "aten::cummax.out(Tensor self, int dim, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
+        DtypeSet::REAL_BOOL,
+        cummax,
+    ),
+    Operator::new(
+        "aten::cummin.out(Tensor self, int dim, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
+        DtypeSet::REAL_BOOL,
+        cummin,
+    ),
+    Operator::new(
+        "aten::logcumsumexp.out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        logcumsumexp,
+    ),
+    Operator::new(
+        "aten::_logcumsumexp.out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        logcumsumexp,
+    ),
 ];
 
 /// Calls `found` with each index of a lane and the index of the extreme up to there: the last of equal elements, and

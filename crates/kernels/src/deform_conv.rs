@@ -9,9 +9,7 @@ use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ens
 use pteron_tensor::Shape;
 
 pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
-    "torchvision::deform_conv2d.out(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, \
-     SymInt stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, \
-     SymInt groups, SymInt offset_groups, bool use_mask, *, Tensor(a!) out) -> Tensor(a!)",
+    "torchvision::deform_conv2d.out(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask, *, Tensor(a!) out) -> Tensor(a!)",
     DtypeSet::FLOATING,
     deform_conv2d,
 )];

@@ -5,25 +5,18 @@ use crate::support::rows::{expect_type, write_values};
 use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{ScalarType, Shape};
 
-macro_rules! row {
-    ($name:literal) => {
-        Operator::new(
-            concat!(
-                "llama::",
-                $name,
-                ".out(Tensor query, Tensor key, Tensor value, Tensor decay, Tensor beta, Tensor initial_state, *, \
-                 Tensor(a!) out, Tensor(b!) final_state_out) -> (Tensor(a!), Tensor(b!))"
-            ),
-            DtypeSet::of(&[ScalarType::Float]),
-            gated_delta_rule,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("gated_delta_rule"),
+    Operator::new(
+        "llama::gated_delta_rule.out(Tensor query, Tensor key, Tensor value, Tensor decay, Tensor beta, Tensor initial_state, *, Tensor(a!) out, Tensor(b!) final_state_out) -> (Tensor(a!), Tensor(b!))",
+        DtypeSet::of(&[ScalarType::Float]),
+        gated_delta_rule,
+    ),
     // The former name.
-    row!("channelwise_gated_delta_rule"),
+    Operator::new(
+        "llama::channelwise_gated_delta_rule.out(Tensor query, Tensor key, Tensor value, Tensor decay, Tensor beta, Tensor initial_state, *, Tensor(a!) out, Tensor(b!) final_state_out) -> (Tensor(a!), Tensor(b!))",
+        DtypeSet::of(&[ScalarType::Float]),
+        gated_delta_rule,
+    ),
 ];
 
 /// The sizes of a call. `query` is `[batch, heads * queries, steps, keys]`, `key` `[batch, heads, steps, keys]`, `value`

@@ -8,46 +8,32 @@ use num_traits::Float;
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, ensure};
 use pteron_tensor::{ScalarType, Shape};
 
-macro_rules! row {
-    ($args:literal, $f:ident) => {
-        Operator::new(
-            concat!("torchvision::", $args, ", *, Tensor(a!) out) -> Tensor(a!)"),
-            DtypeSet::FLOATING,
-            $f,
-        )
-    };
-    (two $args:literal, $f:ident) => {
-        Operator::new(
-            concat!(
-                "torchvision::",
-                $args,
-                ", *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))"
-            ),
-            DtypeSet::FLOATING,
-            $f,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("nms.out(Tensor dets, Tensor scores, float iou_threshold", nms).results(Results::DataDependentShape),
-    row!(
-        "roi_align.out(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, \
-         int sampling_ratio, bool aligned",
-        roi_align
+    Operator::new(
+        "torchvision::nms.out(Tensor dets, Tensor scores, float iou_threshold, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        nms,
+    )
+    .results(Results::DataDependentShape),
+    Operator::new(
+        "torchvision::roi_align.out(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio, bool aligned, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        roi_align,
     ),
-    row!(two
-        "roi_pool.out(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width",
-        roi_pool
+    Operator::new(
+        "torchvision::roi_pool.out(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
+        DtypeSet::FLOATING,
+        roi_pool,
     ),
-    row!(two
-        "ps_roi_align.out(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, \
-         SymInt pooled_width, int sampling_ratio",
-        ps_roi_align
+    Operator::new(
+        "torchvision::ps_roi_align.out(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
+        DtypeSet::FLOATING,
+        ps_roi_align,
     ),
-    row!(two
-        "ps_roi_pool.out(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width",
-        ps_roi_pool
+    Operator::new(
+        "torchvision::ps_roi_pool.out(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
+        DtypeSet::FLOATING,
+        ps_roi_pool,
     ),
 ];
 

@@ -9,21 +9,28 @@ use crate::support::rows::{expect_type, write_values};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::ScalarType;
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, ", *, Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("diag_embed.out(Tensor self, int offset=0, int dim1=-2, int dim2=-1", diag_embed),
-    row!(
-        "diagonal_scatter.out(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1",
-        diagonal_scatter
+    Operator::new(
+        "aten::diag_embed.out(Tensor self, int offset=0, int dim1=-2, int dim2=-1, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        diag_embed,
     ),
-    row!("trace.out(Tensor self", trace),
-    row!("tril_indices.out(int row, int col, int offset=0", tril_indices),
-    row!("triu_indices.out(int row, int col, int offset=0", triu_indices),
+    Operator::new(
+        "aten::diagonal_scatter.out(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        diagonal_scatter,
+    ),
+    Operator::new("aten::trace.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, trace),
+    Operator::new(
+        "aten::tril_indices.out(int row, int col, int offset=0, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        tril_indices,
+    ),
+    Operator::new(
+        "aten::triu_indices.out(int row, int col, int offset=0, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        triu_indices,
+    ),
 ];
 
 /// The view in which a diagonal of dimensions `a` and `b` is the last dimension; it is `offset` above the main

@@ -15,60 +15,51 @@ use pteron_tensor::{Scalar, ScalarType, Shape, TensorView};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::REAL_BOOL, $f)
-    };
-}
-
-macro_rules! three {
-    ($schema:literal, $f:ident) => {
-        Operator::new(
-            concat!(
-                "aten::",
-                $schema,
-                "Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))"
-            ),
-            DtypeSet::REAL_BOOL,
-            $f,
-        )
-        .results(Results::DataDependentShape)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!(
-        "isin.Tensor_Tensor_out(Tensor elements, Tensor test_elements, *, bool assume_unique=False, \
-         bool invert=False, ",
-        isin
+    Operator::new(
+        "aten::isin.Tensor_Tensor_out(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        isin,
     ),
-    row!(
-        "isin.Tensor_Scalar_out(Tensor elements, Scalar test_element, *, bool assume_unique=False, \
-         bool invert=False, ",
-        isin
+    Operator::new(
+        "aten::isin.Tensor_Scalar_out(Tensor elements, Scalar test_element, *, bool assume_unique=False, bool invert=False, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        isin,
     ),
-    row!(
-        "isin.Scalar_Tensor_out(Scalar element, Tensor test_elements, *, bool assume_unique=False, \
-         bool invert=False, ",
-        isin
+    Operator::new(
+        "aten::isin.Scalar_Tensor_out(Scalar element, Tensor test_elements, *, bool assume_unique=False, bool invert=False, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        isin,
     ),
-    three!(
-        "_unique2.out(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False, *, ",
-        unique
+    Operator::new(
+        "aten::_unique2.out(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
+        DtypeSet::REAL_BOOL,
+        unique,
+    )
+    .results(Results::DataDependentShape),
+    Operator::new(
+        "aten::unique_dim.out(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
+        DtypeSet::REAL_BOOL,
+        unique_dim,
+    )
+    .results(Results::DataDependentShape),
+    Operator::new(
+        "aten::unique_consecutive.out(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
+        DtypeSet::REAL_BOOL,
+        unique_consecutive,
+    )
+    .results(Results::DataDependentShape),
+    Operator::new(
+        "aten::bincount.out(Tensor self, Tensor? weights=None, SymInt minlength=0, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        bincount,
+    )
+    .results(Results::DataDependentShape),
+    Operator::new(
+        "aten::histc.out(Tensor self, int bins=100, Scalar min=0, Scalar max=0, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        histc,
     ),
-    three!(
-        "unique_dim.out(Tensor self, int dim, bool sorted=True, bool return_inverse=False, \
-         bool return_counts=False, *, ",
-        unique_dim
-    ),
-    three!(
-        "unique_consecutive.out(Tensor self, bool return_inverse=False, bool return_counts=False, \
-         int? dim=None, *, ",
-        unique_consecutive
-    ),
-    row!("bincount.out(Tensor self, Tensor? weights=None, SymInt minlength=0, *, ", bincount)
-        .results(Results::DataDependentShape),
-    row!("histc.out(Tensor self, int bins=100, Scalar min=0, Scalar max=0, *, ", histc),
 ];
 
 /// The elements of a tensor, or one scalar, as `C`.

@@ -8,37 +8,73 @@ use pteron_operator::{Args, DtypeSet, Generator, KernelContext, Operator, Outs, 
 use pteron_tensor::ScalarType;
 use std::f64::consts::PI;
 
-macro_rules! row {
-    ($schema:literal, $dtypes:ident, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
-            .results(Results::Random)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("exponential.out(Tensor self, float lambd=1, *, Generator? generator=None, ", FLOATING, exponential),
-    row!(
-        "cauchy.out(Tensor self, float median=0, float sigma=1, *, Generator? generator=None, ",
-        FLOATING,
-        cauchy
-    ),
-    row!(
-        "log_normal.out(Tensor self, float mean=1, float std=2, *, Generator? generator=None, ",
-        FLOATING,
-        log_normal
-    ),
-    row!("geometric.out(Tensor self, float p, *, Generator? generator=None, ", REAL, geometric),
-    row!("poisson.out(Tensor self, Generator? generator=None, *, ", FLOATING, poisson),
-    row!("binomial.out(Tensor count, Tensor prob, Generator? generator=None, *, ", FLOATING, binomial),
-    row!("_standard_gamma.out(Tensor self, Generator? generator=None, *, ", FLOATING, standard_gamma),
-    row!("_sample_dirichlet.out(Tensor self, Generator? generator=None, *, ", FLOATING, dirichlet),
-    row!("random.out(Tensor self, *, Generator? generator=None, ", REAL_BOOL, random),
-    row!("random.to_out(Tensor self, int to, *, Generator? generator=None, ", REAL_BOOL, random_to),
-    row!(
-        "random.from_out(Tensor self, int from, int? to, *, Generator? generator=None, ",
-        REAL_BOOL,
-        random_from
-    ),
+    Operator::new(
+        "aten::exponential.out(Tensor self, float lambd=1, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        exponential,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::cauchy.out(Tensor self, float median=0, float sigma=1, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        cauchy,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::log_normal.out(Tensor self, float mean=1, float std=2, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        log_normal,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::geometric.out(Tensor self, float p, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL,
+        geometric,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::poisson.out(Tensor self, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        poisson,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::binomial.out(Tensor count, Tensor prob, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        binomial,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::_standard_gamma.out(Tensor self, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        standard_gamma,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::_sample_dirichlet.out(Tensor self, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        dirichlet,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::random.out(Tensor self, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        random,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::random.to_out(Tensor self, int to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        random_to,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::random.from_out(Tensor self, int from, int? to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        random_from,
+    )
+    .results(Results::Random),
 ];
 
 /// A uniform number in `(0, 1]`, whose logarithm is finite.

@@ -9,8 +9,7 @@ use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Res
 use pteron_tensor::ScalarType;
 
 pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
-    "aten::native_dropout.out(Tensor input, float p, bool? train, *, Tensor(a!) out0, Tensor(b!) out1) \
-         -> (Tensor(a!), Tensor(b!))",
+    "aten::native_dropout.out(Tensor input, float p, bool? train, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
     DtypeSet::FLOATING,
     dropout,
 )

@@ -7,29 +7,19 @@ use crate::support::rows::{expect_type, write_values};
 use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::ScalarType;
 
-macro_rules! bag {
-    ($name:literal) => {
-        Operator::new(
-            concat!(
-                "aten::",
-                $name,
-                ".out(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, \
-                 bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, \
-                 int padding_idx=-1, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) \
-                 -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!))"
-            ),
-            DtypeSet::FLOATING,
-            bag,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    bag!("_embedding_bag"),
-    bag!("_embedding_bag_forward_only"),
     Operator::new(
-        "aten::embedding_dense_backward.out(Tensor grad_output, Tensor indices, SymInt num_weights, \
-         SymInt padding_idx, bool scale_grad_by_freq, *, Tensor(a!) out) -> Tensor(a!)",
+        "aten::_embedding_bag.out(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!))",
+        DtypeSet::FLOATING,
+        bag,
+    ),
+    Operator::new(
+        "aten::_embedding_bag_forward_only.out(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!))",
+        DtypeSet::FLOATING,
+        bag,
+    ),
+    Operator::new(
+        "aten::embedding_dense_backward.out(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         dense_backward,
     ),

@@ -1,7 +1,7 @@
 //! Reductions by comparison: maxima and minima, their indices, and `any`, `all` and `count_nonzero`.
 
 use crate::compute::{Extremes, Ordered, extremes};
-use crate::reduce::{dims_at, row};
+use crate::reduce::dims_at;
 use crate::support::dims::DimSet;
 use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
@@ -12,41 +12,87 @@ use pteron_tensor::{Element, ScalarType, Shape, TensorView};
 use std::marker::PhantomData;
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, ", REAL_BOOL, amax)
-        .rounding(Rounding::Exact)
-        .means(amax_meaning),
-    row!("amin.out(Tensor self, int[1] dim=[], bool keepdim=False, *, ", REAL_BOOL, amin)
-        .rounding(Rounding::Exact),
-    row!("max.unary_out(Tensor self, *, ", REAL_BOOL, max_all),
-    row!("min.unary_out(Tensor self, *, ", REAL_BOOL, min_all),
     Operator::new(
-        "aten::max.dim_max(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) max, Tensor(b!) max_values) \
-         -> (Tensor(a!) values, Tensor(b!) indices)",
+        "aten::amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        amax,
+    )
+    .rounding(Rounding::Exact)
+    .means(amax_meaning),
+    Operator::new(
+        "aten::amin.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        amin,
+    )
+    .rounding(Rounding::Exact),
+    Operator::new(
+        "aten::max.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        max_all,
+    ),
+    Operator::new(
+        "aten::min.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        min_all,
+    ),
+    Operator::new(
+        "aten::max.dim_max(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) max, Tensor(b!) max_values) -> (Tensor(a!) values, Tensor(b!) indices)",
         DtypeSet::REAL_BOOL,
         max_dim,
     ),
     Operator::new(
-        "aten::min.dim_min(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) min, Tensor(b!) min_indices) \
-         -> (Tensor(a!) values, Tensor(b!) indices)",
+        "aten::min.dim_min(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) min, Tensor(b!) min_indices) -> (Tensor(a!) values, Tensor(b!) indices)",
         DtypeSet::REAL_BOOL,
         min_dim,
     ),
     Operator::new(
-        "aten::aminmax.out(Tensor self, *, int? dim=None, bool keepdim=False, Tensor(a!) min, Tensor(b!) max) \
-         -> (Tensor(a!) min, Tensor(b!) max)",
+        "aten::aminmax.out(Tensor self, *, int? dim=None, bool keepdim=False, Tensor(a!) min, Tensor(b!) max) -> (Tensor(a!) min, Tensor(b!) max)",
         DtypeSet::REAL_BOOL,
         aminmax,
     ),
-    row!("argmax.out(Tensor self, int? dim=None, bool keepdim=False, *, ", REAL_BOOL, argmax),
-    row!("argmin.out(Tensor self, int? dim=None, bool keepdim=False, *, ", REAL_BOOL, argmin),
-    row!("any.all_out(Tensor self, *, ", ALL, any_all),
-    row!("any.out(Tensor self, int dim, bool keepdim=False, *, ", ALL, any).means(any_meaning),
-    row!("any.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, ", ALL, any),
-    row!("all.all_out(Tensor self, *, ", ALL, all_all),
-    row!("all.out(Tensor self, int dim, bool keepdim=False, *, ", ALL, all),
-    row!("all.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, ", ALL, all),
-    row!("count_nonzero.dim_IntList_out(Tensor self, int[] dim, *, ", ALL, count_nonzero),
-    row!("count_nonzero.out(Tensor self, int? dim=None, *, ", ALL, count_nonzero),
+    Operator::new(
+        "aten::argmax.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        argmax,
+    ),
+    Operator::new(
+        "aten::argmin.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        argmin,
+    ),
+    Operator::new("aten::any.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, any_all),
+    Operator::new(
+        "aten::any.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        any,
+    )
+    .means(any_meaning),
+    Operator::new(
+        "aten::any.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        any,
+    ),
+    Operator::new("aten::all.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, all_all),
+    Operator::new(
+        "aten::all.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        all,
+    ),
+    Operator::new(
+        "aten::all.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        all,
+    ),
+    Operator::new(
+        "aten::count_nonzero.dim_IntList_out(Tensor self, int[] dim, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        count_nonzero,
+    ),
+    Operator::new(
+        "aten::count_nonzero.out(Tensor self, int? dim=None, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        count_nonzero,
+    ),
 ];
 
 fn any_meaning(args: &Args<'_>) -> Option<Meaning> {

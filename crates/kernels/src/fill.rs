@@ -8,44 +8,107 @@ use pteron_operator::{
 };
 use pteron_tensor::{Scalar, Shape, TensorViewMut};
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(concat!($schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("aten::full.out(SymInt[] size, Scalar fill_value, *, ", full).means(fill_meaning).sized(sizes_given),
-    row!(
-        "aten::full_like.out(Tensor self, Scalar fill_value, *, MemoryFormat? memory_format=None, ",
-        full_like
+    Operator::new(
+        "aten::full.out(SymInt[] size, Scalar fill_value, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        full,
+    )
+    .means(fill_meaning)
+    .sized(sizes_given),
+    Operator::new(
+        "aten::full_like.out(Tensor self, Scalar fill_value, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        full_like,
     )
     .rounding(Rounding::ExactWithNumbers)
     .means(fill_meaning)
     .sized(sizes_of_first),
-    row!("aten::zeros.out(SymInt[] size, *, ", zeros).means(zero_meaning).sized(sizes_given),
-    row!("aten::zeros_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", zeros_like)
+    Operator::new("aten::zeros.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, zeros)
         .means(zero_meaning)
-        .sized(sizes_of_first),
-    row!("aten::zero.out(Tensor self, *, ", zeros_like),
-    row!("aten::new_zeros.out(Tensor self, SymInt[] size, *, ", new_zeros),
-    row!("aten::new_empty.out(Tensor self, SymInt[] size, *, ", new_zeros),
-    row!("aten::new_ones.out(Tensor self, SymInt[] size, *, ", new_ones),
-    row!("aten::new_full.out(Tensor self, SymInt[] size, Scalar fill_value, *, ", new_full),
-    row!("aten::ones.out(SymInt[] size, *, ", ones),
-    row!("aten::ones_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", ones_like),
-    row!("aten::empty.out(SymInt[] size, *, MemoryFormat? memory_format=None, ", zeros),
-    row!("aten::empty_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", zeros_like),
-    row!("aten::empty_strided.out(SymInt[] size, SymInt[] stride, *, ", zeros),
-    row!("dim_order_ops::_empty_dim_order.out(int[] size, *, int[]? dim_order=None, ", zeros),
-    row!("aten::fill.Scalar_out(Tensor self, Scalar value, *, ", full_like),
-    row!("aten::fill.Tensor_out(Tensor self, Tensor value, *, ", fill_tensor),
-    row!("aten::scalar_tensor.out(Scalar s, *, ", scalar_tensor),
-    row!("aten::arange.out(Scalar end, *, ", arange),
-    row!("aten::arange.start_out(Scalar start, Scalar end, Scalar step=1, *, ", arange_start),
-    row!("aten::linspace.out(Scalar start, Scalar end, int steps, *, ", linspace),
-    row!("aten::eye.out(SymInt n, *, ", eye),
-    row!("aten::eye.m_out(SymInt n, SymInt m, *, ", eye),
+        .sized(sizes_given),
+    Operator::new(
+        "aten::zeros_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        zeros_like,
+    )
+    .means(zero_meaning)
+    .sized(sizes_of_first),
+    Operator::new("aten::zero.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, zeros_like),
+    Operator::new(
+        "aten::new_zeros.out(Tensor self, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        new_zeros,
+    ),
+    Operator::new(
+        "aten::new_empty.out(Tensor self, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        new_zeros,
+    ),
+    Operator::new(
+        "aten::new_ones.out(Tensor self, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        new_ones,
+    ),
+    Operator::new(
+        "aten::new_full.out(Tensor self, SymInt[] size, Scalar fill_value, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        new_full,
+    ),
+    Operator::new("aten::ones.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, ones),
+    Operator::new(
+        "aten::ones_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        ones_like,
+    ),
+    Operator::new(
+        "aten::empty.out(SymInt[] size, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        zeros,
+    ),
+    Operator::new(
+        "aten::empty_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        zeros_like,
+    ),
+    Operator::new(
+        "aten::empty_strided.out(SymInt[] size, SymInt[] stride, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        zeros,
+    ),
+    Operator::new(
+        "dim_order_ops::_empty_dim_order.out(int[] size, *, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        zeros,
+    ),
+    Operator::new(
+        "aten::fill.Scalar_out(Tensor self, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        full_like,
+    ),
+    Operator::new(
+        "aten::fill.Tensor_out(Tensor self, Tensor value, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        fill_tensor,
+    ),
+    Operator::new(
+        "aten::scalar_tensor.out(Scalar s, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        scalar_tensor,
+    ),
+    Operator::new("aten::arange.out(Scalar end, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, arange),
+    Operator::new(
+        "aten::arange.start_out(Scalar start, Scalar end, Scalar step=1, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        arange_start,
+    ),
+    Operator::new(
+        "aten::linspace.out(Scalar start, Scalar end, int steps, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        linspace,
+    ),
+    Operator::new("aten::eye.out(SymInt n, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, eye),
+    Operator::new("aten::eye.m_out(SymInt n, SymInt m, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, eye),
 ];
 
 fn fill_meaning(args: &Args<'_>) -> Option<Meaning> {

@@ -6,23 +6,61 @@ use crate::support::special::erfc;
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2, PI};
 
-macro_rules! row {
-    ($args:literal, $in_place:expr, $f:ident) => {
-        Operator::new(concat!("aten::", $args, ", *, Tensor(a!) out) -> Tensor(a!)"), DtypeSet::REAL_BOOL, $f)
-            .in_place($in_place)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("igamma.out(Tensor self, Tensor other", &[0, 1], lower_gamma),
-    row!("igammac.out(Tensor self, Tensor other", &[0, 1], upper_gamma),
-    row!("special_gammainc.out(Tensor self, Tensor other", &[0, 1], lower_gamma),
-    row!("special_gammaincc.out(Tensor self, Tensor other", &[0, 1], upper_gamma),
-    row!("special_zeta.out(Tensor self, Tensor other", &[0, 1], zeta_of),
-    row!("special_zeta.self_scalar_out(Scalar self, Tensor other", &[1], zeta_of),
-    row!("special_zeta.other_scalar_out(Tensor self, Scalar other", &[0], zeta_of),
-    row!("special_erfcx.out(Tensor self", &[0], scaled_erfc),
-    row!("special_log_ndtr.out(Tensor self", &[0], log_normal_distribution),
+    Operator::new(
+        "aten::igamma.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        lower_gamma,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::igammac.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        upper_gamma,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::special_gammainc.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        lower_gamma,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::special_gammaincc.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        upper_gamma,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::special_zeta.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        zeta_of,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::special_zeta.self_scalar_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        zeta_of,
+    )
+    .in_place(&[1]),
+    Operator::new(
+        "aten::special_zeta.other_scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        zeta_of,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_erfcx.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        scaled_erfc,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::special_log_ndtr.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        log_normal_distribution,
+    )
+    .in_place(&[0]),
 ];
 
 macro_rules! functions {

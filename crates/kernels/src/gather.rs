@@ -10,52 +10,83 @@ use crate::support::rows::{by_size, expect_type, rows, scalar_bytes, update_valu
 use pteron_operator::{Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ensure};
 use pteron_tensor::{Scalar, ScalarType, Shape, TensorViewMut};
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
-    };
-    ($schema:literal, $f:ident, $dtypes:ident) => {
-        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("gather.out(Tensor self, int dim, Tensor index, *, bool sparse_grad=False, ", gather),
-    row!("take.out(Tensor self, Tensor index, *, ", take),
-    row!("scatter.src_out(Tensor self, int dim, Tensor index, Tensor src, *, ", scatter_src).in_place(&[0]),
-    row!("scatter.value_out(Tensor self, int dim, Tensor index, Scalar value, *, ", scatter_value)
-        .in_place(&[0]),
-    row!(
-        "scatter.reduce_out(Tensor self, int dim, Tensor index, Tensor src, *, str reduce, ",
+    Operator::new(
+        "aten::gather.out(Tensor self, int dim, Tensor index, *, bool sparse_grad=False, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        gather,
+    ),
+    Operator::new(
+        "aten::take.out(Tensor self, Tensor index, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        take,
+    ),
+    Operator::new(
+        "aten::scatter.src_out(Tensor self, int dim, Tensor index, Tensor src, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        scatter_src,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::scatter.value_out(Tensor self, int dim, Tensor index, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        scatter_value,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::scatter.reduce_out(Tensor self, int dim, Tensor index, Tensor src, *, str reduce, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
         scatter_reduce_src,
-        REAL_BOOL
     ),
-    row!(
-        "scatter.value_reduce_out(Tensor self, int dim, Tensor index, Scalar value, *, str reduce, ",
+    Operator::new(
+        "aten::scatter.value_reduce_out(Tensor self, int dim, Tensor index, Scalar value, *, str reduce, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
         scatter_reduce_value,
-        REAL_BOOL
     ),
-    row!("scatter_add.out(Tensor self, int dim, Tensor index, Tensor src, *, ", scatter_add).in_place(&[0]),
-    row!(
-        "scatter_reduce.two_out(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True, ",
+    Operator::new(
+        "aten::scatter_add.out(Tensor self, int dim, Tensor index, Tensor src, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        scatter_add,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::scatter_reduce.two_out(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
         scatter_reduce,
-        REAL_BOOL
     ),
-    row!("index_add.out(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1, ", index_add)
-        .in_place(&[0]),
-    row!("index_copy.out(Tensor self, int dim, Tensor index, Tensor source, *, ", index_copy).in_place(&[0]),
-    row!("index_fill.int_Scalar_out(Tensor self, int dim, Tensor index, Scalar value, *, ", index_fill)
-        .in_place(&[0]),
-    row!(
-        "index_fill.int_Tensor_out(Tensor self, int dim, Tensor index, Tensor value, *, ",
-        index_fill_tensor
+    Operator::new(
+        "aten::index_add.out(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        index_add,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::index_copy.out(Tensor self, int dim, Tensor index, Tensor source, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        index_copy,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::index_fill.int_Scalar_out(Tensor self, int dim, Tensor index, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        index_fill,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::index_fill.int_Tensor_out(Tensor self, int dim, Tensor index, Tensor value, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        index_fill_tensor,
     ),
-    row!("select_scatter.out(Tensor self, Tensor src, int dim, SymInt index, *, ", select_scatter)
-        .in_place(&[0]),
-    row!(
-        "repeat_interleave.Tensor_out(Tensor repeats, *, SymInt? output_size=None, ",
+    Operator::new(
+        "aten::select_scatter.out(Tensor self, Tensor src, int dim, SymInt index, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        select_scatter,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::repeat_interleave.Tensor_out(Tensor repeats, *, SymInt? output_size=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::INTEGRAL,
         repeat_interleave,
-        INTEGRAL
     )
     .results(Results::DataDependentShape),
 ];

@@ -6,22 +6,18 @@ use crate::support::rows::{expect_type, write_values};
 use num_traits::Float;
 use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
 
-macro_rules! row {
-    ($name:literal, $n:literal) => {
-        Operator::new(
-            concat!(
-                "aten::",
-                $name,
-                ".out(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, *, \
-                 Tensor(a!) out) -> Tensor(a!)"
-            ),
-            DtypeSet::FLOATING,
-            |c, a, o| grid_sampler::<$n>(c, a, o),
-        )
-    };
-}
-
-pub(crate) const OPERATORS: &[Operator] = &[row!("grid_sampler_2d", 2), row!("grid_sampler_3d", 3)];
+pub(crate) const OPERATORS: &[Operator] = &[
+    Operator::new(
+        "aten::grid_sampler_2d.out(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        |c, a, o| grid_sampler::<2>(c, a, o),
+    ),
+    Operator::new(
+        "aten::grid_sampler_3d.out(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        |c, a, o| grid_sampler::<3>(c, a, o),
+    ),
+];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {

@@ -8,24 +8,17 @@ use num_traits::Float;
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::ScalarType;
 
-macro_rules! row {
-    ($args:literal, $f:ident) => {
-        Operator::new(
-            concat!(
-                "aten::histogram.",
-                $args,
-                ", Tensor? weight=None, bool density=False, Tensor(a!) hist, Tensor(b!) bin_edges) -> \
-                 (Tensor(a!) hist, Tensor(b!) bin_edges)"
-            ),
-            DtypeSet::of(&[ScalarType::Float, ScalarType::Double]),
-            $f,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("bins_tensor_out(Tensor self, Tensor bins, *", between_edges),
-    row!("bin_ct_out(Tensor self, int bins=100, *, float[]? range=None", of_equal_bins),
+    Operator::new(
+        "aten::histogram.bins_tensor_out(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False, Tensor(a!) hist, Tensor(b!) bin_edges) -> (Tensor(a!) hist, Tensor(b!) bin_edges)",
+        DtypeSet::of(&[ScalarType::Float, ScalarType::Double]),
+        between_edges,
+    ),
+    Operator::new(
+        "aten::histogram.bin_ct_out(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False, Tensor(a!) hist, Tensor(b!) bin_edges) -> (Tensor(a!) hist, Tensor(b!) bin_edges)",
+        DtypeSet::of(&[ScalarType::Float, ScalarType::Double]),
+        of_equal_bins,
+    ),
 ];
 
 /// A histogram of bins between the given edges, which ascend, and these edges.

@@ -11,23 +11,26 @@ use pteron_operator::{
 use pteron_tensor::{ScalarType, Shape, TensorView, TensorViewMut};
 use smallvec::SmallVec;
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("index.Tensor_out(Tensor self, Tensor?[] indices, *, ", index),
-    row!("index_select.out(Tensor self, int dim, Tensor index, *, ", index_select),
-    row!(
-        "embedding.out(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, \
-         bool sparse=False, *, ",
-        embedding
+    Operator::new(
+        "aten::index.Tensor_out(Tensor self, Tensor?[] indices, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        index,
     ),
-    row!(
-        "index_put.out(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, *, ",
-        index_put
+    Operator::new(
+        "aten::index_select.out(Tensor self, int dim, Tensor index, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        index_select,
+    ),
+    Operator::new(
+        "aten::embedding.out(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        embedding,
+    ),
+    Operator::new(
+        "aten::index_put.out(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        index_put,
     )
     .in_place(&[0]),
     Operator::new(
@@ -35,7 +38,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         index_put_in_place,
     ),
-    row!("nonzero.out(Tensor self, *, ", nonzero).results(Results::DataDependentShape),
+    Operator::new("aten::nonzero.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, nonzero)
+        .results(Results::DataDependentShape),
 ];
 
 /// One index tensor: indices along a dimension.

@@ -7,26 +7,22 @@ use crate::support::layout::Layout;
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{TensorView, TensorViewMut};
 
-macro_rules! row {
-    ($name:literal, $more:literal, $f:ident) => {
-        Operator::new(
-            concat!(
-                "llama::",
-                $name,
-                ".out(Tensor value, Tensor(a!) cache, SymInt start_pos, ",
-                $more,
-                "*, Tensor(b!) out) -> Tensor(b!)"
-            ),
-            DtypeSet::ALL,
-            $f,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("update_cache", "", update_cache),
-    row!("update_quantized_cache", "", update_cache),
-    row!("update_cache_with_indices", "Tensor indices, ", update_cache_with_indices),
+    Operator::new(
+        "llama::update_cache.out(Tensor value, Tensor(a!) cache, SymInt start_pos, *, Tensor(b!) out) -> Tensor(b!)",
+        DtypeSet::ALL,
+        update_cache,
+    ),
+    Operator::new(
+        "llama::update_quantized_cache.out(Tensor value, Tensor(a!) cache, SymInt start_pos, *, Tensor(b!) out) -> Tensor(b!)",
+        DtypeSet::ALL,
+        update_cache,
+    ),
+    Operator::new(
+        "llama::update_cache_with_indices.out(Tensor value, Tensor(a!) cache, SymInt start_pos, Tensor indices, *, Tensor(b!) out) -> Tensor(b!)",
+        DtypeSet::ALL,
+        update_cache_with_indices,
+    ),
 ];
 
 /// Fails if a value does not have the cache's type and, except for the sequence length, its sizes.

@@ -5,8 +5,8 @@
 //! 1. Find its family (one file each), or create one: a module with a doc line, a `pub(crate) const
 //!    OPERATORS` table, the functions in the order of the table, unit tests; and a line in
 //!    `TABLES`.
-//! 2. Add a row: the schema as PyTorch writes it (the single source of name and arguments), the scalar
-//!    types of its main input, the function. Add `.in_place(&[0])` if an argument may alias
+//! 2. Add a row: PyTorch's schema verbatim, on one line, so that a search finds it (the single source of name and
+//!    arguments), the scalar types of its main input, the function. Add `.in_place(&[0])` if an argument may alias
 //!    the first out: `support::map` handles that, other functions must handle
 //!    [`Arg::InPlace`](pteron_operator::Arg) themselves.
 //! 3. Write the function: read the arguments ([`Args`](pteron_operator::Args), at the schema's positions),
@@ -249,5 +249,25 @@ mod tests {
                 assert!(!kernel.schema().args[i].written, "{}", op.name());
             }
         }
+    }
+
+    /// A search for an operator's name or schema in the sources finds its row.
+    #[test]
+    fn every_schema_stands_verbatim_on_its_row() {
+        fn read(folder: &std::path::Path, text: &mut String) {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => read(&path, text),
+                    false => text.push_str(&std::fs::read_to_string(&path).unwrap()),
+                }
+            }
+        }
+        let mut sources = String::new();
+        read(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut sources);
+        let lost: Vec<_> = super::operators()
+            .filter(|op| sources.matches(&format!("\"{}\"", op.schema())).count() != 1)
+            .collect();
+        assert!(lost.is_empty(), "{:?}", lost.iter().map(|op| op.schema()).collect::<Vec<_>>());
     }
 }

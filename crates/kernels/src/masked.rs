@@ -10,19 +10,31 @@ use crate::support::rows::{all_rows, by_size, expect_type, rows, write_rows};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, Rounding, ensure};
 use pteron_tensor::{Scalar, ScalarType, Shape};
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, ", *, Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("masked_fill.Scalar_out(Tensor self, Tensor mask, Scalar value", fill)
-        .rounding(Rounding::ExactWithNumbers)
-        .in_place(&[0]),
-    row!("masked_fill.Tensor_out(Tensor self, Tensor mask, Tensor value", fill).in_place(&[0]),
-    row!("masked_scatter.out(Tensor self, Tensor mask, Tensor source", scatter),
-    row!("masked_select.out(Tensor self, Tensor mask", select).results(Results::DataDependentShape),
+    Operator::new(
+        "aten::masked_fill.Scalar_out(Tensor self, Tensor mask, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        fill,
+    )
+    .rounding(Rounding::ExactWithNumbers)
+    .in_place(&[0]),
+    Operator::new(
+        "aten::masked_fill.Tensor_out(Tensor self, Tensor mask, Tensor value, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        fill,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::masked_scatter.out(Tensor self, Tensor mask, Tensor source, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        scatter,
+    ),
+    Operator::new(
+        "aten::masked_select.out(Tensor self, Tensor mask, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        select,
+    )
+    .results(Results::DataDependentShape),
 ];
 
 /// Checks that argument 1, the mask, is of type bool or, for compatibility, uint8.

@@ -10,27 +10,51 @@ use pteron_operator::facts::MatMul;
 use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use pteron_tensor::{Scalar, ScalarType, Shape, TensorView, TensorViewMut};
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, ", Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("mm.out(Tensor self, Tensor mat2, *", mm).rounding(Rounding::Once).means(mm_meaning),
-    row!("bmm.out(Tensor self, Tensor mat2, *", batched)
-        .rounding(Rounding::Once)
-        .means(|_| Some(Meaning::BatchMatMul)),
-    row!("addmm.out(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1", addmm)
-        .rounding(Rounding::Once)
-        .means(addmm_meaning),
-    row!("baddbmm.out(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1", baddbmm),
-    row!("linear.out(Tensor input, Tensor weight, Tensor? bias=None, *", linear)
-        .rounding(Rounding::Once)
-        .means(linear_meaning),
-    row!("mv.out(Tensor self, Tensor vec, *", mv),
-    row!("addmv.out(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1", addmv),
-    row!("dot.out(Tensor self, Tensor tensor, *", dot),
+    Operator::new(
+        "aten::mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        mm,
+    )
+    .rounding(Rounding::Once)
+    .means(mm_meaning),
+    Operator::new(
+        "aten::bmm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        batched,
+    )
+    .rounding(Rounding::Once)
+    .means(|_| Some(Meaning::BatchMatMul)),
+    Operator::new(
+        "aten::addmm.out(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        addmm,
+    )
+    .rounding(Rounding::Once)
+    .means(addmm_meaning),
+    Operator::new(
+        "aten::baddbmm.out(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        baddbmm,
+    ),
+    Operator::new(
+        "aten::linear.out(Tensor input, Tensor weight, Tensor? bias=None, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        linear,
+    )
+    .rounding(Rounding::Once)
+    .means(linear_meaning),
+    Operator::new("aten::mv.out(Tensor self, Tensor vec, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, mv),
+    Operator::new(
+        "aten::addmv.out(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        addmv,
+    ),
+    Operator::new(
+        "aten::dot.out(Tensor self, Tensor tensor, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        dot,
+    ),
 ];
 
 fn mm_meaning(_: &Args<'_>) -> Option<Meaning> {

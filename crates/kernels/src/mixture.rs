@@ -9,9 +9,7 @@ use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Resu
 use pteron_tensor::{ScalarType, TensorView};
 
 pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
-    "llama::quantized_moe_ffn.out(Tensor x, Tensor gate_weight, Tensor expert_bias, Tensor packed_w13, \
-     Tensor packed_w2, int num_activated_experts, int num_experts, int hidden_dim, int dim, int group_size, \
-     int weight_nbit, str score_func, float route_scale, *, Tensor(a!) out) -> Tensor(a!)",
+    "llama::quantized_moe_ffn.out(Tensor x, Tensor gate_weight, Tensor expert_bias, Tensor packed_w13, Tensor packed_w2, int num_activated_experts, int num_experts, int hidden_dim, int dim, int group_size, int weight_nbit, str score_func, float route_scale, *, Tensor(a!) out) -> Tensor(a!)",
     DtypeSet::of(&[ScalarType::Float]),
     feed_forward,
 )];

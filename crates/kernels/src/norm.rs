@@ -13,36 +13,33 @@ use pteron_tensor::{ScalarType, Shape, TensorView};
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
-        "aten::native_layer_norm.out(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, \
-         float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
+        "aten::native_layer_norm.out(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         DtypeSet::FLOATING,
         layer_norm,
-    ).rounding(Rounding::Once).means(layer_norm_meaning),
+    )
+    .rounding(Rounding::Once)
+    .means(layer_norm_meaning),
     Operator::new(
-        "aten::native_group_norm.out(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, \
-         int group, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) \
-         -> (Tensor(a!), Tensor(b!), Tensor(c!))",
+        "aten::native_group_norm.out(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         DtypeSet::FLOATING,
         group_norm,
-    ).rounding(Rounding::Once).means(group_norm_meaning),
+    )
+    .rounding(Rounding::Once)
+    .means(group_norm_meaning),
     Operator::new(
-        "aten::_native_batch_norm_legit_no_training.out(Tensor input, Tensor? weight, Tensor? bias, \
-         Tensor running_mean, Tensor running_var, float momentum, float eps, *, Tensor(a!) out0, \
-         Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
+        "aten::_native_batch_norm_legit_no_training.out(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         DtypeSet::FLOATING,
         batch_norm_no_training,
-    ).rounding(Rounding::Once).means(batch_norm_meaning),
+    )
+    .rounding(Rounding::Once)
+    .means(batch_norm_meaning),
     Operator::new(
-        "aten::_native_batch_norm_legit.no_stats_out(Tensor input, Tensor? weight, Tensor? bias, bool training, \
-         float momentum, float eps, *, Tensor(a!) out, Tensor(b!) save_mean, Tensor(c!) save_invstd) \
-         -> (Tensor(a!), Tensor(b!), Tensor(c!))",
+        "aten::_native_batch_norm_legit.no_stats_out(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, float eps, *, Tensor(a!) out, Tensor(b!) save_mean, Tensor(c!) save_invstd) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         DtypeSet::FLOATING,
         batch_norm_no_stats,
     ),
     Operator::new(
-        "aten::_native_batch_norm_legit.out(Tensor input, Tensor? weight, Tensor? bias, \
-         Tensor(a!) running_mean, Tensor(b!) running_var, bool training, float momentum, float eps, *, \
-         Tensor(d!) out, Tensor(e!) save_mean, Tensor(f!) save_invstd) -> (Tensor(d!), Tensor(e!), Tensor(f!))",
+        "aten::_native_batch_norm_legit.out(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, bool training, float momentum, float eps, *, Tensor(d!) out, Tensor(e!) save_mean, Tensor(f!) save_invstd) -> (Tensor(d!), Tensor(e!), Tensor(f!))",
         DtypeSet::FLOATING,
         batch_norm,
     ),

@@ -6,31 +6,16 @@ use crate::support::dtype::expect_dtype;
 use crate::support::map::expect_out;
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(
-            concat!(
-                "aten::",
-                $schema,
-                "bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) \
-                 -> (Tensor(a!), Tensor(b!), Tensor(c!))"
-            ),
-            DtypeSet::FLOATING,
-            $f,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!(
-        "native_layer_norm_backward.out(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, \
-         Tensor rstd, Tensor? weight, Tensor? bias, ",
-        layer_norm_backward
+    Operator::new(
+        "aten::native_layer_norm_backward.out(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
+        DtypeSet::FLOATING,
+        layer_norm_backward,
     ),
-    row!(
-        "native_group_norm_backward.out(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, \
-         SymInt N, SymInt C, SymInt HxW, int group, ",
-        group_norm_backward
+    Operator::new(
+        "aten::native_group_norm_backward.out(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, SymInt N, SymInt C, SymInt HxW, int group, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
+        DtypeSet::FLOATING,
+        group_norm_backward,
     ),
 ];
 

@@ -6,24 +6,27 @@ use crate::support::rows::{expect_type, write_values};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
 use pteron_tensor::ScalarType;
 
-macro_rules! row {
-    ($name:literal, $dtypes:expr, $f:ident) => {
-        Operator::new(
-            concat!("aten::", $name, ".out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)"),
-            $dtypes,
-            $f,
-        )
-        .in_place(&[0, 1])
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("gcd", DtypeSet::INTEGRAL, gcd),
-    row!("lcm", DtypeSet::INTEGRAL, lcm),
-    row!("nextafter", DtypeSet::of(&[ScalarType::Float, ScalarType::Double]), nextafter),
     Operator::new(
-        "aten::frexp.Tensor_out(Tensor self, *, Tensor(a!) mantissa, Tensor(b!) exponent) -> \
-         (Tensor(a!) mantissa, Tensor(b!) exponent)",
+        "aten::gcd.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::INTEGRAL,
+        gcd,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::lcm.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::INTEGRAL,
+        lcm,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::nextafter.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::of(&[ScalarType::Float, ScalarType::Double]),
+        nextafter,
+    )
+    .in_place(&[0, 1]),
+    Operator::new(
+        "aten::frexp.Tensor_out(Tensor self, *, Tensor(a!) mantissa, Tensor(b!) exponent) -> (Tensor(a!) mantissa, Tensor(b!) exponent)",
         DtypeSet::FLOATING,
         frexp,
     ),

@@ -7,20 +7,44 @@ use crate::support::remap::remap;
 use crate::support::rows::expect_type;
 use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
 
-macro_rules! row {
-    ($schema:literal, $f:expr) => {
-        Operator::new(concat!("aten::", $schema, ", *, Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("constant_pad_nd.out(Tensor self, SymInt[] pad, Scalar value=0", constant_pad).moves().any_layout(),
-    row!("reflection_pad1d.out(Tensor self, SymInt[2] padding", |c, a, o| pad::<1>(c, a, o, true)),
-    row!("reflection_pad2d.out(Tensor self, SymInt[4] padding", |c, a, o| pad::<2>(c, a, o, true)),
-    row!("reflection_pad3d.out(Tensor self, SymInt[6] padding", |c, a, o| pad::<3>(c, a, o, true)),
-    row!("replication_pad1d.out(Tensor self, SymInt[2] padding", |c, a, o| pad::<1>(c, a, o, false)),
-    row!("replication_pad2d.out(Tensor self, SymInt[4] padding", |c, a, o| pad::<2>(c, a, o, false)),
-    row!("replication_pad3d.out(Tensor self, SymInt[6] padding", |c, a, o| pad::<3>(c, a, o, false)),
+    Operator::new(
+        "aten::constant_pad_nd.out(Tensor self, SymInt[] pad, Scalar value=0, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        constant_pad,
+    )
+    .moves()
+    .any_layout(),
+    Operator::new(
+        "aten::reflection_pad1d.out(Tensor self, SymInt[2] padding, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        |c, a, o| pad::<1>(c, a, o, true),
+    ),
+    Operator::new(
+        "aten::reflection_pad2d.out(Tensor self, SymInt[4] padding, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        |c, a, o| pad::<2>(c, a, o, true),
+    ),
+    Operator::new(
+        "aten::reflection_pad3d.out(Tensor self, SymInt[6] padding, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        |c, a, o| pad::<3>(c, a, o, true),
+    ),
+    Operator::new(
+        "aten::replication_pad1d.out(Tensor self, SymInt[2] padding, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        |c, a, o| pad::<1>(c, a, o, false),
+    ),
+    Operator::new(
+        "aten::replication_pad2d.out(Tensor self, SymInt[4] padding, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        |c, a, o| pad::<2>(c, a, o, false),
+    ),
+    Operator::new(
+        "aten::replication_pad3d.out(Tensor self, SymInt[6] padding, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        |c, a, o| pad::<3>(c, a, o, false),
+    ),
 ];
 
 /// The size of a dimension after padding on both sides; negative padding crops.

@@ -4,38 +4,211 @@ use crate::support::map::{Input, elementwise, map_float};
 use num_traits::Float;
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
 
-macro_rules! rows {
-    ($($name:literal: $f:ident,)*) => {
-        pub(crate) const OPERATORS: &[Operator] = &[$(
-            rows!(@ concat!("aten::special_", $name, ".out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)"), $f),
-            rows!(@ concat!("aten::special_", $name, ".x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)"), $f),
-            rows!(@ concat!("aten::special_", $name, ".n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)"), $f),
-        )*];
-        $(
-            fn $f(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-                let inputs = [Input::of(args, 0)?, Input::of(args, 1)?];
-                map_float(ctx, args, outs, inputs, &elementwise!(float |x, n| formula::$f(x, n)))
-            }
-        )*
-    };
-    (@ $schema:expr, $f:ident) => {
-        Operator::new($schema, DtypeSet::REAL_BOOL, $f)
-    };
+pub(crate) const OPERATORS: &[Operator] = &[
+    Operator::new(
+        "aten::special_chebyshev_polynomial_t.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        chebyshev_t,
+    ),
+    Operator::new(
+        "aten::special_chebyshev_polynomial_t.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        chebyshev_t,
+    ),
+    Operator::new(
+        "aten::special_chebyshev_polynomial_t.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        chebyshev_t,
+    ),
+    Operator::new(
+        "aten::special_chebyshev_polynomial_u.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        chebyshev_u,
+    ),
+    Operator::new(
+        "aten::special_chebyshev_polynomial_u.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        chebyshev_u,
+    ),
+    Operator::new(
+        "aten::special_chebyshev_polynomial_u.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        chebyshev_u,
+    ),
+    Operator::new(
+        "aten::special_chebyshev_polynomial_v.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        chebyshev_v,
+    ),
+    Operator::new(
+        "aten::special_chebyshev_polynomial_v.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        chebyshev_v,
+    ),
+    Operator::new(
+        "aten::special_chebyshev_polynomial_v.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        chebyshev_v,
+    ),
+    Operator::new(
+        "aten::special_chebyshev_polynomial_w.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        chebyshev_w,
+    ),
+    Operator::new(
+        "aten::special_chebyshev_polynomial_w.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        chebyshev_w,
+    ),
+    Operator::new(
+        "aten::special_chebyshev_polynomial_w.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        chebyshev_w,
+    ),
+    Operator::new(
+        "aten::special_shifted_chebyshev_polynomial_t.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        shifted_chebyshev_t,
+    ),
+    Operator::new(
+        "aten::special_shifted_chebyshev_polynomial_t.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        shifted_chebyshev_t,
+    ),
+    Operator::new(
+        "aten::special_shifted_chebyshev_polynomial_t.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        shifted_chebyshev_t,
+    ),
+    Operator::new(
+        "aten::special_shifted_chebyshev_polynomial_u.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        shifted_chebyshev_u,
+    ),
+    Operator::new(
+        "aten::special_shifted_chebyshev_polynomial_u.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        shifted_chebyshev_u,
+    ),
+    Operator::new(
+        "aten::special_shifted_chebyshev_polynomial_u.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        shifted_chebyshev_u,
+    ),
+    Operator::new(
+        "aten::special_shifted_chebyshev_polynomial_v.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        shifted_chebyshev_v,
+    ),
+    Operator::new(
+        "aten::special_shifted_chebyshev_polynomial_v.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        shifted_chebyshev_v,
+    ),
+    Operator::new(
+        "aten::special_shifted_chebyshev_polynomial_v.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        shifted_chebyshev_v,
+    ),
+    Operator::new(
+        "aten::special_shifted_chebyshev_polynomial_w.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        shifted_chebyshev_w,
+    ),
+    Operator::new(
+        "aten::special_shifted_chebyshev_polynomial_w.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        shifted_chebyshev_w,
+    ),
+    Operator::new(
+        "aten::special_shifted_chebyshev_polynomial_w.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        shifted_chebyshev_w,
+    ),
+    Operator::new(
+        "aten::special_hermite_polynomial_h.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        hermite_h,
+    ),
+    Operator::new(
+        "aten::special_hermite_polynomial_h.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        hermite_h,
+    ),
+    Operator::new(
+        "aten::special_hermite_polynomial_h.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        hermite_h,
+    ),
+    Operator::new(
+        "aten::special_hermite_polynomial_he.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        hermite_he,
+    ),
+    Operator::new(
+        "aten::special_hermite_polynomial_he.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        hermite_he,
+    ),
+    Operator::new(
+        "aten::special_hermite_polynomial_he.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        hermite_he,
+    ),
+    Operator::new(
+        "aten::special_laguerre_polynomial_l.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        laguerre,
+    ),
+    Operator::new(
+        "aten::special_laguerre_polynomial_l.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        laguerre,
+    ),
+    Operator::new(
+        "aten::special_laguerre_polynomial_l.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        laguerre,
+    ),
+    Operator::new(
+        "aten::special_legendre_polynomial_p.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        legendre,
+    ),
+    Operator::new(
+        "aten::special_legendre_polynomial_p.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        legendre,
+    ),
+    Operator::new(
+        "aten::special_legendre_polynomial_p.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        legendre,
+    ),
+];
+
+macro_rules! functions {
+    ($($f:ident,)*) => { $(
+        fn $f(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+            let inputs = [Input::of(args, 0)?, Input::of(args, 1)?];
+            map_float(ctx, args, outs, inputs, &elementwise!(float |x, n| formula::$f(x, n)))
+        }
+    )* };
 }
 
-rows! {
-    "chebyshev_polynomial_t": chebyshev_t,
-    "chebyshev_polynomial_u": chebyshev_u,
-    "chebyshev_polynomial_v": chebyshev_v,
-    "chebyshev_polynomial_w": chebyshev_w,
-    "shifted_chebyshev_polynomial_t": shifted_chebyshev_t,
-    "shifted_chebyshev_polynomial_u": shifted_chebyshev_u,
-    "shifted_chebyshev_polynomial_v": shifted_chebyshev_v,
-    "shifted_chebyshev_polynomial_w": shifted_chebyshev_w,
-    "hermite_polynomial_h": hermite_h,
-    "hermite_polynomial_he": hermite_he,
-    "laguerre_polynomial_l": laguerre,
-    "legendre_polynomial_p": legendre,
+functions! {
+    chebyshev_t,
+    chebyshev_u,
+    chebyshev_v,
+    chebyshev_w,
+    shifted_chebyshev_t,
+    shifted_chebyshev_u,
+    shifted_chebyshev_v,
+    shifted_chebyshev_w,
+    hermite_h,
+    hermite_he,
+    laguerre,
+    legendre,
 }
 
 /// The highest degree of a recurrence; above it the result is NaN.

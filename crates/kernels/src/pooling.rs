@@ -11,82 +11,70 @@ use pteron_operator::{
 use pteron_tensor::{Scalar, ScalarType, Shape, TensorMeta};
 use std::ops::Range;
 
-macro_rules! avg {
-    ($name:literal, $n:literal, $tail:literal, $f:ident) => {
-        Operator::new(
-            concat!(
-                "aten::",
-                $name,
-                ".out(Tensor self, int[",
-                $n,
-                "] kernel_size, int[",
-                $n,
-                "] stride=[], int[",
-                $n,
-                "] padding=0, bool ceil_mode=False, bool count_include_pad=True",
-                $tail,
-                ", *, Tensor(a!) out) -> Tensor(a!)"
-            ),
-            DtypeSet::REAL,
-            $f::<{ $n }>,
-        )
-    };
-}
-
-macro_rules! max {
-    ($name:literal, $n:literal, $f:ident) => {
-        Operator::new(
-            concat!(
-                "aten::",
-                $name,
-                ".out(Tensor self, int[",
-                $n,
-                "] kernel_size, int[",
-                $n,
-                "] stride=[], int[",
-                $n,
-                "] padding=0, int[",
-                $n,
-                "] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) ",
-                "-> (Tensor(a!), Tensor(b!))"
-            ),
-            DtypeSet::REAL,
-            $f::<{ $n }>,
-        )
-    };
-}
-
-macro_rules! adaptive {
-    ($name:literal, $n:literal, $f:ident) => {
-        Operator::new(
-            concat!(
-                "aten::",
-                $name,
-                "(Tensor self, SymInt[",
-                $n,
-                "] output_size, *, Tensor(a!) out) -> Tensor(a!)"
-            ),
-            DtypeSet::FLOATING,
-            $f::<{ $n }>,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    avg!("avg_pool1d", 1, "", avg_pool),
-    avg!("avg_pool2d", 2, ", int? divisor_override=None", avg_pool)
-        .rounding(Rounding::Once)
-        .any_layout()
-        .means(avg_meaning),
-    avg!("avg_pool3d", 3, ", int? divisor_override=None", avg_pool),
-    max!("max_pool1d_with_indices", 1, max_pool),
-    max!("max_pool2d_with_indices", 2, max_pool).rounding(Rounding::Exact).any_layout().means(max_meaning),
-    max!("max_pool3d_with_indices", 3, max_pool),
-    adaptive!("adaptive_avg_pool1d.out", 1, adaptive_avg_pool),
-    adaptive!("adaptive_avg_pool2d.out", 2, adaptive_avg_pool),
-    adaptive!("adaptive_avg_pool3d.out", 3, adaptive_avg_pool),
-    adaptive!("_adaptive_avg_pool2d.out", 2, adaptive_avg_pool).rounding(Rounding::Once).any_layout(),
-    adaptive!("_adaptive_avg_pool3d.out", 3, adaptive_avg_pool),
+    Operator::new(
+        "aten::avg_pool1d.out(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL,
+        avg_pool::<1>,
+    ),
+    Operator::new(
+        "aten::avg_pool2d.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL,
+        avg_pool::<2>,
+    )
+    .rounding(Rounding::Once)
+    .any_layout()
+    .means(avg_meaning),
+    Operator::new(
+        "aten::avg_pool3d.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL,
+        avg_pool::<3>,
+    ),
+    Operator::new(
+        "aten::max_pool1d_with_indices.out(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
+        DtypeSet::REAL,
+        max_pool::<1>,
+    ),
+    Operator::new(
+        "aten::max_pool2d_with_indices.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
+        DtypeSet::REAL,
+        max_pool::<2>,
+    )
+    .rounding(Rounding::Exact)
+    .any_layout()
+    .means(max_meaning),
+    Operator::new(
+        "aten::max_pool3d_with_indices.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
+        DtypeSet::REAL,
+        max_pool::<3>,
+    ),
+    Operator::new(
+        "aten::adaptive_avg_pool1d.out(Tensor self, SymInt[1] output_size, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        adaptive_avg_pool::<1>,
+    ),
+    Operator::new(
+        "aten::adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        adaptive_avg_pool::<2>,
+    ),
+    Operator::new(
+        "aten::adaptive_avg_pool3d.out(Tensor self, SymInt[3] output_size, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        adaptive_avg_pool::<3>,
+    ),
+    Operator::new(
+        "aten::_adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        adaptive_avg_pool::<2>,
+    )
+    .rounding(Rounding::Once)
+    .any_layout(),
+    Operator::new(
+        "aten::_adaptive_avg_pool3d.out(Tensor self, SymInt[3] output_size, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        adaptive_avg_pool::<3>,
+    ),
 ];
 
 /// Height and width, from a list of one or two values; `absent` for an empty or absent list.

@@ -7,36 +7,26 @@ use crate::support::rows::{expect_type, write_values};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{Shape, TensorMeta};
 
-macro_rules! grad {
-    ($schema:literal, $f:expr) => {
-        Operator::new(
-            concat!("aten::", $schema, ", *, Tensor(a!) grad_input) -> Tensor(a!)"),
-            DtypeSet::FLOATING,
-            $f,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    grad!(
-        "max_pool2d_with_indices_backward.grad_input(Tensor grad_output, Tensor self, int[2] kernel_size, \
-         int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices",
-        max_backward::<2>
+    Operator::new(
+        "aten::max_pool2d_with_indices_backward.grad_input(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices, *, Tensor(a!) grad_input) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        max_backward::<2>,
     ),
-    grad!(
-        "max_pool3d_with_indices_backward.grad_input(Tensor grad_output, Tensor self, int[3] kernel_size, \
-         int[3] stride, int[3] padding, int[3] dilation, bool ceil_mode, Tensor indices",
-        max_backward::<3>
+    Operator::new(
+        "aten::max_pool3d_with_indices_backward.grad_input(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] stride, int[3] padding, int[3] dilation, bool ceil_mode, Tensor indices, *, Tensor(a!) grad_input) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        max_backward::<3>,
     ),
-    grad!(
-        "avg_pool2d_backward.grad_input(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, \
-         int[2] padding, bool ceil_mode, bool count_include_pad, int? divisor_override",
-        avg_backward::<2>
+    Operator::new(
+        "aten::avg_pool2d_backward.grad_input(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool count_include_pad, int? divisor_override, *, Tensor(a!) grad_input) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        avg_backward::<2>,
     ),
-    grad!(
-        "avg_pool3d_backward.grad_input(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] stride, \
-         int[3] padding, bool ceil_mode, bool count_include_pad, int? divisor_override",
-        avg_backward::<3>
+    Operator::new(
+        "aten::avg_pool3d_backward.grad_input(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] stride, int[3] padding, bool ceil_mode, bool count_include_pad, int? divisor_override, *, Tensor(a!) grad_input) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        avg_backward::<3>,
     ),
 ];
 

@@ -10,72 +10,106 @@ use crate::support::map::aligned;
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, ensure};
 use pteron_tensor::{Scalar, ScalarType, ShapeDynamism};
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new($schema, DtypeSet::NONE, $f)
-    };
-    (prim $name:literal, $f:ident) => {
-        row!(concat!("executorch_prim::", $name, "(Scalar a, Scalar b) -> Scalar"), $f, NONE)
-            .results(Results::Shapes)
-    };
-    (one $name:literal, $f:ident) => {
-        row!(concat!("executorch_prim::", $name, "(Scalar a) -> Scalar"), $f, NONE).results(Results::Shapes)
-    };
-    ($schema:expr, $f:ident, $dtypes:ident) => {
-        Operator::new($schema, DtypeSet::$dtypes, $f)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("aten::sym_size.int(Tensor self, int dim) -> int", sym_size, ALL).results(Results::Shapes),
-    row!("aten::sym_stride.int(Tensor self, int dim) -> int", sym_stride, ALL).results(Results::Shapes),
-    row!("aten::sym_numel(Tensor self) -> int", sym_numel, ALL).results(Results::Shapes),
-    row!("aten::sym_storage_offset(Tensor self) -> int", sym_storage_offset, ALL).results(Results::Shapes),
-    row!("aten::_local_scalar_dense(Tensor self) -> Scalar", local_scalar_dense, REAL_BOOL),
-    row!("executorch_prim::et_view.default(Tensor(a) self, int[] size) -> Tensor(a)", et_view, ALL)
+    Operator::new("aten::sym_size.int(Tensor self, int dim) -> int", DtypeSet::ALL, sym_size)
         .results(Results::Shapes),
-    row!(
-        "executorch_prim::et_copy_index.tensor(Tensor(a!) copy_to, Tensor copy_from, int index) -> ()",
-        et_copy_index,
-        ALL
+    Operator::new("aten::sym_stride.int(Tensor self, int dim) -> int", DtypeSet::ALL, sym_stride)
+        .results(Results::Shapes),
+    Operator::new("aten::sym_numel(Tensor self) -> int", DtypeSet::ALL, sym_numel).results(Results::Shapes),
+    Operator::new("aten::sym_storage_offset(Tensor self) -> int", DtypeSet::ALL, sym_storage_offset)
+        .results(Results::Shapes),
+    Operator::new(
+        "aten::_local_scalar_dense(Tensor self) -> Scalar",
+        DtypeSet::REAL_BOOL,
+        local_scalar_dense,
     ),
-    row!(prim "add.Scalar", add),
-    row!(prim "add.int", add),
-    row!(prim "sub.Scalar", sub),
-    row!(prim "sub.int", sub),
-    row!(prim "mul.Scalar", mul),
-    row!(prim "mul.int", mul),
-    row!(prim "floordiv.Scalar", floordiv),
-    row!(prim "floordiv.int", div_int),
-    row!(prim "truediv.Scalar", truediv),
-    row!(prim "truediv.int", truediv),
-    row!(prim "mod.Scalar", mod_int),
-    row!(prim "mod.int", mod_int),
-    row!(prim "eq.Scalar", eq),
-    row!(prim "eq.int", eq),
-    row!(prim "ne.Scalar", ne),
-    row!(prim "ne.int", ne),
-    row!(prim "gt.Scalar", gt),
-    row!(prim "gt.int", gt),
-    row!(prim "lt.Scalar", lt),
-    row!(prim "lt.int", lt),
-    row!(prim "ge.Scalar", ge),
-    row!(prim "ge.int", ge),
-    row!(prim "le.Scalar", le),
-    row!(prim "le.int", le),
-    row!(prim "sym_max.Scalar", sym_max),
-    row!(prim "sym_min.Scalar", sym_min),
-    row!(one "neg.Scalar", neg),
-    row!(one "neg.int", neg),
-    row!(one "sym_float.Scalar", sym_float),
-    row!(one "sym_int.Scalar", sym_int),
-    row!(one "sym_not.Scalar", sym_not),
-    row!(one "ceil.Scalar", ceil),
-    row!(one "floor.Scalar", floor),
-    row!(one "round.Scalar", round),
-    row!(one "trunc.Scalar", trunc),
-    row!("executorch_prim::sym_ite.Scalar(Scalar b, Scalar t, Scalar f) -> Scalar", sym_ite)
+    Operator::new(
+        "executorch_prim::et_view.default(Tensor(a) self, int[] size) -> Tensor(a)",
+        DtypeSet::ALL,
+        et_view,
+    )
+    .results(Results::Shapes),
+    Operator::new(
+        "executorch_prim::et_copy_index.tensor(Tensor(a!) copy_to, Tensor copy_from, int index) -> ()",
+        DtypeSet::ALL,
+        et_copy_index,
+    ),
+    Operator::new("executorch_prim::add.Scalar(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, add)
         .results(Results::Shapes),
+    Operator::new("executorch_prim::add.int(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, add)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::sub.Scalar(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, sub)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::sub.int(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, sub)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::mul.Scalar(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, mul)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::mul.int(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, mul)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::floordiv.Scalar(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, floordiv)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::floordiv.int(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, div_int)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::truediv.Scalar(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, truediv)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::truediv.int(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, truediv)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::mod.Scalar(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, mod_int)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::mod.int(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, mod_int)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::eq.Scalar(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, eq)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::eq.int(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, eq)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::ne.Scalar(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, ne)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::ne.int(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, ne)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::gt.Scalar(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, gt)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::gt.int(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, gt)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::lt.Scalar(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, lt)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::lt.int(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, lt)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::ge.Scalar(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, ge)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::ge.int(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, ge)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::le.Scalar(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, le)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::le.int(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, le)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::sym_max.Scalar(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, sym_max)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::sym_min.Scalar(Scalar a, Scalar b) -> Scalar", DtypeSet::NONE, sym_min)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::neg.Scalar(Scalar a) -> Scalar", DtypeSet::NONE, neg)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::neg.int(Scalar a) -> Scalar", DtypeSet::NONE, neg)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::sym_float.Scalar(Scalar a) -> Scalar", DtypeSet::NONE, sym_float)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::sym_int.Scalar(Scalar a) -> Scalar", DtypeSet::NONE, sym_int)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::sym_not.Scalar(Scalar a) -> Scalar", DtypeSet::NONE, sym_not)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::ceil.Scalar(Scalar a) -> Scalar", DtypeSet::NONE, ceil)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::floor.Scalar(Scalar a) -> Scalar", DtypeSet::NONE, floor)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::round.Scalar(Scalar a) -> Scalar", DtypeSet::NONE, round)
+        .results(Results::Shapes),
+    Operator::new("executorch_prim::trunc.Scalar(Scalar a) -> Scalar", DtypeSet::NONE, trunc)
+        .results(Results::Shapes),
+    Operator::new(
+        "executorch_prim::sym_ite.Scalar(Scalar b, Scalar t, Scalar f) -> Scalar",
+        DtypeSet::NONE,
+        sym_ite,
+    )
+    .results(Results::Shapes),
 ];
 
 fn sym_size(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {

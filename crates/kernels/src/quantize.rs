@@ -8,54 +8,38 @@ use pteron_operator::facts::QParams;
 use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, ensure};
 use pteron_tensor::ScalarType;
 
-macro_rules! row {
-    ($schema:literal, $dtypes:expr, $f:ident) => {
-        Operator::new(
-            concat!("quantized_decomposed::", $schema, "Tensor(a!) out) -> Tensor(a!)"),
-            $dtypes,
-            $f,
-        )
-    };
-}
-
 /// Types of quantized values.
 const QUANTIZED: DtypeSet = DtypeSet::INTEGRAL.and(DtypeSet::of(&[ScalarType::UInt16, ScalarType::UInt32]));
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!(
-        "quantize_per_tensor.out(Tensor input, float scale, int zero_point, int quant_min, int quant_max, \
-         ScalarType dtype, *, ",
+    Operator::new(
+        "quantized_decomposed::quantize_per_tensor.out(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
-        quantize
+        quantize,
     )
     .means(|args| Some(Meaning::Quantize(known(args)?))),
-    row!(
-        "quantize_per_tensor.Tensor_out(Tensor input, Tensor scale, Tensor zero_point, int quant_min, \
-         int quant_max, ScalarType dtype, *, ",
+    Operator::new(
+        "quantized_decomposed::quantize_per_tensor.Tensor_out(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
-        quantize
+        quantize,
     )
     .means(|args| Some(Meaning::Quantize(computed(args, false)?))),
-    row!(
-        "dequantize_per_tensor.out(Tensor input, float scale, int zero_point, int quant_min, int quant_max, \
-         ScalarType dtype, *, ScalarType? out_dtype=None, ",
+    Operator::new(
+        "quantized_decomposed::dequantize_per_tensor.out(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None, Tensor(a!) out) -> Tensor(a!)",
         QUANTIZED,
-        dequantize
+        dequantize,
     )
     .means(|args| Some(Meaning::Dequantize(known(args)?))),
-    row!(
-        "dequantize_per_tensor.Tensor_out(Tensor input, Tensor scale, Tensor zero_point, int quant_min, \
-         int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None, ",
+    Operator::new(
+        "quantized_decomposed::dequantize_per_tensor.Tensor_out(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None, Tensor(a!) out) -> Tensor(a!)",
         QUANTIZED,
-        dequantize
+        dequantize,
     )
     .means(|args| Some(Meaning::Dequantize(computed(args, false)?))),
-    row!(
-        "add.out(Tensor a, float a_scale, int a_zero_point, int a_quant_min, int a_quant_max, Tensor b, \
-         float b_scale, int b_zero_point, int b_quant_min, int b_quant_max, float out_scale, \
-         int out_zero_point, int out_quant_min, int out_quant_max, *, ",
+    Operator::new(
+        "quantized_decomposed::add.out(Tensor a, float a_scale, int a_zero_point, int a_quant_min, int a_quant_max, Tensor b, float b_scale, int b_zero_point, int b_quant_min, int b_quant_max, float out_scale, int out_zero_point, int out_quant_min, int out_quant_max, *, Tensor(a!) out) -> Tensor(a!)",
         QUANTIZED,
-        add
+        add,
     ),
 ];
 

@@ -16,63 +16,42 @@ use pteron_tensor::{Scalar, ScalarType, Tensor, TensorMeta};
 /// Types of quantized values.
 const QUANTIZED: DtypeSet = DtypeSet::INTEGRAL.and(DtypeSet::of(&[ScalarType::UInt16, ScalarType::UInt32]));
 
-macro_rules! row {
-    ($schema:literal, $dtypes:expr, $f:ident) => {
-        Operator::new(
-            concat!("quantized_decomposed::", $schema, "Tensor(a!) out) -> Tensor(a!)"),
-            $dtypes,
-            $f,
-        )
-    };
-}
-
-macro_rules! choice {
-    ($schema:literal, $f:ident) => {
-        Operator::new(
-            concat!(
-                "quantized_decomposed::",
-                $schema,
-                "Tensor(a!) scale_out, Tensor(b!) zero_point_out) -> (Tensor(a!), Tensor(b!))"
-            ),
-            DtypeSet::FLOATING,
-            $f,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!(
-        "quantize_per_channel.out(Tensor input, Tensor scales, Tensor zero_points, int axis, int quant_min, \
-         int quant_max, ScalarType dtype, *, ",
+    Operator::new(
+        "quantized_decomposed::quantize_per_channel.out(Tensor input, Tensor scales, Tensor zero_points, int axis, int quant_min, int quant_max, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
-        quantize_per_channel
+        quantize_per_channel,
     ),
-    row!(
-        "dequantize_per_channel.out(Tensor input, Tensor scales, Tensor? zero_points, int axis, int quant_min, \
-         int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None, ",
+    Operator::new(
+        "quantized_decomposed::dequantize_per_channel.out(Tensor input, Tensor scales, Tensor? zero_points, int axis, int quant_min, int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None, Tensor(a!) out) -> Tensor(a!)",
         QUANTIZED,
-        dequantize_per_channel
-    ).means(per_channel_meaning),
-    row!(
-        "quantize_per_token.out(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, \
-         ScalarType dtype, *, ",
+        dequantize_per_channel,
+    )
+    .means(per_channel_meaning),
+    Operator::new(
+        "quantized_decomposed::quantize_per_token.out(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
-        quantize_per_token
-    ).means(|args| Some(Meaning::Quantize(computed(args, true)?))),
-    row!(
-        "dequantize_per_token.out(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, \
-         ScalarType dtype, ScalarType output_dtype, *, ",
+        quantize_per_token,
+    )
+    .means(|args| Some(Meaning::Quantize(computed(args, true)?))),
+    Operator::new(
+        "quantized_decomposed::dequantize_per_token.out(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, ScalarType dtype, ScalarType output_dtype, *, Tensor(a!) out) -> Tensor(a!)",
         QUANTIZED,
-        dequantize_per_token
-    ).means(|args| Some(Meaning::Dequantize(computed(args, true)?))),
-    choice!(
-        "choose_qparams.Tensor_out(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype, *, ",
-        choose_qparams
-    ).means(choice_by_tensor),
-    choice!(
-        "choose_qparams_per_token_asymmetric.out(Tensor input, ScalarType dtype, *, ",
-        choose_qparams_per_token
-    ).means(|_| Some(Meaning::ChooseQParams(ChooseQParams::PerToken))),
+        dequantize_per_token,
+    )
+    .means(|args| Some(Meaning::Dequantize(computed(args, true)?))),
+    Operator::new(
+        "quantized_decomposed::choose_qparams.Tensor_out(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype, *, Tensor(a!) scale_out, Tensor(b!) zero_point_out) -> (Tensor(a!), Tensor(b!))",
+        DtypeSet::FLOATING,
+        choose_qparams,
+    )
+    .means(choice_by_tensor),
+    Operator::new(
+        "quantized_decomposed::choose_qparams_per_token_asymmetric.out(Tensor input, ScalarType dtype, *, Tensor(a!) scale_out, Tensor(b!) zero_point_out) -> (Tensor(a!), Tensor(b!))",
+        DtypeSet::FLOATING,
+        choose_qparams_per_token,
+    )
+    .means(|_| Some(Meaning::ChooseQParams(ChooseQParams::PerToken))),
 ];
 
 fn per_channel_meaning(args: &Args<'_>) -> Option<Meaning> {

@@ -7,35 +7,42 @@ use crate::support::rows::{all_rows, write_values};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::ScalarType;
 
-macro_rules! row {
-    ($name:literal, $rest:literal, $bits:literal) => {
-        Operator::new(
-            concat!(
-                "quantized_decomposed::",
-                $name,
-                "(Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, int weight_quant_min, \
-                 int weight_quant_max, Tensor indices, ",
-                $rest,
-                "Tensor(a!) out) -> Tensor(a!)"
-            ),
-            if $bits == 8 { BYTES } else { PACKED },
-            embedding::<$bits>,
-        )
-    };
-}
-
 /// Types of tables of 8-bit values.
 const BYTES: DtypeSet = DtypeSet::of(&[ScalarType::Byte, ScalarType::Char]);
 /// The type of packed tables.
 const PACKED: DtypeSet = DtypeSet::of(&[ScalarType::Byte]);
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("embedding_byte.out", "*, ", 8),
-    row!("embedding_byte.dtype_out", "*, ScalarType? dtype=None, ", 8),
-    row!("embedding_4bit.out", "*, ", 4),
-    row!("embedding_4bit.dtype_out", "ScalarType? dtype=None, *, ", 4),
-    row!("embedding_2bit.out", "*, ", 2),
-    row!("embedding_2bit.dtype_out", "ScalarType? dtype=None, *, ", 2),
+    Operator::new(
+        "quantized_decomposed::embedding_byte.out(Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, int weight_quant_min, int weight_quant_max, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        if 8 == 8 { BYTES } else { PACKED },
+        embedding::<8>,
+    ),
+    Operator::new(
+        "quantized_decomposed::embedding_byte.dtype_out(Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, int weight_quant_min, int weight_quant_max, Tensor indices, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        if 8 == 8 { BYTES } else { PACKED },
+        embedding::<8>,
+    ),
+    Operator::new(
+        "quantized_decomposed::embedding_4bit.out(Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, int weight_quant_min, int weight_quant_max, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        if 4 == 8 { BYTES } else { PACKED },
+        embedding::<4>,
+    ),
+    Operator::new(
+        "quantized_decomposed::embedding_4bit.dtype_out(Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, int weight_quant_min, int weight_quant_max, Tensor indices, ScalarType? dtype=None, *, Tensor(a!) out) -> Tensor(a!)",
+        if 4 == 8 { BYTES } else { PACKED },
+        embedding::<4>,
+    ),
+    Operator::new(
+        "quantized_decomposed::embedding_2bit.out(Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, int weight_quant_min, int weight_quant_max, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        if 2 == 8 { BYTES } else { PACKED },
+        embedding::<2>,
+    ),
+    Operator::new(
+        "quantized_decomposed::embedding_2bit.dtype_out(Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, int weight_quant_min, int weight_quant_max, Tensor indices, ScalarType? dtype=None, *, Tensor(a!) out) -> Tensor(a!)",
+        if 2 == 8 { BYTES } else { PACKED },
+        embedding::<2>,
+    ),
 ];
 
 /// Value `j` of a row of `BITS`-bit values. Of two 4-bit values the first is in the high half of the byte; of four

@@ -7,25 +7,16 @@ use crate::support::quantized::expect_zero_points;
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::ScalarType;
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(
-            concat!("quantized_decomposed::", $schema, "*, Tensor(a!) out) -> Tensor(a!)"),
-            DtypeSet::FLOATING,
-            $f,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!(
-        "mixed_mm.out(Tensor input, Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, ",
-        mixed_mm
+    Operator::new(
+        "quantized_decomposed::mixed_mm.out(Tensor input, Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        mixed_mm,
     ),
-    row!(
-        "mixed_linear.out(Tensor input, Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, \
-         ScalarType? dtype=None, ",
-        mixed_linear
+    Operator::new(
+        "quantized_decomposed::mixed_linear.out(Tensor input, Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, ScalarType? dtype=None, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        mixed_linear,
     ),
 ];
 

@@ -8,88 +8,143 @@ use crate::support::layout::Layout;
 use pteron_operator::{Args, DtypeSet, Generator, KernelContext, Operator, Outs, Result, Results, ensure};
 use pteron_tensor::{ScalarType, Shape};
 
-macro_rules! row {
-    ($schema:literal, $dtypes:ident, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
-            .results(Results::Random)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("rand.out(SymInt[] size, *, ", FLOATING, rand),
-    row!("rand.generator_out(SymInt[] size, *, Generator? generator, ", FLOATING, rand),
-    row!("randn.out(SymInt[] size, *, ", FLOATING, randn),
-    row!("randn.generator_out(SymInt[] size, *, Generator? generator, ", FLOATING, randn),
-    row!("rand_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", FLOATING, rand_like),
-    row!("randn_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", FLOATING, randn_like),
-    row!("randint.out(SymInt high, SymInt[] size, *, ", REAL_BOOL, randint),
-    row!("randint.generator_out(SymInt high, SymInt[] size, *, Generator? generator, ", REAL_BOOL, randint),
-    row!("randint.low_out(SymInt low, SymInt high, SymInt[] size, *, ", REAL_BOOL, randint_low),
-    row!(
-        "randint.low_generator_out(SymInt low, SymInt high, SymInt[] size, *, Generator? generator, ",
-        REAL_BOOL,
-        randint_low
-    ),
-    row!(
-        "randint_like.out(Tensor self, SymInt high, *, MemoryFormat? memory_format=None, ",
-        REAL_BOOL,
-        randint_like
-    ),
-    row!(
-        "randint_like.low_dtype_out(Tensor self, SymInt low, SymInt high, *, \
-         MemoryFormat? memory_format=None, ",
-        REAL_BOOL,
-        randint_like_low
-    ),
-    row!("randperm.out(SymInt n, *, ", REAL, randperm),
-    row!("randperm.generator_out(SymInt n, *, Generator? generator, ", REAL, randperm),
-    row!(
-        "uniform.out(Tensor self, float from=0.0, float to=1.0, *, Generator? generator=None, ",
-        FLOATING,
-        uniform
-    ),
-    row!(
-        "normal.out(Tensor self, float mean=0.0, float std=1.0, *, Generator? generator=None, ",
-        FLOATING,
-        normal
-    ),
-    row!(
-        "normal.float_float_out(float mean, float std, SymInt[] size, *, Generator? generator=None, ",
-        FLOATING,
-        normal_sized
-    ),
-    row!(
-        "normal.Tensor_float_out(Tensor mean, float std=1.0, *, Generator? generator=None, ",
-        FLOATING,
-        normal_of
-    ),
-    row!(
-        "normal.float_Tensor_out(float mean, Tensor std, *, Generator? generator=None, ",
-        FLOATING,
-        normal_of
-    ),
-    row!(
-        "normal.Tensor_Tensor_out(Tensor mean, Tensor std, *, Generator? generator=None, ",
-        FLOATING,
-        normal_of
-    ),
-    row!("bernoulli.out(Tensor self, *, Generator? generator=None, ", FLOATING, bernoulli),
-    row!(
-        "bernoulli.Tensor_out(Tensor self, Tensor p, *, Generator? generator=None, ",
-        REAL_BOOL,
-        bernoulli_tensor
-    ),
-    row!(
-        "bernoulli.float_out(Tensor self, float p=0.5, *, Generator? generator=None, ",
-        REAL_BOOL,
-        bernoulli_number
-    ),
-    row!(
-        "multinomial.out(Tensor self, SymInt num_samples, bool replacement=False, *, \
-         Generator? generator=None, ",
-        FLOATING,
-        multinomial
-    ),
+    Operator::new("aten::rand.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::FLOATING, rand)
+        .results(Results::Random),
+    Operator::new(
+        "aten::rand.generator_out(SymInt[] size, *, Generator? generator, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        rand,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::randn.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        randn,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::randn.generator_out(SymInt[] size, *, Generator? generator, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        randn,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::rand_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        rand_like,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::randn_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        randn_like,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::randint.out(SymInt high, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        randint,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::randint.generator_out(SymInt high, SymInt[] size, *, Generator? generator, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        randint,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::randint.low_out(SymInt low, SymInt high, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        randint_low,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::randint.low_generator_out(SymInt low, SymInt high, SymInt[] size, *, Generator? generator, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        randint_low,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::randint_like.out(Tensor self, SymInt high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        randint_like,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::randint_like.low_dtype_out(Tensor self, SymInt low, SymInt high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        randint_like_low,
+    )
+    .results(Results::Random),
+    Operator::new("aten::randperm.out(SymInt n, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL, randperm)
+        .results(Results::Random),
+    Operator::new(
+        "aten::randperm.generator_out(SymInt n, *, Generator? generator, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL,
+        randperm,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::uniform.out(Tensor self, float from=0.0, float to=1.0, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        uniform,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::normal.out(Tensor self, float mean=0.0, float std=1.0, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        normal,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::normal.float_float_out(float mean, float std, SymInt[] size, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        normal_sized,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::normal.Tensor_float_out(Tensor mean, float std=1.0, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        normal_of,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::normal.float_Tensor_out(float mean, Tensor std, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        normal_of,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::normal.Tensor_Tensor_out(Tensor mean, Tensor std, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        normal_of,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::bernoulli.out(Tensor self, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        bernoulli,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::bernoulli.Tensor_out(Tensor self, Tensor p, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        bernoulli_tensor,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::bernoulli.float_out(Tensor self, float p=0.5, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        bernoulli_number,
+    )
+    .results(Results::Random),
+    Operator::new(
+        "aten::multinomial.out(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        multinomial,
+    )
+    .results(Results::Random),
 ];
 
 /// Fills an out of a floating-point type.

@@ -9,38 +9,73 @@ use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Resu
 use pteron_tensor::{ScalarType, Shape, TensorView, TensorViewMut};
 use smallvec::SmallVec;
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        row!($schema, $f, ALL)
-    };
-    ($schema:literal, $f:ident, $dtypes:ident) => {
-        Operator::new(concat!("aten::", $schema, ", *, Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("roll.out(Tensor self, SymInt[1] shifts, int[1] dims=[]", roll),
+    Operator::new(
+        "aten::roll.out(Tensor self, SymInt[1] shifts, int[1] dims=[], *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        roll,
+    ),
     Operator::new(
         "aten::unbind_copy.int_out(Tensor self, int dim=0, *, Tensor(a!)[] out) -> ()",
         DtypeSet::ALL,
         unbind,
     )
     .moves(),
-    row!("tril.out(Tensor self, SymInt diagonal=0", tril),
-    row!("triu.out(Tensor self, SymInt diagonal=0", triu),
-    row!("pixel_shuffle.out(Tensor self, int upscale_factor", pixel_shuffle).moves(),
-    row!("pixel_unshuffle.out(Tensor self, int downscale_factor", pixel_unshuffle).moves(),
-    row!("channel_shuffle.out(Tensor self, SymInt groups", channel_shuffle),
+    Operator::new(
+        "aten::tril.out(Tensor self, SymInt diagonal=0, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        tril,
+    ),
+    Operator::new(
+        "aten::triu.out(Tensor self, SymInt diagonal=0, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        triu,
+    ),
+    Operator::new(
+        "aten::pixel_shuffle.out(Tensor self, int upscale_factor, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        pixel_shuffle,
+    )
+    .moves(),
+    Operator::new(
+        "aten::pixel_unshuffle.out(Tensor self, int downscale_factor, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        pixel_unshuffle,
+    )
+    .moves(),
+    Operator::new(
+        "aten::channel_shuffle.out(Tensor self, SymInt groups, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        channel_shuffle,
+    ),
     Operator::new(
         "preprocess::tile_crop.out(Tensor input, int tile_size, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         tile_crop,
     )
     .moves(),
-    row!("view_as_real_copy.out(Tensor self", view_as_real, COMPLEX),
-    row!("view_as_complex_copy.out(Tensor self", view_as_complex, FLOATING),
-    row!("_conj_physical.out(Tensor self", conj).in_place(&[0]),
-    row!("conj_physical.out(Tensor self", conj).in_place(&[0]),
+    Operator::new(
+        "aten::view_as_real_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::COMPLEX,
+        view_as_real,
+    ),
+    Operator::new(
+        "aten::view_as_complex_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        view_as_complex,
+    ),
+    Operator::new(
+        "aten::_conj_physical.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        conj,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::conj_physical.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        conj,
+    )
+    .in_place(&[0]),
 ];
 
 /// Shifts elements along dimensions with wrap-around; without dimensions, shifts them in row-major order.

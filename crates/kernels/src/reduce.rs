@@ -9,61 +9,83 @@ use pteron_operator::facts::wrap;
 use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding};
 use pteron_tensor::ScalarType;
 
-/// A row of an operator with one out.
-macro_rules! row {
-    ($schema:literal, $dtypes:ident, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
-    };
-}
-pub(crate) use row;
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!(
-        "sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, ",
-        ALL,
-        sum
+    Operator::new(
+        "aten::sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        sum,
     )
     .rounding(Rounding::Once),
-    row!("sum.out(Tensor self, *, ScalarType? dtype=None, ", ALL, sum_all),
-    row!(
-        "nansum.out(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, ",
-        REAL_BOOL,
-        nansum
-    ),
-    row!("mean.out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, ", ALL, mean)
-        .rounding(Rounding::Once)
-        .means(mean_meaning),
-    row!("mean.dtype_out(Tensor self, *, ScalarType? dtype=None, ", ALL, mean_all),
-    row!("prod.int_out(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None, ", ALL, prod),
-    row!("prod.out(Tensor self, *, ScalarType? dtype=None, ", ALL, prod_all),
-    row!("var.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, ", FLOATING, var)
-        .means(variance_meaning),
-    row!(
-        "var.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, ",
-        FLOATING,
-        var
-    )
-    .means(variance_meaning),
-    row!("std.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, ", FLOATING, std),
-    row!(
-        "std.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, ",
-        FLOATING,
-        std
+    Operator::new(
+        "aten::sum.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        sum_all,
     ),
     Operator::new(
-        "aten::var_mean.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
-         bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
+        "aten::nansum.out(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        nansum,
+    ),
+    Operator::new(
+        "aten::mean.out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        mean,
+    )
+    .rounding(Rounding::Once)
+    .means(mean_meaning),
+    Operator::new(
+        "aten::mean.dtype_out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        mean_all,
+    ),
+    Operator::new(
+        "aten::prod.int_out(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        prod,
+    ),
+    Operator::new(
+        "aten::prod.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        prod_all,
+    ),
+    Operator::new(
+        "aten::var.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        var,
+    )
+    .means(variance_meaning),
+    Operator::new(
+        "aten::var.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        var,
+    )
+    .means(variance_meaning),
+    Operator::new(
+        "aten::std.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        std,
+    ),
+    Operator::new(
+        "aten::std.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        std,
+    ),
+    Operator::new(
+        "aten::var_mean.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
         DtypeSet::FLOATING,
         var_mean,
     )
     .means(variance_meaning),
     Operator::new(
-        "aten::std_mean.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
-         bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
+        "aten::std_mean.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
         DtypeSet::FLOATING,
         std_mean,
     ),
-    row!("logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, ", REAL_BOOL, logsumexp),
+    Operator::new(
+        "aten::logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        logsumexp,
+    ),
 ];
 
 fn mean_meaning(args: &Args<'_>) -> Option<Meaning> {

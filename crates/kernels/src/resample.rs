@@ -15,132 +15,130 @@ use pteron_tensor::{DimOrder, Element, ScalarType, Shape};
 /// float16, bfloat16, float32, float64, and uint8, the type of 8-bit images.
 const PICTURES: DtypeSet = DtypeSet::FLOATING.and(DtypeSet::of(&[ScalarType::Byte]));
 
-macro_rules! row {
-    ($schema:literal, $dtypes:expr, $f:expr) => {
-        Operator::new(concat!("aten::", $schema, ", *, Tensor(a!) out) -> Tensor(a!)"), $dtypes, $f)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!(
-        "upsample_nearest1d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors",
+    Operator::new(
+        "aten::upsample_nearest1d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, vec::<1>(a, 2)?, false)
+        |c, a, o| nearest(c, a, o, vec::<1>(a, 2)?, false),
     ),
-    row!(
-        "upsample_nearest1d.out(Tensor self, SymInt[1] output_size, float? scales=None",
+    Operator::new(
+        "aten::upsample_nearest1d.out(Tensor self, SymInt[1] output_size, float? scales=None, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, plain::<1>(a, 2)?, false)
+        |c, a, o| nearest(c, a, o, plain::<1>(a, 2)?, false),
     ),
-    row!(
-        "upsample_nearest2d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors",
+    Operator::new(
+        "aten::upsample_nearest2d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, vec::<2>(a, 2)?, false)
-    ).rounding(Rounding::Exact).any_layout(),
-    row!(
-        "upsample_nearest2d.out(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None",
+        |c, a, o| nearest(c, a, o, vec::<2>(a, 2)?, false),
+    )
+    .rounding(Rounding::Exact)
+    .any_layout(),
+    Operator::new(
+        "aten::upsample_nearest2d.out(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, plain::<2>(a, 2)?, false)
+        |c, a, o| nearest(c, a, o, plain::<2>(a, 2)?, false),
     ),
-    row!(
-        "upsample_nearest3d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors",
+    Operator::new(
+        "aten::upsample_nearest3d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, vec::<3>(a, 2)?, false)
+        |c, a, o| nearest(c, a, o, vec::<3>(a, 2)?, false),
     ),
-    row!(
-        "upsample_nearest3d.out(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None",
+    Operator::new(
+        "aten::upsample_nearest3d.out(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, plain::<3>(a, 2)?, false)
+        |c, a, o| nearest(c, a, o, plain::<3>(a, 2)?, false),
     ),
-    row!(
-        "_upsample_nearest_exact1d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors",
+    Operator::new(
+        "aten::_upsample_nearest_exact1d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, vec::<1>(a, 2)?, true)
+        |c, a, o| nearest(c, a, o, vec::<1>(a, 2)?, true),
     ),
-    row!(
-        "_upsample_nearest_exact1d.out(Tensor self, SymInt[1] output_size, float? scales=None",
+    Operator::new(
+        "aten::_upsample_nearest_exact1d.out(Tensor self, SymInt[1] output_size, float? scales=None, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, plain::<1>(a, 2)?, true)
+        |c, a, o| nearest(c, a, o, plain::<1>(a, 2)?, true),
     ),
-    row!(
-        "_upsample_nearest_exact2d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors",
+    Operator::new(
+        "aten::_upsample_nearest_exact2d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, vec::<2>(a, 2)?, true)
+        |c, a, o| nearest(c, a, o, vec::<2>(a, 2)?, true),
     ),
-    row!(
-        "_upsample_nearest_exact2d.out(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None",
+    Operator::new(
+        "aten::_upsample_nearest_exact2d.out(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, plain::<2>(a, 2)?, true)
+        |c, a, o| nearest(c, a, o, plain::<2>(a, 2)?, true),
     ),
-    row!(
-        "_upsample_nearest_exact3d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors",
+    Operator::new(
+        "aten::_upsample_nearest_exact3d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, vec::<3>(a, 2)?, true)
+        |c, a, o| nearest(c, a, o, vec::<3>(a, 2)?, true),
     ),
-    row!(
-        "_upsample_nearest_exact3d.out(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None",
+    Operator::new(
+        "aten::_upsample_nearest_exact3d.out(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, plain::<3>(a, 2)?, true)
+        |c, a, o| nearest(c, a, o, plain::<3>(a, 2)?, true),
     ),
-    row!(
-        "upsample_linear1d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors",
+    Operator::new(
+        "aten::upsample_linear1d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, vec::<1>(a, 3)?, LINEAR)
+        |c, a, o| weighted(c, a, o, vec::<1>(a, 3)?, LINEAR),
     ),
-    row!(
-        "upsample_linear1d.out(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None",
+    Operator::new(
+        "aten::upsample_linear1d.out(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, plain::<1>(a, 3)?, LINEAR)
+        |c, a, o| weighted(c, a, o, plain::<1>(a, 3)?, LINEAR),
     ),
-    row!(
-        "upsample_bilinear2d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors",
+    Operator::new(
+        "aten::upsample_bilinear2d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, LINEAR)
-    ).rounding(Rounding::Once).any_layout(),
-    row!(
-        "upsample_bilinear2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None",
+        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, LINEAR),
+    )
+    .rounding(Rounding::Once)
+    .any_layout(),
+    Operator::new(
+        "aten::upsample_bilinear2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, LINEAR)
+        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, LINEAR),
     ),
-    row!(
-        "upsample_trilinear3d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors",
+    Operator::new(
+        "aten::upsample_trilinear3d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, vec::<3>(a, 3)?, LINEAR)
+        |c, a, o| weighted(c, a, o, vec::<3>(a, 3)?, LINEAR),
     ),
-    row!(
-        "upsample_trilinear3d.out(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None",
+    Operator::new(
+        "aten::upsample_trilinear3d.out(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, plain::<3>(a, 3)?, LINEAR)
+        |c, a, o| weighted(c, a, o, plain::<3>(a, 3)?, LINEAR),
     ),
-    row!(
-        "upsample_bicubic2d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors",
+    Operator::new(
+        "aten::upsample_bicubic2d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, CUBIC)
+        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, CUBIC),
     ),
-    row!(
-        "upsample_bicubic2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None",
+    Operator::new(
+        "aten::upsample_bicubic2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, CUBIC)
+        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, CUBIC),
     ),
-    row!(
-        "_upsample_bilinear2d_aa.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors",
+    Operator::new(
+        "aten::_upsample_bilinear2d_aa.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, LINEAR_AA)
+        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, LINEAR_AA),
     ),
-    row!(
-        "_upsample_bilinear2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None",
+    Operator::new(
+        "aten::_upsample_bilinear2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, LINEAR_AA)
+        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, LINEAR_AA),
     ),
-    row!(
-        "_upsample_bicubic2d_aa.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors",
+    Operator::new(
+        "aten::_upsample_bicubic2d_aa.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, CUBIC_AA)
+        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, CUBIC_AA),
     ),
-    row!(
-        "_upsample_bicubic2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None",
+    Operator::new(
+        "aten::_upsample_bicubic2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, CUBIC_AA)
+        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, CUBIC_AA),
     ),
 ];
 

@@ -13,55 +13,66 @@ use pteron_tensor::{ScalarType, Shape, TensorView};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-macro_rules! pair {
-    ($schema:literal, $f:ident) => {
-        Operator::new(
-            concat!(
-                "aten::",
-                $schema,
-                "Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)"
-            ),
-            DtypeSet::REAL_BOOL,
-            $f,
-        )
-    };
-}
-
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::REAL_BOOL, $f)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    pair!("sort.values(Tensor self, int dim=-1, bool descending=False, *, ", sort),
-    pair!(
-        "sort.values_stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False, ",
-        sort_stable
+    Operator::new(
+        "aten::sort.values(Tensor self, int dim=-1, bool descending=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
+        DtypeSet::REAL_BOOL,
+        sort,
     ),
-    row!("argsort.stable_out(Tensor self, *, bool stable, int dim=-1, bool descending=False, ", argsort),
-    row!("msort.out(Tensor self, *, ", msort),
-    pair!("topk.values(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True, *, ", topk),
-    pair!("kthvalue.values(Tensor self, SymInt k, int dim=-1, bool keepdim=False, *, ", kthvalue),
-    pair!("median.dim_values(Tensor self, int dim, bool keepdim=False, *, ", median),
-    row!("median.out(Tensor self, *, ", median_of_all),
-    row!(
-        "searchsorted.Tensor_out(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, \
-         str? side=None, Tensor? sorter=None, ",
-        searchsorted
+    Operator::new(
+        "aten::sort.values_stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
+        DtypeSet::REAL_BOOL,
+        sort_stable,
     ),
-    row!(
-        "searchsorted.Scalar_out(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False, \
-         str? side=None, Tensor? sorter=None, ",
-        searchsorted
+    Operator::new(
+        "aten::argsort.stable_out(Tensor self, *, bool stable, int dim=-1, bool descending=False, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        argsort,
     ),
-    row!(
-        "bucketize.Tensor_out(Tensor self, Tensor boundaries, *, bool out_int32=False, bool right=False, ",
-        bucketize
+    Operator::new(
+        "aten::msort.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        msort,
     ),
-    row!(
-        "bucketize.Scalar_out(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False, ",
-        bucketize
+    Operator::new(
+        "aten::topk.values(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
+        DtypeSet::REAL_BOOL,
+        topk,
+    ),
+    Operator::new(
+        "aten::kthvalue.values(Tensor self, SymInt k, int dim=-1, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
+        DtypeSet::REAL_BOOL,
+        kthvalue,
+    ),
+    Operator::new(
+        "aten::median.dim_values(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
+        DtypeSet::REAL_BOOL,
+        median,
+    ),
+    Operator::new(
+        "aten::median.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        median_of_all,
+    ),
+    Operator::new(
+        "aten::searchsorted.Tensor_out(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        searchsorted,
+    ),
+    Operator::new(
+        "aten::searchsorted.Scalar_out(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        searchsorted,
+    ),
+    Operator::new(
+        "aten::bucketize.Tensor_out(Tensor self, Tensor boundaries, *, bool out_int32=False, bool right=False, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        bucketize,
+    ),
+    Operator::new(
+        "aten::bucketize.Scalar_out(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        bucketize,
     ),
 ];
 

@@ -9,66 +9,256 @@ use pteron_operator::{Arg, Args, DtypeSet, KernelContext, Meaning, Operator, Out
 use pteron_tensor::{Complex, ScalarType};
 use std::f64::consts::{LN_2, LN_10, PI};
 
-macro_rules! row {
-    ($name:literal, $dtypes:ident, $f:ident) => {
-        Operator::new(
-            concat!("aten::", $name, "(Tensor self, *, Tensor(a!) out) -> Tensor(a!)"),
-            DtypeSet::$dtypes,
-            $f,
-        )
-        .in_place(&[0])
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("abs.out", ALL, abs).rounding(Rounding::Exact).means(|_| unary(Unary::Abs)),
-    row!("neg.out", ALL, neg).rounding(Rounding::Exact).means(|_| unary(Unary::Neg)),
-    row!("acos.out", REAL_BOOL_COMPLEX, acos),
-    row!("acosh.out", REAL_BOOL_COMPLEX, acosh),
-    row!("asin.out", REAL_BOOL_COMPLEX, asin),
-    row!("asinh.out", REAL_BOOL_COMPLEX, asinh),
-    row!("atan.out", REAL_BOOL_COMPLEX, atan),
-    row!("atanh.out", REAL_BOOL_COMPLEX, atanh),
-    row!("cos.out", REAL_BOOL_COMPLEX, cos).rounding(Rounding::Once).means(|_| unary(Unary::Cos)),
-    row!("cosh.out", REAL_BOOL_COMPLEX, cosh),
-    row!("sin.out", REAL_BOOL_COMPLEX, sin).rounding(Rounding::Once).means(|_| unary(Unary::Sin)),
-    row!("sinh.out", REAL_BOOL_COMPLEX, sinh),
-    row!("tan.out", REAL_BOOL_COMPLEX, tan),
-    row!("tanh.out", REAL_BOOL_COMPLEX, tanh).rounding(Rounding::Once).means(|_| unary(Unary::Tanh)),
-    row!("exp.out", REAL_BOOL_COMPLEX, exp).rounding(Rounding::Once).means(|_| unary(Unary::Exp)),
-    row!("exp2.out", REAL_BOOL_COMPLEX, exp2),
-    row!("expm1.out", REAL_BOOL_COMPLEX, expm1),
-    row!("log.out", REAL_BOOL_COMPLEX, log).rounding(Rounding::Once).means(|_| unary(Unary::Log)),
-    row!("log10.out", REAL_BOOL_COMPLEX, log10),
-    row!("log1p.out", REAL_BOOL_COMPLEX, log1p),
-    row!("log2.out", REAL_BOOL_COMPLEX, log2),
-    row!("sqrt.out", REAL_BOOL_COMPLEX, sqrt).rounding(Rounding::Once).means(|_| unary(Unary::Sqrt)),
-    row!("rsqrt.out", REAL_BOOL_COMPLEX, rsqrt).rounding(Rounding::Once).means(|_| unary(Unary::Rsqrt)),
-    row!("reciprocal.out", REAL_BOOL_COMPLEX, reciprocal)
-        .rounding(Rounding::Once)
-        .means(|_| unary(Unary::Reciprocal)),
-    row!("sigmoid.out", REAL_BOOL_COMPLEX, sigmoid).rounding(Rounding::Once).means(|_| unary(Unary::Sigmoid)),
-    row!("ceil.out", REAL, ceil),
-    row!("floor.out", REAL, floor),
-    row!("round.out", REAL, round),
-    row!("trunc.out", REAL, trunc),
-    row!("frac.out", FLOATING, frac),
-    row!("square.out", REAL_BOOL_COMPLEX, square),
-    row!("sign.out", REAL_BOOL, sign),
-    row!("sgn.out", ALL, sgn),
-    row!("signbit.out", REAL_BOOL, signbit),
-    row!("sinc.out", REAL_BOOL_COMPLEX, sinc),
-    row!("erfinv.out", REAL_BOOL, erfinv_of),
-    row!("deg2rad.out", REAL_BOOL, deg2rad),
-    row!("rad2deg.out", REAL_BOOL, rad2deg),
-    row!("angle.out", ALL, angle),
-    row!("relu.out", REAL, relu).rounding(Rounding::Exact).means(|_| clamped(0.0, f64::INFINITY)),
-    row!("isposinf.out", REAL_BOOL, isposinf),
-    row!("isneginf.out", REAL_BOOL, isneginf),
-    row!("isinf.out", ALL, isinf),
-    row!("isnan.out", ALL, isnan),
-    row!("logical_not.out", ALL, logical_not).means(|_| Some(Meaning::Not)),
-    row!("bitwise_not.out", INTEGRAL, bitwise_not),
+    Operator::new("aten::abs.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, abs)
+        .in_place(&[0])
+        .rounding(Rounding::Exact)
+        .means(|_| unary(Unary::Abs)),
+    Operator::new("aten::neg.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, neg)
+        .in_place(&[0])
+        .rounding(Rounding::Exact)
+        .means(|_| unary(Unary::Neg)),
+    Operator::new(
+        "aten::acos.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        acos,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::acosh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        acosh,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::asin.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        asin,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::asinh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        asinh,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::atan.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        atan,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::atanh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        atanh,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::cos.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        cos,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once)
+    .means(|_| unary(Unary::Cos)),
+    Operator::new(
+        "aten::cosh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        cosh,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::sin.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        sin,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once)
+    .means(|_| unary(Unary::Sin)),
+    Operator::new(
+        "aten::sinh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        sinh,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::tan.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        tan,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::tanh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        tanh,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once)
+    .means(|_| unary(Unary::Tanh)),
+    Operator::new(
+        "aten::exp.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        exp,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once)
+    .means(|_| unary(Unary::Exp)),
+    Operator::new(
+        "aten::exp2.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        exp2,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::expm1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        expm1,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::log.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        log,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once)
+    .means(|_| unary(Unary::Log)),
+    Operator::new(
+        "aten::log10.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        log10,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::log1p.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        log1p,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::log2.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        log2,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::sqrt.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        sqrt,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once)
+    .means(|_| unary(Unary::Sqrt)),
+    Operator::new(
+        "aten::rsqrt.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        rsqrt,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once)
+    .means(|_| unary(Unary::Rsqrt)),
+    Operator::new(
+        "aten::reciprocal.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        reciprocal,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once)
+    .means(|_| unary(Unary::Reciprocal)),
+    Operator::new(
+        "aten::sigmoid.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        sigmoid,
+    )
+    .in_place(&[0])
+    .rounding(Rounding::Once)
+    .means(|_| unary(Unary::Sigmoid)),
+    Operator::new("aten::ceil.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL, ceil)
+        .in_place(&[0]),
+    Operator::new("aten::floor.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL, floor)
+        .in_place(&[0]),
+    Operator::new("aten::round.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL, round)
+        .in_place(&[0]),
+    Operator::new("aten::trunc.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL, trunc)
+        .in_place(&[0]),
+    Operator::new("aten::frac.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::FLOATING, frac)
+        .in_place(&[0]),
+    Operator::new(
+        "aten::square.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        square,
+    )
+    .in_place(&[0]),
+    Operator::new("aten::sign.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL_BOOL, sign)
+        .in_place(&[0]),
+    Operator::new("aten::sgn.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, sgn)
+        .in_place(&[0]),
+    Operator::new(
+        "aten::signbit.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        signbit,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::sinc.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL_COMPLEX,
+        sinc,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::erfinv.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        erfinv_of,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::deg2rad.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        deg2rad,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::rad2deg.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        rad2deg,
+    )
+    .in_place(&[0]),
+    Operator::new("aten::angle.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, angle)
+        .in_place(&[0]),
+    Operator::new("aten::relu.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL, relu)
+        .in_place(&[0])
+        .rounding(Rounding::Exact)
+        .means(|_| clamped(0.0, f64::INFINITY)),
+    Operator::new(
+        "aten::isposinf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        isposinf,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::isneginf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        isneginf,
+    )
+    .in_place(&[0]),
+    Operator::new("aten::isinf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, isinf)
+        .in_place(&[0]),
+    Operator::new("aten::isnan.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, isnan)
+        .in_place(&[0]),
+    Operator::new(
+        "aten::logical_not.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        logical_not,
+    )
+    .in_place(&[0])
+    .means(|_| Some(Meaning::Not)),
+    Operator::new(
+        "aten::bitwise_not.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::INTEGRAL,
+        bitwise_not,
+    )
+    .in_place(&[0]),
     Operator::new(
         "aten::round.decimals_out(Tensor self, *, int decimals, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
@@ -76,8 +266,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&[0]),
     Operator::new(
-        "aten::nan_to_num.out(Tensor self, float? nan=None, float? posinf=None, float? neginf=None, *, \
-         Tensor(a!) out) -> Tensor(a!)",
+        "aten::nan_to_num.out(Tensor self, float? nan=None, float? posinf=None, float? neginf=None, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         nan_to_num,
     )

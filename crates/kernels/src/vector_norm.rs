@@ -8,26 +8,32 @@ use crate::support::reduce::{Reducer, block, reduce};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{Scalar, ScalarType};
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(
-            concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"),
-            DtypeSet::FLOATING.and(DtypeSet::COMPLEX),
-            $f,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!(
-        "linalg_vector_norm.out(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, \
-         ScalarType? dtype=None, ",
-        vector_norm
+    Operator::new(
+        "aten::linalg_vector_norm.out(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING.and(DtypeSet::COMPLEX),
+        vector_norm,
     ),
-    row!("norm.Scalar_out(Tensor self, Scalar p=2, *, ", norm_of_all),
-    row!("norm.ScalarOpt_dtype_out(Tensor self, Scalar? p, *, ScalarType dtype, ", norm_of_all),
-    row!("norm.out(Tensor self, Scalar? p, int[1] dim, bool keepdim=False, *, ", norm),
-    row!("norm.dtype_out(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype, ", norm),
+    Operator::new(
+        "aten::norm.Scalar_out(Tensor self, Scalar p=2, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING.and(DtypeSet::COMPLEX),
+        norm_of_all,
+    ),
+    Operator::new(
+        "aten::norm.ScalarOpt_dtype_out(Tensor self, Scalar? p, *, ScalarType dtype, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING.and(DtypeSet::COMPLEX),
+        norm_of_all,
+    ),
+    Operator::new(
+        "aten::norm.out(Tensor self, Scalar? p, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING.and(DtypeSet::COMPLEX),
+        norm,
+    ),
+    Operator::new(
+        "aten::norm.dtype_out(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING.and(DtypeSet::COMPLEX),
+        norm,
+    ),
 ];
 
 /// Grain size: the smallest number of elements worth waking a thread for.

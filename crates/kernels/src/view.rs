@@ -13,54 +13,125 @@ use pteron_operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, O
 use pteron_tensor::Shape;
 use smallvec::SmallVec;
 
-macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, ", *, Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("view_copy.out(Tensor self, SymInt[] size", view)
+    Operator::new(
+        "aten::view_copy.out(Tensor self, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        view,
+    )
+    .moves()
+    .means(same)
+    .sized(|args| infer_shape(args.name(1), args.ints(1).ok()?, args.meta(0).ok()?.numel()).ok()),
+    Operator::new(
+        "aten::view_copy.dtype_out(Tensor self, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        view_as_type,
+    ),
+    Operator::new(
+        "aten::_unsafe_view.out(Tensor self, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        view,
+    ),
+    Operator::new(
+        "aten::_reshape_alias_copy.out(Tensor self, SymInt[] size, SymInt[] stride, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        view,
+    ),
+    Operator::new(
+        "aten::permute_copy.out(Tensor self, int[] dims, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        permute,
+    )
+    .moves()
+    .means(permute_meaning),
+    Operator::new(
+        "aten::transpose_copy.int_out(Tensor self, int dim0, int dim1, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        transpose,
+    )
+    .moves()
+    .means(transpose_meaning),
+    Operator::new("aten::t_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, t)
         .moves()
-        .means(same)
-        .sized(|args| infer_shape(args.name(1), args.ints(1).ok()?, args.meta(0).ok()?.numel()).ok()),
-    row!("view_copy.dtype_out(Tensor self, ScalarType dtype", view_as_type),
-    row!("_unsafe_view.out(Tensor self, SymInt[] size", view),
-    row!("_reshape_alias_copy.out(Tensor self, SymInt[] size, SymInt[] stride", view),
-    row!("permute_copy.out(Tensor self, int[] dims", permute).moves().means(permute_meaning),
-    row!("transpose_copy.int_out(Tensor self, int dim0, int dim1", transpose).moves().means(transpose_meaning),
-    row!("t_copy.out(Tensor self", t).moves().means(t_meaning),
+        .means(t_meaning),
     Operator::new(
         "aten::expand_copy.out(Tensor self, SymInt[] size, *, bool implicit=False, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         expand,
-    ).moves().means(|_| Some(Meaning::View(ViewOf::Expand))).sized(|args| sizes_of_view(args, expanded)),
-    row!("select_copy.int_out(Tensor self, int dim, SymInt index", select).moves().means(select_meaning),
-    row!(
-        "slice_copy.Tensor_out(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1",
-        slice
-    ).moves().means(slice_meaning),
-    row!("narrow_copy.out(Tensor self, int dim, SymInt start, SymInt length", narrow),
-    row!("unsqueeze_copy.out(Tensor self, int dim", unsqueeze)
-        .moves()
-        .means(same)
-        .sized(|args| sizes_of_view(args, unsqueezed)),
-    row!("squeeze_copy.out(Tensor self", squeeze_all),
-    row!("squeeze_copy.dim_out(Tensor self, int dim", squeeze)
-        .moves()
-        .means(same)
-        .sized(|args| sizes_of_view(args, squeezed)),
-    row!("squeeze_copy.dims_out(Tensor self, int[] dim", squeeze)
-        .moves()
-        .means(same)
-        .sized(|args| sizes_of_view(args, squeezed)),
-    row!("diagonal_copy.out(Tensor self, int offset=0, int dim1=0, int dim2=1", diagonal),
-    row!("unfold_copy.out(Tensor self, int dimension, int size, int step", unfold),
-    row!(
-        "as_strided_copy.out(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None",
-        as_strided
-    ).moves(),
-    row!("flip.out(Tensor self, int[] dims", flip).moves(),
+    )
+    .moves()
+    .means(|_| Some(Meaning::View(ViewOf::Expand)))
+    .sized(|args| sizes_of_view(args, expanded)),
+    Operator::new(
+        "aten::select_copy.int_out(Tensor self, int dim, SymInt index, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        select,
+    )
+    .moves()
+    .means(select_meaning),
+    Operator::new(
+        "aten::slice_copy.Tensor_out(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        slice,
+    )
+    .moves()
+    .means(slice_meaning),
+    Operator::new(
+        "aten::narrow_copy.out(Tensor self, int dim, SymInt start, SymInt length, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        narrow,
+    ),
+    Operator::new(
+        "aten::unsqueeze_copy.out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        unsqueeze,
+    )
+    .moves()
+    .means(same)
+    .sized(|args| sizes_of_view(args, unsqueezed)),
+    Operator::new(
+        "aten::squeeze_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        squeeze_all,
+    ),
+    Operator::new(
+        "aten::squeeze_copy.dim_out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        squeeze,
+    )
+    .moves()
+    .means(same)
+    .sized(|args| sizes_of_view(args, squeezed)),
+    Operator::new(
+        "aten::squeeze_copy.dims_out(Tensor self, int[] dim, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        squeeze,
+    )
+    .moves()
+    .means(same)
+    .sized(|args| sizes_of_view(args, squeezed)),
+    Operator::new(
+        "aten::diagonal_copy.out(Tensor self, int offset=0, int dim1=0, int dim2=1, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        diagonal,
+    ),
+    Operator::new(
+        "aten::unfold_copy.out(Tensor self, int dimension, int size, int step, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        unfold,
+    ),
+    Operator::new(
+        "aten::as_strided_copy.out(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        as_strided,
+    )
+    .moves(),
+    Operator::new(
+        "aten::flip.out(Tensor self, int[] dims, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        flip,
+    )
+    .moves(),
 ];
 
 /// The rank of argument 0.

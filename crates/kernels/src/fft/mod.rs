@@ -15,23 +15,25 @@ use pteron_operator::{
 use pteron_tensor::{Element, ScalarType, Shape};
 use smallvec::SmallVec;
 
-macro_rules! row {
-    ($schema:literal, $dtypes:ident, $kind:ident) => {
-        Operator::new(concat!("aten::", $schema, ", *, Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, {
-            |ctx, args, outs| unprepared(Kind::$kind, ctx, args, outs)
-        })
-        .prepare(|args| prepare(Kind::$kind, args))
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("_fft_r2c.out(Tensor self, int[] dim, int normalization, bool onesided", FLOATING, RealToComplex),
-    row!(
-        "_fft_c2r.out(Tensor self, int[] dim, int normalization, SymInt last_dim_size",
-        COMPLEX,
-        ComplexToReal
-    ),
-    row!("_fft_c2c.out(Tensor self, SymInt[] dim, int normalization, bool forward", COMPLEX, Complex),
+    Operator::new(
+        "aten::_fft_r2c.out(Tensor self, int[] dim, int normalization, bool onesided, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        |ctx, args, outs| unprepared(Kind::RealToComplex, ctx, args, outs),
+    )
+    .prepare(|args| prepare(Kind::RealToComplex, args)),
+    Operator::new(
+        "aten::_fft_c2r.out(Tensor self, int[] dim, int normalization, SymInt last_dim_size, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::COMPLEX,
+        |ctx, args, outs| unprepared(Kind::ComplexToReal, ctx, args, outs),
+    )
+    .prepare(|args| prepare(Kind::ComplexToReal, args)),
+    Operator::new(
+        "aten::_fft_c2c.out(Tensor self, SymInt[] dim, int normalization, bool forward, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::COMPLEX,
+        |ctx, args, outs| unprepared(Kind::Complex, ctx, args, outs),
+    )
+    .prepare(|args| prepare(Kind::Complex, args)),
 ];
 
 /// The operators.

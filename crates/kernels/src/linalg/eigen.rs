@@ -7,14 +7,12 @@ use pteron_operator::{Args, KernelContext, Operator, Outs, Result, ScratchBuffer
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new(
-        "aten::linalg_eigh.eigvals(Tensor self, str UPLO=\"L\", *, Tensor(a!) eigvals, Tensor(b!) eigvecs) \
-         -> (Tensor(a!) eigenvalues, Tensor(b!) eigenvectors)",
+        "aten::linalg_eigh.eigvals(Tensor self, str UPLO=\"L\", *, Tensor(a!) eigvals, Tensor(b!) eigvecs) -> (Tensor(a!) eigenvalues, Tensor(b!) eigenvectors)",
         FIELDS,
         |ctx, args, outs| over_field!(eigh(ctx, args, outs, true)),
     ),
     Operator::new(
-        "aten::_linalg_eigh.eigenvalues(Tensor A, str UPLO=\"L\", bool compute_v=True, *, Tensor(a!) eigenvalues, \
-         Tensor(b!) eigenvectors) -> (Tensor(a!) eigenvalues, Tensor(b!) eigenvectors)",
+        "aten::_linalg_eigh.eigenvalues(Tensor A, str UPLO=\"L\", bool compute_v=True, *, Tensor(a!) eigenvalues, Tensor(b!) eigenvectors) -> (Tensor(a!) eigenvalues, Tensor(b!) eigenvectors)",
         FIELDS,
         |ctx, args, outs| {
             let with_vectors = args.bool(2)?;

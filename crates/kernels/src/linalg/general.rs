@@ -10,8 +10,7 @@ use pteron_operator::{Args, KernelContext, Operator, Outs, Result};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new(
-        "aten::linalg_eig.out(Tensor self, *, Tensor(a!) eigenvalues, Tensor(b!) eigenvectors) \
-         -> (Tensor(a!) eigenvalues, Tensor(b!) eigenvectors)",
+        "aten::linalg_eig.out(Tensor self, *, Tensor(a!) eigenvalues, Tensor(b!) eigenvectors) -> (Tensor(a!) eigenvalues, Tensor(b!) eigenvectors)",
         FIELDS,
         |ctx, args, outs| over_field!(eig(ctx, args, outs)),
     ),

@@ -9,32 +9,27 @@ use pteron_tensor::Shape;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new(
-        "aten::linalg_lu_factor.out(Tensor A, *, bool pivot=True, Tensor(a!) LU, Tensor(b!) pivots) \
-         -> (Tensor(a!) LU, Tensor(b!) pivots)",
+        "aten::linalg_lu_factor.out(Tensor A, *, bool pivot=True, Tensor(a!) LU, Tensor(b!) pivots) -> (Tensor(a!) LU, Tensor(b!) pivots)",
         FIELDS,
         |ctx, args, outs| over_field!(factors(ctx, args, outs)),
     ),
     Operator::new(
-        "aten::linalg_lu_factor_ex.out(Tensor A, *, bool pivot=True, bool check_errors=False, Tensor(a!) LU, \
-         Tensor(b!) pivots, Tensor(c!) info) -> (Tensor(a!) LU, Tensor(b!) pivots, Tensor(c!) info)",
+        "aten::linalg_lu_factor_ex.out(Tensor A, *, bool pivot=True, bool check_errors=False, Tensor(a!) LU, Tensor(b!) pivots, Tensor(c!) info) -> (Tensor(a!) LU, Tensor(b!) pivots, Tensor(c!) info)",
         FIELDS,
         |ctx, args, outs| over_field!(factors(ctx, args, outs)),
     ),
     Operator::new(
-        "aten::linalg_lu.out(Tensor A, *, bool pivot=True, Tensor(a!) P, Tensor(b!) L, Tensor(c!) U) \
-         -> (Tensor(a!) P, Tensor(b!) L, Tensor(c!) U)",
+        "aten::linalg_lu.out(Tensor A, *, bool pivot=True, Tensor(a!) P, Tensor(b!) L, Tensor(c!) U) -> (Tensor(a!) P, Tensor(b!) L, Tensor(c!) U)",
         FIELDS,
         |ctx, args, outs| over_field!(lu(ctx, args, outs)),
     ),
     Operator::new(
-        "aten::linalg_lu_solve.out(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False, \
-         Tensor(a!) out) -> Tensor(a!)",
+        "aten::linalg_lu_solve.out(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False, Tensor(a!) out) -> Tensor(a!)",
         FIELDS,
         |ctx, args, outs| over_field!(solve(ctx, args, outs)),
     ),
     Operator::new(
-        "aten::lu_unpack.out(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True, *, \
-         Tensor(a!) P, Tensor(b!) L, Tensor(c!) U) -> (Tensor(a!) P, Tensor(b!) L, Tensor(c!) U)",
+        "aten::lu_unpack.out(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True, *, Tensor(a!) P, Tensor(b!) L, Tensor(c!) U) -> (Tensor(a!) P, Tensor(b!) L, Tensor(c!) U)",
         FIELDS,
         |ctx, args, outs| over_field!(unpack(ctx, args, outs)),
     ),

@@ -13,53 +13,87 @@ use pteron_tensor::{ScalarType, TensorViewMut};
 /// The types of packed tables.
 const BYTES: DtypeSet = DtypeSet::of(&[ScalarType::Char, ScalarType::Byte]);
 
-macro_rules! table {
-    ($bits:literal) => {
-        Operator::new(
-            concat!(
-                "torchao::_embedding_",
-                $bits,
-                "bit.out(Tensor packed_weight_qvals, int num_embeddings, int embedding_dim, \
-                 Tensor weight_scales, Tensor weight_zeros, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)"
-            ),
-            BYTES,
-            embedding::<$bits>,
-        )
-    };
-}
-
-macro_rules! shared {
-    ($bits:literal) => {
-        Operator::new(
-            concat!(
-                "torchao::_shared_embedding_",
-                $bits,
-                "bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, \
-                 Tensor(a!) out) -> Tensor(a!)"
-            ),
-            BYTES,
-            shared::<$bits>,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    table!(1),
-    table!(2),
-    table!(3),
-    table!(4),
-    table!(5),
-    table!(6),
-    table!(7),
-    table!(8),
-    shared!(1),
-    shared!(2),
-    shared!(3),
-    shared!(4),
-    shared!(5),
-    shared!(6),
-    shared!(7),
-    shared!(8),
+    Operator::new(
+        "torchao::_embedding_1bit.out(Tensor packed_weight_qvals, int num_embeddings, int embedding_dim, Tensor weight_scales, Tensor weight_zeros, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        embedding::<1>,
+    ),
+    Operator::new(
+        "torchao::_embedding_2bit.out(Tensor packed_weight_qvals, int num_embeddings, int embedding_dim, Tensor weight_scales, Tensor weight_zeros, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        embedding::<2>,
+    ),
+    Operator::new(
+        "torchao::_embedding_3bit.out(Tensor packed_weight_qvals, int num_embeddings, int embedding_dim, Tensor weight_scales, Tensor weight_zeros, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        embedding::<3>,
+    ),
+    Operator::new(
+        "torchao::_embedding_4bit.out(Tensor packed_weight_qvals, int num_embeddings, int embedding_dim, Tensor weight_scales, Tensor weight_zeros, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        embedding::<4>,
+    ),
+    Operator::new(
+        "torchao::_embedding_5bit.out(Tensor packed_weight_qvals, int num_embeddings, int embedding_dim, Tensor weight_scales, Tensor weight_zeros, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        embedding::<5>,
+    ),
+    Operator::new(
+        "torchao::_embedding_6bit.out(Tensor packed_weight_qvals, int num_embeddings, int embedding_dim, Tensor weight_scales, Tensor weight_zeros, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        embedding::<6>,
+    ),
+    Operator::new(
+        "torchao::_embedding_7bit.out(Tensor packed_weight_qvals, int num_embeddings, int embedding_dim, Tensor weight_scales, Tensor weight_zeros, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        embedding::<7>,
+    ),
+    Operator::new(
+        "torchao::_embedding_8bit.out(Tensor packed_weight_qvals, int num_embeddings, int embedding_dim, Tensor weight_scales, Tensor weight_zeros, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        embedding::<8>,
+    ),
+    Operator::new(
+        "torchao::_shared_embedding_1bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        shared::<1>,
+    ),
+    Operator::new(
+        "torchao::_shared_embedding_2bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        shared::<2>,
+    ),
+    Operator::new(
+        "torchao::_shared_embedding_3bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        shared::<3>,
+    ),
+    Operator::new(
+        "torchao::_shared_embedding_4bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        shared::<4>,
+    ),
+    Operator::new(
+        "torchao::_shared_embedding_5bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        shared::<5>,
+    ),
+    Operator::new(
+        "torchao::_shared_embedding_6bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        shared::<6>,
+    ),
+    Operator::new(
+        "torchao::_shared_embedding_7bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        shared::<7>,
+    ),
+    Operator::new(
+        "torchao::_shared_embedding_8bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
+        BYTES,
+        shared::<8>,
+    ),
 ];
 
 /// The indices at an argument, all of which are below `rows`. Resizes the out to a row of `width` elements for each.

@@ -11,49 +11,67 @@ use pteron_tensor::{ScalarType, TensorView};
 /// The type of activations and results.
 const FLOAT: DtypeSet = DtypeSet::of(&[ScalarType::Float]);
 
-macro_rules! linear {
-    ($bits:literal) => {
-        Operator::new(
-            concat!(
-                "torchao::_linear_8bit_act_",
-                $bits,
-                "bit_weight.out(Tensor activations, Tensor packed_weights, int group_size, int n, int k, *, \
-                 Tensor(a!) out) -> Tensor(a!)"
-            ),
-            FLOAT,
-            linear::<$bits>,
-        )
-    };
-}
-
-macro_rules! groupwise {
-    ($bits:literal) => {
-        Operator::new(
-            concat!(
-                "torchao::_linear_groupwise_",
-                $bits,
-                "bit_weight_with_lut.out(Tensor activations, Tensor packed_weights, int scale_group_size, \
-                 int lut_group_size, int n, int k, *, Tensor(a!) out) -> Tensor(a!)"
-            ),
-            FLOAT,
-            groupwise::<$bits>,
-        )
-    };
-}
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    linear!(1),
-    linear!(2),
-    linear!(3),
-    linear!(4),
-    linear!(5),
-    linear!(6),
-    linear!(7),
-    linear!(8),
-    groupwise!(1),
-    groupwise!(2),
-    groupwise!(3),
-    groupwise!(4),
+    Operator::new(
+        "torchao::_linear_8bit_act_1bit_weight.out(Tensor activations, Tensor packed_weights, int group_size, int n, int k, *, Tensor(a!) out) -> Tensor(a!)",
+        FLOAT,
+        linear::<1>,
+    ),
+    Operator::new(
+        "torchao::_linear_8bit_act_2bit_weight.out(Tensor activations, Tensor packed_weights, int group_size, int n, int k, *, Tensor(a!) out) -> Tensor(a!)",
+        FLOAT,
+        linear::<2>,
+    ),
+    Operator::new(
+        "torchao::_linear_8bit_act_3bit_weight.out(Tensor activations, Tensor packed_weights, int group_size, int n, int k, *, Tensor(a!) out) -> Tensor(a!)",
+        FLOAT,
+        linear::<3>,
+    ),
+    Operator::new(
+        "torchao::_linear_8bit_act_4bit_weight.out(Tensor activations, Tensor packed_weights, int group_size, int n, int k, *, Tensor(a!) out) -> Tensor(a!)",
+        FLOAT,
+        linear::<4>,
+    ),
+    Operator::new(
+        "torchao::_linear_8bit_act_5bit_weight.out(Tensor activations, Tensor packed_weights, int group_size, int n, int k, *, Tensor(a!) out) -> Tensor(a!)",
+        FLOAT,
+        linear::<5>,
+    ),
+    Operator::new(
+        "torchao::_linear_8bit_act_6bit_weight.out(Tensor activations, Tensor packed_weights, int group_size, int n, int k, *, Tensor(a!) out) -> Tensor(a!)",
+        FLOAT,
+        linear::<6>,
+    ),
+    Operator::new(
+        "torchao::_linear_8bit_act_7bit_weight.out(Tensor activations, Tensor packed_weights, int group_size, int n, int k, *, Tensor(a!) out) -> Tensor(a!)",
+        FLOAT,
+        linear::<7>,
+    ),
+    Operator::new(
+        "torchao::_linear_8bit_act_8bit_weight.out(Tensor activations, Tensor packed_weights, int group_size, int n, int k, *, Tensor(a!) out) -> Tensor(a!)",
+        FLOAT,
+        linear::<8>,
+    ),
+    Operator::new(
+        "torchao::_linear_groupwise_1bit_weight_with_lut.out(Tensor activations, Tensor packed_weights, int scale_group_size, int lut_group_size, int n, int k, *, Tensor(a!) out) -> Tensor(a!)",
+        FLOAT,
+        groupwise::<1>,
+    ),
+    Operator::new(
+        "torchao::_linear_groupwise_2bit_weight_with_lut.out(Tensor activations, Tensor packed_weights, int scale_group_size, int lut_group_size, int n, int k, *, Tensor(a!) out) -> Tensor(a!)",
+        FLOAT,
+        groupwise::<2>,
+    ),
+    Operator::new(
+        "torchao::_linear_groupwise_3bit_weight_with_lut.out(Tensor activations, Tensor packed_weights, int scale_group_size, int lut_group_size, int n, int k, *, Tensor(a!) out) -> Tensor(a!)",
+        FLOAT,
+        groupwise::<3>,
+    ),
+    Operator::new(
+        "torchao::_linear_groupwise_4bit_weight_with_lut.out(Tensor activations, Tensor packed_weights, int scale_group_size, int lut_group_size, int n, int k, *, Tensor(a!) out) -> Tensor(a!)",
+        FLOAT,
+        groupwise::<4>,
+    ),
 ];
 
 /// The bytes of packed weights, a vector of bytes.
