@@ -10,12 +10,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
         "aten::grid_sampler_2d.out(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
-        |c, a, o| grid_sampler::<2>(c, a, o),
+        grid_sampler::<2>,
     ),
     Operator::new(
         "aten::grid_sampler_3d.out(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
-        |c, a, o| grid_sampler::<3>(c, a, o),
+        grid_sampler::<3>,
     ),
 ];
 

@@ -15,32 +15,32 @@ const PACKED: DtypeSet = DtypeSet::of(&[ScalarType::Byte]);
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
         "quantized_decomposed::embedding_byte.out(Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, int weight_quant_min, int weight_quant_max, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
-        if 8 == 8 { BYTES } else { PACKED },
+        BYTES,
         embedding::<8>,
     ),
     Operator::new(
         "quantized_decomposed::embedding_byte.dtype_out(Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, int weight_quant_min, int weight_quant_max, Tensor indices, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        if 8 == 8 { BYTES } else { PACKED },
+        BYTES,
         embedding::<8>,
     ),
     Operator::new(
         "quantized_decomposed::embedding_4bit.out(Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, int weight_quant_min, int weight_quant_max, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
-        if 4 == 8 { BYTES } else { PACKED },
+        PACKED,
         embedding::<4>,
     ),
     Operator::new(
         "quantized_decomposed::embedding_4bit.dtype_out(Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, int weight_quant_min, int weight_quant_max, Tensor indices, ScalarType? dtype=None, *, Tensor(a!) out) -> Tensor(a!)",
-        if 4 == 8 { BYTES } else { PACKED },
+        PACKED,
         embedding::<4>,
     ),
     Operator::new(
         "quantized_decomposed::embedding_2bit.out(Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, int weight_quant_min, int weight_quant_max, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
-        if 2 == 8 { BYTES } else { PACKED },
+        PACKED,
         embedding::<2>,
     ),
     Operator::new(
         "quantized_decomposed::embedding_2bit.dtype_out(Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, int weight_quant_min, int weight_quant_max, Tensor indices, ScalarType? dtype=None, *, Tensor(a!) out) -> Tensor(a!)",
-        if 2 == 8 { BYTES } else { PACKED },
+        PACKED,
         embedding::<2>,
     ),
 ];

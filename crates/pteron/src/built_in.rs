@@ -1,8 +1,11 @@
 //! The backends of the library. A new one is a row of [`BACKENDS`], beside its crate.
 
 #[cfg(feature = "compile")]
-use crate::compile::{Delegation, delegate::Recover};
-use crate::{BackendRegistry, KernelRegistry};
+use pteron_compiler::Delegation;
+#[cfg(feature = "compile")]
+use pteron_exported::delegate::Recover;
+use pteron_operator::KernelRegistry;
+use pteron_runtime::BackendRegistry;
 use std::sync::Arc;
 
 /// A backend of the library, with all its halves.
@@ -17,7 +20,7 @@ pub(crate) struct BuiltIn {
     pub(crate) register: fn(BackendRegistry, &Arc<KernelRegistry>) -> BackendRegistry,
     /// The ahead-of-time half, which may also store weights packed for an instruction set.
     #[cfg(feature = "compile")]
-    pub(crate) delegation: fn(&Arc<KernelRegistry>, Option<crate::Isa>) -> Delegation,
+    pub(crate) delegation: fn(&Arc<KernelRegistry>, Option<pteron_operator::Isa>) -> Delegation,
     /// The inverse of the ahead-of-time half, if there is one.
     #[cfg(feature = "compile")]
     pub(crate) recover: Option<fn() -> Arc<dyn Recover + Send + Sync>>,
@@ -31,9 +34,9 @@ pub(crate) const BACKENDS: &[BuiltIn] = &[
         name: "bef",
         #[cfg(feature = "compile")]
         about: "Pteron's own backend: everything that kernels compute, fused ahead of time",
-        register: |backends, kernels| backends.with(crate::BefBackend::new(Arc::clone(kernels))),
+        register: |backends, kernels| backends.with(pteron_backend_bef::BefBackend::new(Arc::clone(kernels))),
         #[cfg(feature = "compile")]
-        delegation: crate::compile::to_bef,
+        delegation: to_bef,
         #[cfg(feature = "compile")]
         recover: None,
     },
@@ -44,10 +47,41 @@ pub(crate) const BACKENDS: &[BuiltIn] = &[
         #[cfg(feature = "compile")]
         about: "XNNPACK: float32 operators, and those quantized to int8 or with 4-bit weights. The reference runtime runs them \
                 with its XNNPACK backend, Pteron with its own implementation",
-        register: |backends, kernels| backends.with(crate::XnnpackBackend::new(Arc::clone(kernels))),
+        register: |backends, kernels| {
+            backends.with(pteron_backend_xnnpack::XnnpackBackend::new(Arc::clone(kernels)))
+        },
         #[cfg(feature = "compile")]
-        delegation: |_, _| crate::compile::to_xnnpack(),
+        delegation: |_, _| to_xnnpack(),
         #[cfg(feature = "compile")]
-        recover: Some(|| Arc::new(crate::compile::XnnpackRecover)),
+        recover: Some(|| Arc::new(pteron_backend_xnnpack::XnnpackRecover)),
     },
 ];
+
+/// The backends whose payloads can be converted back to operators.
+#[cfg(feature = "compile")]
+pub(crate) fn recoverers() -> Vec<Arc<dyn Recover + Send + Sync>> {
+    BACKENDS.iter().filter_map(|built_in| built_in.recover).map(|recover| recover()).collect()
+}
+
+/// Delegates everything that XNNPACK supports, for [`Options::delegation`](pteron_compiler::Options::delegation).
+#[cfg(all(feature = "compile", feature = "xnnpack"))]
+pub fn to_xnnpack() -> Delegation {
+    Delegation {
+        partitioner: Arc::new(pteron_backend_xnnpack::XnnpackPartitioner),
+        backend: Arc::new(pteron_backend_xnnpack::XnnpackPreprocess),
+    }
+}
+
+/// Delegates everything that the kernels of a registry compute to Pteron's own backend, fused ahead of time, for
+/// [`Options::delegation`](pteron_compiler::Options::delegation). With a `target`, weights are stored packed for its instruction set, too.
+#[cfg(all(feature = "bef-backend", feature = "compile"))]
+pub fn to_bef(kernels: &Arc<KernelRegistry>, target: Option<pteron_operator::Isa>) -> Delegation {
+    let backend = pteron_backend_bef::BefPreprocess::new(Arc::clone(kernels));
+    Delegation {
+        partitioner: Arc::new(pteron_backend_bef::BefPartitioner::new(kernels)),
+        backend: Arc::new(match target {
+            Some(isa) => backend.packed_for(isa),
+            None => backend,
+        }),
+    }
+}

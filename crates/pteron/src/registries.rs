@@ -2,9 +2,11 @@
 
 #[cfg(feature = "compile")]
 use crate::built_in::BACKENDS;
-#[cfg(feature = "compile")]
-use crate::compile::{Delegation, delegate::Recover};
 use crate::{Backend, BackendRegistry, KernelRegistry, LoadOptions};
+#[cfg(feature = "compile")]
+use pteron_compiler::Delegation;
+#[cfg(feature = "compile")]
+use pteron_exported::delegate::Recover;
 use std::sync::Arc;
 
 /// The operators and backends that a front end knows: those of the library, and those that an application adds. The
@@ -52,7 +54,7 @@ impl Default for Registries {
             #[cfg(feature = "compile")]
             delegations: Vec::new(),
             #[cfg(feature = "compile")]
-            recoverers: crate::compile::recovering_backends(),
+            recoverers: crate::built_in::recoverers(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A folder of programs that are compiled once per kind of machine.
 
-use super::{Compiled, OperatorTable, Options, failed, from_loader, from_program, pt2, to_bef};
+use super::failure::failed;
+use super::{Compiled, OperatorTable, Options, from_loader, from_program, pt2, to_bef};
 use crate::{DataLoader, Error as Failure, FileLoader, Isa, KernelRegistry, Limits, MergedDataMap};
 use crate::{NamedDataMap, PtdDataMap, replace_entry};
 use pteron_format::Digest;

@@ -1,8 +1,10 @@
 //! A compiled program that is loaded without being written: its weights stay in the file that it was compiled from.
 
-use super::pt2::ArchiveFile;
-use super::{Compiled, exported::ConstantTensor, failed};
+use super::failure::failed;
 use crate::{BytesLoader, DataLoader, Error, FreeableBuffer};
+use pteron_compiler::Compiled;
+use pteron_compiler::pt2::ArchiveFile;
+use pteron_exported::ConstantTensor;
 use pteron_format::container::Blob;
 use pteron_ir::SharedBytes;
 use pteron_runtime::{ConstantBytes, Purpose, SourceId};

@@ -45,9 +45,14 @@
 
 #[cfg(feature = "bef-backend")]
 mod cache;
+mod failure;
 mod in_place;
 mod seen;
 
+#[cfg(feature = "bef-backend")]
+pub use crate::built_in::to_bef;
+#[cfg(feature = "xnnpack")]
+pub use crate::built_in::to_xnnpack;
 #[cfg(feature = "bef-backend")]
 pub use cache::Cache;
 pub use pteron_compiler::*;
@@ -60,9 +65,10 @@ pub use pteron_backend_bef::{BefPartitioner, BefPreprocess};
 #[cfg(feature = "xnnpack")]
 pub use pteron_backend_xnnpack::{XnnpackPartitioner, XnnpackPreprocess, XnnpackRecover};
 
-use crate::{BytesLoader, DataLoader, EValue, Error as Failure, KernelRegistry, NamedDataMap, Registries};
+use crate::{BytesLoader, DataLoader, EValue, KernelRegistry, NamedDataMap, Registries};
 use delegate::Recover;
 use exported::ConstantTensor;
+use failure::failed;
 use in_place::{CompiledLoader, FileArchive};
 use pt2::ExampleInput;
 use pteron_runtime::{Limits, LoaderReader, Program, PtdDataMap, Purpose};
@@ -70,33 +76,9 @@ use pteron_tensor::{Tensor, TensorMeta};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Delegates everything that XNNPACK supports, for [`Options::delegation`].
-#[cfg(feature = "xnnpack")]
-pub fn to_xnnpack() -> Delegation {
-    Delegation { partitioner: Arc::new(XnnpackPartitioner), backend: Arc::new(XnnpackPreprocess) }
-}
-
-/// Delegates everything that the kernels of a registry compute to Pteron's own backend, fused ahead of time, for
-/// [`Options::delegation`]. With a `target`, weights are stored packed for its instruction set, too.
-#[cfg(feature = "bef-backend")]
-pub fn to_bef(kernels: &Arc<KernelRegistry>, target: Option<crate::Isa>) -> Delegation {
-    let backend = BefPreprocess::new(Arc::clone(kernels));
-    Delegation {
-        partitioner: Arc::new(BefPartitioner::new(kernels)),
-        backend: Arc::new(match target {
-            Some(isa) => backend.packed_for(isa),
-            None => backend,
-        }),
-    }
-}
-
 /// The backends of this crate whose payloads can be converted back to operators.
 pub fn recovering_backends() -> Vec<Arc<dyn Recover + Send + Sync>> {
-    crate::built_in::BACKENDS
-        .iter()
-        .filter_map(|built_in| built_in.recover)
-        .map(|recover| recover())
-        .collect()
+    crate::built_in::recoverers()
 }
 
 /// The program in a file. A torch.export archive is compiled in memory, within the limit on memory, and may call every
@@ -341,8 +323,4 @@ impl Calibration {
         let ranges = self.values.into_iter().map(|(name, elements)| (name, elements.range())).collect();
         BTreeMap::from([(self.name, ranges)])
     }
-}
-
-fn failed(file: &dyn DataLoader, source: Error) -> Failure {
-    Failure::Compile { file: file.name().to_owned(), source: Box::new(source) }
 }

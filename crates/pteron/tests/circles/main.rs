@@ -22,17 +22,21 @@ use Circle::{Recursion, Tangle};
 
 /// The circles of each crate, largest first. A crate that is not listed has none.
 const CIRCLES: &[(&str, &[Circle])] = &[
-    ("backends/xnnpack", &[Tangle(6), Tangle(2), Tangle(2), Tangle(2)]),
-    ("bef", &[Tangle(9), Tangle(2), Tangle(2)]),
+    ("backends/xnnpack", &[Tangle(6), Tangle(2), Tangle(2)]),
     ("cli", &[Tangle(4)]),
     ("compiler", &[Tangle(8), Tangle(2)]),
     ("engine", &[Tangle(11), Tangle(2)]),
     ("format", &[Tangle(2)]),
-    ("host", &[Tangle(13), Tangle(3), Tangle(2), Tangle(2)]),
     ("ir", &[Tangle(2), Tangle(2), Tangle(2)]),
     ("kernels", &[Tangle(7), Tangle(6), Tangle(4), Tangle(4), Tangle(2), Tangle(2)]),
+    ("pool", &[Recursion(5, "A pool makes workers, which run tasks, which run loops on the pool.")]),
+    ("python", &[Tangle(2), Tangle(2), Tangle(2)]),
+    ("serve", &[Tangle(5), Tangle(4)]),
+    ("tensor", &[Tangle(2)]),
+    ("tfrt/bef", &[Tangle(9), Tangle(2), Tangle(2)]),
+    ("tfrt/host", &[Tangle(13), Tangle(3), Tangle(2), Tangle(2)]),
     (
-        "mlir",
+        "tfrt/mlir",
         &[
             Recursion(
                 9,
@@ -42,11 +46,6 @@ const CIRCLES: &[(&str, &[Circle])] = &[
             Tangle(2),
         ],
     ),
-    ("pool", &[Recursion(5, "A pool makes workers, which run tasks, which run loops on the pool.")]),
-    ("pteron", &[Tangle(3)]),
-    ("python", &[Tangle(2), Tangle(2), Tangle(2)]),
-    ("serve", &[Tangle(5), Tangle(4)]),
-    ("tensor", &[Tangle(2)]),
     ("toolbox", &[Tangle(7)]),
 ];
 
