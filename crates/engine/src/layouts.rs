@@ -31,7 +31,7 @@ pub(crate) fn check(graph: &Graph) -> Result<()> {
 }
 
 /// Checks that a node can run: its operands ([`Operation::check`](crate::Operation::check)) and their layouts
-/// ([`Operation::operand_layout`](crate::Operation::lies)).
+/// ([`Operation::operand_layout`](crate::Operation::operand_layout)).
 ///
 /// # Errors
 /// It cannot; why.

@@ -52,7 +52,7 @@ impl Derivation {
     }
 
     /// The input at a position of its call's arguments, to be read instead of the result. It is another handle
-    /// ([`Constant::again`]).
+    /// ([`Constant::reopen`]).
     pub fn argument(&self, position: usize) -> Option<(TensorMeta, Constant)> {
         let (meta, constant) = self.inputs.get(self.call()?.input_at(position)?)?;
         Some((meta.clone(), constant.reopen()))

@@ -7,8 +7,8 @@ use super::sketch::{Sketch, shape};
 use pteron_format::pte::{EValue, ExecutionPlan, Instruction};
 use pteron_operator::{Generator, KernelContext, Scratch};
 use pteron_runtime::{
-    DelegateSource, Found, LoadOptions, MethodGraph, PayloadContents, PayloadRole, PayloadValue, Program,
-    RaisedFlow, RaisedInstruction, RaisedMethod,
+    DelegateSource, LoadOptions, MethodGraph, PayloadContents, PayloadRole, PayloadValue, Program,
+    RaisedFlow, RaisedInstruction, RaisedMethod, ReachingDef,
 };
 use pteron_tensor::ScalarType;
 use pteron_toolbox::Result;
@@ -111,11 +111,13 @@ struct Sources {
 
 impl Sources {
     /// The node whose result a read observes, and whether the read observes only that result.
-    fn of(&self, value: usize, found: Found) -> Option<(u32, bool)> {
+    fn of(&self, value: usize, found: ReachingDef) -> Option<(u32, bool)> {
         match found {
-            Found::Whole { instruction: Some(i), .. } => Some((self.first + i as u32, true)),
-            Found::Whole { instruction: None, value } => self.inputs.get(&value).map(|&node| (node, true)),
-            Found::Parts { latest: Some(i) } => Some((self.first + i as u32, false)),
+            ReachingDef::Whole { instruction: Some(i), .. } => Some((self.first + i as u32, true)),
+            ReachingDef::Whole { instruction: None, value } => {
+                self.inputs.get(&value).map(|&node| (node, true))
+            }
+            ReachingDef::Parts { latest: Some(i) } => Some((self.first + i as u32, false)),
             _ => match self.states.get(&value) {
                 Some(&node) => Some((node, true)),
                 None => self.inputs.get(&value).map(|&node| (node, false)),
@@ -178,7 +180,7 @@ impl AsWritten<'_> {
             sources.inputs.extend(self.raised.tensors(id).into_iter().map(|value| (value, node)));
         }
         for read in all.iter().flat_map(|step| &step.reads) {
-            let before = matches!(read.found, Found::Parts { latest: None } | Found::Unknown);
+            let before = matches!(read.found, ReachingDef::Parts { latest: None } | ReachingDef::Unknown);
             if before && self.raised.is_read_first(read.value) && !sources.states.contains_key(&read.value) {
                 let tensor = plan.values.get(read.value).and_then(EValue::as_tensor);
                 let name = tensor.and_then(|t| t.fully_qualified_name()).unwrap_or("state");

@@ -63,9 +63,6 @@ pub use open::{
 pub use options::LoadOptions;
 pub use prepare::AsWritten;
 pub use prepare::raise::{RaisedFlow, RaisedInstruction, RaisedMethod, RaisedRead, RaisedView, ReachingDef};
-// Its former name.
-#[doc(hidden)]
-pub use prepare::raise::ReachingDef as Found;
 pub use pteron_engine::{Call, CallArg, CallOut, Constant, Graph, Identity, PackStore, SourceId, ValueId};
 pub use pteron_exported::delegate::{DebugHandle, DelegateSource, DelegateSources, SourceNode};
 pub use pteron_exported::{InputSizes, SizeProblem};

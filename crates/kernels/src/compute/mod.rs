@@ -7,10 +7,10 @@
 
 mod conv;
 mod gemm;
-mod laid;
 mod lookup;
 mod mat;
 mod math;
+mod packed_weights;
 mod qconv;
 mod qgemm;
 mod quantize;
@@ -32,13 +32,13 @@ pub use conv::{
 };
 pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm};
 pub use isa::{Isa, Level, UnknownLevel};
-pub use laid::{PackedWeightsReader, WeightBytes, weight_layout};
 pub use lookup::lookup;
 pub use mat::{MatMut, MatRef};
 pub use math::{
     Binary, Logarithm, Unary, binary, binary_scalar, clamp, each, logarithm, moduli, scale_add, unary,
     unary_in_place,
 };
+pub use packed_weights::{PackedWeightsReader, WeightBytes, weight_layout};
 pub use qconv::{QuantizedConv, QuantizedConvOut, QuantizedImages};
 pub use qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, WeightBits, Weights, qgemm};
 pub use quantize::{Affine, Quantization, dequantize, quantize, quantize_row};

@@ -170,7 +170,7 @@ fn sections(program: &Verified<'_>) -> Vec<SectionReport> {
     program.file().sections().map(section).collect()
 }
 
-/// An attribute's value, truncated to [`MAX_VALUE_CHARS`].
+/// An attribute's value; a long one is truncated.
 pub fn brief(attribute: &Attribute<'_>) -> String {
     let mut brief = TruncatedText { text: String::new(), left: MAX_VALUE_CHARS };
     match write!(brief, "{attribute}") {

@@ -1,6 +1,6 @@
 //! Compares the dataflow of two methods: whether aligned instructions read the same data.
 
-use pteron_runtime::{Found, RaisedInstruction, RaisedMethod};
+use pteron_runtime::{RaisedInstruction, RaisedMethod, ReachingDef};
 use pteron_trace::Place;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -102,20 +102,21 @@ impl Dataflow {
         self.pairs.into_iter()
     }
 
-    fn agree(&mut self, (x, a): (usize, Found), (y, b): (usize, Found)) -> bool {
+    fn agree(&mut self, (x, a): (usize, ReachingDef), (y, b): (usize, ReachingDef)) -> bool {
         match (a, b) {
             // The bytes of constants are compared separately.
-            (Found::Constant, Found::Constant) => true,
+            (ReachingDef::Constant, ReachingDef::Constant) => true,
             // Results of unaligned instructions correspond if all their reads agree: the instructions themselves are
             // reported as differences already.
-            (Found::Whole { instruction: i, value: v }, Found::Whole { instruction: j, value: w }) => {
-                self.results.connect((i, v), (j, w))
-            }
-            (Found::Parts { latest: Some(i) }, Found::Parts { latest: Some(j) }) => {
+            (
+                ReachingDef::Whole { instruction: i, value: v },
+                ReachingDef::Whole { instruction: j, value: w },
+            ) => self.results.connect((i, v), (j, w)),
+            (ReachingDef::Parts { latest: Some(i) }, ReachingDef::Parts { latest: Some(j) }) => {
                 self.instructions.connect(i, j)
             }
-            (Found::Parts { latest: None }, Found::Parts { latest: None })
-            | (Found::Unknown, Found::Unknown) => self.others.connect(x, y),
+            (ReachingDef::Parts { latest: None }, ReachingDef::Parts { latest: None })
+            | (ReachingDef::Unknown, ReachingDef::Unknown) => self.others.connect(x, y),
             _ => false,
         }
     }
@@ -127,7 +128,7 @@ impl Dataflow {
 }
 
 /// For each value that an instruction reads, the definition that it finds there.
-fn reads(instruction: &RaisedInstruction) -> HashMap<usize, Found> {
+fn reads(instruction: &RaisedInstruction) -> HashMap<usize, ReachingDef> {
     instruction.reads.iter().map(|read| (read.value, read.found)).collect()
 }
 

@@ -1,7 +1,7 @@
 //! The operands of the first value that differs.
 
 use super::Divergence;
-use pteron_runtime::{Found, RaisedMethod};
+use pteron_runtime::{RaisedMethod, ReachingDef};
 use pteron_trace::Place;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,8 +56,8 @@ pub(super) fn of_first(report: &Divergence, raised: &RaisedMethod) -> Vec<Operan
     let (mut known, mut open, mut operands) = (BTreeSet::from([first]), vec![first], BTreeMap::new());
     while let Some(instruction) = open.pop().and_then(|index| raised.instruction(index)) {
         for read in &instruction.reads {
-            let (Found::Whole { instruction: Some(from), .. } | Found::Parts { latest: Some(from) }) =
-                read.found
+            let (ReachingDef::Whole { instruction: Some(from), .. }
+            | ReachingDef::Parts { latest: Some(from) }) = read.found
             else {
                 continue;
             };

@@ -2,8 +2,8 @@
 //! of the weights.
 
 use super::super::isa::Isa;
-use super::super::laid::{PackedWeightsReader, WeightBuffer};
 use super::super::math;
+use super::super::packed_weights::{PackedWeightsReader, WeightBuffer};
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
 use super::chain::Window;

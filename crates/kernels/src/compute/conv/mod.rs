@@ -31,7 +31,7 @@ pub use params::{ConvFrame, ConvParams, Layout};
 
 use super::gemm::Activation;
 use super::isa::Isa;
-use super::laid::{PackedWeightsReader, WeightBuffer};
+use super::packed_weights::{PackedWeightsReader, WeightBuffer};
 use chain::Window;
 use depthwise_last::DepthwiseLast;
 use planes::PlanesConv;
@@ -242,7 +242,7 @@ impl Conv {
         &self.params
     }
 
-    /// Bytes of memory that the weights own; none if they were [loaded](Self::taken).
+    /// Bytes of memory that the weights own; none if they were [loaded](Self::from_packed).
     pub fn bytes(&self) -> usize {
         match &self.form {
             Form::Rows(rows) => rows.bytes(),

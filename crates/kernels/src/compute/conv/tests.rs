@@ -1,5 +1,5 @@
-use super::super::laid::PackedWeightsReader;
 use super::super::math::Unary;
+use super::super::packed_weights::PackedWeightsReader;
 use super::*;
 use proptest::prelude::*;
 use std::sync::Arc;

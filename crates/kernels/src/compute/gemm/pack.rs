@@ -1,8 +1,8 @@
 //! Operands packed in the layout that the tiles read.
 
 use super::super::isa::{Isa, Level};
-use super::super::laid::{PackedWeightsReader, WeightBuffer};
 use super::super::mat::{MatMut, MatRef};
+use super::super::packed_weights::{PackedWeightsReader, WeightBuffer};
 use super::super::simd::dispatch;
 use super::super::transpose::Transpose;
 use super::tile;

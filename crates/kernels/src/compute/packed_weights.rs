@@ -17,7 +17,7 @@ const VERSION: u32 = 1;
 pub type WeightBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// The name of the layout in which f32 weights are packed for an instruction set. Stored weights can be
-/// [loaded](LaidOut) on every machine for which this name equals the one they were stored under.
+/// [loaded](PackedWeightsReader) on every machine for which this name equals the one they were stored under.
 pub fn weight_layout(isa: Isa) -> String {
     let level = isa.level();
     let (columns, rows) = (tile::panel_cols(level), tile::max_rows(level));
