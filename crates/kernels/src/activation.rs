@@ -225,7 +225,7 @@ macro_rules! float_functions {
         $(#[$doc])*
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
             $($(let $var = args.scalar($at)?.to_f64();)+)?
-            let fns = elementwise!(float |$x| $f);
+            let fns = elementwise! { float($x) => $f };
             $(
                 let core = core(ctx, Unary::$core);
                 let fns = Fns { f32: Some(&core), ..fns };
@@ -267,29 +267,27 @@ fn leaky_relu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     let block = |[x]: [&[f32]; 1], out: &mut [f32]| {
         each(isa, x, out, |x| if x > 0.0 { x } else { x * slope as f32 });
     };
-    let fns = elementwise!(float | x | if x > 0.0 { x } else { x * slope as F });
+    let fns = elementwise! { float(x) => if x > 0.0 { x } else { x * slope as F } };
     map(ctx, args, outs, [Input::Arg(0)], &Fns { f32: Some(&block), ..fns })
 }
 
 /// Zero in `-lambd..=lambd`, otherwise `x`; `lambd` is rounded to the tensor's type.
 fn hardshrink(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let lambd = nearest(args.scalar(1)?.to_f64(), args.meta(0)?.dtype());
-    let fns = elementwise!(float | x | if x >= -lambd as F && x <= lambd as F { 0.0 } else { x });
+    let fns = elementwise! { float(x) => if x >= -lambd as F && x <= lambd as F { 0.0 } else { x } };
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 /// Moves `x` by `lambd` toward zero, at most to zero; `lambd` is rounded to the tensor's type.
 fn softshrink(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let lambd = nearest(args.scalar(1)?.to_f64(), args.meta(0)?.dtype());
-    let fns = elementwise!(
-        float
-            | x
-            | match x {
+    let fns = elementwise! {
+        float(x) => match x {
                 x if x > lambd as F => x - lambd as F,
                 x if x < -lambd as F => x + lambd as F,
                 x => x * 0.0,
-            }
-    );
+            };
+    };
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
@@ -306,12 +304,12 @@ fn between<T: Compute + PartialOrd>(x: T, min: T, max: T) -> T {
 
 fn erf_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let core = core(ctx, Unary::Erf);
-    let fns = Fns { f32: Some(&core), ..elementwise!(float | x | erf(x as f64) as F) };
+    let fns = Fns { f32: Some(&core), ..elementwise! { float(x) => erf(x as f64) as F } };
     map_float(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 fn erfc_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    map_float(ctx, args, outs, [Input::Arg(0)], &elementwise!(float | x | erfc(x as f64) as F))
+    map_float(ctx, args, outs, [Input::Arg(0)], &elementwise! { float(x) => erfc(x as f64) as F })
 }
 
 /// `x * P(X <= x)` for a standard normal X, or its approximation by `tanh`. For negative infinity the former gives
@@ -328,19 +326,19 @@ fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
                     *out = if x == f32::NEG_INFINITY { -0.0 } else { *out };
                 }
             };
-            let fns = elementwise!(
-                float | x | {
+            let fns = elementwise! {
+                float(x) => {
                     let p = 0.5 * erfc(-(x as f64) * FRAC_1_SQRT_2);
                     if p == 0.0 { -0.0 } else { (x as f64 * p) as F }
-                }
-            );
+                };
+            };
             map(ctx, args, outs, input, &Fns { f32: Some(&block), ..fns })
         }
         "tanh" => {
             let k = FRAC_2_PI.sqrt();
             let core = core(ctx, Unary::GeluTanh);
             let fns =
-                elementwise!(float | x | 0.5 * x * (1.0 + (k as F * (x + 0.044715 * x * x * x)).tanh()));
+                elementwise! { float(x) => 0.5 * x * (1.0 + (k as F * (x + 0.044715 * x * x * x)).tanh()) };
             map(ctx, args, outs, input, &Fns { f32: Some(&core), ..fns })
         }
         other => Err(Error::invalid(format!("approximate: {other:?} is not `none` or `tanh`"))),
@@ -356,12 +354,12 @@ fn logit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
         Some(eps) => (of(eps), of(1.0 - of(eps))),
         None => (f64::NEG_INFINITY, f64::INFINITY),
     };
-    let fns = elementwise!(
-        float | x | {
+    let fns = elementwise! {
+        float(x) => {
             let x = between(x, low as F, high as F);
             (x / (1.0 - x)).ln()
-        }
-    );
+        };
+    };
     map_float(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
@@ -382,7 +380,7 @@ fn clamp_to(
     let (i, j) = (min.map_or(i64::MIN, |s| s.to_i64()), max.map_or(i64::MAX, |s| s.to_i64()));
     let isa = crate::support::isa(ctx);
     let block = |[x]: [&[f32]; 1], out: &mut [f32]| each(isa, x, out, |x| between(x, a as f32, b as f32));
-    let fns = elementwise!(float | x | between(x, a as F, b as F), int | x | x.max(i).min(j));
+    let fns = elementwise! { float(x) => between(x, a as F, b as F); int(x) => x.max(i).min(j) };
     map_as(ctx, args, outs, [Input::Arg(0)], dtype, dtype, &Fns { f32: Some(&block), ..fns })
 }
 
@@ -406,12 +404,12 @@ fn clamp_max(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 }
 
 fn clamp_min_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(float | x, a | between(x, a, F::INFINITY), int | x, a | x.max(a));
+    let fns = elementwise! { float(x, a) => between(x, a, F::INFINITY); int(x, a) => x.max(a) };
     map(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], &fns)
 }
 
 fn clamp_max_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(float | x, b | between(x, F::NEG_INFINITY, b), int | x, b | x.min(b));
+    let fns = elementwise! { float(x, b) => between(x, F::NEG_INFINITY, b); int(x, b) => x.min(b) };
     map(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], &fns)
 }
 
@@ -420,15 +418,15 @@ fn clamp_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     match (args.is_none(1), args.is_none(2)) {
         (true, true) => Err(Error::invalid("min and max are both absent")),
         (false, true) => {
-            let fns = elementwise!(float | x, a | between(x, a, F::INFINITY), int | x, a | x.max(a));
+            let fns = elementwise! { float(x, a) => between(x, a, F::INFINITY); int(x, a) => x.max(a) };
             map(ctx, args, outs, [x, min], &fns)
         }
         (true, false) => {
-            let fns = elementwise!(float | x, b | between(x, F::NEG_INFINITY, b), int | x, b | x.min(b));
+            let fns = elementwise! { float(x, b) => between(x, F::NEG_INFINITY, b); int(x, b) => x.min(b) };
             map(ctx, args, outs, [x, max], &fns)
         }
         (false, false) => {
-            let fns = elementwise!(float | x, a, b | between(x, a, b), int | x, a, b | x.max(a).min(b));
+            let fns = elementwise! { float(x, a, b) => between(x, a, b); int(x, a, b) => x.max(a).min(b) };
             map(ctx, args, outs, [x, min, max], &fns)
         }
     }
@@ -438,10 +436,10 @@ fn clamp_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
 fn threshold(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (t, v) = (args.scalar(1)?, args.scalar(2)?);
     let (tf, vf, ti, vi) = (t.to_f64(), v.to_f64(), t.to_i64(), v.to_i64());
-    let fns = elementwise!(
-        float | x | if x <= tf as F { vf as F } else { x },
-        int | x | if x <= ti { vi } else { x }
-    );
+    let fns = elementwise! {
+        float(x) => if x <= tf as F { vf as F } else { x };
+        int(x) => if x <= ti { vi } else { x };
+    };
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
@@ -449,14 +447,10 @@ fn threshold(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 fn choose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = promote(args, &[Input::Arg(1), Input::Arg(2)])?;
     expect_out(dtype, outs.tensor(0)?.dtype())?;
-    let fns = elementwise!(
-        real | c,
-        a,
-        b | if c.is_true() { a } else { b },
-        complex | c,
-        a,
-        b | if c.is_true() { a } else { b }
-    );
+    let fns = elementwise! {
+        real(c, a, b) => if c.is_true() { a } else { b };
+        complex(c, a, b) => if c.is_true() { a } else { b };
+    };
     map_as(ctx, args, outs, [0, 1, 2].map(Input::Arg), dtype, dtype, &fns)
 }
 
@@ -464,31 +458,26 @@ fn choose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 fn addcmul(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let value = args.scalar(3)?;
     let (v, i) = (value.to_f64(), value.to_i64());
-    let fns = elementwise!(
-        float | x,
-        a,
-        b | x + v as F * a * b,
-        int | x,
-        a,
-        b | x.wrapping_add(i.wrapping_mul(a).wrapping_mul(b)),
-        complex | x,
-        a,
-        b | x + a * b * v
-    );
+    let fns = elementwise! {
+        float(x, a, b) => x + v as F * a * b;
+        int(x, a, b) => x.wrapping_add(i.wrapping_mul(a).wrapping_mul(b));
+        complex(x, a, b) => x + a * b * v;
+    };
     map(ctx, args, outs, [0, 1, 2].map(Input::Arg), &fns)
 }
 
 /// `self + value * tensor1 / tensor2`
 fn addcdiv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let v = args.scalar(3)?.to_f64();
-    let fns = elementwise!(float | x, a, b | x + v as F * a / b, complex | x, a, b | x + a * v / b);
+    let fns = elementwise! { float(x, a, b) => x + v as F * a / b; complex(x, a, b) => x + a * v / b };
     map(ctx, args, outs, [0, 1, 2].map(Input::Arg), &fns)
 }
 
 /// `self + weight * (end - self)`, computed from the nearer endpoint.
 fn lerp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns =
-        elementwise!(float | a, b, w | if w.abs() < 0.5 { a + w * (b - a) } else { b - (b - a) * (1.0 - w) });
+    let fns = elementwise! {
+        float(a, b, w) => if w.abs() < 0.5 { a + w * (b - a) } else { b - (b - a) * (1.0 - w) };
+    };
     map(ctx, args, outs, [Input::Arg(0), Input::Arg(1), Input::of(args, 2)?], &fns)
 }
 

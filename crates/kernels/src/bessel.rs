@@ -109,10 +109,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
 macro_rules! functions {
     ($($name:ident = |$x:ident| $f:expr;)*) => { $(
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-            let fns = elementwise!(float |x| {
+            let fns = elementwise! {
+                float(x) => {
                 let $x = f64::from(x);
                 ($f) as F
-            });
+            };
+            };
             map_float(ctx, args, outs, [Input::Arg(0)], &fns)
         }
     )* };

@@ -285,18 +285,19 @@ fn add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     let inputs = operands(args)?;
     let alpha = alpha(args, promote(args, &inputs)?)?;
     if alpha.to_f64() == 1.0 {
-        let fns = elementwise!(float | a, b | a + b, int | a, b | a.wrapping_add(b), complex | a, b | a + b);
+        let fns = elementwise! {
+            float(a, b) => a + b;
+            int(a, b) => a.wrapping_add(b);
+            complex(a, b) => a + b;
+        };
         return map(ctx, args, outs, inputs, &fns);
     }
     let (k, n) = (alpha.to_f64(), alpha.to_i64());
-    let fns = elementwise!(
-        float | a,
-        b | a + k as F * b,
-        int | a,
-        b | a.wrapping_add(n.wrapping_mul(b)),
-        complex | a,
-        b | a + b * k
-    );
+    let fns = elementwise! {
+        float(a, b) => a + k as F * b;
+        int(a, b) => a.wrapping_add(n.wrapping_mul(b));
+        complex(a, b) => a + b * k;
+    };
     map(ctx, args, outs, inputs, &fns)
 }
 
@@ -307,14 +308,11 @@ fn sub(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     ensure!(dtype != ScalarType::Bool, "self: bool tensors cannot be subtracted; use logical_xor");
     let alpha = alpha(args, dtype)?;
     let (k, n) = (alpha.to_f64(), alpha.to_i64());
-    let fns = elementwise!(
-        float | a,
-        b | a - k as F * b,
-        int | a,
-        b | a.wrapping_sub(n.wrapping_mul(b)),
-        complex | a,
-        b | a - b * k
-    );
+    let fns = elementwise! {
+        float(a, b) => a - k as F * b;
+        int(a, b) => a.wrapping_sub(n.wrapping_mul(b));
+        complex(a, b) => a - b * k;
+    };
     map(ctx, args, outs, inputs, &fns)
 }
 
@@ -325,19 +323,16 @@ fn rsub(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     ensure!(dtype != ScalarType::Bool, "self: bool tensors cannot be subtracted; use logical_xor");
     let alpha = alpha(args, dtype)?;
     let (k, n) = (alpha.to_f64(), alpha.to_i64());
-    let fns = elementwise!(
-        float | a,
-        b | b - k as F * a,
-        int | a,
-        b | b.wrapping_sub(n.wrapping_mul(a)),
-        complex | a,
-        b | b - a * k
-    );
+    let fns = elementwise! {
+        float(a, b) => b - k as F * a;
+        int(a, b) => b.wrapping_sub(n.wrapping_mul(a));
+        complex(a, b) => b - a * k;
+    };
     map(ctx, args, outs, inputs, &fns)
 }
 
 fn mul(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(float | a, b | a * b, int | a, b | a.wrapping_mul(b), complex | a, b | a * b);
+    let fns = elementwise! { float(a, b) => a * b; int(a, b) => a.wrapping_mul(b); complex(a, b) => a * b };
     map(ctx, args, outs, operands(args)?, &Fns { exact_number: true, ..fns })
 }
 
@@ -345,7 +340,7 @@ fn mul(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 fn div(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     let dtype = float_type(promote(args, &inputs)?);
-    let fns = elementwise!(float | a, b | a / b, complex | a, b | a / b);
+    let fns = elementwise! { float(a, b) => a / b; complex(a, b) => a / b };
     map_as(ctx, args, outs, inputs, dtype, dtype, &Fns { exact_number: true, ..fns })
 }
 
@@ -358,7 +353,7 @@ fn div_mode(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
         Some("trunc") => {
             let inputs = operands(args)?;
             divisible(args, outs, &inputs)?;
-            let fns = elementwise!(float | a, b | (a / b).trunc(), int | a, b | quotient(a, b));
+            let fns = elementwise! { float(a, b) => (a / b).trunc(); int(a, b) => quotient(a, b) };
             let fns = Fns { exact_number: true, ..fns };
             let Some(round) = step_rounding(args, &inputs)? else {
                 return map(ctx, args, outs, inputs, &fns);
@@ -443,15 +438,13 @@ macro_rules! floor_div {
 fn floor_divide(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     divisible(args, outs, &inputs)?;
-    let fns = elementwise!(
-        float | a,
-        b | floor_div!(a, b, F, F::from),
-        int | a,
-        b | {
+    let fns = elementwise! {
+        float(a, b) => floor_div!(a, b, F, F::from);
+        int(a, b) => {
             let q = quotient(a, b);
             if rest(a, b) != 0 && (a < 0) != (b < 0) { q - 1 } else { q }
-        }
-    );
+        };
+    };
     let fns = Fns { exact_number: true, ..fns };
     let Some(round) = step_rounding(args, &inputs)? else { return map(ctx, args, outs, inputs, &fns) };
     let each = |[a, b]: [&[f32]; 2], out: &mut [f32]| {
@@ -464,18 +457,16 @@ fn floor_divide(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
 fn remainder(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     divisible(args, outs, &inputs)?;
-    let fns = elementwise!(
-        float | a,
-        b | {
+    let fns = elementwise! {
+        float(a, b) => {
             let r = a % b;
             if r != 0.0 && (b < 0.0) != (r < 0.0) { r + b } else { r }
-        },
-        int | a,
-        b | {
+        };
+        int(a, b) => {
             let r = rest(a, b);
             if r != 0 && (b < 0) != (r < 0) { r + b } else { r }
-        }
-    );
+        };
+    };
     map(ctx, args, outs, inputs, &fns)
 }
 
@@ -483,7 +474,7 @@ fn remainder(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 fn fmod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     divisible(args, outs, &inputs)?;
-    map(ctx, args, outs, inputs, &elementwise!(float | a, b | a % b, int | a, b | rest(a, b)))
+    map(ctx, args, outs, inputs, &elementwise! { float(a, b) => a % b; int(a, b) => rest(a, b) })
 }
 
 /// Powers. An integer to a negative power is 0, except that the bases 1 and -1 give 1 or -1.
@@ -498,24 +489,25 @@ fn pow(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     }
     if let Input::Scalar(Scalar::Double(2.0) | Scalar::Int(2)) = inputs[1] {
         let fns =
-            elementwise!(float | a, _b | a * a, int | a, _b | a.wrapping_mul(a), complex | a, _b | a * a);
+            elementwise! { float(a, _b) => a * a; int(a, _b) => a.wrapping_mul(a); complex(a, _b) => a * a };
         return map(ctx, args, outs, inputs, &fns);
     }
     // PyTorch computes the power 0.5 as a square root, whose value at negative infinity is NaN, in every type but
     // float16.
     if let Input::Scalar(Scalar::Double(e @ (0.5 | -0.5))) = inputs[1] {
         let whole = e > 0.0;
-        let root = elementwise!(
-            float | a,
-            _b | if whole { a.sqrt() } else { 1.0 / a.sqrt() },
-            int | a,
-            b | int_pow(a, b),
-            complex | a,
-            b | a.powc(b)
-        );
+        let root = elementwise! {
+            float(a, _b) => if whole { a.sqrt() } else { 1.0 / a.sqrt() };
+            int(a, b) => int_pow(a, b);
+            complex(a, b) => a.powc(b);
+        };
         return map(ctx, args, outs, inputs, &root);
     }
-    let fns = elementwise!(float | a, b | a.powf(b), int | a, b | int_pow(a, b), complex | a, b | a.powc(b));
+    let fns = elementwise! {
+        float(a, b) => a.powf(b);
+        int(a, b) => int_pow(a, b);
+        complex(a, b) => a.powc(b);
+    };
     map(ctx, args, outs, inputs, &fns)
 }
 
@@ -543,76 +535,72 @@ fn int_pow(mut base: i64, exponent: i64) -> i64 {
 fn atan2(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     let dtype = float_type(promote(args, &inputs)?);
-    map_as(ctx, args, outs, inputs, dtype, dtype, &elementwise!(float | a, b | a.atan2(b)))
+    map_as(ctx, args, outs, inputs, dtype, dtype, &elementwise! { float(a, b) => a.atan2(b) })
 }
 
 fn hypot(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    map(ctx, args, outs, operands(args)?, &elementwise!(float | a, b | a.hypot(b)))
+    map(ctx, args, outs, operands(args)?, &elementwise! { float(a, b) => a.hypot(b) })
 }
 
 /// The larger operand; NaN if either is NaN.
 fn maximum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(float | a, b | if a > b || a.is_nan() { a } else { b }, int | a, b | a.max(b));
+    let fns = elementwise! { float(a, b) => if a > b || a.is_nan() { a } else { b }; int(a, b) => a.max(b) };
     map(ctx, args, outs, operands(args)?, &fns)
 }
 
 /// The smaller operand; NaN if either is NaN.
 fn minimum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(float | a, b | if a < b || a.is_nan() { a } else { b }, int | a, b | a.min(b));
+    let fns = elementwise! { float(a, b) => if a < b || a.is_nan() { a } else { b }; int(a, b) => a.min(b) };
     map(ctx, args, outs, operands(args)?, &fns)
 }
 
 /// The larger operand; NaN only if both are NaN.
 fn fmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    map(ctx, args, outs, operands(args)?, &elementwise!(real | a, b | a.max(b)))
+    map(ctx, args, outs, operands(args)?, &elementwise! { real(a, b) => a.max(b) })
 }
 
 /// The smaller operand; NaN only if both are NaN.
 fn fmin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    map(ctx, args, outs, operands(args)?, &elementwise!(real | a, b | a.min(b)))
+    map(ctx, args, outs, operands(args)?, &elementwise! { real(a, b) => a.min(b) })
 }
 
 /// The magnitude of the first operand with the sign of the second; integers become float32.
 fn copysign(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    map_float(ctx, args, outs, operands(args)?, &elementwise!(float | a, b | a.copysign(b)))
+    map_float(ctx, args, outs, operands(args)?, &elementwise! { float(a, b) => a.copysign(b) })
 }
 
 /// 0 for negative, 1 for positive elements, `values` at zero.
 fn heaviside(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(
-        float | a,
-        b | if a == 0.0 { b } else { (a > 0.0) as u8 as F },
-        int | a,
-        b | if a == 0 { b } else { (a > 0) as i64 }
-    );
+    let fns = elementwise! {
+        float(a, b) => if a == 0.0 { b } else { (a > 0.0) as u8 as F };
+        int(a, b) => if a == 0 { b } else { (a > 0) as i64 };
+    };
     map(ctx, args, outs, operands(args)?, &fns)
 }
 
 /// `log(exp(a) + exp(b))`
 fn logaddexp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(
-        float | a,
-        b | if a == b && a.is_infinite() { a } else { a.max(b) + (-(a - b).abs()).exp().ln_1p() }
-    );
+    let fns = elementwise! {
+        float(a, b) => if a == b && a.is_infinite() { a } else { a.max(b) + (-(a - b).abs()).exp().ln_1p() };
+    };
     map(ctx, args, outs, operands(args)?, &fns)
 }
 
 /// `log2(2^a + 2^b)`
 fn logaddexp2(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(
-        float | a,
-        b | if a == b && a.is_infinite() {
+    let fns = elementwise! {
+        float(a, b) => if a == b && a.is_infinite() {
             a
         } else {
             a.max(b) + (-(a - b).abs()).exp2().ln_1p() * std::f64::consts::LOG2_E as F
-        }
-    );
+        };
+    };
     map(ctx, args, outs, operands(args)?, &fns)
 }
 
 /// `a log(b)`; 0 where `a` is zero, unless `b` is NaN.
 fn xlogy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(float | a, b | if a == 0.0 && !b.is_nan() { 0.0 } else { a * b.ln() });
+    let fns = elementwise! { float(a, b) => if a == 0.0 && !b.is_nan() { 0.0 } else { a * b.ln() } };
     map_float(ctx, args, outs, operands(args)?, &fns)
 }
 

@@ -235,7 +235,7 @@ fn operands(args: &Args<'_>) -> Result<[Input; 2]> {
 macro_rules! comparisons {
     ($($name:ident = |$a:ident, $b:ident| $f:expr $(, complex $c:expr)?;)*) => { $(
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-            let fns = elementwise!(real |$a, $b| F::truth($f) $(, complex |$a, $b| F::truth($c))?);
+            let fns = elementwise! { real($a, $b) => F::truth($f) $(; complex($a, $b) => F::truth($c))? };
             map_bool(ctx, args, outs, operands(args)?, &fns)
         }
     )* };
@@ -257,7 +257,7 @@ macro_rules! bits {
     ($($(#[$doc:meta])* $name:ident = |$a:ident, $b:ident| $f:expr;)*) => { $(
         $(#[$doc])*
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-            map(ctx, args, outs, operands(args)?, &elementwise!(int |$a, $b| $f))
+            map(ctx, args, outs, operands(args)?, &elementwise! { int($a, $b) => $f })
         }
     )* };
 }
@@ -280,7 +280,7 @@ fn width(args: &Args<'_>, inputs: &[Input; 2]) -> Result<i64> {
 fn left_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     let width = width(args, &inputs)?;
-    let fns = elementwise!(int | a, b | if (0..width).contains(&b) { a << b } else { 0 });
+    let fns = elementwise! { int(a, b) => if (0..width).contains(&b) { a << b } else { 0 } };
     map(ctx, args, outs, inputs, &fns)
 }
 
@@ -288,7 +288,7 @@ fn left_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
 fn right_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     let width = width(args, &inputs)?;
-    let fns = elementwise!(int | a, b | a >> if (0..width).contains(&b) { b } else { 63 });
+    let fns = elementwise! { int(a, b) => a >> if (0..width).contains(&b) { b } else { 63 } };
     map(ctx, args, outs, inputs, &fns)
 }
 

@@ -20,7 +20,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// The numbers with these real and imaginary parts.
 fn complex(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    combine(ctx, args, outs, &elementwise!(complex | re, im | C64::new(re.re, im.re)))
+    combine(ctx, args, outs, &elementwise! { complex(re, im) => C64::new(re.re, im.re) })
 }
 
 /// The numbers with these absolute values and angles in radians.
@@ -29,13 +29,12 @@ fn polar(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
         ctx,
         args,
         outs,
-        &elementwise!(
-            complex | r,
-            angle | {
+        &elementwise! {
+            complex(r, angle) => {
                 let (sin, cos) = angle.re.sin_cos();
                 C64::new(r.re * cos, r.re * sin)
-            }
-        ),
+            };
+        },
     )
 }
 

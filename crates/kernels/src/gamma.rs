@@ -66,10 +66,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
 macro_rules! functions {
     ($($name:ident = |$($x:ident),+| $f:expr;)*) => { $(
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-            let fns = elementwise!(float |$($x),+| {
-                $(let $x = f64::from($x);)+
-                ($f) as F
-            });
+            let fns = elementwise! {
+                float($($x),+) => {
+                    $(let $x = f64::from($x);)+
+                    ($f) as F
+                };
+            };
             let mut positions = 0..;
             let inputs = [$(functions!(@input $x, args, positions)),+];
             map_float(ctx, args, outs, inputs, &fns)

@@ -62,14 +62,10 @@ fn fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
             ));
         }
     }
-    let fns = elementwise!(
-        real | x,
-        m,
-        v | if m.is_true() { v } else { x },
-        complex | x,
-        m,
-        v | if m.is_true() { v } else { x }
-    );
+    let fns = elementwise! {
+        real(x, m, v) => if m.is_true() { v } else { x };
+        complex(x, m, v) => if m.is_true() { v } else { x };
+    };
     map_as(ctx, args, outs, [Input::Arg(0), Input::Arg(1), value], dtype, dtype, &fns)
 }
 

@@ -34,18 +34,17 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// The greatest common divisor, which is not negative; that of zeros is zero.
 fn gcd(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    map(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], &elementwise!(int | a, b | divisor(a, b)))
+    map(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], &elementwise! { int(a, b) => divisor(a, b) })
 }
 
 /// The least common multiple, which is not negative; zero if an operand is.
 fn lcm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(
-        int | a,
-        b | match divisor(a, b) {
+    let fns = elementwise! {
+        int(a, b) => match divisor(a, b) {
             0 => 0,
             common => a.wrapping_div(common).wrapping_mul(b).wrapping_abs(),
-        }
-    );
+        };
+    };
     map(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], &fns)
 }
 

@@ -191,7 +191,7 @@ macro_rules! functions {
     ($($f:ident,)*) => { $(
         fn $f(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
             let inputs = [Input::of(args, 0)?, Input::of(args, 1)?];
-            map_float(ctx, args, outs, inputs, &elementwise!(float |x, n| formula::$f(x, n)))
+            map_float(ctx, args, outs, inputs, &elementwise! { float(x, n) => formula::$f(x, n) })
         }
     )* };
 }

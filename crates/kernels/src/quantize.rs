@@ -98,9 +98,9 @@ fn quantize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     // The reference multiplies by the reciprocal in float32.
     let inverse = 1.0 / scale as f32;
     let zero = zero_point as f64;
-    let fns = elementwise!(
-        float | x | ((x * inverse as F).round_ties_even() as f64 + zero).max(low).min(high) as F
-    );
+    let fns = elementwise! {
+        float(x) => ((x * inverse as F).round_ties_even() as f64 + zero).max(low).min(high) as F;
+    };
     // Integers up to 2^24 are exact in float32; a larger range needs float64.
     let wide = from == ScalarType::Double || min < -(1 << 24) || max > 1 << 24;
     let dtype = if wide { ScalarType::Double } else { ScalarType::Float };
@@ -115,7 +115,7 @@ fn dequantize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     expect_dtype(args.name(0), from, QUANTIZED)?;
     expect_dtype("out", to, DtypeSet::FLOATING)?;
     let (scale, zero) = (scale as f32, zero_point as f64);
-    let fns = elementwise!(float | x | (x as f64 - zero) as F * scale as F);
+    let fns = elementwise! { float(x) => (x as f64 - zero) as F * scale as F };
     map_sized(ctx, args, outs, [Input::Arg(0)], sizes, ScalarType::Double, to, &fns)
 }
 
@@ -138,14 +138,13 @@ fn add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
         "b and out: expected tensors of {dtype}, found {} and {to}",
         args.meta(5)?.dtype()
     );
-    let fns = elementwise!(
-        float | a,
-        b | {
+    let fns = elementwise! {
+        float(a, b) => {
             let value = |x: F, zero: f64, scale: f64| ((x as f64 - zero) * scale) as f32;
             let sum = value(a, a_zero, a_scale) + value(b, b_zero, b_scale);
             ((inverse * sum).round_ties_even() as f64 + zero).max(low).min(high) as F
-        }
-    );
+        };
+    };
     let sizes = broadcast(args.meta(0)?.sizes(), args.meta(5)?.sizes())?;
     map_sized(ctx, args, outs, [Input::Arg(0), Input::Arg(5)], sizes, ScalarType::Double, to, &fns)
 }

@@ -117,15 +117,13 @@ fn quantize(
     ensure!(min <= max, "quant_min: {min} is greater than quant_max, {max}");
     expect_dtype(args.name(0), args.meta(0)?.dtype(), DtypeSet::FLOATING)?;
     let (low, high) = (min as f64, max as f64);
-    let fns = elementwise!(
-        float | x,
-        s,
-        z | {
+    let fns = elementwise! {
+        float(x, s, z) => {
             // The reference multiplies by the reciprocal in float32.
             let q = (x.to_f32() * (1.0 / s.to_f32())).round_ties_even() as f64 + z.to_f64();
             F::from_f64(q.max(low).min(high))
-        }
-    );
+        };
+    };
     run(ctx, args, outs, [Input::Arg(0), scale, zero], QUANTIZED, &fns)
 }
 
@@ -137,7 +135,7 @@ fn dequantize(
     [scale, zero]: [Input; 2],
 ) -> Result<()> {
     expect_dtype(args.name(0), args.meta(0)?.dtype(), QUANTIZED)?;
-    let fns = elementwise!(float | x, s, z | F::from_f32((x - z).to_f32() * s.to_f32()));
+    let fns = elementwise! { float(x, s, z) => F::from_f32((x - z).to_f32() * s.to_f32()) };
     run(ctx, args, outs, [Input::Arg(0), scale, zero], DtypeSet::FLOATING, &fns)
 }
 

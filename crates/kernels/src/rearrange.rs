@@ -349,7 +349,7 @@ fn view_as_complex(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>
 
 /// The complex conjugate; real elements stay.
 fn conj(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    map(ctx, args, outs, [Input::Arg(0)], &elementwise!(real | x | x, complex | z | z.conj()))
+    map(ctx, args, outs, [Input::Arg(0)], &elementwise! { real(x) => x; complex(z) => z.conj() })
 }
 
 #[cfg(test)]

@@ -286,7 +286,11 @@ fn abs(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
         [Input::Arg(0)],
         dtype,
         dtype.to_real(),
-        &elementwise!(float | x | x.abs(), int | x | x.wrapping_abs(), complex | z | F::new(z.norm(), 0.0)),
+        &elementwise! {
+            float(x) => x.abs();
+            int(x) => x.wrapping_abs();
+            complex(z) => F::new(z.norm(), 0.0);
+        },
     )
 }
 
@@ -316,7 +320,17 @@ fn moduli(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 /// The negation; integers wrap.
 fn neg(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let input = [Input::Arg(0)];
-    map(ctx, args, outs, input, &elementwise!(float | x | -x, int | x | x.wrapping_neg(), complex | z | -z))
+    map(
+        ctx,
+        args,
+        outs,
+        input,
+        &elementwise! {
+            float(x) => -x;
+            int(x) => x.wrapping_neg();
+            complex(z) => -z;
+        },
+    )
 }
 
 /// Functions whose results are always floating-point: integers and bool are computed as float32.
@@ -325,7 +339,7 @@ macro_rules! float_functions {
     ($($(#[$doc:meta])* $name:ident $([$core:ident])? = |$x:ident| $f:expr $(, complex |$z:ident| $c:expr)?;)*) => { $(
         $(#[$doc])*
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-            let fns = elementwise!(float |$x| $f $(, complex |$z| $c)?);
+            let fns = elementwise! { float($x) => $f $(; complex($z) => $c)? };
             $(
                 let core = core(ctx, compute::Unary::$core);
                 let fns = Fns { f32: Some(&core), ..fns };
@@ -381,7 +395,7 @@ macro_rules! logarithms {
             let block = |[x]: [&[f32]; 1], out: &mut [f32]| {
                 compute::logarithm(isa, compute::Logarithm::$core, x, out);
             };
-            let fns = Fns { f32: Some(&block), ..elementwise!(float |$x| $f, complex |$z| $c) };
+            let fns = Fns { f32: Some(&block), ..elementwise! { float($x) => $f; complex($z) => $c } };
             map_float(ctx, args, outs, [Input::Arg(0)], &fns)
         }
     )* };
@@ -468,7 +482,7 @@ macro_rules! rounding_functions {
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
             let isa = crate::support::isa(ctx);
             let block = |[x]: [&[f32]; 1], out: &mut [f32]| compute::each(isa, x, out, |$x| $f);
-            let fns = Fns { f32: Some(&block), ..elementwise!(float |$x| $f, int |x| x) };
+            let fns = Fns { f32: Some(&block), ..elementwise! { float($x) => $f; int(x) => x } };
             map(ctx, args, outs, [Input::Arg(0)], &fns)
         }
     )* };
@@ -484,51 +498,49 @@ rounding_functions! {
 
 /// The fractional part, `x - trunc(x)`.
 fn frac(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    map(ctx, args, outs, [Input::Arg(0)], &elementwise!(float | x | x - x.trunc()))
+    map(ctx, args, outs, [Input::Arg(0)], &elementwise! { float(x) => x - x.trunc() })
 }
 
 fn square(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(float | x | x * x, int | x | x.wrapping_mul(x), complex | z | z * z);
+    let fns = elementwise! { float(x) => x * x; int(x) => x.wrapping_mul(x); complex(z) => z * z };
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 /// -1, 0 or 1; 0 for NaN.
 fn sign(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(float | x | ((x > 0.0) as i8 - (x < 0.0) as i8) as F, int | x | x.signum());
+    let fns = elementwise! { float(x) => ((x > 0.0) as i8 - (x < 0.0) as i8) as F; int(x) => x.signum() };
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 /// Like [`sign`]; for a nonzero complex number, the number of modulus one with the same angle.
 fn sgn(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(
-        float | x | ((x > 0.0) as i8 - (x < 0.0) as i8) as F,
-        int | x | x.signum(),
-        complex | z | if z == F::default() { z } else { z / z.norm() }
-    );
+    let fns = elementwise! {
+        float(x) => ((x > 0.0) as i8 - (x < 0.0) as i8) as F;
+        int(x) => x.signum();
+        complex(z) => if z == F::default() { z } else { z / z.norm() };
+    };
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 /// Whether the sign bit is set, as it is for -0.
 fn signbit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(float | x | x.is_sign_negative() as u8 as F, int | x | (x < 0) as i64);
+    let fns = elementwise! { float(x) => x.is_sign_negative() as u8 as F; int(x) => (x < 0) as i64 };
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 /// The angle of a complex number; for real numbers 0, or pi if negative.
 fn angle(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = float_type(args.meta(0)?.dtype());
-    let fns = elementwise!(
-        float
-            | x
-            | if x.is_nan() {
+    let fns = elementwise! {
+        float(x) => if x.is_nan() {
                 x
             } else if x < 0.0 {
                 PI as F
             } else {
                 0.0
-            },
-        complex | z | F::new(z.im.atan2(z.re), 0.0)
-    );
+            };
+        complex(z) => F::new(z.im.atan2(z.re), 0.0);
+    };
     map_as(ctx, args, outs, [Input::Arg(0)], dtype, dtype.to_real(), &fns)
 }
 
@@ -536,15 +548,13 @@ fn angle(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 fn round_decimals(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let decimals = args.int(1)?;
     let power = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
-    let fns = elementwise!(
-        float
-            | x
-            | match decimals {
+    let fns = elementwise! {
+        float(x) => match decimals {
                 0 => x.round_ties_even(),
                 1.. => (x * power as F).round_ties_even() / power as F,
                 _ => (x / power as F).round_ties_even() * power as F,
-            }
-    );
+            };
+    };
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
@@ -558,60 +568,58 @@ fn nan_to_num(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     };
     let nan = args.optional_double(1)?.unwrap_or(0.0);
     let (high, low) = (args.optional_double(2)?.unwrap_or(most), args.optional_double(3)?.unwrap_or(-most));
-    let fns = elementwise!(
-        float
-            | x
-            | match x {
+    let fns = elementwise! {
+        float(x) => match x {
                 x if x.is_nan() => nan as F,
                 F::INFINITY => high as F,
                 F::NEG_INFINITY => low as F,
                 x => x,
-            },
-        int | x | x
-    );
+            };
+        int(x) => x;
+    };
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 fn isposinf(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(float | x | (x == F::INFINITY) as u8 as F, int | _x | 0);
+    let fns = elementwise! { float(x) => (x == F::INFINITY) as u8 as F; int(_x) => 0 };
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 fn isneginf(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(float | x | (x == F::NEG_INFINITY) as u8 as F, int | _x | 0);
+    let fns = elementwise! { float(x) => (x == F::NEG_INFINITY) as u8 as F; int(_x) => 0 };
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 /// `max(x, 0)`; NaN stays.
 fn relu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(float | x | if x < 0.0 { 0.0 } else { x }, int | x | x.max(0));
+    let fns = elementwise! { float(x) => if x < 0.0 { 0.0 } else { x }; int(x) => x.max(0) };
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 fn isinf(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(
-        float | x | x.is_infinite() as u8 as F,
-        int | _x | 0,
-        complex | z | F::new((z.re.is_infinite() || z.im.is_infinite()) as u8 as f64, 0.0)
-    );
+    let fns = elementwise! {
+        float(x) => x.is_infinite() as u8 as F;
+        int(_x) => 0;
+        complex(z) => F::new((z.re.is_infinite() || z.im.is_infinite()) as u8 as f64, 0.0);
+    };
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 fn isnan(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(
-        float | x | x.is_nan() as u8 as F,
-        int | _x | 0,
-        complex | z | F::new((z.re.is_nan() || z.im.is_nan()) as u8 as f64, 0.0)
-    );
+    let fns = elementwise! {
+        float(x) => x.is_nan() as u8 as F;
+        int(_x) => 0;
+        complex(z) => F::new((z.re.is_nan() || z.im.is_nan()) as u8 as f64, 0.0);
+    };
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 fn logical_not(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise!(
-        float | x | (x == 0.0) as u8 as F,
-        int | x | (x == 0) as i64,
-        complex | z | F::new((z == F::default()) as u8 as f64, 0.0)
-    );
+    let fns = elementwise! {
+        float(x) => (x == 0.0) as u8 as F;
+        int(x) => (x == 0) as i64;
+        complex(z) => F::new((z == F::default()) as u8 as f64, 0.0);
+    };
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
@@ -619,7 +627,7 @@ fn logical_not(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 fn bitwise_not(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     match args.meta(0)?.dtype() {
         ScalarType::Bool => logical_not(ctx, args, outs),
-        _ => map(ctx, args, outs, [Input::Arg(0)], &elementwise!(int | x | !x)),
+        _ => map(ctx, args, outs, [Input::Arg(0)], &elementwise! { int(x) => !x }),
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn convert(
     if from == to && index == 0 && matches!(args.get(0), Arg::Tensor(_)) {
         return copy_view(args, outs, |x| x.expand(sizes));
     }
-    let fns = elementwise!(real | x | x, complex | z | z);
+    let fns = elementwise! { real(x) => x; complex(z) => z };
     map_sized(ctx, args, outs, [Input::Arg(index)], *sizes, conversion_type(from, to), to, &fns)
 }
 

@@ -52,39 +52,39 @@ impl<const N: usize> Fns<'_, N> {
 /// Generates [`Fns`] from expressions over elements, one for each kind of type:
 ///
 /// ```ignore
-/// elementwise!(float |x| x.exp(), complex |z| z.exp())
-/// elementwise!(float |a, b| a + b, int |a, b| a.wrapping_add(b))
-/// elementwise!(real |a, b| F::truth(a < b))
+/// elementwise! { float(x) => x.exp(); complex(z) => z.exp() }
+/// elementwise! { float(a, b) => a + b; int(a, b) => a.wrapping_add(b) }
+/// elementwise! { real(a, b) => F::truth(a < b) }
 /// ```
 ///
 /// `float` covers f32 and f64, `int` i64 (integers and bool), `real` all three, `complex` [`C64`].
 /// In an expression, `F` is the type that is computed in.
 macro_rules! elementwise {
-    (float |$($x:ident),+| $f:expr) => {
+    (float($($x:ident),+) => $f:expr $(;)?) => {
         elementwise!(@fns elementwise!(@block f32, [$($x),+], $f), elementwise!(@block f64, [$($x),+], $f), None, None)
     };
-    (float |$($x:ident),+| $f:expr, complex |$($z:ident),+| $c:expr) => {
+    (float($($x:ident),+) => $f:expr; complex($($z:ident),+) => $c:expr $(;)?) => {
         elementwise!(@fns elementwise!(@block f32, [$($x),+], $f), elementwise!(@block f64, [$($x),+], $f), None,
             elementwise!(@block $crate::support::dtype::C64, [$($z),+], $c))
     };
-    (float |$($x:ident),+| $f:expr, int |$($i:ident),+| $n:expr) => {
+    (float($($x:ident),+) => $f:expr; int($($i:ident),+) => $n:expr $(;)?) => {
         elementwise!(@fns elementwise!(@block f32, [$($x),+], $f), elementwise!(@block f64, [$($x),+], $f),
             elementwise!(@block i64, [$($i),+], $n), None)
     };
-    (float |$($x:ident),+| $f:expr, int |$($i:ident),+| $n:expr, complex |$($z:ident),+| $c:expr) => {
+    (float($($x:ident),+) => $f:expr; int($($i:ident),+) => $n:expr; complex($($z:ident),+) => $c:expr $(;)?) => {
         elementwise!(@fns elementwise!(@block f32, [$($x),+], $f), elementwise!(@block f64, [$($x),+], $f),
             elementwise!(@block i64, [$($i),+], $n), elementwise!(@block $crate::support::dtype::C64, [$($z),+], $c))
     };
-    (real |$($x:ident),+| $f:expr) => {
-        elementwise!(float |$($x),+| $f, int |$($x),+| $f)
+    (real($($x:ident),+) => $f:expr $(;)?) => {
+        elementwise!(float($($x),+) => $f; int($($x),+) => $f)
     };
-    (real |$($x:ident),+| $f:expr, complex |$($z:ident),+| $c:expr) => {
-        elementwise!(float |$($x),+| $f, int |$($x),+| $f, complex |$($z),+| $c)
+    (real($($x:ident),+) => $f:expr; complex($($z:ident),+) => $c:expr $(;)?) => {
+        elementwise!(float($($x),+) => $f; int($($x),+) => $f; complex($($z),+) => $c)
     };
-    (int |$($i:ident),+| $n:expr) => {
+    (int($($i:ident),+) => $n:expr $(;)?) => {
         elementwise!(@fns None, None, elementwise!(@block i64, [$($i),+], $n), None)
     };
-    (complex |$($z:ident),+| $c:expr) => {
+    (complex($($z:ident),+) => $c:expr $(;)?) => {
         elementwise!(@fns None, None, None, elementwise!(@block $crate::support::dtype::C64, [$($z),+], $c))
     };
     (@fns $f32:expr, $f64:expr, $i64:expr, $complex:expr) => {
