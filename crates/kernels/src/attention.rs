@@ -73,8 +73,8 @@ impl<'a, C: Compute> Heads<'a, C> {
         Ok(Self { values: all, view: dense.expand(scores)? })
     }
 
-    fn each(&self) -> Each<'_, C> {
-        Each {
+    fn each(&self) -> HeadSlices<'_, C> {
+        HeadSlices {
             values: &self.values,
             offset: self.view.offset,
             sizes: std::array::from_fn(|d| self.view.sizes[d]),
@@ -113,14 +113,14 @@ impl<'a> Heads<'a, f32> {
 
 /// [`Heads`] as plain slices, which threads can share.
 #[derive(Clone, Copy)]
-struct Each<'v, C> {
+struct HeadSlices<'v, C> {
     values: &'v [C],
     offset: usize,
     sizes: [usize; 4],
     strides: [usize; 4],
 }
 
-impl<'v, C> Each<'v, C> {
+impl<'v, C> HeadSlices<'v, C> {
     /// The first `columns` columns of `rows` rows of one head, from row `first` on.
     fn block(&self, batch: usize, head: usize, first: usize, rows: usize, columns: usize) -> MatRef<'v, C> {
         let [b, h, r, c] = self.strides;
@@ -143,7 +143,7 @@ struct Rule {
 
 impl Rule {
     /// The number of keys that are visible to query `i`.
-    fn seen(&self, i: usize) -> usize {
+    fn visible_keys(&self, i: usize) -> usize {
         self.causal.map_or(self.keys, |start| self.keys.min(start.saturating_add(i).saturating_add(1)))
     }
 }
@@ -172,8 +172,14 @@ fn attend(
 }
 
 /// The attention loops for one element type.
-type Loops<C> =
-    fn(&KernelContext<'_>, [Each<'_, C>; 3], Option<Each<'_, C>>, Rule, &mut [C], [usize; 3]) -> Result<()>;
+type Loops<C> = fn(
+    &KernelContext<'_>,
+    [HeadSlices<'_, C>; 3],
+    Option<HeadSlices<'_, C>>,
+    Rule,
+    &mut [C],
+    [usize; 3],
+) -> Result<()>;
 
 #[expect(clippy::too_many_arguments, reason = "the arguments of its caller, attend")]
 fn attend_as<C: Compute>(
@@ -215,8 +221,8 @@ fn attend_heads<C: Compute>(
 
 fn attend_f32(
     ctx: &KernelContext<'_>,
-    [q, k, v]: [Each<'_, f32>; 3],
-    mask: Option<Each<'_, f32>>,
+    [q, k, v]: [HeadSlices<'_, f32>; 3],
+    mask: Option<HeadSlices<'_, f32>>,
     rule: Rule,
     out: &mut [f32],
     steps: [usize; 3],
@@ -276,10 +282,10 @@ type Packed = (PackedB, PackedB);
 /// Attention of a block of queries of one head at a time, whose scores stay in a near cache.
 struct Blocks<'v> {
     isa: Isa,
-    q: Each<'v, f32>,
-    k: Each<'v, f32>,
-    v: Each<'v, f32>,
-    mask: Option<Each<'v, f32>>,
+    q: HeadSlices<'v, f32>,
+    k: HeadSlices<'v, f32>,
+    v: HeadSlices<'v, f32>,
+    mask: Option<HeadSlices<'v, f32>>,
     rule: Rule,
     /// The number of query heads for each key-value head.
     share: usize,
@@ -310,7 +316,7 @@ impl Blocks<'_> {
     ) {
         let Self { isa, rule, .. } = *self;
         let (rows, width, depth) = (out.rows(), out.cols(), self.q.sizes[3]);
-        let n = rule.seen(first + rows - 1);
+        let n = rule.visible_keys(first + rows - 1);
         let len = rows.saturating_mul(n);
         let scores = pteron_tensor::memory::filled(len, 0.0);
         let mut scores =
@@ -330,13 +336,13 @@ impl Blocks<'_> {
         let queries = self.q.block(b, h, first, rows, depth);
         gemm(pool, isa, queries, keys, MatMut::new(&mut scores, rows, n), &epilogue);
         for (row, x) in scores.chunks_exact_mut(n.max(1)).enumerate() {
-            let (seen, hidden) = x.split_at_mut(rule.seen(first + row));
+            let (visible_keys, hidden) = x.split_at_mut(rule.visible_keys(first + row));
             hidden.fill(0.0);
             // A query without visible keys gives zeros.
-            if seen.iter().all(|&x| x == f32::NEG_INFINITY) {
-                seen.fill(0.0);
+            if visible_keys.iter().all(|&x| x == f32::NEG_INFINITY) {
+                visible_keys.fill(0.0);
             } else {
-                softmax_in_place(pool, isa, false, seen.len(), seen);
+                softmax_in_place(pool, isa, false, visible_keys.len(), visible_keys);
             }
         }
         gemm(pool, isa, MatRef::new(&scores, rows, n), values, out.reborrow(), &Epilogue::NONE);
@@ -345,8 +351,8 @@ impl Blocks<'_> {
 
 fn attend_f64(
     ctx: &KernelContext<'_>,
-    [q, k, v]: [Each<'_, f64>; 3],
-    mask: Option<Each<'_, f64>>,
+    [q, k, v]: [HeadSlices<'_, f64>; 3],
+    mask: Option<HeadSlices<'_, f64>>,
     rule: Rule,
     out: &mut [f64],
     steps: [usize; 3],
@@ -355,7 +361,7 @@ fn attend_f64(
     let (share, width) = (heads / k.sizes[1], v.sizes[3]);
     let mut scores = ctx.scratch::<f64>(rule.keys)?;
     for (b, h, i) in (0..batch * heads * len).map(|n| (n / len / heads, n / len % heads, n % len)) {
-        let n = rule.seen(i);
+        let n = rule.visible_keys(i);
         let (q, k) = (q.block(b, h, i, 1, depth), k.block(b, h / share, 0, n, depth));
         let scores = &mut scores[..n];
         for (j, score) in scores.iter_mut().enumerate() {

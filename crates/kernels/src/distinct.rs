@@ -63,7 +63,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 /// The elements of a tensor, or one scalar, as `C`.
-fn given<'a, C: Compute>(
+fn elements_of<'a, C: Compute>(
     ctx: &KernelContext<'a>,
     tensor: Option<TensorView<'a>>,
     number: Input,
@@ -95,7 +95,7 @@ fn isin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     expect_type("out", ScalarType::Bool, out.dtype())?;
     out.resize(&sizes)?;
     dispatch!("elements", compute_type(promoted), COMPUTE_REAL, C => {
-        let (elements, tests) = (given::<C>(ctx, tensor(0), x)?, given::<C>(ctx, tensor(1), y)?);
+        let (elements, tests) = (elements_of::<C>(ctx, tensor(0), x)?, elements_of::<C>(ctx, tensor(1), y)?);
         let mut sorted = ctx.scratch::<C>(tests.len())?;
         sorted.copy_from_slice(&tests);
         sorted.sort_unstable_by(|a, b| {
@@ -132,7 +132,7 @@ impl<C: Order> Items<'_, C> {
         pairs.map(|(x, y)| x.order(*y)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
     }
 
-    fn alike(&self, a: usize, b: usize) -> bool {
+    fn rows_equal(&self, a: usize, b: usize) -> bool {
         self.row(a) == self.row(b)
     }
 }
@@ -162,7 +162,7 @@ impl<'a> Kinds<'a> {
         let mut last = None;
         for &i in order.iter() {
             let i = i as usize;
-            if last.is_none_or(|last| !items.alike(last, i)) {
+            if last.is_none_or(|last| !items.rows_equal(last, i)) {
                 (first[found], counts[found]) = (i as i64, 0);
                 found += 1;
             }

@@ -115,22 +115,22 @@ struct Extreme<O> {
 }
 
 /// An element and its index; `None` before the first element.
-type Found<C> = Option<(C, usize)>;
+type Candidate<C> = Option<(C, usize)>;
 
 impl<O: Compute, C: Compute + Ordered> Reducer<C> for Extreme<O> {
-    type Acc = Found<C>;
+    type Acc = Candidate<C>;
     type Out = O;
-    fn start(&self) -> Found<C> {
+    fn start(&self) -> Candidate<C> {
         None
     }
     #[inline]
-    fn step(&self, acc: Found<C>, x: C, index: usize) -> Found<C> {
+    fn step(&self, acc: Candidate<C>, x: C, index: usize) -> Candidate<C> {
         match acc {
             Some((best, _)) if !x.beats(best, self.least) => acc,
             _ => Some((x, index)),
         }
     }
-    fn merge(&self, a: Found<C>, b: Found<C>) -> Found<C> {
+    fn merge(&self, a: Candidate<C>, b: Candidate<C>) -> Candidate<C> {
         match (a, b) {
             (Some((x, i)), Some((y, j))) => {
                 if y.beats(x, self.least) || (y.same(x) && j < i) {
@@ -142,7 +142,7 @@ impl<O: Compute, C: Compute + Ordered> Reducer<C> for Extreme<O> {
             (a, b) => a.or(b),
         }
     }
-    fn finish(&self, acc: Found<C>, _: usize) -> O {
+    fn finish(&self, acc: Candidate<C>, _: usize) -> O {
         let (value, index) = acc.unwrap_or_default();
         if self.place { O::from_i64(index as i64) } else { O::of(value) }
     }
@@ -274,13 +274,13 @@ fn argmin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 }
 
 /// Reductions of the truth of elements: whether any or all are nonzero, or how many.
-pub(crate) enum Truth {
+pub(crate) enum BoolReduce {
     Any,
     All,
     Count,
 }
 
-impl<C: Compute> Reducer<C> for Truth {
+impl<C: Compute> Reducer<C> for BoolReduce {
     type Acc = usize;
     type Out = i64;
     fn start(&self) -> usize {
@@ -308,7 +308,7 @@ pub(crate) fn truth(
     outs: &mut Outs<'_>,
     dims: DimSet,
     keepdim: bool,
-    what: Truth,
+    what: BoolReduce,
 ) -> Result<()> {
     let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
     expect_dtype(args.name(0), x.dtype(), DtypeSet::ALL)?;
@@ -316,7 +316,7 @@ pub(crate) fn truth(
 }
 
 fn any_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, Truth::Any)
+    truth(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, BoolReduce::Any)
 }
 
 /// Like [`dims_at`], but an empty list means no dimension.
@@ -328,19 +328,19 @@ fn listed_dims(args: &Args<'_>, index: usize) -> Result<DimSet> {
 }
 
 fn any(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, listed_dims(args, 1)?, args.bool(2)?, Truth::Any)
+    truth(ctx, args, outs, listed_dims(args, 1)?, args.bool(2)?, BoolReduce::Any)
 }
 
 fn all_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, Truth::All)
+    truth(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, BoolReduce::All)
 }
 
 fn all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, listed_dims(args, 1)?, args.bool(2)?, Truth::All)
+    truth(ctx, args, outs, listed_dims(args, 1)?, args.bool(2)?, BoolReduce::All)
 }
 
 fn count_nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, dims_at(args, 1)?, false, Truth::Count)
+    truth(ctx, args, outs, dims_at(args, 1)?, false, BoolReduce::Count)
 }
 
 #[cfg(test)]

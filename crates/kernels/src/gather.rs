@@ -4,8 +4,8 @@ use crate::support::convert::values;
 use crate::support::copy::{copy_into, copy_to};
 use crate::support::dims::{to_size, wrap_dim, wrap_index};
 use crate::support::dtype::{Compute, compute_type, dispatch};
+use crate::support::gather_index::{GatherIndex, at_least_1d};
 use crate::support::layout::Layout;
-use crate::support::picks::{Picks, at_least_1d};
 use crate::support::rows::{by_size, expect_type, rows, scalar_bytes, update_values, write_rows};
 use pteron_operator::{Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ensure};
 use pteron_tensor::{Scalar, ScalarType, Shape, TensorViewMut};
@@ -94,14 +94,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
 /// `out[i][j] = self[index[i][j]][j]`, for the dimension that is indexed.
 fn gather(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor(0)?;
-    let picks = Picks::new(ctx, args, 1, 2, x.meta())?;
+    let gather_index = GatherIndex::new(ctx, args, 1, 2, x.meta())?;
     let out = outs.tensor(0)?;
     out.resize(args.meta(2)?.sizes())?;
     expect_type("out", x.dtype(), out.dtype())?;
     write_rows(ctx, out, |to| {
         by_size!(x.dtype().size(), E => {
             let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(to));
-            picks.each(|i, at| to[i] = from[at]);
+            gather_index.each(|i, at| to[i] = from[at]);
         });
         Ok(())
     })
@@ -145,39 +145,39 @@ fn put_tensor(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     out: &mut TensorViewMut<'_>,
-    picks: &Picks<'_>,
+    gather_index: &GatherIndex<'_>,
     src: usize,
 ) -> Result<()> {
     let from = args.tensor(src)?;
     expect_type(args.name(src), out.dtype(), from.dtype())?;
-    let from = rows(ctx, &from, &picks.part_of(args.name(src), from.meta())?)?;
+    let from = rows(ctx, &from, &gather_index.part_of(args.name(src), from.meta())?)?;
     by_size!(out.dtype().size(), E => {
         let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(&from), bytemuck::cast_slice_mut(out.bytes_mut()));
-        picks.each(|i, at| to[at] = from[i]);
+        gather_index.each(|i, at| to[at] = from[i]);
     });
     Ok(())
 }
 
 /// Writes one value to the indexed elements.
-fn put_bytes(out: &mut TensorViewMut<'_>, picks: &Picks<'_>, value: &[u8; 16]) -> Result<()> {
+fn put_bytes(out: &mut TensorViewMut<'_>, gather_index: &GatherIndex<'_>, value: &[u8; 16]) -> Result<()> {
     by_size!(out.dtype().size(), E => {
         let to: &mut [E] = bytemuck::cast_slice_mut(out.bytes_mut());
         let value = bytemuck::cast_slice::<u8, E>(value)[0];
-        picks.each(|_, at| to[at] = value);
+        gather_index.each(|_, at| to[at] = value);
     });
     Ok(())
 }
 
 fn scatter_src(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = start(args, outs)?;
-    let picks = Picks::new(ctx, args, 1, 2, out.meta())?;
-    put_tensor(ctx, args, out, &picks, 3)
+    let gather_index = GatherIndex::new(ctx, args, 1, 2, out.meta())?;
+    put_tensor(ctx, args, out, &gather_index, 3)
 }
 
 fn scatter_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = start(args, outs)?;
-    let picks = Picks::new(ctx, args, 1, 2, out.meta())?;
-    put_bytes(out, &picks, &scalar_bytes(out.dtype(), args.scalar(3)?)?)
+    let gather_index = GatherIndex::new(ctx, args, 1, 2, out.meta())?;
+    put_bytes(out, &gather_index, &scalar_bytes(out.dtype(), args.scalar(3)?)?)
 }
 
 /// How a scattered element is combined with the existing one.
@@ -299,7 +299,7 @@ impl Combine for crate::support::dtype::C64 {
 fn reduce_into<C: Combine>(
     ctx: &KernelContext<'_>,
     out: &mut TensorViewMut<'_>,
-    picks: &Picks<'_>,
+    gather_index: &GatherIndex<'_>,
     how: Reduce,
     include_self: bool,
     src: impl Fn(usize) -> C,
@@ -308,11 +308,11 @@ fn reduce_into<C: Combine>(
     counts.fill(include_self as i64);
     update_values::<C>(ctx, out, |to| {
         if !include_self {
-            picks.each(|_, at| to[at] = C::neutral(how));
+            gather_index.each(|_, at| to[at] = C::neutral(how));
         }
-        picks.each(|i, at| to[at] = to[at].combine(src(i), how));
+        gather_index.each(|i, at| to[at] = to[at].combine(src(i), how));
         if how == Reduce::Mean {
-            picks.each(|_, at| counts[at] += 1);
+            gather_index.each(|_, at| counts[at] += 1);
             to.iter_mut().zip(counts.iter()).filter(|(_, n)| **n > 1).for_each(|(x, &n)| *x = x.over(n));
         }
         Ok(())
@@ -329,11 +329,11 @@ fn reduce_tensor(
     let out = start(args, outs)?;
     let src = args.tensor(3)?;
     expect_type(args.name(3), out.dtype(), src.dtype())?;
-    let picks = Picks::new(ctx, args, 1, 2, &row_major(out)?)?;
-    let part = picks.part_of(args.name(3), src.meta())?;
+    let gather_index = GatherIndex::new(ctx, args, 1, 2, &row_major(out)?)?;
+    let part = gather_index.part_of(args.name(3), src.meta())?;
     dispatch!(args.name(0), compute_type(out.dtype()), COMPUTE, C => {
         let src = values::<C>(ctx, &src, &part)?;
-        reduce_into::<C>(ctx, out, &picks, how, include_self, |i| src[i])
+        reduce_into::<C>(ctx, out, &gather_index, how, include_self, |i| src[i])
     })
 }
 
@@ -357,11 +357,11 @@ fn scatter_reduce(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
 fn scatter_reduce_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let how = Reduce::parse(args, 4)?;
     let out = start(args, outs)?;
-    let picks = Picks::new(ctx, args, 1, 2, &row_major(out)?)?;
+    let gather_index = GatherIndex::new(ctx, args, 1, 2, &row_major(out)?)?;
     let value = args.scalar(3)?;
     dispatch!(args.name(0), compute_type(out.dtype()), COMPUTE, C => {
         let value = C::of_scalar(value);
-        reduce_into::<C>(ctx, out, &picks, how, true, |_| value)
+        reduce_into::<C>(ctx, out, &gather_index, how, true, |_| value)
     })
 }
 
@@ -370,23 +370,23 @@ fn index_add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     let out = start(args, outs)?;
     let src = args.tensor(3)?;
     expect_type(args.name(3), out.dtype(), src.dtype())?;
-    let picks = Picks::along(ctx, args, 1, 2, &row_major(out)?, false)?;
-    let part = slices(args, &picks)?;
+    let gather_index = GatherIndex::along(ctx, args, 1, 2, &row_major(out)?, false)?;
+    let part = slices(args, &gather_index)?;
     let alpha = args.scalar(4)?;
     dispatch!(args.name(0), compute_type(out.dtype()), COMPUTE, C => {
         let (src, alpha) = (values::<C>(ctx, &src, &part)?, C::of_scalar(alpha));
-        reduce_into::<C>(ctx, out, &picks, Reduce::Sum, true, |i| src[i].times(alpha))
+        reduce_into::<C>(ctx, out, &gather_index, Reduce::Sum, true, |i| src[i].times(alpha))
     })
 }
 
 /// The layout of `source`, argument 3, which must have a slice for each index.
-fn slices(args: &Args<'_>, picks: &Picks<'_>) -> Result<Layout> {
+fn slices(args: &Args<'_>, gather_index: &GatherIndex<'_>) -> Result<Layout> {
     let layout = at_least_1d(args.meta(3)?)?;
     ensure!(
-        layout.sizes == picks.sizes,
+        layout.sizes == gather_index.sizes,
         "{}: expected the shape {}, found {}",
         args.name(3),
-        picks.sizes,
+        gather_index.sizes,
         layout.sizes
     );
     Ok(layout)
@@ -394,20 +394,20 @@ fn slices(args: &Args<'_>, picks: &Picks<'_>) -> Result<Layout> {
 
 fn index_copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = start(args, outs)?;
-    let picks = Picks::along(ctx, args, 1, 2, out.meta(), false)?;
-    slices(args, &picks)?;
-    put_tensor(ctx, args, out, &picks, 3)
+    let gather_index = GatherIndex::along(ctx, args, 1, 2, out.meta(), false)?;
+    slices(args, &gather_index)?;
+    put_tensor(ctx, args, out, &gather_index, 3)
 }
 
 fn index_fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = start(args, outs)?;
-    let picks = Picks::along(ctx, args, 1, 2, out.meta(), true)?;
-    put_bytes(out, &picks, &scalar_bytes(out.dtype(), args.scalar(3)?)?)
+    let gather_index = GatherIndex::along(ctx, args, 1, 2, out.meta(), true)?;
+    put_bytes(out, &gather_index, &scalar_bytes(out.dtype(), args.scalar(3)?)?)
 }
 
 fn index_fill_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = start(args, outs)?;
-    let picks = Picks::along(ctx, args, 1, 2, out.meta(), true)?;
+    let gather_index = GatherIndex::along(ctx, args, 1, 2, out.meta(), true)?;
     let value = args.tensor(3)?;
     ensure!(value.rank() == 0, "{}: expected a zero-dim tensor, found {}", args.name(3), value.meta());
     let mut number = [0.0];
@@ -419,7 +419,7 @@ fn index_fill_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'
         crate::support::convert::read::<i64>(&value, &Layout::of(value.meta()), &mut integer)?;
         Scalar::Int(integer[0])
     };
-    put_bytes(out, &picks, &scalar_bytes(out.dtype(), value)?)
+    put_bytes(out, &gather_index, &scalar_bytes(out.dtype(), value)?)
 }
 
 /// A copy of `self` in which one slice is replaced by `src`.

@@ -23,7 +23,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 const GRAIN: usize = 1 << 14;
 
 /// The structure of the normalised tensor: rows of `n` elements, and the mapping of elements to weights.
-struct Form {
+struct NormShape {
     rows: usize,
     n: usize,
     /// The number of rows after which the weights repeat.
@@ -32,7 +32,7 @@ struct Form {
     each: usize,
 }
 
-impl Form {
+impl NormShape {
     /// The number of weights.
     fn weights(&self) -> usize {
         self.groups * (self.n / self.each.max(1))
@@ -52,7 +52,7 @@ fn gradients(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
-    form: &Form,
+    form: &NormShape,
     at: [usize; 3],
     weights_shape: &[usize],
     mask: &[bool],
@@ -136,7 +136,7 @@ fn layer_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
     );
     let n: usize = normalized.iter().product();
     let rows = sizes[..sizes.len() - normalized.len()].iter().product();
-    let form = Form { rows, n, groups: 1, each: 1 };
+    let form = NormShape { rows, n, groups: 1, each: 1 };
     gradients(ctx, args, outs, &form, [3, 4, 5], &normalized, args.bools(7)?)
 }
 
@@ -151,7 +151,7 @@ fn group_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
         && sizes[2..].iter().product::<usize>() == pixels
         && channels.is_multiple_of(groups);
     ensure!(whole, "input: {batch} x {channels} x {pixels} in {groups} groups is not the shape {sizes}");
-    let form = Form { rows: batch * groups, n: channels / groups * pixels, groups, each: pixels };
+    let form = NormShape { rows: batch * groups, n: channels / groups * pixels, groups, each: pixels };
     gradients(ctx, args, outs, &form, [2, 3, 4], &[channels], args.bools(9)?)
 }
 

@@ -1,6 +1,6 @@
 //! Arithmetic reductions: sums, products, means, variances, log-sum-exp.
 
-use crate::extremes::{Truth, truth};
+use crate::extremes::{BoolReduce, truth};
 use crate::support::dims::DimSet;
 use crate::support::dtype::{C64, Compute, compute_type, conversion, dispatch, expect_dtype, unsupported};
 use crate::support::map::expect_out;
@@ -177,7 +177,7 @@ fn sum_over(
 ) -> Result<()> {
     // The sum of bools is whether any is true.
     if dtype == ScalarType::Bool {
-        return truth(ctx, args, outs, dims, keepdim, Truth::Any);
+        return truth(ctx, args, outs, dims, keepdim, BoolReduce::Any);
     }
     let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
     // For a mean in half precision, the elements are not converted first.
@@ -291,7 +291,7 @@ fn product_over(
     dtype: ScalarType,
 ) -> Result<()> {
     if dtype == ScalarType::Bool {
-        return truth(ctx, args, outs, dims, keepdim, Truth::All);
+        return truth(ctx, args, outs, dims, keepdim, BoolReduce::All);
     }
     let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
     let kept = compute_type(dtype);

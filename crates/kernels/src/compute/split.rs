@@ -1,7 +1,7 @@
 //! Thresholds from which on work is divided among threads: sizes that take one thread about 5 µs, measured on
 //! networks of small layers. A sleeping thread takes longer to wake, but while a network runs, threads seldom sleep.
 
-use super::gemm::driver::even;
+use super::gemm::driver::balanced_chunk;
 use pteron_pool::Pool;
 
 /// An amount of work worth dividing. Under Miri, which is too slow for such sizes, less work is divided, so that
@@ -51,9 +51,9 @@ pub fn attention_rows(queries: usize, keys: usize, most: usize) -> usize {
     const TILE: usize = 14;
     let most = (SCORES / keys.max(1)).clamp(1, most);
     if most < TILE {
-        return even(queries, most);
+        return balanced_chunk(queries, most);
     }
-    even(queries, most / TILE * TILE).next_multiple_of(TILE).min(queries.max(1))
+    balanced_chunk(queries, most / TILE * TILE).next_multiple_of(TILE).min(queries.max(1))
 }
 
 #[cfg(test)]

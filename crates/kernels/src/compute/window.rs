@@ -136,9 +136,16 @@ fn each_line<T: Send + Sync>(
     });
 }
 
-/// The taps of a window along one dimension that are in the image: index of the first pixel, number of taps; and the
-/// number of taps in the image or its padding.
-type Reach = (usize, usize, usize);
+/// The taps of a window along one dimension.
+#[derive(Clone, Copy)]
+struct TapRange {
+    /// Index of the first pixel in the image.
+    first: usize,
+    /// Number of taps in the image.
+    count: usize,
+    /// Number of taps in the image or in its padding.
+    padded: usize,
+}
 
 /// The position of a line of the output.
 #[derive(Clone, Copy)]
@@ -152,7 +159,7 @@ struct OutputLine<'a> {
 impl OutputLine<'_> {
     /// The taps of the window of output pixel `o` along dimension `d`.
     #[inline(always)]
-    fn reach(&self, d: usize, o: usize) -> Reach {
+    fn taps(&self, d: usize, o: usize) -> TapRange {
         let w = self.windows;
         let (start, step, input) = (o * w.stride[d], w.dilation[d], self.frame.input[d]);
         // A division would take longer than the pooling of a pixel with few channels.
@@ -161,31 +168,31 @@ impl OutputLine<'_> {
         let first = (start + skip * step).saturating_sub(w.padding[d]);
         let count = steps(input.saturating_sub(first)).min(w.kernel[d] - skip);
         let padded = steps((input + 2 * w.padding[d]).saturating_sub(start)).min(w.kernel[d]);
-        (first, count, padded)
+        TapRange { first, count, padded }
     }
 
     /// Calls `visit` with every window of the line and its output pixel.
     #[inline(always)]
-    fn each_window<T>(&self, out: &mut [T], mut visit: impl FnMut([Reach; 3], &mut [T])) {
-        let (z, y) = (self.reach(0, self.at[0]), self.reach(1, self.at[1]));
+    fn each_window<T>(&self, out: &mut [T], mut visit: impl FnMut([TapRange; 3], &mut [T])) {
+        let (z, y) = (self.taps(0, self.at[0]), self.taps(1, self.at[1]));
         let mut seen = 0;
         for (o, out) in out.chunks_exact_mut(self.channels).enumerate() {
-            let reach = [z, y, self.reach(2, o)];
-            seen += pixels(reach);
-            visit(reach, out);
+            let taps = [z, y, self.taps(2, o)];
+            seen += pixels(taps);
+            visit(taps, out);
         }
         pteron_pool::count(seen);
     }
 
     /// Calls `visit` with the offset in the image of each pixel of a window.
     #[inline(always)]
-    fn each_pixel(&self, [z, y, x]: [Reach; 3], mut visit: impl FnMut(usize)) {
+    fn each_pixel(&self, [z, y, x]: [TapRange; 3], mut visit: impl FnMut(usize)) {
         let ([_, height, width], step) = (self.frame.input, self.windows.dilation);
-        for i in 0..z.1 {
-            for j in 0..y.1 {
-                let line = ((z.0 + i * step[0]) * height + y.0 + j * step[1]) * width;
-                for k in 0..x.1 {
-                    visit((line + x.0 + k * step[2]) * self.channels);
+        for i in 0..z.count {
+            for j in 0..y.count {
+                let line = ((z.first + i * step[0]) * height + y.first + j * step[1]) * width;
+                for k in 0..x.count {
+                    visit((line + x.first + k * step[2]) * self.channels);
                 }
             }
         }
@@ -193,8 +200,8 @@ impl OutputLine<'_> {
 }
 
 /// The number of pixels of a window that are in the image.
-fn pixels(reach: [Reach; 3]) -> usize {
-    reach.iter().map(|r| r.1).product()
+fn pixels(taps: [TapRange; 3]) -> usize {
+    taps.iter().map(|r| r.count).product()
 }
 
 /// Max pooling of a line of windows.
@@ -207,11 +214,11 @@ struct MaxPool<'a, T> {
 impl<T: MaxPoolElement> MaxPool<'_, T> {
     /// Pools one window, `N` channels at a time. The last block may overlap the one before it.
     #[inline(always)]
-    fn blocks<const N: usize>(line: OutputLine<'_>, x: &[T], reach: [Reach; 3], out: &mut [T]) {
+    fn blocks<const N: usize>(line: OutputLine<'_>, x: &[T], taps: [TapRange; 3], out: &mut [T]) {
         for channel in (0..out.len()).step_by(N) {
             let channel = channel.min(out.len() - N);
             let mut max = [T::MIN; N];
-            line.each_pixel(reach, |pixel| {
+            line.each_pixel(taps, |pixel| {
                 let lanes = *x[pixel + channel..].first_chunk::<N>().expect("channels of a pixel");
                 max.iter_mut().zip(lanes).for_each(|(m, x)| *m = m.max_nan(x));
             });
@@ -226,12 +233,12 @@ impl<T: MaxPoolElement> Op for MaxPool<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let Self { line, x, out } = self;
-        line.each_window(out, |reach, out| match out.len() {
-            64.. if size_of::<T>() == 1 => Self::blocks::<64>(line, x, reach, out),
-            16.. => Self::blocks::<16>(line, x, reach, out),
-            8.. => Self::blocks::<8>(line, x, reach, out),
-            4.. => Self::blocks::<4>(line, x, reach, out),
-            _ => Self::blocks::<1>(line, x, reach, out),
+        line.each_window(out, |taps, out| match out.len() {
+            64.. if size_of::<T>() == 1 => Self::blocks::<64>(line, x, taps, out),
+            16.. => Self::blocks::<16>(line, x, taps, out),
+            8.. => Self::blocks::<8>(line, x, taps, out),
+            4.. => Self::blocks::<4>(line, x, taps, out),
+            _ => Self::blocks::<1>(line, x, taps, out),
         });
     }
 }
@@ -247,23 +254,23 @@ struct Sums<'a> {
 impl Sums<'_> {
     /// Pools `N` channels from `channel` on of a window of few pixels.
     #[inline(always)]
-    fn block<const N: usize>(&self, reach: [Reach; 3], channel: usize, out: &mut [f32]) {
+    fn block<const N: usize>(&self, taps: [TapRange; 3], channel: usize, out: &mut [f32]) {
         let mut sums = [0.0; N];
-        self.line.each_pixel(reach, |pixel| {
+        self.line.each_pixel(taps, |pixel| {
             let lanes = *self.x[pixel + channel..].first_chunk::<N>().expect("channels of a pixel");
             sums.iter_mut().zip(lanes).for_each(|(s, x)| *s += x);
         });
-        self.finish(reach, &mut sums);
+        self.finish(taps, &mut sums);
         out[channel..][..N].copy_from_slice(&sums);
     }
 
     /// Scales the sums of a window as the pooling requires.
     #[inline(always)]
-    fn finish(&self, [z, y, x]: [Reach; 3], sums: &mut [f32]) {
+    fn finish(&self, [z, y, x]: [TapRange; 3], sums: &mut [f32]) {
         match self.pooling {
             Pooling::Sum(factor) => sums.iter_mut().for_each(|s| *s *= factor),
             Pooling::MeanOfPadded => {
-                let n = (z.2 * y.2 * x.2) as f32;
+                let n = (z.padded * y.padded * x.padded) as f32;
                 sums.iter_mut().for_each(|s| *s /= n);
             }
             _ => {
@@ -275,10 +282,10 @@ impl Sums<'_> {
 
     /// Pools a window of many pixels: partial sums in f32, totals in f64.
     #[inline(always)]
-    fn sum_many(&self, reach: [Reach; 3], out: &mut [f32]) {
+    fn sum_many(&self, taps: [TapRange; 3], out: &mut [f32]) {
         for (i, out) in out.chunks_mut(CHANNELS).enumerate() {
             let (mut totals, mut sums, mut seen) = ([0.0f64; CHANNELS], [0.0f32; CHANNELS], 0);
-            self.line.each_pixel(reach, |pixel| {
+            self.line.each_pixel(taps, |pixel| {
                 let pixel = &self.x[pixel + i * CHANNELS..][..out.len()];
                 sums.iter_mut().zip(pixel).for_each(|(sum, x)| *sum += x);
                 seen += 1;
@@ -292,7 +299,7 @@ impl Sums<'_> {
             let all = totals.iter().zip(sums).map(|(total, sum)| (total + f64::from(sum)) as f32);
             out.iter_mut().zip(all).for_each(|(out, sum)| *out = sum);
         }
-        self.finish(reach, out);
+        self.finish(taps, out);
     }
 }
 
@@ -302,27 +309,27 @@ impl Op for Sums<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, _: S) {
         let out = std::mem::take(&mut self.out);
-        self.line.each_window(out, |reach, out| {
-            if pixels(reach) > F32_RUN {
-                return self.sum_many(reach, out);
+        self.line.each_window(out, |taps, out| {
+            if pixels(taps) > F32_RUN {
+                return self.sum_many(taps, out);
             }
             let mut channel = 0;
             while channel < out.len() {
                 channel += match out.len() - channel {
                     16.. => {
-                        self.block::<16>(reach, channel, out);
+                        self.block::<16>(taps, channel, out);
                         16
                     }
                     8.. => {
-                        self.block::<8>(reach, channel, out);
+                        self.block::<8>(taps, channel, out);
                         8
                     }
                     4.. => {
-                        self.block::<4>(reach, channel, out);
+                        self.block::<4>(taps, channel, out);
                         4
                     }
                     _ => {
-                        self.block::<1>(reach, channel, out);
+                        self.block::<1>(taps, channel, out);
                         1
                     }
                 };

@@ -12,7 +12,7 @@ const MAX_HEIGHT: usize = 8;
 const RUN: usize = 128;
 
 /// The scales, zero points and tables that a strip holds beside its values.
-enum Form {
+enum Encoding {
     /// Each group of columns ends with a scale for each row, a sum that is not needed here, and, if `zeros` is set, a zero
     /// point. Values are signed, or indices into a table of signed values before the first group.
     Affine { zeros: bool, table: bool },
@@ -23,7 +23,7 @@ enum Form {
 
 /// Packed weights of a product with `n` outputs and `k` inputs. They are divided into strips of rows.
 pub(crate) struct Packed<'a> {
-    form: Form,
+    form: Encoding,
     layout: Layout,
     bits: u32,
     n: usize,
@@ -48,7 +48,7 @@ impl<'a> Packed<'a> {
         };
         header.expect(name, 0, &[bits as i32])?;
         header.expect(name, 3, &[8, 16, 2])?;
-        let form = Form::Affine { zeros: header.params[1] != 0, table };
+        let form = Encoding::Affine { zeros: header.params[1] != 0, table };
         Self::new(name, &header, form, bits, 8, header.params[2] != 0, sizes)
     }
 
@@ -65,14 +65,14 @@ impl<'a> Packed<'a> {
         let word = |n: usize| i32::try_from(n).unwrap_or(-1);
         header.expect(name, 0, &[bits as i32, word(group), word(table_group)])?;
         header.expect(name, 5, &[4, 32, 8])?;
-        let form = Form::Table { scales: header.params[3] != 0 };
+        let form = Encoding::Table { scales: header.params[3] != 0 };
         Self::new(name, &header, form, bits, 4, header.params[4] != 0, [n, k, group])
     }
 
     fn new(
         name: &str,
         header: &Header<'a>,
-        form: Form,
+        form: Encoding,
         bits: u32,
         height: usize,
         bias: bool,
@@ -86,10 +86,10 @@ impl<'a> Packed<'a> {
         // The sizes are attributes of any value, so they are multiplied without overflow.
         let (wide, groups, rows) = (k as u128, (k / group) as u128, height as u128);
         let beside = match form {
-            Form::Affine { zeros, table } => {
+            Encoding::Affine { zeros, table } => {
                 groups * rows * if zeros { 12 } else { 8 } + if table { 16 } else { 0 }
             }
-            Form::Table { scales } => 64 + if scales { groups * rows * 4 } else { 0 },
+            Encoding::Table { scales } => 64 + if scales { groups * rows * 4 } else { 0 },
         };
         let strip = wide * rows * u128::from(bits) / 8 + beside + if bias { rows * 4 } else { 0 };
         let (needed, found) = (strip * n.div_ceil(height) as u128, header.payload.len());
@@ -113,16 +113,16 @@ impl<'a> Packed<'a> {
         let (mut values, mut table) = ([0; RUN], [0.0; 16]);
         let columns = RUN / self.height;
         match self.form {
-            Form::Affine { table: true, .. } => {
+            Encoding::Affine { table: true, .. } => {
                 let entries = take(&mut bytes, 16);
                 table.iter_mut().zip(entries).for_each(|(to, &q)| *to = f32::from(q as i8));
             }
-            Form::Affine { .. } => {}
-            Form::Table { .. } => table = floats(take(&mut bytes, 64)),
+            Encoding::Affine { .. } => {}
+            Encoding::Table { .. } => table = floats(take(&mut bytes, 64)),
         }
         for start in (0..self.k).step_by(self.group) {
             let mut scales = [1.0; MAX_HEIGHT];
-            if let Form::Table { scales: true } = self.form {
+            if let Encoding::Table { scales: true } = self.form {
                 scales = floats(take(&mut bytes, 4 * self.height));
             }
             for column in (start..start + self.group).step_by(columns) {
@@ -130,7 +130,7 @@ impl<'a> Packed<'a> {
                 self.place(&values, &table, column, rows);
             }
             let mut zeros = [0.0; MAX_HEIGHT];
-            if let Form::Affine { zeros: has_zeros, .. } = self.form {
+            if let Encoding::Affine { zeros: has_zeros, .. } = self.form {
                 scales = floats(take(&mut bytes, 4 * self.height));
                 take(&mut bytes, 4 * self.height);
                 if has_zeros {
@@ -155,7 +155,7 @@ impl<'a> Packed<'a> {
             let (row, at) = (i % self.height, column + i / self.height * few);
             let to = &mut rows[row * self.k + at..][..few];
             match self.form {
-                Form::Affine { table: false, .. } => {
+                Encoding::Affine { table: false, .. } => {
                     let low = if self.bits == 8 { 0 } else { 1 << (self.bits - 1) };
                     to.iter_mut()
                         .zip(values)

@@ -2,8 +2,8 @@
 //! apart, and every tap adds a fixed offset. No row needs a pointer of its own, and all groups use the same offsets.
 //! If patches cross the border of the image, its lines are copied with their padding, a strip at a time.
 
-use super::super::gemm::driver::{MAX_F32_SUM, grid, run_of, share};
-use super::super::gemm::sweep::{Left, Right, Sweep};
+use super::super::gemm::driver::{MAX_F32_SUM, accumulation_len, grid, share};
+use super::super::gemm::sweep::{LhsBlock, Right, Sweep};
 use super::super::gemm::tile;
 use super::super::scratch;
 use super::rows::{KC, MC, Run};
@@ -193,7 +193,7 @@ impl Run<'_> {
         let ci = p.in_channels / p.groups;
         let step = p.stride[2] * p.in_channels;
         let height = width.div_ceil(width.div_ceil(tile::max_rows_in_place(self.isa.level())));
-        let (k, run) = (ci * lines.wide, run_of(p.taps() * ci, KC));
+        let (k, run) = (ci * lines.wide, accumulation_len(p.taps() * ci, KC));
         for first in strip.clone().step_by(lines.block) {
             let block = first..strip.end.min(first + lines.block);
             let rows = block.start * width..block.end * width;
@@ -215,7 +215,7 @@ impl Run<'_> {
                         accumulate: row > 0,
                         last: (chunk.taps.end, chunk.channels.end) == (lines.taps, k),
                     };
-                    let left = Left::Lines {
+                    let left = LhsBlock::Lines {
                         data: &data[g * ci + chunk.channels.start..],
                         width,
                         line: p.stride[1] * lines.pitch,

@@ -85,11 +85,11 @@ pub struct Conv {
     params: ConvParams,
     /// The layout of the output.
     output: Layout,
-    form: Form,
+    algorithm: Algorithm,
 }
 
 #[derive(Debug)]
-enum Form {
+enum Algorithm {
     Rows(RowsConv),
     Planes(PlanesConv),
     DepthwiseFirst(WeightBuffer),
@@ -120,7 +120,7 @@ impl Method {
 }
 
 /// The form of the weights.
-enum FormKind {
+enum AlgorithmKind {
     Rows,
     Planes,
     DepthwiseFirst,
@@ -128,25 +128,25 @@ enum FormKind {
     Winograd,
 }
 
-fn form_of(params: &ConvParams, method: Method, input: Layout, output: Layout) -> FormKind {
+fn algorithm_of(params: &ConvParams, method: Method, input: Layout, output: Layout) -> AlgorithmKind {
     match (input, output) {
         (Layout::ChannelsLast, Layout::ChannelsLast)
             if method == Method::Winograd && Winograd::fits(params) =>
         {
-            FormKind::Winograd
+            AlgorithmKind::Winograd
         }
         (Layout::ChannelsLast, Layout::ChannelsLast)
             if params.is_depthwise() && params.taps() <= depthwise_last::MAX_TAPS =>
         {
-            FormKind::DepthwiseLast
+            AlgorithmKind::DepthwiseLast
         }
         (Layout::ChannelsFirst, Layout::ChannelsFirst)
             if params.is_depthwise() && depthwise_first::fits(params) =>
         {
-            FormKind::DepthwiseFirst
+            AlgorithmKind::DepthwiseFirst
         }
-        (Layout::ChannelsFirst, Layout::ChannelsFirst) if !params.transposed => FormKind::Planes,
-        _ => FormKind::Rows,
+        (Layout::ChannelsFirst, Layout::ChannelsFirst) if !params.transposed => AlgorithmKind::Planes,
+        _ => AlgorithmKind::Rows,
     }
 }
 
@@ -176,29 +176,29 @@ impl Conv {
     ) -> Result<Self> {
         params.check();
         weights.check(&params);
-        let mut kind = form_of(&params, method, input, output);
-        if let FormKind::Winograd = kind {
-            if let Some(form) = Winograd::new(isa, &params, weights)? {
-                return Ok(Self { isa, params, output, form: Form::Winograd(form) });
+        let mut kind = algorithm_of(&params, method, input, output);
+        if let AlgorithmKind::Winograd = kind {
+            if let Some(algorithm) = Winograd::new(isa, &params, weights)? {
+                return Ok(Self { isa, params, output, algorithm: Algorithm::Winograd(algorithm) });
             }
-            kind = form_of(&params, Method::Direct, input, output);
+            kind = algorithm_of(&params, Method::Direct, input, output);
         }
         let reordered = match kind {
-            FormKind::DepthwiseFirst | FormKind::Planes => weights.reordered()?,
-            FormKind::DepthwiseLast | FormKind::Rows | FormKind::Winograd => None,
+            AlgorithmKind::DepthwiseFirst | AlgorithmKind::Planes => weights.reordered()?,
+            AlgorithmKind::DepthwiseLast | AlgorithmKind::Rows | AlgorithmKind::Winograd => None,
         };
         let plain = reordered.as_deref().unwrap_or(weights.values);
-        let form = match kind {
-            FormKind::DepthwiseLast => Form::DepthwiseLast(DepthwiseLast::new(&params, weights)?),
-            FormKind::DepthwiseFirst => Form::DepthwiseFirst(WeightBuffer::Owned(AlignedBuffer::from_slice(
-                bytemuck::cast_slice(plain),
-            )?)),
-            FormKind::Planes => Form::Planes(PlanesConv::new(isa, &params, plain)?),
-            FormKind::Rows | FormKind::Winograd => {
-                Form::Rows(RowsConv::new(isa, &params, weights, input, output)?)
+        let algorithm = match kind {
+            AlgorithmKind::DepthwiseLast => Algorithm::DepthwiseLast(DepthwiseLast::new(&params, weights)?),
+            AlgorithmKind::DepthwiseFirst => Algorithm::DepthwiseFirst(WeightBuffer::Owned(
+                AlignedBuffer::from_slice(bytemuck::cast_slice(plain))?,
+            )),
+            AlgorithmKind::Planes => Algorithm::Planes(PlanesConv::new(isa, &params, plain)?),
+            AlgorithmKind::Rows | AlgorithmKind::Winograd => {
+                Algorithm::Rows(RowsConv::new(isa, &params, weights, input, output)?)
             }
         };
-        Ok(Self { isa, params, output, form })
+        Ok(Self { isa, params, output, algorithm })
     }
 
     /// Loads weights that were packed for this instruction set and these parameters, method and layouts, and stored.
@@ -216,24 +216,28 @@ impl Conv {
     ) -> Option<Self> {
         params.check();
         let from = &mut from;
-        let form = match form_of(&params, method, input, output) {
-            FormKind::Winograd => Form::Winograd(Winograd::from_packed(isa, &params, from)?),
-            FormKind::DepthwiseLast => Form::DepthwiseLast(DepthwiseLast::from_packed(&params, from)?),
-            FormKind::DepthwiseFirst => Form::DepthwiseFirst(from.take(params.weights())?),
-            FormKind::Planes => Form::Planes(PlanesConv::from_packed(isa, &params, from)?),
-            FormKind::Rows => Form::Rows(RowsConv::from_packed(isa, &params, (input, output), from)?),
+        let algorithm = match algorithm_of(&params, method, input, output) {
+            AlgorithmKind::Winograd => Algorithm::Winograd(Winograd::from_packed(isa, &params, from)?),
+            AlgorithmKind::DepthwiseLast => {
+                Algorithm::DepthwiseLast(DepthwiseLast::from_packed(&params, from)?)
+            }
+            AlgorithmKind::DepthwiseFirst => Algorithm::DepthwiseFirst(from.take(params.weights())?),
+            AlgorithmKind::Planes => Algorithm::Planes(PlanesConv::from_packed(isa, &params, from)?),
+            AlgorithmKind::Rows => {
+                Algorithm::Rows(RowsConv::from_packed(isa, &params, (input, output), from)?)
+            }
         };
-        from.is_empty().then_some(Self { isa, params, output, form })
+        from.is_empty().then_some(Self { isa, params, output, algorithm })
     }
 
     /// Appends the weights in the form that [`Self::from_packed`] reads.
     pub fn store(&self, out: &mut Vec<u8>) {
-        match &self.form {
-            Form::Rows(rows) => rows.store(out),
-            Form::Planes(planes) => planes.store(out),
-            Form::DepthwiseFirst(weights) => weights.store(out),
-            Form::DepthwiseLast(depthwise) => depthwise.store(out),
-            Form::Winograd(winograd) => winograd.store(out),
+        match &self.algorithm {
+            Algorithm::Rows(rows) => rows.store(out),
+            Algorithm::Planes(planes) => planes.store(out),
+            Algorithm::DepthwiseFirst(weights) => weights.store(out),
+            Algorithm::DepthwiseLast(depthwise) => depthwise.store(out),
+            Algorithm::Winograd(winograd) => winograd.store(out),
         }
     }
 
@@ -244,12 +248,12 @@ impl Conv {
 
     /// Bytes of memory that the weights own; none if they were [loaded](Self::from_packed).
     pub fn bytes(&self) -> usize {
-        match &self.form {
-            Form::Rows(rows) => rows.bytes(),
-            Form::Planes(planes) => planes.bytes(),
-            Form::DepthwiseFirst(weights) => weights.own_bytes(),
-            Form::DepthwiseLast(depthwise) => depthwise.bytes(),
-            Form::Winograd(winograd) => winograd.bytes(),
+        match &self.algorithm {
+            Algorithm::Rows(rows) => rows.bytes(),
+            Algorithm::Planes(planes) => planes.bytes(),
+            Algorithm::DepthwiseFirst(weights) => weights.own_bytes(),
+            Algorithm::DepthwiseLast(depthwise) => depthwise.bytes(),
+            Algorithm::Winograd(winograd) => winograd.bytes(),
         }
     }
 
@@ -283,16 +287,16 @@ impl Conv {
         let whole = epilogue.tail;
         let epilogue = &ConvEpilogue { tail: epilogue.tail.filter(|_| self.makes_parts()), ..*epilogue };
         let complete = whole.filter(|_| x.is_empty() || epilogue.tail.is_none());
-        match &self.form {
+        match &self.algorithm {
             _ if x.is_empty() => self.run_empty(frame, out, epilogue),
-            Form::Rows(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
-            Form::Planes(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
-            Form::DepthwiseFirst(weights) => {
+            Algorithm::Rows(algorithm) => algorithm.run(self.isa, pool, p, frame, x, out, epilogue),
+            Algorithm::Planes(algorithm) => algorithm.run(self.isa, pool, p, frame, x, out, epilogue),
+            Algorithm::DepthwiseFirst(weights) => {
                 let weights = weights.elements();
                 depthwise_first::run(self.isa, pool, p, frame, weights, x, out, epilogue);
             }
-            Form::DepthwiseLast(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
-            Form::Winograd(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
+            Algorithm::DepthwiseLast(algorithm) => algorithm.run(self.isa, pool, p, frame, x, out, epilogue),
+            Algorithm::Winograd(algorithm) => algorithm.run(self.isa, pool, p, frame, x, out, epilogue),
         }
         if let Some(tail) = complete {
             pool.parallel_chunks_mut(out, TAIL_PART, 1, &|i, part| (tail.0)(i * TAIL_PART, part));
@@ -312,18 +316,18 @@ impl Conv {
         out: &mut [f32],
         epilogue: &ConvEpilogue<'_>,
     ) {
-        match &self.form {
-            Form::Rows(_) => {
+        match &self.algorithm {
+            Algorithm::Rows(_) => {
                 let (step, size) =
                     (frame.input[2] * self.params.in_channels, [1, lines.len(), frame.input[2]]);
                 let x = &from.elements[(lines.start - from.first) * step..][..lines.len() * step];
                 let frame = ConvFrame { batch: 1, input: size, output: size };
                 self.run(Pool::alone(), &frame, x, out, epilogue);
             }
-            Form::DepthwiseLast(form) => {
-                form.lines(self.isa, &self.params, frame, from, lines, out, epilogue);
+            Algorithm::DepthwiseLast(algorithm) => {
+                algorithm.lines(self.isa, &self.params, frame, from, lines, out, epilogue);
             }
-            Form::Planes(_) | Form::DepthwiseFirst(_) | Form::Winograd(_) => {
+            Algorithm::Planes(_) | Algorithm::DepthwiseFirst(_) | Algorithm::Winograd(_) => {
                 panic!("{:?} cannot be a link of a chain", self.params)
             }
         }
@@ -331,10 +335,10 @@ impl Conv {
 
     /// Whether results are computed in contiguous parts, to each of which a tail can be applied.
     fn makes_parts(&self) -> bool {
-        match &self.form {
-            Form::Rows(form) => form.makes_parts(&self.params),
-            Form::DepthwiseLast(_) | Form::Winograd(_) => true,
-            Form::Planes(_) | Form::DepthwiseFirst(_) => false,
+        match &self.algorithm {
+            Algorithm::Rows(algorithm) => algorithm.makes_parts(&self.params),
+            Algorithm::DepthwiseLast(_) | Algorithm::Winograd(_) => true,
+            Algorithm::Planes(_) | Algorithm::DepthwiseFirst(_) => false,
         }
     }
 }

@@ -2,8 +2,10 @@
 //! patch of one output pixel. Patches are gathered (im2col) a block at a time, directly into the panels that the
 //! product reads; a 1x1 kernel needs none of that, because the image is its matrix of patches.
 
-use super::super::gemm::driver::{Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, even, grid, run_of, share};
-use super::super::gemm::sweep::{Left, Right, Sweep};
+use super::super::gemm::driver::{
+    Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, accumulation_len, balanced_chunk, grid, share,
+};
+use super::super::gemm::sweep::{LhsBlock, Right, Sweep};
 use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
 use super::super::isa::Isa;
@@ -120,7 +122,7 @@ impl Run<'_> {
             return Job { isa: self.isa, m: co, n: out_pixels, k, a, b, epilogue }.part(rows, cols, c);
         }
         let nr = tile::panel_cols(self.isa.level());
-        let kc = even(k, run_of(k, KC));
+        let kc = balanced_chunk(k, accumulation_len(k, KC));
         let nc = NC.min(cols.len().next_multiple_of(nr));
         scratch::with(kc * nc + nc, |scratch| {
             let (panels, line) = scratch.split_at_mut(kc * nc);
@@ -155,7 +157,7 @@ impl Run<'_> {
                         None => c.reborrow(),
                     };
                     let elements = &weights.elements()[rows.start * k..];
-                    sweep.run(Left::Packed { elements, k, skip: ks.start }, to);
+                    sweep.run(LhsBlock::Packed { elements, k, skip: ks.start }, to);
                     if let Some(sums) = &mut long
                         && (ks.end.is_multiple_of(PARTIAL_SUM) || ks.end == k)
                     {

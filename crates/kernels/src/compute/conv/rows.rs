@@ -5,9 +5,11 @@
 //! A transposed convolution of stride `s` decomposes into `s` ordinary ones a dimension, its phases: all output
 //! pixels of a phase use the same taps.
 
-use super::super::gemm::driver::{Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, even, grid, run_of, share};
+use super::super::gemm::driver::{
+    Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, accumulation_len, balanced_chunk, grid, share,
+};
 use super::super::gemm::row_table::RowTable;
-use super::super::gemm::sweep::{Left, Right, Sweep};
+use super::super::gemm::sweep::{LhsBlock, Right, Sweep};
 use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedB, Rhs, pack};
 use super::super::isa::Isa;
@@ -265,8 +267,8 @@ impl Phase {
 
     /// Splits the inner dimension of `taps` taps by `channels` channels into even chunks of at most `most` elements.
     pub(super) fn chunks(&self, taps: usize, channels: usize, most: usize) -> impl Iterator<Item = Chunk> {
-        let some_taps = even(taps, (most / channels.max(1)).max(1));
-        let some_channels = even(channels, most);
+        let some_taps = balanced_chunk(taps, (most / channels.max(1)).max(1));
+        let some_channels = balanced_chunk(channels, most);
         (0..taps).step_by(some_taps).flat_map(move |t| {
             let taps = t..taps.min(t + some_taps);
             (0..channels)
@@ -456,14 +458,14 @@ impl Run<'_> {
             last,
         };
         if ci == 0 || self.phase.taps.is_empty() {
-            return sweep(0, 0, false, true).run(Left::Packed { elements: &[], k: 0, skip: 0 }, c);
+            return sweep(0, 0, false, true).run(LhsBlock::Packed { elements: &[], k: 0, skip: 0 }, c);
         }
         let mut origins = [Origin::default(); MC];
         let origins = &mut origins[..rows.len()];
         self.origins(rows.start, origins);
         let ci = ci * wide;
         let end = (self.phase.taps.len() / wide, ci);
-        let (run, mut summed) = (run_of(all, KC), 0);
+        let (run, mut summed) = (accumulation_len(all, KC), 0);
         for chunk in self.phase.chunks(end.0, ci, run) {
             let row = chunk.taps.start * ci + chunk.channels.start;
             let last = (chunk.taps.end, chunk.channels.end) == end;
@@ -482,7 +484,7 @@ impl Run<'_> {
                             1 => self.fill_table(table, n, g, origins, height, &chunk),
                             _ => self.fill_wide(table, n, origins, height, (&chunk, wide), borders),
                         }
-                        sweep(len, row, accumulate, last).run(Left::Table { table, taps }, to);
+                        sweep(len, row, accumulate, last).run(LhsBlock::Table { table, taps }, to);
                     });
                 });
             } else {
@@ -498,7 +500,8 @@ impl Run<'_> {
                         height,
                         packed,
                     );
-                    sweep(k, row, accumulate, last).run(Left::Packed { elements: packed, k, skip: 0 }, to);
+                    sweep(k, row, accumulate, last)
+                        .run(LhsBlock::Packed { elements: packed, k, skip: 0 }, to);
                 });
             }
             if let Some(sums) = &mut long {

@@ -10,8 +10,8 @@
 //! whose sums are not all finite are summed directly instead, with taps reconstructed from the transformed weights.
 
 use super::super::gemm::PackedB;
-use super::super::gemm::driver::{even, grid, share};
-use super::super::gemm::sweep::{Left, Right, Sweep};
+use super::super::gemm::driver::{balanced_chunk, grid, share};
+use super::super::gemm::sweep::{LhsBlock, Right, Sweep};
 use super::super::gemm::{Epilogue, tile};
 use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef, Shared};
@@ -194,7 +194,7 @@ impl Run<'_> {
         let channels = self.p.in_channels;
         let unit = tile::max_rows_in_place(self.isa.level());
         let held = (HELD / (POINTS * (channels + cols.len()))).max(LEAST_HELD);
-        let most = even(tiles.len(), held).next_multiple_of(unit).min(tiles.len());
+        let most = balanced_chunk(tiles.len(), held).next_multiple_of(unit).min(tiles.len());
         let pitches = [channels, cols.len()].map(|n| most * n + GAP);
         // A tail is applied to whole lines of tiles, as soon as about `most` tiles are complete.
         let group = match self.epilogue.tail {
@@ -261,7 +261,7 @@ impl Run<'_> {
     ) {
         let channels = self.p.in_channels;
         let height = tiles.div_ceil(tiles.div_ceil(tile::max_rows_in_place(self.isa.level())));
-        let some = even(channels, KC);
+        let some = balanced_chunk(channels, KC);
         for (point, products) in products.chunks_exact_mut(products_pitch).enumerate() {
             let tiles_of = MatRef::new(&points[point * points_pitch..], tiles, channels);
             let mut c = MatMut::new(products, tiles, cols.len());
@@ -278,7 +278,7 @@ impl Run<'_> {
                     accumulate: first > 0,
                     last: inner.end == channels,
                 };
-                sweep.run(Left::Strided(tiles_of.block(0..tiles, inner)), c.reborrow());
+                sweep.run(LhsBlock::Strided(tiles_of.block(0..tiles, inner)), c.reborrow());
             }
         }
     }

@@ -6,7 +6,7 @@ use super::super::scratch;
 use super::super::split;
 use super::epilogue::Epilogue;
 use super::pack;
-use super::sweep::{Left, Right, Sweep};
+use super::sweep::{LhsBlock, Right, Sweep};
 use super::tile;
 use super::{Lhs, Rhs, dot};
 use pteron_pool::Pool;
@@ -28,13 +28,13 @@ pub(crate) const PARTIAL_SUM: usize = 1024;
 const LONG_SUM_RUN: usize = 32;
 
 /// The most products of a sum of `k` that are added up in one accumulator, where a cache block holds `block` of them.
-pub(crate) fn run_of(k: usize, block: usize) -> usize {
+pub(crate) fn accumulation_len(k: usize, block: usize) -> usize {
     if k > MAX_F32_SUM { LONG_SUM_RUN } else { block }
 }
 
-/// The part length that divides `len` most evenly into the fewest parts of at most `most`; at least one.
-pub(crate) fn even(len: usize, most: usize) -> usize {
-    len.div_ceil(len.div_ceil(most).max(1)).max(1)
+/// The part length that divides `len` most evenly into the fewest parts of at most `max`; at least one.
+pub(crate) fn balanced_chunk(len: usize, max: usize) -> usize {
+    len.div_ceil(len.div_ceil(max).max(1)).max(1)
 }
 
 /// Accumulators of a product with a long inner dimension: an f32 partial sum and an f64 total for each of `m x n`
@@ -222,7 +222,7 @@ impl Job<'_> {
         };
         let mc = (MC / height).max(1) * height;
         let direct = matches!(self.b, Rhs::Plain(b) if b.col_stride() == 1 && self.m <= DIRECT_ROWS);
-        let kc = even(inner.len(), run_of(self.k, KC));
+        let kc = balanced_chunk(inner.len(), accumulation_len(self.k, KC));
         let nc = match self.b {
             Rhs::Packed(_) => cols.len(),
             Rhs::Plain(_) => NC.min(cols.len()),
@@ -245,12 +245,14 @@ impl Job<'_> {
                         let a = match self.a {
                             Lhs::Packed(a) => {
                                 let elements = &a.elements()[ib * self.k..];
-                                Left::Packed { elements, k: self.k, skip: ks.start }
+                                LhsBlock::Packed { elements, k: self.k, skip: ks.start }
                             }
-                            Lhs::Plain(a) if in_place => Left::Strided(a.block(irows.clone(), ks.clone())),
+                            Lhs::Plain(a) if in_place => {
+                                LhsBlock::Strided(a.block(irows.clone(), ks.clone()))
+                            }
                             Lhs::Plain(a) => {
                                 pack::pack_a(self.isa, a, irows.clone(), ks.clone(), height, a_scratch);
-                                Left::Packed { elements: a_scratch, k: ks.len(), skip: 0 }
+                                LhsBlock::Packed { elements: a_scratch, k: ks.len(), skip: 0 }
                             }
                         };
                         let to = c.block(within(&irows, rows.start), within(&jcols, cols.start));

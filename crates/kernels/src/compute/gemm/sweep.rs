@@ -12,7 +12,7 @@ use std::ops::Range;
 
 /// The rows of A of a block.
 #[derive(Clone, Copy)]
-pub(crate) enum Left<'a> {
+pub(crate) enum LhsBlock<'a> {
     /// Packed: the panel of the rows from `i` on starts at element `i * k`, and its first `skip` columns are not in
     /// this block.
     Packed { elements: &'a [f32], k: usize, skip: usize },
@@ -25,32 +25,32 @@ pub(crate) enum Left<'a> {
     Lines { data: &'a [f32], width: usize, line: usize, step: usize, offsets: &'a [usize] },
 }
 
-impl Left<'_> {
+impl LhsBlock<'_> {
     /// How many times the loop over the inner dimension runs.
     fn taps(&self) -> usize {
         match *self {
-            Left::Table { taps, .. } => taps,
-            Left::Lines { offsets, .. } => offsets.len(),
-            Left::Packed { .. } | Left::Strided(_) => 1,
+            LhsBlock::Table { taps, .. } => taps,
+            LhsBlock::Lines { offsets, .. } => offsets.len(),
+            LhsBlock::Packed { .. } | LhsBlock::Strided(_) => 1,
         }
     }
 
     /// How many of `rows` rows from the `i`th on have one row stride, so that consecutive tiles can cover them.
-    fn together(&self, i: usize, rows: usize) -> usize {
-        if let Left::Lines { width, .. } = *self { rows.min(width - i % width) } else { rows }
+    fn uniform_rows(&self, i: usize, rows: usize) -> usize {
+        if let LhsBlock::Lines { width, .. } = *self { rows.min(width - i % width) } else { rows }
     }
 
     /// Whether `rows` rows of `k` elements are in bounds for each tap.
-    fn has(&self, rows: usize, k: usize) -> bool {
+    fn in_bounds(&self, rows: usize, k: usize) -> bool {
         match *self {
-            Left::Packed { elements, k: all, skip } => {
+            LhsBlock::Packed { elements, k: all, skip } => {
                 skip.saturating_add(k) <= all && rows.saturating_mul(all) <= elements.len()
             }
-            Left::Strided(a) => rows <= a.rows() && k <= a.cols() && (k <= 1 || a.col_stride() == 1),
-            Left::Table { table, taps } => {
+            LhsBlock::Strided(a) => rows <= a.rows() && k <= a.cols() && (k <= 1 || a.col_stride() == 1),
+            LhsBlock::Table { table, taps } => {
                 rows.saturating_mul(taps) <= table.starts().len() && k <= table.row_len()
             }
-            Left::Lines { data, width, line, step, offsets } => {
+            LhsBlock::Lines { data, width, line, step, offsets } => {
                 let end = (rows.saturating_sub(1) / width.max(1))
                     .saturating_mul(line)
                     .saturating_add(width.min(rows).saturating_sub(1).saturating_mul(step))
@@ -65,12 +65,16 @@ impl Left<'_> {
     #[inline(always)]
     fn tile(&self, i: usize, h: usize) -> Rows {
         match *self {
-            Left::Packed { elements, k, skip } => {
+            LhsBlock::Packed { elements, k, skip } => {
                 Rows::Packed(elements.as_ptr().wrapping_add(i * k + skip * h), k * h)
             }
-            Left::Strided(a) => Rows::Strided(a.as_ptr().wrapping_add(i * a.row_stride()), a.row_stride()),
-            Left::Table { table, taps } => Rows::Table(table.starts().as_ptr().wrapping_add(i * taps), taps),
-            Left::Lines { data, width, line, step, offsets } => Rows::Taps {
+            LhsBlock::Strided(a) => {
+                Rows::Strided(a.as_ptr().wrapping_add(i * a.row_stride()), a.row_stride())
+            }
+            LhsBlock::Table { table, taps } => {
+                Rows::Table(table.starts().as_ptr().wrapping_add(i * taps), taps)
+            }
+            LhsBlock::Lines { data, width, line, step, offsets } => Rows::Taps {
                 first: data.as_ptr().wrapping_add(i / width * line + i % width * step),
                 step,
                 offsets: offsets.as_ptr(),
@@ -102,7 +106,7 @@ impl<'a> Right<'a> {
     }
 
     /// Whether `panels` panels of `rows` rows of `nr` elements are in bounds.
-    fn has(&self, panels: usize, rows: usize, nr: usize) -> bool {
+    fn in_bounds(&self, panels: usize, rows: usize, nr: usize) -> bool {
         let own = panels - usize::from(self.tail.is_some());
         let end = last_of(own, self.panel).saturating_add(last_of(rows, self.step)).saturating_add(nr);
         rows == 0
@@ -135,7 +139,7 @@ impl Sweep<'_> {
     ///
     /// # Panics
     /// If C has another shape, or an operand is too small for the block.
-    pub(crate) fn run(&self, a: Left<'_>, mut c: MatMut<'_>) {
+    pub(crate) fn run(&self, a: LhsBlock<'_>, mut c: MatMut<'_>) {
         let level = self.isa.level();
         let nr = tile::panel_cols(level);
         let panels = self.cols.len().div_ceil(nr);
@@ -160,7 +164,7 @@ impl Sweep<'_> {
             let mut ahead = self.ahead(&a, p, wide, joined);
             let mut i = 0;
             while i < self.rows.len() {
-                let left = a.together(i, self.rows.len() - i);
+                let left = a.uniform_rows(i, self.rows.len() - i);
                 let h = self.height.min(left);
                 // If the rows of C are not contiguous, tiles are computed and stored one at a time.
                 let count = if c_raw.cs == 1 || n == 1 { left / h } else { 1 };
@@ -203,7 +207,7 @@ impl Sweep<'_> {
     /// The panel after the `p`th, for prefetching: otherwise the first tile on a panel of weights would wait for
     /// memory at every step. Empty if there is no such panel, if it is not contiguous, or if no further tile runs
     /// before it is needed.
-    fn ahead(&self, a: &Left<'_>, p: usize, wide: usize, joined: usize) -> Range<*const f32> {
+    fn ahead(&self, a: &LhsBlock<'_>, p: usize, wide: usize, joined: usize) -> Range<*const f32> {
         let nr = tile::panel_cols(self.isa.level());
         if wide > 1 || p + 1 >= joined || self.b.step != nr || self.rows.len() <= self.height {
             return std::ptr::null()..std::ptr::null();
@@ -213,11 +217,11 @@ impl Sweep<'_> {
     }
 
     /// Panics unless all elements that the tiles of the block read and write are in bounds.
-    fn check(&self, a: &Left<'_>, c: &MatMut<'_>, panels: usize, nr: usize) {
+    fn check(&self, a: &LhsBlock<'_>, c: &MatMut<'_>, panels: usize, nr: usize) {
         let (rows, cols) = (self.rows.len(), self.cols.len());
         assert_eq!((c.rows(), c.cols()), (rows, cols), "C of a block");
-        assert!(self.height > 0 && a.has(rows, self.k), "rows of A of a block");
-        assert!(self.b.has(panels, self.k.saturating_mul(a.taps()), nr), "panels of B of a block");
+        assert!(self.height > 0 && a.in_bounds(rows, self.k), "rows of A of a block");
+        assert!(self.b.in_bounds(panels, self.k.saturating_mul(a.taps()), nr), "panels of B of a block");
         let bias = match self.epilogue.bias {
             Bias::None => true,
             Bias::PerCol(b) => self.cols.end <= b.len(),

@@ -71,13 +71,13 @@ pub(super) struct Lines<'a> {
     segments: Vec<usize>,
     len: usize,
     /// Lines of the image that one line of the output reads.
-    tall: usize,
+    lines_read: usize,
     /// Pixels of a copied line.
-    wide: usize,
+    line_pixels: usize,
     /// Output pixels in a line, or in a part of one.
     width: usize,
     /// Whether blocks consist of whole lines.
-    whole: bool,
+    whole_lines: bool,
 }
 
 impl<'a> Lines<'a> {
@@ -86,13 +86,13 @@ impl<'a> Lines<'a> {
         let Input { p, frame, .. } = input;
         let channels = p.in_channels / groups;
         let [reach_y, reach_x] = reach(p);
-        let (tall, output) = (reach_y + 1, frame.output[2]);
-        let wide = |width: usize| (width - 1) * p.stride[2] + reach_x + 1;
-        let bytes = |width: usize| (tall * channels).saturating_mul(wide(width));
-        let whole = frame.output[1] > 1 && bytes(output) <= MAX_LINE_BYTES;
-        let part = (COPIED / (tall * channels * p.stride[2])).max(MIN_PART).min(output);
-        let width = if whole { output } else { part };
-        let pitch = wide(width) * channels;
+        let (lines_read, output) = (reach_y + 1, frame.output[2]);
+        let line_pixels = |width: usize| (width - 1) * p.stride[2] + reach_x + 1;
+        let bytes = |width: usize| (lines_read * channels).saturating_mul(line_pixels(width));
+        let whole_lines = frame.output[1] > 1 && bytes(output) <= MAX_LINE_BYTES;
+        let part = (COPIED / (lines_read * channels * p.stride[2])).max(MIN_PART).min(output);
+        let width = if whole_lines { output } else { part };
+        let pitch = line_pixels(width) * channels;
         let of_line = |line: usize| {
             let places = (0..p.kernel[2]).step_by(segments.taps);
             places.map(move |x| line * p.dilation[1] * pitch + x * p.dilation[2] * channels)
@@ -104,36 +104,36 @@ impl<'a> Lines<'a> {
             channels,
             segments: places,
             len: segments.len,
-            tall,
-            wide: wide(width),
+            lines_read,
+            line_pixels: line_pixels(width),
             width,
-            whole,
+            whole_lines,
         }
     }
 
     /// Whether few enough of the pixels that AMX tiles read from lines are wasted.
-    pub(super) fn fill_amx(&self) -> bool {
+    pub(super) fn amx_utilization_ok(&self) -> bool {
         let read = self.width.next_multiple_of(AMX_PIXELS);
         self.width as f64 >= AMX_FULL * read as f64
     }
 
     /// Input lines that `lines` output lines read.
     fn read_by(&self, lines: usize) -> usize {
-        (lines - 1) * self.input.p.stride[1] + self.tall
+        (lines - 1) * self.input.p.stride[1] + self.lines_read
     }
 
     /// The most rows of a block.
-    fn most(&self) -> usize {
-        if !self.whole {
+    fn max_rows(&self) -> usize {
+        if !self.whole_lines {
             return self.width;
         }
-        let more = (COPIED / self.pitch()).saturating_sub(self.tall) / self.input.p.stride[1];
+        let more = (COPIED / self.pitch()).saturating_sub(self.lines_read) / self.input.p.stride[1];
         (more + 1) * self.width
     }
 
     /// Bytes from one copied line to the next.
     fn pitch(&self) -> usize {
-        self.wide * self.channels
+        self.line_pixels * self.channels
     }
 
     /// Copies a line from pixel `from` on, with padding for pixels outside the image.
@@ -142,9 +142,9 @@ impl<'a> Lines<'a> {
         let Some(line) = line else {
             return out.fill(zero);
         };
-        let before = usize::try_from(-from).unwrap_or(0).min(self.wide);
+        let before = usize::try_from(-from).unwrap_or(0).min(self.line_pixels);
         let first = usize::try_from(from).unwrap_or(0).min(frame.input[2]);
-        let there = (frame.input[2] - first).min(self.wide - before);
+        let there = (frame.input[2] - first).min(self.line_pixels - before);
         let (left, rest) = out.split_at_mut(before * self.channels);
         left.fill(zero);
         if self.channels == p.in_channels {
@@ -177,7 +177,7 @@ impl Fill for Lines<'_> {
         let p = self.input.p;
         RowLayout {
             step: p.stride[2] * self.channels,
-            width: if self.whole { self.width } else { usize::MAX },
+            width: if self.whole_lines { self.width } else { usize::MAX },
             line: p.stride[1] * self.pitch(),
             segments: &self.segments,
             len: self.len,
@@ -187,12 +187,12 @@ impl Fill for Lines<'_> {
     fn block(&self, rows: Range<usize>, _: &RowLayout<'_>) -> Range<usize> {
         // No block continues in another line or another image.
         let output = self.input.frame.output;
-        let unit = if self.whole { output[1] * output[2] } else { output[2] };
-        rows.start..rows.end.min(rows.start + self.most().min(unit - rows.start % unit))
+        let unit = if self.whole_lines { output[1] * output[2] } else { output[2] };
+        rows.start..rows.end.min(rows.start + self.max_rows().min(unit - rows.start % unit))
     }
 
     fn bytes(&self, rows: usize, layout: &RowLayout<'_>) -> usize {
-        let lines = rows.min(self.most()).div_ceil(self.width);
+        let lines = rows.min(self.max_rows()).div_ceil(self.width);
         self.read_by(lines) * self.pitch() + ROWS_PAST * layout.step + PAST
     }
 

@@ -50,11 +50,11 @@ pub enum QuantizedConvOut<'a> {
 pub struct QuantizedConv {
     isa: Isa,
     params: ConvParams,
-    form: Form,
+    algorithm: Algorithm,
 }
 
 #[derive(Debug)]
-enum Form {
+enum Algorithm {
     /// For each group, or for some groups together, the weights of a product; and how its rows are read.
     Rows(Vec<PackedWeights>, Reads),
     Depthwise(Depthwise),
@@ -101,8 +101,8 @@ impl QuantizedConv {
         assert!(Self::supports(&params), "no quantized form of {params:?}");
         weights.check(&params);
         assert!(scales.len() == 1 || scales.len() == params.out_channels, "scales of {params:?}");
-        let form = if params.is_depthwise() {
-            Form::Depthwise(Depthwise::new(isa, &params, weights, scales)?)
+        let algorithm = if params.is_depthwise() {
+            Algorithm::Depthwise(Depthwise::new(isa, &params, weights, scales)?)
         } else {
             let (taps, channels) = (params.taps(), params.in_channels / params.groups);
             let groups_together = groups_together(&params);
@@ -145,16 +145,16 @@ impl QuantizedConv {
             }
             let reads = segments
                 .map_or_else(|| Reads::Patches(all.filter(|p| is_amx && p.are_whole())), Reads::Lines);
-            Form::Rows(groups, reads)
+            Algorithm::Rows(groups, reads)
         };
-        Ok(Self { isa, params, form })
+        Ok(Self { isa, params, algorithm })
     }
 
     /// Bytes of memory that the weights own.
     pub fn bytes(&self) -> usize {
-        match &self.form {
-            Form::Rows(groups, _) => groups.iter().map(PackedWeights::bytes).sum(),
-            Form::Depthwise(depthwise) => depthwise.bytes(),
+        match &self.algorithm {
+            Algorithm::Rows(groups, _) => groups.iter().map(PackedWeights::bytes).sum(),
+            Algorithm::Depthwise(depthwise) => depthwise.bytes(),
         }
     }
 
@@ -199,9 +199,11 @@ impl QuantizedConv {
         };
         let flip = if x.signed { 0x80 } else { 0 };
         let input = Input { p, frame, x: x.bytes, zero, flip };
-        match &self.form {
-            Form::Depthwise(form) => form.run(self.isa, pool, (input, x.affine), out, epilogue),
-            Form::Rows(groups, reads) => {
+        match &self.algorithm {
+            Algorithm::Depthwise(algorithm) => {
+                algorithm.run(self.isa, pool, (input, x.affine), out, epilogue)
+            }
+            Algorithm::Rows(groups, reads) => {
                 let n = p.out_channels / groups.len();
                 for (g, b) in groups.iter().enumerate() {
                     let run = |path: Path, fill: &dyn Fill, out: QuantizedOut<'_>| {
@@ -214,10 +216,12 @@ impl QuantizedConv {
                     let patches = || Patches { input, group: g, groups: groups.len() };
                     match *reads {
                         Reads::Lines(segments) => run(Path::for_segments(self.isa), &lines(segments), out),
-                        Reads::Patches(segments) => match segments.map(lines).filter(Lines::fill_amx) {
-                            Some(lines) => run(Path::of(self.isa), &lines, out),
-                            None => run(Path::of(self.isa), &patches(), out),
-                        },
+                        Reads::Patches(segments) => {
+                            match segments.map(lines).filter(Lines::amx_utilization_ok) {
+                                Some(lines) => run(Path::of(self.isa), &lines, out),
+                                None => run(Path::of(self.isa), &patches(), out),
+                            }
+                        }
                     }
                 }
             }

@@ -8,7 +8,7 @@ use pteron_tensor::{Shape, TensorMeta};
 
 /// Maps every element of an index tensor to an element of another tensor: the one with the same coordinates
 /// except along one dimension, whose coordinate is the index.
-pub(crate) struct Picks<'a> {
+pub(crate) struct GatherIndex<'a> {
     /// The sizes of the index tensor, of at least one dimension.
     pub(crate) sizes: Shape,
     index: Values<'a, i64>,
@@ -22,7 +22,7 @@ pub(crate) fn at_least_1d(meta: &TensorMeta) -> Result<Layout> {
     if layout.rank() == 0 { layout.insert(0, 1, 1) } else { Ok(layout) }
 }
 
-impl<'a> Picks<'a> {
+impl<'a> GatherIndex<'a> {
     /// Argument `dim` is the dimension, argument `index` the index tensor, `x` the indexed tensor.
     pub(crate) fn new<'b: 'a>(
         ctx: &KernelContext<'a>,
