@@ -336,13 +336,13 @@ impl Blocks<'_> {
         let queries = self.q.block(b, h, first, rows, depth);
         gemm(pool, isa, queries, keys, MatMut::new(&mut scores, rows, n), &epilogue);
         for (row, x) in scores.chunks_exact_mut(n.max(1)).enumerate() {
-            let (visible_keys, hidden) = x.split_at_mut(rule.visible_keys(first + row));
+            let (visible, hidden) = x.split_at_mut(rule.visible_keys(first + row));
             hidden.fill(0.0);
             // A query without visible keys gives zeros.
-            if visible_keys.iter().all(|&x| x == f32::NEG_INFINITY) {
-                visible_keys.fill(0.0);
+            if visible.iter().all(|&x| x == f32::NEG_INFINITY) {
+                visible.fill(0.0);
             } else {
-                softmax_in_place(pool, isa, false, visible_keys.len(), visible_keys);
+                softmax_in_place(pool, isa, false, visible.len(), visible);
             }
         }
         gemm(pool, isa, MatRef::new(&scores, rows, n), values, out.reborrow(), &Epilogue::NONE);
