@@ -185,7 +185,10 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
             match rule(cx, node) {
                 Ok(Outcome::Replaced) => return Ok(Outcome::Replaced),
                 Ok(Outcome::Kept) => {}
-                Err(_) if table.select_any(cx.program, node).is_some() => return Ok(cx.abandon(node)),
+                // A node whose operands became pairs cannot be kept: they no longer exist.
+                Err(_) if !of_pairs && table.select_any(cx.program, node).is_some() => {
+                    return Ok(cx.abandon(node));
+                }
                 Err(problem) => return Err(problem),
             }
         }

@@ -74,7 +74,8 @@ pub(crate) fn run(
 ) -> Result<()> {
     let Some(all) = table.fallback() else { return run_once(program, table, preferences, watch) };
     let (before, charged) = (program.clone(), program.budget.num_charged());
-    run_once(program, table, preferences, watch).or_else(|_| {
+    let portable = run_once(program, table, preferences, watch).and_then(|()| Ok(program.verify()?));
+    portable.or_else(|_| {
         *program = before;
         program.budget.release_after(charged);
         run_once(program, &all, preferences, watch)

@@ -2,8 +2,8 @@
 //! result is compared as text.
 //!
 //! A file of `tests/passes` or `tests/decompose` contains cases. Each consists of a line `== what is tested`, a line
-//! `passes: one, another`, which may end with `; portable` for the reference's kernels alone, a program, a line `--`, and the expected
-//! program. `PTERON_BLESS=1` rewrites the expected programs in the files.
+//! `passes: one, another`, which may end with `; portable` for the reference's kernels alone or `; auto` for those if they suffice, a
+//! program, a line `--`, and the expected program. `PTERON_BLESS=1` rewrites the expected programs in the files.
 
 use super::{FOLD_NORMS, PASSES, norms};
 use crate::operators::OperatorTable;
@@ -71,8 +71,10 @@ fn ran(text: &str) -> String {
         let (name, rest) = case.split_once('\n').expect("a name");
         let (passes, rest) = rest.split_once('\n').expect("passes");
         let names = passes.strip_prefix("passes: ").unwrap_or_else(|| panic!("{name}: no passes"));
-        let (names, table) = match names.strip_suffix("; portable") {
-            Some(names) => (names, OperatorTable::portable(&registry)),
+        let (names, table) = match names.split_once("; ") {
+            Some((names, "portable")) => (names, OperatorTable::portable(&registry)),
+            Some((names, "auto")) => (names, OperatorTable::preferring_portable(&registry)),
+            Some((_, other)) => panic!("{name}: no table {other}"),
             None => (names, OperatorTable::all(&registry)),
         };
         let (input, _) = rest.split_once("--\n").unwrap_or_else(|| panic!("{name}: no result"));
