@@ -7,7 +7,7 @@ import unittest
 import pteron
 from common import DIGITS, REPOSITORY, corpus, floats
 
-BEF = REPOSITORY / "crates" / "bef" / "tests" / "data" / "sync_funcs.bef"
+BEF = REPOSITORY / "crates" / "tfrt" / "bef" / "tests" / "data" / "sync_funcs.bef"
 
 
 class Files(unittest.TestCase):

@@ -12,7 +12,7 @@ from pteron import tools
 PICTURE = floats([1, 1, 8, 8], [0.5] * 64)
 ARCHIVE = REPOSITORY / "testdata" / "archives" / "layers" / "model.pt2"
 
-BEF = [REPOSITORY / "crates" / "bef" / "tests" / "data" / "sync_funcs.bef"]
+BEF = [REPOSITORY / "crates" / "tfrt" / "bef" / "tests" / "data" / "sync_funcs.bef"]
 
 
 class Folder(unittest.TestCase):
