@@ -244,7 +244,7 @@ impl Value {
         self.origin
     }
 
-    /// Its definition.
+    /// What defines the value: a result of a node, a parameter of a block, or a constant.
     pub fn def(&self) -> Def {
         self.def
     }

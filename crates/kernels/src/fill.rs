@@ -205,7 +205,7 @@ fn arange_start(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     count(ctx, args.scalar(0)?, args.scalar(1)?, args.scalar(2)?, outs)
 }
 
-/// `start`, `start + step`, ... up to but excluding `end`.
+/// Fills the output with `start`, `start + step`, ... up to but excluding `end`.
 fn count(
     ctx: &KernelContext<'_>,
     start: Scalar,

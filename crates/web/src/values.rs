@@ -59,7 +59,7 @@ pub(crate) fn given<'b>(
     Ok(found)
 }
 
-/// As [`given`], but returns owned values.
+/// Converts the inputs of a request to those of a method, as [`given`] does, but copies the tensors.
 pub(crate) fn values(declared: &[ValueMeta], inputs: Vec<Input>, buffers: &Buffers) -> Result<Vec<EValue>> {
     given(declared, inputs, buffers)?.into_iter().map(InputValue::into_value).collect()
 }

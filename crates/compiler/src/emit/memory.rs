@@ -1,6 +1,6 @@
 //! Memory planning: offsets of blocks in an arena, given their lifetimes.
 
-/// A block, with the first and the last instruction that use it.
+/// A memory block: its size, and the first and the last instruction that use it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lifetime {
     pub(super) bytes: u64,

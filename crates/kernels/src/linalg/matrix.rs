@@ -221,7 +221,7 @@ impl<'a, F: Field> Batch<'a, F> {
         Ok(Self { sizes, rows, cols, count: sizes.numel()?, values: all_values(ctx, x)? })
     }
 
-    /// The sizes of results of this shape for each matrix.
+    /// The shape of a batched result: the batch dimensions, followed by the shape of one matrix's result.
     pub(super) fn with(&self, each: &[usize]) -> Result<Shape> {
         let mut all: smallvec::SmallVec<[usize; 8]> = self.sizes.iter().copied().collect();
         all.extend_from_slice(each);

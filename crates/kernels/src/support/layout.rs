@@ -42,7 +42,7 @@ impl Layout {
         &self.strides[..self.rank()]
     }
 
-    /// The number of elements. Expanded layouts may overflow, which is an error.
+    /// The number of elements. It may overflow for expanded dimensions (stride 0), which is an error.
     pub(crate) fn numel(&self) -> Result<usize> {
         Ok(self.sizes.numel()?)
     }

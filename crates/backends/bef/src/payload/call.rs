@@ -172,7 +172,7 @@ impl Arg {
         })
     }
 
-    /// The argument of a payload call for that of a graph call. `None` if it is a computed scalar.
+    /// Converts an argument of a graph call to its form in the payload. `None` for a scalar that is computed at run time.
     #[cfg(feature = "compile")]
     pub(crate) fn of_graph(arg: &CallArg) -> Option<Self> {
         Some(match arg {

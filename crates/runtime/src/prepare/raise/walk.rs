@@ -52,7 +52,7 @@ pub(crate) struct Listing<'m> {
 }
 
 impl DefUse {
-    /// Raises a method.
+    /// Computes the def-use information of a method from its instructions.
     pub(crate) fn of(method: Listing<'_>) -> Self {
         let mut walk = Walk::new(method);
         walk.find_changes();

@@ -15,7 +15,7 @@ pub struct SymbolRef<'a> {
     pub id: u64,
     /// Outermost symbol.
     pub root: Cow<'a, str>,
-    /// Symbols inside it, outermost first.
+    /// The rest of the path below the root: a nested symbol for each level, outermost first.
     pub nested: Vec<Cow<'a, str>>,
     /// The enclosing compiled module in MLIR's generic form.
     pub module: Cow<'a, str>,

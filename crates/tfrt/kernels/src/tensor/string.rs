@@ -67,7 +67,7 @@ pub(crate) fn string<'a>(value: &'a Attribute<'_>) -> Result<Cow<'a, str>, Fault
     }
 }
 
-/// An aggregate attribute; an empty aggregate is recorded as an array.
+/// Reads an aggregate attribute. Accepts an empty array, too: files record an empty aggregate as one.
 pub(crate) fn aggregate<'f>(frame: &Frame<'f>, index: usize) -> Result<&'f [Attribute<'f>], Fault> {
     match frame.attribute::<&[Attribute<'f>]>(index) {
         Ok(values) => Ok(values),

@@ -456,7 +456,7 @@ impl<'a> Parser<'a> {
         fits
     }
 
-    /// Consumes this keyword, or stops.
+    /// Consumes this keyword; reports an error and stops parsing if another token comes next.
     pub(crate) fn keyword(&mut self, op: &OpState, keyword: &str) -> Parse {
         if self.optional_keyword(keyword) {
             return Ok(());
