@@ -6,6 +6,7 @@
 
 mod cursor;
 
+use crate::verify::MAX_NESTING;
 use crate::{
     Argument, Bounds, ConstantTensor, ExportedGraph, ExportedNode, ExportedProgram, InputKind, IntArgument,
     MemoryFormat, Mutation, TensorSpec, VarId, VarType,
@@ -15,8 +16,6 @@ use pteron_tensor::{DimOrder, Scalar, ScalarType};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The maximum nesting depth of graphs.
-const MAX_NESTING: usize = 64;
 /// The maximum size of a constant, in bytes.
 const MAX_CONSTANT: usize = 1 << 26;
 

@@ -1,6 +1,7 @@
 use super::{Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, IntArgument, VarId, VarType};
 use pteron_operator::{shown, shown_line};
 use pteron_tensor::{ScalarType, bf16, f16};
+use std::collections::HashSet;
 use std::fmt::{self, Write};
 
 /// Options of a program listing.
@@ -86,7 +87,8 @@ impl Printer<'_> {
         }
         if self.options.constants {
             let uses = program.use_counts();
-            let is_literal = |v: &VarId| uses[v.index()] > 0 && !program.graph.inputs.contains(v);
+            let inputs: HashSet<VarId> = program.graph.inputs.iter().copied().collect();
+            let is_literal = |v: &VarId| uses[v.index()] > 0 && !inputs.contains(v);
             for &literal in program.constants.keys().filter(|v| is_literal(v)) {
                 self.out.write_str("  literal ")?;
                 self.typed(literal)?;

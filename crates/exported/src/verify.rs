@@ -2,7 +2,7 @@ use super::{Argument, ExportedGraph, ExportedProgram, InputKind, VarId, VarType}
 use pteron_ir::Malformed;
 
 /// The maximum nesting depth of graphs.
-const MAX_NESTING: usize = 64;
+pub(crate) const MAX_NESTING: usize = 64;
 
 impl ExportedProgram {
     /// Checks every invariant: each value is defined once and before its uses; there is one kind for each input;

@@ -57,9 +57,9 @@ pub(crate) const BACKENDS: &[BuiltIn] = &[
     },
 ];
 
-/// The backends whose payloads can be converted back to operators.
+/// The backends of this crate whose payloads can be converted back to operators.
 #[cfg(feature = "compile")]
-pub(crate) fn recoverers() -> Vec<Arc<dyn Recover + Send + Sync>> {
+pub fn recovering_backends() -> Vec<Arc<dyn Recover + Send + Sync>> {
     BACKENDS.iter().filter_map(|built_in| built_in.recover).map(|recover| recover()).collect()
 }
 

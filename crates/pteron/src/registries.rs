@@ -54,7 +54,7 @@ impl Default for Registries {
             #[cfg(feature = "compile")]
             delegations: Vec::new(),
             #[cfg(feature = "compile")]
-            recoverers: crate::built_in::recoverers(),
+            recoverers: crate::built_in::recovering_backends(),
         }
     }
 }

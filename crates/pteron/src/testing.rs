@@ -2,8 +2,10 @@
 //! compared.
 //!
 //! ```no_run
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let (my_backend, my_delegation): (pteron::XnnpackBackend, _) = unimplemented!();
+//! # fn test(
+//! #     my_backend: impl pteron::Backend + 'static,
+//! #     my_delegation: pteron::compile::Delegation,
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
 //! use pteron::testing::Check;
 //! use pteron::{FileLoader, Registries};
 //! use std::sync::Arc;

@@ -49,6 +49,7 @@ mod failure;
 mod in_place;
 mod seen;
 
+pub use crate::built_in::recovering_backends;
 #[cfg(feature = "bef-backend")]
 pub use crate::built_in::to_bef;
 #[cfg(feature = "xnnpack")]
@@ -75,11 +76,6 @@ use pteron_runtime::{Limits, LoaderReader, Program, PtdDataMap, Purpose};
 use pteron_tensor::{Tensor, TensorMeta};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The backends of this crate whose payloads can be converted back to operators.
-pub fn recovering_backends() -> Vec<Arc<dyn Recover + Send + Sync>> {
-    crate::built_in::recoverers()
-}
 
 /// The program in a file. A torch.export archive is compiled in memory, within the limit on memory, and may call every
 /// operator of the registry; any other file is returned unchanged.
