@@ -213,7 +213,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pteron")
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--isa", default="avx512,avx2,portable", help="levels, separated by commas")
+    parser.add_argument("--isa", default="avx512,avx2,portable", help="instruction sets, separated by commas")
     options = parser.parse_args()
     torch.set_num_threads(1)
     every = [f"{name}:{kind}" for name, (_, kinds) in NETWORKS.items() for kind in kinds.split()]

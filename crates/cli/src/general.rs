@@ -8,7 +8,7 @@ use crate::progress;
 use crate::registries::registries;
 use crate::verbs::{DETAILED, EXECUTING};
 use clap::{Args, ValueEnum};
-use pteron::{BackendRegistry, DataLoader, EditLock, Isa, Level, Limits, Protected, PtdDataMap};
+use pteron::{BackendRegistry, DataLoader, EditLock, Features, Isa, Limits, Protected, PtdDataMap};
 use pteron_toolbox::bundle::rebundled;
 use pteron_toolbox::edit::Output;
 use pteron_toolbox::paths::{self, Paths};
@@ -71,9 +71,10 @@ pub(crate) struct ExecutionOpts {
     /// Number of threads
     #[arg(short, long, value_name = "N", default_value = "1", value_parser = threads)]
     threads: NonZeroUsize,
-    /// Instruction set to use: portable, avx2 or avx512 [default: the best that this machine has]
-    #[arg(long, value_name = "LEVEL")]
-    isa: Option<Level>,
+    /// Instruction set to use, with those that it implies: portable, avx2, avxvnni, avx512, avx512vnni or amx [default:
+    /// all that this machine has]
+    #[arg(long, value_name = "NAME")]
+    isa: Option<Features>,
     /// Run instructions as written: pack no weights, fuse no operators
     #[arg(long)]
     no_prepare: bool,
@@ -101,7 +102,7 @@ impl ExecutionOpts {
     /// The setting under which programs run.
     pub(crate) fn setting(&self) -> Result<Setting> {
         let isa = match self.isa {
-            Some(level) => Isa::of(level).map_err(|e| Failure::Failed(Box::new(e)))?,
+            Some(features) => Isa::of(features).map_err(|e| Failure::Failed(Box::new(e)))?,
             None => Isa::detect(),
         };
         Ok(Setting { no_prepare: self.no_prepare, isa, threads: self.threads.get() })

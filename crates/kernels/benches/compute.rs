@@ -30,7 +30,7 @@ fn products(c: &mut Criterion) {
         for isa in Isa::available() {
             let a = MatRef::new(&a, m, k);
             let b = PackedB::new(isa, MatRef::new(&b, k, n)).expect("memory");
-            group.bench_function(BenchmarkId::new(isa.level().name(), format!("{m}x{k}x{n}")), |bench| {
+            group.bench_function(BenchmarkId::new(isa.to_string(), format!("{m}x{k}x{n}")), |bench| {
                 bench.iter(|| gemm(&pool, isa, a, &b, MatMut::new(&mut out, m, n), &Epilogue::NONE));
             });
         }
@@ -66,7 +66,7 @@ fn quantized_products(c: &mut Criterion) {
             let b = PackedWeights::new(&Weights { quantized: numbers, bits, scales, group: rows })
                 .expect("memory");
             for isa in Isa::available() {
-                let id = BenchmarkId::new(format!("{label}, {}", isa.level()), format!("{m}x{k}x{n}"));
+                let id = BenchmarkId::new(format!("{label}, {isa}"), format!("{m}x{k}x{n}"));
                 group.bench_function(id, |bench| {
                     bench.iter(|| {
                         let a = QuantizedRows::new(&a, true, m, k, params);
@@ -166,12 +166,9 @@ fn rows(c: &mut Criterion) {
         group.throughput(Throughput::Elements(n as u64));
         for isa in Isa::available() {
             let mut bench = |name: &str, run: &mut dyn FnMut()| {
-                group.bench_function(
-                    BenchmarkId::new(format!("{name} {}", isa.level().name()), n),
-                    |bench| {
-                        bench.iter(&mut *run);
-                    },
-                );
+                group.bench_function(BenchmarkId::new(format!("{name} {isa}"), n), |bench| {
+                    bench.iter(&mut *run);
+                });
             };
             let pool = Pool::serial();
             bench("softmax", &mut || softmax(&pool, isa, false, n, black_box(&x), &mut out));

@@ -38,7 +38,7 @@ pub use error::{Error, Result};
 pub use evalue::{EValue, Tag};
 pub use expression::{Binary, Expression, Instr, Unary};
 pub use facts::{Facts, Meaning, MeaningFn, Rounding};
-pub use isa::{Isa, Level, MissingLevel, UnknownLevel};
+pub use isa::{Feature, Features, Isa, MissingFeatures, UnknownFeature};
 pub use kernel::{FnKernel, Kernel, KernelFn, Operator, PrepareFn, PreparedKernel, Results, SizesFn};
 pub use outs::{Out, Outs};
 pub use pteron_text::{closest, did_you_mean, line as shown_line, message as shown_message, text as shown};

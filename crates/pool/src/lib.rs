@@ -3,8 +3,10 @@
 //! A [`Pool`] is a value that the code that runs a program creates and passes down; there is no global pool.
 //! A pool of one thread runs every loop on the caller and touches no atomics. The same threads run
 //! the tasks of a multi-threaded [`WorkQueue`], so that kernels and the executor above them never
-//! compete for cores.
+//! compete for cores. The crate also asks the system to save the AMX tiles of its threads.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod blocking;
 mod event;
 mod interrupt;
@@ -16,6 +18,8 @@ mod single;
 mod sync;
 mod workers;
 
+#[cfg(target_arch = "x86_64")]
+pub use amx::is_available as has_amx_int8;
 pub use interrupt::{
     Armed, Interrupt, Interrupted, armed, checkpoint, count, counted, interruptible, out_of_memory, progress,
 };

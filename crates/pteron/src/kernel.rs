@@ -57,9 +57,9 @@
 
 pub use pteron_kernels::{operator as library_operator, operators as library_operators};
 pub use pteron_operator::{
-    Arg, ArgType, Args, DtypeSet, DuplicateKernel, Error, FnKernel, Generator, Isa, Kernel, KernelContext,
-    KernelFn, KernelRegistry, Level, Operator, Out, Outs, PrepareFn, PreparedKernel, Result, Results, Schema,
-    SchemaArg, SchemaError, Scratch, ScratchBuffer,
+    Arg, ArgType, Args, DtypeSet, DuplicateKernel, Error, Feature, Features, FnKernel, Generator, Isa,
+    Kernel, KernelContext, KernelFn, KernelRegistry, Operator, Out, Outs, PrepareFn, PreparedKernel, Result,
+    Results, Schema, SchemaArg, SchemaError, Scratch, ScratchBuffer,
 };
 
 /// A registry of the named kernels of the library only: kernels that are not named are not linked.

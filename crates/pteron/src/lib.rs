@@ -108,8 +108,8 @@ pub use pteron_backend_bef::BefBackend;
 pub use pteron_backend_xnnpack::XnnpackBackend;
 pub use pteron_format as format;
 pub use pteron_operator::{
-    Arg, Args, DtypeSet, EValue, FnKernel, Isa, Kernel, KernelContext, KernelRegistry, Level, Operator, Out,
-    Outs, Schema, Tag,
+    Arg, Args, DtypeSet, EValue, Feature, Features, FnKernel, Isa, Kernel, KernelContext, KernelRegistry,
+    Operator, Out, Outs, Schema, Tag,
 };
 pub use pteron_pool::Pool;
 #[cfg(feature = "training")]

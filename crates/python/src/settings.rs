@@ -4,7 +4,9 @@ use crate::backend::{load_options, registries};
 use crate::errors::{Failure, Result};
 use crate::exchange::promise;
 use pteron::compile::Cache;
-use pteron::{BackendRegistry, BytesLoader, DataLoader, Isa, Level, Limits, LoadOptions, NamedDataMap, Pool};
+use pteron::{
+    BackendRegistry, BytesLoader, DataLoader, Features, Isa, Limits, LoadOptions, NamedDataMap, Pool,
+};
 use pteron_toolbox::run::{LoadMode, open, open_data};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -69,7 +71,7 @@ pub(crate) struct Settings {
     /// The folder of the cache of compiled programs.
     cache: Option<PathBuf>,
     prepare: bool,
-    isa: Option<Level>,
+    isa: Option<Isa>,
     seed: u64,
     pub(crate) share_memory_arenas: bool,
     /// `Some` if executions are recorded: with the computed tensors if `true`.
@@ -104,7 +106,7 @@ impl Settings {
                 "mmap" => settings.mmap = value.is_truthy()?,
                 "cache" => settings.cache = Some(value.extract()?),
                 "prepare" => settings.prepare = value.is_truthy()?,
-                "isa" => settings.isa = Some(level(&value.extract::<String>()?)?),
+                "isa" => settings.isa = Some(isa(&value.extract::<String>()?)?),
                 "seed" => settings.seed = value.extract()?,
                 "share_memory_arenas" => settings.share_memory_arenas = value.is_truthy()?,
                 "record" => settings.record = Some(recording(value.extract()?)?),
@@ -128,17 +130,14 @@ impl Settings {
         let Source::Path(path) = source else {
             return Err(Failure::Input("a cache needs the path of the program, not its bytes".to_owned()));
         };
-        let cache = Cache::new(folder, self.isa()?);
+        let cache = Cache::new(folder, self.isa());
         let kept = cache.program(path, &self.data, registries().kernels())?;
         Source::Path(kept).open(true)
     }
 
     /// The instruction set that operators may use.
-    fn isa(&self) -> Result<Isa> {
-        Ok(match self.isa {
-            Some(level) => Isa::of(level)?,
-            None => Isa::detect(),
-        })
+    fn isa(&self) -> Isa {
+        self.isa.unwrap_or_default()
     }
 
     /// The options for loading methods.
@@ -151,7 +150,7 @@ impl Settings {
             options.data = self.open_data(&self.data)?;
         }
         options.no_prepare = !self.prepare;
-        options.isa = self.isa()?;
+        options.isa = self.isa();
         options.seed = self.seed;
         Ok(options)
     }
@@ -193,11 +192,11 @@ pub(crate) fn paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     }
 }
 
-fn level(name: &str) -> PyResult<Level> {
-    let levels = Isa::available().map(Isa::level);
-    let found = levels.into_iter().find(|level| level.name() == name);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = Isa::available().map(|isa| isa.level().name()).collect();
+/// Parses the name of an instruction set that this machine has.
+fn isa(name: &str) -> PyResult<Isa> {
+    let features = name.parse::<Features>().ok();
+    features.and_then(|features| Isa::of(features).ok()).ok_or_else(|| {
+        let names: Vec<String> = Isa::available().map(|isa| isa.to_string()).collect();
         PyValueError::new_err(format!("isa is one of {}, not `{name}`", names.join(", ")))
     })
 }

@@ -19,12 +19,11 @@ pub struct Setting {
 }
 
 fn isa_name<S: serde::Serializer>(isa: &Isa, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(isa.level().name())
+    to.serialize_str(&isa.to_string())
 }
 
 impl Setting {
-    /// All combinations of prepared and as written, each instruction-set level that this machine supports, and one and two
-    /// threads.
+    /// All combinations of prepared and as written, each instruction set that this machine supports, and one and two threads.
     pub fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for no_prepare in [false, true] {
@@ -50,7 +49,7 @@ impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let form = if self.no_prepare { "as written" } else { "prepared" };
         let plural = if self.threads == 1 { "" } else { "s" };
-        write!(f, "{form}, {}, {} thread{plural}", self.isa.level(), self.threads)
+        write!(f, "{form}, {}, {} thread{plural}", self.isa, self.threads)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Functions of one byte, evaluated by a table of their 256 results.
 
-use super::isa::Isa;
 #[cfg(target_arch = "x86_64")]
-use super::isa::Level;
+use super::isa::Feature;
+use super::isa::Isa;
 use super::split;
 use pteron_pool::Pool;
 
@@ -18,7 +18,7 @@ pub fn lookup(pool: &Pool, isa: Isa, table: &[u8; 256], x: &[u8], out: &mut [u8]
     split::elements(pool, WORTH, out, &|at, out| {
         let x = &x[at..][..out.len()];
         #[cfg(target_arch = "x86_64")]
-        if isa.level() == Level::Avx512 && is_x86_feature_detected!("avx512vbmi") {
+        if isa.has(Feature::Avx512) && is_x86_feature_detected!("avx512vbmi") {
             // SAFETY: the machine has AVX-512 F, BW and VBMI.
             return unsafe { x86::lookup(table, x, out) };
         }

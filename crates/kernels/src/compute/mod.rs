@@ -23,7 +23,7 @@ mod transpose;
 mod window;
 
 mod isa {
-    pub use pteron_operator::{Isa, Level, UnknownLevel};
+    pub use pteron_operator::{Feature, Features, Isa};
 }
 
 pub use conv::{
@@ -31,7 +31,7 @@ pub use conv::{
     chains, conv,
 };
 pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm};
-pub use isa::{Isa, Level, UnknownLevel};
+pub use isa::{Feature, Features, Isa};
 pub use lookup::lookup;
 pub use mat::{MatMut, MatRef};
 pub use math::{

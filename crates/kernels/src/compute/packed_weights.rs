@@ -2,6 +2,7 @@
 
 use super::gemm::tile;
 use super::isa::Isa;
+use super::simd::VectorIsa;
 use pteron_tensor::AlignedBuffer;
 use std::fmt;
 use std::ops::Range;
@@ -19,9 +20,9 @@ pub type WeightBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// The name of the layout in which f32 weights are packed for an instruction set. Stored weights can be
 /// [loaded](PackedWeightsReader) on every machine for which this name equals the one they were stored under.
 pub fn weight_layout(isa: Isa) -> String {
-    let level = isa.level();
-    let (columns, rows) = (tile::panel_cols(level), tile::max_rows(level));
-    format!("f32 {level} {columns} {rows} v{VERSION}")
+    let vectors = VectorIsa::from(isa);
+    let (columns, rows) = (tile::panel_cols(vectors), tile::max_rows(vectors));
+    format!("f32 {} {columns} {rows} v{VERSION}", vectors.name)
 }
 
 /// The elements of packed weights.
@@ -62,7 +63,7 @@ impl fmt::Debug for WeightBuffer {
 }
 
 /// Stored packed weights, read part by part in the order in which they were stored. Little-endian, as is every
-/// machine with a level above portable.
+/// machine with a feature that an `Isa` can have.
 pub struct PackedWeightsReader {
     bytes: WeightBytes,
     at: usize,

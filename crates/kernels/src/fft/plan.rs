@@ -3,7 +3,7 @@
 use crate::compute::{Op, Simd, dispatch};
 use crate::support::dtype::{Cast, Compute};
 use num_complex::Complex;
-use pteron_operator::{Error, Isa, KernelContext, Level, Result};
+use pteron_operator::{Error, Isa, KernelContext, Result};
 use rustfft::{Fft, FftDirection, FftNum, FftPlanner, FftPlannerScalar};
 use smallvec::SmallVec;
 use std::f64::consts::TAU;
@@ -33,7 +33,7 @@ pub(super) struct Plans<T> {
 
 /// Whether plans must be restricted to the instructions that every machine has. On x86-64, `rustfft` detects others.
 fn is_baseline(isa: Isa) -> bool {
-    cfg!(target_arch = "x86_64") && isa.level() == Level::Portable
+    cfg!(target_arch = "x86_64") && isa == Isa::portable()
 }
 
 impl<T: Precision> Plans<T> {

@@ -6,7 +6,7 @@
 
 mod quantized;
 
-use pteron_kernels::compute::{Epilogue, Isa, Level, MatMut, MatRef, PackedA, PackedB, gemm};
+use pteron_kernels::compute::{Epilogue, Feature, Isa, MatMut, MatRef, PackedA, PackedB, gemm};
 use pteron_pool::Pool;
 use rten_gemm::{GemmExecutor, GemmInputA, GemmInputB, GemmOptions};
 use rten_tensor::NdTensorView;
@@ -62,7 +62,7 @@ fn main() {
     let filter = args.next().unwrap_or_default();
     let (pool, isa) = (Pool::new(threads), Isa::detect());
     let rten = GemmExecutor::<f32>::new();
-    println!("{} threads, level {}, rten kernel {}", threads, isa.level(), rten.kernel_name());
+    println!("{} threads, instruction set {}, rten kernel {}", threads, isa, rten.kernel_name());
     let names =
         ["plain", "W[N,K]", "packed W", "packed X", "avx2 pk", "portable", "gemm", "gemm [N,K]", "rten", "rten pk"];
     print!("{:<14}", "m x k x n");
@@ -75,7 +75,7 @@ fn main() {
         let mbt = MatRef::new(&b, n, k).t();
         let pb = PackedB::new(isa, mb).unwrap();
         let pa = PackedA::new(isa, ma).unwrap();
-        let avx2 = Isa::limited(Level::Avx2);
+        let avx2 = Isa::of(Feature::Avx2).unwrap_or(Isa::portable());
         let pb2 = PackedB::new(avx2, mb).unwrap();
         let pb1 = PackedB::new(Isa::portable(), mb).unwrap();
         let ra = NdTensorView::from_data([m, k], &a[..]);

@@ -2,7 +2,7 @@
 
 use super::{CASES, Case, ROUNDS, turn};
 use pteron_kernels::compute::{
-    Affine, Isa, Level, MatMut, MatRef, PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, WeightBits,
+    Affine, Feature, Isa, MatMut, MatRef, PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, WeightBits,
     Weights, qgemm,
 };
 use pteron_pool::Pool;
@@ -36,7 +36,7 @@ pub fn run(pool: &Pool, isa: Isa, filter: &str) {
         let ra = NdTensorView::from_data([m, k], &a[..]);
         let rb = NdTensorView::from_data([n, k], &weights[..]);
         let rb = rten.prepack_b(rb.transposed());
-        let avx2 = Isa::limited(Level::Avx2);
+        let avx2 = Isa::of(Feature::Avx2).unwrap_or(Isa::portable());
         let mut outs = vec![vec![0.0; m * n]; 4].into_iter();
         let mut out = || outs.next().unwrap();
         let (mut c0, mut c1, mut c2, mut c3, mut c4) = (out(), out(), out(), out(), vec![0i32; m * n]);

@@ -15,7 +15,7 @@ use pteron_exported::delegate::{
     PreprocessResult, tag_supported,
 };
 use pteron_exported::{Callable, ExportedProgram, Size, SymExpr, VarId, VarType};
-use pteron_operator::{Generator, Isa, KernelContext, KernelRegistry, Level, Scratch};
+use pteron_operator::{Generator, Isa, KernelContext, KernelRegistry, Scratch};
 use pteron_pool::Pool;
 use pteron_runtime::GraphRequest;
 use std::cell::RefCell;
@@ -224,7 +224,7 @@ impl BefPreprocess {
 /// deterministic across machines.
 fn fused(mut graph: Graph) -> Graph {
     let (pool, scratch, generator) = (Pool::serial(), Scratch::new(SCRATCH_BYTES), Generator::new(0));
-    let ctx = KernelContext::new(&pool, &scratch, &generator).with_isa(Isa::limited(Level::Portable));
+    let ctx = KernelContext::new(&pool, &scratch, &generator).with_isa(Isa::portable());
     pteron_engine::passes::run_until(&mut graph, &ctx, pteron_engine::passes::PORTABLE);
     graph
 }

@@ -22,7 +22,7 @@ const PATCH: usize = 1 << 15;
 /// Most elements that a block may copy for each multiply-add. Where kernels extend so far that it would copy more,
 /// each tap reads the plane directly.
 const MAX_COPIED: usize = 8;
-/// Elements of a vector of any level, at most.
+/// Elements of a vector of any instruction set, at most.
 const ROOM: usize = 16;
 
 /// Whether the kernel has depth 1 and is small enough.

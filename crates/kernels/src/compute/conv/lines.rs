@@ -3,7 +3,7 @@
 //! If patches cross the border of the image, its lines are copied with their padding, a strip at a time.
 
 use super::super::gemm::driver::{MAX_F32_SUM, accumulation_len, grid, share};
-use super::super::gemm::sweep::{LhsBlock, Right, Sweep};
+use super::super::gemm::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::super::gemm::tile;
 use super::super::scratch;
 use super::rows::{KC, MC, Run};
@@ -103,7 +103,7 @@ impl Run<'_> {
     pub(super) fn by_lines(&self, pool: &Pool, threads: usize, lines: &Lines) {
         let (p, frame) = (self.p, self.frame);
         let (all, cols) = (frame.batch * frame.output[1], p.out_channels / p.groups);
-        let unit = tile::panel_cols(self.isa.level());
+        let unit = tile::panel_cols(self.isa);
         // A tail needs all channels of a pixel.
         let units = if self.epilogue.tail.is_some() { 1 } else { p.groups.max(cols.div_ceil(unit)) };
         let (tm, tn) = grid(threads, all, units);
@@ -192,7 +192,7 @@ impl Run<'_> {
         let (p, width) = (self.p, self.frame.output[2]);
         let ci = p.in_channels / p.groups;
         let step = p.stride[2] * p.in_channels;
-        let height = width.div_ceil(width.div_ceil(tile::max_rows_in_place(self.isa.level())));
+        let height = width.div_ceil(width.div_ceil(tile::max_rows_in_place(self.isa)));
         let (k, run) = (ci * lines.wide, accumulation_len(p.taps() * ci, KC));
         for first in strip.clone().step_by(lines.block) {
             let block = first..strip.end.min(first + lines.block);
@@ -211,7 +211,7 @@ impl Run<'_> {
                         cols: share.cols.clone(),
                         height,
                         k: chunk.channels.len(),
-                        b: Right::of_packed(&self.phase.weights[g], share.cols.start, row),
+                        b: RhsBlock::of_packed(&self.phase.weights[g], share.cols.start, row),
                         accumulate: row > 0,
                         last: (chunk.taps.end, chunk.channels.end) == (lines.taps, k),
                     };

@@ -10,7 +10,7 @@
 //! | [Winograd](Method::Winograd) | NHWC to NHWC, 3 x 3 taps of stride 1 | tiles of 4 x 4 pixels are transformed, some at a time |
 //!
 //! No matrix of all patches is ever built. The taps of a pixel are summed in an order that depends on the form and
-//! the level, never on the number of threads.
+//! the instruction set, never on the number of threads.
 
 mod chain;
 mod depthwise_first;
@@ -78,7 +78,7 @@ impl ConvEpilogue<'_> {
     }
 }
 
-/// A convolution, with weights packed for a level and for the layouts of its images.
+/// A convolution, with weights packed for an instruction set and for the layouts of its images.
 #[derive(Debug)]
 pub struct Conv {
     isa: Isa,

@@ -5,7 +5,7 @@
 use super::super::gemm::driver::{
     Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, accumulation_len, balanced_chunk, grid, share,
 };
-use super::super::gemm::sweep::{LhsBlock, Right, Sweep};
+use super::super::gemm::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
 use super::super::isa::Isa;
@@ -67,7 +67,7 @@ impl PlanesConv {
         let work = units.saturating_mul(rows).saturating_mul(cols).saturating_mul(k);
         pteron_pool::count(work);
         let threads = split::threads(pool, work, split::PRODUCTS);
-        let (row_unit, col_unit) = (self.weights[0].height(), tile::panel_cols(isa.level()));
+        let (row_unit, col_unit) = (self.weights[0].height(), tile::panel_cols(isa));
         let (tm, tn) = grid(threads.div_ceil(units), rows.div_ceil(row_unit), cols.div_ceil(col_unit));
         // One row a plane; the planes of a unit are adjacent.
         let out = MatMut::new(out, units * rows, cols).blocks();
@@ -121,7 +121,7 @@ impl Run<'_> {
             let a = Lhs::Packed(weights);
             return Job { isa: self.isa, m: co, n: out_pixels, k, a, b, epilogue }.part(rows, cols, c);
         }
-        let nr = tile::panel_cols(self.isa.level());
+        let nr = tile::panel_cols(self.isa);
         let kc = balanced_chunk(k, accumulation_len(k, KC));
         let nc = NC.min(cols.len().next_multiple_of(nr));
         scratch::with(kc * nc + nc, |scratch| {
@@ -148,7 +148,7 @@ impl Run<'_> {
                         cols: jcols.clone(),
                         height: weights.height(),
                         k: ks.len(),
-                        b: Right { elements: panels, step: nr, panel, tail: None },
+                        b: RhsBlock { elements: panels, step: nr, panel, tail: None },
                         accumulate: if long.is_some() { !kb.is_multiple_of(PARTIAL_SUM) } else { kb > 0 },
                         last: ks.end == k,
                     };

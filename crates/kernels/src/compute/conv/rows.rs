@@ -9,13 +9,14 @@ use super::super::gemm::driver::{
     Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, accumulation_len, balanced_chunk, grid, share,
 };
 use super::super::gemm::row_table::RowTable;
-use super::super::gemm::sweep::{LhsBlock, Right, Sweep};
+use super::super::gemm::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedB, Rhs, pack};
 use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef, Shared};
 use super::super::packed_weights::PackedWeightsReader;
 use super::super::scratch;
+use super::super::simd::VectorIsa;
 use super::super::split;
 use super::{ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout, TAIL_PART};
 use pteron_pool::Pool;
@@ -156,7 +157,7 @@ impl RowsConv {
                 run.by_lines(pool, threads, &lines);
                 continue;
             }
-            let (row_unit, col_unit) = (tile::max_rows_in_place(isa.level()), tile::panel_cols(isa.level()));
+            let (row_unit, col_unit) = (tile::max_rows_in_place(isa), tile::panel_cols(isa));
             // A tail needs all channels of a pixel.
             let col_units = if epilogue.tail.is_some() { 1 } else { cols.div_ceil(col_unit) };
             let (tm, tn) = grid(threads.div_ceil(units.max(1)), rows.div_ceil(row_unit), col_units);
@@ -438,10 +439,10 @@ impl Run<'_> {
         let ci = p.in_channels / p.groups;
         let epilogue = self.gemm_epilogue(n, g, rows.clone());
         let weights = &self.phase.weights[g];
-        let level = self.isa.level();
+        let vectors = VectorIsa::from(self.isa);
         let wide = self.wide();
         let in_place = self.conv.input == Layout::ChannelsLast && (ci >= IN_PLACE_CHANNELS || wide > 1);
-        let most = if in_place { tile::max_rows_in_place(level) } else { tile::max_rows(level) };
+        let most = if in_place { tile::max_rows_in_place(vectors) } else { tile::max_rows(vectors) };
         let height = rows.len().div_ceil(rows.len().div_ceil(most));
         let all = self.phase.taps.len() * ci;
         let mut long = (all > MAX_F32_SUM).then(|| LongSums::new(rows.len(), cols.len()));
@@ -453,7 +454,7 @@ impl Run<'_> {
             cols: cols.clone(),
             height,
             k,
-            b: Right::of_packed(weights, cols.start, row),
+            b: RhsBlock::of_packed(weights, cols.start, row),
             accumulate,
             last,
         };

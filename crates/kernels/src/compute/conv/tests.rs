@@ -93,7 +93,7 @@ fn check(p: ConvParams, f: ConvFrame, layouts: (Layout, Layout), variant: u32) {
 }
 
 fn check_with(
-    levels: impl IntoIterator<Item = Isa>,
+    isas: impl IntoIterator<Item = Isa>,
     p: ConvParams,
     f: ConvFrame,
     layouts: (Layout, Layout),
@@ -128,7 +128,7 @@ fn check_with(
     let threads: &[usize] = if cfg!(miri) { &[1] } else { &[1, 3] };
     let methods = [Method::Direct, Method::Winograd];
     let methods = if winograd::Winograd::fits(&p) { &methods[..] } else { &methods[..1] };
-    for (isa, method) in levels.into_iter().flat_map(|isa| methods.iter().map(move |&method| (isa, method))) {
+    for (isa, method) in isas.into_iter().flat_map(|isa| methods.iter().map(move |&method| (isa, method))) {
         let weights = ConvWeights::plain(&p, &w);
         let conv = Conv::of(isa, p, method, &weights, layouts.0, layouts.1).unwrap();
         let mut first: Option<Vec<f32>> = None;

@@ -11,7 +11,7 @@
 
 use super::super::gemm::PackedB;
 use super::super::gemm::driver::{balanced_chunk, grid, share};
-use super::super::gemm::sweep::{LhsBlock, Right, Sweep};
+use super::super::gemm::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::super::gemm::{Epilogue, tile};
 use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef, Shared};
@@ -73,7 +73,7 @@ impl Winograd {
     /// `None` if a transformed weight is not finite.
     pub(super) fn new(isa: Isa, p: &ConvParams, weights: &ConvWeights<'_>) -> Result<Option<Self>> {
         let [outer, inner, tap] = weights.strides;
-        let nr = tile::panel_cols(isa.level());
+        let nr = tile::panel_cols(isa);
         let mut taps = scratch::filled(TAPS * nr, 0.0);
         let mut finite = true;
         let weights = PackedB::filled(isa, POINTS * p.in_channels, p.out_channels, |columns, panel| {
@@ -121,7 +121,7 @@ impl Winograd {
         let work = tiles.saturating_mul(POINTS * p.in_channels).saturating_mul(p.out_channels);
         pteron_pool::count(work);
         let threads = split::threads(pool, work, split::PRODUCTS);
-        let (panel, height) = (tile::panel_cols(isa.level()), tile::max_rows_in_place(isa.level()));
+        let (panel, height) = (tile::panel_cols(isa), tile::max_rows_in_place(isa));
         // A tail needs whole lines of tiles, and all channels of a pixel.
         let (tile_unit, col_units) = match epilogue.tail {
             Some(_) => (lines[1], 1),
@@ -192,7 +192,7 @@ impl Run<'_> {
             return;
         }
         let channels = self.p.in_channels;
-        let unit = tile::max_rows_in_place(self.isa.level());
+        let unit = tile::max_rows_in_place(self.isa);
         let held = (HELD / (POINTS * (channels + cols.len()))).max(LEAST_HELD);
         let most = balanced_chunk(tiles.len(), held).next_multiple_of(unit).min(tiles.len());
         let pitches = [channels, cols.len()].map(|n| most * n + GAP);
@@ -260,7 +260,7 @@ impl Run<'_> {
         (products, products_pitch): (&mut [f32], usize),
     ) {
         let channels = self.p.in_channels;
-        let height = tiles.div_ceil(tiles.div_ceil(tile::max_rows_in_place(self.isa.level())));
+        let height = tiles.div_ceil(tiles.div_ceil(tile::max_rows_in_place(self.isa)));
         let some = balanced_chunk(channels, KC);
         for (point, products) in products.chunks_exact_mut(products_pitch).enumerate() {
             let tiles_of = MatRef::new(&points[point * points_pitch..], tiles, channels);
@@ -274,7 +274,7 @@ impl Run<'_> {
                     cols: cols.clone(),
                     height,
                     k: inner.len(),
-                    b: Right::of_packed(&self.conv.weights, cols.start, point * channels + first),
+                    b: RhsBlock::of_packed(&self.conv.weights, cols.start, point * channels + first),
                     accumulate: first > 0,
                     last: inner.end == channels,
                 };

@@ -3,10 +3,11 @@
 use super::super::isa::Isa;
 use super::super::mat::MatMut;
 use super::super::scratch;
+use super::super::simd::VectorIsa;
 use super::super::split;
 use super::epilogue::Epilogue;
 use super::pack;
-use super::sweep::{LhsBlock, Right, Sweep};
+use super::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::tile;
 use super::{Lhs, Rhs, dot};
 use pteron_pool::Pool;
@@ -114,17 +115,17 @@ impl Job<'_> {
         });
     }
 
-    /// The tile height of packed rows, or of the level: tasks get whole multiples of it.
+    /// The tile height of packed rows, or of the instruction set: tasks get whole multiples of it.
     fn row_unit(&self) -> usize {
         match self.a {
             Lhs::Packed(a) => a.height(),
-            Lhs::Plain(_) => tile::max_rows(self.isa.level()),
+            Lhs::Plain(_) => tile::max_rows(self.isa),
         }
     }
 
     /// The width of a panel: tasks get whole multiples of it.
     fn col_unit(&self) -> usize {
-        tile::panel_cols(self.isa.level())
+        tile::panel_cols(self.isa)
     }
 
     /// Computes the block of the result with these rows and columns. `c` is that block.
@@ -210,15 +211,15 @@ impl Job<'_> {
         mut c: MatMut<'_>,
         epilogue: &Epilogue<'_>,
     ) {
-        let level = self.isa.level();
-        let nr = tile::panel_cols(level);
+        let vectors = VectorIsa::from(self.isa);
+        let nr = tile::panel_cols(vectors);
         let in_place = self.in_place(&rows, &cols);
         let height = match self.a {
             Lhs::Packed(a) => a.height(),
             Lhs::Plain(_) if in_place => {
-                rows.len().div_ceil(rows.len().div_ceil(tile::max_rows_in_place(level)))
+                rows.len().div_ceil(rows.len().div_ceil(tile::max_rows_in_place(vectors)))
             }
-            Lhs::Plain(_) => pack::panel_height(level, rows.len()),
+            Lhs::Plain(_) => pack::panel_height(vectors, rows.len()),
         };
         let mc = (MC / height).max(1) * height;
         let direct = matches!(self.b, Rhs::Plain(b) if b.col_stride() == 1 && self.m <= DIRECT_ROWS);
@@ -281,22 +282,22 @@ impl Job<'_> {
         cols: Range<usize>,
         direct: bool,
         scratch: &'a mut [f32],
-    ) -> Right<'a> {
-        let nr = tile::panel_cols(self.isa.level());
+    ) -> RhsBlock<'a> {
+        let nr = tile::panel_cols(self.isa);
         match self.b {
-            Rhs::Packed(b) => Right::of_packed(b, cols.start, ks.start),
+            Rhs::Packed(b) => RhsBlock::of_packed(b, cols.start, ks.start),
             Rhs::Plain(b) if direct => {
                 let whole = cols.len() / nr * nr;
                 let tail = (whole < cols.len()).then(|| {
                     pack::pack_b(self.isa, b, ks.clone(), cols.start + whole..cols.end, nr, scratch);
                     &*scratch
                 });
-                Right { elements: b.from(ks.start, cols.start), step: b.row_stride(), panel: nr, tail }
+                RhsBlock { elements: b.from(ks.start, cols.start), step: b.row_stride(), panel: nr, tail }
             }
             Rhs::Plain(b) => {
                 let k = ks.len();
                 pack::pack_b(self.isa, b, ks, cols, nr, scratch);
-                Right { elements: scratch, step: nr, panel: k * nr, tail: None }
+                RhsBlock { elements: scratch, step: nr, panel: k * nr, tail: None }
             }
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! `C = activation(alpha * A B + bias + beta * residual)`, for any strides; either operand may be packed ahead of
 //! time. The inner dimension is summed in an order that depends on the shapes, on which operands are packed and on
-//! the level, never on the number of threads. No multiplication is skipped: NaN and infinity propagate as in IEEE
-//! 754.
+//! the instruction set, never on the number of threads. No multiplication is skipped: NaN and infinity propagate as
+//! in IEEE 754.
 
 mod dot;
 pub(crate) mod driver;
@@ -86,7 +86,7 @@ impl Rhs<'_> {
 /// `pool` if the product is large enough.
 ///
 /// # Panics
-/// If the shapes do not match, or a packed operand was packed for another level.
+/// If the shapes do not match, or a packed operand was packed for another instruction set.
 pub fn gemm<'a>(
     pool: &Pool,
     isa: Isa,
@@ -150,10 +150,10 @@ fn job<'a, 'c>(
     assert_eq!((c.rows(), c.cols()), (m, n), "result of a {m}x{k} by {k}x{n} product");
     epilogue.check(m, n);
     if let Lhs::Packed(a) = a {
-        assert_eq!(a.level(), isa.level(), "left operand packed for another level");
+        assert_eq!(a.vectors(), isa.into(), "left operand packed for another instruction set");
     }
     if let Rhs::Packed(b) = b {
-        assert_eq!(b.level(), isa.level(), "right operand packed for another level");
+        assert_eq!(b.vectors(), isa.into(), "right operand packed for another instruction set");
     }
     if m == 0 || n == 0 {
         return None;

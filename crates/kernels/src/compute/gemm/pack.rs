@@ -1,22 +1,22 @@
 //! Operands packed in the layout that the tiles read.
 
-use super::super::isa::{Isa, Level};
+use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef};
 use super::super::packed_weights::{PackedWeightsReader, WeightBuffer};
-use super::super::simd::dispatch;
+use super::super::simd::{VectorIsa, dispatch};
 use super::super::transpose::Transpose;
 use super::tile;
 use pteron_tensor::{AlignedBuffer, Result};
 use std::ops::Range;
 
-/// The right operand of a product, packed for a level: panels of columns, each stored row by row, the last padded
+/// The right operand of a product, packed for an instruction set: panels of columns, each stored row by row, the last padded
 /// with zero columns.
 #[derive(Clone, Debug)]
 pub struct PackedB {
     data: WeightBuffer,
     k: usize,
     n: usize,
-    level: Level,
+    vectors: VectorIsa,
 }
 
 impl PackedB {
@@ -28,20 +28,20 @@ impl PackedB {
         n: usize,
         mut fill: impl FnMut(Range<usize>, &mut [f32]),
     ) -> Result<Self> {
-        let nr = tile::panel_cols(isa.level());
+        let nr = tile::panel_cols(isa);
         let len = Self::elements_of(isa, k, n).unwrap_or(usize::MAX / 64);
         let mut data = AlignedBuffer::long_lived(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
         let panels: &mut [f32] = bytemuck::cast_slice_mut(&mut data);
         for (first, panel) in (0..n).step_by(nr).zip(panels.chunks_exact_mut((k * nr).max(1))) {
             fill(first..n.min(first + nr), panel);
         }
-        Ok(Self { data: WeightBuffer::Owned(data), k, n, level: isa.level() })
+        Ok(Self { data: WeightBuffer::Owned(data), k, n, vectors: isa.into() })
     }
 
     /// Packs a `k x n` matrix of any strides: a weight of shape `[n, k]`, as in PyTorch's linear, is
     /// `MatRef::new(w, n, k).t()`. Fails if memory runs out.
     pub fn new(isa: Isa, b: MatRef<'_>) -> Result<Self> {
-        let (k, nr) = (b.rows(), tile::panel_cols(isa.level()));
+        let (k, nr) = (b.rows(), tile::panel_cols(isa));
         Self::filled(isa, k, b.cols(), |columns, panel| pack_b(isa, b, 0..k, columns, nr, panel))
     }
 
@@ -58,7 +58,7 @@ impl PackedB {
         piece: usize,
         mut read: impl FnMut(Range<usize>, &mut dyn FnMut(&[f32])) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let nr = tile::panel_cols(isa.level());
+        let nr = tile::panel_cols(isa);
         let len = Self::elements_of(isa, k, n).unwrap_or(usize::MAX / 64);
         let mut data = AlignedBuffer::long_lived(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
         let panels: &mut [f32] = bytemuck::cast_slice_mut(&mut data);
@@ -79,18 +79,18 @@ impl PackedB {
             };
             read(part.clone(), &mut pack)?;
         }
-        Ok(Self { data: WeightBuffer::Owned(data), k, n, level: isa.level() })
+        Ok(Self { data: WeightBuffer::Owned(data), k, n, vectors: isa.into() })
     }
 
-    /// Loads a `k x n` matrix that was packed for this level and stored; `None` if too few bytes are left.
+    /// Loads a `k x n` matrix that was packed for this instruction set and stored; `None` if too few bytes are left.
     pub fn from_packed(isa: Isa, k: usize, n: usize, from: &mut PackedWeightsReader) -> Option<Self> {
         let data = from.take(Self::elements_of(isa, k, n)?)?;
-        Some(Self { data, k, n, level: isa.level() })
+        Some(Self { data, k, n, vectors: isa.into() })
     }
 
     /// Elements of a packed `k x n` matrix.
     fn elements_of(isa: Isa, k: usize, n: usize) -> Option<usize> {
-        let nr = tile::panel_cols(isa.level());
+        let nr = tile::panel_cols(isa);
         n.div_ceil(nr).checked_mul(nr)?.checked_mul(k)
     }
 
@@ -109,9 +109,9 @@ impl PackedB {
         self.n
     }
 
-    /// The level it was packed for; only that level can use it.
-    pub fn level(&self) -> Level {
-        self.level
+    /// The vectors it was packed for; only products that use them can read it.
+    pub(crate) fn vectors(&self) -> VectorIsa {
+        self.vectors
     }
 
     /// Bytes of memory that it owns; none if it was loaded from stored weights.
@@ -121,7 +121,7 @@ impl PackedB {
 
     /// The element at row `i`, column `j`.
     pub(crate) fn at(&self, i: usize, j: usize) -> f32 {
-        let nr = tile::panel_cols(self.level);
+        let nr = tile::panel_cols(self.vectors);
         self.elements()[(j / nr * self.k + i) * nr + j % nr]
     }
 
@@ -130,31 +130,31 @@ impl PackedB {
     }
 }
 
-/// The left operand of a product, packed for a level: panels of rows, each stored column by column.
+/// The left operand of a product, packed for an instruction set: panels of rows, each stored column by column.
 #[derive(Clone, Debug)]
 pub struct PackedA {
     data: WeightBuffer,
     m: usize,
     k: usize,
     height: usize,
-    level: Level,
+    vectors: VectorIsa,
 }
 
 impl PackedA {
     /// Packs an `m x k` matrix of any strides. Fails if memory runs out.
     pub fn new(isa: Isa, a: MatRef<'_>) -> Result<Self> {
         let (m, k) = (a.rows(), a.cols());
-        let height = panel_height(isa.level(), m);
+        let height = panel_height(isa, m);
         let len = m.checked_mul(k).and_then(|l| l.checked_mul(size_of::<f32>())).unwrap_or(usize::MAX / 8);
         let mut data = AlignedBuffer::zeroed(len)?;
         pack_a(isa, a, 0..m, 0..k, height, bytemuck::cast_slice_mut(&mut data));
-        Ok(Self { data: WeightBuffer::Owned(data), m, k, height, level: isa.level() })
+        Ok(Self { data: WeightBuffer::Owned(data), m, k, height, vectors: isa.into() })
     }
 
-    /// Loads an `m x k` matrix that was packed for this level and stored; `None` if too few bytes are left.
+    /// Loads an `m x k` matrix that was packed for this instruction set and stored; `None` if too few bytes are left.
     pub(crate) fn from_packed(isa: Isa, m: usize, k: usize, from: &mut PackedWeightsReader) -> Option<Self> {
         let data = from.take(m.checked_mul(k)?)?;
-        Some(Self { data, m, k, height: panel_height(isa.level(), m), level: isa.level() })
+        Some(Self { data, m, k, height: panel_height(isa, m), vectors: isa.into() })
     }
 
     /// Appends the elements in the form that [`Self::from_packed`] reads.
@@ -172,9 +172,9 @@ impl PackedA {
         self.k
     }
 
-    /// The level it was packed for; only that level can use it.
-    pub fn level(&self) -> Level {
-        self.level
+    /// The vectors it was packed for; only products that use them can read it.
+    pub(crate) fn vectors(&self) -> VectorIsa {
+        self.vectors
     }
 
     /// Bytes of memory that it owns; none if it was loaded from stored weights.
@@ -192,8 +192,8 @@ impl PackedA {
 }
 
 /// The panel height that divides `m` rows most evenly into the fewest panels.
-pub(crate) fn panel_height(level: Level, m: usize) -> usize {
-    let max = tile::max_rows(level);
+pub(crate) fn panel_height(isa: impl Into<VectorIsa>, m: usize) -> usize {
+    let max = tile::max_rows(isa);
     m.div_ceil(m.div_ceil(max).max(1)).max(1)
 }
 

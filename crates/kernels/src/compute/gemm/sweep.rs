@@ -4,6 +4,7 @@
 use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef, last_of};
 use super::super::math;
+use super::super::simd::VectorIsa;
 use super::epilogue::{Activation, Bias, Epilogue};
 use super::pack::PackedB;
 use super::row_table::RowTable;
@@ -86,7 +87,7 @@ impl LhsBlock<'_> {
 
 /// The panels of B of a block: whole panels, even if C has fewer columns.
 #[derive(Clone, Copy)]
-pub(crate) struct Right<'a> {
+pub(crate) struct RhsBlock<'a> {
     /// From the first row of the first panel on.
     pub(crate) elements: &'a [f32],
     /// Elements from one row of a panel to the next.
@@ -97,12 +98,12 @@ pub(crate) struct Right<'a> {
     pub(crate) tail: Option<&'a [f32]>,
 }
 
-impl<'a> Right<'a> {
+impl<'a> RhsBlock<'a> {
     /// The panels of the columns from `col` on, without their rows before `k`.
     pub(crate) fn of_packed(b: &'a PackedB, col: usize, k: usize) -> Self {
-        let nr = tile::panel_cols(b.level());
+        let nr = tile::panel_cols(b.vectors());
         let elements = &b.elements()[col * b.rows() + k * nr..];
-        Right { elements, step: nr, panel: b.rows() * nr, tail: None }
+        RhsBlock { elements, step: nr, panel: b.rows() * nr, tail: None }
     }
 
     /// Whether `panels` panels of `rows` rows of `nr` elements are in bounds.
@@ -127,7 +128,7 @@ pub(crate) struct Sweep<'a> {
     pub(crate) height: usize,
     /// Inner dimension (per tap).
     pub(crate) k: usize,
-    pub(crate) b: Right<'a>,
+    pub(crate) b: RhsBlock<'a>,
     /// Whether the sums are added to C.
     pub(crate) accumulate: bool,
     /// Whether this block completes the inner dimension.
@@ -140,14 +141,14 @@ impl Sweep<'_> {
     /// # Panics
     /// If C has another shape, or an operand is too small for the block.
     pub(crate) fn run(&self, a: LhsBlock<'_>, mut c: MatMut<'_>) {
-        let level = self.isa.level();
-        let nr = tile::panel_cols(level);
+        let vectors = VectorIsa::from(self.isa);
+        let nr = tile::panel_cols(vectors);
         let panels = self.cols.len().div_ceil(nr);
         if self.rows.is_empty() || panels == 0 {
             return;
         }
         self.check(&a, &c, panels, nr);
-        let at_once = tile::panels_at_once(level, self.height);
+        let at_once = tile::panels_at_once(vectors, self.height);
         // A separate tail panel cannot be computed together with the panels before it.
         let joined = panels - usize::from(self.b.tail.is_some());
         let c_raw = RawC { first: c.as_mut_ptr(), rs: c.row_stride(), cs: c.col_stride() };
@@ -182,7 +183,7 @@ impl Sweep<'_> {
                     ahead: ahead.clone(),
                 };
                 // The last rows, if fewer, may go with another number of panels at once.
-                if wide == 1 || tile::panels_at_once(level, h) == wide {
+                if wide == 1 || tile::panels_at_once(vectors, h) == wide {
                     // SAFETY: `check` found every element of the block to be in bounds, and this tile is part of it.
                     unsafe { self.tiles((h, count), wide, &mut args, c_raw, (i, j)) };
                 } else {
@@ -208,7 +209,7 @@ impl Sweep<'_> {
     /// memory at every step. Empty if there is no such panel, if it is not contiguous, or if no further tile runs
     /// before it is needed.
     fn ahead(&self, a: &LhsBlock<'_>, p: usize, wide: usize, joined: usize) -> Range<*const f32> {
-        let nr = tile::panel_cols(self.isa.level());
+        let nr = tile::panel_cols(self.isa);
         if wide > 1 || p + 1 >= joined || self.b.step != nr || self.rows.len() <= self.height {
             return std::ptr::null()..std::ptr::null();
         }

@@ -1,46 +1,38 @@
 //! The GEMM micro-kernel: a tile of `MR` rows by `NP` panels of the result, kept in registers throughout the loop
 //! over the inner dimension. Written once; compiled for each instruction set and tile shape.
 
-use super::super::isa::{Isa, Level};
-use super::super::simd::{Op, Simd, dispatch};
+use super::super::isa::Isa;
+use super::super::simd::{Op, Simd, VectorIsa, dispatch};
 use std::ops::Range;
 
 /// Vectors in a panel of B.
 pub(crate) const PANEL_VECTORS: usize = 2;
-/// Elements of the largest tile of any level.
+/// Elements of the largest tile of any instruction set.
 pub(crate) const MAX_TILE: usize = 512;
 
 /// Columns in a panel of B.
-pub(crate) const fn panel_cols(level: Level) -> usize {
-    match level {
-        Level::Portable => 8,
-        Level::Avx2 => 16,
-        Level::Avx512 => 32,
-    }
+pub(crate) fn panel_cols(isa: impl Into<VectorIsa>) -> usize {
+    PANEL_VECTORS * isa.into().lanes
 }
 
 /// Rows of the largest tile.
-pub(crate) fn max_rows(level: Level) -> usize {
-    match level {
-        Level::Portable => <super::super::simd::Portable as Simd>::MAX_ROWS,
-        Level::Avx2 => 6,
-        Level::Avx512 => 14,
-    }
+pub(crate) fn max_rows(isa: impl Into<VectorIsa>) -> usize {
+    isa.into().max_rows
 }
 
 /// Rows of the largest tile that reads its rows in place: each row needs its own pointer.
-pub(crate) fn max_rows_in_place(level: Level) -> usize {
-    max_rows(level).min(8)
+pub(crate) fn max_rows_in_place(isa: impl Into<VectorIsa>) -> usize {
+    max_rows(isa).min(8)
 }
 
 /// How many panels a tile of `rows` rows covers, so that it has enough independent accumulators to keep the
 /// multipliers busy.
-pub(crate) fn panels_at_once(level: Level, rows: usize) -> usize {
-    match (level, rows) {
-        (Level::Avx512, 1 | 2) => 4,
-        (Level::Avx512, 3..=6) => 2,
-        (_, 1) => 4,
-        (_, 2) => 2,
+pub(crate) fn panels_at_once(isa: impl Into<VectorIsa>, rows: usize) -> usize {
+    let [four, two] = isa.into().wide_rows;
+    match rows {
+        0 => 1,
+        _ if rows <= four => 4,
+        _ if rows <= two => 2,
         _ => 1,
     }
 }
@@ -144,7 +136,7 @@ impl Args {
 /// rows in place) and `panels` is 1 or [`panels_at_once`].
 pub(super) unsafe fn run(isa: Isa, rows: usize, count: usize, panels: usize, args: &Args) {
     // Few columns need only half a panel.
-    let vectors = if panels == 1 && 2 * args.n <= panel_cols(isa.level()) { 1 } else { PANEL_VECTORS };
+    let vectors = if panels == 1 && 2 * args.n <= panel_cols(isa) { 1 } else { PANEL_VECTORS };
     macro_rules! shapes {
         ($in_place:literal: $(($mr:literal, $np:literal, $nv:literal)),*) => {
             match (rows, panels, vectors) {
@@ -202,9 +194,9 @@ impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
         for _ in 0..self.count {
             // SAFETY: as `new` requires.
             unsafe {
-                // `const` conditions: shapes that a level never uses are not compiled for it.
+                // `const` conditions: shapes that an instruction set never uses are not compiled for it.
                 if const { MR > S::MAX_ROWS } {
-                    unreachable!("no tile of this level is so tall");
+                    unreachable!("no tile of this instruction set is so tall");
                 } else if const { S::IS_ARRAY } {
                     array_tile::<S, MR, NP, IN_PLACE>(s, &args);
                 } else {

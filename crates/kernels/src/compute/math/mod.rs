@@ -1,4 +1,4 @@
-//! Elementwise functions over slices, vectorised for each level.
+//! Elementwise functions over slices, vectorised for each instruction set.
 
 mod scalar;
 
@@ -9,7 +9,7 @@ pub(crate) use scalar::{exp_nonpositive, log};
 
 use super::isa::Isa;
 use super::mat::MatMut;
-use super::simd::{Op, Portable, Simd, dispatch};
+use super::simd::{Baseline, Op, Simd, dispatch};
 use super::split::{ELEMENTS, elements};
 use pteron_pool::Pool;
 
@@ -73,7 +73,7 @@ pub fn clamp(isa: Isa, (low, high): (f32, f32), x: &[f32], out: &mut [f32]) {
     dispatch(isa, Clamp { low, high, x, out });
 }
 
-/// `out[i] = a * x[i] + y[i]`, rounded once where the level has fused multiply-add.
+/// `out[i] = a * x[i] + y[i]`, rounded once where the instruction set has fused multiply-add.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -206,10 +206,10 @@ pub(crate) fn activate_rows(isa: Isa, function: Function, x: MatMut<'_>) {
     dispatch(isa, ActivateRows { function, x: x.joined() });
 }
 
-/// Applies `op` to one element, at the portable level.
+/// Applies `op` to one element, with the baseline instructions.
 pub(crate) fn unary_scalar(op: Unary, x: f32) -> f32 {
     let mut y = [x];
-    UnaryInPlace { op, x: &mut y }.run(Portable);
+    UnaryInPlace { op, x: &mut y }.run(Baseline);
     y[0]
 }
 

@@ -1,67 +1,9 @@
-//! Tiles with AMX-INT8. The compiler supports neither its intrinsics nor its detection yet: both are written out as
-//! instructions.
+//! Tiles with AMX-INT8. The compiler does not support its intrinsics yet: they are written out as instructions.
 
 use super::pack::PANEL;
 use super::tile::{AMX_STEP, Args};
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::marker::PhantomData;
-use std::sync::OnceLock;
-
-/// Whether the machine has AMX-INT8 and the system lets this process use it. Checked once.
-pub(super) fn is_available() -> bool {
-    static AVAILABLE: OnceLock<bool> = OnceLock::new();
-    *AVAILABLE.get_or_init(|| has_instructions() && permitted())
-}
-
-/// Whether the processor has AMX-INT8 and the system saves its state.
-pub(super) fn has_instructions() -> bool {
-    const TILE: u32 = 1 << 24;
-    const INT8: u32 = 1 << 25;
-    const OSXSAVE: u32 = 1 << 27;
-    const TILE_STATE: u64 = 3 << 17;
-    if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
-        return false;
-    }
-    // SAFETY: OSXSAVE says that the instruction exists.
-    let state = unsafe { xgetbv() };
-    __cpuid_count(7, 0).edx & (TILE | INT8) == TILE | INT8 && state & TILE_STATE == TILE_STATE
-}
-
-/// # Safety
-/// The processor has XSAVE, switched on by the system.
-#[target_feature(enable = "xsave")]
-unsafe fn xgetbv() -> u64 {
-    // SAFETY: as the caller promises.
-    unsafe { _xgetbv(0) }
-}
-
-/// Requests the use of the tile state, which the system saves only for processes that have asked.
-#[cfg(target_os = "linux")]
-fn permitted() -> bool {
-    const ARCH_PRCTL: u64 = 158;
-    const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
-    const XTILEDATA: u64 = 18;
-    let result: i64;
-    // SAFETY: this system call changes nothing but what the process may use.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") ARCH_PRCTL => result,
-            in("rdi") ARCH_REQ_XCOMP_PERM,
-            in("rsi") XTILEDATA,
-            out("rcx") _,
-            out("r11") _,
-            options(nostack),
-        );
-    }
-    result == 0
-}
-
-#[cfg(not(target_os = "linux"))]
-fn permitted() -> bool {
-    false
-}
 
 #[repr(C, align(64))]
 struct Config {
@@ -99,7 +41,7 @@ impl Tiles {
     /// Configures the tiles for rows whose groups have `group` bytes.
     ///
     /// # Safety
-    /// [`is_available`] has returned true.
+    /// The machine has AMX-INT8, and the system lets this process use it.
     pub(super) unsafe fn configure(group: usize) -> Self {
         let whole = group.is_multiple_of(AMX_STEP);
         let (config, step) = if whole { (&WHOLE, AMX_STEP) } else { (&HALF, AMX_STEP / 2) };

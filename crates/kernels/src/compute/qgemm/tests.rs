@@ -1,5 +1,4 @@
 use super::super::gemm::Activation;
-use super::super::isa::Level;
 use super::super::mat::{MatMut, MatRef};
 use super::super::math::Unary;
 use super::super::quantize::Quantization;
@@ -144,7 +143,7 @@ impl Case {
         };
         let pool = Pool::new(threads);
         for isa in Isa::available() {
-            let want = &want[usize::from(isa.level() != Level::Portable)];
+            let want = &want[usize::from(isa != Isa::portable())];
             for path in Path::available(isa) {
                 if let Some((low, high)) = self.quantized {
                     let q = Quantization { affine: Affine { scale: 7.0, zero: low + 40 }, low, high };

@@ -1,8 +1,8 @@
 //! The tile of a product: sums of a few rows of A by a few panels of B, and the instruction paths that compute it.
 
-use super::super::isa::Isa;
 #[cfg(target_arch = "x86_64")]
-use super::super::isa::Level;
+use super::super::isa::Feature;
+use super::super::isa::Isa;
 use super::super::mat::last_of;
 use super::pack::PANEL;
 
@@ -38,14 +38,12 @@ impl Path {
     /// The paths that a level may use on this machine, slowest first.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn available(isa: Isa) -> impl Iterator<Item = Path> {
-        let level = isa.level();
-        let avx2 = level >= Level::Avx2;
         let all = [
             (Kind::Portable, true),
-            (Kind::MultiplyAdd, avx2),
-            (Kind::AvxVnni, avx2 && is_x86_feature_detected!("avxvnni")),
-            (Kind::Avx512Vnni, isa.vnni()),
-            (Kind::Amx, isa.vnni() && super::amx::is_available()),
+            (Kind::MultiplyAdd, isa.has(Feature::Avx2)),
+            (Kind::AvxVnni, isa.has(Feature::AvxVnni)),
+            (Kind::Avx512Vnni, isa.has(Feature::Avx512Vnni)),
+            (Kind::Amx, isa.has(Feature::Amx)),
         ];
         all.into_iter().filter(|(_, there)| *there).map(|(kind, _)| Path(kind))
     }

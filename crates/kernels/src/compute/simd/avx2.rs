@@ -1,3 +1,4 @@
+use super::intrinsics::{intrinsics, memory_intrinsics};
 use super::{Op, Simd};
 use std::arch::x86_64::*;
 
@@ -26,84 +27,48 @@ impl Simd for Avx2 {
     type F = __m256;
     type I = __m256i;
     const LANES: usize = 8;
+    const NAME: &str = "avx2";
     const MAX_ROWS: usize = 6;
+    const WIDE_ROWS: [usize; 2] = [1, 2];
     const FUSED: bool = true;
 
-    #[inline(always)]
-    fn splat(self, x: f32) -> Self::F {
-        // SAFETY: AVX2 is available: `self` proves it. The same holds for every block below.
-        unsafe { _mm256_set1_ps(x) }
+    intrinsics! {
+        splat(x: f32) -> Self::F = _mm256_set1_ps(x);
+        mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F = _mm256_fmadd_ps(a, b, c);
+        add(a: Self::F, b: Self::F) -> Self::F = _mm256_add_ps(a, b);
+        sub(a: Self::F, b: Self::F) -> Self::F = _mm256_sub_ps(a, b);
+        mul(a: Self::F, b: Self::F) -> Self::F = _mm256_mul_ps(a, b);
+        max(a: Self::F, b: Self::F) -> Self::F = _mm256_max_ps(a, b);
+        min(a: Self::F, b: Self::F) -> Self::F = _mm256_min_ps(a, b);
+        splat_int(x: i32) -> Self::I = _mm256_set1_epi32(x);
+        add_int(a: Self::I, b: Self::I) -> Self::I = _mm256_add_epi32(a, b);
+        sub_int(a: Self::I, b: Self::I) -> Self::I = _mm256_sub_epi32(a, b);
+        mul_int(a: Self::I, b: Self::I) -> Self::I = _mm256_mullo_epi32(a, b);
+        shift_right(a: Self::I, n: u32) -> Self::I = _mm256_sra_epi32(a, _mm_cvtsi32_si128(n as i32));
+        real(a: Self::I) -> Self::F = _mm256_cvtepi32_ps(a);
+        round(a: Self::F) -> Self::I = _mm256_cvtps_epi32(a);
+        prefetch(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T1>(p.cast());
     }
-    #[inline(always)]
-    fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        // SAFETY: `self` proves FMA.
-        unsafe { _mm256_fmadd_ps(a, b, c) }
-    }
-    #[inline(always)]
-    fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        // SAFETY: `self` proves AVX.
-        unsafe { _mm256_add_ps(a, b) }
-    }
-    #[inline(always)]
-    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
-        // SAFETY: `self` proves AVX.
-        unsafe { _mm256_sub_ps(a, b) }
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        // SAFETY: `self` proves AVX.
-        unsafe { _mm256_mul_ps(a, b) }
-    }
-    #[inline(always)]
-    fn prefetch(self, p: *const f32) {
-        // SAFETY: a prefetch reads nothing, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+
+    memory_intrinsics! {
+        load(p: *const f32) -> Self::F = _mm256_loadu_ps(p);
+        store(p: *mut f32, a: Self::F) -> () = _mm256_storeu_ps(p, a);
+        load_first(p: *const f32, n: usize) -> Self::F = _mm256_maskload_ps(p, first(n));
+        store_first(p: *mut f32, n: usize, a: Self::F) -> () = _mm256_maskstore_ps(p, first(n), a);
+        load_int(p: *const i32) -> Self::I = _mm256_loadu_si256(p.cast());
+        store_int(p: *mut i32, a: Self::I) -> () = _mm256_storeu_si256(p.cast(), a);
+        load_bytes(p: *const u8) -> Self::F =
+            _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())));
     }
 
     #[inline(always)]
-    fn splat_int(self, x: i32) -> Self::I {
+    fn sum(self, a: Self::F) -> f32 {
         // SAFETY: `self` proves AVX.
-        unsafe { _mm256_set1_epi32(x) }
-    }
-    #[inline(always)]
-    fn add_int(self, a: Self::I, b: Self::I) -> Self::I {
-        // SAFETY: `self` proves AVX2.
-        unsafe { _mm256_add_epi32(a, b) }
-    }
-    #[inline(always)]
-    fn sub_int(self, a: Self::I, b: Self::I) -> Self::I {
-        // SAFETY: `self` proves AVX2.
-        unsafe { _mm256_sub_epi32(a, b) }
-    }
-    #[inline(always)]
-    fn mul_int(self, a: Self::I, b: Self::I) -> Self::I {
-        // SAFETY: `self` proves AVX2.
-        unsafe { _mm256_mullo_epi32(a, b) }
-    }
-    #[inline(always)]
-    fn shift_right(self, a: Self::I, n: u32) -> Self::I {
-        // SAFETY: `self` proves AVX2.
-        unsafe { _mm256_sra_epi32(a, _mm_cvtsi32_si128(n as i32)) }
-    }
-    #[inline(always)]
-    fn real(self, a: Self::I) -> Self::F {
-        // SAFETY: `self` proves AVX.
-        unsafe { _mm256_cvtepi32_ps(a) }
-    }
-    #[inline(always)]
-    fn round(self, a: Self::F) -> Self::I {
-        // SAFETY: `self` proves AVX.
-        unsafe { _mm256_cvtps_epi32(a) }
-    }
-    #[inline(always)]
-    unsafe fn load_int(self, p: *const i32) -> Self::I {
-        // SAFETY: the caller lets 8 elements be read.
-        unsafe { _mm256_loadu_si256(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store_int(self, p: *mut i32, a: Self::I) {
-        // SAFETY: the caller lets 8 elements be written.
-        unsafe { _mm256_storeu_si256(p.cast(), a) }
+        unsafe {
+            let x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+            _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps::<1>(x, x)))
+        }
     }
     #[inline(always)]
     unsafe fn store_bytes_first(self, p: *mut u8, n: usize, a: Self::I) {
@@ -124,50 +89,6 @@ impl Simd for Avx2 {
                 }
             }
         }
-    }
-    #[inline(always)]
-    unsafe fn load_bytes(self, p: *const u8) -> Self::F {
-        // SAFETY: the caller lets 8 bytes be read.
-        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()))) }
-    }
-    #[inline(always)]
-    fn max(self, a: Self::F, b: Self::F) -> Self::F {
-        // SAFETY: `self` proves AVX.
-        unsafe { _mm256_max_ps(a, b) }
-    }
-    #[inline(always)]
-    fn min(self, a: Self::F, b: Self::F) -> Self::F {
-        // SAFETY: `self` proves AVX.
-        unsafe { _mm256_min_ps(a, b) }
-    }
-    #[inline(always)]
-    fn sum(self, a: Self::F) -> f32 {
-        // SAFETY: `self` proves AVX.
-        unsafe {
-            let x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
-            let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
-            _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps::<1>(x, x)))
-        }
-    }
-    #[inline(always)]
-    unsafe fn load(self, p: *const f32) -> Self::F {
-        // SAFETY: the caller lets 8 elements be read.
-        unsafe { _mm256_loadu_ps(p) }
-    }
-    #[inline(always)]
-    unsafe fn store(self, p: *mut f32, a: Self::F) {
-        // SAFETY: the caller lets 8 elements be written.
-        unsafe { _mm256_storeu_ps(p, a) }
-    }
-    #[inline(always)]
-    unsafe fn load_first(self, p: *const f32, n: usize) -> Self::F {
-        // SAFETY: a masked load touches only the lanes that the caller allows.
-        unsafe { _mm256_maskload_ps(p, first(n)) }
-    }
-    #[inline(always)]
-    unsafe fn store_first(self, p: *mut f32, n: usize, a: Self::F) {
-        // SAFETY: a masked store touches only the lanes that the caller allows.
-        unsafe { _mm256_maskstore_ps(p, first(n), a) }
     }
     #[inline(always)]
     unsafe fn transpose(

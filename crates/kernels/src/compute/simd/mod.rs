@@ -1,22 +1,28 @@
 //! SIMD code written once for every instruction set. An [`Op`] is generic over a [`Simd`]; [`dispatch`] runs the
-//! instance that was compiled for the level of an [`Isa`].
+//! instance that was compiled for the best instruction set of an [`Isa`].
 //!
 //! Bodies must be `#[inline(always)]` down to the intrinsics: only code inlined into the dispatcher is compiled with
-//! the level's instructions.
+//! the instructions. An instruction set is a file and a row of [`dispatch`].
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod intrinsics;
 #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
 mod portable;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-#[path = "wasm.rs"]
-mod portable;
+mod simd128;
 
-use super::isa::{Isa, Level};
+#[cfg(target_arch = "x86_64")]
+use super::isa::Feature;
+use super::isa::Isa;
 
-pub(crate) use portable::Portable;
+#[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
+pub(crate) use portable::Portable as Baseline;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+pub(crate) use simd128::Simd128 as Baseline;
 
 /// Vectors of f32 of an instruction set, and vectors of as many i32. A value of a type that implements this proves
 /// that the machine has the instruction set.
@@ -27,8 +33,14 @@ pub(crate) trait Simd: Copy {
     type I: Copy;
     /// Lanes of a vector.
     const LANES: usize;
+    /// The name of the instruction set. Stored weights are packed for a name: two sets with one name have the same
+    /// tiles.
+    const NAME: &str;
     /// Rows of the largest GEMM tile: with two vectors a row it uses all vector registers.
     const MAX_ROWS: usize;
+    /// Most rows of a GEMM tile of four panels, and of one of two panels. Taller tiles have one: their rows are
+    /// independent accumulators enough to hide the latency of multiply-add.
+    const WIDE_ROWS: [usize; 2];
     /// Whether multiply-add rounds once, in one instruction.
     const FUSED: bool;
     /// Whether a vector is an array, so that the compiler vectorizes plain loops over it.
@@ -48,7 +60,7 @@ pub(crate) trait Simd: Copy {
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
     /// The lesser; `b` where either is NaN.
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
-    /// The sum of the lanes, in an order fixed for the level.
+    /// The sum of the lanes, in an order fixed for the instruction set.
     fn sum(self, a: Self::F) -> f32;
 
     /// Loads a vector from any address.
@@ -151,18 +163,50 @@ pub(crate) trait Op {
     fn run<S: Simd>(self, s: S) -> Self::Out;
 }
 
-/// Runs the instance of `op` that was compiled for the level of `isa`.
+/// Runs the instance of `op` that was compiled for the best instruction set that `isa` allows.
 #[inline]
 pub(crate) fn dispatch<O: Op>(isa: Isa, op: O) -> O::Out {
-    match isa.level() {
-        Level::Portable => op.run(Portable),
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: an `Isa` of this level exists only where the machine has AVX2 and FMA.
-        Level::Avx2 => unsafe { avx2::enter(op) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: an `Isa` of this level exists only where the machine has AVX-512 F, BW, DQ, VL.
-        Level::Avx512 => unsafe { avx512::enter(op) },
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => op.run(Portable),
+    #[cfg(target_arch = "x86_64")]
+    {
+        if isa.has(Feature::Avx512) {
+            // SAFETY: an `Isa` with this feature exists only where the machine has AVX-512 F, BW, DQ, VL.
+            return unsafe { avx512::enter(op) };
+        }
+        if isa.has(Feature::Avx2) {
+            // SAFETY: an `Isa` with this feature exists only where the machine has AVX2 and FMA.
+            return unsafe { avx2::enter(op) };
+        }
+    }
+    let _ = isa;
+    op.run(Baseline)
+}
+
+/// The constants of the [`Simd`] that [`dispatch`] chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VectorIsa {
+    /// [`Simd::NAME`].
+    pub(crate) name: &'static str,
+    /// [`Simd::LANES`].
+    pub(crate) lanes: usize,
+    /// [`Simd::MAX_ROWS`].
+    pub(crate) max_rows: usize,
+    /// [`Simd::WIDE_ROWS`].
+    pub(crate) wide_rows: [usize; 2],
+}
+
+impl From<Isa> for VectorIsa {
+    fn from(isa: Isa) -> Self {
+        dispatch(isa, Constants)
+    }
+}
+
+struct Constants;
+
+impl Op for Constants {
+    type Out = VectorIsa;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> VectorIsa {
+        VectorIsa { name: S::NAME, lanes: S::LANES, max_rows: S::MAX_ROWS, wide_rows: S::WIDE_ROWS }
     }
 }

@@ -1,20 +1,22 @@
-//! The portable level on WebAssembly with 128-bit vectors: the same lanes as the plain Rust version and bit-identical
-//! results. A module is compiled for one instruction set, so this is not a level of its own.
+//! The baseline on WebAssembly with 128-bit vectors: the same lanes as [the one in plain Rust](super::portable) and
+//! bit-identical results. A module is compiled for one instruction set, so this is no feature that is detected.
 
 use super::Simd;
 use std::arch::wasm32::*;
 
 /// Vectors of 128 bits.
 #[derive(Clone, Copy)]
-pub(crate) struct Portable;
+pub(crate) struct Simd128;
 
 const LANES: usize = 4;
 
-impl Simd for Portable {
+impl Simd for Simd128 {
     type F = v128;
     type I = v128;
     const LANES: usize = LANES;
+    const NAME: &str = "portable";
     const MAX_ROWS: usize = 6;
+    const WIDE_ROWS: [usize; 2] = [1, 2];
     const FUSED: bool = false;
 
     #[inline(always)]
