@@ -3,24 +3,23 @@
 use super::super::conv::{ConvFrame, ConvParams, ConvWeights};
 use super::super::gemm::tile::repeat;
 use super::super::isa::Isa;
-use super::super::qgemm::columns::ColumnPath;
 use super::super::qgemm::epilogue::{Params, QuantizedEpilogue, QuantizedOut};
 use super::super::qgemm::finish::{Finish, MAX_TILE};
 use super::super::qgemm::pack::PANEL;
+use super::super::qgemm::select::ColumnKernel;
 use super::super::qgemm::unsigned;
 use super::super::quantize::Affine;
 use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
-use super::Input;
+use super::depthwise_sums::{CHANNELS, FinishLine, Sums, of_tap, width_read};
+use super::input::Input;
 use super::quads::Quads;
 use pteron_pool::Pool;
 use pteron_tensor::Result;
 use pteron_tensor::memory::filled;
 use std::ops::Range;
 
-/// Channels that are summed together, if there are as many.
-pub(super) const CHANNELS: usize = 64;
 /// Pixels of a line whose results are stored together.
 const PIXELS: usize = MAX_TILE / CHANNELS;
 /// Least number of multiplications that is divided among threads.
@@ -69,8 +68,8 @@ impl Depthwise {
         for (c, to) in of_channels[..p.in_channels].iter_mut().enumerate() {
             *to = if scales.len() == 1 { scales[0] } else { scales[c] };
         }
-        let taps = match ColumnPath::of(isa) {
-            Some(path) if Quads::fits(p) => Taps::Quads(Quads::new(path, p, weights)?),
+        let taps = match ColumnKernel::fastest(isa) {
+            Some(kernel) if Quads::fits(p) => Taps::Quads(Quads::new(kernel, p, weights)?),
             _ => {
                 // Blocks of channels may read past the last channel.
                 let mut all = filled(p.taps() * padded + CHANNELS, 0.0)?;
@@ -179,27 +178,6 @@ impl Depthwise {
         }
     }
 }
-
-/// Pixels of the input that a line of the output reads, padding included.
-pub(super) fn width_read(p: &ConvParams, frame: &ConvFrame) -> usize {
-    (frame.output[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1
-}
-
-/// The weights of a tap, channel after channel.
-pub(super) fn of_tap(weights: &ConvWeights<'_, i8>, tap: usize) -> impl Iterator<Item = i8> {
-    let [channel, _, step] = weights.strides;
-    weights.values.get(tap * step..).unwrap_or_default().iter().step_by(channel.max(1)).copied()
-}
-
-/// The source of the sums of a line of the output.
-pub(super) trait Sums {
-    /// Writes the sums of a range of pixels, a row for each, and of a range of channels that begins at a multiple of
-    /// [`CHANNELS`].
-    fn sums(&self, pixels: Range<usize>, channels: Range<usize>, out: &mut [[i32; CHANNELS]]);
-}
-
-/// Computes a line of the output from its sums, with a buffer for [`MAX_TILE`] of them.
-pub(super) type FinishLine<'a> = &'a dyn Fn(usize, &mut [i32], &dyn Sums);
 
 /// Sums tap by tap, in f32.
 struct Single<'a> {

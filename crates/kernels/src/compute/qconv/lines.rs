@@ -2,8 +2,10 @@
 //! read segments of the copy that begin a stride apart. Each byte is copied once, not once a tap.
 
 use super::super::conv::ConvParams;
-use super::super::qgemm::driver::{AMX_STEP, Fill, RowLayout};
-use super::{CHUNK, Input, unsigned};
+use super::super::qgemm::driver::{Fill, RowLayout};
+use super::super::qgemm::tile::SegmentLimits;
+use super::super::qgemm::unsigned;
+use super::input::{CHUNK, Input};
 use std::ops::Range;
 
 /// Approximate number of bytes of the lines that are copied at once: they stay in the L2 cache.
@@ -20,10 +22,6 @@ const UNIT: usize = 4;
 const PAST: usize = 64;
 /// Rows past the last that tiles may read.
 const ROWS_PAST: usize = 16;
-/// Pixels of a line that AMX tiles read at once, and the least share of them that must be output pixels for that to
-/// pay.
-const AMX_PIXELS: usize = 16;
-const AMX_FULL: f64 = 0.75;
 
 /// How patches of some channels divide into segments, which are contiguous in lines of pixels.
 #[derive(Clone, Copy, Debug)]
@@ -36,9 +34,9 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Whether AMX tiles can read the segments: they are whole steps, without padding.
-    pub(super) fn are_whole(&self) -> bool {
-        self.len == self.padded && self.len.is_multiple_of(AMX_STEP)
+    /// Whether the segments consist of units of so many bytes, without padding.
+    pub(super) fn are_multiples_of(&self, unit: usize) -> bool {
+        self.len == self.padded && self.len.is_multiple_of(unit)
     }
 
     /// `None` if the patches of a convolution are better copied whole.
@@ -111,10 +109,10 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Whether few enough of the pixels that AMX tiles read from lines are wasted.
-    pub(super) fn amx_utilization_ok(&self) -> bool {
-        let read = self.width.next_multiple_of(AMX_PIXELS);
-        self.width as f64 >= AMX_FULL * read as f64
+    /// Whether enough of the pixels that tiles read from lines are output pixels.
+    pub(super) fn fill_tiles(&self, limits: &SegmentLimits) -> bool {
+        let read = self.width.next_multiple_of(limits.pixels);
+        self.width as f64 >= limits.min_utilization * read as f64
     }
 
     /// Input lines that `lines` output lines read.

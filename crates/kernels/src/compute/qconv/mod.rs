@@ -5,7 +5,10 @@
 //! the image, which the rows of neighbouring pixels share, or whole patches.
 
 mod depthwise;
+mod depthwise_sums;
+mod input;
 mod lines;
+mod patches;
 mod quads;
 
 #[cfg(test)]
@@ -14,16 +17,18 @@ mod tests;
 use super::conv::{ConvFrame, ConvParams, ConvWeights};
 use super::isa::Isa;
 use super::mat::{MatMut, MatRef};
-use super::qgemm::driver::{Fill, Job, Path, RowLayout};
+use super::qgemm::driver::{Fill, Job};
 use super::qgemm::epilogue::Params;
 use super::qgemm::pack::PANEL;
-use super::qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, WeightBits, Weights, unsigned};
+use super::qgemm::select::SupportedKernel;
+use super::qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, WeightBits, Weights};
 use super::quantize::{Affine, Quantization};
 use depthwise::Depthwise;
+use input::Input;
 use lines::{Lines, Segments};
+use patches::Patches;
 use pteron_pool::Pool;
 use pteron_tensor::{AlignedBuffer, Result};
-use std::ops::Range;
 
 /// Channels-last images of 8-bit values.
 #[derive(Clone, Copy, Debug)]
@@ -65,14 +70,10 @@ enum Algorithm {
 enum Reads {
     /// In segments, from copied lines.
     Lines(Segments),
-    /// From copied patches; or with AMX from lines, if these are long enough to fill its tiles.
+    /// From copied patches; or from lines, if these are long enough to fill the tiles of a microkernel that has limits
+    /// on segments.
     Patches(Option<Segments>),
 }
-
-/// Output channels and bytes of a segment from which on AMX pays. Its tiles read segments of whole steps, or copies
-/// of whole patches: with fewer, copying takes longer than the products of other tiles.
-const AMX_CHANNELS: usize = 32;
-const AMX_SEGMENT: usize = 32;
 
 impl QuantizedConv {
     /// Whether such a convolution is supported: it is not transposed, and its sums fit 32 bits.
@@ -109,11 +110,11 @@ impl QuantizedConv {
             // The inner dimension of a product consists of taps, and within each tap of the channels of its groups.
             let own = params.out_channels / params.groups;
             let pixel = channels * groups_together;
-            let is_amx = Path::of(isa).is_amx();
+            let limits = SupportedKernel::fastest(isa).segment_limits();
             let all = Segments::of(&params, pixel);
             let segments = all.filter(|p| {
                 let fits = taps / p.taps * p.padded <= PackedWeights::MAX_ROWS;
-                fits && (!is_amx || own * groups_together < AMX_CHANNELS || p.len < AMX_SEGMENT)
+                fits && limits.is_none_or(|l| own * groups_together < l.min_columns || p.len < l.min_len)
             });
             let Segments { taps: per_segment, len, padded } =
                 segments.unwrap_or(Segments { taps: taps.max(1), len: taps * pixel, padded: taps * pixel });
@@ -143,8 +144,8 @@ impl QuantizedConv {
                 let bits = WeightBits::Eight;
                 groups.push(PackedWeights::new(&Weights { quantized, bits, scales, group: usize::MAX })?);
             }
-            let reads = segments
-                .map_or_else(|| Reads::Patches(all.filter(|p| is_amx && p.are_whole())), Reads::Lines);
+            let fits_limits = |p: &Segments| limits.is_some_and(|l| p.are_multiples_of(l.unit));
+            let reads = segments.map_or_else(|| Reads::Patches(all.filter(fits_limits)), Reads::Lines);
             Algorithm::Rows(groups, reads)
         };
         Ok(Self { isa, params, algorithm })
@@ -206,20 +207,26 @@ impl QuantizedConv {
             Algorithm::Rows(groups, reads) => {
                 let n = p.out_channels / groups.len();
                 for (g, b) in groups.iter().enumerate() {
-                    let run = |path: Path, fill: &dyn Fill, out: QuantizedOut<'_>| {
+                    let run = |kernel: SupportedKernel, fill: &dyn Fill, out: QuantizedOut<'_>| {
                         let (isa, params) = (self.isa, Params::All(x.affine));
                         let epilogue = epilogue.from(g * n);
-                        Job { path, isa, m, fill, zero: lift, params, b, epilogue }.run(pool, out);
+                        Job { kernel, isa, m, fill, zero: lift, params, b, epilogue }.run(pool, out);
                     };
                     let out = out.block(0..m, g * n..(g + 1) * n);
                     let lines = |segments| Lines::new(input, segments, g, groups.len());
                     let patches = || Patches { input, group: g, groups: groups.len() };
                     match *reads {
-                        Reads::Lines(segments) => run(Path::for_segments(self.isa), &lines(segments), out),
+                        Reads::Lines(segments) => {
+                            run(SupportedKernel::for_any_segments(self.isa), &lines(segments), out);
+                        }
                         Reads::Patches(segments) => {
-                            match segments.map(lines).filter(Lines::amx_utilization_ok) {
-                                Some(lines) => run(Path::of(self.isa), &lines, out),
-                                None => run(Path::of(self.isa), &patches(), out),
+                            let kernel = SupportedKernel::fastest(self.isa);
+                            let fill_tiles = |lines: &Lines<'_>| {
+                                kernel.segment_limits().is_some_and(|limits| lines.fill_tiles(&limits))
+                            };
+                            match segments.map(lines).filter(fill_tiles) {
+                                Some(lines) => run(kernel, &lines, out),
+                                None => run(kernel, &patches(), out),
                             }
                         }
                     }
@@ -237,155 +244,4 @@ fn groups_together(p: &ConvParams) -> usize {
         p.groups.is_multiple_of(*many) && many * n <= PANEL && many * k <= PackedWeights::MAX_ROWS
     };
     (2..=PANEL).rev().find(fits).unwrap_or(1)
-}
-
-/// The images that a convolution reads.
-#[derive(Clone, Copy)]
-struct Input<'a> {
-    p: &'a ConvParams,
-    frame: &'a ConvFrame,
-    x: &'a [u8],
-    /// Read in place of pixels outside the image: zero, as an unsigned value.
-    zero: u8,
-    /// The bits that differ between quantized values and unsigned ones.
-    flip: u8,
-}
-
-/// Rows of copied patches: the input pixels that the taps of an output pixel read.
-struct Patches<'a> {
-    input: Input<'a>,
-    group: usize,
-    /// The number of groups; those that are computed together count as one.
-    groups: usize,
-}
-
-/// Bytes that are copied at once for a segment of at most as many, where more may be read and written.
-const CHUNK: usize = 16;
-
-impl Fill for Patches<'_> {
-    fn layout(&self, k: usize) -> RowLayout<'_> {
-        RowLayout::rows(k)
-    }
-
-    fn fill(&self, rows: Range<usize>, step: usize, out: &mut [u8]) {
-        let Input { p, frame, .. } = self.input;
-        let channels = p.in_channels / self.groups;
-        if channels == 0 || p.taps() == 0 {
-            return;
-        }
-        // The pixels of a kernel line are contiguous if they are neighbours and all of their channels are read.
-        let contiguous = self.groups == 1 && p.dilation[2] == 1;
-        let (taps, segments) = if contiguous { (p.kernel[2], 1) } else { (1, p.kernel[2]) };
-        let width = frame.output[2];
-        let mut row = rows.start;
-        while row < rows.end {
-            let (line, x) = (row / width, row % width);
-            let end = rows.end.min(row - x + width);
-            let out = &mut out[(row - rows.start) * step..];
-            let mut at = 0;
-            for z in 0..p.kernel[0] {
-                for y in 0..p.kernel[1] {
-                    let line = self.input.line(line, [z * p.dilation[0], y * p.dilation[1]]);
-                    for segment in 0..segments {
-                        let from =
-                            (x * p.stride[2] + segment * p.dilation[2]) as isize - p.padding[2] as isize;
-                        let rows = out[at..].chunks_mut(step).take(end - row);
-                        // What is left of each row.
-                        let rows = rows.map(|row| row.split_at_mut(row.len().min(step - at)).0);
-                        self.segments(line, from, taps, end - row, rows);
-                        at += taps * channels;
-                    }
-                }
-            }
-            row = end;
-        }
-    }
-}
-
-impl<'a> Input<'a> {
-    /// The input line that a line of the output, counted through all images, reads `after` planes and lines after its
-    /// first tap; `None` if it is outside the image.
-    fn line(&self, line: usize, after: [usize; 2]) -> Option<&'a [u8]> {
-        let (p, frame) = (self.p, self.frame);
-        let at = [line / frame.output[1] % frame.output[0], line % frame.output[1]];
-        let mut pixel = line / frame.output[1] / frame.output[0];
-        for d in 0..2 {
-            let i = (at[d] * p.stride[d] + after[d]).checked_sub(p.padding[d])?;
-            if i >= frame.input[d] {
-                return None;
-            }
-            pixel = pixel * frame.input[d] + i;
-        }
-        let len = frame.input[2] * p.in_channels;
-        Some(&self.x[pixel * len..][..len])
-    }
-}
-
-impl Patches<'_> {
-    /// Writes the channels of `taps` neighbouring pixels to the front of each of `count` rows: the first row gets the
-    /// pixels from `from` on, each further row those a stride further. What follows in a row may be overwritten.
-    fn segments<'b>(
-        &self,
-        line: Option<&[u8]>,
-        from: isize,
-        taps: usize,
-        count: usize,
-        mut rows: impl Iterator<Item = &'b mut [u8]>,
-    ) {
-        let Input { p, frame, zero, .. } = self.input;
-        let channels = p.in_channels / self.groups;
-        let len = taps * channels;
-        let Some(line) = line else {
-            return rows.for_each(|out| out[..len].fill(zero));
-        };
-        // The rows whose pixels are all in the image.
-        let stride = p.stride[2];
-        let first = usize::try_from(-from).map_or(0, |outside| outside.div_ceil(stride)).min(count);
-        let last = (frame.input[2] as isize - taps as isize).saturating_sub(from);
-        let end = usize::try_from(last).map_or(0, |last| last / stride + 1).clamp(first, count);
-        let at = |i: usize| from + (i * stride) as isize;
-        for i in 0..first {
-            self.border(line, at(i), (taps, channels), rows.next());
-        }
-        let pixel = |i: usize| at(i) as usize * p.in_channels + self.group * channels;
-        self.inner(line, (first..end).map(pixel), len, &mut rows);
-        for i in end..count {
-            self.border(line, at(i), (taps, channels), rows.next());
-        }
-    }
-
-    /// Writes `len` bytes of the line from each of these offsets on.
-    #[inline]
-    fn inner<'b>(
-        &self,
-        line: &[u8],
-        from: impl Iterator<Item = usize>,
-        len: usize,
-        rows: &mut impl Iterator<Item = &'b mut [u8]>,
-    ) {
-        let flip = u128::from_ne_bytes([self.input.flip; CHUNK]);
-        for (from, out) in from.zip(rows) {
-            match (line[from..].first_chunk::<CHUNK>(), out.first_chunk_mut::<CHUNK>()) {
-                (Some(from), Some(out)) if len <= CHUNK => {
-                    *out = (u128::from_ne_bytes(*from) ^ flip).to_ne_bytes();
-                }
-                _ => unsigned(&mut out[..len], &line[from..][..len], self.input.flip),
-            }
-        }
-    }
-
-    /// Writes the channels of neighbouring pixels, some of which are outside the image.
-    fn border(&self, line: &[u8], from: isize, (taps, channels): (usize, usize), out: Option<&mut [u8]>) {
-        let Some(out) = out else { return };
-        let Input { p, frame, zero, .. } = self.input;
-        for (t, out) in out[..taps * channels].chunks_exact_mut(channels).enumerate() {
-            match usize::try_from(from + t as isize) {
-                Ok(i) if i < frame.input[2] => {
-                    let from = i * p.in_channels + self.group * channels;
-                    unsigned(out, &line[from..][..channels], self.input.flip);
-                }
-                _ => out.fill(zero),
-            }
-        }
-    }
 }

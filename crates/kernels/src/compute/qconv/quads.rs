@@ -4,13 +4,14 @@
 
 use super::super::conv::{ConvFrame, ConvParams, ConvWeights};
 use super::super::isa::Isa;
-use super::super::qgemm::columns::{ColumnPath, Columns, QUAD};
+use super::super::qgemm::columns::{Columns, QUAD};
 use super::super::qgemm::finish::MAX_TILE;
 use super::super::qgemm::pack::PANEL;
+use super::super::qgemm::select::ColumnKernel;
 use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
-use super::Input;
-use super::depthwise::{CHANNELS, FinishLine, Sums, of_tap, width_read};
+use super::depthwise_sums::{CHANNELS, FinishLine, Sums, of_tap, width_read};
+use super::input::Input;
 use pteron_tensor::Result;
 use pteron_tensor::memory::filled;
 use std::ops::Range;
@@ -18,7 +19,7 @@ use std::ops::Range;
 /// The weights of a depthwise convolution, in quads.
 #[derive(Debug)]
 pub(super) struct Quads {
-    path: ColumnPath,
+    kernel: ColumnKernel,
     /// For each line of a strip, each quad of kernel lines and each kernel column: four weights of each channel.
     weights: Vec<i8>,
     /// Quads of lines that a strip reads.
@@ -32,7 +33,7 @@ impl Quads {
         p.kernel[0] == 1
     }
 
-    pub(super) fn new(path: ColumnPath, p: &ConvParams, weights: &ConvWeights<'_, i8>) -> Result<Self> {
+    pub(super) fn new(kernel: ColumnKernel, p: &ConvParams, weights: &ConvWeights<'_, i8>) -> Result<Self> {
         let quads = p.kernel[1].div_ceil(QUAD);
         let spare = quads * QUAD - p.kernel[1];
         let lines = if p.dilation[1] == 1 { spare / p.stride[1] + 1 } else { 1 };
@@ -47,7 +48,7 @@ impl Quads {
                 places.zip(of_tap(weights, t)).for_each(|(to, w)| *to = w);
             }
         }
-        Ok(Self { path, weights: all, quads, lines })
+        Ok(Self { kernel, weights: all, quads, lines })
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -94,7 +95,7 @@ impl Quads {
             for (i, line) in lines.enumerate() {
                 let step = p.in_channels.next_multiple_of(PANEL) * QUAD;
                 let weights = &self.weights[i * taps.len() * step..][..taps.len() * step];
-                let line_of = QuadLine { path: self.path, p, quads, taps, weights, step };
+                let line_of = QuadLine { kernel: self.kernel, p, quads, taps, weights, step };
                 finish(line, bytemuck::cast_slice_mut(tile), &line_of);
             }
         });
@@ -131,7 +132,7 @@ impl Op for Interleave<'_> {
 }
 
 struct QuadLine<'a> {
-    path: ColumnPath,
+    kernel: ColumnKernel,
     p: &'a ConvParams,
     quads: &'a [u8],
     taps: &'a [usize],
@@ -143,7 +144,7 @@ struct QuadLine<'a> {
 impl Sums for QuadLine<'_> {
     fn sums(&self, pixels: Range<usize>, channels: Range<usize>, sums: &mut [[i32; CHANNELS]]) {
         let a_step = self.p.stride[2] * self.p.in_channels * QUAD;
-        self.path.run(&mut Columns {
+        self.kernel.run(&mut Columns {
             a: &self.quads[pixels.start * a_step + channels.start * QUAD..],
             a_step,
             taps: self.taps,

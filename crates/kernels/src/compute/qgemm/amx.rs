@@ -1,9 +1,72 @@
-//! Tiles with AMX-INT8. The compiler does not support its intrinsics yet: they are written out as instructions.
+//! Tiles with AMX-INT8: 32 rows by two panels. The compiler does not support its intrinsics yet: they are written out
+//! as instructions.
 
+use super::super::isa::Feature;
 use super::pack::PANEL;
-use super::tile::{AMX_STEP, Args};
+use super::tile::{Args, MAX_ROWS, MAX_STEP, Microkernel, SegmentLimits};
 use std::arch::asm;
-use std::marker::PhantomData;
+
+/// Bytes of a row that a step takes, if groups end at whole steps.
+const STEP: usize = MAX_STEP;
+/// Rows of a tile, of half a tile, and of the smallest product that fills tiles well enough.
+const ROWS: usize = MAX_ROWS;
+const HALF_ROWS: usize = ROWS / 2;
+const MIN_ROWS: usize = 8;
+
+pub(super) struct Amx;
+
+impl Microkernel for Amx {
+    fn feature(&self) -> Option<Feature> {
+        Some(Feature::Amx)
+    }
+    fn relative_time(&self) -> usize {
+        1
+    }
+    fn panels(&self) -> [usize; 2] {
+        [2, 2]
+    }
+    fn rows_written(&self, _: usize) -> usize {
+        ROWS
+    }
+    fn row_step(&self, _: usize) -> usize {
+        2 * PANEL
+    }
+    fn half_rows(&self) -> Option<usize> {
+        Some(HALF_ROWS)
+    }
+    fn reads_four_bits(&self) -> bool {
+        false
+    }
+    fn is_efficient(&self, m: usize, k: usize, group: usize) -> bool {
+        m >= MIN_ROWS && k > STEP / 2 && (group >= k || group.is_multiple_of(STEP / 2))
+    }
+    fn segment_limits(&self) -> Option<SegmentLimits> {
+        Some(SegmentLimits {
+            unit: STEP,
+            pixels: HALF_ROWS,
+            min_utilization: 0.75,
+            min_columns: 32,
+            min_len: 32,
+        })
+    }
+    unsafe fn set_up(&self, group: usize) -> usize {
+        let whole = group.is_multiple_of(STEP);
+        let (config, step) = if whole { (&WHOLE, STEP) } else { (&HALF, STEP / 2) };
+        // SAFETY: AMX is available, and the configuration is one that it supports.
+        unsafe {
+            asm!("ldtilecfg [{}]", in(reg) config, options(nostack, readonly, preserves_flags));
+        }
+        step
+    }
+    unsafe fn release(&self) {
+        // SAFETY: AMX is available.
+        unsafe { asm!("tilerelease", options(nostack, preserves_flags)) };
+    }
+    unsafe fn run(&self, step: usize, args: &mut Args<'_>) {
+        // SAFETY: as the caller promises.
+        unsafe { tile(step, args) }
+    }
+}
 
 #[repr(C, align(64))]
 struct Config {
@@ -27,58 +90,24 @@ const fn config(step: usize) -> Config {
     config
 }
 
-/// Configurations for steps of [`AMX_STEP`] and of half as much, for groups that do not end at a whole step.
-static WHOLE: Config = config(AMX_STEP);
-static HALF: Config = config(AMX_STEP / 2);
-
-/// The AMX tiles of this thread, configured while this value lives for steps of `step` bytes of a row. Not `Send`.
-pub(super) struct Tiles {
-    step: usize,
-    not_send: PhantomData<*const ()>,
-}
-
-impl Tiles {
-    /// Configures the tiles for rows whose groups have `group` bytes.
-    ///
-    /// # Safety
-    /// The machine has AMX-INT8, and the system lets this process use it.
-    pub(super) unsafe fn configure(group: usize) -> Self {
-        let whole = group.is_multiple_of(AMX_STEP);
-        let (config, step) = if whole { (&WHOLE, AMX_STEP) } else { (&HALF, AMX_STEP / 2) };
-        // SAFETY: AMX is available, and the configuration is one that it supports.
-        unsafe {
-            asm!("ldtilecfg [{}]", in(reg) config, options(nostack, readonly, preserves_flags));
-        }
-        Self { step, not_send: PhantomData }
-    }
-
-    /// Bytes of a row that a step takes.
-    pub(super) fn step(&self) -> usize {
-        self.step
-    }
-}
-
-impl Drop for Tiles {
-    fn drop(&mut self) {
-        // SAFETY: a value of this type exists only where AMX is available.
-        unsafe { asm!("tilerelease", options(nostack, preserves_flags)) };
-    }
-}
+/// Configurations for steps of [`STEP`] and of half as much, for groups that do not end at a whole step.
+static WHOLE: Config = config(STEP);
+static HALF: Config = config(STEP / 2);
 
 /// The sums of 32 rows by two panels for each group; those past `args.rows` and `args.panels` are unspecified.
 ///
 /// # Safety
-/// [`Args`] were checked, and B has 8-bit values.
-pub(super) unsafe fn tile(tiles: &Tiles, args: &mut Args<'_>) {
+/// The tiles are configured for steps of `step` bytes of A, and [`Args`] were checked.
+unsafe fn tile(step: usize, args: &mut Args<'_>) {
     if args.k == 0 {
         return args.sums.fill(0);
     }
     for g in 0..args.groups {
         // SAFETY: as the caller promises.
         unsafe {
-            match tiles.step {
-                AMX_STEP => group::<AMX_STEP, { AMX_STEP * PANEL }>(args, g),
-                _ => group::<{ AMX_STEP / 2 }, { AMX_STEP / 2 * PANEL }>(args, g),
+            match step {
+                STEP => group::<STEP, { STEP * PANEL }>(args, g),
+                _ => group::<{ STEP / 2 }, { STEP / 2 * PANEL }>(args, g),
             }
         };
     }
@@ -98,10 +127,10 @@ struct Rows {
 }
 
 /// # Safety
-/// As for [`tile`], and `group` is below `args.groups`. The tiles are configured for steps of `STEP` bytes of A and
-/// `STEP_B` of B.
+/// As for [`tile`], and `group` is below `args.groups`. The tiles are configured for steps of `STEP_A` bytes of A
+/// and `STEP_B` of B.
 #[inline(always)]
-unsafe fn group<const STEP: usize, const STEP_B: usize>(args: &mut Args<'_>, group: usize) {
+unsafe fn group<const STEP_A: usize, const STEP_B: usize>(args: &mut Args<'_>, group: usize) {
     let b = args.b.as_ptr().wrapping_add(group * args.k * PANEL);
     let sums = args.sums.as_mut_ptr().wrapping_add(group * args.group_step);
     // Where the second half of the rows or the second panel is missing, the first is computed in its place.
@@ -109,8 +138,8 @@ unsafe fn group<const STEP: usize, const STEP_B: usize>(args: &mut Args<'_>, gro
     let segments = args.segments.as_ptr_range();
     let rows = Rows {
         first: args.a.as_ptr().wrapping_add(group * args.k),
-        low: if args.rows > 16 { args.low } else { 0 },
-        steps: args.k.div_ceil(STEP),
+        low: if args.rows > HALF_ROWS { args.low } else { 0 },
+        steps: args.k.div_ceil(STEP_A),
         end: segments.end,
     };
     // SAFETY: each step of each segment reads its bytes of 16 rows from `a` and `low`, and 16 times as many from `b`
@@ -159,7 +188,7 @@ unsafe fn group<const STEP: usize, const STEP_B: usize>(args: &mut Args<'_>, gro
             rows = in(reg) &raw const rows,
             line = in(reg) 64usize,
             c = in(reg) sums,
-            next = const STEP,
+            next = const STEP_A,
             next_b = const STEP_B,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,

@@ -1,17 +1,10 @@
 //! Sums of dot products of four 8-bit values, both of whose operands differ from column to column.
 
-use super::super::isa::Isa;
 use super::super::mat::last_of;
-#[cfg(target_arch = "x86_64")]
-use super::tile::{Kind, Path};
+use super::pack::PANEL;
 
 /// Values of a column in one dot product.
 pub(crate) const QUAD: usize = 4;
-
-/// An instruction path for such sums, on a machine that has the instructions: [`ColumnPath::of`] is its only
-/// constructor.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ColumnPath(#[cfg(target_arch = "x86_64")] Kind);
 
 /// Rows of sums. Column `c` of row `i` adds up, over the taps `t`, the dot products of the four values at
 /// `a[i * a_step + taps[t] + 4 c..]` and at `b[t * b_step + 4 c..]`.
@@ -29,42 +22,14 @@ pub(crate) struct Columns<'a> {
     pub(crate) step: usize,
 }
 
-impl ColumnPath {
-    /// The fastest path for a level, if there is one.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) fn of(isa: Isa) -> Option<Self> {
-        let takes = |path: &Path| matches!(path.0, Kind::AvxVnni | Kind::Avx512Vnni);
-        Path::available(isa).filter(takes).last().map(|path| Self(path.0))
-    }
-
-    /// The fastest path for a level, if there is one.
-    #[cfg(not(target_arch = "x86_64"))]
-    pub(crate) fn of(_: Isa) -> Option<Self> {
-        None
-    }
-
-    /// # Panics
-    /// If operands or sums are too short for what is read or written.
-    pub(crate) fn run(self, columns: &mut Columns<'_>) {
-        columns.check();
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the path exists only where the machine has its instructions, and the operands were checked.
-        unsafe {
-            match self.0 {
-                Kind::AvxVnni => super::x86::avx_vnni_columns(columns),
-                _ => super::x86::avx512_vnni_columns(columns),
-            }
-        }
-    }
-}
-
 impl Columns<'_> {
     pub(super) fn rows(&self) -> usize {
         self.sums.len() / self.step
     }
 
-    fn check(&self) {
-        let columns = self.columns.next_multiple_of(super::pack::PANEL);
+    /// Panics unless all operands and sums are in bounds.
+    pub(super) fn check(&self) {
+        let columns = self.columns.next_multiple_of(PANEL);
         assert!(columns <= self.step && self.sums.len().is_multiple_of(self.step), "sums of columns");
         let tap = self.taps.iter().max().unwrap_or(&0);
         let a = last_of(self.rows(), self.a_step).saturating_add(*tap).saturating_add(columns * QUAD);

@@ -8,10 +8,8 @@ use super::super::split;
 use super::epilogue::{Params, QuantizedEpilogue, QuantizedOut};
 use super::finish::{Finish, MAX_TILE};
 use super::pack::{PANEL, PackedWeights, WeightBits};
-use super::tile::{AMX_HALF, Args, ROWS_READ, SetUp};
-
-pub(crate) use super::tile::{AMX_STEP, Path};
-
+use super::select::{SupportedKernel, ThreadKernel};
+use super::tile::{Args, MAX_ROWS, MAX_STEP};
 use pteron_pool::Pool;
 use std::ops::Range;
 
@@ -25,7 +23,7 @@ const PANEL_UNIT: usize = 2;
 const SUMS_PAST_TILE: usize = 8 * 4 * PANEL;
 /// Groups of the largest tile whose sums are held together.
 const GROUPS: usize = 4;
-/// Least work, in units of [`Path::work`], that is divided among threads.
+/// Least work, in units of [`SupportedKernel::work`], that is divided among threads.
 const SPLIT_WORK: usize = split::worth(1 << 21);
 /// Work of copying an inner element of a row of A, or of storing an element of the result: at hundreds of
 /// multiplications a nanosecond, products of few channels do little else.
@@ -47,7 +45,7 @@ pub(crate) trait Fill: Sync {
     }
     /// Bytes that any block of `rows` rows takes, including what tiles read past its end.
     fn bytes(&self, rows: usize, layout: &RowLayout<'_>) -> usize {
-        self.block(0..rows, layout).len().next_multiple_of(ROWS_READ) * layout.step
+        self.block(0..rows, layout).len().next_multiple_of(MAX_ROWS) * layout.step
     }
     /// Writes the rows of a block in this [layout](Self::layout). Bytes between the rows may be overwritten.
     fn fill(&self, rows: Range<usize>, step: usize, out: &mut [u8]);
@@ -72,7 +70,7 @@ impl RowLayout<'_> {
     /// Dense rows of one segment each.
     pub(crate) fn rows(k: usize) -> Self {
         // An odd number of cache lines: rows at strides of a power of two would evict each other.
-        let step = (k.div_ceil(AMX_STEP) | 1) * AMX_STEP;
+        let step = (k.div_ceil(MAX_STEP) | 1) * MAX_STEP;
         Self { step, width: usize::MAX, line: 0, segments: &[0], len: k }
     }
 
@@ -81,17 +79,17 @@ impl RowLayout<'_> {
         (row / self.width * self.line + row % self.width * self.step, self.width - row % self.width)
     }
 
-    /// The numbers of rows in the two halves of the AMX tile that begins at `row`, if `left` rows are left: neither
-    /// half continues in another line.
-    fn halves(&self, row: usize, left: usize) -> [usize; 2] {
-        let first = AMX_HALF.min(self.at(row).1).min(left);
-        [first, AMX_HALF.min(self.at(row + first).1).min(left - first)]
+    /// The numbers of rows in the two halves, of at most `half` rows, of the tile that begins at `row`, if `left` rows
+    /// are left: neither half continues in another line.
+    fn halves(&self, row: usize, left: usize, half: usize) -> [usize; 2] {
+        let first = half.min(self.at(row).1).min(left);
+        [first, half.min(self.at(row + first).1).min(left - first)]
     }
 }
 
 /// A product whose shapes have been checked.
 pub(crate) struct Job<'a> {
-    pub(crate) path: Path,
+    pub(crate) kernel: SupportedKernel,
     pub(crate) isa: Isa,
     pub(crate) m: usize,
     pub(crate) fill: &'a dyn Fill,
@@ -113,8 +111,8 @@ impl Job<'_> {
         let work = self.m.saturating_mul(n).saturating_mul(self.b.rows());
         pteron_pool::count(work);
         let elements = self.m.saturating_mul(n.saturating_add(self.b.rows()));
-        let path = self.path.for_shape(self.m, self.b.rows(), self.b.group());
-        let work = path.work(work).saturating_add(elements.saturating_mul(ELEMENT_WORK));
+        let kernel = self.kernel.for_shape(self.isa, self.m, self.b.rows(), self.b.group());
+        let work = kernel.work(work).saturating_add(elements.saturating_mul(ELEMENT_WORK));
         let threads = split::threads(pool, work, SPLIT_WORK);
         if threads == 1 {
             return self.part(0..self.m, 0..panels, out);
@@ -122,7 +120,7 @@ impl Job<'_> {
         // Tasks get whole lines, if there are several.
         let width = self.fill.layout(self.b.rows()).width;
         let unit = if width < self.m { width } else { ROW_UNIT };
-        let read_cost = READ_COST.map(|cost| cost / path.work(1) as f64);
+        let read_cost = READ_COST.map(|cost| cost / kernel.relative_time() as f64);
         let (tm, tn) = grid_of(threads, self.m.div_ceil(unit), panels.div_ceil(PANEL_UNIT), read_cost);
         let out = out.blocks();
         pool.parallel_for(tm * tn, 1, &|tasks| {
@@ -143,13 +141,13 @@ impl Job<'_> {
             return;
         }
         let layout = self.fill.layout(self.b.rows());
-        let path = self.path.for_shape(rows.len(), self.b.rows(), self.b.group());
-        let a_len = self.fill.bytes(rows.len(), &layout).next_multiple_of(AMX_STEP);
-        let widen = path.is_amx() && self.b.bits() == WeightBits::Four;
+        let kernel = self.kernel.for_shape(self.isa, rows.len(), self.b.rows(), self.b.group());
+        let a_len = self.fill.bytes(rows.len(), &layout).next_multiple_of(MAX_STEP);
+        let widen = !kernel.reads_four_bits() && self.b.bits() == WeightBits::Four;
         let b_len = if widen { PANEL_UNIT * PANEL * self.b.depth() } else { 0 };
         let (tile, several) = if self.b.groups() > 1 { (GROUPS * MAX_TILE, MAX_TILE) } else { (MAX_TILE, 0) };
         let tile = tile + SUMS_PAST_TILE;
-        let set_up = path.set_up(if self.b.groups() > 1 { self.b.group() } else { 0 });
+        let kernel = kernel.for_thread(if self.b.groups() > 1 { self.b.group() } else { 0 });
         let scratch_len = tile + several + (a_len + b_len).div_ceil(size_of::<f32>());
         scratch::with(scratch_len, |scratch| {
             let (sums, rest) = scratch.split_at_mut(tile);
@@ -164,7 +162,7 @@ impl Job<'_> {
                 let cols = panels.start * PANEL..self.b.cols().min(panels.end * PANEL);
                 let out = out.block(block.start - rows.start..block.end - rows.start, 0..cols.len());
                 self.block(
-                    &set_up,
+                    &kernel,
                     block,
                     panels.clone(),
                     (a, &layout),
@@ -178,7 +176,7 @@ impl Job<'_> {
 
     fn block(
         &self,
-        set_up: &SetUp,
+        kernel: &ThreadKernel,
         rows: Range<usize>,
         panels: Range<usize>,
         (a, layout): (&[u8], &RowLayout<'_>),
@@ -186,11 +184,11 @@ impl Job<'_> {
         tiles: &mut (&mut [i32], &mut [f32]),
         mut out: QuantizedOut<'_>,
     ) {
-        let (b, n, path) = (self.b, self.b.cols(), set_up.path());
+        let (b, n) = (self.b, self.b.cols());
         let first_col = panels.start * PANEL;
         let mut p = panels.start;
         while p < panels.end {
-            let at_once = path.panels(rows.len(), panels.end - p);
+            let at_once = kernel.kernel().panels_at_once(rows.len(), panels.end - p);
             if let Some(wide) = &mut wide {
                 for q in 0..at_once {
                     let to = &mut wide[q * PANEL * b.depth()..][..PANEL * b.depth()];
@@ -201,89 +199,52 @@ impl Job<'_> {
             let mut r = 0;
             while r < rows.len() {
                 // Tiles are finished together with those below them, to pay the fixed cost of that once.
-                let height = match path.is_amx() {
-                    true => layout.halves(r, rows.len() - r).iter().sum(),
-                    false => (MAX_TILE / path.step(at_once)).min(rows.len() - r),
+                let height = match kernel.kernel().half_rows() {
+                    Some(half) => layout.halves(r, rows.len() - r, half).iter().sum(),
+                    None => (MAX_TILE / kernel.kernel().row_step(at_once)).min(rows.len() - r),
                 };
                 let out = out.block(r..r + height, cols.clone());
-                let tile = (rows.start, r, p, at_once);
-                self.tile(set_up, tile, (a, layout), wide.as_deref(), tiles, out);
+                let tile = TilePosition { first: rows.start, row: r, panel: p, panels: at_once };
+                self.tile(kernel, tile, (a, layout), wide.as_deref(), tiles, out);
                 r += height;
             }
             p += at_once;
         }
     }
 
-    /// Computes tiles of the result, one below the other, into `out`: its rows begin at row `row` of the block whose
-    /// first row is `first`, and it covers `panels` panels from `panel` on.
+    /// Computes tiles of the result, one below the other, into `out`.
     fn tile(
         &self,
-        set_up: &SetUp,
-        (first, row, panel, panels): (usize, usize, usize, usize),
+        kernel: &ThreadKernel,
+        tile: TilePosition,
         (a, layout): (&[u8], &RowLayout<'_>),
         wide: Option<&[u8]>,
         (sums, dequantized): &mut (&mut [i32], &mut [f32]),
         mut out: QuantizedOut<'_>,
     ) {
-        let (b, step, is_amx) = (self.b, set_up.path().step(panels), set_up.path().is_amx());
+        let (b, step) = (self.b, kernel.kernel().row_step(tile.panels));
         let (rows, cols) = out.shape();
-        let [first_half, second_half] = if is_amx { layout.halves(row, rows) } else { [rows, 0] };
-        let four = b.bits() == WeightBits::Four && wide.is_none();
+        let half_rows = kernel.kernel().half_rows();
+        let halves = half_rows.map_or([rows, 0], |half| layout.halves(tile.row, rows, half));
         let groups = b.groups();
         // As many groups at once as there is room for their sums.
-        let group_step = if groups > 1 { set_up.path().rows_written(rows) * step } else { sums.len() };
+        let group_step = if groups > 1 { kernel.kernel().rows_written(rows) * step } else { sums.len() };
         let at_once = (sums.len() / group_step).clamp(1, groups);
         for some in (0..groups).step_by(at_once) {
             let some = some..groups.min(some + at_once);
             // All groups have the same number of rows of B, except that the last may have fewer.
             let whole = some.start..some.end.min(layout.len / b.group().max(1)).max(some.start);
             for run in [whole.clone(), whole.end..some.end] {
-                if run.is_empty() {
-                    continue;
-                }
-                let from = run.start * b.group();
-                let (data, b_step) = match wide {
-                    Some(wide) => (&wide[from * PANEL..], PANEL * b.depth()),
-                    None => (b.panel(panel, from), b.panel_step()),
-                };
-                // With several groups, each is a part of the only segment of a row.
-                let k = b.group().min(layout.len - from);
-                let sums = &mut sums[(run.start - some.start) * group_step..];
-                let mut done = 0;
-                while done < rows {
-                    let (at, left) = layout.at(row + done);
-                    let (low, rows) = match is_amx {
-                        true if second_half > 0 => {
-                            (layout.at(row + first_half).0 - at, AMX_HALF + second_half)
-                        }
-                        true => (0, first_half),
-                        false => (0, left.min(rows - done)),
-                    };
-                    let (a, sums) = (&a[at + from..], &mut sums[done * step..]);
-                    let (a_step, segments, groups) = (layout.step, layout.segments, run.len());
-                    let b = data;
-                    set_up.run(&mut Args {
-                        a,
-                        a_step,
-                        low,
-                        segments,
-                        b,
-                        b_step,
-                        k,
-                        groups,
-                        group_step,
-                        four,
-                        rows,
-                        panels,
-                        sums,
-                    });
-                    done += rows;
+                if !run.is_empty() {
+                    let sums = &mut sums[(run.start - some.start) * group_step..];
+                    self.multiply(kernel, tile, run, (a, layout), wide, (rows, halves), (sums, group_step));
                 }
             }
-            let (scales, column_sums) = b.columns(panel);
+            let (scales, column_sums) = b.columns(tile.panel);
             // Halves of a tile whose sums are adjacent are finished together.
-            let split = if first_half == AMX_HALF { rows } else { first_half };
-            for (rows, slot) in [(0..split, 0), (split..rows, AMX_HALF)] {
+            let half_rows = half_rows.unwrap_or(rows);
+            let split = if halves[0] == half_rows { rows } else { halves[0] };
+            for (rows, slot) in [(0..split, 0), (split..rows, half_rows)] {
                 if rows.is_empty() {
                     continue;
                 }
@@ -291,21 +252,79 @@ impl Job<'_> {
                     sums: &sums[slot * step..],
                     groups: some.clone(),
                     group_step,
-                    shift: if four { 4 } else { 0 },
+                    shift: if b.bits() == WeightBits::Four && wide.is_none() { 4 } else { 0 },
                     dequantized,
                     step,
-                    params: self.params.from(first + row + rows.start),
+                    params: self.params.from(tile.first + tile.row + rows.start),
                     zero: self.zero,
                     scales,
                     column_sums,
                     panel_step: groups * PANEL,
-                    epilogue: self.epilogue.from(panel * PANEL),
+                    epilogue: self.epilogue.from(tile.panel * PANEL),
                     out: out.block(rows, 0..cols),
                 };
                 finish.run(self.isa);
             }
         }
     }
+
+    /// Computes the sums of tiles one below the other, of `rows` rows in all, for the groups `run`, which have equal
+    /// numbers of rows of B. If tiles have two halves, these are the rows of each half of a single tile.
+    fn multiply(
+        &self,
+        kernel: &ThreadKernel,
+        tile: TilePosition,
+        run: Range<usize>,
+        (a, layout): (&[u8], &RowLayout<'_>),
+        wide: Option<&[u8]>,
+        (rows, [first_half, second_half]): (usize, [usize; 2]),
+        (sums, group_step): (&mut [i32], usize),
+    ) {
+        let b = self.b;
+        let from = run.start * b.group();
+        let (data, b_step) = match wide {
+            Some(wide) => (&wide[from * PANEL..], PANEL * b.depth()),
+            None => (b.panel(tile.panel, from), b.panel_step()),
+        };
+        let mut done = 0;
+        while done < rows {
+            let (at, left) = layout.at(tile.row + done);
+            let (low, rows) = match kernel.kernel().half_rows() {
+                Some(half) if second_half > 0 => {
+                    (layout.at(tile.row + first_half).0 - at, half + second_half)
+                }
+                Some(_) => (0, first_half),
+                None => (0, left.min(rows - done)),
+            };
+            kernel.run(&mut Args {
+                a: &a[at + from..],
+                a_step: layout.step,
+                low,
+                segments: layout.segments,
+                b: data,
+                b_step,
+                // With several groups, each is a part of the only segment of a row.
+                k: b.group().min(layout.len - from),
+                groups: run.len(),
+                group_step,
+                four: b.bits() == WeightBits::Four && wide.is_none(),
+                rows,
+                panels: tile.panels,
+                sums: &mut sums[done * kernel.kernel().row_step(tile.panels)..],
+            });
+            done += rows;
+        }
+    }
+}
+
+/// Where tiles one below the other are: their rows begin at row `row` of the block whose first row is `first`, and they
+/// cover `panels` panels from `panel` on.
+#[derive(Clone, Copy)]
+struct TilePosition {
+    first: usize,
+    row: usize,
+    panel: usize,
+    panels: usize,
 }
 
 /// Widens a panel of 4-bit values to 8 bits.

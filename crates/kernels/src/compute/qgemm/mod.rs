@@ -2,14 +2,18 @@
 //!
 //! `C = activation((A - zero) B * scales + bias)`. The rows of A have a scale and a zero point each, or share them;
 //! the columns of B have a scale each, or one for each group of their rows. C is f32, or requantized. The sums of a
-//! group are exact on every path, so that all paths, tile shapes and numbers of threads give bit-identical results.
+//! group are exact on every path, so that all microkernels, tile shapes and numbers of threads give bit-identical results.
 //!
-//! | path | machine | step of a tile |
+//! | microkernel | machine | step of a tile |
 //! | --- | --- | --- |
-//! | AMX | AMX-INT8 | 32 rows by 32 columns by 64, or by 32 where groups end there |
-//! | VNNI | AVX-512 VNNI, or AVX-VNNI | 8 (4) rows by 32 (16) columns by 4 |
-//! | multiply-add | AVX2 | 2 rows by 16 columns by 4, widened to 16 bits: nothing saturates |
-//! | portable | any | a row by 16 columns by 4 |
+//! | `amx` | AMX-INT8 | 32 rows by 32 columns by 64, or by 32 where groups end there |
+//! | `avx512vnni` | AVX-512 VNNI | 8 rows by 32 columns by 4 |
+//! | `avxvnni` | AVX-VNNI | 4 rows by 16 columns by 4 |
+//! | `avx2` | AVX2 | 2 rows by 16 columns by 4, widened to 16 bits: nothing saturates |
+//! | `portable` | any | a row by 16 columns by 4 |
+//!
+//! Another instruction set is a file that implements [`Microkernel`](tile::Microkernel), a row of
+//! [`select`], and a row of `pteron_operator::Feature`.
 //!
 //! B is packed once, in one layout that all paths read: panels of 16 columns, in which four rows of every column are
 //! adjacent. 4-bit values stay packed two a byte in memory and are widened in registers. A is copied a block at a
@@ -18,12 +22,20 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512vnni;
+#[cfg(target_arch = "x86_64")]
+mod avxvnni;
 pub(crate) mod columns;
 pub(crate) mod driver;
 pub(crate) mod epilogue;
 pub(crate) mod finish;
 pub(crate) mod pack;
-mod tile;
+mod portable;
+pub(crate) mod select;
+pub(crate) mod tile;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -38,7 +50,7 @@ use super::quantize::Affine;
 use driver::{Fill, Job, RowLayout};
 use epilogue::Params;
 use pteron_pool::Pool;
-use tile::Path;
+use select::SupportedKernel;
 
 /// The left operand of a product: `rows x cols` 8-bit values, row-major.
 #[derive(Clone, Copy, Debug)]
@@ -88,11 +100,11 @@ pub fn qgemm(
     out: QuantizedOut<'_>,
     epilogue: &QuantizedEpilogue<'_>,
 ) {
-    qgemm_by(Path::of(isa), pool, isa, a, b, out, epilogue);
+    qgemm_by(SupportedKernel::fastest(isa), pool, isa, a, b, out, epilogue);
 }
 
 fn qgemm_by(
-    path: Path,
+    kernel: SupportedKernel,
     pool: &Pool,
     isa: Isa,
     a: QuantizedRows<'_>,
@@ -109,7 +121,7 @@ fn qgemm_by(
     }
     let fill = DenseRows { a };
     let zero = i32::from(a.signed) * 128;
-    Job { path, isa, m, fill: &fill, zero, params: a.params, b, epilogue: *epilogue }.run(pool, out);
+    Job { kernel, isa, m, fill: &fill, zero, params: a.params, b, epilogue: *epilogue }.run(pool, out);
 }
 
 /// Dense rows.

@@ -144,26 +144,26 @@ impl Case {
         let pool = Pool::new(threads);
         for isa in Isa::available() {
             let want = &want[usize::from(isa != Isa::portable())];
-            for path in Path::available(isa) {
+            for kernel in SupportedKernel::available(isa) {
                 if let Some((low, high)) = self.quantized {
                     let q = Quantization { affine: Affine { scale: 7.0, zero: low + 40 }, low, high };
                     let mut out = vec![0u8; m * n];
                     let to = QuantizedOut::Quantized(MatMut::new(&mut out, m, n), q);
-                    qgemm_by(path, &pool, isa, a, &packed, to, &epilogue);
+                    qgemm_by(kernel, &pool, isa, a, &packed, to, &epilogue);
                     for (i, (&found, &real)) in out.iter().zip(want).enumerate() {
                         let number = real.round_ties_even() as i32 + q.affine.zero;
-                        assert_eq!(found, number.clamp(low, high) as u8, "{self:?} {path:?} element {i}");
+                        assert_eq!(found, number.clamp(low, high) as u8, "{self:?} {kernel:?} element {i}");
                     }
                 } else {
                     let mut out = vec![f32::NAN; m * n];
                     let to = QuantizedOut::Real(MatMut::new(&mut out, m, n));
-                    qgemm_by(path, &pool, isa, a, &packed, to, &epilogue);
+                    qgemm_by(kernel, &pool, isa, a, &packed, to, &epilogue);
                     for (i, (&found, &want)) in out.iter().zip(want).enumerate() {
                         let exact = self.activation.is_simple();
                         let close = (found - want).abs() <= want.abs() * 1e-5 + 1e-5;
                         assert!(
                             found == want || !exact && close,
-                            "{self:?} {path:?} element {i}: {found}, {want}"
+                            "{self:?} {kernel:?} element {i}: {found}, {want}"
                         );
                     }
                 }
@@ -176,7 +176,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(160))]
 
     #[test]
-    fn every_path_matches_the_definition(
+    fn every_microkernel_matches_the_definition(
         shape in (0usize..71, 0usize..200, 0usize..100),
         (signed, four) in any::<(bool, bool)>(),
         group in prop_oneof![Just(usize::MAX), Just(32), Just(64), Just(128)],
@@ -247,28 +247,28 @@ fn sums_of_extremes_are_exact() {
         let packed = PackedWeights::new(&weights).unwrap();
         let a = QuantizedRows::new(&a, false, 9, k, Affine { scale: 1.0, zero: 0 });
         for isa in Isa::available() {
-            for path in Path::available(isa) {
+            for kernel in SupportedKernel::available(isa) {
                 let mut out = [0.0; 9];
                 let to = QuantizedOut::Real(MatMut::new(&mut out, 9, 1));
-                qgemm_by(path, &Pool::serial(), isa, a, &packed, to, &QuantizedEpilogue::default());
+                qgemm_by(kernel, &Pool::serial(), isa, a, &packed, to, &QuantizedEpilogue::default());
                 let want = 255.0 * f32::from(weight) * k as f32;
-                assert_eq!(out, [want; 9], "{path:?}");
+                assert_eq!(out, [want; 9], "{kernel:?}");
             }
         }
     }
 }
 
-/// Compares with the CPU's flags, so that a path that is not detected is not silently left untested.
+/// Compares with the CPU's flags, so that a microkernel that is not detected is not silently left untested.
 #[test]
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-fn available_paths_match_the_cpu_flags() {
+fn available_microkernels_match_the_cpu_flags() {
     let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let has = |flag: &str| flags.split_whitespace().any(|f| f == flag);
-    let paths: Vec<Path> = Path::available(Isa::detect()).collect();
+    let kernels: Vec<SupportedKernel> = SupportedKernel::available(Isa::detect()).collect();
     let expected = 1
         + usize::from(has("avx2"))
         + usize::from(has("avx_vnni"))
         + usize::from(has("avx512_vnni"))
         + usize::from(has("amx_int8") && has("amx_tile"));
-    assert_eq!(paths.len(), expected, "{paths:?}");
+    assert_eq!(kernels.len(), expected, "{kernels:?}");
 }

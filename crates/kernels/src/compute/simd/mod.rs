@@ -15,8 +15,6 @@ mod portable;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod simd128;
 
-#[cfg(target_arch = "x86_64")]
-use super::isa::Feature;
 use super::isa::Isa;
 
 #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
@@ -168,6 +166,7 @@ pub(crate) trait Op {
 pub(crate) fn dispatch<O: Op>(isa: Isa, op: O) -> O::Out {
     #[cfg(target_arch = "x86_64")]
     {
+        use super::isa::Feature;
         if isa.has(Feature::Avx512) {
             // SAFETY: an `Isa` with this feature exists only where the machine has AVX-512 F, BW, DQ, VL.
             return unsafe { avx512::enter(op) };

@@ -1,0 +1,169 @@
+//! The choice of a microkernel for an instruction set and a product.
+
+use super::super::isa::Isa;
+use super::columns::Columns;
+use super::portable;
+use super::tile::{Args, Microkernel};
+#[cfg(target_arch = "x86_64")]
+use super::{amx, avx2, avx512vnni, avxvnni};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+/// The microkernels of this target, slowest first.
+static MICROKERNELS: &[&dyn Microkernel] = &[
+    &portable::Portable,
+    #[cfg(target_arch = "x86_64")]
+    &avx2::Avx2,
+    #[cfg(target_arch = "x86_64")]
+    &avxvnni::AvxVnni,
+    #[cfg(target_arch = "x86_64")]
+    &avx512vnni::Avx512Vnni,
+    #[cfg(target_arch = "x86_64")]
+    &amx::Amx,
+];
+
+/// A microkernel whose instructions this machine has: [`SupportedKernel::available`] is its only constructor.
+#[derive(Clone, Copy)]
+pub(crate) struct SupportedKernel(&'static dyn Microkernel);
+
+impl SupportedKernel {
+    /// The microkernels that may run, slowest first.
+    pub(crate) fn available(isa: Isa) -> impl Iterator<Item = Self> {
+        let is_allowed = move |kernel: &&dyn Microkernel| kernel.feature().is_none_or(|f| isa.has(f));
+        MICROKERNELS.iter().copied().filter(is_allowed).map(Self)
+    }
+
+    /// The fastest microkernel that may run.
+    pub(crate) fn fastest(isa: Isa) -> Self {
+        Self::fastest_where(isa, |_| true)
+    }
+
+    /// The fastest microkernel that reads rows in segments of any length.
+    pub(crate) fn for_any_segments(isa: Isa) -> Self {
+        Self::fastest_where(isa, |kernel| kernel.segment_limits().is_none())
+    }
+
+    /// This microkernel if it is efficient for products of `m` rows and groups of `group` out of `k` inner elements;
+    /// otherwise the fastest of the slower ones that is.
+    pub(crate) fn for_shape(self, isa: Isa, m: usize, k: usize, group: usize) -> Self {
+        if self.is_efficient(m, k, group) {
+            return self;
+        }
+        Self::fastest_where(isa, |kernel| {
+            kernel.relative_time() >= self.relative_time() && kernel.is_efficient(m, k, group)
+        })
+    }
+
+    fn fastest_where(isa: Isa, condition: impl Fn(&Self) -> bool) -> Self {
+        Self::available(isa).filter(condition).last().unwrap_or(Self(&portable::Portable))
+    }
+
+    /// The work of so many multiplications, in multiplications of the fastest microkernel that take as long.
+    pub(super) fn work(self, multiplications: usize) -> usize {
+        multiplications.saturating_mul(self.relative_time())
+    }
+
+    /// How many panels a tile covers, for blocks of `rows` rows if `left` panels are left.
+    pub(super) fn panels_at_once(self, rows: usize, left: usize) -> usize {
+        let [one, several] = self.panels();
+        let at_once = if rows == 1 { one } else { several };
+        if left >= at_once { at_once } else { 1 }
+    }
+
+    /// Sets up this thread, for groups of `group` rows of B.
+    pub(super) fn for_thread(self, group: usize) -> ThreadKernel {
+        // SAFETY: a value of this type proves that the machine has the feature.
+        let step = unsafe { self.set_up(group) };
+        ThreadKernel { kernel: self, step, not_send: PhantomData }
+    }
+}
+
+impl Deref for SupportedKernel {
+    type Target = dyn Microkernel;
+
+    fn deref(&self) -> &Self::Target {
+        self.0
+    }
+}
+
+impl fmt::Debug for SupportedKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SupportedKernel({})", self.feature().map_or("portable", |feature| feature.name()))
+    }
+}
+
+/// A microkernel that is set up on this thread, until it is dropped. Not `Send`.
+pub(super) struct ThreadKernel {
+    kernel: SupportedKernel,
+    /// Bytes of a row that a step takes.
+    step: usize,
+    not_send: PhantomData<*const ()>,
+}
+
+impl ThreadKernel {
+    pub(super) fn kernel(&self) -> SupportedKernel {
+        self.kernel
+    }
+
+    /// Computes the sums of tiles below each other, of as many panels as [`SupportedKernel::panels_at_once`] gives; of
+    /// a single tile if tiles have two halves.
+    ///
+    /// # Panics
+    /// If there is no tile of so many panels, or operands are too short for what is read.
+    pub(super) fn run(&self, args: &mut Args<'_>) {
+        args.check(&*self.kernel, self.step);
+        // SAFETY: the arguments were checked, and the thread, which this value cannot leave, is set up while it lives.
+        unsafe { self.kernel.run(self.step, args) };
+    }
+}
+
+impl Drop for ThreadKernel {
+    fn drop(&mut self) {
+        // SAFETY: `SupportedKernel::for_thread` has set up the thread.
+        unsafe { self.kernel.release() };
+    }
+}
+
+/// A function for [`Columns`] whose instructions this machine has: [`ColumnKernel::fastest`] is its only constructor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ColumnKernel(unsafe fn(&mut Columns<'_>));
+
+impl ColumnKernel {
+    /// The fastest that may run, if there is one.
+    pub(crate) fn fastest(isa: Isa) -> Option<Self> {
+        SupportedKernel::available(isa).filter_map(|kernel| kernel.columns()).last().map(Self)
+    }
+
+    /// # Panics
+    /// If operands or sums are too short for what is read or written.
+    pub(crate) fn run(self, columns: &mut Columns<'_>) {
+        columns.check();
+        // SAFETY: a value of this type proves that the machine has the instructions, and the operands were checked.
+        unsafe { (self.0)(columns) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn microkernels_are_listed_slowest_first() {
+        assert!(MICROKERNELS[0].feature().is_none());
+        assert!(MICROKERNELS.is_sorted_by(|a, b| a.relative_time() > b.relative_time()));
+    }
+
+    #[test]
+    fn products_that_do_not_fill_tiles_get_slower_microkernels() {
+        for isa in Isa::available() {
+            for kernel in SupportedKernel::available(isa) {
+                for (m, k, group) in [(1, 100, 100), (32, 32, 32), (32, 100, 48), (32, 128, 32)] {
+                    let chosen = kernel.for_shape(isa, m, k, group);
+                    assert!(chosen.is_efficient(m, k, group), "{kernel:?} {m} {k} {group}");
+                    assert!(chosen.relative_time() >= kernel.relative_time(), "{kernel:?} {m} {k} {group}");
+                }
+            }
+        }
+    }
+}
