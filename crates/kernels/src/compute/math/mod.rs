@@ -9,7 +9,7 @@ pub(crate) use scalar::{exp_nonpositive, log};
 
 use super::isa::Isa;
 use super::mat::MatMut;
-use super::simd::{Baseline, Op, Simd, dispatch};
+use super::simd::{Op, Simd, dispatch};
 use super::split::{ELEMENTS, elements};
 use pteron_pool::Pool;
 
@@ -209,7 +209,7 @@ pub(crate) fn activate_rows(isa: Isa, function: Function, x: MatMut<'_>) {
 /// Applies `op` to one element, with the baseline instructions.
 pub(crate) fn unary_scalar(op: Unary, x: f32) -> f32 {
     let mut y = [x];
-    UnaryInPlace { op, x: &mut y }.run(Baseline);
+    dispatch(Isa::portable(), UnaryInPlace { op, x: &mut y });
     y[0]
 }
 

@@ -1,10 +1,12 @@
 use super::intrinsics::{intrinsics, memory_intrinsics};
-use super::{Op, Simd};
+use super::{Op, Simd, VectorIsa};
 use std::arch::x86_64::*;
 
 /// AVX2 and FMA. Constructed only by [`enter`], whose caller promises that the machine has them.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
+
+pub(super) const CONSTANTS: VectorIsa = VectorIsa::of::<Avx2>();
 
 /// Compiles `op` for AVX2 and runs it.
 ///

@@ -1,10 +1,12 @@
 use super::intrinsics::{intrinsics, memory_intrinsics};
-use super::{Op, Simd};
+use super::{Op, Simd, VectorIsa};
 use std::arch::x86_64::*;
 
 /// AVX-512 F, BW, DQ and VL. Constructed only by [`enter`], whose caller promises that the machine has them.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(());
+
+pub(super) const CONSTANTS: VectorIsa = VectorIsa::of::<Avx512>();
 
 /// Compiles `op` for AVX-512 and runs it.
 ///

@@ -2,7 +2,7 @@
 //! instance that was compiled for the best instruction set of an [`Isa`].
 //!
 //! Bodies must be `#[inline(always)]` down to the intrinsics: only code inlined into the dispatcher is compiled with
-//! the instructions. An instruction set is a file and a row of [`dispatch`].
+//! the instructions. An instruction set is a file and a row in `select.rs`.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -12,15 +12,11 @@ mod avx512;
 mod intrinsics;
 #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
 mod portable;
+mod select;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod simd128;
 
-use super::isa::Isa;
-
-#[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
-pub(crate) use portable::Portable as Baseline;
-#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-pub(crate) use simd128::Simd128 as Baseline;
+pub(crate) use select::dispatch;
 
 /// Vectors of f32 of an instruction set, and vectors of as many i32. A value of a type that implements this proves
 /// that the machine has the instruction set.
@@ -161,25 +157,6 @@ pub(crate) trait Op {
     fn run<S: Simd>(self, s: S) -> Self::Out;
 }
 
-/// Runs the instance of `op` that was compiled for the best instruction set that `isa` allows.
-#[inline]
-pub(crate) fn dispatch<O: Op>(isa: Isa, op: O) -> O::Out {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use super::isa::Feature;
-        if isa.has(Feature::Avx512) {
-            // SAFETY: an `Isa` with this feature exists only where the machine has AVX-512 F, BW, DQ, VL.
-            return unsafe { avx512::enter(op) };
-        }
-        if isa.has(Feature::Avx2) {
-            // SAFETY: an `Isa` with this feature exists only where the machine has AVX2 and FMA.
-            return unsafe { avx2::enter(op) };
-        }
-    }
-    let _ = isa;
-    op.run(Baseline)
-}
-
 /// The constants of the [`Simd`] that [`dispatch`] chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VectorIsa {
@@ -193,19 +170,8 @@ pub(crate) struct VectorIsa {
     pub(crate) wide_rows: [usize; 2],
 }
 
-impl From<Isa> for VectorIsa {
-    fn from(isa: Isa) -> Self {
-        dispatch(isa, Constants)
-    }
-}
-
-struct Constants;
-
-impl Op for Constants {
-    type Out = VectorIsa;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) -> VectorIsa {
-        VectorIsa { name: S::NAME, lanes: S::LANES, max_rows: S::MAX_ROWS, wide_rows: S::WIDE_ROWS }
+impl VectorIsa {
+    const fn of<S: Simd>() -> Self {
+        Self { name: S::NAME, lanes: S::LANES, max_rows: S::MAX_ROWS, wide_rows: S::WIDE_ROWS }
     }
 }

@@ -1,9 +1,20 @@
-use super::Simd;
+use super::{Op, Simd, VectorIsa};
 use std::array::from_fn;
 
 /// Arrays of lanes, in plain Rust.
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
+
+pub(super) const CONSTANTS: VectorIsa = VectorIsa::of::<Portable>();
+
+/// Runs `op`.
+///
+/// # Safety
+/// Any machine can run it; other instruction sets have conditions.
+#[inline(always)]
+pub(super) unsafe fn enter<O: Op>(op: O) -> O::Out {
+    op.run(Portable)
+}
 
 const LANES: usize = 4;
 

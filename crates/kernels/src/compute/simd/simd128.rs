@@ -1,12 +1,23 @@
-//! The baseline on WebAssembly with 128-bit vectors: the same lanes as [the one in plain Rust](super::portable) and
+//! The baseline on WebAssembly with 128-bit vectors: the same lanes as the one in plain Rust and
 //! bit-identical results. A module is compiled for one instruction set, so this is no feature that is detected.
 
-use super::Simd;
+use super::{Op, Simd, VectorIsa};
 use std::arch::wasm32::*;
 
 /// Vectors of 128 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Simd128;
+
+pub(super) const CONSTANTS: VectorIsa = VectorIsa::of::<Simd128>();
+
+/// Runs `op`.
+///
+/// # Safety
+/// Any machine can run it; other instruction sets have conditions.
+#[inline(always)]
+pub(super) unsafe fn enter<O: Op>(op: O) -> O::Out {
+    op.run(Simd128)
+}
 
 const LANES: usize = 4;
 
