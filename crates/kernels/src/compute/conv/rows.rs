@@ -2,6 +2,11 @@
 //! channels are contiguous, the rows are read in place, through a table of pointers; otherwise they are gathered
 //! (im2col), a block at a time.
 //!
+//! The table is that of the indirect convolution of XNNPACK (Dukhan, "The Indirect Convolution Algorithm", 2019):
+//! im2col would copy each pixel once a tap, while a tile needs only one pointer for each of its rows and taps. Pixels
+//! outside the image are pointers to zeros, so that tiles have no borders. With fewer than four channels a tap is too
+//! short for a loop of its own, and copying pays.
+//!
 //! A transposed convolution of stride `s` decomposes into `s` ordinary ones a dimension, its phases: all output
 //! pixels of a phase use the same taps.
 

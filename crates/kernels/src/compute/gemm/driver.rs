@@ -1,4 +1,10 @@
 //! The driver of a product: divides it among threads, and into blocks that fit the caches.
+//!
+//! The blocks are those of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication", 2008), with the
+//! loops of BLIS: `NC` columns of B, of these `KC` rows, which are packed, then `MC` rows of A, which are packed for
+//! the L2 cache; [`Sweep`] runs the tiles. Each packed element is read many times, so that tiles take operands from
+//! near caches, and contiguously. Packing is left out where an element is read too few times to pay for it: weights
+//! are packed once for all calls, a few rows of A read B in place, and rows of A that few columns use stay in place.
 
 use super::super::isa::Isa;
 use super::super::mat::MatMut;
@@ -223,6 +229,7 @@ impl Job<'_> {
         };
         let mc = (MC / height).max(1) * height;
         let direct = matches!(self.b, Rhs::Plain(b) if b.col_stride() == 1 && self.m <= DIRECT_ROWS);
+        // Even parts: a short last part would load and store all of C for few products.
         let kc = balanced_chunk(inner.len(), accumulation_len(self.k, KC));
         let nc = match self.b {
             Rhs::Packed(_) => cols.len(),
@@ -236,6 +243,8 @@ impl Job<'_> {
         };
         scratch::with(a_len + b_len, |scratch| {
             let (a_scratch, b_scratch) = scratch.split_at_mut(a_len);
+            // The inner dimension is the second loop: C is read and written once for each of its parts, but a packed
+            // part of B serves all rows.
             for jb in cols.clone().step_by(nc) {
                 let jcols = jb..cols.end.min(jb + nc);
                 for kb in inner.clone().step_by(kc) {

@@ -1,4 +1,6 @@
-//! Operands packed in the layout that the tiles read.
+//! Operands packed in the layout that the tiles read: what a tile loads at consecutive steps is contiguous. That takes
+//! one stream for the prefetcher and few entries of the TLB, where each row of a wide matrix is in a page of its own,
+//! and rows at strides of a power of two would evict each other.
 
 use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef};
@@ -9,8 +11,8 @@ use super::tile;
 use pteron_tensor::{AlignedBuffer, Result};
 use std::ops::Range;
 
-/// The right operand of a product, packed for an instruction set: panels of columns, each stored row by row, the last padded
-/// with zero columns.
+/// The right operand of a product, packed for an instruction set: panels of columns, each stored row by row, the last
+/// padded with zero columns.
 #[derive(Clone, Debug)]
 pub struct PackedB {
     data: WeightBuffer,
@@ -45,8 +47,8 @@ impl PackedB {
         Self::filled(isa, k, b.cols(), |columns, panel| pack_b(isa, b, 0..k, columns, nr, panel))
     }
 
-    /// Packs a `k x n` matrix that is stored row by row, as `[n, k]` if it is `transposed`, from pieces of whole rows, so
-    /// that it need not be in memory as a whole. `read` passes on the elements of a range of rows, which has about
+    /// Packs a `k x n` matrix that is stored row by row, as `[n, k]` if it is `transposed`, from pieces of whole rows,
+    /// so that it need not be in memory as a whole. `read` passes on the elements of a range of rows, which has about
     /// `piece` elements.
     ///
     /// # Errors

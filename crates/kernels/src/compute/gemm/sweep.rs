@@ -1,5 +1,9 @@
 //! The loop over the tiles of a block of a product. [`Sweep::run`] checks the operands of the whole block; the tiles
 //! access them unchecked.
+//!
+//! Panels of B are the outer loop, rows of A the inner one, as in BLIS: a panel of [`KC`](super::driver) rows is small
+//! enough for the L1 cache, where it stays while all rows of the block pass it, and a few rows of A come from the L2
+//! cache for each tile.
 
 use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef, last_of};
@@ -167,7 +171,8 @@ impl Sweep<'_> {
             while i < self.rows.len() {
                 let left = a.uniform_rows(i, self.rows.len() - i);
                 let h = self.height.min(left);
-                // If the rows of C are not contiguous, tiles are computed and stored one at a time.
+                // Tiles below each other are one call, since a call costs as much as several steps of a tile. If the
+                // rows of C are not contiguous, tiles are computed and stored one at a time.
                 let count = if c_raw.cs == 1 || n == 1 { left / h } else { 1 };
                 let mut args = Args {
                     a: a.tile(i, h),

@@ -1,5 +1,11 @@
 //! The GEMM micro-kernel: a tile of `MR` rows by `NP` panels of the result, kept in registers throughout the loop
 //! over the inner dimension. Written once; compiled for each instruction set and tile shape.
+//!
+//! A step loads `NP` panels of a row of B and adds their products with each of `MR` elements of A: an outer product,
+//! which does `MR * NP * 2` vector multiply-adds for `NP * 2` loads and `MR` broadcasts. The accumulators are
+//! independent of each other. It takes eight of them to hide the latency of multiply-add, of which two start in each
+//! of four cycles: tiles of few rows therefore cover more panels. The largest tile leaves registers for the row of B
+//! and one broadcast: 6 x 2 + 2 + 1 of 16 with AVX2, 14 x 2 + 2 + 1 of 32 with AVX-512.
 
 use super::super::isa::Isa;
 use super::super::simd::{Op, Simd, VectorIsa, dispatch};

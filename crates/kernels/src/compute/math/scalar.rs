@@ -1,6 +1,6 @@
 //! Elementary functions of one f32, without branches or tables, so that the compiler vectorizes loops over them for
-//! each instruction set. The stated errors are the largest that the tests find over the domain of a function, in units in the
-//! last place of the exact result.
+//! each instruction set. The stated errors are the largest that the tests find over the domain of a function, in units
+//! in the last place of the exact result.
 
 #![allow(clippy::excessive_precision, reason = "coefficients are kept as they were computed")]
 

@@ -1,5 +1,10 @@
 //! Patches that are read from lines: lines of an image are copied with their padding, and neighbouring output pixels
 //! read segments of the copy that begin a stride apart. Each byte is copied once, not once a tap.
+//!
+//! XNNPACK's indirect convolution (Dukhan, "The Indirect Convolution Algorithm", 2019) copies nothing, but reads a
+//! pointer for each tap of each pixel. Here values have to be copied in any case, to be unsigned and padded, and the
+//! copies are laid out so that the taps of all pixels of a block are at the same few offsets: a tile reads neither
+//! pointers nor the padding of an image as a special case.
 
 use super::super::conv::ConvParams;
 use super::super::qgemm::driver::{Fill, RowLayout};

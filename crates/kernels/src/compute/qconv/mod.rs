@@ -108,17 +108,18 @@ impl QuantizedConv {
             let (taps, channels) = (params.taps(), params.in_channels / params.groups);
             let groups_together = groups_together(&params);
             // The inner dimension of a product consists of taps, and within each tap of the channels of its groups.
-            let own = params.out_channels / params.groups;
+            let group_outputs = params.out_channels / params.groups;
             let pixel = channels * groups_together;
             let limits = SupportedKernel::fastest(isa).segment_limits();
             let all = Segments::of(&params, pixel);
             let segments = all.filter(|p| {
                 let fits = taps / p.taps * p.padded <= PackedWeights::MAX_ROWS;
-                fits && limits.is_none_or(|l| own * groups_together < l.min_columns || p.len < l.min_len)
+                fits && limits
+                    .is_none_or(|l| group_outputs * groups_together < l.min_columns || p.len < l.min_len)
             });
             let Segments { taps: per_segment, len, padded } =
                 segments.unwrap_or(Segments { taps: taps.max(1), len: taps * pixel, padded: taps * pixel });
-            let (k, n) = (taps.div_ceil(per_segment) * padded, own * groups_together);
+            let (k, n) = (taps.div_ceil(per_segment) * padded, group_outputs * groups_together);
             let dense = groups_together == 1 && len == padded;
             let step = if dense { weights.step_within_taps() } else { None };
             let mut matrix = AlignedBuffer::zeroed(if step.is_none() { k * n } else { 0 })?;
@@ -130,8 +131,9 @@ impl QuantizedConv {
                     None => {
                         for (o, row) in matrix.chunks_exact_mut(k.max(1)).enumerate() {
                             for t in 0..taps {
-                                let at =
-                                    t / per_segment * padded + t % per_segment * pixel + o / own * channels;
+                                let at = t / per_segment * padded
+                                    + t % per_segment * pixel
+                                    + o / group_outputs * channels;
                                 let row = &mut row[at..][..channels];
                                 let weights_of_tap = row.iter_mut().enumerate();
                                 weights_of_tap.for_each(|(c, x)| *x = weights.at(g * n + o, c, t));

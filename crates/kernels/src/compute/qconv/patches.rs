@@ -1,4 +1,5 @@
-//! Patches that are copied whole: the pixels that an output pixel reads, tap after tap.
+//! Patches that are copied whole: the pixels that an output pixel reads, tap after tap (im2col). For kernels that
+//! overlap little, with reaches or padding too large for copied lines, and for tiles that need long contiguous rows.
 
 use super::super::qgemm::driver::{Fill, RowLayout};
 use super::super::qgemm::unsigned;

@@ -1,4 +1,10 @@
 //! The driver of a product: divides it among threads, and into blocks that fit the caches.
+//!
+//! The blocks are simpler than those of f32 products. Elements take a quarter of the bytes, so that the
+//! inner dimension is not divided and a sum stays in registers until it is complete; weights are always packed. A block
+//! of A, copied once as unsigned bytes (the left operand of the instructions), stays in the L2 cache while all panels
+//! pass it. The sums of several tiles are collected in a buffer of a few kilobytes and finished together: to set up
+//! scales, zero points and rounding takes as long as thousands of multiplications.
 
 use super::super::gemm::driver::{grid_of, share};
 use super::super::isa::Isa;
@@ -30,7 +36,7 @@ const SPLIT_WORK: usize = split::worth(1 << 21);
 const ELEMENT_WORK: usize = 64;
 
 /// Cost of copying a unit of rows, some of which another core may have computed, and of reading a unit of columns
-/// from a far cache, relative to multiplying the two on the fastest path.
+/// from a far cache, relative to multiplying the two by the fastest microkernel.
 const READ_COST: [f64; 2] = [10.0, 4.0];
 
 /// The left operand of a product, provided a block of rows at a time, as unsigned values. A block consists of lines

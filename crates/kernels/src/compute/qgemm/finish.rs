@@ -242,7 +242,7 @@ impl Finish<'_> {
     /// [`Self::check`] has passed, and there are `N` rows from `row` on and columns from `col` on.
     #[expect(
         clippy::needless_range_loop,
-        reason = "iterators that give vectors may be compiled without the level"
+        reason = "iterators that give vectors may be compiled without the instructions"
     )]
     #[inline(always)]
     unsafe fn finish_rows<S: Simd, const END: u8, const N: usize>(

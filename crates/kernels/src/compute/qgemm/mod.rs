@@ -2,7 +2,8 @@
 //!
 //! `C = activation((A - zero) B * scales + bias)`. The rows of A have a scale and a zero point each, or share them;
 //! the columns of B have a scale each, or one for each group of their rows. C is f32, or requantized. The sums of a
-//! group are exact on every path, so that all microkernels, tile shapes and numbers of threads give bit-identical results.
+//! group are exact, so that all microkernels, tile shapes and numbers of threads give bit-identical
+//! results.
 //!
 //! | microkernel | machine | step of a tile |
 //! | --- | --- | --- |
@@ -15,10 +16,10 @@
 //! Another instruction set is a file that implements [`Microkernel`](tile::Microkernel), a row of
 //! [`select`], and a row of `pteron_operator::Feature`.
 //!
-//! B is packed once, in one layout that all paths read: panels of 16 columns, in which four rows of every column are
-//! adjacent. 4-bit values stay packed two a byte in memory and are widened in registers. A is copied a block at a
-//! time, as unsigned bytes: signed values and their zero points are offset by 128. Rows that are patches of an image
-//! overlap in the copy, if tiles can read rows in segments: AMX can do so only if segments are whole steps.
+//! B is packed once, in one layout that all microkernels read: panels of 16 columns, in which four rows of every
+//! column are adjacent. 4-bit values stay packed two a byte in memory and are widened in registers. A is copied a
+//! block at a time, as unsigned bytes: signed values and their zero points are offset by 128. Rows that are patches of
+//! an image overlap in the copy, if tiles can read rows in segments: AMX can do so only if segments are whole steps.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;

@@ -1,4 +1,9 @@
 //! The right operand of a product, packed in the layout that the tiles read.
+//!
+//! Four rows of a column are adjacent because instructions for 8-bit values (`vpdpbusd`, `tdpbusd`) add up four
+//! products a 32-bit lane. The sums of the columns are stored, too: they take the zero point out of the product,
+//! `sum((a - zero) * b) = sum(a * b) - zero * sum(b)`, as in gemmlowp (Jacob et al., "Quantization and Training of
+//! Neural Networks for Efficient Integer-Arithmetic-Only Inference", 2018), so that tiles multiply the stored bytes.
 
 use super::super::mat::MatRef;
 use pteron_tensor::memory::filled;
@@ -35,9 +40,9 @@ pub struct Weights<'a> {
     pub group: usize,
 }
 
-/// Weights packed once, for every level: panels of 16 columns, each a sequence of blocks in which four rows of each
-/// column are adjacent (with 4-bit values, eight rows: four in the low halves of the bytes, the next four in the high
-/// halves). Padding is zero.
+/// Weights packed once, for every microkernel: panels of 16 columns, each a sequence of blocks in which four rows of
+/// each column are adjacent (with 4-bit values, eight rows: four in the low halves of the bytes, the next four in the
+/// high halves). Padding is zero.
 #[derive(Clone, Debug)]
 pub struct PackedWeights {
     data: AlignedBuffer,

@@ -91,7 +91,8 @@ pub(crate) struct Args<'a> {
     pub(super) a: &'a [u8],
     /// Bytes from one row of A to the next.
     pub(super) a_step: usize,
-    /// Bytes from the first row of A to the first of the second half, for tiles of [two halves](Microkernel::half_rows).
+    /// Bytes from the first row of A to the first of the second half, for tiles of [two
+    /// halves](Microkernel::half_rows).
     pub(super) low: usize,
     /// Offsets of the segments of a row of A, of `k` elements each. Each segment goes with the next blocks of B.
     pub(super) segments: &'a [usize],

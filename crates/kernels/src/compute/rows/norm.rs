@@ -1,4 +1,8 @@
 //! Normalisation of rows.
+//!
+//! The variance takes a second pass, over the differences from the mean: `mean(x^2) - mean(x)^2` in one pass cancels
+//! where the mean is large (Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983). A row is in
+//! the caches by then.
 
 use super::super::isa::Isa;
 use super::super::simd::{Op, Simd, dispatch};

@@ -1,6 +1,6 @@
-//! Sums and extremes of contiguous f32 values, in the same order on every instruction set: sixteen lanes over a block, then the
-//! blocks in f64. The sequential f32 sum of a lane is short: if all elements have one sign, the relative error stays
-//! below 1e-6, however many there are.
+//! Sums and extremes of contiguous f32 values, in the same order on every instruction set: sixteen lanes over a block,
+//! then the blocks in f64. The sequential f32 sum of a lane is short: if all elements have one sign, the relative
+//! error stays below 1e-6, however many there are.
 
 use super::super::isa::Isa;
 use super::super::scratch;

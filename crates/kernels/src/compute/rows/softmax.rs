@@ -1,4 +1,9 @@
 //! Softmax.
+//!
+//! The maximum is subtracted first, so that no exponential overflows. It takes a pass of its own. The online form,
+//! which FlashAttention uses, finds maximum and sum in one pass and rescales the sum whenever the maximum grows
+//! (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). That saves reads of memory outside the
+//! caches, but rows fit the caches, and needs more exponentials, which take most of the time here.
 
 use super::super::isa::Isa;
 use super::super::math::{self, exp_nonpositive as exp};
