@@ -1,7 +1,7 @@
 //! Convolution of channels-last images of 8-bit values, accumulated in 32-bit integers.
 //!
 //! A depthwise convolution sums a few taps for each channel; any other is a product of patches by packed weights,
-//! with a row for each output pixel. [`qgemm`](super::qgemm) copies its rows a block at a time: here either lines of
+//! with a row for each output pixel. [`qgemm`](super::qgemm()) copies its rows a block at a time: here either lines of
 //! the image, which the rows of neighbouring pixels share, or whole patches.
 
 mod depthwise;

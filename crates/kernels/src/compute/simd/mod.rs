@@ -1,5 +1,5 @@
 //! SIMD code written once for every instruction set. An [`Op`] is generic over a [`Simd`]; [`dispatch`] runs the
-//! instance that was compiled for the best instruction set of an [`Isa`].
+//! instance that was compiled for the best instruction set of an [`Isa`](super::Isa).
 //!
 //! Bodies must be `#[inline(always)]` down to the intrinsics: only code inlined into the dispatcher is compiled with
 //! the instructions. An instruction set is a file and a row in `select.rs`.
