@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use pteron::compile::Cache;
 use pteron::{DataLoader, LoadOptions, Program};
 use pteron_toolbox::bundle::Bundle;
-use pteron_toolbox::input::InputSpec;
+use pteron_toolbox::input::{GivenInput, InputSpec};
 use pteron_toolbox::paths::Paths;
 use pteron_toolbox::run::{LoadMode, Request, default_method, expect_program, open_data};
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ use std::sync::Arc;
 pub(crate) struct CallArgs {
     #[command(flatten)]
     input: InputArg,
-    /// The inputs of the method
+    /// The inputs of the method, in order or by name: `NAME=INPUT`
     #[arg(value_name = "INPUT", allow_negative_numbers = true)]
-    inputs: Vec<InputSpec>,
+    inputs: Vec<GivenInput>,
     /// The method [default: `forward`, or the only one]
     #[arg(short, long, value_name = "NAME")]
     method: Option<String>,
@@ -84,7 +84,7 @@ impl CallArgs {
     /// Declares the paths that are read: the file, input files and data files; and the folder of the cache.
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.input.paths(paths);
-        self.inputs.iter().filter_map(InputSpec::path).for_each(|path| paths.read("", path));
+        self.inputs.iter().filter_map(|input| input.value.path()).for_each(|path| paths.read("", path));
         self.data.iter().for_each(|path| paths.read("--data", path));
         self.cache.iter().for_each(|path| paths.folder("--cache", path));
     }
@@ -104,6 +104,20 @@ impl CallArgs {
         }
         Ok(pteron_toolbox::run::open(self.input.path(), self.mode())
             .and_then(|file| general.compiled(file))?)
+    }
+
+    /// Takes the program among the inputs, with which the file is to be compared.
+    pub(crate) fn take_program(&mut self) -> Option<PathBuf> {
+        let at = self.inputs.iter().position(|input| matches!(input.value, InputSpec::Program(_)))?;
+        match self.inputs.remove(at).value {
+            InputSpec::Program(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Opens another file as [`Self::open`] does the first.
+    pub(crate) fn open_other(&self, general: &GeneralOpts, path: &Path) -> Result<Arc<dyn DataLoader>> {
+        Ok(pteron_toolbox::run::open(path, self.mode()).and_then(|file| general.compiled(file))?)
     }
 
     /// The options that apply to methods only, and whether each was given.
@@ -135,7 +149,7 @@ impl CallArgs {
             _ => "programs (.pte, .bpte) and archives (.pt2)",
         };
         expect_program(&*loader, verb, takes)?;
-        if !self.inputs.iter().any(|input| matches!(input, InputSpec::Image(_))) {
+        if !self.inputs.iter().any(|input| matches!(input.value, InputSpec::Image(_))) {
             self.pictures.refuse()?;
         }
         let mut options = registries::load_options();

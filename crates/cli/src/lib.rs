@@ -38,6 +38,7 @@ mod maps;
 mod pictures;
 mod progress;
 mod registries;
+mod samples;
 mod signals;
 mod verbs;
 
@@ -105,7 +106,7 @@ fn parse() -> (Cli, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pteron_toolbox::input::InputSpec;
+    use pteron_toolbox::input::GivenInput;
     use std::any::TypeId;
     use std::path::PathBuf;
 
@@ -134,7 +135,7 @@ mod tests {
             let is_path = kind == TypeId::of::<PathBuf>();
             let value = match arg.get_possible_values().first() {
                 _ if is_path => format!("{}-{}", verb.get_name(), arg.get_id()),
-                _ if kind == TypeId::of::<InputSpec>() => format!("@{}-{}", verb.get_name(), arg.get_id()),
+                _ if kind == TypeId::of::<GivenInput>() => format!("@{}-{}", verb.get_name(), arg.get_id()),
                 Some(possible) => possible.get_name().to_owned(),
                 None => "1".to_owned(),
             };

@@ -11,6 +11,7 @@
 
 mod argument;
 mod budget;
+pub mod containers;
 pub mod delegate;
 mod expression;
 mod input_sizes;
@@ -315,6 +316,10 @@ pub struct ExportedProgram {
     pub in_spec: Option<String>,
     /// The Python containers of the outputs, as pytree JSON.
     pub out_spec: Option<String>,
+    /// The names of the inputs that the caller passes, in order; empty if they are not known.
+    pub input_names: Vec<Option<String>>,
+    /// The names of the outputs, in order; empty if they are not known.
+    pub output_names: Vec<Option<String>>,
     /// The memory that compiling the program may take, beside the bytes of the source file: copies of weights, folded
     /// constants, nodes. Unlimited by default.
     pub budget: CompileBudget,

@@ -119,11 +119,11 @@ pub use pteron_runtime::{
 };
 pub use pteron_runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendRegistry, BytesLoader,
-    CompileSpec, DataLoader, Delegate, EditLock, Error, ExecuteError, FileLoader, FreeableBuffer, Interrupt,
-    Interrupted, Limits, LoadOptions, MergedDataMap, Method, MethodMeta, Missing, MmapLoader, Module,
-    NamedDataMap, Program, Protected, PtdDataMap, Result, Session, SharedMethod, TensorInfo, Unchanged,
-    ValueMeta, before_unfinished_files, discard_unfinished_files, free_memory, replace_entry, replace_file,
-    replace_file_with, write_stream,
+    CompileSpec, DataLoader, Delegate, EditLock, Error, ExecuteError, FileLoader, FreeableBuffer,
+    InputProblem, Interrupt, Interrupted, Limits, LoadOptions, MergedDataMap, Method, MethodMeta, Missing,
+    MmapLoader, Module, NamedDataMap, Program, Protected, PtdDataMap, Purpose, Result, Session, SharedMethod,
+    TensorInfo, Unchanged, ValueMeta, ValueNames, arrange_inputs, before_unfinished_files,
+    discard_unfinished_files, free_memory, replace_entry, replace_file, replace_file_with, write_stream,
 };
 pub use pteron_tensor::{
     self as tensor, Bool, Complex, DimOrder, Element, Scalar, ScalarType, Shape, Tensor, TensorMeta,

@@ -1,14 +1,19 @@
 //! Metadata of methods as JSON, from which Python creates dataclasses.
 
+use crate::errors::Result;
 use pteron::{EValue, MethodMeta, ValueMeta, tensor::ShapeDynamism};
 use serde_json::{Value, json};
 
 /// The metadata of a method.
-pub(crate) fn method(meta: &MethodMeta<'_>) -> Value {
-    json!({
+pub(crate) fn method(meta: &MethodMeta<'_>) -> Result<Value> {
+    let names = meta.value_names()?;
+    let values = |values: Vec<ValueMeta>, names: Vec<Option<String>>| -> Vec<Value> {
+        values.iter().zip(names).map(|(meta, name)| value(meta, name)).collect()
+    };
+    Ok(json!({
         "name": meta.name(),
-        "inputs": meta.inputs().iter().zip(pteron_toolbox::input_names(meta)).map(|(meta, name)| value(meta, name)).collect::<Vec<_>>(),
-        "outputs": meta.outputs().iter().map(|meta| value(meta, None)).collect::<Vec<_>>(),
+        "inputs": values(meta.inputs(), names.inputs),
+        "outputs": values(meta.outputs(), names.outputs),
         "attributes": meta.attributes().iter().map(tensor).collect::<Vec<_>>(),
         "memory_arenas": meta.memory_arenas().collect::<Vec<_>>(),
         "operators": meta.operators().into_iter().map(|op| (op.name, op.calls)).collect::<std::collections::BTreeMap<_, _>>(),
@@ -16,7 +21,7 @@ pub(crate) fn method(meta: &MethodMeta<'_>) -> Value {
             "id": backend.id, "delegates": backend.delegates, "payload_bytes": backend.payload_bytes,
         })).collect::<Vec<_>>(),
         "instructions": meta.num_instructions(),
-    })
+    }))
 }
 
 fn value(meta: &ValueMeta, name: Option<String>) -> Value {

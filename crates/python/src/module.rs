@@ -8,7 +8,7 @@ use crate::opened::{OpenProgram, Signature, lock};
 use crate::settings::{Settings, Source, paths};
 use crate::state::State;
 use crate::tensor::{PyTensor, array_of};
-use pteron::{EValue, Method};
+use pteron::{EValue, InputProblem, Method, arrange_inputs};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping, PyTuple};
@@ -147,7 +147,7 @@ impl PyModule {
     fn _meta(&self, py: Python<'_>, name: &str) -> PyResult<String> {
         let opened = self.opened(py)?;
         let meta = opened.program.method_meta(name).map_err(Failure::from)?;
-        Ok(meta::method(&meta).to_string())
+        Ok(meta::method(&meta)?.to_string())
     }
 
     /// Loads a method now rather than on its first call.
@@ -400,49 +400,23 @@ pub(crate) fn inputs<'py>(
     if args.len() == declared.len() && kwargs.is_none() {
         return args.iter().zip(declared).map(|(arg, declared)| Input::of(&arg, declared)).collect();
     }
-    let open: Vec<usize> = match args.len() > declared.iter().filter(|d| d.traced.is_none()).count() {
-        true => (0..declared.len()).collect(),
-        false => (0..declared.len()).filter(|&i| declared[i].traced.is_none()).collect(),
-    };
-    let mut given: Vec<Option<Bound<'py, PyAny>>> = vec![None; declared.len()];
-    if args.len() > open.len() {
-        return Err(wrong_count(signature, args.len()));
-    }
-    for (arg, &i) in args.iter().zip(&open) {
-        given[i] = Some(arg);
-    }
-    for (name, value) in kwargs.into_iter().flatten() {
-        let name: String = name.extract()?;
-        let at = position(signature, &name)?;
-        if given[at].replace(value).is_some() {
-            return Err(PyTypeError::new_err(format!("input `{name}` was given twice")));
+    let named: Vec<(String, Bound<'py, PyAny>)> = kwargs
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| Ok((name.extract()?, value)))
+        .collect::<PyResult<_>>()?;
+    let given = arrange_inputs(&signature.name, declared, &signature.names, args.iter(), named);
+    let given = given.map_err(|error| match error {
+        pteron::Error::Input { problem: problem @ InputProblem::Twice { .. }, .. } => {
+            PyTypeError::new_err(problem.to_string())
         }
-    }
-    let value =
-        |(given, declared): (&Option<Bound<'py, PyAny>>, &pteron::ValueMeta)| match (given, &declared.traced)
-        {
-            (Some(given), _) => Input::of(given, declared),
-            (None, Some(fixed)) => Ok(Input::Value(fixed.clone())),
-            (None, None) => Err(wrong_count(signature, args.len() + kwargs.map_or(0, |kwargs| kwargs.len()))),
-        };
-    given.iter().zip(declared).map(value).collect()
-}
-
-fn wrong_count(signature: &Signature, given: usize) -> PyErr {
-    let takes = pteron_toolbox::show::count(signature.inputs.len(), "input");
-    Failure::Input(format!("method `{}` takes {takes}, {given} were given", signature.name)).into()
-}
-
-/// The position of the input with this name.
-fn position(signature: &Signature, name: &str) -> PyResult<usize> {
-    signature.names.iter().position(|n| n.as_deref() == Some(name)).ok_or_else(|| {
-        let named: Vec<&str> = signature.names.iter().flatten().map(String::as_str).collect();
-        let hint = match named.is_empty() {
-            true => "; the program does not name its inputs, so give them by position".to_owned(),
-            false => pteron_toolbox::did_you_mean(name, named.iter().copied()),
-        };
-        Failure::Input(format!("method `{}` has no input `{name}`{hint}", signature.name)).into()
-    })
+        other => Failure::from(other).into(),
+    })?;
+    let value = |(given, declared): (Option<Bound<'py, PyAny>>, &pteron::ValueMeta)| match given {
+        Some(given) => Input::of(&given, declared),
+        None => Ok(Input::Value(declared.traced.clone().unwrap_or(EValue::None))),
+    };
+    given.into_iter().zip(declared).map(value).collect()
 }
 
 fn set_and_run(method: &mut Method, inputs: &[Input]) -> Done<()> {

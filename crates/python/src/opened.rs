@@ -35,14 +35,14 @@ pub(crate) struct Signature {
 
 impl Signature {
     /// The signature in a method's metadata.
-    pub(crate) fn of(meta: &MethodMeta<'_>) -> Self {
-        Self {
+    pub(crate) fn of(meta: &MethodMeta<'_>) -> Result<Self> {
+        Ok(Self {
             name: meta.name().to_owned(),
             inputs: meta.inputs(),
-            names: pteron_toolbox::input_names(meta),
+            names: meta.value_names()?.inputs,
             outputs: meta.outputs().len(),
             has_state: OnceLock::new(),
-        }
+        })
     }
 }
 
@@ -122,7 +122,7 @@ impl OpenProgram {
         if let Some(known) = lock(&self.signatures).get(name) {
             return Ok(Arc::clone(known));
         }
-        let signature = Arc::new(Signature::of(&self.program.method_meta(name)?));
+        let signature = Arc::new(Signature::of(&self.program.method_meta(name)?)?);
         lock(&self.signatures).insert(name.to_owned(), Arc::clone(&signature));
         Ok(signature)
     }

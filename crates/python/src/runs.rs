@@ -361,7 +361,7 @@ impl Compilation {
                 _ => return Err(Failure::Input("name one method to calibrate with methods=[…]".to_owned())),
             };
             let calibration = Calibration::new(&self.file, &observing, name)?;
-            let signature = Signature::of(&calibration.program().method_meta(name)?);
+            let signature = Signature::of(&calibration.program().method_meta(name)?)?;
             Ok((calibration, signature))
         })?;
         for sample in samples {

@@ -152,7 +152,7 @@ impl PyTrainingModule {
         args: &Bound<'py, PyTuple>,
         method: &str,
     ) -> PyResult<Bound<'py, PyList>> {
-        let signature = Signature::of(&self.program.method_meta(method).map_err(Failure::from)?);
+        let signature = Signature::of(&self.program.method_meta(method).map_err(Failure::from)?)?;
         let inputs = inputs(&signature, args, None)?;
         let outputs = self.with(py, |inner| {
             let values = inputs.into_iter().map(Input::into_value).collect::<Result<Vec<_>>>()?;

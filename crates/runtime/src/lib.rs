@@ -58,7 +58,7 @@ pub use module::Module;
 pub use open::{
     BackendUse, BytesLoader, ConstantBytes, DataLoader, FileLoader, FreeableBuffer, LoaderReader,
     MergedDataMap, MethodMeta, MmapLoader, NamedDataMap, OperatorUse, Program, PtdDataMap, PteDataMap,
-    Purpose, TensorInfo, ValueMeta, check_tensor,
+    Purpose, TensorInfo, ValueMeta, arrange_inputs, check_tensor,
 };
 pub use options::LoadOptions;
 pub use prepare::AsWritten;
@@ -66,6 +66,7 @@ pub use prepare::raise::{RaisedFlow, RaisedInstruction, RaisedMethod, RaisedRead
 pub use pteron_engine::{Call, CallArg, CallOut, Constant, Graph, Identity, PackStore, SourceId, ValueId};
 pub use pteron_exported::delegate::{DebugHandle, DelegateSource, DelegateSources, SourceNode};
 pub use pteron_exported::{InputSizes, SizeProblem};
+pub use pteron_format::pte::ValueNames;
 pub use pteron_pool::{Interrupt, Interrupted};
 pub use pteron_tensor::Unchanged;
 pub use replace::{

@@ -1,4 +1,7 @@
-use crate::{DataLoader, LoadOptions, Method, MethodMeta, NamedDataMap, Program, Result, load};
+use crate::{
+    DataLoader, LoadOptions, Method, MethodMeta, NamedDataMap, Program, Result, ValueMeta, arrange_inputs,
+    load,
+};
 use pteron_operator::EValue;
 use pteron_tensor::{AlignedBuffer, Unchanged};
 use std::collections::BTreeMap;
@@ -19,6 +22,8 @@ const SHARED_ARENAS: usize = 2;
 ///
 /// let mut module = Module::open("model.pte", LoadOptions::default())?;
 /// let outputs = module.forward(&[Tensor::from_slice(&[1, 2], &[0.5f32, 2.0])?.into()])?;
+/// let pair = Tensor::from_slice(&[1, 2], &[0.5f32, 2.0])?;
+/// let outputs = module.execute_named("forward", [("pair", pair.into())])?;
 /// # Ok(()) }
 /// ```
 pub struct Module {
@@ -239,6 +244,27 @@ impl Module {
     /// Executes a method, loading it if necessary. The outputs are copies.
     pub fn execute(&mut self, name: &str, inputs: &[EValue]) -> Result<Vec<EValue>> {
         self.with_method(name, |method| method.execute(inputs))
+    }
+
+    /// Executes a method with its inputs by name, loading it if necessary. Inputs that the exporter fixed may be omitted. The
+    /// outputs are copies, in the order of [`MethodMeta::value_names`].
+    ///
+    /// # Errors
+    /// No input has one of the names, one is given twice, or one is missing.
+    pub fn execute_named<'n>(
+        &mut self,
+        name: &str,
+        inputs: impl IntoIterator<Item = (&'n str, EValue)>,
+    ) -> Result<Vec<EValue>> {
+        let meta = self.program.method_meta(name)?;
+        let (declared, names) = (meta.inputs(), meta.value_names()?);
+        let inputs = inputs.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let inputs = arrange_inputs(name, &declared, &names.inputs, std::iter::empty(), inputs)?;
+        let fixed = |declared: &ValueMeta| declared.traced.clone().unwrap_or(EValue::None);
+        let inputs = inputs.into_iter().zip(&declared);
+        let inputs: Vec<EValue> =
+            inputs.map(|(value, declared)| value.unwrap_or_else(|| fixed(declared))).collect();
+        self.execute(name, &inputs)
     }
 
     /// Writes the persistent tensors of a method to a `.ptd` file, atomically: see [`Method::save_checkpoint`].

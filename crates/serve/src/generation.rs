@@ -1,7 +1,7 @@
 use crate::metadata::{Signature, TensorSpec};
 use crate::options::ServiceOptions;
 use crate::probe;
-use crate::refusal::{Reason, Refusal, Result};
+use crate::refusal::{Refusal, Result};
 use crate::repository::{Files, Source};
 use crate::stateful::StatefulModules;
 use pteron::{DataLoader, FileLoader, Limits, LoadOptions, MergedDataMap, Module, NamedDataMap};
@@ -48,15 +48,15 @@ impl Generation {
     ) -> Result<Self> {
         let load = LoadOptions { data: data(files, &options.load.limits)?, ..options.load.clone() };
         let file = open(&files.program)?;
-        let file = pteron::compile::program(file, &load.kernels, &load.limits).map_err(failed)?;
-        let program = Program::load(file, &load.limits).map_err(failed)?;
+        let file = pteron::compile::program(file, &load.kernels, &load.limits).map_err(Refusal::loading)?;
+        let program = Program::load(file, &load.limits).map_err(Refusal::loading)?;
         let name = method_name(&program, files.config.method.as_deref())?;
-        let signature = Signature::of(&program.method_meta(&name).map_err(failed)?, &files.config)?;
+        let signature = Signature::of(&program.method_meta(&name).map_err(Refusal::loading)?, &files.config)?;
         let method = match files.config.share_memory_arenas {
             true => Instances::Stateful(stateful.open(files, &program, load)?),
             false => {
                 let method = program.load_method(&name, load).and_then(SharedMethod::new);
-                Instances::Shared(Box::new(method.map_err(failed)?))
+                Instances::Shared(Box::new(method.map_err(Refusal::loading)?))
             }
         };
         let mut generation = Self {
@@ -124,25 +124,19 @@ fn batch_sizes(most: usize) -> Vec<usize> {
 }
 
 fn open(source: &Source) -> Result<Arc<dyn DataLoader>> {
-    Ok(Arc::new(FileLoader::named(&source.path, &source.name).map_err(failed)?))
+    Ok(Arc::new(FileLoader::named(&source.path, &source.name).map_err(Refusal::loading)?))
 }
 
 fn data(files: &Files, limits: &Limits) -> Result<Option<Arc<dyn NamedDataMap>>> {
     let open = |source| {
-        let map = PtdDataMap::load(open(source)?, limits).map_err(failed)?;
+        let map = PtdDataMap::load(open(source)?, limits).map_err(Refusal::loading)?;
         Ok(Arc::new(map) as Arc<dyn NamedDataMap>)
     };
     let mut maps: Vec<_> = files.data.iter().map(open).collect::<Result<_>>()?;
     Ok(match maps.len() {
         0 | 1 => maps.pop(),
-        _ => Some(Arc::new(MergedDataMap::new(maps).map_err(failed)?)),
+        _ => Some(Arc::new(MergedDataMap::new(maps).map_err(Refusal::loading)?)),
     })
-}
-
-/// A file that cannot be read may be readable the next time; what is wrong with its contents stays wrong.
-pub(crate) fn failed(error: pteron::Error) -> Refusal {
-    let reason = if matches!(error, pteron::Error::Io { .. }) { Reason::Unavailable } else { Reason::Failed };
-    Refusal::of(reason, &error)
 }
 
 fn method_name(program: &Program, wanted: Option<&str>) -> Result<String> {
@@ -150,7 +144,7 @@ fn method_name(program: &Program, wanted: Option<&str>) -> Result<String> {
         return Ok(name.to_owned());
     }
     let names: Vec<&str> = program.method_names().collect();
-    match program.default_method().map_err(failed)? {
+    match program.default_method().map_err(Refusal::loading)? {
         Some(name) => Ok(name.to_owned()),
         None => Err(Refusal::invalid(format!(
             "the program has the methods {}, and no `forward`: name one in pteron.json, \"method\"",

@@ -4,7 +4,6 @@ use crate::datatype;
 use crate::refusal::{Reason, Refusal, Result};
 use crate::repository::Config;
 use pteron::tensor::ShapeDynamism;
-use pteron::tools::input_names;
 use pteron::{EValue, MethodMeta, ScalarType, Tag, ValueMeta};
 
 /// An input or output that is a tensor, or an output that is a scalar.
@@ -65,8 +64,9 @@ pub(crate) struct Signature {
 impl Signature {
     /// The signature of a method, with the names of its configuration.
     pub(crate) fn of(meta: &MethodMeta<'_>, config: &Config) -> Result<Self> {
+        let names = meta.value_names().map_err(Refusal::loading)?;
         let (mut inputs, mut fixed) = (Vec::new(), Vec::new());
-        for ((i, value), name) in meta.inputs().into_iter().enumerate().zip(input_names(meta)) {
+        for ((i, value), name) in meta.inputs().into_iter().enumerate().zip(names.inputs) {
             match (&value.tensor, &value.traced) {
                 (Some(_), _) => inputs.push((i, spec(&value, name, "input", i)?)),
                 (None, Some(traced)) => fixed.push((i, traced.clone())),
@@ -75,8 +75,8 @@ impl Signature {
             }
         }
         let outputs = meta.outputs();
-        let own = |value: &ValueMeta| value.tensor.as_ref().and_then(|tensor| tensor.name.clone());
-        let outputs = outputs.iter().enumerate().map(|(i, value)| spec(value, own(value), "output", i));
+        let outputs = outputs.iter().zip(names.outputs).enumerate();
+        let outputs = outputs.map(|(i, (value, name))| spec(value, name, "output", i));
         let mut outputs: Vec<_> = outputs.collect::<Result<_>>()?;
         rename(inputs.iter_mut().map(|(_, spec)| spec).collect(), &config.inputs, "input")?;
         rename(outputs.iter_mut().collect(), &config.outputs, "output")?;

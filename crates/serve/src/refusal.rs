@@ -104,6 +104,14 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// A model that cannot be loaded. A file that cannot be read may be readable the next time; what is wrong with its contents
+    /// stays wrong.
+    pub(crate) fn loading(error: pteron::Error) -> Self {
+        let reason =
+            if matches!(error, pteron::Error::Io { .. }) { Reason::Unavailable } else { Reason::Failed };
+        Self::of(reason, &error)
+    }
+
     /// A refusal for this reason.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }

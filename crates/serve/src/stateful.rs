@@ -1,7 +1,6 @@
 //! Programs whose methods share their state, which persists from request to request.
 
-use crate::generation::failed;
-use crate::refusal::Result;
+use crate::refusal::{Refusal, Result};
 use crate::repository::{Files, Source, Stamp};
 use pteron::{LoadOptions, Module, Program};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -34,7 +33,7 @@ impl StatefulModules {
             return Ok(module);
         }
         let mut module = Module::new(program.clone(), load);
-        module.share_memory_arenas().map_err(failed)?;
+        module.share_memory_arenas().map_err(Refusal::loading)?;
         let module = Arc::new(Mutex::new(module));
         known.push(ProbedModule {
             program: files.program.clone(),

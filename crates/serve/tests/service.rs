@@ -37,7 +37,7 @@ fn inputs_have_the_names_of_keyword_arguments() {
     folder.copy("archives/keywords/model.pt2", "keywords.pt2");
     let (_, model) = folder.service().model("keywords", "").unwrap();
     let names: Vec<&str> = model.inputs().map(|input| &*input.name).collect();
-    assert_eq!(names, ["input_0", "scale", "offset.early", "offset.late"]);
+    assert_eq!(names, ["x", "scale", "offset.early", "offset.late"]);
 }
 
 /// The values are those that the reference's `Module` computes with `share_memory_arenas`.

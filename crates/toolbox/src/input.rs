@@ -10,6 +10,7 @@
 //! | `digit.png` | an image, for image inputs (module `picture`) |
 //! | `5`, `0.5`, `true` | a scalar where the program takes one |
 //! | `none` | no value |
+//! | `NAME=x.npy`, `NAME=2x2xf32=1,2,3,4` | any of these, for the input of this name |
 
 use crate::picture::{self, Preparation};
 use crate::{Error, Result, npy, stream};
@@ -40,6 +41,41 @@ pub enum InputSpec {
     Number(Scalar),
     /// `none`
     None,
+    /// `model.pte`: no input of a method, but the other program of a comparison.
+    Program(PathBuf),
+}
+
+/// An input of a call: by position, or by name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GivenInput {
+    /// The name of the input that it is for; without, it is for the next one.
+    pub name: Option<String>,
+    /// The input.
+    pub value: InputSpec,
+}
+
+impl From<InputSpec> for GivenInput {
+    fn from(value: InputSpec) -> Self {
+        Self { name: None, value }
+    }
+}
+
+impl FromStr for GivenInput {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=').filter(|(name, _)| is_name(name)) {
+            Some((name, value)) => Ok(Self { name: Some(name.to_owned()), value: value.parse()? }),
+            None => text.parse().map(|value: InputSpec| value.into()),
+        }
+    }
+}
+
+/// Whether a text before `=` is the name of an input: identifiers and indices with dots between them. The type of a tensor
+/// is none.
+fn is_name(text: &str) -> bool {
+    let is_start = text.starts_with(|c: char| c.is_alphabetic() || c == '_');
+    is_start && text.chars().all(|c| c.is_alphanumeric() || "_.".contains(c)) && parse_type(text).is_none()
 }
 
 /// The elements of an input.
@@ -134,6 +170,7 @@ impl InputSpec {
         match ending.as_str() {
             "npy" => Some(Self::Npy(path.to_owned())),
             "png" | "jpg" | "jpeg" => Some(Self::Image(path.to_owned())),
+            "pte" | "bpte" | "pt2" => Some(Self::Program(path.to_owned())),
             _ => None,
         }
     }
@@ -141,9 +178,10 @@ impl InputSpec {
     /// The file that [`resolve`](Self::resolve) reads, if any.
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::Npy(path) | Self::Image(path) | Self::Tensor { elements: Elements::Raw(path), .. } => {
-                Some(path)
-            }
+            Self::Npy(path)
+            | Self::Image(path)
+            | Self::Program(path)
+            | Self::Tensor { elements: Elements::Raw(path), .. } => Some(path),
             _ => None,
         }
     }
@@ -155,8 +193,14 @@ impl InputSpec {
     /// If the input does not match the declaration, or its file cannot be read.
     pub fn resolve(&self, declared: &DeclaredInput, pictures: &Preparation) -> Result<EValue> {
         let number = matches!(declared.tag, Tag::Int | Tag::Double | Tag::Bool);
+        if let Self::Program(path) = self {
+            return Err(Error::input(format!(
+                "{} is a program, not an input; `pteron compare A B` compares two programs",
+                path.display()
+            )));
+        }
         Ok(match self {
-            Self::None => EValue::None,
+            Self::None | Self::Program(_) => EValue::None,
             Self::Npy(path) => {
                 let array = npy::open(path)?;
                 declared.check(array.meta().dtype(), array.meta().sizes())?;

@@ -11,6 +11,7 @@ pub mod batch;
 #[cfg(feature = "bef")]
 pub mod bef;
 pub mod bundle;
+pub mod comparison;
 pub mod convert;
 pub mod delegates;
 pub mod diff;
@@ -22,7 +23,6 @@ pub mod etrecord;
 pub mod extract;
 pub mod file;
 pub mod input;
-mod input_names;
 pub mod inspect;
 pub mod json;
 mod kind;
@@ -43,6 +43,5 @@ pub mod tolerance;
 pub mod validate;
 
 pub use error::{Context, Error, Result};
-pub use input_names::input_names;
 pub use pteron_operator::did_you_mean;
 pub use pteron_runtime::one_line;

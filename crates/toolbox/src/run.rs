@@ -1,14 +1,14 @@
 //! Runs a method once or many times.
 
-use crate::input::{DeclaredInput, InputSpec, type_text};
+use crate::input::{DeclaredInput, GivenInput, InputSpec, type_text};
 use crate::picture::Preparation;
 use crate::show::{self, count};
 use crate::{Context, Error, Result, stream};
 use pteron_clock::Instant;
 use pteron_operator::{EValue, Tag};
 use pteron_runtime::{
-    DataLoader, FileLoader, InputSizes, Limits, LoadOptions, MergedDataMap, Method, MmapLoader, Module,
-    NamedDataMap, Program, PtdDataMap, ValueMeta,
+    DataLoader, FileLoader, InputProblem, InputSizes, Limits, LoadOptions, MergedDataMap, Method, MethodMeta,
+    MmapLoader, Module, NamedDataMap, Program, PtdDataMap, ValueMeta, arrange_inputs,
 };
 use pteron_tensor::{DimOrder, Tensor, Unchanged};
 use serde::Serialize;
@@ -95,7 +95,7 @@ pub struct Request {
     /// The method; by default `forward`, or the only one.
     pub method: Option<String>,
     /// The inputs; if empty, zeros and the values that the exporter fixed.
-    pub inputs: Vec<InputSpec>,
+    pub inputs: Vec<GivenInput>,
     /// The preprocessing of picture inputs.
     pub pictures: Preparation,
     /// Inputs as values; they replace `inputs`.
@@ -118,7 +118,7 @@ pub struct CallSpec {
     /// The method.
     pub method: String,
     /// Its inputs; if empty, as in [`Request::inputs`].
-    pub inputs: Vec<InputSpec>,
+    pub inputs: Vec<GivenInput>,
 }
 
 impl FromStr for CallSpec {
@@ -224,7 +224,7 @@ pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result
 pub fn inputs(
     program: &Program,
     method: &str,
-    inputs: Vec<InputSpec>,
+    inputs: Vec<GivenInput>,
     pictures: &Preparation,
 ) -> Result<Vec<EValue>> {
     let (method, pictures) = (Some(method.to_owned()), pictures.clone());
@@ -258,7 +258,7 @@ impl Request {
             true => (default_inputs(&declared)?, Some(declared.iter().map(default_text).collect())),
             false => {
                 let allowed = meta.input_sizes()?.map(Arc::new);
-                (given_inputs(&method, &declared, allowed, &self.inputs, &self.pictures)?, None)
+                (given_inputs(&meta, &declared, allowed, &self.inputs, &self.pictures)?, None)
             }
         };
         Ok(ResolvedCall { method, inputs, zeros })
@@ -273,47 +273,56 @@ pub(crate) fn once(method: &mut Method, inputs: &[EValue]) -> Result<()> {
     Ok(method.run()?)
 }
 
-/// Makes the inputs from their specifications, which may omit the inputs that the exporter fixed: all of them or none.
+/// Makes the inputs from their specifications, by position or by name, which may omit the inputs that the exporter fixed.
 fn given_inputs(
-    method: &str,
+    meta: &MethodMeta<'_>,
     declared: &[ValueMeta],
     allowed: Option<Arc<InputSizes>>,
-    specs: &[InputSpec],
+    given: &[GivenInput],
     pictures: &Preparation,
 ) -> Result<Vec<EValue>> {
-    let open = declared.iter().filter(|d| d.traced.is_none()).count();
-    let all = specs.len() == declared.len();
-    if !all && specs.len() != open {
-        let list: Vec<String> = declared.iter().map(default_text).collect();
-        return Err(Error::input(format!(
-            "method `{method}` takes {}, {} given: {}",
-            count(declared.len(), "input"),
-            match specs.len() {
-                1 => "1 was".to_owned(),
-                n => format!("{n} were"),
-            },
-            if list.is_empty() { "run it without".to_owned() } else { format!("give it {}", list.join(" ")) }
-        )));
-    }
-    let mut specs = specs.iter();
+    let method = meta.name();
+    let named = given.iter().filter_map(|input| Some((input.name.clone()?, &input.value)));
+    let positional: Vec<&InputSpec> =
+        given.iter().filter(|input| input.name.is_none()).map(|input| &input.value).collect();
+    let names = meta.value_names()?;
+    let specs = arrange_inputs(method, declared, &names.inputs, positional.into_iter(), named);
+    let specs = specs.map_err(|error| match error {
+        pteron_runtime::Error::Input { problem: InputProblem::Count { .. }, .. } => {
+            wrong_count(method, declared, given.len())
+        }
+        other => other.into(),
+    })?;
     let mut inputs = Vec::with_capacity(declared.len());
-    for (i, value) in declared.iter().enumerate() {
-        inputs.push(match (&value.traced, all) {
-            (Some(fixed), false) => fixed.clone(),
-            _ => {
-                let Some(spec) = specs.next() else { break };
+    for (i, (value, spec)) in declared.iter().zip(specs).enumerate() {
+        inputs.push(match (spec, &value.traced) {
+            (None, fixed) => fixed.clone().unwrap_or(EValue::None),
+            (Some(spec), _) => {
                 let meta = value.tensor.as_ref().map(|t| t.meta.clone());
                 let (method_name, allowed) = (method.to_owned(), allowed.clone());
                 let declared = DeclaredInput { method: method_name, index: i, tag: value.tag, meta, allowed };
                 match spec.resolve(&declared, pictures) {
                     // This error already names the method and the input.
                     Err(e @ Error::Runtime(pteron_runtime::Error::Input { .. })) => return Err(e),
-                    made => made.context(|| format!("input {i} of method `{method}`"))?,
+                    resolved => resolved.context(|| format!("input {i} of method `{method}`"))?,
                 }
             }
         });
     }
     Ok(inputs)
+}
+
+fn wrong_count(method: &str, declared: &[ValueMeta], given: usize) -> Error {
+    let list: Vec<String> = declared.iter().map(default_text).collect();
+    Error::input(format!(
+        "method `{method}` takes {}, {} given: {}",
+        count(declared.len(), "input"),
+        match given {
+            1 => "1 was".to_owned(),
+            n => format!("{n} were"),
+        },
+        if list.is_empty() { "run it without".to_owned() } else { format!("give it {}", list.join(" ")) }
+    ))
 }
 
 fn default_inputs(declared: &[ValueMeta]) -> Result<Vec<EValue>> {

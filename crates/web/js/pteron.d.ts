@@ -37,8 +37,8 @@ export type Input =
   | Numbers | number | bigint | boolean | string | null | undefined;
 
 /**
- * The inputs of a method: a list in order (those that the exporter fixed may be omitted, all or none), an object by the
- * names that the exporter kept, or a single input that is not a list.
+ * The inputs of a method: a list in order (those that the exporter fixed may be omitted, all or none), an object by
+ * the names of the inputs, or a single input that is not a list.
  */
 export type Inputs = readonly Input[] | Record<string, Input> | Exclude<Input, Numbers | null | undefined>;
 
@@ -49,8 +49,10 @@ export type Output = Tensor | number | bigint | boolean | string | null | Output
 export interface Value {
   /** `Tensor`, `Int`, `Double`, `Bool`, `String`, … */
   readonly kind: string;
+  /** Its name in the exported signature, such as `input_ids` or `cache.0`, if the program has it. */
+  readonly name: string | null;
   /** The type of a tensor. The sizes of a dynamic tensor are upper bounds. */
-  readonly tensor: { readonly name: string | null; readonly dtype: DType; readonly sizes: number[]; readonly dynamic: boolean } | null;
+  readonly tensor: { readonly dtype: DType; readonly sizes: number[]; readonly dynamic: boolean } | null;
   /** The value that the exporter fixed, as text. */
   readonly fixed: string | null;
 }

@@ -315,7 +315,7 @@ function given(declared, inputs, give) {
 const isOne = (inputs) => typeof inputs !== "object" || ArrayBuffer.isView(inputs) || "data" in inputs;
 
 function byName(declared, inputs) {
-  const names = declared.map((input) => input.tensor?.name);
+  const names = declared.map((input) => input.name);
   const unknown = Object.keys(inputs).find((name) => !names.includes(name));
   if (unknown === undefined) return names.map((name) => inputs[name]);
   const known = names.filter(Boolean).join(", ");

@@ -114,7 +114,7 @@ function showInputs() {
 }
 
 /** An input: the form field, and a function that returns the source of its values. */
-function input({ kind, tensor, fixed }, index) {
+function input({ name: label, tensor, fixed }, index) {
   if (fixed !== null || !tensor) return { source: async () => ({ kind: "fixed" }) };
   const channels = pictured(tensor);
   const choice = make("select", { id: `source${index}` });
@@ -136,7 +136,7 @@ function input({ kind, tensor, fixed }, index) {
     picture: [make("div", { className: "preview" }, image, pick), ...(isFloat ? [make("label", {}, "Values ", values)] : []), make("label", {}, "Shape ", cut)],
     random: [], zeros: sized, numbers: [...sized, numbers],
   };
-  const name = tensor.name || (method().inputs.length > 1 ? `Input ${index + 1}` : "Input");
+  const name = label || (method().inputs.length > 1 ? `Input ${index + 1}` : "Input");
   const more = make("div", { style: "display: grid; gap: 9px" });
   const field = make("fieldset", {}, make("legend", { textContent: name }),
     make("p", { className: "type", textContent: `${tensor.dtype} ${tensor.sizes.join("×") || "scalar"}${tensor.dynamic ? " at most" : ""}` }),

@@ -80,7 +80,7 @@ impl OpenFile {
         };
         let names = module.method_names();
         let methods =
-            names.iter().map(|name| Ok(method(&module.method_meta(name)?))).collect::<Result<Vec<_>>>()?;
+            names.iter().map(|name| method(&module.method_meta(name)?)).collect::<Result<Vec<_>>>()?;
         let main = default_method(module.program()).ok();
         Ok(json!({ "name": name, "bytes": bytes, "main": main, "methods": methods }))
     }
@@ -115,17 +115,21 @@ fn loader(name: String, bytes: AlignedBuffer) -> Arc<dyn DataLoader> {
     Arc::new(BytesLoader::named(name, FreeableBuffer::read(bytes)))
 }
 
-fn method(meta: &MethodMeta<'_>) -> Value {
-    json!({
+fn method(meta: &MethodMeta<'_>) -> Result<Value> {
+    let names = meta.value_names()?;
+    let values = |values: Vec<ValueMeta>, names: Vec<Option<String>>| -> Vec<Value> {
+        values.iter().zip(names).map(|(meta, name)| value(meta, name)).collect()
+    };
+    Ok(json!({
         "name": meta.name(),
-        "inputs": meta.inputs().iter().map(value).collect::<Vec<_>>(),
-        "outputs": meta.outputs().iter().map(value).collect::<Vec<_>>(),
+        "inputs": values(meta.inputs(), names.inputs),
+        "outputs": values(meta.outputs(), names.outputs),
         "backends": meta.backends().into_iter().map(|backend| backend.id).collect::<Vec<_>>(),
         "instructions": meta.num_instructions(),
-    })
+    }))
 }
 
-fn value(meta: &ValueMeta) -> Value {
+fn value(meta: &ValueMeta, name: Option<String>) -> Value {
     let fixed = match &meta.traced {
         Some(EValue::Int(v)) => json!(v.to_string()),
         Some(EValue::Double(v)) => json!(v.to_string()),
@@ -133,13 +137,12 @@ fn value(meta: &ValueMeta) -> Value {
         Some(EValue::String(v)) => json!(v),
         _ => Value::Null,
     };
-    let tensor = |TensorInfo { meta, name, .. }: &TensorInfo| {
+    let tensor = |TensorInfo { meta, .. }: &TensorInfo| {
         json!({
-            "name": name,
             "dtype": meta.dtype().name(),
             "sizes": meta.sizes().iter().collect::<Vec<_>>(),
             "dynamic": meta.dynamism() != ShapeDynamism::Static,
         })
     };
-    json!({ "kind": meta.tag.to_string(), "tensor": meta.tensor.as_ref().map(tensor), "fixed": fixed })
+    json!({ "kind": meta.tag.to_string(), "name": name, "tensor": meta.tensor.as_ref().map(tensor), "fixed": fixed })
 }

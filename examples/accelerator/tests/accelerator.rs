@@ -117,7 +117,7 @@ fn the_server_answers_a_request() {
         }
     }
     let numbers = vec!["0.5"; 24].join(",");
-    let input = format!(r#"{{"name":"input_0","datatype":"FP32","shape":[3,8],"data":[{numbers}]}}"#);
+    let input = format!(r#"{{"name":"x","datatype":"FP32","shape":[3,8],"data":[{numbers}]}}"#);
     let body = format!(r#"{{"inputs":[{input}]}}"#);
     let request = format!(
         "POST /v2/models/rows/infer HTTP/1.1\r\nHost: rows\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",

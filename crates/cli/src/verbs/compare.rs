@@ -1,16 +1,25 @@
 use crate::call::{CallArgs, Loaded, note_zeros};
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
+use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer, say};
+use crate::samples;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use pteron_toolbox::comparison::{ComparisonOptions, Side, compare_programs};
 use pteron_toolbox::divergence::{self, Against};
 use pteron_toolbox::etdump;
 use pteron_toolbox::paths::Paths;
+use pteron_toolbox::random;
+use pteron_toolbox::run::{default_method, inputs};
 use pteron_toolbox::tolerance::{Scope, Tolerance};
 
-/// Find the first instruction at which two runs of a method diverge
+/// Compare two programs, or two runs of one
 ///
-/// The method is run prepared and as written, on the same inputs, and the results of its instructions are
+/// With two programs (.pte, .bpte or .pt2) of one model, both run on the same inputs, by default random ones: how far apart
+/// are the outputs, and the layers that both have, and at which of them do they part? For a program before and after an
+/// edit, lowered and not, quantized and not. Programs that compute with other precision agree if the signal-to-noise ratio
+/// of their outputs is at least 20 dB.
+///
+/// With one program, the method is run prepared and as written, on the same inputs, and the results of its instructions are
 /// compared one by one. An instruction that was fused into a later one has no separate result: with -v it
 /// is listed as fused. With --etdump, the run is compared with a recorded one, by Pteron
 /// (`pteron profile --etdump --debug-buffer`) or by ExecuTorch with intermediate outputs; --no-prepare
@@ -18,16 +27,25 @@ use pteron_toolbox::tolerance::{Scope, Tolerance};
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
+    "  # is the quantized program still the model?\n",
+    "  pteron compare model.pt2 model-int8.pte --inputs-from samples\n\n",
+    "  # what did an edit change?\n",
+    "  pteron compare old.pte new.pte x.npy -v\n\n",
+    "  # a program prepared and as written\n",
     "  pteron compare model.pte x.npy\n\n",
-    "  # every value that was compared\n",
-    "  pteron compare model.pte x.npy -v\n\n",
     "  # with a run recorded by ExecuTorch\n",
     "  pteron compare model.pte x.npy --etdump trace.etdp --debug-buffer values.bin",
-    exit_status_of_answer!("the runs agree", "they diverge")
+    exit_status_of_answer!("the programs or runs agree", "they differ")
 ))]
 pub(crate) struct Opts {
     #[command(flatten)]
     call: CallArgs,
+    /// Compare two programs on the samples in this folder: a file each, or a folder with a file for each input
+    #[arg(long, value_name = "DIR")]
+    inputs_from: Option<PathBuf>,
+    /// Two programs agree if the signal-to-noise ratio of each output is at least this, in decibels
+    #[arg(long, value_name = "DB", conflicts_with_all = ["atol", "rtol"])]
+    min_sqnr: Option<f64>,
     /// Compare with this recording
     #[arg(long, value_name = "FILE", requires = "debug_buffer")]
     etdump: Option<PathBuf>,
@@ -50,19 +68,78 @@ pub(crate) struct Opts {
 impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.call.paths(paths);
+        self.inputs_from.iter().for_each(|path| paths.read("--inputs-from", path));
         self.etdump.iter().for_each(|path| paths.read("--etdump", path));
         self.debug_buffer.iter().for_each(|path| paths.read("--debug-buffer", path));
         self.output.paths(paths);
     }
 
-    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
+    pub(crate) fn run(mut self, general: &GeneralOpts) -> Result {
+        match self.call.take_program() {
+            Some(other) => self.programs(general, &other),
+            None if self.inputs_from.is_some() || self.min_sqnr.is_some() => {
+                let message = "--inputs-from and --min-sqnr compare two programs; name the other one after the first";
+                Err(Failure::Usage(message.to_owned()))
+            }
+            None => self.runs(general),
+        }
+    }
+
+    /// Compares the program with another one.
+    fn programs(self, general: &GeneralOpts, other: &Path) -> Result {
+        if self.etdump.is_some() {
+            return Err(Failure::Usage("--etdump compares runs of one program, two are given".to_owned()));
+        }
+        let Loaded { program: a, options, request, .. } =
+            self.call.load(general, "compare", self.call.open(general)?, 0)?;
+        let loader = self.call.load(general, "compare", self.call.open_other(general, other)?, 0)?;
+        let Loaded { program: b, options: options_b, .. } = loader;
+        let method = request.method.clone().map_or_else(|| default_method(&a), Ok)?;
+        let samples = match &self.inputs_from {
+            Some(folder) if request.inputs.is_empty() => {
+                let sample = |path| samples::inputs("--inputs-from", &a, &method, path, &request.pictures);
+                samples::paths("--inputs-from", folder)?.into_iter().map(sample).collect::<Result<Vec<_>>>()?
+            }
+            Some(_) => {
+                let message = "--inputs-from: inputs are given already";
+                return Err(Failure::Usage(message.to_owned()));
+            }
+            None => vec![match (request.values, request.inputs.is_empty()) {
+                (Some(values), _) => values,
+                (None, false) => inputs(&a, &method, request.inputs, &request.pictures)?,
+                (None, true) => {
+                    say(format_args!("no inputs given: running with random ones"));
+                    random::inputs(&a, &method)?
+                }
+            }],
+        };
+        let options_of = ComparisonOptions {
+            method: Some(method),
+            tolerance: self.tolerance(),
+            min_sqnr: self.min_sqnr,
+        };
+        let (a, b) = (Side { program: &a, options: &options }, Side { program: &b, options: &options_b });
+        let found = compare_programs(a, b, &samples, &options_of)?;
+        match self.json {
+            true => self.output.write_json(&found)?,
+            false => self.output.write_text(&found.text(general.verbosity() > 0))?,
+        }
+        if found.agree { Ok(()) } else { Err(Failure::Reported) }
+    }
+
+    fn tolerance(&self) -> Tolerance {
+        let explicit = self.atol.or(self.rtol).map(|_| (self.atol.unwrap_or(0.0), self.rtol.unwrap_or(0.0)));
+        Tolerance { scope: Scope::Network, explicit, ..Tolerance::default() }
+    }
+
+    /// Compares two runs of the program.
+    fn runs(self, general: &GeneralOpts) -> Result {
         let Loaded { program, options, request, .. } = self.call.load(general, "compare", self.call.open(general)?, 1)?;
         if options.no_prepare && self.etdump.is_none() {
             let message = "--no-prepare compares the run as written with itself; name a recording with --etdump";
             return Err(Failure::Usage(message.to_owned()));
         }
-        let explicit = self.atol.or(self.rtol).map(|_| (self.atol.unwrap_or(0.0), self.rtol.unwrap_or(0.0)));
-        let tolerance = Tolerance { scope: Scope::Network, explicit, ..Tolerance::default() };
+        let tolerance = self.tolerance();
         let recorded = match (&self.etdump, &self.debug_buffer) {
             (Some(dump), Some(buffer)) => {
                 let dump = etdump::read(&*general::open_plain(dump)?, general.limits())?;

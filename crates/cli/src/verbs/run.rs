@@ -8,7 +8,6 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use pteron_toolbox::input::InputSpec;
 use pteron_toolbox::json::Json;
 use pteron_toolbox::paths::Paths;
 use pteron_toolbox::run::{self, CallSpec, Latency, RunResult, Ranked, Top};
@@ -92,7 +91,7 @@ impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.call.paths(paths);
         self.restore.iter().for_each(|path| paths.read("--restore", path));
-        let before = self.before.iter().flat_map(|call| &call.inputs).filter_map(InputSpec::path);
+        let before = self.before.iter().flat_map(|call| &call.inputs).filter_map(|input| input.value.path());
         before.for_each(|path| paths.read("--before", path));
         self.labels.iter().for_each(|path| paths.read("--labels", path));
         let over: Vec<&Path> = self.restore.iter().map(PathBuf::as_path).collect();

@@ -89,6 +89,7 @@ impl GraphBuilder {
             return self.fails(format_args!("`{name}` has another rank than its dim order"));
         }
         let name = self.new_name(name)?;
+        self.program.input_names.push(Some(name.to_string()));
         let var = self.program.add_var(name, VarType::Tensor(spec));
         self.program.graph.inputs.push(var);
         self.program.inputs.push(InputKind::User);

@@ -14,7 +14,7 @@ use pteron_format::container::Blob;
 use pteron_format::pte::{
     Alignments, BackendDelegate, BackendDelegateDataReference, Builder, Chain, CompileSpec,
     ContainerMetadata, DataLocation, EValue, ExecutionPlan, Frame, FrameList, Instruction, MAX_OWN_BYTES,
-    NamedBlob, Operator,
+    NamedBlob, Operator, ValueNames, value_names_key,
 };
 use pteron_ir::reopened;
 use std::collections::{HashMap, HashSet};
@@ -74,6 +74,7 @@ pub(crate) fn emit(
         if options.source_frames { sources.iter().map(|s| frames(s)).collect() } else { Vec::new() };
     let delegates = delegates(program, builder);
     builder.named_data.extend(input_sizes(program)?);
+    builder.named_data.extend(value_names(program, inputs.len(), outputs.len())?);
     builder.named_data.extend(alignments(program)?);
     if options.source_frames {
         builder.named_data.extend(delegate_sources(program));
@@ -145,6 +146,26 @@ fn input_sizes(program: &ExportedProgram) -> Result<Option<NamedBlob<'static>>> 
     let Some(sizes) = InputSizes::of(program) else { return Ok(None) };
     let (key, text) = (pteron_format::pte::input_sizes_key(&program.name), sizes.to_string());
     own_data(program, key, text, "the sizes of the inputs")
+}
+
+/// The names of the inputs and outputs, if there are any and they are those of the plan.
+fn value_names(
+    program: &ExportedProgram,
+    inputs: usize,
+    outputs: usize,
+) -> Result<Option<NamedBlob<'static>>> {
+    let known = |names: &[Option<String>], count| match names.len() == count {
+        true => names.to_vec(),
+        false => vec![None; count],
+    };
+    let names = ValueNames {
+        inputs: known(&program.input_names, inputs),
+        outputs: known(&program.output_names, outputs),
+    };
+    if names.is_empty() {
+        return Ok(None);
+    }
+    own_data(program, value_names_key(&program.name), names.to_string(), "the names of inputs and outputs")
 }
 
 fn own_data(

@@ -126,6 +126,10 @@ impl<'p> Values<'p> {
             }
             None => {
                 tensor.data_buffer_idx = builder.add_constant(blob);
+                tensor.extra_tensor_info = data.name.as_ref().map(|name| ExtraTensorInfo {
+                    fully_qualified_name: Some(name.to_string()),
+                    ..ExtraTensorInfo::default()
+                });
                 Storage::Constant(tensor.data_buffer_idx)
             }
         };

@@ -26,17 +26,24 @@ pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
     remove_ends(&mut graph);
     program.graph = graph;
     walked?;
-    let mut returned = Vec::new();
+    let (mut returned, mut returned_names) = (Vec::new(), Vec::new());
+    let mut names = program.input_names.iter();
     for (input, kind) in inputs.into_iter().zip(&program.inputs) {
+        let is_passed = matches!(kind, InputKind::User | InputKind::Fixed(_));
+        let name = if is_passed { names.next().cloned().flatten() } else { None };
         let Some(&value) = state.current.get(&input) else { continue };
         if *kind == InputKind::User {
             returned.push(Argument::Var(value));
+            returned_names.push(name);
             continue;
         }
         program.mutations.retain(|m| m.input != input);
         program.mutations.push(Mutation { input, value });
     }
     program.graph.outputs.splice(..0, returned);
+    if !program.output_names.is_empty() {
+        program.output_names.splice(..0, returned_names);
+    }
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use super::{SAVE_ANEW, expression};
 use crate::{Error, Result};
 use pteron_exported::{
     Argument, Bounds, ExportedProgram, InputKind, Mutation, Ranges, Size, SymExpr, Var, VarId, VarType,
+    containers,
 };
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -24,10 +25,12 @@ pub(super) fn read(archive: &mut Archive<'_>, name: &str) -> Result<ExportedProg
     program.budget = archive.budget().clone();
     program.ranges = ranges(&model)?;
     let module = &model.graph_module;
+    let mut arguments = Vec::new();
     if let Some(outermost) = module.module_call_graph.iter().find(|m| m.fqn.is_empty()) {
         let signature = outermost.signature.as_ref();
         program.in_spec = signature.map(|s| s.in_spec.clone());
         program.out_spec = signature.map(|s| s.out_spec.clone());
+        arguments = signature.and_then(|s| s.forward_arg_names.clone()).unwrap_or_default();
     }
 
     let mut reader = GraphReader::new(&mut program, &record);
@@ -35,8 +38,36 @@ pub(super) fn read(archive: &mut Archive<'_>, name: &str) -> Result<ExportedProg
     read_inputs(archive, name, &record, &mut program, &module.signature, &graph.inputs, &scope)?;
     read_mutations(&record, &mut program, &module.signature, &mut graph.outputs, &graph.inputs)?;
     program.graph = graph;
+    name_values(&mut program, &arguments);
     program.verify()?;
     Ok(program)
+}
+
+/// Names the inputs and outputs of a program by the arguments of `forward` and the keys of its containers. What has no name
+/// by them has that of the value in the exported graph; an output that is a new value of an input has the input's.
+fn name_values(program: &mut ExportedProgram, arguments: &[String]) {
+    let var_name = |var: VarId| Some(program.var(var).name.to_string());
+    let passed = program.graph.inputs.iter().zip(&program.inputs);
+    let passed = passed.filter(|(_, kind)| matches!(kind, InputKind::User | InputKind::Fixed(_)));
+    let inputs: Vec<_> = passed.map(|(&input, _)| var_name(input)).collect();
+    let outputs: Vec<_> =
+        program.graph.outputs.iter().map(|output| output.var().and_then(var_name)).collect();
+    let by_argument = program.in_spec.as_deref().and_then(|spec| containers::input_names(spec, arguments));
+    let by_key = program.out_spec.as_deref().and_then(containers::output_names);
+    program.input_names = named_by(inputs, by_argument);
+    // The new values of inputs come before the model's own outputs.
+    program.output_names = named_by(outputs, by_key);
+}
+
+/// The names by containers where these describe as many values, or the last of the values; the others stay.
+fn named_by(mut names: Vec<Option<String>>, by: Option<Vec<Option<String>>>) -> Vec<Option<String>> {
+    if let Some(by) = by
+        && let Some(first) = names.len().checked_sub(by.len())
+    {
+        let both = names[first..].iter_mut().zip(by);
+        both.for_each(|(name, by)| *name = by.or_else(|| name.take()));
+    }
+    names
 }
 
 fn record(name: &str) -> String {

@@ -40,6 +40,9 @@ pub(super) struct ModuleCall {
 pub(super) struct ModuleSignature {
     pub(super) in_spec: String,
     pub(super) out_spec: String,
+    /// The arguments of `forward`, keyword arguments last. PyTorch writes them since 2.6.
+    #[serde(default)]
+    pub(super) forward_arg_names: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]

@@ -24,7 +24,7 @@ use pteron_exported::{
 use pteron_format::pte::VerifiedProgram;
 use pteron_format::pte::{
     Chain, EValue, ExecutionPlan, FrameList, Instruction, Tensor, TensorData, TensorShapeDynamism,
-    input_sizes_key,
+    ValueNames, input_sizes_key, value_names_key,
 };
 use pteron_ir::SharedBytes;
 use pteron_tensor::DimOrder;
@@ -152,6 +152,7 @@ impl<'a> Recovery<'a> {
 
     fn inputs(&mut self) -> Result<()> {
         let allowed = self.input_sizes()?;
+        self.value_names()?;
         for (number, &index) in self.plan.inputs.iter().enumerate() {
             let value = index as usize;
             let (var, kind) = match &self.plan.values[value] {
@@ -196,6 +197,18 @@ impl<'a> Recovery<'a> {
             }
         }
         Ok(Some(sizes))
+    }
+
+    /// Takes over the names of the inputs and outputs that the program stores.
+    fn value_names(&mut self) -> Result<()> {
+        let key = value_names_key(&self.plan.name);
+        let Some(range) = self.source.program.named_data(&key) else { return Ok(()) };
+        let data = self.of_file(range)?;
+        let text = std::str::from_utf8(data.data()).map_err(|e| e.to_string());
+        let names = text.and_then(|text| text.parse::<ValueNames>());
+        let names = names.or_else(|problem| self.fails(format_args!("named data `{key}`: {problem}")))?;
+        (self.program.input_names, self.program.output_names) = (names.inputs, names.outputs);
+        Ok(())
     }
 
     fn chain(&mut self, chain: &Chain) -> Result<()> {

@@ -35,6 +35,7 @@ mod read;
 mod revision;
 mod schema;
 mod value;
+mod value_names;
 mod verify;
 mod write;
 
@@ -42,7 +43,7 @@ pub use crate::container::DataSegment;
 pub use header::{EXTENDED_HEADER_LENGTH, ExtendedHeader, Header, IDENTIFIER, MIN_EXTENDED_HEADER_LENGTH};
 pub use own_data::{
     Alignments, MAX_OWN_BYTES, OWN_KEY_PREFIX, alignments_key, delegate_sources_key, input_sizes_key,
-    is_delegate_sources_key, is_own_key,
+    is_delegate_sources_key, is_own_key, is_value_names_key, value_names_key,
 };
 pub use read::{read_program, read_program_with};
 pub use revision::{Revised, Revision, undeclared};
@@ -54,5 +55,6 @@ pub use schema::{
 pub use value::{
     AllocationDetails, EValue, ExtraTensorInfo, Tensor, TensorDataLocation, TensorShapeDynamism,
 };
+pub use value_names::ValueNames;
 pub use verify::{InvalidMethod, TensorData, VerifiedProgram, verify, verify_all};
 pub use write::{Builder, DEFAULT_CONSTANT_ALIGNMENT, DEFAULT_SEGMENT_ALIGNMENT, Draft, NamedBlob, Prepared};

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `pteron.input_sizes.METHOD` | the sizes that the export allows for the inputs: `pteron_exported::InputSizes` |
 //! | `pteron.alignments.METHOD` | the alignments that payloads and named data must have in memory: [`Alignments`] |
+//! | `pteron.names.METHOD` | the names of the inputs and outputs: [`ValueNames`](super::ValueNames) |
 //! | `pteron.delegates.METHOD` | with source frames, what the delegates compute: `pteron_exported::delegate::DelegateSources` |
 
 use std::collections::BTreeMap;
@@ -29,6 +30,19 @@ pub fn is_own_key(key: &str) -> bool {
 pub fn input_sizes_key(method: &str) -> String {
     format!("{OWN_KEY_PREFIX}input_sizes.{method}")
 }
+
+/// The key of the names of the inputs and outputs of a method.
+pub fn value_names_key(method: &str) -> String {
+    format!("{VALUE_NAMES}{method}")
+}
+
+/// Whether named data with this key has the names of inputs and outputs.
+pub fn is_value_names_key(key: &str) -> bool {
+    key.starts_with(VALUE_NAMES)
+}
+
+/// The prefix of the keys of names.
+const VALUE_NAMES: &str = "pteron.names.";
 
 /// The prefix of the keys of what delegates compute.
 const DELEGATE_SOURCES: &str = "pteron.delegates.";
@@ -82,7 +96,6 @@ impl fmt::Display for Alignments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{ALIGNMENTS_HEAD}")?;
         self.payloads.iter().try_for_each(|(index, alignment)| writeln!(f, "payload {index} {alignment}"))?;
-        let escaped = |key: &str| key.replace('\\', r"\\").replace('\n', r"\n");
         self.data.iter().try_for_each(|(key, alignment)| writeln!(f, "data {alignment} {}", escaped(key)))
     }
 }
@@ -119,7 +132,13 @@ impl FromStr for Alignments {
     }
 }
 
-fn unescaped(text: &str) -> Option<String> {
+/// A text on one line: `\\n` for a line feed, `\\\\` for a backslash.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace('\\', r"\\").replace('\n', r"\n")
+}
+
+/// The text of which this is the [`escaped`] form.
+pub(super) fn unescaped(text: &str) -> Option<String> {
     let (mut key, mut rest) = (String::new(), text.chars());
     while let Some(c) = rest.next() {
         key.push(match c {

@@ -301,6 +301,20 @@ pub enum InputProblem {
         /// The number of inputs.
         count: usize,
     },
+    /// No input has this name.
+    #[error("there is no input `{}`{hint}", shown(name))]
+    Name {
+        /// The name given.
+        name: String,
+        /// The names that it may be meant for, or what to do.
+        hint: String,
+    },
+    /// An input was given twice: by position and by name, or by name twice.
+    #[error("the input `{}` was given twice", shown(name))]
+    Twice {
+        /// Its name.
+        name: String,
+    },
     /// An input was never set.
     #[error("input {index} has not been set")]
     Unset {

@@ -183,7 +183,7 @@ impl<'p> Loader<'p> {
         };
         Ok(TensorValue {
             bound: *meta.sizes(),
-            name: t.fully_qualified_name().map(Into::into),
+            name: t.attribute_name().map(Into::into),
             meta,
             storage,
             home: storage,

@@ -75,6 +75,10 @@ impl<'p> MethodMeta<'p> {
         Self { program, plan }
     }
 
+    pub(crate) fn program(&self) -> &'p Program {
+        self.program
+    }
+
     /// Index of the method in the program's execution plans.
     pub(crate) fn index(&self) -> usize {
         self.plan
@@ -121,7 +125,7 @@ impl<'p> MethodMeta<'p> {
     /// The tensors that the exporter named: mutable buffers, parameters, external constants.
     pub fn attributes(&self) -> Vec<TensorInfo> {
         let tensors = self.plan().values.iter().filter_map(pte::EValue::as_tensor);
-        tensors.filter_map(tensor_info).filter(|t| t.name.is_some()).collect()
+        tensors.filter(|t| t.attribute_name().is_some()).filter_map(tensor_info).collect()
     }
 
     /// Size in bytes of each memory arena, in the order of the memory ids, which start at 1.

@@ -8,6 +8,7 @@ mod meta;
 mod named_data;
 pub(crate) mod own_data;
 mod program;
+mod value_names;
 
 pub use constants::ConstantBytes;
 pub(crate) use constants::{Deferred, Elements, InProgram, Source, aligned};
@@ -18,3 +19,4 @@ pub(crate) use meta::{check_shape, check_within, planned, tensor_meta};
 pub(crate) use named_data::{CountedDataMap, InMap};
 pub use named_data::{MergedDataMap, NamedDataMap, PtdDataMap, PteDataMap};
 pub use program::Program;
+pub use value_names::arrange_inputs;

@@ -30,8 +30,7 @@ fn of_value(value: &pte::EValue) -> u64 {
     let beside = match value {
         pte::EValue::Null | pte::EValue::Int(_) | pte::EValue::Bool(_) | pte::EValue::Double(_) => 0,
         pte::EValue::Tensor(t) => {
-            let extra = t.extra_tensor_info.as_ref();
-            let name = extra.and_then(|extra| extra.fully_qualified_name.as_ref()).map_or(0, String::len);
+            let name = t.fully_qualified_name().map_or(0, str::len);
             size_of::<TensorValue>() + 3 * BLOCK + 5 * t.sizes.len() + 2 * name
         }
         pte::EValue::String(s) => 2 * (BLOCK + s.len()),

@@ -65,8 +65,9 @@ impl Plan {
     /// If an input is neither a tensor of a supported type nor fixed by the exporter, an output is no tensor, or rows
     /// cannot be joined as requested.
     pub fn of(meta: &MethodMeta<'_>, joining: Joining, batch_size: Option<usize>) -> Result<Self> {
+        let names = meta.value_names()?;
         let (mut inputs, mut fixed) = (Vec::new(), Vec::new());
-        for ((index, input), name) in meta.inputs().into_iter().enumerate().zip(crate::input_names(meta)) {
+        for ((index, input), name) in meta.inputs().into_iter().enumerate().zip(names.inputs) {
             match (&input.tensor, input.traced) {
                 (Some(tensor), _) => inputs.push(spec(index, tensor, name)),
                 (None, Some(value)) => fixed.push((index, value)),
@@ -80,7 +81,7 @@ impl Plan {
             }
         }
         let mut outputs = Vec::new();
-        for (index, output) in meta.outputs().into_iter().enumerate() {
+        for ((index, output), name) in meta.outputs().into_iter().enumerate().zip(names.outputs) {
             let Some(tensor) = &output.tensor else {
                 return Err(Error::Input(format!(
                     "output {index} of method `{}` is {}, and columns are made of tensors",
@@ -88,7 +89,7 @@ impl Plan {
                     output.tag
                 )));
             };
-            outputs.push(spec(index, tensor, tensor.name.clone()));
+            outputs.push(spec(index, tensor, name));
         }
         let mut plan = Self { inputs, outputs, fixed, sizes: Vec::new() };
         if let Some(spec) = plan.inputs.iter().find(|spec| !convert::is_number(spec.dtype)) {

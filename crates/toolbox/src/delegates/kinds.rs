@@ -11,6 +11,7 @@ pub struct NodeKinds {
     kinds: Vec<Vec<String>>,
     /// For each delegate, the debug handle of each node.
     handles: Vec<Vec<Option<u32>>>,
+    are_quantized: bool,
     /// What the delegates compute, if the program says it.
     sources: DelegateSources,
     /// The delegate that the instruction at (chain, instruction) calls.
@@ -32,6 +33,7 @@ impl NodeKinds {
             };
             let bytes = super::read(program, delegate)?;
             let contents = backend.contents(&bytes).and_then(|read| read.ok()).unwrap_or_default();
+            found.are_quantized |= contents.values.iter().any(|value| !value.quantization.is_empty());
             found.handles.push(contents.nodes.iter().map(|node| node.debug_handle).collect());
             found.kinds.push(contents.nodes.into_iter().map(|node| node.kind).collect());
         }
@@ -43,6 +45,11 @@ impl NodeKinds {
             }
         }
         Ok(found)
+    }
+
+    /// Whether a payload has quantized values.
+    pub(crate) fn are_quantized(&self) -> bool {
+        self.are_quantized
     }
 
     /// The kind of the node at a place.

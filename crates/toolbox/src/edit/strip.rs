@@ -1,15 +1,15 @@
 use super::{Output, finish, revise, tensors_mut};
 use crate::Result;
 use crate::file::Progress;
-use pteron_format::pte::{ExtraTensorInfo, is_delegate_sources_key};
+use pteron_format::pte::{ExtraTensorInfo, is_delegate_sources_key, is_value_names_key};
 use pteron_runtime::Program;
 use serde::Serialize;
 
 /// What to strip besides stack traces.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StripOptions {
-    /// Also strips the names that tensors have in the source model, except those that are keys of external data, and
-    /// the description of Python's containers around inputs and outputs.
+    /// Also strips the names of inputs and outputs, those that tensors have in the source model, except those that are keys of
+    /// external data, and the description of Python's containers around inputs and outputs.
     pub names: bool,
 }
 
@@ -48,7 +48,8 @@ pub fn strip(program: &Program, options: StripOptions, progress: &Progress) -> R
             plan.container_meta_type = None;
         }
     }
-    revision.program.named_data.retain(|entry| !is_delegate_sources_key(&entry.key));
+    let is_stripped = |key: &str| is_delegate_sources_key(key) || options.names && is_value_names_key(key);
+    revision.program.named_data.retain(|entry| !is_stripped(&entry.key));
     if options.names {
         for tensor in tensors_mut(&mut revision.program).filter(|tensor| !tensor.is_external()) {
             let Some(info) = &mut tensor.extra_tensor_info else { continue };

@@ -114,6 +114,9 @@ pub struct InvalidMethodReport {
 /// An input or output.
 #[derive(Debug, Clone, Serialize)]
 pub struct ValueReport {
+    /// Its name, if the program says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The kind of value: `Tensor`, `Int`, ….
     pub kind: String,
     /// The scalar type of a tensor.
@@ -355,8 +358,12 @@ fn method(
     }
     let missing = program.missing_in(meta.name(), kernels, backends)?;
     let allowed = meta.input_sizes()?;
-    let mut inputs: Vec<ValueReport> = meta.inputs().iter().map(value).collect();
-    let mut outputs: Vec<ValueReport> = meta.outputs().iter().map(value).collect();
+    let names = meta.value_names()?;
+    let reports = |values: Vec<ValueMeta>, names: Vec<Option<String>>| -> Vec<ValueReport> {
+        values.iter().zip(names).map(|(meta, name)| ValueReport { name, ..value(meta) }).collect()
+    };
+    let mut inputs = reports(meta.inputs(), names.inputs);
+    let mut outputs = reports(meta.outputs(), names.outputs);
     for (reports, ids) in [(&mut inputs, &plan.inputs), (&mut outputs, &plan.outputs)] {
         reports.iter_mut().zip(ids).for_each(|(report, &id)| report.device = device(plan, id));
     }
@@ -488,6 +495,7 @@ fn unverified(plan: &pte::ExecutionPlan, id: i32) -> ValueReport {
     let tensor = value.and_then(pte::EValue::as_tensor);
     let sizes = |t: &pte::Tensor| t.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
     ValueReport {
+        name: None,
         kind: value
             .map_or_else(|| format!("value {id}, which does not exist"), |value| value.kind().to_owned()),
         dtype: tensor.map(|t| dtype_name(t.scalar_type)),
@@ -504,6 +512,7 @@ fn unverified(plan: &pte::ExecutionPlan, id: i32) -> ValueReport {
 fn value(meta: &ValueMeta) -> ValueReport {
     let tensor = meta.tensor.as_ref();
     ValueReport {
+        name: None,
         kind: meta.tag.to_string(),
         dtype: tensor.map(|t| t.meta.dtype().name().to_owned()),
         sizes: tensor.map(|t| t.meta.sizes().to_vec()),

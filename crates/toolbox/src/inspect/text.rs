@@ -224,8 +224,16 @@ fn method_contents(out: &mut dyn Write, m: &MethodReport, detail: Detail) -> fmt
     let all = detail.all;
     for (what, values) in [("inputs", &m.inputs), ("outputs", &m.outputs)] {
         writeln!(out, "  {what}{}", if values.is_empty() { ": none" } else { "" })?;
-        let rows = values.iter().enumerate().map(|(i, v)| vec![i.to_string(), value_text(v)]);
-        write_table(out, rows, "><", 4)?;
+        let named = values.iter().any(|value| value.name.is_some());
+        let rows = values.iter().enumerate().map(|(i, v)| match named {
+            true => vec![
+                i.to_string(),
+                v.name.as_deref().map_or_else(String::new, |n| name(n).to_string()),
+                value_text(v),
+            ],
+            false => vec![i.to_string(), value_text(v)],
+        });
+        write_table(out, rows, if named { "><<" } else { "><" }, 4)?;
     }
     if !m.symbols.is_empty() {
         let bounds = |(symbol, range): (&String, &SymbolReport)| match range.max {

@@ -345,7 +345,7 @@ impl Reader<'_> {
                 Storage::Arena(Extent { arena: self.own_arenas, offset: 0, len: meta.nbytes() })
             }
         };
-        let name = t.fully_qualified_name().map(Into::into);
+        let name = t.attribute_name().map(Into::into);
         Ok(TensorValue { bound: *meta.sizes(), name, meta, storage, home: storage })
     }
 
