@@ -76,6 +76,7 @@ fn add_tools(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(files::bef_functions, m)?)?;
     m.add_function(wrap_pyfunction!(runs::profile, m)?)?;
     m.add_function(wrap_pyfunction!(runs::compare, m)?)?;
+    m.add_function(wrap_pyfunction!(runs::compare_programs, m)?)?;
     m.add_function(wrap_pyfunction!(runs::compile_to, m)?)?;
     m.add_function(wrap_pyfunction!(runs::run_bef, m)?)?;
     m.add_function(wrap_pyfunction!(verify::verify, m)?)?;

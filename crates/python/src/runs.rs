@@ -14,9 +14,11 @@ use pteron::data::LoaderReader;
 use pteron::{BytesLoader, EValue, Isa, Limits, NamedDataMap};
 use pteron_toolbox::bef;
 use pteron_toolbox::bundle::Bundle;
+use pteron_toolbox::comparison::{self, ComparisonOptions, Side};
 use pteron_toolbox::delegates::NodeKinds;
 use pteron_toolbox::divergence::{self, Against};
 use pteron_toolbox::profile::{Recording, chrome, etdump};
+use pteron_toolbox::random;
 use pteron_toolbox::run::Request;
 use pteron_toolbox::tolerance::{Scope, Tolerance};
 use pyo3::prelude::*;
@@ -30,6 +32,12 @@ struct Call {
     opened: OpenProgram,
     options: pteron::LoadOptions,
     request: Request,
+}
+
+impl Call {
+    fn side(&self) -> Side<'_> {
+        Side { program: &self.opened.program, options: &self.options }
+    }
 }
 
 /// Opens a program, and converts the inputs of a call; zeros if none are given.
@@ -138,6 +146,37 @@ pub(crate) fn compare(
     let done: Result<String> = py.detach(|| {
         let tolerance = Tolerance { scope: Scope::Network, explicit, ..Tolerance::default() };
         json(&divergence::find(&opened.program, &request, Against::AsWritten, &tolerance, options)?)
+    });
+    Ok(done?)
+}
+
+/// Compares two programs on samples, by default a random one, and returns the comparison as JSON.
+#[pyfunction]
+pub(crate) fn compare_programs(
+    py: Python<'_>,
+    sources: [Bound<'_, PyAny>; 2],
+    samples: Option<Vec<Bound<'_, PyTuple>>>,
+    method: Option<String>,
+    bounds: (Option<(f64, f64)>, Option<f64>),
+    options: &Bound<'_, PyDict>,
+) -> PyResult<String> {
+    let [a, b] = &sources;
+    let a = open(a, None, method.clone(), options)?;
+    let b = open(b, None, method, options)?;
+    let method = a.request.method.clone().map_or_else(|| a.opened.default_method(), Ok)?;
+    let samples = match samples {
+        Some(samples) => {
+            let signature = a.opened.signature(&method)?;
+            let sample = |sample: &Bound<'_, PyTuple>| Ok(values(module::inputs(&signature, sample, None)?)?);
+            samples.iter().map(sample).collect::<PyResult<Vec<_>>>()?
+        }
+        None => vec![random::inputs(&a.opened.program, &method).map_err(Failure::from)?],
+    };
+    let done: Result<String> = py.detach(|| {
+        let (explicit, min_sqnr) = bounds;
+        let tolerance = Tolerance { scope: Scope::Network, explicit, ..Tolerance::default() };
+        let how = ComparisonOptions { method: Some(method), tolerance, min_sqnr };
+        json(&comparison::compare_programs(a.side(), b.side(), &samples, &how)?)
     });
     Ok(done?)
 }

@@ -56,7 +56,7 @@ class Programs(unittest.TestCase):
     def test_columns_have_the_names_of_inputs(self):
         path = REPOSITORY / "testdata" / "archives" / "keywords" / "model.pt2"
         model = Mapper(path, inputs={0: "x"}, outputs="y", keep=False)
-        self.assertEqual([column.name for column in model.inputs], [None, "scale", "offset.early", "offset.late"])
+        self.assertEqual([column.name for column in model.inputs], ["x", "scale", "offset.early", "offset.late"])
         x, early = [[1.0] * 6, [2.0] * 6], [[0.0] * 6, [1.0] * 6]
         columns = {"offset.late": [[0.5] * 3] * 2, "offset.early": early, "scale": [[1.0, 2.0, 3.0]] * 2, "x": x}
         self.assertEqual(model(columns)["y"].tolist(), [[[2.5, 4.5, 6.5]] * 2, [[6.5, 10.5, 14.5]] * 2])

@@ -100,7 +100,7 @@ class Calls(unittest.TestCase):
     def test_inputs_by_name(self):
         module = pteron.load(REPOSITORY / "testdata" / "archives" / "keywords" / "model.pt2")
         names = [value.name for value in pteron.method_meta(module).inputs]
-        self.assertEqual(names, [None, "scale", "offset.early", "offset.late", "gain"])
+        self.assertEqual(names, ["x", "scale", "offset.early", "offset.late", "gain"])
         x, scale = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], [1.0, 0.0, -1.0]
         early, late = [[1.0] * 3] * 2, [0.5, 0.0, 0.0]
         expected = [[4.5, 2.0, -4.0], [10.5, 2.0, -10.0]]

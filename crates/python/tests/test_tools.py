@@ -96,6 +96,23 @@ class Looking(Folder):
         with self.assertRaisesRegex(pteron.errors.InputError, "did you mean"):
             pteron.verify(folders, retarget=["xnpack"])
 
+    def test_compare_programs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            quantized = pathlib.Path(folder) / "int8.pte"
+            archive = REPOSITORY / "testdata" / "archives" / "transformer" / "model.pt2"
+            pteron.compile(archive, quantized, quantize="dynamic-int8", backends=["xnnpack"])
+            found = pteron.compare(archive, quantized)
+            self.assertTrue(found.agree)
+            self.assertEqual((found.min_sqnr, found.first), (20.0, None))
+            self.assertGreater(found.outputs[0].sqnr, 40)
+            self.assertLess(found.outputs[0].sqnr, 80)
+            strict = pteron.compare(archive, quantized, min_sqnr=100)
+            self.assertFalse(strict.agree)
+            self.assertTrue(strict.layers[strict.first].differs)
+        same = pteron.compare(DIGITS, DIGITS, [[PICTURE], [PICTURE]])
+        self.assertEqual((same.agree, same.samples, same.outputs[0].same_top), (True, 2, 1.0))
+        self.assertIsNone(same.outputs[0].sqnr)
+
     def test_compare(self):
         found = pteron.compare(DIGITS, [PICTURE])
         self.assertIsNone(found.first)

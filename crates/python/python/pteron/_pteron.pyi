@@ -249,6 +249,13 @@ def compare(
     explicit: Optional[Tuple[float, float]],
     options: Dict[str, Any],
 ) -> str: ...
+def compare_programs(
+    sources: Tuple[Any, Any],
+    samples: Optional[List[Tuple[Any, ...]]],
+    method: Optional[str],
+    bounds: Tuple[Optional[Tuple[float, float]], Optional[float]],
+    options: Dict[str, Any],
+) -> str: ...
 def compile_to(
     source: Any, output: Optional[_Path], lowering: Dict[str, Any], samples: Optional[List[Tuple[Any, ...]]]
 ) -> Tuple[str, Optional[bytes]]: ...

@@ -448,6 +448,50 @@ class Comparison:
     first: Optional[int] = None
 
 
+@dataclass(frozen=True)
+class ComparedOutput:
+    """An output of two programs: the largest absolute difference, the signal-to-noise ratio in decibels (None if the outputs are
+    equal), the cosine, the share of rows with the same largest element, and how it differs, if it does."""
+
+    name: Optional[str] = None
+    largest: Optional[float] = None
+    sqnr: Optional[float] = None
+    cosine: Optional[float] = None
+    same_top: Optional[float] = None
+    difference: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class ComparedLayer:
+    """A value that two programs compute: what computes it in each, where it comes from, and how close it is."""
+
+    a: str
+    b: str
+    sizes: Tuple[int, ...]
+    differs: bool
+    largest: Optional[float] = None
+    sqnr: Optional[float] = None
+    cosine: Optional[float] = None
+    source: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class ProgramComparison:
+    """The comparison of two programs. `first` is the index in `layers` of the first that differs, `instruction` the first one of
+    programs with the same instructions, `unpaired` the number of values of each that the other has not."""
+
+    method: str
+    samples: int
+    agree: bool
+    outputs: Tuple[ComparedOutput, ...]
+    layers: Tuple[ComparedLayer, ...]
+    unpaired: Tuple[int, ...]
+    min_sqnr: Optional[float] = None
+    first: Optional[int] = None
+    instruction: Optional[str] = None
+
+
+@overload
 def compare(
     source: Source,
     inputs: Optional[Sequence[Any]] = None,
@@ -459,12 +503,71 @@ def compare(
     threads: int = 1,
     limits: Optional[Limits] = None,
     isa: Optional[str] = None,
-) -> Comparison:
-    """Compares the results of a method's instructions between a prepared run and a run as written."""
+) -> Comparison: ...
+@overload
+def compare(
+    source: Any,
+    inputs: Source,
+    samples: Optional[Sequence[Sequence[Any]]] = None,
+    *,
+    method: Optional[str] = None,
+    atol: Optional[float] = None,
+    rtol: Optional[float] = None,
+    min_sqnr: Optional[float] = None,
+    data: Sequence[Path] = (),
+    threads: int = 1,
+    limits: Optional[Limits] = None,
+    isa: Optional[str] = None,
+) -> ProgramComparison: ...
+def compare(
+    source: Any,
+    inputs: Any = None,
+    samples: Optional[Sequence[Sequence[Any]]] = None,
+    *,
+    method: Optional[str] = None,
+    atol: Optional[float] = None,
+    rtol: Optional[float] = None,
+    min_sqnr: Optional[float] = None,
+    data: Sequence[Path] = (),
+    threads: int = 1,
+    limits: Optional[Limits] = None,
+    isa: Optional[str] = None,
+) -> Union[Comparison, ProgramComparison]:
+    """Compares two programs, or two runs of one.
+
+    `compare(a, b, samples)` runs both programs on each sample (a sequence of inputs; by default one random sample), and compares
+    their outputs and the layers that both have. `a` may also be a `torch.export.ExportedProgram`, or a `torch.nn.Module`, which is
+    exported with the first sample. Programs with other precision agree if the signal-to-noise ratio of their outputs is at least
+    20 dB, or `min_sqnr`. `compare(program, inputs)` compares the instructions of a prepared run with those of a run as written.
+    """
     explicit = None if atol is None and rtol is None else (atol or 0.0, rtol or 0.0)
-    given = None if inputs is None else tuple(inputs)
     options = _options(data, threads, limits, True, isa)
-    return parse(Comparison, _pteron.compare(source, given, method, explicit, options))
+    if isinstance(inputs, (str, bytes, bytearray, memoryview, os.PathLike)):
+        given = None if samples is None else [tuple(sample) for sample in samples]
+        programs = (_archive(source, given), inputs)
+        found = _pteron.compare_programs(programs, given, method, (explicit, min_sqnr), options)
+        return parse(ProgramComparison, found)
+    run = None if inputs is None else tuple(inputs)
+    return parse(Comparison, _pteron.compare(source, run, method, explicit, options))
+
+
+def _archive(model: Any, samples: Optional[List[Tuple[Any, ...]]]) -> Any:
+    """The archive of an exported program or module of PyTorch; anything else as it is."""
+    if hasattr(model, "named_parameters") and callable(model) and not hasattr(model, "graph_signature"):
+        import torch
+
+        if not samples:
+            raise InputError("a module is exported with the first sample, and none was given")
+        model = torch.export.export(model.eval(), samples[0])
+    if hasattr(model, "graph_signature"):
+        import io
+
+        import torch
+
+        file = io.BytesIO()
+        torch.export.save(model, file)
+        return file.getvalue()
+    return model
 
 
 @dataclass(frozen=True)

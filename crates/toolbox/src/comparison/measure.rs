@@ -4,7 +4,7 @@ use crate::{Result, show};
 use pteron_tensor::{DimOrder, Tensor, TensorMeta};
 use serde::Serialize;
 
-/// How close the values of one program are to those of another.
+/// How close the values of one program are to those of another. JSON has `null` for what is infinite.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Closeness {
     /// The largest absolute difference; infinite if an element is NaN or infinite in only one of them.
