@@ -109,7 +109,7 @@ class Calls(unittest.TestCase):
         self.assertEqual(module(x, scale=scale, **offset)[0].tolist(), expected)
         self.assertEqual(module.forward(x, **offset, gain=2.0, scale=scale)[0].tolist(), expected)
         for wrong, said in (
-            ({"scale": scale}, "takes 5 inputs"),
+            ({"scale": scale}, "takes 5 input"),
             ({"scales": scale, **offset}, "did you mean `scale`"),
             ({"scale": scale, **offset, "gain": 3.0}, "fixed to 2"),
         ):
