@@ -6,10 +6,13 @@
 //! | [`Quantize::FourBits`] | 4 bits, a scale for each group of a row; linear layers only | the same |
 //! | [`Quantize::Static`] | int8, a scale for each output | int8, by calibrated ranges |
 //!
+//! In each scheme, the tables of embeddings have int8 rows with a scale each.
+//!
 //! A program is quantized after its passes and before delegation, with `quantized_decomposed` operators that kernels
 //! and backends understand. The compiler runs nothing: [`Quantize::Observe`] adds the values to calibrate to a
 //! program's outputs; the caller runs that program and passes their [`ValueRanges`] back.
 
+mod embeddings;
 mod histogram;
 mod layers;
 mod rows;
@@ -45,7 +48,7 @@ pub enum Quantize {
 /// The smallest and the largest element of values, by name.
 pub type ValueRanges = BTreeMap<String, (f32, f32)>;
 
-/// A linear layer or convolution that was quantized.
+/// A linear layer, convolution or embedding that was quantized.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuantizedLayer {
     /// The node's name.
@@ -110,7 +113,7 @@ const MAX_LISTED: usize = 8;
 /// Quantizes a program after all passes have run.
 pub(crate) fn run(program: &mut ExportedProgram, how: &Quantize) -> Result<Outcome> {
     products::to_linear(program, products::Weights::Constant)?;
-    let outcome = match how {
+    let mut outcome = match how {
         Quantize::Dynamic => rows::run(program, rows::Weights::EightBits),
         Quantize::FourBits { group } => {
             if *group == 0 || !group.is_multiple_of(32) {
@@ -125,6 +128,9 @@ pub(crate) fn run(program: &mut ExportedProgram, how: &Quantize) -> Result<Outco
             values::quantize(program, ranges.get(&program.name).unwrap_or(&none))?
         }
     };
+    if *how != Quantize::Observe {
+        embeddings::run(program, &mut outcome);
+    }
     if cfg!(debug_assertions) {
         program.verify()?;
     }
