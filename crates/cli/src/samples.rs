@@ -1,6 +1,8 @@
 //! Samples in a folder: inputs of a method, for calibration and comparison.
 
 use crate::failure::{Failure, Result};
+use crate::general::say;
+use crate::pictures::PictureOpts;
 use pteron::{EValue, Program};
 use pteron_toolbox::input::{GivenInput, InputSpec};
 use pteron_toolbox::picture::Preparation;
@@ -17,6 +19,25 @@ pub(crate) fn paths(option: &str, folder: &Path) -> Result<Vec<PathBuf>> {
         true => Err(Failure::Usage(format!("{option}: {} is empty", folder.display()))),
         false => Ok(samples),
     }
+}
+
+/// Notes how images are preprocessed, if some of the samples are images and no option says it.
+pub(crate) fn note_images(option: &str, samples: &[PathBuf], pictures: &PictureOpts) -> Result {
+    let is_image = |file: &PathBuf| matches!(InputSpec::of_file(file), Some(InputSpec::Image(_)));
+    let mut has_images = false;
+    for sample in samples {
+        has_images |=
+            if sample.is_dir() { entries(option, sample)?.iter().any(is_image) } else { is_image(sample) };
+    }
+    match (has_images, pictures.given().iter().any(|(_, given)| *given)) {
+        (true, false) => say(format_args!(
+            "{option}: images are stretched to the size of the input, with values from 0 to 1; if the model takes others, say so \
+             (--preset, --resize, --crop, --scale, --mean, --std)"
+        )),
+        (false, true) => pictures.refuse()?,
+        _ => {}
+    }
+    Ok(())
 }
 
 /// The inputs of a sample. The files of a folder are inputs by name if all have the names of inputs (`input_ids.npy`),

@@ -1,11 +1,11 @@
 //! Calibration: collects value ranges over the inputs in a folder.
 
 use crate::failure::{Failure, Result};
+use crate::pictures::PictureOpts;
 use crate::progress::Steps;
 use crate::samples;
 use pteron::DataLoader;
 use pteron::compile::{Calibration, Compiled, ValueRanges};
-use pteron_toolbox::picture::Preparation;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ pub(super) fn ranges(
     file: &Arc<dyn DataLoader>,
     observing: &Compiled,
     folder: &Path,
+    pictures: &PictureOpts,
 ) -> Result<BTreeMap<String, ValueRanges>> {
     let methods: Vec<&str> = observing.methods.iter().map(|method| method.name.as_str()).collect();
     let method = match methods[..] {
@@ -24,10 +25,11 @@ pub(super) fn ranges(
     };
     let mut calibration = Calibration::new(file, observing, method).map_err(pteron_toolbox::Error::from)?;
     let samples = samples::paths("--calibrate", folder)?;
+    samples::note_images("--calibrate", &samples, pictures)?;
+    let preparation = pictures.preparation();
     let steps = Steps::new(Some(samples.len()));
     for path in samples {
-        let inputs =
-            samples::inputs("--calibrate", calibration.program(), method, path, &Preparation::default())?;
+        let inputs = samples::inputs("--calibrate", calibration.program(), method, path, &preparation)?;
         calibration.run(&inputs).map_err(pteron_toolbox::Error::from)?;
         steps.step("calibrating".to_owned());
     }

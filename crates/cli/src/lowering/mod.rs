@@ -7,6 +7,7 @@ mod report;
 use crate::backend::{self, BackendName, TargetCpu};
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg, say_lines};
+use crate::pictures::PictureOpts;
 use crate::progress::{self, Steps};
 use crate::registries::registries;
 use clap::{Args, ValueEnum};
@@ -36,9 +37,11 @@ pub(crate) struct LoweringOpts {
     #[arg(long, value_name = "int8|dynamic-int8|8da4w[:GROUP]", value_parser = scheme)]
     quantize: Option<Scheme>,
     /// A folder of sample inputs to find value ranges: arrays (.npy) and images, or folders with one file for each input,
-    /// in order of their names
+    /// by the names of the inputs or in order of their names
     #[arg(long, value_name = "DIR")]
     calibrate: Option<PathBuf>,
+    #[command(flatten)]
+    pictures: PictureOpts,
     /// Which operators the program may call
     #[arg(long, value_enum, default_value_t, value_name = "WHICH")]
     operators: Operators,
@@ -149,7 +152,8 @@ impl LoweringOpts {
             let observe =
                 Options { quantize, delegation: Vec::new(), external_data: false, ..options.clone() };
             let observing = compile("observing", &observe)?;
-            options.quantize = Some(Quantize::Static(calibration::ranges(file, &observing, folder)?));
+            options.quantize =
+                Some(Quantize::Static(calibration::ranges(file, &observing, folder, &self.pictures)?));
         }
         let compiled = compile(COMPILING, &options)?;
         let bundle = match bundle {
