@@ -4,7 +4,9 @@
 use pteron::compile::{Delegation, Options, program_with, retargeted, to_bef, to_xnnpack};
 use pteron::tools::edit::{MoveOptions, StripOptions, embed, externalize, strip};
 use pteron::tools::file::Progress;
-use pteron::{BytesLoader, DataLoader, EValue, Limits, Module, Program, PtdDataMap, Tensor, ValueNames};
+use pteron::{
+    BytesLoader, DataLoader, EValue, Limits, Module, Program, PtdDataMap, Purpose, Tensor, ValueNames,
+};
 use pteron_format::pte::{Tensor as Table, TensorData};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -121,4 +123,18 @@ fn inputs_are_given_by_name() {
     assert_eq!(error, "method `forward`: the input `scale` was given twice");
     let error = fails(&mut module, vec![("scale", value(&[3], 1.0))]);
     assert_eq!(error, "method `forward`: it takes 5 input(s), 1 were given");
+}
+
+#[test]
+fn names_that_cannot_be_read_are_an_error() {
+    let file = archives().into_iter().find(|file| file.ends_with("keywords/model.pt2")).expect("the archive");
+    let loader = compiled(&file, Vec::new());
+    let mut bytes = loader.load(0, loader.size(), Purpose::Program).expect("its bytes").to_vec();
+    let at = bytes.windows(7).position(|part| part == b"names 1").expect("the entry");
+    bytes[at + 6] = b'9';
+    let loader: Loader = Arc::new(BytesLoader::new(bytes));
+    let error =
+        program(&loader).method_meta("forward").expect("it").value_names().expect_err("it is refused");
+    let expected = "method `forward`, named data `pteron.names.forward`: it does not begin with `names 1`";
+    assert_eq!(error.to_string(), expected);
 }

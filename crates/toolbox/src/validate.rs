@@ -3,6 +3,7 @@
 use crate::bundle::Bundle;
 use crate::ops::requirements;
 use crate::{Error, Result, etdump, kind};
+use pteron_format::pte::{input_sizes_key, value_names_key};
 use pteron_format::{FileKind, ptd, pte};
 use pteron_operator::KernelRegistry;
 use pteron_runtime::{BackendRegistry, DataLoader, Limits, MethodMeta, Program, Purpose};
@@ -103,7 +104,7 @@ fn validate_as(
         return Ok(found);
     }
     if found.valid && kind == Some(FileKind::Pte) {
-        found.problems = input_sizes(loader, limits)?;
+        found.problems = own_data(loader, limits)?;
         found.problems.extend(payloads(loader, backends, limits)?);
         found.valid = found.problems.is_empty();
     }
@@ -185,21 +186,27 @@ fn problem_of<T>(read: Result<T>) -> Result<Vec<Problem>> {
     }
 }
 
-/// The problems of the sizes that methods allow for their inputs, which are named data.
-fn input_sizes(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Vec<Problem>> {
+/// The problems of what Pteron stores of methods in named data: the sizes that their inputs may have, and names.
+fn own_data(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Vec<Problem>> {
     let program = Program::load(Arc::clone(loader), limits)?;
-    let problem = |meta: MethodMeta<'_>| match meta.input_sizes() {
-        Ok(_) => None,
-        Err(error) => Some(Problem {
-            path: format!("named data `{}`", pteron_format::pte::input_sizes_key(meta.name())),
-            offset: None,
-            kind: "Invalid".to_owned(),
-            expected: "the sizes of the inputs of the method".to_owned(),
-            found: "other text".to_owned(),
-            message: pteron_runtime::one_line(&error),
-        }),
+    let problem = |key: String, expected: &str, error: pteron_runtime::Error| Problem {
+        path: format!("named data `{key}`"),
+        offset: None,
+        kind: "Invalid".to_owned(),
+        expected: expected.to_owned(),
+        found: "other text".to_owned(),
+        message: pteron_runtime::one_line(&error),
     };
-    Ok(program.methods().filter_map(problem).collect())
+    let problems = |meta: MethodMeta<'_>| {
+        let sizes = meta.input_sizes().err().map(|error| {
+            problem(input_sizes_key(meta.name()), "the sizes of the inputs of the method", error)
+        });
+        let names = meta.value_names().err().map(|error| {
+            problem(value_names_key(meta.name()), "the names of the inputs and outputs of the method", error)
+        });
+        [sizes, names]
+    };
+    Ok(program.methods().flat_map(problems).flatten().collect())
 }
 
 /// The first problem of a `.bef` file.

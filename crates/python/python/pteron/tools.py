@@ -52,6 +52,7 @@ class Value:
     dynamic: Optional[bool] = None
     planned: Optional[bool] = None
     traced: Any = None
+    name: Optional[str] = None
 
 
 @dataclass(frozen=True)

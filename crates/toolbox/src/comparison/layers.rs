@@ -1,0 +1,132 @@
+//! The layers of two programs: which are the same, and how close their values are.
+
+use super::align::{Fingerprint, align};
+use super::measure::{Closeness, Sums, fitted};
+use super::record::{Recorded, RecordedLayer};
+use super::{Judge, Layer, MIN_SQNR};
+use crate::Result;
+use crate::tolerance::compare;
+use pteron_operator::EValue;
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+pub(super) fn pairs(a: &Recorded, b: &Recorded, same_instructions: bool) -> Vec<(usize, usize)> {
+    if same_instructions {
+        return pairs_of_places(a, b);
+    }
+    let fingerprints = |side: &Recorded| -> Vec<Fingerprint> {
+        side.layers.iter().map(|layer| layer.fingerprint.clone()).collect()
+    };
+    align(&fingerprints(a), &fingerprints(b))
+}
+
+/// The pairs of values of the same place and iteration.
+pub(super) fn pairs_of_places(a: &Recorded, b: &Recorded) -> Vec<(usize, usize)> {
+    let keys = |side: &Recorded| -> Vec<_> {
+        let mut seen = HashMap::new();
+        let key = |layer: &RecordedLayer| {
+            let iteration = seen.entry((layer.place, layer.output)).or_insert(0usize);
+            *iteration += 1;
+            (layer.place, layer.output, *iteration)
+        };
+        side.layers.iter().map(key).collect()
+    };
+    let in_a: HashMap<_, _> = keys(a).into_iter().enumerate().map(|(i, key)| (key, i)).collect();
+    keys(b).into_iter().enumerate().filter_map(|(j, key)| Some((*in_a.get(&key)?, j))).collect()
+}
+
+impl Judge {
+    pub(super) fn layers(&self, a: &Recorded, b: &Recorded, pairs: &[(usize, usize)]) -> Result<Vec<Layer>> {
+        let both = pairs.iter().map(|&(i, j)| (&a.layers[i], &b.layers[j]));
+        both.filter(|(a, b)| a.elements.len() == b.elements.len()).map(|(a, b)| self.layer(a, b)).collect()
+    }
+
+    fn layer(&self, a: &RecordedLayer, b: &RecordedLayer) -> Result<Layer> {
+        let closeness = closest(a, b);
+        let same_type = a.tensor.dtype() == b.tensor.dtype() && a.tensor.sizes() == b.tensor.sizes();
+        let differs = match self.min_sqnr {
+            None if same_type => {
+                let (a, b) = (EValue::Tensor(a.tensor.clone()), EValue::Tensor(b.tensor.clone()));
+                compare(&b, &a, &self.tolerance).is_err()
+            }
+            // The tolerance of a network: 1e-4 of the largest element.
+            None => closeness.largest > 1e-4 * a.elements.iter().fold(0.0f64, |most, x| most.max(x.abs())),
+            Some(min) => closeness.sqnr < min,
+        };
+        Ok(Layer {
+            a: a.text.clone(),
+            b: b.text.clone(),
+            source: a.fingerprint.source.clone().or_else(|| b.fingerprint.source.clone()),
+            sizes: b.tensor.sizes().to_vec(),
+            closeness,
+            differs,
+        })
+    }
+}
+
+/// How close two values are. If the programs lay them out differently, in the order of dimensions in which they are closest.
+pub(super) fn closest(a: &RecordedLayer, b: &RecordedLayer) -> Closeness {
+    let close = |of_b: &[f64]| {
+        let (mut of_a, mut of_b) = (Cow::Borrowed(&a.elements[..]), Cow::Borrowed(of_b));
+        match (a.fingerprint.is_quantized, b.fingerprint.is_quantized) {
+            (false, true) => of_b = fitted(&of_b, &of_a).into(),
+            (true, false) => of_a = fitted(&of_a, &of_b).into(),
+            _ => {}
+        }
+        let mut sums = Sums::default();
+        sums.add(&of_a, &of_b);
+        sums.closeness()
+    };
+    let sizes = |layer: &RecordedLayer| -> Vec<usize> {
+        layer.tensor.sizes().iter().copied().filter(|&size| size != 1).collect()
+    };
+    let (sizes_a, sizes_b) = (sizes(a), sizes(b));
+    let in_order = (sizes_a == sizes_b).then(|| close(&b.elements));
+    if sizes_a.len() > MAX_REORDERED || in_order.is_some_and(|closeness| closeness.sqnr >= MIN_SQNR) {
+        return in_order.unwrap_or_else(|| close(&b.elements));
+    }
+    let fits = |order: &Vec<usize>| order.iter().zip(&sizes_a).all(|(&d, &size)| sizes_b[d] == size);
+    let orders = orders(sizes_b.len()).into_iter().filter(fits);
+    let all = orders.map(|order| close(&reordered(&b.elements, &sizes_b, &order)));
+    all.chain(in_order).max_by(|x, y| x.sqnr.total_cmp(&y.sqnr)).unwrap_or_else(|| close(&b.elements))
+}
+
+/// The dimensions up to which the orders of dimensions are tried.
+const MAX_REORDERED: usize = 4;
+
+/// The orders of some dimensions.
+fn orders(dims: usize) -> Vec<Vec<usize>> {
+    let Some(last) = dims.checked_sub(1) else { return vec![Vec::new()] };
+    let with_last = |order: Vec<usize>| {
+        (0..dims).map(move |at| [&order[..at], &[last], &order[at..]].concat()).collect::<Vec<_>>()
+    };
+    orders(last).into_iter().flat_map(with_last).collect()
+}
+
+/// The elements of a row-major tensor with its dimensions in another order.
+fn reordered(elements: &[f64], sizes: &[usize], order: &[usize]) -> Vec<f64> {
+    let mut strides = vec![1; sizes.len()];
+    (0..sizes.len().saturating_sub(1)).rev().for_each(|d| strides[d] = strides[d + 1] * sizes[d + 1]);
+    let mut at = vec![0];
+    for &d in order {
+        at = at
+            .into_iter()
+            .flat_map(|start| (0..sizes[d]).map(move |i| (start, i)))
+            .map(|(start, i)| start + i * strides[d])
+            .collect();
+    }
+    at.into_iter().map(|at: usize| elements[at]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dimensions_are_reordered() {
+        let rows = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+        assert_eq!(reordered(&rows, &[2, 3], &[1, 0]), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+        assert_eq!(reordered(&rows, &[2, 3], &[0, 1]), rows);
+        assert_eq!((orders(0).len(), orders(3).len()), (1, 6));
+    }
+}
