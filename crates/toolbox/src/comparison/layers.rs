@@ -1,9 +1,10 @@
 //! The layers of two programs: which are the same, and how close their values are.
 
 use super::align::{Fingerprint, align};
+use super::judge::Judge;
 use super::measure::{Closeness, Sums, fitted};
 use super::record::{Recorded, RecordedLayer};
-use super::{Judge, Layer, MIN_SQNR};
+use super::{Layer, MIN_SQNR};
 use crate::Result;
 use crate::tolerance::compare;
 use pteron_operator::EValue;

@@ -6,22 +6,19 @@
 //! ratio of [`MIN_SQNR`], others if they agree within the tolerance of a network.
 
 mod align;
+mod judge;
 mod layers;
 mod measure;
 mod outputs;
+mod programs;
 mod record;
 mod text;
 
 pub use measure::Closeness;
+pub use programs::compare_programs;
 
 use crate::tolerance::Tolerance;
-use crate::{Error, Result};
-use layers::{pairs, pairs_of_places};
-use outputs::outputs;
-use pteron_format::pte::Instruction;
-use pteron_operator::EValue;
 use pteron_runtime::{LoadOptions, Program};
-use record::{Run, recorded};
 use serde::Serialize;
 
 /// The signal-to-noise ratio, in decibels, of outputs that are the same but for the precision of their arithmetic.
@@ -105,86 +102,4 @@ pub struct Layer {
     pub closeness: Closeness,
     /// Whether it differs by more than is allowed.
     pub differs: bool,
-}
-
-/// Compares two programs on samples: the inputs of the method, which both take.
-///
-/// # Errors
-/// A program does not run on a sample, there are no samples, or the programs have other numbers of outputs.
-pub fn compare_programs(
-    a: Side<'_>,
-    b: Side<'_>,
-    samples: &[Vec<EValue>],
-    options: &ComparisonOptions,
-) -> Result<Comparison> {
-    let Some(first) = samples.first() else {
-        return Err(Error::input("there are no inputs to compare with"));
-    };
-    let method = match &options.method {
-        Some(name) => name.clone(),
-        None => crate::run::default_method(a.program)?,
-    };
-    let same_instructions = instructions(a.program, &method)? == instructions(b.program, &method)?;
-    // Programs with other instructions fuse other ones: as written, they have more values in common.
-    let layers =
-        |side| recorded(side, &method, first, Run { no_prepare: !same_instructions, is_second: true });
-    let (of_a, of_b) = (layers(a)?, layers(b)?);
-    let same_precision = of_a.precisions() == of_b.precisions();
-    let min_sqnr = options.min_sqnr.or((!same_precision).then_some(MIN_SQNR));
-    let judge = Judge { tolerance: options.tolerance, min_sqnr };
-    let outputs = outputs(a, b, &method, samples, &judge)?;
-    let pairs = pairs(&of_a, &of_b, same_instructions);
-    let unpaired = [of_a.layers.len() - pairs.len(), of_b.layers.len() - pairs.len()];
-    let layers = judge.layers(&of_a, &of_b, &pairs)?;
-    let outputs_agree = outputs.iter().all(|output| output.difference.is_none());
-    // Where instructions differ, a pair may be of two values that are not meant to be equal.
-    let agree = outputs_agree && !(same_instructions && layers.iter().any(|layer| layer.differs));
-    let first_layer = if agree { None } else { layers.iter().position(|layer| layer.differs) };
-    let mut instruction = None;
-    // The first run reads no state that an earlier one wrote; in the second, a fault in what the first one wrote shows.
-    for is_second in [false, true] {
-        if agree || !same_instructions || instruction.is_some() {
-            break;
-        }
-        let run = Run { no_prepare: true, is_second };
-        let (of_a, of_b) = (recorded(a, &method, first, run)?, recorded(b, &method, first, run)?);
-        let layers = judge.layers(&of_a, &of_b, &pairs_of_places(&of_a, &of_b))?;
-        instruction = layers.into_iter().find(|layer| layer.differs).map(|layer| layer.b);
-    }
-    let samples = samples.len();
-    Ok(Comparison {
-        method,
-        samples,
-        min_sqnr,
-        outputs,
-        layers,
-        unpaired,
-        first: first_layer,
-        instruction,
-        agree,
-    })
-}
-
-/// The operators and backends that the instructions of a method call, in order.
-fn instructions(program: &Program, method: &str) -> Result<Vec<String>> {
-    let plan = program.method_meta(method)?.plan();
-    let name = |instruction: &Instruction| match instruction {
-        Instruction::KernelCall { op_index, .. } => {
-            plan.operators.get(*op_index as usize).map_or_else(String::new, |op| op.full_name())
-        }
-        Instruction::DelegateCall { delegate_index, .. } => {
-            let delegate = plan.delegates.get(*delegate_index as usize);
-            delegate.map_or_else(String::new, |d| {
-                format!("{}, {} bytes", d.id, program.tables().delegate_data(d).count())
-            })
-        }
-        other => other.kind().to_owned(),
-    };
-    Ok(plan.chains.iter().flat_map(|chain| &chain.instructions).map(name).collect())
-}
-
-/// Decides which values differ.
-struct Judge {
-    tolerance: Tolerance,
-    min_sqnr: Option<f64>,
 }

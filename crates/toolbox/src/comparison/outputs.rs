@@ -1,7 +1,8 @@
 //! The outputs of two programs.
 
+use super::judge::Judge;
 use super::measure::{Sums, elements};
-use super::{Judge, OutputComparison, Side};
+use super::{OutputComparison, Side};
 use crate::tolerance::compare;
 use crate::{Error, Result};
 use pteron_operator::EValue;
