@@ -60,7 +60,7 @@ impl View {
     }
 
     /// A row-major value of these sizes that does not exist yet.
-    pub(crate) fn whole(sizes: &[usize]) -> Self {
+    pub(crate) fn row_major(sizes: &[usize]) -> Self {
         let mut stride = 1;
         let mut dims: Vec<_> = Vec::with_capacity(sizes.len());
         for &n in sizes.iter().rev() {

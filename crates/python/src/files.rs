@@ -6,7 +6,7 @@ use crate::module;
 use crate::opened::OpenProgram;
 use crate::progress::progress;
 use crate::settings::{Settings, Source};
-use crate::tools::{Reader, check, json, keep, patterns, write, write_edited};
+use crate::tools::{Reader, check, json, patterns, refuse_losses_if_strict, write, write_edited};
 use pteron::bef::mlir;
 use pteron_report::{Measured, gather, page};
 use pteron_toolbox::bef::{self, Program, Translation};
@@ -36,7 +36,7 @@ pub(crate) fn set_weight(
         let reader = Reader::new();
         let loader = reader.open(&source)?;
         let set = edit::set_weight(&reader.file(&loader, "set-weight")?, name, &array, &progress)?;
-        keep(strict, name, &set.lost)?;
+        refuse_losses_if_strict(strict, name, &set.lost)?;
         write_edited(&output, &loader, &set.file, &progress)?;
         json(&set)
     });

@@ -94,7 +94,7 @@ pub(crate) fn write_edited(
 }
 
 /// Fails if an edit of `file` that is strict could not keep something.
-pub(crate) fn keep(strict: bool, file: &str, lost: &[String]) -> Result<()> {
+pub(crate) fn refuse_losses_if_strict(strict: bool, file: &str, lost: &[String]) -> Result<()> {
     if strict {
         edit::refuse_losses(file, lost)?;
     }
@@ -222,7 +222,7 @@ pub(crate) fn strip(
         let file = reader.open(&source)?;
         let program = reader.program(&file, "strip")?;
         let stripped = edit::strip(&program, StripOptions { names }, &progress)?;
-        keep(strict, program.loader().name(), &stripped.lost)?;
+        refuse_losses_if_strict(strict, program.loader().name(), &stripped.lost)?;
         write_edited(&output, &file, &stripped.program, &progress)?;
         json(&stripped)
     });
@@ -249,7 +249,7 @@ pub(crate) fn externalize(
         let (at_least, initial, names) = options;
         let options = MoveOptions { at_least, initial, names: patterns(&names) };
         let moved = edit::externalize(&program, &options, &progress)?;
-        keep(strict, program.loader().name(), &moved.lost)?;
+        refuse_losses_if_strict(strict, program.loader().name(), &moved.lost)?;
         // Write the weights first: a program without its weights is useless, weights without the program are not.
         write(&data, &moved.data)?;
         write_edited(&output, &file, &moved.program, &progress)?;
@@ -278,7 +278,7 @@ pub(crate) fn embed(
         let file = reader.open(&source)?;
         let program = reader.program(&file, "embed")?;
         let embedded = edit::embed(&program, &maps, &progress)?;
-        keep(strict, program.loader().name(), &embedded.not_kept())?;
+        refuse_losses_if_strict(strict, program.loader().name(), &embedded.not_kept())?;
         write_edited(&output, &file, &embedded.program, &progress)?;
         json(&embedded)
     });
@@ -309,7 +309,7 @@ pub(crate) fn dedupe(
         let open = |file| reader.program(file, "dedupe");
         let shared = edit::dedupe(&files.iter().map(open).collect::<Result<Vec<_>>>()?, at_least, &progress)?;
         for member in &shared.programs {
-            keep(strict, &member.file, &member.lost)?;
+            refuse_losses_if_strict(strict, &member.file, &member.lost)?;
         }
         // Write the weights first: if a later write fails, every program on disk can still be run.
         write(&data, &shared.data)?;
@@ -348,7 +348,7 @@ pub(crate) fn merge(
         let reader = Reader::new();
         let maps = files.iter().map(|path| reader.data(path, "merge")).collect::<Result<Vec<_>>>()?;
         let merged = merge_files(&maps, &options, &progress)?;
-        keep(strict, "the merged file", &merged.lost)?;
+        refuse_losses_if_strict(strict, "the merged file", &merged.lost)?;
         write(&output, &merged.data)?;
         json(&merged)
     });
@@ -376,7 +376,7 @@ pub(crate) fn convert(
         let limits = Limits::default();
         let converted =
             pteron_toolbox::convert::convert(&source.open(false)?, to, options, &limits, &progress)?;
-        keep(strict, &output.display().to_string(), &converted.lost)?;
+        refuse_losses_if_strict(strict, &output.display().to_string(), &converted.lost)?;
         write(&output, &converted.file)?;
         Ok(converted.file.bytes())
     });

@@ -168,7 +168,7 @@ fn load_constant(
         Constant::Payload(range) => {
             let range = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
             let part = range.and_then(|(start, end)| bytes.slice(start..end));
-            ConstantBytes::here(part.ok_or_else(|| Error::new("its bytes are not in the payload"))?)
+            ConstantBytes::resident(part.ok_or_else(|| Error::new("its bytes are not in the payload"))?)
         }
         Constant::Named { key, .. } => {
             let map = named.ok_or_else(|| {

@@ -1,6 +1,6 @@
 //! Constant folding: runs the kernels of the table on constants.
 
-use super::folded::{FoldedCall, folded};
+use super::folded::{FoldedCall, fold_call};
 use crate::Result;
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
@@ -89,7 +89,7 @@ impl Folder<'_> {
             return Outcome::Kept;
         }
         let recipe = FoldedCall::of(program, node, selection, metas, &self.calls);
-        match recipe.and_then(|recipe| folded(recipe, &self.context)) {
+        match recipe.and_then(|recipe| fold_call(recipe, &self.context)) {
             Some((results, calls)) => {
                 for (&output, bytes) in node.outputs.iter().zip(results) {
                     let range = 0..bytes.len();

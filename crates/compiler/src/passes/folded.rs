@@ -122,7 +122,7 @@ fn calls_of(constant: &ConstantTensor, known: Option<&usize>) -> Option<usize> {
 
 /// Computes the results of a call as constants, and returns the calls that computing them again takes: `None` if they are
 /// kept instead, like small ones. `None` if the kernel fails.
-pub(super) fn folded(
+pub(super) fn fold_call(
     recipe: FoldedCall,
     context: &KernelContext<'_>,
 ) -> Option<(Vec<SharedBytes>, Option<usize>)> {

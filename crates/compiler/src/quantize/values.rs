@@ -63,7 +63,7 @@ impl Plan {
                     Role::Bounds
                 }
                 (Some(_), Some(operands))
-                    if moves(node) && operands.iter().all(|v| plan.results.contains(v)) =>
+                    if preserves_scale(node) && operands.iter().all(|v| plan.results.contains(v)) =>
                 {
                     Role::Moves
                 }
@@ -145,7 +145,7 @@ fn is_bound(node: &ExportedNode) -> bool {
 }
 
 /// Whether a node's results have the scale of its operands.
-fn moves(node: &ExportedNode) -> bool {
+fn preserves_scale(node: &ExportedNode) -> bool {
     is_bound(node)
         || matches!(
             &*node.target,

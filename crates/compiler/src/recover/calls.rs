@@ -272,7 +272,7 @@ impl Recovery<'_> {
         let Some((&out, operands)) = values.split_last() else { return self.fails("an operator on nothing") };
         let mut args: Args = Vec::with_capacity(operands.len());
         for &operand in operands {
-            args.push(("".into(), self.number(operand)?));
+            args.push(("".into(), self.scalar_argument(operand)?));
         }
         let ty = match &self.plan.values[out] {
             EValue::Double(_) => VarType::Float,
@@ -312,7 +312,7 @@ impl Recovery<'_> {
     }
 
     /// A scalar of the plan, constant or computed.
-    pub(super) fn number(&self, value: usize) -> Result<Argument> {
+    pub(super) fn scalar_argument(&self, value: usize) -> Result<Argument> {
         match self.known_number(value) {
             Some(number) => Ok(number),
             None => self.fails(format_args!("value {value} is no number")),
@@ -328,7 +328,7 @@ impl Recovery<'_> {
         let Some(EValue::IntList(items)) = self.plan.values.get(value) else {
             return self.fails(format_args!("value {value} is no list of integers"));
         };
-        let int = |&item: &i64| match self.number(item as usize)? {
+        let int = |&item: &i64| match self.scalar_argument(item as usize)? {
             Argument::Int(v) => Ok(IntArgument::Int(v)),
             Argument::Var(v) => Ok(IntArgument::Var(v)),
             _ => self.fails(format_args!("value {item} is no integer")),
@@ -356,9 +356,9 @@ impl Recovery<'_> {
                     _ => return self.fails(format_args!("{number} is no type")),
                 },
                 ArgType::Layout | ArgType::Device | ArgType::MemoryFormat => Argument::Ignored,
-                _ => self.number(value)?,
+                _ => self.scalar_argument(value)?,
             },
-            EValue::Bool(_) | EValue::Double(_) | EValue::String(_) => self.number(value)?,
+            EValue::Bool(_) | EValue::Double(_) | EValue::String(_) => self.scalar_argument(value)?,
         })
     }
 }

@@ -126,7 +126,7 @@ impl Recovery<'_> {
     fn condition(&mut self, value: usize) -> Result<Argument> {
         match &self.plan.values[value] {
             EValue::Tensor(_) => Ok(Argument::Var(self.read(value)?)),
-            _ => self.number(value),
+            _ => self.scalar_argument(value),
         }
     }
 
@@ -285,7 +285,7 @@ impl Recovery<'_> {
         for (value, var) in carried.iter().copied().chain(stored).zip(vars) {
             self.define_any(value, var)?;
         }
-        let count = self.number(rows.count)?;
+        let count = self.scalar_argument(rows.count)?;
         self.set_number(rows.counter, count);
         Ok(())
     }
@@ -338,7 +338,7 @@ impl Recovery<'_> {
     fn row_count(&self, over: &[VarId], rows: &RowLoop) -> Result<Size> {
         let first = |&var: &VarId| self.program.spec(var)?.sizes.first().cloned();
         let sizes: Option<Vec<Size>> = over.iter().map(first).collect();
-        let count = match self.number(rows.count)? {
+        let count = match self.scalar_argument(rows.count)? {
             Argument::Int(count) => Some(Size::Int(count)),
             Argument::Var(var) => match &self.program.var(var).ty {
                 VarType::Int(size) => Some(size.clone()),
@@ -346,7 +346,7 @@ impl Recovery<'_> {
             },
             _ => None,
         };
-        let starts = matches!(self.number(rows.counter)?, Argument::Int(0));
+        let starts = matches!(self.scalar_argument(rows.counter)?, Argument::Int(0));
         match (sizes, count) {
             (Some(sizes), Some(count)) if starts && sizes.iter().all(|size| *size == count) => Ok(count),
             _ => self.fails("a loop over other rows than all of its tensors"),

@@ -248,7 +248,7 @@ impl<'a> Recovery<'a> {
             return self.fails(format_args!("value {to} gets a value of another kind, value {from}"));
         }
         if self.plan.values[from].as_tensor().is_none() {
-            let number = self.number(from)?;
+            let number = self.scalar_argument(from)?;
             self.set_number(to, number);
             return Ok(());
         }

@@ -164,7 +164,7 @@ impl<'g> Matcher<'g> {
             Some(Mask::Additive(mask)) => (Some(View::of(graph, mask)?), None),
             Some(Mask::Boolean(node)) => {
                 let kept = graph.meta(graph.node(node).inputs()[0]);
-                (Some(View::whole(kept.sizes())), Some(node))
+                (Some(View::row_major(kept.sizes())), Some(node))
             }
             None => (None, None),
         };

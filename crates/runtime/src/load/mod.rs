@@ -232,7 +232,7 @@ impl<'p> Loader<'p> {
             false => 0,
         };
         let reservation = self.budget.take("its constants", charged).map_err(over_memory)?;
-        Ok(self.push_constant(ConstantBytes::here(bytes.holding(reservation))))
+        Ok(self.push_constant(ConstantBytes::resident(bytes.holding(reservation))))
     }
 
     fn push_constant(&mut self, constant: ConstantBytes) -> Storage {

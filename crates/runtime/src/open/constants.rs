@@ -24,7 +24,7 @@ pub struct ConstantBytes {
 
 impl ConstantBytes {
     /// Bytes that are in memory and stay there.
-    pub fn here(bytes: FreeableBuffer) -> Self {
+    pub fn resident(bytes: FreeableBuffer) -> Self {
         Self { bytes: bytes.into(), deferred: None, derivation: None }
     }
 
@@ -32,7 +32,7 @@ impl ConstantBytes {
     pub(crate) fn folded(bytes: FreeableBuffer, derivation: Option<Derivation>) -> Self {
         // A new source: no other constant has these bytes.
         let bytes = bytes.of_source(SourceId::numbered(), 0);
-        Self { derivation: derivation.map(Arc::new), ..Self::here(bytes) }
+        Self { derivation: derivation.map(Arc::new), ..Self::resident(bytes) }
     }
 
     /// Bytes that are read on first access.

@@ -145,13 +145,13 @@ pub fn find(
         if let (Some(place), Some(node)) = (&mut place, nodes.text(key.place)) {
             place.what += &format!(", {node}");
         }
-        tolerance.rounded_to = coarser(tolerance.rounded_to, expected.tensor.dtype());
+        tolerance.rounded_to = coarser_half_type(tolerance.rounded_to, expected.tensor.dtype());
         let Some(value) = known.remove(&key) else {
             report.fused.push(FusedValue::new(&key, place));
             continue;
         };
         let (found_as, expected_as) = (value.tensor.dtype(), expected.tensor.dtype());
-        tolerance.rounded_to = coarser(tolerance.rounded_to, found_as);
+        tolerance.rounded_to = coarser_half_type(tolerance.rounded_to, found_as);
         let found = rounded(value.tensor, expected_as)?;
         let (a, b) = (EValue::Tensor(found), EValue::Tensor(rounded(expected.tensor, found_as)?));
         let difference = compare(&a, &b, &tolerance).err();
@@ -170,7 +170,7 @@ pub fn find(
 }
 
 /// The half-precision type with the fewest mantissa bits, of those seen so far and `dtype`.
-fn coarser(seen: Option<ScalarType>, dtype: ScalarType) -> Option<ScalarType> {
+fn coarser_half_type(seen: Option<ScalarType>, dtype: ScalarType) -> Option<ScalarType> {
     match (seen, dtype) {
         (_, ScalarType::BFloat16) => Some(ScalarType::BFloat16),
         (None, ScalarType::Half) => Some(ScalarType::Half),

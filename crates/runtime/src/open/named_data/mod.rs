@@ -35,7 +35,7 @@ pub trait NamedDataMap: Send + Sync {
     /// first access, once for all delegates and aligned to 16 bytes, so that unpacked weights need not stay in memory
     /// beside their packed form.
     fn constant(&self, key: &str) -> Result<ConstantBytes> {
-        Ok(ConstantBytes::here(self.data(key)?))
+        Ok(ConstantBytes::resident(self.data(key)?))
     }
 
     /// The source of an entry's bytes and their offset in it, if other maps may serve the same source. Data derived

@@ -10,14 +10,14 @@ pub(super) fn restore(module: &mut Module, types: &[Type]) {
     let signed = |width: &u32| named(*width, Signedness::Signed) && !named(*width, Signedness::Signless);
     let widths: Vec<u32> = [8, 16, 32, 64].into_iter().filter(signed).collect();
     if !widths.is_empty() {
-        block(module.body_mut(), &widths);
+        make_signless(module.body_mut(), &widths);
     }
 }
 
-fn block(block: &mut Block, widths: &[u32]) {
+fn make_signless(block: &mut Block, widths: &[u32]) {
     for op in block.operations.iter_mut().filter(|op| !op.is("builtin.module")) {
         op.attributes.iter_mut().for_each(|(_, value)| attribute(value, widths));
-        op.regions.iter_mut().flat_map(|r| &mut r.blocks).for_each(|inner| self::block(inner, widths));
+        op.regions.iter_mut().flat_map(|r| &mut r.blocks).for_each(|inner| make_signless(inner, widths));
     }
 }
 
