@@ -27,7 +27,9 @@ const fails = async (act, facts) => {
 test("a picture is classified", async () => {
   const module = await digits();
   assert.equal(module.main, "forward");
-  assert.deepEqual(module.method().inputs[0].tensor, { name: null, dtype: "float32", sizes: [1, 1, 8, 8], dynamic: false });
+  const { name, tensor } = module.method().inputs[0];
+  assert.equal(name, null);
+  assert.deepEqual(tensor, { dtype: "float32", sizes: [1, 1, 8, 8], dynamic: false });
   const [scores] = module.run(module.picture(file("examples/digits/3.png")));
   assert.deepEqual([scores.dtype, scores.sizes, scores.data.constructor], ["float32", [1, 10], Float32Array]);
   const [[best, second]] = top(scores, 2, [..."abcdefghij"]);
