@@ -4,11 +4,12 @@
 //! uses the operands of the derivation instead, the result is never computed: for a matrix multiplication by weights
 //! that are dequantized and transposed, neither the f32 weights nor their transpose are materialized.
 
+use crate::cpu::convert_halves;
 use crate::graph::{Bytes, Constant, Derivation, Graph, Kind, NodeId, ValueId};
 use crate::operation::OpKind;
-use crate::steps::cast::{self, Cast};
-use crate::steps::pointwise::Pointwise;
-use crate::steps::relayout::Relayout;
+use crate::ops::cast::Cast;
+use crate::ops::pointwise::Pointwise;
+use crate::ops::relayout::Relayout;
 use pteron_kernels::compute::{self, Isa};
 use pteron_operator::facts::ViewOf;
 use pteron_operator::{Budget, CountedTensor, Generator, Instr, KernelContext, Meaning, Results, Scratch};
@@ -141,7 +142,7 @@ pub fn compute(
     let (&[x], [tensor]) = (inputs, results) else { return None };
     let mut out = tensor.view_mut();
     if operation::<Cast>(kind).is_some() {
-        cast::run(ctx, &x, &mut out).ok()?;
+        convert_halves(ctx, &x, &mut out).ok()?;
     } else if operation::<Relayout>(kind).is_some() {
         x.relayout(&mut out).ok()?;
     } else {

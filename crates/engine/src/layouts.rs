@@ -1,11 +1,6 @@
-//! Memory layouts of tensors: the requirements of operations, which are checked for every node before a graph is
-//! lowered, and the two image layouts.
+//! Memory layouts of tensors: what operations require, and the two image layouts.
 
-use crate::graph::{Graph, NodeId};
-use crate::operands::Operands;
-use crate::operation::operation;
 use pteron_kernels::compute::Layout;
-use pteron_operator::{Error, Result};
 use pteron_tensor::{DimOrder, TensorMeta};
 
 /// The memory layout that a node requires of an operand. The order of dimensions of size 1 never matters.
@@ -25,48 +20,8 @@ pub enum LayoutReq {
     ReshapeOfInput0,
 }
 
-/// Checks every node of a graph.
-pub(crate) fn check(graph: &Graph) -> Result<()> {
-    graph.order().into_iter().try_for_each(|node| check_node(graph, node))
-}
-
-/// Checks that a node can run: its operands ([`Operation::check`](crate::Operation::check)) and their layouts
-/// ([`Operation::operand_layout`](crate::Operation::operand_layout)).
-///
-/// # Errors
-/// It cannot; why.
-pub fn check_node(graph: &Graph, node: NodeId) -> Result<()> {
-    if let Some(operation) = operation(graph, node) {
-        operation.check(&Operands::new(graph, node))?;
-    }
-    check_layout(graph, node)
-}
-
-/// Whether the operands of a node have the layouts that it requires.
-pub(crate) fn layouts_fit(graph: &Graph, node: NodeId) -> bool {
-    check_layout(graph, node).is_ok()
-}
-
-/// Checks that the operands of a node have the layouts that its operation requires.
-fn check_layout(graph: &Graph, id: NodeId) -> Result<()> {
-    // Kernels of calls receive the layouts of their tensors at run time.
-    let Some(operation) = operation(graph, id) else { return Ok(()) };
-    let node = graph.node(id);
-    let input0 = node.inputs().first().map(|&v| graph.meta(v));
-    for (i, &v) in node.inputs().iter().chain(node.outputs()).enumerate() {
-        let meta = graph.meta(v);
-        if !satisfies(meta, operation.operand_layout(i, node.inputs().len()), input0) {
-            let place = if i < node.inputs().len() { "reads" } else { "writes" };
-            let name = node.name();
-            return Err(Error::invalid(format!(
-                "{name} {place} {meta}, which is not in the layout that it requires"
-            )));
-        }
-    }
-    Ok(())
-}
-
-fn satisfies(meta: &TensorMeta, req: LayoutReq, input0: Option<&TensorMeta>) -> bool {
+/// Whether a tensor satisfies a requirement; `input0` is the node's first input.
+pub(crate) fn satisfies(meta: &TensorMeta, req: LayoutReq, input0: Option<&TensorMeta>) -> bool {
     match req {
         LayoutReq::Any => true,
         LayoutReq::RowMajor => is_plain(meta),
@@ -78,6 +33,7 @@ fn satisfies(meta: &TensorMeta, req: LayoutReq, input0: Option<&TensorMeta>) -> 
         LayoutReq::ReshapeOfInput0 => input0.is_some_and(|from| reshapes(from, meta)),
     }
 }
+
 /// Whether a tensor is row-major.
 fn is_plain(meta: &TensorMeta) -> bool {
     meta.dim_order().same_layout(&DimOrder::contiguous(meta.rank()), meta.sizes())

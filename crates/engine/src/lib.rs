@@ -11,55 +11,49 @@
 //! ([`pteron_operator::Kernel::meaning`]); this crate names no operator. Calls without a declared meaning stay calls. An
 //! executable is specialized to the sizes of the values' metas; for other sizes the graph is lowered again.
 //!
-//! An [`Operation`] declares the memory layout that it requires of its operands and what can be fused into it, and
-//! creates the [`Step`] that runs. Each operation is in one file of `steps/` with its step.
+//! An [`Operation`] says what a node computes: its attributes, the memory layouts that it requires of its operands, what
+//! can be fused into it; each is one file of `ops/`. How it is computed is the matter of `cpu/`, which lowers each
+//! operation to a step, also one file for each. Another processor would be a folder beside `cpu/` that reads the same
+//! operations ([`as_op`]) from a graph after the [portable passes](passes::PORTABLE).
 #![forbid(unsafe_code)]
 
-mod descriptions;
-mod executable;
+mod check;
+mod cpu;
 pub mod fold;
 mod graph;
 mod layouts;
-mod lower;
 mod operands;
 mod operation;
-mod pack_store;
-mod packs;
+mod ops;
 pub mod passes;
-mod plan;
-mod prepared;
-mod steps;
 mod strided;
 
-pub use executable::Executable;
+pub use check::check_node;
+pub use cpu::{Executable, PackStore, Packs, StoredWeights, prepare};
 pub use graph::{
     Bytes, Call, CallArg, CallOut, Constant, Derivation, Graph, Identity, IntoKind, Kind, Mark, NodeId,
     SharedBytes, SourceId, Type, Value, ValueId,
 };
-pub use layouts::{LayoutReq, check_node};
+pub use layouts::LayoutReq;
 pub use operands::Operands;
-pub use operation::{Images, Lowered, Lowering, OpKind, Operation, as_op, operation};
-pub use pack_store::PackStore;
-pub use packs::{Packs, StoredWeights};
-pub use prepared::prepare;
+pub use operation::{Images, OpKind, Operation, as_op, operation};
+pub use ops::attention::{Attention, AttentionParts, ViewParts};
+pub use ops::cast::Cast;
+pub use ops::channel_shuffle::ChannelShuffle;
+pub use ops::conv::Convolution;
+pub use ops::conv_pass::ConvPass;
+pub use ops::global_mean::GlobalMean;
+pub use ops::group_factors::GroupFactors;
+pub use ops::linear::Linear;
+pub use ops::lookup::Lookup;
+pub use ops::pointwise::Pointwise;
+pub use ops::pool::Pool;
+pub use ops::quantize::{Dequantize, Quantize};
+pub use ops::quantized_conv::QuantizedConvolution;
+pub use ops::quantized_linear::{QuantizedInput, QuantizedLinear};
+pub use ops::quantized_sum::SumOfQuantized;
+pub use ops::relayout::{Permute, Relayout, Reshape};
+pub use ops::row_norm::RowNorm;
 pub use pteron_kernels::compute::{Activation, Affine, ConvParams, Isa, Layout, Pooling, Quantization};
 pub use pteron_kernels::compute::{WeightBits, Windows};
 pub use pteron_operator::{Binary, Expression, Instr, Unary};
-pub use steps::attention::{Attention, AttentionParts, ViewParts};
-pub use steps::cast::Cast;
-pub use steps::channel_shuffle::ChannelShuffle;
-pub use steps::conv::Convolution;
-pub use steps::conv_pass::ConvPass;
-pub use steps::global_mean::GlobalMean;
-pub use steps::group_factors::GroupFactors;
-pub use steps::linear::Linear;
-pub use steps::lookup::Lookup;
-pub use steps::pointwise::Pointwise;
-pub use steps::pool::Pool;
-pub use steps::quantize::{Dequantize, Quantize};
-pub use steps::quantized_conv::QuantizedConvolution;
-pub use steps::quantized_linear::{QuantizedInput, QuantizedLinear};
-pub use steps::quantized_sum::SumOfQuantized;
-pub use steps::relayout::{Permute, Relayout, Reshape};
-pub use steps::row_norm::RowNorm;
-pub use steps::{Step, Writes};

@@ -1,19 +1,15 @@
-//! The interface of operations, the kinds of node that lower to steps: operand layouts, lowering, fusion.
+//! The interface of operations: attributes, operand layouts, validity, fusion.
 
 use crate::graph::{Graph, Kind, NodeId, ValueId};
 use crate::layouts::LayoutReq;
 use crate::operands::Operands;
-use crate::packs::Packs;
-use crate::steps::Step;
-use pteron_kernels::compute::{Activation, Isa};
-use pteron_operator::{Error, Result};
-use pteron_tensor::TensorMeta;
+use pteron_kernels::compute::Activation;
+use pteron_operator::Result;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// A kind of node that lowers to a step: those of this crate, and any that a dependent crate defines. [`OpKind::new`]
-/// makes it the kind of a node.
+/// What a node of a fused graph computes. [`OpKind::new`] makes it the kind of a node.
 pub trait Operation: Any + fmt::Debug + Send + Sync {
     /// A name for listings, events and errors.
     fn name(&self) -> &str;
@@ -50,12 +46,6 @@ pub trait Operation: Any + fmt::Debug + Send + Sync {
         let _ = operands;
         Ok(())
     }
-
-    /// Lowers a node of this kind to a step.
-    ///
-    /// # Errors
-    /// The node cannot run, for example because its weights are not constant.
-    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered>;
 
     /// This operation with an activation applied to its result, if that can be fused.
     fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
@@ -140,113 +130,4 @@ pub fn as_op<T: Operation>(graph: &Graph, node: NodeId) -> Option<&T> {
 pub(crate) fn producer_as<T: Operation>(graph: &Graph, value: ValueId) -> Option<(NodeId, &T)> {
     let node = graph.producer(value)?;
     Some((node, as_op(graph, node)?))
-}
-
-/// A node that is being lowered.
-pub struct Lowering<'g> {
-    pub(crate) graph: &'g Graph,
-    pub(crate) node: NodeId,
-    pub(crate) isa: Isa,
-    pub(crate) packs: &'g Packs,
-}
-
-impl<'g> Lowering<'g> {
-    /// The instruction set that the step may use.
-    pub fn isa(&self) -> Isa {
-        self.isa
-    }
-
-    /// The number of inputs.
-    pub fn inputs(&self) -> usize {
-        self.graph.node(self.node).inputs().len()
-    }
-
-    /// Element type, sizes and layout of an input.
-    ///
-    /// # Errors
-    /// The node has no such input.
-    pub fn input(&self, i: usize) -> Result<&'g TensorMeta> {
-        Ok(self.graph.meta(self.value(i)?))
-    }
-
-    /// Element type, sizes and layout of an output.
-    ///
-    /// # Errors
-    /// The node has no such output.
-    pub fn output(&self, i: usize) -> Result<&'g TensorMeta> {
-        let value = self.graph.node(self.node).outputs().get(i);
-        value.map(|&v| self.graph.meta(v)).ok_or_else(|| Error::invalid("a node has too few outputs"))
-    }
-
-    /// A constant input as a tensor.
-    ///
-    /// # Errors
-    /// The input is missing, is not a constant, or its bytes cannot be loaded.
-    pub fn constant(&self, i: usize) -> Result<pteron_tensor::TensorView<'g>> {
-        let value = self.value(i)?;
-        self.graph.view(value).ok_or_else(|| unreadable(self.graph.value(value).constant()))
-    }
-
-    /// The elements of a constant f32 input, in storage order.
-    ///
-    /// # Errors
-    /// As [`Self::constant`], or the elements are not f32.
-    pub fn floats(&self, i: usize) -> Result<&'g [f32]> {
-        Ok(self.constant(i)?.storage()?)
-    }
-
-    /// A copy of [`Self::floats`], or `None` if the optional input is not `present`.
-    ///
-    /// # Errors
-    /// As [`Self::floats`].
-    pub fn floats_if(&self, present: bool, i: usize) -> Result<Option<Vec<f32>>> {
-        present.then(|| Ok(pteron_tensor::memory::copied(self.floats(i)?)?)).transpose()
-    }
-
-    /// The owner of a constant input's bytes.
-    pub(crate) fn owner(&self, i: usize) -> Result<&'g crate::Constant> {
-        self.graph.value(self.value(i)?).constant().ok_or_else(|| unreadable(None))
-    }
-
-    fn value(&self, i: usize) -> Result<ValueId> {
-        let value = self.graph.node(self.node).inputs().get(i).copied();
-        value.ok_or_else(|| Error::invalid("a node has too few inputs"))
-    }
-}
-
-/// Constant weights as a tensor with this meta.
-///
-/// # Errors
-/// The bytes cannot be loaded.
-pub(crate) fn view_of<'a>(
-    weights: &'a crate::Constant,
-    meta: &'a TensorMeta,
-) -> Result<pteron_tensor::TensorView<'a>> {
-    weights.view(meta).ok_or_else(|| unreadable(Some(weights)))
-}
-
-fn unreadable(constant: Option<&crate::Constant>) -> Error {
-    let problem = constant.and_then(crate::Constant::problem);
-    let unknown = || "weights are not constant when the graph is lowered".to_owned();
-    Error::invalid(problem.unwrap_or_else(unknown))
-}
-
-/// The result of lowering a node.
-pub enum Lowered {
-    /// Nothing runs: the output aliases the first input.
-    Alias,
-    /// A step, with the inputs that it reads at run time.
-    Step {
-        /// The step.
-        step: Box<dyn Step>,
-        /// The indices of the node's inputs that it reads, in increasing order.
-        reads: Vec<usize>,
-    },
-}
-
-impl Lowered {
-    /// A step that reads these inputs.
-    pub fn step(step: impl Step + 'static, reads: impl IntoIterator<Item = usize>) -> Self {
-        Self::Step { step: Box::new(step), reads: reads.into_iter().collect() }
-    }
 }

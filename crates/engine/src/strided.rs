@@ -3,8 +3,8 @@
 
 use crate::graph::{Graph, NodeId, ValueId, meaning};
 use crate::operation::as_op;
-use crate::steps::pointwise::Pointwise;
-use crate::steps::relayout::Reshape;
+use crate::ops::pointwise::Pointwise;
+use crate::ops::relayout::Reshape;
 use pteron_operator::facts::ViewOf;
 use pteron_operator::{Binary, Expression, Instr, Meaning};
 use pteron_tensor::ScalarType;

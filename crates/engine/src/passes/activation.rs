@@ -5,7 +5,7 @@ use super::join::Elementwise;
 use super::pattern::{clamped, matches, may_end_in};
 use crate::graph::{Graph, NodeId};
 use crate::operation::OpKind;
-use crate::steps::pointwise::Pointwise;
+use crate::ops::pointwise::Pointwise;
 use pteron_operator::{Expression, Instr, Unary, formula};
 use std::sync::LazyLock;
 

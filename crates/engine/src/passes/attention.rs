@@ -3,12 +3,11 @@
 
 use crate::graph::{Graph, NodeId, ValueId, argument, constant, meaning, single_user};
 use crate::operation::{OpKind, as_op, producer_as};
-use crate::steps::attention::{Attention, AttentionStep};
-use crate::steps::cast::Cast;
-use crate::steps::pointwise::Pointwise;
-use crate::steps::relayout::Reshape;
+use crate::ops::attention::Attention;
+use crate::ops::cast::Cast;
+use crate::ops::pointwise::Pointwise;
+use crate::ops::relayout::Reshape;
 use crate::strided::{View, scale_of};
-use pteron_kernels::compute::Isa;
 use pteron_operator::{Binary, Expression, Instr, Meaning, Unary};
 use pteron_tensor::{ScalarType, TensorMeta};
 use std::sync::Arc;
@@ -17,12 +16,12 @@ use std::sync::Arc;
 const MAX_CHAIN: usize = 64;
 
 /// Rewrites every attention of a graph.
-pub(super) fn run(graph: &mut Graph, isa: Isa) {
+pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         if !graph.contains(node) || meaning(graph, node) != Some(Meaning::BatchMatMul) {
             continue;
         }
-        if let Some(found) = (Matcher { graph, isa }).attention(node) {
+        if let Some(found) = (Matcher { graph }).attention(node) {
             replace(graph, found);
         }
     }
@@ -106,7 +105,6 @@ fn rounding(expression: &Expression) -> Option<Unary> {
 
 struct Matcher<'g> {
     graph: &'g Graph,
-    isa: Isa,
 }
 
 impl<'g> Matcher<'g> {
@@ -179,7 +177,7 @@ impl<'g> Matcher<'g> {
         let mut inputs: Vec<ValueId> = views.iter().filter_map(|v| v.root).collect();
         inputs.extend(mask.as_ref().and_then(|m| m.root));
         let spec = Attention { views, mask, factor, safe: scores.safe, rounding, items, heads };
-        AttentionStep::new(&spec, self.isa)?;
+        spec.head_sizes()?;
         let softmax = graph.producer(weights)?;
         let absorbed = vec![first, softmax, last];
         Some(AttentionMatch { spec, inputs, last: graph.producer(out)?, absorbed, select })

@@ -3,8 +3,8 @@
 
 use crate::graph::{Graph, NodeId, single_use_producer};
 use crate::operation::{OpKind, as_op};
-use crate::steps::conv::{Convolution, frame};
-use crate::steps::conv_chain::ConvChain;
+use crate::ops::conv::{Convolution, frame};
+use crate::ops::conv_chain::ConvChain;
 use pteron_kernels::compute::{ConvFrame, chain_pays, chains};
 
 /// Appends every convolution to the convolution or chain before it where that is faster with this number of threads.

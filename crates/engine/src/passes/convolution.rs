@@ -3,7 +3,7 @@
 use crate::graph::{Graph, NodeId, ValueId, argument};
 use crate::layouts::{has_layout, image_layout};
 use crate::operation::OpKind;
-use crate::steps::conv::Convolution;
+use crate::ops::conv::Convolution;
 use pteron_kernels::compute::{Activation, ConvParams};
 use pteron_operator::facts;
 use pteron_tensor::{ScalarType, TensorMeta};

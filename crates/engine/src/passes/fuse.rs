@@ -3,9 +3,9 @@
 use super::norm::scale_and_shift;
 use crate::graph::{Graph, NodeId, ValueId, argument, constant, meaning, single_use_producer};
 use crate::operation::{OpKind, as_op, operation};
-use crate::steps::conv::Convolution;
-use crate::steps::pointwise::Pointwise;
-use crate::steps::relayout::Reshape;
+use crate::ops::conv::Convolution;
+use crate::ops::pointwise::Pointwise;
+use crate::ops::relayout::Reshape;
 use pteron_kernels::compute::Activation;
 use pteron_operator::{Binary, Expression, Instr, Meaning};
 use pteron_tensor::ScalarType;

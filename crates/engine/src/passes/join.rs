@@ -2,7 +2,7 @@
 
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::operation::{OpKind, as_op};
-use crate::steps::pointwise::Pointwise;
+use crate::ops::pointwise::Pointwise;
 use pteron_operator::{Expression, Instr};
 use std::borrow::Cow;
 

@@ -5,7 +5,7 @@ use super::converted::ConvertedValues;
 use crate::graph::{Graph, NodeId, ValueId, facts, meaning};
 use crate::layouts::order_of;
 use crate::operation::{Images, OpKind, as_op, operation};
-use crate::steps::relayout::{Relayout, Reshape};
+use crate::ops::relayout::{Relayout, Reshape};
 use pteron_kernels::compute::Layout;
 use pteron_operator::Meaning;
 use pteron_operator::facts::ViewOf;

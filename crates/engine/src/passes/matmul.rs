@@ -3,7 +3,7 @@
 use crate::fold::untransposed;
 use crate::graph::{Graph, NodeId, ValueId, argument};
 use crate::operation::OpKind;
-use crate::steps::linear::Linear;
+use crate::ops::linear::Linear;
 use pteron_kernels::compute::Activation;
 use pteron_operator::facts::MatMul;
 use pteron_tensor::ScalarType;

@@ -53,11 +53,7 @@ pub const PASSES: &[Pass] = &[
         about: "matrix multiplications and convolutions of dequantized values run on the quantized values",
         run: |graph, _| quantized::run(graph),
     },
-    Pass {
-        name: "attention",
-        about: "fuses attention into one node",
-        run: |graph, ctx| attention::run(graph, ctx.isa()),
-    },
+    Pass { name: "attention", about: "fuses attention into one node", run: |graph, _| attention::run(graph) },
     Pass {
         name: "activation",
         about: "recognizes activations that are decomposed into several operators",
@@ -157,9 +153,9 @@ mod tests {
     use super::*;
     use crate::ValueId;
     use crate::operation::OpKind;
-    use crate::steps::linear::Linear;
-    use crate::steps::pointwise::Pointwise;
-    use crate::steps::relayout::Reshape;
+    use crate::ops::linear::Linear;
+    use crate::ops::pointwise::Pointwise;
+    use crate::ops::relayout::Reshape;
     use crate::{Constant, Executable};
     use pteron_kernels::compute::{Activation, Isa};
     use pteron_operator::{Binary, Expression, Generator, Scratch, Unary};

@@ -4,8 +4,8 @@
 use crate::graph::{Graph, NodeId, argument, meaning};
 use crate::layouts::image_layout;
 use crate::operation::OpKind;
-use crate::steps::group_factors::GroupFactors;
-use crate::steps::pointwise::Pointwise;
+use crate::ops::group_factors::GroupFactors;
+use crate::ops::pointwise::Pointwise;
 use pteron_operator::facts::GroupNorm;
 use pteron_operator::formula::Term;
 use pteron_operator::{Expression, Meaning};

@@ -2,13 +2,13 @@
 //! declared meaning, or in an unsupported form, stay calls.
 
 use super::{convolution, matmul};
+use crate::check::layouts_fit;
 use crate::fold;
 use crate::graph::{Graph, NodeId, argument, meaning};
-use crate::layouts::layouts_fit;
 use crate::operation::OpKind;
-use crate::steps::global_mean::GlobalMean;
-use crate::steps::pointwise::Pointwise;
-use crate::steps::relayout::{Permute, Relayout, Reshape};
+use crate::ops::global_mean::GlobalMean;
+use crate::ops::pointwise::Pointwise;
+use crate::ops::relayout::{Permute, Relayout, Reshape};
 use pteron_operator::facts::ViewOf;
 use pteron_operator::{Expression, Instr, KernelContext, Meaning};
 use pteron_tensor::{DimOrder, ScalarType, TensorMeta};

@@ -3,8 +3,8 @@
 use crate::graph::{Graph, NodeId, meaning, single_use_producer};
 use crate::layouts::has_layout;
 use crate::operation::{OpKind, as_op, producer_as};
-use crate::steps::pool::Pool;
-use crate::steps::quantize::{Dequantize, Quantize};
+use crate::ops::pool::Pool;
+use crate::ops::quantize::{Dequantize, Quantize};
 use pteron_kernels::compute::{Layout, Pooling, Windows};
 use pteron_operator::Meaning;
 use pteron_operator::facts::{Pool2d, PoolReduce};

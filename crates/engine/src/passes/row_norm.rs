@@ -9,13 +9,13 @@
 //! multiplication by `r` there may be a division by the square root.
 
 use super::join::Elementwise;
+use crate::check::layouts_fit;
 use crate::graph::{Graph, NodeId, ValueId, argument, meaning, single_user};
-use crate::layouts::layouts_fit;
 use crate::operation::{OpKind, as_op, producer_as};
-use crate::steps::global_mean::GlobalMean;
-use crate::steps::pointwise::Pointwise;
-use crate::steps::relayout::Reshape;
-use crate::steps::row_norm::RowNorm;
+use crate::ops::global_mean::GlobalMean;
+use crate::ops::pointwise::Pointwise;
+use crate::ops::relayout::Reshape;
+use crate::ops::row_norm::RowNorm;
 use pteron_ir::User;
 use pteron_operator::facts::Dims;
 use pteron_operator::{Binary, Expression, Instr, Meaning, Unary};

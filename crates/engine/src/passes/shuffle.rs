@@ -2,8 +2,8 @@
 
 use crate::graph::{Graph, NodeId, ValueId, meaning};
 use crate::operation::{OpKind, as_op, producer_as};
-use crate::steps::channel_shuffle::ChannelShuffle;
-use crate::steps::relayout::Reshape;
+use crate::ops::channel_shuffle::ChannelShuffle;
+use crate::ops::relayout::Reshape;
 use pteron_ir::User;
 use pteron_operator::Meaning;
 use pteron_operator::facts::ViewOf;

@@ -3,11 +3,12 @@
 //!
 //! The code of the replaced steps computes the table from the 256 values, so that the results are identical.
 
+use crate::cpu::{InputIndex, Pass};
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::operation::{OpKind, as_op};
-use crate::steps::lookup::Lookup;
-use crate::steps::pointwise::{InputIndex, Pass, Pointwise};
-use crate::steps::quantize::{Dequantize, Quantize};
+use crate::ops::lookup::Lookup;
+use crate::ops::pointwise::Pointwise;
+use crate::ops::quantize::{Dequantize, Quantize};
 use pteron_kernels::compute::{Isa, dequantize, quantize};
 use pteron_pool::Pool;
 use pteron_tensor::ScalarType;

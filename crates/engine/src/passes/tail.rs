@@ -3,9 +3,9 @@
 
 use crate::graph::{Graph, NodeId, single_use_producer};
 use crate::operation::{OpKind, as_op};
-use crate::steps::conv::Convolution;
-use crate::steps::conv_pass::ConvPass;
-use crate::steps::pointwise::Pointwise;
+use crate::ops::conv::Convolution;
+use crate::ops::conv_pass::ConvPass;
+use crate::ops::pointwise::Pointwise;
 use pteron_kernels::compute::Layout;
 use pteron_operator::{Expression, Instr};
 

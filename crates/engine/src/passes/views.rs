@@ -2,9 +2,9 @@
 
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::operation::{OpKind, as_op};
-use crate::steps::pointwise::Pointwise;
-use crate::steps::relayout::{Permute, Reshape};
-use crate::steps::viewed::Viewed;
+use crate::ops::pointwise::Pointwise;
+use crate::ops::relayout::{Permute, Reshape};
+use crate::ops::viewed::Viewed;
 use crate::strided::{StepPattern, View};
 use pteron_ir::User;
 use pteron_tensor::MAX_RANK;

@@ -11,8 +11,8 @@
 use super::converted::ConvertedValues;
 use crate::graph::{Call, CallArg, Graph, NodeId, ValueId, facts};
 use crate::operation::{OpKind, as_op, producer_as};
-use crate::steps::cast::{Cast, is_half, widen, widened};
-use crate::steps::pointwise::Pointwise;
+use crate::ops::cast::{Cast, is_half, widen, widened};
+use crate::ops::pointwise::Pointwise;
 use pteron_operator::{Expression, Facts, Results, Rounding, Unary};
 use pteron_tensor::{Scalar, ScalarType, bf16, f16};
 use std::collections::HashSet;

@@ -25,7 +25,6 @@ const CIRCLES: &[(&str, &[Circle])] = &[
     ("backends/xnnpack", &[Tangle(6), Tangle(2), Tangle(2)]),
     ("cli", &[Tangle(4)]),
     ("compiler", &[Tangle(8), Tangle(2)]),
-    ("engine", &[Tangle(11), Tangle(2)]),
     ("format", &[Tangle(2)]),
     ("ir", &[Tangle(2), Tangle(2), Tangle(2)]),
     ("kernels", &[Tangle(7), Tangle(6), Tangle(2), Tangle(2)]),

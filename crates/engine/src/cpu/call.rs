@@ -1,0 +1,44 @@
+//! Operator calls that no pass has rewritten, which run their kernels.
+
+use super::step::{Step, Writes};
+use crate::graph::{Call, CallOut};
+use pteron_operator::{Arg, KernelContext, Result};
+use pteron_tensor::{TensorMeta, TensorView};
+use smallvec::SmallVec;
+
+pub(crate) struct CallStep {
+    call: Call,
+    /// The input whose memory the only output has, with its meta.
+    in_place: Option<(usize, TensorMeta)>,
+}
+
+impl CallStep {
+    pub(crate) fn new(call: Call) -> Self {
+        Self { call, in_place: None }
+    }
+}
+
+impl Step for CallStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        writes: Writes<'a>,
+    ) -> Result<()> {
+        let in_place = self.in_place.as_ref().map(|(at, meta)| (*at, Arg::InPlace { out: 0, meta }));
+        self.call.execute_on(ctx, reads, in_place, writes)
+    }
+
+    fn overwritable(&self) -> SmallVec<[usize; 2]> {
+        match self.call.outs[..] {
+            [CallOut::Tensor] => {
+                self.call.kernel.in_place().iter().filter_map(|&at| self.call.input_at(at)).collect()
+            }
+            _ => SmallVec::new(),
+        }
+    }
+
+    fn overwrite(&mut self, read: usize, meta: &TensorMeta) {
+        self.in_place = Some((read, meta.clone()));
+    }
+}

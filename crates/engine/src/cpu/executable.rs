@@ -1,0 +1,124 @@
+//! A graph lowered to steps over a planned workspace.
+
+use super::placed::{Memory, PlacedStep, Slot};
+use pteron_operator::{Error, KernelContext, Reservation, Result};
+use pteron_tensor::{AlignedBuffer, Arenas, TensorView, TensorViewMut};
+use pteron_trace::{Place, SpanKind, Tracer};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Names the use of workspace memory in budget errors.
+pub(crate) const WORKSPACE: &str = "its workspaces";
+
+/// A graph ready to run: steps in execution order, packed weights, and a workspace with an offset for every value.
+pub struct Executable {
+    pub(crate) steps: Arc<[PlacedStep]>,
+    pub(crate) values: Arc<[Slot]>,
+    /// Indices into `values`, as are `outputs`.
+    pub(crate) inputs: Arc<[usize]>,
+    pub(crate) outputs: Arc<[usize]>,
+    pub(crate) arena: Arenas,
+    pub(crate) workspace: usize,
+    /// The span kind with which steps are traced.
+    pub(crate) kind: SpanKind,
+    pub(crate) held: Reservation,
+    /// The instruction of the step that failed last.
+    pub(crate) failed: Place,
+}
+
+impl Executable {
+    /// An executable that shares the steps and their packed weights, with its own workspace.
+    pub fn fork(&self) -> Result<Self> {
+        let held = self.held.try_clone(WORKSPACE)?;
+        let mut arena = Arenas::new();
+        arena.push(AlignedBuffer::long_lived(self.workspace)?);
+        Ok(Self {
+            steps: Arc::clone(&self.steps),
+            values: Arc::clone(&self.values),
+            inputs: Arc::clone(&self.inputs),
+            outputs: Arc::clone(&self.outputs),
+            arena,
+            workspace: self.workspace,
+            kind: self.kind,
+            held,
+            failed: Place::default(),
+        })
+    }
+
+    /// Marks the executable as a delegate's: its steps are traced as [`SpanKind::DelegateStep`], within the delegate's
+    /// call.
+    #[must_use]
+    pub fn of_delegate(mut self) -> Self {
+        self.kind = SpanKind::DelegateStep;
+        self
+    }
+
+    /// The size of the workspace in bytes.
+    pub fn workspace_bytes(&self) -> usize {
+        self.workspace
+    }
+
+    /// The number of steps.
+    pub fn num_steps(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// The steps in order: the name of each and the instructions that it implements, the last of which is the one whose
+    /// result it computes.
+    pub fn steps(&self) -> impl Iterator<Item = (&str, &[Place])> {
+        self.steps.iter().map(|step| (&*step.name, &*step.origins))
+    }
+
+    /// The instruction of the step that failed or was interrupted last, if the builder of the graph set instructions.
+    pub fn failed_at(&self) -> Place {
+        self.failed
+    }
+
+    /// Runs the steps. Inputs and outputs are in the order of the graph's and have their metas; outputs may have other
+    /// layouts.
+    pub fn run(
+        &mut self,
+        ctx: &KernelContext<'_>,
+        tracer: Tracer<'_>,
+        inputs: &[TensorView<'_>],
+        outputs: &mut [TensorViewMut<'_>],
+    ) -> Result<()> {
+        if inputs.len() != self.inputs.len() || outputs.len() != self.outputs.len() {
+            return Err(Error::invalid("the numbers of inputs or outputs differ from the graph's"));
+        }
+        for (given, &input) in inputs.iter().zip(&*self.inputs) {
+            let expected = &self.values[input].meta;
+            let (order, sizes) = (given.meta().dim_order(), expected.sizes());
+            let same = given.meta().sizes() == sizes && given.dtype() == expected.dtype();
+            if !same || !order.same_layout(expected.dim_order(), sizes) {
+                let given = given.meta();
+                return Err(Error::invalid(format!(
+                    "the input is {given}, and the graph was lowered for {expected}"
+                )));
+            }
+        }
+        let mut direct: SmallVec<[Option<TensorViewMut<'_>>; 2]> = SmallVec::new();
+        for (&v, out) in self.outputs.iter().zip(&mut *outputs) {
+            let slot = &self.values[v];
+            out.resize(slot.meta.sizes())?;
+            direct.push((slot.output.is_some() && slot.matches_layout(out)).then(|| out.reborrow()));
+        }
+        for step in &*self.steps {
+            let memory = Memory { arena: &mut self.arena, inputs, outputs: &mut direct };
+            // Set before the step runs, which may unwind.
+            self.failed = step.origin();
+            if let Err(error) = step.traced(ctx, (tracer, self.kind), &self.values, memory) {
+                return Err(step.named(error));
+            }
+            pteron_pool::checkpoint();
+        }
+        let is_written: SmallVec<[bool; 2]> = direct.iter().map(Option::is_some).collect();
+        drop(direct);
+        for ((&v, out), is_written) in self.outputs.iter().zip(outputs).zip(is_written) {
+            if !is_written {
+                self.values[v].view(inputs, |extent| self.arena.bytes(extent))?.relayout(out)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! Prepared calls outside of graphs: constant weights are packed once, and the sizes may differ in each call.
+
+use super::pack_store::MatrixPack;
+use super::packs::{Packed, Packs};
+use crate::fold::untransposed;
+use crate::graph::Constant;
+use pteron_kernels::compute::{Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
+use pteron_operator::facts::MatMul;
+use pteron_operator::{Arg, Args, Kernel, KernelContext, Meaning, Outs, PreparedKernel, Result};
+use pteron_tensor::{ScalarType, TensorMeta, TensorView};
+use std::sync::Arc;
+
+/// Prepares a call of `kernel`; `args` holds what is known of its arguments, as for [`Kernel::prepare`]. The kernel
+/// prepares the call itself, or, for a matrix multiplication with constant weights, this function packs the weights.
+/// `constant` returns the owner of an argument's bytes. `None` if there is nothing to prepare.
+pub fn prepare(
+    kernel: &Arc<dyn Kernel>,
+    args: &Args<'_>,
+    constant: impl Fn(usize) -> Option<Constant>,
+    isa: Isa,
+    packs: &mut Packs,
+) -> Result<Option<Box<dyn PreparedKernel>>> {
+    if let Some(prepared) = kernel.prepare(args)? {
+        return Ok(Some(prepared));
+    }
+    let Some(product) = product(kernel, args) else { return Ok(None) };
+    let Some(source) = constant(product.weights) else { return Ok(None) };
+    let stored = args.tensor(product.weights)?;
+    // As in lowered regions, the matrix is packed from its storage before a transposition.
+    let matrix = untransposed(stored.meta(), &source);
+    let viewed = matrix.as_ref().and_then(|(meta, matrix)| Some((matrix.view(meta)?, matrix)));
+    let (stored, source, out_major) = match viewed {
+        Some((stored, source)) => (stored, source, !product.out_major),
+        None => (stored, &source, product.out_major),
+    };
+    let plain = MatRef::new(stored.storage()?, stored.sizes()[0], stored.sizes()[1]);
+    let plain = if out_major { plain.t() } else { plain };
+    let form = MatrixPack { rows: plain.rows(), columns: plain.cols(), transposed: out_major };
+    let weights = packs.matrix(isa, source, form, || Ok(PackedB::new(isa, plain)?))?;
+    let bias = match product.bias {
+        Some(at) => Some(pteron_tensor::memory::copied(args.tensor(at)?.storage::<f32>()?)?),
+        None => None,
+    };
+    let kernel = Arc::clone(kernel);
+    Ok(Some(Box::new(Prepared { kernel, x: product.x, rank: product.rank, weights, bias, isa })))
+}
+
+/// The matrix multiplication with constant f32 weights that a call means, if it is one.
+fn product(kernel: &Arc<dyn Kernel>, args: &Args<'_>) -> Option<MatMul> {
+    let Some(Meaning::MatMul(product)) = kernel.meaning(args) else { return None };
+    let weights = args.tensor(product.weights).ok().filter(|w| w.rank() == 2 && plain_floats(w.meta()))?;
+    let columns = weights.sizes()[usize::from(!product.out_major)];
+    let fits = |b: TensorView<'_>| {
+        b.numel() == columns && b.sizes().last() == Some(&columns) && plain_floats(b.meta())
+    };
+    let bias_fits = product.bias.is_none_or(|at| args.tensor(at).is_ok_and(fits));
+    let known = !matches!(args.get(product.x), Arg::Unknown);
+    (weights.numel() > 0 && bias_fits && known).then_some(product)
+}
+
+fn plain_floats(meta: &TensorMeta) -> bool {
+    meta.dtype() == ScalarType::Float && meta.dim_order().is_contiguous()
+}
+
+/// `x w + bias`.
+struct Prepared {
+    /// The fallback for calls whose operands have other types, layouts or sizes.
+    kernel: Arc<dyn Kernel>,
+    x: usize,
+    rank: Option<usize>,
+    weights: Arc<Packed<PackedB>>,
+    bias: Option<Vec<f32>>,
+    isa: Isa,
+}
+
+impl PreparedKernel for Prepared {
+    fn execute(&self, ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+        let (k, n) = (self.weights.rows(), self.weights.cols());
+        let x = args.tensor(self.x)?;
+        let out = outs.tensor(0)?;
+        let fits = x.sizes().last() == Some(&k)
+            && self.rank.is_none_or(|rank| rank == x.rank())
+            && out.sizes().rank() == x.rank()
+            && plain_floats(x.meta())
+            && plain_floats(out.meta());
+        if !fits {
+            return self.kernel.execute(ctx, args, outs);
+        }
+        let mut sizes = *x.sizes();
+        if let Some(last) = sizes.last_mut() {
+            *last = n;
+        }
+        out.resize(&sizes)?;
+        let (x, out) = (x.storage::<f32>()?, out.storage_mut::<f32>()?);
+        let m = x.len() / k;
+        let epilogue = Epilogue { bias: Bias::per_col(self.bias.as_deref()), ..Epilogue::NONE };
+        gemm(ctx.pool(), self.isa, MatRef::new(x, m, k), &**self.weights, MatMut::new(out, m, n), &epilogue);
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! Quantized convolution.
+
+use super::conv::{stored_weights, weights_of};
+use super::lowering::{Lower, Lowered, Lowering};
+use super::pack_store::ConvPack;
+use super::packs::Packed;
+use super::quantized_linear::SumBias;
+use super::step::{Step, Writes, only};
+use super::weights::view_of;
+use crate::ops::conv::frame;
+use crate::ops::quantized_conv::QuantizedConvolution;
+use pteron_kernels::compute::{ConvFrame, ConvParams, Layout, Method};
+use pteron_kernels::compute::{QuantizedConv, QuantizedConvOut, QuantizedImages};
+use pteron_operator::{KernelContext, Result};
+use pteron_tensor::{ScalarType, TensorView};
+use std::sync::Arc;
+
+impl Lower for QuantizedConvolution {
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let (meta, source) = stored_weights(node, 1)?;
+        let frame = frame(node.input(0)?, node.output(0)?, self.conv.space);
+        let (params, frame) = column_to_row(self.conv.params, frame);
+        let (isa, scales) = (node.isa(), node.constant(2)?);
+        let (layout, method) = (Layout::ChannelsLast, Method::Direct);
+        let form = ConvPack { params, layout, order: *meta.dim_order(), method };
+        let conv = node.packs.quantized_conv(isa, &source, form, scales.bytes(), || {
+            let stored = view_of(&source, &meta)?;
+            let weights = weights_of(&params, &meta, stored.storage()?);
+            Ok(QuantizedConv::of(isa, params, &weights, scales.storage()?)?)
+        })?;
+        let bias = SumBias::of(node, self.conv.bias, 3)?;
+        Ok(Lowered::step(QuantizedConvStep { spec: *self, conv, frame, bias }, [0]))
+    }
+}
+
+/// Turns the convolution of a one-column image into that of a one-row image by swapping height and width: neighbouring
+/// pixels of a row are loaded together, those of a column one by one.
+fn column_to_row(mut params: ConvParams, mut frame: ConvFrame) -> (ConvParams, ConvFrame) {
+    let is_column = frame.input[2] == 1 && frame.output[2] == 1;
+    if is_column && params.kernel[2] == 1 && params.padding[2] == 0 {
+        let ConvParams { kernel, stride, padding, dilation, .. } = &mut params;
+        let all = [kernel, stride, padding, dilation, &mut frame.input, &mut frame.output];
+        all.into_iter().for_each(|sizes| sizes.swap(1, 2));
+    }
+    (params, frame)
+}
+
+struct QuantizedConvStep {
+    spec: QuantizedConvolution,
+    conv: Arc<Packed<QuantizedConv>>,
+    frame: ConvFrame,
+    bias: SumBias,
+}
+
+impl Step for QuantizedConvStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        let (x, out) = (&reads[0], only(&mut writes)?);
+        let activation = self.spec.conv.activation;
+        let epilogue = self.bias.epilogue(activation);
+        let signed = x.dtype() == ScalarType::Char;
+        let images = QuantizedImages { bytes: x.bytes(), signed, affine: self.spec.input };
+        let to = match self.spec.output {
+            Some(q) => QuantizedConvOut::Quantized(out.bytes_mut(), q),
+            None => QuantizedConvOut::Real(out.storage_mut()?),
+        };
+        self.conv.run(ctx.pool(), &self.frame, images, to, &epilogue);
+        Ok(())
+    }
+}

@@ -1,0 +1,18 @@
+//! Elementwise expressions of views of tensors, which are read in place.
+
+use super::lowering::{Lower, Lowered, Lowering};
+use super::pointwise::{InputIndex, Pass};
+use crate::ops::viewed::Viewed;
+use pteron_operator::Result;
+
+impl Lower for Viewed {
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let output = node.output(0)?;
+        let access = self.views.iter().enumerate().map(|(i, view)| match view {
+            Some(view) => Ok(InputIndex::through(view)),
+            None => Ok(InputIndex::of(node.input(i)?, output)),
+        });
+        let access = access.collect::<Result<_>>()?;
+        Ok(Lowered::step(Pass::with_access(&self.expression, access, node.isa()), 0..node.inputs()))
+    }
+}

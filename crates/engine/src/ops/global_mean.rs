@@ -1,0 +1,33 @@
+//! Global average pooling.
+
+use crate::layouts::LayoutReq;
+use crate::operands::{Operands, refuse};
+use crate::operation::{Images, Operation};
+use pteron_operator::Result;
+
+/// The mean over all spatial dimensions of an image `[N, C, space..]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GlobalMean;
+
+impl Operation for GlobalMean {
+    fn name(&self) -> &str {
+        "global_mean"
+    }
+
+    fn operand_layout(&self, i: usize, _: usize) -> LayoutReq {
+        if i == 0 { LayoutReq::AnyImage } else { LayoutReq::RowMajor }
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(1, 1)?;
+        let ((x, channels), out) = (operands.image()?, operands.output(0)?);
+        if out.numel() == x.sizes()[0] * channels {
+            return Ok(());
+        }
+        refuse(format!("the global mean of {x} does not give {out}"))
+    }
+
+    fn images(&self) -> Images {
+        Images::Reads
+    }
+}

@@ -1,0 +1,74 @@
+//! Quantized convolution.
+
+use super::conv::{Convolution, check_conv};
+use super::quantized_linear::{check_affine, check_bias, check_output, check_weights, signed};
+use crate::graph::Kind;
+use crate::layouts::LayoutReq;
+use crate::operands::{Operands, refuse};
+use crate::operation::{Images, OpKind, Operation};
+use pteron_kernels::compute::QuantizedConv;
+use pteron_kernels::compute::{Activation, Affine, Layout, Quantization};
+use pteron_operator::Result;
+use std::fmt;
+use std::sync::Arc;
+
+/// As [`Convolution`] on quantized values, not transposed and without residual, with exact integer accumulation.
+/// Inputs: image (`Char` or `Byte`), weights (`Char`, constant), one scale for all weights or one for each output
+/// channel (constant), and optionally the bias (constant): f32, or `Int` values that are added to the accumulators
+/// before these are scaled.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QuantizedConvolution {
+    /// The parameters of the convolution.
+    pub conv: Convolution,
+    /// The scale and zero point of the image; the zero point is in range of the image's element type.
+    pub input: Affine,
+    /// The quantization of the result; `None` if the result is f32.
+    pub output: Option<Quantization>,
+}
+
+impl Operation for QuantizedConvolution {
+    fn name(&self) -> &str {
+        "quantized_conv"
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.conv.attributes(f)?;
+        write!(f, ", scale: {}, zero: {}", self.input.scale, self.input.zero)
+    }
+
+    fn operand_layout(&self, i: usize, inputs: usize) -> LayoutReq {
+        if i == 0 || i >= inputs { LayoutReq::Image(Layout::ChannelsLast) } else { LayoutReq::RowMajor }
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(3 + usize::from(self.conv.bias), 1)?;
+        check_conv(&self.conv, operands)?;
+        let channels = self.conv.params.out_channels;
+        check_weights(operands, channels, true)?;
+        check_bias(operands, self.conv.bias, channels)?;
+        if self.conv.residual || !QuantizedConv::supports(&self.conv.params) {
+            return refuse("this convolution has no quantized form");
+        }
+        check_affine(&self.input)?;
+        let least = if signed(operands.input(0)?)? { -128 } else { 0 };
+        if !(least..=least + 255).contains(&self.input.zero) {
+            return refuse(format!("the zero point {} is out of range of the input", self.input.zero));
+        }
+        check_output(operands, self.output.as_ref(), self.conv.activation)
+    }
+
+    fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
+        let activation = self.conv.activation.then(activation)?;
+        Some(OpKind::arc(Self { conv: Convolution { activation, ..self.conv }, ..*self }))
+    }
+
+    fn images(&self) -> Images {
+        match self.conv.layout {
+            Layout::ChannelsFirst => {
+                let conv = Convolution { layout: Layout::ChannelsLast, ..self.conv };
+                Images::Prefers { kind: OpKind::arc(Self { conv, ..*self }), residual: false }
+            }
+            Layout::ChannelsLast => Images::None,
+        }
+    }
+}

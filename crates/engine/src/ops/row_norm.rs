@@ -1,0 +1,57 @@
+//! Layer norm and RMS norm.
+
+use crate::operands::{Operands, refuse};
+use crate::operation::Operation;
+use pteron_operator::Result;
+use std::fmt;
+
+/// A norm over rows, which span the last dimensions: `(x - mean) / sqrt(variance + eps)` or `x / sqrt(mean(x^2) +
+/// eps)`, optionally times a weight and plus a bias with one element for each element of a row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RowNorm {
+    /// The number of elements of a row.
+    pub elements: usize,
+    /// The value added to the variance.
+    pub eps: f32,
+    /// Whether the mean is subtracted: true for a layer norm, false for an RMS norm.
+    pub centred: bool,
+    /// Whether the next input is the weight.
+    pub weight: bool,
+    /// Whether the last input is the bias; layer norm only.
+    pub bias: bool,
+}
+
+impl Operation for RowNorm {
+    fn name(&self) -> &str {
+        if self.centred { "layer_norm" } else { "rms_norm" }
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "elements: {}, eps: {}", self.elements, self.eps)
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        let factors = usize::from(self.weight) + usize::from(self.bias);
+        operands.count(1 + factors, 1)?;
+        operands.all_floats()?;
+        operands.same_as_output(0)?;
+        let x = operands.input(0)?;
+        let mut trailing = x.sizes().iter().rev().scan(1usize, |rows, &size| {
+            *rows = rows.checked_mul(size)?;
+            Some(*rows)
+        });
+        if self.elements == 0 || !trailing.any(|elements| elements == self.elements) {
+            return refuse(format!("{} elements are not the last dimensions of {x}", self.elements));
+        }
+        if self.bias && !self.centred {
+            return refuse("an RMS norm has no bias");
+        }
+        for i in 1..=factors {
+            let factor = operands.input(i)?;
+            if factor.numel() != self.elements {
+                return refuse(format!("operand {i} is {factor}, expected {} elements", self.elements));
+            }
+        }
+        Ok(())
+    }
+}
