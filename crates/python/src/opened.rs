@@ -26,7 +26,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Signature {
     pub(crate) name: String,
     pub(crate) inputs: Vec<ValueMeta>,
-    /// The names of the inputs that have one.
+    /// The name of each input in the exported signature; `None` if the program does not have it.
     pub(crate) names: Vec<Option<String>>,
     pub(crate) outputs: usize,
     /// Whether the method has state that persists between executions; known once it was loaded.

@@ -11,7 +11,7 @@ pub enum Event {
         model: String,
         /// The version.
         version: u64,
-        /// The number of this load.
+        /// How many times this model has been loaded, this time included.
         generation: u64,
         /// Why requests are not batched although the options ask for it.
         unbatched: Option<String>,

@@ -69,7 +69,7 @@ fn erase_unused(out: &mut [u8], before: &Survey, layout: &'static Layout, header
     let now = Survey::new(out, layout, header);
     let mut suspects = now.suspects.clone();
     suspects.sort_unstable();
-    let kept = joined(now.covered.iter().chain(&before.loose_ranges(out.len())).cloned().collect());
+    let kept = joined(now.covered.iter().chain(&before.uncovered_ranges(out.len())).cloned().collect());
     let mut next = 0;
     for range in &before.covered {
         let mut at = range.start;
@@ -94,7 +94,7 @@ fn erase_unused(out: &mut [u8], before: &Survey, layout: &'static Layout, header
 
 impl Survey {
     /// What nothing declared refers to: it may belong to undeclared fields.
-    fn loose_ranges(&self, len: usize) -> Vec<Range<usize>> {
+    fn uncovered_ranges(&self, len: usize) -> Vec<Range<usize>> {
         let mut at = 0;
         let mut ranges = Vec::new();
         for range in self.covered.iter().cloned().chain(std::iter::once(len..len)) {

@@ -52,7 +52,7 @@ impl Part {
     /// Creates a temporary file for `target`, unnamed if the system supports it.
     pub(super) fn create(target: &Path) -> io::Result<Self> {
         stale::remove(target);
-        match unnamed(folder_of(target)) {
+        match create_unnamed_file(folder_of(target)) {
             Some(file) => Ok(Self { file, path: None }),
             None => Self::create_named(target),
         }
@@ -155,7 +155,7 @@ fn name(file: &File, target: &Path, unfinished: &mut Vec<PathBuf>) -> io::Result
 
 /// Creates an unnamed file (`O_TMPFILE`) in a folder. `None` if the system does not support it.
 #[cfg(all(target_os = "linux", feature = "unnamed-files"))]
-fn unnamed(folder: &Path) -> Option<File> {
+fn create_unnamed_file(folder: &Path) -> Option<File> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)).ok()?);
@@ -183,7 +183,7 @@ fn link(file: &File, path: &Path) -> io::Result<bool> {
 }
 
 #[cfg(not(all(target_os = "linux", feature = "unnamed-files")))]
-fn unnamed(_: &Path) -> Option<File> {
+fn create_unnamed_file(_: &Path) -> Option<File> {
     None
 }
 

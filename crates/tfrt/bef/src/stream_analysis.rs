@@ -20,7 +20,8 @@ use crate::model::Body;
 /// An operation of a function in program order, `tfrt.return` included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operation {
-    /// Its cost, at least 1; `None` means the threshold. `tfrt.return` and `tfrt.merge.chains` cost 1.
+    /// Its cost, at least 1; an operation without one costs [`Options::cost_threshold`]. `tfrt.return` and
+    /// `tfrt.merge.chains` cost 1.
     pub cost: Option<i64>,
     /// Its operands.
     pub operands: Vec<Operand>,

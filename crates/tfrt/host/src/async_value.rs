@@ -178,7 +178,7 @@ impl Waiters {
         if stack::is_deep() {
             stack::defer(Box::new(move || self.run_all()));
         } else {
-            stack::scope(|| self.run_all());
+            stack::run_scoped(|| self.run_all());
         }
     }
 

@@ -221,7 +221,7 @@ impl HostContext {
             while caught(|| self.queue().wait_until(&done)).is_err() {}
         };
         if !stack::is_deep() {
-            stack::scope(wait);
+            stack::run_scoped(wait);
             return Ok(());
         }
         stack::run_deferred();
@@ -240,7 +240,7 @@ impl HostContext {
                 break;
             }
         };
-        stack::scope(quiesce);
+        stack::run_scoped(quiesce);
     }
 }
 

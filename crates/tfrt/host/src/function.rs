@@ -408,7 +408,7 @@ impl<'a> FunctionRef<'a> {
             let message = "synchronous functions call each other too deeply: the limit of the stack";
             return self.fail_all(ErrorValue::unreported(ErrorCode::ResourceExhausted, message));
         }
-        let outcome = stack::scope(|| {
+        let outcome = stack::run_scoped(|| {
             let arguments = arguments.iter().cloned();
             ordered::run(self, &mut Vec::new(), context, arguments, &mut results)
         });

@@ -20,7 +20,7 @@ fn address() -> usize {
     std::hint::black_box(&raw const here).addr()
 }
 
-/// Whether this thread's stack has grown so far since the outermost [`scope`] that further work should be deferred.
+/// Whether this thread's stack has grown so far since the outermost [`run_scoped`] that further work should be deferred.
 #[inline]
 pub(crate) fn is_deep() -> bool {
     let base = BASE.get();
@@ -42,7 +42,7 @@ impl Drop for Outermost {
 
 /// Runs `f` in a scope. At the end of the outermost scope, runs the work that was deferred meanwhile.
 #[inline]
-pub(crate) fn scope<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn run_scoped<R>(f: impl FnOnce() -> R) -> R {
     if BASE.get() != 0 {
         return f();
     }
@@ -57,7 +57,7 @@ pub(crate) fn scope<R>(f: impl FnOnce() -> R) -> R {
 /// Runs `f` in a scope that may use the larger stack of a nested thread ([`crate::nested`]).
 pub(crate) fn nested_scope<R>(f: impl FnOnce() -> R) -> R {
     USABLE.set(NESTED_STACK_BYTES);
-    scope(f)
+    run_scoped(f)
 }
 
 /// Runs the work that was deferred on this thread, and what it defers in turn. Returns whether there was any.

@@ -89,7 +89,8 @@ impl<'p> Builder<'p> {
         self.part.spec(var).is_some_and(is_channels_last)
     }
 
-    /// The role of a new value in the layout in which the value leaves the payload, or in the other one.
+    /// The role of a payload value for `var`, in image layout or not: an output if `var` leaves the payload in that
+    /// layout, internal otherwise.
     fn role(&self, var: VarId, is_image: bool) -> Role {
         let id = self.outputs.get(&var).filter(|_| self.leaves_as_nhwc(var) == is_image);
         id.map_or(Role::Internal, |&id| Role::Output(id))

@@ -200,7 +200,7 @@ fn elementwise(call: &Call<'_>) -> Result<Match, Reason> {
 }
 
 fn unary(call: &Call<'_>, f: Unary) -> Result<Match, Reason> {
-    expect_fixed(call, f.aten().fixed)?;
+    expect_required_values(call, f.aten().fixed)?;
     let f = match f.parameter() {
         Some(parameter) => match call.number(parameter.argument)? {
             Some(value) => f.with_parameter(value as f32),
@@ -212,7 +212,7 @@ fn unary(call: &Call<'_>, f: Unary) -> Result<Match, Reason> {
 }
 
 /// Fails if an argument for which payloads have no field has another value than the one that XNNPACK computes.
-fn expect_fixed(call: &Call<'_>, fixed: &[(&str, Fixed)]) -> Result<(), Reason> {
+fn expect_required_values(call: &Call<'_>, fixed: &[(&str, Fixed)]) -> Result<(), Reason> {
     for &(name, value) in fixed {
         match (value, call.node.arg(name)) {
             (Fixed::Int(value), _) => call.expect(name, value as f64)?,
@@ -226,7 +226,7 @@ fn expect_fixed(call: &Call<'_>, fixed: &[(&str, Fixed)]) -> Result<(), Reason> 
 }
 
 fn binary(call: &Call<'_>, f: Binary) -> Result<Match, Reason> {
-    expect_fixed(call, f.aten().fixed)?;
+    expect_required_values(call, f.aten().fixed)?;
     let operand = |name: &str| match call.number(name) {
         Ok(Some(number)) => Ok(Operand::Number(number as f32)),
         _ => call.tensor(name).map(Operand::Var),

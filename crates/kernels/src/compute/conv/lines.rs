@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// Least width of an output line: tiles end with the line.
 const MIN_WIDTH: usize = 4;
-/// Most taps.
+/// The maximum number of filter taps that this algorithm supports.
 const MAX_TAPS: usize = 64;
 /// Channels below which the taps of a kernel line are treated as one.
 const FEW_CHANNELS: usize = 16;

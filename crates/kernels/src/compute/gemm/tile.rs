@@ -124,8 +124,8 @@ pub(super) struct Args {
     pub(super) ahead: Range<*const f32>,
 }
 
-/// Elements of B that are prefetched at each step along the inner dimension: one cache line.
-pub(super) const AHEAD: usize = 16;
+/// The number of elements of B, one cache line, that a tile prefetches for each step along the inner dimension.
+pub(super) const PREFETCHED_PER_STEP: usize = 16;
 
 impl Args {
     /// The epilogue, if it is applied before the tile is stored.
@@ -211,7 +211,7 @@ impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
             }
             args.a.next(MR);
             args.c = args.c.wrapping_add(MR * args.c_step);
-            args.ahead.start = args.ahead.start.wrapping_add(steps * AHEAD).min(args.ahead.end);
+            args.ahead.start = args.ahead.start.wrapping_add(steps * PREFETCHED_PER_STEP).min(args.ahead.end);
         }
     }
 }
@@ -260,7 +260,7 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const
     let mut b = args.b;
     let (mut ahead, ahead_step) = match args.ahead.is_empty() {
         true => (b, 0),
-        false => (args.ahead.start, AHEAD),
+        false => (args.ahead.start, PREFETCHED_PER_STEP),
     };
     for tap in 0..args.a.taps() {
         let mut rows = [std::ptr::null::<f32>(); MR];

@@ -186,7 +186,7 @@ pub(super) fn run(
         context.count_some_kernels(1);
         return own.deliver(body, set_result);
     }
-    stack::scope(|| {
+    stack::run_scoped(|| {
         let mut count = 1;
         let reached = match own.shares && own.has_async_arguments(body) {
             true => Progress::Start,
@@ -299,13 +299,13 @@ impl Run<'_> {
         let mut ready = Ready::new(self.body.root_stream);
         match reached {
             Progress::Start => self.publish_arguments(&mut ready),
-            Progress::Tasks(ran) => self.catch_up(ran, ran, &mut ready),
+            Progress::Tasks(ran) => self.replay_schedule(ran, ran, &mut ready),
             Progress::Unavailable(ran) if self.in_order => {
-                self.catch_up_in_order(ran, &mut ready);
+                self.replay_in_order(ran, &mut ready);
                 self.publish_results(ran as u32 - 1, &mut ready);
             }
             Progress::Unavailable(ran) => {
-                self.catch_up(ran, ran - 1, &mut ready);
+                self.replay_schedule(ran, ran - 1, &mut ready);
                 self.publish_results(self.body.schedule[ran - 1], &mut ready);
             }
             Progress::End => {}
@@ -316,7 +316,7 @@ impl Run<'_> {
 
     /// Replays the ready queue and the ready counts for the first `ran` kernels of the schedule; only the results of
     /// the first `ended` are counted.
-    fn catch_up(&mut self, ran: usize, ended: usize, ready: &mut Ready) {
+    fn replay_schedule(&mut self, ran: usize, ended: usize, ready: &mut Ready) {
         let body = self.body;
         let StateOwner::LocalState(own) = &mut self.home else { return };
         own.arrive(body.begin(), body, ready);
@@ -334,7 +334,7 @@ impl Run<'_> {
 
     /// Updates ready counts as if the first `ran` kernels had run in program order. The results of the last one are not
     /// counted.
-    fn catch_up_in_order(&mut self, ran: usize, ready: &mut Ready) {
+    fn replay_in_order(&mut self, ran: usize, ready: &mut Ready) {
         let body = self.body;
         let StateOwner::LocalState(own) = &mut self.home else { return };
         let (_, _, waiting) = own.parts();
@@ -498,7 +498,7 @@ impl<'a> Step<'a> {
             frame.error = Some(error.clone());
         }
         if frame.shares {
-            find_error(frame);
+            take_argument_error(frame);
         }
         if frame.error.is_none() {
             let node = &body.nodes[kernel as usize];
@@ -568,9 +568,9 @@ fn settle(frame: &mut Frame<'_>, kernel: u32, register: u32, body: &Body) -> boo
     available
 }
 
-/// If an argument is an error, the kernel must not run and fails with that error; of several, the last counts.
+/// Fails the kernel without running it if an argument is an error: its error becomes the last argument's that is one.
 #[inline(never)]
-fn find_error(frame: &mut Frame<'_>) {
+fn take_argument_error(frame: &mut Frame<'_>) {
     let error = |&register: &u32| frame.values[register as usize].as_error();
     if let Some(error) = frame.arguments.iter().rev().find_map(error) {
         frame.error = Some(ErrorValue::clone(error));

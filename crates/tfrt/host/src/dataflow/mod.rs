@@ -57,7 +57,7 @@ pub(crate) fn execute_later(function: &Function, context: &ExecutionContext, arg
     let (function, arguments) = (function.clone(), arguments.to_vec());
     let (counted, charge) = context.for_execution(size_of_val(&*arguments) + size_of_val(&*results));
     context.host().queue().add_task(Box::new(move || {
-        let values = stack::scope(|| function.execute(&counted, &arguments));
+        let values = stack::run_scoped(|| function.execute(&counted, &arguments));
         drop(charge);
         promises.into_iter().zip(values).for_each(|(promise, value)| promise.set(value));
     }));

@@ -73,7 +73,7 @@ impl Execution {
 
     /// Runs the kernels that `begin` returns as ready, and those that become ready meanwhile.
     fn go_on(self: &Arc<Self>, begin: impl FnOnce(&Worker<'_>, &Body) -> Ready) {
-        stack::scope(|| {
+        stack::run_scoped(|| {
             let Some(body) = self.function.by_ref().body_if_read() else { return };
             let part = Worker::new(self, body);
             let mut ready = begin(&part, body);

@@ -103,7 +103,7 @@ fn const_dense(frame: &mut Frame<'_>) -> Result<Value, Fault> {
 }
 
 /// Creates a dense tensor. The kernel's attributes: shape, elements.
-fn create<T, A>(registry: &mut KernelRegistry, name: &str, element: fn(A) -> T)
+fn register_create_dense_tensor<T, A>(registry: &mut KernelRegistry, name: &str, element: fn(A) -> T)
 where
     T: Element,
     A: 'static,
@@ -187,17 +187,17 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     registry.fallible("tfrt_test.error_tensorhandle", |_: &mut Frame<'_>| {
         Err::<(), _>(Fault::from("invalid tensorhandle"))
     });
-    create(registry, "ui8", |v: u8| v);
-    create(registry, "ui16", |v: u16| v);
-    create(registry, "ui32", |v: u32| v);
-    create(registry, "ui64", |v: u64| v);
-    create(registry, "i1", |v: bool| v);
-    create(registry, "i8", |v: i8| v);
-    create(registry, "i16", |v: i16| v);
-    create(registry, "i32", |v: i32| v);
-    create(registry, "i64", |v: i64| v);
-    create(registry, "f16", |v: F16Bits| f16::from_bits(v.0));
-    create(registry, "bf16", |v: Bf16Bits| bf16::from_bits(v.0));
-    create(registry, "f32", |v: f32| v);
-    create(registry, "f64", |v: f64| v);
+    register_create_dense_tensor(registry, "ui8", |v: u8| v);
+    register_create_dense_tensor(registry, "ui16", |v: u16| v);
+    register_create_dense_tensor(registry, "ui32", |v: u32| v);
+    register_create_dense_tensor(registry, "ui64", |v: u64| v);
+    register_create_dense_tensor(registry, "i1", |v: bool| v);
+    register_create_dense_tensor(registry, "i8", |v: i8| v);
+    register_create_dense_tensor(registry, "i16", |v: i16| v);
+    register_create_dense_tensor(registry, "i32", |v: i32| v);
+    register_create_dense_tensor(registry, "i64", |v: i64| v);
+    register_create_dense_tensor(registry, "f16", |v: F16Bits| f16::from_bits(v.0));
+    register_create_dense_tensor(registry, "bf16", |v: Bf16Bits| bf16::from_bits(v.0));
+    register_create_dense_tensor(registry, "f32", |v: f32| v);
+    register_create_dense_tensor(registry, "f64", |v: f64| v);
 }
