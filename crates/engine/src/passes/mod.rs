@@ -18,6 +18,7 @@ mod pattern;
 mod pool;
 mod quantized;
 mod row_norm;
+mod rule;
 mod shuffle;
 mod tables;
 mod tail;
