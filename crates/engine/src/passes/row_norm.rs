@@ -81,7 +81,7 @@ fn rewrite_call(graph: &mut Graph, node: NodeId) -> Option<()> {
 /// Rewrites the last node of a decomposed norm, together with the weight and bias that follow.
 fn rewrite_decomposed(graph: &mut Graph, node: NodeId) -> Option<()> {
     let found = NORM.find(graph, node)?;
-    let (x, out) = (found.value("x")?, graph.node(node).outputs()[0]);
+    let (x, out) = (found["x"], graph.node(node).outputs()[0]);
     if graph.meta(x) != graph.meta(out) || !found.is_closed(graph) {
         return None;
     }
@@ -131,7 +131,7 @@ fn is_mean(graph: &Graph, node: NodeId) -> bool {
 
 /// The number of elements of a row, if the statistics of a norm reduce the same last dimensions and keep them with size 1.
 fn row(graph: &Graph, norm: &Match) -> Option<usize> {
-    let sizes = graph.meta(norm.value("x")?).sizes();
+    let sizes = graph.meta(norm["x"]).sizes();
     let mut rank = None;
     for &part in &norm.parts {
         let Some(dims) = statistic(graph, part) else { continue };
@@ -152,7 +152,7 @@ fn row(graph: &Graph, norm: &Match) -> Option<usize> {
 fn apply_to_rows(graph: &Graph, node: NodeId, rule: &Pattern, elements: usize) -> Option<(NodeId, ValueId)> {
     let out = graph.node(node).outputs()[0];
     let user = single_user(graph, out)?;
-    let vector = rule.find_with(graph, user, &[("rows", out)])?.value("vector")?;
+    let vector = rule.find_with(graph, user, &[("rows", out)])?["vector"];
     let (meta, sizes) = (graph.meta(vector), graph.meta(out).sizes());
     let (mut left, mut aligned) = (elements, true);
     for (&have, &size) in meta.sizes().iter().rev().zip(sizes.iter().rev()) {

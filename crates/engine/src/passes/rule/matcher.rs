@@ -9,7 +9,7 @@ use pteron_operator::{Expression, Instr};
 use smallvec::{SmallVec, smallvec};
 
 /// The maximum number of nodes that are followed in a chain: a program may chain any number of reshapes and clamps.
-const MAX_CHAIN: usize = 64;
+pub(crate) const MAX_CHAIN: usize = 64;
 
 /// The maximum number of parts of a pattern that are compared for one node, those of alternatives that fail included.
 pub(super) const MAX_STEPS: usize = 512;

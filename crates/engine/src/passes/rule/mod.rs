@@ -5,7 +5,7 @@
 //! let variance = call(|m| matches!(m, Meaning::Mean(_)), [x.clone().unary(Unary::Square)]);
 //! let norm = x * (variance + number("eps")).unary(Unary::Rsqrt);
 //! let found = norm.find(graph, node)?;
-//! let (x, eps) = (found.value("x")?, found.number("eps")?);
+//! let (x, eps) = (found["x"], found.number("eps")?);
 //! ```
 //!
 //! A match has the captured values and the nodes that the pattern covers. What a formula cannot say (sizes, types, who else
@@ -16,6 +16,7 @@ mod pattern;
 #[cfg(test)]
 mod tests;
 
+pub(super) use matcher::MAX_CHAIN;
 pub(super) use pattern::{
     Match, Pattern, Test, any, call, constant, node, number, operation, reshaped, result, rounded, through,
 };

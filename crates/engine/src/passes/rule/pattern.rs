@@ -6,7 +6,7 @@ use crate::steps::relayout::Reshape;
 use pteron_ir::User;
 use pteron_operator::{Binary, Expression, Instr, Meaning, Unary};
 use smallvec::SmallVec;
-use std::ops::{Add, BitAnd, BitOr, Div, Mul, Sub};
+use std::ops::{Add, BitAnd, BitOr, Div, Index, Mul, Sub};
 use std::sync::Arc;
 
 /// The maximum number of uses of a part's result that are compared with the parts.
@@ -186,12 +186,12 @@ pub(crate) struct Match {
 }
 
 impl Match {
-    /// The value that was captured with this name.
+    /// The value that was captured with this name, if the part of the pattern with the name matched.
     pub(crate) fn value(&self, name: &str) -> Option<ValueId> {
         self.values.iter().find(|(known, _)| *known == name).map(|&(_, value)| value)
     }
 
-    /// The number that was captured with this name.
+    /// The number that was captured with this name, if the part of the pattern with the name matched.
     pub(crate) fn number(&self, name: &str) -> Option<f32> {
         self.numbers.iter().find(|(known, _)| *known == name).map(|&(_, number)| number)
     }
@@ -228,5 +228,15 @@ impl Match {
             let uses = graph.uses(v);
             uses.len() <= MAX_USES && uses.iter().all(is_within)
         })
+    }
+}
+
+impl Index<&str> for Match {
+    type Output = ValueId;
+
+    /// The value with a name that every match captures.
+    fn index(&self, name: &str) -> &ValueId {
+        let value = self.values.iter().find(|(known, _)| *known == name);
+        &value.expect("a name of the pattern").1
     }
 }
