@@ -152,7 +152,7 @@ fn row(graph: &Graph, norm: &Match) -> Option<usize> {
 fn apply_to_rows(graph: &Graph, node: NodeId, rule: &Pattern, elements: usize) -> Option<(NodeId, ValueId)> {
     let out = graph.node(node).outputs()[0];
     let user = single_user(graph, out)?;
-    let vector = rule.find_with(graph, user, &[("rows", out)])?["vector"];
+    let vector = rule.find_with(graph, user, "rows", out)?["vector"];
     let (meta, sizes) = (graph.meta(vector), graph.meta(out).sizes());
     let (mut left, mut aligned) = (elements, true);
     for (&have, &size) in meta.sizes().iter().rev().zip(sizes.iter().rev()) {

@@ -17,20 +17,25 @@ pub(super) const MAX_STEPS: usize = 512;
 impl Pattern {
     /// The match whose value is the first result of a node.
     pub(crate) fn find(&self, graph: &Graph, node: NodeId) -> Option<Match> {
-        self.find_with(graph, node, &[])
+        self.find_value(graph, *graph.node(node).outputs().first()?)
     }
 
-    /// The same match, where some values are captured before.
+    /// The match with this value.
+    pub(crate) fn find_value(&self, graph: &Graph, value: ValueId) -> Option<Match> {
+        Search::new(graph).run(self, value, Match::default())
+    }
+
+    /// The match whose value is the first result of a node, where another value has a name already.
     pub(crate) fn find_with(
         &self,
         graph: &Graph,
         node: NodeId,
-        known: &[(&'static str, ValueId)],
+        name: &'static str,
+        value: ValueId,
     ) -> Option<Match> {
         let mut found = Match::default();
-        known.iter().try_for_each(|&(name, value)| found.capture(name, value))?;
-        let value = *graph.node(node).outputs().first()?;
-        Search { graph, alternatives: Vec::new(), steps: 0 }.run(self, value, found)
+        found.capture(name, value)?;
+        Search::new(graph).run(self, *graph.node(node).outputs().first()?, found)
     }
 }
 
@@ -62,7 +67,6 @@ pub(super) struct Search<'g, 'p> {
 }
 
 impl<'g, 'p> Search<'g, 'p> {
-    #[cfg(test)]
     pub(super) fn new(graph: &'g Graph) -> Self {
         Self { graph, alternatives: Vec::new(), steps: 0 }
     }

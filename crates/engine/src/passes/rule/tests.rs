@@ -78,7 +78,7 @@ fn a_name_is_the_same_value_wherever_it_occurs() {
     assert_eq!(nodes.find(&silu, same).unwrap().value("x"), Some(x));
     assert!(nodes.find(&silu, other).is_none());
     let node = nodes.graph.producer(same).unwrap();
-    assert!(silu.find_with(&nodes.graph, node, &[("x", y)]).is_none());
+    assert!(silu.find_with(&nodes.graph, node, "x", y).is_none());
     let numbers = (any("x") + number("n")) * number("n");
     for (n, matches) in [(0.5, true), (0.25, false)] {
         let v = nodes.term((Term::input(0) + 0.5) * n, &[x]);
