@@ -14,7 +14,6 @@ mod layout;
 mod matmul;
 mod norm;
 mod normalize;
-mod pattern;
 mod pool;
 mod quantized;
 mod row_norm;
