@@ -10,12 +10,12 @@
 //! The operations accumulate exactly, whereas the program rounds in f32: a requantized result may differ by one where
 //! it falls between two quantized values.
 
+use super::rule::{Match, Pattern, Test, any, call, number, operation, reshaped, result};
 use crate::fold::untransposed;
-use crate::graph::{Constant, Graph, NodeId, ValueId, argument, constant, meaning, single_use_producer};
+use crate::graph::{Constant, Graph, NodeId, ValueId, constant, meaning, single_use_producer};
 use crate::operation::{OpKind, as_op, producer_as};
 use crate::ops::conv::Convolution;
 use crate::ops::linear::Linear;
-use crate::ops::pointwise::Pointwise;
 use crate::ops::quantize::{Dequantize, Quantize};
 use crate::ops::quantized_conv::QuantizedConvolution;
 use crate::ops::quantized_linear::{QuantizedInput, QuantizedLinear};
@@ -26,10 +26,35 @@ use pteron_operator::Meaning;
 use pteron_operator::facts::{ChooseQParams, QParams};
 use pteron_tensor::memory::{collected, copied};
 use pteron_tensor::{ScalarType, TensorMeta, TensorView};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-/// The maximum number of reshapes between a matrix multiplication and the dequantization of its input.
-const MAX_RESHAPES: usize = 64;
+/// A value that is dequantized: with known parameters, or with those chosen for the value itself.
+static DEQUANTIZED: LazyLock<Pattern> = LazyLock::new(|| {
+    let chosen = |index, name| {
+        result(index, Test::Call(|m| matches!(m, Meaning::ChooseQParams(_))), [any("source")]).named(name)
+    };
+    let [scale, zero] = [chosen(0, "scale"), chosen(1, "zero")];
+    let quantized = call(|m| matches!(m, Meaning::Quantize(_)), [any("source"), scale.clone(), zero.clone()]);
+    let dynamic = call(|m| matches!(m, Meaning::Dequantize(_)), [quantized.named("quantized"), scale, zero]);
+    let chosen_together =
+        |graph: &Graph, found: &Match| graph.producer(found["scale"]) == graph.producer(found["zero"]);
+    let known = operation::<Dequantize>([any("source")]);
+    reshaped((known | dynamic.such_that(chosen_together)).named("dequantized"))
+});
+
+/// A quantization, or one of a clamp between it and another.
+static QUANTIZED: LazyLock<Pattern> = LazyLock::new(|| {
+    let clamped =
+        operation::<Dequantize>([any("result")]).named("dequantized").clamp(number("low"), number("high"));
+    operation::<Quantize>([clamped.such_that(is_between_same) | any("result")])
+});
+
+/// Whether nothing else uses the values between a dequantization and a quantization with the same parameters.
+fn is_between_same(graph: &Graph, found: &Match) -> bool {
+    let from = producer_as(graph, found["dequantized"]).map(|(_, Dequantize(affine))| affine);
+    let to = as_op(graph, found.parts[0]).map(|Quantize(q)| &q.affine);
+    from == to && found.is_closed(graph)
+}
 
 /// Constant quantized weights that a program dequantizes.
 struct Weights {
@@ -152,45 +177,28 @@ fn conversion(graph: &Graph, node: NodeId) -> Option<Arc<dyn Kind>> {
 /// The source of a matrix multiplication's input `x`, how it is quantized, and whether its sizes differ from those of
 /// `x`.
 fn input(graph: &Graph, x: ValueId) -> Option<(ValueId, QuantizedInput, bool)> {
-    let mut node = graph.producer(x)?;
-    for _ in 0..MAX_RESHAPES {
-        if as_op::<Reshape>(graph, node).is_none() {
-            break;
+    let found = DEQUANTIZED.find_value(graph, x)?;
+    let (meta, source) = (graph.meta(x), found["source"]);
+    let source_meta = graph.meta(source);
+    let (same, plain) = (source_meta.sizes() == meta.sizes(), source_meta.dim_order().is_contiguous());
+    let dequantize = graph.producer(found["dequantized"])?;
+    if let Some(&Dequantize(affine)) = as_op(graph, dequantize) {
+        return plain.then_some((source, QuantizedInput::Quantized(affine), !same));
+    }
+    let of = |name| meaning(graph, graph.producer(found[name])?);
+    let input = match (of("scale")?, of("quantized")?, of("dequantized")?) {
+        (Meaning::ChooseQParams(choice), Meaning::Quantize(to), Meaning::Dequantize(from)) => {
+            dynamic(choice, to, from)?
         }
-        node = graph.producer(graph.node(node).inputs()[0])?;
-    }
-    let meta = graph.meta(x);
-    if let Some(&Dequantize(affine)) = as_op(graph, node) {
-        let values = graph.node(node).inputs()[0];
-        let other = graph.meta(values).sizes() != meta.sizes();
-        let plain = graph.meta(values).dim_order().is_contiguous();
-        return plain.then_some((values, QuantizedInput::Quantized(affine), other));
-    }
-    let (real, input) = dynamic(graph, node)?;
-    let real_meta = graph.meta(real);
-    let same = real_meta.sizes() == meta.sizes() && real_meta.dim_order().is_contiguous();
-    (same && real_meta.dtype() == ScalarType::Float).then_some((real, input, false))
+        _ => return None,
+    };
+    (same && plain && source_meta.dtype() == ScalarType::Float).then_some((source, input, false))
 }
 
-/// The f32 value that was quantized dynamically before `node` dequantizes it, and how.
-fn dynamic(graph: &Graph, node: NodeId) -> Option<(ValueId, QuantizedInput)> {
-    let Meaning::Dequantize(QParams::Dynamic { by_row, .. }) = meaning(graph, node)? else { return None };
-    let operands = |node: NodeId| -> Option<[ValueId; 3]> {
-        let at = |i: usize| argument(graph, node, i);
-        Some([at(0)?, at(1)?, at(2)?]).filter(|all| graph.node(node).inputs() == all)
-    };
-    let [values, scale, zero] = operands(node)?;
-    let quantizer = graph.producer(values)?;
-    let Meaning::Quantize(QParams::Dynamic { by_row: rows, low, high }) = meaning(graph, quantizer)? else {
-        return None;
-    };
-    let [x, q_scale, q_zero] = operands(quantizer)?;
-    let chooser = graph.producer(scale)?;
-    let Meaning::ChooseQParams(choice) = meaning(graph, chooser)? else { return None };
-    let agree = by_row == rows
-        && (q_scale, q_zero) == (scale, zero)
-        && graph.node(chooser).outputs() == [scale, zero]
-        && graph.node(chooser).inputs() == [x];
+/// The input of a matrix multiplication that is quantized and dequantized with parameters that are chosen so.
+fn dynamic(choice: ChooseQParams, to: QParams, from: QParams) -> Option<QuantizedInput> {
+    let QParams::Dynamic { by_row, low, high } = to else { return None };
+    let agree = matches!(from, QParams::Dynamic { by_row: rows, .. } if rows == by_row);
     let input = match choice {
         ChooseQParams::PerTensor { low: least, high: greatest, eps } if !by_row => {
             let sane = eps > 0.0 && -128 <= least && least < greatest && greatest <= 127;
@@ -201,7 +209,7 @@ fn dynamic(graph: &Graph, node: NodeId) -> Option<(ValueId, QuantizedInput)> {
         ChooseQParams::PerToken if by_row => ((low, high) == (-128, 127)).then_some(QuantizedInput::ByRow),
         _ => None,
     };
-    Some((x, input?)).filter(|_| agree)
+    input.filter(|_| agree)
 }
 
 /// Rewrites a matrix multiplication to a quantized one, if its operands are dequantized.
@@ -274,27 +282,18 @@ pub(super) fn outputs(graph: &mut Graph) {
 /// Fuses a quantization into the producer of its operand, if it is the only user.
 fn quantize_producer(graph: &mut Graph, node: NodeId) -> Option<()> {
     let &Quantize(q) = as_op(graph, node)?;
-    let input = |node: NodeId| graph.node(node).inputs()[0];
-    let mut producer = single_use_producer(graph, input(node))?;
-    let mut bounds = (q.low, q.high);
-    let mut between = Vec::new();
-    // A clamp in f32 between two quantizations with the same parameters.
-    if let Some(Pointwise(expression)) = as_op(graph, producer)
-        && let Some((low, high)) = expression.as_clamp()
-        && let Some(dequantize) = single_use_producer(graph, input(producer))
-        && let Some(&Dequantize(affine)) = as_op(graph, dequantize)
-        && affine == q.affine
-    {
-        bounds = (quantized(&q, low).max(q.low), quantized(&q, high).min(q.high));
-        between.extend([producer, dequantize]);
-        producer = single_use_producer(graph, input(dequantize))?;
-    }
-    let kind = with_output(graph, producer, q, bounds, !between.is_empty())?;
+    let found = QUANTIZED.find(graph, node)?;
+    let producer = single_use_producer(graph, found["result"])?;
+    let bounds = match (found.number("low"), found.number("high")) {
+        (Some(low), Some(high)) => Some((quantized(&q, low).max(q.low), quantized(&q, high).min(q.high))),
+        _ => None,
+    };
+    let kind = with_output(graph, producer, q, bounds)?;
     let inputs = graph.node(producer).inputs().to_vec();
     graph.rewrite(node, kind, &inputs);
-    between.push(producer);
-    between.iter().for_each(|&other| graph.absorb(node, other));
-    between.into_iter().for_each(|other| graph.remove(other));
+    let fused: Vec<NodeId> = found.parts[1..].iter().copied().chain([producer]).collect();
+    fused.iter().for_each(|&other| graph.absorb(node, other));
+    fused.into_iter().for_each(|other| graph.remove(other));
     Some(())
 }
 
@@ -303,12 +302,11 @@ fn with_output(
     graph: &Graph,
     node: NodeId,
     q: Quantization,
-    bounds: (i32, i32),
-    clamped: bool,
+    bounds: Option<(i32, i32)>,
 ) -> Option<Arc<dyn Kind>> {
-    let output = |before: Option<Quantization>, activation: Activation| match before {
-        None if !clamped && activation.is_simple() => Some(q),
-        Some(before) if clamped && before.affine == q.affine => {
+    let output = |before: Option<Quantization>, activation: Activation| match (before, bounds) {
+        (None, None) if activation.is_simple() => Some(q),
+        (Some(before), Some(bounds)) if before.affine == q.affine => {
             let (low, high) = (before.low.max(bounds.0), before.high.min(bounds.1));
             (low <= high).then_some(Quantization { low, high, ..before })
         }
