@@ -4,12 +4,11 @@
 use super::rule::{MAX_CHAIN, Match, Pattern, any, call, node, reshaped, rounded, through};
 use crate::graph::{Graph, NodeId, ValueId, constant, meaning, single_user};
 use crate::operation::{OpKind, as_op, producer_as};
-use crate::ops::attention::{Attention, AttentionStep};
+use crate::ops::attention::Attention;
 use crate::ops::cast::Cast;
 use crate::ops::pointwise::Pointwise;
 use crate::ops::relayout::Reshape;
 use crate::strided::{View, scale_of};
-use pteron_kernels::compute::Isa;
 use pteron_operator::{Instr, Meaning, Unary};
 use pteron_tensor::{ScalarType, TensorMeta};
 use smallvec::smallvec;
@@ -43,12 +42,12 @@ static ATTENTION: LazyLock<Pattern> = LazyLock::new(|| {
 });
 
 /// Rewrites every attention of a graph.
-pub(super) fn run(graph: &mut Graph, isa: Isa) {
+pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         if !graph.contains(node) || meaning(graph, node) != Some(Meaning::BatchMatMul) {
             continue;
         }
-        if let Some(found) = attention(graph, node, isa) {
+        if let Some(found) = attention(graph, node) {
             replace(graph, found);
         }
     }
@@ -107,7 +106,7 @@ fn rounding(graph: &Graph, v: ValueId) -> Option<Unary> {
 }
 
 /// The attention whose second product is this node.
-fn attention(graph: &Graph, last: NodeId, isa: Isa) -> Option<AttentionMatch> {
+fn attention(graph: &Graph, last: NodeId) -> Option<AttentionMatch> {
     let found = ATTENTION.find(graph, last)?;
     let (scores, product) = (found["scores"], found["product"]);
     let (factor, rounding) = factor(graph, found["scaled"], product, rounding(graph, scores))?;
@@ -129,7 +128,7 @@ fn attention(graph: &Graph, last: NodeId, isa: Isa) -> Option<AttentionMatch> {
     inputs.extend(mask.as_ref().and_then(|m| m.root));
     let safe = found.value("safe").is_some();
     let spec = Attention { views, mask, factor, safe, rounding, items, heads };
-    AttentionStep::new(&spec, isa)?;
+    spec.head_sizes()?;
     let absorbed = vec![graph.producer(product)?, graph.producer(found["weights"])?, last];
     let select = found.value("kept").and_then(|_| graph.producer(found["masked"]));
     Some(AttentionMatch { spec, inputs, last: graph.producer(out)?, absorbed, select })
