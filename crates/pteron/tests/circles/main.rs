@@ -27,7 +27,13 @@ const CIRCLES: &[(&str, &[Circle])] = &[
     ("compiler", &[Tangle(8), Tangle(2)]),
     ("engine", &[Tangle(11), Tangle(2)]),
     ("format", &[Tangle(2)]),
-    ("ir", &[Tangle(2), Tangle(2), Tangle(2)]),
+    (
+        "ir",
+        &[Recursion(
+            2,
+            "A constant can be derived from other constants, which its derivation keeps for passes.",
+        )],
+    ),
     ("kernels", &[Tangle(7), Tangle(6), Tangle(2), Tangle(2)]),
     ("pool", &[Recursion(5, "A pool makes workers, which run tasks, which run loops on the pool.")]),
     ("python", &[Tangle(2), Tangle(2), Tangle(2)]),
