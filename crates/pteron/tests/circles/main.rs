@@ -26,7 +26,6 @@ const CIRCLES: &[(&str, &[Circle])] = &[
     ("cli", &[Tangle(4)]),
     ("compiler", &[Tangle(8), Tangle(2)]),
     ("engine", &[Tangle(11), Tangle(2)]),
-    ("format", &[Tangle(2)]),
     (
         "ir",
         &[Recursion(
