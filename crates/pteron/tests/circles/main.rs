@@ -46,7 +46,6 @@ const CIRCLES: &[(&str, &[Circle])] = &[
             Tangle(2),
         ],
     ),
-    ("toolbox", &[Tangle(7)]),
 ];
 
 #[test]
