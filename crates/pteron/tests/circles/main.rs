@@ -42,8 +42,10 @@ const CIRCLES: &[(&str, &[Circle])] = &[
                 9,
                 "A dialect parses its own operations, and calls the parser for the regions in them.",
             ),
-            Tangle(5),
-            Tangle(2),
+            Recursion(
+                4,
+                "Attributes have types, and a tensor type has attributes: its encoding. Elements and locations have both.",
+            ),
         ],
     ),
 ];
