@@ -33,7 +33,16 @@ const CIRCLES: &[(&str, &[Circle])] = &[
     ("kernels", &[Tangle(7), Tangle(6), Tangle(2), Tangle(2)]),
     ("pool", &[Recursion(5, "A pool makes workers, which run tasks, which run loops on the pool.")]),
     ("python", &[Tangle(2), Tangle(2), Tangle(2)]),
-    ("tfrt/host", &[Tangle(13), Tangle(3), Tangle(2), Tangle(2)]),
+    (
+        "tfrt/host",
+        &[
+            Tangle(13),
+            Recursion(
+                2,
+                "A value can be asynchronous, and an asynchronous value becomes available as a value.",
+            ),
+        ],
+    ),
     (
         "tfrt/mlir",
         &[
