@@ -32,7 +32,6 @@ const CIRCLES: &[(&str, &[Circle])] = &[
     ),
     ("kernels", &[Tangle(7), Tangle(6), Tangle(2), Tangle(2)]),
     ("pool", &[Recursion(5, "A pool makes workers, which run tasks, which run loops on the pool.")]),
-    ("python", &[Tangle(2), Tangle(2), Tangle(2)]),
     (
         "tfrt/host",
         &[
