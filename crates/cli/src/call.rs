@@ -1,10 +1,11 @@
 //! Options of the verbs that call a method: the program, its inputs, its data files, threads.
 
 use crate::failure::{Failure, Result};
-use crate::general::{ExecutionOpts, GeneralOpts, InputArg, say};
+use crate::general::{ExecutionOpts, GeneralOpts, InputArg};
 use crate::maps;
 use crate::pictures::PictureOpts;
 use crate::registries::{self, registries};
+use crate::terminal::say;
 use clap::{Args, ValueEnum};
 use pteron::compile::Cache;
 use pteron::{DataLoader, LoadOptions, Program};

@@ -1,4 +1,4 @@
-use crate::general::{GeneralOpts, say_after};
+use crate::terminal::{Style, say_after};
 use std::error::Error;
 use std::io;
 use std::process::ExitCode;
@@ -22,9 +22,8 @@ pub(crate) enum Failure {
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
-    /// Prints the error with all its causes to stderr, and returns the exit status.
-    pub(crate) fn report(self, general: &GeneralOpts) -> ExitCode {
-        let style = general.stderr_style();
+    /// Prints the error with all its causes to stderr in this style, and returns the exit status.
+    pub(crate) fn report(self, style: Style) -> ExitCode {
         match self {
             Self::OutputClosed => ExitCode::SUCCESS,
             Self::Reported => ExitCode::from(1),

@@ -6,14 +6,14 @@ use crate::limits::{Bounds, LimitOpts};
 use crate::maps;
 use crate::progress;
 use crate::registries::registries;
-use crate::verbs::{DETAILED, EXECUTING};
+use crate::terminal::{Style, say};
 use clap::{Args, ValueEnum};
 use pteron::{BackendRegistry, DataLoader, EditLock, Features, Isa, Limits, Protected, PtdDataMap};
 use pteron_toolbox::bundle::rebundled;
 use pteron_toolbox::edit::Output;
 use pteron_toolbox::paths::{self, Paths};
 use pteron_toolbox::pattern::Pattern;
-use pteron_toolbox::show::{Escapes, Screen, message};
+use pteron_toolbox::show::{Escapes, Screen};
 use pteron_verify::Setting;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::num::NonZeroUsize;
@@ -158,20 +158,9 @@ impl GeneralOpts {
         files.iter().map(open).collect()
     }
 
-    /// Fails if options were given that have no effect on the verb.
-    pub(crate) fn refuse_without_effect(&self, verb: &str) -> Result {
-        let given = [
-            ("-v", self.verbose > 0 && !DETAILED.contains(&verb), "there are no more details to print"),
-            (
-                "--max-instructions",
-                self.limit_opts.has_max_instructions() && !EXECUTING.contains(&verb),
-                "no instruction is executed",
-            ),
-        ];
-        match given.into_iter().find(|(_, refused, _)| *refused) {
-            Some((option, _, why)) => Err(Failure::Usage(format!("`{verb}` does not take {option}: {why}"))),
-            None => Ok(()),
-        }
+    /// Whether --max-instructions was given.
+    pub(crate) fn has_max_instructions(&self) -> bool {
+        self.limit_opts.has_max_instructions()
     }
 
     /// How often `-v` was given.
@@ -190,36 +179,11 @@ impl GeneralOpts {
     }
 
     fn style(&self, terminal: bool) -> Style {
-        Style(match self.color {
+        Style::new(match self.color {
             Color::Always => true,
             Color::Never => false,
             Color::Auto => terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
         })
-    }
-}
-
-/// Colours text with terminal escape sequences, or leaves it unchanged.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Style(bool);
-
-impl Style {
-    /// Errors.
-    pub(crate) fn error(self, text: &str) -> String {
-        self.wrap("1;31", text)
-    }
-
-    /// Notes and hints.
-    pub(crate) fn note(self, text: &str) -> String {
-        self.wrap("1;36", text)
-    }
-
-    /// Success.
-    pub(crate) fn good(self, text: &str) -> String {
-        self.wrap("1;32", text)
-    }
-
-    fn wrap(self, code: &str, text: &str) -> String {
-        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
@@ -484,32 +448,6 @@ pub(crate) fn to_io(
     let formatted = format(&mut adapter);
     adapter.1?;
     Ok(formatted.map_err(io::Error::other)?)
-}
-
-/// Stdout for text, which may contain text of files: what would act on a terminal is escaped.
-pub(crate) fn stdout() -> Screen<io::Stdout> {
-    Screen::new(io::stdout(), Escapes::Text)
-}
-
-/// As [`stdout`], for stderr.
-pub(crate) fn stderr() -> Screen<io::Stderr> {
-    Screen::new(io::stderr(), Escapes::Text)
-}
-
-/// Writes a message to stderr, and ignores errors.
-pub(crate) fn say(text: impl std::fmt::Display) {
-    say_after("", &text.to_string());
-}
-
-/// Writes lines to stderr, each of which ends where `text` says so.
-pub(crate) fn say_lines(text: &str) {
-    let _ = writeln!(stderr(), "{text}");
-}
-
-/// As [`say`], after a label, which may be coloured.
-pub(crate) fn say_after(label: &str, text: &str) {
-    let space = if label.is_empty() { "" } else { " " };
-    let _ = writeln!(io::stderr(), "{label}{space}{}", message(text));
 }
 
 /// Writes a file atomically: the old file, which may be the one being read, stays until the new one is complete.

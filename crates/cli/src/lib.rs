@@ -40,6 +40,7 @@ mod progress;
 mod registries;
 mod samples;
 mod signals;
+mod terminal;
 mod verbs;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
@@ -72,10 +73,10 @@ pub fn main_with(registries: pteron::Registries) -> ExitCode {
     pteron::before_unfinished_files(signals::take);
     let executes = verbs::EXECUTING.contains(&verb.as_str());
     cli.general.start(executes);
-    let done = cli.general.refuse_without_effect(&verb).and_then(|()| cli.verb.run(&cli.general));
+    let done = verbs::refuse_without_effect(&cli.general, &verb).and_then(|()| cli.verb.run(&cli.general));
     match done.and_then(|()| cli.general.bounds().check_time()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(&cli.general),
+        Err(failure) => failure.report(cli.general.stderr_style()),
     }
 }
 

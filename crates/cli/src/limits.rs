@@ -1,6 +1,7 @@
 //! Limits on what files may use: options of every verb.
 
 use crate::failure::Failure;
+use crate::terminal::say;
 use clap::{Args, ValueEnum};
 use pteron::{Interrupt, Limits};
 use pteron_toolbox::bef::RunOptions;
@@ -83,7 +84,7 @@ impl LimitOpts {
 fn watch(time: Duration, grace: Duration) {
     let watch = move || {
         std::thread::sleep(time.saturating_add(grace));
-        crate::general::say(format_args!("error: {}", too_long(time)));
+        say(format_args!("error: {}", too_long(time)));
         pteron::discard_unfinished_files(|| std::process::exit(1));
     };
     let _ = std::thread::Builder::new().name("timeout".to_owned()).spawn(watch);

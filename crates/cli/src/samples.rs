@@ -1,8 +1,8 @@
 //! Samples in a folder: inputs of a method, for calibration and comparison.
 
 use crate::failure::{Failure, Result};
-use crate::general::say;
 use crate::pictures::PictureOpts;
+use crate::terminal::say;
 use pteron::{EValue, Program};
 use pteron_toolbox::input::{GivenInput, InputSpec};
 use pteron_toolbox::picture::Preparation;

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod clamp;
 mod compile;
 mod decompose;
 mod dtypes;
@@ -25,6 +26,7 @@ mod names;
 mod operand_types;
 mod operators;
 mod passes;
+mod promotion;
 pub mod pt2;
 mod quantize;
 mod recover;

@@ -1,8 +1,7 @@
 //! The types of operands that the kernels of the reference runtime take.
 
-use crate::operators::{Selection, Slot};
-use crate::passes::{is_cast, promoted_type};
-use pteron_exported::{ExportedNode, ExportedProgram, VarId};
+use crate::promotion::{is_cast, promoted_type};
+use pteron_exported::{ExportedNode, ExportedProgram, Selection, Slot, VarId};
 use pteron_operator::DtypeSet;
 use pteron_tensor::ScalarType;
 use std::collections::HashMap;

@@ -1,11 +1,9 @@
 //! The operators that a compiled program may call, and the selection of one for a node.
 
-pub(crate) use pteron_exported::{Selection, Slot, VarId};
-
-use crate::decompose::portable_bounds;
+use crate::clamp::portable_bounds;
 use crate::dtypes::dtype_of;
 use crate::operand_types::PortableKernels;
-use pteron_exported::{Argument, Callable, ExportedNode, ExportedProgram, IntArgument};
+use pteron_exported::{Argument, Callable, ExportedNode, ExportedProgram, IntArgument, Selection, VarId};
 use pteron_operator::{Kernel, KernelRegistry};
 use pteron_tensor::ScalarType;
 use std::collections::HashSet;

@@ -1,16 +1,9 @@
 //! Edits of a graph. Each one keeps definitions, use lists and node order up to date.
 
-use crate::graph::GAP;
+use crate::node::{GAP, Near};
 use crate::{BlockId, Constant, Def, Graph, IntoKind, NodeId, Use, User, ValueId};
 use pteron_tensor::TensorMeta;
 use pteron_trace::Place;
-
-/// Which neighbour's order number a new node's order number is close to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Near {
-    Previous,
-    Next,
-}
 
 impl Graph {
     /// Replaces the kind and inputs of a node. Its position, results and origins stay.

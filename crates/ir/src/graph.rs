@@ -1,5 +1,5 @@
-use crate::edit::Near;
-use crate::node::Removed;
+use crate::kind::Removed;
+use crate::node::Near;
 use crate::value::scalar_meta;
 use crate::{Block, BlockId, Constant, Def, Effect, IntoKind, Kind, Memory, Node, NodeId, Terminator, Type};
 use crate::{Use, User, Value, ValueId};
@@ -11,9 +11,6 @@ use std::sync::Arc;
 
 /// Names the use of memory in budget errors.
 const CONSTANTS: &str = "its computed constants";
-
-/// The gap between the order numbers of appended nodes. Nodes that are inserted later get numbers in the gap.
-pub(crate) const GAP: u64 = 1 << 40;
 
 /// The purpose of a graph result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

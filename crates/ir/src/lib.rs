@@ -69,7 +69,8 @@
 //! The meta of a dynamically sized tensor has [`pteron_tensor::ShapeDynamism::DynamicBound`] and the upper bounds as its
 //! sizes; [`Graph::specialize_to_bounds`] turns the bounds of all values into static sizes.
 //!
-//! [`Graph::verify`] checks these rules and runs after every pass in tests and debug builds.
+//! [`Graph::verify`] checks these rules and runs after every pass in tests and debug builds. A graph's text can be read
+//! back, as far as it tells the graph: see [`parse`].
 #![forbid(unsafe_code)]
 
 mod block;
@@ -78,7 +79,9 @@ mod derivation;
 mod edit;
 mod graph;
 mod identity;
+mod kind;
 mod node;
+pub mod parse;
 mod print;
 mod value;
 mod verify;
@@ -88,7 +91,9 @@ pub use call::{Call, CallArg, CallOut};
 pub use derivation::Derivation;
 pub use graph::{Graph, Live, Mark};
 pub use identity::{Identity, SourceId};
-pub use node::{Effect, IntoKind, Kind, Memory, Node};
+pub use kind::{Effect, IntoKind, Kind, Memory};
+pub use node::Node;
+pub use parse::ParseError;
 pub use print::Listing;
 pub use value::{Bytes, Constant, Def, SharedBytes, Type, Use, User, Value, reopened};
 pub use verify::Malformed;

@@ -1,80 +1,16 @@
-use crate::{BlockId, Call, NodeId, ValueId};
+use crate::{BlockId, Call, Effect, Kind, NodeId, ValueId};
 use pteron_trace::Place;
 use smallvec::SmallVec;
-use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 
-/// Memory whose contents are not SSA values, such as locations of a memory plan that overlap partially.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Memory(pub u32);
+/// The gap between the order numbers of appended nodes. Nodes that are inserted later get numbers in the gap.
+pub(crate) const GAP: u64 = 1 << 40;
 
-/// A side effect: what a node does or depends on besides its inputs and results.
-///
-/// Nodes with effects keep their order, and are kept when their results are unused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Effect {
-    /// It draws from the random number generator.
-    Random,
-    /// It has an effect outside the graph, such as a delegate that keeps state.
-    External,
-    /// It reads memory. Such a node may be removed when its results are unused.
-    Read(Memory),
-    /// It writes memory.
-    Write(Memory),
-}
-
-/// What a node computes: an operator call, or a kind that a dependent crate defines.
-pub trait Kind: Any + fmt::Debug + Send + Sync {
-    /// A name for listings, events and errors: the operator's full name, or the kind's.
-    fn name(&self) -> &str;
-
-    /// Writes the attributes for listings, in the form `key: value, key: value`.
-    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let _ = f;
-        Ok(())
-    }
-
-    /// The effects that every node of this kind has.
-    fn effects(&self) -> &[Effect] {
-        &[]
-    }
-
-    /// Checks the numbers of inputs and outputs of a node of this kind. The error says what is wrong.
-    fn check(&self, inputs: usize, outputs: usize) -> Result<(), String> {
-        let _ = (inputs, outputs);
-        Ok(())
-    }
-}
-
-/// A kind by value or in an `Arc`: the argument type of [`crate::Graph`]'s methods.
-pub trait IntoKind {
-    /// The kind in an `Arc`.
-    fn into_kind(self) -> Arc<dyn Kind>;
-}
-
-impl<K: Kind> IntoKind for K {
-    fn into_kind(self) -> Arc<dyn Kind> {
-        Arc::new(self)
-    }
-}
-
-impl IntoKind for Arc<dyn Kind> {
-    fn into_kind(self) -> Arc<dyn Kind> {
-        self
-    }
-}
-
-impl dyn Kind {
-    /// The kind as a `T`, if it is one.
-    pub fn downcast_ref<T: Kind>(&self) -> Option<&T> {
-        (self as &dyn Any).downcast_ref()
-    }
-
-    /// Whether the kind is a `T`.
-    pub fn is<T: Kind>(&self) -> bool {
-        (self as &dyn Any).is::<T>()
-    }
+/// Which neighbour's order number a new node's order number is close to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Near {
+    Previous,
+    Next,
 }
 
 /// A node: its kind, the values that it reads and the values that it defines.
@@ -152,15 +88,5 @@ impl Node {
     /// The block that contains it; `None` once it is removed.
     pub fn block(&self) -> Option<BlockId> {
         self.block
-    }
-}
-
-/// The kind of a node that was removed.
-#[derive(Debug)]
-pub(crate) struct Removed;
-
-impl Kind for Removed {
-    fn name(&self) -> &str {
-        "removed"
     }
 }

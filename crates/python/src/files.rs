@@ -1,8 +1,8 @@
 //! Functions that derive files from a file: reports, parts, bundles, translations.
 
+use crate::call;
 use crate::convert::Input;
 use crate::errors::{Failure, Result};
-use crate::module;
 use crate::opened::OpenProgram;
 use crate::progress::progress;
 use crate::settings::{Settings, Source};
@@ -106,7 +106,7 @@ pub(crate) fn bundle(
     let values = match inputs {
         None => None,
         Some(inputs) => {
-            let inputs = module::inputs(&*opened.signature(&name)?, inputs, None)?;
+            let inputs = call::inputs(&*opened.signature(&name)?, inputs, None)?;
             Some(inputs.into_iter().map(Input::into_value).collect::<Result<Vec<_>>>()?)
         }
     };

@@ -4,6 +4,7 @@
 
 mod backend;
 mod batch;
+mod call;
 mod convert;
 mod data;
 mod errors;

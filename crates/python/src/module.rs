@@ -1,15 +1,13 @@
 //! `pteron.Module` and `pteron.Method`: programs, methods and calls.
 
-use crate::convert::{Input, to_python};
+use crate::call::{call, list};
 use crate::errors::{Failure, Result as Done};
-use crate::exchange::{Array, COPIES};
 use crate::meta;
 use crate::opened::{OpenProgram, Signature, lock};
 use crate::settings::{Settings, Source, paths};
 use crate::state::State;
-use crate::tensor::{PyTensor, array_of};
-use pteron::{EValue, InputProblem, Method, arrange_inputs};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use crate::tensor::PyTensor;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping, PyTuple};
 use std::collections::BTreeMap;
@@ -347,146 +345,5 @@ impl PyMethod {
 
     fn __repr__(&self) -> String {
         format!("<pteron.Method `{}`>", self.signature.name)
-    }
-}
-
-/// Converts values of a program to a list.
-pub(crate) fn list<'py>(py: Python<'py>, values: Vec<EValue>) -> PyResult<Bound<'py, PyList>> {
-    let values = values.into_iter().map(|v| to_python(py, v)).collect::<PyResult<Vec<_>>>()?;
-    PyList::new(py, values)
-}
-
-/// Calls a method, and writes outputs to the arrays of `out` if it is given.
-fn call<'py>(
-    py: Python<'py>,
-    opened: &OpenProgram,
-    signature: &Signature,
-    args: &Bound<'py, PyTuple>,
-    kwargs: Option<&Bound<'py, PyDict>>,
-    out: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyList>> {
-    let inputs = inputs(signature, args, kwargs)?;
-    let Some(out) = out else {
-        let values = py.detach(|| {
-            opened.with(signature, |method| {
-                let values = execute(method, &inputs)?;
-                opened.end_record();
-                Ok(values)
-            })
-        })?;
-        return list(py, values);
-    };
-    let targets = targets(signature, out)?;
-    let arrays =
-        targets.iter().map(|t| t.as_ref().map_or(Ok(None), array_or_error)).collect::<PyResult<Vec<_>>>()?;
-    let values = py.detach(|| opened.with(signature, |method| execute_into(method, &inputs, &arrays)))?;
-    let results = PyList::empty(py);
-    for (target, value) in targets.into_iter().zip(values) {
-        match target {
-            Some(target) => results.append(target)?,
-            None => results.append(to_python(py, value)?)?,
-        }
-    }
-    Ok(results)
-}
-
-/// The inputs of a call, in the order of the method's inputs. Inputs that the exporter fixed may be omitted.
-pub(crate) fn inputs<'py>(
-    signature: &Signature,
-    args: &Bound<'py, PyTuple>,
-    kwargs: Option<&Bound<'py, PyDict>>,
-) -> PyResult<Vec<Input>> {
-    let declared = &signature.inputs;
-    if args.len() == declared.len() && kwargs.is_none() {
-        return args.iter().zip(declared).map(|(arg, declared)| Input::of(&arg, declared)).collect();
-    }
-    let named: Vec<(String, Bound<'py, PyAny>)> = kwargs
-        .into_iter()
-        .flatten()
-        .map(|(name, value)| Ok((name.extract()?, value)))
-        .collect::<PyResult<_>>()?;
-    let given = arrange_inputs(&signature.name, declared, &signature.names, args.iter(), named);
-    let given = given.map_err(|error| match error {
-        pteron::Error::Input { problem: problem @ InputProblem::Twice { .. }, .. } => {
-            PyTypeError::new_err(problem.to_string())
-        }
-        other => Failure::from(other).into(),
-    })?;
-    let value = |(given, declared): (Option<Bound<'py, PyAny>>, &pteron::ValueMeta)| match given {
-        Some(given) => Input::of(&given, declared),
-        None => Ok(Input::Value(declared.traced.clone().unwrap_or(EValue::None))),
-    };
-    given.into_iter().zip(declared).map(value).collect()
-}
-
-fn set_and_run(method: &mut Method, inputs: &[Input]) -> Done<()> {
-    for (i, input) in inputs.iter().enumerate() {
-        match input {
-            Input::Array(array, meta) => method.set_input_tensor(i, array.view(meta)?)?,
-            Input::Tensor(storage) => method.set_input_tensor(i, storage.view()?)?,
-            Input::Value(value) => method.set_input(i, value)?,
-        }
-    }
-    Ok(method.run()?)
-}
-
-/// Runs a method, and copies its outputs.
-pub(crate) fn execute(method: &mut Method, inputs: &[Input]) -> Done<Vec<EValue>> {
-    set_and_run(method, inputs)?;
-    (0..method.num_outputs()).map(|i| output(method, i)).collect()
-}
-
-fn output(method: &Method, i: usize) -> Done<EValue> {
-    let value = method.output(i)?;
-    if matches!(value, EValue::Tensor(_)) {
-        COPIES.output();
-    }
-    Ok(value)
-}
-
-/// As [`execute`], but writes outputs into the given arrays; their values are `None`.
-fn execute_into(method: &mut Method, inputs: &[Input], arrays: &[Option<Array>]) -> Done<Vec<EValue>> {
-    set_and_run(method, inputs)?;
-    for (i, array) in arrays.iter().enumerate() {
-        if let Some(array) = array {
-            let tensor = method.output_tensor(i)?;
-            array.check_room(i, tensor.dtype(), tensor.sizes())?;
-        }
-    }
-    let mut values = Vec::with_capacity(arrays.len());
-    for (i, array) in arrays.iter().enumerate() {
-        values.push(match array {
-            Some(array) => {
-                array.write(i, method.output_tensor(i)?)?;
-                EValue::None
-            }
-            None => output(method, i)?,
-        });
-    }
-    Ok(values)
-}
-
-/// The array for each output, if any. `out` is one array, or a sequence with an array or `None` for each output.
-fn targets<'py>(signature: &Signature, out: &Bound<'py, PyAny>) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
-    let targets: Vec<Option<Bound<'py, PyAny>>> =
-        match out.is_instance_of::<PyList>() || out.is_instance_of::<PyTuple>() {
-            true => out.extract()?,
-            false => vec![Some(out.clone())],
-        };
-    if targets.len() != signature.outputs {
-        return Err(PyValueError::new_err(format!(
-            "method `{}` gives {}, `out` has {}",
-            signature.name,
-            pteron_toolbox::show::count(signature.outputs, "output"),
-            targets.len()
-        )));
-    }
-    Ok(targets)
-}
-
-fn array_or_error(target: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
-    match array_of(target)? {
-        Some(array) => Ok(Some(array)),
-        None => Err(PyTypeError::new_err("`out` takes arrays that can be written to")),
     }
 }

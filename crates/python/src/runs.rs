@@ -1,10 +1,10 @@
 //! Functions that profile, compare and compile programs, and run BEF programs.
 
 use crate::backend::registries;
+use crate::call;
 use crate::convert::Input;
 use crate::errors::{Failure, Result};
 use crate::graph;
-use crate::module;
 use crate::opened::{OpenProgram, Signature, lock};
 use crate::settings::Source;
 use crate::tools::{Reader, check, json, settings};
@@ -54,7 +54,7 @@ fn open(
     let method = method.map_or_else(|| opened.default_method(), Ok)?;
     let values = match inputs {
         None => None,
-        Some(inputs) => Some(values(module::inputs(&*opened.signature(&method)?, inputs, None)?)?),
+        Some(inputs) => Some(values(call::inputs(&*opened.signature(&method)?, inputs, None)?)?),
     };
     let request = Request { method: Some(method), values, ..Request::default() };
     Ok(Call { opened, options, request })
@@ -167,7 +167,7 @@ pub(crate) fn compare_programs(
     let samples = match samples {
         Some(samples) => {
             let signature = a.opened.signature(&method)?;
-            let sample = |sample: &Bound<'_, PyTuple>| Ok(values(module::inputs(&signature, sample, None)?)?);
+            let sample = |sample: &Bound<'_, PyTuple>| Ok(values(call::inputs(&signature, sample, None)?)?);
             samples.iter().map(sample).collect::<PyResult<Vec<_>>>()?
         }
         None => vec![random::inputs(&a.opened.program, &method).map_err(Failure::from)?],
@@ -404,7 +404,7 @@ impl Compilation {
             Ok((calibration, signature))
         })?;
         for sample in samples {
-            let inputs = values(module::inputs(&calibration.1, sample, None)?)?;
+            let inputs = values(call::inputs(&calibration.1, sample, None)?)?;
             py.detach(|| -> Result<()> { Ok(calibration.0.run(&inputs)?) })?;
         }
         self.options.quantize = Some(Quantize::Static(calibration.0.ranges()));

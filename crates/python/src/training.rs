@@ -1,8 +1,8 @@
 //! `pteron.TrainingModule`: programs that compute gradients.
 
+use crate::call::{inputs, list};
 use crate::convert::Input;
 use crate::errors::{Failure, Result};
-use crate::module::{inputs, list};
 use crate::opened::{Signature, lock};
 use crate::settings::{Settings, Source};
 use crate::tensor::PyTensor;

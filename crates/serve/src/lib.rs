@@ -14,6 +14,7 @@ mod event;
 mod execute;
 mod generation;
 mod guard;
+mod load;
 mod metadata;
 mod metrics;
 mod models;

@@ -3,6 +3,7 @@
 use crate::event::Event;
 use crate::generation::Generation;
 use crate::guard::guarded;
+use crate::load::load;
 use crate::metrics::ModelMetrics;
 use crate::options::ServiceOptions;
 use crate::refusal::{Reason, Refusal, Result};
@@ -224,7 +225,7 @@ impl Models {
                 continue;
             }
             let number = self.next_number();
-            match guarded(|| Generation::load(&files, options, &self.stateful, number)) {
+            match guarded(|| load(&files, options, &self.stateful, number)) {
                 Ok(generation) => {
                     failures.models.remove(&key);
                     loaded.push((version, Arc::new(generation)));

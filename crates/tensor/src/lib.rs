@@ -18,6 +18,7 @@ mod ndarray;
 mod pages;
 mod scalar;
 mod scalar_type;
+mod scalar_type_number;
 mod shape;
 mod view;
 

@@ -1,4 +1,3 @@
-use crate::{Error, Result};
 use std::fmt;
 
 macro_rules! scalar_types {
@@ -12,11 +11,6 @@ macro_rules! scalar_types {
         impl ScalarType {
             /// Every scalar type, in numeric order.
             pub const ALL: &'static [ScalarType] = &[$(ScalarType::$variant),*];
-
-            /// The scalar type with this number in a file.
-            pub fn from_i8(value: i8) -> Result<Self> {
-                match value { $($value => Ok(Self::$variant),)* _ => Err(Error::UnknownScalarType(value)) }
-            }
 
             /// The size of an element in bytes.
             pub const fn size(self) -> usize { match self { $(Self::$variant => $size,)* } }

@@ -3,7 +3,7 @@
 use crate::edit::Output;
 use crate::file::Progress;
 use crate::input::type_text;
-use crate::inspect::{self, REPORT_VERSION};
+use crate::inspect::{ProgramReport, REPORT_VERSION};
 use crate::run::{Request, ResolvedCall};
 use crate::{Context, Error, Result};
 use pteron_format::bpte::{self, BundledMethodTestCase, BundledMethodTestSuite, Value};
@@ -41,7 +41,7 @@ pub struct BundleReport {
     /// The test cases of each method.
     pub suites: Vec<SuiteReport>,
     /// The program inside.
-    pub program: inspect::ProgramReport,
+    pub program: ProgramReport,
 }
 
 /// What a bundle has, as the report of `pteron bundle`.
@@ -242,11 +242,7 @@ fn to_or_from_little_endian(dtype: ScalarType, bytes: &[u8]) -> Result<Vec<u8>> 
 }
 
 /// The report on a bundle; `program` is the report on the program inside.
-pub(crate) fn report(
-    loader: &dyn DataLoader,
-    bundle: &Bundle,
-    program: inspect::ProgramReport,
-) -> BundleReport {
+pub(crate) fn report(loader: &dyn DataLoader, bundle: &Bundle, program: ProgramReport) -> BundleReport {
     BundleReport {
         report: REPORT_VERSION,
         file: loader.name().to_owned(),

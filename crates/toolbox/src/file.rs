@@ -1,18 +1,16 @@
 //! What all verbs that write files share: opening, streaming of byte ranges, and progress.
 
-use crate::bundle::unbundled;
-use crate::{Context, Result, kind};
-use pteron_format::FileKind;
-use pteron_format::container::Blob;
-use pteron_runtime::{DataLoader, Limits, Program, PtdDataMap, Purpose};
-use pteron_tensor::AlignedBuffer;
-use std::fmt;
-use std::io;
-use std::ops::Range;
-use std::sync::Arc;
+mod blobs;
+mod progress;
 
-/// Bytes read at a time.
-const CHUNK: u64 = 1 << 20;
+pub(crate) use blobs::{InFile, source};
+pub use progress::{Listener, Progress};
+
+use crate::bundle::unbundled;
+use crate::{Result, kind};
+use pteron_format::FileKind;
+use pteron_runtime::{DataLoader, Limits, Program, PtdDataMap};
+use std::sync::Arc;
 
 /// A file of a format that can be edited.
 #[non_exhaustive]
@@ -68,81 +66,5 @@ impl File {
             Some(FileKind::Ptd) => Ok(PtdDataMap::load(loader, limits)?),
             other => Err(kind::wrong(&*loader, other, verb, "named data (.ptd)")),
         }
-    }
-}
-
-/// Reports the progress of long operations. Clones report to the same listener; the default reports to none.
-#[derive(Clone, Default)]
-pub struct Progress(Option<Arc<dyn Listener>>);
-
-/// Receives the progress of long operations.
-pub trait Listener: Send + Sync {
-    /// A phase of the work begins, such as `writing`, that will process about `bytes` bytes.
-    fn begin(&self, what: &'static str, bytes: u64);
-    /// Another `bytes` bytes of the phase are done.
-    fn advance(&self, bytes: u64);
-}
-
-impl Progress {
-    /// Reports to this listener.
-    pub fn new(listener: impl Listener + 'static) -> Self {
-        Self(Some(Arc::new(listener)))
-    }
-
-    /// See [`Listener::begin`].
-    pub fn begin(&self, what: &'static str, bytes: u64) {
-        if let Some(listener) = &self.0 {
-            listener.begin(what, bytes);
-        }
-    }
-
-    /// See [`Listener::advance`].
-    pub fn advance(&self, bytes: u64) {
-        if let Some(listener) = &self.0 {
-            listener.advance(bytes);
-        }
-    }
-}
-
-impl fmt::Debug for Progress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Progress(told)" } else { "Progress(silent)" })
-    }
-}
-
-/// A function from byte ranges of a file to blobs that stream them: a blob is read chunk by chunk while it is written,
-/// so that at most one chunk is in memory.
-pub(crate) fn source<'d>(
-    loader: &Arc<dyn DataLoader>,
-    progress: &Progress,
-) -> impl Fn(Range<u64>) -> Blob<'d> + use<'d> {
-    let (loader, progress) = (Arc::clone(loader), progress.clone());
-    move |range| {
-        let (loader, progress) = (Arc::clone(&loader), progress.clone());
-        Blob::stream(range.end.saturating_sub(range.start), move |out| {
-            let len = range.end.saturating_sub(range.start).min(CHUNK) as usize;
-            let mut piece = AlignedBuffer::zeroed(len).map_err(io::Error::other)?;
-            let mut at = range.start;
-            while at < range.end {
-                let piece = &mut piece[..(range.end - at).min(CHUNK) as usize];
-                loader.load_into(at, piece, Purpose::Named).map_err(io::Error::other)?;
-                out.write_all(piece)?;
-                at += piece.len() as u64;
-                progress.advance(piece.len() as u64);
-            }
-            Ok(())
-        })
-    }
-}
-
-/// Adds the file's name to errors of the format crate.
-pub(crate) trait InFile<T> {
-    /// Adds the file's name to the error.
-    fn in_file(self, file: &str) -> Result<T>;
-}
-
-impl<T> InFile<T> for pteron_format::Result<T> {
-    fn in_file(self, file: &str) -> Result<T> {
-        self.context(|| file.to_owned())
     }
 }

@@ -1,5 +1,6 @@
 use crate::data::Data;
 use crate::error::{Result, fail};
+use crate::example::metas;
 use crate::payload::Role;
 use crate::raise::raise;
 use crate::support::support;
@@ -80,15 +81,6 @@ pub(crate) fn inputs_of_calls(payload: &Payload) -> Result<usize> {
         }
     }
     Ok(payload.inputs.len())
-}
-
-/// The metas of values for the example inputs with which the program was exported.
-pub(crate) fn metas(payload: &Payload, values: &[usize]) -> Result<Vec<TensorMeta>> {
-    let meta = |&v: &usize| {
-        let value = &payload.values[v];
-        Ok(TensorMeta::contiguous(value.datatype.scalar_type(), &value.dims)?)
-    };
-    values.iter().map(meta).collect()
 }
 
 /// A payload that is raised to a graph for each requested combination of sizes.

@@ -34,6 +34,7 @@
 mod data;
 mod delegate;
 mod error;
+mod example;
 mod layout;
 #[cfg(feature = "compile")]
 mod lower;

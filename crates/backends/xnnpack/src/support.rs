@@ -2,8 +2,8 @@
 
 use crate::Payload;
 use crate::data::Data;
-use crate::delegate::metas;
 use crate::error::Result;
+use crate::example::metas;
 use crate::payload::{Constant, Role};
 use crate::raise::refused_nodes;
 use pteron_operator::{Budget, KernelRegistry};

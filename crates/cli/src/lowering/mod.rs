@@ -6,10 +6,11 @@ mod report;
 
 use crate::backend::{self, BackendName, TargetCpu};
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, OutputArg, say_lines};
+use crate::general::{self, GeneralOpts, OutputArg};
 use crate::pictures::PictureOpts;
 use crate::progress::{self, Steps};
 use crate::registries::registries;
+use crate::terminal::say_lines;
 use clap::{Args, ValueEnum};
 use pteron::DataLoader;
 use pteron::compile::exported::{ExportedProgram, PrintOptions};

@@ -1,6 +1,7 @@
 use super::translate::refused;
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, InputArg, MAX_THREADS, exit_status};
+use crate::general::{GeneralOpts, InputArg, MAX_THREADS, exit_status};
+use crate::terminal;
 use clap::{Args, Subcommand};
 use pteron::FreeableBuffer;
 use pteron_toolbox::bef::{self, Program, Queue, RunOptions};
@@ -108,7 +109,7 @@ impl RunBefOpts {
     /// Runs a program; MLIR text is translated first.
     pub(crate) fn run(self, general: &GeneralOpts, program: Program, name: &str) -> Result {
         let options = RunOptions { print_error_code: self.print_error_code, ..self.options.options(general) };
-        match bef::run(binary(general, program, name)?, &options, general::stdout(), general::stderr()) {
+        match bef::run(binary(general, program, name)?, &options, terminal::stdout(), terminal::stderr()) {
             0 => Ok(()),
             _ => Err(Failure::Reported),
         }

@@ -1,6 +1,7 @@
 use crate::call::{CallArgs, Loaded, note_zeros};
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer, say};
+use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
+use crate::terminal::say;
 use crate::samples;
 use clap::Args;
 use std::path::{Path, PathBuf};

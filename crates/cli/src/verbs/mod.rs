@@ -1,7 +1,7 @@
 //! One module per verb. Each has `Opts`, which clap parses, with two methods: `paths` declares every path that the verb
 //! reads and writes, and `run` executes it.
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts};
 use pteron_toolbox::paths::Paths;
 
@@ -83,3 +83,19 @@ pub(crate) const DETAILED: [&str; 5] = ["compare", "inspect", "print", "profile"
 /// The verbs that may execute instructions, so that --max-instructions applies.
 pub(crate) const EXECUTING: [&str; 9] =
     ["bef", "bundle", "compare", "compile", "profile", "report", "run", "serve", "verify"];
+
+/// Fails if options were given that have no effect on the verb.
+pub(crate) fn refuse_without_effect(general: &GeneralOpts, verb: &str) -> Result {
+    let given = [
+        ("-v", general.verbosity() > 0 && !DETAILED.contains(&verb), "there are no more details to print"),
+        (
+            "--max-instructions",
+            general.has_max_instructions() && !EXECUTING.contains(&verb),
+            "no instruction is executed",
+        ),
+    ];
+    match given.into_iter().find(|(_, refused, _)| *refused) {
+        Some((option, _, why)) => Err(Failure::Usage(format!("`{verb}` does not take {option}: {why}"))),
+        None => Ok(()),
+    }
+}

@@ -157,7 +157,7 @@ impl Opts {
                 Ok(found) => all.push(found),
                 // `main` reports the last failure; the others are reported here.
                 Err(failure) => unread.replace(failure).into_iter().for_each(|f| {
-                    f.report(general);
+                    f.report(general.stderr_style());
                 }),
             }
         }

@@ -2,6 +2,7 @@ use super::bef::{BefOpts, binary};
 use crate::call::{CallArgs, Loaded, note_zeros, refuse};
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg, exit_status};
+use crate::terminal;
 use clap::Args;
 use pteron::Protected;
 use std::io::{self, Write};
@@ -105,10 +106,10 @@ impl Opts {
         let own = [("--etdump", self.etdump.is_some()), ("--debug-buffer", self.debug_buffer.is_some())];
         let own = own.into_iter().chain(self.call.method_options());
         refuse("profile", name, "a BEF program", own)?;
-        let stdout: Box<dyn Write + Send> = if verbose { Box::new(general::stderr()) } else { Box::new(io::sink()) };
+        let stdout: Box<dyn Write + Send> = if verbose { Box::new(terminal::stderr()) } else { Box::new(io::sink()) };
         let program = binary(general, program, name)?;
         let repeat = self.repeat.unwrap_or(10);
-        let profile = profile::bef::profile(program, self.bef.options(general), repeat, stdout, general::stderr());
+        let profile = profile::bef::profile(program, self.bef.options(general), repeat, stdout, terminal::stderr());
         if profile.exit_code == 0 || profile.has_runs() {
             if let Some(path) = &self.trace {
                 write(path, |out| chrome::trace(&profile.recording, out))?;

@@ -2,6 +2,7 @@ use super::bef::{BefOpts, binary};
 use crate::call::{CallArgs, Loaded, note_zeros, refuse};
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, OutputArg, exit_status};
+use crate::terminal;
 use crate::progress;
 use crate::registries;
 use clap::Args;
@@ -169,7 +170,7 @@ impl Opts {
         let times = match profile {
             true => {
                 let repeat = repeat.unwrap_or(10);
-                let found = profile::bef::profile(bytes, bef.options(general), repeat, io::sink(), general::stderr());
+                let found = profile::bef::profile(bytes, bef.options(general), repeat, io::sink(), terminal::stderr());
                 Some(found.report(name)?)
             }
             false => None,

@@ -2,6 +2,7 @@ use super::bef::RunBefOpts;
 use crate::call::{CallArgs, Loaded, note_zeros, refuse};
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, exit_status};
+use crate::terminal;
 use clap::Args;
 use pteron::{EValue, Tensor};
 use serde::Serialize;
@@ -165,7 +166,7 @@ fn first_tensor(ran: &RunResult) -> Result<&Tensor> {
 const LINES: usize = 4096;
 
 fn print_text(ran: &RunResult, top: Option<Top<'_>>, folder: Option<&Path>) -> Result {
-    let mut out = general::stdout();
+    let mut out = terminal::stdout();
     if let Some(rows) = &top {
         for (i, row) in rows.rows().enumerate() {
             if rows.rows().len() > 1 {

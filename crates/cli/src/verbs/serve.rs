@@ -1,5 +1,6 @@
 use crate::failure::{Failure, Result};
-use crate::general::{ExecutionOpts, GeneralOpts, exit_status, say};
+use crate::general::{ExecutionOpts, GeneralOpts, exit_status};
+use crate::terminal::say;
 use crate::limits::{duration, size};
 use crate::registries;
 use clap::Args;

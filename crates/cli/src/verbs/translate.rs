@@ -1,5 +1,6 @@
 use crate::failure::{Failure, Result};
-use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status, say, say_lines};
+use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::terminal::{say, say_lines};
 use clap::Args;
 use pteron_toolbox::bef::{self, Program, Translation};
 use pteron_toolbox::paths::Paths;

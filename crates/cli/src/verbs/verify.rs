@@ -1,6 +1,7 @@
 use crate::backend::{self, BackendName, TargetCpu};
 use crate::failure::{Failure, Result};
 use crate::general::{self, ExecutionOpts, GeneralOpts, exit_status_of_answer};
+use crate::terminal;
 use crate::registries::{self, registries};
 use clap::Args;
 use pteron_demo_backend::DemoBackend;
@@ -135,7 +136,7 @@ impl Opts {
                 }
                 reports.push(report);
             } else if self.matrix {
-                writeln!(general::stdout(), "{way}{}", line(&counts))?;
+                writeln!(terminal::stdout(), "{way}{}", line(&counts))?;
             }
         }
 
@@ -148,7 +149,7 @@ impl Opts {
             let report = if self.matrix { json!(reports) } else { reports.remove(0) };
             general::write_stdout(|out| general::json_line(out, &report))?;
         } else {
-            let mut out = general::stdout();
+            let mut out = terminal::stdout();
             if total.skipped > 0 {
                 writeln!(out, "{} with delegates left out", show::count(total.skipped, "case"))?;
             }

@@ -4,11 +4,11 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use super::nodes;
 use crate::Result;
+use crate::clamp::{portable_bounds, saturated};
 use crate::rewrite::{Outcome, Rewriter};
-use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use pteron_exported::{Argument, ExportedNode, VarId};
 use pteron_operator::formula;
 use pteron_tensor::{Scalar, ScalarType};
-use std::sync::Arc;
 
 pub(super) const RULES: Table = &[
     ("aten.relu6", Always, relu6),
@@ -544,43 +544,6 @@ fn hardtanh(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let bound = |value: f64| Argument::Int(saturated(value as i64, dtype));
     let args = vec![("self", Argument::Var(x)), ("min", bound(low)), ("max", bound(high))];
     Ok(cx.retarget(node, "aten.clamp.default", args))
-}
-
-/// The arguments of a `clamp` with bounds in the type of its operand, the lower one not above the upper one.
-pub(crate) fn portable_bounds(program: &ExportedProgram, node: &ExportedNode) -> Vec<(Arc<str>, Argument)> {
-    let dtype =
-        node.arg("self").and_then(Argument::var).and_then(|var| program.spec(var)).map(|spec| spec.dtype);
-    let mut args = node.args.clone();
-    for (name, arg) in &mut args {
-        if let (Argument::Int(bound), "min" | "max", Some(dtype)) = (&mut *arg, &**name, dtype) {
-            *bound = saturated(*bound, dtype);
-        }
-    }
-    let bound = |name: &str| {
-        let (_, arg) = args.iter().find(|(n, _)| **n == *name)?;
-        match arg {
-            Argument::Int(v) => Some((*v as f64, arg.clone())),
-            Argument::Float(v) => Some((*v, arg.clone())),
-            _ => None,
-        }
-    };
-    if let (Some((low, _)), Some((high, most))) = (bound("min"), bound("max"))
-        && low > high
-    {
-        args.iter_mut().filter(|(name, _)| &**name == "min").for_each(|(_, arg)| *arg = most.clone());
-    }
-    args
-}
-
-/// The nearest value of an integer type; other types leave it as it is.
-fn saturated(value: i64, dtype: ScalarType) -> i64 {
-    match dtype {
-        ScalarType::Byte => value.clamp(0, i64::from(u8::MAX)),
-        ScalarType::Char => value.clamp(i64::from(i8::MIN), i64::from(i8::MAX)),
-        ScalarType::Short => value.clamp(i64::from(i16::MIN), i64::from(i16::MAX)),
-        ScalarType::Int => value.clamp(i64::from(i32::MIN), i64::from(i32::MAX)),
-        _ => value,
-    }
 }
 
 fn hypot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {

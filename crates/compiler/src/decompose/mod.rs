@@ -98,7 +98,6 @@ const TABLES: &[Table] = &[
     volume::RULES,
 ];
 
-pub(crate) use elementwise::portable_bounds;
 pub(crate) use layout::converted;
 
 /// Canonicalizes operators whose results alias their operand to the few forms that functionalization handles. Rules

@@ -4,11 +4,11 @@ mod control;
 mod memory;
 mod values;
 
-use crate::operators::{OperatorTable, Slot};
+use crate::operators::OperatorTable;
 use crate::{Error, Result};
 use pteron_exported::{
-    Argument, ConstantTensor, ExportedGraph, ExportedNode, ExportedProgram, InputKind, InputSizes, Source,
-    TensorSpec, VarId, delegate,
+    Argument, ConstantTensor, ExportedGraph, ExportedNode, ExportedProgram, InputKind, InputSizes, Slot,
+    Source, TensorSpec, VarId, delegate,
 };
 use pteron_format::container::Blob;
 use pteron_format::pte::{

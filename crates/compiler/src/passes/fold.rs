@@ -1,6 +1,6 @@
 //! Constant folding: runs the kernels of the table on constants.
 
-use super::folded::{FoldedCall, fold_call};
+use super::folded::{FoldedCall, SCRATCH_BYTES, fold_call, meta};
 use crate::Result;
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
@@ -16,9 +16,6 @@ const MAX_GROWN_BYTES: usize = 1 << 20;
 /// Maximum bytes of the folded results that are in memory at a time. What is over it is computed where the program is
 /// loaded, once.
 const MAX_FOLDED_BYTES: usize = 1 << 31;
-
-/// Bytes of scratch memory for the kernels.
-pub(super) const SCRATCH_BYTES: usize = 1 << 28;
 
 pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
     let (pool, scratch, generator) = (Pool::new(1), Scratch::new(SCRATCH_BYTES), Generator::default());
@@ -130,13 +127,6 @@ impl Folder<'_> {
             }
         }
     }
-}
-
-pub(super) fn meta(program: &ExportedProgram, var: VarId) -> Option<TensorMeta> {
-    let spec = program.spec(var)?;
-    let sizes: Vec<usize> =
-        spec.known_sizes()?.into_iter().map(|s| usize::try_from(s).ok()).collect::<Option<_>>()?;
-    TensorMeta::new(spec.dtype, &sizes, spec.dim_order).ok()
 }
 
 fn is_view(node: &ExportedNode) -> bool {

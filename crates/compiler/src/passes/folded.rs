@@ -1,9 +1,7 @@
 //! Constants that were computed from others: they can be dropped and computed again, so that a program that is loaded
 //! without being written does not keep them beside their packed forms.
 
-use super::fold::{SCRATCH_BYTES, meta};
-use crate::operators::{Selection, Slot};
-use pteron_exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, VarId};
+use pteron_exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, Selection, Slot, VarId};
 use pteron_ir::{Bytes, SharedBytes};
 use pteron_operator::{Arg, Args, Generator, KernelContext, Out, Outs, Scratch};
 use pteron_pool::Pool;
@@ -11,6 +9,9 @@ use pteron_tensor::{Tensor, TensorMeta, TensorView};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+/// Bytes of scratch memory for the kernels.
+pub(super) const SCRATCH_BYTES: usize = 1 << 28;
 
 /// The bytes up to which constants always stay in memory.
 const SMALL: usize = 64 << 10;
@@ -225,4 +226,12 @@ impl<'a> Operand<'a> {
             None => TensorView::new(self.meta, self.constant.data()).ok(),
         }
     }
+}
+
+/// The type and sizes of a tensor value whose sizes are known.
+pub(super) fn meta(program: &ExportedProgram, var: VarId) -> Option<TensorMeta> {
+    let spec = program.spec(var)?;
+    let sizes: Vec<usize> =
+        spec.known_sizes()?.into_iter().map(|s| usize::try_from(s).ok()).collect::<Option<_>>()?;
+    TensorMeta::new(spec.dtype, &sizes, spec.dim_order).ok()
 }

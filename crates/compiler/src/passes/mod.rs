@@ -16,7 +16,6 @@ mod tests;
 mod vmap;
 
 pub(crate) use layouts::meaning;
-pub(crate) use promote::{is_cast, promoted_type};
 
 use crate::operators::OperatorTable;
 use crate::{Error, Result, decompose};

@@ -3,7 +3,6 @@
 use super::lowering::{Lower, Lowered, Lowering};
 use super::step::{Step, Writes, only};
 use crate::ops::pointwise::Pointwise;
-use crate::strided::View;
 use pteron_kernels::compute::{Isa, binary, clamp, unary};
 use pteron_operator::{Expression, Instr, KernelContext, Result};
 use pteron_pool::Pool;
@@ -98,16 +97,6 @@ impl InputIndex {
                 strides: dims.iter().map(|d| d.1).collect(),
             },
         }
-    }
-
-    /// The access to a view with the output's sizes, where the output is row-major.
-    pub(crate) fn through(view: &View) -> Self {
-        let mut parts = view.parts();
-        if parts.is_empty() {
-            parts.push((1, 0));
-        }
-        let (sizes, strides) = parts.into_iter().unzip();
-        Self::Strided { offset: view.offset, sizes, strides }
     }
 
     /// Whether consecutive blocks of `len` output elements read the same input elements.

@@ -3,16 +3,27 @@
 use super::lowering::{Lower, Lowered, Lowering};
 use super::pointwise::{InputIndex, Pass};
 use crate::ops::viewed::Viewed;
+use crate::strided::View;
 use pteron_operator::Result;
 
 impl Lower for Viewed {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let output = node.output(0)?;
         let access = self.views.iter().enumerate().map(|(i, view)| match view {
-            Some(view) => Ok(InputIndex::through(view)),
+            Some(view) => Ok(through(view)),
             None => Ok(InputIndex::of(node.input(i)?, output)),
         });
         let access = access.collect::<Result<_>>()?;
         Ok(Lowered::step(Pass::with_access(&self.expression, access, node.isa()), 0..node.inputs()))
     }
+}
+
+/// The access to a view with the output's sizes, where the output is row-major.
+fn through(view: &View) -> InputIndex {
+    let mut parts = view.parts();
+    if parts.is_empty() {
+        parts.push((1, 0));
+    }
+    let (sizes, strides) = parts.into_iter().unzip();
+    InputIndex::Strided { offset: view.offset, sizes, strides }
 }

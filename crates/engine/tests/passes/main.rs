@@ -4,10 +4,8 @@
 //! A file contains cases. Each consists of a line `== what is tested`, a line `passes: one, another`, a graph of calls,
 //! a line `--`, and the expected graph. `PTERON_BLESS=1` rewrites the expected graphs in the files.
 
-mod read;
-
 use pteron_engine::passes::PASSES;
-use pteron_engine::{Derivation, Isa};
+use pteron_engine::{Derivation, Graph, Isa};
 use pteron_operator::{Generator, KernelContext, Scratch};
 use pteron_pool::Pool;
 use std::fmt::Write;
@@ -43,7 +41,7 @@ fn derivations_of_folded_constants_are_short() {
         writeln!(text, "%v{}: float32[64, 64] = {call}", i + 1).unwrap();
     }
     writeln!(text, "%y: float32[64, 64] = aten::mul.out(%x, %v{CALLS})\nreturn %y\n}}").unwrap();
-    let mut graph = read::graph(&text).unwrap();
+    let mut graph = Graph::parse(&text, &pteron_kernels::registry()).unwrap();
     let (pool, scratch, generator) = (Pool::serial(), Scratch::new(1 << 20), Generator::new(0));
     let ctx = KernelContext::new(&pool, &scratch, &generator).with_isa(Isa::default());
     PASSES.iter().find(|pass| pass.name == "normalize").unwrap().run(&mut graph, &ctx);
@@ -62,6 +60,7 @@ fn derivations_of_folded_constants_are_short() {
 
 /// The text of a file with the expected graphs replaced by the actual results.
 fn ran(text: &str) -> String {
+    let kernels = pteron_kernels::registry();
     let (head, cases) = text.split_once("== ").expect("a case");
     let mut out = head.to_owned();
     for case in cases.split("\n== ") {
@@ -69,7 +68,7 @@ fn ran(text: &str) -> String {
         let (passes, rest) = rest.split_once('\n').expect("passes");
         let names = passes.strip_prefix("passes: ").unwrap_or_else(|| panic!("{name}: no passes"));
         let (input, _) = rest.split_once("--\n").unwrap_or_else(|| panic!("{name}: no result"));
-        let mut graph = read::graph(input).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let mut graph = Graph::parse(input, &kernels).unwrap_or_else(|e| panic!("{name}: {e}"));
         graph.verify().unwrap();
         let (pool, scratch, generator) = (Pool::serial(), Scratch::new(1 << 20), Generator::new(0));
         let ctx = KernelContext::new(&pool, &scratch, &generator).with_isa(Isa::default());

@@ -27,6 +27,8 @@
 //! The structs mirror the tables of `program.fbs`, owned and with the same names; absent vectors are empty. Bulk bytes
 //! inside the flatbuffer (inline constants and delegates) are represented as ranges of the file.
 
+mod device;
+mod enumeration;
 mod header;
 mod layout;
 mod layouts;
@@ -40,6 +42,7 @@ mod verify;
 mod write;
 
 pub use crate::container::DataSegment;
+pub use device::DeviceType;
 pub use header::{EXTENDED_HEADER_LENGTH, ExtendedHeader, Header, IDENTIFIER, MIN_EXTENDED_HEADER_LENGTH};
 pub use own_data::{
     Alignments, MAX_OWN_BYTES, OWN_KEY_PREFIX, alignments_key, delegate_sources_key, input_sizes_key,
@@ -49,7 +52,7 @@ pub use read::{read_program, read_program_with};
 pub use revision::{Revised, Revision, undeclared};
 pub use schema::{
     BackendDelegate, BackendDelegateDataReference, BackendDelegateInlineData, Buffer, Chain, CompileSpec,
-    ContainerMetadata, DataLocation, DeviceType, ExecutionPlan, Frame, FrameList, Instruction, NamedData,
+    ContainerMetadata, DataLocation, ExecutionPlan, Frame, FrameList, Instruction, NamedData,
     NonConstBufferDevice, Operator, Program, SubsegmentOffsets,
 };
 pub use value::{

@@ -1,30 +1,9 @@
-use super::EValue;
+use super::device::device_name;
+use super::enumeration::schema_enum;
+use super::{DeviceType, EValue};
 use crate::container::DataSegment;
 use std::fmt;
 use std::ops::Range;
-
-/// An enum of the schema: its members, their numbers, and their names.
-macro_rules! schema_enum {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $value:literal $text:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-        #[repr(i8)]
-        pub enum $name { #[default] $($(#[$vdoc])* $variant = $value,)* }
-
-        impl $name {
-            /// The member with this number; `None` if it is unknown.
-            pub const fn from_i8(value: i8) -> Option<Self> {
-                match value { $($value => Some(Self::$variant),)* _ => None }
-            }
-
-            /// The name of this member in the schema.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $text,)* }
-            }
-        }
-    };
-}
-pub(crate) use schema_enum;
 
 /// A whole program (`Program`).
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -228,16 +207,6 @@ schema_enum! {
     }
 }
 
-schema_enum! {
-    /// The kind of device that memory is on.
-    DeviceType {
-        /// The host.
-        Cpu = 0 "CPU",
-        /// A CUDA device.
-        Cuda = 1 "CUDA",
-    }
-}
-
 /// The device of a planned arena (`NonConstBufferDevice`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct NonConstBufferDevice {
@@ -254,11 +223,6 @@ impl NonConstBufferDevice {
     pub fn name(&self) -> String {
         device_name(self.device_type, self.device_index)
     }
-}
-
-/// The name of a device: `CUDA:1`.
-pub(crate) fn device_name(kind: DeviceType, index: i8) -> String {
-    format!("{}:{index}", kind.name())
 }
 
 /// An inline constant (`Buffer`).

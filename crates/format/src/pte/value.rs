@@ -1,5 +1,6 @@
 use super::DeviceType;
-use super::schema::{device_name, schema_enum};
+use super::device::device_name;
+use super::enumeration::schema_enum;
 use crate::shape;
 use pteron_tensor::ScalarType;
 

@@ -4,10 +4,11 @@
 //! five bytes, a response the same with trailers.
 
 use super::body::Reply;
-use super::connection::{Shared, no_load_parameters};
 use super::log::Entry;
 use super::messages::{self as m, ParameterChoice};
-use super::{contents, json, rest};
+use super::protocol::{EXTENSIONS, PLATFORM, dtype, no_load_parameters};
+use super::shared::Shared;
+use super::{contents, json};
 use crate::budget::Reservation;
 use crate::datatype;
 use crate::metadata::TensorSpec;
@@ -165,7 +166,7 @@ pub(super) async fn answer(
         }
         Route::ServerMetadata => {
             let (name, version) = ("pteron".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-            let extensions = rest::EXTENSIONS.map(str::to_owned).to_vec();
+            let extensions = EXTENSIONS.map(str::to_owned).to_vec();
             write(&m::ServerMetadata { name, version, extensions }, held)
         }
         Route::ModelMetadata => metadata(shared, read(&body, &mut held)?, held),
@@ -212,7 +213,7 @@ fn metadata(shared: &Shared, model: m::NameVersion, mut held: Reservation) -> Re
     };
     let inputs = generation.inputs().map(tensor).collect();
     let outputs = generation.outputs().iter().map(tensor).collect();
-    let platform = rest::PLATFORM.to_owned();
+    let platform = PLATFORM.to_owned();
     write(&m::ModelMetadata { name: model.name, versions, platform, inputs, outputs }, held)
 }
 
@@ -315,7 +316,7 @@ fn tensor(input: m::InputTensor, raw: Option<Bytes>, held: &mut Reservation) -> 
     unsupported(&name, &parameters)?;
     let at_input =
         |refusal: Refusal| Refusal::new(refusal.reason, format!("input `{name}`: {}", refusal.message));
-    let dtype = rest::dtype(&datatype).map_err(at_input)?;
+    let dtype = dtype(&datatype).map_err(at_input)?;
     let shape = shape.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
     let shape = shape.ok_or_else(|| at_input(Refusal::invalid("a size is negative")))?;
     let data: Data = match (raw, contents) {

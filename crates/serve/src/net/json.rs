@@ -1,6 +1,7 @@
 //! Inference requests and responses over REST: JSON, followed by the bytes of tensors if the binary extension is used.
 
 use super::numbers;
+use super::protocol::dtype;
 use crate::budget::Reservation;
 use crate::buffer::Buffer;
 use crate::datatype;
@@ -197,7 +198,7 @@ fn tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Reservation
     unsupported(&parameters, &name)?;
     let at_input =
         |refusal: Refusal| Refusal::new(refusal.reason, format!("input `{name}`: {}", refusal.message));
-    let dtype = super::rest::dtype(&datatype).map_err(at_input)?;
+    let dtype = dtype(&datatype).map_err(at_input)?;
     let shape = shape.0.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
     let (shape, count) = shape
         .and_then(|shape| Some((shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size))?, shape)))

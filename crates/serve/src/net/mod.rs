@@ -9,13 +9,17 @@ mod json;
 mod log;
 mod messages;
 mod numbers;
+mod options;
+mod protocol;
 mod rest;
 mod server;
+mod shared;
 mod stall_timeout;
 #[cfg(feature = "tls")]
 mod tls;
 
 pub use log::{Field, Line, Log, RequestLog, json_line};
-pub use server::{Server, ServerOptions};
+pub use options::ServerOptions;
+pub use server::Server;
 #[cfg(feature = "tls")]
 pub use tls::TlsOptions;

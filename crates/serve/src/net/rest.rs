@@ -1,9 +1,10 @@
 //! REST: routing of paths, and the handlers.
 
 use super::body::Reply;
-use super::connection::Shared;
 use super::json::{self, Control};
 use super::log::Entry;
+use super::protocol::{EXTENSIONS, PLATFORM, no_load_parameters};
+use super::shared::Shared;
 use crate::budget::Reservation;
 use crate::buffer::Buffer;
 use crate::datatype;
@@ -13,26 +14,12 @@ use bytes::Bytes;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
-use pteron::ScalarType;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use std::sync::Arc;
 
 /// The header with the number of bytes of JSON in a request or response that has binary tensor data after it.
 const HEADER_LENGTH: &str = "inference-header-content-length";
-
-/// The platform in the metadata of models.
-pub(super) const PLATFORM: &str = "pteron_pte";
-
-/// The supported extensions of the protocol.
-pub(super) const EXTENSIONS: [&str; 3] = ["binary_tensor_data", "model_repository", "parameters"];
-
-pub(super) fn dtype(name: &str) -> Result<ScalarType> {
-    datatype::parse(name).ok_or_else(|| {
-        let name: String = name.chars().take(32).collect();
-        Refusal::invalid(format!("`{name}` is no datatype of a tensor; programs have no strings"))
-    })
-}
 
 /// What a request asks for.
 pub(super) enum Route<'a> {
@@ -256,7 +243,7 @@ async fn index(shared: &Arc<Shared>, body: &Bytes, held: Reservation) -> Result<
 /// Refuses a configuration or files in a request to load a model.
 fn control_has_no_parameters(body: &Bytes) -> Result<()> {
     match Control::read(body)?.has_parameters() {
-        true => Err(super::connection::no_load_parameters()),
+        true => Err(no_load_parameters()),
         false => Ok(()),
     }
 }

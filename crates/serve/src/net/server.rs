@@ -1,6 +1,6 @@
 use super::activity::{Activity, Verdict};
-use super::connection::Shared;
-use super::log::Log;
+use super::options::ServerOptions;
+use super::shared::Shared;
 use super::stall_timeout::StallTimeout;
 use crate::service::Service;
 use hyper::Request;
@@ -26,60 +26,6 @@ const RECLAIM_AFTER: u64 = 256;
 
 /// The shortest timeout of connections: a shorter one would keep a thread busy with looking at them.
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
-
-/// The addresses of a [`Server`], and its limits for clients.
-#[derive(Clone)]
-pub struct ServerOptions {
-    /// The addresses to listen on, each for REST and gRPC.
-    pub listen: Vec<SocketAddr>,
-    /// The bearer token that all requests except health checks must carry.
-    pub token: Option<String>,
-    /// Whether requests may load and unload models.
-    pub allow_control: bool,
-    /// The maximum size of a request's body.
-    pub max_body: u64,
-    /// The maximum number of open connections; further ones are closed at once.
-    pub max_connections: usize,
-    /// The timeout for the head of a request, for a TLS handshake, and for the next request of a persistent connection.
-    pub head_timeout: Duration,
-    /// The timeout for the body of a request.
-    pub body_timeout: Duration,
-    /// The timeout for a client to accept more of a response, 64 KiB of it over HTTP/2.
-    pub write_timeout: Duration,
-    /// How long running requests may continue when the server stops.
-    pub grace: Duration,
-    /// The number of threads for connections; programs run on the service's workers.
-    pub threads: usize,
-    /// Called for every request.
-    pub log: Option<Log>,
-    /// Called on a blocking thread when at least half of many connections have been closed: it may make the allocator
-    /// return free memory to the system.
-    pub reclaim: Option<fn()>,
-    /// The server's TLS certificate and key; without them, connections are not encrypted.
-    #[cfg(feature = "tls")]
-    pub tls: Option<super::TlsOptions>,
-}
-
-impl Default for ServerOptions {
-    fn default() -> Self {
-        Self {
-            listen: vec![SocketAddr::from(([127, 0, 0, 1], 8000))],
-            token: None,
-            allow_control: false,
-            max_body: 64 << 20,
-            max_connections: 512,
-            head_timeout: Duration::from_secs(30),
-            body_timeout: Duration::from_secs(30),
-            write_timeout: Duration::from_secs(30),
-            grace: Duration::from_secs(30),
-            threads: 1,
-            log: None,
-            reclaim: None,
-            #[cfg(feature = "tls")]
-            tls: None,
-        }
-    }
-}
 
 /// Serves a [`Service`] over the network.
 pub struct Server {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::framing::PAD;
+use crate::region::PAD;
 use crate::vbr;
 
 /// Payloads of at least this many bytes are kept by reference instead of being copied into the section.

@@ -2,13 +2,14 @@
 
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::framing::{Section, SectionId, Sections};
+use crate::function_kind::FunctionKind;
 use crate::ids::FunctionId;
 use crate::limits::{Budget, Limits};
 use crate::region::Region;
 use crate::section::attribute_names::AttributeNames;
 use crate::section::attribute_types::AttributeTypes;
 use crate::section::attributes::Attributes;
-use crate::section::function_index::{FunctionEntry, FunctionIndex, FunctionKind};
+use crate::section::function_index::{FunctionEntry, FunctionIndex};
 use crate::section::functions::FunctionRecord;
 use crate::section::location_strings::LocationStrings;
 use crate::section::locations::Locations;

@@ -6,14 +6,11 @@ use crate::buffer::{Buffer, write_all};
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::limits::MAX_SECTIONS;
 use crate::model::CustomSection;
-use crate::region::{Cursor, Region};
+use crate::region::{Cursor, PAD, Region};
 use crate::vbr;
 
 /// The three bytes that every file starts with: a magic number of two bytes, and version 0.
 pub const HEADER: [u8; 3] = [0x0B, 0xEF, 0x00];
-
-/// The padding byte.
-pub const PAD: u8 = 0xCC;
 
 /// The sections that the format defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

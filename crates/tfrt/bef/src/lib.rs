@@ -69,8 +69,10 @@ mod buffer;
 mod error;
 mod file;
 mod framing;
+mod function_kind;
 mod ids;
 pub mod limits;
+mod location;
 pub mod model;
 mod region;
 pub mod section;
@@ -87,16 +89,17 @@ pub use attribute::{
 };
 pub use error::{Error, ErrorKind, Fault, Result};
 pub use file::File;
-pub use framing::{HEADER, PAD, Section, SectionId};
+pub use framing::{HEADER, Section, SectionId};
+pub use function_kind::FunctionKind;
 pub use ids::{AttributeId, FunctionId, KernelCode, Register, TypeId};
 pub use limits::Limits;
+pub use location::Location;
 pub use model::{
     Body, CustomSection, Function, FunctionBuilder, Kernel, KernelBuilder, Module, NamedAttribute,
 };
-pub use region::Region;
-pub use section::function_index::{FunctionEntry, FunctionIndex, FunctionKind};
+pub use region::{PAD, Region};
+pub use section::function_index::{FunctionEntry, FunctionIndex};
 pub use section::functions::{FunctionRecord, KernelEntry, KernelRecord, PSEUDO_KERNEL_CODE, Words};
-pub use section::locations::Location;
 pub use spans::Span;
 pub use verify::Verified;
 pub use walk::{Summary, walk};

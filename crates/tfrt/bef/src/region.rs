@@ -3,6 +3,9 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::vbr::{self, VbrError};
 
+/// The padding byte.
+pub const PAD: u8 = 0xCC;
+
 /// A range of the file's bytes with its file offset. All reads are bounds-checked, little-endian and independent of the
 /// bytes' address in memory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -223,7 +226,7 @@ impl<'a> Cursor<'a> {
 
     fn padding(&mut self, gap: u64, alignment: u64) -> Result<()> {
         let padding = self.take(gap)?;
-        match padding.bytes.iter().position(|&byte| byte != crate::framing::PAD) {
+        match padding.bytes.iter().position(|&byte| byte != PAD) {
             None => Ok(()),
             Some(index) => Err(Error::new(
                 ErrorKind::Padding,

@@ -1,5 +1,6 @@
 //! Threads that go on where a thread has used up its stack by waiting inside of what it waits for.
 
+use crate::limits::NESTED_THREAD_BYTES;
 use crate::stack;
 use crate::sync::{ThreadId, current_thread};
 use pteron_pool::WorkQueue;
@@ -7,9 +8,6 @@ use std::cell::Cell;
 use std::io;
 use std::panic::resume_unwind;
 use std::thread;
-
-/// Stack bytes of such a thread.
-pub(crate) const STACK_BYTES: usize = 8 << 20;
 
 /// The largest number of such threads that wait for one another.
 const MAX_THREADS: usize = 128;
@@ -37,7 +35,7 @@ pub(crate) fn on_new_stack<R: Send>(queue: &WorkQueue, work: impl FnOnce() -> R 
     }
     let tasks = queue.hand_over();
     thread::scope(|scope| {
-        let builder = thread::Builder::new().name("nested".into()).stack_size(STACK_BYTES);
+        let builder = thread::Builder::new().name("nested".into()).stack_size(NESTED_THREAD_BYTES);
         let handle = builder.spawn_scoped(scope, move || {
             tasks.take();
             DEPTH.set(depth);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::ir::{Location, Text};
+use crate::source::Source;
 
 /// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,7 +80,7 @@ impl Diagnostic {
         if self.quote.is_none()
             && let Some(place) = self.place.as_ref().filter(|p| p.file == name)
         {
-            self.quote = crate::source::Source::new(name, source).line(place.line);
+            self.quote = Source::new(name, source).line(place.line);
         }
         self.notes = self.notes.into_iter().map(|note| note.quoted_from(name, source)).collect();
         self
@@ -93,6 +94,25 @@ impl Diagnostic {
         }
         self.notes = self.notes.into_iter().map(|note| note.moved_down(name, lines)).collect();
         self
+    }
+}
+
+impl Source<'_> {
+    /// A diagnostic at a byte offset, with its line quoted.
+    pub(crate) fn diagnostic(
+        &self,
+        severity: Severity,
+        offset: u32,
+        message: impl Into<String>,
+    ) -> Diagnostic {
+        let (line, column) = self.line_col(offset);
+        Diagnostic {
+            severity,
+            place: Some(Place { file: self.name.to_string(), line, column }),
+            message: message.into(),
+            quote: self.line(line),
+            notes: Vec::new(),
+        }
     }
 }
 

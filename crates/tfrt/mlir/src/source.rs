@@ -1,6 +1,5 @@
 //! The source text and its line table.
 
-use crate::diagnostics::{Diagnostic, Place, Severity};
 use crate::limits::MAX_QUOTED_LINE;
 
 /// A source text with its line offsets.
@@ -32,22 +31,5 @@ impl<'a> Source<'a> {
         let end = self.starts.get(at + 1).map_or(self.text.len(), |&next| next as usize - 1);
         let text = &self.text[start..end.min(start + MAX_QUOTED_LINE)];
         Some(String::from_utf8_lossy(text.strip_suffix(b"\r").unwrap_or(text)).into_owned())
-    }
-
-    /// A diagnostic at a byte offset, with its line quoted.
-    pub(crate) fn diagnostic(
-        &self,
-        severity: Severity,
-        offset: u32,
-        message: impl Into<String>,
-    ) -> Diagnostic {
-        let (line, column) = self.line_col(offset);
-        Diagnostic {
-            severity,
-            place: Some(Place { file: self.name.to_string(), line, column }),
-            message: message.into(),
-            quote: self.line(line),
-            notes: Vec::new(),
-        }
     }
 }

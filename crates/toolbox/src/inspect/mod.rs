@@ -8,6 +8,7 @@ mod gguf;
 mod payload;
 mod program;
 mod text;
+mod version;
 
 pub use flat_tensor::{EntryReport, FlatTensorReport};
 pub use gguf::{GgufReport, GgufTensorReport};
@@ -19,6 +20,7 @@ pub use program::{
     TensorCounts, ValueReport,
 };
 pub use text::{Detail, text, write_text};
+pub use version::REPORT_VERSION;
 
 #[cfg(feature = "bef")]
 use crate::bef::BefReport;
@@ -53,9 +55,6 @@ pub enum Report {
     /// The weights of a language model.
     Gguf(GgufReport),
 }
-
-/// The version of the reports' schema. It is incremented when a field is renamed or removed.
-pub const REPORT_VERSION: u32 = 1;
 
 /// Fails if a report is of a program that has methods, but none that is valid.
 pub fn require_valid_method(loader: &Arc<dyn DataLoader>, report: &Report, limits: &Limits) -> Result<()> {

@@ -1,8 +1,7 @@
 //! Builds a payload: values in one or both layouts, constants, nodes.
 
-use super::call::{Reason, is_channels_last, is_constant};
-use super::match_node::floats;
-use super::quantized::Affine;
+use super::call::{Reason, floats, is_channels_last, is_constant};
+use super::quantized::{Affine, QuantizationMap};
 use crate::layout::{LayoutCache, NCHW_TO_NHWC, NHWC_TO_NCHW};
 use crate::payload::{Constant, Datatype, Node, Op, Payload, Quantization, Role, Value};
 use pteron_exported::delegate::NamedBytes;
@@ -19,7 +18,7 @@ const ALIGNMENT: u64 = 16;
 /// A payload under construction.
 pub(super) struct Builder<'p> {
     pub(super) part: &'p ExportedProgram,
-    quantization: &'p super::QuantizationMap<'p>,
+    quantization: &'p QuantizationMap<'p>,
     /// The payload values of a value of the partition.
     layouts: HashMap<VarId, LayoutCache<usize>>,
     /// The external ids of the partition's outputs.
@@ -36,7 +35,7 @@ pub(super) struct Builder<'p> {
 impl<'p> Builder<'p> {
     pub(super) fn new(
         part: &'p ExportedProgram,
-        quantization: &'p super::QuantizationMap<'p>,
+        quantization: &'p QuantizationMap<'p>,
     ) -> Result<Self, Reason> {
         let payload = Payload {
             identifier: *b"XN01",

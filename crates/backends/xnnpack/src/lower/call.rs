@@ -115,6 +115,12 @@ pub(super) fn is_constant(program: &ExportedProgram, var: VarId) -> bool {
     program.constants.contains_key(&var) && !program.is_mutated(var)
 }
 
+/// The elements of a float constant in row-major order.
+pub(super) fn floats(program: &ExportedProgram, var: VarId) -> Vec<f32> {
+    let Some(bytes) = program.row_major(var) else { return Vec::new() };
+    bytes.bytes().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+}
+
 /// Whether a tensor is an image in NHWC, the layout of images in payloads. Runtimes take no other layouts than this and
 /// the row-major one.
 pub(super) fn is_channels_last(spec: &TensorSpec) -> bool {

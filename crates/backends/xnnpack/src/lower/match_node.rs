@@ -1,103 +1,11 @@
 //! Matches the nodes that the backend supports, and extracts what their payload nodes need.
 
-use super::Uses;
-use super::call::{Call, Reason};
+use super::call::{Call, Reason, floats};
+use super::matched::{ConvMatch, Match, Operand};
 use super::quantized::expect_int8;
+use super::uses::Uses;
 use crate::payload::{Binary, Conv, Fixed, Pool, Unary};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, Size, VarId};
-
-/// A node that the backend supports.
-pub(super) enum Match {
-    /// Fused into a quantized linear layer or convolution: it dequantizes the weights or dynamically quantizes the
-    /// input.
-    Fused,
-    /// Quantization to int8.
-    Quantize(VarId),
-    /// Dequantization from int8, which is added when a node needs the result.
-    Dequantize,
-    /// A copy into another layout.
-    Relayout(VarId),
-    Unary(Unary, VarId),
-    /// A clamp, also ReLU and hardtanh.
-    Clamp {
-        x: VarId,
-        low: f32,
-        high: f32,
-    },
-    Binary(Binary, Operand, Operand),
-    Softmax(VarId),
-    /// A linear layer with constant weights (fully connected).
-    Linear {
-        x: VarId,
-        weight: VarId,
-        bias: Option<VarId>,
-        transposed: bool,
-    },
-    /// A batched matrix multiplication.
-    BatchMatMul(VarId, VarId),
-    Conv(ConvMatch),
-    /// Batch normalization, reduced to a scale and a shift of each channel.
-    BatchNorm {
-        x: VarId,
-        scale: Vec<f32>,
-        shift: Vec<f32>,
-    },
-    MaxPool(VarId, Pool),
-    AvgPool(VarId, Pool),
-    /// The maximum of an image over height or width, whose dimension is dropped.
-    SpatialMax(VarId, Pool),
-    SpatialMean(VarId),
-    Resize {
-        x: VarId,
-        align_corners: bool,
-    },
-    Transpose {
-        x: VarId,
-        perm: Vec<usize>,
-    },
-    Reshape(VarId),
-    Concat {
-        tensors: Vec<VarId>,
-        axis: usize,
-    },
-    /// A slice. If the result has fewer dimensions, the sliced one has size 1 and is dropped.
-    Slice {
-        x: VarId,
-        axis: usize,
-        start: usize,
-    },
-    Pad {
-        x: VarId,
-        pre: Vec<usize>,
-        post: Vec<usize>,
-        value: f32,
-    },
-}
-
-/// A 2D convolution, or a 1D convolution as a 2D one of width 1.
-pub(super) struct ConvMatch {
-    pub(super) x: VarId,
-    pub(super) weight: VarId,
-    pub(super) bias: Option<VarId>,
-    pub(super) attributes: Conv,
-    pub(super) is_transposed: bool,
-    /// Whether it is a 1D convolution, with 3D input and result.
-    pub(super) is_1d: bool,
-}
-
-impl ConvMatch {
-    /// Whether it is a depthwise convolution.
-    pub(super) fn is_depthwise(&self) -> bool {
-        !self.is_transposed && self.attributes.group_inputs == 1 && self.attributes.groups > 1
-    }
-}
-
-/// An operand of an elementwise node.
-#[derive(Clone, Copy)]
-pub(super) enum Operand {
-    Var(VarId),
-    Number(f32),
-}
 
 /// Matches a node.
 ///
@@ -355,12 +263,6 @@ fn batch_norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Match, Reason> {
     let shift =
         channels.clone().map(|c| (f64::from(bias[c]) - f64::from(mean[c]) * scale(c)) as f32).collect();
     Ok(Match::BatchNorm { x, scale: channels.map(|c| scale(c) as f32).collect(), shift })
-}
-
-/// The elements of a float constant in row-major order.
-pub(super) fn floats(program: &ExportedProgram, var: VarId) -> Vec<f32> {
-    let Some(bytes) = program.row_major(var) else { return Vec::new() };
-    bytes.bytes().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }
 
 fn pool(call: &Call<'_>) -> Result<(VarId, Pool), Reason> {

@@ -11,23 +11,26 @@ mod build;
 mod call;
 mod layouts;
 mod match_node;
+mod matched;
 mod nodes;
 mod quantized;
 mod shapes;
+mod uses;
 mod weights;
 
 use crate::BACKEND_ID;
 use crate::payload::Binary;
 use build::Builder;
-use match_node::{ConvMatch, Match, Operand, match_node};
+use match_node::match_node;
+use matched::Match;
 use nodes::Target;
 use pteron_exported::delegate::{
     CompileSpec, DebugHandle, DelegationError, DelegationSpec, PartitionResult, Partitioner, Preprocess,
     PreprocessResult, tag_supported,
 };
-use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
-use quantized::{Affine, QuantizationMap};
+use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram};
 use std::collections::{BTreeMap, HashSet};
+use uses::Uses;
 
 /// Bytes that XNNPACK may read past the end of a tensor.
 const READS_PAST_END: u64 = 64;
@@ -43,7 +46,7 @@ pub struct XnnpackPreprocess;
 impl Partitioner for XnnpackPartitioner {
     fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError> {
         let logical = layouts::without_copies(program);
-        let uses = Uses::of(&logical);
+        let uses = uses_of(&logical);
         let mut tagged = program.clone();
         let (mut supported, mut reasons) = (HashSet::new(), BTreeMap::new());
         logical.graph.for_each_node(&mut |node| {
@@ -90,7 +93,7 @@ impl Preprocess for XnnpackPreprocess {
     ) -> Result<PreprocessResult, DelegationError> {
         let fail = |problem: String| DelegationError::Payload { backend_id: BACKEND_ID.to_owned(), problem };
         let part = &*layouts::without_copies(part);
-        let uses = Uses::of(part);
+        let uses = uses_of(part);
         let mut builder = Builder::new(part, &uses.quantization).map_err(fail)?;
         let mut debug_handle_map = BTreeMap::new();
         let mut fused = vec![false; part.graph.nodes.len()];
@@ -188,90 +191,13 @@ fn target<'u>(
     (target, followers)
 }
 
-impl Match {
-    /// Whether a node can compute on quantized values, given that all of its operands are dequantized. The inner value
-    /// is the quantization that its result must have, if the node only moves elements.
-    fn quantized_result(&self, quantization: &QuantizationMap<'_>) -> Option<Option<Affine>> {
-        let of = |var: &VarId| quantization.dequantized(*var).map(|(_, affine)| affine);
-        let moved = |var: &VarId| of(var).map(Some);
-        match self {
-            Self::Linear { x, .. } | Self::SpatialMean(x) => of(x).map(|_| None),
-            Self::Conv(conv) => of(&conv.x).map(|_| None),
-            Self::Binary(
-                Binary::Add | Binary::Subtract | Binary::Multiply,
-                Operand::Var(a),
-                Operand::Var(b),
-            ) => of(a).and(of(b)).map(|_| None),
-            Self::Clamp { x, .. }
-            | Self::MaxPool(x, _)
-            | Self::Transpose { x, .. }
-            | Self::Reshape(x)
-            | Self::Slice { x, .. } => moved(x),
-            Self::Concat { tensors, .. } => {
-                let first = of(tensors.first()?)?;
-                tensors.iter().all(|var| of(var) == Some(first)).then_some(Some(first))
-            }
-            _ => None,
-        }
-    }
-
-    /// The same node on the quantized values of its operands.
-    fn on_quantized(self, quantization: &QuantizationMap<'_>) -> Self {
-        let of = |var: VarId| quantization.dequantized(var).map_or(var, |(int8, _)| int8);
-        let operand = |operand| match operand {
-            Operand::Var(var) => Operand::Var(of(var)),
-            number => number,
-        };
-        match self {
-            Self::Linear { x, weight, bias, transposed } => {
-                Self::Linear { x: of(x), weight, bias, transposed }
-            }
-            Self::Conv(conv) => Self::Conv(ConvMatch { x: of(conv.x), ..conv }),
-            Self::SpatialMean(x) => Self::SpatialMean(of(x)),
-            Self::Binary(f, a, b) => Self::Binary(f, operand(a), operand(b)),
-            Self::Clamp { x, low, high } => Self::Clamp { x: of(x), low, high },
-            Self::MaxPool(x, pool) => Self::MaxPool(of(x), pool),
-            Self::Transpose { x, perm } => Self::Transpose { x: of(x), perm },
-            Self::Reshape(x) => Self::Reshape(of(x)),
-            Self::Slice { x, axis, start } => Self::Slice { x: of(x), axis, start },
-            Self::Concat { tensors, axis } => {
-                Self::Concat { tensors: tensors.into_iter().map(of).collect(), axis }
-            }
-            other => other,
-        }
-    }
-}
-
-/// The uses of a program's values.
-struct Uses<'p> {
-    count: Vec<u32>,
-    /// By value, its last user in the outermost graph.
-    node: Vec<Option<usize>>,
-    quantization: QuantizationMap<'p>,
-}
-
-impl<'p> Uses<'p> {
-    fn of(program: &'p ExportedProgram) -> Self {
-        let mut node = vec![None; program.num_vars()];
-        for (index, user) in program.graph.nodes.iter().enumerate() {
-            user.operands().for_each(|var| node[var.index()] = Some(index));
-        }
-        let quantization = QuantizationMap::of(program);
-        let mut uses = Self { count: program.use_counts(), node, quantization };
-        let quantized_ops =
-            program.graph.nodes.iter().filter(|node| uses.quantization.quantized_op(node).is_some());
-        let lost = quantized_ops.filter(|node| match_node(program, node, &uses).is_err());
-        let lost = lost.filter_map(|node| node.outputs.first().copied()).collect();
-        uses.quantization.discard(lost);
-        uses
-    }
-
-    fn any(&self, var: VarId) -> bool {
-        self.count.get(var.index()).is_some_and(|count| *count > 0)
-    }
-
-    /// The user of a value that has exactly one use.
-    fn sole_user(&self, var: VarId) -> Option<usize> {
-        self.node[var.index()].filter(|_| self.count[var.index()] == 1)
-    }
+/// The uses of a program's values. Operators that the backend does not support are not taken as quantized ones.
+fn uses_of(program: &ExportedProgram) -> Uses<'_> {
+    let mut uses = Uses::of(program);
+    let quantized_ops =
+        program.graph.nodes.iter().filter(|node| uses.quantization.quantized_op(node).is_some());
+    let lost = quantized_ops.filter(|node| match_node(program, node, &uses).is_err());
+    let lost = lost.filter_map(|node| node.outputs.first().copied()).collect();
+    uses.quantization.discard(lost);
+    uses
 }

@@ -1,8 +1,8 @@
 //! Translates the nodes of a partition to nodes of its payload.
 
 use super::build::{Builder, permuted};
-use super::call::{Reason, is_constant};
-use super::match_node::{ConvMatch, Match, Operand, floats};
+use super::call::{Reason, floats, is_constant};
+use super::matched::{ConvMatch, Match, Operand};
 use super::quantized::{Activation, QuantizedOp};
 use crate::layout::{NCHW_TO_NHWC, NHWC_TO_NCHW};
 use crate::payload::{Binary, Op, Pool, Unary};

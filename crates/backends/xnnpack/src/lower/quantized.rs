@@ -11,8 +11,7 @@
 //! weights  w int8 -> dequantize -> [view of groups as rows] -> linear
 //! ```
 
-use super::call::{Call, Reason, is_constant};
-use super::match_node::floats;
+use super::call::{Call, Reason, floats, is_constant};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::{HashMap, HashSet};

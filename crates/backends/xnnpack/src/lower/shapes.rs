@@ -3,7 +3,7 @@
 //! are not compared.
 
 use super::call::Reason;
-use super::match_node::{ConvMatch, Match, Operand};
+use super::matched::{ConvMatch, Match, Operand};
 use crate::payload::Pool;
 use pteron_exported::{ExportedNode, ExportedProgram, Size, VarId};
 

@@ -1,8 +1,7 @@
 //! Quantized weights and biases as constants of a payload, and dynamically quantized inputs.
 
 use super::build::Builder;
-use super::call::Reason;
-use super::match_node::floats;
+use super::call::{Reason, floats};
 use super::quantized::{Activation, Affine, Per, QuantizedOp, Weights};
 use crate::payload::{Datatype, Op, Quantization, Scales};
 use pteron_exported::VarId;

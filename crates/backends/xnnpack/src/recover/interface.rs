@@ -3,40 +3,7 @@
 use super::{Layout, NCHW_TO_NHWC, Recovery, Slot};
 use crate::error::{Error, Result, fail};
 use crate::layout::LayoutViews;
-use pteron_exported::{Argument, ConstantTensor, InputKind, Size, TensorSpec, VarId, VarType};
-use pteron_runtime::{FreeableBuffer, NamedDataMap};
-use pteron_tensor::TensorMeta;
-
-/// A program's named data, looked up by a callback.
-pub(super) struct KeyedBytes<'a>(pub(super) &'a (dyn Fn(&str) -> Option<ConstantTensor> + Send + Sync));
-
-impl NamedDataMap for KeyedBytes<'_> {
-    fn tensor_layout(&self, _: &str) -> pteron_runtime::Result<Option<TensorMeta>> {
-        Ok(None)
-    }
-
-    fn data(&self, key: &str) -> pteron_runtime::Result<FreeableBuffer> {
-        match (self.0)(key) {
-            Some(found) => FreeableBuffer::from_bytes(found.data()),
-            None => Err(pteron_runtime::Error::NoSuchKey {
-                key: key.to_owned(),
-                source_name: self.name().to_owned(),
-            }),
-        }
-    }
-
-    fn contains(&self, key: &str) -> bool {
-        (self.0)(key).is_some()
-    }
-
-    fn keys(&self) -> Box<dyn Iterator<Item = &str> + '_> {
-        Box::new(std::iter::empty())
-    }
-
-    fn name(&self) -> &str {
-        "the program"
-    }
-}
+use pteron_exported::{Argument, InputKind, Size, TensorSpec, VarId, VarType};
 
 impl Recovery<'_> {
     /// Adds the inputs of a call.

@@ -5,6 +5,9 @@ use pyo3::types::PyCapsule;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
+/// The maximum number of children or buffers of a type or array: more is broken.
+pub(super) const MAX_CHILDREN: usize = 1 << 20;
+
 /// `ArrowSchema`.
 #[repr(C)]
 pub(super) struct ArrowSchema {
@@ -194,7 +197,7 @@ pub(super) fn text(at: *const c_char) -> CString {
 /// # Safety
 /// `at` must be null or point to `count` pointers, each null or valid during `'a`.
 pub(super) unsafe fn children<'a, T>(at: *mut *mut T, count: i64) -> Option<Vec<&'a T>> {
-    let count = usize::try_from(count).ok().filter(|&count| count <= super::MAX_CHILDREN)?;
+    let count = usize::try_from(count).ok().filter(|&count| count <= MAX_CHILDREN)?;
     if at.is_null() {
         return (count == 0).then(Vec::new);
     }

@@ -22,10 +22,9 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
-/// The maximum nesting of types and arrays, and the maximum number of children or buffers of one: more is broken. Arrow's own
-/// types nest a few levels; copying, exporting and releasing them recurses.
+/// The maximum nesting of types and arrays: more is broken. Arrow's own types nest a few levels; copying, exporting and
+/// releasing them recurses.
 const MAX_DEPTH: usize = 64;
-const MAX_CHILDREN: usize = 1 << 20;
 
 fn broken(what: &str) -> PyErr {
     PyValueError::new_err(format!(

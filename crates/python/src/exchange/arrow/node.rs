@@ -74,7 +74,7 @@ impl Node {
         let children = unsafe { super::abi::children(array.children, array.n_children)? };
         let children = children.into_iter().map(|child| Self::nested(child, depth));
         let children = children.collect::<Option<_>>()?;
-        let n_buffers = count(array.n_buffers).filter(|&n| n <= super::MAX_CHILDREN)?;
+        let n_buffers = count(array.n_buffers).filter(|&n| n <= super::abi::MAX_CHILDREN)?;
         (n_buffers == 0 || !array.buffers.is_null()).then_some(())?;
         // SAFETY: an array that was not released has `n_buffers` buffers.
         let buffers = unsafe { (0..n_buffers).map(|i| *array.buffers.add(i)).collect() };

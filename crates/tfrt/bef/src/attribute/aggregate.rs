@@ -7,8 +7,7 @@ use super::base::{Base, check_aligned, narrow};
 use super::{Attribute, AttributeRef, AttributeType};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
-use crate::framing::PAD;
-use crate::region::Region;
+use crate::region::{PAD, Region};
 
 /// An aggregate in a file; its elements are decoded on demand.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +20,16 @@ pub struct Aggregate<'a> {
 
 fn prefix(count: u32) -> u64 {
     Base::SIZE + 4 + 4 * u64::from(count)
+}
+
+impl<'a> AttributeRef<'a> {
+    /// The aggregate; its elements are decoded on demand. An empty array can be read as an empty aggregate.
+    ///
+    /// # Errors
+    /// When its table is malformed.
+    pub fn aggregate(&self) -> Result<Aggregate<'a>> {
+        Aggregate::read(self.region, self.offset, self.nesting_left)
+    }
 }
 
 impl<'a> Aggregate<'a> {

@@ -1,6 +1,5 @@
 //! Attributes in a file, read as a type that the caller chooses.
 
-use super::aggregate::Aggregate;
 use super::{
     Array, Attribute, AttributeType, Complex, DType, Dense, ElementType, Shape, SymbolRef, array, dense,
     scalar, shape, string, symbol_ref,
@@ -141,14 +140,6 @@ impl<'a> AttributeRef<'a> {
     /// When it is malformed.
     pub fn array(&self, element_type: ElementType) -> Result<Array<'a>> {
         array::read(self.region, self.offset, element_type).map(|(array, _)| array)
-    }
-
-    /// The aggregate; its elements are decoded on demand. An empty array can be read as an empty aggregate.
-    ///
-    /// # Errors
-    /// When its table is malformed.
-    pub fn aggregate(&self) -> Result<Aggregate<'a>> {
-        Aggregate::read(self.region, self.offset, self.nesting_left)
     }
 
     /// The symbol in a compiled module.

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use super::{Body, Function, Kernel, Module, NamedAttribute};
 use crate::attribute::Attribute;
 use crate::error::{Error, ErrorKind, Result, Within};
+use crate::function_kind::FunctionKind;
 use crate::ids::{FunctionId, Register};
-use crate::section::function_index::FunctionKind;
-use crate::section::locations::Location;
+use crate::location::Location;
 use crate::stream_analysis::{self, Options};
 
 /// The name of the chain type.

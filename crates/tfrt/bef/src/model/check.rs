@@ -4,9 +4,9 @@ use super::{Body, Function, Kernel, Module};
 use crate::attribute::Attribute;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::framing::SectionId;
+use crate::function_kind::FunctionKind;
 use crate::ids::TypeId;
 use crate::limits::{Limits, MAX_SECTIONS};
-use crate::section::function_index::FunctionKind;
 use crate::section::functions::check_stream;
 
 /// Checks what the writers of the sections do not check.

@@ -19,9 +19,9 @@ pub use attributes::{AttributeTable, UntypedAttributes};
 pub use builder::{FunctionBuilder, KernelBuilder};
 
 use crate::attribute::{Attribute, AttributeType, DType, ElementType};
+use crate::function_kind::FunctionKind;
 use crate::ids::{AttributeId, FunctionId, KernelCode, Register, TypeId};
-use crate::section::function_index::FunctionKind;
-use crate::section::locations::Location;
+use crate::location::Location;
 
 /// A whole program.
 ///

@@ -8,10 +8,10 @@ use super::{
 use crate::error::{Result, Within};
 use crate::framing::SectionId;
 use crate::ids::{AttributeId, FunctionId, KernelCode, Register, TypeId};
+use crate::location::Location;
 use crate::section::attribute_names::AttributeNames;
 use crate::section::function_index::FunctionEntry;
 use crate::section::functions::{FunctionRecord, KernelRecord};
-use crate::section::locations::Location;
 use crate::section::register_types::RegisterTypes;
 use crate::verify::Verified;
 

@@ -4,29 +4,11 @@
 use super::strings::{StringOffsets, Strings};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
+use crate::function_kind::FunctionKind;
 use crate::ids::{FunctionId, TypeId};
 use crate::limits::Budget;
 use crate::model::Module;
 use crate::region::{Cursor, Region};
-
-/// How a function runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum FunctionKind {
-    /// Kernels run as soon as their operands are available.
-    Async = 0,
-    /// No body in the file: the executor looks the function up by name in its registry.
-    Native = 1,
-    /// Kernels run in file order.
-    Sync = 2,
-}
-
-impl FunctionKind {
-    /// The kind with this number.
-    pub fn new(number: u8) -> Option<Self> {
-        [FunctionKind::Async, FunctionKind::Native, FunctionKind::Sync].get(usize::from(number)).copied()
-    }
-}
 
 /// Name, signature and record offset of one function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,105 +10,13 @@
 //!
 //! An offset at or past the end of the section means "no location".
 
-use std::borrow::Cow;
-use std::fmt;
-
 use super::location_strings::{LocationStrings, LocationStringsWriter};
 use super::strings::LastString;
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::limits::Limits;
+use crate::location::Location;
 use crate::region::{Cursor, Region};
-
-/// A source location, as in MLIR.
-///
-/// Displays like the reference executor's: `file:line:col` for a whole location of that kind, `file;line;col` for
-/// one inside others, `child(name)`, `callee<-caller`, `a,b`, `(unknown)`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Location<'a> {
-    /// Unknown.
-    Unknown,
-    /// A position in a file.
-    FileLineCol {
-        /// The file's path, as it was passed to the compiler.
-        file: Cow<'a, str>,
-        /// Line, from 1.
-        line: u64,
-        /// Column, from 1.
-        column: u64,
-    },
-    /// A named location.
-    Name {
-        /// The name.
-        name: Cow<'a, str>,
-        /// The location that has this name, or [`Location::Unknown`].
-        child: Box<Location<'a>>,
-    },
-    /// A call that was inlined.
-    CallSite {
-        /// The location inside the callee.
-        callee: Box<Location<'a>>,
-        /// The location of the call.
-        caller: Box<Location<'a>>,
-    },
-    /// The locations of several operations that were merged.
-    Fused(Vec<Location<'a>>),
-}
-
-impl<'a> Location<'a> {
-    /// A position in a file.
-    pub fn file(file: impl Into<Cow<'a, str>>, line: u64, column: u64) -> Self {
-        Location::FileLineCol { file: file.into(), line, column }
-    }
-
-    /// A copy that borrows nothing.
-    pub fn into_owned(self) -> Location<'static> {
-        let owned = |text: Cow<'a, str>| Cow::Owned(text.into_owned());
-        match self {
-            Location::Unknown => Location::Unknown,
-            Location::FileLineCol { file, line, column } => {
-                Location::FileLineCol { file: owned(file), line, column }
-            }
-            Location::Name { name, child } => {
-                Location::Name { name: owned(name), child: Box::new(child.into_owned()) }
-            }
-            Location::CallSite { callee, caller } => Location::CallSite {
-                callee: Box::new(callee.into_owned()),
-                caller: Box::new(caller.into_owned()),
-            },
-            Location::Fused(parts) => Location::Fused(parts.into_iter().map(Location::into_owned).collect()),
-        }
-    }
-
-    fn show(&self, separator: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Location::Unknown => f.write_str("(unknown)"),
-            Location::FileLineCol { file, line, column } => {
-                write!(f, "{file}{separator}{line}{separator}{column}")
-            }
-            Location::Name { name, child } if **child == Location::Unknown => f.write_str(name),
-            Location::Name { name, child } => {
-                child.show(';', f)?;
-                write!(f, "({name})")
-            }
-            Location::CallSite { callee, caller } => {
-                callee.show(';', f)?;
-                f.write_str("<-")?;
-                caller.show(';', f)
-            }
-            Location::Fused(parts) => parts.iter().enumerate().try_for_each(|(index, part)| {
-                f.write_str(if index == 0 { "" } else { "," })?;
-                part.show(';', f)
-            }),
-        }
-    }
-}
-
-impl fmt::Display for Location<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.show(':', f)
-    }
-}
 
 /// Cost of decoding a node, per byte in the file. A string costs 1 per byte, since it is borrowed; a decoded node takes
 /// roughly this many times its size in the file.

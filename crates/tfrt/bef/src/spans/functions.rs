@@ -2,8 +2,9 @@
 
 use super::{Known, Labels, brief, plural};
 use crate::error::Result;
+use crate::function_kind::FunctionKind;
 use crate::ids::FunctionId;
-use crate::section::function_index::{FunctionEntry, FunctionKind};
+use crate::section::function_index::FunctionEntry;
 use crate::section::functions::{
     FunctionRecord, KERNEL_ALIGNMENT, PSEUDO_KERNEL_CODE, PSEUDO_KERNEL_LOCATION,
 };

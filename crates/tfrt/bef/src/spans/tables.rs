@@ -3,8 +3,8 @@
 use super::{Known, Labels, brief, plural};
 use crate::attribute::AttributeType;
 use crate::error::Result;
+use crate::function_kind::FunctionKind;
 use crate::ids::FunctionId;
-use crate::section::function_index::FunctionKind;
 
 /// `Strings` and `LocationStrings`.
 pub(super) fn strings(table: &str, labels: &mut Labels<'_, '_>) -> Result<()> {

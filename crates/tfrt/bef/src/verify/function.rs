@@ -1,11 +1,13 @@
 //! Verifies one function: its tables against its kernels, and both against the file's tables.
 
+use super::out_of_range::out_of_range;
 use super::{LocationStarts, Verified, used_bys};
 use crate::error::{Error, ErrorKind, Result, Within};
+use crate::function_kind::FunctionKind;
 use crate::ids::TypeId;
 use crate::limits::Budget;
 use crate::section::attribute_names::AttributeNames;
-use crate::section::function_index::{FunctionEntry, FunctionKind};
+use crate::section::function_index::FunctionEntry;
 use crate::section::functions::{FunctionRecord, KernelRecord, PSEUDO_KERNEL_CODE, Words, check_stream};
 use crate::section::register_types::RegisterTypes;
 
@@ -434,9 +436,4 @@ fn place(kernel: &KernelRecord<'_>, list: List, index: usize) -> u64 {
     let lists = [kernel.arguments(), kernel.attributes(), kernel.functions(), kernel.results()];
     let before: usize = lists[..list as usize].iter().map(Words::len).sum();
     kernel.start() + 4 * (6 + kernel.results().len() + before + index) as u64
-}
-
-#[cold]
-pub(super) fn out_of_range(at: u64, what: &str, index: u32, count: usize) -> Error {
-    Error::new(ErrorKind::OutOfRange, at, format!("{what} {index}"), format!("one below {count}"))
 }

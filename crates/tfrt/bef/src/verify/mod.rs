@@ -1,6 +1,7 @@
 //! Verification: checks an untrusted file completely, once.
 
 mod function;
+mod out_of_range;
 mod used_bys;
 
 use std::borrow::Cow;
@@ -9,13 +10,15 @@ use crate::attribute::{AttributeRef, AttributeType};
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::file::File;
 use crate::framing::SectionId;
+use crate::function_kind::FunctionKind;
 use crate::ids::{FunctionId, KernelCode, TypeId};
 use crate::limits::Budget;
+use crate::location::Location;
 use crate::region::Region;
 use crate::section::attribute_types::AttributeTypes;
-use crate::section::function_index::{FunctionIndex, FunctionKind};
+use crate::section::function_index::FunctionIndex;
 use crate::section::functions::{FunctionRecord, KERNEL_ALIGNMENT};
-use crate::section::locations::{Location, Locations};
+use crate::section::locations::Locations;
 use crate::section::strings::{LastString, Strings};
 
 /// A verified file, with its tables decoded.

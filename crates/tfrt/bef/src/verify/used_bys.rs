@@ -1,6 +1,6 @@
 //! Verifies the used-by lists of a function, in whatever order they list the kernels.
 
-use super::function::out_of_range;
+use super::out_of_range::out_of_range;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::section::functions::{FunctionRecord, KernelRecord, Words};
 

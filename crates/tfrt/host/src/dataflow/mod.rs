@@ -2,7 +2,7 @@
 //!
 //! Kernels of one stream run one after another on the thread that follows the stream; kernels of other streams become
 //! tasks of the work queue. No lock is taken. As long as no other thread has access to an execution (it has spawned no
-//! task and waits for no value), kernels work on its registers in place and the counts are not atomic ([`own`]); the
+//! task and waits for no value), kernels work on its registers in place and the counts are not atomic ([`state`]); the
 //! execution moves to the heap when it has to be shared ([`shared`]).
 
 mod cells;
@@ -10,6 +10,7 @@ mod local;
 mod order;
 mod ready;
 mod shared;
+mod state;
 
 use crate::async_value::AsyncValue;
 use crate::body::{Body, Register};
@@ -21,8 +22,9 @@ use crate::request::ExecutionContext;
 use crate::stack;
 use crate::sync::{Panic, panic_message};
 use crate::value::Value;
-pub(crate) use local::{LocalState, schedule};
+pub(crate) use local::schedule;
 use pteron_trace::{Place, SpanKind, Tracer};
+pub(crate) use state::LocalState;
 
 #[cfg(all(test, loom))]
 pub(crate) use cells::{Cell as ModelCell, ReadyCount as ModelReadyCount, ResultSlot as ModelResultSlot};

@@ -1,8 +1,8 @@
 //! Executions shared by several threads: registers in cells, atomic counts.
 
 use super::cells::{Cell, ReadyCount, ResultSlot};
-use super::local::LocalState;
 use super::ready::{Kernels, Ready};
+use super::state::LocalState;
 use super::{Origin, panicked, traced};
 use crate::body::{Body, Node};
 use crate::function::{Function, FunctionRef};

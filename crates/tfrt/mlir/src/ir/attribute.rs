@@ -1,9 +1,8 @@
 //! Attributes: constant data attached to operations.
 
-use std::fmt;
 use std::sync::Arc;
 
-use super::{DenseElements, DialectSymbol, FloatKind, Location, Signedness, Text, Type};
+use super::{DenseElements, DialectSymbol, FloatKind, Location, Text, Type};
 
 /// An attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -112,33 +111,5 @@ impl Attribute {
             Attribute::String(text, _) => Some(text),
             _ => None,
         }
-    }
-}
-
-/// Normalizes `value` to the representation of [`Attribute::Integer`]: sign-extended from the width of `ty`, or
-/// zero-extended for unsigned types and `i1`.
-pub(crate) fn canonical_int(ty: &Type, value: i128) -> i128 {
-    let (width, unsigned) = match ty {
-        Type::Integer { width, signedness } => (
-            *width,
-            *signedness == Signedness::Unsigned || (*width == 1 && *signedness == Signedness::Signless),
-        ),
-        _ => (64, false),
-    };
-    if width == 0 {
-        return 0;
-    }
-    if width >= 128 {
-        return value;
-    }
-    let shift = 128 - width;
-    if unsigned { ((value as u128) << shift >> shift) as i128 } else { value << shift >> shift }
-}
-
-impl fmt::Display for Attribute {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = String::new();
-        crate::printer::write_attribute(&mut out, self);
-        f.write_str(&out)
     }
 }

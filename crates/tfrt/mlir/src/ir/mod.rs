@@ -7,7 +7,6 @@ mod location;
 mod text;
 mod types;
 
-pub(crate) use attribute::canonical_int;
 pub use attribute::{Attribute, NamedAttribute};
 pub use dense::{DenseData, DenseElements};
 pub(crate) use dense::{element_size, read_bits, read_int};
@@ -15,6 +14,7 @@ pub use float::FloatKind;
 pub(crate) use float::format_float;
 pub use location::Location;
 pub use text::Text;
+pub(crate) use types::canonical_int;
 pub use types::{DialectSymbol, FunctionType, ShapedKind, ShapedType, Signedness, Type};
 
 /// Index of a value in [`Module::values`].

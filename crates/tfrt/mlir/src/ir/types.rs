@@ -1,6 +1,5 @@
 //! Types, with MLIR's syntax.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::{Attribute, FloatKind};
@@ -201,12 +200,24 @@ impl Type {
     }
 }
 
-impl fmt::Display for Type {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = String::new();
-        crate::printer::write_type(&mut out, self);
-        f.write_str(&out)
+/// Normalizes `value` to the representation of [`Attribute::Integer`](super::Attribute::Integer): sign-extended from the width of `ty`, or
+/// zero-extended for unsigned types and `i1`.
+pub(crate) fn canonical_int(ty: &Type, value: i128) -> i128 {
+    let (width, unsigned) = match ty {
+        Type::Integer { width, signedness } => (
+            *width,
+            *signedness == Signedness::Unsigned || (*width == 1 && *signedness == Signedness::Signless),
+        ),
+        _ => (64, false),
+    };
+    if width == 0 {
+        return 0;
     }
+    if width >= 128 {
+        return value;
+    }
+    let shift = 128 - width;
+    if unsigned { ((value as u128) << shift >> shift) as i128 } else { value << shift >> shift }
 }
 
 #[cfg(test)]

@@ -5,9 +5,26 @@ use crate::ir::{
     format_float, read_bits, read_int,
 };
 use crate::lexer::is_bare_identifier;
+use std::fmt;
 
 /// Non-splat dense attributes with more elements than this are printed as a hexadecimal string.
 const MAX_DENSE_LISTED: u64 = 100;
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = String::new();
+        write_attribute(&mut out, self);
+        f.write_str(&out)
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = String::new();
+        write_type(&mut out, self);
+        f.write_str(&out)
+    }
+}
 
 /// Prints a quoted string with escapes.
 pub(super) fn write_string(out: &mut String, bytes: &[u8]) {

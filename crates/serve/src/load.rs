@@ -1,0 +1,109 @@
+//! Loads a version of a model.
+
+use crate::generation::{Generation, Instances};
+use crate::metadata::Signature;
+use crate::options::ServiceOptions;
+use crate::probe;
+use crate::refusal::{Refusal, Result};
+use crate::repository::{Files, Source};
+use crate::stateful::StatefulModules;
+use pteron::{DataLoader, FileLoader, Limits, LoadOptions, MergedDataMap, NamedDataMap};
+use pteron::{Program, PtdDataMap, SharedMethod};
+use std::sync::Arc;
+
+/// The maximum number of different batch sizes; other batches are padded. A dynamic region keeps the lowered form of at
+/// most four shapes.
+const MAX_BATCH_SIZES: usize = 4;
+
+/// Loads a version of a model.
+pub(crate) fn load(
+    files: &Files,
+    options: &ServiceOptions,
+    stateful: &StatefulModules,
+    number: u64,
+) -> Result<Generation> {
+    let load = LoadOptions { data: data(files, &options.load.limits)?, ..options.load.clone() };
+    let file = open(&files.program)?;
+    let file = pteron::compile::program(file, &load.kernels, &load.limits).map_err(Refusal::loading)?;
+    let program = Program::load(file, &load.limits).map_err(Refusal::loading)?;
+    let name = method_name(&program, files.config.method.as_deref())?;
+    let signature = Signature::of(&program.method_meta(&name).map_err(Refusal::loading)?, &files.config)?;
+    let method = match files.config.share_memory_arenas {
+        true => Instances::Stateful(stateful.open(files, &program, load)?),
+        false => {
+            let method = program.load_method(&name, load).and_then(SharedMethod::new);
+            Instances::Shared(Box::new(method.map_err(Refusal::loading)?))
+        }
+    };
+    let mut generation = Generation {
+        number,
+        method,
+        program,
+        method_name: name,
+        signature,
+        batches: Vec::new(),
+        unbatched: None,
+        files: files.clone(),
+    };
+    let most = files.config.max_batch.unwrap_or(options.max_batch);
+    if most > 1 && files.config.share_memory_arenas {
+        generation.unbatched = Some("its methods share their state".to_owned());
+    } else if most > 1 {
+        match probe::batch_dimension(&generation) {
+            Ok(bound) => generation.batches = batch_sizes(most.min(bound)),
+            Err(reason) => generation.unbatched = Some(reason),
+        }
+    }
+    Ok(generation)
+}
+
+/// The batch sizes up to `most`: `most` itself, half of it, and so on.
+fn batch_sizes(most: usize) -> Vec<usize> {
+    let halves = std::iter::successors(Some(most), |&n| (n > 1).then_some(n.div_ceil(2)));
+    let mut sizes: Vec<_> = halves.take(MAX_BATCH_SIZES).collect();
+    sizes.reverse();
+    sizes
+}
+
+fn open(source: &Source) -> Result<Arc<dyn DataLoader>> {
+    Ok(Arc::new(FileLoader::named(&source.path, &source.name).map_err(Refusal::loading)?))
+}
+
+fn data(files: &Files, limits: &Limits) -> Result<Option<Arc<dyn NamedDataMap>>> {
+    let open = |source| {
+        let map = PtdDataMap::load(open(source)?, limits).map_err(Refusal::loading)?;
+        Ok(Arc::new(map) as Arc<dyn NamedDataMap>)
+    };
+    let mut maps: Vec<_> = files.data.iter().map(open).collect::<Result<_>>()?;
+    Ok(match maps.len() {
+        0 | 1 => maps.pop(),
+        _ => Some(Arc::new(MergedDataMap::new(maps).map_err(Refusal::loading)?)),
+    })
+}
+
+fn method_name(program: &Program, wanted: Option<&str>) -> Result<String> {
+    if let Some(name) = wanted {
+        return Ok(name.to_owned());
+    }
+    let names: Vec<&str> = program.method_names().collect();
+    match program.default_method().map_err(Refusal::loading)? {
+        Some(name) => Ok(name.to_owned()),
+        None => Err(Refusal::invalid(format!(
+            "the program has the methods {}, and no `forward`: name one in pteron.json, \"method\"",
+            names.join(", ")
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batch_sizes_are_halves_of_the_maximum() {
+        assert_eq!(batch_sizes(8), [1, 2, 4, 8]);
+        assert_eq!(batch_sizes(32), [4, 8, 16, 32]);
+        assert_eq!(batch_sizes(9), [2, 3, 5, 9]);
+        assert_eq!(batch_sizes(2), [1, 2]);
+    }
+}
