@@ -1,7 +1,7 @@
-//! Thresholds from which on work is divided among threads: sizes that take one thread about 5 µs, measured on
-//! networks of small layers. A sleeping thread takes longer to wake, but while a network runs, threads seldom sleep.
+//! How work is divided: into parts of even length, and among threads from thresholds on. These are sizes that take one
+//! thread about 5 µs, measured on networks of small layers. A sleeping thread takes longer to wake, but while a network
+//! runs, threads seldom sleep.
 
-use super::gemm::driver::balanced_chunk;
 use pteron_pool::Pool;
 
 /// An amount of work worth dividing. Under Miri, which is too slow for such sizes, less work is divided, so that
@@ -41,6 +41,11 @@ pub(crate) fn elements<T: Send>(
 ) {
     let grain = if out.len() < worth { usize::MAX } else { 1 };
     pool.parallel_chunks_mut(out, PART, grain, &|i, part| body(i * PART, part));
+}
+
+/// The part length that divides `len` most evenly into the fewest parts of at most `max`; at least one.
+pub(crate) fn balanced_chunk(len: usize, max: usize) -> usize {
+    len.div_ceil(len.div_ceil(max).max(1)).max(1)
 }
 
 /// The number of queries of a head that attention processes together, at most `most`: few enough that their scores

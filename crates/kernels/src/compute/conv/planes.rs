@@ -2,9 +2,7 @@
 //! patch of one output pixel. Patches are gathered (im2col) a block at a time, directly into the panels that the
 //! product reads; a 1x1 kernel needs none of that, because the image is its matrix of patches.
 
-use super::super::gemm::driver::{
-    Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, accumulation_len, balanced_chunk, grid, share,
-};
+use super::super::gemm::driver::{Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, accumulation_len, grid, share};
 use super::super::gemm::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
@@ -12,7 +10,7 @@ use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef};
 use super::super::packed_weights::PackedWeightsReader;
 use super::super::scratch;
-use super::super::split;
+use super::super::split::{self, balanced_chunk};
 use super::{ConvEpilogue, ConvFrame, ConvParams};
 use pteron_pool::Pool;
 use pteron_tensor::Result;

@@ -10,9 +10,7 @@
 //! A transposed convolution of stride `s` decomposes into `s` ordinary ones a dimension, its phases: all output
 //! pixels of a phase use the same taps.
 
-use super::super::gemm::driver::{
-    Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, accumulation_len, balanced_chunk, grid, share,
-};
+use super::super::gemm::driver::{Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, accumulation_len, grid, share};
 use super::super::gemm::row_table::RowTable;
 use super::super::gemm::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::super::gemm::tile;
@@ -22,7 +20,7 @@ use super::super::mat::{MatMut, MatRef, Shared};
 use super::super::packed_weights::PackedWeightsReader;
 use super::super::scratch;
 use super::super::simd::VectorIsa;
-use super::super::split;
+use super::super::split::{self, balanced_chunk};
 use super::{ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout, TAIL_PART};
 use pteron_pool::Pool;
 use pteron_tensor::{AlignedBuffer, Result};

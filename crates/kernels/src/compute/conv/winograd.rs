@@ -15,14 +15,15 @@
 //! whose sums are not all finite are summed directly instead, with taps reconstructed from the transformed weights.
 
 use super::super::gemm::PackedB;
-use super::super::gemm::driver::{balanced_chunk, grid, share};
+use super::super::gemm::driver::{grid, share};
 use super::super::gemm::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::super::gemm::{Epilogue, tile};
 use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef, Shared};
 use super::super::packed_weights::PackedWeightsReader;
 use super::super::simd::dispatch;
-use super::super::{math, scratch, split};
+use super::super::split::{self, balanced_chunk};
+use super::super::{math, scratch};
 use super::rows::{KC, RowsConv};
 use super::winograd_transforms::{InputTransform, OutputTransform, POINTS, TAPS, WeightTransform, taps_of};
 use super::{ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout};

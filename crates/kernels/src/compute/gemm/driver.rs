@@ -10,12 +10,13 @@ use super::super::isa::Isa;
 use super::super::mat::MatMut;
 use super::super::scratch;
 use super::super::simd::VectorIsa;
-use super::super::split;
+use super::super::split::{self, balanced_chunk};
+use super::dot;
 use super::epilogue::Epilogue;
+use super::operand::{Lhs, Rhs};
 use super::pack;
 use super::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::tile;
-use super::{Lhs, Rhs, dot};
 use pteron_pool::Pool;
 use std::ops::Range;
 
@@ -37,11 +38,6 @@ const LONG_SUM_RUN: usize = 32;
 /// The most products of a sum of `k` that are added up in one accumulator, where a cache block holds `block` of them.
 pub(crate) fn accumulation_len(k: usize, block: usize) -> usize {
     if k > MAX_F32_SUM { LONG_SUM_RUN } else { block }
-}
-
-/// The part length that divides `len` most evenly into the fewest parts of at most `max`; at least one.
-pub(crate) fn balanced_chunk(len: usize, max: usize) -> usize {
-    len.div_ceil(len.div_ceil(max).max(1)).max(1)
 }
 
 /// Accumulators of a product with a long inner dimension: an f32 partial sum and an f64 total for each of `m x n`
