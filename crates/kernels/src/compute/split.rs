@@ -26,6 +26,15 @@ pub(crate) fn threads(pool: &Pool, work: usize, unit: usize) -> usize {
     if work < unit { 1 } else { pool.threads().min(work / (unit / 2)) }
 }
 
+/// Runs the tasks `0..count` on this thread if `threads` is one, otherwise on `pool`.
+pub(crate) fn tasks(pool: &Pool, threads: usize, count: usize, task: impl Fn(usize) + Copy + Sync) {
+    if threads == 1 {
+        (0..count).for_each(task);
+    } else {
+        pool.parallel_for(count, 1, &|tasks| tasks.for_each(task));
+    }
+}
+
 /// Elements of a chunk: many cache lines, so that shared lines at its ends do not matter. A thread's chunks are
 /// adjacent.
 const PART: usize = ELEMENTS / 2;

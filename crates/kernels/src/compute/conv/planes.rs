@@ -11,7 +11,8 @@ use super::super::mat::{MatMut, MatRef};
 use super::super::packed_weights::PackedWeightsReader;
 use super::super::scratch;
 use super::super::split::{self, balanced_chunk};
-use super::{ConvEpilogue, ConvFrame, ConvParams};
+use super::params::ConvParams;
+use super::problem::Problem;
 use pteron_pool::Pool;
 use pteron_tensor::Result;
 use std::ops::Range;
@@ -48,17 +49,9 @@ impl PlanesConv {
         self.weights.iter().map(PackedA::bytes).sum()
     }
 
-    pub(super) fn run(
-        &self,
-        isa: Isa,
-        pool: &Pool,
-        p: &ConvParams,
-        frame: &ConvFrame,
-        x: &[f32],
-        out: &mut [f32],
-        epilogue: &ConvEpilogue<'_>,
-    ) {
-        let run = Run { isa, p, frame, x, epilogue, conv: self };
+    pub(super) fn run(&self, pool: &Pool, problem: Problem<'_>, out: &mut [f32]) {
+        let Problem { isa, p, frame, .. } = problem;
+        let run = Run { problem, conv: self };
         let (rows, cols) = (p.out_channels / p.groups, frame.out_pixels());
         let units = frame.batch * p.groups;
         let k = p.in_channels / p.groups * p.taps();
@@ -80,46 +73,38 @@ impl PlanesConv {
                 run.part(unit / p.groups, unit % p.groups, planes, pixels, c);
             }
         };
-        if threads == 1 {
-            (0..units * tm * tn).for_each(part);
-        } else {
-            pool.parallel_for(units * tm * tn, 1, &|tasks| tasks.for_each(part));
-        }
+        split::tasks(pool, threads, units * tm * tn, part);
     }
 }
 
 struct Run<'a> {
-    isa: Isa,
-    p: &'a ConvParams,
-    frame: &'a ConvFrame,
-    x: &'a [f32],
-    epilogue: &'a ConvEpilogue<'a>,
+    problem: Problem<'a>,
     conv: &'a PlanesConv,
 }
 
 impl Run<'_> {
     /// Computes a range of channels and pixels of image `n`, group `g`. C is that block.
     fn part(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
-        let (p, frame) = (self.p, self.frame);
+        let Problem { isa, p, frame, x, epilogue } = self.problem;
         let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
         let (in_pixels, out_pixels) = (frame.in_pixels(), frame.out_pixels());
         let first = (n * p.out_channels + g * co) * out_pixels;
         let epilogue = Epilogue {
-            bias: self.epilogue.bias.map_or(Bias::None, |b| Bias::PerRow(&b[g * co..][..co])),
-            residual: self.epilogue.residual.map(|r| (1.0, MatRef::new(&r[first..], co, out_pixels))),
-            activation: self.epilogue.activation,
+            bias: epilogue.bias.map_or(Bias::None, |b| Bias::PerRow(&b[g * co..][..co])),
+            residual: epilogue.residual.map(|r| (1.0, MatRef::new(&r[first..], co, out_pixels))),
+            activation: epilogue.activation,
             ..Epilogue::NONE
         };
-        let image = &self.x[(n * p.in_channels + g * ci) * in_pixels..][..ci * in_pixels];
+        let image = &x[(n * p.in_channels + g * ci) * in_pixels..][..ci * in_pixels];
         let weights = &self.conv.weights[g];
         let k = ci * p.taps();
         let whole = p.taps() == 1 && p.stride == [1; 3] && p.padding == [0; 3] && frame.input == frame.output;
         if whole || k == 0 {
             let b = Rhs::Plain(MatRef::new(image, k, out_pixels));
             let a = Lhs::Packed(weights);
-            return Job { isa: self.isa, m: co, n: out_pixels, k, a, b, epilogue }.part(rows, cols, c);
+            return Job { isa, m: co, n: out_pixels, k, a, b, epilogue }.part(rows, cols, c);
         }
-        let nr = tile::panel_cols(self.isa);
+        let nr = tile::panel_cols(isa);
         let kc = balanced_chunk(k, accumulation_len(k, KC));
         let nc = NC.min(cols.len().next_multiple_of(nr));
         scratch::with(kc * nc + nc, |scratch| {
@@ -140,7 +125,7 @@ impl Run<'_> {
                         }
                     }
                     let sweep = Sweep {
-                        isa: self.isa,
+                        isa,
                         epilogue: &plain,
                         rows: rows.clone(),
                         cols: jcols.clone(),
@@ -172,7 +157,7 @@ impl Run<'_> {
     /// Writes what each of the pixels `cols` reads for one channel and tap, then zeros.
     fn patches(&self, image: &[f32], row: usize, cols: Range<usize>, line: &mut [f32]) {
         pteron_pool::count(line.len());
-        let (p, frame) = (self.p, self.frame);
+        let (p, frame) = (self.problem.p, self.problem.frame);
         let (channel, tap) = (row / p.taps(), row % p.taps());
         let at = [tap / (p.kernel[1] * p.kernel[2]), tap / p.kernel[2] % p.kernel[1], tap % p.kernel[2]];
         let plane = &image[channel * frame.in_pixels()..][..frame.in_pixels()];
