@@ -28,7 +28,6 @@ const CIRCLES: &[(&str, &[Circle])] = &[
     ("engine", &[Tangle(11), Tangle(2)]),
     ("format", &[Tangle(2)]),
     ("ir", &[Tangle(2), Tangle(2), Tangle(2)]),
-    ("kernels", &[Tangle(2)]),
     ("pool", &[Recursion(5, "A pool makes workers, which run tasks, which run loops on the pool.")]),
     ("python", &[Tangle(2), Tangle(2), Tangle(2)]),
     ("serve", &[Tangle(5), Tangle(3)]),
