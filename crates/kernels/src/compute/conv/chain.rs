@@ -5,7 +5,6 @@
 //! Results are bit-identical to those of the convolutions run one by one.
 
 use super::super::gemm::Activation;
-use super::super::gemm::driver::share;
 use super::super::mat::Shared;
 use super::super::{scratch, split};
 use super::problem::Window;
@@ -112,7 +111,7 @@ pub fn chain(pool: &Pool, links: &[Link<'_>], x: &[f32], out: &mut [f32], residu
     let threads = split::threads(pool, work, split::TAPS).min(lines.div_ceil(least_lines(one, more)));
     let out = Shared::new(out);
     let task = |t: usize| {
-        let lines = share(t, threads, lines, 1);
+        let lines = split::share(t, threads, lines, 1);
         // SAFETY: tasks have lines of their own.
         unsafe { Strips { links, x, out, residual }.run(lines) };
     };

@@ -2,10 +2,11 @@
 //! apart, and every tap adds a fixed offset. No row needs a pointer of its own, and all groups use the same offsets.
 //! If patches cross the border of the image, its lines are copied with their padding, a strip at a time.
 
-use super::super::gemm::driver::{MAX_F32_SUM, accumulation_len, grid, share};
+use super::super::gemm::driver::{MAX_F32_SUM, accumulation_len};
 use super::super::gemm::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::super::gemm::tile;
-use super::super::{scratch, split};
+use super::super::scratch;
+use super::super::split::{self, Grid};
 use super::params::{ConvFrame, ConvParams, Layout};
 use super::patches::Run;
 use super::phase::{KC, MC};
@@ -105,21 +106,20 @@ impl Run<'_> {
     pub(super) fn by_lines(&self, pool: &Pool, threads: usize, lines: &Lines) {
         let Problem { isa, p, frame, epilogue, .. } = self.problem;
         let (all, cols) = (frame.batch * frame.output[1], p.out_channels / p.groups);
-        let unit = tile::panel_cols(isa);
-        // A tail needs all channels of a pixel.
-        let units = if epilogue.tail.is_some() { 1 } else { p.groups.max(cols.div_ceil(unit)) };
-        let (tm, tn) = grid(threads, all, units);
-        let part = |t: usize| {
-            let (mut groups, mut columns) = (0..p.groups, 0..cols);
-            match p.groups {
-                1 => columns = share(t % tn, tn, cols, unit),
-                _ => groups = share(t % tn, tn, p.groups, 1),
-            }
-            let lines_of = share(t / tn, tm, all, 1);
-            // SAFETY: tasks have lines, groups or channels of their own.
-            unsafe { self.share(lines, &Share { lines: lines_of, groups, cols: columns }) };
+        let (count, unit) = match p.groups {
+            // A tail needs all channels of a pixel.
+            1 if epilogue.tail.is_some() => (cols, cols),
+            1 => (cols, tile::panel_cols(isa)),
+            groups => (groups, 1),
         };
-        split::tasks(pool, threads, tm * tn, part);
+        let grid = Grid::new(threads, [all, count], [1, unit]);
+        let part = |t: usize| {
+            let [lines_of, columns] = grid.part(t);
+            let (groups, cols) = if p.groups == 1 { (0..1, columns) } else { (columns, 0..cols) };
+            // SAFETY: tasks have lines, groups or channels of their own.
+            unsafe { self.share(lines, &Share { lines: lines_of, groups, cols }) };
+        };
+        split::tasks(pool, threads, grid.tasks(), part);
     }
 
     /// Computes the lines of a task, strip by strip.

@@ -2,7 +2,7 @@
 //! patch of one output pixel. Patches are gathered (im2col) a block at a time, directly into the panels that the
 //! product reads; a 1x1 kernel needs none of that, because the image is its matrix of patches.
 
-use super::super::gemm::driver::{Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, accumulation_len, grid, share};
+use super::super::gemm::driver::{Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, accumulation_len};
 use super::super::gemm::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
@@ -10,7 +10,7 @@ use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef};
 use super::super::packed_weights::PackedWeightsReader;
 use super::super::scratch;
-use super::super::split::{self, balanced_chunk};
+use super::super::split::{self, Grid, balanced_chunk};
 use super::params::ConvParams;
 use super::problem::Problem;
 use pteron_pool::Pool;
@@ -58,14 +58,12 @@ impl PlanesConv {
         let work = units.saturating_mul(rows).saturating_mul(cols).saturating_mul(k);
         pteron_pool::count(work);
         let threads = split::threads(pool, work, split::PRODUCTS);
-        let (row_unit, col_unit) = (self.weights[0].height(), tile::panel_cols(isa));
-        let (tm, tn) = grid(threads.div_ceil(units), rows.div_ceil(row_unit), cols.div_ceil(col_unit));
+        let grid_units = [self.weights[0].height(), tile::panel_cols(isa)];
+        let grid = Grid::new(threads.div_ceil(units), [rows, cols], grid_units);
         // One row a plane; the planes of a unit are adjacent.
         let out = MatMut::new(out, units * rows, cols).blocks();
         let part = |t: usize| {
-            let (unit, t) = (t / (tm * tn), t % (tm * tn));
-            let planes = share(t / tn, tm, rows, row_unit);
-            let pixels = share(t % tn, tn, cols, col_unit);
+            let (unit, [planes, pixels]) = (t / grid.tasks(), grid.part(t % grid.tasks()));
             if !planes.is_empty() && !pixels.is_empty() {
                 let first = unit * rows;
                 // SAFETY: units have planes of their own, and the shares of a unit differ in their planes or pixels.
@@ -73,7 +71,7 @@ impl PlanesConv {
                 run.part(unit / p.groups, unit % p.groups, planes, pixels, c);
             }
         };
-        split::tasks(pool, threads, units * tm * tn, part);
+        split::tasks(pool, threads, units * grid.tasks(), part);
     }
 }
 

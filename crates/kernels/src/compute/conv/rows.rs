@@ -3,12 +3,11 @@
 //! A transposed convolution of stride `s` decomposes into `s` ordinary ones a dimension, its phases: all output
 //! pixels of a phase use the same taps. A convolution that is not transposed has one phase.
 
-use super::super::gemm::driver::{grid, share};
 use super::super::gemm::{PackedB, tile};
 use super::super::isa::Isa;
 use super::super::mat::Shared;
 use super::super::packed_weights::PackedWeightsReader;
-use super::super::split;
+use super::super::split::{self, Grid};
 use super::lines::Lines;
 use super::params::{ConvParams, Layout};
 use super::patches::Run;
@@ -106,19 +105,17 @@ impl RowsConv {
                 run.by_lines(pool, threads, &lines);
                 continue;
             }
-            let (row_unit, col_unit) = (tile::max_rows_in_place(isa), tile::panel_cols(isa));
             // A tail needs all channels of a pixel.
-            let col_units = if epilogue.tail.is_some() { 1 } else { cols.div_ceil(col_unit) };
-            let (tm, tn) = grid(threads.div_ceil(units.max(1)), rows.div_ceil(row_unit), col_units);
+            let col_unit = if epilogue.tail.is_some() { cols } else { tile::panel_cols(isa) };
+            let grid_units = [tile::max_rows_in_place(isa), col_unit];
+            let grid = Grid::new(threads.div_ceil(units.max(1)), [rows, cols], grid_units);
             let part = |t: usize| {
-                let (unit, t) = (t / (tm * tn), t % (tm * tn));
-                let rows = share(t / tn, tm, rows, row_unit);
-                let cols = share(t % tn, tn, cols, col_unit);
+                let (unit, [rows, cols]) = (t / grid.tasks(), grid.part(t % grid.tasks()));
                 // SAFETY: units have an image or a group of their own, and the shares of a unit differ in their rows
                 // or columns.
                 unsafe { run.part(unit / p.groups, unit % p.groups, rows, cols) };
             };
-            split::tasks(pool, threads, units * tm * tn, part);
+            split::tasks(pool, threads, units * grid.tasks(), part);
         }
     }
 }

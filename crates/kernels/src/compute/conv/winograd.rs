@@ -15,14 +15,13 @@
 //! whose sums are not all finite are summed directly instead, with taps reconstructed from the transformed weights.
 
 use super::super::gemm::PackedB;
-use super::super::gemm::driver::{grid, share};
 use super::super::gemm::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::super::gemm::{Epilogue, tile};
 use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef, Shared};
 use super::super::packed_weights::PackedWeightsReader;
 use super::super::simd::dispatch;
-use super::super::split::{self, balanced_chunk};
+use super::super::split::{self, Grid, balanced_chunk};
 use super::super::{math, scratch};
 use super::epilogue::ConvEpilogue;
 use super::params::{ConvFrame, ConvParams, Layout};
@@ -123,20 +122,18 @@ impl Winograd {
         let work = tiles.saturating_mul(POINTS * p.in_channels).saturating_mul(p.out_channels);
         pteron_pool::count(work);
         let threads = split::threads(pool, work, split::PRODUCTS);
-        let (panel, height) = (tile::panel_cols(isa), tile::max_rows_in_place(isa));
         // A tail needs whole lines of tiles, and all channels of a pixel.
-        let (tile_unit, col_units) = match epilogue.tail {
-            Some(_) => (lines[1], 1),
-            None => (height, p.out_channels.div_ceil(panel)),
+        let units = match epilogue.tail {
+            Some(_) => [lines[1], p.out_channels],
+            None => [tile::max_rows_in_place(isa), tile::panel_cols(isa)],
         };
-        let (tm, tn) = grid(threads, tiles.div_ceil(tile_unit), col_units);
+        let grid = Grid::new(threads, [tiles, p.out_channels], units);
         let part = |t: usize| {
-            let tiles = share(t / tn, tm, tiles, tile_unit);
-            let cols = share(t % tn, tn, p.out_channels, panel);
+            let [tiles, cols] = grid.part(t);
             // SAFETY: tasks have tiles or channels of their own.
             unsafe { run.part(tiles, cols) };
         };
-        split::tasks(pool, threads, tm * tn, part);
+        split::tasks(pool, threads, grid.tasks(), part);
     }
 
     /// The weights for direct sums.
