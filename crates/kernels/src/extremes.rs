@@ -4,6 +4,7 @@ use crate::compute::{Extremes, Ordered, extremes};
 use crate::support::dims::DimSet;
 use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
+use crate::support::meaning;
 use crate::support::reduce::{Reducer, block, dims_at, reduce};
 use crate::support::truth::{BoolReduce, truth};
 use pteron_operator::facts::wrap;
@@ -101,8 +102,7 @@ fn any_meaning(args: &Args<'_>) -> Option<Meaning> {
 }
 
 fn amax_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let rank = args.meta(0).ok()?.rank();
-    let dims = args.ints(1).ok()?.iter().map(|&d| wrap(d, rank)).collect::<Option<_>>()?;
+    let dims = meaning::dims_at(args, 1)?;
     args.bool(2).ok()?.then_some(Meaning::Amax(dims))
 }
 
