@@ -1,6 +1,7 @@
 //! Comparisons, logical and bitwise operators.
 
-use crate::support::convert::{PIECE, fill, values};
+use crate::support::convert::{fill, values};
+use crate::support::copy::PIECE;
 use crate::support::dims::broadcast;
 use crate::support::dtype::{Compute, expect_dtype};
 use crate::support::layout::Layout;

@@ -1,11 +1,12 @@
 //! Reductions by comparison: maxima and minima, their indices, and `any`, `all` and `count_nonzero`.
 
 use crate::compute::{Extremes, Ordered, extremes};
-use crate::reduce::dims_at;
 use crate::support::dims::DimSet;
 use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
-use crate::support::reduce::{Reducer, block, reduce};
+use crate::support::meaning;
+use crate::support::reduce::{Reducer, block, dims_at, reduce};
+use crate::support::truth::{BoolReduce, truth};
 use pteron_operator::facts::wrap;
 use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use pteron_tensor::{Element, ScalarType, Shape, TensorView};
@@ -101,8 +102,7 @@ fn any_meaning(args: &Args<'_>) -> Option<Meaning> {
 }
 
 fn amax_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let rank = args.meta(0).ok()?.rank();
-    let dims = args.ints(1).ok()?.iter().map(|&d| wrap(d, rank)).collect::<Option<_>>()?;
+    let dims = meaning::dims_at(args, 1)?;
     args.bool(2).ok()?.then_some(Meaning::Amax(dims))
 }
 
@@ -158,8 +158,7 @@ fn extreme(
     least: bool,
 ) -> Result<()> {
     let x = args.tensor(0)?;
-    let empty = (0..x.rank()).any(|d| dims.contains(d) && x.sizes()[d] == 0);
-    ensure!(!empty, "self: the shape {} has no elements to reduce over", x.sizes());
+    ensure!(!dims.is_empty(x.sizes()), "self: the shape {} has no elements to reduce over", x.sizes());
     expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
     for index in value.into_iter().chain(place) {
         let dtype = outs.tensor(index)?.dtype();
@@ -271,48 +270,6 @@ fn argmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 /// The index of the smallest element.
 fn argmin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, 1)?, args.bool(2)?), true)
-}
-
-/// Reductions of the truth of elements: whether any or all are nonzero, or how many.
-pub(crate) enum BoolReduce {
-    Any,
-    All,
-    Count,
-}
-
-impl<C: Compute> Reducer<C> for BoolReduce {
-    type Acc = usize;
-    type Out = i64;
-    fn start(&self) -> usize {
-        0
-    }
-    #[inline]
-    fn step(&self, acc: usize, x: C, _: usize) -> usize {
-        acc + x.is_true() as usize
-    }
-    fn merge(&self, a: usize, b: usize) -> usize {
-        a + b
-    }
-    fn finish(&self, acc: usize, count: usize) -> i64 {
-        match self {
-            Self::Any => (acc > 0) as i64,
-            Self::All => (acc == count) as i64,
-            Self::Count => acc as i64,
-        }
-    }
-}
-
-pub(crate) fn truth(
-    ctx: &KernelContext<'_>,
-    args: &Args<'_>,
-    outs: &mut Outs<'_>,
-    dims: DimSet,
-    keepdim: bool,
-    what: BoolReduce,
-) -> Result<()> {
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::ALL)?;
-    dispatch!("self", compute_type(x.dtype()), COMPUTE, C => reduce::<C, _>(ctx, &x, dims, keepdim, out, &what))
 }
 
 fn any_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {

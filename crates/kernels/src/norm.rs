@@ -131,17 +131,17 @@ fn set_statistics(ctx: &KernelContext<'_>, outs: &mut Outs<'_>, sizes: &Shape, a
     Ok(())
 }
 
-/// Argument 0, checked to be of a floating-point type that can be stored in out 0.
-fn input<'a>(args: &Args<'a>, outs: &mut Outs<'_>) -> Result<TensorView<'a>> {
+/// Argument 0, checked to be of a floating-point type that can be stored in out `index`.
+fn input<'a>(args: &Args<'a>, outs: &mut Outs<'_>, index: usize) -> Result<TensorView<'a>> {
     let x = args.tensor(0)?;
     expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
-    expect_out(x.dtype(), outs.tensor(0)?.dtype())?;
+    expect_out(x.dtype(), outs.tensor(index)?.dtype())?;
     Ok(x)
 }
 
 /// Layer normalisation over the last dimensions; weight and bias have their shape.
 fn layer_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = input(args, outs)?;
+    let x = input(args, outs, 0)?;
     let shape = to_shape(args.name(1), args.ints(1)?)?;
     let outer = x.rank().checked_sub(shape.rank()).filter(|&d| x.sizes()[d..] == *shape);
     ensure!(
@@ -183,7 +183,7 @@ fn layer_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
 /// Group normalisation over the channels of a group and all spatial dimensions; weight and bias have an element for
 /// each channel.
 fn group_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = input(args, outs)?;
+    let x = input(args, outs, 0)?;
     let size = |i: usize| to_size(args.name(i), args.int(i)?);
     let (n, channels, pixels, groups) =
         (size(3)?, size(4)?, size(5)?, to_positive(args.name(6), args.int(6)?)?);
@@ -299,7 +299,7 @@ fn running<'a>(
 
 /// Batch normalisation by running statistics. Outs 1 and 2 are empty.
 fn batch_norm_no_training(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = input(args, outs)?;
+    let x = input(args, outs, 0)?;
     let channels = channels(&x)?;
     let pairs = running(ctx, &args.tensor(3)?, &args.tensor(4)?, channels, args.double(6)?)?;
     affine(ctx, args, outs, 0, &x, &pairs)?;
@@ -325,7 +325,7 @@ fn batch_statistics<'a>(
 
 /// Batch normalisation by the statistics of this batch, which are written to outs 1 and 2.
 fn batch_norm_no_stats(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = input(args, outs)?;
+    let x = input(args, outs, 0)?;
     let (pairs, _) = batch_statistics(ctx, &x, args.double(5)?)?;
     affine(ctx, args, outs, 0, &x, &pairs)?;
     set_statistics(ctx, outs, &Shape::new(&[pairs.len() / 2])?, &pairs)
@@ -334,9 +334,7 @@ fn batch_norm_no_stats(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
 /// Batch normalisation: in training by the statistics of this batch, with which the running statistics (outs 0 and 1)
 /// are updated by `momentum`; otherwise by the running statistics. The results are outs 2 to 4.
 fn batch_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
-    expect_out(x.dtype(), outs.tensor(2)?.dtype())?;
+    let x = input(args, outs, 2)?;
     let (channels, training, momentum, eps) =
         (channels(&x)?, args.bool(5)?, args.double(6)?, args.double(7)?);
     if !training {

@@ -1,11 +1,11 @@
 //! Arithmetic reductions: sums, products, means, variances, log-sum-exp.
 
-use crate::extremes::{BoolReduce, truth};
 use crate::support::dims::DimSet;
 use crate::support::dtype::{C64, Compute, compute_type, conversion, dispatch, expect_dtype, unsupported};
 use crate::support::map::expect_out;
-use crate::support::reduce::{Reducer, reduce, reduce_as};
-use pteron_operator::facts::wrap;
+use crate::support::meaning;
+use crate::support::reduce::{Reducer, dims_at, reduce, reduce_as};
+use crate::support::truth::{BoolReduce, truth};
 use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding};
 use pteron_tensor::ScalarType;
 
@@ -89,20 +89,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 fn mean_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let rank = args.meta(0).ok()?.rank();
-    let dims = args.ints(1).ok()?.iter().map(|&d| wrap(d, rank)).collect::<Option<_>>()?;
-    Some(Meaning::Mean(dims))
+    Some(Meaning::Mean(meaning::dims_at(args, 1)?))
 }
 
 fn variance_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let rank = args.meta(0).ok()?.rank();
-    let dims = args.ints(1).ok()?.iter().map(|&d| wrap(d, rank)).collect::<Option<_>>()?;
+    let dims = meaning::dims_at(args, 1)?;
     (correction(args).ok()? == 0.0).then_some(Meaning::Variance(dims))
-}
-
-/// The dimensions at an argument; all of them if it is absent or empty.
-pub(crate) fn dims_at(args: &Args<'_>, index: usize) -> Result<DimSet> {
-    DimSet::reduced(args.name(index), args.optional_ints(index)?, args.meta(0)?.rank())
 }
 
 /// The type that elements are converted to before they are summed: the requested one; by default int64 for

@@ -4,7 +4,7 @@ use crate::compute::wide_sum_of_squares;
 use crate::support::dims::DimSet;
 use crate::support::dtype::{C64, Cast, Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
-use crate::support::reduce::{Reducer, block, reduce};
+use crate::support::reduce::{Reducer, block, dims_at, reduce};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{Scalar, ScalarType};
 
@@ -122,9 +122,8 @@ fn norm_over(
     let result = dtype.unwrap_or(x.dtype());
     expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING.and(DtypeSet::COMPLEX))?;
     expect_out(result.to_real(), out.dtype())?;
-    let empty = (0..x.rank()).any(|d| dims.contains(d) && x.sizes()[d] == 0);
     ensure!(
-        !empty || (norm.p >= 0.0 && norm.p < f64::INFINITY),
+        !dims.is_empty(x.sizes()) || (norm.p >= 0.0 && norm.p < f64::INFINITY),
         "self: a norm of order {} over no elements of the shape {} has no value",
         norm.p,
         x.sizes()
@@ -149,13 +148,8 @@ fn norm_over(
     }
 }
 
-/// The dimensions at an argument; all of them if it is absent or empty.
-fn dims(args: &Args<'_>, index: usize) -> Result<DimSet> {
-    DimSet::reduced(args.name(index), args.optional_ints(index)?, args.meta(0)?.rank())
-}
-
 fn vector_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let over = (dims(args, 2)?, args.bool(3)?);
+    let over = (dims_at(args, 2)?, args.bool(3)?);
     norm_over(ctx, args, outs, Some(args.scalar(1)?), over, args.optional_dtype(4)?)
 }
 
@@ -167,7 +161,7 @@ fn norm_of_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 
 fn norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = if args.len() > 5 { args.optional_dtype(4)? } else { None };
-    norm_over(ctx, args, outs, args.optional_scalar(1)?, (dims(args, 2)?, args.bool(3)?), dtype)
+    norm_over(ctx, args, outs, args.optional_scalar(1)?, (dims_at(args, 2)?, args.bool(3)?), dtype)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::support::dims::{
     DimSet, infer_shape, slice_range, to_positive, to_shape, to_size, wrap_dim, wrap_index,
 };
 use crate::support::layout::Layout;
-use crate::support::meaning::same;
+use crate::support::meaning::{dims_at, same};
 use crate::support::rows::{all_rows, expect_type, write_rows};
 use pteron_operator::facts::{Dims, ViewOf, wrap};
 use pteron_operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, ensure};
@@ -140,8 +140,7 @@ fn rank(args: &Args<'_>) -> Option<usize> {
 }
 
 fn permute_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let rank = rank(args)?;
-    let dims: Dims = args.ints(1).ok()?.iter().map(|&d| wrap(d, rank)).collect::<Option<_>>()?;
+    let (rank, dims) = (rank(args)?, dims_at(args, 1)?);
     let mut found = vec![false; rank];
     dims.iter().for_each(|&d| found[d] = true);
     (dims.len() == rank && !found.contains(&false)).then_some(Meaning::View(ViewOf::Permute(dims)))

@@ -1,8 +1,9 @@
-//! Thresholds from which on work is divided among threads: sizes that take one thread about 5 µs, measured on
-//! networks of small layers. A sleeping thread takes longer to wake, but while a network runs, threads seldom sleep.
+//! How work is divided: into parts of even length, and among threads from thresholds on. These are sizes that take one
+//! thread about 5 µs, measured on networks of small layers. A sleeping thread takes longer to wake, but while a network
+//! runs, threads seldom sleep.
 
-use super::gemm::driver::balanced_chunk;
 use pteron_pool::Pool;
+use std::ops::Range;
 
 /// An amount of work worth dividing. Under Miri, which is too slow for such sizes, less work is divided, so that
 /// tests cover it.
@@ -26,6 +27,72 @@ pub(crate) fn threads(pool: &Pool, work: usize, unit: usize) -> usize {
     if work < unit { 1 } else { pool.threads().min(work / (unit / 2)) }
 }
 
+/// Runs the tasks `0..count` on this thread if `threads` is one, otherwise on `pool`.
+pub(crate) fn tasks(pool: &Pool, threads: usize, count: usize, task: impl Fn(usize) + Copy + Sync) {
+    if threads == 1 {
+        (0..count).for_each(task);
+    } else {
+        pool.parallel_for(count, 1, &|tasks| tasks.for_each(task));
+    }
+}
+
+/// A matrix divided into tasks, each a block of whole units of rows and of columns.
+pub(crate) struct Grid {
+    /// The numbers of tasks along rows and along columns.
+    parts: [usize; 2],
+    sizes: [usize; 2],
+    units: [usize; 2],
+}
+
+impl Grid {
+    /// Divides rows and columns into at most `threads` tasks so that the largest is smallest; among equals, into tasks
+    /// nearest to square.
+    pub(crate) fn new(threads: usize, sizes: [usize; 2], units: [usize; 2]) -> Self {
+        // The cost of reading only breaks ties between tasks of equal size.
+        Self::with_reads(threads, sizes, units, [1e-3; 2])
+    }
+
+    /// Like [`Self::new`], but counting reads: reading one unit of rows costs `of_rows`, and one unit of columns
+    /// `of_cols`, relative to multiplying one unit of rows by one of columns.
+    pub(crate) fn with_reads(
+        threads: usize,
+        sizes: [usize; 2],
+        units: [usize; 2],
+        [of_rows, of_cols]: [f64; 2],
+    ) -> Self {
+        let [rows, cols] = [0, 1].map(|d| sizes[d].div_ceil(units[d]));
+        let mut parts = [1, 1];
+        let mut least = f64::INFINITY;
+        for tm in 1..=threads.min(rows) {
+            let tn = (threads / tm).min(cols).max(1);
+            let (r, c) = (rows.div_ceil(tm) as f64, cols.div_ceil(tn) as f64);
+            // The cost of the largest task.
+            let cost = r * c + r * of_rows + c * of_cols;
+            if cost < least {
+                (least, parts) = (cost, [tm, tn]);
+            }
+        }
+        Self { parts, sizes, units }
+    }
+
+    pub(crate) fn tasks(&self) -> usize {
+        self.parts[0] * self.parts[1]
+    }
+
+    /// The rows and the columns of a task.
+    pub(crate) fn part(&self, task: usize) -> [Range<usize>; 2] {
+        let at = [task / self.parts[1], task % self.parts[1]];
+        [0, 1].map(|d| share(at[d], self.parts[d], self.sizes[d], self.units[d]))
+    }
+}
+
+/// The `i`th of `parts` shares of `len` items, in whole units.
+pub(crate) fn share(i: usize, parts: usize, len: usize, unit: usize) -> Range<usize> {
+    let units = len.div_ceil(unit);
+    let at = |i: usize| (units * i / parts * unit).min(len);
+    at(i)..at(i + 1)
+}
+
 /// Elements of a chunk: many cache lines, so that shared lines at its ends do not matter. A thread's chunks are
 /// adjacent.
 const PART: usize = ELEMENTS / 2;
@@ -41,6 +108,11 @@ pub(crate) fn elements<T: Send>(
 ) {
     let grain = if out.len() < worth { usize::MAX } else { 1 };
     pool.parallel_chunks_mut(out, PART, grain, &|i, part| body(i * PART, part));
+}
+
+/// The part length that divides `len` most evenly into the fewest parts of at most `max`; at least one.
+pub(crate) fn balanced_chunk(len: usize, max: usize) -> usize {
+    len.div_ceil(len.div_ceil(max).max(1)).max(1)
 }
 
 /// The number of queries of a head that attention processes together, at most `most`: few enough that their scores

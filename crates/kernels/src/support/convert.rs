@@ -1,6 +1,6 @@
 //! Copies that change the type, and conversion of tensors into scratch memory of a given type.
 
-use crate::support::copy::{copy_bytes, copy_view};
+use crate::support::copy::{PIECE, copy_bytes, copy_view};
 use crate::support::dtype::{Compute, conversion_type};
 use crate::support::layout::Layout;
 use crate::support::map::{Input, aligned, elementwise, map_sized};
@@ -185,9 +185,6 @@ pub(crate) fn fill<C: Compute>(out: &mut TensorViewMut<'_>, value: C) -> Result<
     }
     Ok(())
 }
-
-/// The bytes that are moved or filled between two checks of the interrupt handle.
-pub(crate) const PIECE: usize = 1 << 18;
 
 /// Fills an out with zero bytes.
 pub(crate) fn fill_zero(out: &mut TensorViewMut<'_>) {

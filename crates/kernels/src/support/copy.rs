@@ -1,11 +1,13 @@
 //! Copies between layouts, on which all shape operators are built.
 
 use crate::compute::{self, Isa, MatMut, MatRef};
-use crate::support::convert::PIECE;
 use crate::support::layout::Layout;
 use pteron_operator::{Args, Error, Outs, Result, ensure};
 use pteron_tensor::{TensorView, TensorViewMut};
 use smallvec::SmallVec;
+
+/// The bytes that are moved or filled between two checks of the interrupt handle.
+pub(crate) const PIECE: usize = 1 << 18;
 
 /// Copies a view of argument 0 to the first out; `view` derives the view's layout from the argument's.
 pub(crate) fn copy_view(

@@ -55,6 +55,11 @@ impl DimSet {
         self.0 & (1 << dim) != 0
     }
 
+    /// Whether one of these dimensions of a tensor has size zero, so that there are no elements to reduce over.
+    pub(crate) fn is_empty(self, sizes: &Shape) -> bool {
+        (0..sizes.rank()).any(|d| self.contains(d) && sizes[d] == 0)
+    }
+
     /// The sizes of a tensor after reducing these dimensions: size one if `keepdim`, otherwise removed.
     pub(crate) fn reduce(self, sizes: &Shape, keepdim: bool) -> Shape {
         let mut out = *sizes;

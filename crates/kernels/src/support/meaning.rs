@@ -1,5 +1,6 @@
 //! Meanings that operators of several families share.
 
+use pteron_operator::facts::{Dims, wrap};
 use pteron_operator::{Arg, Args, Binary, Expression, Meaning, Unary};
 use pteron_tensor::Shape;
 
@@ -27,6 +28,12 @@ pub(crate) fn binary(f: Binary) -> Option<Meaning> {
 pub(crate) fn clamped(low: f64, high: f64) -> Option<Meaning> {
     let (low, high) = (low as f32, high as f32);
     (low <= high).then(|| Meaning::Elementwise(Expression::clamp(low, high)))
+}
+
+/// The dimensions of the first tensor that an argument lists.
+pub(crate) fn dims_at(args: &Args<'_>, index: usize) -> Option<Dims> {
+    let rank = args.meta(0).ok()?.rank();
+    args.ints(index).ok()?.iter().map(|&d| wrap(d, rank)).collect()
 }
 
 /// The position of an optional tensor argument: `Some(None)` if it is absent, `None` if it is not a tensor.

@@ -17,6 +17,7 @@ pub(crate) mod remap;
 pub(crate) mod rows;
 pub(crate) mod select;
 pub(crate) mod special;
+pub(crate) mod truth;
 
 /// The instruction set that a call may use.
 pub(crate) fn isa(ctx: &pteron_operator::KernelContext<'_>) -> crate::compute::Isa {

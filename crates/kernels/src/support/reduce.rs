@@ -4,7 +4,7 @@ use crate::support::dims::DimSet;
 use crate::support::dtype::{Compute, Load, conversion};
 use crate::support::layout::{Layout, Walk};
 use crate::support::map::aligned;
-use pteron_operator::{KernelContext, Result};
+use pteron_operator::{Args, KernelContext, Result};
 use pteron_tensor::{ScalarType, TensorMeta, TensorView, TensorViewMut};
 
 /// A reduction of elements that are read as `C`.
@@ -35,6 +35,11 @@ const BLOCK: usize = 512;
 const COLUMNS: usize = 64;
 /// Grain size: the smallest number of elements worth waking a thread for.
 const GRAIN: usize = 1 << 15;
+
+/// The dimensions at an argument; all of them if it is absent or empty.
+pub(crate) fn dims_at(args: &Args<'_>, index: usize) -> Result<DimSet> {
+    DimSet::reduced(args.name(index), args.optional_ints(index)?, args.meta(0)?.rank())
+}
 
 /// Resizes `out` to the sizes of `x` without `dims` (kept with size one if `keepdim`), and sets it
 /// to the reductions over `dims`.

@@ -29,7 +29,6 @@ const CIRCLES: &[(&str, &[Circle])] = &[
             "A constant can be derived from other constants, which its derivation keeps for passes.",
         )],
     ),
-    ("kernels", &[Tangle(7), Tangle(6), Tangle(2), Tangle(2)]),
     ("pool", &[Recursion(5, "A pool makes workers, which run tasks, which run loops on the pool.")]),
     (
         "tfrt/host",

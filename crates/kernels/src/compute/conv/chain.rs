@@ -5,9 +5,9 @@
 //! Results are bit-identical to those of the convolutions run one by one.
 
 use super::super::gemm::Activation;
-use super::super::gemm::driver::share;
 use super::super::mat::Shared;
 use super::super::{scratch, split};
+use super::problem::Window;
 use super::{Conv, ConvEpilogue, ConvFrame, ConvParams, Layout, depthwise_last};
 use pteron_pool::Pool;
 use smallvec::SmallVec;
@@ -111,15 +111,11 @@ pub fn chain(pool: &Pool, links: &[Link<'_>], x: &[f32], out: &mut [f32], residu
     let threads = split::threads(pool, work, split::TAPS).min(lines.div_ceil(least_lines(one, more)));
     let out = Shared::new(out);
     let task = |t: usize| {
-        let lines = share(t, threads, lines, 1);
+        let lines = split::share(t, threads, lines, 1);
         // SAFETY: tasks have lines of their own.
         unsafe { Strips { links, x, out, residual }.run(lines) };
     };
-    if threads == 1 {
-        task(0);
-    } else {
-        pool.parallel_for(threads, 1, &|tasks| tasks.for_each(task));
-    }
+    split::tasks(pool, threads, threads, task);
 }
 
 /// The lines of the first intermediate image that `lines` lines of the last output read, and how many more each
@@ -234,13 +230,6 @@ impl Strips<'_> {
         let out = out.row(0).expect("contiguous lines");
         last.lines(from, lines.clone(), out, self.residual.map(|r| &r[elements]));
     }
-}
-
-/// Consecutive lines of an image, from line `first` on.
-#[derive(Clone, Copy)]
-pub(super) struct Window<'a> {
-    pub(super) elements: &'a [f32],
-    pub(super) first: usize,
 }
 
 impl Link<'_> {

@@ -8,7 +8,8 @@ use super::super::math;
 use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
-use super::{ConvEpilogue, ConvFrame, ConvParams};
+use super::params::{ConvFrame, ConvParams};
+use super::problem::Problem;
 use pteron_pool::Pool;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
@@ -35,16 +36,8 @@ pub(super) fn fits(p: &ConvParams) -> bool {
 }
 
 /// Convolves with `weights[channel][tap]`.
-pub(super) fn run(
-    isa: Isa,
-    pool: &Pool,
-    p: &ConvParams,
-    frame: &ConvFrame,
-    weights: &[f32],
-    x: &[f32],
-    out: &mut [f32],
-    epilogue: &ConvEpilogue<'_>,
-) {
+pub(super) fn run(pool: &Pool, problem: Problem<'_>, weights: &[f32], out: &mut [f32]) {
+    let Problem { isa, p, frame, x, epilogue } = problem;
     let depth = frame.output[0];
     let planes = frame.batch * p.out_channels * depth;
     let area = frame.output[1] * frame.output[2];

@@ -6,8 +6,10 @@ use super::super::math;
 use super::super::packed_weights::{PackedWeightsReader, WeightBuffer};
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
-use super::chain::Window;
-use super::{ConvEpilogue, ConvFrame, ConvParams, ConvWeights, TAIL_PART};
+use super::epilogue::{ConvEpilogue, TAIL_PART};
+use super::params::{ConvFrame, ConvParams};
+use super::problem::{Problem, Window};
+use super::weights::ConvWeights;
 use pteron_pool::Pool;
 use pteron_tensor::{AlignedBuffer, Result};
 use std::ops::Range;
@@ -47,16 +49,8 @@ impl DepthwiseLast {
         self.weights.own_bytes()
     }
 
-    pub(super) fn run(
-        &self,
-        isa: Isa,
-        pool: &Pool,
-        p: &ConvParams,
-        frame: &ConvFrame,
-        x: &[f32],
-        out: &mut [f32],
-        epilogue: &ConvEpilogue<'_>,
-    ) {
+    pub(super) fn run(&self, pool: &Pool, problem: Problem<'_>, out: &mut [f32]) {
+        let Problem { isa, p, frame, x, epilogue } = problem;
         let [_, height, width] = frame.output;
         let lines = frame.batch * frame.output[0] * height;
         let line_len = width * p.out_channels;

@@ -2,12 +2,15 @@
 //! apart, and every tap adds a fixed offset. No row needs a pointer of its own, and all groups use the same offsets.
 //! If patches cross the border of the image, its lines are copied with their padding, a strip at a time.
 
-use super::super::gemm::driver::{MAX_F32_SUM, accumulation_len, grid, share};
+use super::super::gemm::driver::{MAX_F32_SUM, accumulation_len};
 use super::super::gemm::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::super::gemm::tile;
 use super::super::scratch;
-use super::rows::{KC, MC, Run};
-use super::{ConvFrame, ConvParams, Layout};
+use super::super::split::{self, Grid};
+use super::params::{ConvFrame, ConvParams, Layout};
+use super::patches::Run;
+use super::phase::{KC, MC};
+use super::problem::Problem;
 use pteron_pool::Pool;
 use std::ops::Range;
 
@@ -101,27 +104,22 @@ struct Share {
 impl Run<'_> {
     /// Computes all images, divided among `threads` threads by lines, then by groups or by channels.
     pub(super) fn by_lines(&self, pool: &Pool, threads: usize, lines: &Lines) {
-        let (p, frame) = (self.p, self.frame);
+        let Problem { isa, p, frame, epilogue, .. } = self.problem;
         let (all, cols) = (frame.batch * frame.output[1], p.out_channels / p.groups);
-        let unit = tile::panel_cols(self.isa);
-        // A tail needs all channels of a pixel.
-        let units = if self.epilogue.tail.is_some() { 1 } else { p.groups.max(cols.div_ceil(unit)) };
-        let (tm, tn) = grid(threads, all, units);
-        let part = |t: usize| {
-            let (mut groups, mut columns) = (0..p.groups, 0..cols);
-            match p.groups {
-                1 => columns = share(t % tn, tn, cols, unit),
-                _ => groups = share(t % tn, tn, p.groups, 1),
-            }
-            let lines_of = share(t / tn, tm, all, 1);
-            // SAFETY: tasks have lines, groups or channels of their own.
-            unsafe { self.share(lines, &Share { lines: lines_of, groups, cols: columns }) };
+        let (count, unit) = match p.groups {
+            // A tail needs all channels of a pixel.
+            1 if epilogue.tail.is_some() => (cols, cols),
+            1 => (cols, tile::panel_cols(isa)),
+            groups => (groups, 1),
         };
-        if threads == 1 {
-            (0..tm * tn).for_each(part);
-        } else {
-            pool.parallel_for(tm * tn, 1, &|tasks| tasks.for_each(part));
-        }
+        let grid = Grid::new(threads, [all, count], [1, unit]);
+        let part = |t: usize| {
+            let [lines_of, columns] = grid.part(t);
+            let (groups, cols) = if p.groups == 1 { (0..1, columns) } else { (columns, 0..cols) };
+            // SAFETY: tasks have lines, groups or channels of their own.
+            unsafe { self.share(lines, &Share { lines: lines_of, groups, cols }) };
+        };
+        split::tasks(pool, threads, grid.tasks(), part);
     }
 
     /// Computes the lines of a task, strip by strip.
@@ -132,7 +130,7 @@ impl Run<'_> {
         if share.groups.is_empty() || share.cols.is_empty() {
             return;
         }
-        let (p, frame) = (self.p, self.frame);
+        let Problem { p, frame, x, epilogue, .. } = self.problem;
         let [_, height, width] = frame.output;
         let pixels = frame.in_pixels() * p.in_channels;
         let mut line = share.lines.start;
@@ -140,7 +138,7 @@ impl Run<'_> {
             let (n, y) = (line / height, line % height);
             let end = share.lines.end.min(line - y + height).min(line + lines.strip);
             let strip = y..y + (end - line);
-            let image = &self.x[n * pixels..][..pixels];
+            let image = &x[n * pixels..][..pixels];
             if lines.copied {
                 let count = (strip.len() - 1) * p.stride[1] + (p.kernel[1] - 1) * p.dilation[1] + 1;
                 scratch::with(count * lines.pitch, |copy| {
@@ -154,7 +152,7 @@ impl Run<'_> {
                     self.strip(lines, n, strip.clone(), share, &image[y * p.stride[1] * lines.pitch..])
                 };
             }
-            if self.epilogue.tail.is_some() {
+            if epilogue.tail.is_some() {
                 let rows = strip.start * width..strip.end * width;
                 // SAFETY: as the caller promises.
                 let c = unsafe { self.output_block(n, 0, rows.clone(), share.cols.clone()) };
@@ -167,7 +165,7 @@ impl Run<'_> {
     /// Copies the input lines that are read by output line `y` and those after it, with zeros on either side, to
     /// lines of `pitch` elements. Lines outside the image are zero.
     fn copy_lines(&self, image: &[f32], y: usize, pitch: usize, copy: &mut [f32]) {
-        let (p, frame) = (self.p, self.frame);
+        let (p, frame) = (self.problem.p, self.problem.frame);
         let len = frame.input[2] * p.in_channels;
         let before = (p.padding[2] * p.in_channels).min(pitch);
         for (i, to) in copy.chunks_exact_mut(pitch).enumerate() {
@@ -189,10 +187,11 @@ impl Run<'_> {
     /// # Safety
     /// As for [`Self::share`].
     unsafe fn strip(&self, lines: &Lines, n: usize, strip: Range<usize>, share: &Share, data: &[f32]) {
-        let (p, width) = (self.p, self.frame.output[2]);
+        let Problem { isa, p, frame, .. } = self.problem;
+        let width = frame.output[2];
         let ci = p.in_channels / p.groups;
         let step = p.stride[2] * p.in_channels;
-        let height = width.div_ceil(width.div_ceil(tile::max_rows_in_place(self.isa)));
+        let height = width.div_ceil(width.div_ceil(tile::max_rows_in_place(isa)));
         let (k, run) = (ci * lines.wide, accumulation_len(p.taps() * ci, KC));
         for first in strip.clone().step_by(lines.block) {
             let block = first..strip.end.min(first + lines.block);
@@ -205,7 +204,7 @@ impl Run<'_> {
                 for chunk in self.phase.chunks(lines.taps, k, run) {
                     let row = chunk.taps.start * k + chunk.channels.start;
                     let sweep = Sweep {
-                        isa: self.isa,
+                        isa,
                         epilogue: &epilogue,
                         rows: 0..rows.len(),
                         cols: share.cols.clone(),

@@ -15,9 +15,13 @@
 mod chain;
 mod depthwise_first;
 mod depthwise_last;
+mod epilogue;
 mod lines;
 mod params;
+mod patches;
+mod phase;
 mod planes;
+mod problem;
 mod rows;
 mod weights;
 mod winograd;
@@ -27,56 +31,21 @@ mod winograd_transforms;
 mod tests;
 
 pub use chain::{Link, chain, chain_pays, chains};
+pub use epilogue::{ConvEpilogue, Tail};
 pub use params::{ConvFrame, ConvParams, Layout};
 
-use super::gemm::Activation;
 use super::isa::Isa;
 use super::packed_weights::{PackedWeightsReader, WeightBuffer};
-use chain::Window;
 use depthwise_last::DepthwiseLast;
+use epilogue::TAIL_PART;
 use planes::PlanesConv;
+use problem::{Problem, Window};
 use pteron_pool::Pool;
 use pteron_tensor::{AlignedBuffer, Result};
 use rows::RowsConv;
 use std::ops::Range;
 pub use weights::ConvWeights;
 use winograd::Winograd;
-
-/// A function that is applied to a result part by part, while a part is in the caches: it is called once with every
-/// element of the result, in contiguous parts of any length, with the index of a part's first element. Several
-/// threads may call it concurrently.
-#[derive(Clone, Copy)]
-pub struct Tail<'a>(pub &'a (dyn Fn(usize, &mut [f32]) + Sync));
-
-impl std::fmt::Debug for Tail<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tail")
-    }
-}
-
-/// Approximate number of elements of a part of a result.
-const TAIL_PART: usize = 1 << 13;
-
-/// The epilogue of a convolution: `tail(activation(sum + bias + residual))`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ConvEpilogue<'a> {
-    /// One value an output channel.
-    pub bias: Option<&'a [f32]>,
-    /// An image of the output's size and layout.
-    pub residual: Option<&'a [f32]>,
-    /// Function to apply.
-    pub activation: Activation,
-    /// Applied last. Channels-last results of a convolution with one group that is not transposed are passed to it as
-    /// they are computed; other results once they are complete.
-    pub tail: Option<Tail<'a>>,
-}
-
-impl ConvEpilogue<'_> {
-    /// The epilogue of a range of the elements.
-    fn part(&self, elements: Range<usize>) -> Self {
-        Self { residual: self.residual.map(|r| &r[elements]), ..*self }
-    }
-}
 
 /// A convolution, with weights packed for an instruction set and for the layouts of its images.
 #[derive(Debug)]
@@ -287,16 +256,16 @@ impl Conv {
         let whole = epilogue.tail;
         let epilogue = &ConvEpilogue { tail: epilogue.tail.filter(|_| self.makes_parts()), ..*epilogue };
         let complete = whole.filter(|_| x.is_empty() || epilogue.tail.is_none());
+        let problem = Problem { isa: self.isa, p, frame, x, epilogue };
         match &self.algorithm {
             _ if x.is_empty() => self.run_empty(frame, out, epilogue),
-            Algorithm::Rows(algorithm) => algorithm.run(self.isa, pool, p, frame, x, out, epilogue),
-            Algorithm::Planes(algorithm) => algorithm.run(self.isa, pool, p, frame, x, out, epilogue),
+            Algorithm::Rows(algorithm) => algorithm.run(pool, problem, out),
+            Algorithm::Planes(algorithm) => algorithm.run(pool, problem, out),
             Algorithm::DepthwiseFirst(weights) => {
-                let weights = weights.elements();
-                depthwise_first::run(self.isa, pool, p, frame, weights, x, out, epilogue);
+                depthwise_first::run(pool, problem, weights.elements(), out);
             }
-            Algorithm::DepthwiseLast(algorithm) => algorithm.run(self.isa, pool, p, frame, x, out, epilogue),
-            Algorithm::Winograd(algorithm) => algorithm.run(self.isa, pool, p, frame, x, out, epilogue),
+            Algorithm::DepthwiseLast(algorithm) => algorithm.run(pool, problem, out),
+            Algorithm::Winograd(algorithm) => algorithm.run(pool, problem, out),
         }
         if let Some(tail) = complete {
             pool.parallel_chunks_mut(out, TAIL_PART, 1, &|i, part| (tail.0)(i * TAIL_PART, part));

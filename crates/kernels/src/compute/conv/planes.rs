@@ -2,9 +2,7 @@
 //! patch of one output pixel. Patches are gathered (im2col) a block at a time, directly into the panels that the
 //! product reads; a 1x1 kernel needs none of that, because the image is its matrix of patches.
 
-use super::super::gemm::driver::{
-    Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, accumulation_len, balanced_chunk, grid, share,
-};
+use super::super::gemm::driver::{Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, accumulation_len};
 use super::super::gemm::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
@@ -12,8 +10,9 @@ use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef};
 use super::super::packed_weights::PackedWeightsReader;
 use super::super::scratch;
-use super::super::split;
-use super::{ConvEpilogue, ConvFrame, ConvParams};
+use super::super::split::{self, Grid, balanced_chunk};
+use super::params::ConvParams;
+use super::problem::Problem;
 use pteron_pool::Pool;
 use pteron_tensor::Result;
 use std::ops::Range;
@@ -50,31 +49,21 @@ impl PlanesConv {
         self.weights.iter().map(PackedA::bytes).sum()
     }
 
-    pub(super) fn run(
-        &self,
-        isa: Isa,
-        pool: &Pool,
-        p: &ConvParams,
-        frame: &ConvFrame,
-        x: &[f32],
-        out: &mut [f32],
-        epilogue: &ConvEpilogue<'_>,
-    ) {
-        let run = Run { isa, p, frame, x, epilogue, conv: self };
+    pub(super) fn run(&self, pool: &Pool, problem: Problem<'_>, out: &mut [f32]) {
+        let Problem { isa, p, frame, .. } = problem;
+        let run = Run { problem, conv: self };
         let (rows, cols) = (p.out_channels / p.groups, frame.out_pixels());
         let units = frame.batch * p.groups;
         let k = p.in_channels / p.groups * p.taps();
         let work = units.saturating_mul(rows).saturating_mul(cols).saturating_mul(k);
         pteron_pool::count(work);
         let threads = split::threads(pool, work, split::PRODUCTS);
-        let (row_unit, col_unit) = (self.weights[0].height(), tile::panel_cols(isa));
-        let (tm, tn) = grid(threads.div_ceil(units), rows.div_ceil(row_unit), cols.div_ceil(col_unit));
+        let grid_units = [self.weights[0].height(), tile::panel_cols(isa)];
+        let grid = Grid::new(threads.div_ceil(units), [rows, cols], grid_units);
         // One row a plane; the planes of a unit are adjacent.
         let out = MatMut::new(out, units * rows, cols).blocks();
         let part = |t: usize| {
-            let (unit, t) = (t / (tm * tn), t % (tm * tn));
-            let planes = share(t / tn, tm, rows, row_unit);
-            let pixels = share(t % tn, tn, cols, col_unit);
+            let (unit, [planes, pixels]) = (t / grid.tasks(), grid.part(t % grid.tasks()));
             if !planes.is_empty() && !pixels.is_empty() {
                 let first = unit * rows;
                 // SAFETY: units have planes of their own, and the shares of a unit differ in their planes or pixels.
@@ -82,46 +71,38 @@ impl PlanesConv {
                 run.part(unit / p.groups, unit % p.groups, planes, pixels, c);
             }
         };
-        if threads == 1 {
-            (0..units * tm * tn).for_each(part);
-        } else {
-            pool.parallel_for(units * tm * tn, 1, &|tasks| tasks.for_each(part));
-        }
+        split::tasks(pool, threads, units * grid.tasks(), part);
     }
 }
 
 struct Run<'a> {
-    isa: Isa,
-    p: &'a ConvParams,
-    frame: &'a ConvFrame,
-    x: &'a [f32],
-    epilogue: &'a ConvEpilogue<'a>,
+    problem: Problem<'a>,
     conv: &'a PlanesConv,
 }
 
 impl Run<'_> {
     /// Computes a range of channels and pixels of image `n`, group `g`. C is that block.
     fn part(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
-        let (p, frame) = (self.p, self.frame);
+        let Problem { isa, p, frame, x, epilogue } = self.problem;
         let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
         let (in_pixels, out_pixels) = (frame.in_pixels(), frame.out_pixels());
         let first = (n * p.out_channels + g * co) * out_pixels;
         let epilogue = Epilogue {
-            bias: self.epilogue.bias.map_or(Bias::None, |b| Bias::PerRow(&b[g * co..][..co])),
-            residual: self.epilogue.residual.map(|r| (1.0, MatRef::new(&r[first..], co, out_pixels))),
-            activation: self.epilogue.activation,
+            bias: epilogue.bias.map_or(Bias::None, |b| Bias::PerRow(&b[g * co..][..co])),
+            residual: epilogue.residual.map(|r| (1.0, MatRef::new(&r[first..], co, out_pixels))),
+            activation: epilogue.activation,
             ..Epilogue::NONE
         };
-        let image = &self.x[(n * p.in_channels + g * ci) * in_pixels..][..ci * in_pixels];
+        let image = &x[(n * p.in_channels + g * ci) * in_pixels..][..ci * in_pixels];
         let weights = &self.conv.weights[g];
         let k = ci * p.taps();
         let whole = p.taps() == 1 && p.stride == [1; 3] && p.padding == [0; 3] && frame.input == frame.output;
         if whole || k == 0 {
             let b = Rhs::Plain(MatRef::new(image, k, out_pixels));
             let a = Lhs::Packed(weights);
-            return Job { isa: self.isa, m: co, n: out_pixels, k, a, b, epilogue }.part(rows, cols, c);
+            return Job { isa, m: co, n: out_pixels, k, a, b, epilogue }.part(rows, cols, c);
         }
-        let nr = tile::panel_cols(self.isa);
+        let nr = tile::panel_cols(isa);
         let kc = balanced_chunk(k, accumulation_len(k, KC));
         let nc = NC.min(cols.len().next_multiple_of(nr));
         scratch::with(kc * nc + nc, |scratch| {
@@ -142,7 +123,7 @@ impl Run<'_> {
                         }
                     }
                     let sweep = Sweep {
-                        isa: self.isa,
+                        isa,
                         epilogue: &plain,
                         rows: rows.clone(),
                         cols: jcols.clone(),
@@ -174,7 +155,7 @@ impl Run<'_> {
     /// Writes what each of the pixels `cols` reads for one channel and tap, then zeros.
     fn patches(&self, image: &[f32], row: usize, cols: Range<usize>, line: &mut [f32]) {
         pteron_pool::count(line.len());
-        let (p, frame) = (self.p, self.frame);
+        let (p, frame) = (self.problem.p, self.problem.frame);
         let (channel, tap) = (row / p.taps(), row % p.taps());
         let at = [tap / (p.kernel[1] * p.kernel[2]), tap / p.kernel[2] % p.kernel[1], tap % p.kernel[2]];
         let plane = &image[channel * frame.in_pixels()..][..frame.in_pixels()];

@@ -1,3 +1,4 @@
+use super::super::gemm::Activation;
 use super::super::math::Unary;
 use super::super::packed_weights::PackedWeightsReader;
 use super::*;

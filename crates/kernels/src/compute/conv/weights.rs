@@ -1,6 +1,6 @@
 //! The weights of a convolution before they are packed.
 
-use super::ConvParams;
+use super::params::ConvParams;
 use pteron_tensor::Result;
 use pteron_tensor::memory::with_room;
 

@@ -15,17 +15,21 @@
 //! whose sums are not all finite are summed directly instead, with taps reconstructed from the transformed weights.
 
 use super::super::gemm::PackedB;
-use super::super::gemm::driver::{balanced_chunk, grid, share};
 use super::super::gemm::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::super::gemm::{Epilogue, tile};
 use super::super::isa::Isa;
 use super::super::mat::{MatMut, MatRef, Shared};
 use super::super::packed_weights::PackedWeightsReader;
 use super::super::simd::dispatch;
-use super::super::{math, scratch, split};
-use super::rows::{KC, RowsConv};
+use super::super::split::{self, Grid, balanced_chunk};
+use super::super::{math, scratch};
+use super::epilogue::ConvEpilogue;
+use super::params::{ConvFrame, ConvParams, Layout};
+use super::phase::KC;
+use super::problem::Problem;
+use super::rows::RowsConv;
+use super::weights::ConvWeights;
 use super::winograd_transforms::{InputTransform, OutputTransform, POINTS, TAPS, WeightTransform, taps_of};
-use super::{ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout};
 use pteron_pool::Pool;
 use pteron_tensor::Result;
 use std::ops::Range;
@@ -109,41 +113,27 @@ impl Winograd {
         self.weights.bytes()
     }
 
-    pub(super) fn run(
-        &self,
-        isa: Isa,
-        pool: &Pool,
-        p: &ConvParams,
-        frame: &ConvFrame,
-        x: &[f32],
-        out: &mut [f32],
-        epilogue: &ConvEpilogue<'_>,
-    ) {
+    pub(super) fn run(&self, pool: &Pool, problem: Problem<'_>, out: &mut [f32]) {
+        let Problem { isa, p, frame, epilogue, .. } = problem;
         let [depth, height, width] = frame.output;
         let lines = [height.div_ceil(2), width.div_ceil(2)];
         let tiles = frame.batch * depth * lines[0] * lines[1];
-        let run = Run { isa, p, frame, x, out: Shared::new(out), epilogue, conv: self, lines };
+        let run = Run { problem, out: Shared::new(out), conv: self, lines };
         let work = tiles.saturating_mul(POINTS * p.in_channels).saturating_mul(p.out_channels);
         pteron_pool::count(work);
         let threads = split::threads(pool, work, split::PRODUCTS);
-        let (panel, height) = (tile::panel_cols(isa), tile::max_rows_in_place(isa));
         // A tail needs whole lines of tiles, and all channels of a pixel.
-        let (tile_unit, col_units) = match epilogue.tail {
-            Some(_) => (lines[1], 1),
-            None => (height, p.out_channels.div_ceil(panel)),
+        let units = match epilogue.tail {
+            Some(_) => [lines[1], p.out_channels],
+            None => [tile::max_rows_in_place(isa), tile::panel_cols(isa)],
         };
-        let (tm, tn) = grid(threads, tiles.div_ceil(tile_unit), col_units);
+        let grid = Grid::new(threads, [tiles, p.out_channels], units);
         let part = |t: usize| {
-            let tiles = share(t / tn, tm, tiles, tile_unit);
-            let cols = share(t % tn, tn, p.out_channels, panel);
+            let [tiles, cols] = grid.part(t);
             // SAFETY: tasks have tiles or channels of their own.
             unsafe { run.part(tiles, cols) };
         };
-        if threads == 1 {
-            (0..tm * tn).for_each(part);
-        } else {
-            pool.parallel_for(tm * tn, 1, &|tasks| tasks.for_each(part));
-        }
+        split::tasks(pool, threads, grid.tasks(), part);
     }
 
     /// The weights for direct sums.
@@ -164,12 +154,8 @@ impl Winograd {
 }
 
 struct Run<'a> {
-    isa: Isa,
-    p: &'a ConvParams,
-    frame: &'a ConvFrame,
-    x: &'a [f32],
+    problem: Problem<'a>,
     out: Shared<'a>,
-    epilogue: &'a ConvEpilogue<'a>,
     conv: &'a Winograd,
     /// Lines of tiles in an image, and tiles in a line.
     lines: [usize; 2],
@@ -196,13 +182,13 @@ impl Run<'_> {
         if tiles.is_empty() || cols.is_empty() {
             return;
         }
-        let channels = self.p.in_channels;
-        let unit = tile::max_rows_in_place(self.isa);
+        let Problem { isa, p, epilogue, .. } = self.problem;
+        let (channels, unit) = (p.in_channels, tile::max_rows_in_place(isa));
         let held = (HELD / (POINTS * (channels + cols.len()))).max(LEAST_HELD);
         let most = balanced_chunk(tiles.len(), held).next_multiple_of(unit).min(tiles.len());
         let pitches = [channels, cols.len()].map(|n| most * n + GAP);
         // A tail is applied to whole lines of tiles, as soon as about `most` tiles are complete.
-        let group = match self.epilogue.tail {
+        let group = match epilogue.tail {
             Some(_) => (most / self.lines[1]).max(1) * self.lines[1],
             None => tiles.len(),
         };
@@ -225,7 +211,7 @@ impl Run<'_> {
 
     /// Splits a range of tiles by lines of tiles.
     fn segments(&self, tiles: Range<usize>) -> impl Iterator<Item = Segment> {
-        let ([lines, columns], [_, height, width]) = (self.lines, self.frame.output);
+        let ([lines, columns], [_, height, width]) = (self.lines, self.problem.frame.output);
         let mut next = tiles.start;
         std::iter::from_fn(move || {
             let (line, column) = (next / columns, next % columns);
@@ -239,19 +225,20 @@ impl Run<'_> {
 
     /// Applies the input transform for a range of tiles.
     fn transform_inputs(&self, tiles: Range<usize>, points: &mut [f32], pitch: usize) {
-        let (channels, [depth, height, width]) = (self.p.in_channels, self.frame.input);
+        let Problem { isa, p, frame, x, .. } = self.problem;
+        let (channels, [depth, height, width]) = (p.in_channels, frame.input);
         let len = height * width * channels;
         let mut done = 0;
         for Segment { image, first, count, .. } in self.segments(tiles) {
             // The output may have more planes than the input; these read nothing.
-            let (n, z) = (image / self.frame.output[0], image % self.frame.output[0]);
+            let (n, z) = (image / frame.output[0], image % frame.output[0]);
             let (image, size) = match z < depth {
-                true => (&self.x[(n * depth + z) * len..][..len], [height, width]),
+                true => (&x[(n * depth + z) * len..][..len], [height, width]),
                 false => (&[][..], [0; 2]),
             };
-            let first = [0, 1].map(|d| first[d].wrapping_sub(self.p.padding[d + 1]) as isize);
+            let first = [0, 1].map(|d| first[d].wrapping_sub(p.padding[d + 1]) as isize);
             let out = &mut points[done * channels..];
-            dispatch(self.isa, InputTransform { image, size, channels, first, count, out, pitch });
+            dispatch(isa, InputTransform { image, size, channels, first, count, out, pitch });
             done += count;
         }
     }
@@ -264,8 +251,9 @@ impl Run<'_> {
         (points, points_pitch): (&[f32], usize),
         (products, products_pitch): (&mut [f32], usize),
     ) {
-        let channels = self.p.in_channels;
-        let height = tiles.div_ceil(tiles.div_ceil(tile::max_rows_in_place(self.isa)));
+        let Problem { isa, p, .. } = self.problem;
+        let channels = p.in_channels;
+        let height = tiles.div_ceil(tiles.div_ceil(tile::max_rows_in_place(isa)));
         let some = balanced_chunk(channels, KC);
         for (point, products) in products.chunks_exact_mut(products_pitch).enumerate() {
             let tiles_of = MatRef::new(&points[point * points_pitch..], tiles, channels);
@@ -273,7 +261,7 @@ impl Run<'_> {
             for first in (0..channels).step_by(some) {
                 let inner = first..channels.min(first + some);
                 let sweep = Sweep {
-                    isa: self.isa,
+                    isa,
                     epilogue: &Epilogue::NONE,
                     rows: 0..tiles,
                     cols: cols.clone(),
@@ -299,6 +287,7 @@ impl Run<'_> {
         products: &[f32],
         pitch: usize,
     ) {
+        let Problem { isa, p, epilogue, .. } = self.problem;
         let mut done = 0;
         for segment in self.segments(tiles) {
             let products = &products[done * cols.len()..];
@@ -309,16 +298,16 @@ impl Run<'_> {
                 products,
                 pitch,
                 out: lines.each_mut().map(MatMut::reborrow),
-                bias: self.epilogue.bias.map(|b| &b[cols.clone()]),
+                bias: epilogue.bias.map(|b| &b[cols.clone()]),
                 residual: [0, 1].map(|y| self.residual(&segment, y, &cols)),
-                residual_step: self.p.out_channels,
-                bounds: self.epilogue.activation.bounds(),
+                residual_step: p.out_channels,
+                bounds: epilogue.activation.bounds(),
             };
-            if !dispatch(self.isa, transform) {
+            if !dispatch(isa, transform) {
                 // SAFETY: as the caller promises.
                 unsafe { self.sum_directly(&segment, cols.clone()) };
-            } else if let Some(function) = self.epilogue.activation.function() {
-                lines.into_iter().for_each(|line| math::activate_rows(self.isa, function, line));
+            } else if let Some(function) = epilogue.activation.function() {
+                lines.into_iter().for_each(|line| math::activate_rows(isa, function, line));
             }
         }
     }
@@ -328,19 +317,20 @@ impl Run<'_> {
     /// # Safety
     /// As for [`Self::part`].
     unsafe fn sum_directly(&self, segment: &Segment, cols: Range<usize>) {
-        let (direct, n) = (self.conv.direct(self.isa, self.p), segment.image / self.frame.output[0]);
-        let epilogue = ConvEpilogue { tail: None, ..*self.epilogue };
+        let Problem { isa, p, frame, .. } = self.problem;
+        let (direct, n) = (self.conv.direct(isa, p), segment.image / frame.output[0]);
+        let epilogue = ConvEpilogue { tail: None, ..*self.problem.epilogue };
         for y in 0..segment.size[0] {
-            let first = self.pixel(segment, y) - n * self.frame.out_pixels();
+            let first = self.pixel(segment, y) - n * frame.out_pixels();
             let part = (n, first..first + segment.size[1], cols.clone());
             // SAFETY: as the caller promises.
-            unsafe { direct.pixels(self.isa, self.p, self.frame, (self.x, self.out), &epilogue, part) };
+            unsafe { direct.pixels(Problem { epilogue: &epilogue, ..self.problem }, self.out, part) };
         }
     }
 
     /// The index of the first pixel of line `y` of a segment.
     fn pixel(&self, segment: &Segment, y: usize) -> usize {
-        let [_, height, width] = self.frame.output;
+        let [_, height, width] = self.problem.frame.output;
         (segment.image * height + segment.first[0] + y) * width + segment.first[1]
     }
 
@@ -349,7 +339,7 @@ impl Run<'_> {
     /// # Safety
     /// As for [`Self::part`].
     unsafe fn line(&self, segment: &Segment, y: usize, cols: Range<usize>) -> MatMut<'_> {
-        let step = self.p.out_channels;
+        let step = self.problem.p.out_channels;
         let (first, width) = match y < segment.size[0] {
             true => (self.pixel(segment, y) * step + cols.start, segment.size[1]),
             false => (0, 0),
@@ -360,8 +350,8 @@ impl Run<'_> {
 
     /// The residual for [`Self::line`].
     fn residual(&self, segment: &Segment, y: usize, cols: &Range<usize>) -> Option<&[f32]> {
-        let residual = self.epilogue.residual.filter(|_| y < segment.size[0])?;
-        Some(&residual[self.pixel(segment, y) * self.p.out_channels + cols.start..])
+        let residual = self.problem.epilogue.residual.filter(|_| y < segment.size[0])?;
+        Some(&residual[self.pixel(segment, y) * self.problem.p.out_channels + cols.start..])
     }
 
     /// Applies the tail, if there is one, to the pixels of whole lines of tiles, all of whose channels are complete.
@@ -369,11 +359,12 @@ impl Run<'_> {
     /// # Safety
     /// As for [`Self::part`].
     unsafe fn run_tail(&self, tiles: Range<usize>) {
-        let Some(tail) = self.epilogue.tail else { return };
-        let [_, height, width] = self.frame.output;
+        let Problem { p, frame, epilogue, .. } = self.problem;
+        let Some(tail) = epilogue.tail else { return };
+        let [_, height, width] = frame.output;
         let pixel = |line: usize| (line / self.lines[0] * height + line % self.lines[0] * 2) * width;
-        let first = pixel(tiles.start / self.lines[1]) * self.p.out_channels;
-        let end = pixel(tiles.end / self.lines[1]) * self.p.out_channels;
+        let first = pixel(tiles.start / self.lines[1]) * p.out_channels;
+        let end = pixel(tiles.end / self.lines[1]) * p.out_channels;
         // SAFETY: as the caller promises.
         let mut pixels = unsafe { self.out.matrix(first, (1, end - first), (end - first, 1)) };
         (tail.0)(first, pixels.row(0).expect("contiguous elements"));

@@ -10,12 +10,13 @@ use super::super::isa::Isa;
 use super::super::mat::MatMut;
 use super::super::scratch;
 use super::super::simd::VectorIsa;
-use super::super::split;
+use super::super::split::{self, Grid, balanced_chunk};
+use super::dot;
 use super::epilogue::Epilogue;
+use super::operand::{Lhs, Rhs};
 use super::pack;
 use super::sweep::{LhsBlock, RhsBlock, Sweep};
 use super::tile;
-use super::{Lhs, Rhs, dot};
 use pteron_pool::Pool;
 use std::ops::Range;
 
@@ -37,11 +38,6 @@ const LONG_SUM_RUN: usize = 32;
 /// The most products of a sum of `k` that are added up in one accumulator, where a cache block holds `block` of them.
 pub(crate) fn accumulation_len(k: usize, block: usize) -> usize {
     if k > MAX_F32_SUM { LONG_SUM_RUN } else { block }
-}
-
-/// The part length that divides `len` most evenly into the fewest parts of at most `max`; at least one.
-pub(crate) fn balanced_chunk(len: usize, max: usize) -> usize {
-    len.div_ceil(len.div_ceil(max).max(1)).max(1)
 }
 
 /// Accumulators of a product with a long inner dimension: an f32 partial sum and an f64 total for each of `m x n`
@@ -116,7 +112,7 @@ impl Job<'_> {
         let work = self.m.max(split::LEAST_ROWS).saturating_mul(self.n).saturating_mul(self.k);
         pteron_pool::count(self.m.saturating_mul(self.n).saturating_mul(self.k));
         let threads = split::threads(pool, work, split::PRODUCTS);
-        divide(pool, threads, c, (self.row_unit(), self.col_unit()), &|rows, cols, c| {
+        divide(pool, threads, c, [self.row_unit(), self.col_unit()], &|rows, cols, c| {
             self.part(rows, cols, c);
         });
     }
@@ -323,57 +319,21 @@ pub(crate) fn divide(
     pool: &Pool,
     threads: usize,
     c: MatMut<'_>,
-    (row_unit, col_unit): (usize, usize),
+    units: [usize; 2],
     body: &(dyn Fn(Range<usize>, Range<usize>, MatMut<'_>) + Sync),
 ) {
     let (m, n) = (c.rows(), c.cols());
     if threads == 1 {
         return body(0..m, 0..n, c);
     }
-    let (tm, tn) = grid(threads, m.div_ceil(row_unit), n.div_ceil(col_unit));
+    let grid = Grid::new(threads, [m, n], units);
     let c = c.blocks();
-    pool.parallel_for(tm * tn, 1, &|tasks| {
+    pool.parallel_for(grid.tasks(), 1, &|tasks| {
         for t in tasks {
-            let (rows, cols) = (share(t / tn, tm, m, row_unit), share(t % tn, tn, n, col_unit));
+            let [rows, cols] = grid.part(t);
             // SAFETY: different tasks have disjoint shares of the rows or of the columns.
             let c = unsafe { c.block(rows.clone(), cols.clone()) };
             body(rows, cols, c);
         }
     });
-}
-
-/// The numbers of tasks along rows and along columns of `rows x cols` units, at most `threads` tasks in all, that
-/// minimize the largest task; among equals, the tasks nearest to square.
-pub(crate) fn grid(threads: usize, rows: usize, cols: usize) -> (usize, usize) {
-    // The cost of reading only breaks ties between tasks of equal size.
-    grid_of(threads, rows, cols, [1e-3; 2])
-}
-
-/// Like [`grid`], but counting reads: reading one unit of rows costs `of_rows`, and one unit of columns `of_cols`,
-/// relative to multiplying one unit of rows by one of columns.
-pub(crate) fn grid_of(
-    threads: usize,
-    rows: usize,
-    cols: usize,
-    [of_rows, of_cols]: [f64; 2],
-) -> (usize, usize) {
-    let mut best = (1, 1);
-    let mut least = f64::INFINITY;
-    for tm in 1..=threads.min(rows) {
-        let tn = (threads / tm).min(cols).max(1);
-        let (r, c) = (rows.div_ceil(tm) as f64, cols.div_ceil(tn) as f64);
-        // The cost of the largest task.
-        let cost = r * c + r * of_rows + c * of_cols;
-        if cost < least {
-            (least, best) = (cost, (tm, tn));
-        }
-    }
-    best
-}
-
-/// The `i`th of `parts` shares of `len` items, in whole units.
-pub(crate) fn share(i: usize, parts: usize, len: usize, unit: usize) -> Range<usize> {
-    let units = len.div_ceil(unit);
-    let at = |i: usize| (units * i / parts * unit).min(len);
-    at(i)..at(i + 1)
 }

@@ -8,12 +8,14 @@
 mod dot;
 pub(crate) mod driver;
 mod epilogue;
+mod operand;
 pub(crate) mod pack;
 pub(crate) mod row_table;
 pub(crate) mod sweep;
 pub(crate) mod tile;
 
 pub use epilogue::{Activation, Bias, Epilogue};
+pub use operand::{Lhs, Rhs};
 pub use pack::{PackedA, PackedB};
 
 use super::isa::Isa;
@@ -21,66 +23,6 @@ use super::mat::{MatMut, MatRef};
 use super::split;
 use driver::Job;
 use pteron_pool::Pool;
-
-/// The left operand of a product.
-#[derive(Clone, Copy, Debug)]
-pub enum Lhs<'a> {
-    /// Not packed.
-    Plain(MatRef<'a>),
-    /// Packed ahead of time.
-    Packed(&'a PackedA),
-}
-
-/// The right operand of a product.
-#[derive(Clone, Copy, Debug)]
-pub enum Rhs<'a> {
-    /// Not packed.
-    Plain(MatRef<'a>),
-    /// Packed ahead of time.
-    Packed(&'a PackedB),
-}
-
-impl<'a> From<MatRef<'a>> for Lhs<'a> {
-    fn from(a: MatRef<'a>) -> Self {
-        Lhs::Plain(a)
-    }
-}
-
-impl<'a> From<&'a PackedA> for Lhs<'a> {
-    fn from(a: &'a PackedA) -> Self {
-        Lhs::Packed(a)
-    }
-}
-
-impl<'a> From<MatRef<'a>> for Rhs<'a> {
-    fn from(b: MatRef<'a>) -> Self {
-        Rhs::Plain(b)
-    }
-}
-
-impl<'a> From<&'a PackedB> for Rhs<'a> {
-    fn from(b: &'a PackedB) -> Self {
-        Rhs::Packed(b)
-    }
-}
-
-impl Lhs<'_> {
-    fn shape(&self) -> (usize, usize) {
-        match self {
-            Lhs::Plain(a) => (a.rows(), a.cols()),
-            Lhs::Packed(a) => (a.rows(), a.cols()),
-        }
-    }
-}
-
-impl Rhs<'_> {
-    fn shape(&self) -> (usize, usize) {
-        match self {
-            Rhs::Plain(b) => (b.rows(), b.cols()),
-            Rhs::Packed(b) => (b.rows(), b.cols()),
-        }
-    }
-}
 
 /// `c = epilogue(a b)`: `a` is `m x k`, `b` is `k x n`, `c` is `m x n`; any of them may be zero. Runs in parallel on
 /// `pool` if the product is large enough.

@@ -3,41 +3,16 @@
 
 use super::super::isa::Feature;
 use super::tile::{Args, Microkernel};
-use super::x86::{self, Dots, halves, shapes, tile};
+use super::x86::{self, Dots, halves, microkernel};
 use std::arch::x86_64::*;
 
-pub(super) struct Avx2;
-
-impl Microkernel for Avx2 {
-    fn feature(&self) -> Option<Feature> {
-        Some(Feature::Avx2)
-    }
-    fn relative_time(&self) -> usize {
-        16
-    }
-    fn panels(&self) -> [usize; 2] {
-        [2, 1]
-    }
-    fn rows_written(&self, rows: usize) -> usize {
-        x86::rows_written(rows, MAX_ROWS)
-    }
-    unsafe fn run(&self, _: usize, args: &mut Args<'_>) {
-        // SAFETY: as the caller promises.
-        unsafe { tiles(args) }
-    }
-}
-
-/// Rows of the largest tile.
-const MAX_ROWS: usize = 2;
-
-/// # Safety
-/// The machine has AVX2; [`Args`] were checked.
-#[target_feature(enable = "avx2")]
-unsafe fn tiles(args: &mut Args<'_>) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        shapes!(Vectors, args, MAX_ROWS, (1, 2), (1, 1), (2, 1));
-    }
+microkernel! {
+    Avx2: Vectors;
+    feature: Avx2, "avx2";
+    relative_time: 16;
+    panels: [2, 1];
+    rows: 2;
+    shapes: (1, 2), (1, 1), (2, 1);
 }
 
 #[derive(Clone, Copy)]

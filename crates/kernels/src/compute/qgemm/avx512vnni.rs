@@ -3,52 +3,17 @@
 use super::super::isa::Feature;
 use super::columns::Columns;
 use super::tile::{Args, Microkernel};
-use super::x86::{self, ColumnDots, Dots, columns, shapes, tile};
+use super::x86::{self, Dots, microkernel};
 use std::arch::x86_64::*;
 
-pub(super) struct Avx512Vnni;
-
-impl Microkernel for Avx512Vnni {
-    fn feature(&self) -> Option<Feature> {
-        Some(Feature::Avx512Vnni)
-    }
-    fn relative_time(&self) -> usize {
-        3
-    }
-    fn panels(&self) -> [usize; 2] {
-        [4, 2]
-    }
-    fn rows_written(&self, rows: usize) -> usize {
-        x86::rows_written(rows, MAX_ROWS)
-    }
-    fn columns(&self) -> Option<unsafe fn(&mut Columns<'_>)> {
-        Some(column_sums)
-    }
-    unsafe fn run(&self, _: usize, args: &mut Args<'_>) {
-        // SAFETY: as the caller promises.
-        unsafe { tiles(args) }
-    }
-}
-
-/// Rows of the largest tile.
-const MAX_ROWS: usize = 8;
-
-/// # Safety
-/// The machine has AVX-512 F, BW and VNNI; [`Args`] were checked.
-#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn tiles(args: &mut Args<'_>) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        shapes!(Vectors, args, MAX_ROWS, (1, 4), (1, 1), (2, 2), (2, 1), (4, 2), (4, 1), (8, 2), (8, 1));
-    }
-}
-
-/// # Safety
-/// The machine has AVX-512 F, BW and VNNI; [`Columns`] were checked.
-#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn column_sums(args: &mut Columns<'_>) {
-    // SAFETY: as the caller promises.
-    unsafe { columns(Vectors, args) }
+microkernel! {
+    Avx512Vnni: Vectors;
+    feature: Avx512Vnni, "avx2,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni";
+    relative_time: 3;
+    panels: [4, 2];
+    rows: 8;
+    shapes: (1, 4), (1, 1), (2, 2), (2, 1), (4, 2), (4, 1), (8, 2), (8, 1);
+    columns: column_sums;
 }
 
 #[derive(Clone, Copy)]
@@ -98,13 +63,5 @@ impl Dots for Vectors {
     unsafe fn store(self, p: *mut i32, sums: __m512i) {
         // SAFETY: as the caller promises.
         unsafe { _mm512_storeu_si512(p.cast(), sums) };
-    }
-}
-
-impl ColumnDots for Vectors {
-    #[inline(always)]
-    unsafe fn columns(self, p: *const u8) -> __m512i {
-        // SAFETY: as the caller promises.
-        unsafe { _mm512_loadu_si512(p.cast()) }
     }
 }

@@ -3,52 +3,17 @@
 use super::super::isa::Feature;
 use super::columns::Columns;
 use super::tile::{Args, Microkernel};
-use super::x86::{self, ColumnDots, Dots, columns, halves, shapes, tile};
+use super::x86::{self, Dots, halves, microkernel};
 use std::arch::x86_64::*;
 
-pub(super) struct AvxVnni;
-
-impl Microkernel for AvxVnni {
-    fn feature(&self) -> Option<Feature> {
-        Some(Feature::AvxVnni)
-    }
-    fn relative_time(&self) -> usize {
-        8
-    }
-    fn panels(&self) -> [usize; 2] {
-        [2, 1]
-    }
-    fn rows_written(&self, rows: usize) -> usize {
-        x86::rows_written(rows, MAX_ROWS)
-    }
-    fn columns(&self) -> Option<unsafe fn(&mut Columns<'_>)> {
-        Some(column_sums)
-    }
-    unsafe fn run(&self, _: usize, args: &mut Args<'_>) {
-        // SAFETY: as the caller promises.
-        unsafe { tiles(args) }
-    }
-}
-
-/// Rows of the largest tile.
-const MAX_ROWS: usize = 4;
-
-/// # Safety
-/// The machine has AVX2 and AVX-VNNI; [`Args`] were checked.
-#[target_feature(enable = "avx2,avxvnni")]
-unsafe fn tiles(args: &mut Args<'_>) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        shapes!(Vectors, args, MAX_ROWS, (1, 2), (1, 1), (2, 1), (4, 1));
-    }
-}
-
-/// # Safety
-/// The machine has AVX2 and AVX-VNNI; [`Columns`] were checked.
-#[target_feature(enable = "avx2,avxvnni")]
-unsafe fn column_sums(args: &mut Columns<'_>) {
-    // SAFETY: as the caller promises.
-    unsafe { columns(Vectors, args) }
+microkernel! {
+    AvxVnni: Vectors;
+    feature: AvxVnni, "avx2,avxvnni";
+    relative_time: 8;
+    panels: [2, 1];
+    rows: 4;
+    shapes: (1, 2), (1, 1), (2, 1), (4, 1);
+    columns: column_sums;
 }
 
 #[derive(Clone, Copy)]
@@ -95,13 +60,5 @@ impl Dots for Vectors {
     unsafe fn store(self, p: *mut i32, sums: __m256i) {
         // SAFETY: as the caller promises.
         unsafe { _mm256_storeu_si256(p.cast(), sums) };
-    }
-}
-
-impl ColumnDots for Vectors {
-    #[inline(always)]
-    unsafe fn columns(self, p: *const u8) -> __m256i {
-        // SAFETY: as the caller promises.
-        unsafe { _mm256_loadu_si256(p.cast()) }
     }
 }

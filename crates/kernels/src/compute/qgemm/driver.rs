@@ -6,11 +6,10 @@
 //! pass it. The sums of several tiles are collected in a buffer of a few kilobytes and finished together: to set up
 //! scales, zero points and rounding takes as long as thousands of multiplications.
 
-use super::super::gemm::driver::{grid_of, share};
 use super::super::isa::Isa;
 use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
-use super::super::split;
+use super::super::split::{self, Grid};
 use super::epilogue::{Params, QuantizedEpilogue, QuantizedOut};
 use super::finish::{Finish, MAX_TILE};
 use super::pack::{PANEL, PackedWeights, WeightBits};
@@ -127,12 +126,11 @@ impl Job<'_> {
         let width = self.fill.layout(self.b.rows()).width;
         let unit = if width < self.m { width } else { ROW_UNIT };
         let read_cost = READ_COST.map(|cost| cost / kernel.relative_time() as f64);
-        let (tm, tn) = grid_of(threads, self.m.div_ceil(unit), panels.div_ceil(PANEL_UNIT), read_cost);
+        let grid = Grid::with_reads(threads, [self.m, panels], [unit, PANEL_UNIT], read_cost);
         let out = out.blocks();
-        pool.parallel_for(tm * tn, 1, &|tasks| {
+        pool.parallel_for(grid.tasks(), 1, &|tasks| {
             for t in tasks {
-                let rows = share(t / tn, tm, self.m, unit);
-                let panels = share(t % tn, tn, panels, PANEL_UNIT);
+                let [rows, panels] = grid.part(t);
                 let cols = (panels.start * PANEL).min(n)..(panels.end * PANEL).min(n);
                 // SAFETY: different tasks have disjoint shares of the rows or of the panels.
                 let out = unsafe { out.block(rows.clone(), cols) };

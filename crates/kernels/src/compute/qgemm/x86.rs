@@ -41,13 +41,6 @@ pub(super) trait Dots: Copy {
     unsafe fn store(self, p: *mut i32, sums: Self::Sums);
 }
 
-/// [`Dots`] whose left operands may differ between columns.
-pub(super) trait ColumnDots: Dots {
-    /// # Safety
-    /// Four bytes a column can be read.
-    unsafe fn columns(self, p: *const u8) -> Self::A;
-}
-
 /// The number of vectors in a panel.
 const fn vectors<D: Dots>() -> usize {
     PANEL / D::LANES
@@ -135,19 +128,21 @@ pub(super) unsafe fn tile<D: Dots, const MR: usize, const NP: usize, const FOUR:
     }
 }
 
+/// [`Columns`], for dot products whose left operands may differ between columns, too.
+///
 /// # Safety
 /// [`Columns`] were checked.
 #[inline(always)]
-pub(super) unsafe fn columns<D: ColumnDots>(d: D, args: &mut Columns<'_>) {
+pub(super) unsafe fn columns<V: Copy, D: Dots<A = V, B = V>>(d: D, args: &mut Columns<'_>) {
     let mut row = 0;
     // SAFETY: as the caller promises; at least as many rows are left as are computed.
     unsafe {
         while row + 4 <= args.rows() {
-            columns_of::<D, 4>(d, args, row);
+            columns_of::<V, D, 4>(d, args, row);
             row += 4;
         }
         while row < args.rows() {
-            columns_of::<D, 1>(d, args, row);
+            columns_of::<V, D, 1>(d, args, row);
             row += 1;
         }
     }
@@ -156,7 +151,11 @@ pub(super) unsafe fn columns<D: ColumnDots>(d: D, args: &mut Columns<'_>) {
 /// # Safety
 /// [`Columns`] were checked, and there are `M` rows from `row` on.
 #[inline(always)]
-unsafe fn columns_of<D: ColumnDots, const M: usize>(d: D, args: &mut Columns<'_>, row: usize) {
+unsafe fn columns_of<V: Copy, D: Dots<A = V, B = V>, const M: usize>(
+    d: D,
+    args: &mut Columns<'_>,
+    row: usize,
+) {
     let a = args.a.as_ptr().wrapping_add(row * args.a_step);
     let out = args.sums.as_mut_ptr().wrapping_add(row * args.step);
     for column in (0..args.columns).step_by(D::LANES) {
@@ -169,7 +168,7 @@ unsafe fn columns_of<D: ColumnDots, const M: usize>(d: D, args: &mut Columns<'_>
             unsafe {
                 let weights = d.b(b);
                 repeat!(M, [0 1 2 3], i => {
-                    sums[i] = d.dot(sums[i], d.columns(at.wrapping_add(i * args.a_step)), weights);
+                    sums[i] = d.dot(sums[i], d.b(at.wrapping_add(i * args.a_step)), weights);
                 });
             }
             b = b.wrapping_add(args.b_step);
@@ -189,23 +188,75 @@ impl Args<'_> {
     }
 }
 
-/// Runs tiles below each other, each of at most `$rows` rows: the first of the listed shapes that holds its rows.
-macro_rules! shapes {
-    ($d:expr, $args:ident, $rows:expr, $(($most:literal, $np:literal)),*) => {
-        for row in (0..$args.rows).step_by($rows) {
-            let tile_args = &mut $args.tile(row, $rows);
-            match (tile_args.rows, tile_args.panels, tile_args.four) {
-                $(
-                    (..=$most, $np, false) => tile::<_, $most, $np, false>($d, tile_args),
-                    (..=$most, $np, true) => tile::<_, $most, $np, true>($d, tile_args),
-                )*
-                (rows, panels, _) => unreachable!("no tile of {rows} rows by {panels} panels"),
+/// Implements [`Microkernel`](super::tile::Microkernel) with the [`Dots`] of an instruction set. `shapes` are rows and
+/// panels: tiles below each other have at most `rows` rows, and each is the first shape that holds its rows. `columns`
+/// names the function for [`Columns`], if there is to be one.
+macro_rules! microkernel {
+    (
+        $kernel:ident: $dots:expr;
+        feature: $feature:ident, $enabled:literal;
+        relative_time: $time:literal;
+        panels: $panels:expr;
+        rows: $rows:literal;
+        shapes: $(($most:literal, $np:literal)),*;
+        $(columns: $columns:ident;)?
+    ) => {
+        pub(super) struct $kernel;
+
+        impl Microkernel for $kernel {
+            fn feature(&self) -> Option<Feature> {
+                Some(Feature::$feature)
+            }
+            fn relative_time(&self) -> usize {
+                $time
+            }
+            fn panels(&self) -> [usize; 2] {
+                $panels
+            }
+            fn rows_written(&self, rows: usize) -> usize {
+                x86::rows_written(rows, $rows)
+            }
+            $(fn columns(&self) -> Option<unsafe fn(&mut Columns<'_>)> {
+                Some($columns)
+            })?
+            unsafe fn run(&self, _: usize, args: &mut Args<'_>) {
+                // SAFETY: as the caller promises.
+                unsafe { tiles(args) }
             }
         }
+
+        /// # Safety
+        /// The machine has the feature; [`Args`] were checked.
+        #[target_feature(enable = $enabled)]
+        unsafe fn tiles(args: &mut Args<'_>) {
+            for row in (0..args.rows).step_by($rows) {
+                let args = &mut args.tile(row, $rows);
+                // SAFETY: as the caller promises; a shape holds the rows.
+                unsafe {
+                    match (args.rows, args.panels, args.four) {
+                        $(
+                            (..=$most, $np, false) => x86::tile::<_, $most, $np, false>($dots, args),
+                            (..=$most, $np, true) => x86::tile::<_, $most, $np, true>($dots, args),
+                        )*
+                        (rows, panels, _) => unreachable!("no tile of {rows} rows by {panels} panels"),
+                    }
+                }
+            }
+        }
+
+        $(
+            /// # Safety
+            /// The machine has the feature; [`Columns`] were checked.
+            #[target_feature(enable = $enabled)]
+            unsafe fn $columns(args: &mut Columns<'_>) {
+                // SAFETY: as the caller promises.
+                unsafe { x86::columns($dots, args) }
+            }
+        )?
     };
 }
 
-pub(super) use shapes;
+pub(super) use microkernel;
 
 /// The rows of sums that tiles of at most `max_rows` rows below each other write, if they have `rows` rows in all: the
 /// last tile writes all rows of its shape, which has at least two if it has two panels.

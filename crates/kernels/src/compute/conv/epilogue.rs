@@ -1,0 +1,40 @@
+//! What is applied to the sums of a convolution.
+
+use super::super::gemm::Activation;
+use std::ops::Range;
+
+/// A function that is applied to a result part by part, while a part is in the caches: it is called once with every
+/// element of the result, in contiguous parts of any length, with the index of a part's first element. Several
+/// threads may call it concurrently.
+#[derive(Clone, Copy)]
+pub struct Tail<'a>(pub &'a (dyn Fn(usize, &mut [f32]) + Sync));
+
+impl std::fmt::Debug for Tail<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tail")
+    }
+}
+
+/// Approximate number of elements of a part of a result.
+pub(super) const TAIL_PART: usize = 1 << 13;
+
+/// The epilogue of a convolution: `tail(activation(sum + bias + residual))`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConvEpilogue<'a> {
+    /// One value an output channel.
+    pub bias: Option<&'a [f32]>,
+    /// An image of the output's size and layout.
+    pub residual: Option<&'a [f32]>,
+    /// Function to apply.
+    pub activation: Activation,
+    /// Applied last. Channels-last results of a convolution with one group that is not transposed are passed to it as
+    /// they are computed; other results once they are complete.
+    pub tail: Option<Tail<'a>>,
+}
+
+impl ConvEpilogue<'_> {
+    /// The epilogue of a range of the elements.
+    pub(super) fn part(&self, elements: Range<usize>) -> Self {
+        Self { residual: self.residual.map(|r| &r[elements]), ..*self }
+    }
+}
